@@ -1,1 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Namespaces, links, servers and features for the tests and the lab.
+//!
+//! Everything here is a guard: what it made is gone when it is dropped, also while a panic unwinds. What a killed
+//! process left behind is found by its name and swept by the next one ([`sweep`]). Traffic never leaves the
+//! namespaces, and nothing here touches an interface or a process that it did not make.
+//!
+//! It does not know Fief: no BPF, no policy. Tests bring those.
+
+mod cgroup;
+mod error;
+mod feature;
+mod namespace;
+mod napi;
+mod process;
+mod scheduling;
+mod server;
+mod topology;
+mod veth;
+mod wait;
+
+pub use cgroup::{Cgroup, cgroup2_mount, sweep_cgroups};
+pub use error::{Error, Kind, Result};
+pub use feature::{Feature, require, require_if};
+pub use namespace::{NetNs, remove_all_of, sweep};
+pub use napi::napi_threads;
+pub use process::{Process, run};
+pub use scheduling::{cpus, pin, set_fifo, set_other};
+pub use server::{Haproxy, HaproxyConfig, Nginx, NginxConfig, Python, answers, get};
+pub use topology::{Client, Family, Topology, TopologyOptions};
+pub use veth::Veth;
+pub use wait::wait_until;

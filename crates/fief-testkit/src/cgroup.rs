@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where cgroup version 2 is mounted, and a cgroup that ends with its guard.
+
+use crate::{Error, Kind, Result};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// The mount point of cgroup2; on a machine with version 1 controllers it is usually `.../unified`.
+pub fn cgroup2_mount() -> Result<PathBuf> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo")
+        .map_err(|error| Error::io("read /proc/self/mountinfo", error))?;
+    find(&text).ok_or_else(|| Error::new(Kind::Missing, "no cgroup2 is mounted"))
+}
+
+/// Fields: id parent major:minor root MOUNT options [optional..] - TYPE source options.
+fn find(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let is_cgroup2 = after.split(' ').next() == Some("cgroup2");
+        is_cgroup2.then(|| before.split(' ').nth(4).map(PathBuf::from))?
+    })
+}
+
+/// A cgroup `ff-<pid>-<n>-<role>` right below the mount.
+#[derive(Debug)]
+pub struct Cgroup {
+    path: PathBuf,
+}
+
+impl Cgroup {
+    pub fn new(role: &str) -> Result<Cgroup> {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = cgroup2_mount()?.join(format!("ff-{}-{count}-{role}", std::process::id()));
+        std::fs::create_dir(&path)
+            .map_err(|error| Error::io(format!("make {}", path.display()), error))?;
+        Ok(Cgroup { path })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves a process in.
+    pub fn add(&self, pid: u32) -> Result<()> {
+        let file = self.path.join("cgroup.procs");
+        std::fs::write(&file, pid.to_string())
+            .map_err(|error| Error::io(format!("move {pid} into {}", file.display()), error))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// Moves what is inside to the mount's root and removes the directory, which stays busy while a zombie is in it.
+fn remove(path: &Path) {
+    let Some(parent) = path.parent() else { return };
+    let _ = crate::wait_until(Duration::from_secs(5), || {
+        for pid in std::fs::read_to_string(path.join("cgroup.procs"))
+            .unwrap_or_default()
+            .lines()
+        {
+            let _ = std::fs::write(parent.join("cgroup.procs"), pid);
+        }
+        std::fs::remove_dir(path).is_ok() || !path.exists()
+    });
+}
+
+/// Removes the cgroups that dead processes left.
+pub fn sweep_cgroups() -> usize {
+    let Ok(entries) = cgroup2_mount().and_then(|mount| {
+        std::fs::read_dir(&mount)
+            .map_err(|error| Error::io(format!("list {}", mount.display()), error))
+    }) else {
+        return 0;
+    };
+    let mut removed = 0;
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner: Option<u32> = name
+            .strip_prefix("ff-")
+            .and_then(|rest| rest.split('-').next())
+            .and_then(|pid| pid.parse().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            remove(&entry.path());
+            removed += 1;
+        }
+    }
+    removed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Feature, require};
+
+    #[test]
+    fn finds_the_mount_beside_version_1() {
+        let text = "25 20 0:22 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                    33 20 0:30 / /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw\n";
+        assert_eq!(find(text), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(find(""), None);
+    }
+
+    #[test]
+    fn a_cgroup_ends_with_its_guard_though_a_process_is_inside() {
+        if !require(Feature::Cgroup2) {
+            return;
+        }
+        let cgroup = Cgroup::new("guard").expect("a cgroup");
+        let mut command = std::process::Command::new("sleep");
+        command.arg("1000");
+        let process = crate::Process::start(command).expect("sleep");
+        cgroup.add(process.pid()).expect("moved");
+        let path = cgroup.path().to_owned();
+        drop(cgroup);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a test needs from the machine, and when it may be skipped for the lack of it.
+//!
+//! A skip is only allowed where nothing says that the machine has the feature. The sayers are independent of the probe:
+//! `FIEF_REQUIRE` (`all`, or names with commas), and hints of the system itself. Where one of them says yes and the
+//! probe says no, the test fails: a broken probe must not turn a test suite green.
+
+use crate::cgroup2_mount;
+use std::path::Path;
+use std::process::Command;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Feature {
+    Root,
+    /// Network namespaces, veth, iproute2 and ethtool.
+    NetNs,
+    ThreadedNapi,
+    Cgroup2,
+    /// BPF programs of the cgroup/setsockopt kind load.
+    Bpf,
+    Nginx,
+    Haproxy,
+    Curl,
+    Wrk,
+    Python,
+}
+
+impl Feature {
+    fn name(self) -> &'static str {
+        match self {
+            Feature::Root => "root",
+            Feature::NetNs => "netns",
+            Feature::ThreadedNapi => "threaded-napi",
+            Feature::Cgroup2 => "cgroup2",
+            Feature::Bpf => "bpf",
+            Feature::Nginx => "nginx",
+            Feature::Haproxy => "haproxy",
+            Feature::Curl => "curl",
+            Feature::Wrk => "wrk",
+            Feature::Python => "python3",
+        }
+    }
+
+    /// Tries it.
+    pub fn is_there(self) -> bool {
+        match self {
+            Feature::Root => nix::unistd::geteuid().is_root(),
+            Feature::NetNs => {
+                Feature::Root.is_there()
+                    && works("ip", "-V")
+                    && works("ethtool", "--version")
+                    && can_unshare()
+            }
+            Feature::ThreadedNapi => Feature::NetNs.is_there() && has_threaded(),
+            Feature::Cgroup2 => {
+                Feature::Root.is_there() && cgroup2_mount().is_ok_and(|mount| is_writable(&mount))
+            }
+            Feature::Bpf => bpf_loads(),
+            Feature::Nginx => works("nginx", "-v"),
+            Feature::Haproxy => works("haproxy", "-v"),
+            Feature::Curl => works("curl", "--version"),
+            // wrk has no option that ends well.
+            Feature::Wrk => Command::new("wrk").arg("-v").output().is_ok(),
+            Feature::Python => works("python3", "--version"),
+        }
+    }
+
+    /// Whether the machine should have it, judged without the probe.
+    fn is_expected(self) -> bool {
+        let wanted = std::env::var("FIEF_REQUIRE").unwrap_or_default();
+        let named = wanted
+            .split(',')
+            .any(|name| name == "all" || name == self.name());
+        named
+            || match self {
+                Feature::NetNs => is_root_with(12) && Path::new("/proc/self/ns/net").exists(),
+                Feature::Bpf => is_root_with(39) && Path::new("/sys/kernel/btf/vmlinux").exists(),
+                Feature::Cgroup2 => is_root_with(21) && cgroup2_mount().is_ok(),
+                _ => false,
+            }
+    }
+}
+
+/// Whether the test can run. Panics where the machine should have the feature and the probe denies it.
+pub fn require(feature: Feature) -> bool {
+    require_if(feature.name(), feature.is_there(), feature.is_expected())
+}
+
+/// The same for a feature that only the caller can probe.
+pub fn require_if(name: &str, is_there: bool, is_expected: bool) -> bool {
+    assert!(
+        is_there || !is_expected,
+        "this machine should have {name}, and the probe says that it has not"
+    );
+    if !is_there {
+        eprintln!("skipped: this machine has no {name}");
+    }
+    is_there
+}
+
+fn works(program: &str, argument: &str) -> bool {
+    Command::new(program)
+        .arg(argument)
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+fn can_unshare() -> bool {
+    std::thread::spawn(|| nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok())
+        .join()
+        .unwrap_or(false)
+}
+
+fn has_threaded() -> bool {
+    // The attribute is there since the kernel can do it, on every interface, so the loopback tells.
+    crate::NetNs::new("probe").is_ok_and(|namespace| namespace.read_device("lo/threaded").is_ok())
+}
+
+fn is_writable(mount: &Path) -> bool {
+    let probe = mount.join(format!("ff-{}-probe", std::process::id()));
+    let made = std::fs::create_dir(&probe).is_ok() || probe.exists();
+    let _ = std::fs::remove_dir(&probe);
+    made
+}
+
+/// Root that has this capability in its effective set.
+fn is_root_with(capability: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or_default();
+    nix::unistd::geteuid().is_root() && mask & (1 << capability) != 0
+}
+
+/// Loads `return 1` as a cgroup/setsockopt program.
+fn bpf_loads() -> bool {
+    const BPF_PROG_LOAD: i64 = 5;
+    const CGROUP_SOCKOPT: u32 = 25;
+    const CGROUP_SETSOCKOPT: u32 = 22;
+    /// The head of the kernel's bpf_attr for this command.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attribute {
+        program_type: u32,
+        count: u32,
+        instructions: u64,
+        license: u64,
+        unused: [u32; 11],
+        expected_attach_type: u32,
+        more: [u32; 16],
+    }
+    let instructions: [u64; 2] = [0x0000_0001_0000_00b7, 0x95];
+    let license = c"Dual BSD/GPL";
+    let attribute = Attribute {
+        program_type: CGROUP_SOCKOPT,
+        count: 2,
+        instructions: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        expected_attach_type: CGROUP_SETSOCKOPT,
+        ..Attribute::default()
+    };
+    // SAFETY: the record is as long as said, what it points to lives until the call returns, and the descriptor that
+    // comes back is nobody else's.
+    unsafe {
+        let descriptor = libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_LOAD,
+            &raw const attribute,
+            size_of::<Attribute>(),
+        );
+        if descriptor >= 0 {
+            libc::close(i32::try_from(descriptor).unwrap_or(-1));
+        }
+        descriptor >= 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_feature_skips_where_nobody_expects_it() {
+        assert!(!require_if("a feature of the future", false, false));
+        assert!(require_if("a feature of the past", true, false));
+    }
+
+    #[test]
+    #[should_panic(expected = "this machine should have it")]
+    fn a_missing_feature_fails_where_it_is_expected() {
+        require_if("it", false, true);
+    }
+
+    #[test]
+    fn bpf_is_found_where_root_has_it() {
+        require(Feature::Bpf);
+        require(Feature::NetNs);
+        require(Feature::Cgroup2);
+    }
+}

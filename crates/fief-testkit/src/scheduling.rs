@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where and how threads run: pinning and the real-time class.
+
+use crate::{Error, Result};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// The CPUs that this process may use.
+pub fn cpus() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else {
+        return vec![0];
+    };
+    (0..CpuSet::count())
+        .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
+        .collect()
+}
+
+/// Keeps one thread on one CPU; 0: the calling thread.
+pub fn pin(thread: u32, cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(thread.cast_signed()), &set))
+        .map_err(|errno| Error::errno(format!("pin thread {thread} to cpu {cpu}"), errno))
+}
+
+/// Puts one thread into SCHED_FIFO; 0: the calling thread.
+pub fn set_fifo(thread: u32, priority: i32) -> Result<()> {
+    set(thread, libc::SCHED_FIFO, priority)
+}
+
+/// Puts one thread back among the ordinary ones.
+pub fn set_other(thread: u32) -> Result<()> {
+    set(thread, libc::SCHED_OTHER, 0)
+}
+
+fn set(thread: u32, policy: i32, priority: i32) -> Result<()> {
+    let parameter = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: the kernel reads the parameter, which lives until the call returns.
+    let result =
+        unsafe { libc::sched_setscheduler(thread.cast_signed(), policy, &raw const parameter) };
+    nix::errno::Errno::result(result)
+        .map(drop)
+        .map_err(|errno| {
+            Error::errno(
+                format!("scheduling class {policy}/{priority} for thread {thread}"),
+                errno,
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_has_one_cpu() {
+        std::thread::spawn(|| {
+            let last = *cpus().last().expect("a CPU");
+            pin(0, last).expect("pinned");
+            assert_eq!(cpus(), [last]);
+        })
+        .join()
+        .expect("the thread ends");
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Waiting for a condition with a deadline, instead of sleeping and hoping.
+
+use crate::{Error, Kind, Result};
+use std::time::{Duration, Instant};
+
+/// Asks `condition` until it holds; an error once `deadline` has passed.
+pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
+    let end = Instant::now() + deadline;
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if condition() {
+            return Ok(());
+        }
+        if Instant::now() >= end {
+            return Err(Error::new(
+                Kind::Deadline,
+                format!("the condition did not hold within {deadline:?}"),
+            ));
+        }
+        std::thread::sleep(pause);
+        // Short waits are answered fast, long ones do not eat the CPU that the awaited one needs.
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn returns_as_soon_as_the_condition_holds() {
+        let mut asked = 0;
+        wait_until(Duration::from_secs(5), || {
+            asked += 1;
+            asked == 3
+        })
+        .expect("the third answer is yes");
+        assert_eq!(asked, 3);
+    }
+
+    #[test]
+    fn says_that_the_deadline_passed() {
+        let error = wait_until(Duration::from_millis(1), || false).expect_err("it never holds");
+        assert_eq!(error.kind(), Kind::Deadline);
+    }
+}
