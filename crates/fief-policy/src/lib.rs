@@ -1,1 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The policy file: from TOML to a checked model, and from the model to the tables that the kernel side looks up.
+//!
+//! Everything here is pure: no file is opened, no kernel is asked. [`parse`] gives either a [`Policy`] that holds every
+//! rule of `docs/policy.md`, or [`Diagnostics`] with *all* that is wrong, each with its place, what was expected and the
+//! remedy. What depends on the machine (does the address exist, can this kernel do it) is found out at apply.
+//!
+//! ```
+//! let policy = fief_policy::parse(
+//!     r#"
+//!     version = 1
+//!
+//!     [container."shop/gold"]
+//!     cpu.priority = 200
+//!     [container."shop/browse"]
+//!
+//!     [listener.web]
+//!     address = "0.0.0.0:80"
+//!     [[listener.web.client]]
+//!     from = ["10.1.0.0/16"]
+//!     container = "shop/gold"
+//!     [[listener.web.client]]
+//!     from = ["any"]
+//!     container = "shop/browse"
+//!     "#,
+//!     "shop.toml",
+//! )?;
+//! let table = policy.listeners[0].table();
+//! let class = table.lookup("10.1.2.3".parse().expect("an address")).expect("every address has a class");
+//! assert_eq!(table.classes[usize::from(class.class)].container, "shop/gold");
+//! # Ok::<(), fief_policy::Diagnostics>(())
+//! ```
+
+mod address;
+mod containers;
+mod diagnostic;
+mod listeners;
+mod model;
+mod name;
+mod nearest;
+mod parse;
+mod prefix;
+mod quantity;
+mod reach;
+mod reader;
+mod render;
+mod schema;
+mod shares;
+mod sweep;
+mod table;
+mod vocabulary;
+
+pub use diagnostic::{Diagnostic, Diagnostics, Kind, Related};
+pub use model::{
+    AcceptOrder, Client, Container, Cpu, From, Listener, Mode, Network, Policy, Serve,
+};
+pub use parse::parse;
+pub use schema::schema;
+pub use table::{ClassEntry, ClassSpec, ClassTable};

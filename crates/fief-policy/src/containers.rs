@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads `[container.…]` and completes the tree with the parents that nobody named.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use crate::diagnostic::{Findings, Kind};
+use crate::model::{Container, Cpu, Network};
+use crate::nearest::nearest;
+use crate::quantity::{self, Refused};
+use crate::reader::View;
+use crate::{name, shares, vocabulary};
+
+use toml::de::DeValue;
+
+/// A container, and where the file speaks of it.
+pub(crate) struct Declared {
+    pub(crate) container: Container,
+    /// Of its name, or of the name that implies it.
+    pub(crate) span: Range<usize>,
+    pub(crate) share_span: Option<Range<usize>>,
+    pub(crate) limit_span: Option<Range<usize>>,
+}
+
+/// The tree of containers and the names that were refused, which are known all the same: one mistake, one error.
+pub(crate) struct Containers {
+    pub(crate) tree: Vec<Declared>,
+    refused: HashSet<String>,
+}
+
+impl Containers {
+    pub(crate) fn read(policy: &View<'_, '_>, findings: &mut Findings) -> Self {
+        let mut declared = Vec::new();
+        let mut refused = HashSet::new();
+        for (path, span, view) in policy.named("container", findings) {
+            let container = attributes(path, span.clone(), &view, findings);
+            match name::check_path(path) {
+                Ok(()) => declared.push(container),
+                Err(Refused { message, remedy }) => {
+                    findings.add(Kind::Name, span, message, name::EXPECTED_PATH, remedy);
+                    refused.insert(path.to_owned());
+                }
+            }
+        }
+        let mut tree = with_parents(declared);
+        shares::check(&mut tree, findings);
+        Self { tree, refused }
+    }
+
+    pub(crate) fn knows(&self, path: &str) -> bool {
+        self.refused.contains(path)
+            || self
+                .tree
+                .iter()
+                .any(|declared| declared.container.path == path)
+    }
+
+    pub(crate) fn nearest(&self, path: &str) -> Option<&str> {
+        nearest(
+            path,
+            self.tree
+                .iter()
+                .map(|declared| declared.container.path.as_str()),
+        )
+    }
+}
+
+fn attributes(
+    path: &str,
+    span: Range<usize>,
+    view: &View<'_, '_>,
+    findings: &mut Findings,
+) -> Declared {
+    let mut container = Container::new(path);
+    let mut share_span = None;
+    let mut limit_span = None;
+    if let Some(cpu) = view.table("cpu", findings) {
+        if let Some((share, span)) = quantity_of(&cpu, "share", quantity::percent, findings) {
+            container.cpu.share_ppm = share;
+            share_span = Some(span);
+        }
+        if let Some((limit, span)) = quantity_of(&cpu, "limit", or_max(quantity::percent), findings)
+        {
+            container.cpu.limit_ppm = limit;
+            limit_span = Some(span);
+        }
+        let Cpu {
+            weight, priority, ..
+        } = Cpu::default();
+        container.cpu.weight = small(cpu.integer("weight", vocabulary::WEIGHT, findings), weight);
+        container.cpu.priority = small(
+            cpu.integer("priority", vocabulary::PRIORITY, findings),
+            priority,
+        );
+    }
+    if let Some(memory) = view.table("memory", findings) {
+        container.memory_max = memory_max(&memory, findings);
+    }
+    if let Some(network) = view.table("network", findings) {
+        if let Some((bits, _)) = quantity_of(&network, "max", or_max(quantity::bit_rate), findings)
+        {
+            container.network.max_bits = bits;
+        }
+        let weight = network.integer("weight", vocabulary::WEIGHT, findings);
+        container.network.weight = small(weight, Network::default().weight);
+    }
+    container.pass_up = view.flag("pass-up", findings).unwrap_or_default();
+    if let Some(descendants) = view.table("descendants", findings) {
+        let unlimited = descendants.get("max").is_some_and(is_max);
+        if !unlimited {
+            container.descendants_max = small(
+                descendants.integer("max", vocabulary::DESCENDANTS, findings),
+                0,
+            );
+        }
+    }
+    Declared {
+        container,
+        span,
+        share_span,
+        limit_span,
+    }
+}
+
+/// An integer that the vocabulary's range keeps within 32 bits.
+fn small(value: Option<u64>, default: u32) -> u32 {
+    value
+        .and_then(|value| u32::try_from(value).ok())
+        .unwrap_or(default)
+}
+
+/// Bytes are the one quantity that is also written as a bare integer.
+fn memory_max(memory: &View<'_, '_>, findings: &mut Findings) -> u64 {
+    match memory.get("max").map(|value| value.get_ref()) {
+        Some(DeValue::Integer(_)) => memory
+            .integer("max", vocabulary::LEAST_MEMORY..=u64::MAX, findings)
+            .unwrap_or_default(),
+        _ => {
+            let read = or_max(|text| quantity::bytes(text, vocabulary::LEAST_MEMORY));
+            quantity_of(memory, "max", read, findings).map_or(0, |(bytes, _)| bytes)
+        }
+    }
+}
+
+fn is_max(value: &crate::reader::Value<'_>) -> bool {
+    matches!(value.get_ref(), DeValue::String(text) if text.as_ref() == "max")
+}
+
+/// "max" is no limit, which is 0 in the model.
+fn or_max<T: Default>(
+    read: impl Fn(&str) -> Result<T, Refused>,
+) -> impl Fn(&str) -> Result<T, Refused> {
+    move |text| {
+        if text == "max" {
+            Ok(T::default())
+        } else {
+            read(text)
+        }
+    }
+}
+
+fn quantity_of<T>(
+    view: &View<'_, '_>,
+    key: &str,
+    read: impl Fn(&str) -> Result<T, Refused>,
+    findings: &mut Findings,
+) -> Option<(T, Range<usize>)> {
+    let (text, span) = view.text(key, findings)?;
+    match read(text) {
+        Ok(quantity) => Some((quantity, span)),
+        Err(Refused { message, remedy }) => {
+            let message = format!("`{key}` in {}: {message}", view.title);
+            view.refuse(key, span, message, remedy, findings);
+            None
+        }
+    }
+}
+
+/// Parents before their children, otherwise in the order of the file; implied parents with all defaults.
+fn with_parents(declared: Vec<Declared>) -> Vec<Declared> {
+    let order: Vec<String> = declared
+        .iter()
+        .map(|declared| declared.container.path.clone())
+        .collect();
+    let mut by_path: HashMap<String, Declared> = declared
+        .into_iter()
+        .map(|declared| (declared.container.path.clone(), declared))
+        .collect();
+    let mut placed: HashSet<String> = HashSet::new();
+    let mut tree = Vec::new();
+    for path in &order {
+        let span = by_path.get(path).map(|declared| declared.span.clone());
+        let ends = path
+            .match_indices('/')
+            .map(|(at, _)| at)
+            .chain([path.len()]);
+        for ancestor in ends.map(|end| &path[..end]) {
+            if !placed.insert(ancestor.to_owned()) {
+                continue;
+            }
+            tree.push(by_path.remove(ancestor).unwrap_or_else(|| {
+                Declared {
+                    container: Container::new(ancestor),
+                    span: span
+                        .clone()
+                        .expect("only a declared path has missing ancestors"),
+                    share_span: None,
+                    limit_span: None,
+                }
+            }));
+        }
+    }
+    tree
+}

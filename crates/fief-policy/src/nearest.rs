@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Finds the word that was meant.
+
+/// The candidate with the fewest slips of the finger (a letter too many, too few, wrong, or two exchanged), if that is
+/// few for the length of the word. Case and `_` for `-` are no difference.
+pub(crate) fn nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let word = plain(word);
+    // Nobody means a short word with a long one, and the comparison takes length times length.
+    if word.len() > 256 {
+        return None;
+    }
+    candidates
+        .into_iter()
+        .map(|candidate| (slips(&word, &plain(candidate)), candidate))
+        .filter(|&(slips, candidate)| slips <= 1 + candidate.chars().count().min(word.len()) / 4)
+        .min_by_key(|&(slips, _)| slips)
+        .map(|(_, candidate)| candidate)
+}
+
+fn plain(word: &str) -> Vec<char> {
+    word.to_lowercase().replace('_', "-").chars().collect()
+}
+
+/// Edit distance with exchanged neighbours as one slip.
+fn slips(left: &[char], right: &[char]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=right.len()).collect();
+    for (row, &from) in left.iter().enumerate() {
+        let mut current = vec![row + 1];
+        for (column, &to) in right.iter().enumerate() {
+            let mut least = (above[column] + usize::from(from != to))
+                .min(above[column + 1] + 1)
+                .min(current[column] + 1);
+            let exchanged =
+                row > 0 && column > 0 && from == right[column - 1] && left[row - 1] == to;
+            if exchanged {
+                least = least.min(before[column - 1] + 1);
+            }
+            current.push(least);
+        }
+        before = std::mem::replace(&mut above, current);
+    }
+    above[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn finds_the_key_behind_a_slip() {
+        let keys = ["address", "classes", "client", "copies"];
+        assert_eq!(nearest("adress", keys), Some("address"));
+        assert_eq!(nearest("clients", keys), Some("client"));
+        assert_eq!(nearest("cpoies", keys), Some("copies"));
+        assert_eq!(nearest("Address", keys), Some("address"));
+        assert_eq!(nearest("not_from", ["from", "not-from"]), Some("not-from"));
+    }
+
+    #[test]
+    fn suggests_nothing_for_a_word_of_its_own() {
+        assert_eq!(
+            nearest("timeout", ["address", "classes", "client", "copies"]),
+            None
+        );
+        assert_eq!(nearest(&"x".repeat(10_000), ["address"]), None);
+    }
+}

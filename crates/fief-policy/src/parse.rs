@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From text to the checked model, or to everything that is wrong with it.
+
+use toml::de::{DeTable, DeValue};
+
+use crate::containers::Containers;
+use crate::diagnostic::{Diagnostics, Findings, Kind};
+use crate::listeners;
+use crate::model::{Mode, Policy};
+use crate::reader::View;
+use crate::vocabulary::{self, VERSION};
+
+/// Reads a policy. `file` is its name for the errors; nothing is opened.
+///
+/// All errors of the file come together, in its order. What is not TOML is reported too, beside what could be read
+/// around it, but then nothing is said to be missing: it may stand in the part that could not be read.
+pub fn parse(text: &str, file: &str) -> Result<Policy, Diagnostics> {
+    let mut findings = Findings::new();
+    let policy = read(text, &mut findings);
+    match policy {
+        Some(policy) if findings.is_empty() => Ok(policy),
+        _ => Err(findings.finish(file, text)),
+    }
+}
+
+fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let start = 0..text.find(['\r', '\n']).unwrap_or(text.len());
+    let view = View::of_table(
+        document.get_ref(),
+        start,
+        &vocabulary::POLICY,
+        "the policy".to_owned(),
+        findings,
+    );
+
+    let policy = version(&view, findings).map(|version| {
+        let mode = mode(&view, findings);
+        let containers = Containers::read(&view, findings);
+        let listeners = listeners::read(&view, &containers, findings);
+        let containers = containers
+            .tree
+            .into_iter()
+            .map(|declared| declared.container)
+            .collect();
+        Policy {
+            version,
+            mode,
+            containers,
+            listeners,
+        }
+    });
+
+    if !errors.is_empty() {
+        let broken: Vec<_> = errors.iter().filter_map(|error| error.span()).collect();
+        findings.retain(|finding| {
+            let follows = matches!(
+                finding.kind,
+                Kind::Missing
+                    | Kind::CatchAll
+                    | Kind::UnknownContainer
+                    | Kind::UnknownKey
+                    | Kind::Version
+            );
+            let touches = broken
+                .iter()
+                .any(|span| span.start <= finding.span.end && finding.span.start <= span.end);
+            !follows && !touches
+        });
+        for error in errors {
+            syntax(text, &error, findings);
+        }
+    }
+    policy
+}
+
+/// The version decides what all the rest means: with another one nothing else is read.
+fn version(policy: &View<'_, '_>, findings: &mut Findings) -> Option<u32> {
+    let Some(value) = policy.get("version") else {
+        policy.missing("version", findings);
+        return Some(VERSION);
+    };
+    let DeValue::Integer(digits) = value.get_ref() else {
+        policy.mistyped("version", value, findings);
+        return Some(VERSION);
+    };
+    if u32::from_str_radix(digits.as_str(), digits.radix()) == Ok(VERSION) {
+        return Some(VERSION);
+    }
+    findings.retain(|_| false);
+    findings.add(
+        Kind::Version,
+        value.span(),
+        format!("version {digits} of the policy language is not supported"),
+        format!("{VERSION}"),
+        format!("write version = {VERSION} and see docs/policy.md, or use a Fief that knows version {digits}"),
+    );
+    None
+}
+
+fn mode(policy: &View<'_, '_>, findings: &mut Findings) -> Mode {
+    let is_monitor =
+        |value: &DeValue<'_>| matches!(value, DeValue::String(text) if text.as_ref() == "monitor");
+    match policy.get("mode") {
+        Some(value) if is_monitor(value.get_ref()) => {
+            findings.add(
+                Kind::Unsupported,
+                value.span(),
+                "mode \"monitor\" is not supported by this version",
+                "\"enforce\"",
+                "remove it, or write mode = \"enforce\"",
+            );
+        }
+        _ => {
+            policy.choice("mode", findings);
+        }
+    }
+    Mode::Enforce
+}
+
+/// The TOML parser's words, completed by what we ask of every error.
+fn syntax(text: &str, error: &toml::de::Error, findings: &mut Findings) {
+    let span = error.span().unwrap_or(0..0);
+    let (message, expected) = match error.message().split_once(", expected ") {
+        Some((message, expected)) => (message, expected.to_owned()),
+        None => (error.message(), "TOML 1.0".to_owned()),
+    };
+    let (message, expected, remedy) = if message.contains("duplicate key") {
+        let key = text.get(span.clone()).unwrap_or("this key");
+        (
+            format!("`{key}` stands here for the second time"),
+            "each key and each header once".to_owned(),
+            "remove one of the two, or put the keys of both under one header",
+        )
+    } else if message.contains("must be quoted") {
+        let remedy = if text
+            .get(span.clone())
+            .is_some_and(|value| value.trim().is_empty())
+        {
+            "write a value after the equals sign"
+        } else {
+            "put the value in double quotes"
+        };
+        (message.to_owned(), expected, remedy)
+    } else if message.contains("unclosed") || message.contains("invalid basic string") {
+        (message.to_owned(), expected, "close it on the same line")
+    } else {
+        (
+            message.to_owned(),
+            expected,
+            "write TOML here: key = value, [header], or # comment",
+        )
+    };
+    findings.add(Kind::Syntax, span, message, expected, remedy);
+}

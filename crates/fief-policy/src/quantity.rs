@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Numbers with units: percentages, bytes, bits per second.
+//!
+//! They are read digit by digit and exactly: 0.1% is 1,000 parts per million, not what a floating number makes of it.
+//! An error is the message and the remedy.
+
+pub(crate) struct Refused {
+    pub(crate) message: String,
+    pub(crate) remedy: String,
+}
+
+fn refused<T>(message: impl Into<String>, remedy: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused {
+        message: message.into(),
+        remedy: remedy.into(),
+    })
+}
+
+/// `"12.5%"` in parts per million.
+pub(crate) fn percent(text: &str) -> Result<u32, Refused> {
+    let Some(number) = text.strip_suffix('%') else {
+        return match Decimal::parse(text) {
+            Some(_) => refused(
+                format!("\"{text}\" has no unit"),
+                format!("write \"{text}%\""),
+            ),
+            None => refused(
+                format!("\"{text}\" is not a percentage"),
+                "write a number and a percent sign, as in \"60%\"",
+            ),
+        };
+    };
+    let Some(decimal) = Decimal::parse(number) else {
+        let digits: String = number
+            .chars()
+            .filter(|character| character.is_ascii_digit() || *character == '.')
+            .collect();
+        return match Decimal::parse(&digits) {
+            Some(_) if !number.contains('-') => refused(
+                format!("\"{text}\" is not a percentage"),
+                format!("write \"{digits}%\""),
+            ),
+            _ => refused(
+                format!("\"{text}\" is not a percentage"),
+                "write a number and a percent sign, as in \"60%\"",
+            ),
+        };
+    };
+    match decimal.times(10_000) {
+        _ if decimal.digits == 0 => refused(
+            "0% is no share and no limit",
+            "remove it for nothing guaranteed or no limit, or write more than 0%",
+        ),
+        Some(ppm @ 1..=1_000_000) => Ok(ppm as u32),
+        Some(_) => refused(
+            format!("\"{text}\" is more than the machine"),
+            "write at most \"100%\"",
+        ),
+        None => refused(
+            format!(
+                "\"{text}\" is finer than a millionth of the machine, or far more than all of it"
+            ),
+            "write at most four decimals and at most \"100%\"",
+        ),
+    }
+}
+
+/// `"512M"` in bytes; suffixes as the kernel reads them for memory.max.
+pub(crate) fn bytes(text: &str, least: u64) -> Result<u64, Refused> {
+    let unit_at = text
+        .find(|character: char| !character.is_ascii_digit() && character != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let scale: u64 = match unit.to_ascii_uppercase().as_str() {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        other => {
+            let letter = other
+                .trim()
+                .chars()
+                .next()
+                .filter(|letter| "KMGT".contains(*letter));
+            return match letter {
+                Some(letter) if Decimal::parse(number).is_some() => refused(
+                    format!("\"{text}\" has an unknown unit"),
+                    format!("write \"{number}{letter}\"; {letter} is a power of 1024"),
+                ),
+                _ => refused(
+                    format!("\"{text}\" is not a number of bytes"),
+                    "write a number and K, M, G or T, as in \"512M\"",
+                ),
+            };
+        }
+    };
+    match Decimal::parse(number).map(|decimal| decimal.times(scale)) {
+        Some(Some(bytes)) if bytes >= least => Ok(bytes),
+        Some(Some(_)) => refused(
+            format!("\"{text}\" is less than a page"),
+            format!("write at least {least}, or \"max\" for no limit"),
+        ),
+        Some(None) => refused(
+            format!("\"{text}\" is not a whole number of bytes in 64 bits"),
+            "write less, or \"max\" for no limit",
+        ),
+        None => refused(
+            format!("\"{text}\" is not a number of bytes"),
+            "write a number and K, M, G or T, as in \"512M\"",
+        ),
+    }
+}
+
+/// `"100Mbit"` in bits per second; units as `tc` has them.
+pub(crate) fn bit_rate(text: &str) -> Result<u64, Refused> {
+    let unit_at = text
+        .find(|character: char| !character.is_ascii_digit() && character != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let scale: u64 = match unit.to_ascii_lowercase().as_str() {
+        "bit" => 1,
+        "kbit" => 1_000,
+        "mbit" => 1_000_000,
+        "gbit" => 1_000_000_000,
+        "tbit" => 1_000_000_000_000,
+        _ if Decimal::parse(number).is_none() => {
+            return refused(
+                format!("\"{text}\" is not a rate"),
+                "write a number and its unit, as in \"100Mbit\"",
+            );
+        }
+        other => {
+            let prefix = other
+                .trim()
+                .chars()
+                .next()
+                .filter(|letter| "kmgt".contains(*letter));
+            let prefix = prefix.map(|letter| {
+                if letter == 'k' {
+                    letter
+                } else {
+                    letter.to_ascii_uppercase()
+                }
+            });
+            let unit = prefix.map_or("bit".to_owned(), |prefix| format!("{prefix}bit"));
+            let what = if other.is_empty() {
+                "has no unit"
+            } else {
+                "has an unknown unit"
+            };
+            return refused(
+                format!("\"{text}\" {what}"),
+                format!("write \"{number}{unit}\"; rates are in bits per second"),
+            );
+        }
+    };
+    match Decimal::parse(number).map(|decimal| decimal.times(scale)) {
+        Some(Some(0)) => refused(
+            "a rate of 0 lets nothing through",
+            "write more than 0, or \"max\" for no limit",
+        ),
+        Some(Some(bits)) => Ok(bits),
+        Some(None) => refused(
+            format!("\"{text}\" is not a whole number of bits per second in 64 bits"),
+            "write whole bits, or \"max\" for no limit",
+        ),
+        None => refused(
+            format!("\"{text}\" is not a rate"),
+            "write a number and its unit, as in \"100Mbit\"",
+        ),
+    }
+}
+
+/// Parts per million as an operator writes them.
+pub(crate) fn as_percent(ppm: u64) -> String {
+    let fraction = format!("{:04}", ppm % 10_000);
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{}{point}{fraction}%", ppm / 10_000)
+}
+
+/// digits / 10^decimals
+struct Decimal {
+    digits: u128,
+    decimals: u32,
+}
+
+impl Decimal {
+    fn parse(text: &str) -> Option<Self> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number =
+            |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(whole) || !is_number(fraction) {
+            return None;
+        }
+        let fraction = fraction.trim_end_matches('0');
+        let whole = whole.trim_start_matches('0');
+        // 18 digits on either side are more than any quantity here has; with them nothing below overflows.
+        if whole.len() > 18 || fraction.len() > 18 {
+            return None;
+        }
+        let digits = format!("0{whole}{fraction}").parse().ok()?;
+        Some(Self {
+            digits,
+            decimals: u32::try_from(fraction.len()).ok()?,
+        })
+    }
+
+    /// Exactly, or not at all.
+    fn times(&self, scale: u64) -> Option<u64> {
+        let product = self.digits.checked_mul(u128::from(scale))?;
+        let divisor = 10u128.pow(self.decimals);
+        if product % divisor != 0 {
+            return None;
+        }
+        u64::try_from(product / divisor).ok()
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The JSON schema for editors, made of the vocabulary.
+//!
+//! Editors complete keys and mark slips with it while one types. It is not the judge: what needs the whole file (sums of
+//! shares, unreachable rules) only `fief check` knows.
+
+use serde_json::{Map, Value, json};
+
+use crate::name::LONGEST_NAME;
+use crate::vocabulary::{self, Key, Section, Shape};
+
+/// JSON schema (2020-12) of policy files; the committed copy is `docs/policy.schema.json`.
+pub fn schema() -> Value {
+    let mut schema = table(&vocabulary::POLICY, &["version"]);
+    let head = schema
+        .as_object_mut()
+        .expect("a table's schema is an object");
+    head.insert(
+        "$schema".to_owned(),
+        json!("https://json-schema.org/draft/2020-12/schema"),
+    );
+    head.insert("title".to_owned(), json!("Fief policy"));
+    schema
+}
+
+fn table(section: &'static Section, required: &[&str]) -> Value {
+    let mut properties = Map::new();
+    for key in section
+        .keys
+        .iter()
+        .filter(|key| !matches!(key.shape, Shape::Later(_)))
+    {
+        properties.insert(key.name.to_owned(), described(key));
+    }
+    let mut table = json!({
+        "type": "object",
+        "description": section.doc,
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    if !required.is_empty() {
+        table["required"] = json!(required);
+    }
+    table
+}
+
+fn described(key: &'static Key) -> Value {
+    let mut schema = shape(&key.shape);
+    schema["description"] = json!(key.doc);
+    let example: Option<Value> = serde_json::from_str(key.example).ok();
+    if let Some(example) = example {
+        schema["examples"] = json!([example]);
+    }
+    schema
+}
+
+fn shape(shape: &'static Shape) -> Value {
+    const PERCENT: &str = "(100(\\.0+)?|[0-9]{1,2}(\\.[0-9]{1,4})?)%";
+    match shape {
+        Shape::Version => json!({ "const": vocabulary::VERSION }),
+        Shape::Choice(words) => json!({ "enum": words }),
+        Shape::Percent => json!({ "type": "string", "pattern": format!("^{PERCENT}$") }),
+        Shape::PercentOrMax => json!({ "type": "string", "pattern": format!("^({PERCENT}|max)$") }),
+        Shape::Weight => integer(&vocabulary::WEIGHT),
+        Shape::Priority => integer(&vocabulary::PRIORITY),
+        Shape::Bytes => json!({ "anyOf": [
+            { "type": "integer", "minimum": vocabulary::LEAST_MEMORY },
+            { "type": "string", "pattern": "^([0-9]+(\\.[0-9]+)?[KMGTkmgt]?|max)$" },
+        ] }),
+        Shape::BitRate => json!({
+            "type": "string",
+            "pattern": "^([0-9]+(\\.[0-9]+)?[KMGTkmgt]?[Bb][Ii][Tt]|max)$",
+        }),
+        Shape::Count => json!({ "anyOf": [integer(&vocabulary::DESCENDANTS), { "const": "max" }] }),
+        Shape::Flag => json!({ "type": "boolean" }),
+        Shape::Address => {
+            json!({ "type": "string", "pattern": "^([0-9.]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]+$" })
+        }
+        Shape::Prefixes => json!({
+            "type": "array",
+            "minItems": 1,
+            "items": { "type": "string", "pattern": "^(any|[0-9.]+(/[0-9]+)?|[0-9A-Fa-f:.]+(/[0-9]+)?)$" },
+        }),
+        Shape::Path => json!({ "type": "string", "minLength": 1 }),
+        Shape::Table(section) => table(section, &[]),
+        Shape::Named(section) => {
+            let is_listener = std::ptr::eq(*section, &raw const vocabulary::LISTENER);
+            let names = if is_listener {
+                json!({ "pattern": "^[^/\\s]+$", "maxLength": LONGEST_NAME })
+            } else {
+                json!({ "pattern": "^[^/\\s]+(/[^/\\s]+){0,15}$" })
+            };
+            let required: &[&str] = if is_listener {
+                &["address", "client"]
+            } else {
+                &[]
+            };
+            json!({ "type": "object", "propertyNames": names, "additionalProperties": table(section, required) })
+        }
+        Shape::List(section) => {
+            let mut item = table(section, &["container"]);
+            item["oneOf"] = json!([{ "required": ["from"] }, { "required": ["not-from"] }]);
+            json!({ "type": "array", "minItems": 1, "items": item })
+        }
+        Shape::Later(_) => unreachable!("keys of later versions are left out of the schema"),
+    }
+}
+
+fn integer(range: &std::ops::RangeInclusive<u64>) -> Value {
+    json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Class tables: the client rules of a listener as entries of a longest-prefix lookup.
+//!
+//! The kernel finds the longest matching prefix; the policy says that the first matching rule wins. The two agree because
+//! all prefixes that the rules name, of both families, form a tree: on what remains of a prefix without the longer ones
+//! inside of it, no rule changes its mind. So each prefix gets the first rule that holds there (`sweep`), and an entry
+//! that says what the next shorter one says already is left out.
+//!
+//! The table decides nothing about the kernel's keys: `fief-control` turns entries into records.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::Ipv6Net;
+use serde::Serialize;
+
+use crate::model::{AcceptOrder, Listener};
+use crate::sweep::{self, Prefix, Universe};
+
+/// The compiled client rules of one listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassTable {
+    /// Rules that name the same container with the same order of accept share a class.
+    pub classes: Vec<ClassSpec>,
+    /// By address, shorter prefixes first; `::/0` is always there and always first.
+    pub entries: Vec<ClassEntry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassSpec {
+    pub container: String,
+    pub accept: AcceptOrder,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassEntry {
+    /// IPv4 is mapped: 10.0.0.0/8 is ::ffff:10.0.0.0/104.
+    pub prefix: Ipv6Net,
+    /// Position of the rule in [`Listener::clients`].
+    pub rule: u16,
+    /// Position of its class in [`ClassTable::classes`].
+    pub class: u16,
+}
+
+impl ClassTable {
+    /// What the kernel finds for a client: the entry with the longest prefix around its address.
+    pub fn lookup(&self, address: IpAddr) -> Option<&ClassEntry> {
+        let address = mapped(address);
+        self.entries
+            .iter()
+            .filter(|entry| entry.prefix.contains(&address))
+            .max_by_key(|entry| entry.prefix.prefix_len())
+    }
+}
+
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+impl Listener {
+    /// Compiles the client rules.
+    ///
+    /// Addresses that cannot reach the listener (IPv6 at an IPv4 address) take no entries of their own. A listener built
+    /// by hand without a catch-all gives what no rule matches to its last rule; one without rules has an empty table.
+    pub fn table(&self) -> ClassTable {
+        let mut classes: Vec<ClassSpec> = Vec::new();
+        let class_of_rule: Vec<u16> = self
+            .clients
+            .iter()
+            .map(|client| {
+                let found = classes.iter().position(|class| {
+                    class.container == client.container && class.accept == client.accept
+                });
+                let class = found.unwrap_or_else(|| {
+                    classes.push(ClassSpec {
+                        container: client.container.clone(),
+                        accept: client.accept,
+                    });
+                    classes.len() - 1
+                });
+                u16::try_from(class).unwrap_or(u16::MAX)
+            })
+            .collect();
+        let Some(last) = self.clients.len().checked_sub(1) else {
+            return ClassTable {
+                classes,
+                entries: Vec::new(),
+            };
+        };
+
+        let rules: Vec<_> = self.clients.iter().map(|client| &client.from).collect();
+        let universe = Universe::of(self.address.ip());
+        let mut entries: Vec<ClassEntry> = Vec::new();
+        let mut around: Vec<(Prefix, usize)> = Vec::new();
+        sweep::walk(&rules, universe, |region, matching| {
+            let is_root = region.prefix == universe.root();
+            if region.is_empty && !is_root {
+                return;
+            }
+            while around
+                .pop_if(|(outer, _)| !outer.contains(&region.prefix))
+                .is_some()
+            {}
+            let rule = matching.first().copied().unwrap_or(last);
+            if around.last().is_some_and(|&(_, outer)| outer == rule) {
+                return;
+            }
+            around.push((region.prefix, rule));
+            let prefix = if is_root { Prefix::ALL } else { region.prefix };
+            entries.push(ClassEntry {
+                prefix: prefix.into(),
+                rule: u16::try_from(rule).unwrap_or(u16::MAX),
+                class: class_of_rule[rule],
+            });
+        });
+        ClassTable { classes, entries }
+    }
+}
