@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Register: how a socket becomes the listener of a class, without privilege and without a daemon.
+ *
+ *   socket()  setsockopt(FIEF_CLASS, n)      label: asks for class n                  (the listen shim)
+ *   bind(A)   A is an address of the policy: label: the n-th class of A; the address becomes loopback, port 0
+ *   listen()  the socket enters the map of class listeners; its label is cloned to what it accepts
+ *   close()   the kernel takes it out of the map
+ *
+ * A copy of the server per class says nothing: its home tells the class at bind().
+ *
+ * Problem: who may register takes connections that belong to the address.
+ * How: a copy's home was given to it by whoever manages the machine. A socket of the shim is let in only
+ * where a listening socket of the same user stands on the address already, the kernel's own rule for
+ * SO_REUSEPORT. Limits: a server on one address is not a listener of a policy that names all addresses: it
+ * would be handed connections to addresses it never bound. It is accounted, not steered. All members of a
+ * policy live in one network namespace.
+ */
+#pragma once
+
+#include "classify.bpf.h"
+#include "maps/labels.bpf.h"
+#include "maps/cpus.bpf.h"
+#include "maps/class_listeners.bpf.h"
+
+#define LOOPBACK_IPV4 0x7f000001
+#define REFUSE	      0
+#define ALLOW	      1
+
+/* What a socket bound to this address serves; its own kind of wildcard, then the other. */
+static __always_inline struct fief_listener *bound_listener(__u32 slot, const void *address, __u16 port)
+{
+	struct fief_listener_key key = {.port = port, .slot = slot};
+	__u32 *words = (__u32 *)key.address;
+	struct fief_listener *found;
+
+	__builtin_memcpy(key.address, address, 16);
+	found = listener_at(&key);
+	if (found || words[0] || words[1] || words[3])
+		return found;
+	if (words[2] && words[2] != MAPPED_PREFIX)
+		return NULL;
+	words[2] ^= MAPPED_PREFIX;
+	return listener_at(&key);
+}
+
+static __always_inline void socket_address(struct bpf_sock *sk, __u32 *words)
+{
+	__u32 ipv4 = sk->src_ip4;
+
+	barrier_var(ipv4);
+	words[0] = sk->src_ip6[0];
+	words[1] = sk->src_ip6[1];
+	words[2] = sk->src_ip6[2];
+	words[3] = sk->src_ip6[3];
+	if (sk->family == AF_INET)
+		mapped_ipv4(ipv4, words);
+}
+
+/* ---- setsockopt, getsockopt
+ * --------------------------------------------------------------------------------- */
+
+static __always_inline int refuse(int err)
+{
+	bpf_set_retval(err);
+	return REFUSE;
+}
+
+static __always_inline int class_ask(struct bpf_sockopt *ctx)
+{
+	struct fief_label fresh = {.container = {FIEF_NO_ID, 0}, .listener = FIEF_NO_LISTENER};
+	struct bpf_sock *sk = ctx->sk;
+	__u32 *class = ctx->optval;
+
+	if (!sk || sk->type != SOCK_STREAM || sk->protocol != IPPROTO_TCP || sk->src_port)
+		return refuse(-EINVAL);
+	if ((void *)(class + 1) > ctx->optval_end || *class >= FIEF_MAX_CLASSES)
+		return refuse(-EINVAL);
+	fresh.rule = *class;
+	fresh.flags = FIEF_LABEL_BINDING;
+	if (bpf_sk_storage_get(&labels, sk, 0, 0))
+		return refuse(-EBUSY);
+	if (!bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE))
+		return refuse(-ENOMEM);
+	ctx->optlen = -1; /* done: the kernel's own handler does not run */
+	return ALLOW;
+}
+
+SEC("cgroup/setsockopt")
+int setopt_steer(struct bpf_sockopt *ctx)
+{
+	if (ctx->level != FIEF_SOL)
+		return ALLOW;
+	if (ctx->optname == FIEF_CLASS)
+		return class_ask(ctx);
+	return ALLOW;
+}
+
+static __always_inline int classes_answer(struct bpf_sockopt *ctx)
+{
+	struct fief_classes *answer = ctx->optval;
+	struct fief_listener *listener;
+	struct bpf_sock *sk = ctx->sk;
+	struct fief_label *label;
+	__u32 address[4];
+
+	if ((void *)(answer + 1) > ctx->optval_end)
+		return refuse(-EINVAL);
+	if (!sk || sk->protocol != IPPROTO_TCP)
+		return refuse(-EINVAL);
+	socket_address(sk, address);
+	answer->listener = FIEF_NO_LISTENER;
+	answer->count = 0;
+	answer->self = FIEF_NO_CLASS;
+	answer->pad = 0;
+	ctx->optlen = sizeof(*answer);
+	ctx->retval = 0;
+	label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (label && label->flags & FIEF_LABEL_CLASS_LISTENER) {
+		answer->listener = label->listener;
+		answer->self = label->rule;
+		return ALLOW;
+	}
+	listener = bound_listener(policy_slot(), address, sk->src_port);
+	if (!listener || listener->serve != FIEF_SERVE_SHIM)
+		return ALLOW;
+	answer->listener = listener->index;
+	answer->count = listener->classes;
+	__builtin_memcpy(answer->class_, listener->class_, sizeof(answer->class_));
+	return ALLOW;
+}
+
+SEC("cgroup/getsockopt")
+int getopt_steer(struct bpf_sockopt *ctx)
+{
+	if (ctx->level != FIEF_SOL || ctx->optname != FIEF_CLASSES)
+		return ALLOW;
+	return classes_answer(ctx);
+}
+
+/* ---- bind
+ * --------------------------------------------------------------------------------------------------- */
+
+/* Somebody of the caller's user listens on the address. */
+static __always_inline bool user_listens(struct bpf_sock_addr *ctx, const __u32 *address, __u16 port)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct tcp_sock *tcp;
+	struct bpf_sock *sk;
+	bool same = false;
+
+	if (ctx->family == AF_INET) {
+		tuple.ipv4.daddr = address[3] ? address[3] : bpf_htonl(LOOPBACK_IPV4);
+		tuple.ipv4.saddr = tuple.ipv4.daddr;
+		tuple.ipv4.dport = bpf_htons(port);
+		sk = bpf_sk_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	} else {
+		__builtin_memcpy(tuple.ipv6.daddr, address, 16);
+		if (!address[0] && !address[1] && !address[2] && !address[3])
+			tuple.ipv6.daddr[3] = bpf_htonl(1);
+		__builtin_memcpy(tuple.ipv6.saddr, tuple.ipv6.daddr, 16);
+		tuple.ipv6.dport = bpf_htons(port);
+		sk = bpf_sk_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	}
+	if (!sk)
+		return false;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (tcp)
+		same = tcp->inet_conn.icsk_inet.sk.sk_uid.val == (__u32)bpf_get_current_uid_gid();
+	bpf_sk_release(sk);
+	return same;
+}
+
+/* The class whose home the running thread has. */
+static __always_inline int class_of_home(struct fief_listener *listener)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct fief_cpu *here = bpf_map_lookup_elem(&cpus, &cpu);
+	struct fief_ref home;
+	int i;
+
+	if (!here || !here->has_task)
+		return -1;
+	home = here->task.home;
+	bpf_for (i, 0, FIEF_MAX_CLASSES) {
+		struct fief_ref of;
+
+		if (i >= listener->classes || i < 0 || i >= FIEF_MAX_CLASSES)
+			break;
+		of = listener->class_[i].container;
+		if (of.id == home.id && of.generation == home.generation)
+			return i;
+	}
+	return -1;
+}
+
+static __always_inline bool label_class(struct fief_label *label, struct fief_listener *listener, __u32 class)
+{
+	if (class >= FIEF_MAX_CLASSES || class >= listener->classes)
+		return false;
+	label->container = listener->class_[class].container;
+	label->listener = listener->index;
+	label->rule = class;
+	label->flags = FIEF_LABEL_CLASS_LISTENER;
+	return true;
+}
+
+/* Decides whether this bind() is one of a class listener, and labels it. 1: yes, 0: no, or an error. */
+static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *address)
+{
+	__u16 port = bpf_ntohs(ctx->user_port);
+	struct fief_listener *listener;
+	struct bpf_sock *sk = ctx->sk;
+	struct fief_label *label, fresh = {};
+	int class;
+
+	if (!sk || ctx->protocol != IPPROTO_TCP)
+		return 0;
+	listener = bound_listener(policy_slot(), address, port);
+	label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (label && label->flags & FIEF_LABEL_BINDING) {
+		if (!listener || listener->serve != FIEF_SERVE_SHIM)
+			return -EADDRNOTAVAIL;
+		if (!user_listens(ctx, address, port))
+			return -EACCES;
+		return label_class(label, listener, label->rule) ? 1 : -EINVAL;
+	}
+	if (label || !listener || listener->serve != FIEF_SERVE_COPIES)
+		return 0;
+	class = class_of_home(listener);
+	if (class < 0 || !label_class(&fresh, listener, class))
+		return 0;
+	return bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE) ? 1 : -ENOMEM;
+}
+
+SEC("cgroup/bind4")
+int bind4_steer(struct bpf_sock_addr *ctx)
+{
+	__u32 address[4] = {0, 0, MAPPED_PREFIX, ctx->user_ip4};
+	int class = class_bind(ctx, address);
+
+	if (class < 0)
+		return refuse(class);
+	if (class) {
+		ctx->user_ip4 = bpf_htonl(LOOPBACK_IPV4);
+		ctx->user_port = 0;
+	}
+	return ALLOW;
+}
+
+SEC("cgroup/bind6")
+int bind6_steer(struct bpf_sock_addr *ctx)
+{
+	__u32 address[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]};
+	int class = class_bind(ctx, address);
+
+	if (class < 0)
+		return refuse(class);
+	if (class) {
+		ctx->user_ip6[0] = 0;
+		ctx->user_ip6[1] = 0;
+		ctx->user_ip6[2] = 0;
+		ctx->user_ip6[3] = bpf_htonl(1);
+		ctx->user_port = 0;
+	}
+	return ALLOW;
+}
+
+/* ---- listen
+ * ------------------------------------------------------------------------------------------------- */
+
+static __always_inline void class_listen(struct bpf_sock_ops *ctx)
+{
+	struct fief_class_key key = {};
+	struct bpf_sock *sk = ctx->sk;
+	struct fief_label *label;
+	int turn;
+
+	if (!sk)
+		return;
+	label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (!label || !(label->flags & FIEF_LABEL_CLASS_LISTENER))
+		return;
+	key.listener = label->listener;
+	key.container = label->container.id;
+	bpf_for (turn, 0, FIEF_CLASS_TURNS) {
+		key.turn = turn;
+		if (!bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_NOEXIST))
+			break;
+	}
+}
+
+SEC("sockops")
+int sockops_steer(struct bpf_sock_ops *ctx)
+{
+	if (ctx->op == BPF_SOCK_OPS_TCP_LISTEN_CB)
+		class_listen(ctx);
+	return 1;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Steer: the listening socket of the client's class, on one address and port.
+ *
+ * Problem: accept takes connections in the order of their arrival; a kernel listener has one queue.
+ * How: each class has a listening socket of its own, hidden on a loopback address (register.bpf.h). The
+ * lookup of a listener for a new connection finds the class of its source and hands it to that socket.
+ * Limits: whatever is missing (policy, rule, socket) lets the connection go to the server's own listener:
+ * fail open. The wire cannot reach a hidden socket by its own address and port, since that is loopback; a
+ * local process could, and is refused where the packet meets the socket (hidden.bpf.h).
+ */
+#pragma once
+
+#include "classify.bpf.h"
+#include "maps/class_listeners.bpf.h"
+
+#define AF_INET	 2
+#define AF_INET6 10
+
+/* clang would choose between two offsets into the context and load once, which the verifier forbids. */
+static __always_inline void local_address(struct bpf_sk_lookup *ctx, __u32 *words)
+{
+	__u32 ipv4 = ctx->local_ip4;
+
+	barrier_var(ipv4);
+	words[0] = ctx->local_ip6[0];
+	words[1] = ctx->local_ip6[1];
+	words[2] = ctx->local_ip6[2];
+	words[3] = ctx->local_ip6[3];
+	if (ctx->family == AF_INET)
+		mapped_ipv4(ipv4, words);
+}
+
+static __always_inline void remote_address(struct bpf_sk_lookup *ctx, __u32 *words)
+{
+	__u32 ipv4 = ctx->remote_ip4;
+
+	barrier_var(ipv4);
+	words[0] = ctx->remote_ip6[0];
+	words[1] = ctx->remote_ip6[1];
+	words[2] = ctx->remote_ip6[2];
+	words[3] = ctx->remote_ip6[3];
+	if (ctx->family == AF_INET)
+		mapped_ipv4(ipv4, words);
+}
+
+/* Assigns the first socket of the class that takes the connection: one of the other family refuses it. */
+static __always_inline bool assign_class(struct bpf_sk_lookup *ctx, __u32 listener, __u32 container)
+{
+	struct fief_class_key key = {.listener = listener, .container = container};
+	int turn;
+
+	bpf_for (turn, 0, FIEF_CLASS_TURNS) {
+		struct bpf_sock *sk;
+		long refused;
+
+		key.turn = turn;
+		sk = bpf_map_lookup_elem(&class_listeners, &key);
+		if (!sk)
+			continue;
+		refused = bpf_sk_assign(ctx, sk, 0);
+		bpf_sk_release(sk);
+		if (!refused)
+			return true;
+	}
+	return false;
+}
+
+SEC("sk_lookup")
+int lookup_steer(struct bpf_sk_lookup *ctx)
+{
+	struct fief_listener *listener;
+	struct fief_client *client;
+	__u32 address[4], slot;
+
+	if (ctx->protocol != IPPROTO_TCP)
+		return SK_PASS;
+	slot = policy_slot();
+	local_address(ctx, address);
+	listener = find_listener(slot, address, ctx->local_port);
+	if (!listener || listener->serve == FIEF_SERVE_SHARED)
+		return SK_PASS;
+	remote_address(ctx, address);
+	client = classify(slot, listener->index, address);
+	if (client)
+		assign_class(ctx, listener->index, client->container.id);
+	return SK_PASS;
+}

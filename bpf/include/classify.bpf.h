@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Which listener of the policy an address is, and which class a client of it belongs to.
+ *
+ * Problem: every SYN and every accepted connection asks, over thousands of prefixes.
+ * How: one hash lookup for each prefix length that the listener's rules use, longest first. The policy
+ * compiler has turned "first match wins" into longest prefixes, so the first hit is the answer.
+ * Limits: addresses are IPv6 or IPv4 mapped, in network order.
+ */
+#pragma once
+
+#include "maps/controls.bpf.h"
+#include "maps/listeners.bpf.h"
+#include "maps/prefix_lengths.bpf.h"
+#include "maps/clients.bpf.h"
+
+#define MAPPED_PREFIX bpf_htonl(0xffff)
+
+static __always_inline void mapped_ipv4(__u32 ipv4, void *address)
+{
+	__u32 *words = address;
+
+	words[0] = 0;
+	words[1] = 0;
+	words[2] = MAPPED_PREFIX;
+	words[3] = ipv4;
+}
+
+/* The tables in force: 0 or 1. */
+static __always_inline __u32 policy_slot(void)
+{
+	struct fief_control *control;
+	__u32 zero = 0;
+
+	control = bpf_map_lookup_elem(&controls, &zero);
+	return control ? control->slot & 1 : 0;
+}
+
+static __always_inline struct fief_listener *listener_at(struct fief_listener_key *key)
+{
+	return bpf_map_lookup_elem(&listeners, key);
+}
+
+/* A connection to `address` (16 bytes): the listener of just this address, of every IPv4 address, of every
+ * address. */
+static __always_inline struct fief_listener *find_listener(__u32 slot, const void *address, __u16 port)
+{
+	struct fief_listener_key key = {.port = port, .slot = slot};
+	__u32 *words = (__u32 *)key.address;
+	struct fief_listener *found;
+
+	__builtin_memcpy(key.address, address, 16);
+	found = listener_at(&key);
+	if (found)
+		return found;
+	if (!words[0] && !words[1] && words[2] == MAPPED_PREFIX && words[3]) {
+		words[3] = 0;
+		found = listener_at(&key);
+		if (found)
+			return found;
+	}
+	words[0] = words[1] = words[2] = words[3] = 0;
+	return listener_at(&key);
+}
+
+/* Number of the highest bit; `word` is not 0. Without branches, which the verifier would follow in all
+ * combinations. */
+static __always_inline __u32 highest_bit(__u64 word)
+{
+	word |= word >> 1;
+	word |= word >> 2;
+	word |= word >> 4;
+	word |= word >> 8;
+	word |= word >> 16;
+	word |= word >> 32;
+	/* as many ones now as the number of the bit says, and one more */
+	word -= word >> 1 & 0x5555555555555555;
+	word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
+	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
+	return (word * 0x0101010101010101 >> 56) - 1;
+}
+
+static __always_inline void mask_address(__u8 *masked, const void *address, __u32 length)
+{
+	__u64 high = 0, low = 0;
+	__u64 words[2];
+
+	__builtin_memcpy(words, address, 16);
+	if (length >= 64) {
+		high = words[0];
+		if (length > 64)
+			low = words[1] & bpf_cpu_to_be64(~0ull << ((128 - length) & 63));
+	} else if (length) {
+		high = words[0] & bpf_cpu_to_be64(~0ull << ((64 - length) & 63));
+	}
+	words[0] = high;
+	words[1] = low;
+	__builtin_memcpy(masked, words, 16);
+}
+
+/* The rule for a client of the listener with this index; NULL only while there is no such listener. */
+static __always_inline struct fief_client *classify(__u32 slot, __u32 listener, const void *source)
+{
+	__u32 at = slot * FIEF_MAX_LISTENERS + listener, base = 128;
+	struct fief_prefix_lengths *used = bpf_map_lookup_elem(&prefix_lengths, &at);
+	struct fief_client_key key = {.listener = listener, .slot = slot};
+	struct fief_client *found = NULL;
+	__u64 bits;
+	int i;
+
+	if (!used || listener >= FIEF_MAX_LISTENERS)
+		return NULL;
+	bits = used->bits[2];
+	bpf_for (i, 0, 129 + 2) {
+		if (!bits) {
+			if (!base)
+				break;
+			base -= 64;
+			bits = base ? used->bits[1] : used->bits[0];
+			continue;
+		}
+		__u32 bit = highest_bit(bits);
+
+		bits &= ~(1ull << (bit & 63));
+		key.prefix_length = base + bit;
+		mask_address(key.address, source, base + bit);
+		found = bpf_map_lookup_elem(&clients, &key);
+		if (found)
+			break;
+	}
+	return found;
+}

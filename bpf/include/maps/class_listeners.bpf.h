@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The listening sockets of the classes. An entry goes with its socket's last close, however that comes about.
+ */
+#pragma once
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SOCKHASH);
+	__uint(max_entries, 65536);
+	__type(key, struct fief_class_key);
+	__type(value, __u64);
+} class_listeners SEC(".maps");

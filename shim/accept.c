@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * accept: from the queue that is next by priority.
+ *
+ * An event loop was told of a queue before it calls accept(): that queue is taken, without asking again. Who
+ * calls on his own (a blocking server, one that accepts until EAGAIN) gets the best of those that are ready
+ * now.
+ * The class listeners never block; a blocking front is waited for with poll() over all of them.
+ */
+#define _GNU_SOURCE
+#include "order.h"
+#include "real.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+
+/* Queues that have a connection now; waits for one if `timeout` is not 0. -1: see errno. */
+static int ready_queues(struct front *front, uint64_t *ready, const struct timespec *timeout)
+{
+	struct pollfd sockets[MAX_QUEUES];
+	int count;
+
+	for (int i = 0; i < front->count; i++)
+		sockets[i] = (struct pollfd){.fd = front->queues[i].fd, .events = POLLIN};
+	count = real()->ppoll(sockets, front->count, timeout, NULL);
+	*ready = 0;
+	for (int i = 0; count > 0 && i < front->count; i++)
+		if (sockets[i].revents)
+			*ready |= 1ull << i;
+	return count;
+}
+
+static void lock_turn(struct front *front)
+{
+	if (pthread_mutex_lock(front->turn) == EOWNERDEAD)
+		pthread_mutex_consistent(front->turn);
+}
+
+/* From the front's own queue, which blocks if the server made it so: nobody else looks between poll and
+ * accept. */
+static int accept_own(struct front *front, int fd, struct sockaddr *address, socklen_t *size, int flags)
+{
+	struct pollfd own = {.fd = fd, .events = POLLIN};
+	int result = -1, saved;
+
+	if (!front->blocking)
+		return real()->accept4(fd, address, size, flags);
+	lock_turn(front);
+	if (real()->poll(&own, 1, 0) == 1)
+		result = real()->accept4(fd, address, size, flags);
+	else
+		errno = EAGAIN;
+	saved = errno;
+	pthread_mutex_unlock(front->turn);
+	errno = saved;
+	return result;
+}
+
+static int accept_from(struct front *front, int fd, int queue, struct sockaddr *address, socklen_t *size,
+		       int flags)
+{
+	socklen_t room = size ? *size : 0;
+	struct descriptor *d;
+	int result;
+
+	if (queue == front->count - 1)
+		result = accept_own(front, fd, address, size, flags);
+	else
+		result = real()->accept4(front->queues[queue].fd, address, size, flags);
+	if (result < 0) {
+		if (size)
+			*size = room;
+		return result;
+	}
+	d = descriptor_at(result);
+	if (d) {
+		d->priority = front->queues[queue].priority;
+		d->events = -1;
+		d->pending = 0;
+		d->kind = CONNECTION;
+	}
+	return result;
+}
+
+/* The best of `ready` that still has one; -1 with EAGAIN if another worker took them all. */
+static int accept_best(struct front *front, int fd, uint64_t ready, struct sockaddr *address, socklen_t *size,
+		       int flags)
+{
+	while (ready) {
+		int queue = order_next(front->queues, front->count, ready);
+		int result = accept_from(front, fd, queue, address, size, flags);
+
+		if (result >= 0 || errno != EAGAIN)
+			return result;
+		ready &= ~(1ull << queue);
+	}
+	errno = EAGAIN;
+	return -1;
+}
+
+static int accept_offered(struct front *front, int fd, struct sockaddr *address, socklen_t *size, int flags)
+{
+	uint64_t offered;
+
+	while ((offered = atomic_load(&front->offered))) {
+		int queue = 63 - __builtin_clzll(offered & -offered),
+		    result; /* the highest priority has the lowest bit */
+
+		if (!(atomic_fetch_and(&front->offered, ~(1ull << queue)) >> queue & 1) ||
+		    queue >= front->count)
+			continue; /* another thread was faster */
+		result = accept_from(front, fd, queue, address, size, flags);
+		if (result >= 0 || errno != EAGAIN)
+			return result;
+	}
+	errno = EAGAIN;
+	return -1;
+}
+
+/*
+ * accept() goes on after a signal whose handler asks for it (SA_RESTART); poll() never does. Which handler
+ * ran is not told, so it goes on only if every handler of the process asks for it.
+ */
+static bool restarts(void)
+{
+	for (int signal = 1; signal < SIGRTMAX; signal++) {
+		struct sigaction action;
+
+		if (sigaction(signal, NULL, &action) || action.sa_handler == SIG_DFL ||
+		    action.sa_handler == SIG_IGN)
+			continue;
+		if (!(action.sa_flags & SA_RESTART))
+			return false;
+	}
+	return true;
+}
+
+PUBLIC int accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
+{
+	static const struct timespec at_once;
+	struct front *front = front_of(fd);
+	int result;
+
+	if (!front || front->count == 1)
+		return real()->accept4(fd, address, size, flags);
+	result = accept_offered(front, fd, address, size, flags);
+	while (result < 0 && errno == EAGAIN) {
+		const struct timespec *timeout = &at_once;
+		uint64_t ready;
+		int count;
+
+		if (front->blocking)
+			timeout = front->receive_timeout.tv_sec || front->receive_timeout.tv_nsec
+				      ? &front->receive_timeout
+				      : NULL;
+		count = ready_queues(front, &ready, timeout);
+		if (count < 0 && errno == EINTR && front->blocking && restarts()) {
+			errno = EAGAIN;
+			continue;
+		}
+		if (count < 0)
+			return -1;
+		if (!count) {
+			errno = EAGAIN;
+			return -1;
+		}
+		result = accept_best(front, fd, ready, address, size, flags);
+		if (!front->blocking)
+			break;
+	}
+	return result;
+}
+
+PUBLIC int accept(int fd, struct sockaddr *address, socklen_t *size)
+{
+	return accept4(fd, address, size, 0);
+}

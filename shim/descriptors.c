@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The life of descriptors: closed, duplicated, inherited over fork and exec.
+ *
+ * The class listeners of a front are closed with the last descriptor that means it, have its close-on-exec
+ * flag, and are found again by a program that inherited them (an nginx that replaces its binary): the kernel
+ * knows which front they belong to.
+ */
+#define _GNU_SOURCE
+#include "descriptors.h"
+#include "real.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static pid_t own_process;
+static char preload[4096];
+
+bool in_own_process(void)
+{
+	return getpid() == own_process;
+}
+
+static void forked(void)
+{
+	own_process = getpid();
+}
+
+/* ---- close
+ * -------------------------------------------------------------------------------------------------- */
+
+void front_remember(struct front *front, int events)
+{
+	for (int i = 0; i < front->set_count; i++)
+		if (front->sets[i] == events)
+			return;
+	if (front->set_count < SETS_PER_FRONT)
+		front->sets[front->set_count++] = events;
+}
+
+static void close_front(struct front *front, int fd)
+{
+	for (int i = 0; i < front->set_count; i++) {
+		struct descriptor *d = descriptor_at(front->sets[i]);
+
+		if (d && d->kind == EVENTS)
+			events_forget_front(d->set, fd);
+	}
+	if (--front->names) {
+		/* the queue that stands for the front itself goes on under another name */
+		for (int i = 0; i < MAX_DESCRIPTORS && front->queues[front->count - 1].fd == fd; i++)
+			if (i != fd && descriptors[i].kind == FRONT && descriptors[i].front == front)
+				front->queues[front->count - 1].fd = i;
+		return;
+	}
+	for (int i = 0; i < front->count - 1; i++)
+		real()->close(front->queues[i].fd);
+	/* another thread may be in accept(): the record stays, it is small and fronts are few */
+}
+
+/* Before `fd` is closed or replaced. */
+static void forget(int fd)
+{
+	struct descriptor *d = descriptor_at(fd);
+	struct front *front;
+
+	if (!d || d->kind == PLAIN)
+		return;
+	if ((d->kind != CONNECTION || d->pending) && !in_own_process())
+		return;
+	switch (d->kind) {
+	case FRONT:
+		front = d->front;
+		d->kind = PLAIN;
+		close_front(front, fd);
+		break;
+	case EVENTS:
+		events_forget(fd);
+		break;
+	default:
+		d->pending = 0;
+		d->events = -1;
+		d->kind = PLAIN;
+	}
+}
+
+PUBLIC int close(int fd)
+{
+	forget(fd);
+	return real()->close(fd);
+}
+
+PUBLIC int fclose(FILE *file)
+{
+	if (file)
+		forget(fileno(file));
+	return real()->fclose(file);
+}
+
+PUBLIC int close_range(unsigned first, unsigned last, int flags)
+{
+	if (!(flags & CLOSE_RANGE_CLOEXEC) && atomic_load(&front_count))
+		for (unsigned fd = first; fd <= last && fd < MAX_DESCRIPTORS; fd++)
+			forget(fd);
+	return real()->close_range(first, last, flags);
+}
+
+PUBLIC void closefrom(int first)
+{
+	close_range(first < 0 ? 0 : first, ~0u, 0);
+}
+
+/* ---- duplicates
+ * --------------------------------------------------------------------------------------------- */
+
+/* `copy` means the same as `fd` from now on. */
+static void duplicate(int fd, int copy)
+{
+	struct descriptor *from = descriptor_at(fd), *to = descriptor_at(copy);
+
+	if (!from || !to || from->kind == PLAIN)
+		return;
+	if (from->kind == FRONT && in_own_process()) {
+		front_name(from->front, copy);
+	} else if (from->kind == CONNECTION) {
+		to->kind = CONNECTION;
+		to->priority = from->priority;
+		to->pending = 0;
+		to->events = -1;
+	} else if (from->kind == EVENTS) {
+		from->set->shared = true; /* it has two names now, and its set only one */
+	}
+}
+
+PUBLIC int dup(int fd)
+{
+	int copy = real()->dup(fd);
+
+	duplicate(fd, copy);
+	return copy;
+}
+
+PUBLIC int dup2(int fd, int copy)
+{
+	int result;
+
+	if (fd != copy)
+		forget(copy);
+	result = real()->dup2(fd, copy);
+	if (fd != copy && result >= 0)
+		duplicate(fd, copy);
+	return result;
+}
+
+PUBLIC int dup3(int fd, int copy, int flags)
+{
+	int result;
+
+	if (fd != copy)
+		forget(copy);
+	result = real()->dup3(fd, copy, flags);
+	if (result >= 0)
+		duplicate(fd, copy);
+	return result;
+}
+
+PUBLIC int fcntl(int fd, int command, ...)
+{
+	struct front *front = front_of(fd);
+	va_list arguments;
+	void *argument;
+	int result;
+
+	va_start(arguments, command);
+	argument = va_arg(arguments, void *);
+	va_end(arguments);
+	result = real()->fcntl(fd, command, argument);
+	if (result < 0)
+		return result;
+	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
+		duplicate(fd, result);
+	if (!front)
+		return result;
+	if (command == F_SETFL)
+		front->blocking = !((intptr_t)argument & O_NONBLOCK);
+	if (command == F_SETFD)
+		for (int i = 0; i < front->count - 1; i++)
+			real()->fcntl(front->queues[i].fd, F_SETFD, argument);
+	return result;
+}
+
+PUBLIC int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl")));
+
+/* ---- fork and exec
+ * ------------------------------------------------------------------------------------------ */
+
+/* A listening socket of the policy that was inherited: `classes.self` tells which side of the front it is. */
+static bool inherited(int fd, struct fief_classes *classes)
+{
+	int listening = 0;
+	socklen_t size = sizeof(listening);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) || !listening)
+		return false;
+	return front_ask(fd, classes);
+}
+
+/* Gives a class listener to a front of its listener that has none of this class yet (several: SO_REUSEPORT).
+ */
+static void adopt(int fd, const struct fief_classes *self)
+{
+	for (int i = 0; i < MAX_DESCRIPTORS && i < 65536; i++) {
+		struct front *front = descriptors[i].kind == FRONT ? descriptors[i].front : NULL;
+		const struct fief_class *class;
+		struct fief_classes classes;
+		bool has = false;
+
+		if (!front || front->listener != (int)self->listener || !front_ask(i, &classes))
+			continue;
+		if (self->self >= classes.count)
+			continue;
+		class = &classes.class_[self->self];
+		for (int j = 0; j < front->count - 1; j++)
+			has |= front->queues[j].container == class->container.id;
+		if (has)
+			continue;
+		front_add_queue(front, fd, class);
+		front_sort(front);
+		return;
+	}
+}
+
+static void scan(bool fronts)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	struct dirent *entry;
+
+	if (!folder)
+		return;
+	while ((entry = readdir(folder))) {
+		struct fief_classes classes;
+		int fd = atoi(entry->d_name);
+
+		if (fd <= 2 || fd == dirfd(folder) || !inherited(fd, &classes))
+			continue;
+		if (fronts && classes.self == FIEF_NO_CLASS && classes.count) {
+			struct front *front = front_new(fd);
+
+			if (front)
+				front->listener = classes.listener;
+		} else if (!fronts && classes.self != FIEF_NO_CLASS) {
+			adopt(fd, &classes);
+		}
+	}
+	closedir(folder);
+}
+
+static __attribute__((constructor)) void start(void)
+{
+	const char *word = getenv("LD_PRELOAD");
+
+	/* kept now, since the server may clear its environment */
+	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", word ? word : "");
+	own_process = getpid();
+	pthread_atfork(NULL, NULL, forked);
+	scan(true);
+	if (atomic_load(&front_count))
+		scan(false);
+}
+
+/* A server that hands its listening sockets to a new program may leave LD_PRELOAD out of the environment
+ * (nginx does); without the shim the new program would never see the connections of the classes. */
+PUBLIC int execve(const char *path, char *const *arguments, char *const *environment)
+{
+	size_t count = 0;
+	bool has = false;
+
+	for (; environment && environment[count]; count++)
+		has |= !strncmp(environment[count], "LD_PRELOAD=", 11);
+	if (has || !atomic_load(&front_count))
+		return real()->execve(path, arguments, environment);
+
+	char *more[count + 2];
+
+	if (environment)
+		memcpy(more, environment, count * sizeof(*more));
+	more[count] = preload;
+	more[count + 1] = NULL;
+	return real()->execve(path, arguments, more);
+}

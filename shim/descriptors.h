@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The life of descriptors, as far as the shim must know it.
+ */
+#pragma once
+
+#include "events.h"
+#include "fronts.h"
+
+/* The set that a front was added to, so that its class listeners leave it when the front is closed. */
+void front_remember(struct front *front, int events);
+void events_forget(int fd);
+void events_share(int fd);
+void events_forget_front(struct events *set, int fd);

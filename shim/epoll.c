@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * epoll: the class listeners behind a front are added, changed and removed with it, and what the kernel tells
+ * goes through events_order.
+ */
+#define _GNU_SOURCE
+#include "descriptors.h"
+#include "events.h"
+#include "real.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+static struct events *set_of(int fd)
+{
+	struct descriptor *d = descriptor_at(fd);
+
+	return d && d->kind == EVENTS ? d->set : NULL;
+}
+
+static struct events *set_new(int fd)
+{
+	struct descriptor *d = descriptor_at(fd);
+	struct events *set = set_of(fd);
+
+	if (set || !d)
+		return set;
+	set = calloc(1, sizeof(*set));
+	if (!set)
+		return NULL;
+	pthread_mutex_init(&set->lock, NULL);
+	set->fd = fd;
+	d->set = set;
+	d->kind = EVENTS;
+	return set;
+}
+
+void events_forget(int fd)
+{
+	struct events *set = set_of(fd);
+
+	if (!set)
+		return;
+	descriptors[fd].kind = PLAIN;
+	descriptors[fd].set = NULL;
+	for (int i = 0; i < set->level_count; i++)
+		free(set->levels[i].held);
+	pthread_mutex_destroy(&set->lock);
+	free(set);
+}
+
+/* Somebody waits for the event descriptor itself, who cannot see what is held. */
+void events_share(int fd)
+{
+	struct events *set = set_of(fd);
+
+	if (set)
+		set->shared = true;
+}
+
+/* ---- epoll_ctl
+ * ---------------------------------------------------------------------------------------------- */
+
+static int position(struct events *set, int fd)
+{
+	for (int i = 0; i < set->registered_count; i++)
+		if (set->registered[i].front && set->registered[i].fd == fd)
+			return i;
+	return -1;
+}
+
+static void queue_control(struct events *set, int operation, int at, uint32_t mask)
+{
+	struct registered *r = &set->registered[at];
+
+	for (int i = 0; i < r->front->count - 1; i++) {
+		struct epoll_event event = {.events = mask, .data.u64 = events_mark(at, i)};
+
+		real()->epoll_ctl(set->fd, operation, r->front->queues[i].fd, &event);
+		r->pending[i] = 0;
+	}
+}
+
+static void front_add(struct events *set, struct front *front, int fd, const struct epoll_event *event)
+{
+	int at;
+
+	for (at = 0; at < set->registered_count && set->registered[at].front; at++)
+		;
+	if (at == FRONTS_PER_SET)
+		return; /* its classes are not heard of here */
+	set->registered[at] =
+	    (struct registered){.front = front, .fd = fd, .mask = event->events, .data = event->data.u64};
+	if (at == set->registered_count)
+		set->registered_count++;
+	queue_control(set, EPOLL_CTL_ADD, at, event->events);
+}
+
+void events_forget_front(struct events *set, int fd)
+{
+	int at;
+
+	pthread_mutex_lock(&set->lock);
+	at = position(set, fd);
+	if (at >= 0) {
+		queue_control(set, EPOLL_CTL_DEL, at, 0);
+		set->registered[at].front = NULL;
+	}
+	pthread_mutex_unlock(&set->lock);
+}
+
+static void front_control(int events, int operation, struct front *front, int fd,
+			  const struct epoll_event *event)
+{
+	struct events *set = set_new(events);
+	int at;
+
+	if (!set)
+		return;
+	if (operation == EPOLL_CTL_DEL) {
+		events_forget_front(set, fd);
+		return;
+	}
+	pthread_mutex_lock(&set->lock);
+	at = position(set, fd);
+	if (operation == EPOLL_CTL_ADD && at < 0) {
+		front_add(set, front, fd, event);
+	} else if (at >= 0) {
+		set->registered[at].mask = event->events;
+		set->registered[at].data = event->data.u64;
+		queue_control(set, EPOLL_CTL_MOD, at, event->events);
+	}
+	pthread_mutex_unlock(&set->lock);
+	front_remember(front, events);
+}
+
+static void connection_control(int events, int operation, struct descriptor *d, int fd,
+			       const struct epoll_event *event)
+{
+	struct events *set = set_new(events);
+
+	if (!set)
+		return;
+	pthread_mutex_lock(&set->lock);
+	d->pending = 0; /* the kernel looks again, and tells what is still so */
+	d->events = operation == EPOLL_CTL_DEL ? -1 : events;
+	if (operation != EPOLL_CTL_DEL) {
+		d->mask = event->events;
+		d->data = event->data.u64;
+		events_hint(set, d->data, fd);
+	}
+	pthread_mutex_unlock(&set->lock);
+}
+
+PUBLIC int epoll_ctl(int events, int operation, int fd, struct epoll_event *event)
+{
+	int result = real()->epoll_ctl(events, operation, fd, event), saved = errno;
+	struct descriptor *d = descriptor_at(fd);
+
+	if (result || !d || d->kind == PLAIN || !atomic_load_explicit(&front_count, memory_order_relaxed))
+		return result;
+	if (d->kind == FRONT)
+		front_control(events, operation, d->front, fd, event);
+	else if (d->kind == CONNECTION)
+		connection_control(events, operation, d, fd, event);
+	else
+		events_share(fd);
+	errno = saved;
+	return result;
+}
+
+/* ---- epoll_wait
+ * --------------------------------------------------------------------------------------------- */
+
+static void note_waiter(struct events *set)
+{
+	if (set->waited && !pthread_equal(set->waiter, pthread_self()))
+		set->shared = true;
+	set->waiter = pthread_self();
+	set->waited = true;
+}
+
+/* The time that is left of `timeout` since `start`; NULL waits for ever. */
+static const struct timespec *left(const struct timespec *timeout, const struct timespec *start,
+				   struct timespec *rest)
+{
+	struct timespec now;
+
+	if (!timeout)
+		return NULL;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	rest->tv_sec = timeout->tv_sec - (now.tv_sec - start->tv_sec);
+	rest->tv_nsec = timeout->tv_nsec - (now.tv_nsec - start->tv_nsec);
+	for (; rest->tv_nsec < 0; rest->tv_nsec += 1000000000)
+		rest->tv_sec--;
+	for (; rest->tv_nsec >= 1000000000; rest->tv_nsec -= 1000000000)
+		rest->tv_sec++;
+	if (rest->tv_sec < 0)
+		*rest = (struct timespec){};
+	return rest;
+}
+
+static int kernel_wait(int fd, struct epoll_event *events, int room, const struct timespec *timeout,
+		       const sigset_t *mask)
+{
+	if (!timeout)
+		return real()->epoll_pwait(fd, events, room, -1, mask);
+	if (!timeout->tv_sec && !timeout->tv_nsec)
+		return real()->epoll_pwait(fd, events, room, 0, mask);
+	return real()->epoll_pwait2(fd, events, room, timeout, mask);
+}
+
+static int wait_in_order(struct events *set, struct epoll_event *out, int room,
+			 const struct timespec *timeout, const sigset_t *mask)
+{
+	static const struct timespec at_once;
+	struct epoll_event fresh[FETCH];
+	struct timespec start = {}, rest;
+
+	if (set->held_count && timeout)
+		clock_gettime(CLOCK_MONOTONIC, &start);
+	for (bool again = false;; again = true) {
+		bool held = set->held_count;
+		int most = room < FETCH ? room : FETCH, count, ready;
+
+		note_waiter(set);
+		count = kernel_wait(set->fd, fresh, most,
+				    held ? &at_once : (again ? left(timeout, &start, &rest) : timeout), mask);
+		if (count < 0 && !held)
+			return -1;
+		pthread_mutex_lock(&set->lock);
+		ready = events_order(set, fresh, count < 0 ? 0 : count, out, room);
+		pthread_mutex_unlock(&set->lock);
+		/* nothing: the time is over, or all that was held had become void */
+		if (ready || !held)
+			return ready;
+	}
+}
+
+PUBLIC int epoll_pwait2(int fd, struct epoll_event *events, int room, const struct timespec *timeout,
+			const sigset_t *mask)
+{
+	struct events *set = set_of(fd);
+
+	if (!set || room <= 0 || !events)
+		return real()->epoll_pwait2(fd, events, room, timeout, mask);
+	return wait_in_order(set, events, room, timeout, mask);
+}
+
+PUBLIC int epoll_pwait(int fd, struct epoll_event *events, int room, int timeout, const sigset_t *mask)
+{
+	struct timespec time = {timeout / 1000, timeout % 1000 * 1000000};
+	struct events *set = set_of(fd);
+
+	if (!set || room <= 0 || !events)
+		return real()->epoll_pwait(fd, events, room, timeout, mask);
+	return wait_in_order(set, events, room, timeout < 0 ? NULL : &time, mask);
+}
+
+PUBLIC int epoll_wait(int fd, struct epoll_event *events, int room, int timeout)
+{
+	return epoll_pwait(fd, events, room, timeout, NULL);
+}

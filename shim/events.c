@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The order in which an event loop hears of its sockets.
+ *
+ * Problem: a server takes what epoll_wait() returns in that order, and a hundred events of low clients take
+ * longer than a high client wants to wait.
+ * How: events are handed out by the priority of their class, few at a time (burst), and the kernel is asked
+ * again before each hand-out. What the kernel tells again by itself (level-triggered) is left out; what it
+ * tells once (edge-triggered, one-shot) is held in user space. A class that is passed over PASSED_OFTEN times
+ * gets a turn, unless its priority is 0.
+ * Limits: events of descriptors that are no classified connection are handed out at once and first. Where
+ * several threads wait on one descriptor nothing is held back, since another thread may be idle.
+ */
+#define _GNU_SOURCE
+#include "events.h"
+#include "order.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define MARK_BITS 11 /* of a mark: position of the front, number of the queue */
+#define ONCE	  (EPOLLET | EPOLLONESHOT)
+
+static uint64_t secret;
+static int burst = 4;
+
+static __attribute__((constructor)) void choose(void)
+{
+	const char *word = getenv("FIEF_BURST");
+
+	if (getrandom(&secret, sizeof(secret), 0) != sizeof(secret))
+		secret = (uintptr_t)&secret * 0x9e3779b97f4a7c15;
+	if (word && atoi(word) > 0)
+		burst = atoi(word);
+}
+
+uint64_t events_mark(int at, int queue)
+{
+	return secret << MARK_BITS | (uint64_t)at << 6 | (uint64_t)queue;
+}
+
+static struct registered *marked(struct events *set, uint64_t data, int *at, int *queue)
+{
+	if (data >> MARK_BITS != (secret << MARK_BITS) >> MARK_BITS)
+		return NULL;
+	*at = data >> 6 & (FRONTS_PER_SET - 1);
+	*queue = data & 63;
+	if (*at >= set->registered_count || !set->registered[*at].front)
+		return NULL;
+	return *queue < set->registered[*at].front->count ? &set->registered[*at] : NULL;
+}
+
+static struct hint *hint_at(struct events *set, uint64_t data)
+{
+	return &set->hints[(data * 0x9e3779b97f4a7c15) >> 51];
+}
+
+void events_hint(struct events *set, uint64_t data, int fd)
+{
+	*hint_at(set, data) = (struct hint){data, fd};
+}
+
+/* ---- levels
+ * ------------------------------------------------------------------------------------------------- */
+
+static bool better(const struct level *a, const struct level *b)
+{
+	return a->after != b->after ? b->after : a->priority > b->priority;
+}
+
+static int level_of(struct events *set, uint32_t priority, bool after)
+{
+	int i, n = set->level_count;
+
+	for (i = 0; i < n; i++)
+		if (set->levels[i].priority == priority && set->levels[i].after == after)
+			return i;
+	if (n == MAX_LEVELS)
+		return n - 1;
+	set->levels[n] = (struct level){.priority = priority, .after = after};
+	for (i = n; i && better(&set->levels[n], &set->levels[set->ranking[i - 1]]); i--)
+		set->ranking[i] = set->ranking[i - 1];
+	set->ranking[i] = n;
+	set->level_count++;
+	return n;
+}
+
+static void hold(struct events *set, struct level *level, struct held what)
+{
+	if (level->count == level->room) {
+		uint32_t room = level->room ? 2 * level->room : 64;
+		struct held *more = malloc(room * sizeof(*more));
+
+		if (!more)
+			abort(); /* an edge that is lost is a connection that hangs for good */
+		for (uint32_t i = 0; i < level->count; i++)
+			more[i] = level->held[(level->first + i) & (level->room - 1)];
+		free(level->held);
+		level->held = more;
+		level->room = room;
+		level->first = 0;
+	}
+	level->held[(level->first + level->count++) & (level->room - 1)] = what;
+	set->held_count++;
+}
+
+static uint32_t *pending_of(struct events *set, const struct held *what)
+{
+	struct descriptor *d = descriptor_at(what->fd);
+
+	if (what->fd < 0)
+		return what->at < set->registered_count ? &set->registered[what->at].pending[what->queue]
+							: NULL;
+	return d && d->kind == CONNECTION && d->events == set->fd && d->data == what->data ? &d->pending
+											   : NULL;
+}
+
+/* The oldest held event that is still meant, without taking it. */
+static struct held *oldest(struct events *set, struct level *level)
+{
+	while (level->count) {
+		struct held *what = &level->held[level->first];
+		uint32_t *pending = pending_of(set, what);
+
+		if (pending && *pending)
+			return what;
+		level->first = (level->first + 1) & (level->room - 1);
+		level->count--;
+		set->held_count--;
+	}
+	return NULL;
+}
+
+/* ---- one turn
+ * ----------------------------------------------------------------------------------------------- */
+
+/* A level-triggered event of this turn. */
+struct passing {
+	struct epoll_event event;
+	struct held what;
+	int level; /* -1: handed out */
+};
+
+struct turn {
+	struct events *set;
+	struct epoll_event *out;
+	int done, most;
+	int passing_count;
+	struct passing passing[FETCH];
+};
+
+static void hand_out(struct turn *turn, const struct held *what, uint32_t events)
+{
+	struct events *set = turn->set;
+	struct epoll_event *out = &turn->out[turn->done++];
+
+	out->events = events;
+	out->data.u64 = what->data;
+	if (what->fd < 0) {
+		struct registered *r = &set->registered[what->at];
+
+		out->data.u64 = r->data;
+		atomic_fetch_or(&r->front->offered, 1ull << what->queue);
+	}
+}
+
+static void sort_in(struct turn *turn, const struct epoll_event *event)
+{
+	struct events *set = turn->set;
+	struct held what = {.data = event->data.u64, .fd = -1};
+	const struct hint *hint = hint_at(set, event->data.u64);
+	struct registered *r;
+	struct descriptor *d;
+	uint32_t *pending, mask;
+	int level, at, queue;
+
+	r = marked(set, event->data.u64, &at, &queue);
+	if (r) {
+		what.at = at;
+		what.queue = queue;
+		mask = r->mask;
+		level = level_of(set, r->front->queues[queue].priority, r->front->queues[queue].after);
+	} else {
+		d = hint->data == event->data.u64 ? descriptor_at(hint->fd) : NULL;
+		what.fd = hint->fd;
+		if (!d || !pending_of(set, &what)) {
+			turn->out[turn->done++] = *event;
+			return;
+		}
+		mask = d->mask;
+		level = level_of(set, d->priority, false);
+	}
+	if (!(mask & ONCE)) {
+		turn->passing[turn->passing_count++] = (struct passing){*event, what, level};
+		return;
+	}
+	pending = pending_of(set, &what);
+	/* an edge on top of a held one is one event */
+	if (!*pending)
+		hold(set, &set->levels[level], what);
+	*pending |= event->events;
+}
+
+static bool hand_out_passing(struct turn *turn, int level, bool front)
+{
+	for (int i = 0; i < turn->passing_count; i++) {
+		struct passing *p = &turn->passing[i];
+
+		if (p->level != level || (p->what.fd < 0) != front)
+			continue;
+		hand_out(turn, &p->what, p->event.events);
+		p->level = -1;
+		return true;
+	}
+	return false;
+}
+
+/* New connections of a class come before the requests of those it has, which come in the order of their
+ * arrival. */
+static bool hand_out_one(struct turn *turn, int number)
+{
+	struct level *level = &turn->set->levels[number];
+	struct held *what;
+	uint32_t *pending;
+
+	if (hand_out_passing(turn, number, true))
+		return true;
+	what = oldest(turn->set, level);
+	if (!what)
+		return hand_out_passing(turn, number, false);
+	pending = pending_of(turn->set, what);
+	hand_out(turn, what, *pending);
+	*pending = 0; /* void now: the next look at the ring drops it */
+	return true;
+}
+
+static bool has_events(struct turn *turn, int number)
+{
+	for (int i = 0; i < turn->passing_count; i++)
+		if (turn->passing[i].level == number)
+			return true;
+	return oldest(turn->set, &turn->set->levels[number]);
+}
+
+int events_order(struct events *set, const struct epoll_event *fresh, int count, struct epoll_event *out,
+		 int room)
+{
+	struct turn turn = {.set = set, .out = out};
+
+	for (int i = 0; i < count; i++)
+		sort_in(&turn, &fresh[i]);
+	turn.most = set->shared || turn.done + burst > room ? room : turn.done + burst;
+	for (int i = 0; i < set->level_count && turn.done < turn.most; i++) {
+		struct level *level = &set->levels[i];
+
+		if (level->passed >= PASSED_OFTEN && level->priority && hand_out_one(&turn, i))
+			level->passed = 0;
+	}
+	for (int i = 0; i < set->level_count; i++) {
+		int number = set->ranking[i];
+		bool served = false;
+
+		/* new connections that wait for existing ones: only when those have nothing at all */
+		if (set->levels[number].after && turn.done && !set->shared)
+			turn.most = turn.done;
+		while (turn.done < turn.most && hand_out_one(&turn, number))
+			served = true;
+		if (served || !has_events(&turn, number))
+			set->levels[number].passed = 0;
+		else
+			set->levels[number].passed++;
+	}
+	return turn.done;
+}

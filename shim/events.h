@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Event sets: what the shim keeps for an epoll descriptor that a front or a classified connection was added
+ * to.
+ */
+#pragma once
+
+#include <sys/epoll.h>
+
+#include "fronts.h"
+
+#define HINTS	       8192 /* a power of two */
+#define FRONTS_PER_SET 32
+#define FETCH	       64 /* events asked of the kernel at once */
+#define MAX_LEVELS     (2 * MAX_QUEUES)
+
+/* Finds the connection behind an event. Only a hint: what it says is checked against the descriptor. */
+struct hint {
+	uint64_t data;
+	int fd;
+};
+
+/* A front that was added to the set. */
+struct registered {
+	struct front *front;
+	int fd;
+	uint32_t mask;
+	uint64_t data; /* what the server wants to see */
+	uint32_t pending[MAX_QUEUES];
+};
+
+/* An event that the kernel will not tell again, kept while better ones are served. Void unless pending still
+ * says so. */
+struct held {
+	uint64_t data;
+	int fd;		 /* connection, or -1: queue of a front */
+	short at, queue; /* position in registered, queue there */
+};
+
+/* The events of one priority. */
+struct level {
+	uint32_t priority;
+	bool after;	 /* new connections that wait for the existing ones */
+	uint32_t passed; /* turns in which it had events and got none out */
+	/* a ring of those that are held */
+	struct held *held;
+	uint32_t first, count, room;
+};
+
+struct events {
+	pthread_mutex_t lock;
+	int fd;
+	pthread_t waiter;
+	bool waited;
+	bool shared; /* several threads wait, or somebody polls the descriptor itself: nothing may be held
+			back */
+	int registered_count;
+	struct registered registered[FRONTS_PER_SET];
+	uint32_t held_count; /* in all levels */
+	int level_count;
+	struct level levels[MAX_LEVELS];
+	uint8_t ranking[MAX_LEVELS]; /* levels, best first */
+	struct hint hints[HINTS];
+};
+
+/* What the server sees instead of the shim's own word for a queue of a front. */
+uint64_t events_mark(int at, int queue);
+
+/* Remembers which connection bears this word. */
+void events_hint(struct events *set, uint64_t data, int fd);
+
+/*
+ * Puts in order what the kernel told and what is held, and fills `out`; `count` is at most `room`. At least
+ * one, if anything is left that is not void.
+ */
+int events_order(struct events *set, const struct epoll_event *fresh, int count, struct epoll_event *out,
+		 int room);

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Fronts: the server's listening sockets, with the class listeners behind them, and what the shim knows of
+ * descriptors.
+ *
+ * A front stays a real listening socket: what no class takes arrives there.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <linux/types.h>
+#include "abi.h"
+
+#define MAX_DESCRIPTORS (1 << 20) /* those above are the server's own business */
+
+/* One more queue than classes: the front's own, which is not classified. */
+#define MAX_QUEUES     (FIEF_MAX_CLASSES + 1)
+
+#define SETS_PER_FRONT 16
+
+struct queue {
+	int fd; /* -1: the class has no listener (yet) */
+	uint32_t priority;
+	bool after; /* new connections wait until no existing one has work */
+	uint32_t container;
+	uint32_t passed; /* turns in which it was ready and another was taken */
+};
+
+struct front {
+	int listener; /* index in the policy */
+	int count;    /* of queues; the last is the front's own */
+	int names;    /* descriptors of this process that mean it */
+	int set_count;
+	int sets[SETS_PER_FRONT]; /* event descriptors it was added to */
+	bool blocking;
+	struct timespec receive_timeout; /* SO_RCVTIMEO; 0: none */
+	/* queues that an event loop was told of, and that wait for the accept() which follows; a bit each */
+	atomic_ullong offered;
+	/* Serves the front's own queue when it is blocking: who saw it ready takes the connection before
+	 * anybody else looks. In memory that forked workers share. */
+	pthread_mutex_t *turn;
+	struct queue queues[MAX_QUEUES]; /* by priority, highest first; the front's own last */
+};
+
+enum kind { PLAIN, FRONT, CONNECTION, EVENTS };
+
+struct descriptor {
+	enum kind kind : 8;
+	uint32_t priority; /* connection: of its class */
+	int events;	   /* connection: the event descriptor that it was last added to */
+	uint32_t mask;	   /* connection: what was asked for there */
+	uint32_t pending;  /* connection: events that wait in user space */
+	uint64_t data;	   /* connection: what its events bear */
+	union {
+		struct front *front;
+		struct events *set;
+	};
+};
+
+extern struct descriptor descriptors[MAX_DESCRIPTORS];
+extern atomic_int front_count; /* 0: every function is the C library's own */
+
+static inline struct descriptor *descriptor_at(int fd)
+{
+	return fd >= 0 && fd < MAX_DESCRIPTORS ? &descriptors[fd] : NULL;
+}
+
+static inline struct front *front_of(int fd)
+{
+	struct descriptor *d = descriptor_at(fd);
+
+	if (!atomic_load_explicit(&front_count, memory_order_relaxed) || !d || d->kind != FRONT)
+		return NULL;
+	return d->front;
+}
+
+/* A child of vfork() runs in our memory with descriptors of its own: what it closes stays open here. */
+bool in_own_process(void);
+
+struct front *front_new(int fd);
+void front_add_queue(struct front *front, int fd, const struct fief_class *class);
+void front_sort(struct front *front);
+bool front_ask(int fd, struct fief_classes *answer);
+void front_name(struct front *front, int fd);
