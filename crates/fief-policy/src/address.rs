@@ -140,7 +140,11 @@ pub(crate) fn check_conflicts(listeners: &[Listening<'_>], findings: &mut Findin
                 format!("`{}` has it already", other.name),
             );
     }
-    for listener in listeners {
+    for (index, listener) in listeners.iter().enumerate() {
+        // One that has been reported already needs no second error.
+        if first_at[&listener.address] != index {
+            continue;
+        }
         let wildcard = SocketAddr::new(wildcard_of(listener.address.ip()), listener.address.port());
         if listener.address == wildcard {
             continue;

@@ -8,7 +8,7 @@ use crate::diagnostic::{Findings, Kind};
 use crate::model::{Container, Cpu, Network};
 use crate::nearest::nearest;
 use crate::quantity::{self, Refused};
-use crate::reader::View;
+use crate::reader::{Named, Value, View};
 use crate::{name, shares, vocabulary};
 
 use toml::de::DeValue;
@@ -22,37 +22,39 @@ pub(crate) struct Declared {
     pub(crate) limit_span: Option<Range<usize>>,
 }
 
-/// The tree of containers and the names that were refused, which are known all the same: one mistake, one error.
+/// The tree of containers. Names that were refused are known all the same: one mistake, one error.
 pub(crate) struct Containers {
     pub(crate) tree: Vec<Declared>,
-    refused: HashSet<String>,
+    known: HashSet<String>,
 }
 
 impl Containers {
     pub(crate) fn read(policy: &View<'_, '_>, findings: &mut Findings) -> Self {
         let mut declared = Vec::new();
-        let mut refused = HashSet::new();
-        for (path, span, view) in policy.named("container", findings) {
+        let mut known = HashSet::new();
+        for Named {
+            name: path,
+            name_span: span,
+            view,
+        } in policy.named("container", findings)
+        {
             let container = attributes(path, span.clone(), &view, findings);
             match name::check_path(path) {
                 Ok(()) => declared.push(container),
                 Err(Refused { message, remedy }) => {
                     findings.add(Kind::Name, span, message, name::EXPECTED_PATH, remedy);
-                    refused.insert(path.to_owned());
+                    known.insert(path.to_owned());
                 }
             }
         }
         let mut tree = with_parents(declared);
         shares::check(&mut tree, findings);
-        Self { tree, refused }
+        known.extend(tree.iter().map(|declared| declared.container.path.clone()));
+        Self { tree, known }
     }
 
     pub(crate) fn knows(&self, path: &str) -> bool {
-        self.refused.contains(path)
-            || self
-                .tree
-                .iter()
-                .any(|declared| declared.container.path == path)
+        self.known.contains(path)
     }
 
     pub(crate) fn nearest(&self, path: &str) -> Option<&str> {
@@ -142,7 +144,7 @@ fn memory_max(memory: &View<'_, '_>, findings: &mut Findings) -> u64 {
     }
 }
 
-fn is_max(value: &crate::reader::Value<'_>) -> bool {
+fn is_max(value: &Value<'_>) -> bool {
     matches!(value.get_ref(), DeValue::String(text) if text.as_ref() == "max")
 }
 
@@ -169,8 +171,7 @@ fn quantity_of<T>(
     match read(text) {
         Ok(quantity) => Some((quantity, span)),
         Err(Refused { message, remedy }) => {
-            let message = format!("`{key}` in {}: {message}", view.title);
-            view.refuse(key, span, message, remedy, findings);
+            view.refuse(key, span, &message, remedy, findings);
             None
         }
     }

@@ -45,16 +45,12 @@ pub(crate) fn check_path(path: &str) -> Result<(), Refused> {
     if depth > DEEPEST {
         return refused(
             format!("\"{path}\" is {depth} levels deep"),
-            format!("leave out at least {} levels", depth - DEEPEST),
+            format!("write at most {DEEPEST} names"),
         );
     }
     let top = path.split('/').next().unwrap_or(path);
     if RESERVED.contains(&top) {
-        let remedy = if top == path {
-            format!("choose another name, for example \"my-{top}\"")
-        } else {
-            format!("put it below a container of yours, for example \"my-{path}\"")
-        };
+        let remedy = format!("choose another name, for example \"my-{path}\"");
         return refused(format!("`{top}` is a container of Fief's own"), remedy);
     }
     Ok(())

@@ -26,13 +26,7 @@ pub fn parse(text: &str, file: &str) -> Result<Policy, Diagnostics> {
 fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let start = 0..text.find(['\r', '\n']).unwrap_or(text.len());
-    let view = View::of_table(
-        document.get_ref(),
-        start,
-        &vocabulary::POLICY,
-        "the policy".to_owned(),
-        findings,
-    );
+    let view = View::of_document(document.get_ref(), &vocabulary::POLICY, start, findings);
 
     let policy = version(&view, findings).map(|version| {
         let mode = mode(&view, findings);

@@ -6,96 +6,61 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::ops::Range;
 
 use crate::diagnostic::{Findings, Kind};
-use crate::listeners::Rule;
 use crate::model::From;
+use crate::reader::View;
+use crate::rules::Rule;
 use crate::sweep::{self, Universe};
+
+/// Earlier rules that an error names; more explain nothing.
+const MOST_SHOWN: usize = 8;
 
 /// `local`: the listener's address, if it could be read; else both families are taken to reach it.
 pub(crate) fn check(
     listener: &str,
-    header: &Range<usize>,
+    view: &View<'_, '_>,
     local: Option<IpAddr>,
     rules: &[Rule],
     findings: &mut Findings,
 ) {
     let universe = local.map_or(Universe::Both, Universe::of);
-    let (positions, sources): (Vec<usize>, Vec<&From>) = rules
+    let known = rules
         .iter()
         .enumerate()
-        .filter_map(|(index, rule)| Some((index, rule.from.as_ref()?)))
-        .unzip();
+        .filter_map(|(index, rule)| Some((index, rule.from.as_ref()?)));
+    let (positions, sources): (Vec<usize>, Vec<&From>) = known.unzip();
     let reach = Reach::of(&sources, universe);
 
     for (&shadowed, winners) in &reach.shadowed {
-        let rule = &rules[positions[shadowed]];
-        let number = positions[shadowed] + 1;
         let winners: Vec<usize> = winners.iter().map(|&winner| positions[winner]).collect();
         let is_catch_all = *sources[shadowed] == From::Any;
-        let (message, remedy) = match (&winners[..], universe) {
-            ([], Universe::Ipv4 | Universe::Ipv6)
-                if has_other_family(sources[shadowed], universe) =>
-            {
-                let (has, takes) = if universe == Universe::Ipv4 {
-                    ("IPv6", "IPv4")
-                } else {
-                    ("IPv4", "IPv6")
-                };
-                let message = format!(
-                    "rule {number} of `{listener}` can never match: it names {has}, and the listener takes {takes}"
-                );
-                let both = if universe == Universe::Ipv4 {
-                    "; [::] takes both families"
-                } else {
-                    ""
-                };
-                (
-                    message,
-                    format!(
-                        "remove the rule, or move it to a listener with an {has} address{both}"
-                    ),
-                )
-            }
-            ([], _) => (
-                format!("rule {number} of `{listener}` can never match: it leaves no address"),
-                "remove the rule".to_owned(),
+        let (why, remedy) = match &winners[..] {
+            [] => no_address(sources[shadowed], universe),
+            [winner] if is_catch_all && rules[*winner].from == Some(From::Any) => (
+                format!("rule {} matches every client", winner + 1),
+                "remove it".to_owned(),
             ),
-            (_, _) if is_catch_all => {
-                let last = winners.iter().max().expect("it is shadowed by some rule") + 1;
-                let message = format!(
-                    "rule {number} of `{listener}` can never match: {} match every client",
-                    listed(&winners)
-                );
+            _ if is_catch_all => {
+                let last = winners.iter().max().map_or(0, |last| last + 1);
+                let why = format!("{} together match every client", listed(&winners));
                 (
-                    message,
-                    format!(
-                        "remove this rule and write from = [\"any\"] in rule {last} in place of its addresses"
-                    ),
+                    why,
+                    format!("remove it, and write from = [\"any\"] in rule {last}"),
                 )
             }
-            ([winner], _) => {
-                let message = format!(
-                    "rule {number} of `{listener}` can never match: rule {} takes all its clients",
-                    winner + 1
-                );
-                (
-                    message,
-                    format!("move it before rule {}, or remove it", winner + 1),
-                )
+            [winner] => {
+                let why = format!("rule {} takes all its clients", winner + 1);
+                (why, moved(*winner))
             }
-            _ => {
-                let message = format!(
-                    "rule {number} of `{listener}` can never match: {} together take all its clients",
-                    listed(&winners)
-                );
-                (
-                    message,
-                    format!("move it before rule {}, or remove it", winners[0] + 1),
-                )
+            [first, ..] => {
+                let why = format!("{} together take all its clients", listed(&winners));
+                (why, moved(*first))
             }
         };
+        let rule = &rules[positions[shadowed]];
+        let title = format!("rule {} of {}", positions[shadowed] + 1, view.title);
+        let message = format!("{title} can never match: {why}");
         let expected = "addresses that no earlier rule matches";
         let finding = findings.add(
             Kind::Unreachable,
@@ -104,7 +69,7 @@ pub(crate) fn check(
             expected,
             remedy,
         );
-        for &winner in winners.iter().take(8) {
+        for &winner in winners.iter().take(MOST_SHOWN) {
             finding.also(
                 rules[winner].from_span.clone(),
                 format!("rule {} is before it", winner + 1),
@@ -114,35 +79,67 @@ pub(crate) fn check(
 
     let has_catch_all = sources.contains(&&From::Any);
     // A last rule that could not be read may well have been meant as the catch-all.
-    let last_is_unknown = rules.last().is_some_and(|rule| rule.from.is_none());
-    if !has_catch_all && !last_is_unknown {
-        let span = rules
-            .last()
-            .map_or(header.clone(), |rule| rule.from_span.clone());
-        let (message, remedy) = match rules.len() {
-            0 => (
-                format!("listener `{listener}` has no client rules"),
-                add_catch_all(listener),
-            ),
-            last if !reach.leaves_some => (
-                format!(
-                    "listener `{listener}` has no catch-all, though its rules match every client"
-                ),
-                format!("write from = [\"any\"] in rule {last} in place of its addresses"),
-            ),
-            _ => (
-                format!("clients that match no rule of `{listener}` have no container"),
-                add_catch_all(listener),
-            ),
-        };
-        findings.add(
-            Kind::CatchAll,
-            span,
-            message,
-            "a last rule with from = [\"any\"]",
-            remedy,
-        );
+    let last_is_unread = rules.last().is_some_and(|rule| rule.from.is_none());
+    if has_catch_all || last_is_unread {
+        return;
     }
+    let span = rules
+        .last()
+        .map_or(view.span.clone(), |rule| rule.from_span.clone());
+    let (message, remedy) = if rules.is_empty() {
+        (
+            format!("{} has no rules for its clients", view.title),
+            add_catch_all(listener),
+        )
+    } else if reach.leaves_some {
+        let message = format!(
+            "clients that match no rule of {} have no container",
+            view.title
+        );
+        (message, add_catch_all(listener))
+    } else {
+        let message = format!(
+            "{} has no catch-all, though its rules match every client",
+            view.title
+        );
+        (
+            message,
+            format!("write from = [\"any\"] in rule {}", rules.len()),
+        )
+    };
+    findings.add(
+        Kind::CatchAll,
+        span,
+        message,
+        "a last rule with from = [\"any\"]",
+        remedy,
+    );
+}
+
+/// Why a rule has no address at all that could arrive.
+fn no_address(source: &From, universe: Universe) -> (String, String) {
+    let (other, takes) = match (source, universe) {
+        (From::In(_), Universe::Ipv4) => ("IPv6", "IPv4"),
+        (From::In(_), Universe::Ipv6) => ("IPv4", "IPv6"),
+        _ => return ("it excepts every client".to_owned(), "remove it".to_owned()),
+    };
+    let why = format!("it names {other}, and the listener takes {takes} alone");
+    let both = if universe == Universe::Ipv4 {
+        "; [::] takes both families"
+    } else {
+        ""
+    };
+    (
+        why,
+        format!("remove it, or move it to a listener with an {other} address{both}"),
+    )
+}
+
+fn moved(first: usize) -> String {
+    format!(
+        "remove it, or, if it is to win, move it before rule {}",
+        first + 1
+    )
 }
 
 fn add_catch_all(listener: &str) -> String {
@@ -150,17 +147,11 @@ fn add_catch_all(listener: &str) -> String {
     format!("add at the end: [[listener.{name}.client]] with from = [\"any\"] and a container")
 }
 
-fn has_other_family(source: &From, universe: Universe) -> bool {
-    let From::In(nets) = source else { return false };
-    nets.iter()
-        .any(|net| net.addr().is_ipv4() != (universe == Universe::Ipv4))
-}
-
 /// "rules 1, 2 and 5"
 fn listed(rules: &[usize]) -> String {
     let numbers: Vec<String> = rules
         .iter()
-        .take(8)
+        .take(MOST_SHOWN)
         .map(|rule| (rule + 1).to_string())
         .collect();
     match &numbers[..] {

@@ -8,12 +8,14 @@
 //!
 //! The table decides nothing about the kernel's keys: `fief-control` turns entries into records.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
 use serde::Serialize;
 
-use crate::model::{AcceptOrder, Listener};
+use crate::model::{AcceptOrder, Client, From, Listener};
+use crate::reach::Reach;
 use crate::sweep::{self, Prefix, Universe};
 
 /// The compiled client rules of one listener.
@@ -62,39 +64,31 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
 impl Listener {
     /// Compiles the client rules.
     ///
-    /// Addresses that cannot reach the listener (IPv6 at an IPv4 address) take no entries of their own. A listener built
-    /// by hand without a catch-all gives what no rule matches to its last rule; one without rules has an empty table.
+    /// Rules that never match take no part, and addresses that cannot reach the listener (IPv6 at an IPv4 address) no
+    /// entries of their own. A listener built by hand without a catch-all gives what no rule matches to the last rule
+    /// that matches at all; one without rules has an empty table.
     pub fn table(&self) -> ClassTable {
-        let mut classes: Vec<ClassSpec> = Vec::new();
-        let class_of_rule: Vec<u16> = self
-            .clients
-            .iter()
-            .map(|client| {
-                let found = classes.iter().position(|class| {
-                    class.container == client.container && class.accept == client.accept
-                });
-                let class = found.unwrap_or_else(|| {
-                    classes.push(ClassSpec {
-                        container: client.container.clone(),
-                        accept: client.accept,
-                    });
-                    classes.len() - 1
-                });
-                u16::try_from(class).unwrap_or(u16::MAX)
-            })
+        let universe = Universe::of(self.address.ip());
+        let sources: Vec<&From> = self.clients.iter().map(|client| &client.from).collect();
+        let reach = Reach::of(&sources, universe);
+        let mut alive: Vec<usize> = (0..sources.len())
+            .filter(|rule| !reach.shadowed.contains_key(rule))
             .collect();
-        let Some(last) = self.clients.len().checked_sub(1) else {
+        if alive.is_empty() {
+            alive.extend(sources.len().checked_sub(1));
+        }
+        let Some(&last) = alive.last() else {
             return ClassTable {
-                classes,
+                classes: Vec::new(),
                 entries: Vec::new(),
             };
         };
+        let (classes, class_of_rule) = self.classes(&alive);
 
-        let rules: Vec<_> = self.clients.iter().map(|client| &client.from).collect();
-        let universe = Universe::of(self.address.ip());
+        let sources: Vec<&From> = alive.iter().map(|&rule| sources[rule]).collect();
         let mut entries: Vec<ClassEntry> = Vec::new();
         let mut around: Vec<(Prefix, usize)> = Vec::new();
-        sweep::walk(&rules, universe, |region, matching| {
+        sweep::walk(&sources, universe, |region, matching| {
             let is_root = region.prefix == universe.root();
             if region.is_empty && !is_root {
                 return;
@@ -103,7 +97,7 @@ impl Listener {
                 .pop_if(|(outer, _)| !outer.contains(&region.prefix))
                 .is_some()
             {}
-            let rule = matching.first().copied().unwrap_or(last);
+            let rule = matching.first().map_or(last, |&first| alive[first]);
             if around.last().is_some_and(|&(_, outer)| outer == rule) {
                 return;
             }
@@ -111,10 +105,36 @@ impl Listener {
             let prefix = if is_root { Prefix::ALL } else { region.prefix };
             entries.push(ClassEntry {
                 prefix: prefix.into(),
-                rule: u16::try_from(rule).unwrap_or(u16::MAX),
-                class: class_of_rule[rule],
+                rule: narrow(rule),
+                class: class_of_rule[&rule],
             });
         });
         ClassTable { classes, entries }
     }
+
+    /// The classes of these rules, in their order, and each rule's class.
+    fn classes(&self, rules: &[usize]) -> (Vec<ClassSpec>, HashMap<usize, u16>) {
+        let mut classes: Vec<ClassSpec> = Vec::new();
+        let mut class_of_rule = HashMap::new();
+        for &rule in rules {
+            let Client {
+                container, accept, ..
+            } = &self.clients[rule];
+            let same = |class: &ClassSpec| class.container == *container && class.accept == *accept;
+            let class = classes.iter().position(same).unwrap_or_else(|| {
+                classes.push(ClassSpec {
+                    container: container.clone(),
+                    accept: *accept,
+                });
+                classes.len() - 1
+            });
+            class_of_rule.insert(rule, narrow(class));
+        }
+        (classes, class_of_rule)
+    }
+}
+
+/// Positions of rules and classes have 16 bits in the kernel; `parse` refuses what needs more.
+fn narrow(position: usize) -> u16 {
+    u16::try_from(position).unwrap_or(u16::MAX)
 }

@@ -300,6 +300,12 @@ pub(crate) static LISTENER: Section = Section {
             doc: "Whose connections belong to which container. The first match wins; the last rule is from = [\"any\"].",
         },
         Key {
+            name: "syn",
+            shape: Shape::Later("remove it: this version does not limit the rate of connections"),
+            example: "",
+            doc: "",
+        },
+        Key {
             name: "request",
             shape: Shape::Later("remove it: this version decides by the client's address alone"),
             example: "",

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What was meant by a value of the wrong type: the same value as it should have been written, where that can be guessed.
+
+use toml::de::DeValue;
+
+use crate::vocabulary::{Key, Shape};
+
+/// `full`: the key with the tables before it.
+pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
+    let Key { shape, example, .. } = key;
+    match (shape, value) {
+        (Shape::Percent | Shape::PercentOrMax, DeValue::Integer(digits))
+            if digits.radix() == 10 =>
+        {
+            format!("write {full} = \"{}%\"", digits.as_str())
+        }
+        (Shape::Percent | Shape::PercentOrMax, DeValue::Float(digits)) => {
+            match digits.as_str().parse::<f64>() {
+                Ok(part) if part > 0.0 && part <= 1.0 => {
+                    let percent = (part * 1_000_000.0).round() / 10_000.0;
+                    format!("write {full} = \"{percent}%\"")
+                }
+                Ok(percent) if percent > 1.0 && percent <= 100.0 => {
+                    format!("write {full} = \"{percent}%\"")
+                }
+                _ => format!("write {full} = {example}"),
+            }
+        }
+        (
+            Shape::Weight | Shape::Priority | Shape::Version | Shape::Count,
+            DeValue::String(text),
+        ) if text.parse::<u32>().is_ok() => {
+            format!("write {full} = {text}, without the quotes")
+        }
+        (Shape::Flag, DeValue::String(text)) if text == "true" || text == "false" => {
+            format!("write {full} = {text}, without the quotes")
+        }
+        (Shape::Prefixes, DeValue::String(text)) => format!("write {full} = [\"{text}\"]"),
+        (Shape::Address, DeValue::Integer(port)) if port.as_str().parse::<u16>().is_ok() => {
+            format!("write {full} = \"0.0.0.0:{port}\"")
+        }
+        (Shape::BitRate, DeValue::Integer(_)) => {
+            format!("write the unit, in quotes, as in {full} = {example}")
+        }
+        (Shape::Table(section), _) => {
+            let first = section.keys.first().expect("every section has keys");
+            format!("write {full}.{} = {}", first.name, first.example)
+        }
+        (Shape::Named(_), _) => {
+            format!("write a header [{full}.NAME] above the keys of each {full}")
+        }
+        _ => format!("write {full} = {example}"),
+    }
+}
+
+pub(crate) fn type_of(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a decimal number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
+    }
+}
