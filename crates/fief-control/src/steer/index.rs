@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which index a listener's address has.
+//!
+//! Sockets are registered under the index. Were it the position in the policy, the sockets of one server would be handed
+//! another's connections after a policy was replaced by one with its listeners in another order.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+
+use fief_bpf::{Error, ErrorKind, Result, abi};
+
+/// An index for each address: the one it has in the policy in force, or one that nobody has there.
+pub(super) fn assign(addresses: &[SocketAddr], in_force: &HashMap<SocketAddr, u16>) -> Result<Vec<u16>> {
+    let taken: HashSet<u16> = in_force.values().copied().collect();
+    let most = u16::try_from(abi::FIEF_MAX_LISTENERS).unwrap_or(u16::MAX);
+    let mut free = (0..most).filter(|index| !taken.contains(index));
+    addresses
+        .iter()
+        .map(|address| {
+            in_force.get(address).copied().or_else(|| free.next()).ok_or_else(|| {
+                Error::new(ErrorKind::Full, format!("there is no room for the listener {address}; {most} are possible"))
+                    .remedy("name fewer listeners, or apply the change in two steps")
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn an_address_keeps_its_index_when_the_order_changes() {
+        let (web, api) = (address("0.0.0.0:80"), address("[::]:8080"));
+        let first = assign(&[web, api], &HashMap::new()).expect("room");
+        let in_force = HashMap::from([(web, first[0]), (api, first[1])]);
+        let second = assign(&[api, web], &in_force).expect("room");
+        assert_eq!(second, [first[1], first[0]]);
+    }
+
+    #[test]
+    fn a_new_address_takes_no_index_of_the_policy_in_force() {
+        let (old, new) = (address("0.0.0.0:80"), address("0.0.0.0:81"));
+        let indexes = assign(&[new], &HashMap::from([(old, 0)])).expect("room");
+        assert_eq!(indexes, [1]);
+    }
+
+    #[test]
+    fn too_many_addresses_are_refused_with_a_remedy() {
+        let addresses: Vec<_> = (1..=1025).map(|port| SocketAddr::from(([0, 0, 0, 0], port))).collect();
+        let error = assign(&addresses, &HashMap::new()).expect_err("one too many");
+        assert_eq!(error.kind(), ErrorKind::Full);
+        assert!(error.advice().is_some());
+    }
+}
