@@ -1,35 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Every record and constant that the kernel side and user space share: fixed width, no includes.
- * The includer brings __u8 .. __u64 and __s64. Rust gets it through bindgen (crate fief-bpf and, for the part that
- * applications need, crate fief). A record that both sides touch is described here and nowhere else.
+ * The includer brings __u8 .. __u64 and __s64. Rust gets it through bindgen (crate fief-bpf and, for the part
+ * that applications need, crate fief). A record that both sides touch is described here and nowhere else.
  */
 #ifndef FIEF_ABI_H
 #define FIEF_ABI_H
 
 #define FIEF_ABI_VERSION 1
 
-/* ---- containers ------------------------------------------------------------------------------------------- */
+/* ---- containers -------------------------------------------------------------------------------------------
+ */
 
-/* Ids below FIEF_FIRST_ID are always there; they are containers of their own so that every nanosecond has a name. */
+/* Ids below FIEF_FIRST_ID are always there; they are containers of their own so that every nanosecond has a
+ * name. */
 enum fief_known_id {
-	FIEF_ROOT = 0,         /* threads that nobody manages */
-	FIEF_SYSTEM = 1,       /* work that belongs to nobody: kernel threads, timers, packets for nobody we know */
+	FIEF_ROOT = 0,	 /* threads that nobody manages */
+	FIEF_SYSTEM = 1, /* work that belongs to nobody: kernel threads, timers, packets for nobody we know */
 	FIEF_IDLE = 2,
-	FIEF_STEAL = 3,        /* the hypervisor ran somebody else */
+	FIEF_STEAL = 3,	       /* the hypervisor ran somebody else */
 	FIEF_UNATTRIBUTED = 4, /* work on sockets that carry no container; time in a gap of an upgrade */
 	FIEF_RETIRED = 5,      /* what destroyed containers used and did not pass up to a living parent */
+	FIEF_USERS =
+	    6, /* "user": parent of user/<uid>, the containers of unprivileged users without a unit */
 	FIEF_FIRST_ID = 8,
 };
 
 #define FIEF_DEFAULT_CONTAINERS 65536
-#define FIEF_MAX_CONTAINERS 1048576
-#define FIEF_MAX_DEPTH 16 /* levels below the root */
-#define FIEF_MAX_CPUS 512
-#define FIEF_NAME_LEN 32 /* one path component with its final NUL */
-#define FIEF_NO_ID 0xffffffffu
+#define FIEF_MAX_CONTAINERS	1048576
+#define FIEF_MAX_DEPTH		16 /* levels below the root */
+#define FIEF_MAX_CPUS		512
+#define FIEF_NAME_LEN		32 /* one path component with its final NUL */
+#define FIEF_NO_ID		0xffffffffu
 
-/* A container is named by slot and generation together; a reference whose generation is not the slot's is stale. */
+/* A container is named by slot and generation together; a reference whose generation is not the slot's is
+ * stale. */
 struct fief_ref {
 	__u32 id;
 	__u32 generation;
@@ -37,16 +42,17 @@ struct fief_ref {
 
 enum fief_container_state {
 	FIEF_FREE = 0,
-	FIEF_ALIVE = 1,  /* has a holder: a descriptor, a bound thread, a labelled socket or the policy */
-	FIEF_ORPHAN = 2, /* alive, and its parent has ended */
-	FIEF_ENDED = 3,  /* no holder left; the slot stays for its children's chain of limits */
+	FIEF_ALIVE = 1,	 /* has a holder: a descriptor, a bound thread, a labelled socket or the policy */
+	FIEF_ENDED = 2,	 /* no holder left; the slot stays for its children's chain of limits */
+	FIEF_ORPHAN = 3, /* only as an answer: alive, and its parent has ended */
 };
 
-/* Counters of one container. The time of a thread is split into user and system by the kernel's own tick samples. */
+/* Counters of one container. The time of a thread is split into user and system by the kernel's own tick
+ * samples. */
 struct fief_usage {
 	__u64 thread_ns;  /* in threads bound here, user mode and system calls, without interrupts on top */
 	__u64 receive_ns; /* protocol work on packets for sockets of this container */
-	__u64 user_ns;    /* tick samples of thread_ns in user mode */
+	__u64 user_ns;	  /* tick samples of thread_ns in user mode */
 	__u64 system_ns;  /* tick samples of thread_ns in kernel mode */
 	__u64 packets_in;
 	__u64 bytes_in;
@@ -65,14 +71,14 @@ struct fief_usage {
 
 /* Attribute numbers for FIEF_SET_ATTRIBUTE; struct fief_attributes holds them all. */
 enum fief_attribute {
-	FIEF_ATTR_SHARE = 1,    /* guaranteed CPU, parts per million of the machine */
-	FIEF_ATTR_LIMIT = 2,    /* most CPU, parts per million of the machine; 0: none */
-	FIEF_ATTR_WEIGHT = 3,   /* 1..10000, default 100 */
+	FIEF_ATTR_SHARE = 1,	/* guaranteed CPU, parts per million of the machine */
+	FIEF_ATTR_LIMIT = 2,	/* most CPU, parts per million of the machine; 0: none */
+	FIEF_ATTR_WEIGHT = 3,	/* 1..10000, default 100 */
 	FIEF_ATTR_PRIORITY = 4, /* 0: only when nothing else wants the CPU; default 100; at most 65535 */
 	FIEF_ATTR_MEMORY_MAX = 5,
 	FIEF_ATTR_NET_WEIGHT = 6,
-	FIEF_ATTR_NET_MAX = 7,  /* bits per second; 0: none */
-	FIEF_ATTR_PASS_UP = 8,  /* at the end, add the usage to the parent's */
+	FIEF_ATTR_NET_MAX = 7, /* bits per second; 0: none */
+	FIEF_ATTR_PASS_UP = 8, /* at the end, add the usage to the parent's */
 	FIEF_ATTR_DESCENDANTS_MAX = 9,
 };
 
@@ -87,81 +93,115 @@ struct fief_attributes {
 	__u32 pass_up;
 	__u32 descendants_max; /* containers below this one; 0: none but the quota of the user */
 	__u32 reserved_ppm;    /* read only: sum of the children's shares */
+	__u32 named;	       /* read only: the policy of this slot names it */
+	__u32 pad;
 };
 
-/* refs: holders in the low 32 bits, children in the high 32; one word, so that each end is seen exactly once */
-#define FIEF_HOLDER 1ull
-#define FIEF_CHILD (1ull << 32)
+/*
+ * refs, one word so that the last holder and the last use of the slot are each seen exactly once:
+ *
+ *      63            42 41           20 19            0
+ *     +----------------+---------------+---------------+
+ *     |    children    |    threads    |  descriptors, |
+ *     |                |     bound     | labels, policy|
+ *     +----------------+---------------+---------------+
+ *                       \______ holders: 0 ends it ____/
+ */
+#define FIEF_HANDLE	  1ull
+#define FIEF_THREAD	  (1ull << 20)
+#define FIEF_CHILD	  (1ull << 42)
+#define FIEF_HANDLES_MASK (FIEF_THREAD - 1)
+#define FIEF_HOLDERS_MASK (FIEF_CHILD - 1)
+#define FIEF_HANDLES_MAX  (FIEF_HANDLES_MASK - 4096) /* room for those that pass the check at the same time  \
+						      */
 
 struct fief_container {
 	__u64 refs;
-	struct fief_ref parent; /* kept after the parent's end: the chain of limits goes through ended slots */
+	struct fief_ref
+	    parent; /* kept after the parent's end: the chain of limits goes through ended slots */
 	__u32 generation;
 	__u32 state; /* enum fief_container_state */
 	__u32 depth;
 	__u32 owner_uid; /* whose quota it counts against */
-	__u32 flags;     /* FIEF_CONTAINER_* */
+	__u32 flags;	 /* FIEF_CONTAINER_* */
 	__u32 descendants;
-	__u32 processes; /* threads bound here now */
-	__u32 sockets;   /* labelled sockets open now */
+	__u32 reserved_ppm; /* by children that applications made; a policy's own are in its attributes */
+	__u32 pad;
+	__u32 processes; /* thread group leaders bound here now */
+	__u32 sockets;	 /* labelled sockets open now */
 	__u64 created_ns;
-	struct fief_attributes attributes;
+	__u32 flushes_begun; /* of a CPU's cache into usage; equal when none is under way */
+	__u32 flushes_done;
+	/* Of a container that a policy named: by policy slot, so that a policy is swapped as a whole; else
+	 * the first. */
+	struct fief_attributes attributes[2];
 	struct fief_usage usage;
 	char name[FIEF_NAME_LEN];
 };
 
 #define FIEF_CONTAINER_POLICY 1u /* named by a policy, which holds it */
-#define FIEF_CONTAINER_UNIT 2u   /* home of a managed unit */
-#define FIEF_CONTAINER_USER 4u   /* user/<uid> */
+#define FIEF_CONTAINER_UNIT   2u /* home of a managed unit */
+#define FIEF_CONTAINER_USER   4u /* user/<uid> */
 
-/* ---- descriptors: socket options at our own level ---------------------------------------------------------- */
+/* What a descriptor's socket stores; never cloned, so that an accepted socket is never mistaken for a
+ * container. */
+struct fief_descriptor {
+	struct fief_ref container;
+	__u32 rights;
+	__u32 pad;
+};
+
+/* ---- descriptors: socket options at our own level
+ * ---------------------------------------------------------- */
 
 #define FIEF_SOL 0x46696566
 
 enum fief_option {
 	/* setsockopt */
-	FIEF_CREATE = 1,        /* unbound AF_INET datagram socket: a child of the caller's container; fief_create or empty */
-	FIEF_BIND = 2,          /* bind the calling thread (no value), or struct fief_bind */
-	FIEF_UNBIND = 3,        /* the calling thread returns home; any container descriptor */
-	FIEF_STAGE = 4,         /* remember this container for the thread's next FIEF_DUP */
-	FIEF_DUP = 5,           /* fresh socket: becomes a second descriptor of the staged container, same rights */
-	FIEF_OPEN_BINDING = 6,  /* fresh socket: becomes a descriptor of the thread's container, rights use and read */
-	FIEF_ADOPT = 7,         /* this container becomes a child of the caller's container */
+	FIEF_CREATE =
+	    1, /* unbound AF_INET datagram socket: a child of the caller's container; fief_create or empty */
+	FIEF_BIND = 2,	 /* bind the calling thread (no value), or struct fief_bind */
+	FIEF_UNBIND = 3, /* the calling thread returns home; any container descriptor */
+	FIEF_STAGE = 4,	 /* remember this container for the thread's next FIEF_DUP */
+	FIEF_DUP = 5,	 /* fresh socket: becomes a second descriptor of the staged container, same rights */
+	FIEF_OPEN_BINDING =
+	    6, /* fresh socket: becomes a descriptor of the thread's container, rights use and read */
+	FIEF_ADOPT = 7,		/* this container becomes a child of the caller's container */
 	FIEF_SET_ATTRIBUTE = 8, /* struct fief_set_attribute */
-	FIEF_DROP_RIGHTS = 9,   /* __u32: rights that stay */
-	FIEF_ASSIGN = 10,       /* on any socket: label it with the caller's container */
-	FIEF_SET_NAME = 11,     /* up to FIEF_NAME_LEN - 1 bytes, no '/' */
-	FIEF_CLASS = 12,        /* on an unbound TCP socket: listener of the n-th class, __u32 (the listen shim) */
-	FIEF_FILTER = 13,       /* on an unbound TCP socket: struct fief_filter, labelled with the caller's container */
-	FIEF_UNASSIGN = 14,     /* on any socket: remove its label */
-	FIEF_ASSIGN_FILE = 15,  /* container descriptor, __s32 fd: label the open file with this container */
+	FIEF_DROP_RIGHTS = 9,	/* __u32: rights that stay */
+	FIEF_ASSIGN = 10,	/* on any socket: label it with the caller's container */
+	FIEF_SET_NAME = 11,	/* up to FIEF_NAME_LEN - 1 bytes, no '/' */
+	FIEF_CLASS = 12, /* on an unbound TCP socket: listener of the n-th class, __u32 (the listen shim) */
+	FIEF_FILTER =
+	    13, /* on an unbound TCP socket: struct fief_filter, labelled with the caller's container */
+	FIEF_UNASSIGN = 14,    /* on any socket: remove its label */
+	FIEF_ASSIGN_FILE = 15, /* container descriptor, __s32 fd: label the open file with this container */
 	/* getsockopt */
 	FIEF_USAGE = 32,      /* struct fief_usage, with the open stint of running threads */
 	FIEF_ATTRIBUTES = 33, /* struct fief_attributes */
-	FIEF_INFO = 34,       /* struct fief_info */
+	FIEF_INFO = 34,	      /* struct fief_info */
 	FIEF_BINDING = 35,    /* struct fief_ref of the calling thread; any socket of a managed unit */
 	FIEF_CLASSES = 36,    /* on a listening or bound TCP socket: struct fief_classes */
 	FIEF_LABEL = 37,      /* on any socket: struct fief_ref of its label */
 };
 
 /* Rights of a descriptor and of a binding made through it. */
-#define FIEF_RIGHT_USE 1u        /* bind to it, assign to it */
-#define FIEF_RIGHT_READ 2u       /* usage, attributes */
-#define FIEF_RIGHT_CHILDREN 4u   /* make and adopt children */
+#define FIEF_RIGHT_USE	      1u /* bind to it, assign to it */
+#define FIEF_RIGHT_READ	      2u /* usage, attributes */
+#define FIEF_RIGHT_CHILDREN   4u /* make and adopt children */
 #define FIEF_RIGHT_ADMINISTER 8u /* attributes, name, adoption of itself */
-#define FIEF_RIGHTS_ALL 15u
+#define FIEF_RIGHTS_ALL	      15u
 
 struct fief_create {
-	__u32 flags; /* FIEF_CREATE_* */
+	__u32 flags;  /* FIEF_CREATE_* */
 	__u32 weight; /* 0: default */
 };
 #define FIEF_CREATE_PASS_UP 1u
 
 struct fief_bind {
-	__s32 id;    /* thread or process, as the caller's pid namespace counts; 0: the calling thread */
-	__u32 scope; /* enum fief_bind_scope */
+	__s32 thread; /* as the caller's pid namespace counts */
+	__u32 pad;
 };
-enum fief_bind_scope { FIEF_BIND_THREAD = 0, FIEF_BIND_PROCESS = 1 };
 
 struct fief_set_attribute {
 	__u32 attribute;
@@ -177,40 +217,47 @@ struct fief_info {
 	__u32 depth;
 	__u32 holders;
 	__u32 children;
+	__u32 threads;
 	__u32 processes;
 	__u32 sockets;
-	__u32 pad;
 	char name[FIEF_NAME_LEN];
 };
 
-/* ---- labels: what a socket belongs to ---------------------------------------------------------------------- */
+/* ---- labels: what a socket belongs to
+ * ---------------------------------------------------------------------- */
 
 #define FIEF_NO_LISTENER 0xffffu
 
 struct fief_label {
 	struct fief_ref container;
 	__u16 listener; /* index in the policy, FIEF_NO_LISTENER: none */
-	__u16 rule;     /* which client rule matched */
-	__u32 flags;    /* FIEF_LABEL_* */
-	__u64 owner;    /* cookie of the socket whose label holds a reference; a clone's cookie differs */
-	__u32 drops;    /* listeners: sk_drops at the last look */
+	__u16 rule;	/* which client rule matched */
+	__u32 flags;	/* FIEF_LABEL_* */
+	__u64 owner;	/* the socket whose label counts and holds; a clone's differs */
+	__u32 drops;	/* listeners: sk_drops at the last look */
 	__u32 pad;
 };
 #define FIEF_LABEL_CLASS_LISTENER 1u /* hidden listener of one class: clones need no classification */
-#define FIEF_LABEL_LISTENER 2u       /* listener of a policy's address: classify by the remote address */
-#define FIEF_LABEL_COUNTED 4u        /* counted in the container's sockets */
-#define FIEF_LABEL_HOLDS 8u          /* holds a reference (explicit ASSIGN) */
-#define FIEF_LABEL_BINDING 16u       /* bind() was moved to loopback; listen() registers it */
+#define FIEF_LABEL_LISTENER	  2u /* listener of a policy's address: classify by the remote address */
+#define FIEF_LABEL_COUNTED	  4u /* counted in the container's sockets */
+#define FIEF_LABEL_HOLDS	  8u /* holds a reference (explicit ASSIGN) */
+#define FIEF_LABEL_BINDING	  16u /* asked to be a class listener; bind() decides where, listen() registers it \
+				       */
+#define FIEF_LABEL_FILTER 32u	      /* filtered listener */
 
-/* ---- steer: listeners and client classes -------------------------------------------------------------------- */
+/* ---- steer: listeners and client classes
+ * -------------------------------------------------------------------- */
 
 #define FIEF_MAX_LISTENERS 1024
-#define FIEF_MAX_CLASSES 32 /* client rules that name different containers, per listener */
+#define FIEF_MAX_CLASSES   32 /* client rules that name different containers, per listener */
+#define FIEF_NO_CLASS	   0xffffu
+#define FIEF_FILTER_SLOT   2 /* listeners and clients that came with FIEF_FILTER; policies have 0 and 1 */
 
 /* Policies are built in the slot that is not in force; addresses are IPv6, IPv4 mapped (::ffff:a.b.c.d). */
 struct fief_listener_key {
-	__u8 address[16]; /* all zero: every local address of both families; ::ffff:0.0.0.0: every IPv4 address */
-	__u16 port;       /* host order */
+	__u8 address[16]; /* all zero: every local address of both families; ::ffff:0.0.0.0: every IPv4
+			     address */
+	__u16 port;	  /* host order */
 	__u8 slot;
 	__u8 pad[5];
 };
@@ -218,17 +265,32 @@ struct fief_listener_key {
 struct fief_class {
 	struct fief_ref container;
 	__u32 priority; /* copy of the container's, for the order of accept */
-	__u32 accept;   /* enum fief_accept_order */
+	__u32 accept;	/* enum fief_accept_order */
 };
 enum fief_accept_order { FIEF_ACCEPT_BEFORE = 0, FIEF_ACCEPT_AFTER = 1 };
 
+/* How the classes of a listener reach the server. */
+enum fief_serve {
+	FIEF_SERVE_SHARED = 0, /* one listening socket; classes are for accounting only */
+	FIEF_SERVE_SHIM = 1,   /* the listen shim makes one listening socket per class */
+	FIEF_SERVE_COPIES = 2, /* one copy of the server per class, told apart by its home */
+};
+
 struct fief_listener {
-	__u64 prefix_lengths[3]; /* bit n of the 129: prefixes of n bits are in use (n counts in IPv6 bits) */
-	__u32 index;
+	__u32 index; /* the same address keeps its index from policy to policy: registered sockets are keyed
+			by it */
 	__u32 classes;
-	__u32 copies; /* 1: one copy of the server per class */
+	__u32 serve; /* enum fief_serve */
 	__u32 pad;
 	struct fief_class class_[FIEF_MAX_CLASSES];
+};
+
+/* At slot * FIEF_MAX_LISTENERS + index: which prefix lengths the client rules of a listener use. */
+#define FIEF_PREFIX_LENGTHS 131 /* 129 of them, and room to a multiple of 4 */
+
+struct fief_prefix_lengths {
+	__u8 count;
+	__u8 length[FIEF_PREFIX_LENGTHS]; /* in use, the longest first; they count in IPv6 bits */
 };
 
 struct fief_client_key {
@@ -246,15 +308,24 @@ struct fief_client {
 	__u32 pad;
 };
 
-/* key of the map of class listeners */
+/*
+ * Key of the map of class listeners. Several sockets can serve one class (a group of SO_REUSEPORT, an old
+ * server beside the new one during a restart, a socket per family): each takes the lowest free turn.
+ */
 struct fief_class_key {
-	__u32 listener;
+	__u16 listener;
+	__u16 turn; /* below FIEF_CLASS_TURNS */
 	__u32 container;
 };
+#define FIEF_CLASS_TURNS 4
 
 struct fief_classes {
-	__u32 listener; /* FIEF_NO_LISTENER: the address is not one of the policy */
+	__u32 listener; /* FIEF_NO_LISTENER: the address is not one of the policy, or its classes share one
+			   listener */
 	__u32 count;
+	__u32 self; /* which class this socket is the listener of; FIEF_NO_CLASS: none, it is the server's own
+		     */
+	__u32 pad;
 	struct fief_class class_[FIEF_MAX_CLASSES];
 };
 
@@ -266,20 +337,21 @@ struct fief_filter {
 	__u8 pad[6];
 };
 
-/* ---- bind: the binding of a task ---------------------------------------------------------------------------- */
+/* ---- bind: the binding of a task
+ * ---------------------------------------------------------------------------- */
 
 struct fief_task {
 	struct fief_ref binding;
 	struct fief_ref home;
-	__u32 rights;  /* of the descriptor the binding was made with */
-	__u32 flags;   /* FIEF_TASK_* */
+	__u32 rights;		 /* of the descriptor the binding was made with */
+	__u32 flags;		 /* FIEF_TASK_* */
 	struct fief_ref request; /* left by another thread, taken at the next boundary; id FIEF_NO_ID: none */
 	struct fief_ref staged;
 	__u32 staged_rights;
 	__u32 request_rights;
 	struct fief_ref followed; /* last label that was found below home */
-	__s64 carry_ns;   /* steal that did not fit into the stint that showed it */
-	__u64 pending_ns; /* time after a sleep that waits for the first socket event */
+	__s64 carry_ns;		  /* steal that did not fit into the stint that showed it */
+	__u64 pending_ns;	  /* time after a sleep that waits for the first socket event */
 	/* the kernel's counters at the last look */
 	__u64 user_ns;
 	__u64 system_ns;
@@ -288,13 +360,14 @@ struct fief_task {
 	__u64 minor_faults;
 	__u64 major_faults;
 };
-#define FIEF_TASK_FOLLOW 1u   /* takes the container of the socket it works on */
+#define FIEF_TASK_FOLLOW   1u /* takes the container of the socket it works on */
 #define FIEF_TASK_EXPLICIT 2u /* bound by a call: sockets are not followed until it unbinds */
-#define FIEF_TASK_SLEPT 4u    /* went to sleep by itself since the last socket event */
-#define FIEF_TASK_MANAGED 8u
-#define FIEF_TASK_FOREIGN 16u /* bound outside of home's subtree, by a descriptor that was passed */
+#define FIEF_TASK_SLEPT	   4u /* went to sleep by itself since the last socket event */
+#define FIEF_TASK_MANAGED  8u
+#define FIEF_TASK_FOREIGN  16u /* bound outside of home's subtree, by a descriptor that was passed */
 
-/* ---- charge: one state machine per CPU ---------------------------------------------------------------------- */
+/* ---- charge: one state machine per CPU
+ * ---------------------------------------------------------------------- */
 
 #define FIEF_CACHE_SLOTS 64
 
@@ -332,33 +405,43 @@ enum fief_system_kind {
 };
 
 struct fief_cpu {
-	__u64 last_ns;     /* everything before is charged */
-	struct fief_ref current_; /* whom the time since then belongs to */
-	__u32 receive;     /* enum fief_receive */
-	__u32 kind;        /* enum fief_system_kind while current_ is the system container */
+	__u32 sequence; /* odd while a charge is under way */
+	__u32 online;
+	__u64 last_ns;		     /* everything before is charged */
+	struct fief_ref current_;    /* whom the time since then belongs to */
+	__u32 receive;		     /* enum fief_receive */
+	__u32 kind;		     /* enum fief_system_kind while current_ is the system container */
 	struct fief_ref interrupted; /* current_ under the softirq */
 	__u32 interrupted_kind;
 	__u32 interrupted_receive;
-	__u32 has_task;    /* task is the working copy of the running thread's record */
-	__u32 refresh;     /* another CPU left a request for the running thread */
+	__u32 has_task; /* task is the working copy of the running thread's record */
+	__u32 refresh;	/* another CPU left a request for the running thread */
 	__u64 switched_in_ns;
 	__u64 switched_in_exec; /* sum_exec_runtime of the running thread then */
-	__u64 softirq_ns;  /* softirq time on top of this stint */
-	__u64 pool_ns;     /* receive time that waits for the packets it was spent on */
+	__u64 softirq_ns;	/* softirq time on top of this stint */
+	__u64 pool_ns;		/* receive time that waits for the packets it was spent on */
 	__u32 pool_packets;
-	__u32 online;
+	__u32 softirq_vector;
+	__u64 softirq_entry_ns;
+	__s64 carry_ns; /* of threads without a record */
+	struct fief_ref irq_current;
+	__u32 irq_kind;
+	__u32 irq_receive;
+	__u32 in_irq;
+	__u32 pad;
 	struct fief_task task;
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];
 };
 enum fief_receive { FIEF_RX_NONE = 0, FIEF_RX_OPEN = 1, FIEF_RX_PACKET = 2 };
 
-/* ---- control ------------------------------------------------------------------------------------------------- */
+/* ---- control
+ * ------------------------------------------------------------------------------------------------- */
 
 struct fief_control {
 	__u32 abi_version;
-	__u32 slot;  /* policy tables in force: 0 or 1 */
-	__u32 epoch; /* counts applied policies */
+	__u32 slot;	  /* policy tables in force: 0 or 1 */
+	__u32 epoch;	  /* counts applied policies */
 	__u32 containers; /* in use */
 	__u32 machine_wide;
 	__u32 user_quota; /* containers per unprivileged user */
@@ -367,5 +450,35 @@ struct fief_control {
 	__u64 errors[8]; /* enum fief_error */
 };
 enum fief_error { FIEF_ERR_NO_STORAGE, FIEF_ERR_STALE, FIEF_ERR_TABLE_FULL, FIEF_ERR_LOCK, FIEF_ERRORS };
+
+/* containers of one user against the quota */
+struct fief_user {
+	__u32 containers;
+	__u32 quota;		/* 0: fief_control.user_quota */
+	struct fief_ref parent; /* user/<uid> */
+};
+
+/* a managed cgroup */
+struct fief_unit {
+	struct fief_ref home;
+	__u32 task_flags; /* FIEF_TASK_* of its threads */
+	__u32 pad;
+};
+
+/* arguments of the programs that only the privileged control plane runs (BPF_PROG_RUN); answers stand in them
+ * too */
+struct fief_admin {
+	struct fief_ref container; /* in: operand (create: parent); out: the new one */
+	struct fief_ref
+	    parent; /* release: who takes it over if somebody still holds it; FIEF_NO_ID: nobody */
+	__s32 pid;
+	__u32 flags;
+	__u32 slot; /* attributes, flip: policy slot */
+	__u32 pad;
+	__u64 value;
+	char name[FIEF_NAME_LEN];
+	struct fief_usage usage;
+	struct fief_attributes attributes;
+};
 
 #endif

@@ -12,9 +12,11 @@
  * Problem: who may register takes connections that belong to the address.
  * How: a copy's home was given to it by whoever manages the machine. A socket of the shim is let in only
  * where a listening socket of the same user stands on the address already, the kernel's own rule for
- * SO_REUSEPORT. Limits: a server on one address is not a listener of a policy that names all addresses: it
- * would be handed connections to addresses it never bound. It is accounted, not steered. All members of a
- * policy live in one network namespace.
+ * SO_REUSEPORT. Class listeners of such a group share one hidden port, so that the kernel spreads connections
+ * over the group as the server meant it.
+ * Limits: a server on one address is not a listener of a policy that names all addresses: it would be handed
+ * connections to addresses it never bound. It is accounted, not steered. All servers of a policy live in one
+ * network namespace.
  */
 #pragma once
 
@@ -233,6 +235,41 @@ static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *ad
 	return bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE) ? 1 : -ENOMEM;
 }
 
+/* Of a class listener that is there already, if both take part in SO_REUSEPORT and are of one user; or 0:
+ * any. */
+static __always_inline __u16 group_port(struct bpf_sock *sk)
+{
+	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	struct tcp_sock *own = bpf_skc_to_tcp_sock(sk), *other;
+	struct fief_class_key key = {};
+	struct bpf_sock *first;
+	__u16 port = 0;
+
+	if (!label || !own ||
+	    !BPF_CORE_READ_BITFIELD(&own->inet_conn.icsk_inet.sk.__sk_common, skc_reuseport))
+		return 0;
+	key.listener = label->listener;
+	key.container = label->container.id;
+	first = bpf_map_lookup_elem(&class_listeners, &key);
+	if (!first)
+		return 0;
+	other = bpf_skc_to_tcp_sock(first);
+	if (other && BPF_CORE_READ_BITFIELD(&other->inet_conn.icsk_inet.sk.__sk_common, skc_reuseport) &&
+	    other->inet_conn.icsk_inet.sk.sk_uid.val == own->inet_conn.icsk_inet.sk.sk_uid.val &&
+	    first->family == sk->family)
+		port = first->src_port;
+	bpf_sk_release(first);
+	return port;
+}
+
+/* A socket of both families must stay one: the kernel makes it IPv6 only when it is bound to ::1. */
+static __always_inline bool is_ipv6_only(struct bpf_sock *sk)
+{
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+
+	return tcp && BPF_CORE_READ_BITFIELD(&tcp->inet_conn.icsk_inet.sk.__sk_common, skc_ipv6only);
+}
+
 SEC("cgroup/bind4")
 int bind4_steer(struct bpf_sock_addr *ctx)
 {
@@ -241,9 +278,9 @@ int bind4_steer(struct bpf_sock_addr *ctx)
 
 	if (class < 0)
 		return refuse(class);
-	if (class) {
+	if (class && ctx->sk) {
 		ctx->user_ip4 = bpf_htonl(LOOPBACK_IPV4);
-		ctx->user_port = 0;
+		ctx->user_port = bpf_htons(group_port(ctx->sk));
 	}
 	return ALLOW;
 }
@@ -256,12 +293,14 @@ int bind6_steer(struct bpf_sock_addr *ctx)
 
 	if (class < 0)
 		return refuse(class);
-	if (class) {
+	if (class && ctx->sk) {
+		bool only = is_ipv6_only(ctx->sk);
+
 		ctx->user_ip6[0] = 0;
 		ctx->user_ip6[1] = 0;
-		ctx->user_ip6[2] = 0;
-		ctx->user_ip6[3] = bpf_htonl(1);
-		ctx->user_port = 0;
+		ctx->user_ip6[2] = only ? 0 : MAPPED_PREFIX;
+		ctx->user_ip6[3] = bpf_htonl(only ? 1 : LOOPBACK_IPV4);
+		ctx->user_port = bpf_htons(group_port(ctx->sk));
 	}
 	return ALLOW;
 }

@@ -63,23 +63,6 @@ static __always_inline struct fief_listener *find_listener(__u32 slot, const voi
 	return listener_at(&key);
 }
 
-/* Number of the highest bit; `word` is not 0. Without branches, which the verifier would follow in all
- * combinations. */
-static __always_inline __u32 highest_bit(__u64 word)
-{
-	word |= word >> 1;
-	word |= word >> 2;
-	word |= word >> 4;
-	word |= word >> 8;
-	word |= word >> 16;
-	word |= word >> 32;
-	/* as many ones now as the number of the bit says, and one more */
-	word -= word >> 1 & 0x5555555555555555;
-	word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
-	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
-	return (word * 0x0101010101010101 >> 56) - 1;
-}
-
 static __always_inline void mask_address(__u8 *masked, const void *address, __u32 length)
 {
 	__u64 high = 0, low = 0;
@@ -99,31 +82,22 @@ static __always_inline void mask_address(__u8 *masked, const void *address, __u3
 }
 
 /* The rule for a client of the listener with this index; NULL only while there is no such listener. */
-static __always_inline struct fief_client *classify(__u32 slot, __u32 listener, const void *source)
+static __noinline struct fief_client *classify(__u32 slot, __u32 listener, const void *source)
 {
-	__u32 at = slot * FIEF_MAX_LISTENERS + listener, base = 128;
-	struct fief_prefix_lengths *used = bpf_map_lookup_elem(&prefix_lengths, &at);
+	__u32 at = slot * FIEF_MAX_LISTENERS + listener, length;
 	struct fief_client_key key = {.listener = listener, .slot = slot};
+	struct fief_prefix_lengths *used = bpf_map_lookup_elem(&prefix_lengths, &at);
 	struct fief_client *found = NULL;
-	__u64 bits;
 	int i;
 
 	if (!used || listener >= FIEF_MAX_LISTENERS)
 		return NULL;
-	bits = used->bits[2];
-	bpf_for (i, 0, 129 + 2) {
-		if (!bits) {
-			if (!base)
-				break;
-			base -= 64;
-			bits = base ? used->bits[1] : used->bits[0];
-			continue;
-		}
-		__u32 bit = highest_bit(bits);
-
-		bits &= ~(1ull << (bit & 63));
-		key.prefix_length = base + bit;
-		mask_address(key.address, source, base + bit);
+	bpf_for (i, 0, used->count) {
+		if (i >= FIEF_PREFIX_LENGTHS)
+			break;
+		length = used->length[i];
+		key.prefix_length = length;
+		mask_address(key.address, source, length);
 		found = bpf_map_lookup_elem(&clients, &key);
 		if (found)
 			break;

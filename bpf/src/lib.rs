@@ -1,1 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel side of Fief: its BPF objects, how they are loaded, attached and pinned, and the records they share with
+//! user space. The only crate that names libbpf.
+
+pub use fief::abi;
+
+pub mod admin;
+pub mod error;
+pub mod open;
+pub mod pin;
+pub mod process;
+pub mod record;
+mod skeleton;
+pub mod table;
+
+pub use error::{Context, Error, ErrorKind, Result};

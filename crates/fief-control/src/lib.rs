@@ -1,1 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The control plane: puts a compiled policy into the kernel, runs servers under it, reads usage out.
+//!
+//! Everything it builds lives in the kernel, pinned; none of it needs a process of ours to go on. What changes state is
+//! serialised by a lock and comes into force in one step, so that a kill at any moment leaves the old or the new.
+
+mod apply;
+mod bind;
+mod cgroup;
+mod charge;
+mod probe;
+mod run;
+mod schedule;
+mod state;
+pub mod steer;
+mod tree;
+
+pub use apply::{Applied, ApplyOptions, Down};
+pub use bind::{Bound, ManageOptions, Managed, Target};
+pub use charge::{ContainerView, Snapshot, UnitView};
+pub use fief_bpf::{Error, ErrorKind, Result};
+pub use probe::{Feature, Probe};
+pub use run::{RunOptions, exec_main, guard_main};
+
+use fief_bpf::pin::Pins;
+
+/// One installation of Fief on this machine.
+#[derive(Debug, Clone)]
+pub struct Fief {
+    pins: Pins,
+}
+
+impl Fief {
+    /// The installation that the environment names by `FIEF_SCOPE`, or the machine's one.
+    pub fn from_env() -> Self {
+        Self { pins: Pins::from_env() }
+    }
+
+    /// The installation of this scope.
+    pub fn with_scope(scope: &str) -> Self {
+        Self { pins: Pins::new(scope) }
+    }
+
+    /// Whether anything is in force.
+    pub fn installed(&self) -> bool {
+        self.pins.exist()
+    }
+
+    /// Where its state is pinned.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Errors: [`ErrorKind::NotFound`] with the remedy, if nothing is in force.
+    pub(crate) fn require_installed(&self) -> Result<()> {
+        if self.installed() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::NotFound, "nothing is in force").remedy("apply a policy first: fief apply FILE"))
+    }
+}

@@ -1,1 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Resource containers for applications: a *container* is who work is charged to, be it a tenant, a class of clients
+//! or a single request; smaller or larger than a process.
+//!
+//! A container is a file descriptor. It is inherited over `fork`, passed to other processes over UNIX sockets and
+//! destroyed when its last descriptor is closed and its last thread unbound. There is no daemon to talk to and no
+//! privilege to have: the operations are socket options, answered in the kernel by the programs that `fief run` or
+//! `fief manage` attached to the cgroup this process lives in. Outside of such a cgroup every operation fails with
+//! [`ErrorKind::NotManaged`].
+//!
+//! ```no_run
+//! use fief::Container;
+//!
+//! # fn main() -> Result<(), fief::Error> {
+//! let gold = Container::create()?;
+//! gold.set_name("gold")?;
+//! {
+//!     let _bound = gold.bind()?; // this thread's work is gold's from here on
+//!     // ... serve a request ...
+//! } // and the former container's again
+//! println!("gold used {} ns of CPU", gold.usage()?.cpu_ns());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! After Banga, Druschel and Mogul, "Resource Containers" (OSDI 1999), section 4.
+
+pub mod abi;
+mod attributes;
+mod binding;
+mod container;
+mod error;
+mod listener;
+mod option;
+
+pub use attributes::{Attributes, Info, Rights, State, Usage};
+pub use binding::{Binding, bind_thread, current, open_current, unbind};
+pub use container::{Container, Options, assign, unassign};
+pub use error::{Error, ErrorKind, Result};
+pub use listener::{Filter, bind_filtered};

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Compiles the BPF objects and generates their skeletons.
+
+use std::path::PathBuf;
+use std::{env, fs};
+
+use libbpf_cargo::SkeletonBuilder;
+
+/// One object per hook family: folder and name.
+const OBJECTS: [&str; 2] = ["core", "front"];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        other => return Err(format!("no BPF register layout known for {other}").into()),
+    };
+    for object in OBJECTS {
+        let source = format!("{object}/{object}.bpf.c");
+        SkeletonBuilder::new()
+            .source(&source)
+            .clang(env::var("CLANG").unwrap_or_else(|_| "clang-19".into()))
+            .clang_args([
+                "-I.".to_owned(),
+                "-Iinclude".to_owned(),
+                format!("-I{object}"),
+                "-mcpu=v3".to_owned(),
+                "-Wall".to_owned(),
+                "-Wno-missing-declarations".to_owned(),
+                format!("-D__TARGET_ARCH_{arch}"),
+            ])
+            .build_and_generate(out.join(format!("{object}.skel.rs")))?;
+    }
+    for folder in ["core", "front", "include", "include/maps"] {
+        println!("cargo::rerun-if-changed={folder}");
+        for file in fs::read_dir(folder).into_iter().flatten().flatten() {
+            println!("cargo::rerun-if-changed={}", file.path().display());
+        }
+    }
+    println!("cargo::rerun-if-changed=abi.h");
+    println!("cargo::rerun-if-env-changed=CLANG");
+    Ok(())
+}

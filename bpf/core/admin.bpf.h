@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Admin: what the privileged control plane does, run by BPF_PROG_RUN, so that the table has one
+ * implementation.
+ */
+#pragma once
+
+#include "descriptors.bpf.h"
+
+static __always_inline void known_init(__u32 id, const char *name)
+{
+	struct fief_container *c = container_at(id);
+
+	if (!c)
+		return;
+	c->refs = FIEF_HANDLE;
+	c->state = FIEF_ALIVE;
+	c->attributes[0].weight = 100;
+	c->attributes[0].priority = 100;
+	bpf_probe_read_kernel_str(c->name, sizeof(c->name), name);
+}
+
+/* Once, before the first hook is attached: the known containers, and every other slot free. */
+static __always_inline int table_init(struct fief_admin *a)
+{
+	__u32 id, last = a->value;
+
+	known_init(FIEF_ROOT, "root");
+	known_init(FIEF_SYSTEM, "system");
+	known_init(FIEF_IDLE, "idle");
+	known_init(FIEF_STEAL, "steal");
+	known_init(FIEF_UNATTRIBUTED, "unattributed");
+	known_init(FIEF_RETIRED, "retired");
+	known_init(FIEF_USERS, "user");
+	bpf_for (id, FIEF_FIRST_ID, last) {
+		if (bpf_map_push_elem(&free_slots, &id, 0))
+			return -ENFILE;
+	}
+	return 0;
+}
+
+static __always_inline int admin_create_named(struct fief_admin *a)
+{
+	struct fief_ref made;
+	int err = container_create(a->container, 0, &made);
+	struct fief_container *c;
+
+	if (err)
+		return err;
+	c = container_at(made.id);
+	if (!c)
+		return -ENFILE;
+	c->flags = a->flags;
+	__builtin_memcpy(c->name, a->name, sizeof(c->name));
+	c->name[FIEF_NAME_LEN - 1] = 0;
+	a->container = made;
+	return 0;
+}
+
+/* Attributes of a policy's container in the slot that is being built. */
+static __always_inline int admin_stage(struct fief_admin *a)
+{
+	struct fief_container *c = container_get(a->container);
+
+	if (!c || !(c->flags & FIEF_CONTAINER_POLICY))
+		return -ESTALE;
+	c->attributes[a->slot & 1] = a->attributes;
+	return 0;
+}
+
+/*
+ * The policy lets go. Who is still held by applications stays, without what the policy gave it, under the
+ * limits of the catch-all; if it does not fit there (deeper, with children) it stays where it is.
+ */
+static __always_inline int admin_let_go(struct fief_admin *a)
+{
+	struct fief_container *c = container_get(a->container);
+	struct fief_ref parent = a->parent;
+
+	if (!c || !(c->flags & FIEF_CONTAINER_POLICY))
+		return -ESTALE;
+	c->attributes[0] = *attributes_of(c);
+	c->attributes[0].share_ppm = 0;
+	c->attributes[0].reserved_ppm = 0;
+	c->attributes[0].named = 0;
+	c->flags &= ~FIEF_CONTAINER_POLICY;
+	if (parent.id != FIEF_NO_ID)
+		container_adopt(a->container, parent);
+	return container_put(a->container.id, FIEF_HANDLE);
+}
+
+/* The policy built in the other slot comes into force. */
+static __always_inline int admin_slot(struct fief_admin *a)
+{
+	__u32 zero = 0;
+	struct fief_control *control = bpf_map_lookup_elem(&controls, &zero);
+
+	if (!control)
+		return -ESTALE;
+	control->slot = a->slot & 1;
+	control->epoch++;
+	return 0;
+}
+
+/* Gives a running thread its home (fief manage), or binds it (fief bind; a->flags FIEF_TASK_EXPLICIT). */
+static __always_inline int admin_task_place(struct fief_admin *a)
+{
+	struct fief_container *c = container_get(a->container);
+	struct task_struct *target = NULL;
+	struct fief_task *v;
+	struct fief_cpu *its;
+	int err = 0;
+
+	if (!c || c->state != FIEF_ALIVE)
+		return -ESTALE;
+	if (bpf_ksym_exists(bpf_task_from_pid))
+		target = bpf_task_from_pid(a->pid);
+	if (!target)
+		return -ESRCH;
+	v = bpf_task_storage_get(&tasks, target, 0, 0);
+	if (!v) {
+		err = task_adopt(target, a->container, a->flags & ~FIEF_TASK_EXPLICIT, false);
+	} else {
+		struct fief_ref was = v->request;
+
+		container_hold(c, FIEF_THREAD);
+		v->request_rights = FIEF_RIGHT_USE | FIEF_RIGHT_READ;
+		v->request = a->container;
+		if (was.id != FIEF_NO_ID)
+			container_put(was.id, FIEF_THREAD);
+		its = cpu_at(target->thread_info.cpu);
+		if (its)
+			its->refresh = 1;
+	}
+	bpf_task_release(target);
+	return err;
+}

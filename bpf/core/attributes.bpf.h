@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Attributes and places in the tree: what must stay consistent over several containers.
+ *
+ * Problem: shares of siblings must fit into the parent's, and parents must not form a loop, while others
+ * change both. How: one lock for the whole tree, taken with interrupts off by a bounded number of tries;
+ * reads take none. Limits: contended for long, the caller gets -EAGAIN and tries again.
+ */
+#pragma once
+
+#include "containers.bpf.h"
+
+#define LOCK_TRIES 4096
+#define PPM	   1000000
+
+static __always_inline struct fief_control *tree_lock(void)
+{
+	__u32 zero = 0;
+	struct fief_control *control = bpf_map_lookup_elem(&controls, &zero);
+	int i;
+
+	if (!control)
+		return NULL;
+	bpf_for (i, 0, LOCK_TRIES) {
+		if (!__sync_val_compare_and_swap(&control->tree_lock, 0, 1))
+			return control;
+	}
+	count_error(FIEF_ERR_LOCK);
+	return NULL;
+}
+
+static __always_inline void tree_unlock(struct fief_control *control)
+{
+	__sync_val_compare_and_swap(&control->tree_lock, 1, 0);
+}
+
+/* What a parent can still grant. The root owns the machine; "user" grants nothing. */
+static __always_inline __u32 grantable(struct fief_ref parent)
+{
+	struct fief_container *p = container_get(parent);
+	struct fief_attributes *a;
+	__u32 has, given;
+
+	if (!p)
+		return 0;
+	a = attributes_of(p);
+	has = parent.id == FIEF_ROOT ? PPM : a->share_ppm;
+	given = a->reserved_ppm + p->reserved_ppm;
+	return has > given ? has - given : 0;
+}
+
+static __noinline int share_set(struct fief_ref ref, __u32 ppm)
+{
+	struct fief_container *c = container_get(ref), *p;
+	struct fief_control *control;
+	int err = 0;
+	__u32 old;
+
+	control = tree_lock();
+	if (!control)
+		return -EAGAIN;
+	if (!c || c->state != FIEF_ALIVE) {
+		err = -ESTALE;
+		goto out;
+	}
+	old = c->attributes[0].share_ppm;
+	p = container_get(c->parent);
+	if (ppm < c->reserved_ppm || (ppm > old && (!p || ppm - old > grantable(c->parent)))) {
+		err = -EBUSY;
+		goto out;
+	}
+	c->attributes[0].share_ppm = ppm;
+	if (p)
+		__sync_fetch_and_add(&p->reserved_ppm, ppm - old);
+out:
+	tree_unlock(control);
+	return err;
+}
+
+/* A policy's containers belong to the policy; everything else to who holds the right. */
+static __always_inline int attribute_set(struct fief_ref ref, struct fief_set_attribute *set)
+{
+	struct fief_container *c = container_get(ref);
+	__u64 value = set->value;
+
+	if (!c)
+		return -ESTALE;
+	if (ref.id < FIEF_FIRST_ID || c->flags & FIEF_CONTAINER_POLICY)
+		return -EPERM;
+	switch (set->attribute) {
+	case FIEF_ATTR_SHARE:
+		return value > PPM ? -EINVAL : share_set(ref, value);
+	case FIEF_ATTR_LIMIT:
+		if (value > PPM)
+			return -EINVAL;
+		c->attributes[0].limit_ppm = value;
+		return 0;
+	case FIEF_ATTR_WEIGHT:
+		if (value < 1 || value > 10000)
+			return -EINVAL;
+		c->attributes[0].weight = value;
+		return 0;
+	case FIEF_ATTR_PRIORITY:
+		if (value > 65535)
+			return -EINVAL;
+		c->attributes[0].priority = value;
+		return 0;
+	case FIEF_ATTR_MEMORY_MAX:
+		c->attributes[0].memory_max = value;
+		return 0;
+	case FIEF_ATTR_NET_WEIGHT:
+		if (value < 1 || value > 10000)
+			return -EINVAL;
+		c->attributes[0].net_weight = value;
+		return 0;
+	case FIEF_ATTR_NET_MAX:
+		c->attributes[0].net_max = value;
+		return 0;
+	case FIEF_ATTR_PASS_UP:
+		c->attributes[0].pass_up = !!value;
+		return 0;
+	case FIEF_ATTR_DESCENDANTS_MAX:
+		if (value > FIEF_MAX_CONTAINERS)
+			return -EINVAL;
+		c->attributes[0].descendants_max = value;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+/*
+ * Moves a container below another parent. Its descendants keep their depth counter's meaning only if the new
+ * place is as deep: a deeper place is refused when it has children (-EBUSY), so that no chain outgrows
+ * FIEF_MAX_DEPTH.
+ */
+static __noinline int container_adopt(struct fief_ref ref, struct fief_ref parent)
+{
+	struct fief_container *c = container_get(ref), *p = container_get(parent), *old;
+	struct fief_ref from;
+	struct fief_control *control;
+	__u32 share, moved;
+	int err = 0;
+
+	if (ref.id < FIEF_FIRST_ID || !c || c->flags & FIEF_CONTAINER_POLICY)
+		return -EPERM;
+	control = tree_lock();
+	if (!control)
+		return -EAGAIN;
+	if (!p || c->state != FIEF_ALIVE || p->state != FIEF_ALIVE) {
+		err = -ESTALE;
+		goto out;
+	}
+	from = c->parent;
+	if (same_ref(from, parent))
+		goto out;
+	share = c->attributes[0].share_ppm;
+	if (container_below(parent, ref) || share > grantable(parent) ||
+	    (p->depth + 1 > c->depth && c->refs >= FIEF_CHILD)) {
+		err = -EBUSY;
+		goto out;
+	}
+	if (p->depth >= FIEF_MAX_DEPTH) {
+		err = -EOPNOTSUPP;
+		goto out;
+	}
+	err = container_room(parent);
+	if (err)
+		goto out;
+	container_hold(p, FIEF_CHILD);
+	__sync_fetch_and_add(&p->reserved_ppm, share);
+	moved = c->descendants + 1;
+	descendants_count(parent, moved);
+	descendants_count(from, -(int)moved);
+	c->parent = parent;
+	c->depth = p->depth + 1;
+	old = container_get(from);
+	if (old) {
+		__sync_fetch_and_add(&old->reserved_ppm, -share);
+		if (from.id >= FIEF_FIRST_ID && refs_drop(old, FIEF_CHILD) == FIEF_CHILD)
+			container_free(from.id);
+	}
+out:
+	tree_unlock(control);
+	return err;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Bind: whose work a thread does.
+ *
+ * Problem: the binding changes in socket option hooks, tracepoints and by other threads; task storage is
+ * refused in cgroup hooks before 6.13, and a look-up at each of them costs. How: while a thread runs its
+ * record is in its CPU's record (`task`, `has_task`); sched_switch copies it in and out. Hooks on the
+ * thread's own CPU work on the copy with interrupts off. Other threads leave a request in the storage, which
+ * is taken at the next boundary. Limits: a request for a thread that runs alone takes effect at its next
+ * softirq (one tick).
+ */
+#pragma once
+
+#include "charge.bpf.h"
+#include "maps/tasks.bpf.h"
+#include "maps/units.bpf.h"
+
+#define PF_KTHREAD 0x00200000
+#define TASK_DEAD  0x00000080
+
+/* Adds what the kernel counted for the thread since the last look to its container. */
+static __always_inline void counters_settle(struct fief_cpu *cs, struct task_struct *p)
+{
+	struct fief_task *t = &cs->task;
+	__u64 user = p->utime, system = p->stime, minor = p->min_flt, major = p->maj_flt, read = 0,
+	      written = 0;
+	struct fief_container *c;
+	__u64 n;
+
+	if (bpf_core_field_exists(p->ioac.read_bytes)) {
+		read = p->ioac.read_bytes;
+		written = p->ioac.write_bytes;
+	}
+	if (user + system + minor + major + read + written ==
+	    t->user_ns + t->system_ns + t->minor_faults + t->major_faults + t->read_bytes + t->write_bytes)
+		return;
+	c = container_at(t->binding.id);
+	if (!c)
+		return;
+	if ((n = user - t->user_ns))
+		__sync_fetch_and_add(&c->usage.user_ns, n);
+	if ((n = system - t->system_ns))
+		__sync_fetch_and_add(&c->usage.system_ns, n);
+	if ((n = minor - t->minor_faults))
+		__sync_fetch_and_add(&c->usage.minor_faults, n);
+	if ((n = major - t->major_faults))
+		__sync_fetch_and_add(&c->usage.major_faults, n);
+	if ((n = read - t->read_bytes))
+		__sync_fetch_and_add(&c->usage.disk_read_bytes, n);
+	if ((n = written - t->write_bytes))
+		__sync_fetch_and_add(&c->usage.disk_write_bytes, n);
+	t->user_ns = user;
+	t->system_ns = system;
+	t->minor_faults = minor;
+	t->major_faults = major;
+	t->read_bytes = read;
+	t->write_bytes = written;
+}
+
+/* What was open since the wake-up belongs to `to`. Interrupts are off, time is charged up to now. */
+static __always_inline void pending_settle(struct fief_cpu *cs, struct fief_ref to)
+{
+	if (!cs->task.pending_ns)
+		return;
+	charge_begin(cs);
+	slot_of(cs, to)->thread_ns += cs->task.pending_ns;
+	cs->task.pending_ns = 0;
+	charge_end(cs);
+}
+
+static __always_inline void leader_count(struct fief_container *c, struct task_struct *p, int by)
+{
+	if (p->pid == p->tgid)
+		__sync_fetch_and_add(&c->processes, by);
+}
+
+/*
+ * The running thread's work belongs to `to` from `now` on; the caller has taken a thread reference on it.
+ * Interrupts are off. Returns the container whose thread reference is to be dropped (after interrupts are on
+ * again).
+ */
+static __always_inline struct fief_ref task_rebind(struct fief_cpu *cs, struct task_struct *p,
+						   struct fief_ref to, __u32 rights, __u64 now)
+{
+	struct fief_ref was = cs->task.binding;
+	struct fief_container *c;
+
+	charge_until(cs, now);
+	counters_settle(cs, p);
+	pending_settle(cs, to);
+	if (p->pid == p->tgid) {
+		c = container_at(was.id);
+		if (c)
+			__sync_fetch_and_add(&c->processes, -(1));
+		c = container_at(to.id);
+		if (c)
+			__sync_fetch_and_add(&c->processes, 1);
+	}
+	cs->task.binding = to;
+	cs->task.rights = rights;
+	cs->task.flags &= ~FIEF_TASK_SLEPT;
+	if (!cs->in_irq)
+		cs->current_ = to;
+	return was;
+}
+
+/* A thread's request from outside, taken at a boundary on its own CPU. The requester's reference becomes the
+ * thread's. */
+static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *v, struct task_struct *p)
+{
+	struct fief_ref to = v->request, was = cs->task.binding;
+	__u32 rights = v->request_rights;
+	struct fief_container *c;
+
+	v->request.id = FIEF_NO_ID;
+	counters_settle(cs, p);
+	c = container_at(was.id);
+	if (c)
+		leader_count(c, p, -1);
+	c = container_at(to.id);
+	if (c)
+		leader_count(c, p, 1);
+	cs->task.binding = to;
+	cs->task.rights = rights;
+	cs->task.flags |= FIEF_TASK_EXPLICIT;
+	if (same_ref(to, cs->task.home))
+		cs->task.flags &= ~FIEF_TASK_EXPLICIT;
+	container_put(was.id, FIEF_THREAD);
+}
+
+static __always_inline void task_init(struct fief_task *t, struct fief_ref home, __u32 flags)
+{
+	__builtin_memset(t, 0, sizeof(*t));
+	t->binding = home;
+	t->home = home;
+	t->rights = FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN;
+	t->flags = flags | FIEF_TASK_SLEPT;
+	t->request.id = FIEF_NO_ID;
+	t->staged.id = FIEF_NO_ID;
+	t->followed.id = FIEF_NO_ID;
+}
+
+/* What the kernel counted before the thread was managed is not its container's. */
+static __always_inline void counters_skip(struct fief_task *t, struct task_struct *p)
+{
+	t->user_ns = p->utime;
+	t->system_ns = p->stime;
+	t->minor_faults = p->min_flt;
+	t->major_faults = p->maj_flt;
+	if (bpf_core_field_exists(p->ioac.read_bytes)) {
+		t->read_bytes = p->ioac.read_bytes;
+		t->write_bytes = p->ioac.write_bytes;
+	}
+}
+
+/* Gives a thread without a record its home. `home` is held by the unit or the policy. */
+static __noinline int task_adopt(struct task_struct *p, struct fief_ref home, __u32 flags, bool fresh)
+{
+	struct fief_container *c = container_get(home);
+	struct fief_task *v;
+	struct fief_cpu *cs;
+
+	if (!c)
+		return -ESTALE;
+	v = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!v) {
+		count_error(FIEF_ERR_NO_STORAGE);
+		return -ENOMEM;
+	}
+	task_init(v, home, flags | FIEF_TASK_MANAGED);
+	if (!fresh)
+		counters_skip(v, p);
+	container_hold(c, FIEF_THREAD + FIEF_HANDLE); /* its binding; its home */
+	leader_count(c, p, 1);
+	if (!fresh) {
+		cs = cpu_at(bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : 0);
+		if (cs)
+			cs->refresh = 1;
+	}
+	return 0;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Charge: one state machine per CPU; every nanosecond goes to exactly one container.
+ *
+ * Problem: time, packets and bytes belong to a container that changes at context switches, system calls,
+ * softirqs and within a list of packets; a counter per container and CPU would take gigabytes. How: the CPU's
+ * record says whom the time since `last_ns` belongs to; each boundary charges up to now. Counters live once
+ * per container; each CPU gathers into a small write-back cache and flushes a line when another container
+ * wants it. Readers add the caches and the open stint (usage.bpf.h); `sequence` tells them that a charge is
+ * under way. Limits: memory order of `sequence` is x86's (stores in order); other machines need a barrier
+ * here.
+ */
+#pragma once
+
+#include "containers.bpf.h"
+#include "maps/cpus.bpf.h"
+
+static __always_inline struct fief_cpu *cpu_at(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&cpus, &cpu);
+}
+
+static __always_inline struct fief_cpu *this_cpu(void)
+{
+	return cpu_at(bpf_get_smp_processor_id());
+}
+
+static __always_inline void charge_begin(struct fief_cpu *cs)
+{
+	(*(volatile __u32 *)&cs->sequence)++;
+	barrier();
+}
+
+static __always_inline void charge_end(struct fief_cpu *cs)
+{
+	barrier();
+	(*(volatile __u32 *)&cs->sequence)++;
+}
+
+/* Writes one cache line back. Between begun and done a reader of this container tries again. */
+static __noinline int slot_flush(struct fief_cache_slot *slot)
+{
+	struct fief_container *c = container_at(slot->container.id);
+
+	if (!c)
+		return 0;
+	__sync_fetch_and_add(&c->flushes_begun, 1);
+	struct fief_container *to = c;
+	if (c->generation != slot->container.generation || c->state != FIEF_ALIVE)
+		to = container_at(slot->heir);
+	if (to) {
+		if (slot->thread_ns)
+			__sync_fetch_and_add(&to->usage.thread_ns, slot->thread_ns);
+		if (slot->receive_ns)
+			__sync_fetch_and_add(&to->usage.receive_ns, slot->receive_ns);
+		if (slot->packets_in) {
+			__sync_fetch_and_add(&to->usage.packets_in, slot->packets_in);
+			__sync_fetch_and_add(&to->usage.bytes_in, slot->bytes_in);
+		}
+		if (slot->packets_out) {
+			__sync_fetch_and_add(&to->usage.packets_out, slot->packets_out);
+			__sync_fetch_and_add(&to->usage.bytes_out, slot->bytes_out);
+		}
+	}
+	slot->thread_ns = 0;
+	slot->receive_ns = 0;
+	slot->packets_in = 0;
+	slot->bytes_in = 0;
+	slot->packets_out = 0;
+	slot->bytes_out = 0;
+	__sync_fetch_and_add(&c->flushes_done, 1);
+	return 0;
+}
+
+/* The line of a container in this CPU's cache. Interrupts are off. */
+static __always_inline struct fief_cache_slot *slot_of(struct fief_cpu *cs, struct fief_ref ref)
+{
+	struct fief_cache_slot *slot = &cs->cache[ref.id & (FIEF_CACHE_SLOTS - 1)];
+
+	if (same_ref(slot->container, ref))
+		return slot;
+	slot_flush(slot);
+	slot->container = ref;
+	slot->heir = FIEF_RETIRED;
+	struct fief_container *c = container_get(ref);
+	if (c)
+		slot->heir = container_heir(c);
+	return slot;
+}
+
+static __always_inline void charge_receive(struct fief_cpu *cs, struct fief_ref ref, __u64 ns)
+{
+	slot_of(cs, ref)->receive_ns += ns;
+}
+
+/* Charges the time since last_ns to whom it belongs. Interrupts are off. */
+static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
+{
+	__s64 d = now - cs->last_ns;
+
+	if (d <= 0)
+		return;
+	charge_begin(cs);
+	cs->last_ns = now;
+	if (cs->current_.id == FIEF_NO_ID) {
+		cs->task.pending_ns += d;
+	} else if (cs->receive == FIEF_RX_OPEN) {
+		cs->pool_ns += d;
+	} else {
+		struct fief_cache_slot *slot = slot_of(cs, cs->current_);
+
+		if (cs->receive)
+			slot->receive_ns += d;
+		else
+			slot->thread_ns += d;
+		if (cs->current_.id == FIEF_SYSTEM)
+			cs->system_kind_ns[cs->kind & (FIEF_SYSTEM_KINDS - 1)] += d;
+	}
+	charge_end(cs);
+}
+
+/* Receive time that found no packet of a known container. */
+static __always_inline void pool_close(struct fief_cpu *cs)
+{
+	if (cs->pool_ns) {
+		charge_begin(cs);
+		charge_receive(cs, (struct fief_ref){FIEF_SYSTEM, 0}, cs->pool_ns);
+		cs->system_kind_ns[FIEF_SYSTEM_NET_RX] += cs->pool_ns;
+		cs->pool_ns = 0;
+		charge_end(cs);
+	}
+	cs->pool_packets = 0;
+}
+
+static __always_inline void set_system(struct fief_cpu *cs, __u32 kind)
+{
+	cs->current_ = (struct fief_ref){FIEF_SYSTEM, 0};
+	cs->kind = kind;
+}
+
+/* A CPU's first event: nothing before it can be charged. */
+static __always_inline bool cpu_first_event(struct fief_cpu *cs, __u64 now)
+{
+	if (cs->online)
+		return false;
+	cs->online = 1;
+	cs->last_ns = now;
+	return true;
+}

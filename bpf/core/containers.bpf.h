@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The life of a container: create, hold, let go, end, reuse.
+ *
+ * Problem: descriptors, bound threads, labels and children end on several CPUs at once, also by kill -9; each
+ * end must be seen exactly once, and what a container used must not be lost. How: one word counts every kind
+ * of reference (abi.h draws it). Who takes the last holder away puts a child reference in its place in the
+ * same step, so that nobody frees the slot while the end is under way. Who brings the word to 0 frees the
+ * slot, and goes on with an ended parent whose last child that was. Limits: FIEF_MAX_DEPTH levels; a slot
+ * stays taken while descendants live (their limits lead through it).
+ */
+#pragma once
+
+#include "maps/controls.bpf.h"
+#include "maps/containers.bpf.h"
+#include "maps/free_slots.bpf.h"
+#include "maps/users.bpf.h"
+
+#define CAS_TRIES 64
+
+static __always_inline struct fief_container *container_at(__u32 id)
+{
+	return bpf_map_lookup_elem(&containers, &id);
+}
+
+/* The slot of a reference, or NULL if it is stale. An ended container is found too: see container_alive. */
+static __always_inline struct fief_container *container_get(struct fief_ref ref)
+{
+	struct fief_container *c = container_at(ref.id);
+
+	if (!c || c->generation != ref.generation || c->state == FIEF_FREE)
+		return NULL;
+	return c;
+}
+
+static __always_inline bool container_alive(struct fief_ref ref)
+{
+	struct fief_container *c = container_get(ref);
+
+	return c && c->state == FIEF_ALIVE;
+}
+
+static __always_inline struct fief_ref ref_of(__u32 id)
+{
+	struct fief_container *c = container_at(id);
+	struct fief_ref ref = {id, c ? c->generation : 0};
+
+	return ref;
+}
+
+static __always_inline bool same_ref(struct fief_ref a, struct fief_ref b)
+{
+	return a.id == b.id && a.generation == b.generation;
+}
+
+static __always_inline void count_error(enum fief_error which)
+{
+	__u32 zero = 0;
+	struct fief_control *control = bpf_map_lookup_elem(&controls, &zero);
+
+	if (control)
+		__sync_fetch_and_add(&control->errors[which & 7], 1);
+}
+
+/* The attributes in force: a policy's container has one set for each policy slot. */
+static __always_inline struct fief_attributes *attributes_of(struct fief_container *c)
+{
+	__u32 zero = 0;
+	struct fief_control *control;
+
+	if (c->flags & FIEF_CONTAINER_POLICY) {
+		control = bpf_map_lookup_elem(&controls, &zero);
+		if (control && control->slot & 1)
+			return &c->attributes[1];
+	}
+	return &c->attributes[0];
+}
+
+/* Walks the chain of parents, ended ones too. */
+static __noinline bool container_below(struct fief_ref ref, struct fief_ref top)
+{
+	for (int i = 0; i <= FIEF_MAX_DEPTH; i++) {
+		struct fief_container *c;
+
+		if (same_ref(ref, top))
+			return true;
+		if (ref.id < FIEF_FIRST_ID)
+			return false;
+		c = container_get(ref);
+		if (!c)
+			return false;
+		ref = c->parent;
+	}
+	return false;
+}
+
+/* Whom the usage of an ended container goes to. */
+static __noinline __u32 container_heir(struct fief_container *c)
+{
+	struct fief_ref up;
+
+	if (!attributes_of(c)->pass_up)
+		return FIEF_RETIRED;
+	up = c->parent;
+	for (int i = 0; i < FIEF_MAX_DEPTH; i++) {
+		struct fief_container *p = container_get(up);
+
+		if (!p || up.id == FIEF_ROOT)
+			break;
+		if (p->state == FIEF_ALIVE)
+			return up.id;
+		up = p->parent;
+	}
+	return FIEF_RETIRED;
+}
+
+static __always_inline void usage_move(struct fief_usage *from, struct fief_usage *to)
+{
+	__u64 *f = (__u64 *)from, *t = (__u64 *)to;
+
+	for (int i = 0; i < FIEF_USAGE_COUNTERS; i++) {
+		__u64 n = f[i];
+
+		if (!n)
+			continue;
+		__sync_fetch_and_add(&t[i], n);
+		__sync_fetch_and_add(&f[i], -(n));
+	}
+}
+
+static __noinline int usage_inherit(struct fief_container *c)
+{
+	struct fief_container *heir = container_at(container_heir(c));
+
+	if (heir && heir != c)
+		usage_move(&c->usage, &heir->usage);
+	return 0;
+}
+
+static __noinline int user_count(__u32 uid, int by)
+{
+	struct fief_user *u = bpf_map_lookup_elem(&users, &uid);
+
+	if (u)
+		__sync_fetch_and_add(&u->containers, by);
+	return 0;
+}
+
+static __noinline int descendants_count(struct fief_ref up, int by)
+{
+	for (int i = 0; i < FIEF_MAX_DEPTH; i++) {
+		struct fief_container *c;
+
+		if (up.id == FIEF_ROOT)
+			break;
+		c = container_get(up);
+		if (!c)
+			break;
+		__sync_fetch_and_add(&c->descendants, by);
+		up = c->parent;
+	}
+	return 0;
+}
+
+/* Takes one reference away; returns the word as it was. */
+static __always_inline __u64 refs_drop(struct fief_container *c, __u64 unit)
+{
+	__u64 old = c->refs;
+
+	for (int i = 0; i < CAS_TRIES; i++) {
+		__u64 new = old - unit, seen;
+
+		if (unit < FIEF_CHILD && (old & FIEF_HOLDERS_MASK) == unit)
+			new += FIEF_CHILD; /* stands for the end that is now ours to do */
+		seen = __sync_val_compare_and_swap(&c->refs, old, new);
+		if (seen == old)
+			return old;
+		old = seen;
+	}
+	count_error(FIEF_ERR_LOCK);
+	return ~0ull;
+}
+
+/* The slot's last use is gone: hand it back and let go of the parent, which may be its last use in turn. */
+static __noinline int container_free(__u32 id)
+{
+	for (int i = 0; i <= FIEF_MAX_DEPTH; i++) {
+		struct fief_container *c = container_at(id), *p;
+		struct fief_ref parent;
+		__u64 old;
+
+		if (!c || id < FIEF_FIRST_ID)
+			break;
+		parent = c->parent;
+		descendants_count(parent, -1);
+		user_count(c->owner_uid, -1);
+		c->state = FIEF_FREE;
+		c->name[0] = 0;
+		if (bpf_map_push_elem(&free_slots, &id, 0))
+			count_error(FIEF_ERR_TABLE_FULL);
+		p = container_at(parent.id);
+		if (!p || parent.id < FIEF_FIRST_ID)
+			break;
+		old = refs_drop(p, FIEF_CHILD);
+		if (old != FIEF_CHILD)
+			break;
+		id = parent.id;
+	}
+	return 0;
+}
+
+static __noinline int container_put(__u32 id, __u64 unit)
+{
+	struct fief_container *c = container_at(id);
+	__u64 old;
+
+	if (!c || id < FIEF_FIRST_ID)
+		return 0;
+	old = refs_drop(c, unit);
+	if ((old & FIEF_HOLDERS_MASK) != unit)
+		return 0;
+	/* that was the last holder */
+	struct fief_container *p = container_get(c->parent);
+	if (p && !(c->flags & FIEF_CONTAINER_POLICY))
+		__sync_fetch_and_add(&p->reserved_ppm, -c->attributes[0].share_ppm);
+	c->state = FIEF_ENDED;
+	usage_inherit(c);
+	if (refs_drop(c, FIEF_CHILD) == FIEF_CHILD)
+		container_free(id);
+	return 0;
+}
+
+/* For who holds the container already by another reference. */
+static __always_inline void container_hold(struct fief_container *c, __u64 unit)
+{
+	__sync_fetch_and_add(&c->refs, unit);
+}
+
+/* For who found it by a stored reference: fails once the last holder is gone. */
+static __always_inline bool container_hold_live(struct fief_container *c, __u64 unit)
+{
+	__u64 old = c->refs;
+
+	for (int i = 0; i < CAS_TRIES; i++) {
+		__u64 seen;
+
+		if (!(old & FIEF_HOLDERS_MASK) || c->state != FIEF_ALIVE)
+			return false;
+		seen = __sync_val_compare_and_swap(&c->refs, old, old + unit);
+		if (seen == old)
+			return true;
+		old = seen;
+	}
+	count_error(FIEF_ERR_LOCK);
+	return false;
+}
+
+/* Every unit and user on the way up must have room for one more. */
+static __noinline int container_room(struct fief_ref up)
+{
+	for (int i = 0; i <= FIEF_MAX_DEPTH; i++) {
+		struct fief_container *c;
+
+		if (up.id == FIEF_ROOT)
+			return 0;
+		c = container_get(up);
+		if (!c)
+			return 0;
+		struct fief_attributes *a = attributes_of(c);
+		if (a->descendants_max && c->descendants >= a->descendants_max)
+			return -EDQUOT;
+		up = c->parent;
+	}
+	return 0;
+}
+
+static __always_inline int user_room(__u32 uid)
+{
+	struct fief_user *u, fresh = {};
+	struct fief_control *control;
+	__u32 zero = 0, most;
+
+	control = bpf_map_lookup_elem(&controls, &zero);
+	if (!uid || !control)
+		return 0;
+	u = bpf_map_lookup_elem(&users, &uid);
+	if (!u) {
+		bpf_map_update_elem(&users, &uid, &fresh, BPF_NOEXIST);
+		u = bpf_map_lookup_elem(&users, &uid);
+	}
+	if (!u)
+		return -ENFILE; /* table of users is full */
+	most = u->quota ? u->quota : control->user_quota;
+	return most && u->containers >= most ? -EDQUOT : 0;
+}
+
+/*
+ * A child of `parent`, which the caller holds, with one handle. Errors: -EDQUOT quota of the user or of a
+ * unit above, -ENFILE table full, -EOPNOTSUPP too deep, -ESTALE parent has ended.
+ */
+static __noinline int container_create(struct fief_ref parent, __u32 uid, struct fief_ref *made)
+{
+	struct fief_container *p = container_get(parent), *c;
+	__u32 id;
+	int err;
+
+	made->id = FIEF_NO_ID;
+	if (!p || p->state != FIEF_ALIVE)
+		return -ESTALE;
+	if (p->depth >= FIEF_MAX_DEPTH)
+		return -EOPNOTSUPP;
+	err = container_room(parent);
+	if (err)
+		return err;
+	err = user_room(uid);
+	if (err)
+		return err;
+	if (bpf_map_pop_elem(&free_slots, &id)) {
+		count_error(FIEF_ERR_TABLE_FULL);
+		return -ENFILE;
+	}
+	c = container_at(id);
+	if (!c)
+		return -ENFILE;
+	/* what a CPU's cache brought after the end belongs to the old generation */
+	struct fief_container *retired = container_at(FIEF_RETIRED);
+	if (retired)
+		usage_move(&c->usage, &retired->usage);
+	__u32 generation = c->generation + 1;
+	c->generation = generation ? generation : 1;
+	c->refs = FIEF_HANDLE;
+	c->parent = parent;
+	c->depth = p->depth + 1;
+	c->owner_uid = uid;
+	c->flags = 0;
+	c->descendants = 0;
+	c->processes = 0;
+	c->sockets = 0;
+	c->created_ns = bpf_ktime_get_ns();
+	c->reserved_ppm = 0;
+	__builtin_memset(c->attributes, 0, sizeof(c->attributes));
+	c->attributes[0].weight = 100;
+	c->attributes[0].priority = 100;
+	c->attributes[0].net_weight = 100;
+	__builtin_memset(c->name, 0, sizeof(c->name));
+	container_hold(p, FIEF_CHILD);
+	descendants_count(parent, 1);
+	user_count(uid, 1);
+	barrier();
+	c->state = FIEF_ALIVE;
+	made->id = id;
+	made->generation = c->generation;
+	return 0;
+}

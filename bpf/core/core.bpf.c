@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The core object: container table, descriptors, bind, charge. A table of contents; the parts are beside it.
+ *
+ *   containers   the life of a container          attributes   what spans several containers
+ *   descriptors  containers as file descriptors   bind         whose work a thread does
+ *   charge       one state machine per CPU        switch       context switches, life of threads
+ *   receive      softirq, NAPI, packets           labels       what a socket belongs to
+ *   follow       unmodified event loops           usage        reading all of it
+ *   admin        the control plane's operations
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include "abi.h"
+#include "kernel.bpf.h"
+#include "compat.bpf.h"
+#include "switch.bpf.h"
+#include "receive.bpf.h"
+#include "follow.bpf.h"
+#include "descriptors.bpf.h"
+#include "admin.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* ---- charge: every thread of the machine passes here ---- */
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(switch_charges, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	return switch_charge(preempt, prev, next, prev_state);
+}
+
+SEC("tp_btf/task_newtask")
+int BPF_PROG(newtask_inherits, struct task_struct *task)
+{
+	return newtask_inherit(task);
+}
+
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(attach_adopts, struct cgroup *to, const char *path, struct task_struct *task)
+{
+	return attach_adopt(to, task);
+}
+
+/* ---- charge: receive contexts ---- */
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_enters, unsigned int vector)
+{
+	return softirq_enter(vector);
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(softirq_leaves)
+{
+	return softirq_leave();
+}
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(irq_enters)
+{
+	return irq_enter_charge();
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(irq_leaves)
+{
+	return irq_leave_charge();
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(packet_starts, struct sk_buff *skb)
+{
+	return packet_start(skb);
+}
+
+SEC("tp_btf/napi_poll")
+int BPF_PROG(poll_ends)
+{
+	return poll_end();
+}
+
+SEC("cgroup_skb/ingress")
+int ingress_charges(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	packet_charge(sk ? packet_container(skb, sk) : unattributed(), skb->gso_segs ? skb->gso_segs : 1,
+		      skb->len);
+	return 1;
+}
+
+SEC("cgroup_skb/egress")
+int egress_charges(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct fief_label *label;
+	struct fief_ref by;
+
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return 1;
+	label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	by =
+	    label && container_alive(label->container) ? label->container : unit_home(bpf_skb_cgroup_id(skb));
+	packet_sent(by, skb->gso_segs ? skb->gso_segs : 1, skb->len);
+	return 1;
+}
+
+/* ---- bind: the socket a thread works on ---- */
+
+SEC("sockops")
+int sockops_label(struct bpf_sock_ops *ops)
+{
+	if (ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		established_label(ops);
+	else if (ops->op == BPF_SOCK_OPS_TCP_LISTEN_CB)
+		listen_label(ops);
+	return 1;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(recv_follows, struct sock *sk)
+{
+	return socket_event(sk);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(send_follows, struct sock *sk)
+{
+	return socket_event(sk);
+}
+
+/* ---- descriptors ---- */
+
+SEC("cgroup/setsockopt")
+int sockopt_sets(struct bpf_sockopt *ctx)
+{
+	return setsockopt_serve(ctx);
+}
+
+SEC("cgroup/getsockopt")
+int sockopt_gets(struct bpf_sockopt *ctx)
+{
+	return getsockopt_serve(ctx);
+}
+
+SEC("cgroup/sock_release")
+int release_puts(struct bpf_sock *sk)
+{
+	release_serve(sk);
+	return 1;
+}
+
+SEC("cgroup/bind4")
+int bind_refuses(struct bpf_sock_addr *ctx)
+{
+	return address_refuse(ctx->sk);
+}
+
+SEC("cgroup/connect4")
+int connect_refuses(struct bpf_sock_addr *ctx)
+{
+	return address_refuse(ctx->sk);
+}
+
+SEC("cgroup/sendmsg4")
+int sendmsg_refuses(struct bpf_sock_addr *ctx)
+{
+	return address_refuse(ctx->sk);
+}
+
+/* ---- admin: BPF_PROG_RUN only ---- */
+
+SEC("syscall")
+int admin_init(struct fief_admin *a)
+{
+	return table_init(a);
+}
+
+SEC("syscall")
+int admin_create(struct fief_admin *a)
+{
+	return admin_create_named(a);
+}
+
+SEC("syscall")
+int admin_release(struct fief_admin *a)
+{
+	return admin_let_go(a);
+}
+
+SEC("syscall")
+int admin_attributes(struct fief_admin *a)
+{
+	return admin_stage(a);
+}
+
+SEC("syscall")
+int admin_flip(struct fief_admin *a)
+{
+	return admin_slot(a);
+}
+
+SEC("syscall")
+int admin_usage(struct fief_admin *a)
+{
+	struct fief_usage usage = {};
+	int err = usage_read(a->container, &usage);
+
+	a->usage = usage; /* the context takes constant offsets only */
+	return err;
+}
+
+SEC("syscall")
+int admin_task(struct fief_admin *a)
+{
+	return admin_task_place(a);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Follow: an unmodified server's thread takes the container of the socket it works on.
+ *
+ * Problem: an event loop serves all classes in one thread and knows nothing of containers.
+ * How: each receive and send on a labelled socket rebinds the thread. After a voluntary sleep the time is
+ * pending until the first socket event tells whom it belongs to. Limits: only within the subtree of the
+ * thread's home, never a thread that bound itself by a call; work between the last event of one connection
+ * and the first of the next is the former's.
+ */
+#pragma once
+
+#include "labels.bpf.h"
+
+static __noinline int follow_switch(struct sock *sk, struct fief_cpu *cs, struct fief_ref to)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct fief_container *c = container_get(to);
+	struct fief_ref was;
+	unsigned long flags;
+
+	if (!c)
+		return 0;
+	if (!same_ref(cs->task.followed, to)) {
+		if (!container_below(to, cs->task.home))
+			return 0;
+	}
+	if (!container_hold_live(c, FIEF_THREAD))
+		return 0;
+	irq_save(&flags);
+	/* look again: the thread may have moved to another CPU while interrupts were on */
+	cs = this_cpu();
+	if (!cs || !cs->has_task) {
+		irq_restore(&flags);
+		container_put(to.id, FIEF_THREAD);
+		return 0;
+	}
+	cs->task.followed = to;
+	was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, bpf_ktime_get_ns());
+	irq_restore(&flags);
+	container_put(was.id, FIEF_THREAD);
+	return 0;
+}
+
+static __always_inline int socket_event(struct sock *sk)
+{
+	struct fief_cpu *cs = this_cpu();
+	struct fief_label *label;
+
+	if (!cs || !cs->has_task || cs->softirq_vector)
+		return 0;
+	if ((cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT)) != FIEF_TASK_FOLLOW)
+		return 0;
+	label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (!label)
+		return 0;
+	if (same_ref(label->container, cs->task.binding) && !(cs->task.flags & FIEF_TASK_SLEPT))
+		return 0;
+	return follow_switch(sk, cs, label->container);
+}

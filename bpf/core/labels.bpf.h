@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Labels: what a socket belongs to. Decided once, read by every later stage.
+ *
+ * Problem: packets, accepts and socket events must find their container without a search.
+ * How: the label lies in the socket's storage. A listener's label is cloned to the sockets accepted from it;
+ * for a listener that serves several classes the class of the remote address replaces it at the end of the
+ * handshake. A socket without a label, but of a managed unit, is its unit's. Limits: a clone made while the
+ * container ends is stale, and then the unit's.
+ */
+#pragma once
+
+#include "bind.bpf.h"
+#include "classify.bpf.h"
+#include "maps/labels.bpf.h"
+
+#define AF_INET	 2
+#define AF_INET6 10
+
+static __always_inline struct fief_ref unattributed(void)
+{
+	return (struct fief_ref){FIEF_UNATTRIBUTED, 0};
+}
+
+static __always_inline struct fief_ref unit_home(__u64 cgroup)
+{
+	struct fief_unit *unit = bpf_map_lookup_elem(&units, &cgroup);
+
+	return unit ? unit->home : unattributed();
+}
+
+static __always_inline void map_ipv4(__u32 address, __u8 *mapped)
+{
+	__u32 *words = (__u32 *)mapped;
+
+	words[0] = 0;
+	words[1] = 0;
+	words[2] = bpf_htonl(0xffff);
+	words[3] = address;
+}
+
+/* The source of a packet as the network layer has it, IPv4 mapped, and whether it is a SYN. */
+static __always_inline bool packet_source(struct __sk_buff *skb, __u8 *source, bool *syn)
+{
+	__u32 ipv4, transport;
+	__u8 first, flags = 0;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb, 12, &ipv4, 4) || bpf_skb_load_bytes(skb, 0, &first, 1))
+			return false;
+		map_ipv4(ipv4, source);
+		transport = (first & 15) * 4;
+	} else {
+		if (bpf_skb_load_bytes(skb, 8, source, 16))
+			return false;
+		transport = 40;
+	}
+	bpf_skb_load_bytes(skb, transport + 13, &flags, 1);
+	*syn = (flags & 0x12) == 0x02;
+	return true;
+}
+
+/* SYNs that the listener dropped since the last look, told by its own counter. */
+static __always_inline void drops_settle(struct bpf_sock *sk, struct fief_label *label,
+					 struct fief_container *c)
+{
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+	__u32 drops, n;
+
+	if (!tcp)
+		return;
+	drops = BPF_CORE_READ(tcp, inet_conn.icsk_inet.sk.sk_drops.counter);
+	n = drops - label->drops;
+	if (n) {
+		label->drops = drops;
+		__sync_fetch_and_add(&c->usage.syns_dropped, n);
+	}
+}
+
+/* Whose packet this is; `sk` is the socket that it reached. */
+static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, struct bpf_sock *sk)
+{
+	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	struct fief_ref to;
+	__u8 source[16];
+	bool syn = false;
+
+	if (!label)
+		return unit_home(bpf_skb_cgroup_id(skb));
+	to = label->container;
+	if (sk->state == BPF_TCP_LISTEN && packet_source(skb, source, &syn)) {
+		if (label->flags & FIEF_LABEL_LISTENER) {
+			struct fief_client *client = classify(policy_slot(), label->listener, source);
+
+			if (client)
+				to = client->container;
+		}
+		struct fief_container *c = syn ? container_get(to) : NULL;
+		if (c) {
+			__sync_fetch_and_add(&c->usage.syns_seen, 1);
+			drops_settle(sk, label, c);
+		}
+	}
+	if (!container_alive(to))
+		return unit_home(bpf_skb_cgroup_id(skb));
+	return to;
+}
+
+/* Every field is read before the branch: the context takes constant offsets only, and the compiler would
+ * merge them. */
+static __always_inline void ops_address(struct bpf_sock_ops *ops, bool local, __u8 *address)
+{
+	__u32 *words = (__u32 *)address;
+	__u32 ipv4, family = ops->family;
+
+	if (local) {
+		ipv4 = *(volatile __u32 *)&ops->local_ip4;
+		words[0] = *(volatile __u32 *)&ops->local_ip6[0];
+		words[1] = *(volatile __u32 *)&ops->local_ip6[1];
+		words[2] = *(volatile __u32 *)&ops->local_ip6[2];
+		words[3] = *(volatile __u32 *)&ops->local_ip6[3];
+	} else {
+		ipv4 = *(volatile __u32 *)&ops->remote_ip4;
+		words[0] = *(volatile __u32 *)&ops->remote_ip6[0];
+		words[1] = *(volatile __u32 *)&ops->remote_ip6[1];
+		words[2] = *(volatile __u32 *)&ops->remote_ip6[2];
+		words[3] = *(volatile __u32 *)&ops->remote_ip6[3];
+	}
+	if (family == AF_INET)
+		map_ipv4(ipv4, address);
+}
+
+/* A listener on an address of the policy remembers which; class listeners were labelled before bind(). */
+static __always_inline void listen_label(struct bpf_sock_ops *ops)
+{
+	struct fief_label fresh = {}, *label;
+	struct fief_listener *listener;
+	struct bpf_sock *sk = ops->sk;
+	__u8 address[16];
+
+	if (!sk)
+		return;
+	label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (label)
+		return;
+	ops_address(ops, true, address);
+	listener = find_listener(policy_slot(), address, ops->local_port);
+	if (!listener)
+		return;
+	fresh.container = listener->class_[0].container;
+	fresh.listener = listener->index;
+	fresh.flags = FIEF_LABEL_LISTENER;
+	bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+/* The handshake has ended: the connection's class is decided here and nowhere else. */
+static __always_inline void established_label(struct bpf_sock_ops *ops)
+{
+	struct bpf_sock *sk = ops->sk;
+	struct fief_container *c;
+	struct fief_client *client;
+	struct fief_label *label;
+	__u8 source[16];
+
+	if (!sk)
+		return;
+	label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (!label)
+		return;
+	if (label->flags & FIEF_LABEL_LISTENER) {
+		ops_address(ops, false, source);
+		client = classify(policy_slot(), label->listener, source);
+		if (client) {
+			label->container = client->container;
+			label->rule = client->rule;
+		}
+	}
+	label->flags = FIEF_LABEL_COUNTED;
+	label->owner = (__u64)(unsigned long)sk;
+	c = container_get(label->container);
+	if (c) {
+		__sync_fetch_and_add(&c->sockets, 1);
+		__sync_fetch_and_add(&c->usage.accepts, 1);
+	}
+}
+
+/* The socket is closed for the last time. */
+static __always_inline void label_release(struct bpf_sock *sk, __u64 owner)
+{
+	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	struct fief_container *c;
+	__u32 flags;
+
+	if (!label || label->owner != owner)
+		return;
+	flags = label->flags;
+	label->flags = 0;
+	c = container_get(label->container);
+	if (!c)
+		return;
+	if (flags & FIEF_LABEL_COUNTED)
+		__sync_fetch_and_add(&c->sockets, -(1));
+	if (flags & FIEF_LABEL_HOLDS)
+		container_put(label->container.id, FIEF_HANDLE);
+}

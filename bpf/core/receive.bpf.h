@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Receive contexts: softirq on top of whatever runs, ksoftirqd, threaded NAPI; the interrupted thread is
+ * never charged.
+ *
+ * Problem: protocol work is done for the socket that a packet turns out to be for, which is known only late;
+ * GRO hands up lists, so that several packets start before the first of them reaches its socket. How: time
+ * before a packet's socket is known gathers in a pool; when cgroup_skb/ingress tells the socket's container,
+ * the packet takes its part of the pool, and the time up to the next mark is its container's. What finds no
+ * container closes with the pool: the system container, kind net_rx. Limits: in a list, the work on a packet
+ * for a stranger's socket is charged to the packet before it (strangers run no hook of ours); marks of the
+ * list are the packets of managed sockets only.
+ */
+#pragma once
+
+#include "bind.bpf.h"
+#include "labels.bpf.h"
+
+static __always_inline int softirq_enter(unsigned int vector)
+{
+	struct fief_cpu *cs;
+	unsigned long flags;
+	__u64 now;
+
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs) {
+		now = bpf_ktime_get_ns();
+		if (!cpu_first_event(cs, now))
+			charge_until(cs, now);
+		pool_close(cs);
+		cs->interrupted = cs->current_;
+		cs->interrupted_kind = cs->kind;
+		cs->interrupted_receive = cs->receive;
+		cs->softirq_entry_ns = now;
+		cs->softirq_vector = vector + 1;
+		set_system(cs, vector < FIEF_SYSTEM_HARDIRQ ? vector : FIEF_SYSTEM_HI);
+		cs->receive = vector == FIEF_SYSTEM_NET_RX ? FIEF_RX_OPEN : FIEF_RX_NONE;
+	}
+	irq_restore(&flags);
+	return 0;
+}
+
+static __always_inline int softirq_leave(void)
+{
+	struct fief_cpu *cs;
+	unsigned long flags;
+	__u64 now;
+
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs && cs->softirq_vector) {
+		now = bpf_ktime_get_ns();
+		charge_until(cs, now);
+		pool_close(cs);
+		cs->softirq_vector = 0;
+		cs->softirq_ns += now - cs->softirq_entry_ns;
+		cs->current_ = cs->interrupted;
+		cs->kind = cs->interrupted_kind;
+		cs->receive = cs->interrupted_receive;
+		if (cs->refresh) {
+			/* somebody bound the running thread, or gave it a home */
+			struct task_struct *p = bpf_get_current_task_btf();
+			struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
+
+			cs->refresh = 0;
+			if (v && !cs->has_task) {
+				cs->task = *v;
+				cs->has_task = 1;
+				cs->current_ = v->binding;
+			}
+			if (v && v->request.id != FIEF_NO_ID) {
+				pending_settle(cs, cs->task.home);
+				request_take(cs, v, p);
+				cs->current_ = cs->task.binding;
+			}
+		}
+	}
+	irq_restore(&flags);
+	return 0;
+}
+
+static __always_inline int irq_enter_charge(void)
+{
+	struct fief_cpu *cs = this_cpu();
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!cs || cs->in_irq || cpu_first_event(cs, now))
+		return 0;
+	charge_until(cs, now);
+	cs->in_irq = 1;
+	cs->irq_current = cs->current_;
+	cs->irq_kind = cs->kind;
+	cs->irq_receive = cs->receive;
+	set_system(cs, FIEF_SYSTEM_HARDIRQ);
+	cs->receive = FIEF_RX_NONE;
+	return 0;
+}
+
+static __always_inline int irq_leave_charge(void)
+{
+	struct fief_cpu *cs = this_cpu();
+
+	if (!cs || !cs->in_irq)
+		return 0;
+	charge_until(cs, bpf_ktime_get_ns());
+	cs->in_irq = 0;
+	cs->current_ = cs->irq_current;
+	cs->kind = cs->irq_kind;
+	cs->receive = cs->irq_receive;
+	return 0;
+}
+
+/* A packet starts its way up. A packet of a list still carries the list's link behind it. */
+static __always_inline int packet_start(struct sk_buff *skb)
+{
+	struct fief_cpu *cs;
+	unsigned long flags;
+	bool listed;
+
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs && cs->receive != FIEF_RX_NONE) {
+		listed = skb->prev != NULL;
+		charge_until(cs, bpf_ktime_get_ns());
+		if (cs->receive == FIEF_RX_PACKET) {
+			if (cs->pool_packets)
+				pool_close(cs);
+			set_system(cs, FIEF_SYSTEM_NET_RX);
+			cs->receive = FIEF_RX_OPEN;
+		} else if (!listed && cs->pool_packets) {
+			pool_close(cs); /* the packet before found no container */
+		}
+		cs->pool_packets++;
+	}
+	irq_restore(&flags);
+	return 0;
+}
+
+/* A driver's poll has ended; packets that found no container are nobody's. */
+static __always_inline int poll_end(void)
+{
+	struct fief_cpu *cs;
+	unsigned long flags;
+
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs && cs->receive != FIEF_RX_NONE) {
+		charge_until(cs, bpf_ktime_get_ns());
+		if (cs->pool_packets || cs->receive == FIEF_RX_PACKET)
+			pool_close(cs);
+		set_system(cs, FIEF_SYSTEM_NET_RX);
+		cs->receive = FIEF_RX_OPEN;
+	}
+	irq_restore(&flags);
+	return 0;
+}
+
+/* The packet has found its socket. */
+static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u32 bytes)
+{
+	struct fief_cache_slot *slot;
+	struct fief_cpu *cs;
+	unsigned long flags;
+	__u64 part;
+
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs) {
+		if (cs->receive != FIEF_RX_NONE) {
+			charge_until(cs, bpf_ktime_get_ns());
+			if (cs->pool_packets) {
+				part = cs->pool_packets > 1 ? cs->pool_ns / cs->pool_packets : cs->pool_ns;
+				cs->pool_packets--;
+				charge_begin(cs);
+				cs->pool_ns -= part;
+				charge_receive(cs, to, part);
+				charge_end(cs);
+			}
+			cs->current_ = to;
+			cs->receive = FIEF_RX_PACKET;
+		}
+		charge_begin(cs);
+		slot = slot_of(cs, to);
+		slot->packets_in += packets;
+		slot->bytes_in += bytes;
+		charge_end(cs);
+	}
+	irq_restore(&flags);
+}
+
+static __always_inline void packet_sent(struct fief_ref by, __u32 packets, __u32 bytes)
+{
+	struct fief_cache_slot *slot;
+	struct fief_cpu *cs;
+	unsigned long flags;
+
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs) {
+		charge_begin(cs);
+		slot = slot_of(cs, by);
+		slot->packets_out += packets;
+		slot->bytes_out += bytes;
+		charge_end(cs);
+	}
+	irq_restore(&flags);
+}

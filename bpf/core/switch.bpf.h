@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Context switches and the life of threads: where the charge of a CPU passes from one thread to the next.
+ *
+ * Problem: the wall clock between two switches holds the thread's own time, softirqs on top of it and time
+ * that the hypervisor took; the kernel's own account of the thread (sum_exec_runtime) tells the last from the
+ * others. How: what the wall clock shows and the kernel's account does not is stolen; it is taken from the
+ * stint's uncharged end, and what does not fit is carried to the thread's next stint, so that per thread the
+ * charges meet the kernel's account in the long run. Limits: within one stint the steal is taken from the
+ * container that was bound last.
+ */
+#pragma once
+
+#include "bind.bpf.h"
+
+#define STEAL_MAX_NS   10000000000ll /* more is a clock that jumped, not a hypervisor */
+#define PENDING_MAX_NS 100000	     /* what may wait for a socket event over a sleep */
+
+/* Takes what the hypervisor had out of the uncharged end of the stint. */
+static __always_inline void steal_take(struct fief_cpu *cs, struct task_struct *prev, __u64 now)
+{
+	__s64 stolen, room, *carry = cs->has_task ? &cs->task.carry_ns : &cs->carry_ns;
+
+	if (!cs->switched_in_exec)
+		return;
+	stolen =
+	    (__s64)(now - cs->switched_in_ns) - (__s64)(prev->se.sum_exec_runtime - cs->switched_in_exec);
+	if (exec_clock_excludes_softirq)
+		stolen -= cs->softirq_ns;
+	if (stolen > STEAL_MAX_NS || stolen < -STEAL_MAX_NS)
+		return;
+	stolen += *carry;
+	*carry = 0;
+	room = now - cs->last_ns;
+	if (stolen > room || stolen < 0) {
+		*carry = stolen < 0 ? stolen : stolen - room;
+		stolen = stolen < 0 ? 0 : room;
+	}
+	if (!stolen)
+		return;
+	charge_begin(cs);
+	cs->last_ns += stolen;
+	slot_of(cs, (struct fief_ref){FIEF_STEAL, 0})->thread_ns += stolen;
+	charge_end(cs);
+}
+
+static __always_inline __u32 kthread_kind(struct task_struct *p)
+{
+	char comm[16];
+
+	if (bpf_probe_read_kernel(comm, sizeof(comm), p->comm))
+		return FIEF_SYSTEM_KTHREAD;
+	if (comm[0] == 'k' && comm[1] == 'w' && comm[2] == 'o')
+		return FIEF_SYSTEM_KWORKER;
+	if (comm[0] == 'k' && comm[1] == 's' && comm[2] == 'o' && comm[3] == 'f')
+		return FIEF_SYSTEM_KSOFTIRQD;
+	if (comm[0] == 'n' && comm[1] == 'a' && comm[2] == 'p' && comm[3] == 'i' && comm[4] == '/')
+		return FIEF_SYSTEM_NAPI;
+	return FIEF_SYSTEM_KTHREAD;
+}
+
+/* The working copy becomes the running thread's. Its storage is returned while it has one. */
+static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *next)
+{
+	struct fief_task *v = bpf_task_storage_get(&tasks, next, 0, 0);
+
+	cs->receive = FIEF_RX_NONE;
+	cs->refresh = 0;
+	cs->has_task = v != NULL;
+	if (v) {
+		cs->task = *v;
+		if (v->request.id != FIEF_NO_ID)
+			request_take(cs, v, next);
+		cs->current_ = cs->task.binding;
+		if ((cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_SLEPT)) ==
+		    (FIEF_TASK_FOLLOW | FIEF_TASK_SLEPT))
+			cs->current_ = (struct fief_ref){FIEF_NO_ID, 0};
+		return;
+	}
+	if (!next->pid) {
+		cs->current_ = (struct fief_ref){FIEF_IDLE, 0};
+	} else if (next->flags & PF_KTHREAD) {
+		set_system(cs, kthread_kind(next));
+		if (cs->kind == FIEF_SYSTEM_NAPI)
+			cs->receive = FIEF_RX_OPEN;
+	} else {
+		cs->current_ = (struct fief_ref){FIEF_ROOT, 0};
+	}
+}
+
+static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *prev, bool sleeps, bool dead)
+{
+	struct fief_task *v = bpf_task_storage_get(&tasks, prev, 0, 0);
+	struct fief_ref binding, home;
+
+	if (!v)
+		return;
+	counters_settle(cs, prev);
+	if (sleeps) {
+		if (cs->task.pending_ns > PENDING_MAX_NS)
+			pending_settle(cs, cs->task.home);
+		cs->task.flags |= FIEF_TASK_SLEPT;
+	}
+	if (dead)
+		pending_settle(cs, cs->task.home);
+	/* a request that came meanwhile stays in the storage */
+	cs->task.request = v->request;
+	cs->task.request_rights = v->request_rights;
+	*v = cs->task;
+	if (!dead)
+		return;
+	binding = v->binding;
+	home = v->home;
+	if (v->request.id != FIEF_NO_ID)
+		container_put(v->request.id, FIEF_THREAD);
+	struct fief_container *c = container_at(binding.id);
+	if (c)
+		leader_count(c, prev, -1);
+	container_put(binding.id, FIEF_THREAD);
+	container_put(home.id, FIEF_HANDLE);
+	bpf_task_storage_delete(&tasks, prev);
+}
+
+static __always_inline int switch_charge(bool preempt, struct task_struct *prev, struct task_struct *next,
+					 unsigned int prev_state)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct fief_cpu *cs = this_cpu();
+
+	if (!cs)
+		return 0;
+	if (!cpu_first_event(cs, now)) {
+		steal_take(cs, prev, now);
+		charge_until(cs, now);
+		pool_close(cs);
+		if (cs->has_task)
+			task_leave(cs, prev, prev_state && !preempt, !preempt && (prev_state & TASK_DEAD));
+	}
+	task_enter(cs, next);
+	cs->switched_in_ns = now;
+	cs->switched_in_exec = next->pid ? next->se.sum_exec_runtime : 0;
+	cs->softirq_ns = 0;
+	return 0;
+}
+
+/* A new thread takes binding and home of its creator; io_uring's workers come this way too. */
+static __always_inline int newtask_inherit(struct task_struct *child)
+{
+	struct fief_cpu *cs = this_cpu();
+	struct fief_container *binding, *home;
+	struct fief_unit *unit;
+	struct fief_task *v;
+	__u64 cgroup;
+
+	if (!cs)
+		return 0;
+	if (!cs->has_task) {
+		/* clone into a managed cgroup by a stranger */
+		cgroup = child->cgroups->dfl_cgrp->kn->id;
+		unit = bpf_map_lookup_elem(&units, &cgroup);
+		if (unit)
+			task_adopt(child, unit->home, unit->task_flags, true);
+		return 0;
+	}
+	v = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!v) {
+		count_error(FIEF_ERR_NO_STORAGE);
+		return 0;
+	}
+	task_init(v, cs->task.home, 0);
+	v->binding = cs->task.binding;
+	v->rights = cs->task.rights;
+	v->flags = (cs->task.flags &
+		    (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_MANAGED | FIEF_TASK_FOREIGN)) |
+		   FIEF_TASK_SLEPT;
+	binding = container_at(v->binding.id);
+	home = container_at(v->home.id);
+	if (binding) {
+		container_hold(binding, FIEF_THREAD);
+		leader_count(binding, child, 1);
+	}
+	if (home)
+		container_hold(home, FIEF_HANDLE);
+	return 0;
+}
+
+/* A process is moved into a managed cgroup (systemd starts services this way). Who has a home keeps it. */
+static __always_inline int attach_adopt(struct cgroup *to, struct task_struct *p)
+{
+	__u64 cgroup = to->kn->id;
+	struct fief_unit *unit = bpf_map_lookup_elem(&units, &cgroup);
+
+	if (!unit || bpf_task_storage_get(&tasks, p, 0, 0))
+		return 0;
+	task_adopt(p, unit->home, unit->task_flags, false);
+	return 0;
+}

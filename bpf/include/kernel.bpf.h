@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Constants of the kernel's that are macros there and so not in its BTF. */
+#pragma once
+
+#define EPERM	      1
+#define ENOENT	      2
+#define ESRCH	      3
+#define EBADF	      9
+#define EAGAIN	      11
+#define ENOMEM	      12
+#define EACCES	      13
+#define EBUSY	      16
+#define EEXIST	      17
+#define EINVAL	      22
+#define ENFILE	      23
+#define EMFILE	      24
+#define EOPNOTSUPP    95
+#define EADDRINUSE    98
+#define EADDRNOTAVAIL 99
+#define ESTALE	      116
+#define EDQUOT	      122
+#define ETH_P_IP      0x0800
+
+#ifndef NULL
+#define NULL ((void *)0)
+#endif

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The control plane's operations on the container table: programs that only root can run.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use libbpf_rs::Program;
+
+use crate::abi;
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::pin::Pins;
+use crate::record::Record;
+
+/// The admin programs of an installation.
+#[derive(Debug)]
+pub struct Admin {
+    init: OwnedFd,
+    create: OwnedFd,
+    release: OwnedFd,
+    attributes: OwnedFd,
+    flip: OwnedFd,
+    usage: OwnedFd,
+    task: OwnedFd,
+}
+
+impl Admin {
+    /// Opens the pinned programs. Errors: [`ErrorKind::NotFound`] if nothing is installed.
+    pub fn open(pins: &Pins) -> Result<Self> {
+        let open = |name: &str| {
+            Program::fd_from_pinned_path(pins.program(name)).context(|| format!("cannot open the program {name}"))
+        };
+        Ok(Self {
+            init: open("admin_init")?,
+            create: open("admin_create")?,
+            release: open("admin_release")?,
+            attributes: open("admin_attributes")?,
+            flip: open("admin_flip")?,
+            usage: open("admin_usage")?,
+            task: open("admin_task")?,
+        })
+    }
+
+    pub(crate) fn init(&self, containers: u32) -> Result<()> {
+        let mut args = abi::fief_admin { value: containers.into(), ..Default::default() };
+        run(&self.init, &mut args).context(|| "cannot set up the container table".into())
+    }
+
+    /// Makes a container below `parent` that the caller holds by one handle until [`Admin::release`].
+    ///
+    /// Errors: [`ErrorKind::Full`] table or quota full, [`ErrorKind::NotFound`] the parent has ended.
+    pub fn create(&self, parent: abi::fief_ref, name: &str, flags: u32) -> Result<abi::fief_ref> {
+        let mut args = abi::fief_admin { container: parent, flags, ..Default::default() };
+        for (to, from) in args.name.iter_mut().zip(name.bytes().take(abi::FIEF_NAME_LEN as usize - 1)) {
+            *to = from as _;
+        }
+        run(&self.create, &mut args).context(|| format!("cannot make the container {name}"))?;
+        Ok(args.container)
+    }
+
+    /// The policy lets go of a container of its own. While somebody else holds it, it lives on, below `heir`.
+    pub fn release(&self, container: abi::fief_ref, heir: Option<abi::fief_ref>) -> Result<()> {
+        let nobody = abi::fief_ref { id: abi::FIEF_NO_ID, generation: 0 };
+        let mut args = abi::fief_admin { container, parent: heir.unwrap_or(nobody), ..Default::default() };
+        run(&self.release, &mut args).context(|| format!("cannot let go of container {}", container.id))
+    }
+
+    /// Sets the attributes of a policy's container in the policy slot that is being built.
+    pub fn stage_attributes(
+        &self,
+        container: abi::fief_ref,
+        slot: u32,
+        attributes: abi::fief_attributes,
+    ) -> Result<()> {
+        let mut args = abi::fief_admin { container, slot, attributes, ..Default::default() };
+        run(&self.attributes, &mut args).context(|| format!("cannot set the attributes of container {}", container.id))
+    }
+
+    /// Puts the policy that was built in `slot` into force.
+    pub fn flip(&self, slot: u32) -> Result<()> {
+        let mut args = abi::fief_admin { slot, ..Default::default() };
+        run(&self.flip, &mut args).context(|| "cannot put the policy into force".into())
+    }
+
+    /// Usage up to now, with the open stint of running threads.
+    pub fn usage(&self, container: abi::fief_ref) -> Result<abi::fief_usage> {
+        let mut args = abi::fief_admin { container, ..Default::default() };
+        run(&self.usage, &mut args).context(|| format!("cannot read the usage of container {}", container.id))?;
+        Ok(args.usage)
+    }
+
+    /// Gives the thread `tid` its home, or, if it has one, binds it. `flags` are `FIEF_TASK_*`.
+    pub fn place_task(&self, tid: i32, container: abi::fief_ref, flags: u32) -> Result<()> {
+        let mut args = abi::fief_admin { container, pid: tid, flags, ..Default::default() };
+        run(&self.task, &mut args).context(|| format!("cannot place thread {tid}"))
+    }
+}
+
+/// Runs a program with `args` as its context; what it writes there comes back.
+fn run(program: &OwnedFd, args: &mut abi::fief_admin) -> std::io::Result<()> {
+    let bytes = args.bytes_mut();
+    let mut opts = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        ctx_in: bytes.as_mut_ptr().cast(), // the kernel writes the context back to where it came from
+        ctx_size_in: bytes.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: the descriptor is open; the context's pointer and size are those of `args`, which is ours
+    // alone and outlives the call.
+    let err = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) };
+    if err < 0 {
+        return Err(std::io::Error::from_raw_os_error(-err));
+    }
+    match opts.retval as i32 {
+        0 => Ok(()),
+        refused => Err(std::io::Error::from_raw_os_error(-refused)),
+    }
+}
+
+/// Whether an error says that the kernel's table or a quota is full.
+pub fn is_full(error: &Error) -> bool {
+    error.kind() == ErrorKind::Full
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What went wrong in the kernel's interface: what was tried, on what, why it failed, what to do.
+
+use std::fmt;
+
+/// Kinds of failure that a caller may want to tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The kernel lacks or refuses a mechanism.
+    Unsupported,
+    /// The caller lacks privilege.
+    Permission,
+    /// There is no such thing: nothing installed, no such container, process or file.
+    NotFound,
+    /// It is there already.
+    Exists,
+    /// Another version of Fief left pins that do not fit this one.
+    Drift,
+    /// A table or a quota is full.
+    Full,
+    /// Everything else.
+    Other,
+}
+
+/// An error of the kernel's interface.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    what: String,
+    remedy: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// Result with [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error without a cause below it.
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Self { kind, what: what.into(), remedy: None, source: None }
+    }
+
+    /// The same error with what to do about it.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// Which kind of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What to do about it, if that is known.
+    pub fn advice(&self) -> Option<&str> {
+        self.remedy.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        if let Some(remedy) = &self.remedy {
+            write!(f, "; {remedy}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.source {
+            Some(source) => Some(source.as_ref()),
+            None => None,
+        }
+    }
+}
+
+fn kind_of(error: &std::io::Error) -> ErrorKind {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => ErrorKind::Permission,
+        Some(libc::ENOENT | libc::ESRCH | libc::ESTALE) => ErrorKind::NotFound,
+        Some(libc::EEXIST) => ErrorKind::Exists,
+        Some(libc::ENFILE | libc::EDQUOT | libc::E2BIG | libc::ENOSPC | libc::EMFILE) => ErrorKind::Full,
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => ErrorKind::Unsupported,
+        _ => ErrorKind::Other,
+    }
+}
+
+/// Adds what was tried to an error from below.
+pub trait Context<T> {
+    /// `what` says what was tried and on what, lower case, no full stop.
+    fn context(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Context<T> for std::io::Result<T> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|e| Error { kind: kind_of(&e), what: what(), remedy: None, source: Some(Box::new(e)) })
+    }
+}
+
+impl<T> Context<T> for nix::Result<T> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(std::io::Error::from).context(what)
+    }
+}
+
+impl<T> Context<T> for libbpf_rs::Result<T> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|e| {
+            let kind = match e.kind() {
+                libbpf_rs::ErrorKind::PermissionDenied => ErrorKind::Permission,
+                libbpf_rs::ErrorKind::NotFound => ErrorKind::NotFound,
+                libbpf_rs::ErrorKind::AlreadyExists => ErrorKind::Exists,
+                libbpf_rs::ErrorKind::Unsupported => ErrorKind::Unsupported,
+                _ => ErrorKind::Other,
+            };
+            Error { kind, what: what(), remedy: None, source: Some(Box::new(e)) }
+        })
+    }
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Loads the objects and attaches what is machine-wide: in order, all of it or nothing.
+//!
+//! The core owns the shared maps; later objects reuse them by name. Reuse checks nothing by itself, so type, sizes and
+//! flags are compared before.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{MapCore, MapHandle, OpenObject};
+
+use crate::abi;
+use crate::admin::Admin;
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::pin::{Pins, c_path, make_dir};
+use crate::skeleton::{core, front};
+
+/// What an installation can be told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Size of the container table.
+    pub containers: u32,
+    /// Containers that one unprivileged user may hold.
+    pub user_quota: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { containers: abi::FIEF_DEFAULT_CONTAINERS, user_quota: 4096 }
+    }
+}
+
+/// Cgroup programs of a managed unit: pin name and attach type.
+pub const UNIT_PROGRAMS: &[(&str, libbpf_sys::bpf_attach_type)] = &[
+    ("sockopt_sets", libbpf_sys::BPF_CGROUP_SETSOCKOPT),
+    ("sockopt_gets", libbpf_sys::BPF_CGROUP_GETSOCKOPT),
+    ("release_puts", libbpf_sys::BPF_CGROUP_INET_SOCK_RELEASE),
+    ("bind_refuses", libbpf_sys::BPF_CGROUP_INET4_BIND),
+    ("connect_refuses", libbpf_sys::BPF_CGROUP_INET4_CONNECT),
+    ("sendmsg_refuses", libbpf_sys::BPF_CGROUP_UDP4_SENDMSG),
+    ("sockops_label", libbpf_sys::BPF_CGROUP_SOCK_OPS),
+    ("ingress_charges", libbpf_sys::BPF_CGROUP_INET_INGRESS),
+    ("egress_charges", libbpf_sys::BPF_CGROUP_INET_EGRESS),
+    ("setopt_steer", libbpf_sys::BPF_CGROUP_SETSOCKOPT),
+    ("getopt_steer", libbpf_sys::BPF_CGROUP_GETSOCKOPT),
+    ("bind4_steer", libbpf_sys::BPF_CGROUP_INET4_BIND),
+    ("bind6_steer", libbpf_sys::BPF_CGROUP_INET6_BIND),
+    ("sockops_steer", libbpf_sys::BPF_CGROUP_SOCK_OPS),
+];
+
+/// The program that steers connections in a network namespace.
+const NETNS_PROGRAM: &str = "lookup_steer";
+
+/// Loads everything and puts it into force. Errors: [`ErrorKind::Exists`] if an installation is there.
+pub fn install(pins: &Pins, config: &Config) -> Result<()> {
+    if pins.exist() {
+        return Err(Error::new(ErrorKind::Exists, format!("{} is installed already", pins.scope())));
+    }
+    if !(64..=abi::FIEF_MAX_CONTAINERS).contains(&config.containers) {
+        return Err(Error::new(
+            ErrorKind::Other,
+            format!("a table of {} containers is not possible; 64 to {}", config.containers, abi::FIEF_MAX_CONTAINERS),
+        ));
+    }
+    let staging = pins.stage()?;
+    let mut links = load_core(staging.pins(), config, true)
+        .or_else(|first| load_core(staging.pins(), config, false).map_err(|_| first))?;
+    load_front(staging.pins())?;
+    for (name, link) in &mut links {
+        link.pin(staging.pins().links().join(&*name)).context(|| format!("cannot pin the link of {name}"))?;
+    }
+    wake_every_cpu();
+    staging.commit()
+}
+
+type Links = Vec<(String, libbpf_rs::Link)>;
+
+fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Result<Links> {
+    let mut place = MaybeUninit::<OpenObject>::uninit();
+    let mut open =
+        core::CoreSkelBuilder::default().open(&mut place).context(|| "cannot open the core object".into())?;
+    let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())? as u32;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the core object has read-only data");
+    rodata.cpu_count = cpus;
+    rodata.task_storage_in_cgroup = task_storage_in_cgroup;
+    open.maps.containers.set_max_entries(config.containers).context(|| "cannot size the container table".into())?;
+    open.maps.free_slots.set_max_entries(config.containers).context(|| "cannot size the free list".into())?;
+    open.maps.cpus.set_max_entries(cpus).context(|| "cannot size the table of CPUs".into())?;
+    let mut skel = open.load().map_err(|e| unsupported("core", &e))?;
+    pin_all(skel.object_mut(), pins, true)?;
+
+    let control = abi::fief_control {
+        abi_version: abi::FIEF_ABI_VERSION,
+        containers: config.containers,
+        user_quota: config.user_quota,
+        ..Default::default()
+    };
+    crate::record::update(
+        &MapHandle::from_pinned_path(pins.map("controls")).context(|| "controls".into())?,
+        0,
+        &control,
+    )?;
+    Admin::open(pins)?.init(config.containers)?;
+
+    let mut links = Links::new();
+    for program in skel.object_mut().progs_mut() {
+        let section = program.section().to_string_lossy().into_owned();
+        if section.starts_with("tp_btf/") {
+            let name = program.name().to_string_lossy().into_owned();
+            let link = program.attach_trace().context(|| format!("cannot attach {name} to {section}"))?;
+            links.push((name, link));
+        }
+    }
+    Ok(links)
+}
+
+fn load_front(pins: &Pins) -> Result<()> {
+    let mut place = MaybeUninit::<OpenObject>::uninit();
+    let mut open =
+        front::FrontSkelBuilder::default().open(&mut place).context(|| "cannot open the front object".into())?;
+    for mut map in open.open_object_mut().maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let pin = pins.map(&name);
+        if name.contains('.') || !pin.exists() {
+            continue;
+        }
+        let shared = MapHandle::from_pinned_path(&pin).context(|| format!("cannot open the map {name}"))?;
+        check_drift(&map, &shared, &name)?;
+        map.reuse_fd(shared.as_fd()).context(|| format!("cannot reuse the map {name}"))?;
+    }
+    let mut skel = open.load().map_err(|e| unsupported("front", &e))?;
+    pin_all(skel.object_mut(), pins, false)
+}
+
+/// A map of another version of Fief must not be taken for ours.
+fn check_drift(ours: &libbpf_rs::OpenMapMut<'_>, theirs: &MapHandle, name: &str) -> Result<()> {
+    let same = ours.map_type() == theirs.map_type()
+        && ours.key_size() == theirs.key_size()
+        && ours.value_size() == theirs.value_size();
+    if same {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Drift, format!("the pinned map {name} is of another version of fief"))
+        .remedy("take the old version down first: fief down"))
+}
+
+fn pin_all(object: &mut libbpf_rs::Object, pins: &Pins, replace: bool) -> Result<()> {
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if name.contains('.') {
+            continue; // .rodata and .bss live with the programs
+        }
+        let pin = pins.map(&name);
+        if pin.exists() {
+            if !replace {
+                continue;
+            }
+            std::fs::remove_file(&pin).context(|| format!("cannot replace the pin of the map {name}"))?;
+        }
+        map.pin(&pin).context(|| format!("cannot pin the map {name}"))?;
+    }
+    for mut program in object.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let pin = pins.program(&name);
+        if pin.exists() {
+            std::fs::remove_file(&pin).context(|| format!("cannot replace the pin of the program {name}"))?;
+        }
+        program.pin(&pin).context(|| format!("cannot pin the program {name}"))?;
+    }
+    Ok(())
+}
+
+fn unsupported(object: &str, error: &libbpf_rs::Error) -> Error {
+    let kind = match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => ErrorKind::Permission,
+        _ => ErrorKind::Unsupported,
+    };
+    Error::new(kind, format!("the kernel refuses the {object} object: {error:#}"))
+        .remedy("run as root on a kernel of 6.12 or later; `fief probe` tells what is missing")
+}
+
+/// Attaches the programs of a managed unit to its cgroup and pins the links below `units/<id>`, at once or not at all.
+pub fn attach_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<()> {
+    let folder = pins.unit(id);
+    if folder.exists() {
+        return Ok(());
+    }
+    let building = pins.units().join(format!(".{id}-{}", std::process::id()));
+    make_dir(&building)?;
+    for &(name, attach_type) in UNIT_PROGRAMS {
+        let program = libbpf_rs::Program::fd_from_pinned_path(pins.program(name))
+            .context(|| format!("cannot open the program {name}"))?;
+        let link = link_create(program.as_fd(), cgroup, attach_type)
+            .context(|| format!("cannot attach {name} to the cgroup"))?;
+        pin_fd(link.as_fd(), &building.join(name))?;
+    }
+    std::fs::rename(&building, &folder).context(|| format!("cannot put the unit {id} into force"))
+}
+
+/// Attaches sk_lookup to a network namespace and pins the link; one that is there stays.
+pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()> {
+    let pin = pins.netns().join(inode.to_string());
+    if pin.exists() {
+        return Ok(());
+    }
+    let program = libbpf_rs::Program::fd_from_pinned_path(pins.program(NETNS_PROGRAM))
+        .context(|| format!("cannot open the program {NETNS_PROGRAM}"))?;
+    let link = link_create(program.as_fd(), netns, libbpf_sys::BPF_SK_LOOKUP)
+        .context(|| format!("cannot attach {NETNS_PROGRAM} to the network namespace"))?;
+    pin_fd(link.as_fd(), &pin)
+}
+
+fn link_create(
+    program: BorrowedFd<'_>,
+    target: BorrowedFd<'_>,
+    attach_type: libbpf_sys::bpf_attach_type,
+) -> std::io::Result<OwnedFd> {
+    // SAFETY: both descriptors are open, and no options are passed.
+    let fd =
+        unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target.as_raw_fd(), attach_type, std::ptr::null()) };
+    if fd < 0 {
+        return Err(std::io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn pin_fd(fd: BorrowedFd<'_>, path: &Path) -> Result<()> {
+    let name = c_path(path)?;
+    // SAFETY: the descriptor is open and the path ends with NUL.
+    let err = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) };
+    if err < 0 {
+        return Err(std::io::Error::from_raw_os_error(-err)).context(|| format!("cannot pin {}", path.display()));
+    }
+    Ok(())
+}
+
+/// A CPU that sleeps since before the attachment is charged from its first event on: give it one.
+fn wake_every_cpu() {
+    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let me = nix::unistd::Pid::from_raw(0);
+    let Ok(before) = sched_getaffinity(me) else { return };
+    for cpu in 0..CpuSet::count() {
+        let mut one = CpuSet::new();
+        if before.is_set(cpu).unwrap_or(false) && one.set(cpu).is_ok() && sched_setaffinity(me, &one).is_ok() {
+            std::thread::yield_now();
+        }
+    }
+    // the old mask was ours a moment ago, so it can be set again
+    let _ = sched_setaffinity(me, &before);
+}

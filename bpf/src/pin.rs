@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where Fief's state lives in bpffs, and how it gets there at once or not at all.
+//!
+//! ```text
+//! /sys/fs/bpf/fief/maps/<map>            shared state
+//!                  programs/<program>    to attach to more cgroups, and the admin programs
+//!                  links/<program>       machine-wide attachments
+//!                  units/<id>/<program>  attachments to one managed cgroup
+//!                  netns/<inode>         sk_lookup of one network namespace
+//! ```
+//!
+//! An installation is built below `.fief-<pid>` and renamed; what a killed builder left is swept by the next one.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::statfs;
+
+use crate::error::{Context, Error, ErrorKind, Result};
+
+const BPFFS: &str = "/sys/fs/bpf";
+const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+
+/// The pins of one installation of Fief, by its scope (`fief` unless tests run one of their own).
+#[derive(Debug, Clone)]
+pub struct Pins {
+    scope: String,
+    root: PathBuf,
+}
+
+impl Pins {
+    /// The installation named by `FIEF_SCOPE`, or the machine's one.
+    pub fn from_env() -> Self {
+        Self::new(std::env::var("FIEF_SCOPE").as_deref().unwrap_or("fief"))
+    }
+
+    /// The installation with this scope.
+    pub fn new(scope: &str) -> Self {
+        Self { scope: scope.to_owned(), root: Path::new(BPFFS).join(scope) }
+    }
+
+    /// Its name.
+    pub fn scope(&self) -> &str {
+        &self.scope
+    }
+
+    /// Whether anything is installed.
+    pub fn exist(&self) -> bool {
+        self.root.join("maps").is_dir()
+    }
+
+    /// The pin of a map.
+    pub fn map(&self, name: &str) -> PathBuf {
+        self.root.join("maps").join(name)
+    }
+
+    /// The pin of a program.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.root.join("programs").join(name)
+    }
+
+    /// The folder of the machine-wide attachments.
+    pub fn links(&self) -> PathBuf {
+        self.root.join("links")
+    }
+
+    /// The folder of the attachments to one managed cgroup.
+    pub fn unit(&self, cgroup: u64) -> PathBuf {
+        self.root.join("units").join(cgroup.to_string())
+    }
+
+    /// The folder that holds [`Pins::unit`].
+    pub fn units(&self) -> PathBuf {
+        self.root.join("units")
+    }
+
+    /// The folder of attachments to network namespaces.
+    pub fn netns(&self) -> PathBuf {
+        self.root.join("netns")
+    }
+
+    /// A place beside the installation where the next one is built; [`Staging::commit`] puts it into force.
+    pub fn stage(&self) -> Result<Staging> {
+        mount_bpffs()?;
+        self.sweep()?;
+        let root = Path::new(BPFFS).join(format!(".{}-{}", self.scope, std::process::id()));
+        for folder in ["maps", "programs", "links", "units", "netns"] {
+            make_dir(&root.join(folder))?;
+        }
+        let pins = Self { scope: self.scope.clone(), root };
+        Ok(Staging { pins, target: self.root.clone(), committed: false })
+    }
+
+    /// Removes every pin: what nothing else holds detaches and goes.
+    pub fn remove(&self) -> Result<()> {
+        self.sweep()?;
+        remove_tree(&self.root)
+    }
+
+    /// Removes what killed builders left.
+    fn sweep(&self) -> Result<()> {
+        let prefix = format!(".{}-", self.scope);
+        for entry in fs::read_dir(BPFFS).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(|n| n.strip_prefix(&prefix)) else { continue };
+            if pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists() {
+                remove_tree(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An installation that is being built; dropped before [`Staging::commit`], it leaves nothing.
+#[derive(Debug)]
+pub struct Staging {
+    pins: Pins,
+    target: PathBuf,
+    committed: bool,
+}
+
+impl Staging {
+    /// The pins of the installation under way.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Puts it into force, in one step.
+    pub fn commit(mut self) -> Result<()> {
+        fs::rename(&self.pins.root, &self.target)
+            .context(|| format!("cannot put the pins into force at {}", self.target.display()))?;
+        self.committed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if !self.committed {
+            // nothing better can be done here; the next installation sweeps it
+            let _ = remove_tree(&self.pins.root);
+        }
+    }
+}
+
+/// Makes a folder for pins, readable by root alone.
+pub fn make_dir(path: &Path) -> Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .context(|| format!("cannot make the folder {} for pins", path.display()))
+}
+
+/// Removes a tree of pins; one that is not there is no error.
+pub fn remove_tree(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        done => done.context(|| format!("cannot remove the pins below {}", path.display())),
+    }
+}
+
+/// The path as the kernel's interface wants it.
+pub(crate) fn c_path(path: &Path) -> Result<std::ffi::CString> {
+    std::ffi::CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::new(ErrorKind::Other, format!("the path {} holds a NUL", path.display())))
+}
+
+/// Mounts bpffs where it is expected, unless it is there.
+fn mount_bpffs() -> Result<()> {
+    let there = statfs(BPFFS).context(|| format!("cannot look at {BPFFS}"))?;
+    if there.filesystem_type().0 == BPF_FS_MAGIC {
+        return Ok(());
+    }
+    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), Some("mode=0700"))
+        .context(|| format!("cannot mount bpffs at {BPFFS}"))
+        .map_err(|e| e.remedy(format!("run as root, or mount it: mount -t bpf bpf {BPFFS}")))
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Calls on processes that no library wraps safely.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Sets the caller's nice value.
+pub fn set_nice(nice: i32) -> io::Result<()> {
+    // SAFETY: no pointers are passed.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A descriptor of a process.
+pub fn open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
+}
+
+/// A copy of a process's descriptor number `fd`.
+pub fn take_fd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
+}
+
+/// Waits until the process has ended; one that is gone already has.
+pub fn wait_end(pid: i32) -> io::Result<()> {
+    let process = match open(pid) {
+        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+        opened => opened?,
+    };
+    poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)?;
+    Ok(())
+}
+
+fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

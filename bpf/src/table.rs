@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The container table and the CPUs' records as the kernel has them now, mapped read-only.
+
+use std::ffi::CStr;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+
+use libbpf_rs::{MapCore, MapHandle};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::abi;
+use crate::error::{Context, Result};
+use crate::pin::Pins;
+
+/// A read-only view of an array map of records.
+#[derive(Debug)]
+struct View<T> {
+    start: NonNull<T>,
+    bytes: usize,
+    count: u32,
+}
+
+impl<T> View<T> {
+    fn open(pins: &Pins, name: &str) -> Result<Self> {
+        let map = MapHandle::from_pinned_path(pins.map(name)).context(|| format!("cannot open the map {name}"))?;
+        let count = map.max_entries();
+        let bytes = size_of::<T>() * count as usize;
+        let length = NonZeroUsize::new(bytes).expect("maps are not empty");
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the kernel refuses a length beyond the map.
+        let start = unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_SHARED, map.as_fd(), 0) }
+            .context(|| format!("cannot map {name} (descriptor {})", map.as_fd().as_raw_fd()))?;
+        Ok(Self { start: start.cast(), bytes, count })
+    }
+
+    fn get(&self, index: u32) -> Option<T> {
+        if index >= self.count {
+            return None;
+        }
+        // SAFETY: index is inside the mapping; the records are plain integers, of which a torn one is still valid.
+        Some(unsafe { self.start.add(index as usize).read_volatile() })
+    }
+}
+
+impl<T> Drop for View<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing borrowed from it is left; a failure leaves it mapped, no more.
+        let _ = unsafe { munmap(self.start.cast(), self.bytes) };
+    }
+}
+
+// SAFETY: the mapping is read-only and belongs to the process, not to a thread.
+unsafe impl<T: Send> Send for View<T> {}
+
+/// One container as the table has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Slot and generation.
+    pub container: abi::fief_ref,
+    /// The record, whose usage lacks what CPUs still cache; [`crate::admin::Admin::usage`] has it all.
+    pub record: abi::fief_container,
+}
+
+impl Row {
+    /// The attributes in force while policy slot `slot` is.
+    pub fn attributes(&self, slot: u32) -> abi::fief_attributes {
+        let by_policy = self.record.flags & abi::FIEF_CONTAINER_POLICY != 0;
+        let mut attributes = self.record.attributes[if by_policy { slot as usize & 1 } else { 0 }];
+        attributes.reserved_ppm += self.record.reserved_ppm;
+        attributes
+    }
+
+    /// The last component of its path; empty if it was never named.
+    pub fn name(&self) -> &str {
+        component(&self.record.name)
+    }
+}
+
+/// A name field up to its NUL.
+pub fn component(name: &[std::ffi::c_char; abi::FIEF_NAME_LEN as usize]) -> &str {
+    // SAFETY: c_char and u8 have the same layout.
+    let bytes = unsafe { &*std::ptr::from_ref(name).cast::<[u8; abi::FIEF_NAME_LEN as usize]>() };
+    CStr::from_bytes_until_nul(bytes).ok().and_then(|name| name.to_str().ok()).unwrap_or("")
+}
+
+/// The container table.
+#[derive(Debug)]
+pub struct Table {
+    containers: View<abi::fief_container>,
+    cpus: View<abi::fief_cpu>,
+    controls: View<abi::fief_control>,
+}
+
+impl Table {
+    /// Maps the tables of an installation.
+    pub fn open(pins: &Pins) -> Result<Self> {
+        Ok(Self {
+            containers: View::open(pins, "containers")?,
+            cpus: View::open(pins, "cpus")?,
+            controls: View::open(pins, "controls")?,
+        })
+    }
+
+    /// The container in a slot, unless it is free.
+    pub fn row(&self, id: u32) -> Option<Row> {
+        let record = self.containers.get(id)?;
+        (record.state != abi::FIEF_FREE)
+            .then_some(Row { container: abi::fief_ref { id, generation: record.generation }, record })
+    }
+
+    /// Every container, ended ones that still have children included.
+    pub fn rows(&self) -> impl Iterator<Item = Row> {
+        (0..self.containers.count).filter_map(|id| self.row(id))
+    }
+
+    /// The policy slot in force, and how many policies have been applied.
+    pub fn policy(&self) -> (u32, u32) {
+        self.controls.get(0).map_or((0, 0), |control| (control.slot & 1, control.epoch))
+    }
+
+    /// Size of the table.
+    pub fn size(&self) -> u32 {
+        self.containers.count
+    }
+
+    /// Time of the system container by kind, over all CPUs, in nanoseconds.
+    pub fn system_kinds(&self) -> [u64; abi::FIEF_SYSTEM_KINDS as usize] {
+        let mut sum = [0; abi::FIEF_SYSTEM_KINDS as usize];
+        for cpu in (0..self.cpus.count).filter_map(|cpu| self.cpus.get(cpu)) {
+            for (to, from) in sum.iter_mut().zip(cpu.system_kind_ns) {
+                *to += from;
+            }
+        }
+        sum
+    }
+}

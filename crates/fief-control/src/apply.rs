@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A policy comes into force as a whole: containers and tables are built beside those in force, then one word is
+//! flipped. Killed before the flip, the old policy stands; after it, the new one. What either leaves behind is swept by
+//! the next apply.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+
+use fief_bpf::abi;
+use fief_bpf::admin::Admin;
+use fief_bpf::open::{self, Config};
+use fief_bpf::table::Table;
+use fief_bpf::{Context, Error, ErrorKind, Result};
+use fief_policy::Policy;
+use libbpf_rs::MapHandle;
+
+use crate::tree::Tree;
+use crate::{Fief, cgroup, steer};
+
+/// How to apply.
+#[derive(Debug, Clone, Default)]
+pub struct ApplyOptions {
+    /// Size of the container table, if nothing is in force yet; `None`: 65,536.
+    pub containers: Option<u32>,
+}
+
+/// What applying changed.
+#[derive(Debug, Clone, Default)]
+pub struct Applied {
+    /// Paths of containers that are new.
+    pub made: Vec<String>,
+    /// Paths of containers that both policies name; their usage goes on.
+    pub kept: Vec<String>,
+    /// Paths of containers that the new policy no longer names; they live while somebody holds them.
+    pub released: Vec<String>,
+    /// What the operator should know.
+    pub notes: Vec<String>,
+}
+
+/// What taking down removed.
+#[derive(Debug, Clone, Default)]
+pub struct Down {
+    /// Managed cgroups that are left alone again.
+    pub units: usize,
+    /// Containers that ended.
+    pub containers: usize,
+    /// Of these, still held by applications, whose descriptors are plain sockets now.
+    pub still_held: usize,
+}
+
+/// Where the clients go that no rule names: the last rule of the first listener.
+fn catch_all(policy: &Policy) -> Option<&str> {
+    Some(&policy.listeners.first()?.clients.last()?.container)
+}
+
+impl Fief {
+    /// Puts a policy into force, instead of the one that was. `text` is kept beside it.
+    ///
+    /// Errors leave what was in force.
+    pub fn apply(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
+        let _lock = self.lock()?;
+        self.apply_locked(policy, text, options)
+    }
+
+    pub(crate) fn apply_locked(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
+        let fresh = !self.installed();
+        if fresh {
+            let default = Config::default();
+            let config = Config { containers: options.containers.unwrap_or(default.containers), ..default };
+            open::install(self.pins(), &config)?;
+        }
+        let applied = self.swap(policy, text);
+        if fresh && applied.is_err() {
+            // nothing was in force before, so nothing is now; the first error is the one to tell
+            let _ = self.pins().remove();
+        }
+        let mut applied = applied?;
+        if !fresh && options.containers.is_some() {
+            applied.notes.push("the size of the container table is fixed until `fief down`".into());
+        }
+        Ok(applied)
+    }
+
+    fn swap(&self, policy: &Policy, text: &str) -> Result<Applied> {
+        let admin = Admin::open(self.pins())?;
+        let table = Table::open(self.pins())?;
+        let slot = 1 - table.policy().0;
+        let mut applied = Applied::default();
+        let containers = self.stage_containers(policy, &admin, &Tree::read(&table), slot, &mut applied)?;
+        self.stage_listeners(policy, &containers, slot)?;
+        self.keep_policy(slot, text)?;
+        admin.flip(slot)?;
+        let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
+        self.release_unnamed(&admin, &Tree::read(&table), slot, heir, &mut applied)?;
+        Ok(applied)
+    }
+
+    /// Makes the containers that are not there and sets everybody's attributes in the slot.
+    fn stage_containers(
+        &self,
+        policy: &Policy,
+        admin: &Admin,
+        tree: &Tree,
+        slot: u32,
+        applied: &mut Applied,
+    ) -> Result<HashMap<String, abi::fief_ref>> {
+        for row in tree.rows() {
+            if row.record.flags & abi::FIEF_CONTAINER_POLICY != 0 {
+                let mut attributes = row.record.attributes[slot as usize];
+                attributes.named = 0;
+                admin.stage_attributes(row.container, slot, attributes)?;
+            }
+        }
+        let mut made = HashMap::new();
+        for container in &policy.containers {
+            let there = tree
+                .find(&container.path)
+                .filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0)
+                .map(|row| row.container);
+            let reference = match there {
+                Some(reference) => {
+                    applied.kept.push(container.path.clone());
+                    reference
+                }
+                None => {
+                    let parent = match container.parent() {
+                        None => abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 },
+                        Some(path) => *made.get(path).ok_or_else(|| {
+                            Error::new(
+                                ErrorKind::NotFound,
+                                format!("the policy lacks the parent of {}", container.path),
+                            )
+                        })?,
+                    };
+                    applied.made.push(container.path.clone());
+                    admin.create(parent, container.name(), abi::FIEF_CONTAINER_POLICY)?
+                }
+            };
+            let reserved = policy
+                .containers
+                .iter()
+                .filter(|child| child.parent() == Some(&container.path))
+                .map(|child| child.cpu.share_ppm)
+                .sum();
+            let attributes = abi::fief_attributes {
+                share_ppm: container.cpu.share_ppm,
+                limit_ppm: container.cpu.limit_ppm,
+                weight: container.cpu.weight,
+                priority: container.cpu.priority,
+                memory_max: container.memory_max,
+                net_max: container.network.max_bits,
+                net_weight: container.network.weight,
+                pass_up: container.pass_up.into(),
+                descendants_max: container.descendants_max,
+                reserved_ppm: reserved,
+                named: 1,
+                pad: 0,
+            };
+            admin.stage_attributes(reference, slot, attributes)?;
+            made.insert(container.path.clone(), reference);
+        }
+        Ok(made)
+    }
+
+    /// Writes listeners and client classes into the slot, and steers connections in this network namespace.
+    fn stage_listeners(&self, policy: &Policy, containers: &HashMap<String, abi::fief_ref>, slot: u32) -> Result<()> {
+        let map = |name: &str| {
+            MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
+        };
+        let tables = steer::Tables {
+            listeners: map("listeners")?,
+            prefix_lengths: map("prefix_lengths")?,
+            clients: map("clients")?,
+        };
+        tables.fill(slot as u8, &policy.listeners, |path| {
+            let container = *containers.get(path)?;
+            Some(steer::Place { container, priority: policy.container(path)?.cpu.priority })
+        })?;
+        if policy.listeners.is_empty() {
+            return Ok(());
+        }
+        let netns = File::open("/proc/self/ns/net").context(|| "cannot open the network namespace".into())?;
+        let inode = netns.metadata().context(|| "cannot look at the network namespace".into())?.ino();
+        open::attach_netns(self.pins(), netns.as_fd(), inode)
+    }
+
+    /// Lets go of the containers that only older policies named; deepest first, so that parents can end too.
+    fn release_unnamed(
+        &self,
+        admin: &Admin,
+        tree: &Tree,
+        slot: u32,
+        heir: Option<abi::fief_ref>,
+        applied: &mut Applied,
+    ) -> Result<()> {
+        let mut rows = tree.rows();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.record.depth));
+        for row in rows {
+            let record = &row.record;
+            let held_by_policy = record.flags & abi::FIEF_CONTAINER_POLICY != 0 && record.state == abi::FIEF_ALIVE;
+            if held_by_policy && record.attributes[slot as usize].named == 0 {
+                applied.released.push(tree.path(row));
+                admin.release(row.container, heir)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes everything down: hooks, tables, cgroups of ours.
+    pub fn down(&self) -> Result<Down> {
+        let _lock = self.lock()?;
+        self.require_installed()?;
+        self.down_locked()
+    }
+
+    pub(crate) fn down_locked(&self) -> Result<Down> {
+        let mut down = Down::default();
+        if let Ok(table) = Table::open(self.pins()) {
+            let tree = Tree::read(&table);
+            let own = tree.rows().into_iter().filter(|row| row.container.id >= abi::FIEF_FIRST_ID);
+            for row in own {
+                down.containers += 1;
+                let policy = row.record.flags & (abi::FIEF_CONTAINER_POLICY | abi::FIEF_CONTAINER_UNIT) != 0;
+                down.still_held += usize::from(!policy && row.record.state == abi::FIEF_ALIVE);
+            }
+            down.units = self.units(&tree)?.len();
+        }
+        self.pins().remove()?;
+        cgroup::remove(&cgroup::own(self.pins().scope())?)?;
+        self.forget()?;
+        Ok(down)
+    }
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Gives what already runs its container: whole units, or single processes.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use fief_bpf::abi;
+use fief_bpf::admin::Admin;
+use fief_bpf::open;
+use fief_bpf::record::{self, Record};
+use fief_bpf::table::Table;
+use fief_bpf::{Context, Error, ErrorKind, Result};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::sys::socket::{SockaddrStorage, getsockname, getsockopt, sockopt};
+
+use crate::charge::UnitView;
+use crate::tree::Tree;
+use crate::{Fief, cgroup, steer};
+
+/// What to manage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A systemd unit, by name.
+    Unit(String),
+    /// A process, with those below it.
+    Process(i32),
+    /// A cgroup, by its folder.
+    Cgroup(PathBuf),
+}
+
+impl Target {
+    /// A number is a process, a path is a cgroup, anything else a unit.
+    pub fn parse(text: &str) -> Result<Self> {
+        if let Ok(pid) = text.parse::<i32>() {
+            if pid <= 0 {
+                return Err(Error::new(ErrorKind::Other, format!("{pid} is no process")));
+            }
+            return Ok(Self::Process(pid));
+        }
+        if text.starts_with('/') {
+            return Ok(Self::Cgroup(PathBuf::from(text)));
+        }
+        Ok(Self::Unit(if text.contains('.') { text.to_owned() } else { format!("{text}.service") }))
+    }
+}
+
+/// How to manage it.
+#[derive(Debug, Clone, Default)]
+pub struct ManageOptions {
+    /// Home of its threads; `None`: a container of its own, named after the target.
+    pub container: Option<String>,
+    /// Its threads take the container of the socket they work on.
+    pub follow: bool,
+}
+
+/// What is managed now.
+#[derive(Debug, Clone)]
+pub struct Managed {
+    /// Path of the home.
+    pub container: String,
+    /// The cgroup that the hooks sit on.
+    pub cgroup: PathBuf,
+    /// Threads that were given their home.
+    pub threads: usize,
+    /// Listening sockets that were found and labelled.
+    pub listeners: usize,
+}
+
+/// What was bound.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound {
+    /// Threads of the process.
+    pub threads: usize,
+}
+
+impl Fief {
+    /// Manages what already runs: its cgroup gets the hooks, its threads their home.
+    pub fn manage(&self, target: &Target, options: &ManageOptions) -> Result<Managed> {
+        let _lock = self.lock()?;
+        self.require_installed()?;
+        let (cgroup, name) = self.cgroup_of(target)?;
+        let admin = Admin::open(self.pins())?;
+        let tree = Tree::read(&Table::open(self.pins())?);
+        let (home, path) = match &options.container {
+            Some(path) => (tree.require(path)?.container, path.clone()),
+            None => match tree.find(&name) {
+                Some(row) => (row.container, name.clone()),
+                None => {
+                    let root = abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 };
+                    (admin.create(root, &name, abi::FIEF_CONTAINER_UNIT)?, name.clone())
+                }
+            },
+        };
+        let flags = if options.follow { abi::FIEF_TASK_FOLLOW } else { 0 };
+        self.manage_cgroup(&cgroup, home, flags)?;
+        let mut threads = 0;
+        let mut listeners = 0;
+        for pid in cgroup::processes(&cgroup) {
+            for tid in cgroup::threads(pid) {
+                // a thread that ended meanwhile needs no home
+                threads += usize::from(admin.place_task(tid, home, flags | abi::FIEF_TASK_MANAGED).is_ok());
+            }
+            listeners += self.label_listeners(pid)?;
+        }
+        Ok(Managed { container: path, cgroup, threads, listeners })
+    }
+
+    /// Attaches the hooks to a cgroup and tells the kernel side the home of its threads.
+    pub(crate) fn manage_cgroup(&self, path: &Path, home: abi::fief_ref, flags: u32) -> Result<()> {
+        let id = cgroup::id(path)?;
+        let units = MapHandle::from_pinned_path(self.pins().map("units")).context(|| "cannot open units".into())?;
+        let unit = abi::fief_unit { home, task_flags: flags, pad: 0 };
+        units
+            .update(&id.to_ne_bytes(), unit.bytes(), MapFlags::ANY)
+            .context(|| format!("cannot register the cgroup {}", path.display()))?;
+        open::attach_unit(self.pins(), cgroup::open(path)?.as_fd(), id)
+    }
+
+    /// Binds every thread of a running process to a container.
+    pub fn bind(&self, pid: i32, path: &str) -> Result<Bound> {
+        let _lock = self.lock()?;
+        self.require_installed()?;
+        let admin = Admin::open(self.pins())?;
+        let tree = Tree::read(&Table::open(self.pins())?);
+        let to = tree.require(path)?.container;
+        let threads = cgroup::threads(pid);
+        if threads.is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no process {pid}")));
+        }
+        let mut bound = 0;
+        for tid in threads {
+            match admin.place_task(tid, to, abi::FIEF_TASK_EXPLICIT) {
+                Ok(()) => bound += 1,
+                Err(e) if e.kind() == ErrorKind::NotFound => {} // the thread has ended
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(Bound { threads: bound })
+    }
+
+    /// Labels the listening sockets that a process had before it was managed; returns how many.
+    fn label_listeners(&self, pid: i32) -> Result<usize> {
+        let Ok(process) = fief_bpf::process::open(pid) else { return Ok(0) }; // it has ended
+        let labels = MapHandle::from_pinned_path(self.pins().map("labels")).context(|| "cannot open labels".into())?;
+        let map = |name: &str| {
+            MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
+        };
+        let tables = steer::Tables {
+            listeners: map("listeners")?,
+            prefix_lengths: map("prefix_lengths")?,
+            clients: map("clients")?,
+        };
+        let slot = Table::open(self.pins())?.policy().0;
+        let indexes = tables.indexes(slot as u8)?;
+        let mut labelled = 0;
+        for fd in cgroup::descriptors(pid) {
+            let Ok(copy) = fief_bpf::process::take_fd(process.as_fd(), fd) else { continue };
+            let Some(address) = listening(&copy) else { continue };
+            let Some(listener) = indexes
+                .get(&address)
+                .or_else(|| indexes.get(&any_of(address)))
+                .or_else(|| indexes.get(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()))))
+            else {
+                continue;
+            };
+            let label = abi::fief_label { listener: *listener, flags: abi::FIEF_LABEL_LISTENER, ..Default::default() };
+            labels
+                .update(&copy.as_raw_fd().to_ne_bytes(), label.bytes(), MapFlags::ANY)
+                .context(|| format!("cannot label the listener of process {pid} on {address}"))?;
+            labelled += 1;
+        }
+        Ok(labelled)
+    }
+
+    /// The managed cgroups.
+    pub(crate) fn units(&self, tree: &Tree) -> Result<Vec<UnitView>> {
+        let units = MapHandle::from_pinned_path(self.pins().map("units")).context(|| "cannot open units".into())?;
+        let top = cgroup::mount_point()?;
+        let mut found = Vec::new();
+        for key in units.keys() {
+            let Some(unit) = record::lookup::<abi::fief_unit>(&units, &key)? else { continue };
+            let id = u64::from_ne_bytes(key.try_into().unwrap_or_default());
+            let home = tree.rows().into_iter().find(|row| row.container == unit.home);
+            found.push(UnitView {
+                cgroup: find_cgroup(&top, &|path| cgroup::id(path).is_ok_and(|own| own == id)),
+                container: home.map_or_else(|| "(ended)".to_owned(), |row| tree.path(row)),
+            });
+        }
+        Ok(found)
+    }
+
+    /// The cgroup of a target and the name for its container.
+    fn cgroup_of(&self, target: &Target) -> Result<(PathBuf, String)> {
+        let top = cgroup::mount_point()?;
+        match target {
+            Target::Cgroup(path) => {
+                if !path.starts_with(&top) {
+                    return Err(Error::new(
+                        ErrorKind::NotFound,
+                        format!("{} is not below {}", path.display(), top.display()),
+                    )
+                    .remedy("name a folder of the cgroup2 hierarchy"));
+                }
+                cgroup::id(path)?;
+                let name = path.file_name().map_or("root".into(), |name| name.to_string_lossy().into_owned());
+                Ok((path.clone(), shorten(&name)))
+            }
+            Target::Unit(unit) => {
+                let found = find_cgroup(&top, &|path| path.file_name().is_some_and(|name| name == unit.as_str()));
+                let path = found.ok_or_else(|| {
+                    Error::new(ErrorKind::NotFound, format!("no cgroup of the unit {unit} below {}", top.display()))
+                        .remedy("is it running? name its main process or its cgroup instead")
+                })?;
+                Ok((path, shorten(unit.rsplit_once('.').map_or(unit.as_str(), |(name, _)| name))))
+            }
+            Target::Process(pid) => {
+                let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                    .context(|| format!("there is no process {pid}"))?;
+                let name = shorten(&format!("{}-{pid}", comm.trim()));
+                let path = cgroup::of_process(*pid)?;
+                if path != top {
+                    return Ok((path, name));
+                }
+                // hooks at the top would tax the whole machine: the process and its children get a cgroup of their own
+                let own = cgroup::own(self.pins().scope())?.join(format!("managed-{pid}"));
+                cgroup::create(&own)?;
+                for member in family(*pid) {
+                    cgroup::join(&own, member)?;
+                }
+                Ok((own, name))
+            }
+        }
+    }
+}
+
+/// One component of a path, as long as a name may be.
+fn shorten(name: &str) -> String {
+    name.chars().filter(|c| *c != '/').take(abi::FIEF_NAME_LEN as usize - 1).collect()
+}
+
+/// A process and its descendants.
+fn family(pid: i32) -> Vec<i32> {
+    let mut found = vec![pid];
+    for tid in cgroup::threads(pid) {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            found.extend(family(child));
+        }
+    }
+    found
+}
+
+/// The address of a socket that listens.
+fn listening(socket: &OwnedFd) -> Option<SocketAddr> {
+    if !getsockopt(socket, sockopt::AcceptConn).ok()? {
+        return None;
+    }
+    let name: SockaddrStorage = getsockname(socket.as_raw_fd()).ok()?;
+    if let Some(v4) = name.as_sockaddr_in() {
+        return Some(SocketAddr::from((v4.ip(), v4.port())));
+    }
+    name.as_sockaddr_in6().map(|v6| SocketAddr::from((v6.ip(), v6.port())))
+}
+
+/// Every address of the same family.
+fn any_of(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port())),
+    }
+}
+
+fn find_cgroup(below: &Path, wanted: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
+    for child in cgroup::children(below) {
+        if wanted(&child) {
+            return Some(child);
+        }
+        if let Some(found) = find_cgroup(&child, wanted) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_units_processes_and_cgroups_apart() {
+        assert_eq!(Target::parse("nginx").ok(), Some(Target::Unit("nginx.service".into())));
+        assert_eq!(Target::parse("a.slice").ok(), Some(Target::Unit("a.slice".into())));
+        assert_eq!(Target::parse("42").ok(), Some(Target::Process(42)));
+        assert_eq!(Target::parse("/sys/fs/cgroup/x").ok(), Some(Target::Cgroup("/sys/fs/cgroup/x".into())));
+        assert!(Target::parse("-1").is_err());
+    }
+
+    #[test]
+    fn a_long_name_is_cut_to_what_a_component_may_be() {
+        assert_eq!(shorten(&"x".repeat(80)).len(), 31);
+        assert_eq!(shorten("a/b"), "ab");
+    }
+}

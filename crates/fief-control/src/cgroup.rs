@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The cgroup2 hierarchy, where the hooks of managed units sit. Only its membership is used, no controller.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use fief_bpf::{Context, Error, ErrorKind, Result};
+
+/// Where cgroup2 is mounted: `/sys/fs/cgroup`, or beside version 1 at `unified`.
+pub fn mount_point() -> Result<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").context(|| "cannot read the mounts".into())?;
+    mounts
+        .lines()
+        .find_map(|line| {
+            let (place, kind) = line.split_once(" - ")?;
+            (kind.split(' ').next()? == "cgroup2").then(|| place.split(' ').nth(4).map(PathBuf::from))?
+        })
+        .ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "cgroup2 is not mounted")
+                .remedy("mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup")
+        })
+}
+
+/// The folder of our own cgroups of a scope.
+pub fn own(scope: &str) -> Result<PathBuf> {
+    Ok(mount_point()?.join("fief").join(scope))
+}
+
+/// Makes a cgroup, its parents too; one that is there is no error.
+pub fn create(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).context(|| format!("cannot make the cgroup {}", path.display()))
+}
+
+/// Moves a process (0: the caller) into a cgroup.
+pub fn join(path: &Path, pid: i32) -> Result<()> {
+    let procs = path.join("cgroup.procs");
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&procs)
+        .and_then(|mut file| file.write_all(pid.to_string().as_bytes()))
+        .context(|| format!("cannot move process {pid} into the cgroup {}", path.display()))
+}
+
+/// Opens the folder, to attach programs to.
+pub fn open(path: &Path) -> Result<OwnedFd> {
+    File::open(path).map(OwnedFd::from).context(|| format!("cannot open the cgroup {}", path.display()))
+}
+
+/// Its id, by which the kernel side knows it: the inode of its folder.
+pub fn id(path: &Path) -> Result<u64> {
+    fs::metadata(path).map(|meta| meta.ino()).context(|| format!("no cgroup {}", path.display()))
+}
+
+/// Processes in it and below.
+pub fn processes(path: &Path) -> Vec<i32> {
+    let mut found: Vec<i32> = fs::read_to_string(path.join("cgroup.procs"))
+        .unwrap_or_default()
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .collect();
+    for child in children(path) {
+        found.extend(processes(&child));
+    }
+    found
+}
+
+/// The cgroups right below.
+pub fn children(path: &Path) -> Vec<PathBuf> {
+    fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Removes a cgroup of ours with those below; processes that are still in it go to the parent of ours.
+pub fn remove(path: &Path) -> Result<()> {
+    for child in children(path) {
+        remove(&child)?;
+    }
+    match fs::remove_dir(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) if e.raw_os_error() == Some(16) => {
+            let top = mount_point()?;
+            for pid in processes(path) {
+                // a process that ended meanwhile is as good as moved
+                let _ = join(&top, pid);
+            }
+            fs::remove_dir(path).context(|| format!("cannot remove the cgroup {}", path.display()))
+        }
+        done => done.context(|| format!("cannot remove the cgroup {}", path.display())),
+    }
+}
+
+/// The cgroup a process is in.
+pub fn of_process(pid: i32) -> Result<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).context(|| format!("no process {pid}"))?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    Ok(mount_point()?.join(path.trim_start_matches('/')))
+}
+
+/// Threads of a process.
+pub fn threads(pid: i32) -> Vec<i32> {
+    fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Numbers of a process's descriptors.
+pub fn descriptors(pid: i32) -> Vec<i32> {
+    fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}

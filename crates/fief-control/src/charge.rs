@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who used what: the containers with their usage up to now.
+
+use std::path::PathBuf;
+
+use fief::{Attributes, Usage};
+use fief_bpf::abi;
+use fief_bpf::admin::Admin;
+use fief_bpf::table::{Row, Table};
+use fief_bpf::{Context, Result};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::Fief;
+use crate::tree::Tree;
+
+/// Names of the kinds of time that the system container was charged, in the order of `enum fief_system_kind`.
+const SYSTEM_KINDS: [&str; 15] = [
+    "softirq_hi",
+    "softirq_timer",
+    "softirq_net_tx",
+    "softirq_net_rx",
+    "softirq_block",
+    "softirq_irq_poll",
+    "softirq_tasklet",
+    "softirq_sched",
+    "softirq_hrtimer",
+    "softirq_rcu",
+    "hardirq",
+    "kworker",
+    "ksoftirqd",
+    "napi",
+    "kthread",
+];
+
+/// One container at the moment of a snapshot.
+#[derive(Debug, Clone)]
+pub struct ContainerView {
+    /// Components joined by `/`; `#` and the slot where there is no name.
+    pub path: String,
+    /// Slot in the table.
+    pub id: u32,
+    /// Generation of the slot.
+    pub generation: u32,
+    /// Slot of the parent, if that lives.
+    pub parent: Option<u32>,
+    /// `alive`, `orphan` (its parent has ended) or `ended` (only descendants live).
+    pub state: &'static str,
+    /// Named by the policy in force.
+    pub policy: bool,
+    /// Home of a managed unit.
+    pub unit: bool,
+    /// Descriptors, labels, homes, the policy.
+    pub handles: u32,
+    /// Threads bound to it.
+    pub threads: u32,
+    /// Processes whose main thread is bound to it.
+    pub processes: u32,
+    /// Labelled sockets that are open.
+    pub sockets: u32,
+    /// Children.
+    pub children: u32,
+    /// Attributes in force.
+    pub attributes: Attributes,
+    /// Usage since it was made.
+    pub usage: Usage,
+}
+
+/// A managed cgroup.
+#[derive(Debug, Clone)]
+pub struct UnitView {
+    /// Its folder; `None` if it is gone.
+    pub cgroup: Option<PathBuf>,
+    /// The home of its threads.
+    pub container: String,
+}
+
+/// Everything at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// When, by CLOCK_MONOTONIC.
+    pub taken_ns: u64,
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// Containers in the order of their slots, the known ones first.
+    pub containers: Vec<ContainerView>,
+    /// Time of the system container by kind.
+    pub system_kinds: Vec<(&'static str, u64)>,
+    /// Managed cgroups.
+    pub units: Vec<UnitView>,
+}
+
+impl Fief {
+    /// Reads everything. Changes nothing.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.require_installed()?;
+        let table = Table::open(self.pins())?;
+        let admin = Admin::open(self.pins())?;
+        let tree = Tree::read(&table);
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).context(|| "cannot read the clock".into())?;
+        let containers = tree.rows().into_iter().filter_map(|row| view(&tree, row, &admin)).collect();
+        Ok(Snapshot {
+            taken_ns: now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64,
+            cpus: online_cpus(),
+            containers,
+            system_kinds: SYSTEM_KINDS.into_iter().zip(table.system_kinds()).collect(),
+            units: self.units(&tree)?,
+        })
+    }
+}
+
+/// `None`: it ended while the table was read.
+fn view(tree: &Tree, row: &Row, admin: &Admin) -> Option<ContainerView> {
+    let record = &row.record;
+    let parent = tree.parent(row).filter(|parent| parent.record.state == abi::FIEF_ALIVE);
+    let known = row.container.id < abi::FIEF_FIRST_ID;
+    let attributes = row.attributes(tree.slot);
+    Some(ContainerView {
+        path: tree.path(row),
+        id: row.container.id,
+        generation: row.container.generation,
+        parent: parent.map(|p| p.container.id),
+        state: match record.state {
+            abi::FIEF_ALIVE if parent.is_none() && !known => "orphan",
+            abi::FIEF_ALIVE => "alive",
+            _ => "ended",
+        },
+        policy: record.flags & abi::FIEF_CONTAINER_POLICY != 0 && attributes.named != 0,
+        unit: record.flags & abi::FIEF_CONTAINER_UNIT != 0,
+        handles: (record.refs & u64::from(abi::FIEF_HANDLES_MASK)) as u32,
+        threads: ((record.refs >> 20) & 0x3f_ffff) as u32,
+        processes: record.processes,
+        sockets: record.sockets,
+        children: (record.refs >> 42) as u32,
+        attributes: attributes.into(),
+        usage: admin.usage(row.container).ok()?.into(),
+    })
+}
+
+pub(crate) fn online_cpus() -> u32 {
+    std::fs::read_to_string("/proc/stat")
+        .unwrap_or_default()
+        .lines()
+        .filter(|line| line.starts_with("cpu") && !line.starts_with("cpu "))
+        .count() as u32
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What this kernel gives, found out by trying: every mechanism is loaded or done once, nothing is read from a list.
+
+use std::path::Path;
+
+use fief_bpf::abi;
+use fief_bpf::open::{self, Config};
+use fief_bpf::pin::Pins;
+
+use crate::Fief;
+use crate::cgroup;
+
+/// One mechanism.
+#[derive(Debug, Clone)]
+pub struct Feature {
+    /// What it is.
+    pub name: &'static str,
+    /// Which of the eight verbs rests on it.
+    pub verb: &'static str,
+    /// Whether trying it worked.
+    pub available: bool,
+    /// Whether Fief can do nothing without it.
+    pub required: bool,
+    /// What was tried, or why it failed.
+    pub detail: String,
+    /// What to do if it is missing.
+    pub remedy: Option<String>,
+}
+
+/// What this machine can do.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Everything that was tried.
+    pub features: Vec<Feature>,
+    /// Memory of one container in the table.
+    pub bytes_per_container: usize,
+    /// Size of the table.
+    pub containers: u32,
+    /// Memory of the whole table.
+    pub table_bytes: u64,
+}
+
+fn feature(
+    name: &'static str,
+    verb: &'static str,
+    required: bool,
+    tried: Result<String, String>,
+    remedy: &str,
+) -> Feature {
+    let available = tried.is_ok();
+    Feature {
+        name,
+        verb,
+        available,
+        required,
+        detail: tried.unwrap_or_else(|e| e),
+        remedy: (!available).then(|| remedy.to_owned()),
+    }
+}
+
+impl Fief {
+    /// Tries everything. Leaves nothing behind.
+    pub fn probe(&self) -> Probe {
+        let config = Config::default();
+        let release = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
+        let mut features = vec![
+            feature(
+                "root",
+                "all",
+                true,
+                if nix::unistd::geteuid().is_root() { Ok("effective user 0".into()) } else { Err("not root".into()) },
+                "run as root; applications themselves need no privilege",
+            ),
+            feature(
+                "kernel BTF",
+                "all",
+                true,
+                if Path::new("/sys/kernel/btf/vmlinux").exists() {
+                    Ok("/sys/kernel/btf/vmlinux".into())
+                } else {
+                    Err("/sys/kernel/btf/vmlinux is missing".into())
+                },
+                "use a kernel built with CONFIG_DEBUG_INFO_BTF (Debian's are)",
+            ),
+            feature(
+                "cgroup2",
+                "bind",
+                true,
+                cgroup::mount_point().map(|p| p.display().to_string()).map_err(|e| e.to_string()),
+                "mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup",
+            ),
+        ];
+        features.extend(self.try_objects(&config));
+        features.push(feature(
+            "sched_ext",
+            "schedule",
+            false,
+            if Path::new("/sys/kernel/sched_ext").exists() {
+                Ok("/sys/kernel/sched_ext".into())
+            } else {
+                Err("not configured in this kernel".into())
+            },
+            "use a kernel with CONFIG_SCHED_CLASS_EXT; until then copies run by nice values",
+        ));
+        let per_container = size_of::<abi::fief_container>();
+        Probe {
+            kernel: release.unwrap_or_default(),
+            features,
+            bytes_per_container: per_container,
+            containers: config.containers,
+            table_bytes: per_container as u64 * u64::from(config.containers),
+        }
+    }
+
+    /// Loads the objects in a scope of their own, attaches them to a cgroup of their own, and takes them away.
+    fn try_objects(&self, config: &Config) -> Vec<Feature> {
+        let scope = format!("{}-probe-{}", self.pins().scope(), std::process::id());
+        let trial = Fief { pins: Pins::new(&scope) };
+        let loaded = open::install(trial.pins(), config).map(|()| "loaded, attached and pinned".to_owned());
+        let missing = loaded.as_ref().err().map(ToString::to_string);
+        let mut features = vec![feature(
+            "core object (descriptors, bind, charge) and front object (steer)",
+            "charge",
+            true,
+            loaded.map_err(|e| e.to_string()),
+            "use a kernel of 6.12 or later with CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF, CONFIG_BPF_EVENTS",
+        )];
+        if missing.is_none() {
+            let unit = trial.try_unit();
+            features.push(feature(
+                "cgroup hooks (socket options, release, address, socket events, packets)",
+                "bind",
+                true,
+                unit.map(|()| "attached to a cgroup".into()).map_err(|e| e.to_string()),
+                "use a kernel with CONFIG_CGROUP_BPF",
+            ));
+        }
+        // what the trial left is named after this process, so the next probe or apply sweeps it if this fails
+        let _ = trial.pins().remove();
+        if let Ok(own) = cgroup::own(&scope) {
+            let _ = cgroup::remove(&own);
+        }
+        features
+    }
+
+    fn try_unit(&self) -> fief_bpf::Result<()> {
+        let own = cgroup::own(self.pins().scope())?;
+        cgroup::create(&own)?;
+        self.manage_cgroup(&own, abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 }, 0)
+    }
+}

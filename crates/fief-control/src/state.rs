@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What lies beside the kernel's state: the lock of those who change it, and the text of the policies by slot.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use fief_bpf::{Context, Error, ErrorKind, Result};
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::Fief;
+
+/// Held while state is changed; a second changer waits.
+#[derive(Debug)]
+pub struct Lock {
+    _file: Flock<File>,
+}
+
+impl Fief {
+    /// `/run/fief/<scope>`: gone with a reboot, as the kernel's state is.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        PathBuf::from("/run/fief").join(self.pins().scope())
+    }
+
+    pub(crate) fn lock(&self) -> Result<Lock> {
+        fs::create_dir_all("/run/fief").context(|| "cannot make /run/fief".into()).map_err(needs_root)?;
+        let path = PathBuf::from(format!("/run/fief/{}.lock", self.pins().scope()));
+        let file = File::create(&path).context(|| format!("cannot open {}", path.display())).map_err(needs_root)?;
+        let locked = Flock::lock(file, FlockArg::LockExclusive)
+            .map_err(|(_, e)| e)
+            .context(|| format!("cannot lock {}", path.display()))?;
+        Ok(Lock { _file: locked })
+    }
+
+    /// Keeps the text of a policy for the slot that it is built in.
+    pub(crate) fn keep_policy(&self, slot: u32, text: &str) -> Result<()> {
+        let dir = self.run_dir();
+        fs::create_dir_all(&dir).context(|| format!("cannot make {}", dir.display()))?;
+        let path = dir.join(format!("policy.{slot}.toml"));
+        fs::write(&path, text).context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// The text of the policy in force.
+    pub fn policy_text(&self) -> Result<Option<String>> {
+        let slot = fief_bpf::table::Table::open(self.pins())?.policy().0;
+        let path = self.run_dir().join(format!("policy.{slot}.toml"));
+        match fs::read_to_string(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some).context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    pub(crate) fn forget(&self) -> Result<()> {
+        match fs::remove_dir_all(self.run_dir()) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            done => done.context(|| format!("cannot remove {}", self.run_dir().display())),
+        }
+    }
+}
+
+fn needs_root(error: Error) -> Error {
+    if error.kind() == ErrorKind::Permission { error.remedy("run as root") } else { error }
+}

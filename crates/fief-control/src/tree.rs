@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The container table as a tree with paths.
+
+use std::collections::HashMap;
+
+use fief_bpf::abi;
+use fief_bpf::table::{Row, Table};
+use fief_bpf::{Error, ErrorKind, Result};
+
+/// The containers at one moment.
+#[derive(Debug)]
+pub struct Tree {
+    rows: HashMap<u32, Row>,
+    /// The policy slot in force.
+    pub slot: u32,
+}
+
+impl Tree {
+    /// Reads the table.
+    pub fn read(table: &Table) -> Self {
+        Self { rows: table.rows().map(|row| (row.container.id, row)).collect(), slot: table.policy().0 }
+    }
+
+    /// Every container, in the order of their slots.
+    pub fn rows(&self) -> Vec<&Row> {
+        let mut rows: Vec<_> = self.rows.values().collect();
+        rows.sort_by_key(|row| row.container.id);
+        rows
+    }
+
+    /// The parent, dead or alive; `None` for the known containers.
+    pub fn parent(&self, row: &Row) -> Option<&Row> {
+        if row.container.id < abi::FIEF_FIRST_ID {
+            return None;
+        }
+        let parent = row.record.parent;
+        self.rows.get(&parent.id).filter(|p| p.record.generation == parent.generation)
+    }
+
+    /// Components joined by `/`; one that was never named is `#` and its slot.
+    pub fn path(&self, row: &Row) -> String {
+        let own = match row.name() {
+            "" => format!("#{}", row.container.id),
+            name => name.to_owned(),
+        };
+        match self.parent(row) {
+            Some(parent) if parent.container.id != abi::FIEF_ROOT => format!("{}/{own}", self.path(parent)),
+            _ => own,
+        }
+    }
+
+    /// The living container at a path. Of two with the same path the policy's is meant.
+    pub fn find(&self, path: &str) -> Option<&Row> {
+        let mut found: Vec<_> =
+            self.rows.values().filter(|row| row.record.state == abi::FIEF_ALIVE && self.path(row) == path).collect();
+        found.sort_by_key(|row| (row.record.flags & abi::FIEF_CONTAINER_POLICY == 0, row.container.id));
+        found.first().copied()
+    }
+
+    /// The living container at a path. Errors: [`ErrorKind::NotFound`].
+    pub fn require(&self, path: &str) -> Result<&Row> {
+        self.find(path).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("there is no container {path}"))
+                .remedy("`fief ls` shows those there are")
+        })
+    }
+}

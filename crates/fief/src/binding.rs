@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the calling thread's work is charged to.
+
+use std::marker::PhantomData;
+use std::os::fd::AsFd;
+
+use crate::abi;
+use crate::container::Container;
+use crate::error::{Error, Result};
+use crate::option;
+
+/// The calling thread is bound; dropped, it restores what was before. Home is the outermost: whatever order the guards
+/// are dropped in, the thread never ends up anywhere else than in a container that it had before, or at home.
+#[derive(Debug)]
+pub struct Binding {
+    before: Option<Container>,
+    own: Container,
+    // a binding is the thread's that made it
+    _thread: PhantomData<*const ()>,
+}
+
+impl Binding {
+    pub(crate) fn enter(container: &Container) -> Result<Self> {
+        let before = open_current()?;
+        let own = container.duplicate()?;
+        own.bind_thread()?;
+        Ok(Self { before: Some(before), own, _thread: PhantomData })
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        let restored = self.before.take().is_some_and(|before| before.bind_thread().is_ok());
+        if !restored {
+            // its container has ended meanwhile: home is what is left
+            let _ = option::call(self.own.as_fd(), abi::FIEF_UNBIND);
+        }
+    }
+}
+
+/// A descriptor of the calling thread's container, to use and read only. The container of an unmanaged thread's home
+/// is the root.
+pub fn open_current() -> Result<Container> {
+    let fail = |e| Error::new("cannot open the thread's container", e);
+    let fd = option::fresh_socket().map_err(fail)?;
+    option::call(fd.as_fd(), abi::FIEF_OPEN_BINDING).map_err(fail)?;
+    Container::from_fd(fd)
+}
+
+/// Slot and generation of the calling thread's container, read through any container's descriptor.
+pub fn current(through: &Container) -> Result<(u32, u32)> {
+    option::get::<abi::fief_ref>(through.as_fd(), abi::FIEF_BINDING)
+        .map(|r| (r.id, r.generation))
+        .map_err(|e| Error::new("cannot read the thread's binding", e))
+}
+
+/// The calling thread returns home.
+pub fn unbind(through: &Container) -> Result<()> {
+    option::call(through.as_fd(), abi::FIEF_UNBIND).map_err(|e| Error::new("cannot unbind the thread", e))
+}
+
+/// Binds another thread to a container.
+pub fn bind_thread(container: &Container, thread: i32) -> Result<()> {
+    container.bind_other(thread)
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A container, by its file descriptor.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::abi;
+use crate::attributes::{Attributes, Info, Rights, Usage};
+use crate::binding::Binding;
+use crate::error::{Error, Result};
+use crate::option;
+
+/// A resource container. Dropping it closes the descriptor; the container ends with the last descriptor and binding.
+///
+/// Threads that bind often should each have a descriptor of their own ([`Container::duplicate`]): the kernel locks a
+/// socket for the length of an option.
+#[derive(Debug)]
+pub struct Container {
+    fd: OwnedFd,
+}
+
+/// How a container is made.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    flags: u32,
+    weight: u32,
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// At its end, add the usage to the parent's (RCLinux section 3.4).
+    #[must_use]
+    pub fn pass_up(mut self, yes: bool) -> Self {
+        self.flags = if yes { abi::FIEF_CREATE_PASS_UP } else { 0 };
+        self
+    }
+
+    /// Weight among siblings, 1 to 10000.
+    #[must_use]
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// Makes a child of the calling thread's container.
+    pub fn create(self) -> Result<Container> {
+        let fail = |e| Error::new("cannot create a container", e);
+        let fd = option::fresh_socket().map_err(fail)?;
+        let args = abi::fief_create { flags: self.flags, weight: self.weight };
+        if self.flags == 0 && self.weight == 0 {
+            option::call(fd.as_fd(), abi::FIEF_CREATE).map_err(fail)?;
+        } else {
+            option::set(fd.as_fd(), abi::FIEF_CREATE, &args).map_err(fail)?;
+        }
+        Ok(Container { fd })
+    }
+}
+
+impl Container {
+    /// Makes a child of the calling thread's container.
+    ///
+    /// Errors: not managed; denied (the thread is bound by a descriptor without the right to make children); quota;
+    /// table full; too deep; the current container has ended.
+    pub fn create() -> Result<Self> {
+        Options::new().create()
+    }
+
+    /// Makes a child of this container.
+    pub fn child(&self) -> Result<Self> {
+        let _bound = self.bind()?;
+        Self::create()
+    }
+
+    /// Takes a descriptor that was inherited or received.
+    ///
+    /// Errors: the descriptor is not a container, or lacks the right to read.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self> {
+        let container = Self { fd };
+        container.info()?;
+        Ok(container)
+    }
+
+    /// A second descriptor of the same container with the same rights, without the first one's lock.
+    pub fn duplicate(&self) -> Result<Self> {
+        let fail = |e| Error::new("cannot duplicate a container's descriptor", e);
+        let fd = option::fresh_socket().map_err(fail)?;
+        option::call(self.as_fd(), abi::FIEF_STAGE).map_err(fail)?;
+        option::call(fd.as_fd(), abi::FIEF_DUP).map_err(fail)?;
+        Ok(Self { fd })
+    }
+
+    /// Binds the calling thread until the guard is dropped, which restores what was before.
+    ///
+    /// Errors: denied without the right to use it; the container has ended.
+    pub fn bind(&self) -> Result<Binding> {
+        Binding::enter(self)
+    }
+
+    /// Binds the calling thread for good, or until the next call: the cheapest way to switch, one system call.
+    pub fn bind_thread(&self) -> Result<()> {
+        option::call(self.as_fd(), abi::FIEF_BIND).map_err(|e| Error::new("cannot bind the thread", e))
+    }
+
+    /// Binds another thread. The caller must be allowed to signal it, and its home must be below the caller's.
+    pub fn bind_other(&self, thread: i32) -> Result<()> {
+        let args = abi::fief_bind { thread, pad: 0 };
+        option::set(self.as_fd(), abi::FIEF_BIND, &args).map_err(|e| Error::new("cannot bind another thread", e))
+    }
+
+    /// Makes this container a child of the calling thread's.
+    ///
+    /// Errors: denied without the right to administer this one and to make children in the other; conflict if its
+    /// share does not fit there or it is an ancestor; the tree would be too deep.
+    pub fn adopt(&self) -> Result<()> {
+        option::call(self.as_fd(), abi::FIEF_ADOPT).map_err(|e| Error::new("cannot move a container", e))
+    }
+
+    /// What it has used up to now, the open stints of running threads included.
+    pub fn usage(&self) -> Result<Usage> {
+        option::get::<abi::fief_usage>(self.as_fd(), abi::FIEF_USAGE)
+            .map(Usage::from)
+            .map_err(|e| Error::new("cannot read a container's usage", e))
+    }
+
+    /// Its attributes.
+    pub fn attributes(&self) -> Result<Attributes> {
+        option::get::<abi::fief_attributes>(self.as_fd(), abi::FIEF_ATTRIBUTES)
+            .map(Attributes::from)
+            .map_err(|e| Error::new("cannot read a container's attributes", e))
+    }
+
+    /// Its place and holders.
+    pub fn info(&self) -> Result<Info> {
+        option::get::<abi::fief_info>(self.as_fd(), abi::FIEF_INFO)
+            .map(Info::from)
+            .map_err(|e| Error::new("cannot read a container's place", e))
+    }
+
+    /// Guaranteed CPU, in parts per million of the machine; must fit into the parent's.
+    pub fn set_share(&self, ppm: u32) -> Result<()> {
+        self.set(abi::FIEF_ATTR_SHARE, ppm.into())
+    }
+
+    /// Most CPU, in parts per million of the machine.
+    pub fn set_limit(&self, ppm: Option<u32>) -> Result<()> {
+        self.set(abi::FIEF_ATTR_LIMIT, ppm.unwrap_or(0).into())
+    }
+
+    /// Weight among siblings, 1 to 10000.
+    pub fn set_weight(&self, weight: u32) -> Result<()> {
+        self.set(abi::FIEF_ATTR_WEIGHT, weight.into())
+    }
+
+    /// Priority, 0 to 65535.
+    pub fn set_priority(&self, priority: u32) -> Result<()> {
+        self.set(abi::FIEF_ATTR_PRIORITY, priority.into())
+    }
+
+    /// Memory limit in bytes.
+    pub fn set_memory_max(&self, bytes: Option<u64>) -> Result<()> {
+        self.set(abi::FIEF_ATTR_MEMORY_MAX, bytes.unwrap_or(0))
+    }
+
+    /// At its end, add the usage to the parent's.
+    pub fn set_pass_up(&self, yes: bool) -> Result<()> {
+        self.set(abi::FIEF_ATTR_PASS_UP, yes.into())
+    }
+
+    /// Most containers below it.
+    pub fn set_descendants_max(&self, count: Option<u32>) -> Result<()> {
+        self.set(abi::FIEF_ATTR_DESCENDANTS_MAX, count.unwrap_or(0).into())
+    }
+
+    fn set(&self, attribute: u32, value: u64) -> Result<()> {
+        let args = abi::fief_set_attribute { attribute, pad: 0, value };
+        option::set(self.as_fd(), abi::FIEF_SET_ATTRIBUTE, &args)
+            .map_err(|e| Error::new("cannot set a container's attribute", e))
+    }
+
+    /// Names it: one component of a path, at most 31 bytes, no `/`.
+    pub fn set_name(&self, name: &str) -> Result<()> {
+        let fail = |e| Error::new("cannot name a container", e);
+        if name.is_empty() || name.len() >= abi::FIEF_NAME_LEN as usize || name.contains('/') {
+            return Err(fail(std::io::Error::from_raw_os_error(libc::EINVAL)));
+        }
+        option::set_bytes(self.as_fd(), abi::FIEF_SET_NAME, name.as_bytes()).map_err(fail)
+    }
+
+    /// Gives rights of this descriptor up, before it is passed on; they do not come back.
+    pub fn keep_rights(&self, keep: Rights) -> Result<()> {
+        option::set(self.as_fd(), abi::FIEF_DROP_RIGHTS, &keep.0).map_err(|e| Error::new("cannot drop rights", e))
+    }
+
+    /// Labels a socket with this container: kernel work on its behalf is charged here from now on, and the container
+    /// lives at least as long as the socket.
+    pub fn assign(&self, socket: impl AsFd) -> Result<()> {
+        let _bound = self.bind()?;
+        assign(socket)
+    }
+}
+
+/// Labels a socket with the calling thread's container.
+pub fn assign(socket: impl AsFd) -> Result<()> {
+    option::call(socket.as_fd(), abi::FIEF_ASSIGN).map_err(|e| Error::new("cannot assign a socket", e))
+}
+
+/// Removes a socket's label.
+pub fn unassign(socket: impl AsFd) -> Result<()> {
+    option::call(socket.as_fd(), abi::FIEF_UNASSIGN).map_err(|e| Error::new("cannot remove a socket's label", e))
+}
+
+impl AsFd for Container {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl From<Container> for OwnedFd {
+    fn from(container: Container) -> Self {
+        container.fd
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The one error of this crate.
+
+use std::fmt;
+use std::io;
+
+/// What kind of failure it is; each has its errno.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// `ENOPROTOOPT`: no Fief in this process's cgroup; start it by `fief run` or `fief manage` it.
+    NotManaged,
+    /// `EBADF`: the descriptor is not a container.
+    NotAContainer,
+    /// `EPERM`: the descriptor, or the thread's binding, lacks the right; or the other thread is not below our home.
+    Denied,
+    /// `ESTALE`: the container has ended.
+    Ended,
+    /// `EDQUOT`: the user's or a unit's quota of containers is used up.
+    Quota,
+    /// `ENFILE`, `EMFILE`: the container table, or the process's table of descriptors, is full.
+    Full,
+    /// `EBUSY`: the shares do not fit into the parent's, or the parents would form a loop.
+    Conflict,
+    /// `EOPNOTSUPP`: the tree would be too deep.
+    TooDeep,
+    /// `ESRCH`: no such thread, or one that is not managed.
+    NoThread,
+    /// `EINVAL`: a value out of its range.
+    Invalid,
+    /// Everything else.
+    Other,
+}
+
+/// What was tried, on what, and why it failed.
+#[derive(Debug)]
+pub struct Error {
+    what: &'static str,
+    source: io::Error,
+}
+
+/// Result with [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn new(what: &'static str, source: io::Error) -> Self {
+        Self { what, source }
+    }
+
+    /// Which kind of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self.source.raw_os_error() {
+            Some(libc::ENOPROTOOPT) => ErrorKind::NotManaged,
+            Some(libc::EBADF | libc::ENOTSOCK) => ErrorKind::NotAContainer,
+            Some(libc::EPERM | libc::EACCES) => ErrorKind::Denied,
+            Some(libc::ESTALE) => ErrorKind::Ended,
+            Some(libc::EDQUOT) => ErrorKind::Quota,
+            Some(libc::ENFILE | libc::EMFILE) => ErrorKind::Full,
+            Some(libc::EBUSY) => ErrorKind::Conflict,
+            Some(libc::EOPNOTSUPP) => ErrorKind::TooDeep,
+            Some(libc::ESRCH) => ErrorKind::NoThread,
+            Some(libc::EINVAL) => ErrorKind::Invalid,
+            _ => ErrorKind::Other,
+        }
+    }
+
+    /// The errno behind it, if there is one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.source)?;
+        match self.kind() {
+            ErrorKind::NotManaged => f.write_str("; start the process by `fief run`, or `fief manage` it"),
+            ErrorKind::Quota => f.write_str("; close containers that are not used, or raise the quota"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = error.source.kind();
+        io::Error::new(kind, error)
+    }
+}
