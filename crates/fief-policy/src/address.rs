@@ -18,21 +18,14 @@ pub(crate) fn listening(text: &str) -> Result<SocketAddr, Refused> {
     {
         return refused(
             format!("\"{text}\" names an interface"),
-            format!(
-                "write \"[{}]:{}\"; a listener holds for every interface",
-                v6.ip(),
-                v6.port()
-            ),
+            format!("write \"[{}]:{}\"; a listener holds for every interface", v6.ip(), v6.port()),
         );
     }
     let ip = address.ip().to_canonical();
     if address.port() == 0 {
         return refused(
             format!("\"{text}\" has port 0"),
-            format!(
-                "write the port that the server listens on, as in \"{}\"",
-                SocketAddr::new(ip, 80)
-            ),
+            format!("write the port that the server listens on, as in \"{}\"", SocketAddr::new(ip, 80)),
         );
     }
     if ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
@@ -45,10 +38,7 @@ pub(crate) fn listening(text: &str) -> Result<SocketAddr, Refused> {
 }
 
 fn refused<T>(message: String, remedy: impl Into<String>) -> Result<T, Refused> {
-    Err(Refused {
-        message,
-        remedy: remedy.into(),
-    })
+    Err(Refused { message, remedy: remedy.into() })
 }
 
 fn not_an_address(text: &str) -> Refused {
@@ -69,27 +59,14 @@ fn not_an_address(text: &str) -> Refused {
             }
             _ => whole,
         }
-    } else if let (Ok(ip), Some(port)) =
-        (host.trim_matches(['[', ']']).parse::<IpAddr>(), port_number)
-    {
+    } else if let (Ok(ip), Some(port)) = (host.trim_matches(['[', ']']).parse::<IpAddr>(), port_number) {
         format!("write \"{}\"", SocketAddr::new(ip, port))
     } else if let (true, Some(port)) = (host.is_empty() || host == "*", port_number) {
         every_address(port)
-    } else if let (Ok(ip), 1) | (Ok(ip), 3..) =
-        (host.trim_matches(['[', ']']).parse::<IpAddr>(), colons)
-    {
-        format!(
-            "write a port from 1 to 65535, as in \"{}\"",
-            SocketAddr::new(ip, 80)
-        )
-    } else if let (Some(port), true) = (
-        port_number,
-        host.chars().any(|letter| letter.is_ascii_alphabetic()),
-    ) {
-        format!(
-            "write the address; names are not looked up: {}",
-            every_address(port)
-        )
+    } else if let (Ok(ip), 1) | (Ok(ip), 3..) = (host.trim_matches(['[', ']']).parse::<IpAddr>(), colons) {
+        format!("write a port from 1 to 65535, as in \"{}\"", SocketAddr::new(ip, 80))
+    } else if let (Some(port), true) = (port_number, host.chars().any(|letter| letter.is_ascii_alphabetic())) {
+        format!("write the address; names are not looked up: {}", every_address(port))
     } else {
         every_address(80)
     };
@@ -130,15 +107,9 @@ pub(crate) fn check_conflicts(listeners: &[Listening<'_>], findings: &mut Findin
                     other.name, listener.name, listener.address
                 ),
                 "an address of its own for each listener",
-                format!(
-                    "move the rules of `{}` to `{}`, or change one of the addresses",
-                    listener.name, other.name
-                ),
+                format!("move the rules of `{}` to `{}`, or change one of the addresses", listener.name, other.name),
             )
-            .also(
-                other.span.clone(),
-                format!("`{}` has it already", other.name),
-            );
+            .also(other.span.clone(), format!("`{}` has it already", other.name));
     }
     for (index, listener) in listeners.iter().enumerate() {
         // One that has been reported already needs no second error.
@@ -157,9 +128,15 @@ pub(crate) fn check_conflicts(listeners: &[Listening<'_>], findings: &mut Findin
             .add(
                 Kind::Conflict,
                 listener.span.clone(),
-                format!("connections to {} of `{}` arrive at {wildcard} of `{}`", listener.address, listener.name, other.name),
+                format!(
+                    "connections to {} of `{}` arrive at {wildcard} of `{}`",
+                    listener.address, listener.name, other.name
+                ),
                 "either the wildcard or exact addresses on one port: Linux lets a server listen on one of the two",
-                format!("move the rules of `{}` to `{}`, or give `{}` the exact address too", listener.name, other.name, other.name),
+                format!(
+                    "move the rules of `{}` to `{}`, or give `{}` the exact address too",
+                    listener.name, other.name, other.name
+                ),
             )
             .also(other.span.clone(), format!("`{}` takes every address of this family", other.name));
     }

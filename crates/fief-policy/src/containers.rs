@@ -32,12 +32,7 @@ impl Containers {
     pub(crate) fn read(policy: &View<'_, '_>, findings: &mut Findings) -> Self {
         let mut declared = Vec::new();
         let mut known = HashSet::new();
-        for Named {
-            name: path,
-            name_span: span,
-            view,
-        } in policy.named("container", findings)
-        {
+        for Named { name: path, name_span: span, view } in policy.named("container", findings) {
             let container = attributes(path, span.clone(), &view, findings);
             match name::check_path(path) {
                 Ok(()) => declared.push(container),
@@ -58,21 +53,11 @@ impl Containers {
     }
 
     pub(crate) fn nearest(&self, path: &str) -> Option<&str> {
-        nearest(
-            path,
-            self.tree
-                .iter()
-                .map(|declared| declared.container.path.as_str()),
-        )
+        nearest(path, self.tree.iter().map(|declared| declared.container.path.as_str()))
     }
 }
 
-fn attributes(
-    path: &str,
-    span: Range<usize>,
-    view: &View<'_, '_>,
-    findings: &mut Findings,
-) -> Declared {
+fn attributes(path: &str, span: Range<usize>, view: &View<'_, '_>, findings: &mut Findings) -> Declared {
     let mut container = Container::new(path);
     let mut share_span = None;
     let mut limit_span = None;
@@ -81,26 +66,19 @@ fn attributes(
             container.cpu.share_ppm = share;
             share_span = Some(span);
         }
-        if let Some((limit, span)) = quantity_of(&cpu, "limit", or_max(quantity::percent), findings)
-        {
+        if let Some((limit, span)) = quantity_of(&cpu, "limit", or_max(quantity::percent), findings) {
             container.cpu.limit_ppm = limit;
             limit_span = Some(span);
         }
-        let Cpu {
-            weight, priority, ..
-        } = Cpu::default();
+        let Cpu { weight, priority, .. } = Cpu::default();
         container.cpu.weight = small(cpu.integer("weight", vocabulary::WEIGHT, findings), weight);
-        container.cpu.priority = small(
-            cpu.integer("priority", vocabulary::PRIORITY, findings),
-            priority,
-        );
+        container.cpu.priority = small(cpu.integer("priority", vocabulary::PRIORITY, findings), priority);
     }
     if let Some(memory) = view.table("memory", findings) {
         container.memory_max = memory_max(&memory, findings);
     }
     if let Some(network) = view.table("network", findings) {
-        if let Some((bits, _)) = quantity_of(&network, "max", or_max(quantity::bit_rate), findings)
-        {
+        if let Some((bits, _)) = quantity_of(&network, "max", or_max(quantity::bit_rate), findings) {
             container.network.max_bits = bits;
         }
         let weight = network.integer("weight", vocabulary::WEIGHT, findings);
@@ -110,33 +88,23 @@ fn attributes(
     if let Some(descendants) = view.table("descendants", findings) {
         let unlimited = descendants.get("max").is_some_and(is_max);
         if !unlimited {
-            container.descendants_max = small(
-                descendants.integer("max", vocabulary::DESCENDANTS, findings),
-                0,
-            );
+            container.descendants_max = small(descendants.integer("max", vocabulary::DESCENDANTS, findings), 0);
         }
     }
-    Declared {
-        container,
-        span,
-        share_span,
-        limit_span,
-    }
+    Declared { container, span, share_span, limit_span }
 }
 
 /// An integer that the vocabulary's range keeps within 32 bits.
 fn small(value: Option<u64>, default: u32) -> u32 {
-    value
-        .and_then(|value| u32::try_from(value).ok())
-        .unwrap_or(default)
+    value.and_then(|value| u32::try_from(value).ok()).unwrap_or(default)
 }
 
 /// Bytes are the one quantity that is also written as a bare integer.
 fn memory_max(memory: &View<'_, '_>, findings: &mut Findings) -> u64 {
     match memory.get("max").map(|value| value.get_ref()) {
-        Some(DeValue::Integer(_)) => memory
-            .integer("max", vocabulary::LEAST_MEMORY..=u64::MAX, findings)
-            .unwrap_or_default(),
+        Some(DeValue::Integer(_)) => {
+            memory.integer("max", vocabulary::LEAST_MEMORY..=u64::MAX, findings).unwrap_or_default()
+        }
         _ => {
             let read = or_max(|text| quantity::bytes(text, vocabulary::LEAST_MEMORY));
             quantity_of(memory, "max", read, findings).map_or(0, |(bytes, _)| bytes)
@@ -149,15 +117,9 @@ fn is_max(value: &Value<'_>) -> bool {
 }
 
 /// "max" is no limit, which is 0 in the model.
-fn or_max<T: Default>(
-    read: impl Fn(&str) -> Result<T, Refused>,
-) -> impl Fn(&str) -> Result<T, Refused> {
+fn or_max<T: Default>(read: impl Fn(&str) -> Result<T, Refused>) -> impl Fn(&str) -> Result<T, Refused> {
     move |text| {
-        if text == "max" {
-            Ok(T::default())
-        } else {
-            read(text)
-        }
+        if text == "max" { Ok(T::default()) } else { read(text) }
     }
 }
 
@@ -179,35 +141,23 @@ fn quantity_of<T>(
 
 /// Parents before their children, otherwise in the order of the file; implied parents with all defaults.
 fn with_parents(declared: Vec<Declared>) -> Vec<Declared> {
-    let order: Vec<String> = declared
-        .iter()
-        .map(|declared| declared.container.path.clone())
-        .collect();
-    let mut by_path: HashMap<String, Declared> = declared
-        .into_iter()
-        .map(|declared| (declared.container.path.clone(), declared))
-        .collect();
+    let order: Vec<String> = declared.iter().map(|declared| declared.container.path.clone()).collect();
+    let mut by_path: HashMap<String, Declared> =
+        declared.into_iter().map(|declared| (declared.container.path.clone(), declared)).collect();
     let mut placed: HashSet<String> = HashSet::new();
     let mut tree = Vec::new();
     for path in &order {
         let span = by_path.get(path).map(|declared| declared.span.clone());
-        let ends = path
-            .match_indices('/')
-            .map(|(at, _)| at)
-            .chain([path.len()]);
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for ancestor in ends.map(|end| &path[..end]) {
             if !placed.insert(ancestor.to_owned()) {
                 continue;
             }
-            tree.push(by_path.remove(ancestor).unwrap_or_else(|| {
-                Declared {
-                    container: Container::new(ancestor),
-                    span: span
-                        .clone()
-                        .expect("only a declared path has missing ancestors"),
-                    share_span: None,
-                    limit_span: None,
-                }
+            tree.push(by_path.remove(ancestor).unwrap_or_else(|| Declared {
+                container: Container::new(ancestor),
+                span: span.clone().expect("only a declared path has missing ancestors"),
+                share_span: None,
+                limit_span: None,
             }));
         }
     }

@@ -114,11 +114,8 @@ impl Diagnostics {
         }
         let mut lines = String::new();
         for diagnostic in &self.list {
-            let line = serde_json::to_string(&Line {
-                file: &self.file,
-                diagnostic,
-            })
-            .expect("texts and numbers always serialise");
+            let line = serde_json::to_string(&Line { file: &self.file, diagnostic })
+                .expect("texts and numbers always serialise");
             lines.push_str(&line);
             lines.push('\n');
         }
@@ -193,24 +190,14 @@ impl Findings {
                 (related.line, related.column) = places.of(related.span.start);
             }
         }
-        self.list
-            .sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
-        Diagnostics {
-            file: file.to_owned(),
-            text: text.to_owned(),
-            list: self.list,
-        }
+        self.list.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.span.end));
+        Diagnostics { file: file.to_owned(), text: text.to_owned(), list: self.list }
     }
 }
 
 impl Diagnostic {
     pub(crate) fn also(&mut self, span: Range<usize>, message: impl Into<String>) -> &mut Self {
-        self.related.push(Related {
-            span,
-            line: 0,
-            column: 0,
-            message: message.into(),
-        });
+        self.related.push(Related { span, line: 0, column: 0, message: message.into() });
         self
     }
 }
@@ -224,10 +211,7 @@ struct Places<'t> {
 impl<'t> Places<'t> {
     fn new(text: &'t str) -> Self {
         let after_newlines = text.match_indices('\n').map(|(at, _)| at + 1);
-        Self {
-            text,
-            starts: std::iter::once(0).chain(after_newlines).collect(),
-        }
+        Self { text, starts: std::iter::once(0).chain(after_newlines).collect() }
     }
 
     fn of(&self, offset: usize) -> (usize, usize) {
@@ -239,10 +223,7 @@ impl<'t> Places<'t> {
     /// Onto the text and onto borders of characters, whatever the TOML parser said.
     fn clamp(&self, span: &Range<usize>) -> Range<usize> {
         let down = |offset: usize| {
-            (0..=offset.min(self.text.len()))
-                .rev()
-                .find(|&at| self.text.is_char_boundary(at))
-                .unwrap_or(0)
+            (0..=offset.min(self.text.len())).rev().find(|&at| self.text.is_char_boundary(at)).unwrap_or(0)
         };
         let start = down(span.start);
         let end = down(span.end).max(start);

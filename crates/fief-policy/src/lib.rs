@@ -53,9 +53,7 @@ mod table;
 mod vocabulary;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Kind, Related};
-pub use model::{
-    AcceptOrder, Client, Container, Cpu, From, Listener, Mode, Network, Policy, Serve,
-};
+pub use model::{AcceptOrder, Client, Container, Cpu, From, Listener, Mode, Network, Policy, Serve};
 pub use parse::parse;
 pub use schema::schema;
 pub use table::{ClassEntry, ClassSpec, ClassTable};

@@ -24,19 +24,11 @@ const MOST_CLASSES: usize = 32;
 /// Rules of a listener: the kernel side counts them in 16 bits.
 const MOST_RULES: usize = 65_535;
 
-pub(crate) fn read(
-    policy: &View<'_, '_>,
-    containers: &Containers,
-    findings: &mut Findings,
-) -> Vec<Listener> {
+pub(crate) fn read(policy: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Vec<Listener> {
     let mut listeners = Vec::new();
     let mut listening = Vec::new();
     for (index, named) in policy.named("listener", findings).into_iter().enumerate() {
-        let Named {
-            name,
-            name_span,
-            view,
-        } = named;
+        let Named { name, name_span, view } = named;
         if let Err(Refused { message, remedy }) = name::check_name(name) {
             let span = name_span.clone();
             findings.add(Kind::Name, span, message, name::EXPECTED_NAME, remedy);
@@ -44,8 +36,7 @@ pub(crate) fn read(
         if index == MOST_LISTENERS {
             let message = format!("`{name}` is listener {} of this policy", index + 1);
             let expected = format!("at most {MOST_LISTENERS} listeners");
-            let remedy =
-                "remove this one and those after it, or use a wildcard address for several";
+            let remedy = "remove this one and those after it, or use a wildcard address for several";
             findings.add(Kind::Limit, name_span, message, expected, remedy);
         }
         let address = address(&view, findings);
@@ -59,17 +50,8 @@ pub(crate) fn read(
         let serve = serve(&view, classes, findings);
         let clients = rules.into_iter().filter_map(Rule::into_client).collect();
         if let Some((address, span)) = address {
-            listening.push(Listening {
-                name,
-                address,
-                span,
-            });
-            listeners.push(Listener {
-                name: name.to_owned(),
-                address,
-                serve,
-                clients,
-            });
+            listening.push(Listening { name, address, span });
+            listeners.push(Listener { name: name.to_owned(), address, serve, clients });
         }
     }
     address::check_conflicts(&listening, findings);
@@ -84,30 +66,16 @@ fn address(view: &View<'_, '_>, findings: &mut Findings) -> Option<(SocketAddr, 
     match address::listening(text) {
         Ok(address) => Some((address, span)),
         Err(Refused { message, remedy }) => {
-            findings.add(
-                Kind::Address,
-                span,
-                message,
-                Shape::Address.expected(),
-                remedy,
-            );
+            findings.add(Kind::Address, span, message, Shape::Address.expected(), remedy);
             None
         }
     }
 }
 
 /// None: the rules are somewhere, but could not be read.
-fn rules(
-    view: &View<'_, '_>,
-    containers: &Containers,
-    findings: &mut Findings,
-) -> Option<Vec<Rule>> {
+fn rules(view: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Option<Vec<Rule>> {
     let Some(value) = view.get("client") else {
-        return if view.is_misspelt("client") {
-            None
-        } else {
-            Some(Vec::new())
-        };
+        return if view.is_misspelt("client") { None } else { Some(Vec::new()) };
     };
     let clients = view.rules("client", findings)?;
     let rule = |client: &Option<View<'_, '_>>| match client {
@@ -133,10 +101,8 @@ fn check_classes(view: &View<'_, '_>, rules: &[Rule], findings: &mut Findings) -
             // The class listeners are found by container.
             Some(&(_, accept, first)) => {
                 let accept = word(accept);
-                let message = format!(
-                    "new connections of `{container}` go both before and after the others of {}",
-                    view.title
-                );
+                let message =
+                    format!("new connections of `{container}` go both before and after the others of {}", view.title);
                 let expected = format!("accept = \"{accept}\", as in its first rule");
                 let remedy = format!("write accept = \"{accept}\", or name another container");
                 findings
@@ -146,10 +112,8 @@ fn check_classes(view: &View<'_, '_>, rules: &[Rule], findings: &mut Findings) -
             None => {
                 classes.push((container, rule.accept, span));
                 if classes.len() == MOST_CLASSES + 1 {
-                    let message =
-                        format!("`{container}` is class {} of {}", classes.len(), view.title);
-                    let expected =
-                        format!("at most {MOST_CLASSES} containers for the clients of a listener");
+                    let message = format!("`{container}` is class {} of {}", classes.len(), view.title);
+                    let expected = format!("at most {MOST_CLASSES} containers for the clients of a listener");
                     let remedy = "name one container in several rules";
                     findings.add(Kind::Limit, span.clone(), message, expected, remedy);
                 }

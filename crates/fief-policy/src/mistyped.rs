@@ -9,27 +9,22 @@ use crate::vocabulary::{Key, Shape};
 pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
     let Key { shape, example, .. } = key;
     match (shape, value) {
-        (Shape::Percent | Shape::PercentOrMax, DeValue::Integer(digits))
-            if digits.radix() == 10 =>
-        {
+        (Shape::Percent | Shape::PercentOrMax, DeValue::Integer(digits)) if digits.radix() == 10 => {
             format!("write {full} = \"{}%\"", digits.as_str())
         }
-        (Shape::Percent | Shape::PercentOrMax, DeValue::Float(digits)) => {
-            match digits.as_str().parse::<f64>() {
-                Ok(part) if part > 0.0 && part <= 1.0 => {
-                    let percent = (part * 1_000_000.0).round() / 10_000.0;
-                    format!("write {full} = \"{percent}%\"")
-                }
-                Ok(percent) if percent > 1.0 && percent <= 100.0 => {
-                    format!("write {full} = \"{percent}%\"")
-                }
-                _ => format!("write {full} = {example}"),
+        (Shape::Percent | Shape::PercentOrMax, DeValue::Float(digits)) => match digits.as_str().parse::<f64>() {
+            Ok(part) if part > 0.0 && part <= 1.0 => {
+                let percent = (part * 1_000_000.0).round() / 10_000.0;
+                format!("write {full} = \"{percent}%\"")
             }
-        }
-        (
-            Shape::Weight | Shape::Priority | Shape::Version | Shape::Count,
-            DeValue::String(text),
-        ) if text.parse::<u32>().is_ok() => {
+            Ok(percent) if percent > 1.0 && percent <= 100.0 => {
+                format!("write {full} = \"{percent}%\"")
+            }
+            _ => format!("write {full} = {example}"),
+        },
+        (Shape::Weight | Shape::Priority | Shape::Version | Shape::Count, DeValue::String(text))
+            if text.parse::<u32>().is_ok() =>
+        {
             format!("write {full} = {text}, without the quotes")
         }
         (Shape::Flag, DeValue::String(text)) if text == "true" || text == "false" => {

@@ -23,9 +23,7 @@ pub struct Policy {
 impl Policy {
     /// The container of that path.
     pub fn container(&self, path: &str) -> Option<&Container> {
-        self.containers
-            .iter()
-            .find(|container| container.path == path)
+        self.containers.iter().find(|container| container.path == path)
     }
 
     /// The listener of that name.
@@ -101,12 +99,7 @@ pub struct Cpu {
 
 impl Default for Cpu {
     fn default() -> Self {
-        Self {
-            share_ppm: 0,
-            limit_ppm: 0,
-            weight: 100,
-            priority: 100,
-        }
+        Self { share_ppm: 0, limit_ppm: 0, weight: 100, priority: 100 }
     }
 }
 
@@ -120,10 +113,7 @@ pub struct Network {
 
 impl Default for Network {
     fn default() -> Self {
-        Self {
-            max_bits: 0,
-            weight: 100,
-        }
+        Self { max_bits: 0, weight: 100 }
     }
 }
 

@@ -9,44 +9,24 @@ pub(crate) const LONGEST_NAME: usize = 31;
 pub(crate) const DEEPEST: usize = 16;
 
 /// The containers that are always there stand at the top of the tree, and so does `user/<uid>`.
-const RESERVED: [&str; 7] = [
-    "root",
-    "system",
-    "idle",
-    "steal",
-    "unattributed",
-    "retired",
-    "user",
-];
+const RESERVED: [&str; 7] = ["root", "system", "idle", "steal", "unattributed", "retired", "user"];
 
 pub(crate) const EXPECTED_PATH: &str =
     "up to 16 names joined by '/', each of 1 to 31 bytes, without spaces and control characters";
-pub(crate) const EXPECTED_NAME: &str =
-    "a name of 1 to 31 bytes, without '/', spaces and control characters";
+pub(crate) const EXPECTED_NAME: &str = "a name of 1 to 31 bytes, without '/', spaces and control characters";
 
 /// Is it a path for a container of a policy?
 pub(crate) fn check_path(path: &str) -> Result<(), Refused> {
-    let tidy = || {
-        path.split('/')
-            .filter(|name| !name.is_empty())
-            .collect::<Vec<_>>()
-            .join("/")
-    };
+    let tidy = || path.split('/').filter(|name| !name.is_empty()).collect::<Vec<_>>().join("/");
     for name in path.split('/') {
         if name.is_empty() && !tidy().is_empty() {
-            return refused(
-                format!("\"{path}\" has an empty name in it"),
-                format!("write \"{}\"", tidy()),
-            );
+            return refused(format!("\"{path}\" has an empty name in it"), format!("write \"{}\"", tidy()));
         }
         check_name(name)?;
     }
     let depth = path.split('/').count();
     if depth > DEEPEST {
-        return refused(
-            format!("\"{path}\" is {depth} levels deep"),
-            format!("write at most {DEEPEST} names"),
-        );
+        return refused(format!("\"{path}\" is {depth} levels deep"), format!("write at most {DEEPEST} names"));
     }
     let top = path.split('/').next().unwrap_or(path);
     if RESERVED.contains(&top) {
@@ -62,36 +42,18 @@ pub(crate) fn check_name(name: &str) -> Result<(), Refused> {
         return refused("the name is empty", "write a name, for example \"web\"");
     }
     if name.contains('/') {
-        return refused(
-            format!("\"{name}\" has a '/' in it"),
-            format!("write \"{}\"", name.replace('/', "-")),
-        );
+        return refused(format!("\"{name}\" has a '/' in it"), format!("write \"{}\"", name.replace('/', "-")));
     }
     if name == "." || name == ".." {
-        return refused(
-            format!("\"{name}\" is not a name"),
-            "write a name with letters or digits",
-        );
+        return refused(format!("\"{name}\" is not a name"), "write a name with letters or digits");
     }
-    if let Some(character) = name
-        .chars()
-        .find(|character| character.is_control() || character.is_whitespace())
-    {
+    if let Some(character) = name.chars().find(|character| character.is_control() || character.is_whitespace()) {
         let cleaned: String = name
             .chars()
-            .map(|character| {
-                if character.is_control() || character.is_whitespace() {
-                    '-'
-                } else {
-                    character
-                }
-            })
+            .map(|character| if character.is_control() || character.is_whitespace() { '-' } else { character })
             .collect();
         return refused(
-            format!(
-                "the name \"{}\" has {character:?} in it",
-                name.escape_debug()
-            ),
+            format!("the name \"{}\" has {character:?} in it", name.escape_debug()),
             format!("write \"{cleaned}\""),
         );
     }
@@ -106,18 +68,10 @@ pub(crate) fn check_name(name: &str) -> Result<(), Refused> {
 }
 
 fn refused(message: impl Into<String>, remedy: impl Into<String>) -> Result<(), Refused> {
-    Err(Refused {
-        message: message.into(),
-        remedy: remedy.into(),
-    })
+    Err(Refused { message: message.into(), remedy: remedy.into() })
 }
 
 fn shortened(name: &str) -> &str {
-    let ends = name
-        .char_indices()
-        .map(|(at, character)| at + character.len_utf8());
-    &name[..ends
-        .take_while(|&end| end <= LONGEST_NAME)
-        .last()
-        .unwrap_or(0)]
+    let ends = name.char_indices().map(|(at, character)| at + character.len_utf8());
+    &name[..ends.take_while(|&end| end <= LONGEST_NAME).last().unwrap_or(0)]
 }

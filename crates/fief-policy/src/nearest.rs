@@ -3,10 +3,7 @@
 
 /// The candidate with the fewest slips of the finger (a letter too many, too few, wrong, or two exchanged), if that is
 /// few for the length of the word. Case and `_` for `-` are no difference.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = plain(word);
     // Nobody means a short word with a long one, and the comparison takes length times length.
     if word.len() > 256 {
@@ -31,11 +28,9 @@ fn slips(left: &[char], right: &[char]) -> usize {
     for (row, &from) in left.iter().enumerate() {
         let mut current = vec![row + 1];
         for (column, &to) in right.iter().enumerate() {
-            let mut least = (above[column] + usize::from(from != to))
-                .min(above[column + 1] + 1)
-                .min(current[column] + 1);
-            let exchanged =
-                row > 0 && column > 0 && from == right[column - 1] && left[row - 1] == to;
+            let mut least =
+                (above[column] + usize::from(from != to)).min(above[column + 1] + 1).min(current[column] + 1);
+            let exchanged = row > 0 && column > 0 && from == right[column - 1] && left[row - 1] == to;
             if exchanged {
                 least = least.min(before[column - 1] + 1);
             }
@@ -62,10 +57,7 @@ mod tests {
 
     #[test]
     fn suggests_nothing_for_a_word_of_its_own() {
-        assert_eq!(
-            nearest("timeout", ["address", "classes", "client", "copies"]),
-            None
-        );
+        assert_eq!(nearest("timeout", ["address", "classes", "client", "copies"]), None);
         assert_eq!(nearest(&"x".repeat(10_000), ["address"]), None);
     }
 }

@@ -32,17 +32,8 @@ fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
         let mode = mode(&view, findings);
         let containers = Containers::read(&view, findings);
         let listeners = listeners::read(&view, &containers, findings);
-        let containers = containers
-            .tree
-            .into_iter()
-            .map(|declared| declared.container)
-            .collect();
-        Policy {
-            version,
-            mode,
-            containers,
-            listeners,
-        }
+        let containers = containers.tree.into_iter().map(|declared| declared.container).collect();
+        Policy { version, mode, containers, listeners }
     });
 
     if !errors.is_empty() {
@@ -50,19 +41,20 @@ fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
         findings.retain(|finding| {
             let follows = matches!(
                 finding.kind,
-                Kind::Missing
-                    | Kind::CatchAll
-                    | Kind::UnknownContainer
-                    | Kind::UnknownKey
-                    | Kind::Version
+                Kind::Missing | Kind::CatchAll | Kind::UnknownContainer | Kind::UnknownKey | Kind::Version
             );
-            let touches = broken
-                .iter()
-                .any(|span| span.start <= finding.span.end && finding.span.start <= span.end);
+            let touches = broken.iter().any(|span| span.start <= finding.span.end && finding.span.start <= span.end);
             !follows && !touches
         });
-        for error in errors {
-            syntax(text, &error, findings);
+        let mut last_line = None;
+        for error in &errors {
+            // What follows on the same line follows from the first.
+            let start = error.span().map_or(0, |span| span.start);
+            let line = text.get(..start).map(|before| before.matches('\n').count());
+            if line.is_none() || line != last_line {
+                syntax(text, error, findings);
+            }
+            last_line = line;
         }
     }
     policy
@@ -93,8 +85,7 @@ fn version(policy: &View<'_, '_>, findings: &mut Findings) -> Option<u32> {
 }
 
 fn mode(policy: &View<'_, '_>, findings: &mut Findings) -> Mode {
-    let is_monitor =
-        |value: &DeValue<'_>| matches!(value, DeValue::String(text) if text.as_ref() == "monitor");
+    let is_monitor = |value: &DeValue<'_>| matches!(value, DeValue::String(text) if text.as_ref() == "monitor");
     match policy.get("mode") {
         Some(value) if is_monitor(value.get_ref()) => {
             findings.add(
@@ -119,31 +110,25 @@ fn syntax(text: &str, error: &toml::de::Error, findings: &mut Findings) {
         Some((message, expected)) => (message, expected.to_owned()),
         None => (error.message(), "TOML 1.0".to_owned()),
     };
+    let broken = text.get(span.clone()).unwrap_or_default();
     let (message, expected, remedy) = if message.contains("duplicate key") {
-        let key = text.get(span.clone()).unwrap_or("this key");
         (
-            format!("`{key}` stands here for the second time"),
+            format!("`{broken}` stands here for the second time"),
             "each key and each header once".to_owned(),
             "remove one of the two, or put the keys of both under one header",
         )
+    } else if message.contains("must be quoted") && broken.trim().is_empty() {
+        let message = "there is no value after the equals sign".to_owned();
+        (message, "a value".to_owned(), "write the value, or remove the key")
     } else if message.contains("must be quoted") {
-        let remedy = if text
-            .get(span.clone())
-            .is_some_and(|value| value.trim().is_empty())
-        {
-            "write a value after the equals sign"
-        } else {
-            "put the value in double quotes"
-        };
-        (message.to_owned(), expected, remedy)
+        let expected = "a text in quotes, a number, true, false, an array or a table".to_owned();
+        (format!("`{broken}` is not a value"), expected, "put it in double quotes")
+    } else if message.contains("missing comma") {
+        (message.to_owned(), expected, "put a comma before it, or close the array or table")
     } else if message.contains("unclosed") || message.contains("invalid basic string") {
-        (message.to_owned(), expected, "close it on the same line")
+        (message.to_owned(), expected, "close it on the line where it begins")
     } else {
-        (
-            message.to_owned(),
-            expected,
-            "write TOML here: key = value, [header], or # comment",
-        )
+        (message.to_owned(), expected, "write TOML here: key = value, [header], or # comment")
     };
     findings.add(Kind::Syntax, span, message, expected, remedy);
 }

@@ -8,8 +8,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::nearest::nearest;
 use crate::quantity::Refused;
 
-pub(crate) const EXPECTED: &str =
-    "a prefix like \"10.1.0.0/16\" or \"2001:db8::/32\", an address, or \"any\"";
+pub(crate) const EXPECTED: &str = "a prefix like \"10.1.0.0/16\" or \"2001:db8::/32\", an address, or \"any\"";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -40,14 +39,8 @@ pub(crate) fn source(text: &str) -> Result<Source, Refused> {
     let net = IpNet::new(address, length).expect("the length was checked");
     if net.addr() != net.network() {
         return Err(Refused {
-            message: format!(
-                "\"{text}\" has host bits set: {address} is inside of {}",
-                net.trunc()
-            ),
-            remedy: format!(
-                "write \"{}\" for the whole prefix, or \"{address}\" for the one address",
-                net.trunc()
-            ),
+            message: format!("\"{text}\" has host bits set: {address} is inside of {}", net.trunc()),
+            remedy: format!("write \"{}\" for the whole prefix, or \"{address}\" for the one address", net.trunc()),
         });
     }
     Ok(Source::Net(without_mapping(net)))
@@ -57,9 +50,7 @@ pub(crate) fn source(text: &str) -> Result<Source, Refused> {
 fn without_mapping(net: IpNet) -> IpNet {
     match net {
         IpNet::V6(v6) if v6.prefix_len() >= 96 => match v6.addr().to_ipv4_mapped() {
-            Some(v4) => {
-                IpNet::V4(Ipv4Net::new(v4, v6.prefix_len() - 96).expect("at most 128 - 96"))
-            }
+            Some(v4) => IpNet::V4(Ipv4Net::new(v4, v6.prefix_len() - 96).expect("at most 128 - 96")),
             None => net,
         },
         _ => net,
@@ -67,8 +58,7 @@ fn without_mapping(net: IpNet) -> IpNet {
 }
 
 fn parse_length(digits: &str) -> Option<u8> {
-    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit())
-        && (digits == "0" || !digits.starts_with('0'));
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
     if is_plain { digits.parse().ok() } else { None }
 }
 
@@ -79,24 +69,16 @@ fn bad_length(text: &str, address: IpAddr, digits: &str, widest: u8) -> Refused 
         .ok()
         .filter(|_| address.is_ipv4())
         .and_then(|mask| ipnet::ip_mask_to_prefix(mask.into()).ok());
-    let remedy = match from_mask.or_else(|| {
-        digits
-            .trim()
-            .trim_start_matches('0')
-            .parse()
-            .ok()
-            .filter(|&length| length <= widest)
-    }) {
+    let remedy = match from_mask
+        .or_else(|| digits.trim().trim_start_matches('0').parse().ok().filter(|&length| length <= widest))
+    {
         Some(length) => match IpNet::new(address, length) {
             Ok(net) => format!("write \"{}\"", net.trunc()),
             Err(_) => format!("write \"{address}/{widest}\""),
         },
         None => format!("write a length from 0 to {widest}, or \"{address}\" for the one address"),
     };
-    Refused {
-        message: format!("\"{text}\" has no valid prefix length: \"{digits}\""),
-        remedy,
-    }
+    Refused { message: format!("\"{text}\" has no valid prefix length: \"{digits}\""), remedy }
 }
 
 fn not_an_address(text: &str, address: &str, length: Option<&str>) -> Refused {
@@ -107,14 +89,8 @@ fn not_an_address(text: &str, address: &str, length: Option<&str>) -> Refused {
         format!("write \"{words}\"")
     } else if let Some(guess) = completed(address, length) {
         format!("write \"{guess}\"")
-    } else if let Some((first, last)) = text
-        .split_once('-')
-        .and_then(|(first, last)| range(first, last))
-    {
-        let prefixes: Vec<String> = between(first, last)
-            .iter()
-            .map(|net| format!("\"{net}\""))
-            .collect();
+    } else if let Some((first, last)) = text.split_once('-').and_then(|(first, last)| range(first, last)) {
+        let prefixes: Vec<String> = between(first, last).iter().map(|net| format!("\"{net}\"")).collect();
         format!("write the range as prefixes: {}", prefixes.join(", "))
     } else if looks_like_a_name(address) {
         "write its addresses; names are not looked up".to_owned()
@@ -132,11 +108,7 @@ fn meant_any(text: &str) -> Option<&'static str> {
 
 /// "10.1/16" and "10.1.*" as whole prefixes.
 fn completed(address: &str, length: Option<&str>) -> Option<IpNet> {
-    let parts: Vec<&str> = address
-        .trim_end_matches(".*")
-        .trim_end_matches('.')
-        .split('.')
-        .collect();
+    let parts: Vec<&str> = address.trim_end_matches(".*").trim_end_matches('.').split('.').collect();
     if parts.len() >= 4 {
         return None;
     }
@@ -163,24 +135,17 @@ fn range(first: &str, last: &str) -> Option<(IpAddr, IpAddr)> {
 /// The fewest prefixes that make up a range.
 fn between(first: IpAddr, last: IpAddr) -> Vec<IpNet> {
     match (first, last) {
-        (IpAddr::V4(first), IpAddr::V4(last)) => ipnet::Ipv4Subnets::new(first, last, 0)
-            .map(IpNet::V4)
-            .collect(),
-        (IpAddr::V6(first), IpAddr::V6(last)) => ipnet::Ipv6Subnets::new(first, last, 0)
-            .map(|net: Ipv6Net| IpNet::V6(net))
-            .take(256)
-            .collect(),
+        (IpAddr::V4(first), IpAddr::V4(last)) => ipnet::Ipv4Subnets::new(first, last, 0).map(IpNet::V4).collect(),
+        (IpAddr::V6(first), IpAddr::V6(last)) => {
+            ipnet::Ipv6Subnets::new(first, last, 0).map(|net: Ipv6Net| IpNet::V6(net)).take(256).collect()
+        }
         _ => Vec::new(),
     }
 }
 
 fn looks_like_a_name(address: &str) -> bool {
     let mut characters = address.chars();
-    characters
-        .next()
-        .is_some_and(|first| first.is_ascii_alphabetic())
+    characters.next().is_some_and(|first| first.is_ascii_alphabetic())
         && !address.contains(':')
-        && characters.all(|character| {
-            character.is_ascii_alphanumeric() || character == '-' || character == '.'
-        })
+        && characters.all(|character| character.is_ascii_alphanumeric() || character == '-' || character == '.')
 }

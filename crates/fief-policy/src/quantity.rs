@@ -10,40 +10,27 @@ pub(crate) struct Refused {
 }
 
 fn refused<T>(message: impl Into<String>, remedy: impl Into<String>) -> Result<T, Refused> {
-    Err(Refused {
-        message: message.into(),
-        remedy: remedy.into(),
-    })
+    Err(Refused { message: message.into(), remedy: remedy.into() })
 }
 
 /// `"12.5%"` in parts per million.
 pub(crate) fn percent(text: &str) -> Result<u32, Refused> {
     let Some(number) = text.strip_suffix('%') else {
         return match Decimal::parse(text) {
-            Some(_) => refused(
-                format!("\"{text}\" has no unit"),
-                format!("write \"{text}%\""),
-            ),
-            None => refused(
-                format!("\"{text}\" is not a percentage"),
-                "write a number and a percent sign, as in \"60%\"",
-            ),
+            Some(_) => refused(format!("\"{text}\" has no unit"), format!("write \"{text}%\"")),
+            None => {
+                refused(format!("\"{text}\" is not a percentage"), "write a number and a percent sign, as in \"60%\"")
+            }
         };
     };
     let Some(decimal) = Decimal::parse(number) else {
-        let digits: String = number
-            .chars()
-            .filter(|character| character.is_ascii_digit() || *character == '.')
-            .collect();
+        let digits: String =
+            number.chars().filter(|character| character.is_ascii_digit() || *character == '.').collect();
         return match Decimal::parse(&digits) {
-            Some(_) if !number.contains('-') => refused(
-                format!("\"{text}\" is not a percentage"),
-                format!("write \"{digits}%\""),
-            ),
-            _ => refused(
-                format!("\"{text}\" is not a percentage"),
-                "write a number and a percent sign, as in \"60%\"",
-            ),
+            Some(_) if !number.contains('-') => {
+                refused(format!("\"{text}\" is not a percentage"), format!("write \"{digits}%\""))
+            }
+            _ => refused(format!("\"{text}\" is not a percentage"), "write a number and a percent sign, as in \"60%\""),
         };
     };
     match decimal.times(10_000) {
@@ -52,14 +39,9 @@ pub(crate) fn percent(text: &str) -> Result<u32, Refused> {
             "remove it for nothing guaranteed or no limit, or write more than 0%",
         ),
         Some(ppm @ 1..=1_000_000) => Ok(ppm as u32),
-        Some(_) => refused(
-            format!("\"{text}\" is more than the machine"),
-            "write at most \"100%\"",
-        ),
+        Some(_) => refused(format!("\"{text}\" is more than the machine"), "write at most \"100%\""),
         None => refused(
-            format!(
-                "\"{text}\" is finer than a millionth of the machine, or far more than all of it"
-            ),
+            format!("\"{text}\" is finer than a millionth of the machine, or far more than all of it"),
             "write at most four decimals and at most \"100%\"",
         ),
     }
@@ -67,9 +49,7 @@ pub(crate) fn percent(text: &str) -> Result<u32, Refused> {
 
 /// `"512M"` in bytes; suffixes as the kernel reads them for memory.max.
 pub(crate) fn bytes(text: &str, least: u64) -> Result<u64, Refused> {
-    let unit_at = text
-        .find(|character: char| !character.is_ascii_digit() && character != '.')
-        .unwrap_or(text.len());
+    let unit_at = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let scale: u64 = match unit.to_ascii_uppercase().as_str() {
         "" => 1,
@@ -78,11 +58,7 @@ pub(crate) fn bytes(text: &str, least: u64) -> Result<u64, Refused> {
         "G" => 1 << 30,
         "T" => 1 << 40,
         other => {
-            let letter = other
-                .trim()
-                .chars()
-                .next()
-                .filter(|letter| "KMGT".contains(*letter));
+            let letter = other.trim().chars().next().filter(|letter| "KMGT".contains(*letter));
             return match letter {
                 Some(letter) if Decimal::parse(number).is_some() => refused(
                     format!("\"{text}\" has an unknown unit"),
@@ -105,18 +81,15 @@ pub(crate) fn bytes(text: &str, least: u64) -> Result<u64, Refused> {
             format!("\"{text}\" is not a whole number of bytes in 64 bits"),
             "write less, or \"max\" for no limit",
         ),
-        None => refused(
-            format!("\"{text}\" is not a number of bytes"),
-            "write a number and K, M, G or T, as in \"512M\"",
-        ),
+        None => {
+            refused(format!("\"{text}\" is not a number of bytes"), "write a number and K, M, G or T, as in \"512M\"")
+        }
     }
 }
 
 /// `"100Mbit"` in bits per second; units as `tc` has them.
 pub(crate) fn bit_rate(text: &str) -> Result<u64, Refused> {
-    let unit_at = text
-        .find(|character: char| !character.is_ascii_digit() && character != '.')
-        .unwrap_or(text.len());
+    let unit_at = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let scale: u64 = match unit.to_ascii_lowercase().as_str() {
         "bit" => 1,
@@ -125,30 +98,13 @@ pub(crate) fn bit_rate(text: &str) -> Result<u64, Refused> {
         "gbit" => 1_000_000_000,
         "tbit" => 1_000_000_000_000,
         _ if Decimal::parse(number).is_none() => {
-            return refused(
-                format!("\"{text}\" is not a rate"),
-                "write a number and its unit, as in \"100Mbit\"",
-            );
+            return refused(format!("\"{text}\" is not a rate"), "write a number and its unit, as in \"100Mbit\"");
         }
         other => {
-            let prefix = other
-                .trim()
-                .chars()
-                .next()
-                .filter(|letter| "kmgt".contains(*letter));
-            let prefix = prefix.map(|letter| {
-                if letter == 'k' {
-                    letter
-                } else {
-                    letter.to_ascii_uppercase()
-                }
-            });
+            let prefix = other.trim().chars().next().filter(|letter| "kmgt".contains(*letter));
+            let prefix = prefix.map(|letter| if letter == 'k' { letter } else { letter.to_ascii_uppercase() });
             let unit = prefix.map_or("bit".to_owned(), |prefix| format!("{prefix}bit"));
-            let what = if other.is_empty() {
-                "has no unit"
-            } else {
-                "has an unknown unit"
-            };
+            let what = if other.is_empty() { "has no unit" } else { "has an unknown unit" };
             return refused(
                 format!("\"{text}\" {what}"),
                 format!("write \"{number}{unit}\"; rates are in bits per second"),
@@ -156,19 +112,13 @@ pub(crate) fn bit_rate(text: &str) -> Result<u64, Refused> {
         }
     };
     match Decimal::parse(number).map(|decimal| decimal.times(scale)) {
-        Some(Some(0)) => refused(
-            "a rate of 0 lets nothing through",
-            "write more than 0, or \"max\" for no limit",
-        ),
+        Some(Some(0)) => refused("a rate of 0 lets nothing through", "write more than 0, or \"max\" for no limit"),
         Some(Some(bits)) => Ok(bits),
         Some(None) => refused(
             format!("\"{text}\" is not a whole number of bits per second in 64 bits"),
             "write whole bits, or \"max\" for no limit",
         ),
-        None => refused(
-            format!("\"{text}\" is not a rate"),
-            "write a number and its unit, as in \"100Mbit\"",
-        ),
+        None => refused(format!("\"{text}\" is not a rate"), "write a number and its unit, as in \"100Mbit\""),
     }
 }
 
@@ -189,8 +139,7 @@ struct Decimal {
 impl Decimal {
     fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-        let is_number =
-            |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         if !is_number(whole) || !is_number(fraction) {
             return None;
         }
@@ -201,10 +150,7 @@ impl Decimal {
             return None;
         }
         let digits = format!("0{whole}{fraction}").parse().ok()?;
-        Some(Self {
-            digits,
-            decimals: u32::try_from(fraction.len()).ok()?,
-        })
+        Some(Self { digits, decimals: u32::try_from(fraction.len()).ok()? })
     }
 
     /// Exactly, or not at all.

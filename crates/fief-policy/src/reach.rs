@@ -25,10 +25,7 @@ pub(crate) fn check(
     findings: &mut Findings,
 ) {
     let universe = local.map_or(Universe::Both, Universe::of);
-    let known = rules
-        .iter()
-        .enumerate()
-        .filter_map(|(index, rule)| Some((index, rule.from.as_ref()?)));
+    let known = rules.iter().enumerate().filter_map(|(index, rule)| Some((index, rule.from.as_ref()?)));
     let (positions, sources): (Vec<usize>, Vec<&From>) = known.unzip();
     let reach = Reach::of(&sources, universe);
 
@@ -37,17 +34,13 @@ pub(crate) fn check(
         let is_catch_all = *sources[shadowed] == From::Any;
         let (why, remedy) = match &winners[..] {
             [] => no_address(sources[shadowed], universe),
-            [winner] if is_catch_all && rules[*winner].from == Some(From::Any) => (
-                format!("rule {} matches every client", winner + 1),
-                "remove it".to_owned(),
-            ),
+            [winner] if is_catch_all && rules[*winner].from == Some(From::Any) => {
+                (format!("rule {} matches every client", winner + 1), "remove it".to_owned())
+            }
             _ if is_catch_all => {
                 let last = winners.iter().max().map_or(0, |last| last + 1);
                 let why = format!("{} together match every client", listed(&winners));
-                (
-                    why,
-                    format!("remove it, and write from = [\"any\"] in rule {last}"),
-                )
+                (why, format!("remove it, and write from = [\"any\"] in rule {last}"))
             }
             [winner] => {
                 let why = format!("rule {} takes all its clients", winner + 1);
@@ -62,18 +55,9 @@ pub(crate) fn check(
         let title = format!("rule {} of {}", positions[shadowed] + 1, view.title);
         let message = format!("{title} can never match: {why}");
         let expected = "addresses that no earlier rule matches";
-        let finding = findings.add(
-            Kind::Unreachable,
-            rule.from_span.clone(),
-            message,
-            expected,
-            remedy,
-        );
+        let finding = findings.add(Kind::Unreachable, rule.from_span.clone(), message, expected, remedy);
         for &winner in winners.iter().take(MOST_SHOWN) {
-            finding.also(
-                rules[winner].from_span.clone(),
-                format!("rule {} is before it", winner + 1),
-            );
+            finding.also(rules[winner].from_span.clone(), format!("rule {} is before it", winner + 1));
         }
     }
 
@@ -83,37 +67,17 @@ pub(crate) fn check(
     if has_catch_all || last_is_unread {
         return;
     }
-    let span = rules
-        .last()
-        .map_or(view.span.clone(), |rule| rule.from_span.clone());
+    let span = rules.last().map_or(view.span.clone(), |rule| rule.from_span.clone());
     let (message, remedy) = if rules.is_empty() {
-        (
-            format!("{} has no rules for its clients", view.title),
-            add_catch_all(listener),
-        )
+        (format!("{} has no rules for its clients", view.title), add_catch_all(listener))
     } else if reach.leaves_some {
-        let message = format!(
-            "clients that match no rule of {} have no container",
-            view.title
-        );
+        let message = format!("clients that match no rule of {} have no container", view.title);
         (message, add_catch_all(listener))
     } else {
-        let message = format!(
-            "{} has no catch-all, though its rules match every client",
-            view.title
-        );
-        (
-            message,
-            format!("write from = [\"any\"] in rule {}", rules.len()),
-        )
+        let message = format!("{} has no catch-all, though its rules match every client", view.title);
+        (message, format!("write from = [\"any\"] in rule {}", rules.len()))
     };
-    findings.add(
-        Kind::CatchAll,
-        span,
-        message,
-        "a last rule with from = [\"any\"]",
-        remedy,
-    );
+    findings.add(Kind::CatchAll, span, message, "a last rule with from = [\"any\"]", remedy);
 }
 
 /// Why a rule has no address at all that could arrive.
@@ -124,22 +88,12 @@ fn no_address(source: &From, universe: Universe) -> (String, String) {
         _ => return ("it excepts every client".to_owned(), "remove it".to_owned()),
     };
     let why = format!("it names {other}, and the listener takes {takes} alone");
-    let both = if universe == Universe::Ipv4 {
-        "; [::] takes both families"
-    } else {
-        ""
-    };
-    (
-        why,
-        format!("remove it, or move it to a listener with an {other} address{both}"),
-    )
+    let both = if universe == Universe::Ipv4 { "; [::] takes both families" } else { "" };
+    (why, format!("remove it, or move it to a listener with an {other} address{both}"))
 }
 
 fn moved(first: usize) -> String {
-    format!(
-        "remove it, or, if it is to win, move it before rule {}",
-        first + 1
-    )
+    format!("remove it, or, if it is to win, move it before rule {}", first + 1)
 }
 
 fn add_catch_all(listener: &str) -> String {
@@ -149,21 +103,13 @@ fn add_catch_all(listener: &str) -> String {
 
 /// "rules 1, 2 and 5"
 fn listed(rules: &[usize]) -> String {
-    let numbers: Vec<String> = rules
-        .iter()
-        .take(MOST_SHOWN)
-        .map(|rule| (rule + 1).to_string())
-        .collect();
+    let numbers: Vec<String> = rules.iter().take(MOST_SHOWN).map(|rule| (rule + 1).to_string()).collect();
     match &numbers[..] {
         [one] => format!("rule {one}"),
         [first @ .., last] if numbers.len() == rules.len() => {
             format!("rules {} and {last}", first.join(", "))
         }
-        _ => format!(
-            "rules {} and {} more",
-            numbers.join(", "),
-            rules.len() - numbers.len()
-        ),
+        _ => format!("rules {} and {} more", numbers.join(", "), rules.len() - numbers.len()),
     }
 }
 
@@ -187,10 +133,8 @@ impl Reach {
                 }
             }
         });
-        let mut shadowed: BTreeMap<usize, BTreeSet<usize>> = (0..sources.len())
-            .filter(|&rule| !reached[rule])
-            .map(|rule| (rule, BTreeSet::new()))
-            .collect();
+        let mut shadowed: BTreeMap<usize, BTreeSet<usize>> =
+            (0..sources.len()).filter(|&rule| !reached[rule]).map(|rule| (rule, BTreeSet::new())).collect();
         if !shadowed.is_empty() {
             sweep::walk(sources, universe, |region, matching| {
                 let Some(&first) = matching.first().filter(|_| !region.is_empty) else {
@@ -203,9 +147,6 @@ impl Reach {
                 }
             });
         }
-        Self {
-            shadowed,
-            leaves_some,
-        }
+        Self { shadowed, leaves_some }
     }
 }

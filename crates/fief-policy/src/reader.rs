@@ -44,14 +44,7 @@ impl<'a, 'i> View<'a, 'i> {
         findings: &mut Findings,
     ) -> Self {
         let (title, prefix) = ("the policy".to_owned(), String::new());
-        Self {
-            entries,
-            section,
-            title,
-            prefix,
-            span: first_line,
-        }
-        .checked(findings)
+        Self { entries, section, title, prefix, span: first_line }.checked(findings)
     }
 
     /// Reports keys that are not in the vocabulary, and those of later versions.
@@ -60,10 +53,7 @@ impl<'a, 'i> View<'a, 'i> {
             match self.section.key(key.get_ref()).map(|known| &known.shape) {
                 None => self.unknown(key.get_ref(), key.span(), value, findings),
                 Some(Shape::Later(remedy)) => {
-                    let message = format!(
-                        "`{}` is not supported by this version",
-                        self.full(key.get_ref())
-                    );
+                    let message = format!("`{}` is not supported by this version", self.full(key.get_ref()));
                     findings.add(Kind::Unsupported, key.span(), message, self.keys(), *remedy);
                 }
                 Some(_) => {}
@@ -74,24 +64,15 @@ impl<'a, 'i> View<'a, 'i> {
 
     fn unknown(&self, key: &str, span: Range<usize>, value: &Value<'_>, findings: &mut Findings) {
         let title = &self.title;
-        let container = title
-            .strip_prefix("[container.")
-            .map(|name| name.trim_matches(['"', ']']));
+        let container = title.strip_prefix("[container.").map(|name| name.trim_matches(['"', ']']));
         let remedy = match (self.meant(key), value.get_ref(), container) {
-            (
-                Some(Key {
-                    name,
-                    shape: Shape::Later(_),
-                    ..
-                }),
-                ..,
-            ) => {
+            (Some(Key { name, shape: Shape::Later(_), .. }), ..) => {
                 format!("remove it; `{name}` is not supported by this version")
             }
             (Some(meant), ..) => format!("write `{}`", self.full(meant.name)),
-            (None, DeValue::Table(_), Some(path)) if self.prefix.is_empty() => format!(
-                "write [container.\"{path}/{key}\"] for a container below `{path}`, or remove it"
-            ),
+            (None, DeValue::Table(_), Some(path)) if self.prefix.is_empty() => {
+                format!("write [container.\"{path}/{key}\"] for a container below `{path}`, or remove it")
+            }
             _ => "remove it".to_owned(),
         };
         let message = format!("unknown key `{}` in {title}", self.full(key));
@@ -103,30 +84,18 @@ impl<'a, 'i> View<'a, 'i> {
         let synonyms = self.section.synonyms.iter();
         let synonym = synonyms.filter(|(word, _)| word.eq_ignore_ascii_case(written));
         let meant = synonym.map(|&(_, meant)| meant).next();
-        meant
-            .or_else(|| nearest(written, self.section.names()))
-            .and_then(|meant| self.section.key(meant))
+        meant.or_else(|| nearest(written, self.section.names())).and_then(|meant| self.section.key(meant))
     }
 
     /// Is the key there under a wrong name? Then it is not missing as well.
     pub(crate) fn is_misspelt(&self, key: &str) -> bool {
-        let mut unknown = self
-            .entries
-            .keys()
-            .filter(|written| self.section.key(written.get_ref()).is_none());
-        unknown.any(|written| {
-            self.meant(written.get_ref())
-                .is_some_and(|meant| meant.name == key)
-        })
+        let mut unknown = self.entries.keys().filter(|written| self.section.key(written.get_ref()).is_none());
+        unknown.any(|written| self.meant(written.get_ref()).is_some_and(|meant| meant.name == key))
     }
 
     /// The keys there are, to stand after "expected".
     fn keys(&self) -> String {
-        let names: Vec<_> = self
-            .section
-            .names()
-            .map(|name| format!("`{}`", self.full(name)))
-            .collect();
+        let names: Vec<_> = self.section.names().map(|name| format!("`{}`", self.full(name))).collect();
         match &names[..] {
             [only] => only.clone(),
             _ => format!("one of {}", names.join(", ")),
@@ -143,28 +112,13 @@ impl<'a, 'i> View<'a, 'i> {
     }
 
     fn key(&self, key: &str) -> &'static Key {
-        self.section
-            .key(key)
-            .expect("the reader asks for keys of the vocabulary")
+        self.section.key(key).expect("the reader asks for keys of the vocabulary")
     }
 
     /// A finding about a value of the right type.
-    pub(crate) fn refuse(
-        &self,
-        key: &str,
-        span: Range<usize>,
-        what: &str,
-        remedy: String,
-        findings: &mut Findings,
-    ) {
+    pub(crate) fn refuse(&self, key: &str, span: Range<usize>, what: &str, remedy: String, findings: &mut Findings) {
         let message = format!("`{}` in {}: {what}", self.full(key), self.title);
-        findings.add(
-            Kind::Value,
-            span,
-            message,
-            self.key(key).shape.expected(),
-            remedy,
-        );
+        findings.add(Kind::Value, span, message, self.key(key).shape.expected(), remedy);
     }
 
     /// A finding about a value of the wrong type.
@@ -172,13 +126,7 @@ impl<'a, 'i> View<'a, 'i> {
         let full = self.full(key);
         let message = format!("`{full}` in {} is {}", self.title, type_of(value.get_ref()));
         let remedy = mistyped::remedy(&full, self.key(key), value.get_ref());
-        findings.add(
-            Kind::Type,
-            value.span(),
-            message,
-            self.key(key).shape.expected(),
-            remedy,
-        );
+        findings.add(Kind::Type, value.span(), message, self.key(key).shape.expected(), remedy);
     }
 
     /// A finding about a key that is not there.
@@ -207,11 +155,7 @@ impl<'a, 'i> View<'a, 'i> {
         Some((typed?, value.span()))
     }
 
-    pub(crate) fn text(
-        &self,
-        key: &str,
-        findings: &mut Findings,
-    ) -> Option<(&'a str, Range<usize>)> {
+    pub(crate) fn text(&self, key: &str, findings: &mut Findings) -> Option<(&'a str, Range<usize>)> {
         self.typed(key, findings, |value| match value {
             DeValue::String(text) => Some(text.as_ref()),
             _ => None,
@@ -226,12 +170,7 @@ impl<'a, 'i> View<'a, 'i> {
         flag.map(|(flag, _)| flag)
     }
 
-    pub(crate) fn integer(
-        &self,
-        key: &str,
-        range: RangeInclusive<u64>,
-        findings: &mut Findings,
-    ) -> Option<u64> {
+    pub(crate) fn integer(&self, key: &str, range: RangeInclusive<u64>, findings: &mut Findings) -> Option<u64> {
         let (digits, span) = self.typed(key, findings, |value| match value {
             DeValue::Integer(digits) => Some(digits),
             _ => None,
@@ -239,20 +178,10 @@ impl<'a, 'i> View<'a, 'i> {
         let number = u64::from_str_radix(digits.as_str(), digits.radix()).ok();
         let within = number.filter(|number| range.contains(number));
         if within.is_none() {
-            let is_low = digits.as_str().starts_with('-')
-                || number.is_some_and(|number| number < *range.start());
+            let is_low = digits.as_str().starts_with('-') || number.is_some_and(|number| number < *range.start());
             let bound = if is_low { range.start() } else { range.end() };
-            let remedy = format!(
-                "write {} = {bound}, or remove it for the default",
-                self.full(key)
-            );
-            self.refuse(
-                key,
-                span,
-                &format!("{digits} is out of range"),
-                remedy,
-                findings,
-            );
+            let remedy = format!("write {} = {bound}, or remove it for the default", self.full(key));
+            self.refuse(key, span, &format!("{digits} is out of range"), remedy, findings);
         }
         within
     }
@@ -260,53 +189,32 @@ impl<'a, 'i> View<'a, 'i> {
     /// One of the words of the vocabulary.
     pub(crate) fn choice(&self, key: &str, findings: &mut Findings) -> Option<&'static str> {
         let (text, span) = self.text(key, findings)?;
-        let Shape::Choice(words) = self.key(key).shape else {
-            unreachable!("`{key}` is a choice in the vocabulary")
-        };
+        let Shape::Choice(words) = self.key(key).shape else { unreachable!("`{key}` is a choice in the vocabulary") };
         let chosen = words.iter().copied().find(|&word| word == text);
         if chosen.is_none() {
             let remedy = match nearest(text, words.iter().copied()) {
                 Some(meant) => format!("write {key} = \"{meant}\""),
                 None => format!("write {key} = {}, or remove it", self.key(key).example),
             };
-            self.refuse(
-                key,
-                span,
-                &format!("\"{text}\" is unknown"),
-                remedy,
-                findings,
-            );
+            self.refuse(key, span, &format!("\"{text}\" is unknown"), remedy, findings);
         }
         chosen
     }
 
     /// A table within this one.
     pub(crate) fn table(&self, key: &str, findings: &mut Findings) -> Option<View<'a, 'i>> {
-        let Shape::Table(section) = self.key(key).shape else {
-            unreachable!("`{key}` is a table in the vocabulary")
-        };
+        let Shape::Table(section) = self.key(key).shape else { unreachable!("`{key}` is a table in the vocabulary") };
         let (entries, span) = self.typed(key, findings, |value| match value {
             DeValue::Table(entries) => Some(entries),
             _ => None,
         })?;
         let (title, prefix) = (self.title.clone(), format!("{}.", self.full(key)));
-        Some(
-            View {
-                entries,
-                section,
-                title,
-                prefix,
-                span,
-            }
-            .checked(findings),
-        )
+        Some(View { entries, section, title, prefix, span }.checked(findings))
     }
 
     /// The tables under the names that the operator gave, in the order of the file.
     pub(crate) fn named(&self, key: &str, findings: &mut Findings) -> Vec<Named<'a, 'i>> {
-        let Shape::Named(section) = self.key(key).shape else {
-            unreachable!("`{key}` has names in the vocabulary")
-        };
+        let Shape::Named(section) = self.key(key).shape else { unreachable!("`{key}` has names in the vocabulary") };
         let tables = self.typed(key, findings, |value| match value {
             DeValue::Table(entries) => Some(entries),
             _ => None,
@@ -320,19 +228,8 @@ impl<'a, 'i> View<'a, 'i> {
             let title = format!("[{key}.{}]", bare_or_quoted(name));
             if let DeValue::Table(entries) = value.get_ref() {
                 let (prefix, span) = (String::new(), value.span());
-                let view = View {
-                    entries,
-                    section,
-                    title,
-                    prefix,
-                    span,
-                }
-                .checked(findings);
-                named.push(Named {
-                    name,
-                    name_span,
-                    view,
-                });
+                let view = View { entries, section, title, prefix, span }.checked(findings);
+                named.push(Named { name, name_span, view });
             } else {
                 let message = format!("{title} is {}", type_of(value.get_ref()));
                 let remedy = format!("write the header {title} above the keys of one {key}");
@@ -345,14 +242,8 @@ impl<'a, 'i> View<'a, 'i> {
     }
 
     /// The tables of an array of rules; none in the place of one that is not a table.
-    pub(crate) fn rules(
-        &self,
-        key: &str,
-        findings: &mut Findings,
-    ) -> Option<Vec<Option<View<'a, 'i>>>> {
-        let Shape::List(section) = self.key(key).shape else {
-            unreachable!("`{key}` is a list in the vocabulary")
-        };
+    pub(crate) fn rules(&self, key: &str, findings: &mut Findings) -> Option<Vec<Option<View<'a, 'i>>>> {
+        let Shape::List(section) = self.key(key).shape else { unreachable!("`{key}` is a list in the vocabulary") };
         let value = self.get(key)?;
         let header = format!("[[{}.{key}]]", self.title.trim_matches(['[', ']']));
         let DeValue::Array(items) = value.get_ref() else {
@@ -372,16 +263,7 @@ impl<'a, 'i> View<'a, 'i> {
                 return None;
             };
             let (prefix, span) = (String::new(), item.span());
-            Some(
-                View {
-                    entries,
-                    section,
-                    title,
-                    prefix,
-                    span,
-                }
-                .checked(findings),
-            )
+            Some(View { entries, section, title, prefix, span }.checked(findings))
         };
         Some(items.iter().enumerate().map(rule).collect())
     }
@@ -389,11 +271,6 @@ impl<'a, 'i> View<'a, 'i> {
 
 /// How a name is written in a TOML header.
 pub(crate) fn bare_or_quoted(name: &str) -> String {
-    let is_bare =
-        |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
-    if !name.is_empty() && name.chars().all(is_bare) {
-        name.to_owned()
-    } else {
-        format!("\"{name}\"")
-    }
+    let is_bare = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
+    if !name.is_empty() && name.chars().all(is_bare) { name.to_owned() } else { format!("\"{name}\"") }
 }

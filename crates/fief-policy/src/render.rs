@@ -3,81 +3,69 @@
 
 use std::ops::Range;
 
-use annotate_snippets::{Annotation, AnnotationKind, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, Related};
 
 impl Diagnostics {
     /// The errors one after the other, and their number at the end; with colours for a terminal.
     pub fn render(&self, colours: bool) -> String {
-        let renderer = if colours {
-            Renderer::styled()
-        } else {
-            Renderer::plain()
-        };
+        let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
         let mut page = String::new();
         for diagnostic in self {
             page.push_str(&self.render_one(diagnostic, &renderer));
             page.push_str("\n\n");
         }
-        let errors = if self.len() == 1 {
-            "1 error".to_owned()
-        } else {
-            format!("{} errors", self.len())
-        };
-        page.push_str(&format!(
-            "{}: {errors}; nothing was changed\n",
-            printable(&self.file)
-        ));
+        let errors = if self.len() == 1 { "1 error".to_owned() } else { format!("{} errors", self.len()) };
+        page.push_str(&format!("{}: {errors}; nothing was changed\n", printable(&self.file)));
         page
     }
 
     fn render_one(&self, diagnostic: &Diagnostic, renderer: &Renderer) -> String {
-        let expected = format!("expected {}", printable(&diagnostic.expected));
-        let mut group = Level::ERROR
-            .primary_title(printable(&diagnostic.message))
-            .element(self.snippet(
-                diagnostic.line,
-                &diagnostic.span,
-                AnnotationKind::Primary,
-                expected,
-            ));
-        for related in &diagnostic.related {
-            let message = printable(&related.message);
-            group = group.element(self.snippet(
-                related.line,
-                &related.span,
-                AnnotationKind::Context,
-                message,
-            ));
+        let mut group = Group::with_title(Level::ERROR.primary_title(printable(&diagnostic.message)));
+        let label = format!("expected {}", printable(&diagnostic.expected));
+        let (line, column) = (diagnostic.line, diagnostic.column);
+        group = self.show(group, (line, column), &diagnostic.span, AnnotationKind::Primary, label);
+        for Related { span, line, column, message } in &diagnostic.related {
+            let label = printable(message);
+            group = self.show(group, (*line, *column), span, AnnotationKind::Context, label);
         }
-        let group = group.element(Level::HELP.message(printable(&diagnostic.remedy)));
-        renderer.render(&[group])
+        renderer.render(&[group.element(Level::HELP.message(printable(&diagnostic.remedy)))])
     }
 
-    /// Only the lines of the span are handed on, so that the cost of an error does not grow with the file.
-    fn snippet(
-        &self,
-        line: usize,
+    /// Only the line of the span is handed on, and of a very long one what is near, so that the cost of an error does
+    /// not grow with the file.
+    fn show<'a>(
+        &'a self,
+        group: Group<'a>,
+        (line, column): (usize, usize),
         span: &Range<usize>,
         kind: AnnotationKind,
         label: String,
-    ) -> Snippet<'_, Annotation<'_>> {
-        let start = self.text[..span.start]
-            .rfind('\n')
-            .map_or(0, |newline| newline + 1);
-        let end = self.text[span.start..]
-            .find('\n')
-            .map_or(self.text.len(), |newline| span.start + newline);
-        let source = self.text[start..end].trim_end_matches('\r');
+    ) -> Group<'a> {
+        let (before, after) = self.text.split_at(span.start);
+        let before = before.rsplit('\n').next().unwrap_or_default();
+        let after = after.split('\n').next().unwrap_or_default().trim_end_matches('\r');
+        let lead = before.char_indices().rev().nth(NEAR).map_or(before.len(), |(at, _)| before.len() - at);
+        let tail = after.char_indices().nth(NEAR).map_or(after.len(), |(at, _)| at);
+        let start = span.start - lead;
         // What goes on in the next line is marked to the end of this one.
-        let within = |offset: usize| offset.clamp(start, start + source.len()) - start;
-        Snippet::source(source)
+        let end = span.end.min(span.start + tail);
+        let snippet = Snippet::source(&self.text[start..span.start + tail])
             .line_start(line)
-            .path(self.file.as_str())
-            .annotation(kind.span(within(span.start)..within(span.end)).label(label))
+            .annotation(kind.span(lead..end - start).label(label));
+        let file = printable(&self.file);
+        if lead == before.len() {
+            group.element(snippet.path(file))
+        } else {
+            // The snippet would count the column from where the line was cut.
+            group.element(Origin::path(file).line(line).char_column(column)).element(snippet)
+        }
     }
 }
+
+/// Characters of a line that are shown on either side of where an error begins.
+const NEAR: usize = 500;
 
 /// Names come from the file; control characters in them must not reach the terminal.
 fn printable(text: &str) -> String {

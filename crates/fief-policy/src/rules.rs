@@ -27,11 +27,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    pub(crate) fn read(
-        view: &View<'_, '_>,
-        containers: &Containers,
-        findings: &mut Findings,
-    ) -> Self {
+    pub(crate) fn read(view: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Self {
         let from = sources(view, findings);
         let from_value = ["from", "not-from"].iter().find_map(|key| view.get(key));
         let from_span = from_value.map_or(view.span.clone(), |value| value.span());
@@ -40,41 +36,21 @@ impl Rule {
             Some("after") => AcceptOrder::After,
             _ => AcceptOrder::Before,
         };
-        Self {
-            from,
-            container,
-            accept,
-            span: view.span.clone(),
-            from_span,
-        }
+        Self { from, container, accept, span: view.span.clone(), from_span }
     }
 
     /// In the place of something that is no table.
     pub(crate) fn unread(span: Range<usize>) -> Self {
         let accept = AcceptOrder::Before;
-        Self {
-            from: None,
-            container: None,
-            accept,
-            from_span: span.clone(),
-            span,
-        }
+        Self { from: None, container: None, accept, from_span: span.clone(), span }
     }
 
     pub(crate) fn into_client(self) -> Option<Client> {
-        Some(Client {
-            from: self.from?,
-            container: self.container?.0,
-            accept: self.accept,
-        })
+        Some(Client { from: self.from?, container: self.container?.0, accept: self.accept })
     }
 }
 
-fn container(
-    view: &View<'_, '_>,
-    containers: &Containers,
-    findings: &mut Findings,
-) -> Option<(String, Range<usize>)> {
+fn container(view: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Option<(String, Range<usize>)> {
     if view.get("container").is_none() {
         view.missing("container", findings);
     }
@@ -89,13 +65,7 @@ fn container(
         };
         let message = format!("there is no container `{path}`");
         let expected = "the path of a container of this policy";
-        findings.add(
-            Kind::UnknownContainer,
-            span.clone(),
-            message,
-            expected,
-            remedy,
-        );
+        findings.add(Kind::UnknownContainer, span.clone(), message, expected, remedy);
     }
     Some((path.to_owned(), span))
 }
@@ -118,13 +88,7 @@ fn sources(view: &View<'_, '_>, findings: &mut Findings) -> Option<From> {
             nets(view, "not-from", findings);
             let message = format!("{} has both `from` and `not-from`", view.title);
             let remedy = "remove one of them; to except some clients of `from`, put a rule for those before this one";
-            findings.add(
-                Kind::Contradiction,
-                not_from.span(),
-                message,
-                EXPECTED,
-                remedy,
-            );
+            findings.add(Kind::Contradiction, not_from.span(), message, EXPECTED, remedy);
             None
         }
         (Some(_), None) => nets(view, "from", findings),
@@ -133,13 +97,7 @@ fn sources(view: &View<'_, '_>, findings: &mut Findings) -> Option<From> {
             From::Any | From::NotIn(_) => {
                 let message = format!("{} can never match: it excepts every client", view.title);
                 let expected = "prefixes that leave some clients";
-                findings.add(
-                    Kind::Unreachable,
-                    value.span(),
-                    message,
-                    expected,
-                    "remove the rule",
-                );
+                findings.add(Kind::Unreachable, value.span(), message, expected, "remove the rule");
                 None
             }
         },
@@ -156,13 +114,7 @@ fn nets(view: &View<'_, '_>, key: &str, findings: &mut Findings) -> Option<From>
     if items.is_empty() {
         let message = format!("`{key}` of {} is empty", view.title);
         let remedy = format!("add a prefix, as in {key} = [\"10.1.0.0/16\"], or remove the rule");
-        findings.add(
-            Kind::Prefix,
-            value.span(),
-            message,
-            prefix::EXPECTED,
-            remedy,
-        );
+        findings.add(Kind::Prefix, value.span(), message, prefix::EXPECTED, remedy);
         return None;
     }
     let mut nets: Vec<IpNet> = Vec::new();
@@ -192,10 +144,7 @@ fn nets(view: &View<'_, '_>, key: &str, findings: &mut Findings) -> Option<From>
     match any {
         Some(_) if items.len() == 1 => Some(From::Any),
         Some(span) => {
-            let message = format!(
-                "`{key}` of {} has \"any\" beside other elements",
-                view.title
-            );
+            let message = format!("`{key}` of {} has \"any\" beside other elements", view.title);
             let expected = "\"any\" alone, or prefixes alone";
             let remedy = format!("write {key} = [\"any\"], or remove \"any\"");
             findings.add(Kind::Contradiction, span, message, expected, remedy);

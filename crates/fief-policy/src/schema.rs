@@ -12,24 +12,15 @@ use crate::vocabulary::{self, Key, Section, Shape};
 /// JSON schema (2020-12) of policy files; the committed copy is `docs/policy.schema.json`.
 pub fn schema() -> Value {
     let mut schema = table(&vocabulary::POLICY, &["version"]);
-    let head = schema
-        .as_object_mut()
-        .expect("a table's schema is an object");
-    head.insert(
-        "$schema".to_owned(),
-        json!("https://json-schema.org/draft/2020-12/schema"),
-    );
+    let head = schema.as_object_mut().expect("a table's schema is an object");
+    head.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
     head.insert("title".to_owned(), json!("Fief policy"));
     schema
 }
 
 fn table(section: &'static Section, required: &[&str]) -> Value {
     let mut properties = Map::new();
-    for key in section
-        .keys
-        .iter()
-        .filter(|key| !matches!(key.shape, Shape::Later(_)))
-    {
+    for key in section.keys.iter().filter(|key| !matches!(key.shape, Shape::Later(_))) {
         properties.insert(key.name.to_owned(), described(key));
     }
     let mut table = json!({
@@ -90,11 +81,7 @@ fn shape(shape: &'static Shape) -> Value {
             } else {
                 json!({ "pattern": "^[^/\\s]+(/[^/\\s]+){0,15}$" })
             };
-            let required: &[&str] = if is_listener {
-                &["address", "client"]
-            } else {
-                &[]
-            };
+            let required: &[&str] = if is_listener { &["address", "client"] } else { &[] };
             json!({ "type": "object", "propertyNames": names, "additionalProperties": table(section, required) })
         }
         Shape::List(section) => {

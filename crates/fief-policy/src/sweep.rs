@@ -31,10 +31,7 @@ pub(crate) struct Prefix {
 impl Prefix {
     pub(crate) const ALL: Self = Self { bits: 0, length: 0 };
     /// Where IPv4 lies: ::ffff:0:0/96.
-    pub(crate) const IPV4: Self = Self {
-        bits: 0xffff << 32,
-        length: 96,
-    };
+    pub(crate) const IPV4: Self = Self { bits: 0xffff << 32, length: 96 };
 
     pub(crate) fn contains(&self, other: &Self) -> bool {
         self.length <= other.length && (self.bits ^ other.bits) & mask(self.length) == 0
@@ -56,17 +53,13 @@ impl From<&IpNet> for Prefix {
             IpNet::V4(v4) => (v4.addr().to_ipv6_mapped(), v4.prefix_len() + 96),
             IpNet::V6(v6) => (v6.addr(), v6.prefix_len()),
         };
-        Self {
-            bits: u128::from(address) & mask(length),
-            length,
-        }
+        Self { bits: u128::from(address) & mask(length), length }
     }
 }
 
 impl From<Prefix> for Ipv6Net {
     fn from(prefix: Prefix) -> Self {
-        Ipv6Net::new(Ipv6Addr::from(prefix.bits), prefix.length)
-            .expect("the length of a prefix is at most 128")
+        Ipv6Net::new(Ipv6Addr::from(prefix.bits), prefix.length).expect("the length of a prefix is at most 128")
     }
 }
 
@@ -113,11 +106,7 @@ pub(crate) struct Region {
 }
 
 /// Calls `visit` with every region, in the order of prefixes, the root's first, and with the rules that match there.
-pub(crate) fn walk(
-    rules: &[&Source],
-    universe: Universe,
-    mut visit: impl FnMut(Region, &BTreeSet<usize>),
-) {
+pub(crate) fn walk(rules: &[&Source], universe: Universe, mut visit: impl FnMut(Region, &BTreeSet<usize>)) {
     let edges = edges(rules, universe);
     let mut empty = empty_regions(&edges, universe).into_iter();
 
@@ -167,11 +156,7 @@ fn edges(rules: &[&Source], universe: Universe) -> BTreeMap<Prefix, Vec<(usize, 
             }
             Source::In(nets) | Source::NotIn(nets) => nets,
         };
-        for prefix in nets
-            .iter()
-            .map(Prefix::from)
-            .filter(|prefix| universe.admits(prefix))
-        {
+        for prefix in nets.iter().map(Prefix::from).filter(|prefix| universe.admits(prefix)) {
             edges.entry(prefix).or_default().push((rule, 1));
             if prefix.contains(&Prefix::IPV4) && prefix != Prefix::IPV4 {
                 edges.entry(Prefix::IPV4).or_default().push((rule, -1));
@@ -188,10 +173,7 @@ fn empty_regions(edges: &BTreeMap<Prefix, Vec<(usize, i64)>>, universe: Universe
     let mut has_inner = vec![false; prefixes.len()];
     let mut inside: Vec<usize> = Vec::new();
     for (index, prefix) in prefixes.iter().enumerate() {
-        while inside
-            .pop_if(|outer| !prefixes[*outer].contains(prefix))
-            .is_some()
-        {}
+        while inside.pop_if(|outer| !prefixes[*outer].contains(prefix)).is_some() {}
         if let Some(&outer) = inside.last() {
             covered[outer] = covered[outer].wrapping_add(prefix.size());
             has_inner[outer] = true;

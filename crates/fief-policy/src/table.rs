@@ -71,17 +71,12 @@ impl Listener {
         let universe = Universe::of(self.address.ip());
         let sources: Vec<&From> = self.clients.iter().map(|client| &client.from).collect();
         let reach = Reach::of(&sources, universe);
-        let mut alive: Vec<usize> = (0..sources.len())
-            .filter(|rule| !reach.shadowed.contains_key(rule))
-            .collect();
+        let mut alive: Vec<usize> = (0..sources.len()).filter(|rule| !reach.shadowed.contains_key(rule)).collect();
         if alive.is_empty() {
             alive.extend(sources.len().checked_sub(1));
         }
         let Some(&last) = alive.last() else {
-            return ClassTable {
-                classes: Vec::new(),
-                entries: Vec::new(),
-            };
+            return ClassTable { classes: Vec::new(), entries: Vec::new() };
         };
         let (classes, class_of_rule) = self.classes(&alive);
 
@@ -93,21 +88,14 @@ impl Listener {
             if region.is_empty && !is_root {
                 return;
             }
-            while around
-                .pop_if(|(outer, _)| !outer.contains(&region.prefix))
-                .is_some()
-            {}
+            while around.pop_if(|(outer, _)| !outer.contains(&region.prefix)).is_some() {}
             let rule = matching.first().map_or(last, |&first| alive[first]);
             if around.last().is_some_and(|&(_, outer)| outer == rule) {
                 return;
             }
             around.push((region.prefix, rule));
             let prefix = if is_root { Prefix::ALL } else { region.prefix };
-            entries.push(ClassEntry {
-                prefix: prefix.into(),
-                rule: narrow(rule),
-                class: class_of_rule[&rule],
-            });
+            entries.push(ClassEntry { prefix: prefix.into(), rule: narrow(rule), class: class_of_rule[&rule] });
         });
         ClassTable { classes, entries }
     }
@@ -117,15 +105,10 @@ impl Listener {
         let mut classes: Vec<ClassSpec> = Vec::new();
         let mut class_of_rule = HashMap::new();
         for &rule in rules {
-            let Client {
-                container, accept, ..
-            } = &self.clients[rule];
+            let Client { container, accept, .. } = &self.clients[rule];
             let same = |class: &ClassSpec| class.container == *container && class.accept == *accept;
             let class = classes.iter().position(same).unwrap_or_else(|| {
-                classes.push(ClassSpec {
-                    container: container.clone(),
-                    accept: *accept,
-                });
+                classes.push(ClassSpec { container: container.clone(), accept: *accept });
                 classes.len() - 1
             });
             class_of_rule.insert(rule, narrow(class));

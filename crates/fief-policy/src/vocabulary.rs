@@ -58,10 +58,7 @@ impl Section {
 
     /// Names of the keys that this version takes.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.keys
-            .iter()
-            .filter(|key| !matches!(key.shape, Shape::Later(_)))
-            .map(|key| key.name)
+        self.keys.iter().filter(|key| !matches!(key.shape, Shape::Later(_))).map(|key| key.name)
     }
 }
 
@@ -72,26 +69,15 @@ impl Shape {
             Self::Version => format!("{VERSION}"),
             Self::Choice(words) => quoted_list(words),
             Self::Percent => "a percentage of the machine between \"0.0001%\" and \"100%\"".into(),
-            Self::PercentOrMax => {
-                "a percentage of the machine between \"0.0001%\" and \"100%\", or \"max\"".into()
-            }
+            Self::PercentOrMax => "a percentage of the machine between \"0.0001%\" and \"100%\", or \"max\"".into(),
             Self::Weight => "an integer from 1 to 10000".into(),
             Self::Priority => "an integer from 0 to 65535".into(),
-            Self::Bytes => {
-                "bytes, from 4096, as an integer or with K, M, G or T, as in \"512M\", or \"max\""
-                    .into()
-            }
-            Self::BitRate => {
-                "bits per second with their unit, as in \"100Mbit\", or \"max\"".into()
-            }
+            Self::Bytes => "bytes, from 4096, as an integer or with K, M, G or T, as in \"512M\", or \"max\"".into(),
+            Self::BitRate => "bits per second with their unit, as in \"100Mbit\", or \"max\"".into(),
             Self::Count => "an integer from 1 to 1048576, or \"max\"".into(),
             Self::Flag => "true or false".into(),
-            Self::Address => {
-                "an address and a port, as in \"0.0.0.0:80\" or \"[2001:db8::1]:80\"".into()
-            }
-            Self::Prefixes => {
-                "an array of prefixes, as in [\"10.1.0.0/16\", \"2001:db8::/32\"]".into()
-            }
+            Self::Address => "an address and a port, as in \"0.0.0.0:80\" or \"[2001:db8::1]:80\"".into(),
+            Self::Prefixes => "an array of prefixes, as in [\"10.1.0.0/16\", \"2001:db8::/32\"]".into(),
             Self::Path => "the path of a container, as in \"shop/gold\"".into(),
             Self::Table(_) => "a table of keys".into(),
             Self::Named(_) => "a table for each name".into(),
@@ -102,22 +88,13 @@ impl Shape {
 }
 
 fn quoted_list(words: &[&str]) -> String {
-    words
-        .iter()
-        .map(|word| format!("\"{word}\""))
-        .collect::<Vec<_>>()
-        .join(" or ")
+    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or ")
 }
 
 pub(crate) static POLICY: Section = Section {
     doc: "Policy of Fief: resource containers, and whose connections belong to which of them.",
     keys: &[
-        Key {
-            name: "version",
-            shape: Shape::Version,
-            example: "1",
-            doc: "Version of the policy language. Required.",
-        },
+        Key { name: "version", shape: Shape::Version, example: "1", doc: "Version of the policy language. Required." },
         Key {
             name: "mode",
             shape: Shape::Choice(&["enforce"]),
@@ -143,35 +120,15 @@ pub(crate) static POLICY: Section = Section {
             doc: "",
         },
     ],
-    synonyms: &[
-        ("containers", "container"),
-        ("listeners", "listener"),
-        ("listen", "listener"),
-        ("server", "listener"),
-    ],
+    synonyms: &[("containers", "container"), ("listeners", "listener"), ("listen", "listener"), ("server", "listener")],
 };
 
 pub(crate) static CONTAINER: Section = Section {
     doc: "A resource principal. Every key has a default.",
     keys: &[
-        Key {
-            name: "cpu",
-            shape: Shape::Table(&CPU),
-            example: "",
-            doc: "CPU time.",
-        },
-        Key {
-            name: "memory",
-            shape: Shape::Table(&MEMORY),
-            example: "",
-            doc: "Memory.",
-        },
-        Key {
-            name: "network",
-            shape: Shape::Table(&NETWORK),
-            example: "",
-            doc: "Packets that are sent.",
-        },
+        Key { name: "cpu", shape: Shape::Table(&CPU), example: "", doc: "CPU time." },
+        Key { name: "memory", shape: Shape::Table(&MEMORY), example: "", doc: "Memory." },
+        Key { name: "network", shape: Shape::Table(&NETWORK), example: "", doc: "Packets that are sent." },
         Key {
             name: "pass-up",
             shape: Shape::Flag,
@@ -222,13 +179,7 @@ pub(crate) static CPU: Section = Section {
             doc: "Higher goes first; 0: only when nothing else wants the CPU. Default 100.",
         },
     ],
-    synonyms: &[
-        ("max", "limit"),
-        ("quota", "limit"),
-        ("min", "share"),
-        ("guarantee", "share"),
-        ("nice", "priority"),
-    ],
+    synonyms: &[("max", "limit"), ("quota", "limit"), ("min", "share"), ("guarantee", "share"), ("nice", "priority")],
 };
 
 pub(crate) static MEMORY: Section = Section {
@@ -336,12 +287,7 @@ pub(crate) static CLIENT: Section = Section {
             example: "[\"10.1.0.0/16\"]",
             doc: "Every source address but these.",
         },
-        Key {
-            name: "container",
-            shape: Shape::Path,
-            example: "\"shop/gold\"",
-            doc: "Path of a container. Required.",
-        },
+        Key { name: "container", shape: Shape::Path, example: "\"shop/gold\"", doc: "Path of a container. Required." },
         Key {
             name: "accept",
             shape: Shape::Choice(&["before", "after"]),
@@ -355,9 +301,5 @@ pub(crate) static CLIENT: Section = Section {
             doc: "",
         },
     ],
-    synonyms: &[
-        ("source", "from"),
-        ("to", "container"),
-        ("class", "container"),
-    ],
+    synonyms: &[("source", "from"), ("to", "container"), ("class", "container")],
 };

@@ -25,9 +25,7 @@ fn answers(text: &str) {
             for error in &errors {
                 assert!(text.get(error.span.clone()).is_some(), "{error:?}");
                 assert!(
-                    !error.message.is_empty()
-                        && !error.expected.is_empty()
-                        && !error.remedy.is_empty(),
+                    !error.message.is_empty() && !error.expected.is_empty() && !error.remedy.is_empty(),
                     "{error:?}"
                 );
                 assert!(error.line >= 1 && error.column >= 1);
@@ -89,40 +87,30 @@ fn soup() -> impl Strategy<Value = String> {
         "gate",
         "copies",
     ];
-    prop::collection::vec(prop::sample::select(pieces.to_vec()), 0..60)
-        .prop_map(|pieces| pieces.concat())
+    prop::collection::vec(prop::sample::select(pieces.to_vec()), 0..60).prop_map(|pieces| pieces.concat())
 }
 
 /// An example with some stretches cut out, doubled, exchanged or overwritten.
 fn mutated() -> impl Strategy<Value = String> {
-    let change = (
-        any::<prop::sample::Index>(),
-        0usize..12,
-        0u8..4,
-        "\\PC{0,4}",
-    );
-    (
-        prop::sample::select(VALID.to_vec()),
-        prop::collection::vec(change, 1..6),
-    )
-        .prop_map(|(text, changes)| {
-            let mut characters: Vec<char> = text.chars().collect();
-            for (at, length, how, insert) in changes {
-                if characters.is_empty() {
-                    break;
-                }
-                let start = at.index(characters.len());
-                let end = (start + length).min(characters.len());
-                let piece: Vec<char> = characters[start..end].to_vec();
-                match how {
-                    0 => drop(characters.drain(start..end)),
-                    1 => drop(characters.splice(start..start, piece)),
-                    2 => characters[start..end].reverse(),
-                    _ => drop(characters.splice(start..end, insert.chars())),
-                }
+    let change = (any::<prop::sample::Index>(), 0usize..12, 0u8..4, "\\PC{0,4}");
+    (prop::sample::select(VALID.to_vec()), prop::collection::vec(change, 1..6)).prop_map(|(text, changes)| {
+        let mut characters: Vec<char> = text.chars().collect();
+        for (at, length, how, insert) in changes {
+            if characters.is_empty() {
+                break;
             }
-            characters.into_iter().collect()
-        })
+            let start = at.index(characters.len());
+            let end = (start + length).min(characters.len());
+            let piece: Vec<char> = characters[start..end].to_vec();
+            match how {
+                0 => drop(characters.drain(start..end)),
+                1 => drop(characters.splice(start..start, piece)),
+                2 => characters[start..end].reverse(),
+                _ => drop(characters.splice(start..end, insert.chars())),
+            }
+        }
+        characters.into_iter().collect()
+    })
 }
 
 proptest! {

@@ -44,12 +44,8 @@ fn ipv4_net() -> impl Strategy<Value = IpNet> {
         Just(u32::MAX),
     ];
     let length = prop_oneof![0u8..=4, 7u8..=12, 29u8..=32, 0u8..=32];
-    (base, length).prop_map(|(base, length)| {
-        Ipv4Net::new(Ipv4Addr::from(base), length)
-            .expect("at most 32")
-            .trunc()
-            .into()
-    })
+    (base, length)
+        .prop_map(|(base, length)| Ipv4Net::new(Ipv4Addr::from(base), length).expect("at most 32").trunc().into())
 }
 
 fn ipv6_net() -> impl Strategy<Value = IpNet> {
@@ -65,9 +61,7 @@ fn ipv6_net() -> impl Strategy<Value = IpNet> {
     ];
     let length = prop_oneof![0u8..=4, 30u8..=36, 78u8..=98, 126u8..=128, 0u8..=128];
     (base, length).prop_map(|(base, length)| {
-        let net = Ipv6Net::new(Ipv6Addr::from(base), length)
-            .expect("at most 128")
-            .trunc();
+        let net = Ipv6Net::new(Ipv6Addr::from(base), length).expect("at most 128").trunc();
         // The parser makes IPv4 of these.
         match net.addr().to_ipv4_mapped() {
             Some(v4) if length >= 96 => Ipv4Net::new(v4, length - 96).expect("at most 32").into(),
@@ -91,8 +85,7 @@ fn rules() -> impl Strategy<Value = Vec<From>> {
 
 fn local() -> impl Strategy<Value = SocketAddr> {
     let addresses = ["[::]:80", "0.0.0.0:80", "10.0.0.1:80", "[2001:db8::1]:80"];
-    prop::sample::select(addresses.to_vec())
-        .prop_map(|address| address.parse().expect("an address"))
+    prop::sample::select(addresses.to_vec()).prop_map(|address| address.parse().expect("an address"))
 }
 
 /// Each rule with its own container, so that no two mistakes cancel out; some share one where `shared` says so.
@@ -102,12 +95,7 @@ fn listener(address: SocketAddr, rules: &[From], shared: usize) -> Listener {
         container: format!("c{}", index % shared),
         accept: AcceptOrder::Before,
     });
-    Listener {
-        name: "web".into(),
-        address,
-        serve: Serve::Shim,
-        clients: clients.collect(),
-    }
+    Listener { name: "web".into(), address, serve: Serve::Shim, clients: clients.collect() }
 }
 
 /// Can a client with this address reach the listener?
@@ -156,20 +144,13 @@ fn some_addresses() -> impl Strategy<Value = Vec<IpAddr>> {
 fn as_policy(address: SocketAddr, rules: &[From]) -> String {
     let mut text = format!("version = 1\n[listener.web]\naddress = \"{address}\"\n");
     for (index, rule) in rules.iter().enumerate() {
-        let list = |nets: &[IpNet]| {
-            nets.iter()
-                .map(|net| format!("\"{net}\""))
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
+        let list = |nets: &[IpNet]| nets.iter().map(|net| format!("\"{net}\"")).collect::<Vec<_>>().join(", ");
         let from = match rule {
             From::Any => "from = [\"any\"]".to_owned(),
             From::In(nets) => format!("from = [{}]", list(nets)),
             From::NotIn(nets) => format!("not-from = [{}]", list(nets)),
         };
-        text.push_str(&format!(
-            "[[listener.web.client]]\n{from}\ncontainer = \"c{index}\"\n"
-        ));
+        text.push_str(&format!("[[listener.web.client]]\n{from}\ncontainer = \"c{index}\"\n"));
     }
     for index in 0..rules.len() {
         text.push_str(&format!("[container.c{index}]\n"));

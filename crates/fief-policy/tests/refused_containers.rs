@@ -13,12 +13,7 @@ fn shop(lines: &str) -> String {
 
 #[test]
 fn refuses_a_policy_without_a_version() {
-    refuses(
-        "⟦mode = \"enforce\"⟧\n",
-        Kind::Missing,
-        "no `version`",
-        "add version = 1",
-    );
+    refuses("⟦mode = \"enforce\"⟧\n", Kind::Missing, "no `version`", "add version = 1");
     refuses("⟦⟧", Kind::Missing, "no `version`", "add version = 1");
 }
 
@@ -26,55 +21,25 @@ fn refuses_a_policy_without_a_version() {
 fn refuses_another_version_and_says_nothing_about_the_rest() {
     let text = "version = ⟦2⟧\nnonsense = true\n[listener.web]\n";
     refuses(text, Kind::Version, "version 2", "write version = 1");
-    refuses(
-        "version = ⟦0x10⟧\n",
-        Kind::Version,
-        "version 0x10",
-        "write version = 1",
-    );
+    refuses("version = ⟦0x10⟧\n", Kind::Version, "version 0x10", "write version = 1");
 }
 
 #[test]
 fn refuses_a_version_in_quotes() {
-    refuses(
-        "version = ⟦\"1\"⟧\n",
-        Kind::Type,
-        "is a text",
-        "write version = 1, without the quotes",
-    );
+    refuses("version = ⟦\"1\"⟧\n", Kind::Type, "is a text", "write version = 1, without the quotes");
 }
 
 #[test]
 fn names_the_nearest_key_for_an_unknown_one() {
     let text = "version = 1\n⟦mod⟧ = \"enforce\"\n";
-    refuses(
-        text,
-        Kind::UnknownKey,
-        "unknown key `mod` in the policy",
-        "write `mode`",
-    );
-    refuses(
-        &shop("cpu.⟦shere⟧ = \"6%\""),
-        Kind::UnknownKey,
-        "`cpu.shere`",
-        "write `cpu.share`",
-    );
-    refuses(
-        &shop("⟦pass_up⟧ = true"),
-        Kind::UnknownKey,
-        "`pass_up`",
-        "write `pass-up`",
-    );
+    refuses(text, Kind::UnknownKey, "unknown key `mod` in the policy", "write `mode`");
+    refuses(&shop("cpu.⟦shere⟧ = \"6%\""), Kind::UnknownKey, "`cpu.shere`", "write `cpu.share`");
+    refuses(&shop("⟦pass_up⟧ = true"), Kind::UnknownKey, "`pass_up`", "write `pass-up`");
 }
 
 #[test]
 fn knows_the_words_of_other_programs() {
-    refuses(
-        &shop("cpu.⟦max⟧ = \"6%\""),
-        Kind::UnknownKey,
-        "`cpu.max`",
-        "write `cpu.limit`",
-    );
+    refuses(&shop("cpu.⟦max⟧ = \"6%\""), Kind::UnknownKey, "`cpu.max`", "write `cpu.limit`");
     let remedy = "`processes` is not supported";
     refuses(&shop("⟦pids⟧.max = 3"), Kind::UnknownKey, "`pids`", remedy);
 }
@@ -83,306 +48,98 @@ fn knows_the_words_of_other_programs() {
 fn offers_only_removal_for_an_unknown_key_that_is_near_none() {
     let error = only_error(&shop("⟦colour⟧ = \"red\""), Kind::UnknownKey);
     assert_eq!(error.remedy, "remove it");
-    assert!(
-        error
-            .expected
-            .contains("`cpu`, `memory`, `network`, `pass-up`, `descendants`")
-    );
+    assert!(error.expected.contains("`cpu`, `memory`, `network`, `pass-up`, `descendants`"));
 }
 
 #[test]
 fn shows_how_a_child_is_written_to_somebody_who_nests_tables() {
     let text = "version = 1\n[container.shop.⟦gold⟧]\ncpu.weight = 3\n";
-    refuses(
-        text,
-        Kind::UnknownKey,
-        "`gold`",
-        "write [container.\"shop/gold\"]",
-    );
+    refuses(text, Kind::UnknownKey, "`gold`", "write [container.\"shop/gold\"]");
 }
 
 #[test]
 fn refuses_keys_of_later_versions_by_name() {
     let says = "is not supported by this version";
-    refuses(
-        &shop("⟦processes⟧ = { max = 50, then = \"EAGAIN\" }"),
-        Kind::Unsupported,
-        says,
-        "remove it",
-    );
+    refuses(&shop("⟦processes⟧ = { max = 50, then = \"EAGAIN\" }"), Kind::Unsupported, says, "remove it");
     let text = "version = 1\n[[⟦gate⟧]]\ncall = \"accept\"\n";
-    refuses(
-        text,
-        Kind::Unsupported,
-        "`gate` is not supported",
-        "remove it",
-    );
+    refuses(text, Kind::Unsupported, "`gate` is not supported", "remove it");
     let text = "version = 1\nmode = ⟦\"monitor\"⟧\n";
-    refuses(
-        text,
-        Kind::Unsupported,
-        "\"monitor\"",
-        "write mode = \"enforce\"",
-    );
+    refuses(text, Kind::Unsupported, "\"monitor\"", "write mode = \"enforce\"");
 }
 
 #[test]
 fn refuses_an_unknown_mode() {
     let text = "version = 1\nmode = ⟦\"inforce\"⟧\n";
-    refuses(
-        text,
-        Kind::Value,
-        "\"inforce\" is unknown",
-        "write mode = \"enforce\"",
-    );
-    refuses(
-        "version = 1\nmode = ⟦7⟧\n",
-        Kind::Type,
-        "is an integer",
-        "mode = \"enforce\"",
-    );
+    refuses(text, Kind::Value, "\"inforce\" is unknown", "write mode = \"enforce\"");
+    refuses("version = 1\nmode = ⟦7⟧\n", Kind::Type, "is an integer", "mode = \"enforce\"");
 }
 
 #[test]
 fn refuses_shares_without_their_unit() {
     let remedy = "write cpu.share = \"60%\"";
-    refuses(
-        &shop("cpu.share = ⟦60⟧"),
-        Kind::Type,
-        "is an integer",
-        remedy,
-    );
-    refuses(
-        &shop("cpu.share = ⟦0.6⟧"),
-        Kind::Type,
-        "is a decimal number",
-        remedy,
-    );
-    refuses(
-        &shop("cpu.share = ⟦\"60\"⟧"),
-        Kind::Value,
-        "has no unit",
-        "write \"60%\"",
-    );
-    refuses(
-        &shop("cpu.share = ⟦\"60 %\"⟧"),
-        Kind::Value,
-        "not a percentage",
-        "write \"60%\"",
-    );
-    refuses(
-        &shop("cpu.share = ⟦\"half\"⟧"),
-        Kind::Value,
-        "not a percentage",
-        "as in \"60%\"",
-    );
-    refuses(
-        &shop("cpu.share = ⟦\"-5%\"⟧"),
-        Kind::Value,
-        "not a percentage",
-        "as in \"60%\"",
-    );
+    refuses(&shop("cpu.share = ⟦60⟧"), Kind::Type, "is an integer", remedy);
+    refuses(&shop("cpu.share = ⟦0.6⟧"), Kind::Type, "is a decimal number", remedy);
+    refuses(&shop("cpu.share = ⟦\"60\"⟧"), Kind::Value, "has no unit", "write \"60%\"");
+    refuses(&shop("cpu.share = ⟦\"60 %\"⟧"), Kind::Value, "not a percentage", "write \"60%\"");
+    refuses(&shop("cpu.share = ⟦\"half\"⟧"), Kind::Value, "not a percentage", "as in \"60%\"");
+    refuses(&shop("cpu.share = ⟦\"-5%\"⟧"), Kind::Value, "not a percentage", "as in \"60%\"");
 }
 
 #[test]
 fn refuses_shares_out_of_range() {
-    refuses(
-        &shop("cpu.share = ⟦\"101%\"⟧"),
-        Kind::Value,
-        "more than the machine",
-        "at most \"100%\"",
-    );
-    refuses(
-        &shop("cpu.limit = ⟦\"0%\"⟧"),
-        Kind::Value,
-        "0%",
-        "remove it",
-    );
-    refuses(
-        &shop("cpu.limit = ⟦\"0.00001%\"⟧"),
-        Kind::Value,
-        "finer",
-        "at most four decimals",
-    );
-    refuses(
-        &shop("cpu.share = ⟦\"max\"⟧"),
-        Kind::Value,
-        "not a percentage",
-        "as in \"60%\"",
-    );
+    refuses(&shop("cpu.share = ⟦\"101%\"⟧"), Kind::Value, "more than the machine", "at most \"100%\"");
+    refuses(&shop("cpu.limit = ⟦\"0%\"⟧"), Kind::Value, "0%", "remove it");
+    refuses(&shop("cpu.limit = ⟦\"0.00001%\"⟧"), Kind::Value, "finer", "at most four decimals");
+    refuses(&shop("cpu.share = ⟦\"max\"⟧"), Kind::Value, "not a percentage", "as in \"60%\"");
 }
 
 #[test]
 fn refuses_weights_and_priorities_out_of_range() {
-    refuses(
-        &shop("cpu.weight = ⟦0⟧"),
-        Kind::Value,
-        "0 is out of range",
-        "write cpu.weight = 1,",
-    );
-    refuses(
-        &shop("cpu.weight = ⟦10001⟧"),
-        Kind::Value,
-        "out of range",
-        "cpu.weight = 10000",
-    );
-    refuses(
-        &shop("network.weight = ⟦-1⟧"),
-        Kind::Value,
-        "-1 is out",
-        "network.weight = 1,",
-    );
-    refuses(
-        &shop("cpu.priority = ⟦65536⟧"),
-        Kind::Value,
-        "out of range",
-        "cpu.priority = 65535",
-    );
-    refuses(
-        &shop("cpu.priority = ⟦-20⟧"),
-        Kind::Value,
-        "out of range",
-        "cpu.priority = 0",
-    );
-    refuses(
-        &shop("cpu.priority = ⟦\"7\"⟧"),
-        Kind::Type,
-        "is a text",
-        "cpu.priority = 7, without",
-    );
-    refuses(
-        &shop("descendants.max = ⟦0⟧"),
-        Kind::Value,
-        "out of range",
-        "descendants.max = 1,",
-    );
-    refuses(
-        &shop("descendants.max = ⟦1048577⟧"),
-        Kind::Value,
-        "out of range",
-        "1048576",
-    );
+    refuses(&shop("cpu.weight = ⟦0⟧"), Kind::Value, "0 is out of range", "write cpu.weight = 1,");
+    refuses(&shop("cpu.weight = ⟦10001⟧"), Kind::Value, "out of range", "cpu.weight = 10000");
+    refuses(&shop("network.weight = ⟦-1⟧"), Kind::Value, "-1 is out", "network.weight = 1,");
+    refuses(&shop("cpu.priority = ⟦65536⟧"), Kind::Value, "out of range", "cpu.priority = 65535");
+    refuses(&shop("cpu.priority = ⟦-20⟧"), Kind::Value, "out of range", "cpu.priority = 0");
+    refuses(&shop("cpu.priority = ⟦\"7\"⟧"), Kind::Type, "is a text", "cpu.priority = 7, without");
+    refuses(&shop("descendants.max = ⟦0⟧"), Kind::Value, "out of range", "descendants.max = 1,");
+    refuses(&shop("descendants.max = ⟦1048577⟧"), Kind::Value, "out of range", "1048576");
 }
 
 #[test]
 fn refuses_memory_that_is_no_number_of_bytes() {
-    refuses(
-        &shop("memory.max = ⟦4095⟧"),
-        Kind::Value,
-        "out of range",
-        "memory.max = 4096",
-    );
-    refuses(
-        &shop("memory.max = ⟦\"1K\"⟧"),
-        Kind::Value,
-        "less than a page",
-        "at least 4096",
-    );
-    refuses(
-        &shop("memory.max = ⟦\"12MB\"⟧"),
-        Kind::Value,
-        "unknown unit",
-        "write \"12M\"",
-    );
-    refuses(
-        &shop("memory.max = ⟦\"lots\"⟧"),
-        Kind::Value,
-        "not a number of bytes",
-        "\"512M\"",
-    );
-    refuses(
-        &shop("memory.max = ⟦\"0.3K\"⟧"),
-        Kind::Value,
-        "not a whole number",
-        "\"max\"",
-    );
-    refuses(
-        &shop("memory.max = ⟦\"99999999999T\"⟧"),
-        Kind::Value,
-        "64 bits",
-        "write less",
-    );
-    refuses(
-        &shop("memory.max = ⟦true⟧"),
-        Kind::Type,
-        "is true or false",
-        "memory.max = \"512M\"",
-    );
+    refuses(&shop("memory.max = ⟦4095⟧"), Kind::Value, "out of range", "memory.max = 4096");
+    refuses(&shop("memory.max = ⟦\"1K\"⟧"), Kind::Value, "less than a page", "at least 4096");
+    refuses(&shop("memory.max = ⟦\"12MB\"⟧"), Kind::Value, "unknown unit", "write \"12M\"");
+    refuses(&shop("memory.max = ⟦\"lots\"⟧"), Kind::Value, "not a number of bytes", "\"512M\"");
+    refuses(&shop("memory.max = ⟦\"0.3K\"⟧"), Kind::Value, "not a whole number", "\"max\"");
+    refuses(&shop("memory.max = ⟦\"99999999999T\"⟧"), Kind::Value, "64 bits", "write less");
+    refuses(&shop("memory.max = ⟦true⟧"), Kind::Type, "is true or false", "memory.max = \"512M\"");
 }
 
 #[test]
 fn refuses_rates_without_their_unit() {
-    refuses(
-        &shop("network.max = ⟦100⟧"),
-        Kind::Type,
-        "is an integer",
-        "network.max = \"100Mbit\"",
-    );
-    refuses(
-        &shop("network.max = ⟦\"100\"⟧"),
-        Kind::Value,
-        "no unit",
-        "write \"100bit\"",
-    );
-    refuses(
-        &shop("network.max = ⟦\"10MB\"⟧"),
-        Kind::Value,
-        "unknown unit",
-        "write \"10Mbit\"",
-    );
-    refuses(
-        &shop("network.max = ⟦\"0kbit\"⟧"),
-        Kind::Value,
-        "lets nothing through",
-        "\"max\"",
-    );
-    refuses(
-        &shop("network.max = ⟦\"fast\"⟧"),
-        Kind::Value,
-        "not a rate",
-        "\"100Mbit\"",
-    );
+    refuses(&shop("network.max = ⟦100⟧"), Kind::Type, "is an integer", "network.max = \"100Mbit\"");
+    refuses(&shop("network.max = ⟦\"100\"⟧"), Kind::Value, "no unit", "write \"100bit\"");
+    refuses(&shop("network.max = ⟦\"10MB\"⟧"), Kind::Value, "unknown unit", "write \"10Mbit\"");
+    refuses(&shop("network.max = ⟦\"0kbit\"⟧"), Kind::Value, "lets nothing through", "\"max\"");
+    refuses(&shop("network.max = ⟦\"fast\"⟧"), Kind::Value, "not a rate", "\"100Mbit\"");
 }
 
 #[test]
 fn refuses_a_value_where_a_table_belongs() {
-    refuses(
-        &shop("cpu = ⟦3⟧"),
-        Kind::Type,
-        "`cpu` in [container.shop]",
-        "write cpu.share = \"60%\"",
-    );
+    refuses(&shop("cpu = ⟦3⟧"), Kind::Type, "`cpu` in [container.shop]", "write cpu.share = \"60%\"");
     let text = "version = 1\ncontainer = ⟦\"shop\"⟧\n";
-    refuses(
-        text,
-        Kind::Type,
-        "`container` in the policy is a text",
-        "[container.NAME]",
-    );
+    refuses(text, Kind::Type, "`container` in the policy is a text", "[container.NAME]");
     let text = "version = 1\n[container]\nshop = ⟦1⟧\n";
-    refuses(
-        text,
-        Kind::Type,
-        "[container.shop] is an integer",
-        "the header [container.shop]",
-    );
-    refuses(
-        &shop("pass-up = ⟦\"true\"⟧"),
-        Kind::Type,
-        "is a text",
-        "pass-up = true, without",
-    );
+    refuses(text, Kind::Type, "[container.shop] is an integer", "the header [container.shop]");
+    refuses(&shop("pass-up = ⟦\"true\"⟧"), Kind::Type, "is a text", "pass-up = true, without");
 }
 
 #[test]
 fn refuses_siblings_whose_shares_exceed_the_machine() {
     let text = "version = 1\n[container]\na.cpu.share = \"60%\"\nb.cpu.share = ⟦\"50%\"⟧\n";
     let error = only_error(text, Kind::Share);
-    assert!(
-        error.message.contains("add up to 110%"),
-        "{}",
-        error.message
-    );
+    assert!(error.message.contains("add up to 110%"), "{}", error.message);
     assert_eq!(error.remedy, "lower the shares by 10% in all");
     assert_eq!(error.related.len(), 1);
     assert_eq!((error.related[0].line, error.related[0].column), (3, 15));
@@ -392,12 +149,7 @@ fn refuses_siblings_whose_shares_exceed_the_machine() {
 fn refuses_a_child_above_the_share_of_its_parent() {
     let text = "version = 1\n[container]\na.cpu.share = \"60%\"\n\"a/b\".cpu.share = ⟦\"60.5%\"⟧\n";
     let message = "`a/b` is guaranteed 60.5%, but the share of its parent `a` is 60%";
-    refuses(
-        text,
-        Kind::Share,
-        message,
-        "raise cpu.share of `a` to \"60.5%\"",
-    );
+    refuses(text, Kind::Share, message, "raise cpu.share of `a` to \"60.5%\"");
 }
 
 #[test]
@@ -413,50 +165,22 @@ fn refuses_children_that_exceed_their_parent_together() {
 fn counts_what_grandchildren_need_where_their_parent_names_no_share() {
     let text = "version = 1\n[container]\na.cpu.share = \"50%\"\n\
         \"a/b/c\".cpu.share = \"40%\"\n\"a/d\".cpu.share = ⟦\"20%\"⟧\n";
-    refuses(
-        text,
-        Kind::Share,
-        "add up to 60%",
-        "lower the shares by 10% in all",
-    );
+    refuses(text, Kind::Share, "add up to 60%", "lower the shares by 10% in all");
     let text = "version = 1\n[container]\n\"a/b\".cpu.share = \"90%\"\nc.cpu.share = ⟦\"20%\"⟧\n";
-    refuses(
-        text,
-        Kind::Share,
-        "add up to 110%, but the machine has 100%",
-        "by 10% in all",
-    );
+    refuses(text, Kind::Share, "add up to 110%, but the machine has 100%", "by 10% in all");
 }
 
 #[test]
 fn refuses_shares_above_a_limit() {
     let text = shop("cpu.share = ⟦\"60%\"⟧\ncpu.limit = \"30%\"");
-    refuses(
-        &text,
-        Kind::Share,
-        "guaranteed 60%, but limited to 30%",
-        "raise cpu.limit to \"60%\"",
-    );
+    refuses(&text, Kind::Share, "guaranteed 60%, but limited to 30%", "raise cpu.limit to \"60%\"");
     let text = "version = 1\n[container]\na.cpu.limit = \"30%\"\n\"a/b\".cpu.share = ⟦\"40%\"⟧\n";
-    refuses(
-        text,
-        Kind::Share,
-        "the limit of its parent `a` is 30%",
-        "lower cpu.share of `a/b`",
-    );
+    refuses(text, Kind::Share, "the limit of its parent `a` is 30%", "lower cpu.share of `a/b`");
 }
 
 #[test]
 fn refuses_the_names_of_its_own_containers() {
-    for name in [
-        "root",
-        "system",
-        "idle",
-        "steal",
-        "unattributed",
-        "retired",
-        "user",
-    ] {
+    for name in ["root", "system", "idle", "steal", "unattributed", "retired", "user"] {
         let text = format!("version = 1\n[container.⟦{name}⟧]\n");
         refuses(&text, Kind::Name, "Fief's own", &format!("\"my-{name}\""));
     }
@@ -466,84 +190,35 @@ fn refuses_the_names_of_its_own_containers() {
 
 #[test]
 fn takes_reserved_words_below_the_top() {
-    parse("version = 1\n[container.\"shop/system\"]\n", "test.toml")
-        .expect("only the top is taken");
+    parse("version = 1\n[container.\"shop/system\"]\n", "test.toml").expect("only the top is taken");
 }
 
 #[test]
 fn refuses_names_that_the_kernel_has_no_room_for() {
     let longest = "x".repeat(31);
-    parse(
-        &format!("version = 1\n[container.{longest}]\n"),
-        "test.toml",
-    )
-    .expect("31 bytes fit");
+    parse(&format!("version = 1\n[container.{longest}]\n"), "test.toml").expect("31 bytes fit");
     let text = format!("version = 1\n[container.⟦{longest}y⟧]\n");
-    refuses(
-        &text,
-        Kind::Name,
-        "is 32 bytes long",
-        &format!("\"{longest}\""),
-    );
+    refuses(&text, Kind::Name, "is 32 bytes long", &format!("\"{longest}\""));
     // 16 letters, 32 bytes
     let text = format!("version = 1\n[container.⟦\"shop/{}\"⟧]\n", "ä".repeat(16));
-    refuses(
-        &text,
-        Kind::Name,
-        "is 32 bytes long",
-        &format!("\"{}\"", "ä".repeat(15)),
-    );
+    refuses(&text, Kind::Name, "is 32 bytes long", &format!("\"{}\"", "ä".repeat(15)));
 }
 
 #[test]
 fn refuses_empty_and_unprintable_names() {
     let empty = "has an empty name in it";
-    refuses(
-        "version = 1\n[container.⟦\"/shop\"⟧]\n",
-        Kind::Name,
-        empty,
-        "write \"shop\"",
-    );
-    refuses(
-        "version = 1\n[container.⟦\"a//b/\"⟧]\n",
-        Kind::Name,
-        empty,
-        "write \"a/b\"",
-    );
-    refuses(
-        "version = 1\n[container.⟦\"\"⟧]\n",
-        Kind::Name,
-        "the name is empty",
-        "write a name",
-    );
-    refuses(
-        "version = 1\n[container.⟦\"a b\"⟧]\n",
-        Kind::Name,
-        "' ' in it",
-        "write \"a-b\"",
-    );
-    refuses(
-        "version = 1\n[container.⟦\"a\\u001b[0m\"⟧]\n",
-        Kind::Name,
-        "in it",
-        "write \"a-[0m\"",
-    );
-    refuses(
-        "version = 1\n[container.⟦\"a/..\"⟧]\n",
-        Kind::Name,
-        "\"..\"",
-        "letters or digits",
-    );
+    refuses("version = 1\n[container.⟦\"/shop\"⟧]\n", Kind::Name, empty, "write \"shop\"");
+    refuses("version = 1\n[container.⟦\"a//b/\"⟧]\n", Kind::Name, empty, "write \"a/b\"");
+    refuses("version = 1\n[container.⟦\"\"⟧]\n", Kind::Name, "the name is empty", "write a name");
+    refuses("version = 1\n[container.⟦\"a b\"⟧]\n", Kind::Name, "' ' in it", "write \"a-b\"");
+    refuses("version = 1\n[container.⟦\"a\\u001b[0m\"⟧]\n", Kind::Name, "in it", "write \"a-[0m\"");
+    refuses("version = 1\n[container.⟦\"a/..\"⟧]\n", Kind::Name, "\"..\"", "letters or digits");
 }
 
 #[test]
 fn refuses_a_tree_that_is_too_deep() {
     let path = |depth: usize| vec!["a"; depth].join("/");
-    parse(
-        &format!("version = 1\n[container.\"{}\"]\n", path(16)),
-        "test.toml",
-    )
-    .expect("16 levels");
+    parse(&format!("version = 1\n[container.\"{}\"]\n", path(16)), "test.toml").expect("16 levels");
     let text = format!("version = 1\n[container.⟦\"{}\"⟧]\n", path(17));
     refuses(&text, Kind::Name, "17 levels deep", "at most 16 names");
 }

@@ -8,31 +8,16 @@ use fief_policy::{Diagnostic, Kind, parse};
 pub fn only_error(marked: &str, kind: Kind) -> Diagnostic {
     let (text, span) = unmark(marked);
     let diagnostics = parse(&text, "test.toml").expect_err("the policy has an error");
-    assert_eq!(
-        diagnostics.len(),
-        1,
-        "one error was expected:\n{diagnostics}"
-    );
+    assert_eq!(diagnostics.len(), 1, "one error was expected:\n{diagnostics}");
     let diagnostic = diagnostics.iter().next().expect("there is one").clone();
     assert_eq!(diagnostic.kind, kind, "{diagnostics}");
-    assert_eq!(
-        &text[diagnostic.span.clone()],
-        &text[span.clone()],
-        "{diagnostics}"
-    );
+    assert_eq!(&text[diagnostic.span.clone()], &text[span.clone()], "{diagnostics}");
     assert_eq!(diagnostic.span, span, "{diagnostics}");
     let before = &text[..span.start];
-    assert_eq!(
-        diagnostic.line,
-        before.matches('\n').count() + 1,
-        "{diagnostics}"
-    );
+    assert_eq!(diagnostic.line, before.matches('\n').count() + 1, "{diagnostics}");
     let line = before.rsplit('\n').next().unwrap_or_default();
     assert_eq!(diagnostic.column, line.chars().count() + 1, "{diagnostics}");
-    assert!(
-        !diagnostic.expected.is_empty() && !diagnostic.remedy.is_empty(),
-        "{diagnostics}"
-    );
+    assert!(!diagnostic.expected.is_empty() && !diagnostic.remedy.is_empty(), "{diagnostics}");
     diagnostic
 }
 
@@ -40,16 +25,8 @@ pub fn only_error(marked: &str, kind: Kind) -> Diagnostic {
 #[track_caller]
 pub fn refuses(marked: &str, kind: Kind, message: &str, remedy: &str) {
     let diagnostic = only_error(marked, kind);
-    assert!(
-        diagnostic.message.contains(message),
-        "message: {}",
-        diagnostic.message
-    );
-    assert!(
-        diagnostic.remedy.contains(remedy),
-        "remedy: {}",
-        diagnostic.remedy
-    );
+    assert!(diagnostic.message.contains(message), "message: {}", diagnostic.message);
+    assert!(diagnostic.remedy.contains(remedy), "remedy: {}", diagnostic.remedy);
 }
 
 #[track_caller]

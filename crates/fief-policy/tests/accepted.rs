@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a policy means: units, defaults, orders, the examples.
+
+use fief_policy::{AcceptOrder, Container, From, Listener, Mode, Policy, Serve, parse};
+
+#[track_caller]
+fn policy(text: &str) -> Policy {
+    parse(text, "test.toml").unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+#[track_caller]
+fn shop(lines: &str) -> Container {
+    policy(&format!("version = 1\n[container.shop]\n{lines}\n")).containers.remove(0)
+}
+
+fn paths(policy: &Policy) -> Vec<&str> {
+    policy.containers.iter().map(|container| container.path.as_str()).collect()
+}
+
+#[test]
+fn a_version_is_a_whole_policy() {
+    let policy = policy("version = 1\n");
+    assert_eq!((policy.version, policy.mode), (1, Mode::Enforce));
+    assert!(policy.containers.is_empty() && policy.listeners.is_empty());
+}
+
+#[test]
+fn a_container_without_keys_has_all_defaults() {
+    let container = shop("");
+    assert_eq!(container, Container::new("shop"));
+    assert_eq!((container.cpu.share_ppm, container.cpu.limit_ppm), (0, 0));
+    assert_eq!((container.cpu.weight, container.cpu.priority), (100, 100));
+    assert_eq!((container.memory_max, container.descendants_max), (0, 0));
+    assert_eq!((container.network.max_bits, container.network.weight), (0, 100));
+    assert!(!container.pass_up);
+}
+
+#[test]
+fn percentages_are_exact_parts_per_million() {
+    let cases = [
+        ("60%", 600_000),
+        ("100%", 1_000_000),
+        ("0.1%", 1_000),
+        ("12.3456%", 123_456),
+        ("0.0001%", 1),
+        ("7.50%", 75_000),
+    ];
+    for (text, ppm) in cases {
+        assert_eq!(shop(&format!("cpu.share = \"{text}\"")).cpu.share_ppm, ppm, "{text}");
+        assert_eq!(shop(&format!("cpu.limit = \"{text}\"")).cpu.limit_ppm, ppm, "{text}");
+    }
+    assert_eq!(shop("cpu.limit = \"max\"").cpu.limit_ppm, 0);
+}
+
+#[test]
+fn memory_counts_in_powers_of_1024_and_rates_in_powers_of_1000() {
+    for (value, bytes) in [
+        ("4096", 4096),
+        ("\"8K\"", 8192),
+        ("\"512m\"", 512 << 20),
+        ("\"1.5G\"", 3 << 29),
+        ("\"2T\"", 2 << 40),
+        ("\"max\"", 0),
+    ] {
+        assert_eq!(shop(&format!("memory.max = {value}")).memory_max, bytes, "{value}");
+    }
+    for (value, bits) in [
+        ("300bit", 300),
+        ("8kbit", 8_000),
+        ("100Mbit", 100_000_000),
+        ("2.5Gbit", 2_500_000_000),
+        ("1tbit", 1_000_000_000_000),
+        ("max", 0),
+    ] {
+        assert_eq!(shop(&format!("network.max = \"{value}\"")).network.max_bits, bits, "{value}");
+    }
+}
+
+#[test]
+fn other_keys_are_taken_as_they_are() {
+    let container =
+        shop("cpu.weight = 10000\ncpu.priority = 0\nnetwork.weight = 1\npass-up = true\ndescendants.max = 7");
+    assert_eq!((container.cpu.weight, container.cpu.priority, container.network.weight), (10_000, 0, 1));
+    assert!(container.pass_up);
+    assert_eq!(container.descendants_max, 7);
+    assert_eq!(shop("descendants = { max = \"max\" }").descendants_max, 0);
+}
+
+#[test]
+fn parents_come_before_their_children_and_are_implied() {
+    let policy = policy(
+        "version = 1\n[container.\"b/x/y\"]\n[container.a]\n[container.\"c/z\"]\n[container.c]\ncpu.weight = 7\n[container.\"b/x\"]\n",
+    );
+    assert_eq!(paths(&policy), ["b", "b/x", "b/x/y", "a", "c", "c/z"]);
+    assert_eq!(policy.container("c").map(|container| container.cpu.weight), Some(7));
+    let deepest = policy.container("b/x/y").expect("it is named");
+    assert_eq!((deepest.parent(), deepest.name(), deepest.depth()), (Some("b/x"), "y", 3));
+}
+
+#[test]
+fn a_parent_without_a_share_has_what_its_children_need() {
+    let policy = policy(
+        "version = 1\n[container]\n\"a/b\".cpu.share = \"20%\"\n\"a/c/d\".cpu.share = \"5%\"\ne.cpu.share = \"75%\"\n",
+    );
+    let share = |path: &str| policy.container(path).expect("it is named").cpu.share_ppm;
+    assert_eq!((share("a"), share("a/c"), share("a/b"), share("e")), (250_000, 50_000, 200_000, 750_000));
+}
+
+#[test]
+fn a_parent_keeps_its_own_share_though_its_children_need_less() {
+    let policy = policy("version = 1\n[container]\na.cpu.share = \"50%\"\n\"a/b\".cpu.share = \"20%\"\n");
+    assert_eq!(policy.containers[0].cpu.share_ppm, 500_000);
+}
+
+fn web(head: &str, second: &str) -> Listener {
+    let text = format!(
+        "version = 1\n[container.a]\n[container.b]\n[listener.web]\naddress = \"0.0.0.0:80\"\n{head}\n\
+        [[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"a\"\n\
+        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"{second}\"\naccept = \"before\"\n"
+    );
+    policy(&text).listeners.remove(0)
+}
+
+#[test]
+fn several_classes_are_served_by_the_shim_unless_the_policy_says_otherwise() {
+    assert_eq!(web("", "b").serve, Serve::Shim);
+    assert_eq!(web("", "a").serve, Serve::Shared);
+    assert_eq!(web("classes = \"shared\"", "b").serve, Serve::Shared);
+    assert_eq!(web("copies = \"per-class\"", "b").serve, Serve::CopiesPerClass);
+}
+
+#[test]
+fn rules_for_one_container_are_one_class_and_stay_two_rules() {
+    let table = web("", "a").table();
+    assert_eq!(table.classes.len(), 1);
+    assert_eq!(table.entries.len(), 2);
+    assert_eq!(table.entries.iter().map(|entry| entry.rule).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
+fn an_address_in_ipv6_clothes_is_ipv4() {
+    let text = "version = 1\n[container.a]\n[listener.web]\naddress = \"[::ffff:10.0.0.1]:80\"\n\
+        [[listener.web.client]]\nfrom = [\"::ffff:10.1.0.0/112\", \"::ffff:10.2.0.1\"]\ncontainer = \"a\"\n\
+        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n";
+    let listener = policy(text).listeners.remove(0);
+    assert_eq!(listener.address, "10.0.0.1:80".parse().expect("an address"));
+    let nets = ["10.1.0.0/16", "10.2.0.1/32"].map(|net| net.parse().expect("a prefix"));
+    assert_eq!(listener.clients[0].from, From::In(nets.to_vec()));
+}
+
+#[test]
+fn ipv6_prefixes_around_ipv4_leave_it_out() {
+    let text = "version = 1\n[container.six]\n[container.four]\n[listener.web]\naddress = \"[::]:80\"\n\
+        [[listener.web.client]]\nfrom = [\"::/0\"]\ncontainer = \"six\"\n\
+        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"four\"\n";
+    let table = policy(text).listeners[0].table();
+    let class = |address: &str| {
+        let entry = table.lookup(address.parse().expect("an address")).expect("a class");
+        table.classes[usize::from(entry.class)].container.as_str()
+    };
+    assert_eq!((class("2001:db8::1"), class("10.0.0.1"), class("::ffff:10.0.0.1")), ("six", "four", "four"));
+    assert_eq!(table.entries.len(), 2);
+}
+
+#[test]
+fn listeners_keep_the_order_of_the_file() {
+    let listener = |name: &str, port: u16| {
+        format!(
+            "[listener.{name}]\naddress = \"0.0.0.0:{port}\"\n[[listener.{name}.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n"
+        )
+    };
+    let policy = policy(&format!("version = 1\n{}{}[container.a]\n", listener("zoo", 80), listener("ant", 81)));
+    let names: Vec<_> = policy.listeners.iter().map(|listener| listener.name.as_str()).collect();
+    assert_eq!(names, ["zoo", "ant"]);
+    assert!(policy.listener("ant").is_some());
+}
+
+// ---- the examples -----------------------------------------------------------------------------------------------
+
+/// Every file in examples/, so that none is forgotten.
+fn examples() -> Vec<(String, Policy)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let mut examples = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the folder of examples") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let name = path.file_name().expect("it has a name").to_string_lossy().into_owned();
+            let text = std::fs::read_to_string(&path).expect("a text");
+            let policy = parse(&text, &name).unwrap_or_else(|errors| panic!("{errors}"));
+            examples.push((name, policy));
+        }
+    }
+    examples
+}
+
+fn example(name: &str) -> Policy {
+    let found = examples().into_iter().find(|(file, _)| file == name);
+    found.unwrap_or_else(|| panic!("examples/{name}")).1
+}
+
+fn class_of(listener: &Listener, address: &str) -> String {
+    let table = listener.table();
+    let entry = table.lookup(address.parse().expect("an address")).expect("every address has a class");
+    table.classes[usize::from(entry.class)].container.clone()
+}
+
+#[test]
+fn every_example_is_accepted() {
+    assert!(examples().len() >= 4);
+}
+
+#[test]
+fn the_shop_has_three_classes_behind_one_server() {
+    let shop = example("shop.toml");
+    assert_eq!(paths(&shop), ["shop", "shop/gold", "shop/partner", "shop/browse"]);
+    let web = &shop.listeners[0];
+    assert_eq!(web.serve, Serve::Shim);
+    assert_eq!(web.table().classes.len(), 3);
+    assert_eq!(class_of(web, "10.1.2.3"), "shop/gold");
+    assert_eq!(class_of(web, "10.2.0.7"), "shop/gold");
+    assert_eq!(class_of(web, "10.2.0.8"), "shop/partner");
+    assert_eq!(class_of(web, "192.0.2.1"), "shop/browse");
+    assert_eq!(web.clients[2].accept, AcceptOrder::After);
+}
+
+#[test]
+fn two_tenants_have_their_shares_and_addresses() {
+    let tenants = example("two-tenants.toml");
+    assert_eq!(tenants.container("acme").expect("acme").cpu.share_ppm, 400_000);
+    assert_eq!(tenants.container("globex").expect("globex").cpu.limit_ppm, 500_000);
+    let acme = tenants.listener("acme").expect("acme");
+    assert_eq!(class_of(acme, "203.0.113.9"), "acme/office");
+    assert_eq!(class_of(acme, "198.51.100.1"), "acme/public");
+    assert_eq!(tenants.listener("globex").expect("globex").serve, Serve::Shared);
+}
+
+#[test]
+fn copies_have_a_server_for_each_class() {
+    let copies = example("copies.toml");
+    assert_eq!(copies.listeners[0].serve, Serve::CopiesPerClass);
+    assert_eq!(class_of(&copies.listeners[0], "203.0.113.200"), "site/robots");
+    assert_eq!(class_of(&copies.listeners[0], "203.0.113.100"), "site/others");
+    assert_eq!(copies.container("site/robots").expect("robots").cpu.priority, 0);
+}
+
+#[test]
+fn ipv6_clients_and_ipv4_clients_meet_their_own_rules() {
+    let policy = example("ipv6.toml");
+    let web = policy.listener("web").expect("web");
+    for (address, container) in [
+        ("2001:db8:1:ff::5", "web/lab"),
+        ("2001:db8:1:fe::5", "web/inside"),
+        ("2001:db8:2::5", "web/outside"),
+        ("10.255.1.1", "web/lab"),
+        ("10.254.1.1", "web/inside"),
+        ("::ffff:10.254.1.1", "web/inside"),
+        ("192.0.2.1", "web/outside"),
+    ] {
+        assert_eq!(class_of(web, address), container, "{address}");
+    }
+    assert_eq!(policy.listener("metrics").expect("metrics").serve, Serve::Shared);
+}
