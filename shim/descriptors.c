@@ -249,14 +249,10 @@ static void scan(bool fronts)
 
 		if (fd <= 2 || fd == dirfd(folder) || !inherited(fd, &classes))
 			continue;
-		if (fronts && classes.self == FIEF_NO_CLASS && classes.count) {
-			struct front *front = front_new(fd);
-
-			if (front)
-				front->listener = classes.listener;
-		} else if (!fronts && classes.self != FIEF_NO_CLASS) {
+		if (fronts && classes.self == FIEF_NO_CLASS && classes.count)
+			front_new(fd, classes.listener);
+		else if (!fronts && classes.self != FIEF_NO_CLASS)
 			adopt(fd, &classes);
-		}
 	}
 	closedir(folder);
 }
@@ -270,8 +266,13 @@ static __attribute__((constructor)) void start(void)
 	own_process = getpid();
 	pthread_atfork(NULL, NULL, forked);
 	scan(true);
-	if (atomic_load(&front_count))
-		scan(false);
+	if (!atomic_load(&front_count))
+		return;
+	scan(false);
+	/* what was closed on the way is made again */
+	for (int fd = 0; fd < 65536; fd++)
+		if (descriptors[fd].kind == FRONT)
+			front_open_queues(descriptors[fd].front, fd, SOMAXCONN);
 }
 
 /* A server that hands its listening sockets to a new program may leave LD_PRELOAD out of the environment

@@ -4,12 +4,12 @@
  *
  * Problem: a server takes what epoll_wait() returns in that order, and a hundred events of low clients take
  * longer than a high client wants to wait.
- * How: events are handed out by the priority of their class, few at a time (burst), and the kernel is asked
- * again before each hand-out. What the kernel tells again by itself (level-triggered) is left out; what it
- * tells once (edge-triggered, one-shot) is held in user space. A class that is passed over PASSED_OFTEN times
- * gets a turn, unless its priority is 0.
- * Limits: events of descriptors that are no classified connection are handed out at once and first. Where
- * several threads wait on one descriptor nothing is held back, since another thread may be idle.
+ * How: events are handed out by the priority of their class, one class and few at a time (burst), and the
+ * kernel is asked again before each hand-out. What the kernel tells again by itself (level-triggered) is left
+ * out; what it tells once (edge-triggered, one-shot) is held in user space. A class that is passed over
+ * PASSED_OFTEN times gets a turn, unless its priority is 0. Limits: events of descriptors that are no
+ * classified connection are handed out at once and first. Where several threads wait on one descriptor
+ * nothing is held back, since another thread may be idle.
  */
 #define _GNU_SOURCE
 #include "events.h"
@@ -260,11 +260,11 @@ int events_order(struct events *set, const struct epoll_event *fresh, int count,
 		int number = set->ranking[i];
 		bool served = false;
 
-		/* new connections that wait for existing ones: only when those have nothing at all */
-		if (set->levels[number].after && turn.done && !set->shared)
-			turn.most = turn.done;
 		while (turn.done < turn.most && hand_out_one(&turn, number))
 			served = true;
+		/* a better one may have more by the time that these are done */
+		if (served && !set->shared)
+			turn.most = turn.done;
 		if (served || !has_events(&turn, number))
 			set->levels[number].passed = 0;
 		else

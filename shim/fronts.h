@@ -80,7 +80,8 @@ static inline struct front *front_of(int fd)
 /* A child of vfork() runs in our memory with descriptors of its own: what it closes stays open here. */
 bool in_own_process(void);
 
-struct front *front_new(int fd);
+struct front *front_new(int fd, int listener);
+void front_open_queues(struct front *front, int fd, int backlog);
 void front_add_queue(struct front *front, int fd, const struct fief_class *class);
 void front_sort(struct front *front);
 bool front_ask(int fd, struct fief_classes *answer);

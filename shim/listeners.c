@@ -182,7 +182,7 @@ void front_name(struct front *front, int fd)
 }
 
 /* A front without queues yet but its own. */
-struct front *front_new(int fd)
+struct front *front_new(int fd, int listener)
 {
 	struct front *front = descriptor_at(fd) ? calloc(1, sizeof(*front)) : NULL;
 
@@ -195,6 +195,7 @@ struct front *front_new(int fd)
 	}
 	front->blocking = !(real()->fcntl(fd, F_GETFL) & O_NONBLOCK);
 	read_timeout(front, fd);
+	front->listener = listener;
 	front->count = 1;
 	front->queues[0] = (struct queue){.fd = fd, .priority = 100};
 	front_name(front, fd);
@@ -215,19 +216,24 @@ void front_add_queue(struct front *front, int fd, const struct fief_class *class
 	front->queues[front->count++] = own;
 }
 
-static void open_queues(int fd, int backlog)
+static bool has_queue(const struct front *front, uint32_t container)
+{
+	for (int i = 0; i < front->count - 1; i++)
+		if (front->queues[i].container == container)
+			return true;
+	return false;
+}
+
+/* Those that are missing. */
+void front_open_queues(struct front *front, int fd, int backlog)
 {
 	struct fief_classes classes;
-	struct front *front;
 
-	if (!front_ask(fd, &classes) || !classes.count)
+	if (!front_ask(fd, &classes))
 		return;
-	front = front_new(fd);
-	if (!front)
-		return;
-	front->listener = classes.listener;
 	for (uint32_t i = 0; i < classes.count; i++) {
-		int queue = open_queue(fd, i, backlog);
+		int queue =
+		    has_queue(front, classes.class_[i].container.id) ? -1 : open_queue(fd, i, backlog);
 
 		if (queue >= 0)
 			front_add_queue(front, queue, &classes.class_[i]);
@@ -239,14 +245,16 @@ PUBLIC int listen(int fd, int backlog)
 {
 	int result = real()->listen(fd, backlog), saved = errno;
 	struct front *front = front_of(fd);
+	struct fief_classes classes;
 
 	if (result)
 		return result;
-	if (!front)
-		open_queues(fd, backlog);
-	else
-		for (int i = 0; i < front->count - 1; i++)
-			real()->listen(front->queues[i].fd, backlog);
+	for (int i = 0; front && i < front->count - 1; i++)
+		real()->listen(front->queues[i].fd, backlog);
+	if (!front && front_ask(fd, &classes) && classes.count)
+		front = front_new(fd, classes.listener);
+	if (front)
+		front_open_queues(front, fd, backlog);
 	errno = saved;
 	return 0;
 }
@@ -281,7 +289,12 @@ PUBLIC int ioctl(int fd, unsigned long request, ...)
 	argument = __builtin_va_arg(arguments, void *);
 	__builtin_va_end(arguments);
 	result = real()->ioctl(fd, request, argument);
-	if (front && !result && request == FIONBIO)
+	if (!front || result)
+		return result;
+	if (request == FIONBIO)
 		front->blocking = !*(int *)argument;
+	if (request == FIOCLEX || request == FIONCLEX)
+		for (int i = 0; i < front->count - 1; i++)
+			real()->ioctl(front->queues[i].fd, request, NULL);
 	return result;
 }
