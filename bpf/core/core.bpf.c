@@ -17,6 +17,7 @@
 #include "abi.h"
 #include "kernel.bpf.h"
 #include "compat.bpf.h"
+#include "hidden.bpf.h"
 #include "switch.bpf.h"
 #include "receive.bpf.h"
 #include "follow.bpf.h"
@@ -91,6 +92,8 @@ int ingress_charges(struct __sk_buff *skb)
 
 	if (sk)
 		sk = bpf_sk_fullsock(sk);
+	if (sk && reaches_hidden(skb, sk))
+		return 0;
 	packet_charge(sk ? packet_container(skb, sk) : unattributed(), skb->gso_segs ? skb->gso_segs : 1,
 		      skb->len);
 	return 1;

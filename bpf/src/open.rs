@@ -187,7 +187,7 @@ pub fn attach_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<()> {
     if folder.exists() {
         return Ok(());
     }
-    let building = pins.units().join(format!(".{id}-{}", std::process::id()));
+    let building = pins.units().join(format!("{id}~{}", std::process::id()));
     make_dir(&building)?;
     for &(name, attach_type) in UNIT_PROGRAMS {
         let program = libbpf_rs::Program::fd_from_pinned_path(pins.program(name))

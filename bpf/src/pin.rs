@@ -9,7 +9,7 @@
 //!                  netns/<inode>         sk_lookup of one network namespace
 //! ```
 //!
-//! An installation is built below `.fief-<pid>` and renamed; what a killed builder left is swept by the next one.
+//! An installation is built below `fief~<pid>` and renamed (bpffs knows no dots in names); what a killed builder left is swept by the next one.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -86,7 +86,7 @@ impl Pins {
     pub fn stage(&self) -> Result<Staging> {
         mount_bpffs()?;
         self.sweep()?;
-        let root = Path::new(BPFFS).join(format!(".{}-{}", self.scope, std::process::id()));
+        let root = Path::new(BPFFS).join(format!("{}~{}", self.scope, std::process::id()));
         for folder in ["maps", "programs", "links", "units", "netns"] {
             make_dir(&root.join(folder))?;
         }
@@ -102,7 +102,7 @@ impl Pins {
 
     /// Removes what killed builders left.
     fn sweep(&self) -> Result<()> {
-        let prefix = format!(".{}-", self.scope);
+        let prefix = format!("{}~", self.scope);
         for entry in fs::read_dir(BPFFS).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(pid) = name.to_str().and_then(|n| n.strip_prefix(&prefix)) else { continue };
