@@ -16,7 +16,7 @@
  * over the group as the server meant it.
  * Limits: a server on one address is not a listener of a policy that names all addresses: it would be handed
  * connections to addresses it never bound. It is accounted, not steered. All servers of a policy live in one
- * network namespace.
+ * network namespace; elsewhere nothing is registered.
  */
 #pragma once
 
@@ -24,6 +24,7 @@
 #include "maps/labels.bpf.h"
 #include "maps/cpus.bpf.h"
 #include "maps/class_listeners.bpf.h"
+#include "maps/steered.bpf.h"
 
 #define LOOPBACK_IPV4 0x7f000001
 #define REFUSE	      0
@@ -143,6 +144,16 @@ int getopt_steer(struct bpf_sockopt *ctx)
 /* ---- bind
  * --------------------------------------------------------------------------------------------------- */
 
+/* Who is root in a network namespace of his own can bind everything there, and must gain nothing here. */
+static __always_inline bool is_steered(struct bpf_sock *sk)
+{
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+	__u32 zero = 0, *inode = bpf_map_lookup_elem(&steered, &zero);
+
+	return tcp && inode && *inode &&
+	       tcp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum == *inode;
+}
+
 /* Somebody of the caller's user listens on the address. */
 static __always_inline bool user_listens(struct bpf_sock_addr *ctx, const __u32 *address, __u16 port)
 {
@@ -221,13 +232,13 @@ static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *ad
 	listener = bound_listener(policy_slot(), address, port);
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (label && label->flags & FIEF_LABEL_BINDING) {
-		if (!listener || listener->serve != FIEF_SERVE_SHIM)
+		if (!listener || listener->serve != FIEF_SERVE_SHIM || !is_steered(sk))
 			return -EADDRNOTAVAIL;
 		if (!user_listens(ctx, address, port))
 			return -EACCES;
 		return label_class(label, listener, label->rule) ? 1 : -EINVAL;
 	}
-	if (label || !listener || listener->serve != FIEF_SERVE_COPIES)
+	if (label || !listener || listener->serve != FIEF_SERVE_COPIES || !is_steered(sk))
 		return 0;
 	class = class_of_home(listener);
 	if (class < 0 || !label_class(&fresh, listener, class))

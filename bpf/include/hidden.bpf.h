@@ -3,9 +3,9 @@
  * Hidden: a class listener is reached by the address that it serves, never by its own.
  *
  * Problem: it is bound to a port of loopback, where any local process could connect and be served as a client
- * of that class. The wire cannot: the kernel refuses loopback addresses that come from outside. How: a
- * steered packet still bears the port that its sender meant. One that bears the socket's own port was not
- * steered, and is dropped as it reaches the socket.
+ * of that class. The wire cannot: the kernel refuses loopback addresses that come from outside.
+ * How: a steered packet still bears the port that its sender meant. One that bears the socket's own port was
+ * not steered, and is dropped as it reaches the socket.
  * Limits: the sender sees no answer, as behind a firewall.
  */
 #pragma once

@@ -9,12 +9,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore, MapHandle, OpenObject};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
 
 use crate::abi;
 use crate::admin::Admin;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::pin::{Pins, c_path, make_dir};
+use crate::pin::{Pins, c_path, make_dir, remove_tree};
 use crate::skeleton::{core, front};
 
 /// What an installation can be told.
@@ -200,16 +200,26 @@ pub fn attach_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<()> {
 }
 
 /// Attaches sk_lookup to a network namespace and pins the link; one that is there stays.
+///
+/// One namespace is steered at a time: the one before is let go, since its servers' sockets must not be handed
+/// connections of another.
 pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()> {
     let pin = pins.netns().join(inode.to_string());
-    if pin.exists() {
-        return Ok(());
+    if !pin.exists() {
+        remove_tree(&pins.netns())?;
+        make_dir(&pins.netns())?;
+        let program = libbpf_rs::Program::fd_from_pinned_path(pins.program(NETNS_PROGRAM))
+            .context(|| format!("cannot open the program {NETNS_PROGRAM}"))?;
+        let link = link_create(program.as_fd(), netns, libbpf_sys::BPF_SK_LOOKUP)
+            .context(|| format!("cannot attach {NETNS_PROGRAM} to the network namespace"))?;
+        pin_fd(link.as_fd(), &pin)?;
     }
-    let program = libbpf_rs::Program::fd_from_pinned_path(pins.program(NETNS_PROGRAM))
-        .context(|| format!("cannot open the program {NETNS_PROGRAM}"))?;
-    let link = link_create(program.as_fd(), netns, libbpf_sys::BPF_SK_LOOKUP)
-        .context(|| format!("cannot attach {NETNS_PROGRAM} to the network namespace"))?;
-    pin_fd(link.as_fd(), &pin)
+    let steered = MapHandle::from_pinned_path(pins.map("steered")).context(|| "cannot open the map steered".into())?;
+    // The kernel numbers namespaces with 32 bits.
+    let number = u32::try_from(inode).unwrap_or(0);
+    steered
+        .update(&0u32.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY)
+        .context(|| "cannot tell the kernel which network namespace is steered".into())
 }
 
 fn link_create(
