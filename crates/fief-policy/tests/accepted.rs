@@ -138,6 +138,29 @@ fn rules_for_one_container_are_one_class_and_stay_two_rules() {
 }
 
 #[test]
+fn orders_of_accept_are_classes_of_their_own_in_a_table() {
+    let mut listener = web("", "a");
+    listener.clients[0].accept = AcceptOrder::After;
+    let orders: Vec<_> = listener.table().classes.iter().map(|class| class.accept).collect();
+    assert_eq!(orders, [AcceptOrder::After, AcceptOrder::Before]);
+}
+
+#[test]
+fn a_prefix_that_longer_ones_cover_has_no_entry() {
+    let mut listener = web("", "b");
+    let rule = |nets: &[&str], container: &str| {
+        let mut client = listener.clients[0].clone();
+        client.from = From::In(nets.iter().map(|net| net.parse().expect("a prefix")).collect());
+        client.container = container.to_owned();
+        client
+    };
+    let halves = [rule(&["10.0.0.0/9"], "a"), rule(&["10.128.0.0/9"], "b"), rule(&["10.0.0.0/8", "11.0.0.0/8"], "c")];
+    listener.clients.splice(0..1, halves);
+    let prefixes: Vec<_> = listener.table().entries.iter().map(|entry| entry.prefix.to_string()).collect();
+    assert_eq!(prefixes, ["::/0", "::ffff:10.0.0.0/105", "::ffff:10.128.0.0/105", "::ffff:11.0.0.0/104"]);
+}
+
+#[test]
 fn an_address_in_ipv6_clothes_is_ipv4() {
     let text = "version = 1\n[container.a]\n[listener.web]\naddress = \"[::ffff:10.0.0.1]:80\"\n\
         [[listener.web.client]]\nfrom = [\"::ffff:10.1.0.0/112\", \"::ffff:10.2.0.1\"]\ncontainer = \"a\"\n\

@@ -108,6 +108,17 @@ fn refuses_a_wildcard_beside_an_address_of_its_family() {
 }
 
 #[test]
+fn reports_a_listener_on_a_taken_address_once() {
+    let more = CATCH_ALL.replace("web", "more");
+    let text = two("\"0.0.0.0:80\"", "\"10.0.0.1:80\"") + "[listener.more]\naddress = \"10.0.0.1:80\"\n" + &more;
+    let errors = parse(&text, "test.toml").expect_err("three listeners on one port");
+    let messages: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
+    assert_eq!(messages.len(), 2, "{errors}");
+    assert!(messages[0].contains("of `api` arrive at 0.0.0.0:80 of `web`"), "{errors}");
+    assert!(messages[1].contains("`api` and `more` have the same address"), "{errors}");
+}
+
+#[test]
 fn takes_listeners_that_share_no_connection() {
     for (first, second) in [
         ("0.0.0.0:80", "[::]:80"),
@@ -199,6 +210,12 @@ fn names_the_nearest_container_for_an_unknown_one() {
     refuses(&text, Kind::UnknownContainer, "no container `tower`", "add [container.tower]");
     let text = rule("from = [\"10.0.0.0/8\"]\ncontainer = ⟦\"system\"⟧");
     refuses(&text, Kind::UnknownContainer, "no container `system`", "\"my-system\"");
+}
+
+#[test]
+fn does_not_call_a_container_with_a_refused_name_unknown_as_well() {
+    let text = rule("from = [\"10.0.0.0/8\"]\ncontainer = \"idle\"") + "[container.⟦idle⟧]\n";
+    refuses(&text, Kind::Name, "Fief's own", "\"my-idle\"");
 }
 
 #[test]
