@@ -79,39 +79,45 @@ static __always_inline struct fief_attributes *attributes_of(struct fief_contain
 /* Walks the chain of parents, ended ones too. */
 static __noinline bool container_below(struct fief_ref ref, struct fief_ref top)
 {
-	for (int i = 0; i <= FIEF_MAX_DEPTH; i++) {
+	bool found = false;
+	int i;
+
+	bpf_for (i, 0, FIEF_MAX_DEPTH + 1) {
 		struct fief_container *c;
 
-		if (same_ref(ref, top))
-			return true;
-		if (ref.id < FIEF_FIRST_ID)
-			return false;
+		found = same_ref(ref, top);
+		if (found || ref.id < FIEF_FIRST_ID)
+			break;
 		c = container_get(ref);
 		if (!c)
-			return false;
+			break;
 		ref = c->parent;
 	}
-	return false;
+	return found;
 }
 
 /* Whom the usage of an ended container goes to. */
 static __noinline __u32 container_heir(struct fief_container *c)
 {
+	__u32 heir = FIEF_RETIRED;
 	struct fief_ref up;
+	int i;
 
 	if (!attributes_of(c)->pass_up)
-		return FIEF_RETIRED;
+		return heir;
 	up = c->parent;
-	for (int i = 0; i < FIEF_MAX_DEPTH; i++) {
+	bpf_for (i, 0, FIEF_MAX_DEPTH) {
 		struct fief_container *p = container_get(up);
 
 		if (!p || up.id == FIEF_ROOT)
 			break;
-		if (p->state == FIEF_ALIVE)
-			return up.id;
+		if (p->state == FIEF_ALIVE) {
+			heir = up.id;
+			break;
+		}
 		up = p->parent;
 	}
-	return FIEF_RETIRED;
+	return heir;
 }
 
 static __always_inline void usage_move(struct fief_usage *from, struct fief_usage *to)
@@ -148,7 +154,8 @@ static __noinline int user_count(__u32 uid, int by)
 
 static __noinline int descendants_count(struct fief_ref up, int by)
 {
-	for (int i = 0; i < FIEF_MAX_DEPTH; i++) {
+	int i;
+	bpf_for (i, 0, FIEF_MAX_DEPTH) {
 		struct fief_container *c;
 
 		if (up.id == FIEF_ROOT)
@@ -165,18 +172,22 @@ static __noinline int descendants_count(struct fief_ref up, int by)
 /* Takes one reference away; returns the word as it was. */
 static __always_inline __u64 refs_drop(struct fief_container *c, __u64 unit)
 {
-	__u64 old = c->refs;
+	__u64 old = c->refs, new, seen;
+	bool done = false;
+	int i;
 
-	for (int i = 0; i < CAS_TRIES; i++) {
-		__u64 new = old - unit, seen;
-
+	bpf_for (i, 0, CAS_TRIES) {
+		new = old - unit;
 		if (unit < FIEF_CHILD && (old & FIEF_HOLDERS_MASK) == unit)
 			new += FIEF_CHILD; /* stands for the end that is now ours to do */
 		seen = __sync_val_compare_and_swap(&c->refs, old, new);
-		if (seen == old)
-			return old;
+		done = seen == old;
+		if (done)
+			break;
 		old = seen;
 	}
+	if (done)
+		return old;
 	count_error(FIEF_ERR_LOCK);
 	return ~0ull;
 }
@@ -184,7 +195,8 @@ static __always_inline __u64 refs_drop(struct fief_container *c, __u64 unit)
 /* The slot's last use is gone: hand it back and let go of the parent, which may be its last use in turn. */
 static __noinline int container_free(__u32 id)
 {
-	for (int i = 0; i <= FIEF_MAX_DEPTH; i++) {
+	int i;
+	bpf_for (i, 0, FIEF_MAX_DEPTH + 1) {
 		struct fief_container *c = container_at(id), *p;
 		struct fief_ref parent;
 		__u64 old;
@@ -239,39 +251,44 @@ static __always_inline void container_hold(struct fief_container *c, __u64 unit)
 /* For who found it by a stored reference: fails once the last holder is gone. */
 static __always_inline bool container_hold_live(struct fief_container *c, __u64 unit)
 {
-	__u64 old = c->refs;
+	__u64 old = c->refs, seen;
+	bool held = false;
+	int i;
 
-	for (int i = 0; i < CAS_TRIES; i++) {
-		__u64 seen;
-
+	bpf_for (i, 0, CAS_TRIES) {
 		if (!(old & FIEF_HOLDERS_MASK) || c->state != FIEF_ALIVE)
-			return false;
+			break;
 		seen = __sync_val_compare_and_swap(&c->refs, old, old + unit);
-		if (seen == old)
-			return true;
+		held = seen == old;
+		if (held)
+			break;
 		old = seen;
 	}
-	count_error(FIEF_ERR_LOCK);
-	return false;
+	return held;
 }
 
 /* Every unit and user on the way up must have room for one more. */
 static __noinline int container_room(struct fief_ref up)
 {
-	for (int i = 0; i <= FIEF_MAX_DEPTH; i++) {
+	int i, err = 0;
+
+	bpf_for (i, 0, FIEF_MAX_DEPTH + 1) {
+		struct fief_attributes *a;
 		struct fief_container *c;
 
 		if (up.id == FIEF_ROOT)
-			return 0;
+			break;
 		c = container_get(up);
 		if (!c)
-			return 0;
-		struct fief_attributes *a = attributes_of(c);
-		if (a->descendants_max && c->descendants >= a->descendants_max)
-			return -EDQUOT;
+			break;
+		a = attributes_of(c);
+		if (a->descendants_max && c->descendants >= a->descendants_max) {
+			err = -EDQUOT;
+			break;
+		}
 		up = c->parent;
 	}
-	return 0;
+	return err;
 }
 
 static __always_inline int user_room(__u32 uid)

@@ -19,11 +19,12 @@ const volatile __u32 cpu_count = 1;
 static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u64 now,
 				   struct fief_usage *sum)
 {
-	struct fief_cache_slot slot;
-	__u64 open, thread, receive;
+	int i;
+	struct fief_cache_slot slot = {};
+	__u64 open, thread = 0, receive = 0;
 	__u32 sequence;
 
-	for (int i = 0; i < READ_TRIES; i++) {
+	bpf_for (i, 0, READ_TRIES) {
 		sequence = *(volatile __u32 *)&cs->sequence;
 		barrier();
 		slot = cs->cache[ref.id & (FIEF_CACHE_SLOTS - 1)];
@@ -63,13 +64,14 @@ static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u
 
 static __noinline int usage_read(struct fief_ref ref, struct fief_usage *out)
 {
+	int i;
 	struct fief_container *c = container_get(ref);
-	struct fief_usage sum;
+	struct fief_usage sum = {};
 	__u64 now;
 
 	if (!c)
 		return -ESTALE;
-	for (int i = 0; i < READ_TRIES; i++) {
+	bpf_for (i, 0, READ_TRIES) {
 		__u32 done = *(volatile __u32 *)&c->flushes_done,
 		      begun = *(volatile __u32 *)&c->flushes_begun;
 		__u32 cpu;
