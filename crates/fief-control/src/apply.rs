@@ -181,7 +181,7 @@ impl Fief {
         if policy.listeners.is_empty() {
             return Ok(());
         }
-        let netns = File::open("/proc/self/ns/net").context(|| "cannot open the network namespace".into())?;
+        let netns = File::open("/proc/thread-self/ns/net").context(|| "cannot open the network namespace".into())?;
         let inode = netns.metadata().context(|| "cannot look at the network namespace".into())?.ino();
         open::attach_netns(self.pins(), netns.as_fd(), inode)
     }

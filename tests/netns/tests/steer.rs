@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Class listeners of unmodified servers: who is accepted first, who may register, and what happens when servers come
+//! and go.
+
+#[path = "steer/rig.rs"]
+mod rig;
+
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+
+use fief_testkit::{Family, Topology};
+use rig::{PORT, PORT6, Rig, high, low, ready, robot};
+
+/// Robots come first, then the low clients, the high ones last.
+fn queue() -> Vec<IpAddr> {
+    let mut clients = vec![robot(1)];
+    clients.extend((1..=12).map(low));
+    clients.extend((1..=3).map(high));
+    clients
+}
+
+/// The order that the policy asks for.
+fn by_class(clients: &[IpAddr]) -> Vec<u8> {
+    let mut classes: Vec<u8> = clients.iter().map(class).collect();
+    classes.sort_unstable();
+    classes
+}
+
+/// The third number of the address: 1 high, 2 low, 3 robots.
+fn class(client: &IpAddr) -> u8 {
+    match client {
+        IpAddr::V4(v4) => v4.octets()[2],
+        IpAddr::V6(v6) => v6.segments()[6] as u8,
+    }
+}
+
+fn serves_by_class(way: &str) {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut server = rig.server(way, "0.0.0.0", PORT);
+    let clients = queue();
+    let connections = rig.connect(&clients, Topology::server_address(Family::V4, PORT));
+    server.go();
+    let served = server.served(clients.len());
+    assert_eq!(served.iter().map(class).collect::<Vec<_>>(), by_class(&clients), "{way}");
+    for connection in connections {
+        let answer = connection.answer();
+        assert_eq!(answer.address, Topology::server_address(Family::V4, PORT), "the hidden address shows");
+    }
+}
+
+#[test]
+fn a_blocking_server_takes_the_highest_class_first() {
+    serves_by_class("blocking");
+}
+
+#[test]
+fn a_server_with_a_timeout_takes_the_highest_class_first() {
+    serves_by_class("timeout");
+}
+
+#[test]
+fn a_duplicate_of_the_listener_takes_the_highest_class_first() {
+    serves_by_class("duplicate");
+}
+
+#[test]
+fn a_poll_server_takes_the_highest_class_first() {
+    serves_by_class("poll");
+}
+
+#[test]
+fn a_select_server_takes_the_highest_class_first() {
+    serves_by_class("select");
+}
+
+#[test]
+fn a_level_triggered_server_takes_the_highest_class_first() {
+    serves_by_class("level-triggered");
+}
+
+#[test]
+fn an_edge_triggered_server_takes_the_highest_class_first() {
+    serves_by_class("edge-triggered");
+}
+
+#[test]
+fn a_program_that_inherited_the_listener_takes_the_highest_class_first() {
+    serves_by_class("exec");
+}
+
+fn answers_everybody(way: &str, workers: usize) {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut server = rig.server(way, "0.0.0.0", PORT);
+    server.go();
+    let mut pids = HashSet::new();
+    // A worker may be slow to start; all of them serve in the end.
+    for _ in 0..50 {
+        let connections = rig.connect(&queue(), Topology::server_address(Family::V4, PORT));
+        pids.extend(connections.into_iter().map(|connection| connection.answer().pid));
+        if pids.len() == workers {
+            return;
+        }
+    }
+    panic!("{way}: {} of {workers} workers served", pids.len());
+}
+
+#[test]
+fn forked_workers_share_the_class_listeners() {
+    answers_everybody("forked", 3);
+}
+
+#[test]
+fn a_group_of_listeners_on_one_port_is_used_as_a_whole() {
+    answers_everybody("group", 6);
+}
+
+#[test]
+fn threads_share_the_class_listeners() {
+    answers_everybody("threads", 1);
+}
+
+#[test]
+fn a_socket_of_both_families_tells_the_classes_of_both() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut server = rig.server("blocking", "::", PORT6);
+    let six = |client: fief_testkit::Client, n| client.address(Family::V6, n);
+    let four = Topology::server_address(Family::V4, PORT6);
+    let connections = [
+        rig.connect(&[low(1)], four),
+        rig.connect(&[six(fief_testkit::Client::Low, 1)], Topology::server_address(Family::V6, PORT6)),
+        rig.connect(&[high(1)], four),
+        rig.connect(&[six(fief_testkit::Client::High, 1)], Topology::server_address(Family::V6, PORT6)),
+    ];
+    server.go();
+    assert_eq!(server.served(4).iter().map(class).collect::<Vec<_>>(), [1, 1, 2, 2]);
+    for connection in connections.into_iter().flatten() {
+        assert_eq!(connection.answer().address.port(), PORT6);
+    }
+}
+
+#[test]
+fn a_low_class_gets_a_turn_and_priority_zero_gets_none() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut server = rig.server("blocking", "0.0.0.0", PORT);
+    let mut clients = vec![robot(1), low(1), low(2)];
+    clients.extend((1..=100).map(high));
+    let connections = rig.connect(&clients, Topology::server_address(Family::V4, PORT));
+    server.go();
+    let served: Vec<u8> = server.served(clients.len()).iter().map(class).collect();
+    let first_low = served.iter().position(|&class| class == 2).unwrap();
+    assert_eq!(first_low, 31, "one in 32: {served:?}");
+    assert_eq!(served.last(), Some(&3), "robots come last: {served:?}");
+    drop(connections);
+}
+
+#[test]
+fn connections_are_counted_for_the_container_of_their_class() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut server = rig.server("blocking", "0.0.0.0", PORT);
+    server.go();
+    let connections = rig.connect(&[high(1), high(2), low(1)], Topology::server_address(Family::V4, PORT));
+    connections.into_iter().for_each(|connection| drop(connection.answer()));
+    assert_eq!((rig.accepts("shop/high"), rig.accepts("shop/low"), rig.accepts("shop/robots")), (2, 1, 0));
+}
+
+#[test]
+fn a_killed_server_leaves_nothing_and_the_next_registers_by_itself() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let server = rig.server("blocking", "0.0.0.0", PORT);
+    let before = rig.registered();
+    assert_eq!(before.len(), 3);
+    drop(server); // kill -9
+    assert_eq!(rig.registered(), []);
+    let mut server = rig.server("blocking", "0.0.0.0", PORT);
+    let after = rig.registered();
+    assert_eq!(after.len(), 3);
+    assert!(before.iter().all(|old| after.iter().all(|new| new.cookie != old.cookie)));
+    let connections = rig.connect(&[low(1), high(1)], Topology::server_address(Family::V4, PORT));
+    server.go();
+    assert_eq!(server.served(2), [high(1), low(1)]);
+    drop(connections);
+}
+
+#[test]
+fn a_second_server_takes_over_when_the_first_closes() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    // A group of six, and one more process that joins it, as in a restart without a gap.
+    let first = rig.server("group", "0.0.0.0", PORT);
+    let mut second = rig.server("group", "0.0.0.0", PORT);
+    drop(first);
+    second.go();
+    let clients = queue();
+    let connections = rig.connect(&clients, Topology::server_address(Family::V4, PORT));
+    connections.into_iter().for_each(|connection| drop(connection.answer()));
+    assert_eq!(rig.accepts("shop/high"), 3);
+}
+
+#[test]
+fn a_server_on_an_address_that_the_policy_does_not_name_is_left_alone() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut server = rig.server("blocking", "0.0.0.0", 9000);
+    assert_eq!(rig.registered(), []);
+    server.go();
+    let connections = rig.connect(&[low(1), high(1)], Topology::server_address(Family::V4, 9000));
+    connections.into_iter().for_each(|connection| drop(connection.answer()));
+}
+
+#[test]
+fn a_server_on_one_address_is_not_handed_connections_to_others() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let _server = rig.server("blocking", "127.0.0.1", PORT);
+    assert_eq!(rig.registered(), []);
+    let server: SocketAddr = Topology::server_address(Family::V4, PORT);
+    let refused = rig.topology.clients.run(|| rig::connect_from(low(1), server)).unwrap();
+    assert_eq!(refused.unwrap_err(), nix::errno::Errno::ECONNREFUSED);
+}
