@@ -97,6 +97,7 @@ fn answers_everybody(way: &str, workers: usize) {
     }
     let rig = Rig::new(rig::POLICY);
     let mut server = rig.server(way, "0.0.0.0", PORT);
+    assert!(!rig.registered().is_empty());
     server.go();
     let mut pids = HashSet::new();
     // A worker may be slow to start; all of them serve in the end.

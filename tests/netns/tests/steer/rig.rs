@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A server with the listen shim under a policy of three classes, and its clients.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -8,7 +10,8 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use fief_control::steer::{self, ClassListener, Shim};
-use fief_testkit::{Client, Family, Feature, Process, Topology, require};
+use fief_control::{ManageOptions, Target};
+use fief_testkit::{Cgroup, Client, Family, Feature, Process, Topology, require};
 use fief_tests_netns::Installation;
 use libbpf_rs::MapHandle;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
@@ -80,6 +83,22 @@ impl Rig {
     /// A command inside the managed cgroup and the server's namespace.
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.installation.command(program);
+        self.topology.server.enter(&mut command);
+        command
+    }
+
+    /// Another managed cgroup, with a home of its own.
+    pub fn unit(&self, home: &str) -> Cgroup {
+        let cgroup = Cgroup::new(&home.replace('/', "-")).unwrap();
+        let options = ManageOptions { container: Some(home.to_owned()), follow: false };
+        self.installation.fief().manage(&Target::Cgroup(cgroup.path().to_owned()), &options).unwrap();
+        cgroup
+    }
+
+    /// As [`Rig::command`], inside another unit.
+    pub fn command_in(&self, unit: &Cgroup, program: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(unit.path()).arg(program);
         self.topology.server.enter(&mut command);
         command
     }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who may become the listener of a class, and who may reach one.
+
+#[path = "steer/rig.rs"]
+mod rig;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fief_testkit::{Family, NetNs, Topology, run};
+use rig::{PORT, Rig, high, low, ready};
+
+/// Asks for class 0 of an address, as the shim does, and says how it went.
+const ASK: &str = r#"
+import errno, os, socket, struct, sys
+uid, port = int(sys.argv[1]), int(sys.argv[2])
+if uid:
+    os.setresuid(uid, uid, uid)
+s = socket.socket()
+try:
+    s.setsockopt(0x46696566, 12, struct.pack("I", 0))
+    s.bind(("0.0.0.0", port))
+    s.listen(16)
+    print(s.getsockname()[0])
+except OSError as e:
+    print(errno.errorcode[e.errno])
+"#;
+
+fn ask(mut command: Command, uid: u32, port: u16) -> String {
+    command.args(["-c", ASK, &uid.to_string(), &port.to_string()]);
+    run(&mut command).unwrap().trim().to_owned()
+}
+
+#[test]
+fn the_server_itself_may_add_a_listener_to_its_address() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let _server = rig.server("blocking", "0.0.0.0", PORT);
+    assert_eq!(ask(rig.command("python3"), 0, PORT), "127.0.0.1");
+}
+
+#[test]
+fn another_user_may_not_take_connections_of_an_address() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let _server = rig.server("blocking", "0.0.0.0", PORT);
+    assert_eq!(ask(rig.command("python3"), 65534, PORT), "EACCES");
+    assert_eq!(rig.registered().len(), 3);
+}
+
+#[test]
+fn nobody_may_where_no_server_listens() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    assert_eq!(ask(rig.command("python3"), 0, PORT), "EACCES");
+    assert_eq!(rig.registered(), []);
+}
+
+#[test]
+fn nobody_may_on_an_address_that_the_policy_does_not_name() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    assert_eq!(ask(rig.command("python3"), 0, 9000), "EADDRNOTAVAIL");
+}
+
+#[test]
+fn a_namespace_of_ones_own_gives_no_right_to_the_address() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let elsewhere = NetNs::new("elsewhere").unwrap();
+    let mut command = rig.installation.command("python3");
+    elsewhere.enter(&mut command);
+    assert_eq!(ask(command, 0, PORT), "EADDRNOTAVAIL");
+}
+
+#[test]
+fn a_local_process_does_not_reach_a_hidden_listener() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut server = rig.server("blocking", "0.0.0.0", PORT);
+    server.go();
+    let text = run(Command::new("ss").args(["-N", rig.topology.server.name(), "-tlnH"])).unwrap();
+    let hidden: Vec<SocketAddr> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(3)?.parse().ok())
+        .filter(|address: &SocketAddr| address.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST))
+        .collect();
+    assert_eq!(hidden.len(), 3, "{text}");
+    for address in hidden {
+        let reached = rig
+            .topology
+            .server
+            .run(|| TcpStream::connect_timeout(&address, Duration::from_millis(300)).map(drop))
+            .unwrap();
+        assert!(reached.is_err(), "{address}");
+    }
+    // The address that they serve is open to local processes too.
+    let own = SocketAddr::from(([127, 0, 0, 1], PORT));
+    rig.topology.server.run(|| TcpStream::connect_timeout(&own, Duration::from_secs(5)).map(drop)).unwrap().unwrap();
+}
+
+const COPIES: &str = r#"
+version = 1
+[container.shop]
+[container."shop/high"]
+[container."shop/low"]
+[listener.web]
+address = "0.0.0.0:8080"
+copies = "per-class"
+[[listener.web.client]]
+from = ["10.77.1.0/24"]
+container = "shop/high"
+[[listener.web.client]]
+from = ["any"]
+container = "shop/low"
+"#;
+
+#[test]
+fn the_home_of_a_copy_tells_its_class() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(COPIES, "shop/high");
+    let other = rig.unit("shop/low");
+    // The shim is not needed, and both bind the same address.
+    let script = rig.script();
+    let start = |mut command: Command| {
+        command.arg(&script).args(["blocking", "0.0.0.0", &PORT.to_string()]).stderr(Stdio::inherit());
+        rig::Server::start(command)
+    };
+    let mut copies = [start(rig.command("python3")), start(rig.command_in(&other, "python3"))];
+    assert_eq!(rig.registered().len(), 2);
+    copies.iter_mut().for_each(rig::Server::go);
+    let connections = rig.connect(&[low(1), high(1)], Topology::server_address(Family::V4, PORT));
+    assert_eq!(copies[0].served(1), [high(1)]);
+    assert_eq!(copies[1].served(1), [low(1)]);
+    for connection in connections {
+        assert_eq!(connection.answer().address, Topology::server_address(Family::V4, PORT));
+    }
+}
