@@ -1,2 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-fn main() {}
+//! The command `fief`. A table of contents: `cli` has the words, each command has a file below `commands`, `failure`
+//! prints what went wrong.
+
+mod cli;
+mod commands;
+mod failure;
+mod interval;
+mod look;
+mod output;
+mod policy_file;
+mod quantity;
+mod record;
+mod tree;
+mod tui;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::cli::{Cli, Command};
+use crate::failure::{RUN_FAILED, Result, USAGE};
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    if let Some(code) = commands::child::main() {
+        return code;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage_error(&error),
+    };
+    let mut output = Output::standard();
+    let done = dispatch(&cli.command, &mut output);
+    match done.and_then(|code| output.finish().map(|()| code)) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(command: &Command, output: &mut Output) -> Result<ExitCode> {
+    match command {
+        Command::Probe(args) => commands::probe::run(args, output),
+        Command::Check(args) => commands::check::run(args, output),
+        Command::Apply(args) => commands::apply::run(args, output),
+        Command::Down(args) => commands::down::run(args, output),
+        Command::Run(args) => return commands::run::run(args),
+        Command::Manage(args) => commands::manage::run(args, output),
+        Command::Bind(args) => commands::bind::run(args, output),
+        Command::Ls(args) => commands::ls::run(args, output),
+        Command::Show(args) => commands::show::run(args, output),
+        Command::Usage(args) => commands::usage::run(args, output),
+        Command::Top(args) => commands::top::run(args, output),
+        Command::Lab(args) => commands::lab::run(args),
+        Command::Schema => commands::schema::run(output),
+        Command::Completions(args) => commands::completions::run(args, output),
+        Command::Man(args) => commands::man::run(args),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Help and version are no errors. Wrong usage of `run` has the code of Fief's own failures, so that it is never taken
+/// for the server's.
+fn usage_error(error: &clap::Error) -> ExitCode {
+    // With the terminal gone there is nobody left to tell.
+    let _ = error.print();
+    let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ if is_run => ExitCode::from(RUN_FAILED),
+        _ => ExitCode::from(USAGE),
+    }
+}

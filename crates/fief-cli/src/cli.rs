@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line of `fief`: its words, their arguments and their help. The man pages and completions are made of it.
+//!
+//! Nouns and reads (`probe`, `check`, `ls`, `show`, `usage`, `top`) never change anything; verbs do.
+
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or an error in a policy. \
+`fief run` ends with the code of the server (128 plus the signal that ended it); 125: fief itself failed; \
+126: the server's program cannot be run; 127: it was not found.";
+
+/// Resource containers for stock Linux: who uses the machine, and who goes first
+///
+/// A container is a tenant, a class of clients or a single request. Fief charges CPU time, packets and faults to it,
+/// wherever in the kernel or in a server the work is done, and serves clients by their class. It needs no patched kernel,
+/// no module and no daemon.
+#[derive(Debug, Parser)]
+#[command(name = "fief", version, max_term_width = 100, after_long_help = EXIT_CODES)]
+#[command(disable_help_subcommand = true, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show what this kernel can do, found out by trying
+    Probe(Probe),
+    /// Check policies and say what they mean; nothing is changed
+    Check(Check),
+    /// Put a policy in force, in place of the one before
+    Apply(Apply),
+    /// Take down everything that is in force
+    Down(Down),
+    /// Run a server under a policy, and take everything down when it ends
+    Run(Run),
+    /// Manage a unit, process or cgroup that already runs
+    Manage(Manage),
+    /// Bind the threads of a process that already runs to a container
+    Bind(Bind),
+    /// List the containers
+    Ls(Ls),
+    /// Show all about one container
+    Show(Show),
+    /// Print what containers have used
+    Usage(Usage),
+    /// Watch containers, live
+    Top(Top),
+    /// Make an experiment, without and with Fief
+    Lab(Lab),
+    /// Print the JSON schema of policies, for editors
+    Schema,
+    /// Print a completion script for a shell
+    Completions(Completions),
+    /// Write the man pages into a folder
+    #[command(hide = true)]
+    Man(Man),
+}
+
+/// Show what this kernel can do, found out by trying
+///
+/// Each feature is tried, not looked up in a list of versions; what is missing is shown with its remedy. Fails if
+/// something is missing that Fief cannot do without.
+#[derive(Debug, Args)]
+pub struct Probe {
+    /// One JSON object a line: the machine, then each feature
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Check policies and say what they mean; nothing is changed
+///
+/// Errors are shown in their line, with what was expected and the remedy. A policy without errors is explained: its
+/// containers, and by which rule the clients of each listener find theirs. Needs no privilege and no kernel.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Policies (TOML); `-`: standard input
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// One JSON object a line: each policy or each of its errors
+    #[arg(long)]
+    pub json: bool,
+    /// Only errors
+    #[arg(long, short, conflicts_with = "json")]
+    pub quiet: bool,
+}
+
+/// Put a policy in force, in place of the one before
+///
+/// The policy is replaced as a whole: what cannot be put in force changes nothing. Connections keep the class they have.
+/// Containers that the new policy no longer names stay while applications hold them. The policy stays in force after the
+/// command has ended, until `fief down` or the next start of the machine.
+#[derive(Debug, Args)]
+pub struct Apply {
+    /// The policy (TOML); `-`: standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Room for so many containers; counts when nothing is in force yet
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
+    pub containers: Option<u32>,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Take down everything that is in force
+///
+/// Servers go on, unmanaged. Containers that applications still hold lose what they were used for.
+#[derive(Debug, Args)]
+pub struct Down {
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Run a server under a policy, and take everything down when it ends
+///
+/// The server needs no change: its listening sockets are told apart by the policy's listeners, its threads follow the
+/// connection they work on. Signals are passed on to it.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXIT_CODES)]
+#[command(override_usage = "fief run [OPTIONS] <POLICY> -- <SERVER> [ARGS]...")]
+pub struct Run {
+    /// The policy (TOML)
+    #[arg(value_name = "POLICY", value_hint = ValueHint::FilePath)]
+    pub policy: PathBuf,
+    /// Do not move the server's threads to the container of the connection they work on
+    #[arg(long)]
+    pub no_follow: bool,
+    /// The server's program, found by PATH, and its arguments
+    #[arg(value_name = "SERVER", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
+    pub server: Vec<OsString>,
+}
+
+/// Manage a unit, process or cgroup that already runs
+///
+/// From now on its threads can make, bind and pass containers, and what they use is charged. A process stands for its
+/// whole cgroup.
+#[derive(Debug, Args)]
+pub struct Manage {
+    /// A systemd unit, a process id, or the folder of a cgroup
+    #[arg(value_name = "UNIT|PID|CGROUP")]
+    pub target: String,
+    /// Home of its threads; without it, a container is made for the unit
+    #[arg(long, value_name = "PATH")]
+    pub container: Option<String>,
+    /// Its threads take the container of the connection they work on
+    #[arg(long)]
+    pub follow: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Bind the threads of a process that already runs to a container
+///
+/// The process must be in a managed unit. Threads that it starts later are bound likewise.
+#[derive(Debug, Args)]
+pub struct Bind {
+    /// Process id
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+    /// Path of the container, as `fief ls` shows it
+    pub container: String,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// List the containers
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// One JSON object a line, one for each container
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show all about one container
+///
+/// Its attributes, holders, children and usage. `fief show system` tells by name what the time went to that belongs to
+/// nobody.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// Path of the container, as `fief ls` shows it
+    pub container: String,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Print what containers have used
+///
+/// The numbers count from the making of a container. With --interval, the table shows what was used in each interval; the
+/// JSON objects go on counting from the making, with the time of each reading.
+#[derive(Debug, Args)]
+pub struct Usage {
+    /// Paths of containers, as `fief ls` shows them; none: all
+    #[arg(value_name = "CONTAINER")]
+    pub containers: Vec<String>,
+    /// One JSON object a line, one for each container and reading; raw integers, the unit in the name
+    #[arg(long)]
+    pub json: bool,
+    /// Together with all containers below
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// Read again every so many seconds
+    #[arg(long, short, value_name = "SECS", value_parser = seconds)]
+    pub interval: Option<Duration>,
+    /// End after so many readings
+    #[arg(long, short = 'n', value_name = "N", requires = "interval")]
+    pub count: Option<NonZeroU32>,
+}
+
+/// Watch containers, live
+///
+/// A tree of the containers with their CPU time in user mode, in the kernel and in receiving packets, as percent of the
+/// whole machine, and their packets, connection requests and threads. Each line counts what is below it too. Keys: see the
+/// last line of the screen, and `?`. Plain lines where standard output is not a terminal.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Seconds between two looks
+    #[arg(long, short, value_name = "SECS", default_value = "1", value_parser = seconds)]
+    pub interval: Duration,
+    /// End after so many looks
+    #[arg(long, short = 'n', value_name = "N")]
+    pub count: Option<NonZeroU32>,
+    /// Plain lines, also on a terminal
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// Make an experiment, without and with Fief
+///
+/// Makes network namespaces of its own, so that nothing of the machine is touched, and alternates without and with Fief.
+/// Prints a table of medians with their spread.
+#[derive(Debug, Args)]
+pub struct Lab {
+    /// Which experiment
+    #[arg(value_name = "NAME", value_parser = experiments())]
+    pub experiment: String,
+    /// Fewer loads and rounds: ends within 50 seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// One JSON object a line; the last one holds the figures
+    #[arg(long)]
+    pub json: bool,
+    /// Write the figures, plots and a page into this folder
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub report: Option<PathBuf>,
+}
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+pub struct Completions {
+    pub shell: clap_complete::Shell,
+}
+
+/// Write the man pages into a folder, one for each command
+#[derive(Debug, Args)]
+pub struct Man {
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+}
+
+fn experiments() -> clap::builder::PossibleValuesParser {
+    let experiments = fief_lab::Experiment::ALL;
+    experiments.map(|experiment| clap::builder::PossibleValue::new(experiment.name()).help(experiment.about())).into()
+}
+
+/// From a hundredth of a second to a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, as in 0.5".to_owned())?;
+    if !(0.01..=86_400.0).contains(&seconds) {
+        return Err("expected 0.01 to 86400 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_has_no_contradiction() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_servers_own_options_stay_the_servers() {
+        let cli = Cli::parse_from(["fief", "run", "p.toml", "--", "nginx", "-g", "daemon off;", "--help"]);
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert_eq!(run.policy, PathBuf::from("p.toml"));
+        assert_eq!(run.server, ["nginx", "-g", "daemon off;", "--help"]);
+    }
+
+    #[test]
+    fn an_interval_of_no_length_is_refused() {
+        for wrong in ["0", "-1", "nan", "inf", "1e9", "x"] {
+            assert!(Cli::try_parse_from(["fief", "top", "--interval", wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_argument_says_what_it_is() {
+        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
+            for argument in command.get_arguments().filter(|a| a.get_id() != "shell") {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+        }
+    }
+}

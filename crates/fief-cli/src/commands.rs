@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One file for each command.
+
+pub mod apply;
+pub mod bind;
+pub mod check;
+pub mod child;
+pub mod completions;
+pub mod down;
+pub mod lab;
+pub mod ls;
+pub mod man;
+pub mod manage;
+pub mod probe;
+pub mod run;
+pub mod schema;
+pub mod show;
+pub mod top;
+pub mod usage;

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `fief apply`: puts a policy in force, in place of the one before.
+
+use serde::Serialize;
+
+use crate::cli::Apply;
+use crate::failure::Result;
+use crate::output::{Output, printable};
+use crate::policy_file;
+use fief_control::{Applied, ApplyOptions, Fief};
+
+pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
+    let file = policy_file::load(&args.file)?;
+    let options = ApplyOptions { containers: args.containers };
+    let applied = Fief::from_env().apply(&file.policy, &file.text, &options)?;
+    let name = policy_file::name(&args.file);
+    match args.json {
+        true => output.json(&Record::of(&name, &applied)),
+        false => output.text(report(&name, &applied)),
+    }
+}
+
+#[derive(Serialize)]
+struct Record<'a> {
+    file: &'a str,
+    made: &'a [String],
+    kept: &'a [String],
+    released: &'a [String],
+    notes: &'a [String],
+}
+
+impl<'a> Record<'a> {
+    fn of(file: &'a str, applied: &'a Applied) -> Self {
+        Self { file, made: &applied.made, kept: &applied.kept, released: &applied.released, notes: &applied.notes }
+    }
+}
+
+fn report(name: &str, applied: &Applied) -> String {
+    let mut page = format!("{} is in force\n", printable(name));
+    let lists = [("made", &applied.made), ("kept", &applied.kept), ("released", &applied.released)];
+    for (what, paths) in lists.into_iter().filter(|(_, paths)| !paths.is_empty()) {
+        page.push_str(&format!("{what}: {}\n", printable(&paths.join(", "))));
+    }
+    for note in &applied.notes {
+        page.push_str(&format!("note: {}\n", printable(note)));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_happened_is_reported() {
+        let applied = Applied {
+            made: vec!["shop".into(), "shop/gold".into()],
+            notes: vec!["conntrack is off".into()],
+            ..Applied::default()
+        };
+        let expected = "p.toml is in force\nmade: shop, shop/gold\nnote: conntrack is off\n";
+        assert_eq!(report("p.toml", &applied), expected);
+    }
+}

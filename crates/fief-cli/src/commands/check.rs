@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `fief check`: the errors of policies, each in its line, or what the policies mean. Nothing is changed.
+
+use std::path::Path;
+
+use fief_policy::{AcceptOrder, Diagnostics, From, Listener, Policy, Serve};
+use serde::Serialize;
+
+use crate::cli::Check;
+use crate::failure::{Failure, Result, USAGE};
+use crate::output::{Align, Output, Table, printable};
+use crate::{policy_file, quantity};
+
+/// Every file is checked, whatever is wrong with the one before.
+pub fn run(args: &Check, output: &mut Output) -> Result<()> {
+    let mut worst = 0;
+    for path in &args.files {
+        if let Err(failure) = check(path, args, output) {
+            output.flush()?;
+            failure.report();
+            worst = worst.max(failure.code());
+        }
+    }
+    if worst == 0 { Ok(()) } else { Err(Failure::told(worst)) }
+}
+
+fn check(path: &Path, args: &Check, output: &mut Output) -> Result<()> {
+    let text = policy_file::read(path)?;
+    let name = policy_file::name(path);
+    match fief_policy::parse(&text, &name) {
+        Ok(policy) if args.json => output.json(&Valid { file: &name, valid: true, policy: &policy }),
+        Ok(_) if args.quiet => Ok(()),
+        Ok(policy) => output.text(meaning(&name, &policy)),
+        Err(diagnostics) if args.json => tell_errors(&diagnostics, output),
+        Err(diagnostics) => Err(diagnostics.into()),
+    }
+}
+
+fn tell_errors(diagnostics: &Diagnostics, output: &mut Output) -> Result<()> {
+    output.text(diagnostics.to_json_lines())?;
+    Err(Failure::told(USAGE))
+}
+
+#[derive(Serialize)]
+struct Valid<'a> {
+    file: &'a str,
+    valid: bool,
+    policy: &'a Policy,
+}
+
+fn meaning(name: &str, policy: &Policy) -> String {
+    let mut page = format!(
+        "{}: no errors; {}, {}\n",
+        printable(name),
+        counted(policy.containers.len(), "container"),
+        counted(policy.listeners.len(), "listener"),
+    );
+    if !policy.containers.is_empty() {
+        page.push_str(&format!("\n{}", containers(policy)));
+    }
+    for listener in &policy.listeners {
+        page.push_str(&format!("\n{}", rules(listener)));
+    }
+    page
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+fn containers(policy: &Policy) -> Table {
+    let mut table = Table::new(&[
+        ("CONTAINER", Align::Left),
+        ("SHARE", Align::Right),
+        ("LIMIT", Align::Right),
+        ("WEIGHT", Align::Right),
+        ("PRIORITY", Align::Right),
+        ("MEMORY", Align::Right),
+        ("SENDS", Align::Right),
+        ("BELOW", Align::Right),
+    ]);
+    let some = |value: u64, shown: fn(u64) -> String| quantity::or_dash((value != 0).then(|| shown(value)));
+    for container in &policy.containers {
+        let cpu = &container.cpu;
+        table.push([
+            container.path.clone(),
+            some(cpu.share_ppm.into(), |ppm| quantity::percent(ppm as u32)),
+            some(cpu.limit_ppm.into(), |ppm| quantity::percent(ppm as u32)),
+            cpu.weight.to_string(),
+            cpu.priority.to_string(),
+            some(container.memory_max, quantity::bytes),
+            some(container.network.max_bits, quantity::bit_rate),
+            some(container.descendants_max.into(), |count| count.to_string()),
+        ]);
+    }
+    table
+}
+
+fn rules(listener: &Listener) -> String {
+    let serve = match listener.serve {
+        Serve::Shared => "one listening socket for all classes",
+        Serve::Shim => "a listening socket for each class behind the server's own",
+        Serve::CopiesPerClass => "a copy of the server for each class",
+    };
+    let mut page = format!("listener {} on {}: {serve}\n", printable(&listener.name), listener.address);
+    let mut table = Table::new(&[
+        ("RULE", Align::Right),
+        ("CLIENTS", Align::Left),
+        ("CONTAINER", Align::Left),
+        ("NEW CONNECTIONS", Align::Left),
+    ]);
+    for (position, client) in listener.clients.iter().enumerate() {
+        let order = match client.accept {
+            AcceptOrder::Before => "before those being served",
+            AcceptOrder::After => "after those being served",
+        };
+        let is_first = position == 0;
+        table.push([(position + 1).to_string(), who(&client.from, is_first), client.container.clone(), order.into()]);
+    }
+    page.push_str(&table.to_string());
+    page
+}
+
+fn who(from: &From, is_first: bool) -> String {
+    match from {
+        From::Any if is_first => "all".to_owned(),
+        From::Any => "all others".to_owned(),
+        From::In(nets) => list(nets),
+        From::NotIn(nets) => format!("all but {}", list(nets)),
+    }
+}
+
+fn list(nets: &[impl ToString]) -> String {
+    nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHOP: &str = r#"
+        version = 1
+        [container.shop]
+        cpu.share = "60%"
+        [container."shop/gold"]
+        cpu.priority = 200
+        [container."shop/browse"]
+        memory.max = "1G"
+        [listener.web]
+        address = "[::]:80"
+        [[listener.web.client]]
+        from = ["10.1.0.0/16", "2001:db8::/32"]
+        container = "shop/gold"
+        [[listener.web.client]]
+        from = ["any"]
+        container = "shop/browse"
+        accept = "after"
+    "#;
+
+    #[test]
+    fn a_policy_is_explained_container_by_container_and_rule_by_rule() {
+        let policy = fief_policy::parse(SHOP, "shop.toml").expect("a policy without errors");
+        assert_eq!(
+            meaning("shop.toml", &policy),
+            "\
+shop.toml: no errors; 3 containers, 1 listener
+
+CONTAINER    SHARE  LIMIT  WEIGHT  PRIORITY  MEMORY  SENDS  BELOW
+shop           60%      -     100       100       -      -      -
+shop/gold        -      -     100       200       -      -      -
+shop/browse      -      -     100       100      1G      -      -
+
+listener web on [::]:80: a listening socket for each class behind the server's own
+RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
+   1  10.1.0.0/16, 2001:db8::/32  shop/gold    before those being served
+   2  all others                  shop/browse  after those being served
+"
+        );
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `fief show`: all about one container.
+
+use serde::Serialize;
+
+use crate::cli::Show;
+use crate::failure::Result;
+use crate::look::{self, Source};
+use crate::output::{Align, Output, Table, printable};
+use crate::quantity::{bit_rate, bytes, count, duration, or_dash, percent};
+use crate::record::{self, Attributes, Place, Usage};
+use crate::tree::Tree;
+use fief_control::{Fief, Snapshot};
+
+pub fn run(args: &Show, output: &mut Output) -> Result<()> {
+    let snapshot = Fief::from_env().look()?;
+    let details = Details::of(&snapshot, look::find(&snapshot, &args.container)?);
+    match args.json {
+        true => output.json(&details),
+        false => output.text(page(&details)),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Details<'a> {
+    taken_ns: u64,
+    #[serde(flatten)]
+    place: Place<'a>,
+    child_containers: Vec<&'a str>,
+    /// Cgroups whose threads live here.
+    cgroups: Vec<String>,
+    attributes: Attributes,
+    usage: Usage,
+    /// Together with all below.
+    usage_recursive: Usage,
+    /// Of the system container: what its time went to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kinds: Vec<Kind>,
+}
+
+#[derive(Debug, Serialize)]
+struct Kind {
+    kind: &'static str,
+    time_ns: u64,
+}
+
+impl<'a> Details<'a> {
+    fn of(snapshot: &'a Snapshot, at: usize) -> Self {
+        let tree = Tree::of(snapshot);
+        let view = &snapshot.containers[at];
+        let usage_of = |at: usize| Usage::from(&snapshot.containers[at].usage);
+        let path_of = |at: &usize| snapshot.containers[*at].path.as_str();
+        let kinds = match view.id {
+            fief::abi::FIEF_SYSTEM => snapshot.system_kinds.as_slice(),
+            _ => &[],
+        };
+        let units = snapshot.units.iter().filter(|unit| unit.container == view.path);
+        let cgroups = units.filter_map(|unit| unit.cgroup.as_ref());
+        Self {
+            taken_ns: snapshot.taken_ns,
+            place: Place::of(view, &record::paths(snapshot)),
+            child_containers: tree.children(at).iter().map(path_of).collect(),
+            cgroups: cgroups.map(|cgroup| cgroup.to_string_lossy().into_owned()).collect(),
+            attributes: (&view.attributes).into(),
+            usage: usage_of(at),
+            usage_recursive: tree.below(at).into_iter().map(usage_of).fold(Usage::default(), Usage::plus),
+            kinds: kinds.iter().map(|&(kind, time_ns)| Kind { kind, time_ns }).collect(),
+        }
+    }
+}
+
+fn page(details: &Details) -> String {
+    let mut page = format!("{}\n{}", printable(details.place.container), about(details));
+    page.push_str(&format!("\n{}", attributes(&details.attributes)));
+    page.push_str(&format!("\n{}", usage(details)));
+    if !details.kinds.is_empty() {
+        let mut table = Table::new(&[("KIND", Align::Left), ("TIME", Align::Right)]);
+        for kind in &details.kinds {
+            table.push([kind.kind.into(), duration(kind.time_ns)]);
+        }
+        page.push_str(&format!("\n{table}"));
+    }
+    page
+}
+
+fn about(details: &Details) -> String {
+    let place = &details.place;
+    let mut lines = vec![
+        ("id", format!("{}, generation {}", place.id, place.generation)),
+        ("state", place.state.to_owned()),
+        ("parent", place.parent.unwrap_or("none").to_owned()),
+        ("handles", place.handles.to_string()),
+        ("threads", format!("{}, the main threads of {} processes among them", place.threads, place.processes)),
+        ("sockets", place.sockets.to_string()),
+    ];
+    if place.policy {
+        lines.push(("policy", "named by the policy in force".to_owned()));
+    }
+    lines.extend(details.cgroups.iter().map(|cgroup| ("unit", cgroup.clone())));
+    // A container per request can have very many.
+    const SHOWN: usize = 20;
+    let children = &details.child_containers;
+    lines.extend(children.iter().take(SHOWN).map(|child| ("child", (*child).to_owned())));
+    if children.len() > SHOWN {
+        lines.push(("child", format!("and {} more", children.len() - SHOWN)));
+    }
+    lines.into_iter().map(|(name, value)| format!("  {name:<10}{}\n", printable(&value))).collect()
+}
+
+fn attributes(attributes: &Attributes) -> Table {
+    let mut table = Table::new(&[("ATTRIBUTE", Align::Left), ("VALUE", Align::Right)]);
+    let rows = [
+        ("cpu.share", percent(attributes.cpu_share_ppm)),
+        ("  reserved by children", percent(attributes.cpu_reserved_ppm)),
+        ("cpu.limit", or_dash(attributes.cpu_limit_ppm.map(percent))),
+        ("cpu.weight", attributes.cpu_weight.to_string()),
+        ("cpu.priority", attributes.cpu_priority.to_string()),
+        ("memory.max", or_dash(attributes.memory_max_bytes.map(bytes))),
+        ("network.max", or_dash(attributes.network_max_bits_per_second.map(bit_rate))),
+        ("network.weight", attributes.network_weight.to_string()),
+        ("pass up", if attributes.pass_up { "yes" } else { "no" }.to_owned()),
+        ("descendants.max", or_dash(attributes.descendants_max.map(|count| count.to_string()))),
+    ];
+    for (name, value) in rows {
+        table.push([name.into(), value]);
+    }
+    table
+}
+
+fn usage(details: &Details) -> Table {
+    let (own, all) = (&details.usage, &details.usage_recursive);
+    let split = |usage: &Usage| usage.user_system_ns(details.place.id);
+    let mut table = Table::new(&[("USED", Align::Left), ("ITSELF", Align::Right), ("WITH ALL BELOW", Align::Right)]);
+    type Shown = fn(u64) -> String;
+    let rows: [(&str, [u64; 2], Shown); 16] = [
+        ("CPU", [own.cpu_ns(), all.cpu_ns()], duration),
+        ("  threads", [own.thread_ns, all.thread_ns], duration),
+        ("    user mode", [split(own).0, split(all).0], duration),
+        ("    kernel", [split(own).1, split(all).1], duration),
+        ("  receiving packets", [own.receive_ns, all.receive_ns], duration),
+        ("packets in", [own.packets_in, all.packets_in], count),
+        ("bytes in", [own.bytes_in, all.bytes_in], bytes),
+        ("packets out", [own.packets_out, all.packets_out], count),
+        ("bytes out", [own.bytes_out, all.bytes_out], bytes),
+        ("disk bytes read", [own.disk_read_bytes, all.disk_read_bytes], bytes),
+        ("disk bytes written", [own.disk_write_bytes, all.disk_write_bytes], bytes),
+        ("minor faults", [own.minor_faults, all.minor_faults], count),
+        ("major faults", [own.major_faults, all.major_faults], count),
+        ("SYNs seen", [own.syns_seen, all.syns_seen], count),
+        ("SYNs dropped", [own.syns_dropped, all.syns_dropped], count),
+        ("connections accepted", [own.accepts, all.accepts], count),
+    ];
+    for (name, values, shown) in rows {
+        let [own, all] = values.map(shown);
+        table.push([name.into(), own, all]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::sample;
+    use fief_control::UnitView;
+
+    fn snapshot() -> Snapshot {
+        let mut gold = sample::container("shop/gold", 9, Some(8));
+        gold.usage.thread_ns = 5_000;
+        gold.usage.packets_in = 7;
+        let mut snapshot = sample::snapshot(vec![
+            sample::container("shop", 8, Some(0)),
+            gold,
+            sample::container("system", fief::abi::FIEF_SYSTEM, None),
+        ]);
+        snapshot.units = vec![UnitView { cgroup: Some("/sys/fs/cgroup/web".into()), container: "shop".into() }];
+        snapshot
+    }
+
+    #[test]
+    fn a_parent_is_shown_with_all_below() {
+        let snapshot = snapshot();
+        let details = serde_json::to_value(Details::of(&snapshot, 0)).expect("texts and numbers");
+        assert_eq!(details["container"], "shop");
+        assert_eq!(details["child_containers"][0], "shop/gold");
+        assert_eq!(details["cgroups"][0], "/sys/fs/cgroup/web");
+        assert_eq!(details["usage"]["thread_ns"], 0);
+        assert_eq!(details["usage_recursive"]["thread_ns"], 5_000);
+        assert_eq!(details["attributes"]["cpu_limit_ppm"], serde_json::Value::Null);
+        assert!(details.get("kinds").is_none());
+    }
+
+    #[test]
+    fn the_time_of_the_system_container_has_names() {
+        let snapshot = snapshot();
+        let page = page(&Details::of(&snapshot, 2));
+        assert!(page.ends_with("KIND    TIME\ntimer  40 ns\nrcu     2 ns\n"), "{page}");
+    }
+
+    #[test]
+    fn the_page_tells_the_units_and_children_of_a_container() {
+        let snapshot = snapshot();
+        let page = page(&Details::of(&snapshot, 0));
+        assert!(page.starts_with("shop\n  id        8, generation 1\n"), "{page}");
+        assert!(page.contains("  unit      /sys/fs/cgroup/web\n  child     shop/gold\n"), "{page}");
+    }
+}

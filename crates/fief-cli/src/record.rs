@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The JSON objects about containers that `ls`, `show` and `usage` print: raw integers, the unit in the name.
+//!
+//! These names are a promise to programs; `docs/cli.md` lists them.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use fief_control::{ContainerView, Snapshot};
+
+/// Place and holders.
+#[derive(Debug, Serialize)]
+pub struct Place<'a> {
+    pub container: &'a str,
+    pub id: u32,
+    pub generation: u32,
+    /// Path of the parent.
+    pub parent: Option<&'a str>,
+    pub state: &'a str,
+    /// Named by the policy in force.
+    pub policy: bool,
+    /// Home of a managed unit.
+    pub unit: bool,
+    pub handles: u32,
+    pub threads: u32,
+    pub processes: u32,
+    pub sockets: u32,
+    pub children: u32,
+}
+
+impl<'a> Place<'a> {
+    pub fn of(view: &'a ContainerView, paths: &Paths<'a>) -> Self {
+        Self {
+            container: &view.path,
+            id: view.id,
+            generation: view.generation,
+            parent: view.parent.and_then(|id| paths.get(&id).copied()),
+            state: view.state,
+            policy: view.policy,
+            unit: view.unit,
+            handles: view.handles,
+            threads: view.threads,
+            processes: view.processes,
+            sockets: view.sockets,
+            children: view.children,
+        }
+    }
+}
+
+/// Paths by id.
+pub type Paths<'a> = HashMap<u32, &'a str>;
+
+pub fn paths(snapshot: &Snapshot) -> Paths<'_> {
+    snapshot.containers.iter().map(|view| (view.id, view.path.as_str())).collect()
+}
+
+/// Attributes; null: none.
+#[derive(Debug, Serialize)]
+pub struct Attributes {
+    pub cpu_share_ppm: u32,
+    pub cpu_limit_ppm: Option<u32>,
+    pub cpu_weight: u32,
+    pub cpu_priority: u32,
+    /// Sum of the children's shares.
+    pub cpu_reserved_ppm: u32,
+    pub memory_max_bytes: Option<u64>,
+    pub network_max_bits_per_second: Option<u64>,
+    pub network_weight: u32,
+    pub pass_up: bool,
+    pub descendants_max: Option<u32>,
+}
+
+impl From<&fief::Attributes> for Attributes {
+    fn from(attributes: &fief::Attributes) -> Self {
+        Self {
+            cpu_share_ppm: attributes.share_ppm,
+            cpu_limit_ppm: attributes.limit_ppm,
+            cpu_weight: attributes.weight,
+            cpu_priority: attributes.priority,
+            cpu_reserved_ppm: attributes.reserved_ppm,
+            memory_max_bytes: attributes.memory_max,
+            network_max_bits_per_second: attributes.net_max,
+            network_weight: attributes.net_weight,
+            pass_up: attributes.pass_up,
+            descendants_max: attributes.descendants_max,
+        }
+    }
+}
+
+/// What was used; `user_ns` and `system_ns` are the kernel's samples, `thread_ns` is exact.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Usage {
+    pub thread_ns: u64,
+    pub receive_ns: u64,
+    pub user_ns: u64,
+    pub system_ns: u64,
+    pub packets_in: u64,
+    pub bytes_in: u64,
+    pub packets_out: u64,
+    pub bytes_out: u64,
+    pub disk_read_bytes: u64,
+    pub disk_write_bytes: u64,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    pub syns_seen: u64,
+    pub syns_dropped: u64,
+    pub accepts: u64,
+}
+
+impl From<&fief::Usage> for Usage {
+    fn from(usage: &fief::Usage) -> Self {
+        Self {
+            thread_ns: usage.thread_ns,
+            receive_ns: usage.receive_ns,
+            user_ns: usage.user_ns,
+            system_ns: usage.system_ns,
+            packets_in: usage.packets_in,
+            bytes_in: usage.bytes_in,
+            packets_out: usage.packets_out,
+            bytes_out: usage.bytes_out,
+            disk_read_bytes: usage.disk_read_bytes,
+            disk_write_bytes: usage.disk_write_bytes,
+            minor_faults: usage.minor_faults,
+            major_faults: usage.major_faults,
+            syns_seen: usage.syns_seen,
+            syns_dropped: usage.syns_dropped,
+            accepts: usage.accepts,
+        }
+    }
+}
+
+impl Usage {
+    pub fn cpu_ns(&self) -> u64 {
+        self.thread_ns + self.receive_ns
+    }
+
+    /// `thread_ns` of the container with that id in user mode and in the kernel, in the proportion of the samples.
+    pub fn user_system_ns(&self, id: u32) -> (u64, u64) {
+        // Time under these names is the kernel's or nobody's, and is not sampled.
+        use fief::abi::{FIEF_IDLE, FIEF_STEAL, FIEF_SYSTEM, FIEF_UNATTRIBUTED};
+        if [FIEF_SYSTEM, FIEF_UNATTRIBUTED, FIEF_IDLE, FIEF_STEAL].contains(&id) && self.user_ns == 0 {
+            return (0, self.thread_ns);
+        }
+        let mut usage = fief::Usage::default();
+        usage.thread_ns = self.thread_ns;
+        usage.user_ns = self.user_ns;
+        usage.system_ns = self.system_ns;
+        usage.user_system_ns()
+    }
+
+    pub fn plus(self, other: Self) -> Self {
+        self.each(other, u64::saturating_add)
+    }
+
+    /// Counters that were read in the middle of a change may seem to go back; that is no use.
+    pub fn minus(self, other: Self) -> Self {
+        self.each(other, u64::saturating_sub)
+    }
+
+    fn each(self, other: Self, operation: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            thread_ns: operation(self.thread_ns, other.thread_ns),
+            receive_ns: operation(self.receive_ns, other.receive_ns),
+            user_ns: operation(self.user_ns, other.user_ns),
+            system_ns: operation(self.system_ns, other.system_ns),
+            packets_in: operation(self.packets_in, other.packets_in),
+            bytes_in: operation(self.bytes_in, other.bytes_in),
+            packets_out: operation(self.packets_out, other.packets_out),
+            bytes_out: operation(self.bytes_out, other.bytes_out),
+            disk_read_bytes: operation(self.disk_read_bytes, other.disk_read_bytes),
+            disk_write_bytes: operation(self.disk_write_bytes, other.disk_write_bytes),
+            minor_faults: operation(self.minor_faults, other.minor_faults),
+            major_faults: operation(self.major_faults, other.major_faults),
+            syns_seen: operation(self.syns_seen, other.syns_seen),
+            syns_dropped: operation(self.syns_dropped, other.syns_dropped),
+            accepts: operation(self.accepts, other.accepts),
+        }
+    }
+}
+
+/// Snapshots for tests.
+#[cfg(test)]
+pub mod sample {
+    use super::*;
+
+    pub fn container(path: &str, id: u32, parent: Option<u32>) -> ContainerView {
+        ContainerView {
+            path: path.to_owned(),
+            id,
+            generation: 1,
+            parent,
+            state: "alive",
+            policy: id >= fief::abi::FIEF_FIRST_ID,
+            unit: false,
+            handles: 1,
+            threads: 0,
+            processes: 0,
+            sockets: 0,
+            children: 0,
+            attributes: fief::abi::fief_attributes { weight: 100, priority: 100, ..Default::default() }.into(),
+            usage: fief::Usage::default(),
+        }
+    }
+
+    pub fn snapshot(containers: Vec<ContainerView>) -> Snapshot {
+        Snapshot {
+            taken_ns: 5_000_000_000,
+            cpus: 2,
+            containers,
+            system_kinds: vec![("timer", 40), ("rcu", 2)],
+            units: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_the_usage_are_those_that_are_promised() {
+        let value = serde_json::to_value(Usage { thread_ns: 7, ..Usage::default() }).expect("numbers");
+        let mut names: Vec<&str> = value.as_object().expect("an object").keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            [
+                "accepts",
+                "bytes_in",
+                "bytes_out",
+                "disk_read_bytes",
+                "disk_write_bytes",
+                "major_faults",
+                "minor_faults",
+                "packets_in",
+                "packets_out",
+                "receive_ns",
+                "syns_dropped",
+                "syns_seen",
+                "system_ns",
+                "thread_ns",
+                "user_ns"
+            ]
+        );
+        assert_eq!(value["thread_ns"], 7);
+    }
+
+    #[test]
+    fn a_place_names_its_parent_by_path() {
+        let snapshot =
+            sample::snapshot(vec![sample::container("shop", 8, Some(0)), sample::container("shop/gold", 9, Some(8))]);
+        let place =
+            serde_json::to_value(Place::of(&snapshot.containers[1], &paths(&snapshot))).expect("numbers and texts");
+        assert_eq!(place["parent"], "shop");
+        let place =
+            serde_json::to_value(Place::of(&snapshot.containers[0], &paths(&snapshot))).expect("numbers and texts");
+        assert_eq!(place["parent"], serde_json::Value::Null);
+    }
+}

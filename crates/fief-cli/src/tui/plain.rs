@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `top` without a terminal: a table for each interval, all lines unfolded.
+
+use std::num::NonZeroU32;
+
+use super::column::Column;
+use super::rows::{Row, View, rows};
+use crate::cli::Top;
+use crate::failure::Result;
+use crate::interval::Interval;
+use crate::look::Source;
+use crate::output::{Output, printable};
+use crate::tree;
+use fief_control::Snapshot;
+
+pub fn run(args: &Top, source: &mut dyn Source, output: &mut Output) -> Result<()> {
+    let mut before = source.look()?;
+    for round in 1_u32.. {
+        std::thread::sleep(args.interval);
+        let now = source.look()?;
+        if round > 1 {
+            output.line("")?;
+        }
+        output.text(page(&before, &now))?;
+        output.flush()?;
+        before = now;
+        if Some(round) == args.count.map(NonZeroU32::get) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn page(before: &Snapshot, now: &Snapshot) -> String {
+    let interval = Interval::between(Some(before), now);
+    let every = now.containers.iter().map(|view| ((view.id, view.generation), false)).collect();
+    let view = View { folds: every, ..View::default() };
+    let rows = rows(now, &interval, &view);
+    let name = |row: &Row| printable(&tree::indented(&row.name, row.depth));
+    let widest = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).max(Column::Container.width());
+    let line = |name: &str, cell: &dyn Fn(Column) -> String| {
+        let mut line = format!("{name:<widest$}");
+        for column in Column::ALL.into_iter().skip(1) {
+            line.push_str(&format!("  {:>width$}", cell(column), width = column.width()));
+        }
+        line + "\n"
+    };
+    let mut page = line(Column::Container.title(), &|column| column.title().to_owned());
+    for row in &rows {
+        page.push_str(&line(&name(row), &|column| column.cell(row)));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::rows::sample;
+
+    #[test]
+    fn every_container_has_a_line() {
+        let (after, _) = sample::second();
+        let page = page(&sample::moment([100, 100, 100, 0, 0]), &after);
+        assert_eq!(
+            page,
+            "\
+CONTAINER  SHARE   CPU%  USER%   SYS%  RECV%  PKTS IN/s  PKTS OUT/s  SYN/s  DROPPED/s  THREADS
+shop           -   65.0   60.0    5.0      0      1.23K           0     40        7.0        3
+  browse       -   40.0   40.0      0      0      1.23K           0     40        7.0        1
+  gold         -   20.0   15.0    5.0      0          0           0      0          0        2
+backup         -      0      0      0      0          0           0      0          0        0
+system         -    5.0      0    5.0      0          0           0      0          0        0
+idle           -   30.0      -      -      -          0           0      0          0        0
+"
+        );
+    }
+}

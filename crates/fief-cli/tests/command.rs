@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command as a user has it, as far as it needs no privilege: what it prints where, and its exit codes.
+
+mod started;
+
+use started::{fief, policy};
+
+const SHOP: &str = r#"
+version = 1
+
+[container.shop]
+cpu.share = "60%"
+[container."shop/gold"]
+cpu.priority = 200
+
+[listener.web]
+address = "0.0.0.0:80"
+[[listener.web.client]]
+from = ["10.1.0.0/16"]
+container = "shop/gold"
+[[listener.web.client]]
+from = ["any"]
+container = "shop"
+"#;
+
+const WRONG: &str = "version = 1\n[container.shop]\ncpu.share = \"160%\"\n";
+
+#[test]
+fn check_says_what_a_policy_means() {
+    let shop = policy(SHOP);
+    let ended = fief().arg("check").arg(shop.path()).ends();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.contains("no errors; 2 containers, 1 listener"), "{ended:?}");
+    assert!(ended.stdout.contains("10.1.0.0/16"), "{ended:?}");
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn check_shows_an_error_in_its_line_and_ends_with_two() {
+    let wrong = policy(WRONG);
+    let ended = fief().arg("check").arg(wrong.path()).ends();
+    assert_eq!((ended.code, ended.stdout.as_str()), (2, ""));
+    assert!(ended.stderr.contains("3 | cpu.share = \"160%\""), "{ended:?}");
+    assert!(ended.stderr.contains("^^^^^^"), "{ended:?}");
+    assert!(ended.stderr.contains("expected"), "{ended:?}");
+}
+
+#[test]
+fn check_goes_on_after_a_wrong_file() {
+    let (wrong, shop) = (policy(WRONG), policy(SHOP));
+    let ended = fief().arg("check").arg(wrong.path()).arg("/nonexistent").arg(shop.path()).ends();
+    assert_eq!(ended.code, 2, "an error in a policy outweighs a file that is not there");
+    assert!(ended.stderr.contains("cannot read the policy /nonexistent: No such file"), "{ended:?}");
+    assert!(ended.stdout.contains("no errors"), "{ended:?}");
+}
+
+#[test]
+fn check_tells_programs_one_object_a_line() {
+    let (wrong, shop) = (policy(WRONG), policy(SHOP));
+    let ended = fief().args(["check", "--json"]).arg(wrong.path()).arg(shop.path()).ends();
+    assert_eq!((ended.code, ended.stderr.as_str()), (2, ""));
+    let objects = ended.objects();
+    assert_eq!(objects.len(), 2, "{ended:?}");
+    assert_eq!((&objects[0]["kind"], &objects[0]["line"]), (&"value".into(), &3.into()), "{ended:?}");
+    assert_eq!((&objects[1]["valid"], &objects[1]["policy"]["listeners"][0]["name"]), (&true.into(), &"web".into()));
+}
+
+#[test]
+fn check_reads_standard_input() {
+    let ended = fief().args(["check", "-"]).given(WRONG);
+    assert_eq!(ended.code, 2);
+    assert!(ended.stderr.contains("<standard input>:3"), "{ended:?}");
+}
+
+#[test]
+fn reads_with_nothing_in_force_name_the_remedy() {
+    for words in [["ls", "--json"], ["show", "shop"], ["usage", "--json"], ["top", "--plain"]] {
+        let ended = fief().args(words).ends();
+        assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{words:?}");
+        assert!(ended.stderr.starts_with("fief: nothing is in force"), "{ended:?}");
+        assert!(ended.stderr.contains("`fief apply FILE`"), "{ended:?}");
+    }
+}
+
+#[test]
+fn apply_changes_nothing_for_a_wrong_policy() {
+    let wrong = policy(WRONG);
+    let ended = fief().arg("apply").arg(wrong.path()).ends();
+    assert_eq!(ended.code, 2);
+    assert!(ended.stderr.contains("nothing was changed"), "{ended:?}");
+}
+
+#[test]
+fn run_fails_with_codes_that_no_server_has() {
+    let (shop, wrong) = (policy(SHOP), policy(WRONG));
+    let code = |policy: &std::path::Path, server: &str| fief().arg("run").arg(policy).args(["--", server]).ends().code;
+    assert_eq!(code(shop.path(), "no-such-server-anywhere"), 127);
+    assert_eq!(code(shop.path(), "/etc/passwd"), 126);
+    assert_eq!(code(wrong.path(), "true"), 125);
+    assert_eq!(code("/nonexistent".as_ref(), "true"), 125);
+    assert_eq!(fief().args(["run", "--no-such-option"]).ends().code, 125);
+    assert_eq!(fief().args(["run", "--help"]).ends().code, 0);
+}
+
+#[test]
+fn wrong_usage_ends_with_two() {
+    for words in [&[][..], &["fly"], &["top", "--interval", "0"], &["usage", "--count", "3"], &["bind", "0", "shop"]] {
+        let ended = fief().args(words).ends();
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{words:?}");
+        assert!(ended.stderr.contains("Usage") || ended.stderr.contains("error"), "{ended:?}");
+    }
+}
+
+#[test]
+fn schema_is_a_json_schema() {
+    let ended = fief().arg("schema").ends();
+    let schema: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert_eq!(schema["title"], "Fief policy");
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let ended = fief().args(["completions", shell]).ends();
+        assert_eq!(ended.code, 0);
+        assert!(ended.stdout.contains("usage") && ended.stdout.contains("manage"), "{shell}");
+    }
+}
+
+#[test]
+fn man_writes_a_page_for_each_command() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = folder.path().join("man1");
+    assert_eq!(fief().arg("man").arg(&pages).ends().code, 0);
+    for page in ["fief.1", "fief-run.1", "fief-top.1", "fief-lab.1"] {
+        let text = std::fs::read_to_string(pages.join(page)).expect(page);
+        assert!(text.contains(".SH SYNOPSIS"), "{page}");
+    }
+    assert!(!pages.join("fief-man.1").exists(), "hidden commands have no page");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let code = fief().arg("schema").unread();
+    assert_eq!(code, 0);
+}
