@@ -30,10 +30,18 @@
 #define REFUSE	      0
 #define ALLOW	      1
 
-/* What a socket bound to this address serves; its own kind of wildcard, then the other. */
-static __always_inline struct fief_listener *bound_listener(__u32 slot, const void *address, __u16 port)
+static __always_inline bool is_ipv6_only(struct bpf_sock *sk)
 {
-	struct fief_listener_key key = {.port = port, .slot = slot};
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+
+	return tcp && BPF_CORE_READ_BITFIELD(&tcp->inet_conn.icsk_inet.sk.__sk_common, skc_ipv6only);
+}
+
+/* What a socket bound to this address serves; its own kind of wildcard, then the other. */
+static __always_inline struct fief_listener *bound_listener(struct bpf_sock *sk, const void *address,
+							    __u16 port)
+{
+	struct fief_listener_key key = {.port = port, .slot = policy_slot()};
 	__u32 *words = (__u32 *)key.address;
 	struct fief_listener *found;
 
@@ -42,6 +50,8 @@ static __always_inline struct fief_listener *bound_listener(__u32 slot, const vo
 	if (found || words[0] || words[1] || words[3])
 		return found;
 	if (words[2] && words[2] != MAPPED_PREFIX)
+		return NULL;
+	if (!words[2] && is_ipv6_only(sk))
 		return NULL;
 	words[2] ^= MAPPED_PREFIX;
 	return listener_at(&key);
@@ -124,7 +134,7 @@ static __always_inline int classes_answer(struct bpf_sockopt *ctx)
 		answer->self = label->rule;
 		return ALLOW;
 	}
-	listener = bound_listener(policy_slot(), address, sk->src_port);
+	listener = bound_listener(sk, address, sk->src_port);
 	if (!listener || listener->serve != FIEF_SERVE_SHIM)
 		return ALLOW;
 	answer->listener = listener->index;
@@ -229,7 +239,7 @@ static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *ad
 
 	if (!sk || ctx->protocol != IPPROTO_TCP)
 		return 0;
-	listener = bound_listener(policy_slot(), address, port);
+	listener = bound_listener(sk, address, port);
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (label && label->flags & FIEF_LABEL_BINDING) {
 		if (!listener || listener->serve != FIEF_SERVE_SHIM || !is_steered(sk))
@@ -273,14 +283,6 @@ static __always_inline __u16 group_port(struct bpf_sock *sk)
 	return port;
 }
 
-/* A socket of both families must stay one: the kernel makes it IPv6 only when it is bound to ::1. */
-static __always_inline bool is_ipv6_only(struct bpf_sock *sk)
-{
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-
-	return tcp && BPF_CORE_READ_BITFIELD(&tcp->inet_conn.icsk_inet.sk.__sk_common, skc_ipv6only);
-}
-
 SEC("cgroup/bind4")
 int bind4_steer(struct bpf_sock_addr *ctx)
 {
@@ -305,6 +307,7 @@ int bind6_steer(struct bpf_sock_addr *ctx)
 	if (class < 0)
 		return refuse(class);
 	if (class && ctx->sk) {
+		/* bound to ::1 the kernel would make a socket of both families IPv6 only */
 		bool only = is_ipv6_only(ctx->sk);
 
 		ctx->user_ip6[0] = 0;

@@ -39,7 +39,7 @@ impl Pins {
 
     /// The installation with this scope.
     pub fn new(scope: &str) -> Self {
-        Self { scope: scope.to_owned(), root: Path::new(BPFFS).join(scope) }
+        Self { scope: scope.to_owned(), root: bpffs().join(scope) }
     }
 
     /// Its name.
@@ -86,7 +86,7 @@ impl Pins {
     pub fn stage(&self) -> Result<Staging> {
         mount_bpffs()?;
         self.sweep()?;
-        let root = Path::new(BPFFS).join(format!("{}~{}", self.scope, std::process::id()));
+        let root = bpffs().join(format!("{}~{}", self.scope, std::process::id()));
         for folder in ["maps", "programs", "links", "units", "netns"] {
             make_dir(&root.join(folder))?;
         }
@@ -103,7 +103,7 @@ impl Pins {
     /// Removes what killed builders left.
     fn sweep(&self) -> Result<()> {
         let prefix = format!("{}~", self.scope);
-        for entry in fs::read_dir(BPFFS).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(bpffs()).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(pid) = name.to_str().and_then(|n| n.strip_prefix(&prefix)) else { continue };
             if pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists() {
@@ -169,13 +169,36 @@ pub(crate) fn c_path(path: &Path) -> Result<std::ffi::CString> {
         .map_err(|_| Error::new(ErrorKind::Other, format!("the path {} holds a NUL", path.display())))
 }
 
-/// Mounts bpffs where it is expected, unless it is there.
+fn is_bpffs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|fs| fs.filesystem_type().0 == BPF_FS_MAGIC)
+}
+
+/// Where bpffs is: `ip netns exec` hides it behind a mount namespace of its own, and then an ancestor still sees it.
+fn bpffs() -> PathBuf {
+    let own = PathBuf::from(BPFFS);
+    if is_bpffs(&own) {
+        return own;
+    }
+    crate::process::ancestor_roots()
+        .map(|root| root.join(BPFFS.trim_start_matches('/')))
+        .find(|path| is_bpffs(path))
+        .unwrap_or(own)
+}
+
+/// Mounts bpffs where it is expected, unless it is there. Each mount is a file system of its own, so one that only
+/// this mount namespace saw would lose the pins with it.
 fn mount_bpffs() -> Result<()> {
-    let there = statfs(BPFFS).context(|| format!("cannot look at {BPFFS}"))?;
-    if there.filesystem_type().0 == BPF_FS_MAGIC {
+    if is_bpffs(&bpffs()) {
         return Ok(());
+    }
+    let remedy = format!("mount it: mount -t bpf bpf {BPFFS}");
+    if Path::new("/sys/fs/cgroup").read_dir().is_ok_and(|mut dir| dir.next().is_none()) {
+        // a fresh sysfs, as `ip netns exec` mounts it
+        let what = format!("{BPFFS} is not mounted, and this mount namespace is not the machine's");
+        let enter = "enter the network namespace alone: nsenter --net=/run/netns/NAME, not ip netns exec";
+        return Err(Error::new(ErrorKind::NotFound, what).remedy(enter));
     }
     mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), Some("mode=0700"))
         .context(|| format!("cannot mount bpffs at {BPFFS}"))
-        .map_err(|e| e.remedy(format!("run as root, or mount it: mount -t bpf bpf {BPFFS}")))
+        .map_err(|e| e.remedy(format!("run as root, or {remedy}")))
 }

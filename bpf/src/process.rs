@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -35,6 +36,18 @@ pub fn wait_end(pid: i32) -> io::Result<()> {
     };
     poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)?;
     Ok(())
+}
+
+/// The root folders that the caller's ancestors see, the nearest first: what a mount namespace of the caller's hides.
+pub fn ancestor_roots() -> impl Iterator<Item = PathBuf> {
+    let parent_of = |pid: i32| -> Option<i32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // the name is in parentheses and may hold anything; state and parent follow it
+        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+        (parent > 0).then_some(parent)
+    };
+    std::iter::successors(parent_of(std::process::id() as i32), move |pid| parent_of(*pid))
+        .map(|pid| PathBuf::from(format!("/proc/{pid}/root")))
 }
 
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {

@@ -9,15 +9,26 @@ use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
 
-/// Where cgroup2 is mounted: `/sys/fs/cgroup`, or beside version 1 at `unified`.
+/// Where cgroup2 is mounted: `/sys/fs/cgroup`, or beside version 1 at `unified`. `ip netns exec` hides it behind a
+/// mount namespace of its own; then an ancestor still sees it.
 pub fn mount_point() -> Result<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").context(|| "cannot read the mounts".into())?;
-    mounts
-        .lines()
-        .find_map(|line| {
+    let below = |root: PathBuf, mounts: &Path| -> Option<PathBuf> {
+        let mounts = fs::read_to_string(mounts).ok()?;
+        mounts.lines().find_map(|line| {
             let (place, kind) = line.split_once(" - ")?;
-            (kind.split(' ').next()? == "cgroup2").then(|| place.split(' ').nth(4).map(PathBuf::from))?
+            let place = (kind.split(' ').next()? == "cgroup2").then(|| place.split(' ').nth(4))??;
+            Some(root.join(place.trim_start_matches('/')))
         })
+    };
+    let hidden = || {
+        fief_bpf::process::ancestor_roots().find_map(|root| {
+            let mounts = root.with_file_name("mountinfo");
+            below(root, &mounts)
+        })
+    };
+    below(PathBuf::from("/"), Path::new("/proc/self/mountinfo"))
+        .or_else(hidden)
+        .filter(|path| path.join("cgroup.procs").exists())
         .ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "cgroup2 is not mounted")
                 .remedy("mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup")
