@@ -37,9 +37,9 @@ static __always_inline bool is_ipv6_only(struct bpf_sock *sk)
 	return tcp && BPF_CORE_READ_BITFIELD(&tcp->inet_conn.icsk_inet.sk.__sk_common, skc_ipv6only);
 }
 
-/* What a socket bound to this address serves; its own kind of wildcard, then the other. */
-static __always_inline struct fief_listener *bound_listener(struct bpf_sock *sk, const void *address,
-							    __u16 port)
+/* What a socket bound to this address serves; its own kind of wildcard, then the other. `only`: it is known
+ * to be IPv6 only. */
+static __always_inline struct fief_listener *bound_listener(const void *address, __u16 port, bool only)
 {
 	struct fief_listener_key key = {.port = port, .slot = policy_slot()};
 	__u32 *words = (__u32 *)key.address;
@@ -51,7 +51,7 @@ static __always_inline struct fief_listener *bound_listener(struct bpf_sock *sk,
 		return found;
 	if (words[2] && words[2] != MAPPED_PREFIX)
 		return NULL;
-	if (!words[2] && is_ipv6_only(sk))
+	if (!words[2] && only)
 		return NULL;
 	words[2] ^= MAPPED_PREFIX;
 	return listener_at(&key);
@@ -134,7 +134,7 @@ static __always_inline int classes_answer(struct bpf_sockopt *ctx)
 		answer->self = label->rule;
 		return ALLOW;
 	}
-	listener = bound_listener(sk, address, sk->src_port);
+	listener = bound_listener(address, sk->src_port, false);
 	if (!listener || listener->serve != FIEF_SERVE_SHIM)
 		return ALLOW;
 	answer->listener = listener->index;
@@ -239,7 +239,7 @@ static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *ad
 
 	if (!sk || ctx->protocol != IPPROTO_TCP)
 		return 0;
-	listener = bound_listener(sk, address, port);
+	listener = bound_listener(address, port, is_ipv6_only(sk));
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (label && label->flags & FIEF_LABEL_BINDING) {
 		if (!listener || listener->serve != FIEF_SERVE_SHIM || !is_steered(sk))
