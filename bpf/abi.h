@@ -112,8 +112,9 @@ struct fief_attributes {
 #define FIEF_CHILD	  (1ull << 42)
 #define FIEF_HANDLES_MASK (FIEF_THREAD - 1)
 #define FIEF_HOLDERS_MASK (FIEF_CHILD - 1)
-#define FIEF_HANDLES_MAX  (FIEF_HANDLES_MASK - 4096) /* room for those that pass the check at the same time  \
-						      */
+#define FIEF_HANDLES_MAX                                                                                     \
+	(FIEF_HANDLES_MASK - 4096) /* room for those that pass the check at the same time                    \
+				    */
 
 struct fief_container {
 	__u64 refs;
@@ -174,8 +175,9 @@ enum fief_option {
 	FIEF_CLASS = 12, /* on an unbound TCP socket: listener of the n-th class, __u32 (the listen shim) */
 	FIEF_FILTER =
 	    13, /* on an unbound TCP socket: struct fief_filter, labelled with the caller's container */
-	FIEF_UNASSIGN = 14,    /* on any socket: remove its label */
-	FIEF_ASSIGN_FILE = 15, /* container descriptor, __s32 fd: label the open file with this container */
+	FIEF_UNASSIGN = 14, /* on any socket: remove its label */
+	FIEF_ENTER = 15,    /* bind the calling thread and remember what it was bound to, FIEF_NEST deep */
+	FIEF_LEAVE = 16,    /* back to what FIEF_ENTER remembered; any container descriptor */
 	/* getsockopt */
 	FIEF_USAGE = 32,      /* struct fief_usage, with the open stint of running threads */
 	FIEF_ATTRIBUTES = 33, /* struct fief_attributes */
@@ -241,9 +243,10 @@ struct fief_label {
 #define FIEF_LABEL_LISTENER	  2u /* listener of a policy's address: classify by the remote address */
 #define FIEF_LABEL_COUNTED	  4u /* counted in the container's sockets */
 #define FIEF_LABEL_HOLDS	  8u /* holds a reference (explicit ASSIGN) */
-#define FIEF_LABEL_BINDING	  16u /* asked to be a class listener; bind() decides where, listen() registers it \
-				       */
-#define FIEF_LABEL_FILTER 32u	      /* filtered listener */
+#define FIEF_LABEL_BINDING                                                                                   \
+	16u		      /* asked to be a class listener; bind() decides where, listen() registers it   \
+			       */
+#define FIEF_LABEL_FILTER 32u /* filtered listener */
 
 /* ---- steer: listeners and client classes
  * -------------------------------------------------------------------- */
@@ -340,6 +343,14 @@ struct fief_filter {
 /* ---- bind: the binding of a task
  * ---------------------------------------------------------------------------- */
 
+#define FIEF_NEST 3
+
+struct fief_nest {
+	struct fief_ref container;
+	__u32 rights;
+	__u32 flags;
+};
+
 struct fief_task {
 	struct fief_ref binding;
 	struct fief_ref home;
@@ -349,6 +360,10 @@ struct fief_task {
 	struct fief_ref staged;
 	__u32 staged_rights;
 	__u32 request_rights;
+	struct fief_ref counted;	  /* whose processes count the thread group's leader is in */
+	struct fief_nest nest[FIEF_NEST]; /* what FIEF_ENTER left; each holds its thread reference on */
+	__u32 nested;
+	__u32 pad;
 	struct fief_ref followed; /* last label that was found below home */
 	__s64 carry_ns;		  /* steal that did not fit into the stint that showed it */
 	__u64 pending_ns;	  /* time after a sleep that waits for the first socket event */

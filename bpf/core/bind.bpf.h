@@ -68,10 +68,23 @@ static __always_inline void pending_settle(struct fief_cpu *cs, struct fief_ref 
 	charge_end(cs);
 }
 
-static __always_inline void leader_count(struct fief_container *c, struct task_struct *p, int by)
+/*
+ * Puts a thread group's leader into the count of the container it is bound to. Not at each rebind, only when
+ * the thread leaves its CPU: a count may lag, a bind must not cost.
+ */
+static __always_inline void leader_settle(struct fief_task *t, struct task_struct *p, bool ends)
 {
-	if (p->pid == p->tgid)
-		__sync_fetch_and_add(&c->processes, by);
+	struct fief_container *c;
+
+	if (p->pid != p->tgid || (!ends && same_ref(t->counted, t->binding)))
+		return;
+	c = container_get(t->counted);
+	if (c)
+		__sync_fetch_and_add(&c->processes, -1);
+	t->counted = ends ? (struct fief_ref){FIEF_NO_ID, 0} : t->binding;
+	c = container_get(t->counted);
+	if (c)
+		__sync_fetch_and_add(&c->processes, 1);
 }
 
 /*
@@ -83,19 +96,10 @@ static __always_inline struct fief_ref task_rebind(struct fief_cpu *cs, struct t
 						   struct fief_ref to, __u32 rights, __u64 now)
 {
 	struct fief_ref was = cs->task.binding;
-	struct fief_container *c;
 
 	charge_until(cs, now);
 	counters_settle(cs, p);
 	pending_settle(cs, to);
-	if (p->pid == p->tgid) {
-		c = container_at(was.id);
-		if (c)
-			__sync_fetch_and_add(&c->processes, -(1));
-		c = container_at(to.id);
-		if (c)
-			__sync_fetch_and_add(&c->processes, 1);
-	}
 	cs->task.binding = to;
 	cs->task.rights = rights;
 	cs->task.flags &= ~FIEF_TASK_SLEPT;
@@ -110,16 +114,9 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 {
 	struct fief_ref to = v->request, was = cs->task.binding;
 	__u32 rights = v->request_rights;
-	struct fief_container *c;
 
 	v->request.id = FIEF_NO_ID;
 	counters_settle(cs, p);
-	c = container_at(was.id);
-	if (c)
-		leader_count(c, p, -1);
-	c = container_at(to.id);
-	if (c)
-		leader_count(c, p, 1);
 	cs->task.binding = to;
 	cs->task.rights = rights;
 	cs->task.flags |= FIEF_TASK_EXPLICIT;
@@ -138,6 +135,7 @@ static __always_inline void task_init(struct fief_task *t, struct fief_ref home,
 	t->request.id = FIEF_NO_ID;
 	t->staged.id = FIEF_NO_ID;
 	t->followed.id = FIEF_NO_ID;
+	t->counted.id = FIEF_NO_ID;
 }
 
 /* What the kernel counted before the thread was managed is not its container's. */
@@ -171,7 +169,7 @@ static __noinline int task_adopt(struct task_struct *p, struct fief_ref home, __
 	if (!fresh)
 		counters_skip(v, p);
 	container_hold(c, FIEF_THREAD + FIEF_HANDLE); /* its binding; its home */
-	leader_count(c, p, 1);
+	leader_settle(v, p, false);
 	if (!fresh) {
 		cs = cpu_at(bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : 0);
 		if (cs)

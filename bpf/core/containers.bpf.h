@@ -169,18 +169,25 @@ static __noinline int descendants_count(struct fief_ref up, int by)
 	return 0;
 }
 
-/* Takes one reference away; returns the word as it was. */
-static __always_inline __u64 refs_drop(struct fief_container *c, __u64 unit)
+/* The word after a reference is gone. */
+static __always_inline __u64 refs_without(__u64 old, __u64 unit)
 {
-	__u64 old = c->refs, new, seen;
+	__u64 new = old - unit;
+
+	if (unit < FIEF_CHILD && (old & FIEF_HOLDERS_MASK) == unit)
+		new += FIEF_CHILD; /* stands for the end that is now ours to do */
+	return new;
+}
+
+/* Others change the word too: try again, a bounded number of times. */
+static __noinline __u64 refs_drop_contended(struct fief_container *c, __u64 unit)
+{
+	__u64 old = c->refs, seen;
 	bool done = false;
 	int i;
 
 	bpf_for (i, 0, CAS_TRIES) {
-		new = old - unit;
-		if (unit < FIEF_CHILD && (old & FIEF_HOLDERS_MASK) == unit)
-			new += FIEF_CHILD; /* stands for the end that is now ours to do */
-		seen = __sync_val_compare_and_swap(&c->refs, old, new);
+		seen = __sync_val_compare_and_swap(&c->refs, old, refs_without(old, unit));
 		done = seen == old;
 		if (done)
 			break;
@@ -190,6 +197,16 @@ static __always_inline __u64 refs_drop(struct fief_container *c, __u64 unit)
 		return old;
 	count_error(FIEF_ERR_LOCK);
 	return ~0ull;
+}
+
+/* Takes one reference away; returns the word as it was. */
+static __always_inline __u64 refs_drop(struct fief_container *c, __u64 unit)
+{
+	__u64 old = c->refs;
+
+	if (__sync_val_compare_and_swap(&c->refs, old, refs_without(old, unit)) == old)
+		return old;
+	return refs_drop_contended(c, unit);
 }
 
 /* The slot's last use is gone: hand it back and let go of the parent, which may be its last use in turn. */

@@ -167,7 +167,6 @@ static __always_inline int bind_self(struct fief_descriptor *d)
 	}
 	was = task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, bpf_ktime_get_ns());
 	cs->task.flags |= FIEF_TASK_EXPLICIT;
-	slot_of(cs, d->container); /* the line is ours before the first charge */
 	irq_restore(&flags);
 	container_put(was.id, FIEF_THREAD);
 	return 0;
@@ -178,6 +177,7 @@ static __always_inline int unbind_self(void)
 	struct fief_cpu *cs = caller();
 	struct fief_container *c;
 	struct fief_ref was, home;
+	__u32 left[FIEF_NEST];
 	unsigned long flags;
 
 	if (!cs)
@@ -197,7 +197,81 @@ static __always_inline int unbind_self(void)
 	was = task_rebind(cs, bpf_get_current_task_btf(), home,
 			  FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN, bpf_ktime_get_ns());
 	cs->task.flags &= ~FIEF_TASK_EXPLICIT;
+	/* what was entered is left too */
+	for (int i = 0; i < FIEF_NEST; i++)
+		left[i] = i < cs->task.nested ? cs->task.nest[i].container.id : FIEF_NO_ID;
+	cs->task.nested = 0;
 	irq_restore(&flags);
+	container_put(was.id, FIEF_THREAD);
+	for (int i = 0; i < FIEF_NEST; i++)
+		container_put(left[i], FIEF_THREAD);
+	return 0;
+}
+
+/* As bind_self; what the thread was bound to keeps its reference on the nest. */
+static __always_inline int enter(struct fief_descriptor *d)
+{
+	struct fief_container *c = container_get(d->container);
+	struct fief_cpu *cs = caller();
+	struct fief_nest was;
+	unsigned long flags;
+	int err = -EBUSY;
+	__u32 at;
+
+	if (!cs)
+		return -ESRCH;
+	if (!c)
+		return -ESTALE;
+	if (!(d->rights & FIEF_RIGHT_USE))
+		return -EPERM;
+	container_hold(c, FIEF_THREAD);
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs && cs->has_task && cs->task.nested < FIEF_NEST) {
+		was.rights = cs->task.rights;
+		was.flags = cs->task.flags & FIEF_TASK_EXPLICIT;
+		was.container =
+		    task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, bpf_ktime_get_ns());
+		cs->task.flags |= FIEF_TASK_EXPLICIT;
+		at = cs->task.nested;
+		if (at < FIEF_NEST) {
+			cs->task.nest[at] = was;
+			cs->task.nested = at + 1;
+			err = 0;
+		}
+	}
+	irq_restore(&flags);
+	if (err)
+		container_put(d->container.id, FIEF_THREAD);
+	return err;
+}
+
+static __always_inline int leave(void)
+{
+	struct fief_cpu *cs = caller();
+	struct fief_ref was = {FIEF_NO_ID, 0};
+	unsigned long flags;
+	__u32 at;
+
+	if (!cs)
+		return -ESRCH;
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs && cs->has_task && cs->task.nested) {
+		at = cs->task.nested - 1;
+		if (at < FIEF_NEST) {
+			struct fief_nest *to = &cs->task.nest[at];
+
+			was = task_rebind(cs, bpf_get_current_task_btf(), to->container, to->rights,
+					  bpf_ktime_get_ns());
+			cs->task.flags &= ~FIEF_TASK_EXPLICIT;
+			cs->task.flags |= to->flags;
+			cs->task.nested = at;
+		}
+	}
+	irq_restore(&flags);
+	if (was.id == FIEF_NO_ID)
+		return -EINVAL;
 	container_put(was.id, FIEF_THREAD);
 	return 0;
 }
@@ -403,6 +477,10 @@ static __always_inline int descriptor_set(struct bpf_sockopt *ctx, struct bpf_so
 		return ctx->optlen ? -EINVAL : bind_self(d);
 	case FIEF_UNBIND:
 		return unbind_self();
+	case FIEF_ENTER:
+		return enter(d);
+	case FIEF_LEAVE:
+		return leave();
 	case FIEF_STAGE:
 		return stage(d);
 	case FIEF_ADOPT:

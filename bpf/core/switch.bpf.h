@@ -103,6 +103,7 @@ static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *
 	}
 	if (dead)
 		pending_settle(cs, cs->task.home);
+	leader_settle(&cs->task, prev, dead);
 	/* a request that came meanwhile stays in the storage */
 	cs->task.request = v->request;
 	cs->task.request_rights = v->request_rights;
@@ -113,9 +114,10 @@ static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *
 	home = v->home;
 	if (v->request.id != FIEF_NO_ID)
 		container_put(v->request.id, FIEF_THREAD);
-	struct fief_container *c = container_at(binding.id);
-	if (c)
-		leader_count(c, prev, -1);
+	for (int i = 0; i < FIEF_NEST; i++) {
+		if (i < v->nested)
+			container_put(v->nest[i].container.id, FIEF_THREAD);
+	}
 	container_put(binding.id, FIEF_THREAD);
 	container_put(home.id, FIEF_HANDLE);
 	bpf_task_storage_delete(&tasks, prev);
@@ -177,7 +179,7 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	home = container_at(v->home.id);
 	if (binding) {
 		container_hold(binding, FIEF_THREAD);
-		leader_count(binding, child, 1);
+		leader_settle(v, child, false);
 	}
 	if (home)
 		container_hold(home, FIEF_HANDLE);

@@ -11,28 +11,40 @@ use crate::option;
 
 /// The calling thread is bound; dropped, it restores what was before. Home is the outermost: whatever order the guards
 /// are dropped in, the thread never ends up anywhere else than in a container that it had before, or at home.
+///
+/// One system call to bind and one to restore; beyond three guards at once on a thread, a few more.
 #[derive(Debug)]
-pub struct Binding {
+pub struct Binding<'a> {
+    own: &'a Container,
+    /// Only beyond what the kernel remembers by itself.
     before: Option<Container>,
-    own: Container,
     // a binding is the thread's that made it
     _thread: PhantomData<*const ()>,
 }
 
-impl Binding {
-    pub(crate) fn enter(container: &Container) -> Result<Self> {
-        let before = open_current()?;
-        let own = container.duplicate()?;
-        own.bind_thread()?;
-        Ok(Self { before: Some(before), own, _thread: PhantomData })
+impl<'a> Binding<'a> {
+    pub(crate) fn enter(own: &'a Container) -> Result<Self> {
+        let before = match option::call(own.as_fd(), abi::FIEF_ENTER) {
+            Ok(()) => None,
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                let before = open_current()?;
+                own.bind_thread()?;
+                Some(before)
+            }
+            Err(e) => return Err(Error::new("cannot bind the thread", e)),
+        };
+        Ok(Self { own, before, _thread: PhantomData })
     }
 }
 
-impl Drop for Binding {
+impl Drop for Binding<'_> {
     fn drop(&mut self) {
-        let restored = self.before.take().is_some_and(|before| before.bind_thread().is_ok());
+        let restored = match &self.before {
+            None => option::call(self.own.as_fd(), abi::FIEF_LEAVE).is_ok(),
+            Some(before) => before.bind_thread().is_ok(),
+        };
         if !restored {
-            // its container has ended meanwhile: home is what is left
+            // the thread was unbound meanwhile: home is what is left
             let _ = option::call(self.own.as_fd(), abi::FIEF_UNBIND);
         }
     }

@@ -95,7 +95,7 @@ impl Container {
     /// Binds the calling thread until the guard is dropped, which restores what was before.
     ///
     /// Errors: denied without the right to use it; the container has ended.
-    pub fn bind(&self) -> Result<Binding> {
+    pub fn bind(&self) -> Result<Binding<'_>> {
         Binding::enter(self)
     }
 
