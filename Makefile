@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Builds, tries and installs Fief. `make help` lists the goals; `make demo` and `make test` need nothing before them.
+#
+# Everything goes through cargo. What make adds: the packages of the system (packaging/deps), and one target folder
+# with two profiles: release for demo, bench and install, dev for test and check.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO_TARGET_DIR ?= $(CURDIR)/target
+# where rustup and Debian put what a plain shell of root may not see
+CARGO_HOME ?= $(HOME)/.cargo
+export CARGO_TARGET_DIR
+export PATH := $(CARGO_HOME)/bin:$(PATH):/usr/sbin:/sbin
+
+CARGO := cargo
+FIEF := $(CARGO_TARGET_DIR)/release/fief
+TEST_LOG := $(CARGO_TARGET_DIR)/test.log
+EXPERIMENTS := primitives priority-clients accounting
+C_SOURCES = $(shell find bpf shim -name '*.[ch]' ! -name vmlinux.h)
+
+BIN := $(DESTDIR)$(PREFIX)/bin
+MAN := $(DESTDIR)$(PREFIX)/share/man/man1
+BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+
+.PHONY: help deps build demo test check bench install uninstall clean
+
+help: ## list the goals
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+deps: ## install what Fief is built and tested with: apt packages, the pinned Rust, crates
+	@packaging/deps $(CARGO_TARGET_DIR)/.deps
+
+build: deps ## build the command fief, optimised
+	@$(CARGO) build --release --locked -p fief-cli
+	@echo "built $(FIEF)"
+
+demo: build ## watch one paying client beside 40 others, without and with Fief (root)
+	@$(FIEF) lab demo
+
+test: deps ## run all tests; as root also those with real packets and servers
+	@$(CARGO) test --workspace --locked --no-fail-fast 2>&1 | tee $(TEST_LOG) || failed=1; \
+		awk -f .ci/sum.awk $(TEST_LOG) && exit $${failed:-0}
+
+check: deps ## formatting, lints, licence lines
+	@failed=; \
+	.ci/sources || failed+=" licence and paths"; \
+	$(CARGO) fmt --all --check || failed+=" rustfmt (cargo fmt --all)"; \
+	clang-format-19 --dry-run -Werror $(C_SOURCES) || failed+=" clang-format (clang-format-19 -i)"; \
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings || failed+=" clippy"; \
+	[ -z "$$failed" ] || { echo "check: failed:$$failed" >&2; exit 1; }; \
+	echo "check: nothing found"
+
+bench: build ## measure what the experiments promise; reports in target/bench (root, some minutes)
+	@for name in $(EXPERIMENTS); do \
+		$(FIEF) lab $$name --report $(CARGO_TARGET_DIR)/bench/$$name; \
+	done
+
+install: build ## install command, man pages and completions below PREFIX (/usr/local)
+	@install -d $(BIN) $(MAN) $(BASH) $(ZSH) $(FISH)
+	@install -m 755 $(FIEF) $(BIN)/fief
+	@$(FIEF) man $(MAN)
+	@$(FIEF) completions bash > $(BASH)/fief
+	@$(FIEF) completions zsh > $(ZSH)/_fief
+	@$(FIEF) completions fish > $(FISH)/fief.fish
+	@echo "installed $(BIN)/fief"
+
+uninstall: ## remove what install put there
+	@rm -f $(BIN)/fief $(MAN)/fief.1 $(MAN)/fief-*.1 $(BASH)/fief $(ZSH)/_fief $(FISH)/fief.fish
+
+clean: ## remove everything built
+	@$(CARGO) clean
