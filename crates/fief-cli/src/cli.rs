@@ -29,35 +29,21 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what this kernel can do, found out by trying
     Probe(Probe),
-    /// Check policies and say what they mean; nothing is changed
     Check(Check),
-    /// Put a policy in force, in place of the one before
     Apply(Apply),
-    /// Take down everything that is in force
     Down(Down),
-    /// Run a server under a policy, and take everything down when it ends
     Run(Run),
-    /// Manage a unit, process or cgroup that already runs
     Manage(Manage),
-    /// Bind the threads of a process that already runs to a container
     Bind(Bind),
-    /// List the containers
     Ls(Ls),
-    /// Show all about one container
     Show(Show),
-    /// Print what containers have used
     Usage(Usage),
-    /// Watch containers, live
     Top(Top),
-    /// Make an experiment, without and with Fief
     Lab(Lab),
     /// Print the JSON schema of policies, for editors
     Schema,
-    /// Print a completion script for a shell
     Completions(Completions),
-    /// Write the man pages into a folder
     #[command(hide = true)]
     Man(Man),
 }
@@ -139,8 +125,9 @@ pub struct Run {
 
 /// Manage a unit, process or cgroup that already runs
 ///
-/// From now on its threads can make, bind and pass containers, and what they use is charged. A process stands for its
-/// whole cgroup.
+/// From now on its threads can make, bind and pass containers, what they use is charged, and their listening sockets have
+/// the classes of the policy. A process stands for its cgroup; at the top of the hierarchy it gets one of its own, with
+/// the processes below it.
 #[derive(Debug, Args)]
 pub struct Manage {
     /// A systemd unit, a process id, or the folder of a cgroup
@@ -159,7 +146,7 @@ pub struct Manage {
 
 /// Bind the threads of a process that already runs to a container
 ///
-/// The process must be in a managed unit. Threads that it starts later are bound likewise.
+/// Threads that it starts later inherit the container.
 #[derive(Debug, Args)]
 pub struct Bind {
     /// Process id

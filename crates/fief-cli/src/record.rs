@@ -135,18 +135,24 @@ impl Usage {
         self.thread_ns + self.receive_ns
     }
 
-    /// `thread_ns` of the container with that id in user mode and in the kernel, in the proportion of the samples.
-    pub fn user_system_ns(&self, id: u32) -> (u64, u64) {
-        // Time under these names is the kernel's or nobody's, and is not sampled.
-        use fief::abi::{FIEF_IDLE, FIEF_STEAL, FIEF_SYSTEM, FIEF_UNATTRIBUTED};
-        if [FIEF_SYSTEM, FIEF_UNATTRIBUTED, FIEF_IDLE, FIEF_STEAL].contains(&id) && self.user_ns == 0 {
-            return (0, self.thread_ns);
+    /// `thread_ns` of the container with that id, divided in the proportion of the samples.
+    pub fn split(&self, id: u32) -> Split {
+        use fief::abi::{FIEF_IDLE, FIEF_ROOT, FIEF_STEAL, FIEF_SYSTEM, FIEF_UNATTRIBUTED};
+        let has_samples = self.user_ns + self.system_ns > 0;
+        match id {
+            FIEF_SYSTEM | FIEF_UNATTRIBUTED if !has_samples => Split { system_ns: self.thread_ns, ..Split::default() },
+            FIEF_ROOT | FIEF_STEAL | FIEF_IDLE if !has_samples => {
+                Split { undivided_ns: self.thread_ns, ..Split::default() }
+            }
+            _ => {
+                let mut usage = fief::Usage::default();
+                usage.thread_ns = self.thread_ns;
+                usage.user_ns = self.user_ns;
+                usage.system_ns = self.system_ns;
+                let (user_ns, system_ns) = usage.user_system_ns();
+                Split { user_ns, system_ns, undivided_ns: 0 }
+            }
         }
-        let mut usage = fief::Usage::default();
-        usage.thread_ns = self.thread_ns;
-        usage.user_ns = self.user_ns;
-        usage.system_ns = self.system_ns;
-        usage.user_system_ns()
     }
 
     pub fn plus(self, other: Self) -> Self {
@@ -175,6 +181,25 @@ impl Usage {
             syns_seen: operation(self.syns_seen, other.syns_seen),
             syns_dropped: operation(self.syns_dropped, other.syns_dropped),
             accepts: operation(self.accepts, other.accepts),
+        }
+    }
+}
+
+/// The time of threads by mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    pub user_ns: u64,
+    pub system_ns: u64,
+    /// Of threads that nobody manages, which are not sampled; or nobody's.
+    pub undivided_ns: u64,
+}
+
+impl Split {
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            user_ns: self.user_ns.saturating_add(other.user_ns),
+            system_ns: self.system_ns.saturating_add(other.system_ns),
+            undivided_ns: self.undivided_ns.saturating_add(other.undivided_ns),
         }
     }
 }
@@ -244,6 +269,33 @@ mod tests {
             ]
         );
         assert_eq!(value["thread_ns"], 7);
+    }
+
+    #[test]
+    fn every_name_is_in_the_documentation() {
+        let page = include_str!("../../../docs/cli.md");
+        let snapshot = sample::snapshot(vec![sample::container("shop", 8, None)]);
+        let view = &snapshot.containers[0];
+        for object in [
+            serde_json::to_value(Usage::default()),
+            serde_json::to_value(Place::of(view, &paths(&snapshot))),
+            serde_json::to_value(Attributes::from(&view.attributes)),
+        ] {
+            for name in object.expect("texts and numbers").as_object().expect("an object").keys() {
+                assert!(page.contains(&format!("`{name}`")), "{name} is missing");
+            }
+        }
+    }
+
+    #[test]
+    fn time_is_divided_only_where_it_is_sampled() {
+        let sampled = Usage { thread_ns: 100, user_ns: 3, system_ns: 1, ..Usage::default() };
+        assert_eq!(sampled.split(8), Split { user_ns: 75, system_ns: 25, undivided_ns: 0 });
+        let unsampled = Usage { thread_ns: 100, ..Usage::default() };
+        let split = |id| unsampled.split(id);
+        assert_eq!(split(fief::abi::FIEF_SYSTEM), Split { system_ns: 100, ..Split::default() });
+        assert_eq!(split(fief::abi::FIEF_ROOT), Split { undivided_ns: 100, ..Split::default() });
+        assert_eq!(split(fief::abi::FIEF_IDLE), Split { undivided_ns: 100, ..Split::default() });
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use fief_control::{ContainerView, Snapshot};
 
 /// The order of the containers that are always there, after all others.
-const ALWAYS_THERE: [u32; 6] = [
+const ALWAYS_THERE: [u32; 7] = [
+    fief::abi::FIEF_USERS,
     fief::abi::FIEF_ROOT,
     fief::abi::FIEF_SYSTEM,
     fief::abi::FIEF_UNATTRIBUTED,

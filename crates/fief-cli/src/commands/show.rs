@@ -90,7 +90,8 @@ fn about(details: &Details) -> String {
         ("state", place.state.to_owned()),
         ("parent", place.parent.unwrap_or("none").to_owned()),
         ("handles", place.handles.to_string()),
-        ("threads", format!("{}, the main threads of {} processes among them", place.threads, place.processes)),
+        ("threads", place.threads.to_string()),
+        ("processes", place.processes.to_string()),
         ("sockets", place.sockets.to_string()),
     ];
     if place.policy {
@@ -129,14 +130,14 @@ fn attributes(attributes: &Attributes) -> Table {
 
 fn usage(details: &Details) -> Table {
     let (own, all) = (&details.usage, &details.usage_recursive);
-    let split = |usage: &Usage| usage.user_system_ns(details.place.id);
+    let (own_split, all_split) = (own.split(details.place.id), all.split(details.place.id));
     let mut table = Table::new(&[("USED", Align::Left), ("ITSELF", Align::Right), ("WITH ALL BELOW", Align::Right)]);
     type Shown = fn(u64) -> String;
     let rows: [(&str, [u64; 2], Shown); 16] = [
         ("CPU", [own.cpu_ns(), all.cpu_ns()], duration),
         ("  threads", [own.thread_ns, all.thread_ns], duration),
-        ("    user mode", [split(own).0, split(all).0], duration),
-        ("    kernel", [split(own).1, split(all).1], duration),
+        ("    user mode", [own_split.user_ns, all_split.user_ns], duration),
+        ("    kernel", [own_split.system_ns, all_split.system_ns], duration),
         ("  receiving packets", [own.receive_ns, all.receive_ns], duration),
         ("packets in", [own.packets_in, all.packets_in], count),
         ("bytes in", [own.bytes_in, all.bytes_in], bytes),
@@ -152,7 +153,10 @@ fn usage(details: &Details) -> Table {
     ];
     for (name, values, shown) in rows {
         let [own, all] = values.map(shown);
-        table.push([name.into(), own, all]);
+        // Threads that nobody manages are not sampled.
+        let is_unknown = name.starts_with("    ") && own_split.undivided_ns > 0;
+        let dash = || "-".to_owned();
+        table.push(if is_unknown { [name.into(), dash(), dash()] } else { [name.into(), own, all] });
     }
     table
 }

@@ -137,15 +137,13 @@ fn table(snapshot: &Snapshot, chosen: &[(usize, usize)], usage_of: impl Fn(usize
     for &(at, depth) in chosen {
         let view = &snapshot.containers[at];
         let usage = usage_of(at);
-        let (user, system) = match tree::is_not_ours(view) {
-            true => (0, 0),
-            false => usage.user_system_ns(view.id),
-        };
+        let split = usage.split(view.id);
+        let mode = |ns| if split.undivided_ns > 0 { "-".to_owned() } else { duration(ns) };
         table.push([
             tree::indented(&view.path, depth),
             duration(usage.cpu_ns()),
-            duration(user),
-            duration(system),
+            mode(split.user_ns),
+            mode(split.system_ns),
             duration(usage.receive_ns),
             count(usage.packets_in),
             bytes(usage.bytes_in),

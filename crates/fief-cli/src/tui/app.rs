@@ -46,6 +46,8 @@ pub struct Machine {
     pub user: f64,
     pub system: f64,
     pub receive: f64,
+    /// Threads that nobody manages.
+    pub unmanaged: f64,
     pub steal: f64,
 }
 
@@ -142,6 +144,7 @@ impl App {
                     machine.user += row.user;
                     machine.system += row.system;
                     machine.receive += row.receive;
+                    machine.unmanaged += row.undivided;
                 }
             }
         }

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use super::rows::{Row, RowKind};
+use super::rows::Row;
 use crate::quantity;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +70,10 @@ impl Column {
         match self {
             Column::Container => "the container; each line counts what is below it too",
             Column::Share => "CPU that the policy guarantees, of the whole machine",
-            Column::Cpu => "CPU time, in percent of the whole machine: the sum of the next three",
-            Column::User => "threads in user mode",
+            Column::Cpu => "CPU time, in percent of the whole machine",
+            Column::User => "threads in user mode; not known of threads that nobody manages",
             Column::System => "threads in the kernel",
-            Column::Receive => "receiving packets, whomever that interrupted",
+            Column::Receive => "receiving packets for it, whomever that interrupted",
             Column::PacketsIn => "packets that reached its sockets",
             Column::PacketsOut => "packets that its sockets sent",
             Column::Syns => "connection requests",
@@ -88,9 +88,9 @@ impl Column {
     }
 
     pub fn cell(self, row: &Row) -> String {
-        let split = |part: f64| match row.kind {
-            RowKind::NotOurs => "-".to_owned(),
-            _ => quantity::part(part),
+        let split = |part: f64| match row.undivided > 0.0 && row.user + row.system <= 0.0 {
+            true => "-".to_owned(),
+            false => quantity::part(part),
         };
         match self {
             Column::Container => row.name.clone(),
@@ -98,7 +98,7 @@ impl Column {
             Column::Cpu => quantity::part(row.cpu()),
             Column::User => split(row.user),
             Column::System => split(row.system),
-            Column::Receive => split(row.receive),
+            Column::Receive => quantity::part(row.receive),
             Column::PacketsIn => quantity::rate(row.packets_in),
             Column::PacketsOut => quantity::rate(row.packets_out),
             Column::Syns => quantity::rate(row.syns_seen),

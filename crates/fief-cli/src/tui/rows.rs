@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::column::Column;
 use crate::interval::Interval;
-use crate::record::Usage;
+use crate::record::{Split, Usage};
 use crate::tree::{self, Tree};
 use fief_control::{ContainerView, Snapshot};
 
@@ -30,6 +30,8 @@ pub struct Row {
     /// Parts of the whole machine.
     pub user: f64,
     pub system: f64,
+    /// Of threads, not known to be one or the other.
+    pub undivided: f64,
     pub receive: f64,
     /// In a second.
     pub packets_in: f64,
@@ -51,7 +53,7 @@ pub enum RowKind {
 
 impl Row {
     pub fn cpu(&self) -> f64 {
-        self.user + self.system + self.receive
+        self.user + self.system + self.undivided + self.receive
     }
 
     /// Nothing happened in it.
@@ -98,16 +100,14 @@ struct Builder<'a> {
 struct Total {
     usage: Usage,
     /// The time of threads is split container by container: samples of one say nothing about another.
-    user_ns: u64,
-    system_ns: u64,
+    split: Split,
     threads: u32,
 }
 
 impl Total {
     fn add(&mut self, child: Total) {
         self.usage = self.usage.plus(child.usage);
-        self.user_ns = self.user_ns.saturating_add(child.user_ns);
-        self.system_ns = self.system_ns.saturating_add(child.system_ns);
+        self.split = self.split.plus(child.split);
         self.threads = self.threads.saturating_add(child.threads);
     }
 }
@@ -115,8 +115,7 @@ impl Total {
 fn totals(snapshot: &Snapshot, interval: &Interval, tree: &Tree) -> Vec<Total> {
     let own = |at: usize| {
         let (view, usage) = (&snapshot.containers[at], interval.used(at));
-        let (user_ns, system_ns) = usage.user_system_ns(view.id);
-        Total { usage, user_ns, system_ns, threads: view.threads }
+        Total { usage, split: usage.split(view.id), threads: view.threads }
     };
     let mut totals: Vec<Total> = (0..snapshot.containers.len()).map(own).collect();
     // Children stand after their parents in the walk.
@@ -153,7 +152,7 @@ impl Builder<'_> {
 
     fn row(&self, at: usize, depth: usize, parent: Option<Key>) -> Row {
         let view = &self.snapshot.containers[at];
-        let Total { usage: used, user_ns, system_ns, threads } = self.totals[at];
+        let Total { usage: used, split, threads } = self.totals[at];
         let key = (view.id, view.generation);
         let children = self.tree.children(at).len();
         let folded = *self.view.folds.get(&key).unwrap_or(&(children > MOST_CHILDREN_SHOWN));
@@ -166,8 +165,9 @@ impl Builder<'_> {
             kind: kind(view),
             share_ppm: view.attributes.share_ppm,
             threads,
-            user: self.interval.part(user_ns),
-            system: self.interval.part(system_ns),
+            user: self.interval.part(split.user_ns),
+            system: self.interval.part(split.system_ns),
+            undivided: self.interval.part(split.undivided_ns),
             receive: self.interval.part(used.receive_ns),
             packets_in: self.interval.per_second(used.packets_in),
             packets_out: self.interval.per_second(used.packets_out),
@@ -283,7 +283,7 @@ mod tests {
         let gold = rows.iter().find(|row| row.name == "gold").expect("a line for gold");
         assert_eq!([gold.user, gold.system].map(crate::quantity::part), ["15.0", "5.0"]);
         let idle = rows.last().expect("idle is last");
-        assert_eq!((idle.user, idle.kind), (0.0, RowKind::NotOurs));
+        assert_eq!((idle.user, idle.system, idle.kind), (0.0, 0.0, RowKind::NotOurs));
     }
 
     #[test]

@@ -28,6 +28,7 @@ const KEYS: [(&str, &str); 9] = [
 const USER: Color = Color::Green;
 const SYSTEM: Color = Color::Yellow;
 const RECEIVE: Color = Color::Magenta;
+const UNMANAGED: Color = Color::Blue;
 const STEAL: Color = Color::Red;
 
 const NARROWEST_NAME: usize = 18;
@@ -72,23 +73,28 @@ fn heading(app: &App) -> Line<'static> {
 /// The whole machine as one bar, with its legend in front.
 fn draw_machine(frame: &mut Frame, app: &App, area: Rect) {
     let machine = app.machine();
-    let parts =
-        [("user", machine.user, USER), ("system", machine.system, SYSTEM), ("receive", machine.receive, RECEIVE)];
-    let mut spans = Vec::new();
-    for (name, value, colour) in parts.into_iter().chain([("steal", machine.steal, STEAL)]) {
+    let parts = [
+        ("user", machine.user, USER),
+        ("system", machine.system, SYSTEM),
+        ("receive", machine.receive, RECEIVE),
+        ("unmanaged", machine.unmanaged, UNMANAGED),
+        ("steal", machine.steal, STEAL),
+    ];
+    let mut spans: Vec<Span> = Vec::new();
+    for (name, value, colour) in parts {
         spans.push(Span::styled(format!("{name} {:>5}%  ", part(value)), Style::new().fg(colour)));
     }
     let legend: usize = spans.iter().map(Span::width).sum();
     let room = usize::from(area.width).saturating_sub(legend);
-    spans.extend(bar(parts.map(|(_, value, colour)| (value, colour)).into_iter(), room));
+    spans.extend(bar(&parts.map(|(_, value, colour)| (value, colour)), room));
     frame.render_widget(Paragraph::new(Line::from(spans)), area);
 }
 
 /// Parts of the machine, one after the other; the rest is dots.
-fn bar(parts: impl Iterator<Item = (f64, Color)>, room: usize) -> Vec<Span<'static>> {
+fn bar(parts: &[(f64, Color)], room: usize) -> Vec<Span<'static>> {
     let mut spans = Vec::new();
     let (mut end, mut filled) = (0.0, 0);
-    for (value, colour) in parts {
+    for &(value, colour) in parts {
         end += value;
         // Rounding the ends, not the lengths, keeps the whole as long as its sum.
         let to = ((end * room as f64).round() as usize).clamp(filled, room);
@@ -172,10 +178,11 @@ fn cell(column: Column, row: &Row) -> Cell<'static> {
 }
 
 fn row_bar(row: &Row) -> Vec<Span<'static>> {
-    match row.kind {
-        RowKind::NotOurs => bar([(row.cpu(), Color::DarkGray)].into_iter(), BAR),
-        _ => bar([(row.user, USER), (row.system, SYSTEM), (row.receive, RECEIVE)].into_iter(), BAR),
-    }
+    let rest = match row.kind {
+        RowKind::NotOurs => Color::DarkGray,
+        _ => UNMANAGED,
+    };
+    bar(&[(row.user, USER), (row.system, SYSTEM), (row.receive, RECEIVE), (row.undivided, rest)], BAR)
 }
 
 fn key_line() -> Line<'static> {
@@ -287,7 +294,7 @@ mod tests {
     #[test]
     fn a_bar_is_never_longer_than_its_room() {
         for (values, expected) in [([0.5, 0.25], 12), ([0.9, 0.9], 16), ([0.0, 0.0], 0), ([0.03, 0.01], 1)] {
-            let spans = bar(values.map(|value| (value, Color::Green)).into_iter(), BAR);
+            let spans = bar(&values.map(|value| (value, Color::Green)), BAR);
             let text: String = spans.iter().map(|span| span.content.as_ref()).collect();
             assert_eq!(text.chars().count(), BAR);
             assert_eq!(text.chars().filter(|&symbol| symbol == '█').count(), expected, "{values:?}");

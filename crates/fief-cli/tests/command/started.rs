@@ -5,6 +5,25 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
+/// A policy of two classes, for an address that only a namespace of its own should listen on.
+pub const SHOP: &str = r#"
+version = 1
+
+[container.shop]
+cpu.share = "60%"
+[container."shop/gold"]
+cpu.priority = 200
+
+[listener.web]
+address = "0.0.0.0:80"
+[[listener.web.client]]
+from = ["10.1.0.0/16"]
+container = "shop/gold"
+[[listener.web.client]]
+from = ["any"]
+container = "shop"
+"#;
+
 pub struct Fief(Command);
 
 #[derive(Debug)]
@@ -15,8 +34,12 @@ pub struct Ended {
 }
 
 pub fn fief() -> Fief {
+    fief_in(&format!("ff-cli-{}", std::process::id()))
+}
+
+pub fn fief_in(scope: &str) -> Fief {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fief"));
-    command.env("FIEF_SCOPE", format!("ff-cli-{}", std::process::id())).stdin(Stdio::null());
+    command.env("FIEF_SCOPE", scope).stdin(Stdio::null());
     Fief(command)
 }
 
@@ -29,6 +52,11 @@ impl Fief {
     pub fn args(mut self, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.0.args(words);
         self
+    }
+
+    /// For what is not said here.
+    pub fn command(&mut self) -> &mut Command {
+        &mut self.0
     }
 
     pub fn ends(mut self) -> Ended {

@@ -1,27 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The command as a user has it, as far as it needs no privilege: what it prints where, and its exit codes.
+//! What needs no privilege.
 
-mod started;
-
-use started::{fief, policy};
-
-const SHOP: &str = r#"
-version = 1
-
-[container.shop]
-cpu.share = "60%"
-[container."shop/gold"]
-cpu.priority = 200
-
-[listener.web]
-address = "0.0.0.0:80"
-[[listener.web.client]]
-from = ["10.1.0.0/16"]
-container = "shop/gold"
-[[listener.web.client]]
-from = ["any"]
-container = "shop"
-"#;
+use crate::started::{SHOP, fief, policy};
 
 const WRONG: &str = "version = 1\n[container.shop]\ncpu.share = \"160%\"\n";
 

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What needs a kernel and root: each test has an installation and a network namespace of its own.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use fief_testkit::{Feature, NetNs, require, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use crate::started::{Ended, Fief, SHOP, fief_in, policy};
+
+/// Takes its installation down on drop.
+struct Place {
+    scope: String,
+    namespace: NetNs,
+}
+
+impl Place {
+    /// None: the machine lacks what these tests need.
+    fn new() -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if ![Feature::Root, Feature::NetNs, Feature::Cgroup2, Feature::Bpf].into_iter().all(require) {
+            return None;
+        }
+        let scope = format!("ff-cli-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        Some(Self { scope, namespace: NetNs::new("cli").expect("a namespace") })
+    }
+
+    fn fief(&self) -> Fief {
+        let mut fief = fief_in(&self.scope);
+        self.namespace.enter(fief.command());
+        fief
+    }
+
+    fn apply(&self) -> Ended {
+        let shop = policy(SHOP);
+        let ended = self.fief().args(["apply", "--json", "--containers", "256"]).arg(shop.path()).ends();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended
+    }
+
+    fn containers(&self) -> Vec<String> {
+        let listed = self.fief().args(["ls", "--json"]).ends();
+        listed.objects().iter().map(|object| object["container"].as_str().expect("a path").to_owned()).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It is down already where the test took it down itself.
+        fief_in(&self.scope).arg("down").ends();
+        let _ = std::fs::remove_file(format!("/run/fief/{}.lock", self.scope));
+    }
+}
+
+#[test]
+fn reads_show_what_is_in_force_until_it_is_taken_down() {
+    let Some(place) = Place::new() else { return };
+    assert_eq!(place.apply().objects()[0]["made"], json!(["shop", "shop/gold"]));
+    assert_eq!(place.apply().objects()[0]["kept"], json!(["shop", "shop/gold"]));
+    assert!(place.containers().starts_with(&["shop".to_owned(), "shop/gold".to_owned()]));
+
+    let shown = place.fief().args(["show", "shop", "--json"]).ends().objects().remove(0);
+    assert_eq!((&shown["attributes"]["cpu_share_ppm"], &shown["policy"]), (&json!(600_000), &json!(true)));
+    let system = place.fief().args(["show", "system", "--json"]).ends().objects().remove(0);
+    assert!(system["kinds"].as_array().is_some_and(|kinds| kinds.len() > 10), "{system}");
+
+    let down = place.fief().args(["down", "--json"]).ends();
+    assert_eq!(down.objects()[0]["still_held"], 0, "{down:?}");
+    assert_eq!(place.fief().arg("ls").ends().code, 1);
+}
+
+#[test]
+fn usage_counts_up_from_reading_to_reading() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let words = ["usage", "--json", "--interval", "0.05", "--count", "3", "idle", "root"];
+    let readings = place.fief().args(words).ends().objects();
+    assert_eq!(readings.len(), 6);
+    let number = |at: usize, name: &str| readings[at][name].as_u64().expect("an integer");
+    assert!(number(0, "taken_ns") < number(2, "taken_ns") && number(2, "taken_ns") < number(4, "taken_ns"));
+    let busy = |at: usize| number(at, "thread_ns") + number(at + 1, "thread_ns");
+    assert!(busy(0) < busy(4), "the machine idles or runs: {readings:?}");
+}
+
+#[test]
+fn top_gives_the_terminal_back() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let top = format!("stty cols 100 rows 24; exec {} top --interval 0.05 --count 2", env!("CARGO_BIN_EXE_fief"));
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &top, "/dev/null"]).env("FIEF_SCOPE", &place.scope).env("TERM", "xterm").stdin(Stdio::null());
+    let output = script.output().expect("script(1) starts");
+    let screen = String::from_utf8_lossy(&output.stdout);
+    let (taken, given_back) = (screen.find("\x1b[?1049h"), screen.rfind("\x1b[?1049l"));
+    assert!(taken.is_some() && taken < given_back, "{screen:?}");
+    assert!(screen.contains("gold") && screen.ends_with("\x1b[?25h"), "{screen:?}");
+    assert!(output.status.success());
+}
+
+#[test]
+fn top_prints_lines_where_there_is_no_terminal() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let ended = place.fief().args(["top", "--interval", "0.05", "--count", "2"]).ends();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let headings = ended.stdout.lines().filter(|line| line.starts_with("CONTAINER")).count();
+    assert_eq!((headings, ended.stdout.contains('\x1b')), (2, false), "{ended:?}");
+}
+
+#[test]
+fn run_ends_with_the_servers_code_and_leaves_nothing() {
+    let Some(place) = Place::new() else { return };
+    let shop = policy(SHOP);
+    let run = |script: &str| place.fief().arg("run").arg(shop.path()).args(["--", "sh", "-c", script]).ends();
+    assert_eq!(run("exit 7").code, 7);
+    assert_eq!(run("kill -KILL $$").code, 128 + 9);
+    assert_eq!(place.fief().arg("ls").ends().code, 1);
+}
+
+#[test]
+fn run_passes_signals_on() {
+    let Some(place) = Place::new() else { return };
+    let shop = policy(SHOP);
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut run = place.fief().arg("run").arg(shop.path()).args(["--", "sh", "-c", script]);
+    let mut run = run.command().stdout(Stdio::piped()).spawn().expect("fief starts");
+    let mut line = String::new();
+    BufReader::new(run.stdout.take().expect("a pipe")).read_line(&mut line).expect("the server is ready");
+    kill(Pid::from_raw(run.id() as i32), Signal::SIGTERM).expect("our child");
+    assert_eq!(run.wait().expect("it ends").code(), Some(9));
+}
+
+#[test]
+fn a_running_process_is_managed_and_bound() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+    let pid = sleeper.id().to_string();
+    let managed = place.fief().args(["manage", &pid, "--container", "shop", "--json"]).ends();
+    let bound = place.fief().args(["bind", &pid, "shop/gold", "--json"]).ends();
+    let unknown = place.fief().args(["bind", &pid, "shop/silver"]).ends();
+    let threads = |path: &str| {
+        let shown = place.fief().args(["show", path, "--json"]).ends().objects().remove(0);
+        shown["threads"].as_u64().expect("an integer")
+    };
+    let holds = wait_until(Duration::from_secs(10), || threads("shop/gold") == 1);
+    sleeper.kill().expect("our child");
+    sleeper.wait().expect("it ends");
+    assert_eq!((managed.code, &managed.objects()[0]["container"]), (0, &json!("shop")), "{managed:?}");
+    assert_eq!((bound.code, &bound.objects()[0]["threads"]), (0, &json!(1)), "{bound:?}");
+    assert_eq!(unknown.code, 1);
+    holds.expect("the thread is bound");
+}
