@@ -24,6 +24,8 @@ use crate::{Fief, cgroup, steer};
 pub struct ApplyOptions {
     /// Size of the container table, if nothing is in force yet; `None`: 65,536.
     pub containers: Option<u32>,
+    /// Containers that one unprivileged user may have, if nothing is in force yet; `None`: 4096.
+    pub user_quota: Option<u32>,
 }
 
 /// What applying changed.
@@ -68,7 +70,10 @@ impl Fief {
         let fresh = !self.installed();
         if fresh {
             let default = Config::default();
-            let config = Config { containers: options.containers.unwrap_or(default.containers), ..default };
+            let config = Config {
+                containers: options.containers.unwrap_or(default.containers),
+                user_quota: options.user_quota.unwrap_or(default.user_quota),
+            };
             open::install(self.pins(), &config)?;
         }
         let applied = self.swap(policy, text);
@@ -77,8 +82,8 @@ impl Fief {
             let _ = self.pins().remove();
         }
         let mut applied = applied?;
-        if !fresh && options.containers.is_some() {
-            applied.notes.push("the size of the container table is fixed until `fief down`".into());
+        if !fresh && (options.containers.is_some() || options.user_quota.is_some()) {
+            applied.notes.push("the container table's size and the users' quota are fixed until `fief down`".into());
         }
         Ok(applied)
     }
