@@ -21,8 +21,7 @@ enum fief_known_id {
 	FIEF_STEAL = 3,	       /* the hypervisor ran somebody else */
 	FIEF_UNATTRIBUTED = 4, /* work on sockets that carry no container; time in a gap of an upgrade */
 	FIEF_RETIRED = 5,      /* what destroyed containers used and did not pass up to a living parent */
-	FIEF_USERS =
-	    6, /* "user": parent of user/<uid>, the containers of unprivileged users without a unit */
+	FIEF_USERS = 6,	       /* "user": parent of user/<uid>, the containers of unprivileged users without a unit */
 	FIEF_FIRST_ID = 8,
 };
 
@@ -112,14 +111,13 @@ struct fief_attributes {
 #define FIEF_CHILD	  (1ull << 42)
 #define FIEF_HANDLES_MASK (FIEF_THREAD - 1)
 #define FIEF_HOLDERS_MASK (FIEF_CHILD - 1)
-#define FIEF_HANDLES_MAX                                                                                     \
+#define FIEF_HANDLES_MAX                                                                                               \
 	(FIEF_HANDLES_MASK - 4096) /* room for those that pass the check at the same time                    \
 				    */
 
 struct fief_container {
 	__u64 refs;
-	struct fief_ref
-	    parent; /* kept after the parent's end: the chain of limits goes through ended slots */
+	struct fief_ref parent; /* kept after the parent's end: the chain of limits goes through ended slots */
 	__u32 generation;
 	__u32 state; /* enum fief_container_state */
 	__u32 depth;
@@ -159,25 +157,22 @@ struct fief_descriptor {
 
 enum fief_option {
 	/* setsockopt */
-	FIEF_CREATE =
-	    1, /* unbound AF_INET datagram socket: a child of the caller's container; fief_create or empty */
+	FIEF_CREATE = 1, /* unbound AF_INET datagram socket: a child of the caller's container; fief_create or empty */
 	FIEF_BIND = 2,	 /* bind the calling thread (no value), or struct fief_bind */
 	FIEF_UNBIND = 3, /* the calling thread returns home; any container descriptor */
 	FIEF_STAGE = 4,	 /* remember this container for the thread's next FIEF_DUP */
 	FIEF_DUP = 5,	 /* fresh socket: becomes a second descriptor of the staged container, same rights */
-	FIEF_OPEN_BINDING =
-	    6, /* fresh socket: becomes a descriptor of the thread's container, rights use and read */
+	FIEF_OPEN_BINDING = 6,	/* fresh socket: becomes a descriptor of the thread's container, rights use and read */
 	FIEF_ADOPT = 7,		/* this container becomes a child of the caller's container */
 	FIEF_SET_ATTRIBUTE = 8, /* struct fief_set_attribute */
 	FIEF_DROP_RIGHTS = 9,	/* __u32: rights that stay */
 	FIEF_ASSIGN = 10,	/* on any socket: label it with the caller's container */
 	FIEF_SET_NAME = 11,	/* up to FIEF_NAME_LEN - 1 bytes, no '/' */
-	FIEF_CLASS = 12, /* on an unbound TCP socket: listener of the n-th class, __u32 (the listen shim) */
-	FIEF_FILTER =
-	    13, /* on an unbound TCP socket: struct fief_filter, labelled with the caller's container */
-	FIEF_UNASSIGN = 14, /* on any socket: remove its label */
-	FIEF_ENTER = 15,    /* bind the calling thread and remember what it was bound to, FIEF_NEST deep */
-	FIEF_LEAVE = 16,    /* back to what FIEF_ENTER remembered; any container descriptor */
+	FIEF_CLASS = 12,	/* on an unbound TCP socket: listener of the n-th class, __u32 (the listen shim) */
+	FIEF_FILTER = 13,	/* on an unbound TCP socket: struct fief_filter, labelled with the caller's container */
+	FIEF_UNASSIGN = 14,	/* on any socket: remove its label */
+	FIEF_ENTER = 15,	/* bind the calling thread and remember what it was bound to, FIEF_NEST deep */
+	FIEF_LEAVE = 16,	/* back to what FIEF_ENTER remembered; any container descriptor */
 	/* getsockopt */
 	FIEF_USAGE = 32,      /* struct fief_usage, with the open stint of running threads */
 	FIEF_ATTRIBUTES = 33, /* struct fief_attributes */
@@ -243,7 +238,7 @@ struct fief_label {
 #define FIEF_LABEL_LISTENER	  2u /* listener of a policy's address: classify by the remote address */
 #define FIEF_LABEL_COUNTED	  4u /* counted in the container's sockets */
 #define FIEF_LABEL_HOLDS	  8u /* holds a reference (explicit ASSIGN) */
-#define FIEF_LABEL_BINDING                                                                                   \
+#define FIEF_LABEL_BINDING                                                                                             \
 	16u		      /* asked to be a class listener; bind() decides where, listen() registers it   \
 			       */
 #define FIEF_LABEL_FILTER 32u /* filtered listener */
@@ -438,7 +433,9 @@ struct fief_cpu {
 	__u32 pool_packets;
 	__u32 softirq_vector;
 	__u64 softirq_entry_ns;
-	__s64 carry_ns; /* of threads without a record */
+	__s64 carry_ns;	    /* of threads without a record */
+	__u64 steal_seen;   /* the run queue's steal clock at the last look */
+	__u64 stint_stolen; /* taken from this stint already */
 	struct fief_ref irq_current;
 	__u32 irq_kind;
 	__u32 irq_receive;
@@ -484,8 +481,7 @@ struct fief_unit {
  * too */
 struct fief_admin {
 	struct fief_ref container; /* in: operand (create: parent); out: the new one */
-	struct fief_ref
-	    parent; /* release: who takes it over if somebody still holds it; FIEF_NO_ID: nobody */
+	struct fief_ref parent;	   /* release: who takes it over if somebody still holds it; FIEF_NO_ID: nobody */
 	__s32 pid;
 	__u32 flags;
 	__u32 slot; /* attributes, flip: policy slot */

@@ -2,9 +2,9 @@
 /*
  * Attributes and places in the tree: what must stay consistent over several containers.
  *
- * Problem: shares of siblings must fit into the parent's, and parents must not form a loop, while others
- * change both. How: one lock for the whole tree, taken with interrupts off by a bounded number of tries;
- * reads take none. Limits: contended for long, the caller gets -EAGAIN and tries again.
+ * Problem: shares of siblings must fit into the parent's, and parents must not form a loop, while others change both.
+ * How: one lock for the whole tree, taken by a bounded number of tries; reads take none.
+ * Limits: contended for long, the caller gets -EAGAIN and tries again.
  */
 #pragma once
 

@@ -2,12 +2,12 @@
 /*
  * Bind: whose work a thread does.
  *
- * Problem: the binding changes in socket option hooks, tracepoints and by other threads; task storage is
- * refused in cgroup hooks before 6.13, and a look-up at each of them costs. How: while a thread runs its
- * record is in its CPU's record (`task`, `has_task`); sched_switch copies it in and out. Hooks on the
- * thread's own CPU work on the copy with interrupts off. Other threads leave a request in the storage, which
- * is taken at the next boundary. Limits: a request for a thread that runs alone takes effect at its next
- * softirq (one tick).
+ * Problem: the binding changes in socket option hooks, tracepoints and by other threads; task storage is refused in
+ * cgroup hooks before 6.13, and a look-up at each of them costs.
+ * How: while a thread runs its record is in its CPU's record (`task`, `has_task`); sched_switch copies it in and out.
+ * Hooks on the thread's own CPU work on the copy with interrupts off. Other threads leave a request in the storage,
+ * which is taken at the next boundary.
+ * Limits: a request for a thread that runs alone takes effect at its next softirq (one tick).
  */
 #pragma once
 
@@ -18,12 +18,51 @@
 #define PF_KTHREAD 0x00200000
 #define TASK_DEAD  0x00000080
 
+/* with PARAVIRT_TIME_ACCOUNTING only */
+struct rq___steal {
+	u64 prev_steal_time_rq;
+} __attribute__((preserve_access_index));
+
+/*
+ * Nanoseconds that the hypervisor took from this CPU, as the run queue knows at its last update (a tick ago or less).
+ * The run queue is reached through the thread: its own symbol is not in every kernel's table.
+ */
+static __always_inline __u64 steal_clock(struct task_struct *running)
+{
+	struct rq___steal *rq;
+
+	if (!bpf_core_field_exists(running->se.cfs_rq) || !bpf_core_field_exists(struct rq___steal, prev_steal_time_rq))
+		return 0;
+	rq = bpf_core_cast(running->se.cfs_rq->rq, struct rq___steal);
+	return rq->prev_steal_time_rq;
+}
+
+/*
+ * Steal that became known since the last look is not the thread's: it comes out of the uncharged time, and
+ * what does not fit waits for the next look. Interrupts are off.
+ */
+static __always_inline void steal_settle(struct fief_cpu *cs, struct task_struct *running, __u64 now)
+{
+	__u64 stolen = steal_clock(running) - cs->steal_seen;
+	__s64 room = now - cs->last_ns;
+
+	if (!stolen || room <= 0 || !cs->switched_in_exec)
+		return;
+	if (stolen > room)
+		stolen = room;
+	cs->steal_seen += stolen;
+	cs->stint_stolen += stolen;
+	charge_begin(cs);
+	cs->last_ns += stolen;
+	slot_of(cs, (struct fief_ref){FIEF_STEAL, 0})->thread_ns += stolen;
+	charge_end(cs);
+}
+
 /* Adds what the kernel counted for the thread since the last look to its container. */
 static __always_inline void counters_settle(struct fief_cpu *cs, struct task_struct *p)
 {
 	struct fief_task *t = &cs->task;
-	__u64 user = p->utime, system = p->stime, minor = p->min_flt, major = p->maj_flt, read = 0,
-	      written = 0;
+	__u64 user = p->utime, system = p->stime, minor = p->min_flt, major = p->maj_flt, read = 0, written = 0;
 	struct fief_container *c;
 	__u64 n;
 
@@ -92,11 +131,12 @@ static __always_inline void leader_settle(struct fief_task *t, struct task_struc
  * Interrupts are off. Returns the container whose thread reference is to be dropped (after interrupts are on
  * again).
  */
-static __always_inline struct fief_ref task_rebind(struct fief_cpu *cs, struct task_struct *p,
-						   struct fief_ref to, __u32 rights, __u64 now)
+static __always_inline struct fief_ref task_rebind(struct fief_cpu *cs, struct task_struct *p, struct fief_ref to,
+						   __u32 rights, __u64 now)
 {
 	struct fief_ref was = cs->task.binding;
 
+	steal_settle(cs, p, now);
 	charge_until(cs, now);
 	counters_settle(cs, p);
 	pending_settle(cs, to);

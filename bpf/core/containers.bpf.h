@@ -2,12 +2,12 @@
 /*
  * The life of a container: create, hold, let go, end, reuse.
  *
- * Problem: descriptors, bound threads, labels and children end on several CPUs at once, also by kill -9; each
- * end must be seen exactly once, and what a container used must not be lost. How: one word counts every kind
- * of reference (abi.h draws it). Who takes the last holder away puts a child reference in its place in the
- * same step, so that nobody frees the slot while the end is under way. Who brings the word to 0 frees the
- * slot, and goes on with an ended parent whose last child that was. Limits: FIEF_MAX_DEPTH levels; a slot
- * stays taken while descendants live (their limits lead through it).
+ * Problem: descriptors, bound threads, labels and children end on several CPUs at once, also by kill -9; each end must
+ * be seen exactly once, and what a container used must not be lost.
+ * How: one word counts every kind of reference (abi.h draws it). Who takes the last holder away puts a child
+ * reference in its place in the same step, so that nobody frees the slot while the end is under way. Who brings the
+ * word to 0 frees the slot, and goes on with an ended parent whose last child that was.
+ * Limits: FIEF_MAX_DEPTH levels; a slot stays taken while descendants live (their limits lead through it).
  */
 #pragma once
 

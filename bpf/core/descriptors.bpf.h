@@ -2,15 +2,15 @@
 /*
  * Descriptors: a container is an unbound AF_INET datagram socket whose storage names it.
  *
- * Problem: applications need containers without privilege and without a daemon, with the life of a file
- * descriptor. How: socket options at level FIEF_SOL, served here; the last close is told by
- * cgroup/sock_release. The caller's current container is the implicit second operand, so that no option takes
- * an id that could be forged. Limits: hooks run for sockets made inside managed cgroups; a descriptor keeps
- * its hooks wherever it is passed. Errors: -EINVAL wrong socket, value or option; -EBADF not a container
- * descriptor; -ESTALE the container has ended; -EPERM a right is missing; -EDQUOT a quota is full; -ENFILE
- * the table is full; -EOPNOTSUPP too deep; -ESRCH no such thread, or one that is not managed; -EBUSY shares
- * that do not fit, a loop of parents; -EAGAIN the tree is being changed, try again; -EEXIST the socket is a
- * descriptor already; -EMFILE too many descriptors of one container; -ENOMEM no storage.
+ * Problem: applications need containers without privilege and without a daemon, with the life of a file descriptor.
+ * How: socket options at level FIEF_SOL, served here; the last close is told by cgroup/sock_release. The caller's
+ * current container is the implicit second operand, so that no option takes an id that could be forged.
+ * Limits: hooks run for sockets made inside managed cgroups; a descriptor keeps its hooks wherever it is passed.
+ * Errors: -EINVAL wrong socket, value or option; -EBADF not a container descriptor; -ESTALE the container has ended;
+ * -EPERM a right is missing; -EDQUOT a quota is full; -ENFILE the table is full; -EOPNOTSUPP too deep; -ESRCH no such
+ * thread, or one that is not managed; -EBUSY shares that do not fit, a loop of parents, or too many entered at once;
+ * -EAGAIN the tree is being changed, try again; -EEXIST the socket is a descriptor already; -EMFILE too many
+ * descriptors of one container; -ENOMEM no storage.
  */
 #pragma once
 
@@ -62,8 +62,7 @@ static __always_inline struct fief_cpu *caller(void)
 /* A descriptor can be made of a socket that is nothing yet. */
 static __always_inline int fresh_check(struct bpf_sock *sk)
 {
-	if (sk->family != AF_INET || sk->type != SOCK_DGRAM || sk->src_port ||
-	    sk->state == BPF_TCP_ESTABLISHED)
+	if (sk->family != AF_INET || sk->type != SOCK_DGRAM || sk->src_port || sk->state == BPF_TCP_ESTABLISHED)
 		return -EINVAL;
 	if (descriptor_of(sk))
 		return -EEXIST;
@@ -194,8 +193,8 @@ static __always_inline int unbind_self(void)
 		container_put(home.id, FIEF_THREAD);
 		return -ESRCH;
 	}
-	was = task_rebind(cs, bpf_get_current_task_btf(), home,
-			  FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN, bpf_ktime_get_ns());
+	was = task_rebind(cs, bpf_get_current_task_btf(), home, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN,
+			  bpf_ktime_get_ns());
 	cs->task.flags &= ~FIEF_TASK_EXPLICIT;
 	/* what was entered is left too */
 	for (int i = 0; i < FIEF_NEST; i++)
@@ -262,8 +261,8 @@ static __always_inline int leave(void)
 		if (at < FIEF_NEST) {
 			struct fief_nest *to = &cs->task.nest[at];
 
-			was = task_rebind(cs, bpf_get_current_task_btf(), to->container, to->rights,
-					  bpf_ktime_get_ns());
+			was =
+			    task_rebind(cs, bpf_get_current_task_btf(), to->container, to->rights, bpf_ktime_get_ns());
 			cs->task.flags &= ~FIEF_TASK_EXPLICIT;
 			cs->task.flags |= to->flags;
 			cs->task.nested = at;
@@ -281,8 +280,8 @@ static __always_inline bool may_signal(struct task_struct *p, struct task_struct
 {
 	const struct cred *mine = p->cred, *its = target->real_cred;
 
-	if (mine->euid.val == its->suid.val || mine->euid.val == its->uid.val ||
-	    mine->uid.val == its->suid.val || mine->uid.val == its->uid.val)
+	if (mine->euid.val == its->suid.val || mine->euid.val == its->uid.val || mine->uid.val == its->suid.val ||
+	    mine->uid.val == its->uid.val)
 		return true;
 	return mine->user_ns->level == 0 && (mine->cap_effective.val & (1ull << CAP_KILL));
 }
@@ -536,8 +535,7 @@ static __always_inline int setsockopt_serve(struct bpf_sockopt *ctx)
 
 	if (ctx->level != FIEF_SOL) {
 		if (ctx->optlen > 4096)
-			ctx->optlen =
-			    0; /* longer than the hook's buffer: the kernel takes the caller's own */
+			ctx->optlen = 0; /* longer than the hook's buffer: the kernel takes the caller's own */
 		return 1;
 	}
 	if (of_front(ctx->optname))

@@ -3,10 +3,10 @@
  * Follow: an unmodified server's thread takes the container of the socket it works on.
  *
  * Problem: an event loop serves all classes in one thread and knows nothing of containers.
- * How: each receive and send on a labelled socket rebinds the thread. After a voluntary sleep the time is
- * pending until the first socket event tells whom it belongs to. Limits: only within the subtree of the
- * thread's home, never a thread that bound itself by a call; work between the last event of one connection
- * and the first of the next is the former's.
+ * How: each receive and send on a labelled socket rebinds the thread. After a voluntary sleep the time is pending until
+ * the first socket event tells whom it belongs to.
+ * Limits: only within the subtree of the thread's home, never a thread that bound itself by a call; work between the
+ * last event of one connection and the first of the next is the former's.
  */
 #pragma once
 

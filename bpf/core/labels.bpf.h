@@ -3,10 +3,10 @@
  * Labels: what a socket belongs to. Decided once, read by every later stage.
  *
  * Problem: packets, accepts and socket events must find their container without a search.
- * How: the label lies in the socket's storage. A listener's label is cloned to the sockets accepted from it;
- * for a listener that serves several classes the class of the remote address replaces it at the end of the
- * handshake. A socket without a label, but of a managed unit, is its unit's. Limits: a clone made while the
- * container ends is stale, and then the unit's.
+ * How: the label lies in the socket's storage. A listener's label is cloned to the sockets accepted from it; for a
+ * listener that serves several classes the class of the remote address replaces it at the end of the handshake.
+ * A socket without a label, but of a managed unit, is its unit's.
+ * Limits: a clone made while the container ends is stale, and then the unit's.
  */
 #pragma once
 
@@ -61,8 +61,7 @@ static __always_inline bool packet_source(struct __sk_buff *skb, __u8 *source, b
 }
 
 /* SYNs that the listener dropped since the last look, told by its own counter. */
-static __always_inline void drops_settle(struct bpf_sock *sk, struct fief_label *label,
-					 struct fief_container *c)
+static __always_inline void drops_settle(struct bpf_sock *sk, struct fief_label *label, struct fief_container *c)
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	__u32 drops, n;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Receive contexts: softirq on top of whatever runs, ksoftirqd, threaded NAPI; the interrupted thread is
- * never charged.
+ * Receive contexts: softirq on top of whatever runs, ksoftirqd, threaded NAPI; the interrupted thread is never charged.
  *
- * Problem: protocol work is done for the socket that a packet turns out to be for, which is known only late;
- * GRO hands up lists, so that several packets start before the first of them reaches its socket. How: time
- * before a packet's socket is known gathers in a pool; when cgroup_skb/ingress tells the socket's container,
- * the packet takes its part of the pool, and the time up to the next mark is its container's. What finds no
- * container closes with the pool: the system container, kind net_rx. Limits: in a list, the work on a packet
- * for a stranger's socket is charged to the packet before it (strangers run no hook of ours); marks of the
- * list are the packets of managed sockets only.
+ * Problem: protocol work is done for the socket that a packet turns out to be for, which is known only late; GRO hands
+ * up lists, so that several packets start before the first of them reaches its socket.
+ * How: time before a packet's socket is known gathers in a pool; when cgroup_skb/ingress tells the socket's container,
+ * the packet takes its part of the pool, and the time up to the next mark is its container's. What finds no container
+ * closes with the pool: the system container, kind net_rx.
+ * Limits: in a list, the work on a packet for a stranger's socket is charged to the packet before it (strangers run no
+ * hook of ours); marks of the list are the packets of managed sockets only.
  */
 #pragma once
 
@@ -26,8 +25,10 @@ static __always_inline int softirq_enter(unsigned int vector)
 	cs = this_cpu();
 	if (cs) {
 		now = bpf_ktime_get_ns();
-		if (!cpu_first_event(cs, now))
+		if (!cpu_first_event(cs, now)) {
+			steal_settle(cs, bpf_get_current_task_btf(), now);
 			charge_until(cs, now);
+		}
 		pool_close(cs);
 		cs->interrupted = cs->current_;
 		cs->interrupted_kind = cs->kind;

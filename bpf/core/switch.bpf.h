@@ -2,12 +2,12 @@
 /*
  * Context switches and the life of threads: where the charge of a CPU passes from one thread to the next.
  *
- * Problem: the wall clock between two switches holds the thread's own time, softirqs on top of it and time
- * that the hypervisor took; the kernel's own account of the thread (sum_exec_runtime) tells the last from the
- * others. How: what the wall clock shows and the kernel's account does not is stolen; it is taken from the
- * stint's uncharged end, and what does not fit is carried to the thread's next stint, so that per thread the
- * charges meet the kernel's account in the long run. Limits: within one stint the steal is taken from the
- * container that was bound last.
+ * Problem: the wall clock between two switches holds the thread's own time, softirqs on top of it and time that the
+ * hypervisor took; the kernel's own account of the thread (sum_exec_runtime) tells the last from the others.
+ * How: at every boundary the run queue's steal clock tells what was taken since the one before. At the switch, the wall
+ * clock and the kernel's account of the stint tell the rest, to the nanosecond; what does not fit into the stint's
+ * uncharged end is carried to the thread's next stint, so that per thread the charges meet the kernel's account.
+ * Limits: the run queue knows of steal up to a tick late; within that time it is taken from the container bound last.
  */
 #pragma once
 
@@ -23,8 +23,8 @@ static __always_inline void steal_take(struct fief_cpu *cs, struct task_struct *
 
 	if (!cs->switched_in_exec)
 		return;
-	stolen =
-	    (__s64)(now - cs->switched_in_ns) - (__s64)(prev->se.sum_exec_runtime - cs->switched_in_exec);
+	stolen = (__s64)(now - cs->switched_in_ns) - (__s64)(prev->se.sum_exec_runtime - cs->switched_in_exec);
+	stolen -= cs->stint_stolen;
 	if (exec_clock_excludes_softirq)
 		stolen -= cs->softirq_ns;
 	if (stolen > STEAL_MAX_NS || stolen < -STEAL_MAX_NS)
@@ -132,6 +132,7 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 	if (!cs)
 		return 0;
 	if (!cpu_first_event(cs, now)) {
+		steal_settle(cs, prev, now);
 		steal_take(cs, prev, now);
 		charge_until(cs, now);
 		pool_close(cs);
@@ -142,6 +143,8 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 	cs->switched_in_ns = now;
 	cs->switched_in_exec = next->pid ? next->se.sum_exec_runtime : 0;
 	cs->softirq_ns = 0;
+	cs->steal_seen = steal_clock(next);
+	cs->stint_stolen = 0;
 	return 0;
 }
 
@@ -172,8 +175,7 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	task_init(v, cs->task.home, 0);
 	v->binding = cs->task.binding;
 	v->rights = cs->task.rights;
-	v->flags = (cs->task.flags &
-		    (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_MANAGED | FIEF_TASK_FOREIGN)) |
+	v->flags = (cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_MANAGED | FIEF_TASK_FOREIGN)) |
 		   FIEF_TASK_SLEPT;
 	binding = container_at(v->binding.id);
 	home = container_at(v->home.id);

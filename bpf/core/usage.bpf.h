@@ -3,9 +3,9 @@
  * Reading usage: the record, what the CPUs' caches still hold, and the open stint of every running thread.
  *
  * Problem: the three change while they are read; a reader must never see time twice, nor less than before.
- * How: each CPU's `sequence` tells that a charge was under way; `flushes_begun` and `flushes_done` tell that
- * a cache line moved to the record between the two looks. Then everything is read again, a bounded number of
- * times. Limits: after READ_TRIES the last look stands; it can miss or double one cache line.
+ * How: each CPU's `sequence` tells that a charge was under way; `flushes_begun` and `flushes_done` tell that a cache
+ * line moved to the record between the two looks. Then everything is read again, a bounded number of times.
+ * Limits: after READ_TRIES the last look stands; it can miss or double one cache line.
  */
 #pragma once
 
@@ -16,8 +16,7 @@
 const volatile __u32 cpu_count = 1;
 
 /* What one CPU holds for a container. */
-static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u64 now,
-				   struct fief_usage *sum)
+static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u64 now, struct fief_usage *sum)
 {
 	int i;
 	struct fief_cache_slot slot = {};
@@ -72,8 +71,7 @@ static __noinline int usage_read(struct fief_ref ref, struct fief_usage *out)
 	if (!c)
 		return -ESTALE;
 	bpf_for (i, 0, READ_TRIES) {
-		__u32 done = *(volatile __u32 *)&c->flushes_done,
-		      begun = *(volatile __u32 *)&c->flushes_begun;
+		__u32 done = *(volatile __u32 *)&c->flushes_done, begun = *(volatile __u32 *)&c->flushes_begun;
 		__u32 cpu;
 
 		barrier();

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Filter: several listening sockets on one address and port, each for some clients (Resource Containers, 4.8).
+ *
+ *   socket()  setsockopt(SO_REUSEPORT), setsockopt(FIEF_FILTER)   the socket remembers its filter
+ *   bind(A)   the kernel decides as ever who may; then the filter enters the tables of A
+ *   listen()  the socket enters the map of class listeners
+ *   close()   all of it goes
+ *
+ * Problem: an unprivileged server shall tell its clients apart, and take no connection that was not its own.
+ * How: the sockets are a group of SO_REUSEPORT, which the kernel lets only one user join; sk_lookup picks the
+ * member with the longest matching prefix, else the one whose filter is a complement. Whom no filter names is
+ * refused, as where nobody listens.
+ * Limits: an address of the policy belongs to the policy. In the group of a filter a socket without one gets
+ * no connections. One complement for each address. Only where connections are steered (is_steered).
+ */
+#pragma once
+
+#include "register.bpf.h"
+#include "maps/filters.bpf.h"
+
+#define FILTER_SET_ENDED 0x80000000u
+#define FILTERS_PER_USER 1024
+#define NO_FLAGS 0
+#define NO_REUSEPORT BPF_SK_LOOKUP_F_NO_REUSEPORT
+
+__u32 last_filter; /* ids count from 1; a reused one after 2^32 listeners meets no socket */
+
+/* ---- setsockopt --------------------------------------------------------------------------------------------- */
+
+static __always_inline int filter_count(__u32 uid)
+{
+	__u32 zero = 0, *count = bpf_map_lookup_elem(&filter_users, &uid);
+
+	if (!count) {
+		bpf_map_update_elem(&filter_users, &uid, &zero, BPF_NOEXIST);
+		count = bpf_map_lookup_elem(&filter_users, &uid);
+	}
+	if (!count)
+		return -ENFILE;
+	if (__sync_fetch_and_add(count, 1) < FILTERS_PER_USER || !uid)
+		return 0;
+	__sync_fetch_and_sub(count, 1);
+	return -EDQUOT;
+}
+
+static __always_inline int filter_ask(struct bpf_sockopt *ctx)
+{
+	struct fief_filtered fresh = {};
+	struct fief_filter *filter = ctx->optval;
+	struct bpf_sock *sk = ctx->sk;
+	__u32 *count;
+	int err;
+
+	if (!sk || sk->type != SOCK_STREAM || sk->protocol != IPPROTO_TCP || sk->src_port)
+		return refuse(-EINVAL);
+	if ((void *)(filter + 1) > ctx->optval_end || filter->prefix_length > 128)
+		return refuse(-EINVAL);
+	if (filter->complement && !filter->prefix_length)
+		return refuse(-EINVAL);
+	if (bpf_sk_storage_get(&filtered_sockets, sk, 0, 0))
+		return refuse(-EBUSY);
+	mask_address(fresh.filter.address, filter->address, filter->prefix_length);
+	fresh.filter.prefix_length = filter->prefix_length;
+	fresh.filter.complement = !!filter->complement;
+	fresh.uid = (__u32)bpf_get_current_uid_gid();
+	err = filter_count(fresh.uid);
+	if (err)
+		return refuse(err);
+	if (!bpf_sk_storage_get(&filtered_sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE)) {
+		count = bpf_map_lookup_elem(&filter_users, &fresh.uid);
+		if (count)
+			__sync_fetch_and_sub(count, 1);
+		return refuse(-ENOMEM);
+	}
+	ctx->optlen = -1;
+	return ALLOW;
+}
+
+/* ---- bind --------------------------------------------------------------------------------------------------- */
+
+static __always_inline bool is_reuseport(struct bpf_sock *sk)
+{
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+
+	return tcp && BPF_CORE_READ_BITFIELD(&tcp->inet_conn.icsk_inet.sk.__sk_common, skc_reuseport);
+}
+
+/* Before the kernel decides. The address stays what the server named. */
+static __always_inline int filter_bind(struct bpf_sock_addr *ctx, const __u32 *address)
+{
+	struct fief_filtered *filtered;
+	struct bpf_sock *sk = ctx->sk;
+	__u16 port = bpf_ntohs(ctx->user_port);
+
+	if (!sk || ctx->protocol != IPPROTO_TCP)
+		return 0;
+	filtered = bpf_sk_storage_get(&filtered_sockets, sk, 0, 0);
+	if (!filtered)
+		return 0;
+	if (!port || !is_reuseport(sk))
+		return -EINVAL;
+	if (!is_steered(sk))
+		return -EADDRNOTAVAIL;
+	if (find_listener(policy_slot(), address, port))
+		return -EADDRINUSE;
+	__builtin_memcpy(filtered->address.address, address, 16);
+	filtered->address.port = port;
+	filtered->address.slot = FIEF_FILTER_SLOT;
+	filtered->address.pad[0] = is_ipv6_only(sk);
+	return 0;
+}
+
+static __always_inline struct fief_filter_set *set_hold(struct fief_listener_key *key, __u32 ipv6_only)
+{
+	struct fief_filter_set fresh = {.ipv6_only = ipv6_only}, *set;
+
+	set = bpf_map_lookup_elem(&filter_sets, key);
+	if (!set) {
+		bpf_map_update_elem(&filter_sets, key, &fresh, BPF_NOEXIST);
+		set = bpf_map_lookup_elem(&filter_sets, key);
+	}
+	if (!set)
+		return NULL;
+	if (__sync_fetch_and_add(&set->sockets, 1) & FILTER_SET_ENDED)
+		return NULL; /* the last one is just closing; trying again helps */
+	return set;
+}
+
+static __always_inline void set_put(struct fief_listener_key *key, struct fief_filter_set *set)
+{
+	if (__sync_fetch_and_sub(&set->sockets, 1) == 1 &&
+	    !__sync_val_compare_and_swap(&set->sockets, 0, FILTER_SET_ENDED))
+		bpf_map_delete_elem(&filter_sets, key);
+}
+
+static __always_inline void filter_key(struct fief_filter_key *key, struct fief_filtered *filtered)
+{
+	__builtin_memcpy(key->address, filtered->address.address, 16);
+	__builtin_memcpy(key->client, filtered->filter.address, 16);
+	key->port = filtered->address.port;
+	key->prefix_length = filtered->filter.prefix_length;
+}
+
+/* The kernel has given the address to the socket. */
+static __always_inline int filter_register(struct bpf_sock *ctx)
+{
+	struct fief_filtered *filtered = bpf_sk_storage_get(&filtered_sockets, ctx, 0, 0);
+	struct fief_listener_key address;
+	struct fief_filter_key key = {};
+	struct fief_filter_set *set;
+	__u32 id, length;
+
+	if (!filtered || !filtered->address.port || filtered->id)
+		return ALLOW;
+	address = filtered->address;
+	address.pad[0] = 0;
+	set = set_hold(&address, filtered->address.pad[0]);
+	if (!set)
+		return refuse(-EADDRINUSE);
+	id = __sync_fetch_and_add(&last_filter, 1) + 1;
+	if (filtered->filter.complement) {
+		if (__sync_val_compare_and_swap(&set->rest, 0, id)) {
+			set_put(&address, set);
+			return refuse(-EADDRINUSE);
+		}
+		set->rest_excepts = filtered->filter;
+	} else {
+		filter_key(&key, filtered);
+		if (bpf_map_update_elem(&filter_prefixes, &key, &id, BPF_NOEXIST)) {
+			set_put(&address, set);
+			return refuse(-EADDRINUSE);
+		}
+		length = filtered->filter.prefix_length;
+		if (length <= 128)
+			__sync_fetch_and_or(&set->lengths[length / 64 % 3], 1ull << (length & 63));
+	}
+	filtered->id = id;
+	return ALLOW;
+}
+
+SEC("cgroup/post_bind4")
+int bound4_filter(struct bpf_sock *ctx)
+{
+	return filter_register(ctx);
+}
+
+SEC("cgroup/post_bind6")
+int bound6_filter(struct bpf_sock *ctx)
+{
+	return filter_register(ctx);
+}
+
+/* ---- listen and close --------------------------------------------------------------------------------------- */
+
+static __always_inline void filter_listen(struct bpf_sock_ops *ctx)
+{
+	struct fief_class_key key = {.listener = FIEF_NO_LISTENER};
+	struct bpf_sock *sk = ctx->sk;
+	struct fief_filtered *filtered;
+
+	if (!sk)
+		return;
+	filtered = bpf_sk_storage_get(&filtered_sockets, sk, 0, 0);
+	if (!filtered || !filtered->id)
+		return;
+	key.container = filtered->id;
+	bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_ANY);
+}
+
+SEC("cgroup/sock_release")
+int release_filter(struct bpf_sock *ctx)
+{
+	struct fief_filtered *filtered = bpf_sk_storage_get(&filtered_sockets, ctx, 0, 0);
+	struct fief_filter_key key = {};
+	struct fief_listener_key address;
+	struct fief_filter_set *set;
+	__u32 *count, uid;
+
+	if (!filtered)
+		return ALLOW;
+	uid = filtered->uid;
+	count = bpf_map_lookup_elem(&filter_users, &uid);
+	if (count)
+		__sync_fetch_and_sub(count, 1);
+	if (!filtered->id)
+		return ALLOW;
+	address = filtered->address;
+	address.pad[0] = 0;
+	set = bpf_map_lookup_elem(&filter_sets, &address);
+	if (!set)
+		return ALLOW;
+	if (filtered->filter.complement) {
+		set->rest = 0;
+	} else {
+		filter_key(&key, filtered);
+		bpf_map_delete_elem(&filter_prefixes, &key);
+	}
+	filtered->id = 0;
+	set_put(&address, set);
+	return ALLOW;
+}
