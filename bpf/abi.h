@@ -347,14 +347,14 @@ struct fief_nest {
 };
 
 struct fief_task {
+	__u64 request; /* left by another thread, taken at the next boundary; bind.bpf.h draws it */
 	struct fief_ref binding;
 	struct fief_ref home;
 	__u32 rights;		 /* of the descriptor the binding was made with */
 	__u32 flags;		 /* FIEF_TASK_* */
-	struct fief_ref request; /* left by another thread, taken at the next boundary; id FIEF_NO_ID: none */
 	struct fief_ref staged;
 	__u32 staged_rights;
-	__u32 request_rights;
+	__u32 pad2;
 	struct fief_ref counted;	  /* whose processes count the thread group's leader is in */
 	struct fief_nest nest[FIEF_NEST]; /* what FIEF_ENTER left; each holds its thread reference on */
 	__u32 nested;

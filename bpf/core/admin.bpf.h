@@ -121,13 +121,8 @@ static __always_inline int admin_task_place(struct fief_admin *a)
 	if (!v) {
 		err = task_adopt(target, a->container, a->flags & ~FIEF_TASK_EXPLICIT, false);
 	} else {
-		struct fief_ref was = v->request;
-
 		container_hold(c, FIEF_THREAD);
-		v->request_rights = FIEF_RIGHT_USE | FIEF_RIGHT_READ;
-		v->request = a->container;
-		if (was.id != FIEF_NO_ID)
-			container_put(was.id, FIEF_THREAD);
+		err = request_leave(v, a->container, FIEF_RIGHT_USE | FIEF_RIGHT_READ);
 		its = cpu_at(target->thread_info.cpu);
 		if (its)
 			its->refresh = 1;

@@ -15,6 +15,7 @@
 #include "maps/tasks.bpf.h"
 #include "maps/units.bpf.h"
 
+#define PF_EXITING 0x00000004
 #define PF_KTHREAD 0x00200000
 #define TASK_DEAD  0x00000080
 
@@ -57,6 +58,18 @@ static __always_inline void steal_settle(struct fief_cpu *cs, struct task_struct
 	slot_of(cs, (struct fief_ref){FIEF_STEAL, 0})->thread_ns += stolen;
 	charge_end(cs);
 }
+
+/*
+ * A request is one word, so that those who leave it, the thread that takes it and the thread's end each see it
+ * whole; whoever swaps it out owns its thread reference.
+ *
+ *      63                    32 31  28 27                    0
+ *     +------------------------+------+-----------------------+
+ *     |       generation       |rights|          id           |   0: none
+ *     +------------------------+------+-----------------------+   all ones: the thread has ended
+ */
+#define REQUEST_CLOSED	 ~0ull
+#define REQUEST_ID(word) ((__u32)(word) & 0x0fffffff)
 
 /* Adds what the kernel counted for the thread since the last look to its container. */
 static __always_inline void counters_settle(struct fief_cpu *cs, struct task_struct *p)
@@ -148,17 +161,42 @@ static __always_inline struct fief_ref task_rebind(struct fief_cpu *cs, struct t
 	return was;
 }
 
+/* Leaves a request; the caller has taken a thread reference, which is the request's from now on, or dropped. */
+static __noinline int request_leave(struct fief_task *v, struct fief_ref to, __u32 rights)
+{
+	__u64 word = (__u64)to.generation << 32 | (rights & FIEF_RIGHTS_ALL) << 28 | to.id, old, seen;
+	int i;
+
+	if (!v)
+		return -ESRCH;
+	old = v->request;
+	bpf_for (i, 0, CAS_TRIES) {
+		if (old == REQUEST_CLOSED)
+			break;
+		seen = __sync_val_compare_and_swap(&v->request, old, word);
+		if (seen == old) {
+			if (old)
+				container_put(REQUEST_ID(old), FIEF_THREAD);
+			return 0;
+		}
+		old = seen;
+	}
+	container_put(to.id, FIEF_THREAD);
+	return old == REQUEST_CLOSED ? -ESRCH : -EAGAIN;
+}
+
 /* A thread's request from outside, taken at a boundary on its own CPU. The requester's reference becomes the
  * thread's. */
 static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *v, struct task_struct *p)
 {
-	struct fief_ref to = v->request, was = cs->task.binding;
-	__u32 rights = v->request_rights;
+	__u64 word = __sync_lock_test_and_set(&v->request, 0);
+	struct fief_ref to = {REQUEST_ID(word), word >> 32}, was = cs->task.binding;
 
-	v->request.id = FIEF_NO_ID;
+	if (!word)
+		return;
 	counters_settle(cs, p);
 	cs->task.binding = to;
-	cs->task.rights = rights;
+	cs->task.rights = word >> 28 & FIEF_RIGHTS_ALL;
 	cs->task.flags |= FIEF_TASK_EXPLICIT;
 	if (same_ref(to, cs->task.home))
 		cs->task.flags &= ~FIEF_TASK_EXPLICIT;
@@ -172,7 +210,6 @@ static __always_inline void task_init(struct fief_task *t, struct fief_ref home,
 	t->home = home;
 	t->rights = FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN;
 	t->flags = flags | FIEF_TASK_SLEPT;
-	t->request.id = FIEF_NO_ID;
 	t->staged.id = FIEF_NO_ID;
 	t->followed.id = FIEF_NO_ID;
 	t->counted.id = FIEF_NO_ID;
@@ -200,6 +237,8 @@ static __noinline int task_adopt(struct task_struct *p, struct fief_ref home, __
 
 	if (!c)
 		return -ESTALE;
+	if (p->flags & PF_EXITING)
+		return -ESRCH; /* nothing would take the record away again */
 	v = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!v) {
 		count_error(FIEF_ERR_NO_STORAGE);

@@ -293,7 +293,6 @@ static __always_inline int bind_other(struct fief_descriptor *d, __s32 number)
 	struct task_struct *target = NULL, *p = bpf_get_current_task_btf();
 	struct fief_cpu *cs = caller(), *its;
 	struct fief_task *v;
-	struct fief_ref was;
 	int err = -ESRCH;
 
 	if (!cs || !task_storage_in_cgroup)
@@ -320,15 +319,12 @@ static __always_inline int bind_other(struct fief_descriptor *d, __s32 number)
 		goto out;
 	}
 	container_hold(c, FIEF_THREAD);
-	was = v->request;
-	v->request_rights = d->rights;
-	v->request = d->container;
-	if (was.id != FIEF_NO_ID)
-		container_put(was.id, FIEF_THREAD);
+	err = request_leave(v, d->container, d->rights);
+	if (err)
+		goto out;
 	its = cpu_at(target->thread_info.cpu);
 	if (its)
 		its->refresh = 1;
-	err = 0;
 out:
 	bpf_task_release(target);
 	return err;

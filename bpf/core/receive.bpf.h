@@ -70,7 +70,7 @@ static __always_inline int softirq_leave(void)
 				cs->has_task = 1;
 				cs->current_ = v->binding;
 			}
-			if (v && v->request.id != FIEF_NO_ID) {
+			if (v && v->request) {
 				pending_settle(cs, cs->task.home);
 				request_take(cs, v, p);
 				cs->current_ = cs->task.binding;

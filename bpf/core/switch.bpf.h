@@ -69,7 +69,7 @@ static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *
 	cs->has_task = v != NULL;
 	if (v) {
 		cs->task = *v;
-		if (v->request.id != FIEF_NO_ID)
+		if (v->request)
 			request_take(cs, v, next);
 		cs->current_ = cs->task.binding;
 		if ((cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_SLEPT)) ==
@@ -104,16 +104,15 @@ static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *
 	if (dead)
 		pending_settle(cs, cs->task.home);
 	leader_settle(&cs->task, prev, dead);
-	/* a request that came meanwhile stays in the storage */
-	cs->task.request = v->request;
-	cs->task.request_rights = v->request_rights;
-	*v = cs->task;
+	/* all but the request, its first word: one can come at any time */
+	__builtin_memcpy((__u64 *)v + 1, (__u64 *)&cs->task + 1, sizeof(*v) - sizeof(__u64));
 	if (!dead)
 		return;
+	__u64 request = __sync_lock_test_and_set(&v->request, REQUEST_CLOSED);
+	if (request)
+		container_put(REQUEST_ID(request), FIEF_THREAD);
 	binding = v->binding;
 	home = v->home;
-	if (v->request.id != FIEF_NO_ID)
-		container_put(v->request.id, FIEF_THREAD);
 	for (int i = 0; i < FIEF_NEST; i++) {
 		if (i < v->nested)
 			container_put(v->nest[i].container.id, FIEF_THREAD);
@@ -121,6 +120,17 @@ static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *
 	container_put(binding.id, FIEF_THREAD);
 	container_put(home.id, FIEF_HANDLE);
 	bpf_task_storage_delete(&tasks, prev);
+}
+
+/* A thread can be given a home while it runs, and end before its CPU saw that. */
+static __always_inline void task_late(struct fief_cpu *cs, struct task_struct *prev)
+{
+	struct fief_task *v = bpf_task_storage_get(&tasks, prev, 0, 0);
+
+	if (v) {
+		cs->task = *v;
+		cs->has_task = 1;
+	}
 }
 
 static __always_inline int switch_charge(bool preempt, struct task_struct *prev, struct task_struct *next,
@@ -136,8 +146,11 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 		steal_take(cs, prev, now);
 		charge_until(cs, now);
 		pool_close(cs);
+		bool dead = !preempt && (prev_state & TASK_DEAD);
+		if (dead && !cs->has_task)
+			task_late(cs, prev);
 		if (cs->has_task)
-			task_leave(cs, prev, prev_state && !preempt, !preempt && (prev_state & TASK_DEAD));
+			task_leave(cs, prev, prev_state && !preempt, dead);
 	}
 	task_enter(cs, next);
 	cs->switched_in_ns = now;
