@@ -125,7 +125,7 @@ struct fief_container {
 	__u32 flags;	 /* FIEF_CONTAINER_* */
 	__u32 descendants;
 	__u32 reserved_ppm; /* by children that applications made; a policy's own are in its attributes */
-	__u32 pad;
+	__u32 cached;	    /* which CPUs (number modulo 32) may cache usage of it */
 	__u32 processes; /* thread group leaders bound here now */
 	__u32 sockets;	 /* labelled sockets open now */
 	__u64 created_ns;

@@ -14,6 +14,8 @@
 #include "containers.bpf.h"
 #include "maps/cpus.bpf.h"
 
+const volatile __u32 cpu_count = 1;
+
 static __always_inline struct fief_cpu *cpu_at(__u32 cpu)
 {
 	return bpf_map_lookup_elem(&cpus, &cpu);
@@ -36,6 +38,28 @@ static __always_inline void charge_end(struct fief_cpu *cs)
 	(*(volatile __u32 *)&cs->sequence)++;
 }
 
+/* Moves one counter out of a cache; who swaps it out adds it, so that it is added once. */
+static __always_inline void counter_move(__u64 *from, __u64 *to)
+{
+	__u64 n;
+
+	if (!*from)
+		return;
+	n = __sync_lock_test_and_set(from, 0);
+	if (n)
+		__sync_fetch_and_add(to, n);
+}
+
+static __always_inline void slot_empty(struct fief_cache_slot *slot, struct fief_usage *to)
+{
+	counter_move(&slot->thread_ns, &to->thread_ns);
+	counter_move(&slot->receive_ns, &to->receive_ns);
+	counter_move(&slot->packets_in, &to->packets_in);
+	counter_move(&slot->bytes_in, &to->bytes_in);
+	counter_move(&slot->packets_out, &to->packets_out);
+	counter_move(&slot->bytes_out, &to->bytes_out);
+}
+
 /* Writes one cache line back. Between begun and done a reader of this container tries again. */
 static __noinline int slot_flush(struct fief_cache_slot *slot)
 {
@@ -47,26 +71,37 @@ static __noinline int slot_flush(struct fief_cache_slot *slot)
 	struct fief_container *to = c;
 	if (c->generation != slot->container.generation || c->state != FIEF_ALIVE)
 		to = container_at(slot->heir);
-	if (to) {
-		if (slot->thread_ns)
-			__sync_fetch_and_add(&to->usage.thread_ns, slot->thread_ns);
-		if (slot->receive_ns)
-			__sync_fetch_and_add(&to->usage.receive_ns, slot->receive_ns);
-		if (slot->packets_in) {
-			__sync_fetch_and_add(&to->usage.packets_in, slot->packets_in);
-			__sync_fetch_and_add(&to->usage.bytes_in, slot->bytes_in);
-		}
-		if (slot->packets_out) {
-			__sync_fetch_and_add(&to->usage.packets_out, slot->packets_out);
-			__sync_fetch_and_add(&to->usage.bytes_out, slot->bytes_out);
-		}
+	if (to)
+		slot_empty(slot, &to->usage);
+	__sync_fetch_and_add(&c->flushes_done, 1);
+	return 0;
+}
+
+/*
+ * At the end of a container: takes its lines out of every CPU's cache. Nobody charges it any more, but for a
+ * packet that is on its way up; what that adds goes to the heir with the line.
+ */
+static __noinline int usage_collect(struct fief_container *c, __u32 id)
+{
+	__u32 cached, cpu;
+
+	if (!c || !c->cached)
+		return 0;
+	cached = c->cached;
+	__sync_fetch_and_add(&c->flushes_begun, 1);
+	bpf_for (cpu, 0, cpu_count) {
+		struct fief_cache_slot *slot;
+		struct fief_cpu *cs;
+
+		if (!(cached & 1u << (cpu & 31)))
+			continue;
+		cs = cpu_at(cpu);
+		if (!cs)
+			break;
+		slot = &cs->cache[id & (FIEF_CACHE_SLOTS - 1)];
+		if (slot->container.id == id && slot->container.generation == c->generation)
+			slot_empty(slot, &c->usage);
 	}
-	slot->thread_ns = 0;
-	slot->receive_ns = 0;
-	slot->packets_in = 0;
-	slot->bytes_in = 0;
-	slot->packets_out = 0;
-	slot->bytes_out = 0;
 	__sync_fetch_and_add(&c->flushes_done, 1);
 	return 0;
 }
@@ -82,8 +117,13 @@ static __always_inline struct fief_cache_slot *slot_of(struct fief_cpu *cs, stru
 	slot->container = ref;
 	slot->heir = FIEF_RETIRED;
 	struct fief_container *c = container_get(ref);
-	if (c)
+	if (c) {
+		__u32 mark = 1u << (bpf_get_smp_processor_id() & 31);
+
 		slot->heir = container_heir(c);
+		if (!(c->cached & mark))
+			__sync_fetch_and_or(&c->cached, mark);
+	}
 	return slot;
 }
 

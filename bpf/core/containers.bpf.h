@@ -134,10 +134,14 @@ static __always_inline void usage_move(struct fief_usage *from, struct fief_usag
 	}
 }
 
-static __noinline int usage_inherit(struct fief_container *c)
+static __noinline int usage_collect(struct fief_container *c, __u32 id);
+
+/* What an ended container used, on every CPU, is its heir's. */
+static __noinline int usage_inherit(struct fief_container *c, __u32 id)
 {
 	struct fief_container *heir = container_at(container_heir(c));
 
+	usage_collect(c, id);
 	if (heir && heir != c)
 		usage_move(&c->usage, &heir->usage);
 	return 0;
@@ -253,7 +257,7 @@ static __noinline int container_put(__u32 id, __u64 unit)
 	if (p && !(c->flags & FIEF_CONTAINER_POLICY))
 		__sync_fetch_and_add(&p->reserved_ppm, -c->attributes[0].share_ppm);
 	c->state = FIEF_ENDED;
-	usage_inherit(c);
+	usage_inherit(c, id);
 	if (refs_drop(c, FIEF_CHILD) == FIEF_CHILD)
 		container_free(id);
 	return 0;
@@ -368,6 +372,7 @@ static __noinline int container_create(struct fief_ref parent, __u32 uid, struct
 	c->owner_uid = uid;
 	c->flags = 0;
 	c->descendants = 0;
+	c->cached = 0;
 	c->processes = 0;
 	c->sockets = 0;
 	c->created_ns = bpf_ktime_get_ns();

@@ -13,8 +13,6 @@
 
 #define READ_TRIES 16
 
-const volatile __u32 cpu_count = 1;
-
 /* What one CPU holds for a container. */
 static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u64 now, struct fief_usage *sum)
 {
