@@ -17,16 +17,17 @@
 #pragma once
 
 #include "register.bpf.h"
+#include "steer.bpf.h"
 #include "maps/filters.bpf.h"
 
 #define FILTER_SET_ENDED 0x80000000u
 #define FILTERS_PER_USER 1024
-#define NO_FLAGS 0
-#define NO_REUSEPORT BPF_SK_LOOKUP_F_NO_REUSEPORT
+#define NO_FLAGS	 0
+#define NO_REUSEPORT	 BPF_SK_LOOKUP_F_NO_REUSEPORT
 
 __u32 last_filter; /* ids count from 1; a reused one after 2^32 listeners meets no socket */
 
-/* ---- setsockopt --------------------------------------------------------------------------------------------- */
+/* ---- setsockopt ---- */
 
 static __always_inline int filter_count(__u32 uid)
 {
@@ -77,7 +78,7 @@ static __always_inline int filter_ask(struct bpf_sockopt *ctx)
 	return ALLOW;
 }
 
-/* ---- bind --------------------------------------------------------------------------------------------------- */
+/* ---- bind ---- */
 
 static __always_inline bool is_reuseport(struct bpf_sock *sk)
 {
@@ -179,19 +180,7 @@ static __always_inline int filter_register(struct bpf_sock *ctx)
 	return ALLOW;
 }
 
-SEC("cgroup/post_bind4")
-int bound4_filter(struct bpf_sock *ctx)
-{
-	return filter_register(ctx);
-}
-
-SEC("cgroup/post_bind6")
-int bound6_filter(struct bpf_sock *ctx)
-{
-	return filter_register(ctx);
-}
-
-/* ---- listen and close --------------------------------------------------------------------------------------- */
+/* ---- listen and close ---- */
 
 static __always_inline void filter_listen(struct bpf_sock_ops *ctx)
 {
@@ -208,8 +197,7 @@ static __always_inline void filter_listen(struct bpf_sock_ops *ctx)
 	bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_ANY);
 }
 
-SEC("cgroup/sock_release")
-int release_filter(struct bpf_sock *ctx)
+static __always_inline int filter_release(struct bpf_sock *ctx)
 {
 	struct fief_filtered *filtered = bpf_sk_storage_get(&filtered_sockets, ctx, 0, 0);
 	struct fief_filter_key key = {};
@@ -239,4 +227,109 @@ int release_filter(struct bpf_sock *ctx)
 	filtered->id = 0;
 	set_put(&address, set);
 	return ALLOW;
+}
+
+/* ---- a connection ---- */
+
+static __always_inline struct fief_filter_set *find_set(struct fief_listener_key *key)
+{
+	__u32 *words = (__u32 *)key->address;
+	struct fief_filter_set *set;
+
+	set = bpf_map_lookup_elem(&filter_sets, key);
+	if (set)
+		return set;
+	if (!words[0] && !words[1] && words[2] == MAPPED_PREFIX && words[3]) {
+		words[3] = 0;
+		set = bpf_map_lookup_elem(&filter_sets, key);
+		if (set)
+			return set;
+	}
+	words[0] = words[1] = words[2] = words[3] = 0;
+	return bpf_map_lookup_elem(&filter_sets, key);
+}
+
+/* This very socket of the group, not one that the kernel picks. */
+static __always_inline bool assign_filtered(struct bpf_sk_lookup *ctx, __u32 id)
+{
+	struct fief_class_key key = {.listener = FIEF_NO_LISTENER, .container = id};
+	struct bpf_sock *sk = bpf_map_lookup_elem(&class_listeners, &key);
+	long refused;
+
+	if (!sk)
+		return false;
+	refused = bpf_sk_assign(ctx, sk, BPF_SK_LOOKUP_F_NO_REUSEPORT);
+	bpf_sk_release(sk);
+	return !refused;
+}
+
+/* Number of the highest bit; `word` is not 0. Without branches, which the verifier would follow in all
+ * combinations. */
+static __always_inline __u32 highest_bit(__u64 word)
+{
+	word |= word >> 1;
+	word |= word >> 2;
+	word |= word >> 4;
+	word |= word >> 8;
+	word |= word >> 16;
+	word |= word >> 32;
+	/* as many ones now as the number of the bit says, and one more */
+	word -= word >> 1 & 0x5555555555555555;
+	word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
+	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
+	return (word * 0x0101010101010101 >> 56) - 1;
+}
+
+/* The filter with the longest prefix around the client; 0: none. */
+static __always_inline __u32 filter_find(struct fief_filter_set *set, struct fief_filter_key *key, const void *client)
+{
+	__u32 base = 128, bit, *id;
+	__u64 bits = set->lengths[2];
+	int i;
+
+	bpf_for (i, 0, 129 + 2) {
+		if (!bits) {
+			if (!base)
+				break;
+			base -= 64;
+			bits = base ? set->lengths[1] : set->lengths[0];
+			continue;
+		}
+		bit = highest_bit(bits);
+		bits &= ~(1ull << (bit & 63));
+		key->prefix_length = base + bit;
+		mask_address(key->client, client, base + bit);
+		id = bpf_map_lookup_elem(&filter_prefixes, key);
+		if (id)
+			return *id;
+	}
+	return 0;
+}
+
+static __always_inline bool rest_serves(struct fief_filter_set *set, const void *client)
+{
+	__u64 masked[2], except[2];
+
+	mask_address((__u8 *)masked, client, set->rest_excepts.prefix_length);
+	__builtin_memcpy(except, set->rest_excepts.address, 16);
+	return masked[0] != except[0] || masked[1] != except[1];
+}
+
+static __always_inline int steer_filtered(struct bpf_sk_lookup *ctx, const void *address)
+{
+	struct fief_listener_key at = {.port = ctx->local_port, .slot = FIEF_FILTER_SLOT};
+	struct fief_filter_key key = {.port = ctx->local_port};
+	struct fief_filter_set *set;
+	__u32 client[4], id;
+
+	__builtin_memcpy(at.address, address, 16);
+	set = find_set(&at);
+	if (!set || (set->ipv6_only && ctx->family == AF_INET))
+		return SK_PASS;
+	__builtin_memcpy(key.address, at.address, 16);
+	remote_address(ctx, client);
+	id = filter_find(set, &key, client);
+	if (!id && set->rest && rest_serves(set, client))
+		id = set->rest;
+	return id && assign_filtered(ctx, id) ? SK_PASS : SK_DROP;
 }

@@ -70,8 +70,7 @@ static __always_inline void socket_address(struct bpf_sock *sk, __u32 *words)
 		mapped_ipv4(ipv4, words);
 }
 
-/* ---- setsockopt, getsockopt
- * --------------------------------------------------------------------------------- */
+/* ---- setsockopt, getsockopt ---- */
 
 static __always_inline int refuse(int err)
 {
@@ -96,16 +95,6 @@ static __always_inline int class_ask(struct bpf_sockopt *ctx)
 	if (!bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE))
 		return refuse(-ENOMEM);
 	ctx->optlen = -1; /* done: the kernel's own handler does not run */
-	return ALLOW;
-}
-
-SEC("cgroup/setsockopt")
-int setopt_steer(struct bpf_sockopt *ctx)
-{
-	if (ctx->level != FIEF_SOL)
-		return ALLOW;
-	if (ctx->optname == FIEF_CLASS)
-		return class_ask(ctx);
 	return ALLOW;
 }
 
@@ -143,16 +132,7 @@ static __always_inline int classes_answer(struct bpf_sockopt *ctx)
 	return ALLOW;
 }
 
-SEC("cgroup/getsockopt")
-int getopt_steer(struct bpf_sockopt *ctx)
-{
-	if (ctx->level != FIEF_SOL || ctx->optname != FIEF_CLASSES)
-		return ALLOW;
-	return classes_answer(ctx);
-}
-
-/* ---- bind
- * --------------------------------------------------------------------------------------------------- */
+/* ---- bind ---- */
 
 /* Who is root in a network namespace of his own can bind everything there, and must gain nothing here. */
 static __always_inline bool is_steered(struct bpf_sock *sk)
@@ -160,8 +140,7 @@ static __always_inline bool is_steered(struct bpf_sock *sk)
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	__u32 zero = 0, *inode = bpf_map_lookup_elem(&steered, &zero);
 
-	return tcp && inode && *inode &&
-	       tcp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum == *inode;
+	return tcp && inode && *inode && tcp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum == *inode;
 }
 
 /* Somebody of the caller's user listens on the address. */
@@ -266,8 +245,7 @@ static __always_inline __u16 group_port(struct bpf_sock *sk)
 	struct bpf_sock *first;
 	__u16 port = 0;
 
-	if (!label || !own ||
-	    !BPF_CORE_READ_BITFIELD(&own->inet_conn.icsk_inet.sk.__sk_common, skc_reuseport))
+	if (!label || !own || !BPF_CORE_READ_BITFIELD(&own->inet_conn.icsk_inet.sk.__sk_common, skc_reuseport))
 		return 0;
 	key.listener = label->listener;
 	key.container = label->container.id;
@@ -283,44 +261,7 @@ static __always_inline __u16 group_port(struct bpf_sock *sk)
 	return port;
 }
 
-SEC("cgroup/bind4")
-int bind4_steer(struct bpf_sock_addr *ctx)
-{
-	__u32 address[4] = {0, 0, MAPPED_PREFIX, ctx->user_ip4};
-	int class = class_bind(ctx, address);
-
-	if (class < 0)
-		return refuse(class);
-	if (class && ctx->sk) {
-		ctx->user_ip4 = bpf_htonl(LOOPBACK_IPV4);
-		ctx->user_port = bpf_htons(group_port(ctx->sk));
-	}
-	return ALLOW;
-}
-
-SEC("cgroup/bind6")
-int bind6_steer(struct bpf_sock_addr *ctx)
-{
-	__u32 address[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]};
-	int class = class_bind(ctx, address);
-
-	if (class < 0)
-		return refuse(class);
-	if (class && ctx->sk) {
-		/* bound to ::1 the kernel would make a socket of both families IPv6 only */
-		bool only = is_ipv6_only(ctx->sk);
-
-		ctx->user_ip6[0] = 0;
-		ctx->user_ip6[1] = 0;
-		ctx->user_ip6[2] = only ? 0 : MAPPED_PREFIX;
-		ctx->user_ip6[3] = bpf_htonl(only ? 1 : LOOPBACK_IPV4);
-		ctx->user_port = bpf_htons(group_port(ctx->sk));
-	}
-	return ALLOW;
-}
-
-/* ---- listen
- * ------------------------------------------------------------------------------------------------- */
+/* ---- listen ---- */
 
 static __always_inline void class_listen(struct bpf_sock_ops *ctx)
 {
@@ -341,12 +282,4 @@ static __always_inline void class_listen(struct bpf_sock_ops *ctx)
 		if (!bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_NOEXIST))
 			break;
 	}
-}
-
-SEC("sockops")
-int sockops_steer(struct bpf_sock_ops *ctx)
-{
-	if (ctx->op == BPF_SOCK_OPS_TCP_LISTEN_CB)
-		class_listen(ctx);
-	return 1;
 }

@@ -66,19 +66,12 @@ static __always_inline bool assign_class(struct bpf_sk_lookup *ctx, __u32 listen
 	return false;
 }
 
-SEC("sk_lookup")
-int lookup_steer(struct bpf_sk_lookup *ctx)
+static __always_inline int steer_class(struct bpf_sk_lookup *ctx, struct fief_listener *listener, __u32 slot)
 {
-	struct fief_listener *listener;
 	struct fief_client *client;
-	__u32 address[4], slot;
+	__u32 address[4];
 
-	if (ctx->protocol != IPPROTO_TCP)
-		return SK_PASS;
-	slot = policy_slot();
-	local_address(ctx, address);
-	listener = find_listener(slot, address, ctx->local_port);
-	if (!listener || listener->serve == FIEF_SERVE_SHARED)
+	if (listener->serve == FIEF_SERVE_SHARED)
 		return SK_PASS;
 	remote_address(ctx, address);
 	client = classify(slot, listener->index, address);

@@ -48,6 +48,9 @@ pub const UNIT_PROGRAMS: &[(&str, libbpf_sys::bpf_attach_type)] = &[
     ("bind4_steer", libbpf_sys::BPF_CGROUP_INET4_BIND),
     ("bind6_steer", libbpf_sys::BPF_CGROUP_INET6_BIND),
     ("sockops_steer", libbpf_sys::BPF_CGROUP_SOCK_OPS),
+    ("bound4_filter", libbpf_sys::BPF_CGROUP_INET4_POST_BIND),
+    ("bound6_filter", libbpf_sys::BPF_CGROUP_INET6_POST_BIND),
+    ("release_filter", libbpf_sys::BPF_CGROUP_INET_SOCK_RELEASE),
 ];
 
 /// The program that steers connections in a network namespace.

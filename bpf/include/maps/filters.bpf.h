@@ -4,18 +4,18 @@
 
 /* What a listening socket filters for; not cloned to what it accepts. */
 struct fief_filtered {
-	struct fief_filter filter;       /* masked */
+	struct fief_filter filter;	  /* masked */
 	struct fief_listener_key address; /* once bound */
-	__u32 id;                        /* 0: not registered yet */
+	__u32 id;			  /* 0: not registered yet */
 	__u32 uid;
 };
 
 /* The filters of one address. */
 struct fief_filter_set {
 	__u64 lengths[3]; /* bit n of the 129: prefixes of n bits were used; n counts in IPv6 bits */
-	__u32 sockets;    /* FILTER_SET_ENDED: about to be removed */
+	__u32 sockets;	  /* FILTER_SET_ENDED: about to be removed */
 	__u32 ipv6_only;
-	__u32 rest;                      /* id of the one with a complement filter; 0: none */
+	__u32 rest;			 /* id of the one with a complement filter; 0: none */
 	struct fief_filter rest_excepts; /* whom it does not serve */
 };
 

@@ -183,9 +183,7 @@ impl Fief {
             let container = *containers.get(path)?;
             Some(steer::Place { container, priority: policy.container(path)?.cpu.priority })
         })?;
-        if policy.listeners.is_empty() {
-            return Ok(());
-        }
+        // Also without listeners: applications make some of their own, with filters.
         let netns = File::open("/proc/thread-self/ns/net").context(|| "cannot open the network namespace".into())?;
         let inode = netns.metadata().context(|| "cannot look at the network namespace".into())?.ino();
         open::attach_netns(self.pins(), netns.as_fd(), inode)

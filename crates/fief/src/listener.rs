@@ -59,7 +59,11 @@ impl Filter {
 
 /// Listens on `address` for the clients that `filter` names; their connections are `container`'s.
 ///
-/// Errors: not managed; conflict or address in use if the same filter listens there already.
+/// The longest prefix wins; after all of them comes the one complement that an address can have. Clients that no filter
+/// names are refused. The address names its port.
+///
+/// Errors: not managed; address in use if the same filter listens there already, if the address is one of the policy's
+/// or another user's; address not available in a network namespace that no policy serves.
 pub fn bind_filtered(address: SocketAddr, filter: Filter, container: &Container) -> Result<TcpListener> {
     let fail = |e| Error::new("cannot listen with a filter", e);
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
@@ -73,6 +77,18 @@ pub fn bind_filtered(address: SocketAddr, filter: Filter, container: &Container)
     {
         let _bound = container.bind()?;
         option::set(socket.as_fd(), abi::FIEF_FILTER, &filter.record()).map_err(fail)?;
+        option::call(socket.as_fd(), abi::FIEF_ASSIGN).map_err(fail)?;
+    }
+    // The kernel lets only sockets of one user share an address, and only those that say so.
+    for name in [libc::SO_REUSEADDR, libc::SO_REUSEPORT] {
+        let on: libc::c_int = 1;
+        // SAFETY: the value and its length are those of `on`.
+        let err = unsafe {
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, (&raw const on).cast(), size_of_val(&on) as _)
+        };
+        if err != 0 {
+            return Err(fail(io::Error::last_os_error()));
+        }
     }
     bind(&socket, address).map_err(fail)?;
     // SAFETY: the descriptor is open, no pointers are passed.

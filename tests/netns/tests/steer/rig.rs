@@ -191,14 +191,24 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(mut command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
+        Self::start_after(command).0
+    }
+
+    /// Also what it says before it listens.
+    pub fn start_after(mut command: Command) -> (Self, Vec<String>) {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::start(command).unwrap();
         let stdin = process.child().stdin.take().unwrap();
         let stdout = process.child().stdout.take().unwrap();
         let mut server = Self { _process: process, stdin, lines: BufReader::new(stdout).lines() };
-        assert_eq!(server.line(), "listening");
-        server
+        let mut before = Vec::new();
+        loop {
+            match server.line() {
+                line if line == "listening" => return (server, before),
+                line => before.push(line),
+            }
+        }
     }
 
     /// Lets it accept.

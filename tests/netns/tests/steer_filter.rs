@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Filtered listeners of an unprivileged server: several on one address, each with its clients and its container.
+
+#[path = "steer/rig.rs"]
+mod rig;
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+
+use fief::{Container, Filter, bind_filtered};
+use fief_testkit::{Client, Family, Topology, wait_until};
+use nix::errno::Errno;
+use nix::unistd::{Gid, Uid, setresgid, setresuid};
+use rig::{Rig, Server, high, low, ready, robot};
+
+const POLICY: &str = r#"
+version = 1
+[container.unit]
+[listener.web]
+address = "0.0.0.0:8080"
+[[listener.web.client]]
+from = ["any"]
+container = "unit"
+"#;
+
+/// What the inner process does: filters with names, `!` for a complement.
+const FILTERS: &str = "FIEF_TEST_FILTERS";
+const NOBODY: u32 = 65534;
+
+fn parse(text: &str) -> Filter {
+    let (plain, complement) = text.strip_prefix('!').map_or((text, false), |rest| (rest, true));
+    if plain == "any" {
+        return Filter::any();
+    }
+    let (address, length) = plain.split_once('/').unwrap();
+    let filter = Filter::network(address.parse().unwrap(), length.parse().unwrap()).unwrap();
+    if complement { filter.complement() } else { filter }
+}
+
+/// Runs inside the unit, as nobody: listens with each filter in turn and says how that went, then serves for ever,
+/// with the filter's number as its answer.
+#[test]
+fn inner_server() {
+    let Ok(plan) = std::env::var(FILTERS) else { return };
+    setresgid(Gid::from_raw(NOBODY), Gid::from_raw(NOBODY), Gid::from_raw(NOBODY)).unwrap();
+    setresuid(Uid::from_raw(NOBODY), Uid::from_raw(NOBODY), Uid::from_raw(NOBODY)).unwrap();
+    let (address, filters) = plan.split_once(' ').unwrap();
+    let address: SocketAddr = address.parse().unwrap();
+    let mut said = Vec::new();
+    for (number, text) in filters.split(' ').enumerate() {
+        let container = Container::create().unwrap();
+        match bind_filtered(address, parse(text), &container) {
+            Ok(listener) => {
+                said.push("ok".to_owned());
+                std::thread::spawn(move || serve(&listener, number, &container));
+            }
+            Err(error) => said.push(format!("{:?}", Errno::from_raw(error.raw_os_error().unwrap_or(0)))),
+        }
+    }
+    // The test harness wrote "test inner_server ... " on the same line.
+    println!("\n{}\nlistening", said.join(" "));
+    std::thread::park();
+}
+
+fn serve(listener: &TcpListener, number: usize, container: &Container) {
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let own = stream.local_addr().unwrap();
+        // The connection is the filter's container's.
+        let accepted = container.usage().unwrap().accepts;
+        assert!(accepted > 0, "{accepted}");
+        let ip = match own.ip() {
+            IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4),
+            v4 => v4,
+        };
+        write!(stream, "{number} {ip} {}", own.port()).unwrap();
+    }
+}
+
+/// The inner server, and how each of its filters went.
+fn start(rig: &Rig, plan: &str) -> (Server, Vec<String>) {
+    let mut command = rig.command(&std::env::current_exe().unwrap().to_string_lossy());
+    command.args(["inner_server", "--exact", "--nocapture", "--test-threads=1"]).env(FILTERS, plan);
+    let (server, before) = Server::start_after(command);
+    let said = before.last().unwrap().split(' ').map(str::to_owned).collect();
+    (server, said)
+}
+
+/// Which filter's listener answers; none: refused.
+fn ask(rig: &Rig, from: IpAddr, port: u16) -> Option<u32> {
+    let family = if from.is_ipv4() { Family::V4 } else { Family::V6 };
+    let server = Topology::server_address(family, port);
+    match rig.topology.clients.run(|| rig::connect_from(from, server)).unwrap() {
+        Ok(stream) => Some(rig::Connection { stream }.answer().pid),
+        Err(errno) => {
+            assert_eq!(errno, Errno::ECONNREFUSED);
+            None
+        }
+    }
+}
+
+#[test]
+fn a_filter_and_its_complement_share_an_address() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    let (_server, said) = start(&rig, "0.0.0.0:9000 10.77.1.0/24 !10.77.1.0/24");
+    assert_eq!(said, ["ok", "ok"]);
+    assert_eq!(ask(&rig, high(1), 9000), Some(0));
+    assert_eq!(ask(&rig, low(1), 9000), Some(1));
+    assert_eq!(ask(&rig, robot(1), 9000), Some(1));
+}
+
+#[test]
+fn the_longest_prefix_wins() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    let (_server, said) = start(&rig, "0.0.0.0:9000 any 10.77.0.0/16 10.77.1.0/24 10.77.1.7/32");
+    assert_eq!(said, ["ok"; 4]);
+    assert_eq!(ask(&rig, "10.88.0.1".parse().unwrap(), 9000), Some(0));
+    assert_eq!(ask(&rig, low(1), 9000), Some(1));
+    assert_eq!(ask(&rig, high(1), 9000), Some(2));
+    assert_eq!(ask(&rig, high(7), 9000), Some(3));
+}
+
+#[test]
+fn both_families_are_told_apart_on_one_address() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    let (_server, said) = start(&rig, "[::]:9000 fd77::1:0/112 10.77.1.0/24 any");
+    assert_eq!(said, ["ok"; 3]);
+    assert_eq!(ask(&rig, Client::High.address(Family::V6, 1), 9000), Some(0));
+    assert_eq!(ask(&rig, high(1), 9000), Some(1));
+    assert_eq!(ask(&rig, Client::Low.address(Family::V6, 1), 9000), Some(2));
+    assert_eq!(ask(&rig, low(1), 9000), Some(2));
+}
+
+#[test]
+fn clients_that_no_filter_names_are_refused() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    let (_server, said) = start(&rig, "0.0.0.0:9000 10.77.1.0/24");
+    assert_eq!(said, ["ok"]);
+    assert_eq!(ask(&rig, high(1), 9000), Some(0));
+    assert_eq!(ask(&rig, low(1), 9000), None);
+}
+
+#[test]
+fn one_filter_has_one_listener_and_one_complement_stands_on_an_address() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    let (_server, said) = start(&rig, "0.0.0.0:9000 10.77.1.0/24 10.77.1.9/24 !10.77.1.0/24 !10.77.2.0/24");
+    assert_eq!(said, ["ok", "EADDRINUSE", "ok", "EADDRINUSE"]);
+}
+
+#[test]
+fn an_address_of_the_policy_is_the_policys() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    assert_eq!(start(&rig, "0.0.0.0:8080 any").1, ["EADDRINUSE"]);
+    assert_eq!(start(&rig, "10.77.0.1:8080 any").1, ["EADDRINUSE"]);
+}
+
+#[test]
+fn a_filter_gives_no_right_to_a_port() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    assert_eq!(start(&rig, "0.0.0.0:80 any").1, ["EACCES"]);
+    // Somebody else's server stands there; its clients stay its own.
+    let other = rig.topology.server.run(|| TcpListener::bind("0.0.0.0:9000")).unwrap().unwrap();
+    assert_eq!(start(&rig, "0.0.0.0:9000 10.77.1.0/24").1, ["EADDRINUSE"]);
+    let server = Topology::server_address(Family::V4, 9000);
+    let stream = rig.topology.clients.run(|| rig::connect_from(high(1), server)).unwrap().unwrap();
+    assert_eq!(other.accept().unwrap().1, stream.local_addr().unwrap());
+}
+
+#[test]
+fn a_killed_server_leaves_no_filter() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    let (server, said) = start(&rig, "0.0.0.0:9000 10.77.1.0/24 !10.77.1.0/24");
+    assert_eq!(said, ["ok", "ok"]);
+    drop(server);
+    wait_until(std::time::Duration::from_secs(10), || rig.registered().is_empty()).unwrap();
+    let (_server, said) = start(&rig, "0.0.0.0:9000 10.77.1.0/24 !10.77.1.0/24");
+    assert_eq!(said, ["ok", "ok"]);
+    assert_eq!(ask(&rig, high(1), 9000), Some(0));
+}
