@@ -32,8 +32,7 @@ static void forked(void)
 	own_process = getpid();
 }
 
-/* ---- close
- * -------------------------------------------------------------------------------------------------- */
+/* ---- close ---- */
 
 void front_remember(struct front *front, int events)
 {
@@ -116,8 +115,7 @@ PUBLIC void closefrom(int first)
 	close_range(first < 0 ? 0 : first, ~0u, 0);
 }
 
-/* ---- duplicates
- * --------------------------------------------------------------------------------------------- */
+/* ---- duplicates ---- */
 
 /* `copy` means the same as `fd` from now on. */
 static void duplicate(int fd, int copy)
@@ -197,8 +195,7 @@ PUBLIC int fcntl(int fd, int command, ...)
 
 PUBLIC int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl")));
 
-/* ---- fork and exec
- * ------------------------------------------------------------------------------------------ */
+/* ---- fork and exec ---- */
 
 /* A listening socket of the policy that was inherited: `classes.self` tells which side of the front it is. */
 static bool inherited(int fd, struct fief_classes *classes)

@@ -59,8 +59,7 @@ void events_share(int fd)
 		set->shared = true;
 }
 
-/* ---- epoll_ctl
- * ---------------------------------------------------------------------------------------------- */
+/* ---- epoll_ctl ---- */
 
 static int position(struct events *set, int fd)
 {
@@ -170,8 +169,7 @@ PUBLIC int epoll_ctl(int events, int operation, int fd, struct epoll_event *even
 	return result;
 }
 
-/* ---- epoll_wait
- * --------------------------------------------------------------------------------------------- */
+/* ---- epoll_wait ---- */
 
 static void note_waiter(struct events *set)
 {

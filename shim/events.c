@@ -60,8 +60,7 @@ void events_hint(struct events *set, uint64_t data, int fd)
 	*hint_at(set, data) = (struct hint){data, fd};
 }
 
-/* ---- levels
- * ------------------------------------------------------------------------------------------------- */
+/* ---- levels ---- */
 
 static bool better(const struct level *a, const struct level *b)
 {
@@ -131,8 +130,7 @@ static struct held *oldest(struct events *set, struct level *level)
 	return NULL;
 }
 
-/* ---- one turn
- * ----------------------------------------------------------------------------------------------- */
+/* ---- one turn ---- */
 
 /* A level-triggered event of this turn. */
 struct passing {

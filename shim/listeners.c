@@ -259,8 +259,7 @@ PUBLIC int listen(int fd, int backlog)
 	return 0;
 }
 
-/* ---- what is set later
- * -------------------------------------------------------------------------------------- */
+/* ---- what is set later ---- */
 
 PUBLIC int setsockopt(int fd, int level, int name, const void *value, socklen_t size)
 {

@@ -144,8 +144,7 @@ PUBLIC int __ppoll_chk(struct pollfd *asked, nfds_t count, const struct timespec
 	return ppoll(asked, count, timeout, mask);
 }
 
-/* ---- select
- * ------------------------------------------------------------------------------------------------- */
+/* ---- select ---- */
 
 static bool selects_front(int count, const fd_set *readable)
 {

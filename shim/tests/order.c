@@ -24,8 +24,7 @@
 #define FRONT_FD   1001
 #define FRONT_WORD 0xf00d
 
-/* ---- accept
- * --------------------------------------------------------------------------------------------------- */
+/* ---- accept ---- */
 
 static void the_highest_priority_is_next(void)
 {
@@ -55,8 +54,7 @@ static void a_low_queue_gets_one_turn_in_32_and_priority_zero_none(void)
 	CHECK(turns[0] == 310 && turns[1] == 10 && turns[2] == 0);
 }
 
-/* ---- events
- * --------------------------------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 static struct front front;
 
