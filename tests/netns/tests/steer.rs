@@ -166,6 +166,53 @@ fn a_low_class_gets_a_turn_and_priority_zero_gets_none() {
     drop(connections);
 }
 
+/// What a server does with three connections that wait: true for accept, false for serve.
+fn accepts_and_serves(order: &str) -> Option<Vec<bool>> {
+    if !ready() {
+        return None;
+    }
+    let accept = format!("container = \"shop/low\"\naccept = \"{order}\"\n");
+    let rig = Rig::new(&rig::POLICY.replace("container = \"shop/low\"\n", &accept));
+    let mut server = rig.server("told", "0.0.0.0", PORT);
+    let connections = rig.connect(&[low(1), low(2), low(3)], Topology::server_address(Family::V4, PORT));
+    server.go();
+    let told = server.served(6);
+    drop(connections);
+    Some(told.iter().map(IpAddr::is_unspecified).collect())
+}
+
+#[test]
+fn new_connections_come_first_in_each_turn() {
+    let Some(told) = accepts_and_serves("before") else { return };
+    assert_eq!(told[..3], [true, true, false], "{told:?}");
+}
+
+#[test]
+fn new_connections_of_a_class_can_come_after_existing_ones() {
+    let Some(told) = accepts_and_serves("after") else { return };
+    assert_eq!(told, [true, false, true, false, true, false]);
+}
+
+#[test]
+fn a_new_policy_finds_the_listeners_of_the_old_one() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut server = rig.server("blocking", "0.0.0.0", PORT);
+    let before = rig.registered();
+    // Another address comes first now.
+    let first = "[listener.first]\naddress = \"0.0.0.0:7000\"\n[[listener.first.client]]\nfrom = [\"any\"]\n\
+                 container = \"shop/low\"\n[listener.web]";
+    rig.apply(&rig::POLICY.replace("[listener.web]", first));
+    assert_eq!(rig.registered(), before);
+    let clients = queue();
+    let connections = rig.connect(&clients, Topology::server_address(Family::V4, PORT));
+    server.go();
+    assert_eq!(server.served(clients.len()).iter().map(class).collect::<Vec<_>>(), by_class(&clients));
+    drop(connections);
+}
+
 #[test]
 fn connections_are_counted_for_the_container_of_their_class() {
     if !ready() {

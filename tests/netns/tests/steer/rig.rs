@@ -10,7 +10,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use fief_control::steer::{self, ClassListener, Shim};
-use fief_control::{ManageOptions, Target};
+use fief_control::{ApplyOptions, ManageOptions, Target};
 use fief_testkit::{Cgroup, Client, Family, Feature, Process, Topology, require};
 use fief_tests_netns::Installation;
 use libbpf_rs::MapHandle;
@@ -78,6 +78,13 @@ impl Rig {
         std::fs::set_permissions(folder.path(), open).unwrap();
         let shim = Shim::write(folder.path()).unwrap();
         Self { installation, topology, shim, folder }
+    }
+
+    /// Replaces the policy.
+    pub fn apply(&self, policy: &str) {
+        let parsed = fief_policy::parse(policy, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+        let fief = self.installation.fief();
+        self.topology.server.run(|| fief.apply(&parsed, policy, &ApplyOptions::default())).unwrap().unwrap();
     }
 
     /// A command inside the managed cgroup and the server's namespace.
