@@ -102,6 +102,25 @@ static __always_inline int admin_slot(struct fief_admin *a)
 	return 0;
 }
 
+/* A managed cgroup (a->value) holds the home of its threads, so that those who come later find it alive. */
+static __always_inline int admin_unit_place(struct fief_admin *a)
+{
+	struct fief_unit unit = {.home = a->container, .task_flags = a->flags}, *was;
+	struct fief_container *c = container_get(a->container);
+	__u64 cgroup = a->value;
+	__u32 before = FIEF_ROOT;
+	int err;
+
+	if (!c || (a->container.id >= FIEF_FIRST_ID && !container_hold_live(c, FIEF_HANDLE)))
+		return -ESTALE;
+	was = bpf_map_lookup_elem(&units, &cgroup);
+	if (was)
+		before = was->home.id;
+	err = bpf_map_update_elem(&units, &cgroup, &unit, BPF_ANY);
+	container_put(err ? a->container.id : before, FIEF_HANDLE);
+	return err;
+}
+
 /* Gives a running thread its home (fief manage), or binds it (fief bind; a->flags FIEF_TASK_EXPLICIT). */
 static __always_inline int admin_task_place(struct fief_admin *a)
 {

@@ -203,6 +203,14 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 	container_put(was.id, FIEF_THREAD);
 }
 
+/* Copies a record; its nest only if something is on it. */
+static __always_inline void task_copy(struct fief_task *to, const struct fief_task *from)
+{
+	__builtin_memcpy(to, from, __builtin_offsetof(struct fief_task, nest));
+	if (from->nested)
+		__builtin_memcpy(to->nest, from->nest, sizeof(to->nest));
+}
+
 static __always_inline void task_init(struct fief_task *t, struct fief_ref home, __u32 flags)
 {
 	__builtin_memset(t, 0, sizeof(*t));

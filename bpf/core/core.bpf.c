@@ -29,8 +29,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* ---- charge: every thread of the machine passes here ---- */
 
 SEC("tp_btf/sched_switch")
-int BPF_PROG(switch_charges, bool preempt, struct task_struct *prev, struct task_struct *next,
-	     unsigned int prev_state)
+int BPF_PROG(switch_charges, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
 	return switch_charge(preempt, prev, next, prev_state);
 }
@@ -94,8 +93,7 @@ int ingress_charges(struct __sk_buff *skb)
 		sk = bpf_sk_fullsock(sk);
 	if (sk && reaches_hidden(skb, sk))
 		return 0;
-	packet_charge(sk ? packet_container(skb, sk) : unattributed(), skb->gso_segs ? skb->gso_segs : 1,
-		      skb->len);
+	packet_charge(sk ? packet_container(skb, sk) : unattributed(), skb->gso_segs ? skb->gso_segs : 1, skb->len);
 	return 1;
 }
 
@@ -111,8 +109,7 @@ int egress_charges(struct __sk_buff *skb)
 	if (!sk)
 		return 1;
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
-	by =
-	    label && container_alive(label->container) ? label->container : unit_home(bpf_skb_cgroup_id(skb));
+	by = label && container_alive(label->container) ? label->container : unit_home(bpf_skb_cgroup_id(skb));
 	packet_sent(by, skb->gso_segs ? skb->gso_segs : 1, skb->len);
 	return 1;
 }
@@ -126,6 +123,8 @@ int sockops_label(struct bpf_sock_ops *ops)
 		established_label(ops);
 	else if (ops->op == BPF_SOCK_OPS_TCP_LISTEN_CB)
 		listen_label(ops);
+	else if (ops->op == BPF_SOCK_OPS_STATE_CB)
+		state_label(ops);
 	return 1;
 }
 
@@ -220,6 +219,12 @@ int admin_usage(struct fief_admin *a)
 
 	a->usage = usage; /* the context takes constant offsets only */
 	return err;
+}
+
+SEC("syscall")
+int admin_unit(struct fief_admin *a)
+{
+	return admin_unit_place(a);
 }
 
 SEC("syscall")

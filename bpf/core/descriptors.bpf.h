@@ -49,7 +49,7 @@ static __always_inline struct fief_cpu *caller(void)
 		cs = this_cpu();
 		if (cs) {
 			charge_until(cs, bpf_ktime_get_ns());
-			cs->task = *v;
+			task_copy(&cs->task, v);
 			cs->has_task = 1;
 			cs->refresh = 0;
 			cs->current_ = v->binding;

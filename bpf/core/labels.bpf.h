@@ -181,24 +181,47 @@ static __always_inline void established_label(struct bpf_sock_ops *ops)
 		__sync_fetch_and_add(&c->sockets, 1);
 		__sync_fetch_and_add(&c->usage.accepts, 1);
 	}
+	/* nobody closes a connection that ends before it was accepted */
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
+}
+
+/* Takes a socket out of its container's count, once. */
+static __always_inline void label_uncount(struct fief_label *label)
+{
+	__u32 flags = __sync_fetch_and_and(&label->flags, ~FIEF_LABEL_COUNTED);
+	struct fief_container *c;
+
+	if (!(flags & FIEF_LABEL_COUNTED))
+		return;
+	c = container_get(label->container);
+	if (c)
+		__sync_fetch_and_add(&c->sockets, -(1));
+}
+
+/* A connection's state changes; its end may come without a close. */
+static __always_inline void state_label(struct bpf_sock_ops *ops)
+{
+	struct bpf_sock *sk = ops->sk;
+	struct fief_label *label;
+
+	if (ops->args[1] != BPF_TCP_CLOSE || !sk)
+		return;
+	label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (label && label->owner == (__u64)(unsigned long)sk)
+		label_uncount(label);
 }
 
 /* The socket is closed for the last time. */
 static __always_inline void label_release(struct bpf_sock *sk, __u64 owner)
 {
 	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
-	struct fief_container *c;
 	__u32 flags;
 
 	if (!label || label->owner != owner)
 		return;
+	label_uncount(label);
 	flags = label->flags;
 	label->flags = 0;
-	c = container_get(label->container);
-	if (!c)
-		return;
-	if (flags & FIEF_LABEL_COUNTED)
-		__sync_fetch_and_add(&c->sockets, -(1));
 	if (flags & FIEF_LABEL_HOLDS)
 		container_put(label->container.id, FIEF_HANDLE);
 }

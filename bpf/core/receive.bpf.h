@@ -66,7 +66,7 @@ static __always_inline int softirq_leave(void)
 
 			cs->refresh = 0;
 			if (v && !cs->has_task) {
-				cs->task = *v;
+				task_copy(&cs->task, v);
 				cs->has_task = 1;
 				cs->current_ = v->binding;
 			}
@@ -112,47 +112,42 @@ static __always_inline int irq_leave_charge(void)
 	return 0;
 }
 
-/* A packet starts its way up. A packet of a list still carries the list's link behind it. */
+/*
+ * A packet starts its way up. The clock is read only where somebody's time ends: after a packet that found its
+ * container, or one that went by without. A packet of a list still carries the list's link behind it.
+ */
 static __always_inline int packet_start(struct sk_buff *skb)
 {
-	struct fief_cpu *cs;
+	struct fief_cpu *cs = this_cpu();
 	unsigned long flags;
-	bool listed;
 
-	irq_save(&flags);
-	cs = this_cpu();
-	if (cs && cs->receive != FIEF_RX_NONE) {
-		listed = skb->prev != NULL;
-		charge_until(cs, bpf_ktime_get_ns());
-		if (cs->receive == FIEF_RX_PACKET) {
-			if (cs->pool_packets)
-				pool_close(cs);
-			set_system(cs, FIEF_SYSTEM_NET_RX);
-			cs->receive = FIEF_RX_OPEN;
-		} else if (!listed && cs->pool_packets) {
-			pool_close(cs); /* the packet before found no container */
-		}
+	if (!cs || cs->receive == FIEF_RX_NONE)
+		return 0;
+	if (cs->receive == FIEF_RX_OPEN && (!cs->pool_packets || skb->prev)) {
 		cs->pool_packets++;
+		return 0;
 	}
+	irq_save(&flags);
+	charge_until(cs, bpf_ktime_get_ns());
+	pool_close(cs);
+	set_system(cs, FIEF_SYSTEM_NET_RX);
+	cs->receive = FIEF_RX_OPEN;
+	cs->pool_packets = 1;
 	irq_restore(&flags);
 	return 0;
 }
 
-/* A driver's poll has ended; packets that found no container are nobody's. */
+/* A driver's poll has ended: packets that found no container until now are nobody's. */
 static __always_inline int poll_end(void)
 {
-	struct fief_cpu *cs;
+	struct fief_cpu *cs = this_cpu();
 	unsigned long flags;
 
+	if (!cs || cs->receive != FIEF_RX_OPEN || !cs->pool_packets)
+		return 0;
 	irq_save(&flags);
-	cs = this_cpu();
-	if (cs && cs->receive != FIEF_RX_NONE) {
-		charge_until(cs, bpf_ktime_get_ns());
-		if (cs->pool_packets || cs->receive == FIEF_RX_PACKET)
-			pool_close(cs);
-		set_system(cs, FIEF_SYSTEM_NET_RX);
-		cs->receive = FIEF_RX_OPEN;
-	}
+	charge_until(cs, bpf_ktime_get_ns());
+	pool_close(cs);
 	irq_restore(&flags);
 	return 0;
 }
@@ -163,7 +158,7 @@ static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u
 	struct fief_cache_slot *slot;
 	struct fief_cpu *cs;
 	unsigned long flags;
-	__u64 part;
+	__u64 part = 0;
 
 	irq_save(&flags);
 	cs = this_cpu();
@@ -173,16 +168,14 @@ static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u
 			if (cs->pool_packets) {
 				part = cs->pool_packets > 1 ? cs->pool_ns / cs->pool_packets : cs->pool_ns;
 				cs->pool_packets--;
-				charge_begin(cs);
-				cs->pool_ns -= part;
-				charge_receive(cs, to, part);
-				charge_end(cs);
 			}
 			cs->current_ = to;
 			cs->receive = FIEF_RX_PACKET;
 		}
 		charge_begin(cs);
 		slot = slot_of(cs, to);
+		cs->pool_ns -= part;
+		slot->receive_ns += part;
 		slot->packets_in += packets;
 		slot->bytes_in += bytes;
 		charge_end(cs);

@@ -68,7 +68,7 @@ static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *
 	cs->refresh = 0;
 	cs->has_task = v != NULL;
 	if (v) {
-		cs->task = *v;
+		task_copy(&cs->task, v);
 		if (v->request)
 			request_take(cs, v, next);
 		cs->current_ = cs->task.binding;
@@ -128,7 +128,7 @@ static __always_inline void task_late(struct fief_cpu *cs, struct task_struct *p
 	struct fief_task *v = bpf_task_storage_get(&tasks, prev, 0, 0);
 
 	if (v) {
-		cs->task = *v;
+		task_copy(&cs->task, v);
 		cs->has_task = 1;
 	}
 }

@@ -19,6 +19,7 @@ pub struct Admin {
     attributes: OwnedFd,
     flip: OwnedFd,
     usage: OwnedFd,
+    unit: OwnedFd,
     task: OwnedFd,
 }
 
@@ -35,6 +36,7 @@ impl Admin {
             attributes: open("admin_attributes")?,
             flip: open("admin_flip")?,
             usage: open("admin_usage")?,
+            unit: open("admin_unit")?,
             task: open("admin_task")?,
         })
     }
@@ -85,6 +87,12 @@ impl Admin {
         let mut args = abi::fief_admin { container, ..Default::default() };
         run(&self.usage, &mut args).context(|| format!("cannot read the usage of container {}", container.id))?;
         Ok(args.usage)
+    }
+
+    /// Makes `home` the home of the threads in a cgroup, by its id, and holds it until there is another.
+    pub fn place_unit(&self, cgroup: u64, home: abi::fief_ref, flags: u32) -> Result<()> {
+        let mut args = abi::fief_admin { container: home, value: cgroup, flags, ..Default::default() };
+        run(&self.unit, &mut args).context(|| format!("cannot register the cgroup {cgroup}"))
     }
 
     /// Gives the thread `tid` its home, or, if it has one, binds it. `flags` are `FIEF_TASK_*`.

@@ -109,11 +109,7 @@ impl Fief {
     /// Attaches the hooks to a cgroup and tells the kernel side the home of its threads.
     pub(crate) fn manage_cgroup(&self, path: &Path, home: abi::fief_ref, flags: u32) -> Result<()> {
         let id = cgroup::id(path)?;
-        let units = MapHandle::from_pinned_path(self.pins().map("units")).context(|| "cannot open units".into())?;
-        let unit = abi::fief_unit { home, task_flags: flags, pad: 0 };
-        units
-            .update(&id.to_ne_bytes(), unit.bytes(), MapFlags::ANY)
-            .context(|| format!("cannot register the cgroup {}", path.display()))?;
+        Admin::open(self.pins())?.place_unit(id, home, flags)?;
         open::attach_unit(self.pins(), cgroup::open(path)?.as_fd(), id)
     }
 
