@@ -69,7 +69,13 @@ pub(crate) fn get<T: Plain>(fd: BorrowedFd<'_>, option: u32) -> io::Result<T> {
             &mut length,
         )
     };
-    if err == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    if err == 0 {
+        return Ok(value);
+    }
+    let error = io::Error::last_os_error();
+    // IPv4's own answer to a level that it does not know; none of ours to a question
+    let unknown = error.raw_os_error() == Some(libc::EOPNOTSUPP);
+    Err(if unknown { io::Error::from_raw_os_error(libc::ENOPROTOOPT) } else { error })
 }
 
 /// A socket that can become a container's descriptor; closed on exec, as every descriptor of the standard library.
