@@ -11,12 +11,8 @@ pub trait Source {
 
 impl Source for Fief {
     fn look(&mut self) -> Result<Snapshot> {
-        if !self.installed() {
-            return Err(nothing_in_force(nix::unistd::geteuid().is_root()));
-        }
         self.snapshot().map_err(|error| match error.kind() {
-            // Taken down since we asked.
-            ErrorKind::NotFound if !self.installed() => nothing_in_force(true),
+            ErrorKind::NotFound if !self.installed() => nothing_in_force(nix::unistd::geteuid().is_root()),
             _ => error.into(),
         })
     }

@@ -180,4 +180,10 @@ RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
 "
         );
     }
+    #[test]
+    fn a_rule_says_whom_it_is_left_with() {
+        let nets = vec!["10.0.0.0/8".parse().expect("a prefix")];
+        let shown = [who(&From::Any, true), who(&From::Any, false), who(&From::NotIn(nets), true)];
+        assert_eq!(shown, ["all", "all others", "all but 10.0.0.0/8"]);
+    }
 }

@@ -23,9 +23,9 @@ pub fn run(args: &cli::Usage, output: &mut Output) -> Result<()> {
     };
     // A table of an interval needs a reading before; the first line of JSON does not.
     let mut before = if args.json { None } else { Some(fief.look()?) };
-    let mut clock = Clock::new(interval, before.is_some());
+    let mut clock = Clock::new(Instant::now(), interval, before.is_some());
     for round in 1_u32.. {
-        clock.wait();
+        std::thread::sleep(clock.wait(Instant::now()));
         let now = fief.look()?;
         if round > 1 && !args.json {
             output.line("")?;
@@ -47,14 +47,15 @@ struct Clock {
 }
 
 impl Clock {
-    fn new(interval: Duration, waits_first: bool) -> Self {
-        let now = Instant::now();
+    fn new(now: Instant, interval: Duration, waits_first: bool) -> Self {
         Self { next: if waits_first { now + interval } else { now }, interval }
     }
 
-    fn wait(&mut self) {
-        std::thread::sleep(self.next.saturating_duration_since(Instant::now()));
-        self.next = (self.next + self.interval).max(Instant::now());
+    /// How long to wait before the next reading. What is late is read at once, and not made up for.
+    fn wait(&mut self, now: Instant) -> Duration {
+        let wait = self.next.saturating_duration_since(now);
+        self.next = self.next.max(now) + self.interval;
+        wait
     }
 }
 
@@ -191,6 +192,18 @@ mod tests {
         let page = table(&snapshot, &chosen, |at| Usage::from(&snapshot.containers[at].usage)).to_string();
         let gold = page.lines().last().expect("a line for gold");
         assert_eq!(gold.split_whitespace().take(7).collect::<Vec<_>>(), ["gold", "3", "ms", "1", "ms", "2", "ms"]);
+    }
+
+    #[test]
+    fn what_a_reading_costs_does_not_add_up() {
+        let second = Duration::from_secs(1);
+        let begin = Instant::now();
+        let mut clock = Clock::new(begin, second, false);
+        assert_eq!(clock.wait(begin), Duration::ZERO);
+        assert_eq!(clock.wait(begin + second / 4), second * 3 / 4);
+        assert_eq!(clock.wait(begin + second * 5 / 4), second * 3 / 4);
+        assert_eq!(clock.wait(begin + second * 9), Duration::ZERO, "late");
+        assert_eq!(clock.wait(begin + second * 9), second, "and not twice at once");
     }
 
     #[test]
