@@ -126,8 +126,8 @@ struct fief_container {
 	__u32 descendants;
 	__u32 reserved_ppm; /* by children that applications made; a policy's own are in its attributes */
 	__u32 cached;	    /* which CPUs (number modulo 32) may cache usage of it */
-	__u32 processes; /* thread group leaders bound here now */
-	__u32 sockets;	 /* labelled sockets open now */
+	__u32 processes;    /* thread group leaders bound here now */
+	__u32 sockets;	    /* labelled sockets open now */
 	__u64 created_ns;
 	__u32 flushes_begun; /* of a CPU's cache into usage; equal when none is under way */
 	__u32 flushes_done;
@@ -234,10 +234,11 @@ struct fief_label {
 	__u32 drops;	/* listeners: sk_drops at the last look */
 	__u32 pad;
 };
-#define FIEF_LABEL_CLASS_LISTENER 1u /* hidden listener of one class: clones need no classification */
-#define FIEF_LABEL_LISTENER	  2u /* listener of a policy's address: classify by the remote address */
-#define FIEF_LABEL_COUNTED	  4u /* counted in the container's sockets */
-#define FIEF_LABEL_HOLDS	  8u /* holds a reference (explicit ASSIGN) */
+#define FIEF_LABEL_CLASS_LISTENER 1u  /* hidden listener of one class: clones need no classification */
+#define FIEF_LABEL_LISTENER	  2u  /* listener of a policy's address: classify by the remote address */
+#define FIEF_LABEL_FRESH	  64u /* accepted by TCP; nobody has received from it yet */
+#define FIEF_LABEL_COUNTED	  4u  /* counted in the container's sockets */
+#define FIEF_LABEL_HOLDS	  8u  /* holds a reference (explicit ASSIGN) */
 #define FIEF_LABEL_BINDING                                                                                             \
 	16u		      /* asked to be a class listener; bind() decides where, listen() registers it   \
 			       */
@@ -350,13 +351,12 @@ struct fief_task {
 	__u64 request; /* left by another thread, taken at the next boundary; bind.bpf.h draws it */
 	struct fief_ref binding;
 	struct fief_ref home;
-	__u32 rights;		 /* of the descriptor the binding was made with */
-	__u32 flags;		 /* FIEF_TASK_* */
+	__u32 rights; /* of the descriptor the binding was made with */
+	__u32 flags;  /* FIEF_TASK_* */
 	struct fief_ref staged;
 	__u32 staged_rights;
 	__u32 pad2;
-	struct fief_ref counted;	  /* whose processes count the thread group's leader is in */
-	struct fief_nest nest[FIEF_NEST]; /* what FIEF_ENTER left; each holds its thread reference on */
+	struct fief_ref counted; /* whose processes count the thread group's leader is in */
 	__u32 nested;
 	__u32 pad;
 	struct fief_ref followed; /* last label that was found below home */
@@ -369,6 +369,7 @@ struct fief_task {
 	__u64 write_bytes;
 	__u64 minor_faults;
 	__u64 major_faults;
+	struct fief_nest nest[FIEF_NEST]; /* what FIEF_ENTER left; each holds its thread reference on */
 };
 #define FIEF_TASK_FOLLOW   1u /* takes the container of the socket it works on */
 #define FIEF_TASK_EXPLICIT 2u /* bound by a call: sockets are not followed until it unbinds */
@@ -440,6 +441,8 @@ struct fief_cpu {
 	__u32 irq_kind;
 	__u32 irq_receive;
 	__u32 in_irq;
+	__s32 kthread; /* the last kernel thread here, by number, and what kind of work it does */
+	__u32 kthread_kind;
 	__u32 pad;
 	struct fief_task task;
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];

@@ -123,21 +123,19 @@ int sockops_label(struct bpf_sock_ops *ops)
 		established_label(ops);
 	else if (ops->op == BPF_SOCK_OPS_TCP_LISTEN_CB)
 		listen_label(ops);
-	else if (ops->op == BPF_SOCK_OPS_STATE_CB)
-		state_label(ops);
 	return 1;
 }
 
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(recv_follows, struct sock *sk)
 {
-	return socket_event(sk);
+	return socket_event(sk, true);
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(send_follows, struct sock *sk)
 {
-	return socket_event(sk);
+	return socket_event(sk, false);
 }
 
 /* ---- descriptors ---- */

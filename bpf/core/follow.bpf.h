@@ -42,19 +42,23 @@ static __noinline int follow_switch(struct sock *sk, struct fief_cpu *cs, struct
 	return 0;
 }
 
-static __always_inline int socket_event(struct sock *sk)
+static __always_inline int socket_event(struct sock *sk, bool received)
 {
 	struct fief_cpu *cs = this_cpu();
 	struct fief_label *label;
+	bool follows;
 
 	if (!cs || !cs->has_task || cs->softirq_vector)
 		return 0;
-	if ((cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT)) != FIEF_TASK_FOLLOW)
+	follows = (cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT)) == FIEF_TASK_FOLLOW;
+	if (!follows && !received)
 		return 0;
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (!label)
 		return 0;
-	if (same_ref(label->container, cs->task.binding) && !(cs->task.flags & FIEF_TASK_SLEPT))
+	if (received && label->flags & FIEF_LABEL_FRESH)
+		label_count(label);
+	if (!follows || (same_ref(label->container, cs->task.binding) && !(cs->task.flags & FIEF_TASK_SLEPT)))
 		return 0;
 	return follow_switch(sk, cs, label->container);
 }

@@ -44,7 +44,8 @@ static __always_inline void steal_take(struct fief_cpu *cs, struct task_struct *
 	charge_end(cs);
 }
 
-static __always_inline __u32 kthread_kind(struct task_struct *p)
+/* A kernel thread tells what it does by its name; the last one's is remembered, since NAPI threads come often. */
+static __noinline __u32 kthread_look(struct task_struct *p)
 {
 	char comm[16];
 
@@ -57,6 +58,15 @@ static __always_inline __u32 kthread_kind(struct task_struct *p)
 	if (comm[0] == 'n' && comm[1] == 'a' && comm[2] == 'p' && comm[3] == 'i' && comm[4] == '/')
 		return FIEF_SYSTEM_NAPI;
 	return FIEF_SYSTEM_KTHREAD;
+}
+
+static __always_inline __u32 kthread_kind(struct fief_cpu *cs, struct task_struct *p)
+{
+	if (cs->kthread != p->pid) {
+		cs->kthread_kind = kthread_look(p);
+		cs->kthread = p->pid;
+	}
+	return cs->kthread_kind;
 }
 
 /* The working copy becomes the running thread's. Its storage is returned while it has one. */
@@ -80,7 +90,7 @@ static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *
 	if (!next->pid) {
 		cs->current_ = (struct fief_ref){FIEF_IDLE, 0};
 	} else if (next->flags & PF_KTHREAD) {
-		set_system(cs, kthread_kind(next));
+		set_system(cs, kthread_kind(cs, next));
 		if (cs->kind == FIEF_SYSTEM_NAPI)
 			cs->receive = FIEF_RX_OPEN;
 	} else {
