@@ -58,8 +58,7 @@ static int accept_own(struct front *front, int fd, struct sockaddr *address, soc
 	return result;
 }
 
-static int accept_from(struct front *front, int fd, int queue, struct sockaddr *address, socklen_t *size,
-		       int flags)
+static int accept_from(struct front *front, int fd, int queue, struct sockaddr *address, socklen_t *size, int flags)
 {
 	socklen_t room = size ? *size : 0;
 	struct descriptor *d;
@@ -108,8 +107,7 @@ static int accept_offered(struct front *front, int fd, struct sockaddr *address,
 		int queue = 63 - __builtin_clzll(offered & -offered),
 		    result; /* the highest priority has the lowest bit */
 
-		if (!(atomic_fetch_and(&front->offered, ~(1ull << queue)) >> queue & 1) ||
-		    queue >= front->count)
+		if (!(atomic_fetch_and(&front->offered, ~(1ull << queue)) >> queue & 1) || queue >= front->count)
 			continue; /* another thread was faster */
 		result = accept_from(front, fd, queue, address, size, flags);
 		if (result >= 0 || errno != EAGAIN)
@@ -128,8 +126,7 @@ static bool restarts(void)
 	for (int signal = 1; signal < SIGRTMAX; signal++) {
 		struct sigaction action;
 
-		if (sigaction(signal, NULL, &action) || action.sa_handler == SIG_DFL ||
-		    action.sa_handler == SIG_IGN)
+		if (sigaction(signal, NULL, &action) || action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)
 			continue;
 		if (!(action.sa_flags & SA_RESTART))
 			return false;

@@ -109,8 +109,7 @@ void events_forget_front(struct events *set, int fd)
 	pthread_mutex_unlock(&set->lock);
 }
 
-static void front_control(int events, int operation, struct front *front, int fd,
-			  const struct epoll_event *event)
+static void front_control(int events, int operation, struct front *front, int fd, const struct epoll_event *event)
 {
 	struct events *set = set_new(events);
 	int at;
@@ -134,8 +133,7 @@ static void front_control(int events, int operation, struct front *front, int fd
 	front_remember(front, events);
 }
 
-static void connection_control(int events, int operation, struct descriptor *d, int fd,
-			       const struct epoll_event *event)
+static void connection_control(int events, int operation, struct descriptor *d, int fd, const struct epoll_event *event)
 {
 	struct events *set = set_new(events);
 
@@ -180,8 +178,7 @@ static void note_waiter(struct events *set)
 }
 
 /* The time that is left of `timeout` since `start`; NULL waits for ever. */
-static const struct timespec *left(const struct timespec *timeout, const struct timespec *start,
-				   struct timespec *rest)
+static const struct timespec *left(const struct timespec *timeout, const struct timespec *start, struct timespec *rest)
 {
 	struct timespec now;
 
@@ -209,8 +206,8 @@ static int kernel_wait(int fd, struct epoll_event *events, int room, const struc
 	return real()->epoll_pwait2(fd, events, room, timeout, mask);
 }
 
-static int wait_in_order(struct events *set, struct epoll_event *out, int room,
-			 const struct timespec *timeout, const sigset_t *mask)
+static int wait_in_order(struct events *set, struct epoll_event *out, int room, const struct timespec *timeout,
+			 const sigset_t *mask)
 {
 	static const struct timespec at_once;
 	struct epoll_event fresh[FETCH];

@@ -108,10 +108,8 @@ static uint32_t *pending_of(struct events *set, const struct held *what)
 	struct descriptor *d = descriptor_at(what->fd);
 
 	if (what->fd < 0)
-		return what->at < set->registered_count ? &set->registered[what->at].pending[what->queue]
-							: NULL;
-	return d && d->kind == CONNECTION && d->events == set->fd && d->data == what->data ? &d->pending
-											   : NULL;
+		return what->at < set->registered_count ? &set->registered[what->at].pending[what->queue] : NULL;
+	return d && d->kind == CONNECTION && d->events == set->fd && d->data == what->data ? &d->pending : NULL;
 }
 
 /* The oldest held event that is still meant, without taking it. */
@@ -240,8 +238,7 @@ static bool has_events(struct turn *turn, int number)
 	return oldest(turn->set, &turn->set->levels[number]);
 }
 
-int events_order(struct events *set, const struct epoll_event *fresh, int count, struct epoll_event *out,
-		 int room)
+int events_order(struct events *set, const struct epoll_event *fresh, int count, struct epoll_event *out, int room)
 {
 	struct turn turn = {.set = set, .out = out};
 

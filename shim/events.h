@@ -73,5 +73,4 @@ void events_hint(struct events *set, uint64_t data, int fd);
  * Puts in order what the kernel told and what is held, and fills `out`; `count` is at most `room`. At least
  * one, if anything is left that is not void.
  */
-int events_order(struct events *set, const struct epoll_event *fresh, int count, struct epoll_event *out,
-		 int room);
+int events_order(struct events *set, const struct epoll_event *fresh, int count, struct epoll_event *out, int room);

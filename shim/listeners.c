@@ -110,8 +110,7 @@ static int open_queue(int front, uint32_t class, int backlog)
 
 	if (getsockname(front, (struct sockaddr *)&address, &size))
 		return -1;
-	fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | (flags & FD_CLOEXEC ? SOCK_CLOEXEC : 0),
-		    0);
+	fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | (flags & FD_CLOEXEC ? SOCK_CLOEXEC : 0), 0);
 	if (fd < 0)
 		return -1;
 	copy_options(front, fd);
@@ -146,8 +145,7 @@ bool front_ask(int fd, struct fief_classes *answer)
 
 static pthread_mutex_t *shared_mutex(void)
 {
-	pthread_mutex_t *mutex =
-	    mmap(NULL, sizeof(*mutex), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_mutex_t *mutex = mmap(NULL, sizeof(*mutex), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pthread_mutexattr_t attributes;
 
 	if (mutex == MAP_FAILED)
@@ -232,8 +230,7 @@ void front_open_queues(struct front *front, int fd, int backlog)
 	if (!front_ask(fd, &classes))
 		return;
 	for (uint32_t i = 0; i < classes.count; i++) {
-		int queue =
-		    has_queue(front, classes.class_[i].container.id) ? -1 : open_queue(fd, i, backlog);
+		int queue = has_queue(front, classes.class_[i].container.id) ? -1 : open_queue(fd, i, backlog);
 
 		if (queue >= 0)
 			front_add_queue(front, queue, &classes.class_[i]);

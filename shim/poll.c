@@ -136,8 +136,8 @@ PUBLIC int __poll_chk(struct pollfd *asked, nfds_t count, int timeout, size_t si
 	return poll(asked, count, timeout);
 }
 
-PUBLIC int __ppoll_chk(struct pollfd *asked, nfds_t count, const struct timespec *timeout,
-		       const sigset_t *mask, size_t size)
+PUBLIC int __ppoll_chk(struct pollfd *asked, nfds_t count, const struct timespec *timeout, const sigset_t *mask,
+		       size_t size)
 {
 	if (size / sizeof(*asked) < count)
 		abort();
@@ -150,7 +150,8 @@ static bool selects_front(int count, const fd_set *readable)
 {
 	bool found = false;
 
-	if (!readable || !atomic_load_explicit(&front_count, memory_order_relaxed))
+	/* a program that made its sets larger than the C library knows is left alone */
+	if (!readable || count > FD_SETSIZE || !atomic_load_explicit(&front_count, memory_order_relaxed))
 		return false;
 	for (int fd = 0; fd < count && fd < FD_SETSIZE; fd++) {
 		if (!FD_ISSET(fd, readable))
@@ -173,8 +174,8 @@ static int take_answer(fd_set *set, int fd, bool has)
 
 /* As the kernel does it: the three sets become one list of polled descriptors, so numbers above FD_SETSIZE
  * can be in it, which class listeners may have. */
-static int select_all(int count, fd_set *readable, fd_set *writable, fd_set *urgent,
-		      const struct timespec *timeout, const sigset_t *mask)
+static int select_all(int count, fd_set *readable, fd_set *writable, fd_set *urgent, const struct timespec *timeout,
+		      const sigset_t *mask)
 {
 	struct pollfd asked[FD_SETSIZE];
 	nfds_t n = 0;
@@ -209,8 +210,8 @@ static int select_all(int count, fd_set *readable, fd_set *writable, fd_set *urg
 	return answers;
 }
 
-PUBLIC int pselect(int count, fd_set *readable, fd_set *writable, fd_set *urgent,
-		   const struct timespec *timeout, const sigset_t *mask)
+PUBLIC int pselect(int count, fd_set *readable, fd_set *writable, fd_set *urgent, const struct timespec *timeout,
+		   const sigset_t *mask)
 {
 	if (!selects_front(count, readable))
 		return real()->pselect(count, readable, writable, urgent, timeout, mask);
@@ -232,8 +233,8 @@ PUBLIC int select(int count, fd_set *readable, fd_set *writable, fd_set *urgent,
 	saved = errno;
 	/* select() leaves what remains of the time in its argument */
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	long long rest = timeout->tv_sec * 1000000LL + timeout->tv_usec -
-			 (now.tv_sec - start.tv_sec) * 1000000LL - (now.tv_nsec - start.tv_nsec) / 1000;
+	long long rest = timeout->tv_sec * 1000000LL + timeout->tv_usec - (now.tv_sec - start.tv_sec) * 1000000LL -
+			 (now.tv_nsec - start.tv_nsec) / 1000;
 
 	rest = rest > 0 ? rest : 0;
 	*timeout = (struct timeval){rest / 1000000, rest % 1000000};

@@ -9,13 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(condition)                                                                                     \
-	do {                                                                                                 \
-		if (!(condition)) {                                                                          \
-			fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__,             \
-				#condition);                                                                 \
-			exit(1);                                                                             \
-		}                                                                                            \
+#define CHECK(condition)                                                                                               \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			fprintf(stderr, "%s:%d: %s: not so: %s\n", __FILE__, __LINE__, __func__, #condition);          \
+			exit(1);                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
 #define HIGH	   200
@@ -68,15 +67,14 @@ static struct events *set_with_front(uint32_t mask)
 	front.queues[2] = (struct queue){.fd = FRONT_FD, .priority = 100};
 	set->fd = EPOLL_FD;
 	set->registered_count = 1;
-	set->registered[0] =
-	    (struct registered){.front = &front, .fd = FRONT_FD, .mask = mask, .data = FRONT_WORD};
+	set->registered[0] = (struct registered){.front = &front, .fd = FRONT_FD, .mask = mask, .data = FRONT_WORD};
 	return set;
 }
 
 static void connection(struct events *set, int fd, uint32_t priority, uint32_t mask)
 {
-	descriptors[fd] = (struct descriptor){
-	    .kind = CONNECTION, .priority = priority, .events = set->fd, .mask = mask, .data = fd};
+	descriptors[fd] =
+	    (struct descriptor){.kind = CONNECTION, .priority = priority, .events = set->fd, .mask = mask, .data = fd};
 	events_hint(set, fd, fd);
 }
 
@@ -177,8 +175,8 @@ static void an_edge_of_a_class_listener_is_held_too(void)
 	struct events *set = set_with_front(EPOLLIN | EPOLLET);
 	struct epoll_event out[8];
 
-	CHECK(events_order(set, (struct epoll_event[]){told(events_mark(0, 1)), told(events_mark(0, 0))}, 2,
-			   out, 8) == 1);
+	CHECK(events_order(set, (struct epoll_event[]){told(events_mark(0, 1)), told(events_mark(0, 0))}, 2, out, 8) ==
+	      1);
 	CHECK(front.offered == 1);
 	CHECK(events_order(set, NULL, 0, out, 8) == 1);
 	CHECK(front.offered == 3);

@@ -222,7 +222,7 @@ fn connections_are_counted_for_the_container_of_their_class() {
     let mut server = rig.server("blocking", "0.0.0.0", PORT);
     server.go();
     let connections = rig.connect(&[high(1), high(2), low(1)], Topology::server_address(Family::V4, PORT));
-    connections.into_iter().for_each(|connection| drop(connection.answer()));
+    rig::answered(connections);
     assert_eq!((rig.accepts("shop/high"), rig.accepts("shop/low"), rig.accepts("shop/robots")), (2, 1, 0));
 }
 
@@ -260,7 +260,7 @@ fn a_second_server_takes_over_when_the_first_closes() {
     second.go();
     let clients = queue();
     let connections = rig.connect(&clients, Topology::server_address(Family::V4, PORT));
-    connections.into_iter().for_each(|connection| drop(connection.answer()));
+    rig::answered(connections);
     assert_eq!(rig.accepts("shop/high"), 3);
 }
 
@@ -274,7 +274,7 @@ fn a_server_on_an_address_that_the_policy_does_not_name_is_left_alone() {
     assert_eq!(rig.registered(), []);
     server.go();
     let connections = rig.connect(&[low(1), high(1)], Topology::server_address(Family::V4, 9000));
-    connections.into_iter().for_each(|connection| drop(connection.answer()));
+    rig::answered(connections);
 }
 
 #[test]

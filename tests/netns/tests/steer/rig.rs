@@ -190,6 +190,13 @@ impl Connection {
     }
 }
 
+/// Every one of them gets its answer.
+pub fn answered(connections: Vec<Connection>) {
+    for connection in connections {
+        connection.answer();
+    }
+}
+
 /// A server that says whom it serves, in the order in which it does.
 pub struct Server {
     _process: Process,
