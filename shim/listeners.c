@@ -7,11 +7,16 @@
  * loopback and steers the connections of the class to it. They are all non-blocking, whatever the server's
  * is: which of them has a connection is asked before, and another worker may be faster.
  * Without a policy for the address, or without Fief, nothing happens.
+ *
+ * Who accepts past the C library never sees the connections of the classes, and they would wait for ever. A process
+ * that has an io_uring may do so: it gets no class listeners. One that makes its ring later, or asks the kernel itself
+ * for connections to a socket that listen() of the C library made, needs `classes = "shared"` in the policy.
  */
 #define _GNU_SOURCE
 #include "fronts.h"
 #include "real.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -222,6 +227,24 @@ static bool has_queue(const struct front *front, uint32_t container)
 	return false;
 }
 
+static bool has_io_uring(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	struct dirent *entry;
+	char target[64];
+	bool found = false;
+
+	while (folder && !found && (entry = readdir(folder))) {
+		ssize_t size = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
+
+		target[size > 0 ? size : 0] = 0;
+		found = !strcmp(target, "anon_inode:[io_uring]");
+	}
+	if (folder)
+		closedir(folder);
+	return found;
+}
+
 /* Those that are missing. */
 void front_open_queues(struct front *front, int fd, int backlog)
 {
@@ -248,7 +271,7 @@ PUBLIC int listen(int fd, int backlog)
 		return result;
 	for (int i = 0; front && i < front->count - 1; i++)
 		real()->listen(front->queues[i].fd, backlog);
-	if (!front && front_ask(fd, &classes) && classes.count)
+	if (!front && front_ask(fd, &classes) && classes.count && !has_io_uring())
 		front = front_new(fd, classes.listener);
 	if (front)
 		front_open_queues(front, fd, backlog);

@@ -278,6 +278,23 @@ fn a_server_on_an_address_that_the_policy_does_not_name_is_left_alone() {
 }
 
 #[test]
+fn a_server_with_an_io_uring_is_left_alone() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut command = rig.command_with_shim("python3");
+    command.arg(rig.script()).args(["io_uring", "0.0.0.0", &PORT.to_string()]);
+    let (mut server, before) = rig::Server::start_after(command);
+    if before == ["no io_uring"] {
+        return; // the machine forbids it, so no server has one
+    }
+    assert_eq!(rig.registered(), []);
+    server.go();
+    rig::answered(rig.connect(&[low(1), high(1)], Topology::server_address(Family::V4, PORT)));
+}
+
+#[test]
 fn a_server_on_one_address_is_not_handed_connections_to_others() {
     if !ready() {
         return;

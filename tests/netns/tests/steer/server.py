@@ -5,6 +5,7 @@ It listens, says "listening", waits for a line on its standard input, so that co
 For each connection it prints the client's address, and answers with its process id and the address that it sees as its
 own. "told" is level-triggered, and prints "::" when it accepts.
 """
+import ctypes
 import os
 import select
 import socket
@@ -88,6 +89,10 @@ def main():
         s = socket.socket(fileno=int(os.environ["LISTENER"]))
         wait_for_the_word()
         accept_for_ever(s)
+    if way == "io_uring":
+        parameters = ctypes.create_string_buffer(120)
+        if ctypes.CDLL(None).syscall(425, 1, parameters) < 0:
+            print("no io_uring")
     s = listener()
     if way == "group":
         sockets = [s] + [listener() for _ in range(5)]
@@ -96,7 +101,7 @@ def main():
         wait_for_the_word()
         fork_workers(sockets)
     s.listen(256)
-    if way == "blocking":
+    if way in ("blocking", "io_uring"):
         wait_for_the_word()
         accept_for_ever(s)
     if way == "timeout":
