@@ -1,1 +1,126 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The experiments of the resource container papers, re-made on two cores: `fief lab NAME`.
+//!
+//! Each experiment makes its own namespaces, alternates without and with Fief, and ends in figures with the names and
+//! bounds that the project promises. It runs the command `fief` as any user would and looks at it from outside: what
+//! the clients saw, and what the kernel's own clocks say.
+//!
+//! A figure is a median of rounds. Rounds in which the server's core was not the bottleneck, or somebody else used the
+//! machine, are measured again or marked.
+
+mod command;
+mod error;
+mod experiments;
+mod figures;
+mod load;
+mod noise;
+mod plot;
+mod progress;
+mod report;
+mod server;
+mod statistics;
+mod table;
+
+pub use error::{Error, Kind, Result};
+pub use figures::{Bound, Figure, Figures};
+pub use load::load_main;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Which experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Experiment {
+    Primitives,
+    PriorityClients,
+    Accounting,
+    Demo,
+}
+
+impl Experiment {
+    pub const ALL: [Experiment; 4] =
+        [Experiment::Primitives, Experiment::PriorityClients, Experiment::Accounting, Experiment::Demo];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Experiment::Primitives => "primitives",
+            Experiment::PriorityClients => "priority-clients",
+            Experiment::Accounting => "accounting",
+            Experiment::Demo => "demo",
+        }
+    }
+
+    /// One line for the help.
+    pub fn about(self) -> &'static str {
+        match self {
+            Experiment::Primitives => "what each operation on a container costs",
+            Experiment::PriorityClients => "response time of one paying client beside many others",
+            Experiment::Accounting => "whether every nanosecond is charged to whom it belongs",
+            Experiment::Demo => "priority-clients for newcomers, with a live picture",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Experiment> {
+        Experiment::ALL.into_iter().find(|experiment| experiment.name() == name)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Args {
+    pub experiment: Experiment,
+    /// Fewer loads and rounds; ends within 50 s.
+    pub quick: bool,
+    /// One object a line on standard output; the last holds the figures.
+    pub json: bool,
+    /// A folder for result.json, plots and index.html.
+    pub report: Option<PathBuf>,
+}
+
+/// Runs an experiment, prints it, and gives back its figures.
+pub fn run(args: &Args) -> Result<Figures> {
+    progress::prepare()?;
+    let outcome = match args.experiment {
+        Experiment::Primitives => experiments::primitives::run(args.quick)?,
+        Experiment::PriorityClients => experiments::priority_clients::run(args.quick)?,
+        Experiment::Accounting => experiments::accounting::run(args.quick)?,
+        Experiment::Demo => experiments::demo::run(args.quick, args.json)?,
+    };
+    let folder = match &args.report {
+        Some(folder) => Some(folder.clone()),
+        // The demo always leaves something to look at.
+        None if args.experiment == Experiment::Demo => Some(std::env::temp_dir().join("fief-demo")),
+        None => None,
+    };
+    if let Some(folder) = &folder {
+        report::write(folder, &outcome)?;
+    }
+    report::print(&outcome, args.json, folder.as_deref());
+    Ok(outcome.figures)
+}
+
+/// The hidden commands of the binary, `lab-...`: load generators, servers and workers that the experiments start as
+/// children of the same program. `words[0]` is the command.
+pub fn child_main(words: &[String]) -> ExitCode {
+    let Some((word, arguments)) = words.split_first() else {
+        return ExitCode::from(2);
+    };
+    let result = match word.as_str() {
+        "lab-load" => load::load_main(arguments),
+        "lab-server" => server::server_main(arguments),
+        "lab-accounting" => experiments::accounting::child_main(arguments),
+        _ => Err(Error::new(Kind::Usage, format!("no such command: {word}"))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fief {word}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether a word is one of the hidden commands that [`child_main`] takes.
+pub fn is_child(word: &str) -> bool {
+    word.starts_with("lab-")
+}

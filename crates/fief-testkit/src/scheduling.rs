@@ -4,15 +4,15 @@
 use crate::{Error, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// The CPUs that this process may use.
 pub fn cpus() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else {
         return vec![0];
     };
-    (0..CpuSet::count())
-        .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
-        .collect()
+    (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
 }
 
 /// Keeps one thread on one CPU; 0: the calling thread.
@@ -34,20 +34,24 @@ pub fn set_other(thread: u32) -> Result<()> {
 }
 
 fn set(thread: u32, policy: i32, priority: i32) -> Result<()> {
-    let parameter = libc::sched_param {
-        sched_priority: priority,
-    };
+    let parameter = libc::sched_param { sched_priority: priority };
     // SAFETY: the kernel reads the parameter, which lives until the call returns.
-    let result =
-        unsafe { libc::sched_setscheduler(thread.cast_signed(), policy, &raw const parameter) };
+    let result = unsafe { libc::sched_setscheduler(thread.cast_signed(), policy, &raw const parameter) };
     nix::errno::Errno::result(result)
         .map(drop)
-        .map_err(|errno| {
-            Error::errno(
-                format!("scheduling class {policy}/{priority} for thread {thread}"),
-                errno,
-            )
-        })
+        .map_err(|errno| Error::errno(format!("scheduling class {policy}/{priority} for thread {thread}"), errno))
+}
+
+/// Makes a command, and whatever it starts, run on one CPU.
+pub fn pin_command(command: &mut Command, cpu: usize) {
+    let mut set = CpuSet::new();
+    // A CPU beyond the set's size cannot be one of `cpus`.
+    let _ = set.set(cpu);
+    // SAFETY: between fork and exec the closure makes one system call on memory of its own; it neither allocates nor
+    // takes a lock.
+    unsafe {
+        command.pre_exec(move || sched_setaffinity(Pid::from_raw(0), &set).map_err(std::io::Error::from));
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub use nginx::{Nginx, NginxConfig};
 use crate::{Error, Kind, NetNs, Process, Result, wait_until};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 /// Long enough for a server that starts on a busy core.
@@ -38,30 +38,17 @@ pub fn answers(namespace: &NetNs, server: SocketAddr) -> bool {
 }
 
 /// Waits until the server answers over the loopback of its namespace; an error if it ends before.
-fn wait_ready(
-    namespace: &NetNs,
-    process: &mut Process,
-    port: u16,
-    log: Option<&PathBuf>,
-) -> Result<()> {
+pub fn wait_ready(namespace: &NetNs, process: &mut Process, port: u16, log: Option<&Path>) -> Result<()> {
     let address = SocketAddr::new(IpAddr::from([127, 0, 0, 1]), port);
     let mut ended = None;
     let waited = wait_until(READY, || {
         ended = process.try_wait();
         ended.is_some() || answers(namespace, address)
     });
-    let said = log
-        .and_then(|file| std::fs::read_to_string(file).ok())
-        .unwrap_or_default();
+    let said = log.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
     match (ended, waited) {
-        (Some(status), _) => Err(Error::failed(format!(
-            "the server ended with {status}: {}",
-            said.trim()
-        ))),
-        (None, Err(_)) => Err(Error::new(
-            Kind::Deadline,
-            format!("no answer on port {port}: {}", said.trim()),
-        )),
+        (Some(status), _) => Err(Error::failed(format!("the server ended with {status}: {}", said.trim()))),
+        (None, Err(_)) => Err(Error::new(Kind::Deadline, format!("no answer on port {port}: {}", said.trim()))),
         (None, Ok(())) => Ok(()),
     }
 }
@@ -74,26 +61,15 @@ pub struct Python {
 }
 
 impl Python {
-    pub fn start(
-        namespace: &NetNs,
-        program: &str,
-        arguments: &[&str],
-        port: u16,
-    ) -> Result<Python> {
+    pub fn start(namespace: &NetNs, program: &str, arguments: &[&str], port: u16) -> Result<Python> {
         let folder = folder()?;
         let file = folder.path().join("server.py");
         write(&file, program)?;
         let mut command = namespace.command("python3");
-        command
-            .arg(&file)
-            .args(arguments)
-            .current_dir(folder.path());
+        command.arg(&file).args(arguments).current_dir(folder.path());
         let mut process = Process::start(command)?;
         wait_ready(namespace, &mut process, port, None)?;
-        Ok(Python {
-            process,
-            _folder: folder,
-        })
+        Ok(Python { process, _folder: folder })
     }
 
     pub fn pid(&self) -> u32 {
@@ -108,12 +84,10 @@ fn folder() -> Result<tempfile::TempDir> {
         .tempdir()
         .map_err(|error| Error::io("make a folder for a server", error))?;
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open)
-        .map_err(|error| Error::io("open the folder of a server", error))?;
+    std::fs::set_permissions(folder.path(), open).map_err(|error| Error::io("open the folder of a server", error))?;
     Ok(folder)
 }
 
 fn write(file: &std::path::Path, text: &str) -> Result<()> {
-    std::fs::write(file, text)
-        .map_err(|error| Error::io(format!("write {}", file.display()), error))
+    std::fs::write(file, text).map_err(|error| Error::io(format!("write {}", file.display()), error))
 }

@@ -29,11 +29,7 @@ impl HaproxyConfig {
     }
 
     pub fn arguments(&self) -> Vec<OsString> {
-        vec![
-            "-db".into(),
-            "-f".into(),
-            self.folder.path().join("haproxy.cfg").into(),
-        ]
+        vec!["-db".into(), "-f".into(), self.folder.path().join("haproxy.cfg").into()]
     }
 }
 
@@ -45,20 +41,21 @@ pub struct Haproxy {
 
 impl Haproxy {
     pub fn start(namespace: &NetNs, config: HaproxyConfig) -> Result<Haproxy> {
-        let mut command = namespace.command("haproxy");
+        Haproxy::start_command(namespace, namespace.command("haproxy"), config)
+    }
+
+    /// Starts it by a command that the caller prepared; its arguments are added here.
+    pub fn start_command(
+        namespace: &NetNs,
+        mut command: std::process::Command,
+        config: HaproxyConfig,
+    ) -> Result<Haproxy> {
         let log = config.folder.path().join("haproxy.log");
-        let file = std::fs::File::create(&log)
-            .map_err(|error| Error::io(format!("make {}", log.display()), error))?;
-        command
-            .args(config.arguments())
-            .stdout(std::process::Stdio::null())
-            .stderr(file);
+        let file = std::fs::File::create(&log).map_err(|error| Error::io(format!("make {}", log.display()), error))?;
+        command.args(config.arguments()).stdout(std::process::Stdio::null()).stderr(file);
         let mut process = Process::start(command)?;
         wait_ready(namespace, &mut process, config.port, Some(&log))?;
-        Ok(Haproxy {
-            process,
-            _config: config,
-        })
+        Ok(Haproxy { process, _config: config })
     }
 
     pub fn pid(&self) -> u32 {
@@ -80,9 +77,6 @@ mod tests {
         let _nginx = Nginx::start(&topology.server, 8080).expect("nginx");
         let config = HaproxyConfig::new(80, 8080, "", "maxconn 1").expect("written");
         let _haproxy = Haproxy::start(&topology.server, config).expect("haproxy");
-        assert!(answers(
-            &topology.clients,
-            Topology::server_address(Family::V4, 80)
-        ));
+        assert!(answers(&topology.clients, Topology::server_address(Family::V4, 80)));
     }
 }

@@ -17,29 +17,32 @@ pub struct NginxConfig {
 impl NginxConfig {
     /// `workers` processes on `0.0.0.0:port` and `[::]:port`. `more` goes into the server block (gzip, a location).
     pub fn new(port: u16, workers: usize, more: &str) -> Result<NginxConfig> {
+        let both = [format!("{port}"), format!("[::]:{port}")];
+        NginxConfig::listening(port, &both.each_ref().map(String::as_str), workers, more)
+    }
+
+    /// The same on these addresses, as nginx writes them; `port` must be among them on 127.0.0.1.
+    pub fn listening(port: u16, addresses: &[&str], workers: usize, more: &str) -> Result<NginxConfig> {
         let folder = folder()?;
         let root = folder.path().display().to_string();
         write(&folder.path().join("1k"), &"x".repeat(1024))?;
         let mut text = String::new();
         let mut line = |words: &str| writeln!(text, "{words}").expect("a String takes everything");
         // Debian's workers give up root; where its account is missing nginx takes the one it was built with.
-        if std::fs::read_to_string("/etc/passwd")
-            .is_ok_and(|accounts| accounts.contains("www-data:"))
-        {
+        if std::fs::read_to_string("/etc/passwd").is_ok_and(|accounts| accounts.contains("www-data:")) {
             line("user www-data;");
         }
         line(&format!("worker_processes {workers};"));
-        line(&format!(
-            "pid {root}/pid;\nerror_log {root}/error.log;\nworker_rlimit_nofile 8192;"
-        ));
+        line(&format!("pid {root}/pid;\nerror_log {root}/error.log;\nworker_rlimit_nofile 8192;"));
         line("events { worker_connections 4096; }");
         line("http {\naccess_log off;\ndefault_type text/plain;\nkeepalive_timeout 65;");
         for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
             line(&format!("{kind}_temp_path {root}/{kind};"));
         }
-        line(&format!(
-            "server {{\nlisten {port} backlog=4096;\nlisten [::]:{port} backlog=4096;\nroot {root};"
-        ));
+        line(&format!("server {{\nroot {root};"));
+        for address in addresses {
+            line(&format!("listen {address} backlog=4096;"));
+        }
         line(more);
         line("}\n}");
         write(&folder.path().join("nginx.conf"), &text)?;
@@ -92,18 +95,12 @@ impl Nginx {
     pub fn start_with(namespace: &NetNs, config: NginxConfig) -> Result<Nginx> {
         let mut command = namespace.command("nginx");
         // It writes the same words into its log.
-        command
-            .args(config.arguments())
-            .stderr(std::process::Stdio::null());
+        command.args(config.arguments()).stderr(std::process::Stdio::null());
         Nginx::start_command(namespace, command, config)
     }
 
     /// Starts it by another program, which gets the arguments; ready when nginx answers.
-    pub fn start_command(
-        namespace: &NetNs,
-        command: std::process::Command,
-        config: NginxConfig,
-    ) -> Result<Nginx> {
+    pub fn start_command(namespace: &NetNs, command: std::process::Command, config: NginxConfig) -> Result<Nginx> {
         let mut process = Process::start(command)?;
         wait_ready(namespace, &mut process, config.port, Some(&config.log()))?;
         Ok(Nginx { process, config })
@@ -152,12 +149,7 @@ mod tests {
         let nginx = Nginx::start(&topology.server, 80).expect("nginx");
         assert_eq!(nginx.workers().len(), 1);
         for family in [Family::V4, Family::V6] {
-            let response = get(
-                &topology.clients,
-                Topology::server_address(family, 80),
-                "/1k",
-            )
-            .expect("a response");
+            let response = get(&topology.clients, Topology::server_address(family, 80), "/1k").expect("a response");
             let body = response.split("\r\n\r\n").nth(1).expect("a body");
             assert_eq!(body.len(), 1024, "{}", Client::High.address(family, 1));
         }

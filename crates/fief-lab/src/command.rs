@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The lab's own children, and the command `fief` that it runs like any user would.
+
+use crate::error::{Context, Error, Result};
+use fief_testkit::NetNs;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Long enough for every program of a policy to be taken down on a busy machine.
+pub const DOWN: Duration = Duration::from_secs(15);
+
+/// A child of this very binary: `fief lab-load ...` and the like, which the help does not show.
+pub fn child(word: &str) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("find the running program")?);
+    command.arg(word);
+    Ok(command)
+}
+
+/// The command `fief`: the running program, or `FIEF_BIN` where the lab is used as a library.
+pub fn fief() -> Result<Command> {
+    match std::env::var_os("FIEF_BIN") {
+        Some(program) => Ok(Command::new(program)),
+        None => Ok(Command::new(std::env::current_exe().context("find the running program")?)),
+    }
+}
+
+/// A policy as a file that lives as long as the guard.
+#[derive(Debug)]
+pub struct PolicyFile {
+    file: tempfile::NamedTempFile,
+}
+
+impl PolicyFile {
+    pub fn new(text: &str) -> Result<PolicyFile> {
+        let file = tempfile::Builder::new()
+            .prefix("ff-policy-")
+            .suffix(".toml")
+            .tempfile()
+            .context("make a file for a policy")?;
+        std::fs::write(file.path(), text).context("write a policy")?;
+        Ok(PolicyFile { file })
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.file.path().to_owned()
+    }
+
+    /// `fief run POLICY -- program arguments`, inside the namespace.
+    pub fn run(&self, namespace: &NetNs, program: impl Into<OsString>, arguments: Vec<OsString>) -> Result<Command> {
+        let mut command = fief()?;
+        namespace.enter(&mut command);
+        command.arg("run").arg(self.path()).arg("--").arg(program.into()).args(arguments);
+        command.stdin(Stdio::null());
+        Ok(command)
+    }
+}
+
+/// Whether this `fief` can run a server under a policy; the reason if not.
+pub fn can_run() -> Result<()> {
+    let said = fief()?.args(["run", "--help"]).output().context("ask fief for its commands")?;
+    if said.status.success() {
+        return Ok(());
+    }
+    Err(Error::new(crate::error::Kind::Missing, "this fief has no `run`"))
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The experiments, one file each; and the form in which they hand over what came out.
+
+pub mod accounting;
+pub mod demo;
+pub mod primitives;
+pub mod priority_clients;
+
+use crate::figures::Figures;
+use crate::plot::Plot;
+use crate::table::Table;
+use serde_json::Value;
+
+/// What an experiment hands over: to read, to plot, to check.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub name: &'static str,
+    /// What was done and how to read it, in a few sentences.
+    pub about: String,
+    pub tables: Vec<Table>,
+    pub plots: Vec<Plot>,
+    /// Every single measurement, one object each.
+    pub measurements: Vec<Value>,
+    pub figures: Figures,
+}

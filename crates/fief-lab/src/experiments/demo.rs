@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+use crate::error::{Error, Kind, Result};
+use crate::experiments::Outcome;
+pub fn run(_quick: bool, _json: bool) -> Result<Outcome> {
+    Err(Error::new(Kind::Missing, "not there yet"))
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From single measurements to tables, plots and figures. Pure.
+
+use super::{Kind, Measurement, Plan};
+use crate::experiments::Outcome;
+use crate::figures::{Bound, Figures};
+use crate::load::Seen;
+use crate::plot::{Plot, Series};
+use crate::statistics::{Spread, median, ratios};
+use crate::table::{Table, number};
+
+const ABOUT: &str = "One client of a paying class asks nginx for a file of 1 kB every 2 ms, while other clients ask \
+as fast as they are answered and saturate the server's core. How long does the paying one wait?";
+
+/// Where flatness is taken.
+const FEW: usize = 5;
+const MANY: usize = 40;
+
+pub fn of(plan: &Plan, measurements: &[Measurement], notes: Vec<String>) -> Outcome {
+    let sample = Sample { measurements };
+    let kinds: Vec<Kind> = plan.kinds.iter().copied().filter(|&kind| sample.has(kind)).collect();
+    let mut response = sample.table(
+        plan,
+        &kinds,
+        "Response time of the high client, us: mean / 99th percentile",
+        |sample, kind, low| {
+            let mean = Spread::of(&sample.means(kind, low));
+            format!("{} / {}", number(mean.median), number(sample.merged(kind, low).p99_us()))
+        },
+    );
+    response.notes = notes;
+    response.notes.extend(sample.warnings());
+    let spread =
+        sample.table(plan, &kinds, "Spread of the mean over the rounds, us: quartiles", |sample, kind, low| {
+            let mean = Spread::of(&sample.means(kind, low));
+            format!("{} - {}", number(mean.low), number(mean.high))
+        });
+    let throughput = sample.table(plan, &kinds, "Requests a second, all clients", |sample, kind, low| {
+        number(median(&sample.throughputs(kind, low)))
+    });
+    Outcome {
+        name: "priority-clients",
+        about: ABOUT.to_owned(),
+        tables: vec![response, spread, throughput],
+        plots: plots(plan, &sample, &kinds),
+        measurements: measurements.iter().map(Measurement::to_json).collect(),
+        figures: figures(&sample),
+    }
+}
+
+struct Sample<'a> {
+    measurements: &'a [Measurement],
+}
+
+impl Sample<'_> {
+    fn has(&self, kind: Kind) -> bool {
+        self.measurements.iter().any(|measurement| measurement.kind == kind)
+    }
+
+    /// In the order of the rounds.
+    fn select(&self, kind: Kind, low: usize) -> impl Iterator<Item = &Measurement> {
+        self.measurements.iter().filter(move |one| one.kind == kind && one.low_clients == low)
+    }
+
+    fn means(&self, kind: Kind, low: usize) -> Vec<f64> {
+        self.select(kind, low).map(|one| one.high.mean_us()).collect()
+    }
+
+    fn p99s(&self, kind: Kind, low: usize) -> Vec<f64> {
+        self.select(kind, low).map(|one| one.high.p99_us()).collect()
+    }
+
+    fn throughputs(&self, kind: Kind, low: usize) -> Vec<f64> {
+        self.select(kind, low).map(Measurement::throughput).collect()
+    }
+
+    /// All rounds of the high client in one: a percentile needs many requests.
+    fn merged(&self, kind: Kind, low: usize) -> Seen {
+        let mut all = Seen::default();
+        self.select(kind, low).for_each(|one| all.merge(&one.high));
+        all
+    }
+
+    fn table(&self, plan: &Plan, kinds: &[Kind], title: &str, cell: impl Fn(&Self, Kind, usize) -> String) -> Table {
+        let head: Vec<&str> = std::iter::once("low clients").chain(kinds.iter().map(|kind| kind.title())).collect();
+        let mut table = Table::new(title, &head);
+        for &low in &plan.loads {
+            let cells = kinds.iter().map(|&kind| cell(self, kind, low));
+            table.row(std::iter::once(low.to_string()).chain(cells));
+        }
+        table
+    }
+
+    /// What makes the figures less certain.
+    fn warnings(&self) -> Vec<String> {
+        let count =
+            |condition: &dyn Fn(&Measurement) -> bool| self.measurements.iter().filter(|one| condition(one)).count();
+        let total = self.measurements.len();
+        let disturbed = count(&Measurement::is_disturbed);
+        let unbound = count(&|one| !one.is_server_bound());
+        let stalls: u64 = self.measurements.iter().map(|one| one.high.stalls + one.low.stalls).sum();
+        let errors: u64 = self.measurements.iter().map(|one| one.high.errors + one.low.errors).sum();
+        [
+            (disturbed, format!("in {disturbed} of {total} measurements other programs used the CPU")),
+            (unbound, format!("in {unbound} of {total} measurements the server's core was not the bottleneck")),
+            (stalls as usize, format!("{stalls} requests stalled for 0.9 s or more (a lost SYN)")),
+            (errors as usize, format!("{errors} connections failed")),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(_, text)| text)
+        .collect()
+    }
+}
+
+fn figures(sample: &Sample<'_>) -> Figures {
+    let mut figures = Figures::default();
+    let plain = (sample.means(Kind::Plain, MANY), sample.p99s(Kind::Plain, MANY));
+    let plain_throughput = sample.throughputs(Kind::Plain, MANY);
+    for kind in [Kind::Single, Kind::Copies, Kind::Haproxy, Kind::Application, Kind::Plain] {
+        let mut add = |name: &str, values: &[f64], bound: Option<Bound>| {
+            let name = format!("{}.{name}", kind.name());
+            match bound {
+                Some(bound) => figures.must(name, median(values), bound),
+                None => figures.add(name, median(values)),
+            }
+        };
+        let bounds = match kind {
+            Kind::Single => [Some(Bound::AtMost(1.6)), Some(Bound::AtMost(0.2)), Some(Bound::AtLeast(0.88))],
+            Kind::Copies => [Some(Bound::AtMost(1.15)), None, Some(Bound::AtLeast(0.97))],
+            _ => [None; 3],
+        };
+        let (few, many) = (sample.means(kind, FEW), sample.means(kind, MANY));
+        let (few_p99, many_p99) = (sample.p99s(kind, FEW), sample.p99s(kind, MANY));
+        add("flatness", &ratios(&many, &few), bounds[0]);
+        add("p99_flatness", &ratios(&many_p99, &few_p99), None);
+        add("t40_vs_plain", &ratios(&many, &plain.0), bounds[1]);
+        add("p99_t40_vs_plain", &ratios(&many_p99, &plain.1), None);
+        add("throughput", &ratios(&sample.throughputs(kind, MANY), &plain_throughput), bounds[2]);
+        add("t40", &many, None);
+        add("p99_t40", &[sample.merged(kind, MANY).p99_us()], None);
+    }
+    figures
+}
+
+fn plots(plan: &Plan, sample: &Sample<'_>, kinds: &[Kind]) -> Vec<Plot> {
+    let plot = |name: &str, title: &str, most: usize, y: &dyn Fn(Kind, usize) -> f64| {
+        let series = kinds.iter().map(|&kind| Series {
+            name: kind.title().to_owned(),
+            points: plan.loads.iter().filter(|&&low| low <= most).map(|&low| (low as f64, y(kind, low))).collect(),
+        });
+        Plot {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            x: "low-priority clients".to_owned(),
+            y: "us".to_owned(),
+            series: series.collect(),
+            logarithmic: most > MANY,
+        }
+    };
+    let mean = |kind, low| median(&sample.means(kind, low));
+    let p99 = |kind, low| sample.merged(kind, low).p99_us();
+    let mut plots = vec![
+        plot("mean", "Mean response time of the high-priority client", MANY, &mean),
+        plot("p99", "99th percentile of its response time", MANY, &p99),
+    ];
+    if plan.loads.iter().any(|&low| low > MANY) {
+        plots.push(plot("mean-all", "Mean response time up to overload", usize::MAX, &mean));
+    }
+    plots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::noise::Noise;
+    use crate::statistics::Histogram;
+
+    fn seen(us: u64, count: usize) -> Seen {
+        let mut latency = Histogram::default();
+        (0..count).for_each(|_| latency.record(us * 1000));
+        Seen { seconds: 1.0, latency, ..Seen::default() }
+    }
+
+    fn measurement(kind: Kind, low_clients: usize, us: u64, requests: usize) -> Measurement {
+        let noise = Noise { busy: vec![1.0, 0.5], ..Noise::default() };
+        Measurement { kind, low_clients, round: 0, high: seen(us, 100), low: seen(900, requests), foreign: 0.0, noise }
+    }
+
+    fn measurements() -> Vec<Measurement> {
+        vec![
+            measurement(Kind::Plain, 5, 200, 900),
+            measurement(Kind::Plain, 40, 2000, 1900),
+            measurement(Kind::Single, 5, 200, 800),
+            measurement(Kind::Single, 40, 300, 1700),
+        ]
+    }
+
+    #[test]
+    fn figures_are_ratios_within_a_round() {
+        let outcome = of(&Plan::quick(), &measurements(), Vec::new());
+        let figure = |name: &str| outcome.figures.get(name).expect("a figure");
+        assert!((figure("single.flatness") - 1.5).abs() < 1e-9);
+        assert!((figure("single.t40_vs_plain") - 0.15).abs() < 1e-9);
+        assert!((figure("single.throughput") - 0.9).abs() < 1e-9);
+        assert!(figure("copies.flatness").is_nan(), "not measured");
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_column_and_misses_its_bound() {
+        let outcome = of(&Plan::quick(), &measurements(), vec!["a reason".into()]);
+        assert_eq!(outcome.tables[0].head, ["low clients", "plain nginx", "Fief, one nginx"]);
+        assert!(outcome.tables[0].to_string().contains("a reason"));
+        let missed: Vec<_> = outcome.figures.missed().map(|figure| figure.name.as_str()).collect();
+        assert_eq!(missed, ["copies.flatness", "copies.throughput"]);
+    }
+
+    #[test]
+    fn a_load_that_was_the_bottleneck_is_told() {
+        let mut measurements = measurements();
+        measurements[0].noise.busy = vec![0.5, 1.0];
+        let outcome = of(&Plan::quick(), &measurements, Vec::new());
+        assert!(outcome.tables[0].notes[0].contains("1 of 4"), "{:?}", outcome.tables[0].notes);
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The figures of an experiment: a name, a value, and what it has to be.
+
+use serde_json::{Map, Value};
+
+/// What a figure must show.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Bound {
+    pub fn holds(self, value: f64) -> bool {
+        match self {
+            Bound::AtMost(most) => value <= most,
+            Bound::AtLeast(least) => value >= least,
+        }
+    }
+}
+
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Bound::AtMost(most) => write!(f, "<= {most}"),
+            Bound::AtLeast(least) => write!(f, ">= {least}"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    pub name: String,
+    pub value: f64,
+    pub bound: Option<Bound>,
+}
+
+/// In the order in which they were added.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    figures: Vec<Figure>,
+}
+
+impl Figures {
+    pub fn add(&mut self, name: impl Into<String>, value: f64) {
+        self.figures.push(Figure { name: name.into(), value, bound: None });
+    }
+
+    pub fn must(&mut self, name: impl Into<String>, value: f64, bound: Bound) {
+        self.figures.push(Figure { name: name.into(), value, bound: Some(bound) });
+    }
+
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Figure> {
+        self.figures.iter()
+    }
+
+    /// Those that do not show what they must; a figure that could not be measured is among them.
+    pub fn missed(&self) -> impl Iterator<Item = &Figure> {
+        self.iter().filter(|figure| figure.bound.is_some_and(|bound| !bound.holds(figure.value)))
+    }
+
+    /// One flat object; what could not be measured is null.
+    pub fn to_json(&self) -> Value {
+        let number = |value: f64| serde_json::Number::from_f64(round(value)).map_or(Value::Null, Value::Number);
+        let entries = self.iter().map(|figure| (figure.name.clone(), number(figure.value)));
+        Value::Object(entries.collect::<Map<_, _>>())
+    }
+}
+
+/// Six significant digits: more would pretend.
+fn round(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let scale = 10f64.powi(5 - value.abs().log10().floor() as i32);
+    (value * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_object_has_exactly_the_names_that_were_added() {
+        let mut figures = Figures::default();
+        figures.must("single.flatness", 1.234_567_8, Bound::AtMost(1.6));
+        figures.add("haproxy.t40", f64::NAN);
+        assert_eq!(figures.to_json(), serde_json::json!({"single.flatness": 1.23457, "haproxy.t40": null}));
+    }
+
+    #[test]
+    fn a_figure_that_was_not_measured_is_missed() {
+        let mut figures = Figures::default();
+        figures.must("a", f64::NAN, Bound::AtMost(1.0));
+        figures.must("b", 0.9, Bound::AtLeast(0.88));
+        figures.must("c", 0.5, Bound::AtLeast(0.88));
+        let missed: Vec<_> = figures.missed().map(|figure| figure.name.as_str()).collect();
+        assert_eq!(missed, ["a", "c"]);
+    }
+}

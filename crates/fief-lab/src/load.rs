@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A closed-loop HTTP load, as a child process on its own core.
+//!
+//! Closed loop: each client has one request under way, so a slow server slows the load and the response time of the
+//! others is the queue's length, as in the papers. A process of its own, because the high-priority client must not
+//! wait for the low ones in the same event loop, and because it takes a real-time priority.
+
+mod connection;
+mod engine;
+
+use crate::error::{Context, Error, Kind, Result};
+use crate::statistics::Histogram;
+use fief_testkit::{NetNs, Process};
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// What one load process does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Load {
+    pub server: SocketAddr,
+    pub path: String,
+    pub seconds: f64,
+    /// Before the measurement starts.
+    pub warm_up: f64,
+    /// Address of the first client; the others follow it.
+    pub first: IpAddr,
+    pub addresses: u8,
+    pub clients: usize,
+    pub think_us: u64,
+    pub close: Close,
+    pub cpu: usize,
+    /// Real-time priority; 0: none.
+    pub fifo: i32,
+    /// Interval of interim lines in ms; 0: none.
+    pub live_ms: u64,
+}
+
+/// How a client ends its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Close {
+    /// At once, without TIME_WAIT.
+    Rst,
+    /// As a browser does, after the server's end.
+    Fin,
+}
+
+/// What it saw.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Seen {
+    pub seconds: f64,
+    pub latency: Histogram,
+    pub errors: u64,
+    /// Requests that took, or are taking, longer than 900 ms: a lost SYN is sent again after a second.
+    pub stalls: u64,
+}
+
+impl Seen {
+    pub fn per_second(&self) -> f64 {
+        self.latency.count() as f64 / self.seconds
+    }
+
+    pub fn mean_us(&self) -> f64 {
+        self.latency.mean() / 1000.0
+    }
+
+    pub fn p99_us(&self) -> f64 {
+        self.latency.quantile(0.99) / 1000.0
+    }
+
+    pub fn merge(&mut self, other: &Seen) {
+        self.seconds += other.seconds;
+        self.latency.merge(&other.latency);
+        self.errors += other.errors;
+        self.stalls += other.stalls;
+    }
+}
+
+/// A line of the child: what it saw since the last one, or in all.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Line {
+    Live(Seen),
+    Done(Seen),
+}
+
+/// A running load.
+#[derive(Debug)]
+pub struct Running {
+    process: Process,
+    deadline: Duration,
+}
+
+impl Load {
+    /// Starts it inside the namespace.
+    pub fn start(&self, namespace: &NetNs) -> Result<Running> {
+        let spec = serde_json::to_string(self).context("write down the load")?;
+        let mut command = crate::command::child("lab-load")?;
+        namespace.enter(&mut command);
+        command.arg(spec).stdin(Stdio::null()).stdout(Stdio::piped());
+        let process = Process::start(command)?;
+        // Stalled clients do not hold it up, so little more than its time is enough even on a busy machine.
+        Ok(Running { process, deadline: Duration::from_secs_f64(self.warm_up + self.seconds + 30.0) })
+    }
+}
+
+impl Running {
+    /// Waits for its end and reads what it saw.
+    pub fn finish(self) -> Result<Seen> {
+        let output = self.process.finish(self.deadline)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .find_map(|line| match line {
+                Line::Done(seen) => Some(seen),
+                Line::Live(_) => None,
+            })
+            .ok_or_else(|| Error::failed(format!("the load ended with {} and no result", output.status)))
+    }
+
+    /// The lines as they come; the last is `Done`.
+    pub fn lines(&mut self) -> impl Iterator<Item = Line> + use<> {
+        use std::io::BufRead;
+        let pipe = self.process.child().stdout.take();
+        pipe.into_iter()
+            .flat_map(|pipe| std::io::BufReader::new(pipe).lines())
+            .map_while(std::result::Result::ok)
+            .filter_map(|line| serde_json::from_str(&line).ok())
+    }
+}
+
+/// The child's main: the only argument is the load as JSON.
+pub fn load_main(arguments: &[String]) -> Result<()> {
+    let [spec] = arguments else {
+        return Err(Error::new(Kind::Usage, "a load takes one argument, its description in JSON"));
+    };
+    let load: Load = serde_json::from_str(spec).context("read the load")?;
+    fief_testkit::pin(0, load.cpu)?;
+    if load.fifo > 0 {
+        fief_testkit::set_fifo(0, load.fifo)?;
+    }
+    engine::run(&load, |line| {
+        if let Ok(text) = serde_json::to_string(&line) {
+            println!("{text}");
+        }
+    })
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One connection of the load: connect from a chosen address, send one request, read one response.
+
+use super::{Close, Load};
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::{IpBindAddressNoPort, Linger};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, bind, connect, recv, send, setsockopt, socket,
+};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    pub started: Instant,
+    sent: bool,
+    response: Response,
+}
+
+/// What became of the connection after an event.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    Waiting,
+    /// The response is complete.
+    Complete,
+    Failed,
+}
+
+impl Connection {
+    pub fn open(load: &Load, client: usize, request: usize) -> Result<Connection, Errno> {
+        let family = if load.server.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let socket = socket(family, SockType::Stream, flags, None)?;
+        // Without it the kernel picks the port before it knows the destination, and runs out of them.
+        setsockopt(&socket, IpBindAddressNoPort, &true)?;
+        let place = (client + request) % usize::from(load.addresses.max(1));
+        let from = SocketAddr::new(follow(load.first, place as u32), 0);
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(from))?;
+        let started = Instant::now();
+        match connect(socket.as_raw_fd(), &SockaddrStorage::from(load.server)) {
+            Ok(()) | Err(Errno::EINPROGRESS) => {}
+            Err(errno) => return Err(errno),
+        }
+        Ok(Connection { socket, started, sent: false, response: Response::default() })
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Goes on after an event; `failed` if the event told of an error.
+    pub fn proceed(&mut self, request: &[u8], failed: bool, buffer: &mut [u8]) -> Progress {
+        if !self.sent {
+            if failed {
+                return Progress::Failed;
+            }
+            return match send(self.socket.as_raw_fd(), request, MsgFlags::MSG_NOSIGNAL) {
+                Ok(length) if length == request.len() => {
+                    self.sent = true;
+                    Progress::Waiting
+                }
+                Err(Errno::EAGAIN) => Progress::Waiting,
+                _ => Progress::Failed,
+            };
+        }
+        match recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty()) {
+            Ok(0) => Progress::Failed,
+            Ok(length) if self.response.take(&buffer[..length]) => Progress::Complete,
+            Ok(_) | Err(Errno::EAGAIN) => Progress::Waiting,
+            Err(_) => Progress::Failed,
+        }
+    }
+
+    pub fn close(self, how: Close, buffer: &mut [u8]) {
+        match how {
+            Close::Rst => {
+                let now = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+                let _ = setsockopt(&self.socket, Linger, &now);
+            }
+            // Usually the server's FIN came with the last bytes; read, it lets this end close without TIME_WAIT here.
+            Close::Fin => {
+                let _ = recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty());
+            }
+        }
+    }
+}
+
+/// The n-th address after the first.
+fn follow(first: IpAddr, n: u32) -> IpAddr {
+    match first {
+        IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).wrapping_add(n)).into(),
+        IpAddr::V6(first) => Ipv6Addr::from(u128::from(first).wrapping_add(n.into())).into(),
+    }
+}
+
+/// Knows when a response with a Content-Length is whole.
+#[derive(Debug, Default)]
+struct Response {
+    head: Vec<u8>,
+    /// Bytes of the body still to come, once the head is whole.
+    missing: Option<usize>,
+}
+
+impl Response {
+    /// Takes more bytes; whether the response is complete.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        let missing = match self.missing {
+            Some(missing) => missing.saturating_sub(bytes.len()),
+            None => {
+                self.head.extend_from_slice(bytes);
+                let Some(end) = find(&self.head, b"\r\n\r\n") else {
+                    return false;
+                };
+                let length = content_length(&self.head[..end]).unwrap_or(0);
+                length.saturating_sub(self.head.len() - end - 4)
+            }
+        };
+        self.missing = Some(missing);
+        missing == 0
+    }
+}
+
+fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    bytes.windows(pattern.len()).position(|window| window == pattern)
+}
+
+fn content_length(head: &[u8]) -> Option<usize> {
+    head.split(|&byte| byte == b'\n').find_map(|line| {
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        if !line[..colon].eq_ignore_ascii_case(b"content-length") {
+            return None;
+        }
+        std::str::from_utf8(&line[colon + 1..]).ok()?.trim().parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_response_is_complete_with_its_last_byte_however_it_is_cut(length in 0usize..300, cut in 1usize..100) {
+            let mut whole = format!("HTTP/1.1 200 OK\r\ncontent-Length: {length}\r\nX: y\r\n\r\n").into_bytes();
+            whole.extend(std::iter::repeat_n(b'x', length));
+            let mut response = Response::default();
+            let mut taken = 0;
+            for part in whole.chunks(cut) {
+                taken += part.len();
+                prop_assert_eq!(response.take(part), taken == whole.len());
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_follow_the_first() {
+        assert_eq!(follow("10.77.2.1".parse().expect("v4"), 19), "10.77.2.20".parse::<IpAddr>().expect("v4"));
+        assert_eq!(follow("fd77::2:1".parse().expect("v6"), 2), "fd77::2:3".parse::<IpAddr>().expect("v6"));
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The event loop of the load: one thread, one epoll, every client at most one connection.
+
+use super::connection::{Connection, Progress};
+use super::{Line, Load, Seen};
+use crate::error::{Context, Result};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A client whose connection failed tries again after this.
+const RETRY: Duration = Duration::from_millis(10);
+const STALL: Duration = Duration::from_millis(900);
+/// epoll's word for the timer; clients have small numbers.
+const TIMER: u64 = u64::MAX;
+
+/// Told once of each change, so that no connection has to be registered twice.
+fn events() -> EpollFlags {
+    EpollFlags::EPOLLOUT | EpollFlags::EPOLLIN | EpollFlags::EPOLLET
+}
+
+struct Engine<'a> {
+    load: &'a Load,
+    request: Vec<u8>,
+    epoll: Epoll,
+    timer: TimerFd,
+    /// When the timer will fire.
+    armed: Option<Instant>,
+    clients: Vec<Client>,
+    /// Who starts next and when; all pauses of one kind are equal, so each queue is in order.
+    thinking: VecDeque<(Instant, usize)>,
+    retrying: VecDeque<(Instant, usize)>,
+    seen: Seen,
+    live: Seen,
+    buffer: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Client {
+    connection: Option<Connection>,
+    requests: usize,
+}
+
+/// Loads the server for its time and tells what it saw.
+pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("make an epoll")?;
+    // epoll's own timeout counts in ms, too coarse for a think time of two.
+    let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK).context("make a timer")?;
+    epoll
+        .add(timer.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, TIMER))
+        .context("watch the timer")?;
+    let begin = Instant::now();
+    let mut engine = Engine {
+        load,
+        request: format!("GET {} HTTP/1.0\r\nHost: server\r\n\r\n", load.path).into_bytes(),
+        epoll,
+        timer,
+        armed: None,
+        clients: (0..load.clients).map(|_| Client::default()).collect(),
+        thinking: (0..load.clients).map(|client| (begin, client)).collect(),
+        retrying: VecDeque::new(),
+        seen: Seen::default(),
+        live: Seen::default(),
+        buffer: vec![0; 65536],
+    };
+    let warm = begin + Duration::from_secs_f64(load.warm_up);
+    let end = warm + Duration::from_secs_f64(load.seconds);
+    let interval = Duration::from_millis(load.live_ms);
+    let mut told = begin;
+    let mut is_warm = false;
+    loop {
+        let now = Instant::now();
+        if now >= end {
+            break;
+        }
+        if !is_warm && now >= warm {
+            is_warm = true;
+            engine.seen = Seen::default();
+        }
+        if load.live_ms > 0 && now - told >= interval {
+            let mut live = std::mem::take(&mut engine.live);
+            live.seconds = (now - told).as_secs_f64();
+            tell(Line::Live(live));
+            told = now;
+        }
+        engine.start_due(now)?;
+        engine.step(end.min(now + Duration::from_millis(50)))?;
+    }
+    engine.seen.seconds = (Instant::now() - warm).as_secs_f64();
+    engine.seen.stalls += engine.stalled();
+    tell(Line::Done(engine.seen));
+    Ok(())
+}
+
+impl Engine<'_> {
+    fn start_due(&mut self, now: Instant) -> Result<()> {
+        for from_retry in [false, true] {
+            loop {
+                let queue = if from_retry { &mut self.retrying } else { &mut self.thinking };
+                let Some((_, client)) = queue.pop_front_if(|(due, _)| *due <= now) else {
+                    break;
+                };
+                self.start(client)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, number: usize) -> Result<()> {
+        let client = &mut self.clients[number];
+        client.requests += 1;
+        match Connection::open(self.load, number, client.requests) {
+            Ok(connection) => {
+                self.epoll
+                    .add(connection.fd(), EpollEvent::new(events(), number as u64))
+                    .context("watch a connection")?;
+                client.connection = Some(connection);
+            }
+            Err(errno) => {
+                // A wrong address would fail for ever; the rest is load.
+                if matches!(errno, nix::errno::Errno::EADDRNOTAVAIL | nix::errno::Errno::EINVAL)
+                    && self.seen.errors > 10_000
+                {
+                    return Err(errno).context("connect");
+                }
+                self.fail(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for events, or until the next client is due, and handles them.
+    fn step(&mut self, until: Instant) -> Result<()> {
+        let due = [self.thinking.front(), self.retrying.front()].into_iter().flatten();
+        if let Some(next) = due.map(|entry| entry.0).min()
+            && self.armed != Some(next)
+        {
+            let pause = next.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
+            self.timer
+                .set(Expiration::OneShot(TimeSpec::from_duration(pause)), TimerSetTimeFlags::empty())
+                .context("set the timer")?;
+            self.armed = Some(next);
+        }
+        let most = until.saturating_duration_since(Instant::now()).as_millis() as u16;
+        let mut events = [EpollEvent::empty(); 64];
+        let count = match self.epoll.wait(&mut events, EpollTimeout::from(most)) {
+            Ok(count) => count,
+            Err(nix::errno::Errno::EINTR) => 0,
+            Err(errno) => return Err(errno).context("wait for events"),
+        };
+        for event in &events[..count] {
+            match event.data() {
+                TIMER => self.armed = None,
+                client => self.handle(client as usize, event.events())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, number: usize, flags: EpollFlags) -> Result<()> {
+        let Some(connection) = self.clients[number].connection.as_mut() else {
+            return Ok(());
+        };
+        let failed = flags.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP);
+        match connection.proceed(&self.request, failed, &mut self.buffer) {
+            Progress::Waiting => {}
+            Progress::Complete => self.complete(number)?,
+            Progress::Failed => self.fail(number),
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, number: usize) -> Result<()> {
+        let Some(connection) = self.clients[number].connection.take() else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        let took = now - connection.started;
+        connection.close(self.load.close, &mut self.buffer);
+        let ns = took.as_nanos() as u64;
+        self.seen.latency.record(ns);
+        self.seen.stalls += u64::from(took >= STALL);
+        if self.load.live_ms > 0 {
+            self.live.latency.record(ns);
+        }
+        if self.load.think_us == 0 {
+            return self.start(number);
+        }
+        self.thinking.push_back((now + Duration::from_micros(self.load.think_us), number));
+        Ok(())
+    }
+
+    fn fail(&mut self, number: usize) {
+        self.clients[number].connection = None;
+        self.seen.errors += 1;
+        self.live.errors += 1;
+        self.retrying.push_back((Instant::now() + RETRY, number));
+    }
+
+    fn stalled(&self) -> u64 {
+        let connections = self.clients.iter().filter_map(|client| client.connection.as_ref());
+        connections.filter(|connection| connection.started.elapsed() >= STALL).count() as u64
+    }
+}

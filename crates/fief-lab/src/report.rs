@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is left of an experiment: tables on the terminal or lines of JSON, and a folder to look at later.
+
+mod page;
+
+use crate::error::{Context, Result};
+use crate::experiments::Outcome;
+use crate::table::Table;
+use serde_json::json;
+use std::path::Path;
+
+/// Prints to standard output. With `json` one object a line: the measurements, then the figures as the last one.
+pub fn print(outcome: &Outcome, json: bool, folder: Option<&Path>) {
+    if json {
+        for measurement in &outcome.measurements {
+            println!("{measurement}");
+        }
+        println!("{}", outcome.figures.to_json());
+        return;
+    }
+    for table in &outcome.tables {
+        println!("\n{table}");
+    }
+    println!("\n{}", Table::of_figures("Figures", &outcome.figures));
+    if let Some(folder) = folder {
+        println!("Report: {}", folder.join("index.html").display());
+    }
+}
+
+/// Writes result.json, the plots and index.html.
+pub fn write(folder: &Path, outcome: &Outcome) -> Result<()> {
+    std::fs::create_dir_all(folder).context(format!("make {}", folder.display()))?;
+    let put = |name: &str, text: &str| {
+        let file = folder.join(name);
+        std::fs::write(&file, text).context(format!("write {}", file.display()))
+    };
+    let mut plots = Vec::new();
+    for plot in &outcome.plots {
+        let svg = plot.to_svg()?;
+        put(&format!("{}.svg", plot.name), &svg)?;
+        plots.push(svg);
+    }
+    let result = json!({
+        "experiment": outcome.name,
+        "kernel": kernel(),
+        "cpus": fief_testkit::cpus().len(),
+        "figures": outcome.figures.to_json(),
+        "measurements": outcome.measurements,
+    });
+    put("result.json", &format!("{result:#}\n"))?;
+    put("index.html", &page::render(outcome, &plots, &kernel()))
+}
+
+fn kernel() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::Plot;
+
+    #[test]
+    fn the_folder_holds_the_figures_the_plot_and_a_page() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut outcome = Outcome { name: "demo", ..Outcome::default() };
+        outcome.figures.add("single.flatness", 1.25);
+        outcome.plots.push(Plot { name: "flat".into(), title: "Flat".into(), ..Plot::default() });
+        let target = folder.path().join("a/b");
+        write(&target, &outcome).expect("written");
+        let text = std::fs::read_to_string(target.join("result.json")).expect("a result");
+        let result: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(result["figures"]["single.flatness"], 1.25);
+        assert!(target.join("flat.svg").exists());
+        assert!(std::fs::read_to_string(target.join("index.html")).expect("a page").contains("<svg"));
+    }
+}

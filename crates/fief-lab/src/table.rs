@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A table of text with aligned columns. Pure.
+
+use crate::figures::Figures;
+use std::fmt;
+
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    pub title: String,
+    pub head: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+    /// Lines below it: what the reader should know before believing it.
+    pub notes: Vec<String>,
+}
+
+impl Table {
+    pub fn new(title: impl Into<String>, head: &[&str]) -> Table {
+        Table { title: title.into(), head: head.iter().map(|&word| word.to_owned()).collect(), ..Table::default() }
+    }
+
+    pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Figures beside what they must be.
+    pub fn of_figures(title: impl Into<String>, figures: &Figures) -> Table {
+        let mut table = Table::new(title, &["figure", "value", "must be", ""]);
+        for figure in figures.iter() {
+            let (bound, verdict) = match figure.bound {
+                Some(bound) if bound.holds(figure.value) => (bound.to_string(), "holds"),
+                Some(bound) => (bound.to_string(), "MISSED"),
+                None => (String::new(), ""),
+            };
+            table.row([figure.name.clone(), number(figure.value), bound, verdict.to_owned()]);
+        }
+        table
+    }
+
+    fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().chain([&self.head]).filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    }
+
+    fn line(&self, cells: &[String]) -> String {
+        let cells = cells.iter().enumerate().map(|(column, cell)| {
+            let width = self.width(column);
+            // Names to the left, numbers to the right.
+            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", self.title)?;
+        let head = self.line(&self.head);
+        writeln!(f, "  {head}\n  {}", "-".repeat(head.chars().count()))?;
+        for row in &self.rows {
+            writeln!(f, "  {}", self.line(row))?;
+        }
+        for note in &self.notes {
+            writeln!(f, "\n  {note}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A number for people: three or four digits that matter.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        _ if !value.is_finite() => "-".to_owned(),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::Bound;
+
+    #[test]
+    fn names_stand_left_and_numbers_right() {
+        let mut table = Table::new("title", &["load", "us"]);
+        table.row(["5 clients", "7"]);
+        table.row(["40", "1234"]);
+        table.note("a note");
+        let text = table.to_string();
+        assert_eq!(
+            text,
+            "title\n\n  load         us\n  ---------------\n  5 clients     7\n  40         1234\n\n  a note\n"
+        );
+    }
+
+    #[test]
+    fn a_missed_figure_is_loud() {
+        let mut figures = Figures::default();
+        figures.must("x", 2.0, Bound::AtMost(1.0));
+        assert!(Table::of_figures("t", &figures).to_string().contains("MISSED"));
+    }
+}
