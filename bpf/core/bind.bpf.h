@@ -236,6 +236,34 @@ static __always_inline void counters_skip(struct fief_task *t, struct task_struc
 	}
 }
 
+/*
+ * Set once a new thread could not be given its record (the storage of its CPU was busy: a hook was preempted in the
+ * middle of a look-up). From then on threads without one are asked for their cgroup at each switch, until they have it.
+ */
+__u32 records_lost;
+
+/* The managed unit that a cgroup is in, at any depth. */
+static __noinline struct fief_unit *unit_of(struct cgroup *cgroup)
+{
+	struct fief_unit *unit = NULL;
+	int i;
+
+	bpf_for (i, 0, FIEF_MAX_DEPTH) {
+		struct cgroup_subsys_state *above;
+		__u64 id;
+
+		if (!cgroup)
+			break;
+		id = BPF_CORE_READ(cgroup, kn, id);
+		unit = bpf_map_lookup_elem(&units, &id);
+		if (unit)
+			break;
+		above = BPF_CORE_READ(cgroup, self.parent);
+		cgroup = above ? BPF_CORE_READ(above, cgroup) : NULL;
+	}
+	return unit;
+}
+
 /* Gives a thread without a record its home. `home` is held by the unit or the policy. */
 static __noinline int task_adopt(struct task_struct *p, struct fief_ref home, __u32 flags, bool fresh)
 {

@@ -40,7 +40,8 @@ static __always_inline struct fief_cpu *caller(void)
 
 		if (!task_storage_in_cgroup)
 			return NULL;
-		if (task_adopt(p, ref_of(FIEF_ROOT), 0, false))
+		struct fief_unit *unit = unit_of(p->cgroups->dfl_cgrp);
+		if (task_adopt(p, unit ? unit->home : ref_of(FIEF_ROOT), unit ? unit->task_flags : 0, false))
 			return NULL;
 		struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
 		if (!v)

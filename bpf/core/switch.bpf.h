@@ -69,11 +69,23 @@ static __always_inline __u32 kthread_kind(struct fief_cpu *cs, struct task_struc
 	return cs->kthread_kind;
 }
 
-/* The working copy becomes the running thread's. Its storage is returned while it has one. */
+/* A managed thread whose record could not be made at its birth gets it now, or at its next switch. */
+static __noinline struct fief_task *record_recover(struct task_struct *p)
+{
+	struct fief_unit *unit = unit_of(p->cgroups->dfl_cgrp);
+
+	if (!unit || task_adopt(p, unit->home, unit->task_flags, true))
+		return NULL;
+	return bpf_task_storage_get(&tasks, p, 0, 0);
+}
+
+/* The working copy becomes the running thread's. */
 static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *next)
 {
 	struct fief_task *v = bpf_task_storage_get(&tasks, next, 0, 0);
 
+	if (!v && records_lost && next->pid && !(next->flags & PF_KTHREAD))
+		v = record_recover(next);
 	cs->receive = FIEF_RX_NONE;
 	cs->refresh = 0;
 	cs->has_task = v != NULL;
@@ -178,14 +190,12 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	struct fief_container *binding, *home;
 	struct fief_unit *unit;
 	struct fief_task *v;
-	__u64 cgroup;
 
 	if (!cs)
 		return 0;
 	if (!cs->has_task) {
 		/* clone into a managed cgroup by a stranger */
-		cgroup = child->cgroups->dfl_cgrp->kn->id;
-		unit = bpf_map_lookup_elem(&units, &cgroup);
+		unit = unit_of(child->cgroups->dfl_cgrp);
 		if (unit)
 			task_adopt(child, unit->home, unit->task_flags, true);
 		return 0;
@@ -193,6 +203,7 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	v = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!v) {
 		count_error(FIEF_ERR_NO_STORAGE);
+		records_lost = 1;
 		return 0;
 	}
 	task_init(v, cs->task.home, 0);
@@ -214,8 +225,7 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 /* A process is moved into a managed cgroup (systemd starts services this way). Who has a home keeps it. */
 static __always_inline int attach_adopt(struct cgroup *to, struct task_struct *p)
 {
-	__u64 cgroup = to->kn->id;
-	struct fief_unit *unit = bpf_map_lookup_elem(&units, &cgroup);
+	struct fief_unit *unit = unit_of(to);
 
 	if (!unit || bpf_task_storage_get(&tasks, p, 0, 0))
 		return 0;
