@@ -89,6 +89,9 @@ pub struct Apply {
     /// Room for so many containers; counts when nothing is in force yet
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
     pub containers: Option<u32>,
+    /// So many containers for each unprivileged user; counts when nothing is in force yet
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub user_quota: Option<u32>,
     /// One JSON object
     #[arg(long)]
     pub json: bool,

@@ -11,7 +11,7 @@ use fief_control::{Applied, ApplyOptions, Fief};
 
 pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
     let file = policy_file::load(&args.file)?;
-    let options = ApplyOptions { containers: args.containers, ..ApplyOptions::default() };
+    let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota };
     let applied = Fief::from_env().apply(&file.policy, &file.text, &options)?;
     let name = policy_file::name(&args.file);
     match args.json {
