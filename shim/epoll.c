@@ -217,8 +217,9 @@ static int wait_in_order(struct events *set, struct epoll_event *out, int room, 
 		clock_gettime(CLOCK_MONOTONIC, &start);
 	for (bool again = false;; again = true) {
 		bool held = set->held_count;
-		int most = room < FETCH ? room : FETCH, count, ready;
+		int most = set->many_again ? FETCH_AGAIN : FETCH, count, ready;
 
+		most = room < most ? room : most;
 		note_waiter(set);
 		count = kernel_wait(set->fd, fresh, most,
 				    held ? &at_once : (again ? left(timeout, &start, &rest) : timeout), mask);

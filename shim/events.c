@@ -240,7 +240,12 @@ static bool has_events(struct turn *turn, int number)
 
 int events_order(struct events *set, const struct epoll_event *fresh, int count, struct epoll_event *out, int room)
 {
-	struct turn turn = {.set = set, .out = out};
+	struct turn turn;
+
+	turn.set = set;
+	turn.out = out;
+	turn.done = 0;
+	turn.passing_count = 0;
 
 	for (int i = 0; i < count; i++)
 		sort_in(&turn, &fresh[i]);
@@ -265,5 +270,10 @@ int events_order(struct events *set, const struct epoll_event *fresh, int count,
 		else
 			set->levels[number].passed++;
 	}
+	int again = 0;
+
+	for (int i = 0; i < turn.passing_count; i++)
+		again += turn.passing[i].level >= 0;
+	set->many_again = again > FETCH_AGAIN / 2;
 	return turn.done;
 }

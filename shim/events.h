@@ -11,7 +11,8 @@
 
 #define HINTS	       8192 /* a power of two */
 #define FRONTS_PER_SET 32
-#define FETCH	       64 /* events asked of the kernel at once */
+#define FETCH	       256 /* most events asked of the kernel at once */
+#define FETCH_AGAIN    64  /* while many come that it will tell again anyway */
 #define MAX_LEVELS     (2 * MAX_QUEUES)
 
 /* Finds the connection behind an event. Only a hint: what it says is checked against the descriptor. */
@@ -52,8 +53,9 @@ struct events {
 	int fd;
 	pthread_t waiter;
 	bool waited;
-	bool shared; /* several threads wait, or somebody polls the descriptor itself: nothing may be held
+	bool shared;	 /* several threads wait, or somebody polls the descriptor itself: nothing may be held
 			back */
+	bool many_again; /* the last turn left out many that the kernel will tell again */
 	int registered_count;
 	struct registered registered[FRONTS_PER_SET];
 	uint32_t held_count; /* in all levels */
