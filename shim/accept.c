@@ -5,7 +5,7 @@
  * An event loop was told of a queue before it calls accept(): that queue is taken, without asking again. Who
  * calls on his own (a blocking server, one that accepts until EAGAIN) gets the best of those that are ready
  * now.
- * The class listeners never block; a blocking front is waited for with poll() over all of them.
+ * The class listeners never block; for a blocking front all of them are waited for.
  */
 #define _GNU_SOURCE
 #include "order.h"
@@ -16,19 +16,61 @@
 #include <signal.h>
 #include <string.h>
 
-/* Queues that have a connection now; waits for one if `timeout` is not 0. -1: see errno. */
-static int ready_queues(struct front *front, uint64_t *ready, const struct timespec *timeout)
+/* Queues that have a connection now. */
+static int ready_queues(struct front *front, uint64_t *ready)
 {
 	struct pollfd sockets[MAX_QUEUES];
 	int count;
 
 	for (int i = 0; i < front->count; i++)
 		sockets[i] = (struct pollfd){.fd = front->queues[i].fd, .events = POLLIN};
-	count = real()->ppoll(sockets, front->count, timeout, NULL);
+	count = real()->poll(sockets, front->count, 0);
 	*ready = 0;
 	for (int i = 0; count > 0 && i < front->count; i++)
 		if (sockets[i].revents)
 			*ready |= 1ull << i;
+	return count;
+}
+
+/* An event descriptor over the queues. EPOLLEXCLUSIVE: a connection wakes one of many workers, as accept() does. */
+static int waiter(struct front *front)
+{
+	struct descriptor *d;
+	int fd;
+
+	if (front->waiter >= 0 && front->waiter_owner == own_process)
+		return front->waiter;
+	fd = epoll_create1(EPOLL_CLOEXEC);
+	d = descriptor_at(fd);
+	if (!d)
+		return fd;
+	for (int i = 0; i < front->count; i++) {
+		struct epoll_event event = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.u64 = i};
+
+		if (front->queues[i].fd >= 0)
+			real()->epoll_ctl(fd, EPOLL_CTL_ADD, front->queues[i].fd, &event);
+	}
+	d->kind = WAITER;
+	d->front = front;
+	front->waiter = fd;
+	front->waiter_owner = own_process;
+	return fd;
+}
+
+/* Waits until a queue has a connection, as long as SO_RCVTIMEO says. */
+static int wait_for_queues(struct front *front, uint64_t *ready)
+{
+	const struct timespec *most = &front->receive_timeout;
+	struct epoll_event events[MAX_QUEUES];
+	int fd = waiter(front), count;
+
+	if (most->tv_sec || most->tv_nsec)
+		count = real()->epoll_pwait2(fd, events, MAX_QUEUES, most, NULL);
+	else
+		count = real()->epoll_pwait(fd, events, MAX_QUEUES, -1, NULL);
+	*ready = 0;
+	for (int i = 0; i < count; i++)
+		*ready |= 1ull << events[i].data.u64;
 	return count;
 }
 
@@ -69,6 +111,8 @@ static int accept_from(struct front *front, int fd, int queue, struct sockaddr *
 	else
 		result = real()->accept4(front->queues[queue].fd, address, size, flags);
 	if (result < 0) {
+		if (errno == EBADF && front->queues[queue].fd < 0)
+			errno = EAGAIN; /* the server closed what it did not know */
 		if (size)
 			*size = room;
 		return result;
@@ -136,7 +180,6 @@ static bool restarts(void)
 
 PUBLIC int accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
 {
-	static const struct timespec at_once;
 	struct front *front = front_of(fd);
 	int result;
 
@@ -144,15 +187,9 @@ PUBLIC int accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
 		return real()->accept4(fd, address, size, flags);
 	result = accept_offered(front, fd, address, size, flags);
 	while (result < 0 && errno == EAGAIN) {
-		const struct timespec *timeout = &at_once;
 		uint64_t ready;
-		int count;
+		int count = front->blocking ? wait_for_queues(front, &ready) : ready_queues(front, &ready);
 
-		if (front->blocking)
-			timeout = front->receive_timeout.tv_sec || front->receive_timeout.tv_nsec
-				      ? &front->receive_timeout
-				      : NULL;
-		count = ready_queues(front, &ready, timeout);
 		if (count < 0 && errno == EINTR && front->blocking && restarts()) {
 			errno = EAGAIN;
 			continue;

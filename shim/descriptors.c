@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static pid_t own_process;
+pid_t own_process;
 static char preload[4096];
 
 bool in_own_process(void)
@@ -59,7 +59,9 @@ static void close_front(struct front *front, int fd)
 		return;
 	}
 	for (int i = 0; i < front->count - 1; i++)
-		real()->close(front->queues[i].fd);
+		close(front->queues[i].fd);
+	if (front->waiter >= 0 && front->waiter_owner == own_process)
+		close(front->waiter);
 	/* another thread may be in accept(): the record stays, it is small and fronts are few */
 }
 
@@ -81,6 +83,16 @@ static void forget(int fd)
 		break;
 	case EVENTS:
 		events_forget(fd);
+		break;
+	case QUEUE:
+		d->kind = PLAIN;
+		for (int i = 0; i < d->front->count - 1; i++)
+			if (d->front->queues[i].fd == fd)
+				d->front->queues[i].fd = -1;
+		break;
+	case WAITER:
+		d->kind = PLAIN;
+		d->front->waiter = -1;
 		break;
 	default:
 		d->pending = 0;

@@ -161,7 +161,7 @@ PUBLIC int epoll_ctl(int events, int operation, int fd, struct epoll_event *even
 		front_control(events, operation, d->front, fd, event);
 	else if (d->kind == CONNECTION)
 		connection_control(events, operation, d, fd, event);
-	else
+	else if (d->kind == EVENTS)
 		events_share(fd);
 	errno = saved;
 	return result;

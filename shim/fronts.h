@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <linux/types.h>
+#include <sys/types.h>
 #include "abi.h"
 
 #define MAX_DESCRIPTORS (1 << 20) /* those above are the server's own business */
@@ -36,6 +37,8 @@ struct front {
 	int set_count;
 	int sets[SETS_PER_FRONT]; /* event descriptors it was added to */
 	bool blocking;
+	int waiter;			 /* event descriptor over the queues, for blocking accept(); -1: none yet */
+	pid_t waiter_owner;		 /* after fork() it is another's */
 	struct timespec receive_timeout; /* SO_RCVTIMEO; 0: none */
 	/* queues that an event loop was told of, and that wait for the accept() which follows; a bit each */
 	atomic_ullong offered;
@@ -45,7 +48,14 @@ struct front {
 	struct queue queues[MAX_QUEUES]; /* by priority, highest first; the front's own last */
 };
 
-enum kind { PLAIN, FRONT, CONNECTION, EVENTS };
+enum kind {
+	PLAIN,
+	FRONT,
+	CONNECTION,
+	EVENTS,
+	QUEUE,	/* class listener: the server does not know it, but may close all that it did not open */
+	WAITER, /* what blocking accept() waits with */
+};
 
 struct descriptor {
 	enum kind kind : 8;
@@ -79,6 +89,7 @@ static inline struct front *front_of(int fd)
 
 /* A child of vfork() runs in our memory with descriptors of its own: what it closes stays open here. */
 bool in_own_process(void);
+extern pid_t own_process;
 
 struct front *front_new(int fd, int listener);
 void front_open_queues(struct front *front, int fd, int backlog);

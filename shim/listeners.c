@@ -199,6 +199,7 @@ struct front *front_new(int fd, int listener)
 	front->blocking = !(real()->fcntl(fd, F_GETFL) & O_NONBLOCK);
 	read_timeout(front, fd);
 	front->listener = listener;
+	front->waiter = -1;
 	front->count = 1;
 	front->queues[0] = (struct queue){.fd = fd, .priority = 100};
 	front_name(front, fd);
@@ -209,7 +210,12 @@ struct front *front_new(int fd, int listener)
 void front_add_queue(struct front *front, int fd, const struct fief_class *class)
 {
 	struct queue own = front->queues[front->count - 1];
+	struct descriptor *d = descriptor_at(fd);
 
+	if (d) {
+		d->kind = QUEUE;
+		d->front = front;
+	}
 	front->queues[front->count - 1] = (struct queue){
 	    .fd = fd,
 	    .priority = class->priority,
