@@ -443,7 +443,7 @@ struct fief_cpu {
 	__u32 in_irq;
 	__s32 kthread; /* the last kernel thread here, by number, and what kind of work it does */
 	__u32 kthread_kind;
-	__u32 pad;
+	__s32 running; /* the thread that all of this is about, by number */
 	struct fief_task task;
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];
@@ -464,7 +464,7 @@ struct fief_control {
 	__u32 pad;
 	__u64 errors[8]; /* enum fief_error */
 };
-enum fief_error { FIEF_ERR_NO_STORAGE, FIEF_ERR_STALE, FIEF_ERR_TABLE_FULL, FIEF_ERR_LOCK, FIEF_ERRORS };
+enum fief_error { FIEF_ERR_NO_STORAGE, FIEF_ERR_STALE, FIEF_ERR_TABLE_FULL, FIEF_ERR_LOCK, FIEF_ERR_SWITCH, FIEF_ERRORS };
 
 /* containers of one user against the quota */
 struct fief_user {

@@ -16,6 +16,7 @@
 
 #include "attributes.bpf.h"
 #include "labels.bpf.h"
+#include "switch.bpf.h"
 #include "usage.bpf.h"
 #include "maps/descriptors.bpf.h"
 
@@ -30,7 +31,7 @@ static __always_inline struct fief_descriptor *descriptor_of(struct bpf_sock *sk
 /* The caller's record as its CPU holds it; made for a stranger who was passed a descriptor. */
 static __always_inline struct fief_cpu *caller(void)
 {
-	struct fief_cpu *cs = this_cpu();
+	struct fief_cpu *cs = task_storage_in_cgroup ? this_thread() : this_cpu();
 
 	if (!cs)
 		return NULL;

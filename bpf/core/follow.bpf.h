@@ -11,6 +11,7 @@
 #pragma once
 
 #include "labels.bpf.h"
+#include "switch.bpf.h"
 
 static __noinline int follow_switch(struct sock *sk, struct fief_cpu *cs, struct fief_ref to)
 {
@@ -44,7 +45,7 @@ static __noinline int follow_switch(struct sock *sk, struct fief_cpu *cs, struct
 
 static __always_inline int socket_event(struct sock *sk, bool received)
 {
-	struct fief_cpu *cs = this_cpu();
+	struct fief_cpu *cs = this_thread();
 	struct fief_label *label;
 	bool follows;
 

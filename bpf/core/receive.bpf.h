@@ -12,11 +12,12 @@
  */
 #pragma once
 
-#include "bind.bpf.h"
 #include "labels.bpf.h"
+#include "switch.bpf.h"
 
 static __always_inline int softirq_enter(unsigned int vector)
 {
+	struct task_struct *p = bpf_get_current_task_btf();
 	struct fief_cpu *cs;
 	unsigned long flags;
 	__u64 now;
@@ -26,7 +27,9 @@ static __always_inline int softirq_enter(unsigned int vector)
 	if (cs) {
 		now = bpf_ktime_get_ns();
 		if (!cpu_first_event(cs, now)) {
-			steal_settle(cs, bpf_get_current_task_btf(), now);
+			if (cs->running != p->pid && !cs->in_irq && !cs->softirq_vector)
+				switch_missed(cs, p, now);
+			steal_settle(cs, p, now);
 			charge_until(cs, now);
 		}
 		pool_close(cs);

@@ -155,6 +155,59 @@ static __always_inline void task_late(struct fief_cpu *cs, struct task_struct *p
 	}
 }
 
+/* The stint of the thread that runs from now on. */
+static __always_inline void stint_begin(struct fief_cpu *cs, struct task_struct *p, __u64 now, __u64 exec)
+{
+	task_enter(cs, p);
+	cs->running = p->pid;
+	cs->switched_in_ns = now;
+	cs->switched_in_exec = p->pid ? exec : 0;
+	cs->softirq_ns = 0;
+	cs->steal_seen = steal_clock(p);
+	cs->stint_stolen = 0;
+}
+
+/*
+ * A switch that the kernel did not tell of: seen with the threads of the process that started the machine. The time
+ * that `p` ran since then is its own. Interrupts are off.
+ */
+static __noinline int switch_missed(struct fief_cpu *cs, struct task_struct *p, __u64 now)
+{
+	__u64 ran = p->se.sum_exec_runtime - p->se.prev_sum_exec_runtime;
+
+	count_error(FIEF_ERR_SWITCH);
+	if (cs->last_ns + ran < now)
+		charge_until(cs, now - ran);
+	pool_close(cs);
+	stint_begin(cs, p, cs->last_ns, p->se.prev_sum_exec_runtime);
+	return 0;
+}
+
+/* This CPU's record, and the running thread's in it. */
+static __always_inline struct fief_cpu *this_thread(void)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct fief_cpu *cs = this_cpu();
+	unsigned long flags;
+
+	if (cs && cs->running != p->pid && cs->online && !cs->softirq_vector && !cs->in_irq) {
+		irq_save(&flags);
+		switch_missed(cs, p, bpf_ktime_get_ns());
+		irq_restore(&flags);
+	}
+	return cs;
+}
+
+static __always_inline void record_load(struct fief_cpu *cs, struct task_struct *p)
+{
+	struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
+
+	if (!v)
+		return;
+	task_copy(&cs->task, v);
+	cs->has_task = 1;
+}
+
 static __always_inline int switch_charge(bool preempt, struct task_struct *prev, struct task_struct *next,
 					 unsigned int prev_state)
 {
@@ -164,6 +217,8 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 	if (!cs)
 		return 0;
 	if (!cpu_first_event(cs, now)) {
+		if (cs->running != prev->pid)
+			switch_missed(cs, prev, now);
 		steal_settle(cs, prev, now);
 		steal_take(cs, prev, now);
 		charge_until(cs, now);
@@ -174,19 +229,14 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 		if (cs->has_task)
 			task_leave(cs, prev, prev_state && !preempt, dead);
 	}
-	task_enter(cs, next);
-	cs->switched_in_ns = now;
-	cs->switched_in_exec = next->pid ? next->se.sum_exec_runtime : 0;
-	cs->softirq_ns = 0;
-	cs->steal_seen = steal_clock(next);
-	cs->stint_stolen = 0;
+	stint_begin(cs, next, now, next->se.sum_exec_runtime);
 	return 0;
 }
 
 /* A new thread takes binding and home of its creator; io_uring's workers come this way too. */
 static __always_inline int newtask_inherit(struct task_struct *child)
 {
-	struct fief_cpu *cs = this_cpu();
+	struct fief_cpu *cs = this_thread();
 	struct fief_container *binding, *home;
 	struct fief_unit *unit;
 	struct fief_task *v;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Forked children that share the test's code, and a gate for them to wait at.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid};
+
+/// A forked child; killed and reaped when dropped.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    reaped: bool,
+}
+
+/// Runs `body` in a child. A panic there is a failure of [`Child::finish`].
+pub fn fork(body: impl FnOnce()) -> Child {
+    // SAFETY: the test's other thread, if there is one, only waits for this one, so no lock is taken in the child.
+    match unsafe { nix::unistd::fork() }.expect("a child") {
+        ForkResult::Parent { child } => Child { pid: child, reaped: false },
+        ForkResult::Child => {
+            let code = if catch_unwind(AssertUnwindSafe(body)).is_ok() { 0 } else { 101 };
+            // SAFETY: no pointers are passed; the parent's exit handlers are not the child's to run.
+            unsafe { libc::_exit(code) }
+        }
+    }
+}
+
+impl Child {
+    /// Its process number.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
+    /// kill -9, and wait until it is gone.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    /// Waits for its end, which must be a good one.
+    pub fn finish(mut self) {
+        let status = waitpid(self.pid, None).expect("a child of ours");
+        self.reaped = true;
+        assert_eq!(status, WaitStatus::Exited(self.pid, 0), "the child failed");
+    }
+
+    /// Whether it has ended; it stays to be reaped.
+    pub fn has_ended(&self) -> bool {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        !matches!(nix::sys::wait::waitid(nix::sys::wait::Id::Pid(self.pid), flags), Ok(WaitStatus::StillAlive))
+    }
+
+    fn end(&mut self) {
+        if !std::mem::replace(&mut self.reaped, true) {
+            // one that has ended already is only to be reaped
+            let _ = kill(self.pid, Signal::SIGKILL);
+            let _ = waitpid(self.pid, None);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Opened by one process, passed by another.
+#[derive(Debug)]
+pub struct Gate {
+    out: OwnedFd,
+    into: OwnedFd,
+}
+
+impl Gate {
+    /// A closed gate; make it before the fork.
+    #[allow(clippy::new_without_default, reason = "it takes descriptors")]
+    pub fn new() -> Self {
+        let (out, into) = nix::unistd::pipe().expect("a pipe");
+        Self { out, into }
+    }
+
+    /// Lets one through.
+    pub fn open(&self) {
+        assert_eq!(nix::unistd::write(&self.into, b"."), Ok(1));
+    }
+
+    /// Waits until it is opened; panics after a minute.
+    pub fn pass(&self) {
+        let mut fds = [PollFd::new(self.out.as_fd(), PollFlags::POLLIN)];
+        loop {
+            match poll(&mut fds, PollTimeout::from(60_000u16)) {
+                Err(Errno::EINTR) => {}
+                ready => {
+                    assert_eq!(ready, Ok(1), "nobody opened the gate");
+                    break;
+                }
+            }
+        }
+        assert_eq!(nix::unistd::read(&self.out, &mut [0]), Ok(1));
+    }
+}

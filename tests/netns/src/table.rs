@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The container table as a test looks at it.
+
+use std::time::Duration;
+
+use fief_bpf::abi;
+use fief_bpf::table::Table;
+use fief_control::Fief;
+use nix::time::{ClockId, clock_gettime};
+
+/// How long to wait for what must happen by itself.
+pub const SOON: Duration = Duration::from_secs(20);
+
+fn table() -> Table {
+    Table::open(Fief::from_env().pins()).expect("an installation in FIEF_SCOPE")
+}
+
+/// Slots in use, beside the known ones.
+pub fn in_use() -> usize {
+    table().rows().filter(|row| row.container.id >= abi::FIEF_FIRST_ID).count()
+}
+
+/// Containers that an application made and did not name.
+pub fn unnamed() -> usize {
+    table().rows().filter(|row| row.container.id >= abi::FIEF_FIRST_ID && row.name().is_empty()).count()
+}
+
+/// The unnamed containers, for a test that wanted none.
+pub fn left() -> String {
+    let mut text = String::new();
+    for row in table().rows().filter(|row| row.container.id >= abi::FIEF_FIRST_ID && row.name().is_empty()) {
+        let (refs, holders) = (row.record.refs, row.record.refs % (1 << 42));
+        text += &format!(
+            "\n{}: state {} children {} threads {} handles {} parent {} depth {}",
+            row.container.id,
+            row.record.state,
+            refs >> 42,
+            holders >> 20,
+            refs % (1 << 20),
+            row.record.parent.id,
+            row.record.depth
+        );
+    }
+    text
+}
+
+/// The record in a slot, unless that is free.
+pub fn record(id: u32) -> Option<abi::fief_container> {
+    table().row(id).map(|row| row.record)
+}
+
+/// Uses this much CPU, however long that takes on a busy machine.
+pub fn spin(time: Duration) {
+    let used = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has a clock"));
+    let end = used() + time;
+    while used() < end {
+        std::hint::spin_loop();
+    }
+}
