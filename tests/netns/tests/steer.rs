@@ -7,8 +7,9 @@ mod rig;
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
-use fief_testkit::{Family, Topology};
+use fief_testkit::{Family, Topology, wait_until};
 use rig::{PORT, PORT6, Rig, high, low, ready, robot};
 
 /// Robots come first, then the low clients, the high ones last.
@@ -114,6 +115,46 @@ fn answers_everybody(way: &str, workers: usize) {
 #[test]
 fn forked_workers_share_the_class_listeners() {
     answers_everybody("forked", 3);
+}
+
+/// How often the children of a process went to sleep by themselves.
+fn sleeps(parent: u32) -> u64 {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    let of = |pid: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    children.split_whitespace().map(of).sum()
+}
+
+#[test]
+fn a_connection_wakes_one_of_many_blocked_workers() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut command = rig.command_with_shim("python3");
+    command.arg(rig.script()).args(["forked", "0.0.0.0", &PORT.to_string(), "20"]);
+    let mut server = rig::Server::start(command);
+    server.go();
+    let address = Topology::server_address(Family::V4, PORT);
+    // All of them have gone to sleep once the number rests.
+    let mut before = 0;
+    wait_until(Duration::from_secs(20), || {
+        rig::answered(rig.connect(&[low(1)], address));
+        let now = sleeps(server.pid());
+        let rests = now - std::mem::replace(&mut before, now) <= 3;
+        std::thread::yield_now();
+        rests
+    })
+    .unwrap();
+    let before = sleeps(server.pid());
+    for _ in 0..40 {
+        rig::answered(rig.connect(&[low(1)], address));
+    }
+    let each = (sleeps(server.pid()) - before) as f64 / 40.0;
+    assert!(each < 5.0, "{each} of 20 workers woke for each connection");
 }
 
 #[test]

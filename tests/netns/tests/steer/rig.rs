@@ -199,7 +199,7 @@ pub fn answered(connections: Vec<Connection>) {
 
 /// A server that says whom it serves, in the order in which it does.
 pub struct Server {
-    _process: Process,
+    process: Process,
     stdin: ChildStdin,
     lines: std::io::Lines<BufReader<ChildStdout>>,
 }
@@ -215,7 +215,7 @@ impl Server {
         let mut process = Process::start(command).unwrap();
         let stdin = process.child().stdin.take().unwrap();
         let stdout = process.child().stdout.take().unwrap();
-        let mut server = Self { _process: process, stdin, lines: BufReader::new(stdout).lines() };
+        let mut server = Self { process, stdin, lines: BufReader::new(stdout).lines() };
         let mut before = Vec::new();
         loop {
             match server.line() {
@@ -223,6 +223,10 @@ impl Server {
                 line => before.push(line),
             }
         }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// Lets it accept.

@@ -13,6 +13,7 @@ import sys
 import threading
 
 way, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+workers = int(sys.argv[4]) if len(sys.argv) > 4 else 3
 family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
@@ -115,7 +116,7 @@ def main():
         accept_for_ever(copy)
     if way == "forked":
         wait_for_the_word()
-        fork_workers([socket.socket(fileno=os.dup(s.fileno())) for _ in range(3)])
+        fork_workers([socket.socket(fileno=os.dup(s.fileno())) for _ in range(workers)])
     if way == "threads":
         wait_for_the_word()
         for _ in range(2):
