@@ -18,12 +18,19 @@ pub fn child(word: &str) -> Result<Command> {
     Ok(command)
 }
 
+/// Fief's installation of this lab, apart from the one that may be in force on the machine.
+pub fn scope() -> String {
+    format!("ff-lab-{}", std::process::id())
+}
+
 /// The command `fief`: the running program, or `FIEF_BIN` where the lab is used as a library.
 pub fn fief() -> Result<Command> {
-    match std::env::var_os("FIEF_BIN") {
-        Some(program) => Ok(Command::new(program)),
-        None => Ok(Command::new(std::env::current_exe().context("find the running program")?)),
-    }
+    let mut command = match std::env::var_os("FIEF_BIN") {
+        Some(program) => Command::new(program),
+        None => Command::new(std::env::current_exe().context("find the running program")?),
+    };
+    command.env("FIEF_SCOPE", scope());
+    Ok(command)
 }
 
 /// A policy as a file that lives as long as the guard.

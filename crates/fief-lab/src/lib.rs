@@ -108,6 +108,7 @@ pub fn child_main(words: &[String]) -> ExitCode {
     let result = match word.as_str() {
         "lab-load" => load::load_main(arguments),
         "lab-server" => server::server_main(arguments),
+        "lab-primitives" => experiments::primitives::child_main(arguments),
         "lab-accounting" => experiments::accounting::child_main(arguments),
         _ => Err(Error::new(Kind::Usage, format!("no such command: {word}"))),
     };

@@ -1,6 +1,217 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-use crate::error::{Error, Kind, Result};
+//! Table 1 of the resource container paper: what each operation on a container costs, beside what the kernel's own
+//! cheapest call, a bare socket and a cgroup cost.
+//!
+//! The operations run in a worker under `fief run`. Beside it runs a stranger, a process that nobody manages: once
+//! while the worker keeps Fief in force and once after it is down, so that a tax on strangers shows. Times are minima
+//! of many batches, because whatever disturbs a batch only adds; the figures are medians over rounds.
+
+mod bare;
+mod batch;
+mod managed;
+
+use crate::command::{self, DOWN, PolicyFile};
+use crate::error::{Context, Error, Kind, Result};
 use crate::experiments::Outcome;
-pub fn run(_quick: bool) -> Result<Outcome> {
-    Err(Error::new(Kind::Missing, "not there yet"))
+use crate::figures::{Bound, Figures};
+use crate::progress::Progress;
+use crate::statistics::{Spread, median, ratios};
+use crate::table::{Table, number};
+use batch::Costs;
+use fief_testkit::{Cgroup, NetNs, Process};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+const ABOUT: &str = "What an application pays for each operation on a container: one socket option, in a thread of a \
+managed unit, beside the cheapest system call, a bare socket, and the same move with a cgroup.";
+
+/// The worker's home; what it makes is below.
+const POLICY: &str = "version = 1\n\n[container.lab]\n";
+
+/// The child's main.
+pub fn child_main(arguments: &[String]) -> Result<()> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["managed"] => managed::main(),
+        ["bare", cgroup] => bare::main(std::path::Path::new(cgroup)),
+        _ => Err(Error::new(Kind::Usage, "a worker is `managed`, or `bare` with a cgroup")),
+    }
+}
+
+/// The costs of one round, in ns.
+#[derive(Debug)]
+struct Round {
+    managed: Costs,
+    /// The stranger while Fief is in force for somebody else, and after.
+    beside: Costs,
+    down: Costs,
+}
+
+pub fn run(quick: bool) -> Result<Outcome> {
+    command::can_run()?;
+    let rounds = if quick { 5 } else { 15 };
+    let mut progress = Progress::new("primitives", 3 * rounds);
+    let namespace = NetNs::new("primitives")?;
+    let policy = PolicyFile::new(POLICY)?;
+    let cgroup = Cgroup::new("threads")?;
+    let measured: Vec<Round> =
+        (0..rounds).map(|round| round_of(round, &namespace, &policy, &cgroup, &mut progress)).collect::<Result<_>>()?;
+    Ok(outcome(&measured))
+}
+
+fn round_of(
+    round: usize,
+    namespace: &NetNs,
+    policy: &PolicyFile,
+    cgroup: &Cgroup,
+    progress: &mut Progress,
+) -> Result<Round> {
+    progress.step(&format!("round {}, a managed worker", round + 1))?;
+    let own = std::env::current_exe().context("find the running program")?;
+    let words = ["lab-primitives", "managed"].map(Into::into);
+    let mut command = policy.run(namespace, own, words.into())?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut worker = Process::start(command)?;
+    // Kept open: the worker, and with it Fief, ends when the pipe does.
+    let input = worker.child().stdin.take();
+    let mut answers = BufReader::new(worker.child().stdout.take().expect("it was piped"));
+    let managed = answer(&mut answers)?;
+    progress.step(&format!("round {}, a stranger beside it", round + 1))?;
+    let beside = bare(cgroup)?;
+    drop(input);
+    worker.finish(DOWN)?;
+    progress.step(&format!("round {}, the stranger alone", round + 1))?;
+    Ok(Round { managed, beside, down: bare(cgroup)? })
+}
+
+/// Runs the stranger to its end.
+fn bare(cgroup: &Cgroup) -> Result<Costs> {
+    let mut command = command::child("lab-primitives")?;
+    command.arg("bare").arg(cgroup.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+    let output = Process::start(command)?.finish(DOWN)?;
+    answer(&mut output.stdout.as_slice())
+}
+
+fn answer(lines: &mut impl BufRead) -> Result<Costs> {
+    let mut line = String::new();
+    lines.read_line(&mut line).context("hear the worker")?;
+    serde_json::from_str(&line).context("read the worker's costs (its own words are above)")
+}
+
+/// Writes the costs as the one line that the parent reads.
+fn tell(costs: &Costs) -> Result<()> {
+    let text = serde_json::to_string(costs).context("write down the costs")?;
+    let mut output = std::io::stdout();
+    writeln!(output, "{text}").and_then(|()| output.flush()).context("tell the costs")
+}
+
+/// What is measured: its name, what it is, and who measured it.
+const OPERATIONS: [(&str, &str, fn(&Round) -> &Costs); 15] = [
+    ("getppid", "getppid, the cheapest call", |round| &round.managed),
+    ("bind", "bind the thread", |round| &round.managed),
+    ("get_binding", "ask for the thread's binding", |round| &round.managed),
+    ("create_destroy", "create and destroy a container", |round| &round.managed),
+    ("usage", "read a container's usage", |round| &round.managed),
+    ("get_attributes", "read its attributes", |round| &round.managed),
+    ("set_attribute", "set an attribute", |round| &round.managed),
+    ("pass", "pass it to another process and close", |round| &round.managed),
+    ("open_binding", "open the thread's container and close", |round| &round.managed),
+    ("bind_pair_alone", "bind and unbind, one thread", |round| &round.managed),
+    ("bind_pair_contended", "the same on two CPUs, one container", |round| &round.managed),
+    ("socket_managed", "a bare socket in a managed unit", |round| &round.managed),
+    ("socket", "a bare socket, unmanaged", |round| &round.down),
+    ("cgroup_threads", "write to cgroup.threads", |round| &round.down),
+    ("setsockopt", "a stranger's setsockopt, Fief down", |round| &round.down),
+];
+
+fn outcome(rounds: &[Round]) -> Outcome {
+    let mut table = Table::new("Cost of an operation, ns", &["operation", "least", "median", "quartiles"]);
+    for (name, title, who) in OPERATIONS {
+        let costs: Vec<f64> = rounds.iter().map(|round| who(round).of(name)).collect();
+        let spread = Spread::of(&costs);
+        let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
+        let quartiles = format!("{} - {}", number(spread.low), number(spread.high));
+        table.row([title.to_owned(), number(least), number(spread.median), quartiles]);
+    }
+    Outcome {
+        name: "primitives",
+        about: ABOUT.to_owned(),
+        tables: vec![table],
+        measurements: rounds.iter().enumerate().map(measurement).collect(),
+        figures: figures(rounds),
+        ..Outcome::default()
+    }
+}
+
+fn measurement((round, costs): (usize, &Round)) -> Value {
+    json!({
+        "experiment": "primitives",
+        "round": round,
+        "managed_ns": costs.managed,
+        "beside_ns": costs.beside,
+        "down_ns": costs.down,
+    })
+}
+
+fn figures(rounds: &[Round]) -> Figures {
+    let managed = |name: &str| -> Vec<f64> { rounds.iter().map(|round| round.managed.of(name)).collect() };
+    let down = |name: &str| -> Vec<f64> { rounds.iter().map(|round| round.down.of(name)).collect() };
+    let beside: Vec<f64> = rounds.iter().map(|round| round.beside.of("setsockopt")).collect();
+    let over: Vec<f64> = managed("bind").iter().zip(managed("getppid")).map(|(bind, getppid)| bind - getppid).collect();
+    let ratio = |over: &[f64], under: &[f64]| median(&ratios(over, under));
+    let mut figures = Figures::default();
+    figures.must("bind_minus_getppid_ns", median(&over), Bound::AtMost(300.0));
+    figures.must("bind_vs_cgroup", ratio(&managed("bind"), &down("cgroup_threads")), Bound::AtMost(0.15));
+    figures.must("create_destroy_vs_socket", ratio(&managed("create_destroy"), &down("socket")), Bound::AtMost(2.5));
+    figures.must(
+        "bind_contended",
+        ratio(&managed("bind_pair_contended"), &managed("bind_pair_alone")),
+        Bound::AtMost(1.3),
+    );
+    figures.must("foreign_sockopt", ratio(&beside, &down("setsockopt")), Bound::AtMost(1.02));
+    for (name, _, who) in OPERATIONS {
+        let costs: Vec<f64> = rounds.iter().map(|round| who(round).of(name)).collect();
+        figures.add(format!("{name}_ns"), median(&costs));
+    }
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn costs(entries: &[(&str, f64)]) -> Costs {
+        let mut costs = Costs::default();
+        entries.iter().for_each(|&(name, ns)| costs.put(name, ns));
+        costs
+    }
+
+    #[test]
+    fn figures_compare_within_a_round() {
+        let round = |slow: f64| Round {
+            managed: costs(&[
+                ("getppid", 100.0),
+                ("bind", 300.0 * slow),
+                ("create_destroy", 3000.0 * slow),
+                ("bind_pair_alone", 400.0),
+                ("bind_pair_contended", 480.0),
+            ]),
+            beside: costs(&[("setsockopt", 202.0 * slow)]),
+            down: costs(&[("setsockopt", 200.0 * slow), ("socket", 1500.0 * slow), ("cgroup_threads", 3000.0 * slow)]),
+        };
+        let figures = figures(&[round(1.0), round(1.5), round(1.0)]);
+        let figure = |name: &str| figures.get(name).expect("a figure");
+        assert_eq!(figure("bind_minus_getppid_ns"), 200.0);
+        assert!((figure("bind_vs_cgroup") - 0.1).abs() < 1e-9);
+        assert!((figure("create_destroy_vs_socket") - 2.0).abs() < 1e-9);
+        assert!((figure("bind_contended") - 1.2).abs() < 1e-9);
+        assert!((figure("foreign_sockopt") - 1.01).abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_operation_that_was_not_measured_is_no_number() {
+        let round = Round { managed: Costs::default(), beside: Costs::default(), down: Costs::default() };
+        assert!(figures(&[round]).get("bind_vs_cgroup").expect("a figure").is_nan());
+    }
 }
