@@ -163,12 +163,12 @@ static __noinline int container_adopt(struct fief_ref ref, struct fief_ref paren
 		err = -EOPNOTSUPP;
 		goto out;
 	}
-	err = container_room(parent);
+	moved = c->descendants + 1;
+	err = container_room(parent, moved, ref);
 	if (err)
 		goto out;
 	container_hold(p, FIEF_CHILD);
 	__sync_fetch_and_add(&p->reserved_ppm, share);
-	moved = c->descendants + 1;
 	descendants_count(parent, moved);
 	descendants_count(from, -(int)moved);
 	c->parent = parent;

@@ -232,6 +232,9 @@ static __noinline int container_free(__u32 id)
 		if (bpf_map_push_elem(&free_slots, &id, 0))
 			count_error(FIEF_ERR_TABLE_FULL);
 		p = container_at(parent.id);
+		/* not before: descendants that outlive it have their shares within its own */
+		if (p && !(c->flags & FIEF_CONTAINER_POLICY))
+			__sync_fetch_and_add(&p->reserved_ppm, -c->attributes[0].share_ppm);
 		if (!p || parent.id < FIEF_FIRST_ID)
 			break;
 		old = refs_drop(p, FIEF_CHILD);
@@ -253,9 +256,6 @@ static __noinline int container_put(__u32 id, __u64 unit)
 	if ((old & FIEF_HOLDERS_MASK) != unit)
 		return 0;
 	/* that was the last holder */
-	struct fief_container *p = container_get(c->parent);
-	if (p && !(c->flags & FIEF_CONTAINER_POLICY))
-		__sync_fetch_and_add(&p->reserved_ppm, -c->attributes[0].share_ppm);
 	c->state = FIEF_ENDED;
 	usage_inherit(c, id);
 	if (refs_drop(c, FIEF_CHILD) == FIEF_CHILD)
@@ -288,8 +288,8 @@ static __always_inline bool container_hold_live(struct fief_container *c, __u64 
 	return held;
 }
 
-/* Every unit and user on the way up must have room for one more. */
-static __noinline int container_room(struct fief_ref up)
+/* Every container on the way up must have room for so many more; `inside` counts in those above it already. */
+static __noinline int container_room(struct fief_ref up, __u32 more, struct fief_ref inside)
 {
 	int i, err = 0;
 
@@ -303,7 +303,7 @@ static __noinline int container_room(struct fief_ref up)
 		if (!c)
 			break;
 		a = attributes_of(c);
-		if (a->descendants_max && c->descendants >= a->descendants_max) {
+		if (a->descendants_max && c->descendants + more > a->descendants_max && !container_below(inside, up)) {
 			err = -EDQUOT;
 			break;
 		}
@@ -312,7 +312,8 @@ static __noinline int container_room(struct fief_ref up)
 	return err;
 }
 
-static __always_inline int user_room(__u32 uid)
+/* `taken`: the one that is asked for is counted already. */
+static __always_inline int user_room(__u32 uid, __u32 taken)
 {
 	struct fief_user *u, fresh = {};
 	struct fief_control *control;
@@ -329,7 +330,7 @@ static __always_inline int user_room(__u32 uid)
 	if (!u)
 		return -ENFILE; /* table of users is full */
 	most = u->quota ? u->quota : control->user_quota;
-	return most && u->containers >= most ? -EDQUOT : 0;
+	return most && u->containers + 1 - taken > most ? -EDQUOT : 0;
 }
 
 /*
@@ -338,6 +339,7 @@ static __always_inline int user_room(__u32 uid)
  */
 static __noinline int container_create(struct fief_ref parent, __u32 uid, struct fief_ref *made)
 {
+	struct fief_ref nobody = {FIEF_NO_ID, 0};
 	struct fief_container *p = container_get(parent), *c;
 	__u32 id;
 	int err;
@@ -347,19 +349,24 @@ static __noinline int container_create(struct fief_ref parent, __u32 uid, struct
 		return -ESTALE;
 	if (p->depth >= FIEF_MAX_DEPTH)
 		return -EOPNOTSUPP;
-	err = container_room(parent);
-	if (err)
-		return err;
-	err = user_room(uid);
-	if (err)
-		return err;
-	if (bpf_map_pop_elem(&free_slots, &id)) {
+	/* counted before it is asked for, so that two at once do not both have the last one */
+	err = user_room(uid, 0);
+	descendants_count(parent, 1);
+	user_count(uid, 1);
+	if (!err)
+		err = container_room(parent, 0, nobody);
+	if (!err)
+		err = user_room(uid, 1);
+	if (!err && bpf_map_pop_elem(&free_slots, &id)) {
 		count_error(FIEF_ERR_TABLE_FULL);
-		return -ENFILE;
+		err = -ENFILE;
 	}
-	c = container_at(id);
-	if (!c)
-		return -ENFILE;
+	c = err ? NULL : container_at(id);
+	if (!c) {
+		descendants_count(parent, -1);
+		user_count(uid, -1);
+		return err ? err : -ENFILE;
+	}
 	/* what a CPU's cache brought after the end belongs to the old generation */
 	struct fief_container *retired = container_at(FIEF_RETIRED);
 	if (retired)
@@ -383,8 +390,6 @@ static __noinline int container_create(struct fief_ref parent, __u32 uid, struct
 	c->attributes[0].net_weight = 100;
 	__builtin_memset(c->name, 0, sizeof(c->name));
 	container_hold(p, FIEF_CHILD);
-	descendants_count(parent, 1);
-	user_count(uid, 1);
 	barrier();
 	c->state = FIEF_ALIVE;
 	made->id = id;

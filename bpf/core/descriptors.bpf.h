@@ -90,7 +90,7 @@ static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 	struct fief_user *u;
 	int err;
 
-	err = user_room(uid);
+	err = user_room(uid, 0);
 	if (err)
 		return err;
 	u = bpf_map_lookup_elem(&users, &uid);
@@ -113,6 +113,12 @@ static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 	return 0;
 }
 
+/* The root is the machine's: what an unprivileged user puts there comes below user/<uid>. */
+static __always_inline int parent_for(__u32 uid, struct fief_ref *parent)
+{
+	return parent->id == FIEF_ROOT && uid ? user_parent(uid, parent) : 0;
+}
+
 static __always_inline int create(struct bpf_sock *sk, struct fief_create *args)
 {
 	__u32 uid = bpf_get_current_uid_gid();
@@ -128,11 +134,9 @@ static __always_inline int create(struct bpf_sock *sk, struct fief_create *args)
 	if (!(cs->task.rights & FIEF_RIGHT_CHILDREN))
 		return -EPERM;
 	parent = cs->task.binding;
-	if (parent.id == FIEF_ROOT && uid) {
-		err = user_parent(uid, &parent);
-		if (err)
-			return err;
-	}
+	err = parent_for(uid, &parent);
+	if (err)
+		return err;
 	err = container_create(parent, uid, &made);
 	if (err)
 		return err;
@@ -366,6 +370,9 @@ static __always_inline int duplicate(struct bpf_sock *sk, bool of_binding)
 	if (of_binding) {
 		ref = cs->task.binding;
 		rights = cs->task.rights & (FIEF_RIGHT_USE | FIEF_RIGHT_READ);
+		/* nobody else's work may be charged to the machine */
+		if (ref.id == FIEF_ROOT && (__u32)bpf_get_current_uid_gid())
+			rights &= ~FIEF_RIGHT_USE;
 	} else {
 		ref = cs->task.staged;
 		rights = cs->task.staged_rights;
@@ -408,6 +415,10 @@ static __always_inline int assign(struct bpf_sock *sk)
 		return -ESTALE;
 	if (ref.id >= FIEF_FIRST_ID && !container_hold_live(c, FIEF_HANDLE))
 		return -ESTALE;
+	if ((c->refs & FIEF_HANDLES_MASK) > FIEF_HANDLES_MAX) {
+		container_put(ref.id, FIEF_HANDLE);
+		return -EMFILE;
+	}
 	unassign(sk);
 	fresh.container = ref;
 	fresh.listener = FIEF_NO_LISTENER;
@@ -426,12 +437,16 @@ static __always_inline int assign(struct bpf_sock *sk)
 static __always_inline int adopt(struct fief_descriptor *d)
 {
 	struct fief_cpu *cs = caller();
+	struct fief_ref parent;
+	int err;
 
 	if (!cs)
 		return -ESRCH;
 	if (!(d->rights & FIEF_RIGHT_ADMINISTER) || !(cs->task.rights & FIEF_RIGHT_CHILDREN))
 		return -EPERM;
-	return container_adopt(d->container, cs->task.binding);
+	parent = cs->task.binding;
+	err = parent_for(bpf_get_current_uid_gid(), &parent);
+	return err ? err : container_adopt(d->container, parent);
 }
 
 static __always_inline int set_name(struct fief_descriptor *d, void *value, void *end)

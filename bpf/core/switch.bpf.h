@@ -198,16 +198,6 @@ static __always_inline struct fief_cpu *this_thread(void)
 	return cs;
 }
 
-static __always_inline void record_load(struct fief_cpu *cs, struct task_struct *p)
-{
-	struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
-
-	if (!v)
-		return;
-	task_copy(&cs->task, v);
-	cs->has_task = 1;
-}
-
 static __always_inline int switch_charge(bool preempt, struct task_struct *prev, struct task_struct *next,
 					 unsigned int prev_state)
 {

@@ -67,6 +67,7 @@ pub fn install(pins: &Pins, config: &Config) -> Result<()> {
             format!("a table of {} containers is not possible; 64 to {}", config.containers, abi::FIEF_MAX_CONTAINERS),
         ));
     }
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| tracing::debug!("{}", text.trim_end()))));
     let staging = pins.stage()?;
     let mut links = load_core(staging.pins(), config, true)
         .or_else(|first| load_core(staging.pins(), config, false).map_err(|_| first))?;

@@ -14,7 +14,6 @@ use fief_bpf::open::{self, Config};
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_policy::Policy;
-use libbpf_rs::MapHandle;
 
 use crate::tree::Tree;
 use crate::{Fief, cgroup, steer};
@@ -171,14 +170,7 @@ impl Fief {
 
     /// Writes listeners and client classes into the slot, and steers connections in this network namespace.
     fn stage_listeners(&self, policy: &Policy, containers: &HashMap<String, abi::fief_ref>, slot: u32) -> Result<()> {
-        let map = |name: &str| {
-            MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
-        };
-        let tables = steer::Tables {
-            listeners: map("listeners")?,
-            prefix_lengths: map("prefix_lengths")?,
-            clients: map("clients")?,
-        };
+        let tables = self.steer_tables()?;
         tables.fill(slot as u8, &policy.listeners, |path| {
             let container = *containers.get(path)?;
             Some(steer::Place { container, priority: policy.container(path)?.cpu.priority })
@@ -232,6 +224,7 @@ impl Fief {
         }
         self.pins().remove()?;
         cgroup::remove(&cgroup::own(self.pins().scope())?)?;
+        cgroup::remove_top();
         self.forget()?;
         Ok(down)
     }

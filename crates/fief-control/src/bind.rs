@@ -16,7 +16,7 @@ use nix::sys::socket::{SockaddrStorage, getsockname, getsockopt, sockopt};
 
 use crate::charge::UnitView;
 use crate::tree::Tree;
-use crate::{Fief, cgroup, steer};
+use crate::{Fief, cgroup};
 
 /// What to manage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,14 +139,7 @@ impl Fief {
     fn label_listeners(&self, pid: i32) -> Result<usize> {
         let Ok(process) = fief_bpf::process::open(pid) else { return Ok(0) }; // it has ended
         let labels = MapHandle::from_pinned_path(self.pins().map("labels")).context(|| "cannot open labels".into())?;
-        let map = |name: &str| {
-            MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
-        };
-        let tables = steer::Tables {
-            listeners: map("listeners")?,
-            prefix_lengths: map("prefix_lengths")?,
-            clients: map("clients")?,
-        };
+        let tables = self.steer_tables()?;
         let slot = Table::open(self.pins())?.policy().0;
         let indexes = tables.indexes(slot as u8)?;
         let mut labelled = 0;

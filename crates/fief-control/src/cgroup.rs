@@ -108,6 +108,14 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
+/// Removes the folder of all scopes once the last one is gone.
+pub fn remove_top() {
+    if let Ok(top) = mount_point() {
+        // it is not empty while another scope lives
+        let _ = fs::remove_dir(top.join("fief"));
+    }
+}
+
 /// The cgroup a process is in.
 pub fn of_process(pid: i32) -> Result<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).context(|| format!("no process {pid}"))?;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who used what: the containers with their usage up to now.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use fief::{Attributes, Usage};
@@ -8,10 +10,11 @@ use fief_bpf::abi;
 use fief_bpf::admin::Admin;
 use fief_bpf::table::{Row, Table};
 use fief_bpf::{Context, Result};
+use libbpf_rs::MapHandle;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::Fief;
 use crate::tree::Tree;
+use crate::{Fief, steer};
 
 /// Names of the kinds of time that the system container was charged, in the order of `enum fief_system_kind`.
 const SYSTEM_KINDS: [&str; 15] = [
@@ -74,6 +77,17 @@ pub struct UnitView {
     pub container: String,
 }
 
+/// A listening socket that serves one class.
+#[derive(Debug, Clone)]
+pub struct ClassListenerView {
+    /// Address of the policy's listener.
+    pub address: Option<SocketAddr>,
+    /// The class's container.
+    pub container: String,
+    /// The kernel's number of the socket (`ss -e` shows it as `sk`).
+    pub cookie: u64,
+}
+
 /// Everything at one moment.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -87,6 +101,8 @@ pub struct Snapshot {
     pub system_kinds: Vec<(&'static str, u64)>,
     /// Managed cgroups.
     pub units: Vec<UnitView>,
+    /// Listening sockets that servers registered for the classes.
+    pub class_listeners: Vec<ClassListenerView>,
 }
 
 impl Fief {
@@ -104,6 +120,39 @@ impl Fief {
             containers,
             system_kinds: SYSTEM_KINDS.into_iter().zip(table.system_kinds()).collect(),
             units: self.units(&tree)?,
+            class_listeners: self.class_listeners(&tree)?,
+        })
+    }
+
+    fn class_listeners(&self, tree: &Tree) -> Result<Vec<ClassListenerView>> {
+        let map = |name: &str| {
+            MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
+        };
+        let tables = self.steer_tables()?;
+        let addresses: HashMap<u16, SocketAddr> =
+            tables.indexes(tree.slot as u8)?.into_iter().map(|(address, index)| (index, address)).collect();
+        let rows = tree.rows();
+        let registered = steer::registered(&map("class_listeners")?)?;
+        let view = |listener: steer::ClassListener| ClassListenerView {
+            address: addresses.get(&listener.listener).copied(),
+            container: rows
+                .iter()
+                .find(|row| row.container.id == listener.container)
+                .map_or_else(|| format!("#{}", listener.container), |row| tree.path(row)),
+            cookie: listener.cookie,
+        };
+        Ok(registered.into_iter().map(view).collect())
+    }
+
+    /// The tables of the policy's listeners.
+    pub(crate) fn steer_tables(&self) -> Result<steer::Tables> {
+        let map = |name: &str| {
+            MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
+        };
+        Ok(steer::Tables {
+            listeners: map("listeners")?,
+            prefix_lengths: map("prefix_lengths")?,
+            clients: map("clients")?,
         })
     }
 }

@@ -17,7 +17,7 @@ mod tree;
 
 pub use apply::{Applied, ApplyOptions, Down};
 pub use bind::{Bound, ManageOptions, Managed, Target};
-pub use charge::{ContainerView, Snapshot, UnitView};
+pub use charge::{ClassListenerView, ContainerView, Snapshot, UnitView};
 pub use fief_bpf::{Error, ErrorKind, Result};
 pub use probe::{Feature, Probe};
 pub use run::{RunOptions, exec_main, guard_main};

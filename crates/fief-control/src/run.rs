@@ -126,9 +126,11 @@ impl Fief {
                 .iter()
                 .flat_map(|listener| listener.clients.iter().map(|client| client.container.as_str()))
                 .collect();
-            let home = match common_parent(&classes).or(policy.containers.first().map(|c| c.path.as_str())) {
-                Some(path) => tree.require(path)?.container,
-                None => abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 },
+            // a server of classes without a common parent has its home at the root, since threads follow only below it
+            let home = match (common_parent(&classes), policy.containers.first()) {
+                (Some(path), _) => tree.require(path)?.container,
+                (None, Some(first)) if classes.is_empty() => tree.require(&first.path)?.container,
+                (None, _) => abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 },
             };
             return Ok(vec![Start {
                 cgroup: own.join("server"),

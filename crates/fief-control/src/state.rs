@@ -2,6 +2,7 @@
 //! What lies beside the kernel's state: the lock of those who change it, and the text of the policies by slot.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
@@ -21,14 +22,25 @@ impl Fief {
         PathBuf::from("/run/fief").join(self.pins().scope())
     }
 
+    /// Waits for who changes state now. The lock file goes with `fief down`, so one that was removed while we waited
+    /// for it locks nothing any more.
     pub(crate) fn lock(&self) -> Result<Lock> {
-        fs::create_dir_all("/run/fief").context(|| "cannot make /run/fief".into()).map_err(needs_root)?;
-        let path = PathBuf::from(format!("/run/fief/{}.lock", self.pins().scope()));
-        let file = File::create(&path).context(|| format!("cannot open {}", path.display())).map_err(needs_root)?;
-        let locked = Flock::lock(file, FlockArg::LockExclusive)
-            .map_err(|(_, e)| e)
-            .context(|| format!("cannot lock {}", path.display()))?;
-        Ok(Lock { _file: locked })
+        let path = self.lock_file();
+        loop {
+            fs::create_dir_all("/run/fief").context(|| "cannot make /run/fief".into()).map_err(needs_root)?;
+            let file = File::create(&path).context(|| format!("cannot open {}", path.display())).map_err(needs_root)?;
+            let locked = Flock::lock(file, FlockArg::LockExclusive)
+                .map_err(|(_, e)| e)
+                .context(|| format!("cannot lock {}", path.display()))?;
+            let own = locked.metadata().map(|meta| meta.ino()).ok();
+            if own.is_some() && own == fs::metadata(&path).map(|meta| meta.ino()).ok() {
+                return Ok(Lock { _file: locked });
+            }
+        }
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        PathBuf::from(format!("/run/fief/{}.lock", self.pins().scope()))
     }
 
     /// Keeps the text of a policy for the slot that it is built in.
@@ -53,6 +65,10 @@ impl Fief {
         match fs::remove_dir_all(self.run_dir()) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
             done => done.context(|| format!("cannot remove {}", self.run_dir().display())),
+        }?;
+        match fs::remove_file(self.lock_file()) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            done => done.context(|| format!("cannot remove {}", self.lock_file().display())),
         }
     }
 }

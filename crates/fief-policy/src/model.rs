@@ -156,6 +156,7 @@ pub enum From {
     /// Every address of both families.
     Any,
     In(Vec<IpNet>),
+    #[serde(rename = "not_in")]
     NotIn(Vec<IpNet>),
 }
 

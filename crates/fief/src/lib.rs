@@ -8,11 +8,14 @@
 //! `fief manage` attached to the cgroup this process lives in. Outside of such a cgroup every operation fails with
 //! [`ErrorKind::NotManaged`].
 //!
-//! ```no_run
-//! use fief::Container;
+//! ```
+//! use fief::{Container, ErrorKind};
 //!
 //! # fn main() -> Result<(), fief::Error> {
-//! let gold = Container::create()?;
+//! let gold = match Container::create() {
+//!     Err(e) if e.kind() == ErrorKind::NotManaged => return Ok(()), // serve without
+//!     created => created?,
+//! };
 //! gold.set_name("gold")?;
 //! {
 //!     let _bound = gold.bind()?; // this thread's work is gold's from here on
