@@ -148,10 +148,11 @@ static int accept_offered(struct front *front, int fd, struct sockaddr *address,
 	uint64_t offered;
 
 	while ((offered = atomic_load(&front->offered))) {
-		int queue = 63 - __builtin_clzll(offered & -offered),
-		    result; /* the highest priority has the lowest bit */
+		int queue = order_best(front->queues, front->count - 1, offered), result;
 
-		if (!(atomic_fetch_and(&front->offered, ~(1ull << queue)) >> queue & 1) || queue >= front->count)
+		if (queue < 0)
+			break;
+		if (!(atomic_fetch_and(&front->offered, ~(1ull << queue)) >> queue & 1))
 			continue; /* another thread was faster */
 		result = accept_from(front, fd, queue, address, size, flags);
 		if (result >= 0 || errno != EAGAIN)
@@ -183,6 +184,8 @@ PUBLIC int accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
 	struct front *front = front_of(fd);
 	int result;
 
+	if (front)
+		front_refresh(front, fd);
 	if (!front || front->count == 1)
 		return real()->accept4(fd, address, size, flags);
 	result = accept_offered(front, fd, address, size, flags);

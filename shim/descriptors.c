@@ -226,21 +226,16 @@ static void adopt(int fd, const struct fief_classes *self)
 {
 	for (int i = 0; i < MAX_DESCRIPTORS && i < 65536; i++) {
 		struct front *front = descriptors[i].kind == FRONT ? descriptors[i].front : NULL;
-		const struct fief_class *class;
 		struct fief_classes classes;
-		bool has = false;
+		int count = front ? front->count : 0;
 
 		if (!front || front->listener != (int)self->listener || !front_ask(i, &classes))
 			continue;
 		if (self->self >= classes.count)
 			continue;
-		class = &classes.class_[self->self];
-		for (int j = 0; j < front->count - 1; j++)
-			has |= front->queues[j].container == class->container.id;
-		if (has)
+		front_adopt_queue(front, fd, &classes.class_[self->self]);
+		if (front->count == count)
 			continue;
-		front_add_queue(front, fd, class);
-		front_sort(front);
 		return;
 	}
 }

@@ -12,3 +12,6 @@ void front_remember(struct front *front, int events);
 void events_forget(int fd);
 void events_share(int fd);
 void events_forget_front(struct events *set, int fd);
+
+/* A queue came to a front that is in sets already. */
+void events_tell_queue(struct front *front, int queue);

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 static struct events *set_of(int fd)
 {
@@ -79,6 +80,23 @@ static void queue_control(struct events *set, int operation, int at, uint32_t ma
 		real()->epoll_ctl(set->fd, operation, r->front->queues[i].fd, &event);
 		r->pending[i] = 0;
 	}
+}
+
+void events_tell_queue(struct front *front, int queue)
+{
+	for (int i = 0; i < front->set_count; i++) {
+		struct events *set = set_of(front->sets[i]);
+
+		for (int at = 0; set && at < set->registered_count; at++) {
+			struct registered *r = &set->registered[at];
+			struct epoll_event event = {.events = r->mask, .data.u64 = events_mark(at, queue)};
+
+			if (r->front == front)
+				real()->epoll_ctl(set->fd, EPOLL_CTL_ADD, front->queues[queue].fd, &event);
+		}
+	}
+	if (front->waiter >= 0 && front->waiter_owner == own_process)
+		close(front->waiter); /* the next accept() makes one with all of them */
 }
 
 static void front_add(struct events *set, struct front *front, int fd, const struct epoll_event *event)
@@ -221,6 +239,9 @@ static int wait_in_order(struct events *set, struct epoll_event *out, int room, 
 
 		most = room < most ? room : most;
 		note_waiter(set);
+		for (int i = 0; i < set->registered_count; i++)
+			if (set->registered[i].front)
+				front_refresh(set->registered[i].front, set->registered[i].fd);
 		count = kernel_wait(set->fd, fresh, most,
 				    held ? &at_once : (again ? left(timeout, &start, &rest) : timeout), mask);
 		if (count < 0 && !held)

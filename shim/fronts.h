@@ -45,7 +45,9 @@ struct front {
 	/* Serves the front's own queue when it is blocking: who saw it ready takes the connection before
 	 * anybody else looks. In memory that forked workers share. */
 	pthread_mutex_t *turn;
-	struct queue queues[MAX_QUEUES]; /* by priority, highest first; the front's own last */
+	time_t looked;			    /* when the policy was last asked for, in seconds */
+	uint32_t refused[FIEF_MAX_CLASSES]; /* containers whose listeners this process may not make */
+	struct queue queues[MAX_QUEUES];    /* the front's own last */
 };
 
 enum kind {
@@ -92,8 +94,15 @@ bool in_own_process(void);
 extern pid_t own_process;
 
 struct front *front_new(int fd, int listener);
-void front_open_queues(struct front *front, int fd, int backlog);
-void front_add_queue(struct front *front, int fd, const struct fief_class *class);
-void front_sort(struct front *front);
-bool front_ask(int fd, struct fief_classes *answer);
 void front_name(struct front *front, int fd);
+bool front_ask(int fd, struct fief_classes *answer);
+void front_read_timeout(struct front *front, int fd);
+/* Gives the front a class listener that is there already, unless it has one of the class. */
+void front_adopt_queue(struct front *front, int fd, const struct fief_class *class);
+/* Makes the class listeners that are missing, and brings the others up to the policy. */
+void front_open_queues(struct front *front, int fd, int backlog);
+/* The same, now and then. */
+void front_refresh(struct front *front, int fd);
+
+/* A listening socket for one class of the front's address, or -1. */
+int open_queue(int front, uint32_t class, int backlog);

@@ -21,15 +21,9 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/time.h>
 #include <unistd.h>
-
-struct descriptor descriptors[MAX_DESCRIPTORS];
-atomic_int front_count;
 
 /* linux/socket.h has them, but does not go with sys/socket.h */
 #define RECEIVE_BUFFER_LOCKED 2
@@ -107,7 +101,7 @@ static void copy_options(int from, int to)
 }
 
 /* A listening socket for one class of the front's address, or -1. */
-static int open_queue(int front, uint32_t class, int backlog)
+int open_queue(int front, uint32_t class, int backlog)
 {
 	struct sockaddr_storage address;
 	socklen_t size = sizeof(address);
@@ -126,113 +120,6 @@ static int open_queue(int front, uint32_t class, int backlog)
 	return -1;
 }
 
-void front_sort(struct front *front)
-{
-	/* stable, and there are few; the front's own stays last */
-	for (int i = 1; i < front->count - 1; i++)
-		for (int j = i; j && front->queues[j].priority > front->queues[j - 1].priority; j--) {
-			struct queue higher = front->queues[j];
-
-			front->queues[j] = front->queues[j - 1];
-			front->queues[j - 1] = higher;
-		}
-}
-
-bool front_ask(int fd, struct fief_classes *answer)
-{
-	socklen_t size = sizeof(*answer);
-
-	memset(answer, 0, size);
-	if (getsockopt(fd, FIEF_SOL, FIEF_CLASSES, answer, &size) || size < sizeof(*answer))
-		return false;
-	return answer->listener != FIEF_NO_LISTENER && answer->count <= FIEF_MAX_CLASSES;
-}
-
-static pthread_mutex_t *shared_mutex(void)
-{
-	pthread_mutex_t *mutex = mmap(NULL, sizeof(*mutex), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pthread_mutexattr_t attributes;
-
-	if (mutex == MAP_FAILED)
-		return NULL;
-	pthread_mutexattr_init(&attributes);
-	pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-	pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-	pthread_mutex_init(mutex, &attributes);
-	pthread_mutexattr_destroy(&attributes);
-	return mutex;
-}
-
-static void read_timeout(struct front *front, int fd)
-{
-	struct timeval timeout = {};
-	socklen_t size = sizeof(timeout);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, &size))
-		return;
-	front->receive_timeout = (struct timespec){timeout.tv_sec, timeout.tv_usec * 1000};
-}
-
-void front_name(struct front *front, int fd)
-{
-	struct descriptor *d = descriptor_at(fd);
-
-	if (!d)
-		return;
-	front->names++;
-	d->front = front;
-	d->kind = FRONT;
-}
-
-/* A front without queues yet but its own. */
-struct front *front_new(int fd, int listener)
-{
-	struct front *front = descriptor_at(fd) ? calloc(1, sizeof(*front)) : NULL;
-
-	if (!front)
-		return NULL;
-	front->turn = shared_mutex();
-	if (!front->turn) {
-		free(front);
-		return NULL;
-	}
-	front->blocking = !(real()->fcntl(fd, F_GETFL) & O_NONBLOCK);
-	read_timeout(front, fd);
-	front->listener = listener;
-	front->waiter = -1;
-	front->count = 1;
-	front->queues[0] = (struct queue){.fd = fd, .priority = 100};
-	front_name(front, fd);
-	atomic_fetch_add(&front_count, 1);
-	return front;
-}
-
-void front_add_queue(struct front *front, int fd, const struct fief_class *class)
-{
-	struct queue own = front->queues[front->count - 1];
-	struct descriptor *d = descriptor_at(fd);
-
-	if (d) {
-		d->kind = QUEUE;
-		d->front = front;
-	}
-	front->queues[front->count - 1] = (struct queue){
-	    .fd = fd,
-	    .priority = class->priority,
-	    .after = class->accept == FIEF_ACCEPT_AFTER,
-	    .container = class->container.id,
-	};
-	front->queues[front->count++] = own;
-}
-
-static bool has_queue(const struct front *front, uint32_t container)
-{
-	for (int i = 0; i < front->count - 1; i++)
-		if (front->queues[i].container == container)
-			return true;
-	return false;
-}
-
 static bool has_io_uring(void)
 {
 	DIR *folder = opendir("/proc/self/fd");
@@ -249,22 +136,6 @@ static bool has_io_uring(void)
 	if (folder)
 		closedir(folder);
 	return found;
-}
-
-/* Those that are missing. */
-void front_open_queues(struct front *front, int fd, int backlog)
-{
-	struct fief_classes classes;
-
-	if (!front_ask(fd, &classes))
-		return;
-	for (uint32_t i = 0; i < classes.count; i++) {
-		int queue = has_queue(front, classes.class_[i].container.id) ? -1 : open_queue(fd, i, backlog);
-
-		if (queue >= 0)
-			front_add_queue(front, queue, &classes.class_[i]);
-	}
-	front_sort(front);
 }
 
 PUBLIC int listen(int fd, int backlog)
@@ -295,7 +166,7 @@ PUBLIC int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 	if (!front || result || level == FIEF_SOL)
 		return result;
 	if (level == SOL_SOCKET && name == SO_RCVTIMEO)
-		read_timeout(front, fd);
+		front_read_timeout(front, fd);
 	else
 		for (int i = 0; i < front->count - 1; i++)
 			real()->setsockopt(front->queues[i].fd, level, name, value, size);

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "order.h"
 
-/* Queues stand by priority already; those that accept after existing connections give way to the rest. */
-static int first(const struct queue *queues, int count, uint64_t ready)
+/* Those that accept after existing connections give way to the rest. */
+static bool better(const struct queue *a, const struct queue *b)
 {
-	for (int pass = 0; pass < 2; pass++)
-		for (int i = 0; i < count; i++)
-			if (ready >> i & 1 && queues[i].after == pass)
-				return i;
-	return -1;
+	return a->after != b->after ? b->after : a->priority > b->priority;
+}
+
+int order_best(const struct queue *queues, int count, uint64_t ready)
+{
+	int found = -1;
+
+	for (int i = 0; i < count; i++)
+		if (ready >> i & 1 && (found < 0 || better(&queues[i], &queues[found])))
+			found = i;
+	return found;
 }
 
 int order_next(struct queue *queues, int count, uint64_t ready)
 {
-	int next = first(queues, count, ready);
+	int next = order_best(queues, count, ready);
 
 	for (int i = 0; i < count; i++)
 		if (ready >> i & 1 && queues[i].priority && queues[i].passed >= PASSED_OFTEN)

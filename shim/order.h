@@ -13,3 +13,6 @@
 
 /* The queue to serve, of those whose bit is set in `ready`; -1: none. Counts the others as passed over. */
 int order_next(struct queue *queues, int count, uint64_t ready);
+
+/* The one with the highest priority of those whose bit is set; -1: none. */
+int order_best(const struct queue *queues, int count, uint64_t ready);

@@ -33,7 +33,10 @@ static bool asks_front(const struct pollfd *asked, nfds_t count)
 
 		if (d && d->kind == EVENTS)
 			events_share(asked[i].fd); /* who waits for the set itself cannot see what is held */
-		found |= d && d->kind == FRONT && asked[i].events & ANSWERS;
+		if (!d || d->kind != FRONT || !(asked[i].events & ANSWERS))
+			continue;
+		front_refresh(d->front, asked[i].fd);
+		found = true;
 	}
 	return found;
 }

@@ -255,6 +255,52 @@ fn a_new_policy_finds_the_listeners_of_the_old_one() {
 }
 
 #[test]
+fn a_new_policy_changes_the_order_of_a_server_that_runs() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut server = rig.server("blocking", "0.0.0.0", PORT);
+    server.go();
+    rig.apply(&rig::POLICY.replace("cpu.priority = 200", "cpu.priority = 50"));
+    let address = Topology::server_address(Family::V4, PORT);
+    // It asks for the policy once a second.
+    wait_until(Duration::from_secs(20), || {
+        // The first keeps it busy until the others have queued up.
+        let mut plug = rig.connect_silently(low(9), address);
+        let served = server.served(1);
+        assert_eq!(served, [low(9)]);
+        let connections = rig.connect(&[high(1), low(1)], address);
+        plug.say();
+        let served = server.served(2);
+        rig::answered(connections);
+        served == [low(1), high(1)]
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_class_that_a_new_policy_brings_gets_its_listener_while_the_server_runs() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let mut server = rig.server("level-triggered", "0.0.0.0", PORT);
+    server.go();
+    let new = "[container.\"shop/new\"]\ncpu.priority = 300\n[listener.web]\naddress = \"0.0.0.0:8080\"\n\
+               [[listener.web.client]]\nfrom = [\"10.77.2.7\"]\ncontainer = \"shop/new\"";
+    rig.apply(&rig::POLICY.replace("[listener.web]\naddress = \"0.0.0.0:8080\"", new));
+    let address = Topology::server_address(Family::V4, PORT);
+    wait_until(Duration::from_secs(20), || {
+        rig::answered(rig.connect(&[low(1), low(7)], address));
+        rig.registered().len() == 4
+    })
+    .unwrap();
+    rig::answered(rig.connect(&[low(7)], address));
+    assert!(rig.accepts("shop/new") > 0);
+}
+
+#[test]
 fn connections_are_counted_for_the_container_of_their_class() {
     if !ready() {
         return;

@@ -70,7 +70,7 @@ fn several_workers_share_the_listeners() {
     }
     let rig = Rig::new(rig::POLICY);
     let nginx = nginx(&rig, 3);
-    assert_eq!(nginx.workers().len(), 3);
+    wait_until(SOON, || nginx.workers().len() == 3).unwrap();
     assert_eq!(rig.registered().len(), 3);
     serves_both_classes(&rig);
 }

@@ -147,6 +147,12 @@ impl Rig {
         snapshot.containers.iter().find(|container| container.path == path).unwrap().usage.accepts
     }
 
+    /// Connects, and leaves the server waiting for a word.
+    pub fn connect_silently(&self, from: IpAddr, server: SocketAddr) -> Connection {
+        let stream = self.topology.clients.run(|| connect_from(from, server)).unwrap().unwrap();
+        Connection { stream }
+    }
+
     /// Connects from each address in turn, and waits until the server's kernel has them all.
     pub fn connect(&self, from: &[IpAddr], server: SocketAddr) -> Vec<Connection> {
         from.iter()
@@ -181,6 +187,10 @@ pub struct Connection {
 }
 
 impl Connection {
+    pub fn say(&mut self) {
+        self.stream.write_all(b"x").unwrap();
+    }
+
     pub fn answer(mut self) -> Answer {
         let mut text = String::new();
         self.stream.read_to_string(&mut text).unwrap();
