@@ -82,11 +82,16 @@ static __always_inline int descriptor_make(struct bpf_sock *sk, struct fief_ref 
 	return -ENOMEM;
 }
 
+static __always_inline __u64 ref_word(struct fief_ref ref)
+{
+	return (__u64)ref.generation << 32 | ref.id;
+}
+
 /* The parent of what an unprivileged user makes outside of every unit: user/<uid>. */
 static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 {
 	struct fief_container *c;
-	struct fief_ref made;
+	struct fief_ref made, was;
 	struct fief_user *u;
 	int err;
 
@@ -96,8 +101,9 @@ static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 	u = bpf_map_lookup_elem(&users, &uid);
 	if (!u)
 		return -ENFILE;
-	if (container_alive(u->parent)) {
-		*parent = u->parent;
+	was = u->parent;
+	if (was.id >= FIEF_FIRST_ID && container_alive(was)) {
+		*parent = was;
 		return 0;
 	}
 	err = container_create(ref_of(FIEF_USERS), 0, &made);
@@ -108,7 +114,12 @@ static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 		c->flags |= FIEF_CONTAINER_USER;
 		BPF_SNPRINTF(c->name, sizeof(c->name), "%u", uid);
 	}
-	u->parent = made;
+	__u64 old = ref_word(was), new = ref_word(made), seen;
+	seen = __sync_val_compare_and_swap((__u64 *)&u->parent, old, new);
+	if (seen != old) {
+		container_put(made.id, FIEF_HANDLE); /* another of the user's threads was faster */
+		made = (struct fief_ref){(__u32)seen, seen >> 32};
+	}
 	*parent = made;
 	return 0;
 }

@@ -5,6 +5,7 @@
 pub use fief::abi;
 
 pub mod admin;
+mod clock;
 pub mod error;
 pub mod open;
 pub mod pin;

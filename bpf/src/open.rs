@@ -88,6 +88,7 @@ fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Resu
     let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())? as u32;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the core object has read-only data");
     rodata.cpu_count = cpus;
+    rodata.exec_clock_excludes_softirq = crate::clock::excludes_softirq();
     rodata.task_storage_in_cgroup = task_storage_in_cgroup;
     open.maps.containers.set_max_entries(config.containers).context(|| "cannot size the container table".into())?;
     open.maps.free_slots.set_max_entries(config.containers).context(|| "cannot size the free list".into())?;
