@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Forked children that share the test's code, and a gate for them to wait at.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nix::errno::Errno;
@@ -22,12 +22,39 @@ pub fn fork(body: impl FnOnce()) -> Child {
     // SAFETY: the test's other thread, if there is one, only waits for this one, so no lock is taken in the child.
     match unsafe { nix::unistd::fork() }.expect("a child") {
         ForkResult::Parent { child } => Child { pid: child, reaped: false },
-        ForkResult::Child => {
-            let code = if catch_unwind(AssertUnwindSafe(body)).is_ok() { 0 } else { 101 };
-            // SAFETY: no pointers are passed; the parent's exit handlers are not the child's to run.
-            unsafe { libc::_exit(code) }
-        }
+        ForkResult::Child => run(body),
     }
+}
+
+/// As [`fork`], born in a cgroup (clone3 with CLONE_INTO_CGROUP).
+pub fn clone_into(cgroup: impl AsFd, body: impl FnOnce()) -> Child {
+    const CLONE_INTO_CGROUP: u64 = 1 << 33;
+    let args = libc::clone_args {
+        flags: CLONE_INTO_CGROUP,
+        pidfd: 0,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: libc::SIGCHLD as u64,
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: cgroup.as_fd().as_raw_fd() as u64,
+    };
+    // SAFETY: without a stack of its own the child goes on in a copy of this one, as after fork; see there.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of_val(&args)) };
+    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+    if pid == 0 {
+        run(body);
+    }
+    Child { pid: Pid::from_raw(pid as i32), reaped: false }
+}
+
+fn run(body: impl FnOnce()) -> ! {
+    let code = if catch_unwind(AssertUnwindSafe(body)).is_ok() { 0 } else { 101 };
+    // SAFETY: no pointers are passed; the parent's exit handlers are not the child's to run.
+    unsafe { libc::_exit(code) }
 }
 
 impl Child {

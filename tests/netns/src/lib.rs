@@ -10,7 +10,7 @@ mod passing;
 mod ring;
 mod table;
 
-pub use child::{Child, Gate, fork};
+pub use child::{Child, Gate, clone_into, fork};
 pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary};
 pub use passing::{receive, send};
 pub use ring::Ring;
