@@ -3,6 +3,7 @@
 
 use crate::error::{Context, Error, Result};
 use fief_testkit::NetNs;
+use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -31,6 +32,21 @@ pub fn fief() -> Result<Command> {
     };
     command.env("FIEF_SCOPE", scope());
     Ok(command)
+}
+
+/// One line of `fief usage --json`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Used {
+    pub container: String,
+    pub thread_ns: u64,
+    pub receive_ns: u64,
+}
+
+/// Every container of this lab's installation with what it used up to now.
+pub fn usage() -> Result<Vec<Used>> {
+    let output = fief()?.args(["usage", "--json"]).output().context("ask fief for the usage")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).context("read the usage of a container")).collect()
 }
 
 /// A policy as a file that lives as long as the guard.

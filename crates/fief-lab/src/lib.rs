@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result<Figures> {
         Experiment::Primitives => experiments::primitives::run(args.quick)?,
         Experiment::PriorityClients => experiments::priority_clients::run(args.quick)?,
         Experiment::Accounting => experiments::accounting::run(args.quick)?,
-        Experiment::Demo => experiments::demo::run(args.quick, args.json)?,
+        Experiment::Demo => experiments::demo::run(args.quick)?,
     };
     let folder = match &args.report {
         Some(folder) => Some(folder.clone()),

@@ -12,6 +12,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::statistics::Histogram;
 use fief_testkit::{NetNs, Process};
 use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
 use std::process::Stdio;
 use std::time::Duration;
@@ -110,24 +111,32 @@ impl Running {
     pub fn finish(self) -> Result<Seen> {
         let output = self.process.finish(self.deadline)?;
         let text = String::from_utf8_lossy(&output.stdout);
-        text.lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .find_map(|line| match line {
-                Line::Done(seen) => Some(seen),
-                Line::Live(_) => None,
-            })
-            .ok_or_else(|| Error::failed(format!("the load ended with {} and no result", output.status)))
+        let lines = text.lines().map(str::to_owned);
+        last(lines, |_| ()).ok_or_else(|| Error::failed(format!("the load ended with {} and no result", output.status)))
     }
 
-    /// The lines as they come; the last is `Done`.
-    pub fn lines(&mut self) -> impl Iterator<Item = Line> + use<> {
-        use std::io::BufRead;
+    /// The same, and tells what it sees meanwhile.
+    pub fn watch(mut self, tell: impl FnMut(&Seen)) -> Result<Seen> {
         let pipe = self.process.child().stdout.take();
-        pipe.into_iter()
-            .flat_map(|pipe| std::io::BufReader::new(pipe).lines())
-            .map_while(std::result::Result::ok)
-            .filter_map(|line| serde_json::from_str(&line).ok())
+        let lines = pipe.into_iter().flat_map(|pipe| BufReader::new(pipe).lines());
+        let seen = last(lines.map_while(std::result::Result::ok), tell);
+        let status = self.process.finish(self.deadline)?.status;
+        seen.ok_or_else(|| Error::failed(format!("the load ended with {status} and no result")))
     }
+}
+
+/// Goes through the child's lines; what it saw in all, if it came to that.
+fn last(lines: impl Iterator<Item = String>, mut tell: impl FnMut(&Seen)) -> Option<Seen> {
+    lines
+        .filter_map(|line| serde_json::from_str(&line).ok())
+        .filter_map(|line| match line {
+            Line::Done(seen) => Some(seen),
+            Line::Live(seen) => {
+                tell(&seen);
+                None
+            }
+        })
+        .last()
 }
 
 /// The child's main: the only argument is the load as JSON.

@@ -75,10 +75,6 @@ impl Progress {
         let _ = stderr.flush();
         Ok(())
     }
-
-    pub fn seconds(&self) -> f64 {
-        self.begin.elapsed().as_secs_f64()
-    }
 }
 
 impl Drop for Progress {

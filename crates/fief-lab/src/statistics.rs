@@ -95,10 +95,6 @@ impl Histogram {
         self.sum as f64 / self.count as f64
     }
 
-    pub fn max(&self) -> u64 {
-        self.max
-    }
-
     /// The q-quantile in ns, the middle of its bucket.
     pub fn quantile(&self, q: f64) -> f64 {
         if self.count == 0 {

@@ -45,11 +45,17 @@ impl Table {
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     }
 
+    /// Columns of numbers stand right, words left.
+    fn is_words(&self, column: usize) -> bool {
+        let mut cells = self.rows.iter().filter_map(|row| row.get(column)).filter(|cell| !cell.is_empty());
+        column == 0
+            || cells.any(|cell| cell.len() > 1 && !cell.starts_with(|first: char| "-<>=0123456789".contains(first)))
+    }
+
     fn line(&self, cells: &[String]) -> String {
         let cells = cells.iter().enumerate().map(|(column, cell)| {
             let width = self.width(column);
-            // Names to the left, numbers to the right.
-            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            if self.is_words(column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     }
@@ -97,6 +103,14 @@ mod tests {
             text,
             "title\n\n  load         us\n  ---------------\n  5 clients     7\n  40         1234\n\n  a note\n"
         );
+    }
+
+    #[test]
+    fn a_column_of_words_stands_left() {
+        let mut table = Table::new("t", &["name", "ms", "who"]);
+        table.row(["a", "1", "the others"]);
+        table.row(["b", "10", "me"]);
+        assert!(table.to_string().contains("\n  a      1  the others\n  b     10  me\n"), "{table}");
     }
 
     #[test]

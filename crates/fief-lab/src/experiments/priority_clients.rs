@@ -12,6 +12,7 @@ mod outcome;
 
 pub use kind::Kind;
 pub use measure::{Measurement, measure};
+pub use outcome::of as outcome_of;
 
 use crate::error::Result;
 use crate::experiments::Outcome;
@@ -64,7 +65,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
             measurements.extend(round_of(&plan, &topology, kind, round, &mut progress)?);
         }
     }
-    Ok(outcome::of(&plan, &measurements, notes))
+    Ok(outcome_of(&plan, &measurements, notes))
 }
 
 /// One server, every load.
@@ -79,13 +80,13 @@ fn round_of(
     let mut measurements = Vec::new();
     for &low in &plan.loads {
         progress.step(&format!("round {}, {}, {low} low clients", round + 1, kind.title()))?;
-        let mut best = measure(plan, topology, kind, low, round)?;
+        let mut best = measure(plan, topology, kind, low, round, |_| ())?;
         for _ in 0..plan.retries {
             if !best.is_disturbed() {
                 break;
             }
-            let again = measure(plan, topology, kind, low, round)?;
-            if again.foreign < best.foreign {
+            let again = measure(plan, topology, kind, low, round, |_| ())?;
+            if again.noise.foreign < best.noise.foreign {
                 best = again;
             }
         }

@@ -7,9 +7,12 @@ use crate::load::{Close, Load, Seen};
 use crate::noise::{Noise, Snapshot};
 use fief_testkit::{Client, Family, Topology};
 use serde_json::{Value, json};
+use std::time::Duration;
+
+const LIVE_MS: u64 = 250;
 
 /// The high client pauses so long between two requests.
-pub const THINK_US: u64 = 2000;
+const THINK_US: u64 = 2000;
 
 #[derive(Clone, Debug)]
 pub struct Measurement {
@@ -18,8 +21,6 @@ pub struct Measurement {
     pub round: usize,
     pub high: Seen,
     pub low: Seen,
-    /// CPU that others used, as a part of one.
-    pub foreign: f64,
     pub noise: Noise,
 }
 
@@ -55,13 +56,13 @@ impl Measurement {
             "errors": self.high.errors + self.low.errors,
             "busy": self.noise.busy,
             "steal": self.noise.steal,
-            "foreign": self.foreign,
+            "foreign": self.noise.foreign,
         })
     }
 }
 
 /// The load of one class of clients.
-pub fn load_of(plan: &Plan, class: Client, clients: usize) -> Load {
+fn load_of(plan: &Plan, class: Client, clients: usize) -> Load {
     let is_high = class == Client::High;
     Load {
         server: Topology::server_address(Family::V4, 80),
@@ -76,22 +77,38 @@ pub fn load_of(plan: &Plan, class: Client, clients: usize) -> Load {
         cpu: Topology::load_cpu(),
         // The load shares its core with the client whose time is measured; that one must not wait for it.
         fifo: if is_high { 40 } else { 0 },
-        live_ms: 0,
+        live_ms: if is_high { LIVE_MS } else { 0 },
     }
 }
 
-pub fn measure(plan: &Plan, topology: &Topology, kind: Kind, low_clients: usize, round: usize) -> Result<Measurement> {
+/// `live` gets what the high client saw every quarter of a second.
+pub fn measure(
+    plan: &Plan,
+    topology: &Topology,
+    kind: Kind,
+    low_clients: usize,
+    round: usize,
+    live: impl FnMut(&Seen),
+) -> Result<Measurement> {
     let low = match low_clients {
         0 => None,
         clients => Some(load_of(plan, Client::Low, clients).start(&topology.clients)?),
     };
     let high = load_of(plan, Client::High, 1).start(&topology.clients)?;
-    std::thread::sleep(std::time::Duration::from_secs_f64(plan.warm_up));
-    let before = Snapshot::take();
-    // Before the loads end, so that their idle end does not count.
-    std::thread::sleep(std::time::Duration::from_secs_f64(plan.seconds * 0.9));
-    let noise = before.until_now();
-    let high = high.finish()?;
+    let (high, noise) = std::thread::scope(|scope| {
+        let noise = scope.spawn(|| noise(plan));
+        let high = high.watch(live);
+        (high, noise.join().unwrap_or_default())
+    });
+    let high = high?;
     let low = low.map(|low| low.finish()).transpose()?.unwrap_or_default();
-    Ok(Measurement { kind, low_clients, round, high, low, foreign: noise.foreign, noise })
+    Ok(Measurement { kind, low_clients, round, high, low, noise })
+}
+
+/// Of most of the measured time, so that the loads' idle end does not count.
+fn noise(plan: &Plan) -> Noise {
+    std::thread::sleep(Duration::from_secs_f64(plan.warm_up));
+    let before = Snapshot::take();
+    std::thread::sleep(Duration::from_secs_f64(plan.seconds * 0.9));
+    before.until_now()
 }

@@ -44,7 +44,7 @@ pub fn of(plan: &Plan, measurements: &[Measurement], notes: Vec<String>) -> Outc
         tables: vec![response, spread, throughput],
         plots: plots(plan, &sample, &kinds),
         measurements: measurements.iter().map(Measurement::to_json).collect(),
-        figures: figures(&sample),
+        figures: figures(plan, &sample),
     }
 }
 
@@ -101,7 +101,12 @@ impl Sample<'_> {
         let stalls: u64 = self.measurements.iter().map(|one| one.high.stalls + one.low.stalls).sum();
         let errors: u64 = self.measurements.iter().map(|one| one.high.errors + one.low.errors).sum();
         [
-            (disturbed, format!("in {disturbed} of {total} measurements other programs used the CPU")),
+            (
+                disturbed,
+                format!(
+                    "in {disturbed} of {total} measurements other programs used the CPU; a quiet machine tells more"
+                ),
+            ),
             (unbound, format!("in {unbound} of {total} measurements the server's core was not the bottleneck")),
             (stalls as usize, format!("{stalls} requests stalled for 0.9 s or more (a lost SYN)")),
             (errors as usize, format!("{errors} connections failed")),
@@ -113,11 +118,12 @@ impl Sample<'_> {
     }
 }
 
-fn figures(sample: &Sample<'_>) -> Figures {
+fn figures(plan: &Plan, sample: &Sample<'_>) -> Figures {
     let mut figures = Figures::default();
     let plain = (sample.means(Kind::Plain, MANY), sample.p99s(Kind::Plain, MANY));
     let plain_throughput = sample.throughputs(Kind::Plain, MANY);
-    for kind in [Kind::Single, Kind::Copies, Kind::Haproxy, Kind::Application, Kind::Plain] {
+    let order = [Kind::Single, Kind::Copies, Kind::Haproxy, Kind::Application, Kind::Plain];
+    for kind in order.into_iter().filter(|kind| plan.kinds.contains(kind)) {
         let mut add = |name: &str, values: &[f64], bound: Option<Bound>| {
             let name = format!("{}.{name}", kind.name());
             match bound {
@@ -184,7 +190,7 @@ mod tests {
 
     fn measurement(kind: Kind, low_clients: usize, us: u64, requests: usize) -> Measurement {
         let noise = Noise { busy: vec![1.0, 0.5], ..Noise::default() };
-        Measurement { kind, low_clients, round: 0, high: seen(us, 100), low: seen(900, requests), foreign: 0.0, noise }
+        Measurement { kind, low_clients, round: 0, high: seen(us, 100), low: seen(900, requests), noise }
     }
 
     fn measurements() -> Vec<Measurement> {
