@@ -118,3 +118,30 @@ fn ignore_interrupt(result: nix::Result<usize>) -> nix::Result<usize> {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fief_testkit::{Family, Feature, Topology, answers, get, require};
+
+    #[test]
+    fn answers_with_a_kilobyte() {
+        if !require(Feature::NetNs) {
+            return;
+        }
+        let topology = Topology::new().expect("a topology");
+        let server = topology.server.run(|| Server::new(80)).expect("inside").expect("listens");
+        // It serves until the process ends; its socket keeps the namespace that long.
+        std::thread::spawn(|| server.serve());
+        let address = Topology::server_address(Family::V4, 80);
+        assert!(answers(&topology.clients, address));
+        let response = get(&topology.clients, address, "/").expect("a response");
+        assert_eq!(response.split("\r\n\r\n").nth(1).map(str::len), Some(1024));
+    }
+
+    #[test]
+    fn only_the_testbeds_first_class_is_high() {
+        assert!(is_high("10.77.1.9".parse().expect("an address")));
+        assert!(!is_high("10.77.2.1".parse().expect("an address")));
+    }
+}

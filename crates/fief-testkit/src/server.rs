@@ -24,7 +24,8 @@ pub fn get(namespace: &NetNs, server: SocketAddr, path: &str) -> Result<String> 
         .run(|| {
             let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(10))?;
             stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-            write!(stream, "GET {path} HTTP/1.0\r\nHost: server\r\n\r\n")?;
+            // In one segment: a simple server answers the first that it sees.
+            stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: server\r\n\r\n").as_bytes())?;
             let mut response = Vec::new();
             stream.read_to_end(&mut response)?;
             Ok(String::from_utf8_lossy(&response).into_owned())

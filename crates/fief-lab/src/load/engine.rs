@@ -205,3 +205,77 @@ impl Engine<'_> {
         connections.filter(|connection| connection.started.elapsed() >= STALL).count() as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Close;
+    use fief_testkit::{Client, Family, Feature, Nginx, Topology, require};
+
+    fn load(family: Family, close: Close, clients: usize) -> Load {
+        Load {
+            server: Topology::server_address(family, 80),
+            path: "/1k".to_owned(),
+            seconds: 0.3,
+            warm_up: 0.05,
+            first: Client::Low.address(family, 1),
+            addresses: 20,
+            clients,
+            think_us: 0,
+            close,
+            cpu: 0,
+            fifo: 0,
+            live_ms: 0,
+        }
+    }
+
+    fn done(topology: &Topology, load: &Load) -> Seen {
+        let mut done = None;
+        let mut tell = |line| {
+            if let Line::Done(seen) = line {
+                done = Some(seen);
+            }
+        };
+        topology.clients.run(|| run(load, &mut tell)).expect("inside").expect("loaded");
+        done.expect("a load ends with what it saw")
+    }
+
+    #[test]
+    fn every_request_is_answered_over_both_families_with_either_close() {
+        if !(require(Feature::NetNs) && require(Feature::Nginx)) {
+            return;
+        }
+        let topology = Topology::new().expect("a topology");
+        let _nginx = Nginx::start(&topology.server, 80).expect("nginx");
+        for family in [Family::V4, Family::V6] {
+            for close in [Close::Rst, Close::Fin] {
+                let seen = done(&topology, &load(family, close, 5));
+                assert!(seen.latency.count() > 0, "{family:?} {close:?}");
+                assert_eq!((seen.errors, seen.stalls), (0, 0), "{family:?} {close:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_think_time_keeps_the_load_slow() {
+        if !(require(Feature::NetNs) && require(Feature::Nginx)) {
+            return;
+        }
+        let topology = Topology::new().expect("a topology");
+        let _nginx = Nginx::start(&topology.server, 80).expect("nginx");
+        let load = Load { think_us: 50_000, ..load(Family::V4, Close::Rst, 1) };
+        let seen = done(&topology, &load);
+        assert!((1..=6).contains(&seen.latency.count()), "{} requests in 300 ms", seen.latency.count());
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_errors_and_no_hang() {
+        if !require(Feature::NetNs) {
+            return;
+        }
+        let topology = Topology::new().expect("a topology");
+        let seen = done(&topology, &load(Family::V4, Close::Rst, 2));
+        assert_eq!(seen.latency.count(), 0);
+        assert!(seen.errors > 0);
+    }
+}
