@@ -32,7 +32,11 @@ impl Shim {
             return Ok(Self { path });
         }
         let what = || format!("cannot write the listen shim to {}", path.display());
-        fs::create_dir_all(folder).context(what)?;
+        if !folder.exists() {
+            fs::create_dir_all(folder).context(what)?;
+            // Servers of every user read it, whatever our umask is.
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).context(what)?;
+        }
         // Built aside and renamed, so that no server ever maps half of it.
         let aside = folder.join(format!(".shim-{}", std::process::id()));
         let mut file = fs::File::create(&aside).context(what)?;
