@@ -15,6 +15,7 @@ mod figures;
 mod load;
 mod noise;
 mod plot;
+mod precedence;
 mod progress;
 mod report;
 mod server;
@@ -80,6 +81,7 @@ pub struct Args {
 /// Runs an experiment, prints it, and gives back its figures.
 pub fn run(args: &Args) -> Result<Figures> {
     progress::prepare()?;
+    let _precedence = precedence::Precedence::take();
     let outcome = match args.experiment {
         Experiment::Primitives => experiments::primitives::run(args.quick)?,
         Experiment::PriorityClients => experiments::priority_clients::run(args.quick)?,

@@ -25,7 +25,7 @@ pub use feature::{Feature, require, require_if};
 pub use namespace::{NetNs, remove_all_of, sweep};
 pub use napi::napi_threads;
 pub use process::{Process, run};
-pub use scheduling::{cpus, pin, pin_command, set_fifo, set_other};
+pub use scheduling::{cpus, pin, pin_command, set_fifo, set_nice, set_other};
 pub use server::{Haproxy, HaproxyConfig, Nginx, NginxConfig, Python, answers, get, wait_ready};
 pub use topology::{Client, Family, Topology, TopologyOptions};
 pub use veth::Veth;

@@ -42,6 +42,13 @@ fn set(thread: u32, policy: i32, priority: i32) -> Result<()> {
         .map_err(|errno| Error::errno(format!("scheduling class {policy}/{priority} for thread {thread}"), errno))
 }
 
+/// Sets the nice value of this process's main thread, and so of whatever it starts from there.
+pub fn set_nice(nice: i32) -> Result<()> {
+    // SAFETY: no pointers are passed.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    nix::errno::Errno::result(result).map(drop).map_err(|errno| Error::errno(format!("set nice {nice}"), errno))
+}
+
 /// Makes a command, and whatever it starts, run on one CPU.
 pub fn pin_command(command: &mut Command, cpu: usize) {
     let mut set = CpuSet::new();

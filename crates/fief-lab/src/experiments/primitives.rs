@@ -106,8 +106,10 @@ fn tell(costs: &Costs) -> Result<()> {
     writeln!(output, "{text}").and_then(|()| output.flush()).context("tell the costs")
 }
 
-/// What is measured: its name, what it is, and who measured it.
-const OPERATIONS: [(&str, &str, fn(&Round) -> &Costs); 15] = [
+/// Its name, what it is, and who measures it.
+type Operation = (&'static str, &'static str, fn(&Round) -> &Costs);
+
+const OPERATIONS: [Operation; 15] = [
     ("getppid", "getppid, the cheapest call", |round| &round.managed),
     ("bind", "bind the thread", |round| &round.managed),
     ("get_binding", "ask for the thread's binding", |round| &round.managed),

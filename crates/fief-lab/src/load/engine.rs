@@ -100,9 +100,11 @@ impl Engine<'_> {
         for from_retry in [false, true] {
             loop {
                 let queue = if from_retry { &mut self.retrying } else { &mut self.thinking };
-                let Some((_, client)) = queue.pop_front_if(|(due, _)| *due <= now) else {
+                let Some(&(due, client)) = queue.front() else { break };
+                if due > now {
                     break;
-                };
+                }
+                queue.pop_front();
                 self.start(client)?;
             }
         }

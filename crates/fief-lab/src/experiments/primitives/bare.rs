@@ -18,7 +18,7 @@ pub fn main(cgroup: &Path) -> Result<()> {
         std::hint::black_box(nix::unistd::getppid());
         Ok(())
     })?;
-    costs.measure("socket", 300, || bare_socket())?;
+    costs.measure("socket", 300, bare_socket)?;
     let stream =
         socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).context("make a socket")?;
     // The tax on strangers is a percent or two, so this one gets more batches than the others.

@@ -29,9 +29,12 @@ impl Measurement {
         self.noise.is_disturbed()
     }
 
-    /// With low clients the server's core must be the bottleneck.
+    /// With low clients the server's core must be the bottleneck. While others take what the two cores have left, it
+    /// cannot be told; those measurements are marked anyway.
     pub fn is_server_bound(&self) -> bool {
-        self.low_clients < 5 || self.noise.is_server_bound(Topology::server_cpu(), Topology::load_cpu())
+        self.low_clients < 5
+            || self.is_disturbed()
+            || self.noise.is_server_bound(Topology::server_cpu(), Topology::load_cpu())
     }
 
     /// Requests a second of both classes.
