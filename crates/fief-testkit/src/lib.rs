@@ -18,6 +18,7 @@ mod server;
 mod topology;
 mod veth;
 mod wait;
+mod work;
 
 pub use cgroup::{Cgroup, cgroup2_mount, sweep_cgroups};
 pub use error::{Error, Kind, Result};
@@ -30,3 +31,4 @@ pub use server::{Haproxy, HaproxyConfig, Nginx, NginxConfig, Python, answers, ge
 pub use topology::{Client, Family, Topology, TopologyOptions};
 pub use veth::Veth;
 pub use wait::wait_until;
+pub use work::attach_work;
