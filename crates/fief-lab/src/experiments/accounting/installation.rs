@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fief in a scope of the lab's own, worked by the command `fief` as anybody would.
+
+use crate::command::{PolicyFile, fief};
+use crate::error::{Context, Error, Result};
+use serde::Deserialize;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Stdio;
+
+pub const SCOPE_VARIABLE: &str = "FIEF_SCOPE";
+
+pub fn scope() -> String {
+    format!("ff-lab-{}", std::process::id())
+}
+
+/// One line of `fief usage --json`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Used {
+    pub taken_ns: u64,
+    pub container: String,
+    pub thread_ns: u64,
+    pub receive_ns: u64,
+}
+
+/// Taken down when it is dropped, unless `fief run` owns it.
+#[derive(Debug)]
+pub struct Installation {
+    is_ours: bool,
+}
+
+impl Installation {
+    /// What a `fief run` in our scope put in force, to look at.
+    pub fn of_run() -> Installation {
+        Installation { is_ours: false }
+    }
+
+    pub fn apply(policy: &PolicyFile) -> Result<Installation> {
+        call([OsStr::new("apply"), policy.path().as_os_str()])?;
+        Ok(Installation { is_ours: true })
+    }
+
+    pub fn manage(&self, cgroup: &Path, container: &str, follow: bool) -> Result<()> {
+        let mut words =
+            vec![OsStr::new("manage"), cgroup.as_os_str(), OsStr::new("--container"), OsStr::new(container)];
+        if follow {
+            words.push(OsStr::new("--follow"));
+        }
+        call(words).map(drop)
+    }
+
+    /// Every container with what it used up to now.
+    pub fn usage(&self) -> Result<Vec<Used>> {
+        call(["usage", "--json"].map(OsStr::new))?
+            .lines()
+            .map(|line| serde_json::from_str(line).context("read the usage of a container"))
+            .collect()
+    }
+
+    pub fn down(mut self) -> Result<()> {
+        self.is_ours = false;
+        call([OsStr::new("down")]).map(drop)
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        if self.is_ours {
+            let _ = call([OsStr::new("down")]);
+        }
+    }
+}
+
+fn call<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> Result<String> {
+    let mut command = fief()?;
+    command.env(SCOPE_VARIABLE, scope()).args(words).stdin(Stdio::null());
+    let name = format!("{command:?}");
+    let output = command.output().context(format!("start {name}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(Error::failed(format!("{name} ended with {}: {said}", output.status)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How far a reader's view of a running thread lies behind, or ahead of, what the thread knows of itself.
+//!
+//! A lone hog can run for seconds without a context switch; a reader that saw only what was charged at the last one
+//! would be seconds late.
+
+use super::Plan;
+use super::stage::Stage;
+use super::worker::{Answer, Order};
+use crate::error::{Error, Result};
+use crate::experiments::Outcome;
+use crate::figures::Bound;
+use crate::progress::Progress;
+use crate::table::{Table, number};
+use fief_testkit::Topology;
+use serde_json::json;
+
+pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mut Outcome) -> Result<()> {
+    progress.step("a reader beside a hog")?;
+    let order = Order::Lag { seconds: plan.lag_seconds, cpu: Topology::server_cpu(), reader_cpu: Topology::load_cpu() };
+    let Answer::Lagged(lagged) = stage.ask(&order)? else {
+        return Err(Error::failed("the worker did not say what its reader saw"));
+    };
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let mut table = Table::new("A reader beside a hog: largest difference, ms", &["reads", "behind", "ahead"]);
+    table.row([lagged.reads.to_string(), number(ms(lagged.behind_ns)), number(ms(lagged.ahead_ns))]);
+    table.note(format!(
+        "In {} episodes of 0.2 s; steal that the run queue does not know yet, and softirqs on top of the hog, are in it.",
+        lagged.episodes
+    ));
+    outcome.tables.push(table);
+    outcome.measurements.push(json!({
+        "experiment": "reader_lag_ms", "reads": lagged.reads,
+        "behind_ms": ms(lagged.behind_ns), "ahead_ms": ms(lagged.ahead_ns),
+    }));
+    outcome.figures.must("reader_lag_ms", ms(lagged.behind_ns.max(lagged.ahead_ns)), Bound::AtMost(1.0));
+    Ok(())
+}

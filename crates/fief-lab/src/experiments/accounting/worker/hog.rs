@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A thread that computes without a break and publishes its own clock, and a reader of its container on another CPU.
+
+use super::Lagged;
+use super::clocked::own_ns;
+use crate::error::{Context, Result};
+use fief::Container;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Softirqs on top of the hog are in its clock and not in its container; within so short a time they hardly count.
+const EPISODE: Duration = Duration::from_millis(200);
+/// The reader must not keep the hog's CPU from its cache lines.
+const PAUSE: Duration = Duration::from_micros(100);
+
+pub fn run(seconds: f64, cpu: usize, reader_cpu: usize) -> Result<Lagged> {
+    let mut all = Lagged::default();
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    while Instant::now() < end {
+        let one = episode(cpu, reader_cpu)?;
+        all.reads += one.reads;
+        all.behind_ns = all.behind_ns.max(one.behind_ns);
+        all.ahead_ns = all.ahead_ns.max(one.ahead_ns);
+        all.episodes += 1;
+    }
+    Ok(all)
+}
+
+fn episode(cpu: usize, reader_cpu: usize) -> Result<Lagged> {
+    let container = Container::create().context("make a container")?;
+    let (told, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let hog = scope.spawn(|| {
+            fief_testkit::pin(0, cpu)?;
+            let begin = own_ns();
+            container.bind_thread().context("bind the hog")?;
+            while !ended.load(Ordering::Relaxed) {
+                told.store(own_ns() - begin, Ordering::Release);
+            }
+            fief::unbind(&container).context("send the hog home")
+        });
+        let seen = read(&container, &told, reader_cpu);
+        ended.store(true, Ordering::Relaxed);
+        hog.join().expect("the hog does not panic")?;
+        seen
+    })
+}
+
+fn read(container: &Container, told: &AtomicU64, cpu: usize) -> Result<Lagged> {
+    let mut lagged = Lagged::default();
+    // It must not stay on one CPU, since the calling thread has other work later.
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            fief_testkit::pin(0, cpu)?;
+            let end = Instant::now() + EPISODE;
+            while Instant::now() < end {
+                let before = told.load(Ordering::Acquire);
+                let usage = container.usage().context("read the hog")?;
+                let after = told.load(Ordering::Acquire);
+                if before > 0 {
+                    lagged.reads += 1;
+                    lagged.behind_ns = lagged.behind_ns.max(before.saturating_sub(usage.thread_ns));
+                    lagged.ahead_ns = lagged.ahead_ns.max(usage.thread_ns.saturating_sub(after));
+                }
+                let pause = Instant::now() + PAUSE;
+                while Instant::now() < pause {
+                    std::hint::spin_loop();
+                }
+            }
+            Ok(lagged)
+        });
+        reader.join().expect("the reader does not panic")
+    })
+}
