@@ -19,19 +19,37 @@ pub fn child(word: &str) -> Result<Command> {
     Ok(command)
 }
 
+const SCOPE_PREFIX: &str = "ff-lab-";
+
 /// Fief's installation of this lab, apart from the one that may be in force on the machine.
 pub fn scope() -> String {
-    format!("ff-lab-{}", std::process::id())
+    format!("{SCOPE_PREFIX}{}", std::process::id())
 }
 
-/// The command `fief`: the running program, or `FIEF_BIN` where the lab is used as a library.
+/// The command `fief`, which is the running program, in the scope of this lab.
 pub fn fief() -> Result<Command> {
-    let mut command = match std::env::var_os("FIEF_BIN") {
-        Some(program) => Command::new(program),
-        None => Command::new(std::env::current_exe().context("find the running program")?),
-    };
-    command.env("FIEF_SCOPE", scope());
+    in_scope(&scope())
+}
+
+fn in_scope(scope: &str) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("find the running program")?);
+    command.env("FIEF_SCOPE", scope);
     Ok(command)
+}
+
+/// Takes down what labs left that were killed together with their `fief run`; how many there were.
+pub fn sweep() -> usize {
+    let entries = std::fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
+    let left = entries.filter(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(SCOPE_PREFIX).and_then(|pid| pid.parse::<u32>().ok());
+        owner.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+    });
+    left.filter(|entry| {
+        let down = in_scope(&entry.file_name().to_string_lossy()).map(|mut fief| fief.arg("down").output());
+        matches!(down, Ok(Ok(output)) if output.status.success())
+    })
+    .count()
 }
 
 /// One line of `fief usage --json`.

@@ -58,6 +58,11 @@ impl Figures {
         self.figures.iter()
     }
 
+    /// Leaves out what has no bound.
+    pub fn bound_only(&mut self) {
+        self.figures.retain(|figure| figure.bound.is_some());
+    }
+
     /// Those that do not show what they must; a figure that could not be measured is among them.
     pub fn missed(&self) -> impl Iterator<Item = &Figure> {
         self.iter().filter(|figure| figure.bound.is_some_and(|bound| !bound.holds(figure.value)))

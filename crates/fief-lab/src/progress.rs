@@ -15,7 +15,8 @@ static HANDLER: Once = Once::new();
 
 /// Sweeps what killed runs left, and from now on ends in order on Ctrl-C, SIGTERM and SIGHUP.
 pub fn prepare() -> Result<()> {
-    let swept = fief_testkit::sweep() + fief_testkit::sweep_cgroups();
+    // Namespaces first: the `fief run` inside takes its own programs down.
+    let swept = fief_testkit::sweep() + crate::command::sweep() + fief_testkit::sweep_cgroups();
     if swept > 0 {
         eprintln!("fief lab: removed {swept} things that an earlier run left");
     }

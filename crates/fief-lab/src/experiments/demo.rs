@@ -51,6 +51,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
     // Quartiles of one or two rounds say nothing.
     outcome.tables.remove(1);
     outcome.tables.extend(used);
+    outcome.figures.bound_only();
     Ok(outcome)
 }
 
