@@ -234,6 +234,7 @@ pub mod sample {
             cpus: 2,
             containers,
             system_kinds: vec![("timer", 40), ("rcu", 2)],
+            class_listeners: Vec::new(),
             units: Vec::new(),
         }
     }
