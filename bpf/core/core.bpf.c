@@ -87,13 +87,22 @@ int BPF_PROG(poll_ends)
 SEC("cgroup_skb/ingress")
 int ingress_charges(struct __sk_buff *skb)
 {
+	struct fief_ref to = unattributed();
 	struct bpf_sock *sk = skb->sk;
+	struct fief_label *label;
+	bool listens;
 
 	if (sk)
 		sk = bpf_sk_fullsock(sk);
-	if (sk && reaches_hidden(skb, sk))
-		return 0;
-	packet_charge(sk ? packet_container(skb, sk) : unattributed(), skb->gso_segs ? skb->gso_segs : 1, skb->len);
+	if (sk) {
+		label = bpf_sk_storage_get(&labels, sk, 0, 0);
+		/* read once: the compiler would keep the field's address, which the verifier refuses */
+		listens = *(volatile __u32 *)&sk->state == BPF_TCP_LISTEN;
+		if (listens && reaches_hidden(skb, sk, label))
+			return 0;
+		to = packet_container(skb, sk, label, listens);
+	}
+	packet_charge(to, skb->gso_segs ? skb->gso_segs : 1, skb->len);
 	return 1;
 }
 

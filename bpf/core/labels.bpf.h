@@ -68,7 +68,7 @@ static __always_inline void drops_settle(struct bpf_sock *sk, struct fief_label 
 
 	if (!tcp)
 		return;
-	drops = BPF_CORE_READ(tcp, inet_conn.icsk_inet.sk.sk_drops.counter);
+	drops = tcp->inet_conn.icsk_inet.sk.sk_drops.counter;
 	n = drops - label->drops;
 	if (n) {
 		label->drops = drops;
@@ -76,10 +76,10 @@ static __always_inline void drops_settle(struct bpf_sock *sk, struct fief_label 
 	}
 }
 
-/* Whose packet this is; `sk` is the socket that it reached. */
-static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, struct bpf_sock *sk)
+/* Whose packet this is; `sk` is the socket that it reached, with its label. */
+static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, struct bpf_sock *sk,
+							struct fief_label *label, bool listens)
 {
-	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	struct fief_ref to;
 	__u8 source[16];
 	bool syn = false;
@@ -87,7 +87,7 @@ static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, s
 	if (!label)
 		return unit_home(bpf_skb_cgroup_id(skb));
 	to = label->container;
-	if (sk->state == BPF_TCP_LISTEN && packet_source(skb, source, &syn)) {
+	if (listens && packet_source(skb, source, &syn)) {
 		if (label->flags & FIEF_LABEL_LISTENER) {
 			struct fief_client *client = classify(policy_slot(), label->listener, source);
 

@@ -12,16 +12,12 @@
 
 #include "maps/labels.bpf.h"
 
-static __always_inline bool reaches_hidden(struct __sk_buff *skb, struct bpf_sock *sk)
+static __always_inline bool reaches_hidden(struct __sk_buff *skb, struct bpf_sock *sk, struct fief_label *label)
 {
-	struct fief_label *label;
 	__u32 transport = 40;
 	__u16 port = 0;
 	__u8 first = 0;
 
-	if (sk->state != BPF_TCP_LISTEN)
-		return false;
-	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (!label || !(label->flags & FIEF_LABEL_CLASS_LISTENER))
 		return false;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
