@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The lab's own children, and the command `fief` that it runs like any user would.
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use fief_testkit::NetNs;
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Long enough for every program of a policy to be taken down on a busy machine.
@@ -98,11 +99,20 @@ impl PolicyFile {
     }
 }
 
-/// Whether this `fief` can run a server under a policy; the reason if not.
+/// Whether `fief run` works on this machine, tried once; its own words if not.
 pub fn can_run() -> Result<()> {
-    let said = fief()?.args(["run", "--help"]).output().context("ask fief for its commands")?;
-    if said.status.success() {
-        return Ok(());
+    static TRIED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    let tried = TRIED.get_or_init(|| try_run().unwrap_or_else(|error| Err(error.to_string())));
+    tried.clone().map_err(|said| Error::new(Kind::Missing, said))
+}
+
+fn try_run() -> Result<std::result::Result<(), String>> {
+    let policy = PolicyFile::new("version = 1\n\n[container.lab]\n")?;
+    let mut command = fief()?;
+    command.arg("run").arg(policy.path()).args(["--", "true"]).stdin(Stdio::null());
+    let output = command.output().context("start fief")?;
+    if output.status.success() {
+        return Ok(Ok(()));
     }
-    Err(Error::new(crate::error::Kind::Missing, "this fief has no `run`"))
+    Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }

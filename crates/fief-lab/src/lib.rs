@@ -90,8 +90,8 @@ pub fn run(args: &Args) -> Result<Figures> {
     };
     let folder = match &args.report {
         Some(folder) => Some(folder.clone()),
-        // The demo always leaves something to look at.
-        None if args.experiment == Experiment::Demo => Some(std::env::temp_dir().join("fief-demo")),
+        // The demo always leaves something to look at, in a folder that nobody can have prepared.
+        None if args.experiment == Experiment::Demo => Some(report::fresh_folder()?),
         None => None,
     };
     if let Some(folder) = &folder {

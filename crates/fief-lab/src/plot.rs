@@ -76,7 +76,12 @@ impl Plot {
         DB: DrawingBackend,
         DB::ErrorType: 'static,
     {
-        mesh.x_desc(&self.x).y_desc(&self.y).light_line_style(WHITE).draw()?;
+        mesh.x_desc(&self.x)
+            .y_desc(&self.y)
+            .x_label_formatter(&|value| format!("{value:.0}"))
+            .y_label_formatter(&|value| format!("{value:.0}"))
+            .light_line_style(WHITE)
+            .draw()?;
         Ok(())
     }
 

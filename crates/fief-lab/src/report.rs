@@ -7,7 +7,7 @@ use crate::error::{Context, Result};
 use crate::experiments::Outcome;
 use crate::table::Table;
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Prints to standard output. With `json` one object a line: the measurements, then the figures as the last one.
 pub fn print(outcome: &Outcome, json: bool, folder: Option<&Path>) {
@@ -49,6 +49,12 @@ pub fn write(folder: &Path, outcome: &Outcome) -> Result<()> {
     });
     put("result.json", &format!("{result:#}\n"))?;
     put("index.html", &page::render(outcome, &plots, &kernel()))
+}
+
+/// A new folder for a report that nobody named a place for.
+pub fn fresh_folder() -> Result<PathBuf> {
+    let folder = tempfile::Builder::new().prefix("fief-demo-").tempdir().context("make a folder for the report")?;
+    Ok(folder.keep())
 }
 
 fn kernel() -> String {
