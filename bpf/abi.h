@@ -120,7 +120,7 @@ struct fief_container {
 	struct fief_ref parent; /* kept after the parent's end: the chain of limits goes through ended slots */
 	__u32 generation;
 	__u32 state; /* enum fief_container_state */
-	__u32 depth;
+	__u32 height; /* most levels that there were below it */
 	__u32 owner_uid; /* whose quota it counts against */
 	__u32 flags;	 /* FIEF_CONTAINER_* */
 	__u32 descendants;

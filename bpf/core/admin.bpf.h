@@ -70,7 +70,7 @@ static __always_inline int admin_stage(struct fief_admin *a)
 
 /*
  * The policy lets go. Who is still held by applications stays, without what the policy gave it, under the
- * limits of the catch-all; if it does not fit there (deeper, with children) it stays where it is.
+ * limits of the catch-all; if it does not fit there (too deep) it stays where it is.
  */
 static __always_inline int admin_let_go(struct fief_admin *a)
 {

@@ -128,11 +128,7 @@ static __always_inline int attribute_set(struct fief_ref ref, struct fief_set_at
 	return -EINVAL;
 }
 
-/*
- * Moves a container below another parent. Its descendants keep their depth counter's meaning only if the new
- * place is as deep: a deeper place is refused when it has children (-EBUSY), so that no chain outgrows
- * FIEF_MAX_DEPTH.
- */
+/* Moves a container, with all below it, to another parent. No chain outgrows FIEF_MAX_DEPTH. */
 static __noinline int container_adopt(struct fief_ref ref, struct fief_ref parent)
 {
 	struct fief_container *c = container_get(ref), *p = container_get(parent), *old;
@@ -154,12 +150,11 @@ static __noinline int container_adopt(struct fief_ref ref, struct fief_ref paren
 	if (same_ref(from, parent))
 		goto out;
 	share = c->attributes[0].share_ppm;
-	if (container_below(parent, ref) || share > grantable(parent) ||
-	    (p->depth + 1 > c->depth && c->refs >= FIEF_CHILD)) {
+	if (container_below(parent, ref) || share > grantable(parent)) {
 		err = -EBUSY;
 		goto out;
 	}
-	if (p->depth >= FIEF_MAX_DEPTH) {
+	if (container_depth(parent) + 1 + c->height > FIEF_MAX_DEPTH) {
 		err = -EOPNOTSUPP;
 		goto out;
 	}
@@ -172,7 +167,7 @@ static __noinline int container_adopt(struct fief_ref ref, struct fief_ref paren
 	descendants_count(parent, moved);
 	descendants_count(from, -(int)moved);
 	c->parent = parent;
-	c->depth = p->depth + 1;
+	height_raise(parent, c->height + 1);
 	old = container_get(from);
 	if (old) {
 		__sync_fetch_and_add(&old->reserved_ppm, -share);

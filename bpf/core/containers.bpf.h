@@ -156,6 +156,45 @@ static __noinline int user_count(__u32 uid, int by)
 	return 0;
 }
 
+/* Levels below the root. */
+static __noinline __u32 container_depth(struct fief_ref ref)
+{
+	__u32 depth = 0;
+	int i;
+
+	bpf_for (i, 0, FIEF_MAX_DEPTH + 1) {
+		struct fief_container *c;
+
+		if (ref.id < FIEF_FIRST_ID)
+			break;
+		depth = i + 1; /* what the verifier must not count by itself */
+		c = container_get(ref);
+		if (!c)
+			break;
+		ref = c->parent;
+	}
+	return depth;
+}
+
+/* Something `levels` high stands below `up` now. */
+static __noinline int height_raise(struct fief_ref up, __u32 levels)
+{
+	int i;
+
+	bpf_for (i, 0, FIEF_MAX_DEPTH + 1) {
+		struct fief_container *c;
+
+		if (up.id < FIEF_FIRST_ID)
+			break;
+		c = container_get(up);
+		if (!c || c->height >= levels + i)
+			break;
+		c->height = levels + i;
+		up = c->parent;
+	}
+	return 0;
+}
+
 static __noinline int descendants_count(struct fief_ref up, int by)
 {
 	int i;
@@ -347,7 +386,7 @@ static __noinline int container_create(struct fief_ref parent, __u32 uid, struct
 	made->id = FIEF_NO_ID;
 	if (!p || p->state != FIEF_ALIVE)
 		return -ESTALE;
-	if (p->depth >= FIEF_MAX_DEPTH)
+	if (container_depth(parent) >= FIEF_MAX_DEPTH)
 		return -EOPNOTSUPP;
 	/* counted before it is asked for, so that two at once do not both have the last one */
 	err = user_room(uid, 0);
@@ -375,7 +414,8 @@ static __noinline int container_create(struct fief_ref parent, __u32 uid, struct
 	c->generation = generation ? generation : 1;
 	c->refs = FIEF_HANDLE;
 	c->parent = parent;
-	c->depth = p->depth + 1;
+	c->height = 0;
+	height_raise(parent, 1);
 	c->owner_uid = uid;
 	c->flags = 0;
 	c->descendants = 0;

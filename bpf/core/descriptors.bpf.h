@@ -592,7 +592,7 @@ static __always_inline int info_get(struct fief_descriptor *d, struct fief_info 
 			info->state = FIEF_ORPHAN;
 	}
 	info->rights = d->rights;
-	info->depth = c->depth;
+	info->depth = container_depth(d->container);
 	info->holders = refs & FIEF_HANDLES_MASK;
 	info->threads = (refs & FIEF_HOLDERS_MASK) / FIEF_THREAD;
 	info->children = refs / FIEF_CHILD;

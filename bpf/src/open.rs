@@ -192,6 +192,7 @@ pub fn attach_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<()> {
     if folder.exists() {
         return Ok(());
     }
+    sweep_units(pins)?;
     let building = pins.units().join(format!("{id}~{}", std::process::id()));
     make_dir(&building)?;
     for &(name, attach_type) in UNIT_PROGRAMS {
@@ -202,6 +203,21 @@ pub fn attach_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<()> {
         pin_fd(link.as_fd(), &building.join(name))?;
     }
     std::fs::rename(&building, &folder).context(|| format!("cannot put the unit {id} into force"))
+}
+
+/// Removes what killed builders of units left, which is attached.
+fn sweep_units(pins: &Pins) -> Result<()> {
+    for entry in std::fs::read_dir(pins.units()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().contains('~') {
+            for pin in std::fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+                // at once; the kernel would take its time after the last reference
+                let detached = libbpf_rs::Link::open(pin.path()).and_then(|link| link.detach());
+                detached.context(|| format!("cannot detach {}", pin.path().display()))?;
+            }
+            remove_tree(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Attaches sk_lookup to a network namespace and pins the link; one that is there stays.

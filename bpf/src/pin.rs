@@ -97,7 +97,14 @@ impl Pins {
     /// Removes every pin: what nothing else holds detaches and goes.
     pub fn remove(&self) -> Result<()> {
         self.sweep()?;
-        remove_tree(&self.root)
+        let gone = bpffs().join(format!("{}~{}", self.scope, std::process::id()));
+        remove_tree(&gone)?;
+        // out of force in one step; killed while it removes them, the next one goes on
+        match fs::rename(&self.root, &gone) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e).context(|| format!("cannot take the pins at {} out of force", self.root.display())),
+            Ok(()) => remove_tree(&gone),
+        }
     }
 
     /// Removes what killed builders left.

@@ -56,6 +56,21 @@ fn catch_all(policy: &Policy) -> Option<&str> {
     Some(&policy.listeners.first()?.clients.last()?.container)
 }
 
+/// A policy that does not come into force leaves no containers.
+fn unmake(admin: &Admin, before: &Tree, now: &Tree) {
+    let mut made: Vec<_> = now
+        .rows()
+        .into_iter()
+        .filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0)
+        .filter(|row| !before.rows().iter().any(|old| old.container == row.container))
+        .collect();
+    made.sort_by_key(|row| std::cmp::Reverse(now.depth(row)));
+    for row in made {
+        // the error that stopped the policy is the one to tell; what stays is released by the next policy
+        let _ = admin.release(row.container, None);
+    }
+}
+
 impl Fief {
     /// Puts a policy into force, instead of the one that was. `text` is kept beside it.
     ///
@@ -92,13 +107,32 @@ impl Fief {
         let table = Table::open(self.pins())?;
         let slot = 1 - table.policy().0;
         let mut applied = Applied::default();
-        let containers = self.stage_containers(policy, &admin, &Tree::read(&table), slot, &mut applied)?;
-        self.stage_listeners(policy, &containers, slot)?;
-        self.keep_policy(slot, text)?;
+        let before = Tree::read(&table);
+        let staged = self.stage(policy, text, &admin, &before, slot, &mut applied);
+        if staged.is_err() {
+            unmake(&admin, &before, &Tree::read(&table));
+        }
+        let containers = staged?;
         admin.flip(slot)?;
         let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
         self.release_unnamed(&admin, &Tree::read(&table), slot, heir, &mut applied)?;
         Ok(applied)
+    }
+
+    /// Builds the policy in a slot that is not in force.
+    fn stage(
+        &self,
+        policy: &Policy,
+        text: &str,
+        admin: &Admin,
+        tree: &Tree,
+        slot: u32,
+        applied: &mut Applied,
+    ) -> Result<HashMap<String, abi::fief_ref>> {
+        let containers = self.stage_containers(policy, admin, tree, slot, applied)?;
+        self.stage_listeners(policy, &containers, slot)?;
+        self.keep_policy(slot, text)?;
+        Ok(containers)
     }
 
     /// Makes the containers that are not there and sets everybody's attributes in the slot.
@@ -191,7 +225,7 @@ impl Fief {
         applied: &mut Applied,
     ) -> Result<()> {
         let mut rows = tree.rows();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.record.depth));
+        rows.sort_by_key(|row| std::cmp::Reverse(tree.depth(row)));
         for row in rows {
             let record = &row.record;
             let held_by_policy = record.flags & abi::FIEF_CONTAINER_POLICY != 0 && record.state == abi::FIEF_ALIVE;
@@ -206,6 +240,10 @@ impl Fief {
     /// Takes everything down: hooks, tables, cgroups of ours.
     pub fn down(&self) -> Result<Down> {
         let _lock = self.lock()?;
+        if !self.installed() {
+            // an apply or a down that was killed may have left parts, which are not in force
+            self.clear()?;
+        }
         self.require_installed()?;
         self.down_locked()
     }
@@ -222,10 +260,14 @@ impl Fief {
             }
             down.units = self.units(&tree)?.len();
         }
+        self.clear()?;
+        Ok(down)
+    }
+
+    fn clear(&self) -> Result<()> {
         self.pins().remove()?;
         cgroup::remove(&cgroup::own(self.pins().scope())?)?;
         cgroup::remove_top();
-        self.forget()?;
-        Ok(down)
+        self.forget()
     }
 }

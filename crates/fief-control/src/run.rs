@@ -70,14 +70,17 @@ impl Fief {
         }
         // blocked before anything is in force, so that no signal comes between apply and the clean-up
         let signals = block_signals()?;
-        self.apply_locked(policy, text, &ApplyOptions::default())?;
+        // and guarded before, so that a kill -9 does not come between either
+        std::fs::create_dir_all(self.run_dir()).context(|| "cannot note the run".into())?;
+        std::fs::write(self.run_file(), std::process::id().to_string()).context(|| "cannot note the run".into())?;
         let guard = self.start_guard();
-        let code = self.start_all(policy, server, options).and_then(|children| {
+        let applied = self.apply_locked(policy, text, &ApplyOptions::default());
+        let code = applied.and_then(|_| self.start_all(policy, server, options)).and_then(|children| {
             drop(lock);
             wait_all(children, &signals)
         });
         let _lock = self.lock()?;
-        let down = if self.installed() { self.down_locked().map(|_| ()) } else { Ok(()) };
+        let down = self.down_locked().map(|_| ());
         if let Ok(mut guard) = guard {
             // it has nothing left to do
             let _ = guard.kill();
@@ -89,7 +92,6 @@ impl Fief {
     }
 
     fn start_all(&self, policy: &Policy, server: &[OsString], options: &RunOptions) -> Result<Vec<Child>> {
-        std::fs::write(self.run_file(), std::process::id().to_string()).context(|| "cannot note the run".into())?;
         let own = cgroup::own(self.pins().scope())?;
         cgroup::create(&own)?;
         let tree = Tree::read(&Table::open(self.pins())?);
@@ -294,7 +296,8 @@ pub fn guard_main(args: &[OsString]) -> Result<()> {
     let fief = Fief::with_scope(&scope.to_string_lossy());
     let _lock = fief.lock()?;
     let noted = std::fs::read_to_string(fief.run_file()).ok();
-    if fief.installed() && noted.is_none_or(|noted| noted.trim() == pid.to_string()) {
+    // also what is left when nothing is in force: the lock that this took, the note, cgroups
+    if noted.is_some_and(|noted| noted.trim() == pid.to_string()) || !fief.installed() {
         fief.down_locked()?;
     }
     Ok(())

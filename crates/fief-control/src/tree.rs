@@ -37,6 +37,11 @@ impl Tree {
         self.rows.get(&parent.id).filter(|p| p.record.generation == parent.generation)
     }
 
+    /// Levels below the root.
+    pub fn depth(&self, row: &Row) -> usize {
+        self.parent(row).map_or(0, |parent| 1 + self.depth(parent))
+    }
+
     /// Components joined by `/`; one that was never named is `#` and its slot.
     pub fn path(&self, row: &Row) -> String {
         let own = match row.name() {

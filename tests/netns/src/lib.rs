@@ -8,12 +8,14 @@ mod child;
 mod installation;
 mod passing;
 mod ring;
+mod stepping;
 mod table;
 
 pub use child::{Child, Gate, clone_into, fork};
 pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary};
 pub use passing::{receive, send};
 pub use ring::Ring;
+pub use stepping::{kill_before, steps};
 pub use table::{SOON, in_use, left, record, spin, unnamed};
 
 /// Which part of a test this process plays; `None`: the test itself, outside.

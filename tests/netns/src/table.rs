@@ -31,14 +31,13 @@ pub fn left() -> String {
     for row in table().rows().filter(|row| row.container.id >= abi::FIEF_FIRST_ID && row.name().is_empty()) {
         let (refs, holders) = (row.record.refs, row.record.refs % (1 << 42));
         text += &format!(
-            "\n{}: state {} children {} threads {} handles {} parent {} depth {}",
+            "\n{}: state {} children {} threads {} handles {} parent {}",
             row.container.id,
             row.record.state,
             refs >> 42,
             holders >> 20,
             refs % (1 << 20),
-            row.record.parent.id,
-            row.record.depth
+            row.record.parent.id
         );
     }
     text

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A policy comes into force as a whole or not at all, whoever is killed and whoever else applies one; what it leaves
+//! out lives on while it is held; and in the end nothing is left.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use fief::{Container, State};
+use fief_bpf::abi;
+use fief_bpf::table::Table;
+use fief_control::{ApplyOptions, ErrorKind, Fief, ManageOptions, Target};
+use fief_policy::Policy;
+use fief_testkit::{Cgroup, Process, cgroup2_mount, wait_until};
+use fief_tests_netns::{Installation, SOON, fief_binary, fork, in_unit, kill_before, spin, steps};
+
+const OLD: &str = "version = 1\n[container.kept]\ncpu.weight = 100\n[container.gone]\n[container.\"gone/below\"]\n";
+const NEW: &str = "version = 1\n[container.kept]\ncpu.weight = 200\n[container.fresh]\n[container.\"fresh/below\"]\n";
+
+/// An installation that nothing was applied to yet. No other has a table of this size, by which its maps are found.
+struct Bare {
+    fief: Fief,
+    containers: u32,
+}
+
+impl Bare {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let fief = Fief::with_scope(&format!("ff-{}-apply{next}", std::process::id()));
+        Self { fief, containers: 2000 + std::process::id() % 997 + next * 997 }
+    }
+
+    fn apply(&self, text: &str) -> Result<fief_control::Applied, fief_control::Error> {
+        let options = ApplyOptions { containers: Some(self.containers), ..ApplyOptions::default() };
+        self.fief.apply(&parse(text), text, &options)
+    }
+
+    /// Weight by path of the policy's containers.
+    fn in_force(&self) -> BTreeMap<String, u32> {
+        let snapshot = self.fief.snapshot().unwrap();
+        let named = snapshot.containers.into_iter().filter(|c| c.policy);
+        named.map(|c| (c.path, c.attributes.weight)).collect()
+    }
+
+    /// Every container there is, the policy's or not.
+    fn paths(&self) -> Vec<String> {
+        let snapshot = self.fief.snapshot().unwrap();
+        let mut paths: Vec<_> =
+            snapshot.containers.into_iter().filter(|c| c.id >= abi::FIEF_FIRST_ID).map(|c| c.path).collect();
+        paths.sort();
+        paths
+    }
+
+    /// Whether the kernel still has maps of this installation.
+    fn is_loaded(&self) -> bool {
+        libbpf_rs::query::MapInfoIter::default().any(|map| map.max_entries == self.containers)
+    }
+
+    fn assert_nothing_is_left(&self) {
+        let scope = self.fief.pins().scope();
+        wait_until(SOON, || !self.is_loaded()).unwrap_or_else(|_| panic!("maps of {scope} are left"));
+        for folder in [Path::new("/sys/fs/bpf"), Path::new("/run/fief"), &cgroup2_mount().unwrap().join("fief")] {
+            let left = || -> Vec<_> {
+                let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+                names.filter(|e| e.file_name().to_string_lossy().starts_with(scope)).collect()
+            };
+            // a guard may still be at it
+            wait_until(SOON, || left().is_empty()).unwrap_or_else(|_| panic!("{:?}", left()));
+        }
+    }
+
+    fn down(&self) {
+        match self.fief.down() {
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            done => drop(done.unwrap()),
+        }
+        self.assert_nothing_is_left();
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        // a test that failed leaves it in force
+        let _ = self.fief.down();
+    }
+}
+
+fn parse(text: &str) -> Policy {
+    fief_policy::parse(text, "test.toml").unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn weights(text: &str) -> BTreeMap<String, u32> {
+    parse(text).containers.into_iter().map(|c| (c.path, c.cpu.weight)).collect()
+}
+
+#[test]
+fn a_killed_apply_leaves_the_old_or_the_new_policy() {
+    let bare = Bare::new();
+    bare.apply(OLD).unwrap();
+    let mut flipped = 0;
+    let mut step = 0;
+    while kill_before(step, || drop(bare.apply(NEW).unwrap())) {
+        let now = bare.in_force();
+        assert!(now == weights(OLD) || now == weights(NEW), "step {step}: {now:?}");
+        let text = bare.fief.policy_text().unwrap().unwrap();
+        assert_eq!(parse(&text).containers.len(), now.len());
+        assert_eq!(weights(&text), now, "step {step}: the text is another policy's");
+        flipped += usize::from(now == weights(NEW));
+        // whatever is left, the next one sweeps
+        bare.apply(OLD).unwrap();
+        assert_eq!(bare.paths(), ["gone", "gone/below", "kept"], "step {step}");
+        step += 1;
+    }
+    assert_eq!(bare.in_force(), weights(NEW));
+    assert!(step > 8 && flipped > 0 && flipped < step, "{flipped} of {step}");
+    bare.down();
+}
+
+#[test]
+fn a_killed_first_apply_is_swept() {
+    let counted = Bare::new();
+    let all = steps(|| drop(counted.apply(NEW).unwrap()));
+    counted.down();
+    assert!(all > 50, "{all}");
+    // a few on the way, and each of the last, where it comes into force
+    let chosen = (0..8).map(|n| n * all / 8).chain(all.saturating_sub(8)..all);
+    for step in chosen {
+        let bare = Bare::new();
+        assert!(kill_before(step, || drop(bare.apply(NEW).unwrap())), "step {step} of {all}");
+        if bare.fief.installed() {
+            let now = bare.in_force();
+            assert!(now.is_empty() || now == weights(NEW), "step {step}: {now:?}");
+        }
+        if step % 2 == 0 {
+            bare.apply(OLD).unwrap();
+            assert_eq!(bare.paths(), ["gone", "gone/below", "kept"], "step {step}");
+        }
+        bare.down();
+    }
+}
+
+#[test]
+fn a_killed_down_is_finished_by_the_next() {
+    let mut step = 0;
+    loop {
+        let bare = Bare::new();
+        bare.apply(NEW).unwrap();
+        if !kill_before(step, || drop(bare.fief.down().unwrap())) {
+            bare.assert_nothing_is_left();
+            break;
+        }
+        if step % 3 == 0 {
+            bare.apply(OLD).unwrap();
+            assert_eq!(bare.in_force(), weights(OLD), "step {step}");
+        }
+        bare.down();
+        // the first steps one by one, the removals of pins in strides
+        step += if step < 6 { 1 } else { 17 };
+    }
+    assert!(step > 20);
+}
+
+#[test]
+fn a_killed_manage_is_done_by_the_next() {
+    let name = "a_killed_manage_is_done_by_the_next";
+    in_unit(name, || {
+        let fief = Fief::from_env();
+        let mut step = 0;
+        loop {
+            let cgroup = Cgroup::new("manage").unwrap();
+            let target = Target::Cgroup(cgroup.path().to_owned());
+            let options = ManageOptions { container: Some("unit".into()), follow: false };
+            let killed = kill_before(step, || drop(fief.manage(&target, &options).unwrap()));
+            if killed {
+                fief.manage(&target, &options).unwrap();
+            }
+            // a hook that is attached twice would refuse what it made itself
+            let child = fork(|| {
+                cgroup.add(std::process::id()).unwrap();
+                let container = Container::create().unwrap();
+                assert_eq!(container.info().unwrap().handles, 1);
+                container.set_weight(7).unwrap();
+            });
+            child.finish();
+            if !killed {
+                break;
+            }
+            step += 1;
+        }
+        assert!(step > 20, "{step}");
+    });
+}
+
+#[test]
+fn applies_at_once_come_one_after_the_other() {
+    let bare = Bare::new();
+    bare.apply(OLD).unwrap();
+    let appliers: Vec<_> = (0..4)
+        .map(|n| {
+            let bare = &bare;
+            fork(move || {
+                for _ in 0..6 {
+                    bare.apply(if n % 2 == 0 { OLD } else { NEW }).unwrap();
+                }
+            })
+        })
+        .collect();
+    appliers.into_iter().for_each(fief_tests_netns::Child::finish);
+    let now = bare.in_force();
+    assert!(now == weights(OLD) || now == weights(NEW), "{now:?}");
+    assert_eq!(bare.paths().len(), 3, "{:?}", bare.paths());
+    bare.down();
+}
+
+#[test]
+fn a_policy_that_does_not_fit_changes_nothing() {
+    let mut bare = Bare::new();
+    bare.containers = 64;
+    bare.apply(OLD).unwrap();
+    let many: String = (0..70).map(|n| format!("[container.c{n}]\n")).collect();
+    let text = format!("version = 1\n[container.kept]\ncpu.weight = 300\n{many}");
+    let refused = bare.apply(&text).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
+    assert_eq!(bare.in_force(), weights(OLD));
+    assert_eq!(bare.paths(), ["gone", "gone/below", "kept"]);
+    bare.fief.down().unwrap();
+    // nor does a first one
+    let refused = bare.apply(&text).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
+    assert!(!bare.fief.installed());
+}
+
+#[test]
+fn a_kept_container_keeps_its_usage() {
+    in_unit("a_kept_container_keeps_its_usage", || {
+        spin(Duration::from_millis(30));
+        let fief = Fief::from_env();
+        let of_unit = || {
+            let snapshot = fief.snapshot().unwrap();
+            let unit = snapshot.containers.into_iter().find(|c| c.path == "unit").unwrap();
+            (unit.id, unit.generation, unit.usage.cpu_ns())
+        };
+        let before = of_unit();
+        assert!(before.2 >= 30_000_000);
+        let text = "version = 1\n[container.unit]\ncpu.weight = 333\n[container.more]\n";
+        let applied = fief.apply(&parse(text), text, &ApplyOptions::default()).unwrap();
+        assert_eq!((applied.kept, applied.made), (vec!["unit".to_owned()], vec!["more".to_owned()]));
+        let after = of_unit();
+        assert_eq!((before.0, before.1), (after.0, after.1));
+        assert!(after.2 >= before.2);
+    });
+}
+
+#[test]
+fn what_applications_hold_lives_on_below_the_catch_all() {
+    in_unit("what_applications_hold_lives_on_below_the_catch_all", || {
+        // listeners are steered in the network namespace that applies them: one of our own
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let held = Container::create().unwrap();
+        held.set_name("held").unwrap();
+        {
+            let _bound = held.bind().unwrap();
+            spin(Duration::from_millis(20));
+        }
+        let used = held.usage().unwrap().cpu_ns();
+        let text = "version = 1\n[container.shop]\n[listener.web]\naddress = \"0.0.0.0:80\"\n\
+                    [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n";
+        let fief = Fief::from_env();
+        let applied = fief.apply(&parse(text), text, &ApplyOptions::default()).unwrap();
+        assert_eq!(applied.released, ["unit"]);
+        let info = held.info().unwrap();
+        assert_eq!((info.state, info.depth), (State::Alive, 3));
+        assert!(held.usage().unwrap().cpu_ns() >= used);
+        let snapshot = fief.snapshot().unwrap();
+        assert!(snapshot.containers.iter().any(|c| c.path == "shop/unit/held" && !c.policy));
+        // it can go on
+        held.child().unwrap().set_weight(3).unwrap();
+        let again = "version = 1\n[container.unit]\n";
+        fief.apply(&parse(again), again, &ApplyOptions::default()).unwrap();
+        assert_eq!(held.info().unwrap().state, State::Alive);
+    });
+}
+
+#[test]
+fn down_leaves_nothing_though_containers_are_held() {
+    let bare = Bare::new();
+    bare.apply(OLD).unwrap();
+    let cgroup = Cgroup::new("down").unwrap();
+    let options = ManageOptions { container: Some("kept".into()), follow: false };
+    bare.fief.manage(&Target::Cgroup(cgroup.path().to_owned()), &options).unwrap();
+    let ready = fief_tests_netns::Gate::new();
+    let holder = fork(|| {
+        cgroup.add(std::process::id()).unwrap();
+        let container = Container::create().unwrap();
+        container.bind_thread().unwrap();
+        ready.open();
+        nix::unistd::pause();
+        drop(container);
+    });
+    ready.pass();
+    let down = bare.fief.down().unwrap();
+    assert_eq!((down.units, down.still_held), (1, 1));
+    bare.assert_nothing_is_left();
+    holder.kill();
+}
+
+#[test]
+fn a_killed_run_is_taken_down_by_its_guard() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.toml");
+    std::fs::write(&file, NEW).unwrap();
+    let fief = fief_binary();
+    for round in 0..6 {
+        let bare = Bare::new();
+        let scope = bare.fief.pins().scope().to_owned();
+        let started = folder.path().join(format!("started{round}"));
+        let mut command = Command::new(&fief);
+        command
+            .arg("run")
+            .arg(&file)
+            .args(["--", "sh", "-c", "touch \"$0\"; exec sleep 1000"])
+            .arg(&started)
+            .env("FIEF_SCOPE", &scope)
+            .stdout(Stdio::null());
+        let run = Process::start(command).unwrap();
+        match round {
+            // while it runs
+            0 => wait_until(SOON, || started.exists()).unwrap(),
+            // while it comes up
+            1 => wait_until(SOON, || bare.fief.installed()).unwrap(),
+            _ => std::thread::sleep(Duration::from_millis(60 * round)),
+        }
+        run.signal(nix::sys::signal::Signal::SIGKILL);
+        wait_until(SOON, || !bare.fief.installed()).unwrap_or_else(|_| panic!("round {round}: still in force"));
+        drop(run);
+        // what it was building when it was killed goes with the next command
+        bare.down();
+    }
+}
+
+#[test]
+fn a_run_passes_signals_and_the_exit_code_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.toml");
+    std::fs::write(&file, NEW).unwrap();
+    let bare = Bare::new();
+    let started = folder.path().join("started");
+    let mut command = Command::new(fief_binary());
+    let script = "trap 'exit 42' USR1; touch \"$0\"; while :; do sleep 0.05; done";
+    command.arg("run").arg(&file).args(["--", "sh", "-c", script]).arg(&started);
+    command.env("FIEF_SCOPE", bare.fief.pins().scope()).stdout(Stdio::null());
+    let mut run = Process::start(command).unwrap();
+    wait_until(SOON, || started.exists()).unwrap();
+    run.signal(nix::sys::signal::Signal::SIGUSR1);
+    let mut status = None;
+    wait_until(SOON, || {
+        status = run.try_wait();
+        status.is_some()
+    })
+    .unwrap();
+    assert_eq!(status.unwrap().code(), Some(42));
+    bare.assert_nothing_is_left();
+}
+
+#[test]
+fn two_installations_stand_side_by_side() {
+    let one = Installation::new(OLD, "kept");
+    let two = Bare::new();
+    two.apply(NEW).unwrap();
+    assert_eq!(Table::open(two.fief.pins()).unwrap().size(), two.containers);
+    two.down();
+    assert!(one.fief().snapshot().unwrap().containers.iter().any(|c| c.path == "gone/below"));
+}
