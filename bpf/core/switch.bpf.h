@@ -179,7 +179,8 @@ static __noinline int switch_missed(struct fief_cpu *cs, struct task_struct *p, 
 	if (cs->last_ns + ran < now)
 		charge_until(cs, now - ran);
 	pool_close(cs);
-	stint_begin(cs, p, cs->last_ns, p->se.prev_sum_exec_runtime);
+	/* 0: real-time threads do not keep prev_sum_exec_runtime, so what was stolen from this stint is not known */
+	stint_begin(cs, p, cs->last_ns, 0);
 	return 0;
 }
 
