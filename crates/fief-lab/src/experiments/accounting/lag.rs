@@ -25,7 +25,7 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
     let mut table = Table::new("A reader beside a hog: largest difference, ms", &["reads", "behind", "ahead"]);
     table.row([lagged.reads.to_string(), number(ms(lagged.behind_ns)), number(ms(lagged.ahead_ns))]);
     table.note(format!(
-        "In {} episodes of 0.2 s; steal that the run queue does not know yet, and softirqs on top of the hog, are in it.",
+        "In {} episodes of 0.2 s, by what both grew within 10 ms; steal that the run queue does not know yet is in it.",
         lagged.episodes
     ));
     outcome.tables.push(table);

@@ -83,7 +83,6 @@ pub struct Lagged {
     pub behind_ns: u64,
     /// The reader saw more than the hog told of afterwards.
     pub ahead_ns: u64,
-    /// Time between two of the hog's words at the worst.
     pub episodes: u64,
 }
 

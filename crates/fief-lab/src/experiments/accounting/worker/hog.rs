@@ -8,8 +8,13 @@ use fief::Container;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Softirqs on top of the hog are in its clock and not in its container; within so short a time they hardly count.
+/// As long as the hog computes without a break.
 const EPISODE: Duration = Duration::from_millis(200);
+/// What is compared is the growth within so short a time: softirqs on top of the hog are in its clock and not in its
+/// container, and would add up. A reader that saw only what the last switch charged would be behind by all of it.
+const WINDOW: Duration = Duration::from_millis(10);
+/// Of a view that others are compared with, in ns.
+const WIDEST: u64 = 20_000;
 /// The reader must not keep the hog's CPU from its cache lines.
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -47,20 +52,24 @@ fn episode(cpu: usize, reader_cpu: usize) -> Result<Lagged> {
 }
 
 fn read(container: &Container, told: &AtomicU64, cpu: usize) -> Result<Lagged> {
-    let mut lagged = Lagged::default();
     // It must not stay on one CPU, since the calling thread has other work later.
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             fief_testkit::pin(0, cpu)?;
+            let mut lagged = Lagged::default();
             let end = Instant::now() + EPISODE;
+            let mut base: Option<(Instant, View)> = None;
             while Instant::now() < end {
-                let before = told.load(Ordering::Acquire);
-                let usage = container.usage().context("read the hog")?;
-                let after = told.load(Ordering::Acquire);
-                if before > 0 {
-                    lagged.reads += 1;
-                    lagged.behind_ns = lagged.behind_ns.max(before.saturating_sub(usage.thread_ns));
-                    lagged.ahead_ns = lagged.ahead_ns.max(usage.thread_ns.saturating_sub(after));
+                let view = View::take(container, told)?;
+                match &base {
+                    Some((since, base)) if since.elapsed() < WINDOW => {
+                        lagged.reads += 1;
+                        lagged.behind_ns = lagged.behind_ns.max(view.behind(base));
+                        lagged.ahead_ns = lagged.ahead_ns.max(view.ahead(base));
+                    }
+                    // A view that took long is no base: nobody knows what of it was when.
+                    _ if view.before > 0 && view.after - view.before < WIDEST => base = Some((Instant::now(), view)),
+                    _ => {}
                 }
                 let pause = Instant::now() + PAUSE;
                 while Instant::now() < pause {
@@ -71,4 +80,30 @@ fn read(container: &Container, told: &AtomicU64, cpu: usize) -> Result<Lagged> {
         });
         reader.join().expect("the reader does not panic")
     })
+}
+
+/// What the container says, between two words of the hog.
+#[derive(Clone, Copy, Debug)]
+struct View {
+    before: u64,
+    container: u64,
+    after: u64,
+}
+
+impl View {
+    fn take(container: &Container, told: &AtomicU64) -> Result<View> {
+        let before = told.load(Ordering::Acquire);
+        let usage = container.usage().context("read the hog")?;
+        Ok(View { before, container: usage.thread_ns, after: told.load(Ordering::Acquire) })
+    }
+
+    /// By how much the container grew too little since the base, at least.
+    fn behind(&self, base: &View) -> u64 {
+        self.before.saturating_sub(base.after).saturating_sub(self.container - base.container)
+    }
+
+    /// By how much the container grew too much since the base, at least.
+    fn ahead(&self, base: &View) -> u64 {
+        (self.container - base.container).saturating_sub(self.after - base.before)
+    }
 }
