@@ -2,20 +2,27 @@
 # Reads what cargo test printed and sums all test binaries up in one line. Fails if a test failed, if a binary died
 # before its result, or if nothing ran.
 
-# the binaries themselves, and the documentation's examples of a crate
-/^ *(Running|Doc-tests) / { started++ }
+# The binaries themselves, and the documentation's examples of a crate. A test may start itself again and show what
+# that printed, so a binary's result is the last one before the next binary.
+/^ *(Running|Doc-tests) / { take(); started++ }
 
-/^test result: / {
+/^test result: / { result = $0 }
+
+/^test .* \.\.\. FAILED$/ && !seen[$2]++ { names[++count] = $2 }
+
+function take(    words, i, n) {
+	if (result == "") return
 	ended++
-	for (i = 1; i < NF; i++) {
-		if ($(i + 1) ~ /^passed/) passed += $i
-		if ($(i + 1) ~ /^failed/) failed += $i
+	n = split(result, words, " ")
+	for (i = 1; i < n; i++) {
+		if (words[i + 1] ~ /^passed/) passed += words[i]
+		if (words[i + 1] ~ /^failed/) failed += words[i]
 	}
+	result = ""
 }
 
-/^test .* \.\.\. FAILED$/ { names[++count] = $2 }
-
 END {
+	take()
 	for (i = 1; i <= count; i++) print "failed: " names[i]
 	if (started > ended) {
 		printf "%d test binaries died before their result\n", started - ended
