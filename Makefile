@@ -29,10 +29,10 @@ BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: help deps build demo test check bench install uninstall clean
+.PHONY: help deps build demo test test-vm check bench install uninstall clean
 
 help: ## list the goals
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 deps: ## install what Fief is built and tested with: apt packages, the pinned Rust, crates
 	@packaging/deps $(CARGO_TARGET_DIR)/.deps
@@ -47,6 +47,9 @@ demo: build ## watch one paying client beside 40 others, without and with Fief (
 test: deps ## run all tests; as root also those with real packets and servers
 	@$(CARGO) test --workspace --locked --no-fail-fast 2>&1 | tee $(TEST_LOG) || failed=1; \
 		awk -f .ci/sum.awk $(TEST_LOG) && exit $${failed:-0}
+
+test-vm: deps ## try fief on Debian's own kernels, emulated (QEMU; some minutes; not part of test)
+	@tests/vm/run.sh
 
 check: deps ## formatting, lints, licence lines
 	@failed=; \

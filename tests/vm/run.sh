@@ -1,0 +1,129 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Runs fief on Debian's own kernels, each in an emulated machine. Usage: tests/vm/run.sh [-s SCRIPT] [VERSION...]
+#
+# VERSION: the first numbers of a kernel that Debian trixie or its backports have; without any, 6.12 and 7.0. With -s, the
+# guest runs the lines of SCRIPT in place of the checks. Kernels, an initramfs and the guests' consoles are kept in
+# target/vm; nothing of the machine's package management is changed. Fails if a check fails or a guest dies.
+set -euo pipefail
+
+script=
+if [[ ${1:-} == -s ]]; then
+	script=$(realpath "$2")
+	shift 2
+fi
+[[ $# -gt 0 ]] || set -- 6.12 7.0
+
+cd "$(dirname "$0")/../.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+place=$target/vm
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+most_seconds=${VM_SECONDS:-300} # a guest that hangs is ended
+mkdir -p "$place/apt/lists/partial" "$place/apt/cache/archives/partial"
+
+missing=
+for program in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio; do
+	command -v "${program%:*}" >/dev/null || missing+=" ${program#*:}"
+done
+if [[ -n $missing ]]; then
+	echo "skipped: no guest without$missing (apt install$missing)"
+	exit 0
+fi
+
+# apt with lists of its own, from the mirror that this machine uses.
+private_apt() {
+	local mirror
+	if [[ ! -s $place/apt/sources ]]; then
+		mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' | grep -v security | head -n 1)
+		[[ -n $mirror ]] || { echo "apt knows no mirror: apt-get update" >&2; return 1; }
+		for suite in trixie trixie-backports; do
+			echo "deb [signed-by=$keyring] $mirror $suite main"
+		done >"$place/apt/sources"
+	fi
+	APT_CONFIG=$place/apt/config "$@"
+}
+
+cat >"$place/apt/config" <<CONFIG
+Dir::Etc::SourceList "$place/apt/sources";
+Dir::Etc::SourceParts "/dev/null";
+Dir::State::Lists "$place/apt/lists";
+Dir::Cache "$place/apt/cache";
+Acquire::Languages "none";
+APT::Sandbox::User "root";
+CONFIG
+
+# The newest kernel of a version, unpacked; prints its path. One that is here already is not asked for again.
+kernel() {
+	local package
+	if ! compgen -G "$place/boot/vmlinuz-$1[.+-]*" >/dev/null; then
+		compgen -G "$place/apt/lists/*Packages*" >/dev/null || private_apt apt-get update -qq >&2
+		# since 7.0, linux-image is without the image
+		package=$(private_apt apt-cache search --names-only "^linux-(binary|image)-${1//./\\.}([.+][^-]*)?-cloud-amd64$" |
+			cut -d' ' -f1 | sort -t- -k2,2 -k3,3V | awk -F- '!kind { kind = $2 } $2 == kind' | tail -n 1)
+		[[ -n $package ]] || { echo "Debian trixie has no kernel $1" >&2; return 1; }
+		(cd "$place" && private_apt apt-get download -qq "$package" >&2 &&
+			dpkg-deb --fsys-tarfile "$package"_*.deb | tar -xf - --wildcards './boot/vmlinuz-*' && rm "$package"_*.deb)
+	fi
+	compgen -G "$place/boot/vmlinuz-$1[.+-]*" | sort -V | tail -n 1
+}
+
+# A program without debug information, and the libraries that it needs.
+install_program() {
+	local library
+	mkdir -p "$(dirname "$2")"
+	strip -o "$2" "$1"
+	{ ldd "$1" | grep -oE '/[^ ]+' || true; } | while read -r library; do
+		[[ -e $root$library ]] || install -D "$(realpath "$library")" "$root$library"
+	done
+}
+
+build_initramfs() {
+	local applet
+	cargo build --release --locked -p fief-cli -p fief-tests-vm
+	root=$place/root
+	rm -rf "$root"
+	mkdir -p "$root"/{bin,proc,sys,dev,tmp,run}
+	cp "$(command -v busybox)" "$root/bin/busybox"
+	for applet in $(busybox --list); do
+		[[ -e $root/bin/$applet ]] || ln -s busybox "$root/bin/$applet"
+	done
+	install_program "$target/release/fief" "$root/bin/fief"
+	install_program "$target/release/fief-tests-vm" "$root/bin/fief-tests-vm"
+	cp tests/vm/init "$root/init"
+	if [[ -n $script ]]; then
+		cp "$script" "$root/script"
+	fi
+	(cd "$root" && find . | cpio --create --format=newc --quiet) >"$place/initramfs"
+}
+
+# Two CPUs, emulated in turn, whose clock counts instructions: however busy this machine is, figures are exact. What the
+# guest says goes to standard output, its console to a file.
+boot() {
+	local release=${1##*vmlinuz-} said=$place/said console cpu=Nehalem
+	console=$place/console-$release
+	# QEMU 7.2 can leave wrong flags after CMPXCHG16B, of which 6.12 dies; later kernels' local storage needs it
+	[[ $release != 6.12.* ]] || cpu+=,-cx16
+	: >"$said"
+	nice -n 15 timeout "$most_seconds" qemu-system-x86_64 -accel tcg,thread=single -icount shift=2,sleep=off \
+		-cpu "$cpu" -smp 2 -m 1024 -display none -no-reboot -nodefaults -serial "file:$console" \
+		-device virtio-serial-pci -chardev "file,id=result,path=$said" -device virtserialport,chardev=result,name=result \
+		-kernel "$1" -initrd "$place/initramfs" -append 'console=ttyS0 panic=-1 quiet' || true
+	tr -d '\r' <"$said" | tee -a "$place/all"
+	if ! grep -q '^== end ' "$said"; then
+		echo "FAILED the guest died, or was ended after $most_seconds seconds; its console:" | tee -a "$place/all"
+		grep -av '^[[:space:]]*$' "$console" | tail -n 45
+	elif ! grep -q '^== end 0' "$said"; then
+		echo "FAILED something on $release" | tee -a "$place/all"
+	fi
+}
+
+: >"$place/all"
+build_initramfs
+for version in "$@"; do
+	image=$(kernel "$version")
+	boot "$image"
+done
+failed=$(grep -c '^FAILED ' "$place/all" || true)
+passed=$(grep -c '^ok ' "$place/all" || true)
+echo "$passed passed, $failed failed"
+[[ $failed == 0 && ( -n $script || $passed -gt 0 ) ]]

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command `fief`, as its users call it, and the objects it prints.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::report::text;
+
+/// Runs `fief` to its end: what it printed, or what it complained about.
+pub fn fief(words: &[&str]) -> Result<String, String> {
+    let output = Command::new("fief").args(words).output().map_err(text)?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(said);
+    }
+    Err(format!("fief {}: {}; {said}{}", words.join(" "), output.status, String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Runs `fief` with `--json`: one object a line.
+pub fn objects(words: &[&str]) -> Result<Vec<Value>, String> {
+    let said = fief(&[words, &["--json"]].concat())?;
+    said.lines().map(|line| serde_json::from_str(line).map_err(|e| format!("{e} in {line}"))).collect()
+}
+
+/// A number of an object.
+pub fn number(object: &Value, name: &str) -> u64 {
+    object[name].as_u64().unwrap_or_else(|| panic!("{name} is a number in {object}"))
+}
+
+/// What all containers have used: by path, the object.
+pub fn usage() -> Result<BTreeMap<String, Value>, String> {
+    let all = objects(&["usage"])?;
+    Ok(all.into_iter().map(|one| (one["container"].as_str().unwrap_or_default().to_owned(), one)).collect())
+}
+
+/// Time of a container's threads.
+pub fn thread_ns(path: &str) -> Result<u64, String> {
+    Ok(usage()?.get(path).map_or(0, |one| number(one, "thread_ns")))
+}

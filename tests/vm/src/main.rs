@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The checks that a guest of `tests/vm/run.sh` makes with the installed `fief`, on a kernel that is not the builder's.
+//!
+//! Without arguments: all checks from outside, as root. The other words are the parts that this program plays itself:
+//! an unprivileged application, a server, a process that works. Each check prints one line, `ok` or `FAILED`.
+
+mod application;
+mod command;
+mod outside;
+mod report;
+mod server;
+mod work;
+
+use std::process::ExitCode;
+
+use report::Report;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut report = Report::default();
+    match words[..] {
+        [] => outside::check(&mut report),
+        ["application"] => application::check(&mut report),
+        ["serve", address] => server::serve(address),
+        ["work"] => work::when_told(),
+        ["work-for-descriptor"] => work::for_descriptor(),
+        _ => {
+            eprintln!("unknown part: {words:?}");
+            return ExitCode::from(2);
+        }
+    }
+    report.code()
+}
