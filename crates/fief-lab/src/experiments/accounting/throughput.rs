@@ -7,21 +7,17 @@
 use super::Plan;
 use super::installation::Installation;
 use super::pingpong::round_trip_ns;
+use super::sample::{CLIENTS, Comparison, Sample, load, warn};
 use crate::command::PolicyFile;
 use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::figures::Bound;
-use crate::load::{Close, Load};
-use crate::noise::Snapshot;
 use crate::progress::Progress;
 use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};
-use fief_testkit::{Cgroup, Client, Family, Nginx, NginxConfig, Topology, pin_command};
-use serde_json::json;
-use std::time::Duration;
+use fief_testkit::{Cgroup, Nginx, NginxConfig, Topology, pin_command};
 
 const PORT: u16 = 80;
-const CLIENTS: usize = 40;
 const POLICY: &str = "version = 1\n\n[container.web]\n\n[container.\"web/gold\"]\n\n[container.\"web/browse\"]\n\n\
                       [listener.web]\naddress = \"0.0.0.0:80\"\nclasses = \"shared\"\n\n\
                       [[listener.web.client]]\nfrom = [\"10.77.2.0/28\"]\ncontainer = \"web/gold\"\n\n\
@@ -57,7 +53,8 @@ pub fn run(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Resul
     let topology = Topology::new()?;
     let policy = PolicyFile::new(POLICY)?;
     let cgroup = Cgroup::new("nginx")?;
-    let _nginx = start_nginx(&topology, &cgroup)?;
+    let nginx = start_nginx(&topology, &cgroup)?;
+    let workers = nginx.workers();
     let mut samples: [Vec<Sample>; 3] = Default::default();
     let mut pings: [Vec<f64>; 2] = Default::default();
     for round in 0..plan.pairs {
@@ -72,18 +69,14 @@ pub fn run(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Resul
                     Some(installation)
                 }
             };
-            let sample = Sample::take(&topology, &load(plan, PORT, "/1k"))?;
+            let sample = Sample::take(&topology, &workers, &load(plan, PORT, "/1k"))?;
             if mode != Mode::Core {
                 pings[usize::from(mode == Mode::Everything)].push(round_trip_ns(Topology::load_cpu())?);
             }
             if let Some(installation) = installation {
                 installation.down()?;
             }
-            outcome.measurements.push(json!({
-                "experiment": "nginx_throughput", "mode": mode.title(), "round": round,
-                "requests_per_second": sample.per_second, "server_bound": sample.is_server_bound,
-                "foreign": sample.foreign,
-            }));
+            outcome.measurements.push(sample.to_json("nginx_throughput", mode.title(), round));
             samples[Mode::ALL.iter().position(|&one| one == mode).expect("it is one of them")].push(sample);
         }
     }
@@ -105,21 +98,27 @@ fn start_nginx(topology: &Topology, cgroup: &Cgroup) -> Result<Nginx> {
 }
 
 fn report(plan: &Plan, samples: &[Vec<Sample>; 3], pings: &[Vec<f64>; 2], outcome: &mut Outcome) {
-    let per_second = |place: usize| samples[place].iter().map(|one| one.per_second).collect::<Vec<_>>();
-    let mut table = Table::new("nginx, one worker, its core saturated", &["", "requests/s", "ratio", "quartiles"]);
+    let mut table = Table::new(
+        "nginx, one worker: requests a second, and a second of the CPU it got; ratios with quartiles",
+        &["", "requests/s", "ratio", "a CPU second", "ratio"],
+    );
     for (place, mode) in Mode::ALL.into_iter().enumerate() {
-        let ratio = Spread::of(&ratios(&per_second(place), &per_second(0)));
-        let rate = number(median(&per_second(place)));
-        let quartiles = format!("{:.4} - {:.4}", ratio.low, ratio.high);
-        table.row([mode.title().to_owned(), rate, format!("{:.4}", ratio.median), quartiles]);
+        let comparison = Comparison::of(&samples[place], &samples[0]);
+        let middle = |of: fn(&Sample) -> f64| number(median(&samples[place].iter().map(of).collect::<Vec<_>>()));
+        let [by_second, by_cpu_second] = comparison.cells();
+        let (rate, cpu_rate) = (middle(|one| one.per_second), middle(|one| one.per_cpu_second));
+        table.row([mode.title().to_owned(), rate, by_second, cpu_rate, by_cpu_second]);
         match mode {
             Mode::Without => {}
-            Mode::Everything => outcome.figures.must("nginx_throughput", ratio.median, Bound::AtLeast(0.95)),
-            Mode::Core => outcome.figures.must("nginx_throughput_core", ratio.median, Bound::AtLeast(0.98)),
+            Mode::Everything => {
+                comparison.note(&mut table);
+                outcome.figures.must("nginx_throughput", comparison.figure(), Bound::AtLeast(0.95));
+            }
+            Mode::Core => outcome.figures.must("nginx_throughput_core", comparison.figure(), Bound::AtLeast(0.98)),
         }
     }
     table.note(format!("{} rounds; {CLIENTS} clients, a connection per request, a file of 1 kB.", plan.pairs));
-    Sample::warn(samples.iter().flatten(), &mut table);
+    warn(samples.iter().flatten(), &mut table);
     outcome.tables.push(table);
     let ping = Spread::of(&ratios(&pings[1], &pings[0]));
     let mut table = Table::new(
@@ -134,64 +133,4 @@ fn report(plan: &Plan, samples: &[Vec<Sample>; 3], pings: &[Vec<f64>; 2], outcom
     ]);
     outcome.tables.push(table);
     outcome.figures.add("pipe_pingpong", ping.median);
-}
-
-/// The load of both experiments with servers.
-pub fn load(plan: &Plan, port: u16, path: &str) -> Load {
-    Load {
-        server: Topology::server_address(Family::V4, port),
-        path: path.to_owned(),
-        seconds: plan.load_seconds,
-        warm_up: plan.load_seconds / 5.0,
-        first: Client::Low.address(Family::V4, 1),
-        addresses: 40,
-        clients: CLIENTS,
-        think_us: 0,
-        close: Close::Rst,
-        cpu: Topology::load_cpu(),
-        fifo: 0,
-        live_ms: 0,
-    }
-}
-
-/// One load.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample {
-    pub per_second: f64,
-    pub is_server_bound: bool,
-    pub foreign: f64,
-    is_disturbed: bool,
-    errors: u64,
-}
-
-impl Sample {
-    pub fn take(topology: &Topology, load: &Load) -> Result<Sample> {
-        let running = load.start(&topology.clients)?;
-        std::thread::sleep(Duration::from_secs_f64(load.warm_up * 1.5));
-        let before = Snapshot::take();
-        // Before the load ends, so that its idle end does not count.
-        std::thread::sleep(Duration::from_secs_f64(load.seconds * 0.7));
-        let noise = before.until_now();
-        let seen = running.finish()?;
-        Ok(Sample {
-            per_second: seen.per_second(),
-            is_server_bound: noise.is_server_bound(Topology::server_cpu(), Topology::load_cpu()),
-            foreign: noise.foreign,
-            is_disturbed: noise.is_disturbed(),
-            errors: seen.errors,
-        })
-    }
-
-    /// What makes the figures less certain, below the table.
-    pub fn warn<'a>(samples: impl Iterator<Item = &'a Sample>, table: &mut Table) {
-        let samples: Vec<&Sample> = samples.collect();
-        let mut warn = |count: usize, what: &str| {
-            if count > 0 {
-                table.note(format!("{count} of {} loads {what}.", samples.len()));
-            }
-        };
-        warn(samples.iter().filter(|one| !one.is_server_bound).count(), "did not saturate the server's core alone");
-        warn(samples.iter().filter(|one| one.is_disturbed).count(), "ran while somebody else used the machine");
-        warn(samples.iter().filter(|one| one.errors > 0).count(), "had failed requests");
-    }
 }

@@ -57,6 +57,9 @@ pub enum Answer {
     Looked([Look; 2]),
     Bound(Vec<Clocked>),
     Lagged(Lagged),
+    Serving {
+        process: u32,
+    },
     Failed(String),
 }
 
@@ -124,7 +127,7 @@ fn obey(order: Order, receiver: &mut Option<Receiver>) -> Result<Answer> {
         Order::Lag { seconds, cpu, reader_cpu } => Ok(Answer::Lagged(hog::run(seconds, cpu, reader_cpu)?)),
         Order::Serve { address, cpu } => {
             super::request_server::start(address, cpu)?;
-            Ok(Answer::Ready)
+            Ok(Answer::Serving { process: std::process::id() })
         }
     }
 }
