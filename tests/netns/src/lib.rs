@@ -5,6 +5,7 @@
 //! asserts fails the process, and that fails the test.
 
 mod child;
+mod foreign;
 mod installation;
 mod passing;
 mod ring;
@@ -12,6 +13,7 @@ mod stepping;
 mod table;
 
 pub use child::{Child, Gate, clone_into, fork};
+pub use foreign::Foreign;
 pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary};
 pub use passing::{receive, send};
 pub use ring::Ring;

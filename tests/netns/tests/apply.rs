@@ -244,7 +244,7 @@ fn a_kept_container_keeps_its_usage() {
             (unit.id, unit.generation, unit.usage.cpu_ns())
         };
         let before = of_unit();
-        assert!(before.2 >= 30_000_000);
+        assert!(before.2 >= 20_000_000);
         let text = "version = 1\n[container.unit]\ncpu.weight = 333\n[container.more]\n";
         let applied = fief.apply(&parse(text), text, &ApplyOptions::default()).unwrap();
         assert_eq!((applied.kept, applied.made), (vec!["unit".to_owned()], vec!["more".to_owned()]));

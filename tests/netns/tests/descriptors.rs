@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use fief::{Container, ErrorKind, Rights, State};
-use fief_tests_netns::{in_unit, in_unit_with};
 use fief_testkit::wait_until;
+use fief_tests_netns::{in_unit, in_unit_with};
 use nix::time::{ClockId, clock_gettime};
 
 const SOON: Duration = Duration::from_secs(5);

@@ -28,9 +28,7 @@ fn become_user(uid: u32) {
 fn set_option(fd: impl AsFd, option: u32, value: &[u8]) -> Result<(), i32> {
     let (level, length) = (abi::FIEF_SOL as i32, value.len() as u32);
     // SAFETY: value and length describe memory that is borrowed for the call.
-    let err = unsafe {
-        libc::setsockopt(fd.as_fd().as_raw_fd(), level, option as i32, value.as_ptr().cast(), length)
-    };
+    let err = unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, option as i32, value.as_ptr().cast(), length) };
     if err == 0 { Ok(()) } else { Err(nix::errno::Errno::last_raw()) }
 }
 
@@ -300,8 +298,10 @@ fn another_thread_is_bound_only_by_who_may_signal_it_and_stands_above_it() {
             std::fs::remove_file(meeting().with_extension("pid")).unwrap();
 
             let id = container.info().unwrap().id;
-            let roots = fork(|| loop {
-                spin(Duration::from_millis(1));
+            let roots = fork(|| {
+                loop {
+                    spin(Duration::from_millis(1));
+                }
             });
             let users = fork(|| {
                 become_user(NOBODY);

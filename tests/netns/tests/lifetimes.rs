@@ -210,8 +210,10 @@ fn a_request_for_a_thread_that_ends_is_let_go() {
 #[test]
 fn several_that_bind_one_thread_let_go_of_what_was_not_taken() {
     in_unit("several_that_bind_one_thread_let_go_of_what_was_not_taken", || {
-        let target = fork(|| loop {
-            std::hint::spin_loop();
+        let target = fork(|| {
+            loop {
+                std::hint::spin_loop();
+            }
         });
         let pid = target.pid();
         let requesters: Vec<_> = (0..3)
@@ -508,7 +510,8 @@ fn a_descriptor_outlives_the_cgroup_that_it_was_made_in() {
             fs::remove_file(&socket).unwrap();
             let container = Container::from_fd(receive(&over)).unwrap();
             let id = container.info().unwrap().id;
-            let other = fief_testkit::cgroup2_mount().unwrap().join(format!("ff-{}", std::env::var("FF_OTHER").unwrap()));
+            let other =
+                fief_testkit::cgroup2_mount().unwrap().join(format!("ff-{}", std::env::var("FF_OTHER").unwrap()));
             // its maker has ended
             wait_until(SOON, || fs::remove_dir(&other).is_ok()).unwrap();
             {
@@ -594,4 +597,3 @@ fn a_thread_that_leaves_guards_out_of_order_ends_at_home() {
         wait_until(SOON, || unnamed() == 1).unwrap();
     });
 }
-

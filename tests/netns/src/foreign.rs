@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Somebody else's BPF program on a cgroup: counts the calls that it sees and lets them pass.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use libbpf_sys::{bpf_attach_type, bpf_insn, bpf_prog_type};
+
+/// Attached while it lives.
+#[derive(Debug)]
+pub struct Foreign {
+    calls: MapHandle,
+    _link: OwnedFd,
+}
+
+const PSEUDO_MAP_VALUE: u8 = 2;
+
+fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> bpf_insn {
+    let mut insn = bpf_insn { code, off, imm, ..Default::default() };
+    insn.set_dst_reg(dst);
+    insn.set_src_reg(src);
+    insn
+}
+
+impl Foreign {
+    /// Attaches a program of the kind cgroup/setsockopt or cgroup/getsockopt.
+    pub fn attach(cgroup: BorrowedFd<'_>, kind: bpf_attach_type) -> Self {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
+        let calls = MapHandle::create(MapType::Array, Some("ff_calls"), 4, 8, 1, &options).expect("a map");
+        let code = [
+            // r1 = the counter; r2 = 1; lock *r1 += r2; r0 = 1; exit
+            insn(0x18, 1, PSEUDO_MAP_VALUE, 0, calls.as_fd().as_raw_fd()),
+            insn(0, 0, 0, 0, 0),
+            insn(0xb7, 2, 0, 0, 1),
+            insn(0xdb, 1, 2, 0, 0),
+            insn(0xb7, 0, 0, 0, 1),
+            insn(0x95, 0, 0, 0, 0),
+        ];
+        let mut options = libbpf_sys::bpf_prog_load_opts {
+            sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
+            expected_attach_type: kind,
+            ..Default::default()
+        };
+        const CGROUP_SOCKOPT: bpf_prog_type = libbpf_sys::BPF_PROG_TYPE_CGROUP_SOCKOPT;
+        // SAFETY: the code and its length are those of the array, the strings end with NUL.
+        let program = unsafe {
+            libbpf_sys::bpf_prog_load(
+                CGROUP_SOCKOPT,
+                c"ff_foreign".as_ptr(),
+                c"GPL".as_ptr(),
+                code.as_ptr(),
+                code.len() as _,
+                &raw mut options,
+            )
+        };
+        let program = own(program);
+        // SAFETY: both descriptors are open, and no options are passed.
+        let link =
+            unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), cgroup.as_raw_fd(), kind, std::ptr::null()) };
+        Self { calls, _link: own(link) }
+    }
+
+    /// How many calls it saw.
+    pub fn calls(&self) -> u64 {
+        let value = self.calls.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).expect("a map").expect("an array");
+        u64::from_ne_bytes(value.try_into().expect("eight bytes"))
+    }
+}
+
+fn own(fd: i32) -> OwnedFd {
+    assert!(fd >= 0, "{}", std::io::Error::from_raw_os_error(-fd));
+    // SAFETY: the kernel returned a new descriptor that nobody else owns.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}

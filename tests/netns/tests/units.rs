@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Managed units: what already runs, hardened services, nested cgroups, and those who are none of our business.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use fief::{Container, ErrorKind, abi};
+use fief_control::{Fief, ManageOptions, Target};
+use fief_testkit::{Cgroup, Process, cgroup2_mount, wait_until};
+use fief_tests_netns::{Foreign, Installation, PLAIN_POLICY, SOON, Setup, fork, in_unit, role, spin};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+
+fn view(fief: &Fief, path: &str) -> fief_control::ContainerView {
+    let snapshot = fief.snapshot().unwrap();
+    let found = snapshot.containers.into_iter().find(|c| c.path == path);
+    found.unwrap_or_else(|| panic!("no container {path}"))
+}
+
+/// A process of several threads that work until it is killed; each can make containers once it is managed.
+fn worker() -> ! {
+    for _ in 0..3 {
+        std::thread::spawn(|| {
+            loop {
+                spin(Duration::from_millis(1));
+                std::thread::yield_now();
+            }
+        });
+    }
+    loop {
+        if let Ok(container) = Container::create() {
+            let _bound = container.bind().unwrap();
+            container.set_name("made").unwrap();
+            spin(Duration::from_millis(2));
+            let marker = std::env::var("FF_MARKER").unwrap();
+            fs::write(marker, container.info().unwrap().depth.to_string()).unwrap();
+        }
+        spin(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_running_process_of_several_threads_is_managed() {
+    let name = "a_running_process_of_several_threads_is_managed";
+    if role().is_some() {
+        worker();
+    }
+    let installation = Installation::with(&Setup::default());
+    let folder = tempfile::tempdir().unwrap();
+    for (n, in_cgroup) in [(0, true), (1, false)] {
+        let own = in_cgroup.then(|| Cgroup::new("running").unwrap());
+        let marker = folder.path().join(n.to_string());
+        let mut command = installation.part(own.as_ref().map(Cgroup::path), name, "worker");
+        command.env("FF_MARKER", &marker);
+        let process = Process::start(command).unwrap();
+        let pid = process.pid() as i32;
+        let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        wait_until(SOON, || threads() >= 4).unwrap();
+        let options = ManageOptions { container: None, follow: false };
+        let managed = installation.fief().manage(&Target::Process(pid), &options).unwrap();
+        assert!(managed.threads >= 4, "{managed:?}");
+        assert_ne!(managed.cgroup, cgroup2_mount().unwrap(), "hooks at the top would tax everybody");
+        let now = || view(installation.fief(), &managed.container);
+        wait_until(SOON, || now().threads >= 3 && now().usage.cpu_ns() > 50_000_000).unwrap();
+        // and its containers are below that
+        wait_until(SOON, || fs::read_to_string(&marker).is_ok_and(|text| text == "2")).unwrap();
+        drop(process);
+        wait_until(SOON, || now().threads == 0 && now().processes == 0).unwrap();
+    }
+}
+
+#[test]
+fn a_process_that_is_moved_in_has_the_units_home_at_any_depth() {
+    let name = "a_process_that_is_moved_in_has_the_units_home_at_any_depth";
+    match role() {
+        Some(role) => {
+            let container = Container::create().unwrap();
+            assert_eq!(container.info().unwrap().depth, 2, "{role}");
+            let parent = container.info().unwrap().parent.unwrap();
+            assert!(parent >= abi::FIEF_FIRST_ID);
+            spin(Duration::from_millis(20));
+        }
+        None => {
+            let installation = Installation::with(&Setup::default());
+            let inner = installation.cgroup().join("inner");
+            let deepest = inner.join("deepest");
+            fs::create_dir_all(&deepest).unwrap();
+            let before = view(installation.fief(), "unit").usage.cpu_ns();
+            for cgroup in [&inner, &deepest] {
+                let process = installation.start(Some(cgroup), name, "moved");
+                assert!(process.finish(SOON).unwrap().status.success());
+            }
+            let after = view(installation.fief(), "unit").usage.cpu_ns();
+            assert!(after > before + 30_000_000, "{before} {after}");
+            wait_until(SOON, || fs::remove_dir(&deepest).is_ok()).unwrap();
+            wait_until(SOON, || fs::remove_dir(&inner).is_ok()).unwrap();
+        }
+    }
+}
+
+/// Only these, and nothing else, with an error instead of a signal (classic BPF over struct seccomp_data).
+fn forbid_all_but(calls: &[libc::c_long]) {
+    let stop = |code: u16, jt: usize, jf: u8, k: u32| libc::sock_filter { code, jt: jt as u8, jf, k };
+    let mut filter = vec![stop(0x20, 0, 0, 0)];
+    for (n, call) in calls.iter().enumerate() {
+        filter.push(stop(0x15, calls.len() - n, 0, *call as u32));
+    }
+    filter.push(stop(0x06, 0, 0, 0x0005_0000 | libc::EPERM as u32));
+    filter.push(stop(0x06, 0, 0, 0x7fff_0000));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its filter live until the call returns.
+    let err = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0) };
+    assert_eq!(err, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_hardened_service_uses_the_descriptor_that_it_inherits() {
+    let name = "a_hardened_service_uses_the_descriptor_that_it_inherits";
+    if role().as_deref() == Some("service") {
+        // as systemd leaves it: another user, no capabilities, no new privileges, private mounts
+        assert!(!nix::unistd::geteuid().is_root());
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        assert!(status.contains("CapEff:\t0000000000000000") && status.contains("NoNewPrivs:\t1"), "{status}");
+        let fd: i32 = std::env::var("FF_FD").unwrap().parse().unwrap();
+        // SAFETY: the parent left this descriptor open for us, and nobody else knows of it.
+        let fd = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
+        let container = Container::from_fd(fd).unwrap();
+        let own = Container::create().unwrap();
+        fork(|| {
+            forbid_all_but(&[
+                libc::SYS_setsockopt,
+                libc::SYS_getsockopt,
+                libc::SYS_close,
+                libc::SYS_clock_gettime,
+                libc::SYS_write,
+                libc::SYS_exit_group,
+            ]);
+            assert!(File::open("/").is_err());
+            {
+                let _bound = container.bind().unwrap();
+                spin(Duration::from_millis(20));
+            }
+            assert!(container.usage().unwrap().cpu_ns() >= 15_000_000);
+            own.set_weight(7).unwrap();
+            drop(own);
+        })
+        .finish();
+        return;
+    }
+    in_unit(name, || {
+        let container = Container::create().unwrap();
+        fcntl(container.as_fd(), FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+        let exe = std::env::current_exe().unwrap();
+        let status = std::process::Command::new("unshare")
+            .args(["--mount", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"])
+            .args(["--bounding-set=-all", "--inh-caps=-all", "--"])
+            .arg(exe)
+            .args([name, "--exact", "--nocapture", "--test-threads=1"])
+            .env("FIEF_TEST_INSIDE", "service")
+            .env("FF_FD", container.as_fd().as_raw_fd().to_string())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        assert!(container.usage().unwrap().cpu_ns() >= 15_000_000);
+    });
+}
+
+fn set(fd: impl AsFd, level: i32, option: i32, value: &[u8]) -> Result<(), i32> {
+    // SAFETY: value and length describe memory that is borrowed for the call.
+    let err =
+        unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, option, value.as_ptr().cast(), value.len() as u32) };
+    if err == 0 { Ok(()) } else { Err(nix::errno::Errno::last_raw()) }
+}
+
+fn get(fd: impl AsFd, level: i32, option: i32, room: &mut [u8]) -> Result<usize, i32> {
+    let mut length = room.len() as u32;
+    // SAFETY: the kernel writes at most `length` bytes into `room`.
+    let err =
+        unsafe { libc::getsockopt(fd.as_fd().as_raw_fd(), level, option, room.as_mut_ptr().cast(), &raw mut length) };
+    if err == 0 { Ok(length as usize) } else { Err(nix::errno::Errno::last_raw()) }
+}
+
+/// What every program may do with its sockets, whoever hooks them.
+fn ordinary_options() {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let on = 1i32.to_ne_bytes();
+    assert_eq!(set(&socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, &on), Ok(()));
+    let mut long = vec![0; 9000];
+    long[..4].copy_from_slice(&on);
+    assert_eq!(set(&socket, libc::SOL_SOCKET, libc::SO_BROADCAST, &long), Ok(()));
+    let mut room = vec![0; 9000];
+    assert_eq!(get(&socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, &mut room), Ok(4));
+    assert_eq!(room[..4], on);
+    assert_eq!(get(&socket, libc::SOL_SOCKET, libc::SO_BROADCAST, &mut room[..4]), Ok(4));
+    assert_eq!(room[..4], on);
+    assert_eq!(set(&socket, libc::SOL_SOCKET, 9999, &on), Err(libc::ENOPROTOOPT));
+}
+
+#[test]
+fn others_programs_above_and_below_see_their_calls() {
+    let name = "others_programs_above_and_below_see_their_calls";
+    match role() {
+        Some(_) => {
+            ordinary_options();
+            let container = Container::create().unwrap();
+            container.set_weight(9).unwrap();
+            assert_eq!(container.attributes().unwrap().weight, 9);
+            let _bound = container.bind().unwrap();
+            assert_eq!(container.set_weight(0).unwrap_err().kind(), ErrorKind::Invalid);
+        }
+        None => {
+            let installation = Installation::with(&Setup::default());
+            let outer = Cgroup::new("outer").unwrap();
+            let (middle, inner) = (outer.path().join("middle"), outer.path().join("middle/inner"));
+            fs::create_dir_all(&inner).unwrap();
+            installation.manage(&middle, Some("unit"), false);
+            let foreign: Vec<_> = [outer.path(), &middle, &inner]
+                .into_iter()
+                .flat_map(|path| {
+                    let cgroup = File::open(path).unwrap();
+                    let kinds = [libbpf_sys::BPF_CGROUP_SETSOCKOPT, libbpf_sys::BPF_CGROUP_GETSOCKOPT];
+                    kinds.map(|kind| Foreign::attach(cgroup.as_fd(), kind))
+                })
+                .collect();
+            let process = installation.start(Some(&inner), name, "inner");
+            assert!(process.finish(SOON).unwrap().status.success());
+            for program in &foreign {
+                assert!(program.calls() >= 2, "{foreign:?}: {}", program.calls());
+            }
+            wait_until(SOON, || fs::remove_dir(&inner).is_ok()).unwrap();
+            wait_until(SOON, || fs::remove_dir(&middle).is_ok()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn strangers_do_not_notice() {
+    let installation = Installation::with(&Setup::default());
+    ordinary_options();
+    assert_eq!(Container::create().unwrap_err().kind(), ErrorKind::NotManaged);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    assert_eq!(set(&socket, abi::FIEF_SOL as i32, abi::FIEF_BINDING as i32, &[]), Err(libc::ENOPROTOOPT));
+    assert_eq!(view(installation.fief(), "unit").usage, fief::Usage::default());
+}
+
+#[test]
+fn the_units_own_programs_do_not_notice_either() {
+    in_unit("the_units_own_programs_do_not_notice_either", ordinary_options);
+}
+
+#[test]
+fn two_installations_manage_units_side_by_side() {
+    let name = "two_installations_manage_units_side_by_side";
+    match role() {
+        Some(_) => {
+            let container = Container::create().unwrap();
+            let _bound = container.bind().unwrap();
+            spin(Duration::from_millis(20));
+            assert!(container.usage().unwrap().cpu_ns() >= 15_000_000);
+        }
+        None => {
+            let one = Installation::with(&Setup::default());
+            let two = Installation::new(PLAIN_POLICY, "unit");
+            let first = one.start(Some(&one.cgroup()), name, "first");
+            let second = two.start(Some(&two.cgroup()), name, "second");
+            assert!(first.finish(SOON).unwrap().status.success());
+            assert!(second.finish(SOON).unwrap().status.success());
+            one.fief().down().unwrap();
+            two.play(name, "third");
+        }
+    }
+}
+
+#[test]
+fn a_home_can_be_changed_by_managing_again() {
+    let name = "a_home_can_be_changed_by_managing_again";
+    if role().is_some() {
+        let container = Container::create().unwrap();
+        spin(Duration::from_millis(20));
+        drop(container);
+        return;
+    }
+    let installation = Installation::new("version = 1\n[container.unit]\n[container.other]\n", "unit");
+    installation.manage(&installation.cgroup(), Some("other"), false);
+    installation.play(name, "body");
+    assert!(view(installation.fief(), "other").usage.cpu_ns() >= 15_000_000);
+    assert!(Path::new(&installation.cgroup()).exists());
+}
