@@ -443,7 +443,9 @@ struct fief_cpu {
 	__u32 in_irq;
 	__s32 kthread; /* the last kernel thread here, by number, and what kind of work it does */
 	__u32 kthread_kind;
-	__s32 running; /* the thread that all of this is about, by number */
+	__s32 running;	/* the thread that all of this is about, by number */
+	__u32 switches; /* its context switches when its stint began */
+	__u32 pad;
 	struct fief_task task;
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];

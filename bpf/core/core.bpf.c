@@ -22,6 +22,8 @@
 #include "receive.bpf.h"
 #include "follow.bpf.h"
 #include "descriptors.bpf.h"
+#include "front/register.bpf.h"
+#include "front/filter.bpf.h"
 #include "admin.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -125,13 +127,17 @@ int egress_charges(struct __sk_buff *skb)
 
 /* ---- bind: the socket a thread works on ---- */
 
+/* A hook runs once for each of its programs, so what a server registers when it listens is called from here. */
 SEC("sockops")
 int sockops_label(struct bpf_sock_ops *ops)
 {
-	if (ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+	if (ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) {
 		established_label(ops);
-	else if (ops->op == BPF_SOCK_OPS_TCP_LISTEN_CB)
+	} else if (ops->op == BPF_SOCK_OPS_TCP_LISTEN_CB) {
 		listen_label(ops);
+		class_listen(ops);
+		filter_listen(ops);
+	}
 	return 1;
 }
 
@@ -152,26 +158,80 @@ int BPF_PROG(send_follows, struct sock *sk)
 SEC("cgroup/setsockopt")
 int sockopt_sets(struct bpf_sockopt *ctx)
 {
+	if (ctx->level == FIEF_SOL && ctx->optname == FIEF_CLASS)
+		return class_ask(ctx);
+	if (ctx->level == FIEF_SOL && ctx->optname == FIEF_FILTER)
+		return filter_ask(ctx);
 	return setsockopt_serve(ctx);
 }
 
 SEC("cgroup/getsockopt")
 int sockopt_gets(struct bpf_sockopt *ctx)
 {
+	if (ctx->level == FIEF_SOL && ctx->optname == FIEF_CLASSES)
+		return classes_answer(ctx);
 	return getsockopt_serve(ctx);
 }
 
 SEC("cgroup/sock_release")
 int release_puts(struct bpf_sock *sk)
 {
+	filter_release(sk);
 	release_serve(sk);
 	return 1;
 }
 
 SEC("cgroup/bind4")
-int bind_refuses(struct bpf_sock_addr *ctx)
+int bind4_steers(struct bpf_sock_addr *ctx)
 {
-	return address_refuse(ctx->sk);
+	__u32 address[4] = {0, 0, MAPPED_PREFIX, ctx->user_ip4};
+	int class, err;
+
+	if (!address_refuse(ctx->sk))
+		return 0;
+	class = class_bind(ctx, address);
+	err = class ? 0 : filter_bind(ctx, address);
+	if (class < 0 || err)
+		return refuse(class < 0 ? class : err);
+	if (class && ctx->sk) {
+		ctx->user_ip4 = bpf_htonl(LOOPBACK_IPV4);
+		ctx->user_port = bpf_htons(group_port(ctx->sk));
+	}
+	return ALLOW;
+}
+
+SEC("cgroup/bind6")
+int bind6_steers(struct bpf_sock_addr *ctx)
+{
+	__u32 address[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]};
+	int class = class_bind(ctx, address);
+	int err = class ? 0 : filter_bind(ctx, address);
+
+	if (class < 0 || err)
+		return refuse(class < 0 ? class : err);
+	if (class && ctx->sk) {
+		/* bound to ::1 the kernel would make a socket of both families IPv6 only */
+		bool only = is_ipv6_only(ctx->sk);
+
+		ctx->user_ip6[0] = 0;
+		ctx->user_ip6[1] = 0;
+		ctx->user_ip6[2] = only ? 0 : MAPPED_PREFIX;
+		ctx->user_ip6[3] = bpf_htonl(only ? 1 : LOOPBACK_IPV4);
+		ctx->user_port = bpf_htons(group_port(ctx->sk));
+	}
+	return ALLOW;
+}
+
+SEC("cgroup/post_bind4")
+int bound4_filter(struct bpf_sock *ctx)
+{
+	return filter_register(ctx);
+}
+
+SEC("cgroup/post_bind6")
+int bound6_filter(struct bpf_sock *ctx)
+{
+	return filter_register(ctx);
 }
 
 SEC("cgroup/connect4")

@@ -546,12 +546,6 @@ static __always_inline int socket_set(struct bpf_sockopt *ctx, struct bpf_sock *
 	return descriptor_set(ctx, sk);
 }
 
-/* Options that the front object answers (class listeners) are left to it. */
-static __always_inline bool of_front(int option)
-{
-	return option == FIEF_CLASS || option == FIEF_FILTER || option == FIEF_CLASSES;
-}
-
 static __always_inline int setsockopt_serve(struct bpf_sockopt *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -562,8 +556,6 @@ static __always_inline int setsockopt_serve(struct bpf_sockopt *ctx)
 			ctx->optlen = 0; /* longer than the hook's buffer: the kernel takes the caller's own */
 		return 1;
 	}
-	if (of_front(ctx->optname))
-		return 1;
 	err = sk ? socket_set(ctx, sk) : -EINVAL;
 	if (err) {
 		bpf_set_retval(err);
@@ -688,8 +680,6 @@ static __always_inline int getsockopt_serve(struct bpf_sockopt *ctx)
 			ctx->optlen = 0;
 		return 1;
 	}
-	if (of_front(ctx->optname))
-		return 1;
 	err = sk ? socket_get(ctx, sk) : -EINVAL;
 	ctx->retval = err;
 	return err ? 0 : 1;

@@ -16,10 +16,20 @@
 #define STEAL_MAX_NS   10000000000ll /* more is a clock that jumped, not a hypervisor */
 #define PENDING_MAX_NS 100000	     /* what may wait for a socket event over a sleep */
 
-/* Takes what the hypervisor had out of the uncharged end of the stint. */
+/* Context switches of a thread; one more each time it leaves its CPU, counted before sched_switch tells. */
+static __always_inline __u32 switches_of(struct task_struct *p)
+{
+	return p->nvcsw + p->nivcsw;
+}
+
+/*
+ * Takes what the hypervisor had out of the uncharged end of the stint. If the thread was away meanwhile and nobody told
+ * (switch_missed), the rest of the wall clock was another thread's, not the hypervisor's.
+ */
 static __always_inline void steal_take(struct fief_cpu *cs, struct task_struct *prev, __u64 now)
 {
 	__s64 stolen, room, *carry = cs->has_task ? &cs->task.carry_ns : &cs->carry_ns;
+	struct fief_ref to = {FIEF_STEAL, 0};
 
 	if (!cs->switched_in_exec)
 		return;
@@ -29,18 +39,25 @@ static __always_inline void steal_take(struct fief_cpu *cs, struct task_struct *
 		stolen -= cs->softirq_ns;
 	if (stolen > STEAL_MAX_NS || stolen < -STEAL_MAX_NS)
 		return;
-	stolen += *carry;
-	*carry = 0;
 	room = now - cs->last_ns;
-	if (stolen > room || stolen < 0) {
-		*carry = stolen < 0 ? stolen : stolen - room;
-		stolen = stolen < 0 ? 0 : room;
+	if (switches_of(prev) != cs->switches + 1) {
+		count_error(FIEF_ERR_SWITCH);
+		to.id = FIEF_ROOT;
+		if (stolen > room)
+			stolen = room;
+	} else {
+		stolen += *carry;
+		*carry = 0;
+		if (stolen > room || stolen < 0) {
+			*carry = stolen < 0 ? stolen : stolen - room;
+			stolen = stolen < 0 ? 0 : room;
+		}
 	}
-	if (!stolen)
+	if (stolen <= 0)
 		return;
 	charge_begin(cs);
 	cs->last_ns += stolen;
-	slot_of(cs, (struct fief_ref){FIEF_STEAL, 0})->thread_ns += stolen;
+	slot_of(cs, to)->thread_ns += stolen;
 	charge_end(cs);
 }
 
@@ -160,6 +177,7 @@ static __always_inline void stint_begin(struct fief_cpu *cs, struct task_struct 
 {
 	task_enter(cs, p);
 	cs->running = p->pid;
+	cs->switches = switches_of(p);
 	cs->switched_in_ns = now;
 	cs->switched_in_exec = p->pid ? exec : 0;
 	cs->softirq_ns = 0;

@@ -37,20 +37,15 @@ pub const UNIT_PROGRAMS: &[(&str, libbpf_sys::bpf_attach_type)] = &[
     ("sockopt_sets", libbpf_sys::BPF_CGROUP_SETSOCKOPT),
     ("sockopt_gets", libbpf_sys::BPF_CGROUP_GETSOCKOPT),
     ("release_puts", libbpf_sys::BPF_CGROUP_INET_SOCK_RELEASE),
-    ("bind_refuses", libbpf_sys::BPF_CGROUP_INET4_BIND),
+    ("bind4_steers", libbpf_sys::BPF_CGROUP_INET4_BIND),
     ("connect_refuses", libbpf_sys::BPF_CGROUP_INET4_CONNECT),
     ("sendmsg_refuses", libbpf_sys::BPF_CGROUP_UDP4_SENDMSG),
     ("sockops_label", libbpf_sys::BPF_CGROUP_SOCK_OPS),
     ("ingress_charges", libbpf_sys::BPF_CGROUP_INET_INGRESS),
     ("egress_charges", libbpf_sys::BPF_CGROUP_INET_EGRESS),
-    ("setopt_steer", libbpf_sys::BPF_CGROUP_SETSOCKOPT),
-    ("getopt_steer", libbpf_sys::BPF_CGROUP_GETSOCKOPT),
-    ("bind4_steer", libbpf_sys::BPF_CGROUP_INET4_BIND),
-    ("bind6_steer", libbpf_sys::BPF_CGROUP_INET6_BIND),
-    ("sockops_steer", libbpf_sys::BPF_CGROUP_SOCK_OPS),
+    ("bind6_steers", libbpf_sys::BPF_CGROUP_INET6_BIND),
     ("bound4_filter", libbpf_sys::BPF_CGROUP_INET4_POST_BIND),
     ("bound6_filter", libbpf_sys::BPF_CGROUP_INET6_POST_BIND),
-    ("release_filter", libbpf_sys::BPF_CGROUP_INET_SOCK_RELEASE),
 ];
 
 /// The program that steers connections in a network namespace.
