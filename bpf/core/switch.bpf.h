@@ -252,6 +252,8 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 
 	if (!cs)
 		return 0;
+	if (bpf_task_storage_get(&tasks, child, 0, 0))
+		return 0; /* during an upgrade, old and new are attached together; the other was first */
 	if (!cs->has_task) {
 		/* clone into a managed cgroup by a stranger */
 		unit = unit_of(child->cgroups->dfl_cgrp);
