@@ -138,6 +138,8 @@ fn prepare(stage: &Stage, prompt: bool) -> Result<()> {
     };
     topology.server.ip(&route(Topology::SERVER, 1, &format!("quickack {quick}")))?;
     topology.clients.ip(&route(Topology::CLIENTS, 2, &format!("initcwnd {window}")))?;
+    // Else small writes wait for one another while the receiver has not taken up the last packet.
+    topology.clients.sysctl("net.ipv4.tcp_autocorking", if prompt { "0" } else { "1" })?;
     Ok(())
 }
 
