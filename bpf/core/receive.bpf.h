@@ -33,9 +33,12 @@ static __always_inline int softirq_enter(unsigned int vector)
 			charge_until(cs, now);
 		}
 		pool_close(cs);
-		cs->interrupted = cs->current_;
-		cs->interrupted_kind = cs->kind;
-		cs->interrupted_receive = cs->receive;
+		/* during an upgrade, old and new are attached together; the first knows whom the softirq interrupted */
+		if (!cs->softirq_vector) {
+			cs->interrupted = cs->current_;
+			cs->interrupted_kind = cs->kind;
+			cs->interrupted_receive = cs->receive;
+		}
 		cs->softirq_entry_ns = now;
 		cs->softirq_vector = vector + 1;
 		set_system(cs, vector < FIEF_SYSTEM_HARDIRQ ? vector : FIEF_SYSTEM_HI);

@@ -13,5 +13,6 @@ pub mod process;
 pub mod record;
 mod skeleton;
 pub mod table;
+pub mod upgrade;
 
 pub use error::{Context, Error, ErrorKind, Result};

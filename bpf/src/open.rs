@@ -49,7 +49,7 @@ pub const UNIT_PROGRAMS: &[(&str, libbpf_sys::bpf_attach_type)] = &[
 ];
 
 /// The program that steers connections in a network namespace.
-const NETNS_PROGRAM: &str = "lookup_steer";
+pub(crate) const NETNS_PROGRAM: &str = "lookup_steer";
 
 /// Loads everything and puts it into force. Errors: [`ErrorKind::Exists`] if an installation is there.
 pub fn install(pins: &Pins, config: &Config) -> Result<()> {
@@ -80,14 +80,7 @@ fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Resu
     let mut place = MaybeUninit::<OpenObject>::uninit();
     let mut open =
         core::CoreSkelBuilder::default().open(&mut place).context(|| "cannot open the core object".into())?;
-    let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())? as u32;
-    let rodata = open.maps.rodata_data.as_deref_mut().expect("the core object has read-only data");
-    rodata.cpu_count = cpus;
-    rodata.exec_clock_excludes_softirq = crate::clock::excludes_softirq();
-    rodata.task_storage_in_cgroup = task_storage_in_cgroup;
-    open.maps.containers.set_max_entries(config.containers).context(|| "cannot size the container table".into())?;
-    open.maps.free_slots.set_max_entries(config.containers).context(|| "cannot size the free list".into())?;
-    open.maps.cpus.set_max_entries(cpus).context(|| "cannot size the table of CPUs".into())?;
+    configure(&mut open, config.containers, task_storage_in_cgroup)?;
     let mut skel = open.load().map_err(|e| unsupported("core", &e))?;
     pin_all(skel.object_mut(), pins, true)?;
 
@@ -116,11 +109,26 @@ fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Resu
     Ok(links)
 }
 
-fn load_front(pins: &Pins) -> Result<()> {
-    let mut place = MaybeUninit::<OpenObject>::uninit();
-    let mut open =
-        front::FrontSkelBuilder::default().open(&mut place).context(|| "cannot open the front object".into())?;
-    for mut map in open.open_object_mut().maps_mut() {
+/// What the core is told before it is loaded.
+pub(crate) fn configure(
+    open: &mut core::OpenCoreSkel<'_>,
+    containers: u32,
+    task_storage_in_cgroup: bool,
+) -> Result<()> {
+    let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())? as u32;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the core object has read-only data");
+    rodata.cpu_count = cpus;
+    rodata.exec_clock_excludes_softirq = crate::clock::excludes_softirq();
+    rodata.task_storage_in_cgroup = task_storage_in_cgroup;
+    open.maps.containers.set_max_entries(containers).context(|| "cannot size the container table".into())?;
+    open.maps.free_slots.set_max_entries(containers).context(|| "cannot size the free list".into())?;
+    open.maps.cpus.set_max_entries(cpus).context(|| "cannot size the table of CPUs".into())?;
+    Ok(())
+}
+
+/// The maps that are pinned are used, not made again.
+pub(crate) fn reuse_maps(object: &mut libbpf_rs::OpenObject, pins: &Pins) -> Result<()> {
+    for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let pin = pins.map(&name);
         if name.contains('.') || !pin.exists() {
@@ -130,6 +138,14 @@ fn load_front(pins: &Pins) -> Result<()> {
         check_drift(&map, &shared, &name)?;
         map.reuse_fd(shared.as_fd()).context(|| format!("cannot reuse the map {name}"))?;
     }
+    Ok(())
+}
+
+fn load_front(pins: &Pins) -> Result<()> {
+    let mut place = MaybeUninit::<OpenObject>::uninit();
+    let mut open =
+        front::FrontSkelBuilder::default().open(&mut place).context(|| "cannot open the front object".into())?;
+    reuse_maps(open.open_object_mut(), pins)?;
     let mut skel = open.load().map_err(|e| unsupported("front", &e))?;
     pin_all(skel.object_mut(), pins, false)
 }
@@ -172,7 +188,7 @@ fn pin_all(object: &mut libbpf_rs::Object, pins: &Pins, replace: bool) -> Result
     Ok(())
 }
 
-fn unsupported(object: &str, error: &libbpf_rs::Error) -> Error {
+pub(crate) fn unsupported(object: &str, error: &libbpf_rs::Error) -> Error {
     let kind = match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => ErrorKind::Permission,
         _ => ErrorKind::Unsupported,

@@ -14,6 +14,7 @@ mod schedule;
 mod state;
 pub mod steer;
 mod tree;
+mod upgrade;
 
 pub use apply::{Applied, ApplyOptions, Down};
 pub use bind::{Bound, ManageOptions, Managed, Target};

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Replaces the programs of an installation by this binary's, while it is in force.
+//!
+//! Nothing is missed in between: the new programs work on the maps that are pinned; a cgroup link's program is swapped
+//! by the kernel in one step; a tracing link is replaced by a new one before the old is let go. For that moment both
+//! see the same events, which the programs bear. What was bound, opened and charged goes on. It does not change maps:
+//! a version whose records differ is refused before anything is touched.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapHandle, Object, OpenObject, Program};
+
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::open::{reuse_maps, unsupported};
+use crate::pin::{Pins, make_dir, remove_tree};
+use crate::skeleton::{core, front};
+
+/// What was replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Upgraded {
+    /// Programs.
+    pub programs: usize,
+    /// Links of units and network namespaces, updated in place.
+    pub updated: usize,
+    /// Machine-wide links, replaced by new ones.
+    pub replaced: usize,
+}
+
+/// Puts this binary's programs in the place of those in force. Errors: [`ErrorKind::NotFound`] nothing is in force;
+/// [`ErrorKind::Drift`] its maps are another version's. Killed on the way, the next one goes on.
+pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
+    if !pins.exist() {
+        return Err(Error::new(ErrorKind::NotFound, format!("{} is not installed", pins.scope())));
+    }
+    let containers = MapHandle::from_pinned_path(pins.map("containers")).context(|| "containers".into())?;
+    let (mut first, mut second) = (MaybeUninit::<OpenObject>::uninit(), MaybeUninit::<OpenObject>::uninit());
+    let mut front_place = MaybeUninit::<OpenObject>::uninit();
+    let mut core_skel = match load_core(&mut first, pins, containers.max_entries(), true) {
+        Err(e) if e.kind() == ErrorKind::Drift => return Err(e),
+        // kernels before 6.13 refuse task storage in cgroup hooks
+        Err(_) => load_core(&mut second, pins, containers.max_entries(), false)?,
+        Ok(loaded) => loaded,
+    };
+    let mut open =
+        front::FrontSkelBuilder::default().open(&mut front_place).context(|| "cannot open the front object".into())?;
+    reuse_maps(open.open_object_mut(), pins)?;
+    let mut front_skel = open.load().map_err(|e| unsupported("front", &e))?;
+
+    let mut done = Upgraded::default();
+    for object in [core_skel.object_mut(), front_skel.object_mut()] {
+        replace(object, pins, &mut done)?;
+    }
+    Ok(done)
+}
+
+fn load_core<'o>(
+    place: &'o mut MaybeUninit<OpenObject>,
+    pins: &Pins,
+    containers: u32,
+    task_storage_in_cgroup: bool,
+) -> Result<core::CoreSkel<'o>> {
+    let mut open = core::CoreSkelBuilder::default().open(place).context(|| "cannot open the core object".into())?;
+    crate::open::configure(&mut open, containers, task_storage_in_cgroup)?;
+    reuse_maps(open.open_object_mut(), pins)?;
+    open.load().map_err(|e| unsupported("core", &e))
+}
+
+fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> {
+    let staging = pins.links().join(format!("upgrade~{}", std::process::id()));
+    make_dir(&staging)?;
+    for mut program in object.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        for folder in [pins.units(), pins.netns()] {
+            done.updated += update_links(&folder, &name, program.as_fd())?;
+        }
+        if program.section().to_string_lossy().starts_with("tp_btf/") {
+            let mut link = program.attach_trace().context(|| format!("cannot attach {name}"))?;
+            let pin = staging.join(&name);
+            link.pin(&pin).context(|| format!("cannot pin the link of {name}"))?;
+            // over the old one's pin, which lets that go
+            std::fs::rename(&pin, pins.links().join(&name)).context(|| format!("cannot replace the link of {name}"))?;
+            done.replaced += 1;
+        }
+        let pin = staging.join(&name);
+        program.pin(&pin).context(|| format!("cannot pin the program {name}"))?;
+        std::fs::rename(&pin, pins.program(&name)).context(|| format!("cannot replace the program {name}"))?;
+        done.programs += 1;
+    }
+    remove_tree(&staging)
+}
+
+/// The links of every unit that bear the program's name; of network namespaces, the one program there is.
+fn update_links(folder: &Path, name: &str, program: BorrowedFd<'_>) -> Result<usize> {
+    let mut updated = 0;
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let inside = entry.path().join(name);
+        let pin = match entry.file_type() {
+            Ok(kind) if kind.is_dir() && inside.exists() => inside,
+            Ok(kind) if !kind.is_dir() && name == crate::open::NETNS_PROGRAM => entry.path(),
+            _ => continue,
+        };
+        let link = Link::open(&pin).context(|| format!("cannot open the link {}", pin.display()))?;
+        // SAFETY: both descriptors are open, and no options are passed.
+        let err =
+            unsafe { libbpf_sys::bpf_link_update(link.as_fd().as_raw_fd(), program.as_raw_fd(), std::ptr::null()) };
+        if err < 0 {
+            let error: std::io::Result<()> = Err(std::io::Error::from_raw_os_error(-err));
+            return error.context(|| format!("cannot update the link {}", pin.display())).map(|()| 0);
+        }
+        updated += 1;
+    }
+    Ok(updated)
+}
+
+/// The kernel's number of a pinned program: another one after an upgrade.
+pub fn program_id(pins: &Pins, name: &str) -> Result<u32> {
+    let fd = Program::fd_from_pinned_path(pins.program(name)).context(|| format!("cannot open the program {name}"))?;
+    Program::id_from_fd(fd.as_fd()).context(|| format!("cannot ask for the program {name}"))
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Other programs take over while containers are used: nothing is lost, nothing is counted twice.
+
+use std::time::Duration;
+
+use fief::Container;
+use fief_bpf::upgrade::program_id;
+use fief_control::Fief;
+use fief_testkit::wait_until;
+use fief_tests_netns::{Gate, SOON, Setup, fork, in_unit, in_unit_of, left, spin, unnamed};
+
+#[test]
+fn ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left() {
+    let setup = Setup { containers: 16_384, ..Setup::default() };
+    let name = "ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left";
+    let body = || {
+        let fief = Fief::from_env();
+        let (ready, go) = (Gate::new(), Gate::new());
+        let holders: Vec<_> = (0..4)
+            .map(|_| {
+                fork(|| {
+                    let mut held: Vec<_> = (0..2500).map(|_| Container::create().unwrap()).collect();
+                    ready.open();
+                    go.pass();
+                    while let Some(container) = held.pop() {
+                        // bound, forked from and left while both the old and the new programs see it
+                        if held.len() % 50 == 0 {
+                            let _bound = container.bind().unwrap();
+                            fork(|| ()).finish();
+                            std::thread::spawn(|| ()).join().unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        (0..4).for_each(|_| ready.pass());
+        assert_eq!(unnamed(), 10_000);
+        let before = program_id(fief.pins(), "release_puts").unwrap();
+        (0..4).for_each(|_| go.open());
+        let mut upgrades = 0;
+        while !holders.iter().all(fief_tests_netns::Child::has_ended) {
+            let done = fief.upgrade().unwrap();
+            assert!(done.replaced > 5 && done.updated > 5, "{done:?}");
+            upgrades += 1;
+        }
+        holders.into_iter().for_each(fief_tests_netns::Child::finish);
+        assert!(upgrades > 0);
+        assert_ne!(program_id(fief.pins(), "release_puts").unwrap(), before);
+        wait_until(SOON, || unnamed() == 0).unwrap_or_else(|_| panic!("left: {}", left()));
+        // the home is held by the threads that are here now, by the unit and the policy, and by nobody else
+        let home = fief::open_current().unwrap().info().unwrap();
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().count() as u32;
+        assert_eq!(home.threads, threads, "{home:?}");
+    };
+    in_unit_of(name, &setup, body, |_| ());
+}
+
+#[test]
+fn bindings_usage_and_descriptors_go_on_under_the_new_programs() {
+    in_unit("bindings_usage_and_descriptors_go_on_under_the_new_programs", || {
+        let fief = Fief::from_env();
+        let container = Container::create().unwrap();
+        let _bound = container.bind().unwrap();
+        spin(Duration::from_millis(30));
+        let before = container.usage().unwrap();
+        fief.upgrade().unwrap();
+        spin(Duration::from_millis(30));
+        let after = container.usage().unwrap();
+        assert!(after.cpu_ns() >= before.cpu_ns() + 20_000_000, "{before:?} {after:?}");
+        container.child().unwrap().set_weight(3).unwrap();
+        let total =
+            |snapshot: &fief_control::Snapshot| -> u64 { snapshot.containers.iter().map(|c| c.usage.cpu_ns()).sum() };
+        // all time still goes to exactly one container; a reader that is preempted reads late
+        let errors: Vec<f64> = (0..6)
+            .map(|_| {
+                let first = fief.snapshot().unwrap();
+                spin(Duration::from_millis(300));
+                let second = fief.snapshot().unwrap();
+                let wall = (second.taken_ns - first.taken_ns) * u64::from(second.cpus);
+                ((total(&second) - total(&first)) as f64 / wall as f64 - 1.0).abs()
+            })
+            .collect();
+        assert!(errors.iter().any(|error| *error < 0.004), "{errors:?}");
+    });
+}
