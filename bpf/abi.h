@@ -463,7 +463,7 @@ struct fief_control {
 	__u32 machine_wide;
 	__u32 user_quota; /* containers per unprivileged user */
 	__u32 tree_lock;
-	__u32 pad;
+	__u32 build; /* whose programs are in force: a hash of them */
 	__u64 errors[8]; /* enum fief_error */
 };
 enum fief_error { FIEF_ERR_NO_STORAGE, FIEF_ERR_STALE, FIEF_ERR_TABLE_FULL, FIEF_ERR_LOCK, FIEF_ERR_SWITCH, FIEF_ERRORS };

@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "aarch64" => "arm64",
         other => return Err(format!("no BPF register layout known for {other}").into()),
     };
+    let mut build = 0xcbf2_9ce4_8422_2325u64;
     for object in OBJECTS {
         let source = format!("{object}/{object}.bpf.c");
         SkeletonBuilder::new()
@@ -31,7 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 format!("-D__TARGET_ARCH_{arch}"),
             ])
             .build_and_generate(out.join(format!("{object}.skel.rs")))?;
+        for byte in fs::read(out.join(format!("{object}.skel.rs")))? {
+            build = (build ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3); // FNV-1a
+        }
     }
+    println!("cargo::rustc-env=FIEF_BPF_BUILD={:08x}", build as u32 ^ (build >> 32) as u32);
     for folder in ["core", "front", "include", "include/maps"] {
         println!("cargo::rerun-if-changed={folder}");
         for file in fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -89,7 +89,7 @@ static __always_inline int admin_let_go(struct fief_admin *a)
 	return container_put(a->container.id, FIEF_HANDLE);
 }
 
-/* The policy built in the other slot comes into force. */
+/* The policy built in the other slot comes into force; other programs may have come before it (a->value). */
 static __always_inline int admin_slot(struct fief_admin *a)
 {
 	__u32 zero = 0;
@@ -98,6 +98,8 @@ static __always_inline int admin_slot(struct fief_admin *a)
 	if (!control)
 		return -ESTALE;
 	control->slot = a->slot & 1;
+	if (a->value)
+		control->build = a->value;
 	control->epoch++;
 	return 0;
 }

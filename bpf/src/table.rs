@@ -118,6 +118,11 @@ impl Table {
         self.controls.get(0).map_or((0, 0), |control| (control.slot & 1, control.epoch))
     }
 
+    /// Whose programs are in force.
+    pub fn build(&self) -> u32 {
+        self.controls.get(0).map_or(0, |control| control.build)
+    }
+
     /// Size of the table.
     pub fn size(&self) -> u32 {
         self.containers.count

@@ -12,6 +12,7 @@ use fief_bpf::abi;
 use fief_bpf::admin::Admin;
 use fief_bpf::open::{self, Config};
 use fief_bpf::table::Table;
+use fief_bpf::upgrade;
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_policy::Policy;
 
@@ -89,6 +90,9 @@ impl Fief {
                 user_quota: options.user_quota.unwrap_or(default.user_quota),
             };
             open::install(self.pins(), &config)?;
+        } else if Table::open(self.pins())?.build() != upgrade::build() {
+            // another version's programs: this one's take over, and the containers go on
+            upgrade::upgrade(self.pins())?;
         }
         let applied = self.swap(policy, text);
         if fresh && applied.is_err() {

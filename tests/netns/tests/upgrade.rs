@@ -83,3 +83,30 @@ fn bindings_usage_and_descriptors_go_on_under_the_new_programs() {
         assert!(errors.iter().any(|error| *error < 0.004), "{errors:?}");
     });
 }
+
+#[test]
+fn apply_brings_its_own_programs_when_those_in_force_are_others() {
+    in_unit("apply_brings_its_own_programs_when_those_in_force_are_others", || {
+        let fief = Fief::from_env();
+        let policy = fief_tests_netns::PLAIN_POLICY;
+        let parsed = fief_policy::parse(policy, "test.toml").unwrap();
+        let apply = || drop(fief.apply(&parsed, policy, &Default::default()).unwrap());
+        let id = || program_id(fief.pins(), "switch_charges").unwrap();
+        let first = id();
+        apply();
+        assert_eq!(id(), first, "the same programs need no upgrade");
+        let container = Container::create().unwrap();
+        // as another version would have left it
+        let controls = libbpf_rs::MapHandle::from_pinned_path(fief.pins().map("controls")).unwrap();
+        let mut control: fief_bpf::abi::fief_control =
+            fief_bpf::record::lookup(&controls, &0u32.to_ne_bytes()).unwrap().unwrap();
+        control.build ^= 1;
+        fief_bpf::record::update(&controls, 0, &control).unwrap();
+        apply();
+        assert_ne!(id(), first);
+        container.set_weight(9).unwrap();
+        let second = id();
+        apply();
+        assert_eq!(id(), second);
+    });
+}
