@@ -428,7 +428,7 @@ fn a_child_that_a_stranger_clones_into_a_unit_has_the_units_home() {
 
 /// A child born in a cgroup.
 fn clone_into(cgroup: &std::path::Path, body: impl FnOnce()) -> fief_tests_netns::Child {
-    fief_tests_netns::clone_into(&std::fs::File::open(cgroup).unwrap(), body)
+    fief_tests_netns::clone_into(std::fs::File::open(cgroup).unwrap(), body)
 }
 
 #[test]
