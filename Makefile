@@ -51,9 +51,6 @@ test: deps ## run all tests; as root also those with real packets and servers
 test-vm: deps ## try fief on Debian's own kernels, emulated (QEMU; some minutes; not part of test)
 	@tests/vm/run.sh
 
-test-vm: deps ## run it on Debian's own kernels in emulated machines (needs QEMU, tests/vm/README.md)
-	@tests/vm/run.sh
-
 check: deps ## formatting, lints, licence lines
 	@failed=; \
 	.ci/sources || failed+=" licence and paths"; \
