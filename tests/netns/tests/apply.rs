@@ -148,7 +148,10 @@ fn a_killed_down_is_finished_by_the_next() {
     loop {
         let bare = Bare::new();
         bare.apply(NEW).unwrap();
-        if !kill_before(step, || drop(bare.fief.down().unwrap())) {
+        let down = || {
+            bare.fief.down().unwrap();
+        };
+        if !kill_before(step, down) {
             bare.assert_nothing_is_left();
             break;
         }
