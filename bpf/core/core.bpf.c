@@ -3,7 +3,8 @@
  * The core object: container table, descriptors, bind, charge. A table of contents; the parts are beside it.
  *
  *   containers   the life of a container          attributes   what spans several containers
- *   descriptors  containers as file descriptors   bind         whose work a thread does
+ *   descriptors  containers as file descriptors   options      the socket options that are the calls
+ *   caller       what a thread asks               bind         whose work a thread does
  *   charge       one state machine per CPU        switch       context switches, life of threads
  *   receive      softirq, NAPI, packets           labels       what a socket belongs to
  *   follow       unmodified event loops           usage        reading all of it
@@ -21,7 +22,7 @@
 #include "switch.bpf.h"
 #include "receive.bpf.h"
 #include "follow.bpf.h"
-#include "descriptors.bpf.h"
+#include "options.bpf.h"
 #include "front/register.bpf.h"
 #include "front/filter.bpf.h"
 #include "admin.bpf.h"

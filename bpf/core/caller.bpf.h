@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The caller: what a thread asks for itself, or for another thread.
+ *
+ * Problem: a call must change the caller's own record, on whichever CPU it runs, and never anybody else's.
+ * How: the hook runs on the caller's CPU without migrating; with interrupts off the working copy there is the
+ * caller's. Another thread gets a request in its storage.
+ * Limits: before 6.13 a thread that nobody manages cannot call, since its record cannot be made here.
+ */
+#pragma once
+
+#include "labels.bpf.h"
+#include "switch.bpf.h"
+#include "maps/descriptors.bpf.h"
+
+#define CAP_KILL 5
+
+/* The caller's record as its CPU holds it; made for a stranger who was passed a descriptor. */
+static __always_inline struct fief_cpu *caller(void)
+{
+	struct fief_cpu *cs = task_storage_in_cgroup ? this_thread() : this_cpu();
+
+	if (!cs)
+		return NULL;
+	if (!cs->has_task) {
+		struct task_struct *p = bpf_get_current_task_btf();
+		unsigned long flags;
+
+		if (!task_storage_in_cgroup)
+			return NULL;
+		struct fief_unit *unit = unit_of(p->cgroups->dfl_cgrp);
+		if (task_adopt(p, unit ? unit->home : ref_of(FIEF_ROOT), unit ? unit->task_flags : 0, false))
+			return NULL;
+		struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
+		if (!v)
+			return NULL;
+		irq_save(&flags);
+		cs = this_cpu();
+		if (cs) {
+			charge_until(cs, bpf_ktime_get_ns());
+			task_copy(&cs->task, v);
+			cs->has_task = 1;
+			cs->refresh = 0;
+			cs->current_ = v->binding;
+		}
+		irq_restore(&flags);
+	}
+	return cs;
+}
+
+static __always_inline int bind_self(struct fief_descriptor *d)
+{
+	struct fief_container *c = container_get(d->container);
+	struct fief_cpu *cs = caller();
+	struct fief_ref was;
+	unsigned long flags;
+
+	if (!cs)
+		return -ESRCH;
+	if (!c)
+		return -ESTALE;
+	if (!(d->rights & FIEF_RIGHT_USE))
+		return -EPERM;
+	container_hold(c, FIEF_THREAD);
+	irq_save(&flags);
+	cs = this_cpu();
+	if (!cs || !cs->has_task) {
+		irq_restore(&flags);
+		container_put(d->container.id, FIEF_THREAD);
+		return -ESRCH;
+	}
+	was = task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, bpf_ktime_get_ns());
+	cs->task.flags |= FIEF_TASK_EXPLICIT;
+	irq_restore(&flags);
+	container_put(was.id, FIEF_THREAD);
+	return 0;
+}
+
+static __always_inline int unbind_self(void)
+{
+	struct fief_cpu *cs = caller();
+	struct fief_container *c;
+	struct fief_ref was, home;
+	__u32 left[FIEF_NEST];
+	unsigned long flags;
+
+	if (!cs)
+		return -ESRCH;
+	home = cs->task.home; /* held by the thread as long as it lives */
+	c = container_at(home.id);
+	if (!c)
+		return -ESTALE;
+	container_hold(c, FIEF_THREAD);
+	irq_save(&flags);
+	cs = this_cpu();
+	if (!cs || !cs->has_task) {
+		irq_restore(&flags);
+		container_put(home.id, FIEF_THREAD);
+		return -ESRCH;
+	}
+	was = task_rebind(cs, bpf_get_current_task_btf(), home, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN,
+			  bpf_ktime_get_ns());
+	cs->task.flags &= ~FIEF_TASK_EXPLICIT;
+	/* what was entered is left too */
+	for (int i = 0; i < FIEF_NEST; i++)
+		left[i] = i < cs->task.nested ? cs->task.nest[i].container.id : FIEF_NO_ID;
+	cs->task.nested = 0;
+	irq_restore(&flags);
+	container_put(was.id, FIEF_THREAD);
+	for (int i = 0; i < FIEF_NEST; i++)
+		container_put(left[i], FIEF_THREAD);
+	return 0;
+}
+
+/* As bind_self; what the thread was bound to keeps its reference on the nest. */
+static __always_inline int enter(struct fief_descriptor *d)
+{
+	struct fief_container *c = container_get(d->container);
+	struct fief_cpu *cs = caller();
+	struct fief_nest was;
+	unsigned long flags;
+	int err = -EBUSY;
+	__u32 at;
+
+	if (!cs)
+		return -ESRCH;
+	if (!c)
+		return -ESTALE;
+	if (!(d->rights & FIEF_RIGHT_USE))
+		return -EPERM;
+	container_hold(c, FIEF_THREAD);
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs && cs->has_task && cs->task.nested < FIEF_NEST) {
+		was.rights = cs->task.rights;
+		was.flags = cs->task.flags & FIEF_TASK_EXPLICIT;
+		was.container =
+		    task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, bpf_ktime_get_ns());
+		cs->task.flags |= FIEF_TASK_EXPLICIT;
+		at = cs->task.nested;
+		if (at < FIEF_NEST) {
+			cs->task.nest[at] = was;
+			cs->task.nested = at + 1;
+			err = 0;
+		}
+	}
+	irq_restore(&flags);
+	if (err)
+		container_put(d->container.id, FIEF_THREAD);
+	return err;
+}
+
+static __always_inline int leave(void)
+{
+	struct fief_cpu *cs = caller();
+	struct fief_ref was = {FIEF_NO_ID, 0};
+	unsigned long flags;
+	__u32 at;
+
+	if (!cs)
+		return -ESRCH;
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs && cs->has_task && cs->task.nested) {
+		at = cs->task.nested - 1;
+		if (at < FIEF_NEST) {
+			struct fief_nest *to = &cs->task.nest[at];
+
+			was =
+			    task_rebind(cs, bpf_get_current_task_btf(), to->container, to->rights, bpf_ktime_get_ns());
+			cs->task.flags &= ~FIEF_TASK_EXPLICIT;
+			cs->task.flags |= to->flags;
+			cs->task.nested = at;
+		}
+	}
+	irq_restore(&flags);
+	if (was.id == FIEF_NO_ID)
+		return -EINVAL;
+	container_put(was.id, FIEF_THREAD);
+	return 0;
+}
+
+/* kernel/signal.c kill_ok_by_cred, and CAP_KILL of the caller */
+static __always_inline bool may_signal(struct task_struct *p, struct task_struct *target)
+{
+	const struct cred *mine = p->cred, *its = target->real_cred;
+
+	if (mine->euid.val == its->suid.val || mine->euid.val == its->uid.val || mine->uid.val == its->suid.val ||
+	    mine->uid.val == its->uid.val)
+		return true;
+	return mine->user_ns->level == 0 && (mine->cap_effective.val & (1ull << CAP_KILL));
+}
+
+/* Leaves a request with another thread, taken at its next boundary (L2). */
+static __always_inline int bind_other(struct fief_descriptor *d, __s32 number)
+{
+	struct fief_container *c = container_get(d->container);
+	struct task_struct *target = NULL, *p = bpf_get_current_task_btf();
+	struct fief_cpu *cs = caller(), *its;
+	struct fief_task *v;
+	int err = -ESRCH;
+
+	if (!cs || !task_storage_in_cgroup)
+		return -ESRCH;
+	if (!c)
+		return -ESTALE;
+	if (!(d->rights & FIEF_RIGHT_USE))
+		return -EPERM;
+	if (bpf_ksym_exists(bpf_task_from_vpid))
+		target = bpf_task_from_vpid(number);
+	else if (bpf_ksym_exists(bpf_task_from_pid))
+		target = bpf_task_from_pid(number);
+	if (!target)
+		return -ESRCH;
+	if (!may_signal(p, target)) {
+		err = -EPERM;
+		goto out;
+	}
+	v = bpf_task_storage_get(&tasks, target, 0, 0);
+	if (!v)
+		goto out;
+	if (!container_below(v->home, cs->task.home)) {
+		err = -EPERM;
+		goto out;
+	}
+	container_hold(c, FIEF_THREAD);
+	err = request_leave(v, d->container, d->rights);
+	if (err)
+		goto out;
+	its = cpu_at(target->thread_info.cpu);
+	if (its)
+		its->refresh = 1;
+out:
+	bpf_task_release(target);
+	return err;
+}
