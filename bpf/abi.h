@@ -119,8 +119,8 @@ struct fief_container {
 	__u64 refs;
 	struct fief_ref parent; /* kept after the parent's end: the chain of limits goes through ended slots */
 	__u32 generation;
-	__u32 state; /* enum fief_container_state */
-	__u32 height; /* most levels that there were below it */
+	__u32 state;	 /* enum fief_container_state */
+	__u32 height;	 /* most levels that there were below it */
 	__u32 owner_uid; /* whose quota it counts against */
 	__u32 flags;	 /* FIEF_CONTAINER_* */
 	__u32 descendants;
@@ -463,10 +463,17 @@ struct fief_control {
 	__u32 machine_wide;
 	__u32 user_quota; /* containers per unprivileged user */
 	__u32 tree_lock;
-	__u32 build; /* whose programs are in force: a hash of them */
+	__u32 build;	 /* whose programs are in force: a hash of them */
 	__u64 errors[8]; /* enum fief_error */
 };
-enum fief_error { FIEF_ERR_NO_STORAGE, FIEF_ERR_STALE, FIEF_ERR_TABLE_FULL, FIEF_ERR_LOCK, FIEF_ERR_SWITCH, FIEF_ERRORS };
+enum fief_error {
+	FIEF_ERR_NO_STORAGE,
+	FIEF_ERR_STALE,
+	FIEF_ERR_TABLE_FULL,
+	FIEF_ERR_LOCK,
+	FIEF_ERR_SWITCH,
+	FIEF_ERRORS
+};
 
 /* containers of one user against the quota */
 struct fief_user {

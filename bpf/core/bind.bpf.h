@@ -145,14 +145,14 @@ static __always_inline void leader_settle(struct fief_task *t, struct task_struc
  * again).
  */
 static __always_inline struct fief_ref task_rebind(struct fief_cpu *cs, struct task_struct *p, struct fief_ref to,
-						   __u32 rights, __u64 now)
+						   __u32 rights, bool followed, __u64 now)
 {
 	struct fief_ref was = cs->task.binding;
 
 	steal_settle(cs, p, now);
 	charge_until(cs, now);
 	counters_settle(cs, p);
-	pending_settle(cs, to);
+	pending_settle(cs, followed ? to : was); /* a socket tells whose the time before it was, a call does not */
 	cs->task.binding = to;
 	cs->task.rights = rights;
 	cs->task.flags &= ~FIEF_TASK_SLEPT;

@@ -69,7 +69,7 @@ static __always_inline int bind_self(struct fief_descriptor *d)
 		container_put(d->container.id, FIEF_THREAD);
 		return -ESRCH;
 	}
-	was = task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, bpf_ktime_get_ns());
+	was = task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, false, bpf_ktime_get_ns());
 	cs->task.flags |= FIEF_TASK_EXPLICIT;
 	irq_restore(&flags);
 	container_put(was.id, FIEF_THREAD);
@@ -99,7 +99,7 @@ static __always_inline int unbind_self(void)
 		return -ESRCH;
 	}
 	was = task_rebind(cs, bpf_get_current_task_btf(), home, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN,
-			  bpf_ktime_get_ns());
+			  false, bpf_ktime_get_ns());
 	cs->task.flags &= ~FIEF_TASK_EXPLICIT;
 	/* what was entered is left too */
 	for (int i = 0; i < FIEF_NEST; i++)
@@ -135,7 +135,7 @@ static __always_inline int enter(struct fief_descriptor *d)
 		was.rights = cs->task.rights;
 		was.flags = cs->task.flags & FIEF_TASK_EXPLICIT;
 		was.container =
-		    task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, bpf_ktime_get_ns());
+		    task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, false, bpf_ktime_get_ns());
 		cs->task.flags |= FIEF_TASK_EXPLICIT;
 		at = cs->task.nested;
 		if (at < FIEF_NEST) {
@@ -166,8 +166,8 @@ static __always_inline int leave(void)
 		if (at < FIEF_NEST) {
 			struct fief_nest *to = &cs->task.nest[at];
 
-			was =
-			    task_rebind(cs, bpf_get_current_task_btf(), to->container, to->rights, bpf_ktime_get_ns());
+			was = task_rebind(cs, bpf_get_current_task_btf(), to->container, to->rights, false,
+					  bpf_ktime_get_ns());
 			cs->task.flags &= ~FIEF_TASK_EXPLICIT;
 			cs->task.flags |= to->flags;
 			cs->task.nested = at;

@@ -37,7 +37,7 @@ static __noinline int follow_switch(struct sock *sk, struct fief_cpu *cs, struct
 		return 0;
 	}
 	cs->task.followed = to;
-	was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, bpf_ktime_get_ns());
+	was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, true, bpf_ktime_get_ns());
 	irq_restore(&flags);
 	container_put(was.id, FIEF_THREAD);
 	return 0;

@@ -25,13 +25,13 @@ const volatile bool exec_clock_excludes_softirq = false;
 
 /* task->ioac is there with TASK_IO_ACCOUNTING only: bpf_core_field_exists decides at load. */
 
-#define irq_save(flags)                                                                                      \
-	do {                                                                                                 \
-		if (bpf_ksym_exists(bpf_local_irq_save))                                                     \
-			bpf_local_irq_save(flags);                                                           \
+#define irq_save(flags)                                                                                                \
+	do {                                                                                                           \
+		if (bpf_ksym_exists(bpf_local_irq_save))                                                               \
+			bpf_local_irq_save(flags);                                                                     \
 	} while (0)
-#define irq_restore(flags)                                                                                   \
-	do {                                                                                                 \
-		if (bpf_ksym_exists(bpf_local_irq_restore))                                                  \
-			bpf_local_irq_restore(flags);                                                        \
+#define irq_restore(flags)                                                                                             \
+	do {                                                                                                           \
+		if (bpf_ksym_exists(bpf_local_irq_restore))                                                            \
+			bpf_local_irq_restore(flags);                                                                  \
 	} while (0)

@@ -34,8 +34,7 @@ impl Cgroup {
     pub fn new(role: &str) -> Result<Cgroup> {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = cgroup2_mount()?.join(format!("ff-{}-{count}-{role}", std::process::id()));
-        std::fs::create_dir(&path)
-            .map_err(|error| Error::io(format!("make {}", path.display()), error))?;
+        std::fs::create_dir(&path).map_err(|error| Error::io(format!("make {}", path.display()), error))?;
         Ok(Cgroup { path })
     }
 
@@ -61,10 +60,7 @@ impl Drop for Cgroup {
 fn remove(path: &Path) {
     let Some(parent) = path.parent() else { return };
     let _ = crate::wait_until(Duration::from_secs(5), || {
-        for pid in std::fs::read_to_string(path.join("cgroup.procs"))
-            .unwrap_or_default()
-            .lines()
-        {
+        for pid in std::fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default().lines() {
             let _ = std::fs::write(parent.join("cgroup.procs"), pid);
         }
         std::fs::remove_dir(path).is_ok() || !path.exists()
@@ -74,18 +70,15 @@ fn remove(path: &Path) {
 /// Removes the cgroups that dead processes left.
 pub fn sweep_cgroups() -> usize {
     let Ok(entries) = cgroup2_mount().and_then(|mount| {
-        std::fs::read_dir(&mount)
-            .map_err(|error| Error::io(format!("list {}", mount.display()), error))
+        std::fs::read_dir(&mount).map_err(|error| Error::io(format!("list {}", mount.display()), error))
     }) else {
         return 0;
     };
     let mut removed = 0;
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let owner: Option<u32> = name
-            .strip_prefix("ff-")
-            .and_then(|rest| rest.split('-').next())
-            .and_then(|pid| pid.parse().ok());
+        let owner: Option<u32> =
+            name.strip_prefix("ff-").and_then(|rest| rest.split('-').next()).and_then(|pid| pid.parse().ok());
         if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             remove(&entry.path());
             removed += 1;

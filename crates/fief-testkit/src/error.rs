@@ -33,11 +33,7 @@ impl Error {
     }
 
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error {
-            kind,
-            message: message.into(),
-            source: None,
-        }
+        Error { kind, message: message.into(), source: None }
     }
 
     pub(crate) fn failed(message: impl Into<String>) -> Error {
@@ -50,11 +46,7 @@ impl Error {
             io::ErrorKind::NotFound => Kind::Missing,
             _ => Kind::Failed,
         };
-        Error {
-            kind,
-            message: message.into(),
-            source: Some(source),
-        }
+        Error { kind, message: message.into(), source: Some(source) }
     }
 
     pub(crate) fn errno(message: impl Into<String>, errno: nix::errno::Errno) -> Error {

@@ -47,15 +47,10 @@ impl Feature {
         match self {
             Feature::Root => nix::unistd::geteuid().is_root(),
             Feature::NetNs => {
-                Feature::Root.is_there()
-                    && works("ip", "-V")
-                    && works("ethtool", "--version")
-                    && can_unshare()
+                Feature::Root.is_there() && works("ip", "-V") && works("ethtool", "--version") && can_unshare()
             }
             Feature::ThreadedNapi => Feature::NetNs.is_there() && has_threaded(),
-            Feature::Cgroup2 => {
-                Feature::Root.is_there() && cgroup2_mount().is_ok_and(|mount| is_writable(&mount))
-            }
+            Feature::Cgroup2 => Feature::Root.is_there() && cgroup2_mount().is_ok_and(|mount| is_writable(&mount)),
             Feature::Bpf => bpf_loads(),
             Feature::Nginx => works("nginx", "-v"),
             Feature::Haproxy => works("haproxy", "-v"),
@@ -69,9 +64,7 @@ impl Feature {
     /// Whether the machine should have it, judged without the probe.
     fn is_expected(self) -> bool {
         let wanted = std::env::var("FIEF_REQUIRE").unwrap_or_default();
-        let named = wanted
-            .split(',')
-            .any(|name| name == "all" || name == self.name());
+        let named = wanted.split(',').any(|name| name == "all" || name == self.name());
         named
             || match self {
                 Feature::NetNs => is_root_with(12) && Path::new("/proc/self/ns/net").exists(),
@@ -89,10 +82,7 @@ pub fn require(feature: Feature) -> bool {
 
 /// The same for a feature that only the caller can probe.
 pub fn require_if(name: &str, is_there: bool, is_expected: bool) -> bool {
-    assert!(
-        is_there || !is_expected,
-        "this machine should have {name}, and the probe says that it has not"
-    );
+    assert!(is_there || !is_expected, "this machine should have {name}, and the probe says that it has not");
     if !is_there {
         eprintln!("skipped: this machine has no {name}");
     }
@@ -100,16 +90,11 @@ pub fn require_if(name: &str, is_there: bool, is_expected: bool) -> bool {
 }
 
 fn works(program: &str, argument: &str) -> bool {
-    Command::new(program)
-        .arg(argument)
-        .output()
-        .is_ok_and(|output| output.status.success())
+    Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success())
 }
 
 fn can_unshare() -> bool {
-    std::thread::spawn(|| nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok())
-        .join()
-        .unwrap_or(false)
+    std::thread::spawn(|| nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok()).join().unwrap_or(false)
 }
 
 fn has_threaded() -> bool {
@@ -165,12 +150,7 @@ fn bpf_loads() -> bool {
     // SAFETY: the record is as long as said, what it points to lives until the call returns, and the descriptor that
     // comes back is nobody else's.
     unsafe {
-        let descriptor = libc::syscall(
-            libc::SYS_bpf,
-            BPF_PROG_LOAD,
-            &raw const attribute,
-            size_of::<Attribute>(),
-        );
+        let descriptor = libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const attribute, size_of::<Attribute>());
         if descriptor >= 0 {
             libc::close(i32::try_from(descriptor).unwrap_or(-1));
         }

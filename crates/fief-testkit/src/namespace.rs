@@ -84,9 +84,7 @@ impl NetNs {
         // allocates nor takes a lock.
         unsafe {
             command.pre_exec(move || {
-                let file = file
-                    .as_ref()
-                    .ok_or(std::io::Error::from_raw_os_error(libc::EMFILE))?;
+                let file = file.as_ref().ok_or(std::io::Error::from_raw_os_error(libc::EMFILE))?;
                 match libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) {
                     0 => Ok(()),
                     _ => Err(std::io::Error::last_os_error()),
@@ -102,17 +100,9 @@ impl NetNs {
 
     /// Sets `net.*`, dots or slashes.
     pub fn sysctl(&self, name: &str, value: &str) -> Result<()> {
-        let file = Path::new("/proc/sys").join(if name.contains('/') {
-            name.into()
-        } else {
-            name.replace('.', "/")
-        });
-        self.run(|| std::fs::write(&file, value))?.map_err(|error| {
-            Error::io(
-                format!("write {value} to {} in {}", file.display(), self.name),
-                error,
-            )
-        })
+        let file = Path::new("/proc/sys").join(if name.contains('/') { name.into() } else { name.replace('.', "/") });
+        self.run(|| std::fs::write(&file, value))?
+            .map_err(|error| Error::io(format!("write {value} to {} in {}", file.display(), self.name), error))
     }
 
     /// Writes a file below /sys/class/net, which shows only the interfaces of the namespace that mounted it.
@@ -146,9 +136,7 @@ fn path(name: &str) -> PathBuf {
 
 fn pids(name: &str) -> Vec<u32> {
     let text = run(Command::new("ip").args(["netns", "pids", name])).unwrap_or_default();
-    text.split_whitespace()
-        .filter_map(|word| word.parse().ok())
-        .collect()
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 /// Ends what runs in the namespace, which only its owner can have started, and removes the namespace.
@@ -161,10 +149,7 @@ fn end_all(name: &str, signal: Signal, deadline: Duration) {
     let me = std::process::id();
     let mut told: Vec<u32> = Vec::new();
     let _ = crate::wait_until(deadline, || {
-        let inside: Vec<u32> = pids(name)
-            .into_iter()
-            .filter(|&pid| pid != me && !is_zombie(pid))
-            .collect();
+        let inside: Vec<u32> = pids(name).into_iter().filter(|&pid| pid != me && !is_zombie(pid)).collect();
         for &pid in &inside {
             if !told.contains(&pid) {
                 let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
@@ -244,11 +229,7 @@ mod tests {
             return;
         }
         let namespace = NetNs::new("kill").expect("a namespace");
-        let mut child = namespace
-            .command("sleep")
-            .arg("1000")
-            .spawn()
-            .expect("sleep");
+        let mut child = namespace.command("sleep").arg("1000").spawn().expect("sleep");
         assert!(namespace.pids().contains(&child.id()));
         drop(namespace);
         assert!(!child.wait().expect("it ended").success());
@@ -274,12 +255,9 @@ mod tests {
             return;
         }
         let namespace = NetNs::new("sysctl").expect("a namespace");
-        let read =
-            || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fin_timeout").expect("a sysctl");
+        let read = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_fin_timeout").expect("a sysctl");
         let outside = read();
-        namespace
-            .sysctl("net.ipv4.tcp_fin_timeout", "7")
-            .expect("written");
+        namespace.sysctl("net.ipv4.tcp_fin_timeout", "7").expect("written");
         assert_eq!(namespace.run(read).expect("inside").trim(), "7");
         assert_eq!(read(), outside);
     }

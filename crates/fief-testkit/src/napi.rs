@@ -32,9 +32,7 @@ pub fn napi_threads(namespace: &NetNs, interface: &str) -> Result<Vec<u32>> {
             .iter()
             .flat_map(|message| attributes(message))
             .find_map(|(kind, value)| (kind == CTRL_ATTR_FAMILY_ID).then(|| u16_of(value))?)
-            .ok_or_else(|| {
-                Error::new(crate::Kind::Missing, "no netdev family in generic netlink")
-            })?;
+            .ok_or_else(|| Error::new(crate::Kind::Missing, "no netdev family in generic netlink"))?;
         let index = attribute(NETDEV_A_NAPI_IFINDEX, &index.to_ne_bytes());
         let answers = socket.ask(family, NETDEV_CMD_NAPI_GET, NLM_F_DUMP, &index)?;
         Ok(answers
@@ -58,10 +56,7 @@ impl Socket {
                 libc::NETLINK_GENERIC,
             );
             if raw < 0 {
-                return Err(Error::io(
-                    "open a generic netlink socket",
-                    std::io::Error::last_os_error(),
-                ));
+                return Err(Error::io("open a generic netlink socket", std::io::Error::last_os_error()));
             }
             OwnedFd::from_raw_fd(raw)
         };
@@ -79,13 +74,7 @@ impl Socket {
         request.extend([0; 8]);
         request.extend([command, 1, 0, 0]);
         request.extend(payload);
-        sendto(
-            self.0.as_raw_fd(),
-            &request,
-            &NetlinkAddr::new(0, 0),
-            MsgFlags::empty(),
-        )
-        .map_err(fail)?;
+        sendto(self.0.as_raw_fd(), &request, &NetlinkAddr::new(0, 0), MsgFlags::empty()).map_err(fail)?;
         let mut answers = Vec::new();
         let mut buffer = vec![0; 65536];
         loop {
@@ -95,11 +84,7 @@ impl Socket {
                 match kind {
                     NLMSG_DONE => return Ok(answers),
                     NLMSG_ERROR => {
-                        let code = body
-                            .get(..4)
-                            .and_then(u32_of)
-                            .unwrap_or_default()
-                            .cast_signed();
+                        let code = body.get(..4).and_then(u32_of).unwrap_or_default().cast_signed();
                         return Err(fail(nix::errno::Errno::from_raw(-code)));
                     }
                     _ => answers.push(body.get(4..).unwrap_or_default().to_vec()),
@@ -118,11 +103,7 @@ fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32_of(bytes.get(..4)?)? as usize;
     let kind = u16_of(bytes.get(4..6)?)?;
     let body = bytes.get(16..length)?;
-    Some((
-        kind,
-        body,
-        bytes.get(length.next_multiple_of(4)..).unwrap_or_default(),
-    ))
+    Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {

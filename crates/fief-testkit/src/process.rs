@@ -22,10 +22,7 @@ impl Process {
     /// Starts the command in a process group of its own.
     pub fn start(mut command: Command) -> Result<Process> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let child = command
-            .process_group(0)
-            .spawn()
-            .map_err(|error| Error::io(format!("start {name}"), error))?;
+        let child = command.process_group(0).spawn().map_err(|error| Error::io(format!("start {name}"), error))?;
         Ok(Process { child, name })
     }
 
@@ -59,19 +56,10 @@ impl Process {
             status = self.try_wait();
             status.is_some()
         })
-        .map_err(|_| {
-            Error::new(
-                Kind::Deadline,
-                format!("{} did not end within {deadline:?}", self.name),
-            )
-        })?;
+        .map_err(|_| Error::new(Kind::Deadline, format!("{} did not end within {deadline:?}", self.name)))?;
         self.kill_group(Signal::SIGKILL);
         let stdout = reader.join().unwrap_or_default();
-        Ok(Output {
-            status: status.expect("wait_until saw a status"),
-            stdout,
-            stderr: Vec::new(),
-        })
+        Ok(Output { status: status.expect("wait_until saw a status"), stdout, stderr: Vec::new() })
     }
 
     /// Asks it to end, and makes it after the deadline.
@@ -109,19 +97,12 @@ impl Drop for Process {
 /// Runs a command to its end; its standard output, or an error with what it said.
 pub fn run(command: &mut Command) -> Result<String> {
     let name = format!("{command:?}");
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| Error::io(format!("start {name}"), error))?;
+    let output = command.stdin(Stdio::null()).output().map_err(|error| Error::io(format!("start {name}"), error))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(Error::failed(format!(
-        "{name} ended with {}: {}",
-        output.status,
-        said.trim()
-    )))
+    Err(Error::failed(format!("{name} ended with {}: {}", output.status, said.trim())))
 }
 
 #[cfg(test)]
@@ -131,22 +112,11 @@ mod tests {
     #[test]
     fn dropping_the_guard_ends_the_child_and_its_children() {
         let mut command = Command::new("sh");
-        command
-            .args(["-c", "sleep 1000 & echo $!; wait"])
-            .stdout(Stdio::piped());
+        command.args(["-c", "sleep 1000 & echo $!; wait"]).stdout(Stdio::piped());
         let mut process = Process::start(command).expect("sh starts");
         let mut line = [0; 32];
-        let length = process
-            .child()
-            .stdout
-            .take()
-            .expect("piped")
-            .read(&mut line)
-            .expect("a pid");
-        let inner: i32 = String::from_utf8_lossy(&line[..length])
-            .trim()
-            .parse()
-            .expect("a pid");
+        let length = process.child().stdout.take().expect("piped").read(&mut line).expect("a pid");
+        let inner: i32 = String::from_utf8_lossy(&line[..length]).trim().parse().expect("a pid");
         drop(process);
         // The orphan is reaped by init, which may take a moment.
         wait_until(Duration::from_secs(10), || {
@@ -158,8 +128,7 @@ mod tests {
 
     #[test]
     fn a_failed_command_says_what_it_said() {
-        let error = run(Command::new("sh").args(["-c", "echo no such thing >&2; exit 3"]))
-            .expect_err("exit 3");
+        let error = run(Command::new("sh").args(["-c", "echo no such thing >&2; exit 3"])).expect_err("exit 3");
         assert!(error.to_string().contains("no such thing"), "{error}");
     }
 }

@@ -47,9 +47,7 @@ impl Client {
     pub fn address(self, family: Family, n: u8) -> IpAddr {
         match family {
             Family::V4 => Ipv4Addr::new(10, 77, self.number(), n).into(),
-            Family::V6 => {
-                Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, self.number().into(), n.into()).into()
-            }
+            Family::V6 => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, self.number().into(), n.into()).into(),
         }
     }
 }
@@ -66,11 +64,7 @@ pub struct TopologyOptions {
 
 impl Default for TopologyOptions {
     fn default() -> TopologyOptions {
-        TopologyOptions {
-            threaded: true,
-            gro: true,
-            ipv6: true,
-        }
+        TopologyOptions { threaded: true, gro: true, ipv6: true }
     }
 }
 
@@ -93,11 +87,7 @@ impl Topology {
         let server = NetNs::new("server")?;
         let clients = NetNs::new("clients")?;
         let link = Veth::between((&server, Topology::SERVER), (&clients, Topology::CLIENTS))?;
-        let topology = Topology {
-            server,
-            clients,
-            link,
-        };
+        let topology = Topology { server, clients, link };
         topology.tune()?;
         topology.offloads()?;
         topology.address(options.ipv6)?;
@@ -127,13 +117,8 @@ impl Topology {
     pub fn set_receive(&self, threaded: bool, gro: bool) -> Result<()> {
         let word = if gro { "on" } else { "off" };
         for (namespace, device) in self.ends() {
-            run(namespace
-                .command("ethtool")
-                .args(["-K", device, "gro", word]))?;
-            namespace.write_device(
-                &format!("{device}/threaded"),
-                if threaded { "1" } else { "0" },
-            )?;
+            run(namespace.command("ethtool").args(["-K", device, "gro", word]))?;
+            namespace.write_device(&format!("{device}/threaded"), if threaded { "1" } else { "0" })?;
         }
         self.pin()
     }
@@ -151,10 +136,7 @@ impl Topology {
     }
 
     fn ends(&self) -> [(&NetNs, &str); 2] {
-        [
-            (&self.server, Topology::SERVER),
-            (&self.clients, Topology::CLIENTS),
-        ]
+        [(&self.server, Topology::SERVER), (&self.clients, Topology::CLIENTS)]
     }
 
     fn tune(&self) -> Result<()> {
@@ -180,11 +162,7 @@ impl Topology {
 
     fn offloads(&self) -> Result<()> {
         let set = |namespace: &NetNs, device: &str, words: &str| {
-            run(namespace
-                .command("ethtool")
-                .args(["-K", device])
-                .args(words.split(' ')))
-            .map(drop)
+            run(namespace.command("ethtool").args(["-K", device]).args(words.split(' '))).map(drop)
         };
         set(&self.clients, Topology::CLIENTS, "tx off tso off gso off")?;
         set(&self.server, Topology::SERVER, "tso off gso off")
@@ -202,30 +180,17 @@ impl Topology {
         }
         server.ip("link set sv up")?;
         clients.ip("link set cv up")?;
-        server.ip(&format!(
-            "neigh replace 10.77.0.2 lladdr {clients_mac} dev sv nud permanent"
-        ))?;
-        clients.ip(&format!(
-            "neigh replace 10.77.0.1 lladdr {server_mac} dev cv nud permanent"
-        ))?;
-        for prefix in [
-            "10.77.1.0/24",
-            "10.77.2.0/24",
-            "10.77.3.0/24",
-            "10.88.0.0/16",
-        ] {
+        server.ip(&format!("neigh replace 10.77.0.2 lladdr {clients_mac} dev sv nud permanent"))?;
+        clients.ip(&format!("neigh replace 10.77.0.1 lladdr {server_mac} dev cv nud permanent"))?;
+        for prefix in ["10.77.1.0/24", "10.77.2.0/24", "10.77.3.0/24", "10.88.0.0/16"] {
             server.ip(&format!("route add {prefix} via 10.77.0.2 dev sv"))?;
             clients.ip(&format!("route add local {prefix} dev lo"))?;
         }
         if !ipv6 {
             return Ok(());
         }
-        server.ip(&format!(
-            "neigh replace fd77::1:0:2 lladdr {clients_mac} dev sv nud permanent"
-        ))?;
-        clients.ip(&format!(
-            "neigh replace fd77::1 lladdr {server_mac} dev cv nud permanent"
-        ))?;
+        server.ip(&format!("neigh replace fd77::1:0:2 lladdr {clients_mac} dev sv nud permanent"))?;
+        clients.ip(&format!("neigh replace fd77::1 lladdr {server_mac} dev cv nud permanent"))?;
         for class in [Client::High, Client::Low, Client::Middle] {
             let prefix = class.prefix(Family::V6);
             server.ip(&format!("-6 route add {prefix} via fd77::1:0:2 dev sv"))?;
@@ -233,9 +198,7 @@ impl Topology {
         }
         // Addresses answer at once but for the link-local ones, whose absence delays nothing here.
         wait_until(Duration::from_secs(5), || {
-            server
-                .ip("-6 addr show dev sv scope global")
-                .is_ok_and(|text| !text.contains("tentative"))
+            server.ip("-6 addr show dev sv scope global").is_ok_and(|text| !text.contains("tentative"))
         })
     }
 }
@@ -254,29 +217,17 @@ mod tests {
         let topology = Topology::new().expect("a topology");
         for family in [Family::V4, Family::V6] {
             let server = Topology::server_address(family, 4000);
-            let socket = topology
-                .server
-                .run(|| UdpSocket::bind(server))
-                .expect("inside")
-                .expect("bound");
+            let socket = topology.server.run(|| UdpSocket::bind(server)).expect("inside").expect("bound");
             for class in [Client::High, Client::Low, Client::Middle] {
                 let address = class.address(family, 9);
-                let sender = topology
-                    .clients
-                    .run(|| UdpSocket::bind((address, 0)))
-                    .expect("inside")
-                    .expect("bound");
+                let sender = topology.clients.run(|| UdpSocket::bind((address, 0))).expect("inside").expect("bound");
                 sender.send_to(b"hello", server).expect("sent");
                 let mut buffer = [0; 8];
-                socket
-                    .set_read_timeout(Some(Duration::from_secs(10)))
-                    .expect("a timeout");
+                socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
                 let (length, from) = socket.recv_from(&mut buffer).expect("received");
                 assert_eq!((length, from.ip()), (5, address));
                 socket.send_to(b"you", from).expect("answered");
-                sender
-                    .set_read_timeout(Some(Duration::from_secs(10)))
-                    .expect("a timeout");
+                sender.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
                 assert_eq!(sender.recv(&mut buffer).expect("the answer"), 3);
             }
         }
@@ -289,13 +240,9 @@ mod tests {
         }
         let topologies = [Topology::new().expect("one"), Topology::new().expect("two")];
         let address = Topology::server_address(Family::V4, 4001);
-        let _listeners = topologies.each_ref().map(|topology| {
-            topology
-                .server
-                .run(|| TcpListener::bind(address))
-                .expect("inside")
-                .expect("bound")
-        });
+        let _listeners = topologies
+            .each_ref()
+            .map(|topology| topology.server.run(|| TcpListener::bind(address)).expect("inside").expect("bound"));
     }
 
     #[test]
@@ -306,21 +253,10 @@ mod tests {
         let topology = Topology::new().expect("a topology");
         let threads = napi_threads(&topology.server, "sv").expect("asked");
         assert_eq!(threads.len(), 1, "one queue, one thread");
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", threads[0])).expect("it lives");
-        let allowed = status
-            .lines()
-            .find(|line| line.starts_with("Cpus_allowed_list"))
-            .expect("a line");
-        assert_eq!(
-            allowed.split('\t').nth(1),
-            Some(Topology::server_cpu().to_string().as_str())
-        );
+        let status = std::fs::read_to_string(format!("/proc/{}/status", threads[0])).expect("it lives");
+        let allowed = status.lines().find(|line| line.starts_with("Cpus_allowed_list")).expect("a line");
+        assert_eq!(allowed.split('\t').nth(1), Some(Topology::server_cpu().to_string().as_str()));
         topology.set_receive(false, true).expect("changed");
-        assert!(
-            napi_threads(&topology.server, "sv")
-                .expect("asked")
-                .is_empty()
-        );
+        assert!(napi_threads(&topology.server, "sv").expect("asked").is_empty());
     }
 }

@@ -17,17 +17,13 @@ pub struct Veth {
 impl Veth {
     /// Connects the two; both ends are down and without addresses.
     pub fn between(near: (&NetNs, &str), far: (&NetNs, &str)) -> Result<Veth> {
-        run(Command::new("ip")
-            .args([
-                "link",
-                "add",
-                near.1,
-                "netns",
-                near.0.name(),
-                "type",
-                "veth",
-            ])
-            .args(["peer", "name", far.1, "netns", far.0.name()]))?;
+        run(Command::new("ip").args(["link", "add", near.1, "netns", near.0.name(), "type", "veth"]).args([
+            "peer",
+            "name",
+            far.1,
+            "netns",
+            far.0.name(),
+        ]))?;
         Ok(Veth {
             near: near.1.to_owned(),
             far: far.1.to_owned(),

@@ -13,10 +13,7 @@ pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> Re
             return Ok(());
         }
         if Instant::now() >= end {
-            return Err(Error::new(
-                Kind::Deadline,
-                format!("the condition did not hold within {deadline:?}"),
-            ));
+            return Err(Error::new(Kind::Deadline, format!("the condition did not hold within {deadline:?}")));
         }
         std::thread::sleep(pause);
         // Short waits are answered fast, long ones do not eat the CPU that the awaited one needs.

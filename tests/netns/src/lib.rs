@@ -18,7 +18,7 @@ pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary};
 pub use passing::{receive, send};
 pub use ring::Ring;
 pub use stepping::{kill_before, steps};
-pub use table::{SOON, in_use, left, record, spin, unnamed};
+pub use table::{SOON, in_use, left, record, spin, unnamed, unnamed_at_once};
 
 /// Which part of a test this process plays; `None`: the test itself, outside.
 pub fn role() -> Option<String> {

@@ -25,6 +25,17 @@ pub fn unnamed() -> usize {
     table().rows().filter(|row| row.container.id >= abi::FIEF_FIRST_ID && row.name().is_empty()).count()
 }
 
+/// Containers without a name that were there at one moment: those that two scans both met, since one scan can count what
+/// is freed behind it and made again before it.
+pub fn unnamed_at_once() -> usize {
+    let scan = || {
+        let table = table();
+        let rows = table.rows().filter(|row| row.container.id >= abi::FIEF_FIRST_ID && row.name().is_empty());
+        rows.map(|row| (row.container.id, row.container.generation)).collect::<std::collections::HashSet<_>>()
+    };
+    scan().intersection(&scan()).count()
+}
+
 /// The unnamed containers, for a test that wanted none.
 pub fn left() -> String {
     let mut text = String::new();

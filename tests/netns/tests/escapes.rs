@@ -124,12 +124,12 @@ fn a_user_has_no_more_containers_than_the_quota() {
             .collect();
         let mut seen = 0;
         wait_until(SOON, || {
-            seen = seen.max(unnamed());
+            seen = seen.max(fief_tests_netns::unnamed_at_once());
             unnamed() >= 18
         })
         .unwrap();
         for _ in 0..2000 {
-            seen = seen.max(unnamed());
+            seen = seen.max(fief_tests_netns::unnamed_at_once());
         }
         (0..4).for_each(|_| most.open());
         users.into_iter().for_each(fief_tests_netns::Child::finish);
