@@ -116,7 +116,6 @@ struct fief_attributes {
 				    */
 
 struct fief_container {
-	__u64 refs;
 	struct fief_ref parent; /* kept after the parent's end: the chain of limits goes through ended slots */
 	__u32 generation;
 	__u32 state;	 /* enum fief_container_state */
@@ -134,6 +133,7 @@ struct fief_container {
 	/* Of a container that a policy named: by policy slot, so that a policy is swapped as a whole; else
 	 * the first. */
 	struct fief_attributes attributes[2];
+	__u64 refs; /* apart from what every bind reads: it is written by every CPU */
 	struct fief_usage usage;
 	char name[FIEF_NAME_LEN];
 };
@@ -173,6 +173,8 @@ enum fief_option {
 	FIEF_UNASSIGN = 14,	/* on any socket: remove its label */
 	FIEF_ENTER = 15,	/* bind the calling thread and remember what it was bound to, FIEF_NEST deep */
 	FIEF_LEAVE = 16,	/* back to what FIEF_ENTER remembered; any container descriptor */
+	FIEF_RENEW =
+	    17, /* container descriptor: lets go of its container and becomes one of a new child, as FIEF_CREATE */
 	/* getsockopt */
 	FIEF_USAGE = 32,      /* struct fief_usage, with the open stint of running threads */
 	FIEF_ATTRIBUTES = 33, /* struct fief_attributes */

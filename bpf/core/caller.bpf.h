@@ -48,30 +48,40 @@ static __always_inline struct fief_cpu *caller(void)
 	return cs;
 }
 
+/* The caller's record is on its CPU, or was made now and is there at the second try. */
+static __always_inline bool bind_try(struct fief_descriptor *d, struct task_struct *p, struct fief_ref *was)
+{
+	__s32 pid = p->pid;
+	struct fief_cpu *cs;
+	unsigned long flags;
+	bool bound = false;
+
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs && cs->has_task && cs->running == pid) {
+		*was = task_rebind(cs, p, d->container, d->rights, false, bpf_ktime_get_ns());
+		cs->task.flags |= FIEF_TASK_EXPLICIT;
+		bound = true;
+	}
+	irq_restore(&flags);
+	return bound;
+}
+
 static __always_inline int bind_self(struct fief_descriptor *d)
 {
 	struct fief_container *c = container_get(d->container);
-	struct fief_cpu *cs = caller();
-	struct fief_ref was;
-	unsigned long flags;
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct fief_ref was = {FIEF_NO_ID, 0};
 
-	if (!cs)
-		return -ESRCH;
 	if (!c)
 		return -ESTALE;
 	if (!(d->rights & FIEF_RIGHT_USE))
 		return -EPERM;
 	container_hold(c, FIEF_THREAD);
-	irq_save(&flags);
-	cs = this_cpu();
-	if (!cs || !cs->has_task) {
-		irq_restore(&flags);
+	if (!bind_try(d, p, &was) && (!caller() || !bind_try(d, p, &was))) {
 		container_put(d->container.id, FIEF_THREAD);
 		return -ESRCH;
 	}
-	was = task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, false, bpf_ktime_get_ns());
-	cs->task.flags |= FIEF_TASK_EXPLICIT;
-	irq_restore(&flags);
 	container_put(was.id, FIEF_THREAD);
 	return 0;
 }

@@ -177,7 +177,9 @@ int sockopt_gets(struct bpf_sockopt *ctx)
 SEC("cgroup/sock_release")
 int release_puts(struct bpf_sock *sk)
 {
-	filter_release(sk);
+	/* a connection is neither a container nor a listener: it has a label at most */
+	if (sk->state == BPF_TCP_LISTEN || sk->state == BPF_TCP_CLOSE)
+		filter_release(sk);
 	release_serve(sk);
 	return 1;
 }

@@ -26,6 +26,8 @@ static __always_inline int descriptor_set(struct bpf_sockopt *ctx, struct bpf_so
 		return enter(d);
 	case FIEF_LEAVE:
 		return leave();
+	case FIEF_RENEW:
+		return renew(d);
 	case FIEF_STAGE:
 		return stage(d);
 	case FIEF_ADOPT:

@@ -92,6 +92,14 @@ impl Container {
         Ok(Self { fd })
     }
 
+    /// Lets go of the container and makes this descriptor one of a new child of the calling thread's container: a
+    /// container for each request, without a socket for each. The former ends unless somebody else holds it.
+    ///
+    /// Errors: as for [`Container::create`]; denied without the right to administer this one.
+    pub fn renew(&mut self) -> Result<()> {
+        option::call(self.as_fd(), abi::FIEF_RENEW).map_err(|e| Error::new("cannot renew a container", e))
+    }
+
     /// Binds the calling thread until the guard is dropped, which restores what was before.
     ///
     /// Errors: denied without the right to use it; the container has ended.

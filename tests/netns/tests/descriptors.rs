@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fief::{Container, ErrorKind, Rights, State};
 use fief_testkit::wait_until;
-use fief_tests_netns::{in_unit, in_unit_with};
+use fief_tests_netns::{in_unit, in_unit_with, record};
 use nix::time::{ClockId, clock_gettime};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -180,5 +180,25 @@ fn only_a_fresh_datagram_socket_becomes_a_container() {
         assert_eq!(Container::from_fd(bound.into()).unwrap_err().kind(), ErrorKind::NotAContainer);
         let stream = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(Container::from_fd(stream.into()).unwrap_err().kind(), ErrorKind::NotAContainer);
+    });
+}
+
+#[test]
+fn a_renewed_descriptor_is_a_new_container_and_ends_the_former() {
+    in_unit("a_renewed_descriptor_is_a_new_container_and_ends_the_former", || {
+        let mut request = Container::create().unwrap();
+        let first = request.info().unwrap();
+        {
+            let _bound = request.bind().unwrap();
+            spin(Duration::from_millis(2));
+        }
+        assert!(request.usage().unwrap().cpu_ns() > 0);
+        request.renew().unwrap();
+        let second = request.info().unwrap();
+        assert_ne!((first.id, first.generation), (second.id, second.generation));
+        assert_eq!((request.usage().unwrap().cpu_ns(), second.parent), (0, first.parent));
+        wait_until(SOON, || record(first.id).is_none_or(|row| row.generation != first.generation)).unwrap();
+        request.keep_rights(Rights::USE | Rights::READ).unwrap();
+        assert_eq!(request.renew().unwrap_err().kind(), ErrorKind::Denied);
     });
 }

@@ -53,7 +53,7 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
     comparison.note(&mut table);
     table.note(format!(
         "{} pairs; a server of one thread that computes 50 us for a request and sends 1 kB, a connection per request; \
-         with: create, enter, leave, close for each. Fief is in force on both sides.",
+         with: a new container (renew), enter, leave for each. Fief is in force on both sides.",
         plan.pairs
     ));
     warn(samples.iter().flatten(), &mut table);

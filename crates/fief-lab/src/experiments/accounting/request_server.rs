@@ -6,6 +6,7 @@
 
 use crate::error::{Context, Result};
 use fief::Container;
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
@@ -32,13 +33,14 @@ pub fn start(address: SocketAddr, cpu: usize) -> Result<()> {
 struct Server {
     turns: u64,
     response: Vec<u8>,
+    request: RefCell<Option<Container>>,
 }
 
 impl Server {
     fn new() -> Server {
         let mut response = b"HTTP/1.0 200 OK\r\nContent-Length: 1024\r\n\r\n".to_vec();
         response.extend([b'x'; 1024]);
-        Server { turns: calibrate(), response }
+        Server { turns: calibrate(), response, request: RefCell::new(None) }
     }
 
     fn serve(&self, mut connection: TcpStream) -> std::io::Result<()> {
@@ -47,7 +49,16 @@ impl Server {
         if !request[..length].starts_with(b"GET /container") {
             return self.answer(&mut connection);
         }
-        let container = Container::create().map_err(std::io::Error::other)?;
+        // a new container for each request; the descriptor is the server's
+        let mut held = self.request.borrow_mut();
+        let container = match held.take() {
+            Some(mut former) => {
+                former.renew().map_err(std::io::Error::other)?;
+                former
+            }
+            None => Container::create().map_err(std::io::Error::other)?,
+        };
+        let container = held.insert(container);
         let _bound = container.bind().map_err(std::io::Error::other)?;
         self.answer(&mut connection)
     }
