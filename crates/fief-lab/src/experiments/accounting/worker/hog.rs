@@ -99,11 +99,16 @@ impl View {
 
     /// By how much the container grew too little since the base, at least.
     fn behind(&self, base: &View) -> u64 {
-        self.before.saturating_sub(base.after).saturating_sub(self.container - base.container)
+        u64::try_from(signed(base.after, self.before) - signed(base.container, self.container)).unwrap_or(0)
     }
 
     /// By how much the container grew too much since the base, at least.
     fn ahead(&self, base: &View) -> u64 {
-        (self.container - base.container).saturating_sub(self.after - base.before)
+        u64::try_from(signed(base.container, self.container) - signed(base.before, self.after)).unwrap_or(0)
     }
+}
+
+/// Growth, which is negative where a reader saw less than before: time that turned out to be somebody else's.
+fn signed(from: u64, to: u64) -> i64 {
+    to as i64 - from as i64
 }
