@@ -4,10 +4,10 @@
  * it.
  *
  *   steer     which listening socket a connection reaches
- *   register  how sockets become listeners of a class
- *   filter    listeners with a filter of their own
+ *   filter    listeners with a filter of their own, as a connection finds them
  *
- * It reuses the core's maps and owns the map of class listeners.
+ * It reuses the core's maps. What servers register when they listen (register, filter) is called from the core's
+ * programs, since each hook has one program.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -17,7 +17,6 @@
 #include "kernel.bpf.h"
 
 #include "steer.bpf.h"
-#include "register.bpf.h"
 #include "filter.bpf.h"
 
 /* ---- a connection arrives ---- */

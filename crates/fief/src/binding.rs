@@ -70,8 +70,3 @@ pub fn current(through: &Container) -> Result<(u32, u32)> {
 pub fn unbind(through: &Container) -> Result<()> {
     option::call(through.as_fd(), abi::FIEF_UNBIND).map_err(|e| Error::new("cannot unbind the thread", e))
 }
-
-/// Binds another thread to a container.
-pub fn bind_thread(container: &Container, thread: i32) -> Result<()> {
-    container.bind_other(thread)
-}

@@ -37,7 +37,7 @@ mod listener;
 mod option;
 
 pub use attributes::{Attributes, Info, Rights, State, Usage};
-pub use binding::{Binding, bind_thread, current, open_current, unbind};
+pub use binding::{Binding, current, open_current, unbind};
 pub use container::{Container, Options, assign, unassign};
 pub use error::{Error, ErrorKind, Result};
 pub use listener::{Filter, bind_filtered};
