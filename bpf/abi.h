@@ -234,7 +234,7 @@ struct fief_label {
 	__u32 flags;	/* FIEF_LABEL_* */
 	__u64 owner;	/* the socket whose label counts and holds; a clone's differs */
 	__u32 drops;	/* listeners: sk_drops at the last look */
-	__u32 pad;
+	__u32 next;	/* connections: sequence number at which the next request begins (FIEF_LABEL_TRACKED) */
 };
 #define FIEF_LABEL_CLASS_LISTENER 1u  /* hidden listener of one class: clones need no classification */
 #define FIEF_LABEL_LISTENER	  2u  /* listener of a policy's address: classify by the remote address */
@@ -242,9 +242,10 @@ struct fief_label {
 #define FIEF_LABEL_COUNTED	  4u  /* counted in the container's sockets */
 #define FIEF_LABEL_HOLDS	  8u  /* holds a reference (explicit ASSIGN) */
 #define FIEF_LABEL_BINDING                                                                                             \
-	16u		      /* asked to be a class listener; bind() decides where, listen() registers it   \
+	16u			/* asked to be a class listener; bind() decides where, listen() registers it   \
 			       */
-#define FIEF_LABEL_FILTER 32u /* filtered listener */
+#define FIEF_LABEL_FILTER  32u	/* filtered listener */
+#define FIEF_LABEL_TRACKED 128u /* where its next request begins is known */
 
 /* ---- steer: listeners and client classes
  * -------------------------------------------------------------------- */
@@ -306,7 +307,10 @@ struct fief_client {
 	struct fief_ref container;
 	__u16 rule;
 	__u16 class_; /* index into fief_listener.class_ */
-	__u32 pad;
+	__u32 bucket; /* of its SYNs; 0: no rate */
+	__u8 level;   /* enum fief_level: from which one on the rate is in force */
+	__u8 monitor; /* the rate is only counted */
+	__u8 pad[6];
 };
 
 /*
@@ -336,6 +340,252 @@ struct fief_filter {
 	__u8 prefix_length;
 	__u8 complement;
 	__u8 pad[6];
+};
+
+/* ---- police and admit: what happens to a connection before a server sees it
+ * ---------------------------------------------------------------------- */
+
+/* Why a verdict fell: one closed list, counted by container, listener and rule (struct fief_verdict_key). */
+enum fief_reason {
+	FIEF_REASON_NONE,
+	/* police: a SYN at a guarded listener */
+	FIEF_SYN_TAKEN,	   /* answered, or left to the kernel to answer */
+	FIEF_SYN_RATE,	   /* above the rate of its filter */
+	FIEF_SYN_UNPROVEN, /* above what is answered to addresses that never returned a cookie */
+	FIEF_SYN_ISOLATED, /* its source, or the prefix around it, sends too many */
+	FIEF_SYN_PENALTY,  /* its source was refused a request a short time ago */
+	FIEF_SYN_QUEUE,	   /* the listen queue of its class is full */
+	/* admit: the handshake */
+	FIEF_ACK_BAD,	/* no socket and no valid cookie */
+	FIEF_ACK_LIMIT, /* too many of those: not even looked at */
+	FIEF_SHAPE,	/* options, extension headers, fragments, tags or lengths that the gate cannot read */
+	/* admit: a request */
+	FIEF_REQUEST_RULE,	/* a rule let it pass, perhaps into another container */
+	FIEF_REQUEST_CLIENT,	/* no rule matched: the class of its client */
+	FIEF_REQUEST_REFUSED,	/* a rule refuses it */
+	FIEF_REQUEST_RATE,	/* above the rule's requests per second */
+	FIEF_REQUEST_CPU,	/* above the rule's CPU time per second */
+	FIEF_REQUEST_MALFORMED, /* neither HTTP nor TLS: the class of its client */
+	FIEF_REQUEST_TOO_LONG,	/* no end of the header within FIEF_HEADER_MAX: the class of its client */
+	FIEF_REQUEST_NO_ROOM,	/* too many unfinished headers at once: dropped, the client sends again */
+	FIEF_REQUEST_UNTRACKED, /* a later request whose begin is unknown (chunked body before it): not ruled */
+	FIEF_REASONS
+};
+
+/* From which level of overload on a control is in force (Voigt et al. 2001, section 3). */
+enum fief_level { FIEF_ALWAYS = 0, FIEF_BUSY = 1, FIEF_OVERLOADED = 2 };
+
+/* What becomes of a refused request. */
+enum fief_refusal { FIEF_REFUSE_DROP = 0, FIEF_REFUSE_RESET = 1, FIEF_REFUSE_503 = 2 };
+
+/* ---- police: token buckets ---- */
+
+/* A bucket of the policy: its number (from 1; 0: none) and the policy's slot. */
+struct fief_bucket_key {
+	__u32 bucket;
+	__u32 slot;
+};
+
+/*
+ * Generic cell rate algorithm, one word for the state so that all CPUs share it by compare-and-swap: `arrival_ns` is the
+ * theoretical arrival time of the next cell. A cell conforms if arrival_ns - now <= tolerance_ns, and then moves
+ * arrival_ns by interval_ns. A bucket of CPU time moves it by what the container has used since `used_ns` was read, scaled
+ * by interval_ns / 1000 (interval_ns: of wall clock per microsecond of CPU).
+ */
+struct fief_bucket {
+	__u64 arrival_ns;
+	__u64 interval_ns;
+	__u64 tolerance_ns;	   /* (burst - 1) * interval_ns, at least 0 */
+	__u64 notice_ns;	   /* when the last drop notice went out */
+	__u64 used_ns;		   /* CPU time: usage at the last look */
+	struct fief_ref container; /* CPU time: whose */
+	__u32 kind;		   /* enum fief_bucket_kind */
+	__u32 refused;		   /* since the last notice */
+};
+enum fief_bucket_kind {
+	FIEF_BUCKET_SHARED = 0,	    /* one for all that the rule matches */
+	FIEF_BUCKET_PER_SOURCE = 1, /* one for each source: an IPv4 address or an IPv6 /64 (map `sources`) */
+	FIEF_BUCKET_CPU = 2,	    /* charged CPU time instead of requests */
+};
+
+/* ---- police: sources ---- */
+
+/*
+ * An address (IPv4 mapped) or an IPv6 /64 (the rest zero) that returned a cookie once: proven. LRU, so bounded. Only its
+ * own deeds count against it, since what it returned shows that it receives at that address.
+ */
+struct fief_source {
+	__u64 proven_ns;	/* last cookie that it returned */
+	__u64 arrival_ns;	/* its own bucket of SYNs, as in struct fief_bucket */
+	__u64 penalty_until_ns; /* its SYNs are dropped until then */
+	__u64 isolated_until_ns;
+};
+
+/* Unproven SYNs by prefix (IPv4 /24, IPv6 /64), for isolation. LRU. */
+struct fief_meter {
+	__u64 window_ns; /* begin of the window that syns counts */
+	__u64 isolated_until_ns;
+	__u32 syns;
+	__u32 pad;
+};
+
+/* ---- police and admit: what guards a listener ---- */
+
+#define FIEF_SHAPES	64 /* different combinations of conditions among the request rules of a listener */
+#define FIEF_CONDITIONS 4  /* fields of one request rule */
+#define FIEF_NAMES	8  /* different header and cookie names among the request rules of a listener */
+#define FIEF_HEADER_MAX 16384
+
+enum fief_field {
+	FIEF_FIELD_METHOD = 1,
+	FIEF_FIELD_PATH,	/* decoded, dot segments and double slashes resolved, without the query */
+	FIEF_FIELD_HOST,	/* lower case, without the port; HTTP's Host, or the authority of an absolute target */
+	FIEF_FIELD_SERVER_NAME, /* TLS, lower case */
+	FIEF_FIELD_ALPN,	/* TLS: any of the protocols offered (exact only) */
+	FIEF_FIELD_HEADER,	/* value of the header `name`, without blanks around it */
+	FIEF_FIELD_COOKIE,	/* value of the cookie `name` */
+};
+enum fief_match { FIEF_MATCH_EXACT = 1, FIEF_MATCH_PREFIX, FIEF_MATCH_SUFFIX, FIEF_MATCH_PRESENT };
+
+/*
+ * One condition of a shape. Two conditions on one field (a prefix and a suffix, "/img/" and ".png") are two of them; the
+ * field is then at least as long as both together (`least`).
+ */
+struct fief_condition {
+	__u8 field;
+	__u8 match;
+	__u8 name; /* header, cookie: which of fief_guard.name */
+	__u8 pad;
+	__u16 length; /* bytes of prefix or suffix */
+	__u16 least;  /* least bytes of the field */
+};
+
+/* All rules with the same kinds and lengths of conditions are found by one look into the map `patterns`. */
+struct fief_shape {
+	__u32 conditions;
+	__u32 first_rule; /* the first rule of this shape: no use to look if an earlier one has matched */
+	struct fief_condition condition[FIEF_CONDITIONS];
+};
+
+struct fief_guard {
+	__u32 flags;		  /* FIEF_GUARD_* */
+	__u32 shapes;		  /* request rules; 0: none */
+	struct fief_ref fallback; /* container of the catch-all: what no class is known for is counted here */
+	__u64 penalty_ns;	  /* default of the listener's rules; 0: none */
+	__u64 isolate_ns;	  /* how long; 0: no isolation */
+	__u32 isolate_above;	  /* unproven SYNs a second from one prefix */
+	__u32 isolate_level;
+	__u64 unproven_interval_ns; /* budget of SYNs from unproven sources as a bucket; 0: no limit */
+	__u64 unproven_tolerance_ns;
+	__u64 proven_interval_ns; /* own bucket of each proven source; 0: no limit */
+	__u64 proven_tolerance_ns;
+	__u32 unproven_level;
+	__u32 admit_level;	/* from which level on admission is in force */
+	__u64 bloom;		/* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
+	__u64 bloom_mask;	/* words of it, less one */
+	__u64 name[FIEF_NAMES]; /* hashes of header and cookie names in lower case */
+	struct fief_shape shape[FIEF_SHAPES];
+};
+#define FIEF_GUARD_ADMIT   1u  /* hold the handshake until the first bytes */
+#define FIEF_GUARD_POLICE  2u  /* some rule, or the listener, limits SYNs */
+#define FIEF_GUARD_MONITOR 4u  /* count what would be done, do nothing */
+#define FIEF_GUARD_LATER   8u  /* rule later requests of a connection too */
+#define FIEF_GUARD_KERNEL  16u /* the kernel answers SYNs with its own cookies (tcp_syncookies = 2) */
+
+/* Thresholds of the levels of overload, one for the policy; state of them, one for each listener. */
+struct fief_thresholds {
+	__u32 queue_percent[2]; /* of the accept queue, for busy and overloaded; 0: not looked at */
+	__u32 cpu_percent[2];	/* of the machine not idle */
+	__u32 drops[2];		/* SYNs dropped by the kernel or by us, a second */
+	__u64 hold_ns;		/* a level is left after so long below it */
+};
+
+struct fief_load {
+	__u64 looked_ns;
+	__u64 above_ns[2]; /* when the level was last reached */
+	__u64 idle_ns;	   /* of all CPUs, at the last look */
+	__u32 level;	   /* enum fief_level */
+	__u32 queue_percent;
+	__u32 cpu_percent;
+	__u32 drops;	  /* a second */
+	__u32 drops_seen; /* counter of the listening socket at the last look */
+	__u32 dropped;	  /* by us since the last look */
+};
+
+/* ---- admit: request rules ---- */
+
+struct fief_pattern_key {
+	__u64 hash; /* keyed, of the fields of the shape (match.bpf.h; fief-policy's pattern.rs is its twin) */
+	__u16 listener;
+	__u8 shape;
+	__u8 slot;
+	__u32 check; /* other bits of the same hash */
+};
+
+/* The first rule of the listener with this pattern, and what it says. */
+struct fief_request {
+	__u32 rule;
+	__u32 bucket;		   /* 0: no rate */
+	struct fief_ref container; /* id FIEF_NO_ID: the class of the client */
+	__u64 penalty_ns;
+	__u16 retry_after_s;
+	__u8 refuse;  /* 1: refuse what matches; 0: only what is above the rate */
+	__u8 refusal; /* enum fief_refusal */
+	__u8 level;   /* enum fief_level */
+	__u8 monitor;
+	__u8 pad[2];
+};
+
+/* Keys of the gate, from the kernel's random source, set once for an installation. */
+struct fief_secret {
+	__u64 cookie[2];  /* the cookies' own key is derived from it for each epoch */
+	__u64 pattern[2]; /* of the hashes of request patterns and of names */
+};
+
+/* Key of a source's own bucket under a rule "per source". */
+struct fief_source_bucket_key {
+	__u8 address[16]; /* IPv4 mapped, or an IPv6 /64 */
+	__u32 bucket;
+	__u32 slot;
+};
+
+/* A connection whose request was ruled before its socket was there; its label takes the container from here. */
+struct fief_flow_key {
+	__u8 remote[16];
+	__u8 local[16];
+	__u16 remote_port; /* host order */
+	__u16 local_port;
+	__u32 pad;
+};
+struct fief_admitted {
+	struct fief_ref container;
+	__u32 rule;
+	__u32 next; /* sequence number at which its next request begins; valid if tracked */
+	__u32 tracked;
+	__u32 pad;
+};
+
+/* ---- verdicts ---- */
+
+struct fief_verdict_key {
+	struct fief_ref container;
+	__u32 rule; /* client rule (SYN_*), request rule (REQUEST_*) or FIEF_NO_ID */
+	__u16 listener;
+	__u8 reason;	/* enum fief_reason */
+	__u8 monitored; /* counted only: nothing was done */
+};
+
+/* A drop or a refusal, told at most once in FIEF_NOTICE_NS for each bucket, listener and reason. */
+#define FIEF_NOTICE_NS 10000000ull
+struct fief_notice {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u8 source[16];
+	__u8 destination[16];
+	__u16 source_port;
+	__u16 destination_port;
+	struct fief_verdict_key verdict;
+	__u32 count; /* how many it stands for */
+	__u32 pad;
 };
 
 /* ---- bind: the binding of a task

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Bloom filters of the request patterns: most shapes are ruled out without a look into `patterns`. */
+#pragma once
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 524288);
+	__type(key, __u32);
+	__type(value, __u64);
+} blooms SEC(".maps");

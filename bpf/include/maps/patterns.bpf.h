@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Request rules by the hash of what they want. */
+#pragma once
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2097152);
+	__type(key, struct fief_pattern_key);
+	__type(value, struct fief_request);
+} patterns SEC(".maps");
