@@ -18,6 +18,19 @@
 
 #include "steer.bpf.h"
 #include "filter.bpf.h"
+#include "maps/admitted.bpf.h"
+#include "maps/blooms.bpf.h"
+#include "maps/buckets.bpf.h"
+#include "maps/guards.bpf.h"
+#include "maps/loads.bpf.h"
+#include "maps/meters.bpf.h"
+#include "maps/notices.bpf.h"
+#include "maps/patterns.bpf.h"
+#include "maps/secrets.bpf.h"
+#include "maps/source_buckets.bpf.h"
+#include "maps/sources.bpf.h"
+#include "maps/thresholds.bpf.h"
+#include "maps/verdicts.bpf.h"
 
 /* ---- a connection arrives ---- */
 
@@ -32,6 +45,14 @@ int lookup_steer(struct bpf_sk_lookup *ctx)
 	local_address(ctx, address);
 	listener = find_listener(slot, address, ctx->local_port);
 	return listener ? steer_class(ctx, listener, slot) : steer_filtered(ctx, address);
+}
+
+/* ---- a packet arrives at an interface ---- */
+
+SEC("tcx/ingress")
+int ingress_guards(struct __sk_buff *skb)
+{
+	return TCX_NEXT;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

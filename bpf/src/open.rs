@@ -5,8 +5,7 @@
 //! flags are compared before.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
@@ -14,7 +13,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
 use crate::abi;
 use crate::admin::Admin;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::pin::{Pins, c_path, make_dir, remove_tree};
+use crate::link;
+use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
 
 /// What an installation can be told.
@@ -148,7 +148,8 @@ fn load_front(pins: &Pins) -> Result<()> {
         front::FrontSkelBuilder::default().open(&mut place).context(|| "cannot open the front object".into())?;
     reuse_maps(open.open_object_mut(), pins)?;
     let mut skel = open.load().map_err(|e| unsupported("front", &e))?;
-    pin_all(skel.object_mut(), pins, false)
+    pin_all(skel.object_mut(), pins, false)?;
+    crate::secret::set(pins)
 }
 
 /// A map of another version of Fief must not be taken for ours.
@@ -164,20 +165,15 @@ fn check_drift(ours: &libbpf_rs::OpenMapMut<'_>, theirs: &MapHandle, name: &str)
 }
 
 fn pin_all(object: &mut libbpf_rs::Object, pins: &Pins, replace: bool) -> Result<()> {
-    for mut map in object.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if name.contains('.') {
-            continue; // .rodata and .bss live with the programs
-        }
-        let pin = pins.map(&name);
-        if pin.exists() {
-            if !replace {
-                continue;
+    if replace {
+        for map in object.maps_mut() {
+            let pin = pins.map(&map.name().to_string_lossy());
+            if pin.exists() {
+                std::fs::remove_file(&pin).context(|| format!("cannot replace the pin {}", pin.display()))?;
             }
-            std::fs::remove_file(&pin).context(|| format!("cannot replace the pin of the map {name}"))?;
         }
-        map.pin(&pin).context(|| format!("cannot pin the map {name}"))?;
     }
+    pin_new_maps(object, pins)?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let pin = pins.program(&name);
@@ -185,6 +181,19 @@ fn pin_all(object: &mut libbpf_rs::Object, pins: &Pins, replace: bool) -> Result
             std::fs::remove_file(&pin).context(|| format!("cannot replace the pin of the program {name}"))?;
         }
         program.pin(&pin).context(|| format!("cannot pin the program {name}"))?;
+    }
+    Ok(())
+}
+
+/// Pins the maps that have no pin yet.
+pub(crate) fn pin_new_maps(object: &mut libbpf_rs::Object, pins: &Pins) -> Result<()> {
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let pin = pins.map(&name);
+        // .rodata and .bss live with the programs
+        if !name.contains('.') && !pin.exists() {
+            map.pin(&pin).context(|| format!("cannot pin the map {name}"))?;
+        }
     }
     Ok(())
 }
@@ -210,9 +219,9 @@ pub fn attach_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<()> {
     for &(name, attach_type) in UNIT_PROGRAMS {
         let program = libbpf_rs::Program::fd_from_pinned_path(pins.program(name))
             .context(|| format!("cannot open the program {name}"))?;
-        let link = link_create(program.as_fd(), cgroup, attach_type)
+        let link = link::create(program.as_fd(), cgroup, attach_type)
             .context(|| format!("cannot attach {name} to the cgroup"))?;
-        pin_fd(link.as_fd(), &building.join(name))?;
+        link::pin(link.as_fd(), &building.join(name))?;
     }
     std::fs::rename(&building, &folder).context(|| format!("cannot put the unit {id} into force"))
 }
@@ -222,9 +231,7 @@ fn sweep_units(pins: &Pins) -> Result<()> {
     for entry in std::fs::read_dir(pins.units()).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().contains('~') {
             for pin in std::fs::read_dir(entry.path()).into_iter().flatten().flatten() {
-                // at once; the kernel would take its time after the last reference
-                let detached = libbpf_rs::Link::open(pin.path()).and_then(|link| link.detach());
-                detached.context(|| format!("cannot detach {}", pin.path().display()))?;
+                link::remove(&pin.path())?;
             }
             remove_tree(&entry.path())?;
         }
@@ -238,14 +245,15 @@ fn sweep_units(pins: &Pins) -> Result<()> {
 /// connections of another.
 pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()> {
     let pin = pins.netns().join(inode.to_string());
-    if !pin.exists() {
+    // the pin of a namespace that is gone can bear the same number
+    if link::target(&pin).map(u64::from) != Some(inode) {
         remove_tree(&pins.netns())?;
         make_dir(&pins.netns())?;
         let program = libbpf_rs::Program::fd_from_pinned_path(pins.program(NETNS_PROGRAM))
             .context(|| format!("cannot open the program {NETNS_PROGRAM}"))?;
-        let link = link_create(program.as_fd(), netns, libbpf_sys::BPF_SK_LOOKUP)
+        let link = link::create(program.as_fd(), netns, libbpf_sys::BPF_SK_LOOKUP)
             .context(|| format!("cannot attach {NETNS_PROGRAM} to the network namespace"))?;
-        pin_fd(link.as_fd(), &pin)?;
+        link::pin(link.as_fd(), &pin)?;
     }
     let steered = MapHandle::from_pinned_path(pins.map("steered")).context(|| "cannot open the map steered".into())?;
     // The kernel numbers namespaces with 32 bits.
@@ -253,31 +261,6 @@ pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()
     steered
         .update(&0u32.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY)
         .context(|| "cannot tell the kernel which network namespace is steered".into())
-}
-
-fn link_create(
-    program: BorrowedFd<'_>,
-    target: BorrowedFd<'_>,
-    attach_type: libbpf_sys::bpf_attach_type,
-) -> std::io::Result<OwnedFd> {
-    // SAFETY: both descriptors are open, and no options are passed.
-    let fd =
-        unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target.as_raw_fd(), attach_type, std::ptr::null()) };
-    if fd < 0 {
-        return Err(std::io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: the call returned a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn pin_fd(fd: BorrowedFd<'_>, path: &Path) -> Result<()> {
-    let name = c_path(path)?;
-    // SAFETY: the descriptor is open and the path ends with NUL.
-    let err = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) };
-    if err < 0 {
-        return Err(std::io::Error::from_raw_os_error(-err)).context(|| format!("cannot pin {}", path.display()));
-    }
-    Ok(())
 }
 
 /// A CPU that sleeps since before the attachment is charged from its first event on: give it one.

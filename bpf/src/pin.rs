@@ -7,6 +7,7 @@
 //!                  links/<program>       machine-wide attachments
 //!                  units/<id>/<program>  attachments to one managed cgroup
 //!                  netns/<inode>         sk_lookup of one network namespace
+//!                  interfaces/<inode>/<index>   the front door at one interface of it
 //! ```
 //!
 //! An installation is built below `fief~<pid>` and renamed (bpffs knows no dots in names); what a killed builder left is swept by the next one.
@@ -82,12 +83,17 @@ impl Pins {
         self.root.join("netns")
     }
 
+    /// The folder of attachments to network interfaces.
+    pub fn interfaces(&self) -> PathBuf {
+        self.root.join("interfaces")
+    }
+
     /// A place beside the installation where the next one is built; [`Staging::commit`] puts it into force.
     pub fn stage(&self) -> Result<Staging> {
         mount_bpffs()?;
         self.sweep()?;
         let root = bpffs().join(format!("{}~{}", self.scope, std::process::id()));
-        for folder in ["maps", "programs", "links", "units", "netns"] {
+        for folder in ["maps", "programs", "links", "units", "netns", "interfaces"] {
             make_dir(&root.join(folder))?;
         }
         let pins = Self { scope: self.scope.clone(), root };

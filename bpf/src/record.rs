@@ -58,6 +58,19 @@ records!(
     fief_unit,
     fief_admin,
     fief_info,
+    fief_bucket_key,
+    fief_bucket,
+    fief_source,
+    fief_meter,
+    fief_guard,
+    fief_thresholds,
+    fief_load,
+    fief_pattern_key,
+    fief_request,
+    fief_secret,
+    fief_source_bucket_key,
+    fief_verdict_key,
+    fief_notice,
 );
 
 /// Writes element `index` of an array map.

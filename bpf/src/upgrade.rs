@@ -3,18 +3,18 @@
 //!
 //! Nothing is missed in between: the new programs work on the maps that are pinned; a cgroup link's program is swapped
 //! by the kernel in one step; a tracing link is replaced by a new one before the old is let go. For that moment both
-//! see the same events, which the programs bear. What was bound, opened and charged goes on. It does not change maps:
-//! a version whose records differ is refused before anything is touched.
+//! see the same events, which the programs bear. What was bound, opened and charged goes on. It adds maps that the old
+//! version did not know, and changes none: a version whose records differ is refused before anything is touched.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::path::Path;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapHandle, Object, OpenObject, Program};
+use libbpf_rs::{MapCore, MapHandle, Object, OpenObject, Program};
 
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::open::{reuse_maps, unsupported};
+use crate::open::{pin_new_maps, reuse_maps, unsupported};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
 
@@ -23,7 +23,7 @@ use crate::skeleton::{core, front};
 pub struct Upgraded {
     /// Programs.
     pub programs: usize,
-    /// Links of units and network namespaces, updated in place.
+    /// Links of units, network namespaces and interfaces, updated in place.
     pub updated: usize,
     /// Machine-wide links, replaced by new ones.
     pub replaced: usize,
@@ -50,10 +50,14 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
         Err(_) => load_core(&mut second, pins, containers.max_entries(), false)?,
         Ok(loaded) => loaded,
     };
+    // before the front object looks for those that both use
+    pin_new_maps(core_skel.object_mut(), pins)?;
     let mut open =
         front::FrontSkelBuilder::default().open(&mut front_place).context(|| "cannot open the front object".into())?;
     reuse_maps(open.open_object_mut(), pins)?;
     let mut front_skel = open.load().map_err(|e| unsupported("front", &e))?;
+    pin_new_maps(front_skel.object_mut(), pins)?;
+    crate::secret::set(pins)?;
 
     let mut done = Upgraded::default();
     for object in [core_skel.object_mut(), front_skel.object_mut()] {
@@ -79,8 +83,8 @@ fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> 
     make_dir(&staging)?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        for folder in [pins.units(), pins.netns()] {
-            done.updated += update_links(&folder, &name, program.as_fd())?;
+        for pin in links_of(pins, &name) {
+            done.updated += usize::from(crate::link::update(&pin, program.as_fd())?);
         }
         if program.section().to_string_lossy().starts_with("tp_btf/") {
             let mut link = program.attach_trace().context(|| format!("cannot attach {name}"))?;
@@ -98,27 +102,14 @@ fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> 
     remove_tree(&staging)
 }
 
-/// The links of every unit that bear the program's name; of network namespaces, the one program there is.
-fn update_links(folder: &Path, name: &str, program: BorrowedFd<'_>) -> Result<usize> {
-    let mut updated = 0;
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let inside = entry.path().join(name);
-        let pin = match entry.file_type() {
-            Ok(kind) if kind.is_dir() && inside.exists() => inside,
-            Ok(kind) if !kind.is_dir() && name == crate::open::NETNS_PROGRAM => entry.path(),
-            _ => continue,
-        };
-        let link = Link::open(&pin).context(|| format!("cannot open the link {}", pin.display()))?;
-        // SAFETY: both descriptors are open, and no options are passed.
-        let err =
-            unsafe { libbpf_sys::bpf_link_update(link.as_fd().as_raw_fd(), program.as_raw_fd(), std::ptr::null()) };
-        if err < 0 {
-            let error: std::io::Result<()> = Err(std::io::Error::from_raw_os_error(-err));
-            return error.context(|| format!("cannot update the link {}", pin.display())).map(|()| 0);
-        }
-        updated += 1;
+/// The pinned links that a program is swapped in, by place: units, network namespaces, interfaces.
+fn links_of(pins: &Pins, name: &str) -> Vec<PathBuf> {
+    let below = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    match name {
+        crate::open::NETNS_PROGRAM => below(pins.netns()).collect(),
+        crate::ingress::INGRESS_PROGRAM => crate::ingress::links(pins),
+        _ => below(pins.units()).map(|unit| unit.join(name)).filter(|pin| pin.exists()).collect(),
     }
-    Ok(updated)
 }
 
 /// The kernel's number of a pinned program: another one after an upgrade.

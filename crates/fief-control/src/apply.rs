@@ -4,20 +4,20 @@
 //! the next apply.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 
 use fief_bpf::abi;
 use fief_bpf::admin::Admin;
+use fief_bpf::ingress;
 use fief_bpf::open::{self, Config};
 use fief_bpf::table::Table;
 use fief_bpf::upgrade;
-use fief_bpf::{Context, Error, ErrorKind, Result};
+use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
+use crate::front::Namespace;
 use crate::tree::Tree;
-use crate::{Fief, cgroup, steer};
+use crate::{Fief, cgroup, front, steer};
 
 /// How to apply.
 #[derive(Debug, Clone, Default)]
@@ -50,6 +50,13 @@ pub struct Down {
     pub containers: usize,
     /// Of these, still held by applications, whose descriptors are plain sockets now.
     pub still_held: usize,
+}
+
+/// The interfaces that a policy guards.
+#[derive(Debug)]
+struct Doors {
+    netns: u64,
+    interfaces: Vec<u32>,
 }
 
 /// Where the clients go that no rule names: the last rule of the first listener.
@@ -116,8 +123,9 @@ impl Fief {
         if staged.is_err() {
             unmake(&admin, &before, &Tree::read(&table));
         }
-        let containers = staged?;
+        let (containers, doors) = staged?;
         admin.flip(slot)?;
+        ingress::detach_others(self.pins(), doors.netns, &doors.interfaces)?;
         let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
         self.release_unnamed(&admin, &Tree::read(&table), slot, heir, &mut applied)?;
         Ok(applied)
@@ -132,11 +140,11 @@ impl Fief {
         tree: &Tree,
         slot: u32,
         applied: &mut Applied,
-    ) -> Result<HashMap<String, abi::fief_ref>> {
+    ) -> Result<(HashMap<String, abi::fief_ref>, Doors)> {
         let containers = self.stage_containers(policy, admin, tree, slot, applied)?;
-        self.stage_listeners(policy, &containers, slot)?;
+        let doors = self.stage_listeners(policy, &containers, slot)?;
         self.keep_policy(slot, text)?;
-        Ok(containers)
+        Ok((containers, doors))
     }
 
     /// Makes the containers that are not there and sets everybody's attributes in the slot.
@@ -207,16 +215,24 @@ impl Fief {
     }
 
     /// Writes listeners and client classes into the slot, and steers connections in this network namespace.
-    fn stage_listeners(&self, policy: &Policy, containers: &HashMap<String, abi::fief_ref>, slot: u32) -> Result<()> {
+    fn stage_listeners(
+        &self,
+        policy: &Policy,
+        containers: &HashMap<String, abi::fief_ref>,
+        slot: u32,
+    ) -> Result<Doors> {
         let tables = self.steer_tables()?;
         tables.fill(slot as u8, &policy.listeners, |path| {
             let container = *containers.get(path)?;
             Some(steer::Place { container, priority: policy.container(path)?.cpu.priority })
         })?;
         // Also without listeners: applications make some of their own, with filters.
-        let netns = File::open("/proc/thread-self/ns/net").context(|| "cannot open the network namespace".into())?;
-        let inode = netns.metadata().context(|| "cannot look at the network namespace".into())?.ino();
-        open::attach_netns(self.pins(), netns.as_fd(), inode)
+        let netns = Namespace::of_caller()?;
+        open::attach_netns(self.pins(), netns.file.as_fd(), netns.inode)?;
+        // Before the flip, since nothing may come in round the front door.
+        let interfaces: Vec<u32> = front::interfaces(None)?.into_iter().map(|interface| interface.index).collect();
+        ingress::attach(self.pins(), netns.inode, &interfaces)?;
+        Ok(Doors { netns: netns.inode, interfaces })
     }
 
     /// Lets go of the containers that only older policies named; deepest first, so that parents can end too.

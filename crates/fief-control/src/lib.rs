@@ -8,6 +8,7 @@ mod apply;
 mod bind;
 mod cgroup;
 mod charge;
+mod front;
 mod probe;
 mod run;
 mod schedule;

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Attachments as the kernel has them: made, pinned, looked at, let go. What libbpf offers is bound to an object that is
+//! loaded; ours outlive the process that loaded it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use libbpf_rs::Link;
+
+use crate::error::{Context, Result};
+use crate::pin::c_path;
+
+/// Attaches a program to what a descriptor means.
+pub(crate) fn create(
+    program: BorrowedFd<'_>,
+    target: BorrowedFd<'_>,
+    attach_type: libbpf_sys::bpf_attach_type,
+) -> std::io::Result<OwnedFd> {
+    create_with(program, target.as_raw_fd(), attach_type, std::ptr::null())
+}
+
+/// Attaches a program to the receiving side of an interface, in front of what is attached there.
+pub(crate) fn create_first(program: BorrowedFd<'_>, interface: u32) -> std::io::Result<OwnedFd> {
+    let opts = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+        flags: libbpf_sys::BPF_F_BEFORE,
+        ..Default::default()
+    };
+    create_with(program, interface as i32, libbpf_sys::BPF_TCX_INGRESS, &raw const opts)
+}
+
+fn create_with(
+    program: BorrowedFd<'_>,
+    target: i32,
+    attach_type: libbpf_sys::bpf_attach_type,
+    opts: *const libbpf_sys::bpf_link_create_opts,
+) -> std::io::Result<OwnedFd> {
+    // SAFETY: the program's descriptor is open; the options are none, or the caller's for as long as the call.
+    let fd = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, attach_type, opts) };
+    if fd < 0 {
+        return Err(std::io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<()> {
+    let name = c_path(path)?;
+    // SAFETY: the descriptor is open and the path ends with NUL.
+    let err = unsafe { libbpf_sys::bpf_obj_pin(fd.as_raw_fd(), name.as_ptr()) };
+    if err < 0 {
+        return Err(std::io::Error::from_raw_os_error(-err)).context(|| format!("cannot pin {}", path.display()));
+    }
+    Ok(())
+}
+
+/// What a pinned link is attached to: the index of an interface, the inode of a network namespace. `None`: there is no
+/// pin, or what it was attached to is gone.
+pub(crate) fn target(pin: &Path) -> Option<u32> {
+    let link = pin.exists().then(|| Link::open(pin).ok())??;
+    let mut info = libbpf_sys::bpf_link_info::default();
+    let mut length = size_of_val(&info) as u32;
+    // SAFETY: the descriptor is open; the record and its length are ours alone for the call.
+    let err = unsafe { libbpf_sys::bpf_link_get_info_by_fd(link.as_fd().as_raw_fd(), &raw mut info, &raw mut length) };
+    let target = match info.type_ {
+        _ if err < 0 => 0,
+        // SAFETY: the kernel filled the part that the type says; every bit pattern is valid.
+        libbpf_sys::BPF_LINK_TYPE_TCX => unsafe { info.__bindgen_anon_1.tcx.ifindex },
+        // SAFETY: as above.
+        libbpf_sys::BPF_LINK_TYPE_NETNS => unsafe { info.__bindgen_anon_1.netns.netns_ino },
+        _ => 0,
+    };
+    (target != 0).then_some(target)
+}
+
+/// Detaches a pinned link at once (the kernel would take its time after the last reference) and removes the pin. One
+/// that is not there is no error.
+pub(crate) fn remove(pin: &Path) -> Result<()> {
+    if !pin.exists() {
+        return Ok(());
+    }
+    // one whose target is gone is detached already
+    if let Err(e) = Link::open(pin).and_then(|link| link.detach())
+        && target(pin).is_some()
+    {
+        Err(e).context(|| format!("cannot detach {}", pin.display()))?;
+    }
+    std::fs::remove_file(pin).context(|| format!("cannot remove the pin {}", pin.display()))
+}
+
+/// Puts another program in the place of a pinned link's. False: its target is gone, so there is nothing to do.
+pub(crate) fn update(pin: &Path, program: BorrowedFd<'_>) -> Result<bool> {
+    let link = Link::open(pin).context(|| format!("cannot open the link {}", pin.display()))?;
+    // SAFETY: both descriptors are open, and no options are passed.
+    let err = unsafe { libbpf_sys::bpf_link_update(link.as_fd().as_raw_fd(), program.as_raw_fd(), std::ptr::null()) };
+    match -err {
+        0 => Ok(true),
+        libc::ENOLINK => Ok(false),
+        errno => Err(std::io::Error::from_raw_os_error(errno))
+            .context(|| format!("cannot update the link {}", pin.display())),
+    }
+}

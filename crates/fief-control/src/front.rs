@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the front door stands: the network namespace of the caller and its interfaces.
+//!
+//! Without a word in the policy it is every interface that is up but the loopback, as of the apply; one that comes up
+//! later is guarded from the next apply on.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+
+use fief_bpf::{Context, Error, ErrorKind, Result};
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
+
+/// The caller's network namespace.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    pub(crate) file: File,
+    pub(crate) inode: u64,
+}
+
+impl Namespace {
+    pub(crate) fn of_caller() -> Result<Self> {
+        let file = File::open("/proc/thread-self/ns/net").context(|| "cannot open the network namespace".into())?;
+        let inode = file.metadata().context(|| "cannot look at the network namespace".into())?.ino();
+        Ok(Self { file, inode })
+    }
+}
+
+/// An interface of the caller's network namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+}
+
+/// The interfaces with these names, or, without names, every one that is up but the loopback.
+pub(crate) fn interfaces(named: Option<&[String]>) -> Result<Vec<Interface>> {
+    let names = match named {
+        Some(names) => names.to_vec(),
+        None => up()?,
+    };
+    names.into_iter().map(find).collect()
+}
+
+fn find(name: String) -> Result<Interface> {
+    match if_nametoindex(name.as_str()) {
+        Ok(index) => Ok(Interface { name, index }),
+        Err(_) => {
+            let up = up()?.join(", ");
+            let what = format!("this network namespace has no interface {name}");
+            Err(Error::new(ErrorKind::NotFound, what)
+                .remedy(format!("name others in [front].interfaces, or leave it out; up are: {up}")))
+        }
+    }
+}
+
+/// Names of the interfaces that are up, without the loopback.
+fn up() -> Result<Vec<String>> {
+    let addresses = getifaddrs().context(|| "cannot list the network interfaces".into())?;
+    // an interface is there once for each of its addresses, and once without
+    let flags: BTreeMap<_, _> = addresses.map(|entry| (entry.interface_name, entry.flags)).collect();
+    let guarded = |flags: &InterfaceFlags| {
+        flags.contains(InterfaceFlags::IFF_UP) && !flags.contains(InterfaceFlags::IFF_LOOPBACK)
+    };
+    Ok(flags.into_iter().filter(|(_, flags)| guarded(flags)).map(|(name, _)| name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_is_left_out_unless_it_is_named() {
+        assert!(interfaces(None).expect("interfaces").iter().all(|interface| interface.name != "lo"));
+        let named = interfaces(Some(&["lo".to_owned()])).expect("the loopback");
+        assert_eq!(named, [Interface { name: "lo".to_owned(), index: 1 }]);
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_refused_with_the_remedy() {
+        let error = interfaces(Some(&["nowhere0".to_owned()])).expect_err("no such interface");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.advice().is_some_and(|advice| advice.contains("[front].interfaces")));
+    }
+}
