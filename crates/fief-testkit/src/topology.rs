@@ -8,7 +8,7 @@
 //! The offloads are set so that the server's receive work is done by the server's core: with segmentation offload on
 //! the sender's side veth would skip NAPI, and the client's core would pay.
 
-use crate::{NetNs, Result, Veth, cpus, napi_threads, pin, run, set_fifo, wait_until};
+use crate::{Impairer, Impairment, NetNs, Result, Veth, cpus, napi_threads, pin, run, set_fifo, wait_until};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -73,6 +73,10 @@ pub struct Topology {
     pub server: NetNs,
     pub clients: NetNs,
     pub link: Veth,
+    /// What stands between the two ends of the link, if anything does.
+    pub impairer: Option<Impairer>,
+    /// Where it stands.
+    _between: Option<NetNs>,
 }
 
 impl Topology {
@@ -87,12 +91,42 @@ impl Topology {
         let server = NetNs::new("server")?;
         let clients = NetNs::new("clients")?;
         let link = Veth::between((&server, Topology::SERVER), (&clients, Topology::CLIENTS))?;
-        let topology = Topology { server, clients, link };
-        topology.tune()?;
+        let topology = Topology { server, clients, link, impairer: None, _between: None };
         topology.offloads()?;
+        topology.tune()?;
         topology.address(options.ipv6)?;
         topology.set_receive(options.threaded, options.gro)?;
         Ok(topology)
+    }
+
+    /// The same with a link that impairs packets. What it costs is not to be measured: each packet goes through user
+    /// space, one by one.
+    pub fn impaired(impairment: Impairment) -> Result<Topology> {
+        let (server, clients, between) = (NetNs::new("server")?, NetNs::new("clients")?, NetNs::new("between")?);
+        let near = Veth::between((&server, Topology::SERVER), (&between, "near"))?;
+        let far = Veth::between((&between, "far"), (&clients, Topology::CLIENTS))?;
+        for interface in ["near", "far"] {
+            between.sysctl(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "1")?;
+            between.ip(&format!("link set {interface} mtu 65535 up"))?;
+            run(between.command("ethtool").args(["-K", interface, "gro", "off"]))?;
+        }
+        for (namespace, interface) in [(&server, Topology::SERVER), (&clients, Topology::CLIENTS)] {
+            run(namespace.command("ethtool").args(["-K", interface, "tx", "off", "tso", "off", "gso", "off"]))?;
+        }
+        let impairer = Some(Impairer::start(&between, ["near", "far"], impairment)?);
+        let link = Veth { near: near.near, far: far.far, near_mac: near.near_mac, far_mac: far.far_mac };
+        let topology = Topology { server, clients, link, impairer, _between: Some(between) };
+        topology.tune()?;
+        topology.address(true)?;
+        Ok(topology)
+    }
+
+    /// Changes the MTU of both ends. Below 1280 the kernel takes IPv6 off the link.
+    pub fn set_mtu(&self, bytes: u32) -> Result<()> {
+        for (namespace, device) in self.ends() {
+            namespace.ip(&format!("link set {device} mtu {bytes}"))?;
+        }
+        Ok(())
     }
 
     /// The server's address with a port.
