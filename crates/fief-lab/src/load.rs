@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A closed-loop HTTP load, as a child process on its own core.
+//! An HTTP load, as a child process on its own core.
 //!
 //! Closed loop: each client has one request under way, so a slow server slows the load and the response time of the
-//! others is the queue's length, as in the papers. A process of its own, because the high-priority client must not
-//! wait for the low ones in the same event loop, and because it takes a real-time priority.
+//! others is the queue's length, as in the papers. Open loop: requests come when they come, whatever the server does,
+//! as a crowd does; only so can a server be offered more than it can do. A process of its own, because the
+//! high-priority client must not wait for the low ones in the same event loop, and because it takes a real-time priority.
 
+mod arrivals;
 mod connection;
 mod engine;
+
+pub use arrivals::{Arrivals, Volleys};
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::statistics::Histogram;
 use fief_testkit::{NetNs, Process};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
@@ -28,8 +33,13 @@ pub struct Load {
     /// Address of the first client; the others follow it.
     pub first: IpAddr,
     pub addresses: u8,
+    /// In an open loop: how many requests can be under way; more are shed by the load itself.
     pub clients: usize,
     pub think_us: u64,
+    /// An open loop; without it every client asks again when it was answered.
+    pub arrivals: Option<Arrivals>,
+    /// A request that is not answered so long is given up, and its connection closed as a browser does; 0: never.
+    pub patience_ms: u64,
     pub close: Close,
     pub cpu: usize,
     /// Real-time priority; 0: none.
@@ -51,8 +61,18 @@ pub enum Close {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
     pub seconds: f64,
+    /// Of requests that were served: answered with 2xx.
     pub latency: Histogram,
+    /// Requests sent, or attempted: connections begun.
+    pub begun: u64,
+    /// Answered with 503 or 429.
+    pub refused: u64,
+    /// Connections that failed or were reset, and all other answers.
     pub errors: u64,
+    /// Requests given up after the client's patience.
+    pub given_up: u64,
+    /// Arrivals of an open loop that found no free client.
+    pub shed: u64,
     /// Requests that took, or are taking, longer than 900 ms: a lost SYN is sent again after a second.
     pub stalls: u64,
 }
@@ -73,7 +93,11 @@ impl Seen {
     pub fn merge(&mut self, other: &Seen) {
         self.seconds += other.seconds;
         self.latency.merge(&other.latency);
+        self.begun += other.begun;
+        self.refused += other.refused;
         self.errors += other.errors;
+        self.given_up += other.given_up;
+        self.shed += other.shed;
         self.stalls += other.stalls;
     }
 }
@@ -145,6 +169,10 @@ pub fn load_main(arguments: &[String]) -> Result<()> {
         return Err(Error::new(Kind::Usage, "a load takes one argument, its description in JSON"));
     };
     let load: Load = serde_json::from_str(spec).context("read the load")?;
+    // A crowd has more connections under way than a process may open by default.
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
     fief_testkit::pin(0, load.cpu)?;
     if load.fifo > 0 {
         fief_testkit::set_fifo(0, load.fifo)?;

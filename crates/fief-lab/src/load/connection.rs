@@ -23,8 +23,8 @@ pub struct Connection {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
     Waiting,
-    /// The response is complete.
-    Complete,
+    /// The response is complete, with this status.
+    Complete(u16),
     Failed,
 }
 
@@ -66,8 +66,9 @@ impl Connection {
             };
         }
         match recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty()) {
+            Ok(0) if self.response.ends_here() => Progress::Complete(self.response.status()),
             Ok(0) => Progress::Failed,
-            Ok(length) if self.response.take(&buffer[..length]) => Progress::Complete,
+            Ok(length) if self.response.take(&buffer[..length]) => Progress::Complete(self.response.status()),
             Ok(_) | Err(Errno::EAGAIN) => Progress::Waiting,
             Err(_) => Progress::Failed,
         }
@@ -95,30 +96,49 @@ fn follow(first: IpAddr, n: u32) -> IpAddr {
     }
 }
 
-/// Knows when a response with a Content-Length is whole.
+/// Knows when a response is whole: by its Content-Length, or at the connection's end.
 #[derive(Debug, Default)]
 struct Response {
     head: Vec<u8>,
-    /// Bytes of the body still to come, once the head is whole.
-    missing: Option<usize>,
+    rest: Rest,
+}
+
+/// What is still to come.
+#[derive(Debug, Default, PartialEq)]
+enum Rest {
+    #[default]
+    Head,
+    Bytes(usize),
+    UntilEnd,
 }
 
 impl Response {
     /// Takes more bytes; whether the response is complete.
     fn take(&mut self, bytes: &[u8]) -> bool {
-        let missing = match self.missing {
-            Some(missing) => missing.saturating_sub(bytes.len()),
-            None => {
+        self.rest = match self.rest {
+            Rest::UntilEnd => Rest::UntilEnd,
+            Rest::Bytes(missing) => Rest::Bytes(missing.saturating_sub(bytes.len())),
+            Rest::Head => {
                 self.head.extend_from_slice(bytes);
                 let Some(end) = find(&self.head, b"\r\n\r\n") else {
                     return false;
                 };
-                let length = content_length(&self.head[..end]).unwrap_or(0);
-                length.saturating_sub(self.head.len() - end - 4)
+                let body = self.head.len() - end - 4;
+                content_length(&self.head[..end])
+                    .map_or(Rest::UntilEnd, |length| Rest::Bytes(length.saturating_sub(body)))
             }
         };
-        self.missing = Some(missing);
-        missing == 0
+        self.rest == Rest::Bytes(0)
+    }
+
+    fn ends_here(&self) -> bool {
+        self.rest == Rest::UntilEnd
+    }
+
+    /// Of `HTTP/1.1 200 OK`; 0 if it is none.
+    fn status(&self) -> u16 {
+        let word = self.head.split(|&byte| byte == b' ').nth(1).and_then(|word| std::str::from_utf8(word).ok());
+        word.and_then(|word| word.get(..3)).and_then(|word| word.parse().ok()).unwrap_or(0)
     }
 }
 
@@ -153,6 +173,16 @@ mod tests {
                 prop_assert_eq!(response.take(part), taken == whole.len());
             }
         }
+    }
+
+    #[test]
+    fn a_response_without_a_length_is_complete_at_the_connections_end() {
+        let mut response = Response::default();
+        assert!(!response.take(b"HTTP/1.1 503 Busy\r\nServer: x\r\n"));
+        assert!(!response.ends_here(), "the head is not whole");
+        assert!(!response.take(b"\r\nhello") && !response.take(b" again"));
+        assert!(response.ends_here());
+        assert_eq!(response.status(), 503);
     }
 
     #[test]

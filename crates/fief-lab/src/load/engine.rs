@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The event loop of the load: one thread, one epoll, every client at most one connection.
 
+use super::arrivals::Schedule;
 use super::connection::{Connection, Progress};
 use super::{Line, Load, Seen};
 use crate::error::{Context, Result};
@@ -13,7 +14,11 @@ use std::time::{Duration, Instant};
 
 /// A client whose connection failed tries again after this.
 const RETRY: Duration = Duration::from_millis(10);
+/// Requests are given up together, so that the timer is not set anew for each one that was answered in time.
+const PATIENCE_STEP: Duration = Duration::from_millis(5);
 const STALL: Duration = Duration::from_millis(900);
+/// What a server answers that is up and will not.
+const REFUSALS: [u16; 2] = [503, 429];
 /// epoll's word for the timer; clients have small numbers.
 const TIMER: u64 = u64::MAX;
 
@@ -33,6 +38,12 @@ struct Engine<'a> {
     /// Who starts next and when; all pauses of one kind are equal, so each queue is in order.
     thinking: VecDeque<(Instant, usize)>,
     retrying: VecDeque<(Instant, usize)>,
+    begin: Instant,
+    /// In an open loop: what comes when, and who is free to bring it.
+    schedule: Option<Schedule>,
+    free: Vec<usize>,
+    /// When each request is given up: client and its number of requests, in order.
+    giving_up: VecDeque<(Instant, usize, usize)>,
     seen: Seen,
     live: Seen,
     buffer: Vec<u8>,
@@ -53,15 +64,22 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
         .add(timer.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, TIMER))
         .context("watch the timer")?;
     let begin = Instant::now();
+    let schedule = load.arrivals.map(Schedule::new);
+    let everybody = 0..load.clients;
     let mut engine = Engine {
         load,
-        request: format!("GET {} HTTP/1.0\r\nHost: server\r\n\r\n", load.path).into_bytes(),
+        // Compression is for the servers that are told to; it makes their requests cost CPU.
+        request: format!("GET {} HTTP/1.0\r\nHost: server\r\nAccept-Encoding: gzip\r\n\r\n", load.path).into_bytes(),
         epoll,
         timer,
         armed: None,
-        clients: (0..load.clients).map(|_| Client::default()).collect(),
-        thinking: (0..load.clients).map(|client| (begin, client)).collect(),
+        clients: everybody.clone().map(|_| Client::default()).collect(),
+        thinking: everybody.clone().filter(|_| schedule.is_none()).map(|client| (begin, client)).collect(),
         retrying: VecDeque::new(),
+        begin,
+        free: everybody.filter(|_| schedule.is_some()).collect(),
+        schedule,
+        giving_up: VecDeque::new(),
         seen: Seen::default(),
         live: Seen::default(),
         buffer: vec![0; 65536],
@@ -86,7 +104,9 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
             tell(Line::Live(live));
             told = now;
         }
+        engine.give_up_due(now);
         engine.start_due(now)?;
+        engine.arrive(now)?;
         engine.step(end.min(now + Duration::from_millis(50)))?;
     }
     engine.seen.seconds = (Instant::now() - warm).as_secs_f64();
@@ -111,9 +131,51 @@ impl Engine<'_> {
         Ok(())
     }
 
+    /// Starts what has come by now in an open loop.
+    fn arrive(&mut self, now: Instant) -> Result<()> {
+        let Some(schedule) = self.schedule.as_mut() else {
+            return Ok(());
+        };
+        for _ in 0..schedule.take(now.saturating_duration_since(self.begin)) {
+            match self.free.pop() {
+                Some(client) => self.start(client)?,
+                None => self.seen.shed += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes what nobody waits for any more.
+    fn give_up_due(&mut self, now: Instant) {
+        while let Some(&(due, number, request)) = self.giving_up.front()
+            && due <= now
+        {
+            self.giving_up.pop_front();
+            let client = &mut self.clients[number];
+            if client.requests == request && client.connection.take().is_some() {
+                self.seen.given_up += 1;
+                self.live.given_up += 1;
+                self.next(number, RETRY);
+            }
+        }
+    }
+
+    /// A client whose request is over: it comes back after a pause, or is free to bring another arrival.
+    fn next(&mut self, number: usize, pause: Duration) {
+        match self.schedule {
+            Some(_) => self.free.push(number),
+            None => self.retrying.push_back((Instant::now() + pause, number)),
+        }
+    }
+
     fn start(&mut self, number: usize) -> Result<()> {
         let client = &mut self.clients[number];
         client.requests += 1;
+        self.seen.begun += 1;
+        if self.load.patience_ms > 0 {
+            let due = Instant::now() + Duration::from_millis(self.load.patience_ms);
+            self.giving_up.push_back((due, number, client.requests));
+        }
         match Connection::open(self.load, number, client.requests) {
             Ok(connection) => {
                 self.epoll
@@ -136,8 +198,10 @@ impl Engine<'_> {
 
     /// Waits for events, or until the next client is due, and handles them.
     fn step(&mut self, until: Instant) -> Result<()> {
-        let due = [self.thinking.front(), self.retrying.front()].into_iter().flatten();
-        if let Some(next) = due.map(|entry| entry.0).min()
+        let waiting = [self.thinking.front(), self.retrying.front()].into_iter().flatten().map(|entry| entry.0);
+        let arrival = self.schedule.as_ref().and_then(|schedule| self.begin.checked_add(schedule.next()));
+        let patience = self.giving_up.front().map(|entry| entry.0 + PATIENCE_STEP);
+        if let Some(next) = waiting.chain(arrival).chain(patience).min()
             && self.armed != Some(next)
         {
             let pause = next.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
@@ -169,24 +233,40 @@ impl Engine<'_> {
         let failed = flags.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP);
         match connection.proceed(&self.request, failed, &mut self.buffer) {
             Progress::Waiting => {}
-            Progress::Complete => self.complete(number)?,
+            Progress::Complete(status) => self.complete(number, status)?,
             Progress::Failed => self.fail(number),
         }
         Ok(())
     }
 
-    fn complete(&mut self, number: usize) -> Result<()> {
+    fn complete(&mut self, number: usize, status: u16) -> Result<()> {
         let Some(connection) = self.clients[number].connection.take() else {
             return Ok(());
         };
         let now = Instant::now();
         let took = now - connection.started;
         connection.close(self.load.close, &mut self.buffer);
-        let ns = took.as_nanos() as u64;
-        self.seen.latency.record(ns);
-        self.seen.stalls += u64::from(took >= STALL);
-        if self.load.live_ms > 0 {
-            self.live.latency.record(ns);
+        match status {
+            200..=299 => {
+                let ns = took.as_nanos() as u64;
+                self.seen.latency.record(ns);
+                self.seen.stalls += u64::from(took >= STALL);
+                if self.load.live_ms > 0 {
+                    self.live.latency.record(ns);
+                }
+            }
+            _ if REFUSALS.contains(&status) => {
+                self.seen.refused += 1;
+                self.live.refused += 1;
+            }
+            _ => {
+                self.seen.errors += 1;
+                self.live.errors += 1;
+            }
+        }
+        if self.schedule.is_some() {
+            self.free.push(number);
+            return Ok(());
         }
         if self.load.think_us == 0 {
             return self.start(number);
@@ -199,7 +279,7 @@ impl Engine<'_> {
         self.clients[number].connection = None;
         self.seen.errors += 1;
         self.live.errors += 1;
-        self.retrying.push_back((Instant::now() + RETRY, number));
+        self.next(number, RETRY);
     }
 
     fn stalled(&self) -> u64 {
@@ -211,8 +291,8 @@ impl Engine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Close;
-    use fief_testkit::{Client, Family, Feature, Nginx, Topology, require};
+    use crate::load::{Arrivals, Close};
+    use fief_testkit::{Client, Family, Feature, Nginx, NginxConfig, Topology, require};
 
     fn load(family: Family, close: Close, clients: usize) -> Load {
         Load {
@@ -224,6 +304,8 @@ mod tests {
             addresses: 20,
             clients,
             think_us: 0,
+            arrivals: None,
+            patience_ms: 0,
             close,
             cpu: 0,
             fifo: 0,
@@ -268,6 +350,50 @@ mod tests {
         let load = Load { think_us: 50_000, ..load(Family::V4, Close::Rst, 1) };
         let seen = done(&topology, &load);
         assert!((1..=6).contains(&seen.latency.count()), "{} requests in 300 ms", seen.latency.count());
+    }
+
+    #[test]
+    fn an_open_loop_comes_at_its_rate_though_nothing_is_answered() {
+        if !require(Feature::NetNs) {
+            return;
+        }
+        let topology = Topology::new().expect("a topology");
+        // It listens and never accepts: connections are made, requests sent, and nobody answers.
+        let address = Topology::server_address(Family::V4, 80);
+        let _listener = topology.server.run(|| std::net::TcpListener::bind(address)).expect("inside").expect("listens");
+        let arrivals = Some(Arrivals::evenly(200.0));
+        let load = Load { arrivals, patience_ms: 100, warm_up: 0.2, ..load(Family::V4, Close::Fin, 60) };
+        let seen = done(&topology, &load);
+        assert!((50..=62).contains(&seen.begun), "{} requests in 300 ms", seen.begun);
+        assert!((50..=62).contains(&seen.given_up), "{} given up", seen.given_up);
+        assert_eq!((seen.latency.count(), seen.shed, seen.errors), (0, 0, 0));
+    }
+
+    #[test]
+    fn arrivals_without_a_free_client_are_shed() {
+        if !require(Feature::NetNs) {
+            return;
+        }
+        let topology = Topology::new().expect("a topology");
+        let address = Topology::server_address(Family::V4, 80);
+        let _listener = topology.server.run(|| std::net::TcpListener::bind(address)).expect("inside").expect("listens");
+        let load = Load { arrivals: Some(Arrivals::evenly(200.0)), ..load(Family::V4, Close::Fin, 3) };
+        assert!((50..=62).contains(&done(&topology, &load).shed));
+    }
+
+    #[test]
+    fn a_refusal_is_told_apart_from_an_answer_and_from_a_failure() {
+        if !(require(Feature::NetNs) && require(Feature::Nginx)) {
+            return;
+        }
+        let topology = Topology::new().expect("a topology");
+        let refuse = "location /busy { return 503; }\nlocation /gone { return 410; }";
+        let config = NginxConfig::new(80, 1, refuse).expect("written");
+        let _nginx = Nginx::start_with(&topology.server, config).expect("nginx");
+        let seen = |path: &str| done(&topology, &Load { path: path.to_owned(), ..load(Family::V4, Close::Rst, 2) });
+        let (busy, gone) = (seen("/busy"), seen("/gone"));
+        assert!(busy.refused > 0 && busy.errors == 0 && busy.latency.count() == 0, "{busy:?}");
+        assert!(gone.errors > 0 && gone.refused == 0 && gone.latency.count() == 0, "{gone:?}");
     }
 
     #[test]

@@ -23,6 +23,11 @@ impl NginxConfig {
 
     /// The same on these addresses, as nginx writes them; `port` must be among them on 127.0.0.1.
     pub fn listening(port: u16, addresses: &[&str], workers: usize, more: &str) -> Result<NginxConfig> {
+        NginxConfig::with_http(port, addresses, workers, "", more)
+    }
+
+    /// The same with `http` in the http block, where nginx wants the zones of its limits.
+    pub fn with_http(port: u16, addresses: &[&str], workers: usize, http: &str, more: &str) -> Result<NginxConfig> {
         let folder = folder()?;
         let root = folder.path().display().to_string();
         write(&folder.path().join("1k"), &"x".repeat(1024))?;
@@ -39,6 +44,7 @@ impl NginxConfig {
         for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
             line(&format!("{kind}_temp_path {root}/{kind};"));
         }
+        line(http);
         line(&format!("server {{\nroot {root};"));
         for address in addresses {
             line(&format!("listen {address} backlog=4096;"));

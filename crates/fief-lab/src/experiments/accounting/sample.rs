@@ -28,6 +28,8 @@ pub fn load(plan: &Plan, port: u16, path: &str) -> Load {
         addresses: 40,
         clients: CLIENTS,
         think_us: 0,
+        arrivals: None,
+        patience_ms: 0,
         close: Close::Rst,
         cpu: Topology::load_cpu(),
         fifo: 0,

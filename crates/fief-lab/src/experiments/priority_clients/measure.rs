@@ -76,6 +76,8 @@ fn load_of(plan: &Plan, class: Client, clients: usize) -> Load {
         addresses: if is_high { 10 } else { 20 },
         clients,
         think_us: if is_high { THINK_US } else { 0 },
+        arrivals: None,
+        patience_ms: 0,
         close: Close::Rst,
         cpu: Topology::load_cpu(),
         // The load shares its core with the client whose time is measured; that one must not wait for it.
