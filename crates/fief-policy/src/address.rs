@@ -8,8 +8,31 @@ use std::ops::Range;
 use crate::diagnostic::{Findings, Kind};
 use crate::quantity::Refused;
 
-/// Reads `"0.0.0.0:80"` or `"[::]:80"`; an IPv4-mapped address becomes the IPv4 one.
-pub(crate) fn listening(text: &str) -> Result<SocketAddr, Refused> {
+/// Addresses of all listeners, each port of a range counted; the kernel side has room for so many.
+const MOST_ADDRESSES: usize = 1024;
+
+/// Reads `"0.0.0.0:80"`, `"[::]:80"` or `"0.0.0.0:8000-8099"`: the address with its first port, and the last port.
+pub(crate) fn listening(text: &str) -> Result<(SocketAddr, u16), Refused> {
+    let range = text.rsplit_once(':').and_then(|(_, ports)| ports.split_once('-').map(|(_, last)| last));
+    let Some(last) = range else {
+        return one_port(text).map(|address| (address, address.port()));
+    };
+    let first = one_port(&text[..text.len() - last.len() - 1])?;
+    match last.parse::<u16>() {
+        Ok(last) if last >= first.port() => Ok((first, last)),
+        Ok(last) => refused(
+            format!("the ports of \"{text}\" end before they begin"),
+            format!("write \"{}-{}\"", SocketAddr::new(first.ip(), last), first.port()),
+        ),
+        Err(_) => refused(
+            format!("\"{last}\" in \"{text}\" is not a port"),
+            format!("write a port from {} to 65535, as in \"{first}-{}\"", first.port(), first.port()),
+        ),
+    }
+}
+
+/// An IPv4-mapped address becomes the IPv4 one.
+fn one_port(text: &str) -> Result<SocketAddr, Refused> {
     let Ok(address) = text.parse::<SocketAddr>() else {
         return Err(not_an_address(text));
     };
@@ -81,10 +104,18 @@ fn every_address(port: u16) -> String {
 pub(crate) struct Listening<'a> {
     pub(crate) name: &'a str,
     pub(crate) address: SocketAddr,
+    pub(crate) last_port: u16,
     pub(crate) span: Range<usize>,
 }
 
-/// Reports listeners that cannot both be served.
+impl Listening<'_> {
+    fn addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
+        let ip = self.address.ip();
+        (self.address.port()..=self.last_port).map(move |port| SocketAddr::new(ip, port))
+    }
+}
+
+/// Reports listeners that cannot both be served, and more addresses than there is room for.
 ///
 /// One address twice is one. So is a wildcard beside an address of its own family and port: Linux refuses the second
 /// `listen` with EADDRINUSE, servers that know it listen on the wildcard alone, and the exact listener would never see a
@@ -92,54 +123,69 @@ pub(crate) struct Listening<'a> {
 /// how servers listen on both.
 pub(crate) fn check_conflicts(listeners: &[Listening<'_>], findings: &mut Findings) {
     let mut first_at: HashMap<SocketAddr, usize> = HashMap::new();
+    let mut is_reported = vec![false; listeners.len()];
     for (index, listener) in listeners.iter().enumerate() {
-        let first = *first_at.entry(listener.address).or_insert(index);
-        if first == index {
-            continue;
+        for address in listener.addresses() {
+            let first = *first_at.entry(address).or_insert(index);
+            // Of a range of ports, one is enough.
+            if first != index && !is_reported[index] {
+                same_address(&listeners[first], listener, address, findings);
+                is_reported[index] = true;
+            }
         }
-        let other = &listeners[first];
-        findings
-            .add(
-                Kind::Conflict,
-                listener.span.clone(),
-                format!(
-                    "listeners `{}` and `{}` have the same address {}",
-                    other.name, listener.name, listener.address
-                ),
-                "an address of its own for each listener",
-                format!("move the rules of `{}` to `{}`, or change one of the addresses", listener.name, other.name),
-            )
-            .also(other.span.clone(), format!("`{}` has it already", other.name));
+        if first_at.len() > MOST_ADDRESSES && listener.last_port != listener.address.port() {
+            let message =
+                format!("with the ports of `{}` the listeners have {} addresses", listener.name, first_at.len());
+            let expected = format!("at most {MOST_ADDRESSES} addresses, each port of a range counted");
+            let remedy = "take fewer ports, or a listener for each server that needs one";
+            findings.add(Kind::Limit, listener.span.clone(), message, expected, remedy);
+            break;
+        }
     }
     for (index, listener) in listeners.iter().enumerate() {
-        // One that has been reported already needs no second error.
-        if first_at[&listener.address] != index {
+        if is_reported[index] {
             continue;
         }
-        let wildcard = SocketAddr::new(wildcard_of(listener.address.ip()), listener.address.port());
-        if listener.address == wildcard {
-            continue;
+        let beside = listener.addresses().find_map(|address| {
+            let wildcard = SocketAddr::new(wildcard_of(address.ip()), address.port());
+            let other = *first_at.get(&wildcard).filter(|_| address != wildcard)?;
+            Some((address, wildcard, other))
+        });
+        if let Some((address, wildcard, other)) = beside {
+            below_wildcard(&listeners[other], listener, address, wildcard, findings);
         }
-        let Some(&index) = first_at.get(&wildcard) else {
-            continue;
-        };
-        let other = &listeners[index];
-        findings
-            .add(
-                Kind::Conflict,
-                listener.span.clone(),
-                format!(
-                    "connections to {} of `{}` arrive at {wildcard} of `{}`",
-                    listener.address, listener.name, other.name
-                ),
-                "either the wildcard or exact addresses on one port: Linux lets a server listen on one of the two",
-                format!(
-                    "move the rules of `{}` to `{}`, or give `{}` the exact address too",
-                    listener.name, other.name, other.name
-                ),
-            )
-            .also(other.span.clone(), format!("`{}` takes every address of this family", other.name));
     }
+}
+
+fn same_address(other: &Listening<'_>, listener: &Listening<'_>, address: SocketAddr, findings: &mut Findings) {
+    findings
+        .add(
+            Kind::Conflict,
+            listener.span.clone(),
+            format!("listeners `{}` and `{}` have the same address {address}", other.name, listener.name),
+            "an address of its own for each listener",
+            format!("move the rules of `{}` to `{}`, or change one of the addresses", listener.name, other.name),
+        )
+        .also(other.span.clone(), format!("`{}` has it already", other.name));
+}
+
+fn below_wildcard(
+    other: &Listening<'_>,
+    listener: &Listening<'_>,
+    address: SocketAddr,
+    wildcard: SocketAddr,
+    findings: &mut Findings,
+) {
+    let Listening { name, span, .. } = listener;
+    findings
+        .add(
+            Kind::Conflict,
+            span.clone(),
+            format!("connections to {address} of `{name}` arrive at {wildcard} of `{}`", other.name),
+            "either the wildcard or exact addresses on one port: Linux lets a server listen on one of the two",
+            format!("move the rules of `{name}` to `{}`, or give `{}` the exact address too", other.name, other.name),
+        )
+        .also(other.span.clone(), format!("`{}` takes every address of this family", other.name));
 }
 
 fn wildcard_of(ip: IpAddr) -> IpAddr {

@@ -62,11 +62,11 @@ fn attributes(path: &str, span: Range<usize>, view: &View<'_, '_>, findings: &mu
     let mut share_span = None;
     let mut limit_span = None;
     if let Some(cpu) = view.table("cpu", findings) {
-        if let Some((share, span)) = quantity_of(&cpu, "share", quantity::percent, findings) {
+        if let Some((share, span)) = cpu.quantity("share", quantity::percent, findings) {
             container.cpu.share_ppm = share;
             share_span = Some(span);
         }
-        if let Some((limit, span)) = quantity_of(&cpu, "limit", or_max(quantity::percent), findings) {
+        if let Some((limit, span)) = cpu.quantity("limit", or_max(quantity::percent), findings) {
             container.cpu.limit_ppm = limit;
             limit_span = Some(span);
         }
@@ -78,7 +78,7 @@ fn attributes(path: &str, span: Range<usize>, view: &View<'_, '_>, findings: &mu
         container.memory_max = memory_max(&memory, findings);
     }
     if let Some(network) = view.table("network", findings) {
-        if let Some((bits, _)) = quantity_of(&network, "max", or_max(quantity::bit_rate), findings) {
+        if let Some((bits, _)) = network.quantity("max", or_max(quantity::bit_rate), findings) {
             container.network.max_bits = bits;
         }
         let weight = network.integer("weight", vocabulary::WEIGHT, findings);
@@ -107,7 +107,7 @@ fn memory_max(memory: &View<'_, '_>, findings: &mut Findings) -> u64 {
         }
         _ => {
             let read = or_max(|text| quantity::bytes(text, vocabulary::LEAST_MEMORY));
-            quantity_of(memory, "max", read, findings).map_or(0, |(bytes, _)| bytes)
+            memory.quantity("max", read, findings).map_or(0, |(bytes, _)| bytes)
         }
     }
 }
@@ -120,22 +120,6 @@ fn is_max(value: &Value<'_>) -> bool {
 fn or_max<T: Default>(read: impl Fn(&str) -> Result<T, Refused>) -> impl Fn(&str) -> Result<T, Refused> {
     move |text| {
         if text == "max" { Ok(T::default()) } else { read(text) }
-    }
-}
-
-fn quantity_of<T>(
-    view: &View<'_, '_>,
-    key: &str,
-    read: impl Fn(&str) -> Result<T, Refused>,
-    findings: &mut Findings,
-) -> Option<(T, Range<usize>)> {
-    let (text, span) = view.text(key, findings)?;
-    match read(text) {
-        Ok(quantity) => Some((quantity, span)),
-        Err(Refused { message, remedy }) => {
-            view.refuse(key, span, &message, remedy, findings);
-            None
-        }
     }
 }
 

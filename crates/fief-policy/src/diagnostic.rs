@@ -74,6 +74,8 @@ pub enum Kind {
     Address,
     /// Not a source address or prefix.
     Prefix,
+    /// Not what a field of a request could be.
+    Pattern,
     UnknownContainer,
     /// Some clients would have no class.
     CatchAll,

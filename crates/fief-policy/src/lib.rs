@@ -39,21 +39,30 @@ mod mistyped;
 mod model;
 mod name;
 mod nearest;
+mod overload;
 mod parse;
+mod pattern;
 mod prefix;
 mod quantity;
 mod reach;
 mod reader;
 mod render;
+mod request;
+mod requests;
 mod rules;
 mod schema;
 mod shares;
 mod sweep;
+mod syn_rates;
 mod table;
 mod vocabulary;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Kind, Related};
-pub use model::{AcceptOrder, Client, Container, Cpu, From, Listener, Mode, Network, Policy, Serve};
+pub use model::{
+    AcceptOrder, Client, Container, Cpu, From, Front, Handshake, Isolate, Level, Listener, Lrp, Mode, Network,
+    Overload, Per, Policy, Serve, SynRate, Thresholds,
+};
 pub use parse::parse;
+pub use request::{Condition, Field, Pattern, Refusal, Request, RequestRate};
 pub use schema::schema;
 pub use table::{ClassEntry, ClassSpec, ClassTable};

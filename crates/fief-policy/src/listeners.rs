@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads `[listener.…]` with its client rules.
+//! Reads `[listener.…]` with its client and request rules.
 //!
 //! A rule whose addresses could not be read takes no part in what is said about the others: it is an error already, and
 //! guesses about what it would have matched would be noise.
@@ -10,21 +10,29 @@ use std::ops::Range;
 use crate::address::{self, Listening};
 use crate::containers::Containers;
 use crate::diagnostic::{Findings, Kind};
-use crate::model::{AcceptOrder, Listener, Serve};
-use crate::quantity::Refused;
+use crate::model::{AcceptOrder, Isolate, Level, Listener, Lrp, Mode, Serve, SynRate};
+use crate::quantity::{self, Refused};
 use crate::reader::{Named, View};
+use crate::requests::{Defaults, RequestRule};
 use crate::rules::Rule;
 use crate::vocabulary::Shape;
-use crate::{name, reach};
+use crate::{name, reach, syn_rates};
 
 /// Listeners of a policy; the kernel side has room for so many.
 const MOST_LISTENERS: usize = 1024;
 /// Classes of a listener.
 const MOST_CLASSES: usize = 32;
+/// Request rules of a listener: as many as the kernel side has room for patterns.
+const MOST_REQUESTS: usize = 1_048_576;
 /// Rules of a listener: the kernel side counts them in 16 bits.
 const MOST_RULES: usize = 65_535;
 
-pub(crate) fn read(policy: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Vec<Listener> {
+pub(crate) fn read(
+    policy: &View<'_, '_>,
+    mode: Mode,
+    containers: &Containers,
+    findings: &mut Findings,
+) -> Vec<Listener> {
     let mut listeners = Vec::new();
     let mut listening = Vec::new();
     for (index, named) in policy.named("listener", findings).into_iter().enumerate() {
@@ -40,31 +48,37 @@ pub(crate) fn read(policy: &View<'_, '_>, containers: &Containers, findings: &mu
             findings.add(Kind::Limit, name_span, message, expected, remedy);
         }
         let address = address(&view, findings);
-        let local = address.as_ref().map(|(address, _)| address.ip());
-        let rules = rules(&view, containers, findings);
+        let local = address.as_ref().map(|(address, ..)| address.ip());
+        let mode = syn_rates::mode(&view, mode, findings);
+        let rules = rules(&view, mode, containers, findings);
         if let Some(rules) = &rules {
             reach::check(name, &view, local, rules, findings);
         }
         let rules = rules.unwrap_or_default();
-        let classes = check_classes(&view, &rules, findings);
+        let requests = requests(&view, mode, containers, findings);
+        let classes = check_classes(&view, &rules, &requests, findings);
         let serve = serve(&view, classes, findings);
+        let guarding = Guarding::read(&view, findings);
         let clients = rules.into_iter().filter_map(Rule::into_client).collect();
-        if let Some((address, span)) = address {
-            listening.push(Listening { name, address, span });
-            listeners.push(Listener { name: name.to_owned(), address, serve, clients });
+        let requests = requests.into_iter().filter_map(|rule| rule.request).collect();
+        if let Some((address, last_port, span)) = address {
+            check_ports(&view, address, last_port, serve, &span, findings);
+            listening.push(Listening { name, address, last_port, span });
+            let listener = Listener { last_port, serve, mode, clients, requests, ..Listener::new(name, address) };
+            listeners.push(guarding.fill(listener));
         }
     }
     address::check_conflicts(&listening, findings);
     listeners
 }
 
-fn address(view: &View<'_, '_>, findings: &mut Findings) -> Option<(SocketAddr, Range<usize>)> {
+fn address(view: &View<'_, '_>, findings: &mut Findings) -> Option<(SocketAddr, u16, Range<usize>)> {
     if view.get("address").is_none() {
         view.missing("address", findings);
     }
     let (text, span) = view.text("address", findings)?;
     match address::listening(text) {
-        Ok(address) => Some((address, span)),
+        Ok((address, last_port)) => Some((address, last_port, span)),
         Err(Refused { message, remedy }) => {
             findings.add(Kind::Address, span, message, Shape::Address.expected(), remedy);
             None
@@ -72,21 +86,114 @@ fn address(view: &View<'_, '_>, findings: &mut Findings) -> Option<(SocketAddr, 
     }
 }
 
+/// A listening socket of a class is for one port.
+fn check_ports(
+    view: &View<'_, '_>,
+    address: SocketAddr,
+    last_port: u16,
+    serve: Serve,
+    span: &Range<usize>,
+    findings: &mut Findings,
+) {
+    if serve == Serve::Shared || last_port == address.port() {
+        return;
+    }
+    let message = format!("{} has several ports and a listening socket for each class", view.title);
+    let expected = "one port, or classes = \"shared\"";
+    let remedy = "add classes = \"shared\", or make a listener for each port";
+    findings.add(Kind::Contradiction, span.clone(), message, expected, remedy);
+}
+
+/// What stands before the server, beside the rules.
+struct Guarding {
+    admit: bool,
+    admit_from: Level,
+    later_requests: bool,
+    penalty_ns: u64,
+    isolate: Option<Isolate>,
+    unproven: Option<SynRate>,
+    proven: Option<SynRate>,
+    lrp: Option<Lrp>,
+}
+
+impl Guarding {
+    fn read(view: &View<'_, '_>, findings: &mut Findings) -> Self {
+        let has_requests = view.get("request").is_some() || view.is_misspelt("request");
+        let admit = view.flag("admit", findings);
+        let later_requests = view.flag("later-requests", findings);
+        if let (Some(false), true, Some(value)) = (admit, has_requests, view.get("admit")) {
+            let message = format!("{} has request rules, but lets connections in before their request", view.title);
+            let remedy = "remove `admit`, or the request rules; to try them without effect write mode = \"monitor\"";
+            findings.add(Kind::Contradiction, value.span(), message, "admit = true beside request rules", remedy);
+        }
+        if let (Some(true), false, Some(value)) = (later_requests, has_requests, view.get("later-requests")) {
+            let message = format!("{} has no request rules that later requests could meet", view.title);
+            let remedy = "remove `later-requests`, or add [[listener.NAME.request]]";
+            findings.add(Kind::Contradiction, value.span(), message, "`later-requests` beside request rules", remedy);
+        }
+        if let (false, Some(value)) = (admit.unwrap_or(has_requests), view.get("admit-from")) {
+            let message = format!("{} has `admit-from`, but no admission", view.title);
+            let remedy = "add admit = true, or remove `admit-from`";
+            findings.add(Kind::Contradiction, value.span(), message, "`admit-from` beside admit = true", remedy);
+        }
+        Self {
+            admit: admit.unwrap_or(has_requests),
+            admit_from: syn_rates::level(view, "admit-from", findings),
+            later_requests: later_requests.unwrap_or(has_requests),
+            penalty_ns: penalty(view, findings),
+            isolate: syn_rates::isolate(view, findings),
+            unproven: syn_rates::rate(view, "unproven", findings),
+            proven: syn_rates::rate(view, "proven", findings),
+            lrp: syn_rates::lrp(view, findings),
+        }
+    }
+
+    fn fill(self, listener: Listener) -> Listener {
+        let Self { admit, admit_from, later_requests, penalty_ns, isolate, unproven, proven, lrp } = self;
+        Listener { admit, admit_from, later_requests, penalty_ns, isolate, unproven, proven, lrp, ..listener }
+    }
+}
+
+fn penalty(view: &View<'_, '_>, findings: &mut Findings) -> u64 {
+    view.quantity("penalty", quantity::duration, findings).map_or(0, |(ns, _)| ns)
+}
+
+fn requests(view: &View<'_, '_>, mode: Mode, containers: &Containers, findings: &mut Findings) -> Vec<RequestRule> {
+    let Some(rules) = view.rules("request", findings) else {
+        return Vec::new();
+    };
+    let span = view.get("request").map_or(view.span.clone(), |value| value.span());
+    // What is wrong with the listener's penalty is said once, when it is read for the listener.
+    let penalty_ns = penalty(view, &mut Findings::new());
+    let defaults = Defaults { mode, penalty_ns };
+    let rule = |rule: &Option<View<'_, '_>>| match rule {
+        Some(rule) => RequestRule::read(rule, defaults, containers, findings),
+        None => RequestRule::unread(span.clone()),
+    };
+    let rules: Vec<RequestRule> = rules.iter().map(rule).collect();
+    if let Some(rule) = rules.get(MOST_REQUESTS) {
+        let message = format!("{} has {} request rules", view.title, rules.len());
+        let expected = format!("at most {MOST_REQUESTS} request rules for a listener");
+        findings.add(Kind::Limit, rule.span.clone(), message, expected, "put several values into one rule");
+    }
+    rules
+}
+
 /// None: the rules are somewhere, but could not be read.
-fn rules(view: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Option<Vec<Rule>> {
+fn rules(view: &View<'_, '_>, mode: Mode, containers: &Containers, findings: &mut Findings) -> Option<Vec<Rule>> {
     let Some(value) = view.get("client") else {
         return if view.is_misspelt("client") { None } else { Some(Vec::new()) };
     };
     let clients = view.rules("client", findings)?;
     let rule = |client: &Option<View<'_, '_>>| match client {
-        Some(client) => Rule::read(client, containers, findings),
+        Some(client) => Rule::read(client, mode, containers, findings),
         None => Rule::unread(value.span()),
     };
     Some(clients.iter().map(rule).collect())
 }
 
 /// Counts the classes, and reports what the kernel side cannot tell apart or has no room for.
-fn check_classes(view: &View<'_, '_>, rules: &[Rule], findings: &mut Findings) -> usize {
+fn check_classes(view: &View<'_, '_>, rules: &[Rule], requests: &[RequestRule], findings: &mut Findings) -> usize {
     let word = |accept: AcceptOrder| match accept {
         AcceptOrder::Before => "before",
         AcceptOrder::After => "after",
@@ -111,13 +218,14 @@ fn check_classes(view: &View<'_, '_>, rules: &[Rule], findings: &mut Findings) -
             }
             None => {
                 classes.push((container, rule.accept, span));
-                if classes.len() == MOST_CLASSES + 1 {
-                    let message = format!("`{container}` is class {} of {}", classes.len(), view.title);
-                    let expected = format!("at most {MOST_CLASSES} containers for the clients of a listener");
-                    let remedy = "name one container in several rules";
-                    findings.add(Kind::Limit, span.clone(), message, expected, remedy);
-                }
+                check_class_count(view, container, classes.len(), span, findings);
             }
+        }
+    }
+    for (container, span) in requests.iter().filter_map(|rule| rule.container.as_ref()) {
+        if !classes.iter().any(|(other, ..)| other == container) {
+            classes.push((container, AcceptOrder::Before, span));
+            check_class_count(view, container, classes.len(), span, findings);
         }
     }
     if let Some(rule) = rules.get(MOST_RULES) {
@@ -127,6 +235,15 @@ fn check_classes(view: &View<'_, '_>, rules: &[Rule], findings: &mut Findings) -
         findings.add(Kind::Limit, rule.span.clone(), message, expected, remedy);
     }
     classes.len()
+}
+
+fn check_class_count(view: &View<'_, '_>, container: &str, count: usize, span: &Range<usize>, findings: &mut Findings) {
+    if count == MOST_CLASSES + 1 {
+        let message = format!("`{container}` is class {count} of {}", view.title);
+        let expected = format!("at most {MOST_CLASSES} containers for the clients and requests of a listener");
+        let remedy = "name one container in several rules";
+        findings.add(Kind::Limit, span.clone(), message, expected, remedy);
+    }
 }
 
 fn serve(view: &View<'_, '_>, classes: usize, findings: &mut Findings) -> Serve {

@@ -9,7 +9,9 @@ use crate::vocabulary::{Key, Shape};
 pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
     let Key { shape, example, .. } = key;
     match (shape, value) {
-        (Shape::Percent | Shape::PercentOrMax, DeValue::Integer(digits)) if digits.radix() == 10 => {
+        (Shape::Percent | Shape::PercentOrMax | Shape::WholePercent, DeValue::Integer(digits))
+            if digits.radix() == 10 =>
+        {
             format!("write {full} = \"{}%\"", digits.as_str())
         }
         (Shape::Percent | Shape::PercentOrMax, DeValue::Float(digits)) => match digits.as_str().parse::<f64>() {
@@ -22,7 +24,7 @@ pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
             }
             _ => format!("write {full} = {example}"),
         },
-        (Shape::Weight | Shape::Priority | Shape::Version | Shape::Count, DeValue::String(text))
+        (Shape::Weight | Shape::Priority | Shape::Version | Shape::Count | Shape::Rate, DeValue::String(text))
             if text.parse::<u32>().is_ok() =>
         {
             format!("write {full} = {text}, without the quotes")
@@ -30,13 +32,20 @@ pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
         (Shape::Flag, DeValue::String(text)) if text == "true" || text == "false" => {
             format!("write {full} = {text}, without the quotes")
         }
-        (Shape::Prefixes, DeValue::String(text)) => format!("write {full} = [\"{text}\"]"),
+        (Shape::Duration | Shape::Seconds, DeValue::Integer(digits)) if digits.radix() == 10 => {
+            format!("write {full} = \"{}s\"", digits.as_str())
+        }
+        (Shape::Prefixes | Shape::Interfaces, DeValue::String(text)) => format!("write {full} = [\"{text}\"]"),
         (Shape::Address, DeValue::Integer(port)) if port.as_str().parse::<u16>().is_ok() => {
             format!("write {full} = \"0.0.0.0:{port}\"")
         }
         (Shape::BitRate, DeValue::Integer(_)) => {
             format!("write the unit, in quotes, as in {full} = {example}")
         }
+        (Shape::Choice(words), DeValue::Integer(digits)) if words.contains(&digits.as_str()) => {
+            format!("write {full} = \"{}\"", digits.as_str())
+        }
+        (Shape::Table(_) | Shape::NamedPatterns, _) if example.starts_with('{') => format!("write {full} = {example}"),
         (Shape::Table(section), _) => {
             let first = section.keys.first().expect("every section has keys");
             format!("write {full}.{} = {}", first.name, first.example)

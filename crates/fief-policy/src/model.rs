@@ -9,11 +9,15 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 use serde::Serialize;
 
+use crate::request::Request;
+
 /// A whole policy file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Policy {
     pub version: u32,
     pub mode: Mode,
+    pub front: Front,
+    pub overload: Overload,
     /// Every path, the implied parents too, parents before their children, otherwise in the order of the file.
     pub containers: Vec<Container>,
     /// In the order of the file; the position is the listener's index in the kernel.
@@ -32,12 +36,76 @@ impl Policy {
     }
 }
 
+/// What becomes of verdicts on connections and requests. What stands further out holds for all within: a listener of a
+/// policy in monitor mode is in monitor mode, and so are its rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Mode {
     #[default]
     Enforce,
+    /// They are counted; nothing is done.
+    Monitor,
+}
+
+/// What the control of connections and requests needs from the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Front {
+    /// Empty: every interface that is up, but lo.
+    pub interfaces: Vec<String>,
+    pub handshake: Handshake,
+}
+
+/// Who answers connection requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Handshake {
+    /// What goes together with the firewall of the machine.
+    #[default]
+    Auto,
+    /// Fief's own cookies, before the firewall.
+    Own,
+    /// The kernel's cookies (`net.ipv4.tcp_syncookies = 2`), behind the firewall.
+    Kernel,
+}
+
+/// When a listener is busy or overloaded: when any of a level's thresholds is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Overload {
+    pub busy: Thresholds,
+    pub overloaded: Thresholds,
+    /// A level is left after so long below it.
+    pub hold_ns: u64,
+}
+
+impl Default for Overload {
+    fn default() -> Self {
+        Self {
+            busy: Thresholds { queue_percent: 25, cpu_percent: 80, drops: 100 },
+            overloaded: Thresholds { queue_percent: 75, cpu_percent: 95, drops: 1000 },
+            hold_ns: 5_000_000_000,
+        }
+    }
+}
+
+/// 0: not looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Thresholds {
+    /// Connections that wait for accept, of the listen queue's length.
+    pub queue_percent: u32,
+    /// CPU time of the machine that is not idle.
+    pub cpu_percent: u32,
+    /// Connection requests a second that were dropped at the listener.
+    pub drops: u32,
+}
+
+/// Level of overload from which on a control is in force (Voigt et al. 2001, section 3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    #[default]
+    Always,
+    Busy,
+    Overloaded,
 }
 
 /// A resource principal.
@@ -117,16 +185,111 @@ impl Default for Network {
     }
 }
 
-/// An address that a server listens on, and the classes of its clients.
+/// An address that a server listens on, the classes of its clients, and what guards it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listener {
     pub name: String,
     /// `0.0.0.0`: every IPv4 address; `[::]`: every address of both families, except where another listener is more
     /// exact. Never an IPv4-mapped IPv6 address.
     pub address: SocketAddr,
+    /// The listener is for the ports from the address's to this one.
+    pub last_port: u16,
     pub serve: Serve,
+    pub mode: Mode,
+    /// Connections are kept from the server until their first bytes are there.
+    pub admit: bool,
+    pub admit_from: Level,
+    /// The second and later requests of a connection are ruled too.
+    pub later_requests: bool,
+    /// Of rules that refuse and name none; 0: none.
+    pub penalty_ns: u64,
+    pub isolate: Option<Isolate>,
+    /// Connection requests that are answered to sources that have not returned a cookie yet.
+    pub unproven: Option<SynRate>,
+    /// Connection requests of each source that has.
+    pub proven: Option<SynRate>,
+    pub lrp: Option<Lrp>,
     /// First match wins; the last one matches every client.
     pub clients: Vec<Client>,
+    /// First match wins; without a match the client's class stays.
+    pub requests: Vec<Request>,
+}
+
+impl Listener {
+    /// A listener that guards nothing, without rules.
+    pub fn new(name: impl Into<String>, address: SocketAddr) -> Self {
+        Self {
+            name: name.into(),
+            address,
+            last_port: address.port(),
+            serve: Serve::Shared,
+            mode: Mode::Enforce,
+            admit: false,
+            admit_from: Level::Always,
+            later_requests: false,
+            penalty_ns: 0,
+            isolate: None,
+            unproven: None,
+            proven: None,
+            lrp: None,
+            clients: Vec::new(),
+            requests: Vec::new(),
+        }
+    }
+
+    /// Every address and port that the listener is for.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
+        let ip = self.address.ip();
+        (self.address.port()..=self.last_port).map(move |port| SocketAddr::new(ip, port))
+    }
+
+    /// Does anything stand before the server: admission, or some limit of connection requests?
+    pub fn is_guarded(&self) -> bool {
+        self.admit || self.is_policed()
+    }
+
+    /// Are connection requests limited, by any rule or for all?
+    pub fn is_policed(&self) -> bool {
+        let limits_all = self.isolate.is_some() || self.unproven.is_some() || self.proven.is_some();
+        let penalises = self.requests.iter().any(|request| request.penalty_ns > 0);
+        limits_all || penalises || self.clients.iter().any(|client| client.syn.is_some())
+    }
+}
+
+/// Sources that ask for too many connections are shut out, an IPv4 /24 or IPv6 /64 together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Isolate {
+    /// Connection requests a second.
+    pub above: u32,
+    pub for_ns: u64,
+    pub when: Level,
+}
+
+/// Receive work in a thread of the class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lrp {
+    pub when: Level,
+}
+
+/// Most connection requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SynRate {
+    pub per_second: u32,
+    /// As many at once.
+    pub burst: u32,
+    pub per: Per,
+    pub when: Level,
+}
+
+/// Whom a rate is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Per {
+    /// All that the rule matches, together.
+    #[default]
+    Rule,
+    /// Each IPv4 address and IPv6 /64 for itself.
+    Source,
 }
 
 /// How the classes of a listener reach the server.
@@ -141,12 +304,23 @@ pub enum Serve {
     CopiesPerClass,
 }
 
-/// A rule: whose connections belong to which container.
+/// A rule: whose connections belong to which container, and how many they may ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Client {
     pub from: From,
     pub container: String,
     pub accept: AcceptOrder,
+    pub syn: Option<SynRate>,
+    /// Of the rate.
+    pub mode: Mode,
+}
+
+impl Client {
+    /// A rule without a rate.
+    pub fn new(from: From, container: impl Into<String>) -> Self {
+        let (accept, mode) = (AcceptOrder::Before, Mode::Enforce);
+        Self { from, container: container.into(), accept, syn: None, mode }
+    }
 }
 
 /// Source addresses. An IPv4 prefix holds for IPv4-mapped addresses; an IPv6 prefix never does, however short it is.

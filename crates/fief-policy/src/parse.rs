@@ -5,10 +5,10 @@ use toml::de::{DeTable, DeValue};
 
 use crate::containers::Containers;
 use crate::diagnostic::{Diagnostics, Findings, Kind};
-use crate::listeners;
 use crate::model::{Mode, Policy};
 use crate::reader::View;
 use crate::vocabulary::{self, VERSION};
+use crate::{listeners, overload, syn_rates};
 
 /// Reads a policy. `file` is its name for the errors; nothing is opened.
 ///
@@ -29,11 +29,13 @@ fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
     let view = View::of_document(document.get_ref(), &vocabulary::POLICY, start, findings);
 
     let policy = version(&view, findings).map(|version| {
-        let mode = mode(&view, findings);
+        let mode = syn_rates::mode(&view, Mode::Enforce, findings);
+        let front = overload::front(&view, findings);
+        let overload = overload::overload(&view, findings);
         let containers = Containers::read(&view, findings);
-        let listeners = listeners::read(&view, &containers, findings);
+        let listeners = listeners::read(&view, mode, &containers, findings);
         let containers = containers.tree.into_iter().map(|declared| declared.container).collect();
-        Policy { version, mode, containers, listeners }
+        Policy { version, mode, front, overload, containers, listeners }
     });
 
     if !errors.is_empty() {
@@ -82,25 +84,6 @@ fn version(policy: &View<'_, '_>, findings: &mut Findings) -> Option<u32> {
         format!("write version = {VERSION} and see docs/policy.md, or use a Fief that knows version {digits}"),
     );
     None
-}
-
-fn mode(policy: &View<'_, '_>, findings: &mut Findings) -> Mode {
-    let is_monitor = |value: &DeValue<'_>| matches!(value, DeValue::String(text) if text.as_ref() == "monitor");
-    match policy.get("mode") {
-        Some(value) if is_monitor(value.get_ref()) => {
-            findings.add(
-                Kind::Unsupported,
-                value.span(),
-                "mode \"monitor\" is not supported by this version",
-                "\"enforce\"",
-                "remove it, or write mode = \"enforce\"",
-            );
-        }
-        _ => {
-            policy.choice("mode", findings);
-        }
-    }
-    Mode::Enforce
 }
 
 /// The TOML parser's words, completed by what we ask of every error.

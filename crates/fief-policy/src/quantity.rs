@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Numbers with units: percentages, bytes, bits per second.
+//! Numbers with units: percentages, bytes, bits per second, times.
 //!
 //! They are read digit by digit and exactly: 0.1% is 1,000 parts per million, not what a floating number makes of it.
 //! An error is the message and the remedy.
@@ -120,6 +120,70 @@ pub(crate) fn bit_rate(text: &str) -> Result<u64, Refused> {
         ),
         None => refused(format!("\"{text}\" is not a rate"), "write a number and its unit, as in \"100Mbit\""),
     }
+}
+
+/// `"25%"`: percentages that the kernel side counts as whole numbers.
+pub(crate) fn whole_percent(text: &str) -> Result<u32, Refused> {
+    let ppm = percent(text)?;
+    if ppm % 10_000 != 0 {
+        let remedy = format!("write \"{}%\"", (ppm / 10_000).max(1));
+        return refused(format!("\"{text}\" is not a whole percentage"), remedy);
+    }
+    Ok(ppm / 10_000)
+}
+
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MILLISECOND;
+const HOUR: u64 = 3600 * SECOND;
+const LIKE_A_TIME: &str = "write a number and ms, s, m or h, as in \"5s\"";
+
+/// `"50ms"`, `"5s"`, `"2m"`, `"1h"` in nanoseconds.
+pub(crate) fn duration(text: &str) -> Result<u64, Refused> {
+    time(text, MILLISECOND..=24 * HOUR)
+}
+
+/// `"2s"` in whole seconds that fit into 16 bits.
+pub(crate) fn seconds(text: &str) -> Result<u16, Refused> {
+    let ns = time(text, SECOND..=18 * HOUR)?;
+    if ns % SECOND != 0 {
+        let remedy = format!("write \"{}s\"", ns / SECOND);
+        return refused(format!("\"{text}\" is not a whole number of seconds"), remedy);
+    }
+    Ok((ns / SECOND) as u16)
+}
+
+fn time(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Refused> {
+    let unit_at = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let Some(decimal) = Decimal::parse(number) else {
+        return refused(format!("\"{text}\" is not a time"), LIKE_A_TIME);
+    };
+    let scale = match unit {
+        "ms" => MILLISECOND,
+        "s" => SECOND,
+        "m" => 60 * SECOND,
+        "h" => HOUR,
+        "" => return refused(format!("\"{text}\" has no unit"), format!("write \"{text}s\" or \"{text}ms\"")),
+        other => {
+            let meant = ["ms", "s", "m", "h"].into_iter().find(|unit| other.trim().to_lowercase().starts_with(unit));
+            let remedy = meant.map_or(LIKE_A_TIME.to_owned(), |unit| format!("write \"{number}{unit}\""));
+            return refused(format!("\"{text}\" has an unknown unit"), remedy);
+        }
+    };
+    match decimal.times(scale) {
+        Some(ns) if range.contains(&ns) => Ok(ns),
+        Some(ns) if ns < *range.start() => {
+            refused(format!("\"{text}\" is too short"), format!("write at least \"{}\"", as_time(*range.start())))
+        }
+        _ => refused(format!("\"{text}\" is too long"), format!("write at most \"{}\"", as_time(*range.end()))),
+    }
+}
+
+/// Nanoseconds as an operator writes them, in the largest unit that leaves no fraction.
+pub(crate) fn as_time(ns: u64) -> String {
+    let units = [(HOUR, "h"), (60 * SECOND, "m"), (SECOND, "s"), (MILLISECOND, "ms")];
+    let whole = units.into_iter().find(|(scale, _)| ns % scale == 0).unwrap_or((1, "ns"));
+    format!("{}{}", ns / whole.0, whole.1)
 }
 
 /// Parts per million as an operator writes them.

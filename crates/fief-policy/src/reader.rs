@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use crate::diagnostic::{Findings, Kind};
 use crate::mistyped::{self, type_of};
 use crate::nearest::nearest;
+use crate::quantity::Refused;
 use crate::vocabulary::{Key, Section, Shape};
 
 pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
@@ -107,12 +108,22 @@ impl<'a, 'i> View<'a, 'i> {
         format!("{}{key}", self.prefix)
     }
 
+    /// Does the vocabulary have this key here?
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.section.key(key).is_some()
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&'a Value<'i>> {
         self.entries.get(key)
     }
 
     fn key(&self, key: &str) -> &'static Key {
         self.section.key(key).expect("the reader asks for keys of the vocabulary")
+    }
+
+    /// What the value of a key should be.
+    pub(crate) fn expected(&self, key: &str) -> String {
+        self.key(key).shape.expected()
     }
 
     /// A finding about a value of the right type.
@@ -134,8 +145,13 @@ impl<'a, 'i> View<'a, 'i> {
         if self.is_misspelt(key) {
             return;
         }
-        let message = format!("{} has no `{key}`", self.title);
-        let remedy = format!("add {key} = {}", self.key(key).example);
+        let (message, remedy) = match self.prefix.strip_suffix('.') {
+            None => (format!("{} has no `{key}`", self.title), format!("add {key} = {}", self.key(key).example)),
+            Some(table) => {
+                let message = format!("`{table}` in {} has no `{key}`", self.title);
+                (message, format!("add {key} = {} to `{table}`", self.key(key).example))
+            }
+        };
         let expected = format!("{key} = {}", self.key(key).shape.expected());
         findings.add(Kind::Missing, self.span.clone(), message, expected, remedy);
     }
@@ -180,10 +196,28 @@ impl<'a, 'i> View<'a, 'i> {
         if within.is_none() {
             let is_low = digits.as_str().starts_with('-') || number.is_some_and(|number| number < *range.start());
             let bound = if is_low { range.start() } else { range.end() };
-            let remedy = format!("write {} = {bound}, or remove it for the default", self.full(key));
+            let or_default = if self.section.required.contains(&key) { "" } else { ", or remove it for the default" };
+            let remedy = format!("write {} = {bound}{or_default}", self.full(key));
             self.refuse(key, span, &format!("{digits} is out of range"), remedy, findings);
         }
         within
+    }
+
+    /// A text with a unit.
+    pub(crate) fn quantity<T>(
+        &self,
+        key: &str,
+        read: impl Fn(&str) -> Result<T, Refused>,
+        findings: &mut Findings,
+    ) -> Option<(T, Range<usize>)> {
+        let (text, span) = self.text(key, findings)?;
+        match read(text) {
+            Ok(quantity) => Some((quantity, span)),
+            Err(Refused { message, remedy }) => {
+                self.refuse(key, span, &message, remedy, findings);
+                None
+            }
+        }
     }
 
     /// One of the words of the vocabulary.
@@ -241,6 +275,18 @@ impl<'a, 'i> View<'a, 'i> {
         named
     }
 
+    /// Names of the operator's with their values, in the order of the file.
+    pub(crate) fn pairs(&self, key: &str, findings: &mut Findings) -> Vec<(&'a str, Range<usize>, &'a Value<'i>)> {
+        let pairs = self.typed(key, findings, |value| match value {
+            DeValue::Table(pairs) => Some(pairs),
+            _ => None,
+        });
+        let pairs = pairs.into_iter().flat_map(|(pairs, _)| pairs.iter());
+        let mut pairs: Vec<_> = pairs.map(|(name, value)| (name.get_ref().as_ref(), name.span(), value)).collect();
+        pairs.sort_by_key(|(_, span, _)| span.start);
+        pairs
+    }
+
     /// The tables of an array of rules; none in the place of one that is not a table.
     pub(crate) fn rules(&self, key: &str, findings: &mut Findings) -> Option<Vec<Option<View<'a, 'i>>>> {
         let Shape::List(section) = self.key(key).shape else { unreachable!("`{key}` is a list in the vocabulary") };
@@ -253,8 +299,9 @@ impl<'a, 'i> View<'a, 'i> {
             findings.add(Kind::Type, value.span(), message, expected, remedy);
             return None;
         };
+        let kind = if key == "client" { String::new() } else { format!("{key} ") };
         let rule = |(index, item): (usize, &'a Value<'i>)| {
-            let title = format!("rule {} of {}", index + 1, self.title);
+            let title = format!("{kind}rule {} of {}", index + 1, self.title);
             let DeValue::Table(entries) = item.get_ref() else {
                 let message = format!("{title} is {}", type_of(item.get_ref()));
                 let remedy = format!("write the header {header} and below it the keys of one rule");

@@ -9,17 +9,19 @@ use toml::de::DeValue;
 use crate::containers::Containers;
 use crate::diagnostic::{Findings, Kind};
 use crate::mistyped::type_of;
-use crate::model::{AcceptOrder, Client, From};
-use crate::name;
+use crate::model::{AcceptOrder, Client, From, Mode, SynRate};
 use crate::prefix::{self, Source};
 use crate::quantity::Refused;
 use crate::reader::{View, bare_or_quoted};
+use crate::{name, syn_rates};
 
 /// A rule as far as it could be read.
 pub(crate) struct Rule {
     pub(crate) from: Option<From>,
     pub(crate) container: Option<(String, Range<usize>)>,
     pub(crate) accept: AcceptOrder,
+    syn: Option<SynRate>,
+    mode: Mode,
     /// Its header.
     pub(crate) span: Range<usize>,
     /// The addresses, or the header where there are none.
@@ -27,33 +29,47 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    pub(crate) fn read(view: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Self {
+    /// `around`: the listener's mode.
+    pub(crate) fn read(view: &View<'_, '_>, around: Mode, containers: &Containers, findings: &mut Findings) -> Self {
         let from = sources(view, findings);
         let from_value = ["from", "not-from"].iter().find_map(|key| view.get(key));
         let from_span = from_value.map_or(view.span.clone(), |value| value.span());
+        if view.get("container").is_none() {
+            view.missing("container", findings);
+        }
         let container = container(view, containers, findings);
         let accept = match view.choice("accept", findings) {
             Some("after") => AcceptOrder::After,
             _ => AcceptOrder::Before,
         };
-        Self { from, container, accept, span: view.span.clone(), from_span }
+        let syn = syn_rates::rate(view, "syn", findings);
+        let mode = syn_rates::mode(view, around, findings);
+        if let (Some(value), None, false) = (view.get("mode"), view.get("syn"), view.is_misspelt("syn")) {
+            let message = format!("{} has a `mode`, but no rate that it could be the mode of", view.title);
+            let remedy = "add syn = { rate = 300 }, or remove `mode`";
+            findings.add(Kind::Contradiction, value.span(), message, "`mode` beside `syn`", remedy);
+        }
+        Self { from, container, accept, syn, mode, span: view.span.clone(), from_span }
     }
 
     /// In the place of something that is no table.
     pub(crate) fn unread(span: Range<usize>) -> Self {
-        let accept = AcceptOrder::Before;
-        Self { from: None, container: None, accept, from_span: span.clone(), span }
+        let (accept, mode) = (AcceptOrder::Before, Mode::Enforce);
+        Self { from: None, container: None, accept, syn: None, mode, from_span: span.clone(), span }
     }
 
     pub(crate) fn into_client(self) -> Option<Client> {
-        Some(Client { from: self.from?, container: self.container?.0, accept: self.accept })
+        let Self { accept, syn, mode, .. } = self;
+        Some(Client { from: self.from?, container: self.container?.0, accept, syn, mode })
     }
 }
 
-fn container(view: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Option<(String, Range<usize>)> {
-    if view.get("container").is_none() {
-        view.missing("container", findings);
-    }
+/// The container that a rule names, and where; one that the policy does not have is reported.
+pub(crate) fn container(
+    view: &View<'_, '_>,
+    containers: &Containers,
+    findings: &mut Findings,
+) -> Option<(String, Range<usize>)> {
     let (path, span) = view.text("container", findings)?;
     if !containers.knows(path) {
         let section = format!("[container.{}]", bare_or_quoted(path));

@@ -11,14 +11,14 @@ use crate::vocabulary::{self, Key, Section, Shape};
 
 /// JSON schema (2020-12) of policy files; the committed copy is `docs/policy.schema.json`.
 pub fn schema() -> Value {
-    let mut schema = table(&vocabulary::POLICY, &["version"]);
+    let mut schema = table(&vocabulary::POLICY);
     let head = schema.as_object_mut().expect("a table's schema is an object");
     head.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
     head.insert("title".to_owned(), json!("Fief policy"));
     schema
 }
 
-fn table(section: &'static Section, required: &[&str]) -> Value {
+fn table(section: &'static Section) -> Value {
     let mut properties = Map::new();
     for key in section.keys.iter().filter(|key| !matches!(key.shape, Shape::Later(_))) {
         properties.insert(key.name.to_owned(), described(key));
@@ -29,8 +29,8 @@ fn table(section: &'static Section, required: &[&str]) -> Value {
         "properties": properties,
         "additionalProperties": false,
     });
-    if !required.is_empty() {
-        table["required"] = json!(required);
+    if !section.required.is_empty() {
+        table["required"] = json!(section.required);
     }
     table
 }
@@ -46,6 +46,8 @@ fn described(key: &'static Key) -> Value {
 }
 
 fn shape(shape: &'static Shape) -> Value {
+    const TIME: &str = "^[0-9]+(\\.[0-9]+)?(ms|s|m|h)$";
+    const ONE_STAR: &str = "^[^*]*\\*?[^*]*$";
     const PERCENT: &str = "(100(\\.0+)?|[0-9]{1,2}(\\.[0-9]{1,4})?)%";
     match shape {
         Shape::Version => json!({ "const": vocabulary::VERSION }),
@@ -65,7 +67,7 @@ fn shape(shape: &'static Shape) -> Value {
         Shape::Count => json!({ "anyOf": [integer(&vocabulary::DESCENDANTS), { "const": "max" }] }),
         Shape::Flag => json!({ "type": "boolean" }),
         Shape::Address => {
-            json!({ "type": "string", "pattern": "^([0-9.]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]+$" })
+            json!({ "type": "string", "pattern": "^([0-9.]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]+(-[0-9]+)?$" })
         }
         Shape::Prefixes => json!({
             "type": "array",
@@ -73,7 +75,25 @@ fn shape(shape: &'static Shape) -> Value {
             "items": { "type": "string", "pattern": "^(any|[0-9.]+(/[0-9]+)?|[0-9A-Fa-f:.]+(/[0-9]+)?)$" },
         }),
         Shape::Path => json!({ "type": "string", "minLength": 1 }),
-        Shape::Table(section) => table(section, &[]),
+        Shape::Rate => integer(&vocabulary::RATE),
+        Shape::Burst => json!({ "anyOf": [integer(&vocabulary::RATE), { "type": "string", "pattern": TIME }] }),
+        Shape::WholePercent => json!({ "type": "string", "pattern": "^(100|[1-9][0-9]?)%$" }),
+        Shape::Duration => json!({ "type": "string", "pattern": TIME }),
+        Shape::Seconds => json!({ "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?(s|m|h)$" }),
+        Shape::Interfaces => json!({
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": true,
+            "items": { "type": "string", "pattern": "^[^/\\s]{1,15}$" },
+        }),
+        Shape::Words => one_or_more(json!({ "type": "string", "pattern": "^[^*]+$" })),
+        Shape::Patterns => one_or_more(json!({ "type": "string", "pattern": ONE_STAR })),
+        Shape::NamedPatterns => json!({
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": one_or_more(json!({ "type": "string", "pattern": ONE_STAR })),
+        }),
+        Shape::Table(section) => table(section),
         Shape::Named(section) => {
             let is_listener = std::ptr::eq(*section, &raw const vocabulary::LISTENER);
             let names = if is_listener {
@@ -81,16 +101,21 @@ fn shape(shape: &'static Shape) -> Value {
             } else {
                 json!({ "pattern": "^[^/\\s]+(/[^/\\s]+){0,15}$" })
             };
-            let required: &[&str] = if is_listener { &["address", "client"] } else { &[] };
-            json!({ "type": "object", "propertyNames": names, "additionalProperties": table(section, required) })
+            json!({ "type": "object", "propertyNames": names, "additionalProperties": table(section) })
         }
         Shape::List(section) => {
-            let mut item = table(section, &["container"]);
-            item["oneOf"] = json!([{ "required": ["from"] }, { "required": ["not-from"] }]);
+            let mut item = table(section);
+            if section.key("not-from").is_some() {
+                item["oneOf"] = json!([{ "required": ["from"] }, { "required": ["not-from"] }]);
+            }
             json!({ "type": "array", "minItems": 1, "items": item })
         }
         Shape::Later(_) => unreachable!("keys of later versions are left out of the schema"),
     }
+}
+
+fn one_or_more(item: Value) -> Value {
+    json!({ "anyOf": [item, { "type": "array", "minItems": 1, "items": item }] })
 }
 
 fn integer(range: &std::ops::RangeInclusive<u64>) -> Value {

@@ -21,7 +21,8 @@ use crate::sweep::{self, Prefix, Universe};
 /// The compiled client rules of one listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClassTable {
-    /// Rules that name the same container with the same order of accept share a class.
+    /// Rules that name the same container with the same order of accept share a class. The containers of request rules
+    /// stand after those of clients.
     pub classes: Vec<ClassSpec>,
     /// By address, shorter prefixes first; `::/0` is always there and always first.
     pub entries: Vec<ClassEntry>,
@@ -100,7 +101,7 @@ impl Listener {
         ClassTable { classes, entries }
     }
 
-    /// The classes of these rules, in their order, and each rule's class.
+    /// The classes of these rules and of the request rules, in their order, and each client rule's class.
     fn classes(&self, rules: &[usize]) -> (Vec<ClassSpec>, HashMap<usize, u16>) {
         let mut classes: Vec<ClassSpec> = Vec::new();
         let mut class_of_rule = HashMap::new();
@@ -112,6 +113,11 @@ impl Listener {
                 classes.len() - 1
             });
             class_of_rule.insert(rule, narrow(class));
+        }
+        for container in self.requests.iter().filter_map(|request| request.container.as_ref()) {
+            if !classes.iter().any(|class| class.container == *container) {
+                classes.push(ClassSpec { container: container.clone(), accept: AcceptOrder::Before });
+            }
         }
         (classes, class_of_rule)
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use fief_policy::{AcceptOrder, Client, From, Kind, Listener, Serve, parse};
+use fief_policy::{Client, From, Kind, Listener, Serve, parse};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proptest::prelude::*;
 
@@ -90,12 +90,9 @@ fn local() -> impl Strategy<Value = SocketAddr> {
 
 /// Each rule with its own container, so that no two mistakes cancel out; some share one where `shared` says so.
 fn listener(address: SocketAddr, rules: &[From], shared: usize) -> Listener {
-    let clients = rules.iter().enumerate().map(|(index, from)| Client {
-        from: from.clone(),
-        container: format!("c{}", index % shared),
-        accept: AcceptOrder::Before,
-    });
-    Listener { name: "web".into(), address, serve: Serve::Shim, clients: clients.collect() }
+    let client = |(index, from): (usize, &From)| Client::new(from.clone(), format!("c{}", index % shared));
+    let clients = rules.iter().enumerate().map(client).collect();
+    Listener { serve: Serve::Shim, clients, ..Listener::new("web", address) }
 }
 
 /// Can a client with this address reach the listener?

@@ -63,8 +63,6 @@ fn refuses_keys_of_later_versions_by_name() {
     refuses(&shop("⟦processes⟧ = { max = 50, then = \"EAGAIN\" }"), Kind::Unsupported, says, "remove it");
     let text = "version = 1\n[[⟦gate⟧]]\ncall = \"accept\"\n";
     refuses(text, Kind::Unsupported, "`gate` is not supported", "remove it");
-    let text = "version = 1\nmode = ⟦\"monitor\"⟧\n";
-    refuses(text, Kind::Unsupported, "\"monitor\"", "write mode = \"enforce\"");
 }
 
 #[test]

@@ -236,10 +236,8 @@ fn refuses_both_orders_of_accept_for_one_container() {
 
 #[test]
 fn refuses_keys_of_later_versions_by_name() {
-    let text = rule("from = [\"10.0.0.0/8\"]\ncontainer = \"shop\"\n⟦syn⟧ = { rate = 300, burst = 50 }");
-    refuses(&text, Kind::Unsupported, "`syn` is not supported by this version", "remove it");
-    let text = web("[[listener.web.⟦request⟧]]\npath = \"/cgi-bin/*\"\ncontainer = \"shop\"");
-    refuses(&text, Kind::Unsupported, "`request` is not supported by this version", "remove it");
+    let text = rule("from = [\"10.0.0.0/8\"]\ncontainer = \"shop\"\n⟦from-port⟧ = \"1024-65535\"");
+    refuses(&text, Kind::Unsupported, "`from-port` is not supported by this version", "remove it");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn misses_nothing_where_the_rest_could_not_be_read() {
 /// One of many sorts, each in its line.
 const MANY: &str = "\
 version = 1
-mode = \"monitor\"
+mode = \"monitr\"
 [container.shop]
 cpu.share = \"60%\"
 cpu.weight = 0
@@ -80,7 +80,7 @@ fn reports_all_errors_of_a_file_in_its_order() {
     let errors = parse(MANY, "many.toml").expect_err("many errors");
     let found: Vec<_> = errors.iter().map(|error| (error.line, error.kind)).collect();
     let expected = [
-        (2, Kind::Unsupported),
+        (2, Kind::Value),
         (5, Kind::Value),
         (7, Kind::Share),
         (9, Kind::Address),

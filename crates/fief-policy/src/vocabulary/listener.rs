@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keys of a listener and of its client rules.
+
+use super::request::REQUEST;
+use super::{Key, LEVELS, MODES, Section, Shape};
+
+pub(crate) static LISTENER: Section = Section {
+    required: &["address", "client"],
+    doc: "An address that a server listens on.",
+    keys: &[
+        Key {
+            name: "address",
+            shape: Shape::Address,
+            example: "\"0.0.0.0:80\"",
+            doc: "Address and port, or ports (\"0.0.0.0:8000-8099\"). 0.0.0.0: every IPv4 address; [::]: every address of both \
+                  families. Required.",
+        },
+        Key {
+            name: "classes",
+            shape: Shape::Choice(&["shared"]),
+            example: "\"shared\"",
+            doc: "One listening socket for all classes, which are told apart for accounting only. Default: one for each class.",
+        },
+        Key {
+            name: "copies",
+            shape: Shape::Choice(&["per-class"]),
+            example: "\"per-class\"",
+            doc: "A copy of the server for each class, in the class's container. Default: one server for all classes.",
+        },
+        Key {
+            name: "client",
+            shape: Shape::List(&CLIENT),
+            example: "",
+            doc: "Whose connections belong to which container. The first match wins; the last rule is from = [\"any\"].",
+        },
+        Key {
+            name: "mode",
+            shape: Shape::Choice(MODES),
+            example: "\"enforce\"",
+            doc: "Of this listener. \"monitor\": verdicts are only counted. Default: the policy's.",
+        },
+        Key {
+            name: "admit",
+            shape: Shape::Flag,
+            example: "true",
+            doc: "Keep connections from the server until their first bytes are there. Default: true with request rules.",
+        },
+        Key {
+            name: "admit-from",
+            shape: Shape::Choice(LEVELS),
+            example: "\"busy\"",
+            doc: "Level of overload from which on admission is in force. Default \"always\".",
+        },
+        Key {
+            name: "later-requests",
+            shape: Shape::Flag,
+            example: "true",
+            doc: "Rule the second and later requests of a connection too. Default: true with request rules.",
+        },
+        Key {
+            name: "penalty",
+            shape: Shape::Duration,
+            example: "\"5s\"",
+            doc: "A client whose request is refused gets no connection for so long. Default of the rules that refuse; none.",
+        },
+        Key {
+            name: "isolate",
+            shape: Shape::Table(&ISOLATE),
+            example: "{ above = 1000, for = \"10s\" }",
+            doc: "Shut out sources that ask for too many connections.",
+        },
+        Key {
+            name: "unproven",
+            shape: Shape::Table(&UNPROVEN),
+            example: "{ rate = 5000, burst = 500 }",
+            doc: "Most connection requests that are answered to sources that have not shown yet that they receive the answer.",
+        },
+        Key {
+            name: "proven",
+            shape: Shape::Table(&PROVEN),
+            example: "{ rate = 1000, burst = 1000 }",
+            doc: "Most connection requests of each source that has shown that it receives the answer.",
+        },
+        Key {
+            name: "request",
+            shape: Shape::List(&REQUEST),
+            example: "",
+            doc: "What happens with which requests. The first match wins; without a match the client's class stays.",
+        },
+        Key {
+            name: "lrp",
+            shape: Shape::Table(&LRP),
+            example: "",
+            doc: "Receive work in a thread of the class (lazy receiver processing).",
+        },
+    ],
+    synonyms: &[
+        ("listen", "address"),
+        ("addr", "address"),
+        ("port", "address"),
+        ("rule", "client"),
+        ("class", "client"),
+        ("rules", "request"),
+        ("location", "request"),
+        ("syn", "unproven"),
+    ],
+};
+
+pub(crate) static CLIENT: Section = Section {
+    required: &["container"],
+    doc: "A rule: clients and their container. It has one of from and not-from.",
+    keys: &[
+        Key {
+            name: "from",
+            shape: Shape::Prefixes,
+            example: "[\"10.1.0.0/16\"]",
+            doc: "Source addresses and prefixes of both families, or [\"any\"].",
+        },
+        Key {
+            name: "not-from",
+            shape: Shape::Prefixes,
+            example: "[\"10.1.0.0/16\"]",
+            doc: "Every source address but these.",
+        },
+        Key { name: "container", shape: Shape::Path, example: "\"shop/gold\"", doc: "Path of a container. Required." },
+        Key {
+            name: "accept",
+            shape: Shape::Choice(&["before", "after"]),
+            example: "\"before\"",
+            doc: "New connections of the class go before or after those that are being served. Default \"before\".",
+        },
+        Key {
+            name: "syn",
+            shape: Shape::Table(&SYN),
+            example: "{ rate = 300, burst = 300 }",
+            doc: "Most connection requests.",
+        },
+        Key {
+            name: "mode",
+            shape: Shape::Choice(MODES),
+            example: "\"monitor\"",
+            doc: "Of the rate. \"monitor\": what is above it is only counted. Default: the listener's.",
+        },
+        Key {
+            name: "from-port",
+            shape: Shape::Later("remove it: this version tells clients apart by their address alone"),
+            example: "",
+            doc: "",
+        },
+    ],
+    synonyms: &[("source", "from"), ("to", "container"), ("class", "container"), ("rate", "syn"), ("limit", "syn")],
+};
+
+static SYN: Section = Section {
+    doc: "Rate of connection requests of the clients of a rule.",
+    required: &["rate"],
+    keys: &[
+        Key { name: "rate", shape: Shape::Rate, example: "300", doc: "Connection requests a second. Required." },
+        Key { name: "burst", shape: Shape::Rate, example: "300", doc: "As many at once. Default: the rate." },
+        Key {
+            name: "per",
+            shape: Shape::Choice(&["rule", "source"]),
+            example: "\"rule\"",
+            doc: "One rate for all clients of the rule, or one for each IPv4 address and IPv6 /64. Default \"rule\".",
+        },
+        Key {
+            name: "when",
+            shape: Shape::Choice(LEVELS),
+            example: "\"busy\"",
+            doc: "Level of overload from which on it is in force. Default \"always\".",
+        },
+    ],
+    synonyms: &[("limit", "rate"), ("per-second", "rate")],
+};
+
+static UNPROVEN: Section = Section {
+    doc: "Connection requests that are answered to sources that have not returned a cookie yet.",
+    required: &["rate"],
+    keys: &[
+        Key { name: "rate", shape: Shape::Rate, example: "300", doc: "Connection requests a second. Required." },
+        Key { name: "burst", shape: Shape::Rate, example: "300", doc: "As many at once. Default: the rate." },
+        Key {
+            name: "when",
+            shape: Shape::Choice(LEVELS),
+            example: "\"busy\"",
+            doc: "Level of overload from which on it is in force. Default \"always\".",
+        },
+    ],
+    synonyms: &[("limit", "rate"), ("per-second", "rate")],
+};
+
+static PROVEN: Section = Section {
+    doc: "Connection requests of each source that has returned a cookie.",
+    required: &["rate"],
+    keys: &[
+        Key { name: "rate", shape: Shape::Rate, example: "300", doc: "Connection requests a second. Required." },
+        Key { name: "burst", shape: Shape::Rate, example: "300", doc: "As many at once. Default: the rate." },
+    ],
+    synonyms: &[("limit", "rate"), ("per-second", "rate")],
+};
+
+static ISOLATE: Section = Section {
+    doc: "Sources that ask for too many connections are shut out: an IPv4 /24 or IPv6 /64 together, proven sources excepted.",
+    required: &["above", "for"],
+    keys: &[
+        Key {
+            name: "above",
+            shape: Shape::Rate,
+            example: "1000",
+            doc: "Connection requests a second from one prefix, of sources that have not returned a cookie. Required.",
+        },
+        Key { name: "for", shape: Shape::Duration, example: "\"10s\"", doc: "For how long. Required." },
+        Key {
+            name: "when",
+            shape: Shape::Choice(LEVELS),
+            example: "\"busy\"",
+            doc: "Level of overload from which on it is in force. Default \"always\".",
+        },
+    ],
+    synonyms: &[("rate", "above"), ("threshold", "above"), ("time", "for"), ("interval", "for")],
+};
+
+static LRP: Section = Section {
+    doc: "Receive work in a thread of the class, bounded and in the order of priority.",
+    required: &[],
+    keys: &[Key {
+        name: "when",
+        shape: Shape::Choice(LEVELS),
+        example: "\"busy\"",
+        doc: "Level of overload from which on it is in force. Default \"always\".",
+    }],
+    synonyms: &[("from", "when"), ("level", "when")],
+};

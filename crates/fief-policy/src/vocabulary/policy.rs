@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keys of the whole policy and of containers.
+
+use super::front::{FRONT, OVERLOAD};
+use super::listener::LISTENER;
+use super::{Key, MODES, Section, Shape};
+
+pub(crate) static POLICY: Section = Section {
+    required: &["version"],
+    doc: "Policy of Fief: resource containers, and whose connections belong to which of them.",
+    keys: &[
+        Key { name: "version", shape: Shape::Version, example: "1", doc: "Version of the policy language. Required." },
+        Key {
+            name: "mode",
+            shape: Shape::Choice(MODES),
+            example: "\"enforce\"",
+            doc: "Verdicts on connections and requests are carried out, or (\"monitor\") only counted. Default \"enforce\".",
+        },
+        Key {
+            name: "front",
+            shape: Shape::Table(&FRONT),
+            example: "",
+            doc: "What the control of connections and requests needs from the machine.",
+        },
+        Key {
+            name: "overload",
+            shape: Shape::Table(&OVERLOAD),
+            example: "{ hold = \"5s\" }",
+            doc: "When a listener counts as busy and as overloaded.",
+        },
+        Key {
+            name: "container",
+            shape: Shape::Named(&CONTAINER),
+            example: "",
+            doc: "Resource containers by path, as in [container.\"shop/gold\"]. Parents that are not named are implied.",
+        },
+        Key {
+            name: "listener",
+            shape: Shape::Named(&LISTENER),
+            example: "",
+            doc: "Addresses that servers listen on, by a name of your choice, with the classes of their clients.",
+        },
+        Key {
+            name: "gate",
+            shape: Shape::Later("remove it: this version hands work on by inheritance alone"),
+            example: "",
+            doc: "",
+        },
+    ],
+    synonyms: &[("containers", "container"), ("listeners", "listener"), ("listen", "listener"), ("server", "listener")],
+};
+
+pub(crate) static CONTAINER: Section = Section {
+    required: &[],
+    doc: "A resource principal. Every key has a default.",
+    keys: &[
+        Key { name: "cpu", shape: Shape::Table(&CPU), example: "", doc: "CPU time." },
+        Key { name: "memory", shape: Shape::Table(&MEMORY), example: "", doc: "Memory." },
+        Key { name: "network", shape: Shape::Table(&NETWORK), example: "", doc: "Packets that are sent." },
+        Key {
+            name: "pass-up",
+            shape: Shape::Flag,
+            example: "true",
+            doc: "Add the usage to the parent's when the container ends. Default false.",
+        },
+        Key {
+            name: "descendants",
+            shape: Shape::Table(&DESCENDANTS_SECTION),
+            example: "",
+            doc: "Containers below this one.",
+        },
+        Key {
+            name: "processes",
+            shape: Shape::Later("remove it: this version does not limit the number of processes"),
+            example: "",
+            doc: "",
+        },
+    ],
+    synonyms: &[("pids", "processes"), ("mem", "memory"), ("net", "network")],
+};
+
+pub(crate) static CPU: Section = Section {
+    required: &[],
+    doc: "CPU time of a container, with all that is below it.",
+    keys: &[
+        Key {
+            name: "share",
+            shape: Shape::Percent,
+            example: "\"60%\"",
+            doc: "Guaranteed, in percent of the machine. Default: nothing, or the sum of the children's shares.",
+        },
+        Key {
+            name: "limit",
+            shape: Shape::PercentOrMax,
+            example: "\"30%\"",
+            doc: "At most, in percent of the machine, or \"max\". Default \"max\".",
+        },
+        Key {
+            name: "weight",
+            shape: Shape::Weight,
+            example: "100",
+            doc: "Part of what is free, among siblings. Default 100.",
+        },
+        Key {
+            name: "priority",
+            shape: Shape::Priority,
+            example: "100",
+            doc: "Higher goes first; 0: only when nothing else wants the CPU. Default 100.",
+        },
+    ],
+    synonyms: &[("max", "limit"), ("quota", "limit"), ("min", "share"), ("guarantee", "share"), ("nice", "priority")],
+};
+
+pub(crate) static MEMORY: Section = Section {
+    required: &[],
+    doc: "Memory of a container, with all that is below it.",
+    keys: &[Key {
+        name: "max",
+        shape: Shape::Bytes,
+        example: "\"512M\"",
+        doc: "At most, in bytes (K, M, G, T: powers of 1024), or \"max\". Default \"max\".",
+    }],
+    synonyms: &[("limit", "max"), ("high", "max")],
+};
+
+pub(crate) static NETWORK: Section = Section {
+    required: &[],
+    doc: "Packets that a container sends, with all that is below it.",
+    keys: &[
+        Key {
+            name: "max",
+            shape: Shape::BitRate,
+            example: "\"100Mbit\"",
+            doc: "At most, in bits per second (kbit, Mbit, Gbit: powers of 1000), or \"max\". Default \"max\".",
+        },
+        Key {
+            name: "weight",
+            shape: Shape::Weight,
+            example: "100",
+            doc: "Part of what is free, among siblings. Default 100.",
+        },
+    ],
+    synonyms: &[("limit", "max"), ("rate", "max")],
+};
+
+pub(crate) static DESCENDANTS_SECTION: Section = Section {
+    required: &[],
+    doc: "Containers below a container.",
+    keys: &[Key {
+        name: "max",
+        shape: Shape::Count,
+        example: "1000",
+        doc: "At most so many containers below, at any depth, or \"max\". Default \"max\".",
+    }],
+    synonyms: &[("limit", "max")],
+};
