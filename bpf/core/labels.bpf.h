@@ -12,6 +12,7 @@
 
 #include "bind.bpf.h"
 #include "classify.bpf.h"
+#include "maps/admitted.bpf.h"
 #include "maps/labels.bpf.h"
 
 #define AF_INET	 2
@@ -152,10 +153,29 @@ static __always_inline void listen_label(struct bpf_sock_ops *ops)
 	bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
-/* The handshake has ended: the connection's class is decided here and nowhere else. */
+/* What the gate ruled about this connection's first request, once; false: nothing. */
+static __always_inline bool admitted_take(struct bpf_sock_ops *ops, struct fief_admitted *ruled)
+{
+	struct fief_admitted *entry;
+	struct fief_flow_key key = {};
+
+	ops_address(ops, false, key.remote);
+	ops_address(ops, true, key.local);
+	key.remote_port = bpf_ntohl(ops->remote_port);
+	key.local_port = ops->local_port;
+	entry = bpf_map_lookup_elem(&admitted, &key);
+	if (!entry)
+		return false;
+	*ruled = *entry;
+	bpf_map_delete_elem(&admitted, &key);
+	return true;
+}
+
+/* The handshake has ended: the connection's class is decided here, unless the gate has decided it by the request. */
 static __always_inline void established_label(struct bpf_sock_ops *ops)
 {
 	struct bpf_sock *sk = ops->sk;
+	struct fief_admitted ruled;
 	struct fief_container *c;
 	struct fief_client *client;
 	struct fief_label *label;
@@ -175,6 +195,12 @@ static __always_inline void established_label(struct bpf_sock_ops *ops)
 		}
 	}
 	label->flags = FIEF_LABEL_FRESH;
+	if (admitted_take(ops, &ruled)) {
+		label->container = ruled.container;
+		label->next = ruled.next;
+		if (ruled.tracked)
+			label->flags |= FIEF_LABEL_TRACKED;
+	}
 	label->owner = (__u64)(unsigned long)sk;
 	c = container_get(label->container);
 	if (c)
