@@ -5,6 +5,9 @@
  *
  *   steer     which listening socket a connection reaches
  *   filter    listeners with a filter of their own, as a connection finds them
+ *   gate      what becomes of a packet to a guarded port:
+ *     packet    what the frame says           segment    how the gate answers
+ *     handshake a SYN, by cookie and options  admit      a connection whose first bytes are ruled
  *
  * It reuses the core's maps. What servers register when they listen (register, filter) is called from the core's
  * programs, since each hook has one program.
@@ -31,6 +34,8 @@
 #include "maps/sources.bpf.h"
 #include "maps/thresholds.bpf.h"
 #include "maps/verdicts.bpf.h"
+#include "stub.bpf.h"
+#include "gate.bpf.h"
 
 /* ---- a connection arrives ---- */
 
@@ -52,7 +57,14 @@ int lookup_steer(struct bpf_sk_lookup *ctx)
 SEC("tcx/ingress")
 int ingress_guards(struct __sk_buff *skb)
 {
-	return TCX_NEXT;
+	struct front_context front = {.slot = policy_slot()};
+	struct bpf_dynptr frame;
+
+	if (bpf_dynptr_from_skb(skb, 0, &frame) || packet_read(skb, &frame, &front.packet))
+		return TCX_NEXT;
+	if (!port_guarded(front.slot, front.packet.destination_port))
+		return TCX_NEXT;
+	return gate(skb, &front);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -20,6 +20,19 @@
 #define ESTALE	      116
 #define EDQUOT	      122
 #define ETH_P_IP      0x0800
+#define ETH_P_IPV6    0x86dd
+#define ETH_P_8021Q   0x8100
+#define ETH_P_8021AD  0x88a8
+#define ETH_ALEN      6
+#define PACKET_HOST   0
+
+/* headers in front of TCP in IPv6 */
+#define NEXTHDR_HOP	 0
+#define NEXTHDR_ROUTING	 43
+#define NEXTHDR_FRAGMENT 44
+#define NEXTHDR_AUTH	 51
+#define NEXTHDR_DEST	 60
+#define NEXTHDR_MOBILITY 135
 
 #ifndef NULL
 #define NULL ((void *)0)

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Admit: hands a connection to the server once its first bytes are ruled.
+ *
+ * Problem: a server shall spend nothing on a connection before it is known what is asked of it, and the connection shall
+ * reach the listening socket of its request's class.
+ * How: the first data segment bears the cookie (seq = first + 1). With the verdict the kernel is handed what the cookie
+ * remembers (bpf_sk_assign_tcp_reqsk) and a listening socket; the same segment then makes the socket. The label of the
+ * socket takes its container from `admitted`.
+ * Limits: a full accept queue makes the client send again, as in the kernel.
+ */
+#pragma once
+
+#include "handshake.bpf.h"
+#include "listening.bpf.h"
+#include "maps/admitted.bpf.h"
+#include "maps/class_listeners.bpf.h"
+
+extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
+				   int attrs__sz) __ksym;
+
+static __always_inline void flow_key(const struct packet *p, struct fief_flow_key *key)
+{
+	__builtin_memcpy(key->remote, p->source, 16);
+	__builtin_memcpy(key->local, p->destination, 16);
+	key->remote_port = p->source_port;
+	key->local_port = p->destination_port;
+	key->pad = 0;
+}
+
+static __always_inline void admitted_note(struct front_context *front, const struct ruling *ruling)
+{
+	struct fief_admitted entry = {.container = ruling->container, .rule = ruling->rule.rule};
+	struct fief_flow_key key;
+
+	flow_key(&front->packet, &key);
+	if (ruling->tracked && front->guard->flags & FIEF_GUARD_LATER) {
+		entry.tracked = 1;
+		entry.next = front->packet.seq + ruling->head + ruling->body;
+	}
+	entry.time_ns = front->now;
+	bpf_map_update_elem(&admitted, &key, &entry, BPF_ANY);
+}
+
+enum assigned { ASSIGNED, ASSIGN_REFUSED, ASSIGN_FULL };
+
+static __always_inline enum assigned assign_to(struct __sk_buff *skb, struct tcp_sock *listening,
+					       const struct packet *p, const struct handshake *with)
+{
+	struct bpf_tcp_req_attrs attributes = {};
+
+	if (!takes_family(listening, p))
+		return ASSIGN_REFUSED;
+	if (queue_full(listening))
+		return ASSIGN_FULL;
+	attributes.rcv_tsval = with->timestamp;
+	attributes.rcv_tsecr = with->echo;
+	attributes.mss = with->segment_size;
+	attributes.tstamp_ok = with->timestamps;
+	attributes.sack_ok = with->sack;
+	attributes.ecn_ok = with->ecn;
+	if (with->scale != COOKIE_NO_SCALE) {
+		attributes.wscale_ok = 1;
+		attributes.snd_wscale = with->scale;
+		attributes.rcv_wscale = RECEIVE_SCALE;
+	}
+	if (bpf_sk_assign_tcp_reqsk(skb, (struct sock *)listening, &attributes, sizeof(attributes)))
+		return ASSIGN_REFUSED;
+	return ASSIGNED;
+}
+
+/* A socket of the class that takes it; several serve one class during a restart, or one for each family. */
+static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, struct front_context *front,
+						     __u32 container, const struct handshake *with)
+{
+	struct fief_class_key key = {.listener = front->listener->index, .container = container};
+	enum assigned now, best = ASSIGN_REFUSED;
+	int turn;
+
+	bpf_for (turn, 0, FIEF_CLASS_TURNS) {
+		struct tcp_sock *listening;
+		struct bpf_sock *sk;
+
+		key.turn = turn;
+		sk = bpf_map_lookup_elem(&class_listeners, &key);
+		if (!sk)
+			continue;
+		listening = bpf_skc_to_tcp_sock(sk);
+		now = listening ? assign_to(skb, listening, &front->packet, with) : ASSIGN_REFUSED;
+		bpf_sk_release(sk);
+		if (now == ASSIGNED)
+			return ASSIGNED;
+		if (now == ASSIGN_FULL)
+			best = ASSIGN_FULL;
+	}
+	return best;
+}
+
+/* Lets the packet make the connection. `found` is the listening socket that the kernel's lookup gives. */
+static __always_inline int admit(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
+				 const struct ruling *ruling, const struct handshake *with)
+{
+	enum assigned done = ASSIGN_REFUSED;
+
+	admitted_note(front, ruling);
+	if (front->listener->serve != FIEF_SERVE_SHARED)
+		done = assign_to_class(skb, front, ruling->container.id, with);
+	if (done == ASSIGN_REFUSED)
+		done = assign_to(skb, found, &front->packet, with);
+	if (done == ASSIGNED)
+		return TCX_NEXT;
+	verdict_count(front, ruling->container, ruling->rule.rule, FIEF_SYN_QUEUE, false);
+	return TCX_DROP;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the parts of the gate know about the packet at hand. */
+#pragma once
+
+#include "packet.bpf.h"
+
+struct front_context {
+	struct packet packet;
+	__u64 now; /* CLOCK_MONOTONIC */
+	__u32 slot;
+	struct fief_listener *listener;
+	struct fief_guard *guard;
+	struct fief_client *client; /* NULL: no rule names it */
+};

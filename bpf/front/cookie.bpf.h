@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Cookie: what the gate must remember of a SYN, sent along in the answer instead of kept.
+ *
+ *      31                       9   8   7       5   4   3         0
+ *     +--------------------------+-----+-----------+------+------------+
+ *     |  hash, 23 bits           |epoch|  segment  | SACK |  window    |   initial sequence number
+ *     |                          |parity  size     |      |  scale     |   (15: none)
+ *     +--------------------------+-----+-----------+------+------------+
+ *
+ *     timestamp value = 32 further bits of the hash + milliseconds, even: the lowest bit says ECN
+ *
+ * Problem: 23 bits are guessed once a second by who sends 10 million segments a second.
+ * How: a client with timestamps has to echo one that lies in the last two epochs as counted from a secret origin: 15 more
+ * bits. From clients without them, only so many bad segments a second are looked at (admit.bpf.h). The key is derived from
+ * the master for each epoch of 69 s; a cookie lives through its epoch and the next.
+ * Limits: a client that is silent for longer after the handshake has to connect again.
+ */
+#pragma once
+
+#include "context.bpf.h"
+#include "siphash.bpf.h"
+#include "maps/secrets.bpf.h"
+
+#define EPOCH_SHIFT	36			    /* of nanoseconds: 68.7 s */
+#define COOKIE_LIFE_MS	(2ull << EPOCH_SHIFT >> 20) /* not more than two epochs */
+#define COOKIE_LOW	0x1ffu
+#define COOKIE_PARITY	0x100u
+#define COOKIE_SIZE_AT	5
+#define COOKIE_SACK	0x10u
+#define COOKIE_SCALE	0x0fu
+#define COOKIE_NO_SCALE 15u
+
+/* What both sides may use, from the SYN or back from the cookie. */
+struct handshake {
+	__u32 timestamp; /* the client's clock */
+	__u32 echo;	 /* ours, as it came back */
+	__u16 segment_size;
+	__u8 scale; /* COOKIE_NO_SCALE: none */
+	__u8 sack;
+	__u8 timestamps;
+	__u8 ecn;
+	__u8 pad[2];
+};
+
+struct cookie_hash {
+	__u32 sequence; /* upper 23 bits count */
+	__u32 origin;	/* of the timestamps */
+};
+
+static const __u16 segment_sizes[8] = {536, 1220, 1300, 1360, 1400, 1440, 1460, 8900};
+#define SEGMENT_SIZE_IPV6_LEAST 1220
+
+static __always_inline __u32 segment_size_code(__u32 size)
+{
+	__u32 i, code = 0;
+
+	for (i = 1; i < 8; i++)
+		code += size >= segment_sizes[i];
+	return code;
+}
+
+static __always_inline __u32 epoch_of(__u64 now)
+{
+	return now >> EPOCH_SHIFT;
+}
+
+static __always_inline __u32 cookie_clock_ms(__u64 now)
+{
+	return now / 1000000;
+}
+
+/* Of a client's first sequence number, and the low bits of our own. */
+static __noinline int cookie_hash(const struct packet *p, __u32 first, __u32 low, __u32 epoch, struct cookie_hash *hash)
+{
+	__u32 zero = 0;
+	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
+	__u64 words[6], key[2], of[1], h;
+	__u32 source, destination;
+
+	if (!secret)
+		return -1;
+	of[0] = (__u64)epoch << 1;
+	key[0] = siphash(secret->cookie, of, 1);
+	of[0] |= 1;
+	key[1] = siphash(secret->cookie, of, 1);
+	words[0] = (__u64)p->source_port << 48 | (__u64)p->destination_port << 32 | first;
+	words[1] = low;
+	if (p->ipv6) {
+		__builtin_memcpy(words + 2, p->source, 16);
+		__builtin_memcpy(words + 4, p->destination, 16);
+		h = siphash(key, words, 6);
+	} else {
+		__builtin_memcpy(&source, p->source + 12, 4);
+		__builtin_memcpy(&destination, p->destination + 12, 4);
+		words[2] = (__u64)source << 32 | destination;
+		h = siphash(key, words, 3);
+	}
+	hash->sequence = h;
+	hash->origin = h >> 32;
+	return 0;
+}
+
+/* For a SYN: our first sequence number, and the timestamp to send. */
+static __always_inline int cookie_make(struct front_context *front, const struct handshake *with, __u32 *sequence,
+				       __u32 *timestamp)
+{
+	__u32 epoch = epoch_of(front->now), low;
+	struct cookie_hash hash;
+
+	low = (epoch & 1 ? COOKIE_PARITY : 0) | segment_size_code(with->segment_size) << COOKIE_SIZE_AT |
+	      (with->sack ? COOKIE_SACK : 0) | with->scale;
+	if (cookie_hash(&front->packet, front->packet.seq, low, epoch, &hash))
+		return -1;
+	*sequence = (hash.sequence & ~COOKIE_LOW) | low;
+	*timestamp = (hash.origin & ~1u) + (cookie_clock_ms(front->now) & ~1u) + with->ecn;
+	return 0;
+}
+
+/* Whether `sequence` is a cookie of ours for a client that began with `first`; what it says is added to `with`. */
+static __always_inline bool cookie_check(struct front_context *front, __u32 first, __u32 sequence,
+					 struct handshake *with)
+{
+	__u32 epoch = epoch_of(front->now), low = sequence & COOKIE_LOW, age;
+	struct cookie_hash hash;
+
+	if (!(low & COOKIE_PARITY) != !(epoch & 1))
+		epoch--;
+	if (cookie_hash(&front->packet, first, low, epoch, &hash))
+		return false;
+	if ((hash.sequence ^ sequence) & ~COOKIE_LOW)
+		return false;
+	with->segment_size = segment_sizes[low >> COOKIE_SIZE_AT & 7];
+	if (front->packet.ipv6 && with->segment_size < SEGMENT_SIZE_IPV6_LEAST)
+		with->segment_size = SEGMENT_SIZE_IPV6_LEAST;
+	with->sack = !!(low & COOKIE_SACK);
+	with->scale = low & COOKIE_SCALE;
+	if (!with->timestamps)
+		return true;
+	age = (cookie_clock_ms(front->now) & ~1u) - ((with->echo & ~1u) - (hash.origin & ~1u));
+	with->ecn = with->echo & 1;
+	return age <= COOKIE_LIFE_MS;
+}

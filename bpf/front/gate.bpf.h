@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Gate: what becomes of a packet to a guarded port, in the order that is cheapest for what comes most often.
+ *
+ *   an established socket   passes; only its requests are looked at (later.bpf.h)
+ *   SYN                     is policed, then answered by us or left to the kernel
+ *   cookie, no bytes        is dropped: the connection is not there yet, and costs nothing
+ *   cookie and bytes        are ruled; refused ones are answered here
+ *   anything else           is dropped and counted (strict): passed on, it would draw a reset upon a client whose first
+ *                           segment was lost
+ *
+ * Limits: connections that the kernel made (admission below its level, TIME_WAIT, MPTCP) are ruled as they pass.
+ */
+#pragma once
+
+#include "admit.bpf.h"
+#include "maps/guarded_ports.bpf.h"
+#include "maps/guards.bpf.h"
+
+static __always_inline bool port_guarded(__u32 slot, __u16 port)
+{
+	__u32 at = slot * GUARDED_PORT_WORDS + port / 64;
+	__u64 *word = bpf_map_lookup_elem(&guarded_ports, &at);
+
+	return word && *word >> (port & 63) & 1;
+}
+
+static __always_inline bool guard_find(struct front_context *front)
+{
+	__u32 at;
+
+	front->listener = find_listener(front->slot, front->packet.destination, front->packet.destination_port);
+	if (!front->listener)
+		return false;
+	at = front->slot * FIEF_MAX_LISTENERS + front->listener->index;
+	front->guard = bpf_map_lookup_elem(&guards, &at);
+	if (!front->guard)
+		return false;
+	front->client = classify(front->slot, front->listener->index, front->packet.source);
+	front->now = bpf_ktime_get_ns();
+	return true;
+}
+
+static __always_inline int count_drop(struct front_context *front, enum fief_reason reason)
+{
+	struct fief_ref to = front->client ? front->client->container : front->guard->fallback;
+
+	verdict_count(front, to, FIEF_NO_ID, reason, false);
+	return TCX_DROP;
+}
+
+/* Whether connections are held until their first bytes, now. */
+static __always_inline bool admit_in_force(struct front_context *front)
+{
+	return (front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) == FIEF_GUARD_ADMIT &&
+	       level_reached(front, front->guard->admit_level);
+}
+
+static __always_inline bool is_mptcp(struct tcp_sock *listening)
+{
+	return bpf_core_field_exists(listening->is_mptcp) && BPF_CORE_READ_BITFIELD(listening, is_mptcp);
+}
+
+static __always_inline int syn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
+{
+	bool drop = false;
+
+	if (!is_local(skb, listening, &front->packet))
+		return TCX_NEXT;
+	if (front->packet.odd)
+		return count_drop(front, FIEF_SHAPE);
+	police_syn(front, &drop);
+	if (drop)
+		return TCX_DROP;
+	if (!admit_in_force(front) || front->guard->flags & FIEF_GUARD_KERNEL || is_mptcp(listening))
+		return TCX_NEXT;
+	return handshake_answer(skb, front, listening);
+}
+
+static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_context *front)
+{
+	struct tcp_sock *listening = NULL;
+	int verdict = TCX_NEXT;
+	struct bpf_sock *sk;
+
+	if (!guard_find(front))
+		return TCX_NEXT;
+	sk = socket_find(skb, &front->packet);
+	if (!sk)
+		return TCX_NEXT; /* nobody listens: the kernel says so */
+	if (sk->state == BPF_TCP_LISTEN)
+		listening = bpf_skc_to_tcp_sock(sk);
+	if (listening) {
+		load_look(front, sk);
+		verdict = syn_rule(skb, front, listening);
+	}
+	bpf_sk_release(sk);
+	return verdict;
+}
+
+/* The first bytes of a connection, whose cookie is valid. */
+static __always_inline int first_bytes(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
+				       const struct handshake *with)
+{
+	struct ruling ruling = {};
+
+	request_rule(front, NULL, 4, &ruling);
+	return admit(skb, front, listening, &ruling, with);
+}
+
+static __always_inline int segment_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
+{
+	struct packet *p = &front->packet;
+	struct handshake with = {};
+
+	if (!(front->guard->flags & FIEF_GUARD_ADMIT) || front->guard->flags & FIEF_GUARD_MONITOR)
+		return TCX_NEXT;
+	if (p->odd || options_read(skb, p, &with))
+		return is_local(skb, listening, p) ? count_drop(front, FIEF_SHAPE) : TCX_NEXT;
+	if (cookie_check(front, p->seq - 1, p->ack - 1, &with)) {
+		source_prove(front);
+		if (!p->payload_length && !(p->flags & TCP_FIN))
+			return TCX_DROP;
+		return first_bytes(skb, front, listening, &with);
+	}
+	if (!admit_in_force(front) || !is_local(skb, listening, p))
+		return TCX_NEXT;
+	return count_drop(front, FIEF_ACK_BAD);
+}
+
+static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_context *front)
+{
+	struct tcp_sock *listening = NULL;
+	int verdict = TCX_NEXT;
+	struct bpf_sock *sk;
+
+	sk = socket_find(skb, &front->packet);
+	if (!sk)
+		return TCX_NEXT;
+	if (sk->state == BPF_TCP_LISTEN && guard_find(front))
+		listening = bpf_skc_to_tcp_sock(sk);
+	if (listening)
+		verdict = segment_rule(skb, front, listening);
+	bpf_sk_release(sk);
+	return verdict;
+}
+
+static __always_inline int gate(struct __sk_buff *skb, struct front_context *front)
+{
+	__u8 kind = front->packet.flags & (TCP_SYN | TCP_RST | TCP_ACK);
+
+	if (kind == TCP_SYN)
+		return syn_arrives(skb, front);
+	if (kind == TCP_ACK)
+		return segment_arrives(skb, front);
+	return TCX_NEXT; /* resets, and what the kernel drops or refuses by itself */
+}

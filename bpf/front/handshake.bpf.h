@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Handshake: answers a SYN in the listener's name, and keeps nothing.
+ *
+ * Problem: a kernel listener spends a request socket and a route for each SYN, also of a flood.
+ * How: the SYN is made into the SYN-ACK where it lies; what has to be remembered is the cookie (cookie.bpf.h). What is
+ * offered is what the machine offers: its switches are read from the listener's network namespace. The largest segment
+ * follows from the link.
+ * Limits: no TCP Fast Open (the data is sent again), no MD5 or AO (such SYNs are the kernel's), no ECN without timestamps.
+ */
+#pragma once
+
+#include "options.bpf.h"
+#include "segment.bpf.h"
+
+#define WINDOW_MOST	  64240
+#define RECEIVE_SCALE	  10 /* windows up to 64 MB, in steps of 1 kB */
+#define SEGMENT_SIZE_MOST 65495
+
+/* The machine's switches: an option that it has not is not taken up. */
+static __always_inline void handshake_offer(struct tcp_sock *listening, struct handshake *with)
+{
+	struct net *net = listening->inet_conn.icsk_inet.sk.__sk_common.skc_net.net;
+
+	if (!net->ipv4.sysctl_tcp_timestamps)
+		with->timestamps = 0;
+	if (!net->ipv4.sysctl_tcp_sack)
+		with->sack = 0;
+	if (!net->ipv4.sysctl_tcp_window_scaling)
+		with->scale = COOKIE_NO_SCALE;
+	if (!net->ipv4.sysctl_tcp_ecn || !with->timestamps)
+		with->ecn = 0;
+}
+
+static __always_inline void synack_options(struct segment *s, const struct handshake *with, __u32 timestamp, __u16 size)
+{
+	__u8 *at = s->rest;
+
+	*(__be32 *)at = bpf_htonl(OPTION_SIZE << 24 | 4 << 16 | size);
+	at += 4;
+	if (with->timestamps) {
+		*(__be32 *)at =
+		    bpf_htonl((with->sack ? OPTION_SACK << 24 | 2 << 16 : OPTION_NOP << 24 | OPTION_NOP << 16) |
+			      OPTION_TIMESTAMPS << 8 | 10);
+		*(__be32 *)(at + 4) = bpf_htonl(timestamp);
+		*(__be32 *)(at + 8) = bpf_htonl(with->timestamp);
+		at += 12;
+	} else if (with->sack) {
+		*(__be32 *)at = bpf_htonl(OPTION_NOP << 24 | OPTION_NOP << 16 | OPTION_SACK << 8 | 2);
+		at += 4;
+	}
+	if (with->scale != COOKIE_NO_SCALE) {
+		*(__be32 *)at = bpf_htonl(OPTION_NOP << 24 | OPTION_SCALE << 16 | 3 << 8 | RECEIVE_SCALE);
+		at += 4;
+	}
+	s->options = at - s->rest;
+}
+
+/* The window that the kernel will find when it takes the connection over; half of the buffer is the kernel's own. */
+static __always_inline __u16 window_offered(struct tcp_sock *listening)
+{
+	__u32 half = (__u32)listening->inet_conn.icsk_inet.sk.sk_rcvbuf / 2;
+
+	return half < WINDOW_MOST ? half : WINDOW_MOST;
+}
+
+static __always_inline int handshake_answer(struct __sk_buff *skb, struct front_context *front,
+					    struct tcp_sock *listening)
+{
+	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
+	struct packet *p = &front->packet;
+	struct handshake with = {};
+	__u32 sequence, timestamp, size;
+	struct segment *s;
+	__u16 window;
+	__u8 flags = TCP_SYN | TCP_ACK;
+
+	if (options_read(skb, p, &with))
+		return TCX_DROP;
+	with.ecn = (p->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR);
+	handshake_offer(listening, &with);
+	window = window_offered(listening);
+	if (with.ecn)
+		flags |= TCP_ECE;
+	if (cookie_make(front, &with, &sequence, &timestamp))
+		return TCX_DROP;
+	size = buffer->dev->mtu - sizeof(struct tcphdr) - (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	if (size > SEGMENT_SIZE_MOST)
+		size = SEGMENT_SIZE_MOST;
+	s = segment_begin(sequence, p->seq + 1, window, flags);
+	if (!s)
+		return TCX_DROP;
+	synack_options(s, &with, timestamp, size);
+	return segment_answer(skb, p, s);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Listening: which socket a packet is for, and whether it is for this machine at all.
+ *
+ * Problem: a port of the policy can also be that of a forwarded connection, and a listener on every address takes none
+ * of those.
+ * How: the kernel's own lookups: of sockets, and of routes where the socket does not name the very address.
+ * Limits: a machine that does not forward drops what is not its own, so there nothing is looked up; and the gate cannot
+ * see a translation of addresses that comes after it: where such rules are, the kernel has to answer SYNs
+ * (FIEF_GUARD_KERNEL).
+ */
+#pragma once
+
+#include "context.bpf.h"
+
+#define AF_INET	 2
+#define AF_INET6 10
+
+/* The socket of the flow in whatever state, else the listening one, which the caller releases. */
+static __always_inline struct bpf_sock *socket_find(struct __sk_buff *skb, const struct packet *p)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	if (p->ipv6) {
+		__builtin_memcpy(tuple.ipv6.saddr, p->source, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, p->destination, 16);
+		tuple.ipv6.sport = bpf_htons(p->source_port);
+		tuple.ipv6.dport = bpf_htons(p->destination_port);
+		return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	}
+	__builtin_memcpy(&tuple.ipv4.saddr, p->source + 12, 4);
+	__builtin_memcpy(&tuple.ipv4.daddr, p->destination + 12, 4);
+	tuple.ipv4.sport = bpf_htons(p->source_port);
+	tuple.ipv4.dport = bpf_htons(p->destination_port);
+	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+}
+
+static __always_inline bool bound_to(struct tcp_sock *listening, const struct packet *p)
+{
+	struct sock_common *sk = &listening->inet_conn.icsk_inet.sk.__sk_common;
+	const __u32 *words = (const __u32 *)p->destination;
+
+	if (!p->ipv6)
+		return sk->skc_rcv_saddr == words[3];
+	return sk->skc_v6_rcv_saddr.in6_u.u6_addr32[0] == words[0] &&
+	       sk->skc_v6_rcv_saddr.in6_u.u6_addr32[1] == words[1] &&
+	       sk->skc_v6_rcv_saddr.in6_u.u6_addr32[2] == words[2] &&
+	       sk->skc_v6_rcv_saddr.in6_u.u6_addr32[3] == words[3];
+}
+
+static __always_inline bool is_local(struct __sk_buff *skb, struct tcp_sock *listening, const struct packet *p)
+{
+	struct bpf_fib_lookup route = {};
+	long found;
+
+	if (bound_to(listening, p))
+		return true;
+	route.ifindex = skb->ifindex;
+	route.l4_protocol = IPPROTO_TCP;
+	if (p->ipv6) {
+		route.family = AF_INET6;
+		__builtin_memcpy(route.ipv6_src, p->source, 16);
+		__builtin_memcpy(route.ipv6_dst, p->destination, 16);
+	} else {
+		route.family = AF_INET;
+		__builtin_memcpy(&route.ipv4_src, p->source + 12, 4);
+		__builtin_memcpy(&route.ipv4_dst, p->destination + 12, 4);
+	}
+	found = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+	return found == BPF_FIB_LKUP_RET_NOT_FWDED || found == BPF_FIB_LKUP_RET_FWD_DISABLED;
+}
+
+/* A socket of one family only takes no connection of the other. */
+static __always_inline bool takes_family(struct tcp_sock *listening, const struct packet *p)
+{
+	struct sock_common *sk = &listening->inet_conn.icsk_inet.sk.__sk_common;
+
+	if (sk->skc_family == AF_INET)
+		return !p->ipv6;
+	return p->ipv6 || !BPF_CORE_READ_BITFIELD(sk, skc_ipv6only);
+}
+
+/* As the kernel's sk_acceptq_is_full(). */
+static __always_inline bool queue_full(struct tcp_sock *listening)
+{
+	struct sock *sk = &listening->inet_conn.icsk_inet.sk;
+
+	return sk->sk_ack_backlog > sk->sk_max_ack_backlog;
+}

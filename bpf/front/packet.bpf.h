@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Packet: what a frame says, read once, and whether the gate can read it at all.
+ *
+ * Problem: IPv4 options, IPv6 extension headers, fragments and tags must not lead round the gate, and a header can lie
+ * outside of the linear part of the buffer.
+ * How: slices of a dynptr are copied where they are not linear. Headers in front of TCP are walked, so that the port is
+ * known; a packet that bears any is `odd`: it is never answered by us.
+ * Limits: what is encrypted (ESP) or encapsulated is read by whoever unpacks it. Fragments after the first carry no port;
+ * they are let through, since without the first nothing comes of them.
+ */
+#pragma once
+
+#include "classify.bpf.h"
+
+#define TCP_FIN		    0x01
+#define TCP_SYN		    0x02
+#define TCP_RST		    0x04
+#define TCP_PSH		    0x08
+#define TCP_ACK		    0x10
+#define TCP_ECE		    0x40
+#define TCP_CWR		    0x80
+
+#define IPV4_MORE_FRAGMENTS 0x2000
+#define IPV4_OFFSET	    0x1fff
+#define IPV6_OFFSET	    0xfff8
+
+#define TAGS_MOST	    2 /* in-band VLAN tags that are looked behind */
+#define EXTENSIONS_MOST	    8
+
+struct packet {
+	__u8 source[16]; /* IPv4 mapped */
+	__u8 destination[16];
+	__u32 seq; /* host order, like all below */
+	__u32 ack;
+	__u32 payload_length;
+	__u16 source_port;
+	__u16 destination_port;
+	__u16 window;
+	__u16 network; /* offsets in the frame */
+	__u16 transport;
+	__u16 payload;
+	__u8 flags;
+	__u8 ipv6;
+	__u8 odd; /* bears what the gate does not answer */
+	__u8 pad;
+};
+
+extern void *bpf_cast_to_kern_ctx(void *context) __ksym;
+extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *out) __ksym;
+extern void *bpf_dynptr_slice(const struct bpf_dynptr *in, __u32 offset, void *buffer, __u32 size) __ksym;
+
+struct vlan_tag {
+	__be16 tag;
+	__be16 protocol;
+};
+
+struct ipv6_extension {
+	__u8 next;
+	__u8 length;
+	__be16 offset_and_more; /* of a fragment header */
+};
+
+static __always_inline int ipv4_read(struct bpf_dynptr *frame, struct packet *p, __u32 *end)
+{
+	struct iphdr room, *ip = bpf_dynptr_slice(frame, p->network, &room, sizeof(room));
+	__u32 length;
+	__u16 fragment;
+
+	if (!ip || ip->version != 4 || ip->protocol != IPPROTO_TCP)
+		return -1;
+	fragment = bpf_ntohs(ip->frag_off);
+	if (fragment & IPV4_OFFSET)
+		return -1;
+	length = ip->ihl * 4;
+	if (length < sizeof(*ip))
+		return -1;
+	if (length != sizeof(*ip) || fragment & IPV4_MORE_FRAGMENTS)
+		p->odd = 1;
+	mapped_ipv4(ip->saddr, p->source);
+	mapped_ipv4(ip->daddr, p->destination);
+	p->transport = p->network + length;
+	*end = p->network + bpf_ntohs(ip->tot_len);
+	return 0;
+}
+
+/* Walks to the TCP header. */
+static __noinline int ipv6_walk(struct bpf_dynptr *frame, struct packet *p, __u32 next)
+{
+	struct ipv6_extension room, *extension;
+	__u32 at = p->transport;
+	int i;
+
+	p->odd = 1;
+	bpf_for (i, 0, EXTENSIONS_MOST) {
+		if (next == IPPROTO_TCP) {
+			p->transport = at;
+			return 0;
+		}
+		extension = bpf_dynptr_slice(frame, at, &room, sizeof(room));
+		if (!extension)
+			return -1;
+		switch (next) {
+		case NEXTHDR_HOP:
+		case NEXTHDR_ROUTING:
+		case NEXTHDR_DEST:
+		case NEXTHDR_MOBILITY:
+			at += (extension->length + 1) * 8;
+			break;
+		case NEXTHDR_AUTH:
+			at += (extension->length + 2) * 4;
+			break;
+		case NEXTHDR_FRAGMENT:
+			if (bpf_ntohs(extension->offset_and_more) & IPV6_OFFSET)
+				return -1;
+			at += 8;
+			break;
+		default:
+			return -1;
+		}
+		next = extension->next;
+	}
+	return -1;
+}
+
+static __always_inline int ipv6_read(struct bpf_dynptr *frame, struct packet *p, __u32 *end)
+{
+	struct ipv6hdr room, *ip = bpf_dynptr_slice(frame, p->network, &room, sizeof(room));
+
+	if (!ip || ip->version != 6)
+		return -1;
+	p->ipv6 = 1;
+	__builtin_memcpy(p->source, &ip->saddr, 16);
+	__builtin_memcpy(p->destination, &ip->daddr, 16);
+	p->transport = p->network + sizeof(*ip);
+	*end = p->transport + bpf_ntohs(ip->payload_len);
+	if (ip->nexthdr == IPPROTO_TCP)
+		return 0;
+	return ipv6_walk(frame, p, ip->nexthdr);
+}
+
+/* 0: `p` is filled; if it is odd, without the payload. -1: not TCP, or not for this machine. */
+static __always_inline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *frame, struct packet *p)
+{
+	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
+	struct tcphdr room, *tcp;
+	__u32 end = 0, length;
+	__u16 protocol = skb->protocol;
+	int i;
+
+	if (skb->pkt_type != PACKET_HOST)
+		return -1;
+	if (skb->vlan_present && skb->vlan_tci & 0xfff)
+		return -1; /* for the tag's own device, which has a gate of its own */
+	p->network = buffer->network_header - buffer->mac_header;
+	bpf_for (i, 0, TAGS_MOST) {
+		struct vlan_tag space, *tag;
+
+		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
+			break;
+		tag = bpf_dynptr_slice(frame, p->network, &space, sizeof(space));
+		if (!tag)
+			return -1;
+		protocol = tag->protocol;
+		p->network += sizeof(*tag);
+		p->odd = 1;
+	}
+	if (protocol == bpf_htons(ETH_P_IP)) {
+		if (ipv4_read(frame, p, &end))
+			return -1;
+	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
+		if (ipv6_read(frame, p, &end))
+			return -1;
+	} else {
+		return -1;
+	}
+	tcp = bpf_dynptr_slice(frame, p->transport, &room, sizeof(room));
+	if (!tcp)
+		return -1; /* the kernel wants as much */
+	p->source_port = bpf_ntohs(tcp->source);
+	p->destination_port = bpf_ntohs(tcp->dest);
+	p->seq = bpf_ntohl(tcp->seq);
+	p->ack = bpf_ntohl(tcp->ack_seq);
+	p->window = bpf_ntohs(tcp->window);
+	p->flags = ((__u8 *)tcp)[13];
+	length = tcp->doff * 4;
+	p->payload = p->transport + length;
+	if (skb->gso_segs > 1)
+		end = skb->len;
+	if (length < sizeof(*tcp) || end < p->payload || end > skb->len) {
+		p->odd = 1;
+		return 0;
+	}
+	p->payload_length = end - p->payload;
+	return 0;
+}

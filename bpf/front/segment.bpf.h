@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Segment: makes the packet at hand into another TCP segment of its flow: an answer to its sender, or a word in the
+ * sender's name to the own socket.
+ *
+ * Problem: a program at the ingress has no buffers of its own.
+ * How: the headers are written anew over the old ones, from a scratch area of the CPU, and the packet is cut or grown to
+ * length. The checksum is whole, or, where the sender or GRO left it to be completed (CHECKSUM_PARTIAL), the pseudo
+ * header's: the offsets are the same, since odd packets never come here.
+ */
+#pragma once
+
+#include "context.bpf.h"
+
+#define SEGMENT_OPTIONS	   40
+#define SEGMENT_PAYLOAD	   256
+#define TIME_TO_LIVE	   64
+#define CHECKSUM_PARTIAL   3
+#define IPV4_DONT_FRAGMENT 0x4000
+
+/* TCP begins at a fixed place, whatever is before it. */
+struct segment {
+	__u8 network[40]; /* IPv4 uses the last 20 */
+	struct tcphdr tcp;
+	__u8 rest[SEGMENT_OPTIONS + SEGMENT_PAYLOAD]; /* options, then payload */
+	__u32 options;				      /* bytes of each, options in words of 4 */
+	__u32 payload;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct segment);
+} segments SEC(".maps");
+
+/* Begins a segment; the caller fills `rest` and its lengths, or leaves it empty. */
+static __always_inline struct segment *segment_begin(__u32 seq, __u32 ack, __u16 window, __u8 flags)
+{
+	__u32 zero = 0;
+	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
+
+	if (!s)
+		return NULL;
+	__builtin_memset(&s->tcp, 0, sizeof(s->tcp));
+	s->tcp.seq = bpf_htonl(seq);
+	s->tcp.ack_seq = bpf_htonl(ack);
+	s->tcp.window = bpf_htons(window);
+	((__u8 *)&s->tcp)[13] = flags;
+	s->options = 0;
+	s->payload = 0;
+	return s;
+}
+
+static __always_inline __u16 fold_sum(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* Of the addresses, which may be swapped, the protocol and the length of header and payload. */
+static __always_inline __u64 pseudo_sum(const struct packet *p, __u32 length)
+{
+	__u64 sum = bpf_htonl(length) + bpf_htonl(IPPROTO_TCP);
+	const __u32 *source = (const __u32 *)p->source, *destination = (const __u32 *)p->destination;
+
+	if (!p->ipv6)
+		return sum + source[3] + destination[3];
+	sum += (__u64)source[0] + source[1] + source[2] + source[3];
+	return sum + destination[0] + destination[1] + destination[2] + destination[3];
+}
+
+static __always_inline bool checksum_partial(struct __sk_buff *skb)
+{
+	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
+
+	return BPF_CORE_READ_BITFIELD(buffer, ip_summed) == CHECKSUM_PARTIAL;
+}
+
+static __always_inline void network_write(struct segment *s, const struct packet *p, __u32 length, bool back)
+{
+	const __u8 *from = back ? p->destination : p->source;
+	const __u8 *to = back ? p->source : p->destination;
+
+	if (p->ipv6) {
+		struct ipv6hdr *ip = (struct ipv6hdr *)s->network;
+
+		*(__be32 *)ip = bpf_htonl(6u << 28);
+		ip->payload_len = bpf_htons(length);
+		ip->nexthdr = IPPROTO_TCP;
+		ip->hop_limit = TIME_TO_LIVE;
+		__builtin_memcpy(&ip->saddr, from, 16);
+		__builtin_memcpy(&ip->daddr, to, 16);
+	} else {
+		struct iphdr *ip = (struct iphdr *)(s->network + 20);
+
+		*(__be32 *)ip = bpf_htonl(0x45000000 | (length + sizeof(*ip)));
+		ip->id = 0;
+		ip->frag_off = bpf_htons(IPV4_DONT_FRAGMENT);
+		ip->ttl = TIME_TO_LIVE;
+		ip->protocol = IPPROTO_TCP;
+		ip->check = 0;
+		__builtin_memcpy(&ip->saddr, from + 12, 4);
+		__builtin_memcpy(&ip->daddr, to + 12, 4);
+		ip->check = ~fold_sum(bpf_csum_diff(NULL, 0, (__be32 *)ip, sizeof(*ip), 0));
+	}
+}
+
+static __always_inline int ethernet_swap(struct __sk_buff *skb)
+{
+	__u8 old[2 * ETH_ALEN], swapped[2 * ETH_ALEN];
+
+	if (bpf_skb_load_bytes(skb, 0, old, sizeof(old)))
+		return -1;
+	__builtin_memcpy(swapped, old + ETH_ALEN, ETH_ALEN);
+	__builtin_memcpy(swapped + ETH_ALEN, old, ETH_ALEN);
+	return bpf_skb_store_bytes(skb, 0, swapped, sizeof(swapped), 0);
+}
+
+/* Turns the packet into `s`: back to its sender, or on in its direction. 0, or -1: it is spoilt, drop it. */
+static __noinline int segment_put(struct __sk_buff *skb, const struct packet *p, struct segment *s, bool back)
+{
+	__u32 start = p->ipv6 ? 0 : 20, options = s->options, payload = s->payload, length;
+	bool partial = checksum_partial(skb);
+	__u64 sum;
+
+	if (options > SEGMENT_OPTIONS || payload > SEGMENT_PAYLOAD)
+		return -1;
+	length = sizeof(s->tcp) + options + payload;
+	s->tcp.source = bpf_htons(back ? p->destination_port : p->source_port);
+	s->tcp.dest = bpf_htons(back ? p->source_port : p->destination_port);
+	s->tcp.doff = (sizeof(s->tcp) + options) / 4;
+	network_write(s, p, length, back);
+	/* the checksum counts words: what follows the last byte is zero */
+	if (payload & 3)
+		__builtin_memset(s->rest + options + payload, 0, 4);
+	sum = pseudo_sum(p, length);
+	if (partial)
+		s->tcp.check = fold_sum(sum);
+	else
+		s->tcp.check = ~fold_sum(sum + bpf_csum_diff(NULL, 0, (__be32 *)&s->tcp, (length + 3) & ~3u, 0));
+	if (bpf_skb_change_tail(skb, p->transport + length, 0))
+		return -1;
+	if (back && p->network >= sizeof(struct ethhdr) && ethernet_swap(skb))
+		return -1;
+	return bpf_skb_store_bytes(skb, p->network, s->network + start, 40 - start + length, BPF_F_RECOMPUTE_CSUM);
+}
+
+static __always_inline int segment_answer(struct __sk_buff *skb, const struct packet *p, struct segment *s)
+{
+	if (segment_put(skb, p, s, true))
+		return TCX_DROP;
+	return bpf_redirect(skb->ifindex, 0);
+}
