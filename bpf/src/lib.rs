@@ -5,6 +5,7 @@
 pub use fief::abi;
 
 pub mod admin;
+pub mod batch;
 mod clock;
 pub mod error;
 pub mod ingress;

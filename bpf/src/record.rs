@@ -73,6 +73,13 @@ records!(
     fief_notice,
 );
 
+// SAFETY: bytes and integers.
+unsafe impl Record for [u8; 16] {}
+// SAFETY: an integer.
+unsafe impl Record for u32 {}
+// SAFETY: an integer.
+unsafe impl Record for u64 {}
+
 /// Writes element `index` of an array map.
 pub fn update<T: Record>(map: &MapHandle, index: u32, record: &T) -> Result<()> {
     map.update(&index.to_ne_bytes(), record.bytes(), MapFlags::ANY).context(|| format!("cannot write element {index}"))
