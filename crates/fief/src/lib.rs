@@ -35,9 +35,11 @@ mod container;
 mod error;
 mod listener;
 mod option;
+mod reason;
 
 pub use attributes::{Attributes, Info, Rights, State, Usage};
 pub use binding::{Binding, current, open_current, unbind};
 pub use container::{Container, Options, assign, unassign};
 pub use error::{Error, ErrorKind, Result};
 pub use listener::{Filter, bind_filtered};
+pub use reason::Reason;

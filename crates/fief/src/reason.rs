@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why a connection request or a request was let through or refused: one closed list for the kernel side, the command
+//! line and applications.
+
+use std::fmt;
+
+use crate::abi;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $number:ident, $word:literal, $means:literal;)*) => {
+        /// Why a verdict fell.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// All of them, in the order of the kernel side's numbers.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The kernel side's number, `FIEF_SYN_TAKEN` and so on.
+            pub fn number(self) -> u32 {
+                match self { $(Self::$name => abi::$number,)* }
+            }
+
+            /// The word for it, as in `syn-rate`.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+
+            /// What it means, for people.
+            pub fn means(self) -> &'static str {
+                match self { $(Self::$name => $means,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// `syn-taken`
+    SynTaken = FIEF_SYN_TAKEN, "syn-taken", "connection requests that were answered";
+    /// `syn-rate`
+    SynRate = FIEF_SYN_RATE, "syn-rate", "connection requests above the rate of their rule or source";
+    /// `syn-unproven`
+    SynUnproven = FIEF_SYN_UNPROVEN, "syn-unproven",
+        "connection requests above what is answered to sources that never returned a cookie";
+    /// `syn-isolated`
+    SynIsolated = FIEF_SYN_ISOLATED, "syn-isolated", "connection requests from a source or prefix that sends too many";
+    /// `syn-penalty`
+    SynPenalty = FIEF_SYN_PENALTY, "syn-penalty", "connection requests of sources whose request was refused before";
+    /// `syn-queue`
+    SynQueue = FIEF_SYN_QUEUE, "syn-queue", "connection requests while the listen queue of the class was full";
+    /// `ack-bad`
+    AckBad = FIEF_ACK_BAD, "ack-bad", "segments without a connection and without a valid cookie";
+    /// `ack-limit`
+    AckLimit = FIEF_ACK_LIMIT, "ack-limit", "segments of that kind beyond what is looked at";
+    /// `shape`
+    Shape = FIEF_SHAPE, "shape", "packets whose options, headers, fragments or lengths cannot be read";
+    /// `request-rule`
+    RequestRule = FIEF_REQUEST_RULE, "request-rule", "requests that a rule let pass";
+    /// `request-client`
+    RequestClient = FIEF_REQUEST_CLIENT, "request-client", "requests that no rule matched: the class of their client";
+    /// `request-refused`
+    RequestRefused = FIEF_REQUEST_REFUSED, "request-refused", "requests that a rule refuses";
+    /// `request-rate`
+    RequestRate = FIEF_REQUEST_RATE, "request-rate", "requests above the rate of their rule";
+    /// `request-cpu`
+    RequestCpu = FIEF_REQUEST_CPU, "request-cpu", "requests above the CPU time of their rule";
+    /// `request-malformed`
+    RequestMalformed = FIEF_REQUEST_MALFORMED, "request-malformed",
+        "first bytes that are neither HTTP nor TLS: the class of their client";
+    /// `request-too-long`
+    RequestTooLong = FIEF_REQUEST_TOO_LONG, "request-too-long",
+        "headers longer than are looked at: the class of their client";
+    /// `request-no-room`
+    RequestNoRoom = FIEF_REQUEST_NO_ROOM, "request-no-room", "requests beyond the room for unfinished headers";
+    /// `request-untracked`
+    RequestUntracked = FIEF_REQUEST_UNTRACKED, "request-untracked",
+        "later requests whose begin is not known: they keep the class of the connection";
+}
+
+impl Reason {
+    /// The reason with the kernel side's number; `None`: a newer kernel side knows more.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| reason.number() == number)
+    }
+
+    /// Whether what it stands for is let through.
+    pub fn lets_pass(self) -> bool {
+        matches!(
+            self,
+            Self::SynTaken
+                | Self::RequestRule
+                | Self::RequestClient
+                | Self::RequestMalformed
+                | Self::RequestTooLong
+                | Self::RequestUntracked
+        )
+    }
+
+    /// Whether it is about a request; else about packets before the first one.
+    pub fn is_request(self) -> bool {
+        self >= Self::RequestRule
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_of_the_kernel_side_has_a_word() {
+        for number in abi::FIEF_REASON_NONE + 1..abi::FIEF_REASONS {
+            let reason = Reason::from_number(number).unwrap_or_else(|| panic!("reason {number} has no word"));
+            assert_eq!(reason.number(), number);
+        }
+        assert_eq!(Reason::ALL.len() as u32, abi::FIEF_REASONS - 1);
+        assert_eq!(Reason::from_number(abi::FIEF_REASON_NONE), None);
+    }
+
+    #[test]
+    fn a_word_says_whether_it_is_about_a_request() {
+        for reason in Reason::ALL {
+            assert_eq!(reason.is_request(), reason.as_str().starts_with("request-"), "{reason}");
+        }
+    }
+}
