@@ -112,10 +112,10 @@ impl Fief {
         let table = Table::open(self.pins())?;
         let admin = Admin::open(self.pins())?;
         let tree = Tree::read(&table);
-        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).context(|| "cannot read the clock".into())?;
+        let taken_ns = now_ns()?;
         let containers = tree.rows().into_iter().filter_map(|row| view(&tree, row, &admin)).collect();
         Ok(Snapshot {
-            taken_ns: now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64,
+            taken_ns,
             cpus: online_cpus(),
             containers,
             system_kinds: SYSTEM_KINDS.into_iter().zip(table.system_kinds()).collect(),
@@ -183,6 +183,12 @@ fn view(tree: &Tree, row: &Row, admin: &Admin) -> Option<ContainerView> {
         attributes: attributes.into(),
         usage: admin.usage(row.container).ok()?.into(),
     })
+}
+
+/// CLOCK_MONOTONIC, which the kernel side counts in.
+pub(crate) fn now_ns() -> Result<u64> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).context(|| "cannot read the clock".into())?;
+    Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
 pub(crate) fn online_cpus() -> u32 {

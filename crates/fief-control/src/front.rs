@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use nix::ifaddrs::getifaddrs;
-use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::net::if_::{InterfaceFlags, if_nameindex, if_nametoindex};
 
 /// The caller's network namespace.
 #[derive(Debug)]
@@ -53,6 +53,12 @@ fn find(name: String) -> Result<Interface> {
                 .remedy(format!("name others in [front].interfaces, or leave it out; up are: {up}")))
         }
     }
+}
+
+/// The name of an interface of the caller's network namespace.
+pub(crate) fn name(index: u32) -> Option<String> {
+    let all = if_nameindex().ok()?;
+    all.iter().find(|interface| interface.index() == index)?.name().to_str().ok().map(str::to_owned)
 }
 
 /// Names of the interfaces that are up, without the loopback.

@@ -8,7 +8,12 @@ mod apply;
 mod bind;
 mod cgroup;
 mod charge;
+mod firewall;
 mod front;
+mod listening;
+mod names;
+mod netlink;
+mod notices;
 mod probe;
 mod run;
 mod schedule;
@@ -16,13 +21,16 @@ mod state;
 pub mod steer;
 mod tree;
 mod upgrade;
+mod verdicts;
 
 pub use apply::{Applied, ApplyOptions, Down};
 pub use bind::{Bound, ManageOptions, Managed, Target};
 pub use charge::{ClassListenerView, ContainerView, Snapshot, UnitView};
 pub use fief_bpf::{Error, ErrorKind, Result};
+pub use notices::Notice;
 pub use probe::{Feature, Probe};
 pub use run::{RunOptions, exec_main, guard_main};
+pub use verdicts::{FrontView, LoadView, ShutOut, VerdictView};
 
 use fief_bpf::pin::Pins;
 

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the numbers of the kernel side are called in the policy in force.
+
+use std::collections::BTreeMap;
+
+use fief::{Reason, abi};
+use fief_bpf::Result;
+use fief_bpf::table::Table;
+use fief_policy::Policy;
+
+use crate::Fief;
+use crate::tree::Tree;
+use crate::verdicts::VerdictView;
+
+/// Listeners and containers by number.
+#[derive(Debug)]
+pub(crate) struct Names {
+    listeners: BTreeMap<u16, String>,
+    tree: Tree,
+}
+
+impl Names {
+    pub(crate) fn read(fief: &Fief, table: &Table) -> Result<Self> {
+        let tree = Tree::read(table);
+        // the text is for people; without it listeners go by their addresses
+        let policy = fief.policy_text()?.and_then(|text| fief_policy::parse(&text, "policy").ok());
+        let indexes = fief.steer_tables()?.indexes(tree.slot as u8)?;
+        let mut listeners = BTreeMap::new();
+        for (address, index) in indexes {
+            let named = policy.as_ref().and_then(|policy| listener_of(policy, address));
+            listeners.insert(index, named.unwrap_or_else(|| address.to_string()));
+        }
+        Ok(Self { listeners, tree })
+    }
+
+    /// Those of the policy in force, by number.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = (u16, &str)> {
+        self.listeners.iter().map(|(index, name)| (*index, name.as_str()))
+    }
+
+    pub(crate) fn listener(&self, index: u16) -> String {
+        self.listeners.get(&index).cloned().unwrap_or_else(|| format!("#{index}"))
+    }
+
+    pub(crate) fn container(&self, container: abi::fief_ref) -> String {
+        match self.tree.rows().into_iter().find(|row| row.container == container) {
+            Some(row) => self.tree.path(row),
+            None if container.id == abi::FIEF_NO_ID => "(none)".to_owned(),
+            None => format!("#{}", container.id),
+        }
+    }
+
+    /// Names of a verdict, its count left at 0; `None`: a reason that this version does not know.
+    pub(crate) fn verdict(&self, key: &abi::fief_verdict_key) -> Option<VerdictView> {
+        Some(VerdictView {
+            listener: self.listener(key.listener),
+            container: self.container(key.container),
+            rule: (key.rule != abi::FIEF_NO_ID).then(|| key.rule + 1),
+            reason: Reason::from_number(key.reason.into())?,
+            monitored: key.monitored != 0,
+            count: 0,
+        })
+    }
+}
+
+fn listener_of(policy: &Policy, address: std::net::SocketAddr) -> Option<String> {
+    policy.listeners.iter().find(|listener| listener.address == address).map(|listener| listener.name.clone())
+}

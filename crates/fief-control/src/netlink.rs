@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Dumps of the kernel's tables over netlink, in the caller's network namespace: as much of it as the checks before an
+//! apply need, so that they ask the kernel and not whichever tool is installed.
+//!
+//! ```text
+//! message:    length:u32 type:u16 flags:u16 sequence:u32 port:u32 payload...
+//! attribute:  length:u16 type:u16 payload..., padded to 4 bytes
+//! ```
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+const HEADER: usize = 16;
+const ATTRIBUTE: usize = 4;
+const REQUEST_DUMP: u16 = 0x301; // NLM_F_REQUEST | NLM_F_DUMP
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const TYPE_MASK: u16 = 0x3fff; // the bits above say: nested, byte order
+
+/// The payloads of all messages of a dump.
+pub(crate) fn dump(protocol: SockProtocol, kind: u16, request: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+    // a kernel that never answers would hang the apply
+    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(5))?;
+    let mut message = Vec::with_capacity(HEADER + request.len());
+    message.extend(((HEADER + request.len()) as u32).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(REQUEST_DUMP.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(request);
+    send(socket.as_raw_fd(), &message, MsgFlags::empty())?;
+    let mut found = Vec::new();
+    let mut buffer = vec![0; 65_536];
+    loop {
+        let got = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
+        if !read_messages(&buffer[..got], &mut found)? {
+            return Ok(found);
+        }
+    }
+}
+
+/// False: that was the last.
+fn read_messages(mut rest: &[u8], found: &mut Vec<Vec<u8>>) -> io::Result<bool> {
+    while let Some(length) = u32_at(rest, 0).map(|length| length as usize) {
+        let Some(payload) = rest.get(HEADER..length) else { return Err(io::ErrorKind::InvalidData.into()) };
+        match u16_at(rest, 4) {
+            Some(DONE) => return Ok(false),
+            Some(ERROR) => match u32_at(payload, 0).map(u32::cast_signed) {
+                Some(0) => return Ok(false),
+                Some(errno) => return Err(io::Error::from_raw_os_error(-errno)),
+                None => return Err(io::ErrorKind::InvalidData.into()),
+            },
+            _ => found.push(payload.to_owned()),
+        }
+        rest = rest.get(padded(length)..).unwrap_or_default();
+    }
+    Ok(true)
+}
+
+/// The attributes in a payload: type and value. What is cut short ends them.
+pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(u16_at(rest, 0)?);
+        let kind = u16_at(rest, 2)? & TYPE_MASK;
+        let value = rest.get(ATTRIBUTE..length)?;
+        rest = rest.get(padded(length)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+/// The attribute of a type.
+pub(crate) fn attribute(payload: &[u8], wanted: u16) -> Option<&[u8]> {
+    attributes(payload).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+}
+
+/// A string up to its NUL.
+pub(crate) fn text(value: &[u8]) -> &str {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    std::str::from_utf8(&value[..end]).unwrap_or("?")
+}
+
+fn padded(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute_bytes(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = ((ATTRIBUTE + value.len()) as u16).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(padded(bytes.len()), 0);
+        bytes
+    }
+
+    #[test]
+    fn attributes_are_read_over_their_padding() {
+        let bytes = [attribute_bytes(1, b"ct\0"), attribute_bytes(0x8002, b"four")].concat();
+        let read: Vec<_> = attributes(&bytes).collect();
+        assert_eq!(read, [(1, &b"ct\0"[..]), (2, &b"four"[..])]);
+        assert_eq!(attribute(&bytes, 1).map(text), Some("ct"));
+        assert_eq!(attribute(&bytes, 3), None);
+    }
+
+    #[test]
+    fn what_is_cut_short_ends_the_attributes() {
+        let mut bytes = attribute_bytes(1, b"ct\0");
+        bytes[0] = 200;
+        assert_eq!(attributes(&bytes).count(), 0);
+        assert_eq!(attributes(&[4, 0]).count(), 0);
+        // a length of 0 must not go on for ever
+        assert_eq!(attributes(&[0; 64]).count(), 0);
+    }
+
+    #[test]
+    fn an_error_of_the_kernel_ends_a_dump() {
+        let mut message = 20u32.to_ne_bytes().to_vec();
+        message.extend(ERROR.to_ne_bytes());
+        message.extend([0; 10]);
+        message.extend((-1i32).to_ne_bytes());
+        let error = read_messages(&message, &mut Vec::new()).expect_err("EPERM");
+        assert_eq!(error.raw_os_error(), Some(1));
+    }
+}

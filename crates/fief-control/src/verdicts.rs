@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the front door decided, and why: counters by listener, container, rule and reason; how loaded each listener is;
+//! who is isolated. All of it is read from the kernel side's tables; nothing here changes anything.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use fief::{Reason, abi};
+use fief_bpf::record::{self, Record};
+use fief_bpf::table::Table;
+use fief_bpf::{Context, Result, batch, ingress};
+use libbpf_rs::MapHandle;
+
+use crate::Fief;
+use crate::charge::now_ns;
+use crate::names::Names;
+
+/// How often a verdict fell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerdictView {
+    /// Name of the listener in the policy in force; its number if that policy does not have it.
+    pub listener: String,
+    /// Path of the container that it is counted for.
+    pub container: String,
+    /// Which rule, counted from 1 in the order of the file: of the listener's clients or, for a request, of its requests.
+    pub rule: Option<u32>,
+    /// Why.
+    pub reason: Reason,
+    /// Monitor mode: it was let pass all the same.
+    pub monitored: bool,
+    /// How often, since the policy was first applied.
+    pub count: u64,
+}
+
+/// How loaded a listener is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadView {
+    /// Name of the listener.
+    pub listener: String,
+    /// `always` (not loaded), `busy` or `overloaded`.
+    pub level: &'static str,
+    /// Connections that wait for accept, of the queue's length.
+    pub queue_percent: u32,
+    /// CPU time of the machine that was not idle.
+    pub cpu_percent: u32,
+    /// Connection requests that the kernel or the front door dropped, in the last second it looked at.
+    pub drops_per_second: u32,
+    /// How long ago the kernel side looked; it does when a connection request comes.
+    pub age_ns: u64,
+}
+
+/// Sources whose connection requests are dropped for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShutOut {
+    /// An address, or a prefix as `10.88.3.0/24`.
+    pub source: String,
+    /// `isolated`: it sends too many; `penalty`: its request was refused.
+    pub why: Reason,
+    /// For so long still.
+    pub remaining_ns: u64,
+}
+
+/// The front door at one moment.
+#[derive(Debug, Clone)]
+pub struct FrontView {
+    /// When, by CLOCK_MONOTONIC.
+    pub taken_ns: u64,
+    /// Interfaces that it stands at, by name where they are this namespace's.
+    pub interfaces: Vec<String>,
+    /// In the order of listener, container, reason.
+    pub verdicts: Vec<VerdictView>,
+    /// Of each listener of the policy that was looked at.
+    pub loads: Vec<LoadView>,
+    /// Who is shut out now.
+    pub shut_out: Vec<ShutOut>,
+    /// Sources that have returned a cookie, as far as the table remembers.
+    pub proven_sources: usize,
+}
+
+impl Fief {
+    /// Reads the front door's counters and tables.
+    pub fn front(&self) -> Result<FrontView> {
+        self.require_installed()?;
+        let names = self.names()?;
+        let taken_ns = now_ns()?;
+        let sources: Vec<([u8; 16], abi::fief_source)> = batch::entries(&self.map("sources")?)?;
+        Ok(FrontView {
+            taken_ns,
+            interfaces: self.interfaces(),
+            verdicts: self.verdicts(&names)?,
+            loads: self.loads(&names, taken_ns)?,
+            shut_out: self.shut_out(&sources, taken_ns)?,
+            proven_sources: sources.iter().filter(|(_, source)| source.proven_ns != 0).count(),
+        })
+    }
+
+    /// Counters by listener, container, rule and reason; what never happened is not there.
+    fn verdicts(&self, names: &Names) -> Result<Vec<VerdictView>> {
+        let counted: Vec<(abi::fief_verdict_key, u64)> = batch::sums(&self.map("verdicts")?)?;
+        let mut views: Vec<_> = counted
+            .iter()
+            .filter_map(|(key, count)| Some(VerdictView { count: *count, ..names.verdict(key)? }))
+            .collect();
+        views.sort_by(|a, b| {
+            let order = |view: &VerdictView| (view.listener.clone(), view.container.clone(), view.reason, view.rule);
+            order(a).cmp(&order(b)).then(a.monitored.cmp(&b.monitored))
+        });
+        Ok(views)
+    }
+
+    fn loads(&self, names: &Names, now: u64) -> Result<Vec<LoadView>> {
+        let loads = self.map("loads")?;
+        let mut views = Vec::new();
+        for (index, listener) in names.listeners() {
+            let load: Option<abi::fief_load> = record::lookup(&loads, u32::from(index).bytes())?;
+            let Some(load) = load.filter(|load| load.looked_ns != 0) else { continue };
+            views.push(LoadView {
+                listener: listener.to_owned(),
+                level: level(load.level),
+                queue_percent: load.queue_percent,
+                cpu_percent: load.cpu_percent,
+                drops_per_second: load.drops,
+                age_ns: now.saturating_sub(load.looked_ns),
+            });
+        }
+        Ok(views)
+    }
+
+    fn shut_out(&self, sources: &[([u8; 16], abi::fief_source)], now: u64) -> Result<Vec<ShutOut>> {
+        let meters: Vec<([u8; 16], abi::fief_meter)> = batch::entries(&self.map("meters")?)?;
+        let prefixes = meters.iter().map(|(key, meter)| (prefix(key), Reason::SynIsolated, meter.isolated_until_ns));
+        let own = sources.iter().flat_map(|(key, source)| {
+            let name = self::source(key);
+            [
+                (name.clone(), Reason::SynIsolated, source.isolated_until_ns),
+                (name, Reason::SynPenalty, source.penalty_until_ns),
+            ]
+        });
+        let mut views: Vec<_> = prefixes
+            .chain(own)
+            .filter(|(.., until)| *until > now)
+            .map(|(source, why, until)| ShutOut { source, why, remaining_ns: until - now })
+            .collect();
+        views.sort_by(|a, b| (a.why, &a.source).cmp(&(b.why, &b.source)));
+        Ok(views)
+    }
+
+    fn interfaces(&self) -> Vec<String> {
+        let here = crate::front::Namespace::of_caller().map_or(0, |namespace| namespace.inode);
+        let name = |(netns, index): (u64, u32)| match crate::front::name(index) {
+            Some(name) if netns == here => name,
+            _ => format!("#{index}"),
+        };
+        ingress::attached(self.pins()).into_iter().map(name).collect()
+    }
+
+    pub(crate) fn map(&self, name: &str) -> Result<MapHandle> {
+        MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
+    }
+
+    pub(crate) fn names(&self) -> Result<Names> {
+        Names::read(self, &Table::open(self.pins())?)
+    }
+}
+
+/// The word of a level of overload.
+pub(crate) fn level(level: u32) -> &'static str {
+    match level {
+        abi::FIEF_ALWAYS => "always",
+        abi::FIEF_BUSY => "busy",
+        _ => "overloaded",
+    }
+}
+
+/// An address of the kernel side's: IPv4 mapped, or IPv6.
+pub(crate) fn address(bytes: &[u8; 16]) -> IpAddr {
+    let v6 = Ipv6Addr::from(*bytes);
+    v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
+}
+
+/// A source: an IPv4 address or an IPv6 /64.
+pub(crate) fn source(bytes: &[u8; 16]) -> String {
+    match address(bytes) {
+        IpAddr::V4(v4) => v4.to_string(),
+        IpAddr::V6(v6) => format!("{v6}/64"),
+    }
+}
+
+/// What isolation takes together: an IPv4 /24 or an IPv6 /64.
+fn prefix(bytes: &[u8; 16]) -> String {
+    match address(bytes) {
+        IpAddr::V4(v4) => format!("{v4}/24"),
+        IpAddr::V6(v6) => format!("{v6}/64"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_and_prefixes_are_written_as_people_write_them() {
+        let v4 = "10.88.3.0".parse::<std::net::Ipv4Addr>().expect("an address").to_ipv6_mapped().octets();
+        assert_eq!((source(&v4), prefix(&v4)), ("10.88.3.0".to_owned(), "10.88.3.0/24".to_owned()));
+        let v6 = "fd77:1::".parse::<Ipv6Addr>().expect("an address").octets();
+        assert_eq!((source(&v6), prefix(&v6)), ("fd77:1::/64".to_owned(), "fd77:1::/64".to_owned()));
+    }
+}
