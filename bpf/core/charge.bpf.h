@@ -158,13 +158,26 @@ static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 	charge_end(cs);
 }
 
-/* Receive time that found no packet of a known container. */
+/*
+ * Whose the receive time is that found no packet of a known container: the system's, or, in the thread of a lane, its
+ * container's. Of the threads that receive only those of lanes have a record.
+ */
+static __always_inline struct fief_ref pool_owner(struct fief_cpu *cs)
+{
+	if (cs->has_task && !cs->softirq_vector)
+		return cs->task.home;
+	return (struct fief_ref){FIEF_SYSTEM, 0};
+}
+
 static __always_inline void pool_close(struct fief_cpu *cs)
 {
 	if (cs->pool_ns) {
+		struct fief_ref owner = pool_owner(cs);
+
 		charge_begin(cs);
-		charge_receive(cs, (struct fief_ref){FIEF_SYSTEM, 0}, cs->pool_ns);
-		cs->system_kind_ns[FIEF_SYSTEM_NET_RX] += cs->pool_ns;
+		charge_receive(cs, owner, cs->pool_ns);
+		if (owner.id == FIEF_SYSTEM)
+			cs->system_kind_ns[FIEF_SYSTEM_NET_RX] += cs->pool_ns;
 		cs->pool_ns = 0;
 		charge_end(cs);
 	}

@@ -114,6 +114,8 @@ static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *
 		if ((cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_SLEPT)) ==
 		    (FIEF_TASK_FOLLOW | FIEF_TASK_SLEPT))
 			cs->current_ = (struct fief_ref){FIEF_NO_ID, 0};
+		if (next->flags & PF_KTHREAD)
+			cs->receive = FIEF_RX_OPEN; /* the thread of a lane: all that it does is receiving */
 		return;
 	}
 	if (!next->pid) {
@@ -134,7 +136,8 @@ static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *
 
 	if (!v)
 		return;
-	counters_settle(cs, prev);
+	if (!(prev->flags & PF_KTHREAD))
+		counters_settle(cs, prev);
 	if (sleeps) {
 		if (cs->task.pending_ns > PENDING_MAX_NS)
 			pending_settle(cs, cs->task.home);

@@ -32,7 +32,7 @@ static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u
 			if (cs->has_task && same_ref(cs->task.home, ref))
 				thread = cs->task.pending_ns + open;
 		} else if (cs->receive == FIEF_RX_OPEN) {
-			if (ref.id == FIEF_SYSTEM)
+			if (same_ref(pool_owner(cs), ref))
 				receive = cs->pool_ns + open;
 		} else if (same_ref(cs->current_, ref)) {
 			if (cs->receive)
