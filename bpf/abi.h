@@ -369,6 +369,8 @@ enum fief_reason {
 	FIEF_REQUEST_TOO_LONG,	/* no end of the header within FIEF_HEADER_MAX: the class of its client */
 	FIEF_REQUEST_NO_ROOM,	/* too many unfinished headers at once: dropped, the client sends again */
 	FIEF_REQUEST_UNTRACKED, /* a later request whose begin is unknown (chunked body before it): not ruled */
+	/* receive in a thread of the class */
+	FIEF_LANE_FULL, /* the queue of the thread is full: discarded before any protocol work */
 	FIEF_REASONS
 };
 
@@ -564,6 +566,31 @@ struct fief_admitted {
 	__u32 tracked;
 	__u32 pad;
 	__u64 time_ns; /* of the verdict: what follows is let through for a short time, until the socket is there */
+};
+
+/* ---- receive: a lane for each class (LRP) ---- */
+
+#define FIEF_LANE_PACKETS 240 /* that may wait in a lane; the ring behind it has 256 places */
+
+/*
+ * A pair of virtual interfaces and the kernel thread that polls the second one: what is sent to the first is received
+ * in that thread. Counted in segments; what waits is entered - left.
+ */
+struct fief_lane {
+	struct fief_ref container;
+	__u32 sends; /* index of the interface that packets are sent to */
+	__u32 pad;
+	__u64 entered;
+	__u64 discarded;
+	__u64 apart[4]; /* the other end writes what follows, on another CPU */
+	__u64 left;
+	__u64 apart_too[7];
+};
+
+/* Ports whose packets may have a lane, by policy slot. */
+#define FIEF_PORT_WORDS 1024
+struct fief_lane_ports {
+	__u64 word[FIEF_PORT_WORDS];
 };
 
 /* ---- verdicts ---- */

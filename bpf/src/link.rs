@@ -21,9 +21,18 @@ pub(crate) fn create(
 
 /// Attaches a program to the receiving side of an interface, in front of what is attached there.
 pub(crate) fn create_first(program: BorrowedFd<'_>, interface: u32) -> std::io::Result<OwnedFd> {
+    create_ingress(program, interface, libbpf_sys::BPF_F_BEFORE)
+}
+
+/// As [`create_first`], behind what is attached there.
+pub(crate) fn create_last(program: BorrowedFd<'_>, interface: u32) -> std::io::Result<OwnedFd> {
+    create_ingress(program, interface, libbpf_sys::BPF_F_AFTER)
+}
+
+fn create_ingress(program: BorrowedFd<'_>, interface: u32, flags: u32) -> std::io::Result<OwnedFd> {
     let opts = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
-        flags: libbpf_sys::BPF_F_BEFORE,
+        flags,
         ..Default::default()
     };
     create_with(program, interface as i32, libbpf_sys::BPF_TCX_INGRESS, &raw const opts)

@@ -164,7 +164,7 @@ fn check_drift(ours: &libbpf_rs::OpenMapMut<'_>, theirs: &MapHandle, name: &str)
         .remedy("take the old version down first: fief down"))
 }
 
-fn pin_all(object: &mut libbpf_rs::Object, pins: &Pins, replace: bool) -> Result<()> {
+pub(crate) fn pin_all(object: &mut libbpf_rs::Object, pins: &Pins, replace: bool) -> Result<()> {
     if replace {
         for map in object.maps_mut() {
             let pin = pins.map(&map.name().to_string_lossy());

@@ -8,6 +8,7 @@
 //!                  units/<id>/<program>  attachments to one managed cgroup
 //!                  netns/<inode>         sk_lookup of one network namespace
 //!                  interfaces/<inode>/<index>   the front door at one interface of it
+//!                  lanes/<inode>/<program>-<index>   what sorts into lanes, and the lanes' ends
 //! ```
 //!
 //! An installation is built below `fief~<pid>` and renamed (bpffs knows no dots in names); what a killed builder left is swept by the next one.
@@ -81,6 +82,11 @@ impl Pins {
     /// The folder of attachments to network namespaces.
     pub fn netns(&self) -> PathBuf {
         self.root.join("netns")
+    }
+
+    /// The folder of what attaches the lanes: to interfaces of the network, and to their own.
+    pub fn lanes(&self) -> PathBuf {
+        self.root.join("lanes")
     }
 
     /// The folder of attachments to network interfaces.

@@ -16,6 +16,21 @@ pub fn set_nice(nice: i32) -> io::Result<()> {
     }
 }
 
+/// Sets the nice value of a thread; `None`: it runs only when nothing else wants its CPU.
+pub fn set_thread_nice(tid: i32, nice: Option<i32>) -> io::Result<()> {
+    let policy = if nice.is_none() { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads the parameter, which lives until the call returns.
+    if unsafe { libc::sched_setscheduler(tid, policy, &raw const parameter) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: no pointers are passed.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as libc::id_t, nice.unwrap_or(0)) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// A descriptor of a process.
 pub fn open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed.

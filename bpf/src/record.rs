@@ -70,6 +70,7 @@ records!(
     fief_secret,
     fief_source_bucket_key,
     fief_verdict_key,
+    fief_lane,
     fief_notice,
 );
 

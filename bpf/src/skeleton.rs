@@ -10,3 +10,7 @@ pub(crate) mod core {
 pub(crate) mod front {
     include!(concat!(env!("OUT_DIR"), "/front.skel.rs"));
 }
+
+pub(crate) mod lrp {
+    include!(concat!(env!("OUT_DIR"), "/lrp.skel.rs"));
+}

@@ -14,6 +14,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, Object, OpenObject, Program};
 
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::lane;
 use crate::open::{pin_new_maps, reuse_maps, unsupported};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
@@ -63,6 +64,9 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     for object in [core_skel.object_mut(), front_skel.object_mut()] {
         replace(object, pins, &mut done)?;
     }
+    if lane::installed(pins) {
+        lane::with_object(pins, |object| replace(object, pins, &mut done))?;
+    }
     Ok(done)
 }
 
@@ -108,6 +112,7 @@ fn links_of(pins: &Pins, name: &str) -> Vec<PathBuf> {
     match name {
         crate::open::NETNS_PROGRAM => below(pins.netns()).collect(),
         crate::ingress::INGRESS_PROGRAM => crate::ingress::links(pins),
+        lane::SORTS | lane::LEAVES => lane::links(pins, name),
         _ => below(pins.units()).map(|unit| unit.join(name)).filter(|pin| pin.exists()).collect(),
     }
 }

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Lane: the way of a packet into the thread of its container, through a queue that is bounded.
+ *
+ *      sv, in softirq                  fief-7s                fief-7r, in its thread napi/fief-7r
+ *     +--------------+   redirect   +----------+   ring   +------------------------------------+
+ *     |  lrp_sorts   |------------->| (no queue)|-------->|  lrp_leaves, IP, TCP, the socket    |
+ *     +--------------+              +----------+   256    +------------------------------------+
+ *          entered++                                          left++
+ *
+ * Problem: work that nobody will have time for must not be begun, and its drop must have a name.
+ * How: who enters and who has left is counted in segments, which is how the ring is filled; above the bound the packet
+ * is dropped here. The ring has a few places more, for CPUs that count at the same moment, so it never overflows.
+ * Limits: several lanes for one listener do not share a bound. The link address of the real interface is not that of
+ * the lane's: the packet is declared to be for this host, as it was found to be.
+ */
+#pragma once
+
+#include "maps/containers.bpf.h"
+#include "maps/lanes.bpf.h"
+#include "maps/loads.bpf.h"
+#include "maps/verdicts.bpf.h"
+
+static __always_inline bool port_has_lanes(__u32 slot, __u16 port)
+{
+	struct fief_lane_ports *ports = bpf_map_lookup_elem(&lane_ports, &slot);
+
+	return ports && ports->word[port / 64] & 1ull << (port & 63);
+}
+
+/* The level of overload from which on this listener's packets take their lanes is reached. */
+static __always_inline bool lanes_in_use(__u32 slot, __u32 listener)
+{
+	__u32 at = slot * FIEF_MAX_LISTENERS + listener, *from = bpf_map_lookup_elem(&lane_levels, &at);
+	struct fief_load *load;
+
+	if (!from || !*from)
+		return false;
+	if (*from == 1 + FIEF_ALWAYS)
+		return true;
+	load = bpf_map_lookup_elem(&loads, &listener);
+	return load && load->level >= *from - 1;
+}
+
+/* The lane of a container, or of the nearest one above it: a container for one request has none of its own. */
+static __always_inline struct fief_lane *lane_of(struct fief_ref of)
+{
+	struct fief_lane *lane = NULL;
+	int depth;
+
+	bpf_for (depth, 0, FIEF_MAX_DEPTH) {
+		struct fief_container *c;
+
+		lane = bpf_map_lookup_elem(&lanes, &of.id);
+		if (lane && lane->container.generation == of.generation)
+			return lane;
+		c = bpf_map_lookup_elem(&containers, &of.id);
+		if (!c || c->generation != of.generation || of.id < FIEF_FIRST_ID)
+			return NULL;
+		of = c->parent;
+	}
+	return NULL;
+}
+
+static __noinline int lane_discard(struct fief_lane *lane, __u32 listener, __u32 segments)
+{
+	struct fief_verdict_key key = {.rule = FIEF_NO_ID, .listener = listener, .reason = FIEF_LANE_FULL};
+	__u64 first = segments, *count;
+
+	if (!lane)
+		return 0;
+	__sync_fetch_and_add(&lane->discarded, segments);
+	key.container = lane->container;
+	count = bpf_map_lookup_elem(&verdicts, &key);
+	if (count)
+		*count += segments;
+	else
+		bpf_map_update_elem(&verdicts, &key, &first, BPF_NOEXIST);
+	return 0;
+}
+
+static __always_inline int lane_enter(struct __sk_buff *skb, struct fief_lane *lane, __u32 listener)
+{
+	__u32 segments = skb->gso_segs ? skb->gso_segs : 1;
+	__u64 waiting = *(volatile __u64 *)&lane->entered - *(volatile __u64 *)&lane->left;
+
+	if (waiting + segments > FIEF_LANE_PACKETS) {
+		lane_discard(lane, listener, segments);
+		return TCX_DROP;
+	}
+	__sync_fetch_and_add(&lane->entered, segments);
+	return bpf_redirect(lane->sends, 0);
+}
+
+static __always_inline int lane_leave(struct __sk_buff *skb)
+{
+	__u32 interface = skb->ifindex, *container = bpf_map_lookup_elem(&lane_ends, &interface);
+	struct fief_lane *lane = container ? bpf_map_lookup_elem(&lanes, container) : NULL;
+
+	if (!lane)
+		return TCX_NEXT;
+	__sync_fetch_and_add(&lane->left, skb->gso_segs ? skb->gso_segs : 1);
+	bpf_skb_change_type(skb, PACKET_HOST);
+	return TCX_NEXT;
+}

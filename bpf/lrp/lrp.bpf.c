@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Lazy receiver processing: protocol work in a thread of the class that the packet is for. A table of contents; the
+ * parts are beside it.
+ *
+ *   arrival   what a packet says of itself
+ *   owner     which container it is for
+ *   lane      the bounded queue to the thread of that container
+ *
+ * It reuses the core's maps and is loaded only where a policy wants it.
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_core_read.h>
+#include "abi.h"
+#include "kernel.bpf.h"
+
+#include "arrival.bpf.h"
+#include "owner.bpf.h"
+#include "lane.bpf.h"
+
+/* On the interfaces to the network, after the guards: what those let pass is sorted. */
+SEC("tcx/ingress")
+int lrp_sorts(struct __sk_buff *skb)
+{
+	struct fief_listener *listener;
+	__u32 slot = policy_slot();
+	struct fief_ref owner;
+	struct arrival a = {};
+	struct fief_lane *lane;
+
+	if (!arrival_read(skb, &a) || !port_has_lanes(slot, a.destination_port))
+		return TCX_NEXT;
+	listener = find_listener(slot, a.destination, a.destination_port);
+	if (!listener || !lanes_in_use(slot, listener->index))
+		return TCX_NEXT;
+	if (!arrival_owner(skb, &a, slot, listener, &owner))
+		return TCX_NEXT;
+	lane = lane_of(owner);
+	if (!lane)
+		return TCX_NEXT;
+	return lane_enter(skb, lane, listener->index);
+}
+
+/* On the receiving end of each lane, in its thread. */
+SEC("tcx/ingress")
+int lrp_leaves(struct __sk_buff *skb)
+{
+	return lane_leave(skb);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
