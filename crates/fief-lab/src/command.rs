@@ -20,6 +20,11 @@ pub fn child(word: &str) -> Result<Command> {
     Ok(command)
 }
 
+/// Gives the namespace's own packet filter these rules.
+pub fn nft(namespace: &NetNs, rules: &str) -> Result<()> {
+    fief_testkit::run(namespace.command("nft").arg(rules)).map(drop).map_err(Error::from)
+}
+
 const SCOPE_PREFIX: &str = "ff-lab-";
 
 /// Fief's installation of this lab, apart from the one that may be in force on the machine.
@@ -87,6 +92,11 @@ impl PolicyFile {
 
     pub fn path(&self) -> PathBuf {
         self.file.path().to_owned()
+    }
+
+    /// An error with what `fief check` says of it.
+    pub fn check(&self) -> Result<()> {
+        fief_testkit::run(fief()?.arg("check").arg(self.path())).map(drop).map_err(Error::from)
     }
 
     /// `fief run POLICY -- program arguments`, inside the namespace.

@@ -5,6 +5,7 @@ pub mod accounting;
 pub mod demo;
 pub mod primitives;
 pub mod priority_clients;
+pub mod syn_flood;
 
 use crate::figures::Figures;
 use crate::plot::Plot;

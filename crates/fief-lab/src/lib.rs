@@ -9,9 +9,12 @@
 //! machine, are measured again or marked.
 
 mod command;
+mod cpu_time;
 mod error;
 mod experiments;
 mod figures;
+mod flood;
+mod installation;
 mod load;
 mod noise;
 mod plot;
@@ -36,18 +39,25 @@ pub enum Experiment {
     Primitives,
     PriorityClients,
     Accounting,
+    SynFlood,
     Demo,
 }
 
 impl Experiment {
-    pub const ALL: [Experiment; 4] =
-        [Experiment::Primitives, Experiment::PriorityClients, Experiment::Accounting, Experiment::Demo];
+    pub const ALL: [Experiment; 5] = [
+        Experiment::Primitives,
+        Experiment::PriorityClients,
+        Experiment::Accounting,
+        Experiment::SynFlood,
+        Experiment::Demo,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Experiment::Primitives => "primitives",
             Experiment::PriorityClients => "priority-clients",
             Experiment::Accounting => "accounting",
+            Experiment::SynFlood => "syn-flood",
             Experiment::Demo => "demo",
         }
     }
@@ -58,6 +68,7 @@ impl Experiment {
             Experiment::Primitives => "what each operation on a container costs",
             Experiment::PriorityClients => "response time of one paying client beside many others",
             Experiment::Accounting => "whether every nanosecond is charged to whom it belongs",
+            Experiment::SynFlood => "what a server keeps of its throughput under a flood of SYNs",
             Experiment::Demo => "priority-clients for newcomers, with a live picture",
         }
     }
@@ -86,6 +97,7 @@ pub fn run(args: &Args) -> Result<Figures> {
         Experiment::Primitives => experiments::primitives::run(args.quick)?,
         Experiment::PriorityClients => experiments::priority_clients::run(args.quick)?,
         Experiment::Accounting => experiments::accounting::run(args.quick)?,
+        Experiment::SynFlood => experiments::syn_flood::run(args.quick)?,
         Experiment::Demo => experiments::demo::run(args.quick)?,
     };
     let folder = match &args.report {
@@ -109,6 +121,7 @@ pub fn child_main(words: &[String]) -> ExitCode {
     };
     let result = match word.as_str() {
         "lab-load" => load::load_main(arguments),
+        "lab-flood" => flood::flood_main(arguments),
         "lab-server" => server::server_main(arguments),
         "lab-primitives" => experiments::primitives::child_main(arguments),
         "lab-accounting" => experiments::accounting::child_main(arguments),

@@ -8,7 +8,6 @@
 //! Fief runs in a scope of its own, so a policy that is in force meanwhile stays; its cost would then be on both sides.
 
 mod binding;
-mod installation;
 mod lag;
 mod misattribution;
 mod packets;

@@ -5,6 +5,7 @@
 //! anything about the server: it is what the core could do if nobody took from it.
 
 use super::Plan;
+use crate::cpu_time::cpu_seconds;
 use crate::error::Result;
 use crate::load::{Close, Load};
 use crate::noise::Snapshot;
@@ -77,17 +78,6 @@ impl Sample {
             "foreign": self.foreign, "errors": self.errors,
         })
     }
-}
-
-/// Of all threads, in the kernel's own count: without steal.
-fn cpu_seconds(processes: &[u32]) -> f64 {
-    let run_ns = |path: std::path::PathBuf| {
-        let text = std::fs::read_to_string(path.join("schedstat")).unwrap_or_default();
-        text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let threads = processes.iter().filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).ok());
-    let total: u64 = threads.flatten().flatten().map(|thread| run_ns(thread.path())).sum();
-    total as f64 / 1e9
 }
 
 /// Loads with something, beside the loads without it in the same rounds.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where the accounting is watched: the testbed, and a worker in the server's namespace under `fief run`.
 
-use super::installation::{Installation, SCOPE_VARIABLE, scope};
 use super::worker::{Answer, Order};
 use crate::command::{DOWN, PolicyFile};
 use crate::error::{Context, Error, Result};
+use crate::installation::{Installation, SCOPE_VARIABLE, scope};
 use fief_testkit::{Process, Topology};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Stdio};

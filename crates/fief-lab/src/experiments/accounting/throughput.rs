@@ -5,13 +5,13 @@
 //! So both sides have the same process with the same memory, and differ in nothing else.
 
 use super::Plan;
-use super::installation::Installation;
 use super::pingpong::round_trip_ns;
 use super::sample::{CLIENTS, Comparison, Sample, load, warn};
 use crate::command::PolicyFile;
 use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::figures::Bound;
+use crate::installation::Installation;
 use crate::progress::Progress;
 use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};

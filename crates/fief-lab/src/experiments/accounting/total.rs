@@ -6,11 +6,11 @@
 //! softirqs on top of them, without those on an idle CPU).
 
 use super::Plan;
-use super::installation::Used;
 use super::stage::Stage;
 use crate::error::{Context, Result};
 use crate::experiments::Outcome;
 use crate::figures::Bound;
+use crate::installation::Used;
 use crate::progress::Progress;
 use crate::table::{Table, number};
 use fief_testkit::Topology;

@@ -3,6 +3,7 @@
 
 use crate::command::{PolicyFile, fief};
 use crate::error::{Context, Error, Result};
+use fief_testkit::NetNs;
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -40,6 +41,12 @@ impl Installation {
         Ok(Installation { is_ours: true })
     }
 
+    /// In the network namespace of the servers that the policy is about.
+    pub fn apply_in(policy: &PolicyFile, servers: &NetNs) -> Result<Installation> {
+        call_in(Some(servers), [OsStr::new("apply"), policy.path().as_os_str()])?;
+        Ok(Installation { is_ours: true })
+    }
+
     pub fn manage(&self, cgroup: &Path, container: &str, follow: bool) -> Result<()> {
         let mut words =
             vec![OsStr::new("manage"), cgroup.as_os_str(), OsStr::new("--container"), OsStr::new(container)];
@@ -72,7 +79,14 @@ impl Drop for Installation {
 }
 
 fn call<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> Result<String> {
+    call_in(None, words)
+}
+
+fn call_in<'a>(namespace: Option<&NetNs>, words: impl IntoIterator<Item = &'a OsStr>) -> Result<String> {
     let mut command = fief()?;
+    if let Some(namespace) = namespace {
+        namespace.enter(&mut command);
+    }
     command.env(SCOPE_VARIABLE, scope()).args(words).stdin(Stdio::null());
     let name = format!("{command:?}");
     let output = command.output().context(format!("start {name}"))?;

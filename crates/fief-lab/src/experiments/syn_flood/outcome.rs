@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From single measurements to tables, a plot and figures. Pure.
+
+use super::cost::Costs;
+use super::{Attack, Measurement, Plan, Way};
+use crate::experiments::Outcome;
+use crate::figures::{Bound, Figures};
+use crate::plot::{Plot, Series};
+use crate::statistics::{Spread, median, ratios};
+use crate::table::{Table, number};
+
+const ABOUT: &str = "Twenty well-behaved clients ask nginx for a file of 1 kB as fast as they are answered, while \
+somebody floods the server with SYNs. How much of its throughput does it keep?";
+
+pub fn of(
+    plan: &Plan,
+    ways: &[Way],
+    measurements: &[Measurement],
+    costs: &[Costs],
+    isolations: &[f64],
+    notes: Vec<String>,
+) -> Outcome {
+    let sample = Sample { measurements };
+    let mut kept =
+        sample.table("Throughput kept, of the same way's own without a flood (quartiles)", ways, |way, attack| {
+            let spread = Spread::of(&sample.kept(way, attack));
+            format!("{} ({} - {})", number(spread.median), number(spread.low), number(spread.high))
+        });
+    kept.notes = notes;
+    kept.notes.extend(sample.warnings());
+    let throughput = sample.table("Requests a second", ways, |way, attack| {
+        number(median(&sample.select(way, attack).map(|one| one.seen.per_second()).collect::<Vec<_>>()))
+    });
+    let stalls = sample.table("Requests that stalled for 0.9 s or more, all rounds", ways, |way, attack| {
+        sample.select(way, attack).map(|one| one.seen.stalls).sum::<u64>().to_string()
+    });
+    Outcome {
+        name: "syn-flood",
+        about: ABOUT.to_owned(),
+        tables: vec![kept, throughput, stalls, cost_table(costs)],
+        plots: if plan.is_quick { Vec::new() } else { vec![sample.plot(ways)] },
+        measurements: measurements.iter().map(Measurement::to_json).collect(),
+        figures: figures(&sample, costs, isolations),
+    }
+}
+
+struct Sample<'a> {
+    measurements: &'a [Measurement],
+}
+
+impl Sample<'_> {
+    /// In the order of the rounds.
+    fn select(&self, way: Way, attack: Attack) -> impl Iterator<Item = &Measurement> {
+        self.measurements.iter().filter(move |one| one.way == way && one.attack == attack)
+    }
+
+    /// Throughput of without a flood, round by round.
+    fn kept(&self, way: Way, attack: Attack) -> Vec<f64> {
+        let rates = |attack| self.select(way, attack).map(|one| one.seen.per_second()).collect::<Vec<_>>();
+        ratios(&rates(attack), &rates(Attack::None))
+    }
+
+    /// In the order in which they were first measured.
+    fn attacks(&self) -> Vec<Attack> {
+        let mut attacks = Vec::new();
+        for one in self.measurements {
+            if !attacks.contains(&one.attack) {
+                attacks.push(one.attack);
+            }
+        }
+        attacks
+    }
+
+    fn table(&self, title: &str, ways: &[Way], cell: impl Fn(Way, Attack) -> String) -> Table {
+        let head: Vec<&str> = std::iter::once("flood").chain(ways.iter().map(|way| way.title())).collect();
+        let mut table = Table::new(title, &head);
+        for attack in self.attacks() {
+            let cells = ways.iter().map(|&way| match self.select(way, attack).next() {
+                Some(_) => cell(way, attack),
+                None => String::new(),
+            });
+            table.row(std::iter::once(attack.to_string()).chain(cells));
+        }
+        table
+    }
+
+    fn plot(&self, ways: &[Way]) -> Plot {
+        let series = ways.iter().map(|&way| {
+            let attacks = self.attacks();
+            let loads = attacks.iter().filter(|attack| matches!(attack, Attack::None | Attack::Prefix(_)));
+            let point = |&attack: &Attack| (f64::from(attack.per_second()) / 1000.0, median(&self.kept(way, attack)));
+            Series { name: way.title().to_owned(), points: loads.map(point).collect() }
+        });
+        Plot {
+            name: "kept".to_owned(),
+            title: "Throughput kept under a flood from one prefix".to_owned(),
+            x: "SYNs a second, thousands".to_owned(),
+            y: "of without".to_owned(),
+            series: series.collect(),
+            logarithmic: false,
+        }
+    }
+
+    /// What makes the figures less certain.
+    fn warnings(&self) -> Vec<String> {
+        let total = self.measurements.len();
+        let count = |is: fn(&Measurement) -> bool| self.measurements.iter().filter(|one| is(one)).count();
+        [
+            (count(|one| one.noise.is_disturbed()), "other programs used the CPU; a quiet machine tells more"),
+            (count(|one| !one.is_server_bound()), "the server's core was not the bottleneck"),
+            (count(|one| !one.is_flooded()), "the flood was slower than it should have been"),
+            (count(|one| one.seen.errors > 0), "connections failed"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("in {count} of {total} measurements {what}"))
+        .collect()
+    }
+}
+
+fn cost_table(costs: &[Costs]) -> Table {
+    let mut table = Table::new("CPU time of the server's core a SYN, ns, without clients", &["", "ns", "quartiles"]);
+    let rows: [(&str, fn(&Costs) -> f64); 3] = [
+        ("stock", |costs| costs.stock),
+        ("answered by Fief", |costs| costs.answered),
+        ("policed by Fief", |costs| costs.policed),
+    ];
+    for (name, of) in rows {
+        let spread = Spread::of(&costs.iter().map(of).collect::<Vec<_>>());
+        table.row([
+            name.to_owned(),
+            number(spread.median),
+            format!("{} - {}", number(spread.low), number(spread.high)),
+        ]);
+    }
+    table
+}
+
+fn figures(sample: &Sample<'_>, costs: &[Costs], isolations: &[f64]) -> Figures {
+    let kept = |way, rate| sample.kept(way, Attack::Prefix(rate));
+    let versus = |way, rate| median(&ratios(&kept(Way::Fief, rate), &kept(way, rate)));
+    let mut figures = Figures::default();
+    figures.must("useful_70k", median(&kept(Way::Fief, 70_000)), Bound::AtLeast(0.85));
+    figures.must("useful_70k_vs_nft", versus(Way::Limit, 70_000), Bound::AtLeast(0.97));
+    figures.must("useful_70k_vs_stock", versus(Way::Stock, 70_000), Bound::AtLeast(1.7));
+    figures.must("useful_200k", median(&kept(Way::Fief, 200_000)), Bound::AtLeast(0.75));
+    figures.must("useful_200k_vs_stock", versus(Way::Stock, 200_000), Bound::AtLeast(4.0));
+    let spoofed =
+        [Attack::Anywhere(70_000), Attack::AmongClients(70_000)].map(|attack| median(&sample.kept(Way::Fief, attack)));
+    // NaN where either is missing, which `min` would hide.
+    let worst = if spoofed[0] <= spoofed[1] { spoofed[0] } else { spoofed[1] + 0.0 * spoofed[0] };
+    figures.must("spoofed_70k", worst, Bound::AtLeast(0.75));
+    figures.add("spoofed_anywhere_70k", spoofed[0]);
+    figures.add("spoofed_among_clients_70k", spoofed[1]);
+    figures.add("nft_70k", median(&kept(Way::Limit, 70_000)));
+    for way in [Way::Stock, Way::Synproxy] {
+        for (word, rate) in [("70k", 70_000), ("200k", 200_000)] {
+            figures.add(format!("{}_{word}", way.name()), median(&kept(way, rate)));
+        }
+    }
+    figures.add("time_to_isolate_s", median(isolations));
+    let of_stock = |of: fn(&Costs) -> f64| median(&costs.iter().map(|one| of(one) / one.stock).collect::<Vec<_>>());
+    figures.must("cpu_per_syn_answered", of_stock(|one| one.answered), Bound::AtMost(0.55));
+    figures.must("cpu_per_syn_policed", of_stock(|one| one.policed), Bound::AtMost(0.4));
+    let flooded = sample.measurements.iter().filter(|one| one.way == Way::Fief && one.attack != Attack::None);
+    let most = flooded.map(|one| one.request_sockets as f64).fold(f64::NAN, f64::max);
+    figures.must("request_sockets", most, Bound::AtMost(0.0));
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flood::Sent;
+    use crate::load::Seen;
+    use crate::noise::Noise;
+    use crate::statistics::Histogram;
+
+    fn measurement(way: Way, attack: Attack, requests: usize, request_sockets: usize) -> Measurement {
+        let mut latency = Histogram::default();
+        (0..requests).for_each(|_| latency.record(1000));
+        let seen = Seen { seconds: 1.0, latency, ..Seen::default() };
+        let sent = Sent { syns: attack.per_second().into(), seconds: 1.0, began_ns: 0 };
+        let noise = Noise { busy: vec![1.0, 0.5], ..Noise::default() };
+        Measurement { way, attack, round: 0, seen, sent, request_sockets, noise }
+    }
+
+    fn outcome(measurements: &[Measurement]) -> Outcome {
+        let costs = [Costs { stock: 2000.0, answered: 1000.0, policed: 500.0 }];
+        of(&Plan::of(true), &Way::ALL, measurements, &costs, &[0.4], Vec::new())
+    }
+
+    #[test]
+    fn a_way_is_measured_against_itself_without_a_flood() {
+        let outcome = outcome(&[
+            measurement(Way::Stock, Attack::None, 1000, 0),
+            measurement(Way::Stock, Attack::Prefix(70_000), 400, 4096),
+            measurement(Way::Fief, Attack::None, 900, 0),
+            measurement(Way::Fief, Attack::Prefix(70_000), 810, 0),
+            measurement(Way::Fief, Attack::Anywhere(70_000), 720, 0),
+            measurement(Way::Fief, Attack::AmongClients(70_000), 765, 0),
+        ]);
+        let figure = |name: &str| outcome.figures.get(name).expect("a figure");
+        assert!((figure("useful_70k") - 0.9).abs() < 1e-9);
+        assert!((figure("stock_70k") - 0.4).abs() < 1e-9);
+        assert!((figure("useful_70k_vs_stock") - 2.25).abs() < 1e-9);
+        assert!((figure("spoofed_70k") - 0.8).abs() < 1e-9);
+        assert_eq!((figure("cpu_per_syn_answered"), figure("request_sockets")), (0.5, 0.0));
+        assert!(figure("useful_200k").is_nan(), "not measured");
+    }
+
+    #[test]
+    fn one_request_socket_misses_the_bound() {
+        let outcome = outcome(&[
+            measurement(Way::Fief, Attack::Prefix(70_000), 1, 0),
+            measurement(Way::Fief, Attack::Prefix(200_000), 1, 1),
+        ]);
+        assert!(outcome.figures.missed().any(|figure| figure.name == "request_sockets"));
+    }
+
+    #[test]
+    fn half_of_the_spoofed_floods_is_no_worst_one() {
+        let outcome = outcome(&[
+            measurement(Way::Fief, Attack::None, 900, 0),
+            measurement(Way::Fief, Attack::AmongClients(70_000), 900, 0),
+        ]);
+        assert!(outcome.figures.get("spoofed_70k").expect("a figure").is_nan());
+    }
+
+    #[test]
+    fn a_flood_that_was_too_slow_is_told() {
+        let mut slow = measurement(Way::Stock, Attack::Prefix(70_000), 1, 0);
+        slow.sent.syns = 50_000;
+        assert!(outcome(&[slow]).tables[0].notes.iter().any(|note| note.contains("slower")));
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sends SYNs at a constant rate, some at a time, so that what is left of the core stays with the load beside it.
+
+use super::frame::Syn;
+use super::{FIRST_CLIENT_PORT, Flood, Sent};
+use crate::error::{Context, Result};
+use fief_testkit::{PacketSender, Topology};
+use nix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Between two bursts. Shorter would cost the core more wake-ups, longer would overflow the receiver's queue.
+const PAUSE: Duration = Duration::from_micros(250);
+/// What it may fall behind before it gives up the rest: to catch up for long would be another load.
+const LAG: Duration = Duration::from_millis(10);
+
+/// Until its time or count is over, or `ended` is set.
+pub fn run(flood: &Flood, ended: &AtomicBool) -> Result<Sent> {
+    let sender = PacketSender::open(Topology::CLIENTS)?;
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut frames = vec![Syn::new(&flood.server_mac, flood.server)?; PacketSender::BATCH];
+    let began_ns = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).context("read the clock")?).as_nanos() as u64;
+    let begin = Instant::now();
+    let end = Duration::from_secs_f64(flood.seconds);
+    let most = (flood.per_second * flood.seconds) as u64;
+    let (mut syns, mut skipped) = (0, 0);
+    let mut elapsed = begin.elapsed();
+    while elapsed < end && syns < most && !ended.load(Ordering::Relaxed) {
+        let due = (elapsed.as_secs_f64() * flood.per_second) as u64;
+        let lag = due.saturating_sub(syns + skipped);
+        skipped += lag.saturating_sub((LAG.as_secs_f64() * flood.per_second) as u64 + 1);
+        while syns + skipped < due {
+            let count = (due - syns - skipped).min(frames.len() as u64) as usize;
+            for frame in &mut frames[..count] {
+                let (address, sequence) = (random.next() as u32, random.next() as u32);
+                let port = 1 + (random.next() % u64::from(FIRST_CLIENT_PORT - 1)) as u16;
+                frame.set(flood.sources.address(address), port, sequence);
+            }
+            let sent = sender.send(&frames[..count])? as u64;
+            syns += sent;
+            // What a full queue did not take is lost, as on a wire.
+            skipped += count as u64 - sent;
+        }
+        std::thread::sleep(PAUSE);
+        elapsed = begin.elapsed();
+    }
+    Ok(Sent { syns, seconds: elapsed.as_secs_f64(), began_ns })
+}
+
+/// xorshift64*: fast, and every run floods alike.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Sources, hush};
+    use super::*;
+    use fief_testkit::{Feature, PacketCounter, require};
+
+    /// SYN without ACK over IPv4, without options in front of it.
+    const SYNS: [(u16, u8, u8, u32); 6] = [
+        (0x28, 0, 0, 12),
+        (0x15, 0, 3, 0x0800),
+        (0x30, 0, 0, 47),
+        (0x15, 0, 1, 2),
+        (0x06, 0, 0, u32::MAX),
+        (0x06, 0, 0, 0),
+    ];
+
+    #[test]
+    fn a_flood_keeps_its_rate_and_all_of_it_arrives() {
+        if !require(Feature::NetNs) {
+            return;
+        }
+        let topology = Topology::new().expect("a topology");
+        hush(&topology).expect("hushed");
+        let counter = topology.server.run(|| PacketCounter::open("sv", &SYNS)).expect("inside").expect("a counter");
+        let flood = Flood::of(&topology, Sources::new([10, 88, 0, 0], 16), 20_000.0, 0.5);
+        let sent = topology.clients.run(|| run(&flood, &AtomicBool::new(false))).expect("inside").expect("sent");
+        assert!(sent.syns <= 10_000, "{sent:?}");
+        // A busy machine may keep it from its core for some time, but not for most of it.
+        assert!(sent.syns >= 3_000, "{sent:?}");
+        let mut counted = 0;
+        let arrived = fief_testkit::wait_until(Duration::from_secs(5), || {
+            counted += counter.take().unwrap_or_default();
+            counted >= sent.syns
+        });
+        assert!(arrived.is_ok(), "{counted} of {sent:?}");
+    }
+}
