@@ -76,7 +76,8 @@ pub fn run(quick: bool) -> Result<Outcome> {
         Way::ALL.into_iter().map(|way| (way, way.check())).partition(|(_, check)| check.is_ok());
     let notes = missing
         .into_iter()
-        .filter_map(|(way, check)| check.err().map(|error| format!("{} was left out: {error}", way.title())));
+        .filter_map(|(way, check)| check.err().map(|error| format!("{} was left out: {error}", way.title())))
+        .filter_map(|note| note.lines().next().map(str::to_owned));
     let notes = notes.collect();
     let ways: Vec<Way> = ways.into_iter().map(|(way, _)| way).collect();
     let mut progress = Progress::new("syn-flood", plan.steps());

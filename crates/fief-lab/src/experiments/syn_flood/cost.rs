@@ -27,7 +27,9 @@ pub struct Costs {
 
 pub fn measure(plan: &Plan, topology: &Topology, ways: &[Way], progress: &mut Progress) -> Result<Costs> {
     progress.step("the cost of a SYN, stock")?;
+    let front = Way::Stock.start(topology)?;
     let stock = per_syn(plan, topology)?;
+    drop(front);
     let mut fief = |what: &str, limits: &str| {
         if !ways.contains(&Way::Fief) {
             return Ok(f64::NAN);

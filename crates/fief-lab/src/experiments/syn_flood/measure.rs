@@ -6,7 +6,7 @@ use crate::error::{Context, Result};
 use crate::flood::{Flood, Sent, Sources};
 use crate::load::{Close, Load, Seen};
 use crate::noise::{Noise, Snapshot};
-use fief_testkit::{Client, Family, NetNs, Topology};
+use fief_testkit::{Client, Family, NetNs, Topology, run, wait_until};
 use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
@@ -158,6 +158,15 @@ fn load(plan: &Plan) -> Load {
 pub fn request_sockets(server: &NetNs) -> Result<usize> {
     let text = server.run(|| std::fs::read_to_string("/proc/thread-self/net/tcp"))?.context("list the sockets")?;
     Ok(count_request_sockets(&text))
+}
+
+/// Forgets the handshakes under way: each way begins without what floods against another left behind, which the kernel
+/// would keep, and answer again and again, for a minute. Where the kernel cannot, it is left.
+pub fn forget_request_sockets(server: &NetNs) {
+    let _ = wait_until(Duration::from_secs(2), || {
+        let _ = run(server.command("ss").args(["--kill", "--tcp", "--numeric", "state", "syn-recv"]));
+        request_sockets(server).is_ok_and(|count| count == 0)
+    });
 }
 
 /// Fields of a line: number local remote state ...

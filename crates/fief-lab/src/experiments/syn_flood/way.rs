@@ -2,6 +2,7 @@
 //! What stands in front of the server while it is flooded.
 
 use super::PORT;
+use super::measure::forget_request_sockets;
 use crate::command::{self, PolicyFile, nft};
 use crate::error::{Error, Kind, Result};
 use crate::installation::Installation;
@@ -53,6 +54,7 @@ impl Way {
 
     /// Puts it in front of the server of the testbed, until the guard ends.
     pub fn start(self, topology: &Topology) -> Result<Front<'_>> {
+        forget_request_sockets(&topology.server);
         let rules = match self {
             Way::Stock => None,
             Way::Limit => Some(limit()),
@@ -83,6 +85,7 @@ pub struct Front<'a> {
 impl Front<'_> {
     /// Fief with a policy of its own.
     pub fn fief<'a>(topology: &'a Topology, policy: &str) -> Result<Front<'a>> {
+        forget_request_sockets(&topology.server);
         let file = PolicyFile::new(policy)?;
         let installation = Installation::apply_in(&file, &topology.server)?;
         Ok(Front { topology, has_rules: false, _installation: Some((installation, file)) })
