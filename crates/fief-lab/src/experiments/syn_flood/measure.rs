@@ -147,6 +147,8 @@ fn load(plan: &Plan) -> Load {
         addresses: CLIENTS,
         clients: CLIENTS.into(),
         think_us: 0,
+        arrivals: None,
+        patience_ms: 0,
         close: Close::Rst,
         cpu: Topology::load_cpu(),
         fifo: 0,
