@@ -717,6 +717,7 @@ struct fief_cpu {
 	__s64 carry_ns;	    /* of threads without a record */
 	__u64 steal_seen;   /* the run queue's steal clock at the last look */
 	__u64 stint_stolen; /* taken from this stint already */
+	__u64 clock_offset; /* CLOCK_MONOTONIC less the run queue's clock */
 	struct fief_ref irq_current;
 	__u32 irq_kind;
 	__u32 irq_receive;

@@ -188,19 +188,63 @@ static __always_inline void stint_begin(struct fief_cpu *cs, struct task_struct 
 	cs->stint_stolen = 0;
 }
 
+/* The run queue's clock, read a moment ago, against ours: it dates what the kernel notes of its threads. */
+static __always_inline void clock_compare(struct fief_cpu *cs, struct task_struct *p, __u64 now)
+{
+	if (bpf_core_field_exists(p->se.cfs_rq) && bpf_core_field_exists(p->sched_info.last_arrival))
+		cs->clock_offset = now - p->se.cfs_rq->rq->clock;
+}
+
 /*
- * A switch that the kernel did not tell of: seen with the threads of the process that started the machine. The time
- * that `p` ran since then is its own. Interrupts are off.
+ * The thread that left unseen: its record is written back. Returns when it had used up what the kernel has accounted to
+ * it; `now` if that cannot be known.
+ */
+static __always_inline __u64 departure_settle(struct fief_cpu *cs, __u64 now)
+{
+	struct task_struct *gone;
+	__u64 end = now;
+
+	if (!cs->running || !bpf_ksym_exists(bpf_task_from_pid))
+		return now;
+	gone = bpf_task_from_pid(cs->running);
+	if (!gone)
+		return now;
+	if (cs->has_task)
+		task_leave(cs, gone, true, false);
+	if (cs->switched_in_exec) {
+		end = cs->switched_in_ns + (gone->se.sum_exec_runtime - cs->switched_in_exec) + cs->stint_stolen;
+		if (exec_clock_excludes_softirq)
+			end += cs->softirq_ns;
+	}
+	bpf_task_release(gone);
+	return end;
+}
+
+/*
+ * A switch that the kernel did not tell of: sched_switch is silent now and then when a CPU leaves its idle loop, or goes
+ * back to it (seen with ftrace too). The kernel's own accounts tell when: what it charged to the thread that is gone,
+ * and when `p` got the CPU. Between the two the CPU was idle. Interrupts are off.
  */
 static __noinline int switch_missed(struct fief_cpu *cs, struct task_struct *p, __u64 now)
 {
-	__u64 ran = p->se.sum_exec_runtime - p->se.prev_sum_exec_runtime;
+	__u64 gone = departure_settle(cs, now), begin = now;
 
 	count_error(FIEF_ERR_SWITCH);
-	if (cs->last_ns + ran < now)
-		charge_until(cs, now - ran);
+	if (p->pid && cs->clock_offset)
+		begin = p->sched_info.last_arrival + cs->clock_offset;
+	else if (!p->pid)
+		begin = gone;
+	if (begin > now)
+		begin = now;
+	if (gone > begin)
+		gone = begin;
+	charge_until(cs, gone);
 	pool_close(cs);
-	/* 0: real-time threads do not keep prev_sum_exec_runtime, so what was stolen from this stint is not known */
+	cs->has_task = 0;
+	cs->receive = FIEF_RX_NONE;
+	cs->current_ = (struct fief_ref){FIEF_IDLE, 0};
+	charge_until(cs, begin);
+	/* 0: what was stolen from this stint is not known */
 	stint_begin(cs, p, cs->last_ns, 0);
 	return 0;
 }
@@ -241,6 +285,7 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 		if (cs->has_task)
 			task_leave(cs, prev, prev_state && !preempt, dead);
 	}
+	clock_compare(cs, next, now);
 	stint_begin(cs, next, now, next->se.sum_exec_runtime);
 	return 0;
 }
