@@ -403,6 +403,7 @@ struct fief_bucket {
 	struct fief_ref container; /* CPU time: whose */
 	__u32 kind;		   /* enum fief_bucket_kind */
 	__u32 refused;		   /* since the last notice */
+	__u64 identity;		   /* which rule's it is, from policy to policy */
 };
 enum fief_bucket_kind {
 	FIEF_BUCKET_SHARED = 0,	    /* one for all that the rule matches */

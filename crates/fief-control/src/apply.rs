@@ -16,8 +16,10 @@ use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
 use crate::front::Namespace;
+use crate::guard::Indexed;
+use crate::police::Buckets;
 use crate::tree::Tree;
-use crate::{Fief, cgroup, front, steer};
+use crate::{Fief, cgroup, front, police, steer};
 
 /// How to apply.
 #[derive(Debug, Clone, Default)]
@@ -52,11 +54,12 @@ pub struct Down {
     pub still_held: usize,
 }
 
-/// The interfaces that a policy guards.
+/// What a policy wants of the network namespace.
 #[derive(Debug)]
 struct Doors {
     netns: u64,
     interfaces: Vec<u32>,
+    kernel_answers: bool,
 }
 
 /// Where the clients go that no rule names: the last rule of the first listener.
@@ -119,13 +122,21 @@ impl Fief {
         let slot = 1 - table.policy().0;
         let mut applied = Applied::default();
         let before = Tree::read(&table);
+        let sysctls_were_set = self.sysctls_are_set();
         let staged = self.stage(policy, text, &admin, &before, slot, &mut applied);
         if staged.is_err() {
             unmake(&admin, &before, &Tree::read(&table));
+            if !sysctls_were_set {
+                // as above: the error that stopped the policy is the one to tell
+                let _ = self.restore_sysctls();
+            }
         }
         let (containers, doors) = staged?;
         admin.flip(slot)?;
         ingress::detach_others(self.pins(), doors.netns, &doors.interfaces)?;
+        if !doors.kernel_answers {
+            self.restore_sysctls()?;
+        }
         let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
         self.release_unnamed(&admin, &Tree::read(&table), slot, heir, &mut applied)?;
         Ok(applied)
@@ -142,7 +153,7 @@ impl Fief {
         applied: &mut Applied,
     ) -> Result<(HashMap<String, abi::fief_ref>, Doors)> {
         let containers = self.stage_containers(policy, admin, tree, slot, applied)?;
-        let doors = self.stage_listeners(policy, &containers, slot)?;
+        let doors = self.stage_listeners(policy, &containers, slot, applied)?;
         self.keep_policy(slot, text)?;
         Ok((containers, doors))
     }
@@ -214,25 +225,33 @@ impl Fief {
         Ok(made)
     }
 
-    /// Writes listeners and client classes into the slot, and steers connections in this network namespace.
+    /// Writes listeners, client classes and what guards them into the slot; steers and guards this network namespace.
     fn stage_listeners(
         &self,
         policy: &Policy,
         containers: &HashMap<String, abi::fief_ref>,
         slot: u32,
+        applied: &mut Applied,
     ) -> Result<Doors> {
-        let tables = self.steer_tables()?;
-        tables.fill(slot as u8, &policy.listeners, |path| {
+        let netns = Namespace::of_caller()?;
+        let mut buckets = Buckets::default();
+        let rates: Vec<_> =
+            policy.listeners.iter().map(|listener| police::client_rates(policy, listener, &mut buckets)).collect();
+        let place = |path: &str| {
             let container = *containers.get(path)?;
             Some(steer::Place { container, priority: policy.container(path)?.cpu.priority })
-        })?;
+        };
+        let indexes = self.steer_tables()?.fill(slot as u8, &policy.listeners, place, &rates)?;
+        let plan = self.prepare_handshake(policy, &netns, &mut applied.notes)?;
+        let listeners: Vec<_> =
+            indexes.into_iter().zip(&policy.listeners).map(|(index, listener)| Indexed { index, listener }).collect();
+        self.guard_tables()?.fill(slot, policy, &listeners, &plan, buckets, |path| containers.get(path).copied())?;
         // Also without listeners: applications make some of their own, with filters.
-        let netns = Namespace::of_caller()?;
         open::attach_netns(self.pins(), netns.file.as_fd(), netns.inode)?;
+        let interfaces = front::doors(policy, &mut applied.notes)?;
         // Before the flip, since nothing may come in round the front door.
-        let interfaces: Vec<u32> = front::interfaces(None)?.into_iter().map(|interface| interface.index).collect();
         ingress::attach(self.pins(), netns.inode, &interfaces)?;
-        Ok(Doors { netns: netns.inode, interfaces })
+        Ok(Doors { netns: netns.inode, interfaces, kernel_answers: plan.kernel })
     }
 
     /// Lets go of the containers that only older policies named; deepest first, so that parents can end too.
@@ -280,8 +299,9 @@ impl Fief {
             }
             down.units = self.units(&tree)?.len();
         }
+        let restored = self.restore_sysctls();
         self.clear()?;
-        Ok(down)
+        restored.map(|()| down)
     }
 
     fn clear(&self) -> Result<()> {

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
+use fief_policy::Policy;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nameindex, if_nametoindex};
 
@@ -35,12 +36,25 @@ pub(crate) struct Interface {
 }
 
 /// The interfaces with these names, or, without names, every one that is up but the loopback.
-pub(crate) fn interfaces(named: Option<&[String]>) -> Result<Vec<Interface>> {
-    let names = match named {
-        Some(names) => names.to_vec(),
-        None => up()?,
-    };
+pub(crate) fn interfaces(named: &[String]) -> Result<Vec<Interface>> {
+    let names = if named.is_empty() { up()? } else { named.to_vec() };
     names.into_iter().map(find).collect()
+}
+
+/// The indexes of the interfaces that a policy guards: none if it guards no listener.
+pub(crate) fn doors(policy: &Policy, notes: &mut Vec<String>) -> Result<Vec<u32>> {
+    if !policy.listeners.iter().any(|listener| listener.is_guarded() || listener.lrp.is_some()) {
+        return Ok(Vec::new());
+    }
+    let interfaces = interfaces(&policy.front.interfaces)?;
+    if interfaces.is_empty() {
+        notes.push(
+            "no connection is guarded: no interface but lo is up; bring one up and apply again, or name some in \
+             [front].interfaces"
+                .to_owned(),
+        );
+    }
+    Ok(interfaces.into_iter().map(|interface| interface.index).collect())
 }
 
 fn find(name: String) -> Result<Interface> {
@@ -78,14 +92,14 @@ mod tests {
 
     #[test]
     fn the_loopback_is_left_out_unless_it_is_named() {
-        assert!(interfaces(None).expect("interfaces").iter().all(|interface| interface.name != "lo"));
-        let named = interfaces(Some(&["lo".to_owned()])).expect("the loopback");
+        assert!(interfaces(&[]).expect("interfaces").iter().all(|interface| interface.name != "lo"));
+        let named = interfaces(&["lo".to_owned()]).expect("the loopback");
         assert_eq!(named, [Interface { name: "lo".to_owned(), index: 1 }]);
     }
 
     #[test]
     fn an_interface_that_is_not_there_is_refused_with_the_remedy() {
-        let error = interfaces(Some(&["nowhere0".to_owned()])).expect_err("no such interface");
+        let error = interfaces(&["nowhere0".to_owned()]).expect_err("no such interface");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.advice().is_some_and(|advice| advice.contains("[front].interfaces")));
     }

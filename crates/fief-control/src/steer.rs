@@ -16,11 +16,13 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use fief_bpf::record::Record;
-use fief_bpf::{Context, Error, ErrorKind, Result, abi};
+use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch};
 use fief_policy::{Listener, Serve};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 pub use shim::{Shim, environment};
+
+use crate::police::ClientRate;
 
 /// The container that a class of clients belongs to, as the kernel has it.
 #[derive(Clone, Copy, Debug)]
@@ -39,20 +41,27 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Writes the listeners into `slot`, after clearing what an earlier policy left there.
+    /// Writes the listeners into `slot`, after clearing what an earlier policy left there. Returns their indexes.
     ///
-    /// `place` finds the container of a path. Addresses that the other slot has keep their index.
+    /// `place` finds the container of a path, `rates` the rates of a listener's client rules, by its position. Addresses
+    /// that the other slot has keep their index.
     /// Errors: [`ErrorKind::NotFound`] for a path without a container, [`ErrorKind::Full`] for too many listeners,
     /// classes or prefixes.
-    pub fn fill(&self, slot: u8, listeners: &[Listener], place: impl Fn(&str) -> Option<Place>) -> Result<()> {
+    pub(crate) fn fill(
+        &self,
+        slot: u8,
+        listeners: &[Listener],
+        place: impl Fn(&str) -> Option<Place>,
+        rates: &[Vec<ClientRate>],
+    ) -> Result<Vec<u16>> {
         self.clear(slot)?;
         let addresses: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
         let indexes = index::assign(&addresses, &self.indexes(other(slot))?)?;
-        for (listener, index) in listeners.iter().zip(indexes) {
-            self.fill_listener(slot, index, listener, &place)
+        for ((listener, index), rates) in listeners.iter().zip(&indexes).zip(rates) {
+            self.fill_listener(slot, *index, listener, &place, rates)
                 .map_err(|error| Error::new(error.kind(), format!("listener {}: {error}", listener.name)))?;
         }
-        Ok(())
+        Ok(indexes)
     }
 
     fn fill_listener(
@@ -61,6 +70,7 @@ impl Tables {
         index: u16,
         listener: &Listener,
         place: &impl Fn(&str) -> Option<Place>,
+        rates: &[ClientRate],
     ) -> Result<()> {
         let table = listener.table();
         let places = table
@@ -72,44 +82,47 @@ impl Tables {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        for entry in &table.entries {
-            let (key, client) = records::client(slot, index, entry, places[usize::from(entry.class)]);
-            write(&self.clients, &key, &client).context(|| format!("cannot write the prefix {}", entry.prefix))?;
-        }
+        let clients: Vec<_> = table
+            .entries
+            .iter()
+            .map(|entry| {
+                let rate = rates.get(usize::from(entry.rule)).copied().unwrap_or_default();
+                records::client(slot, index, entry, places[usize::from(entry.class)], rate)
+            })
+            .collect();
+        batch::update(&self.clients, &clients)?;
         let lengths = records::prefix_lengths(table.entries.iter().map(|entry| entry.prefix.prefix_len()));
         let at = u32::from(slot) * abi::FIEF_MAX_LISTENERS + u32::from(index);
         self.prefix_lengths
             .update(&at.to_ne_bytes(), lengths.bytes(), MapFlags::ANY)
             .context(|| "cannot write the prefix lengths".into())?;
-        let key = records::listener_key(slot, listener.address);
         let record = records::listener(index, serve(listener.serve, places.len()), &table.classes, &places)?;
-        write(&self.listeners, &key, &record).context(|| format!("cannot write the address {}", listener.address))
+        let addresses: Vec<_> =
+            listener.addresses().map(|address| (records::listener_key(slot, address), record)).collect();
+        batch::update(&self.listeners, &addresses)
     }
 
     /// Empties a slot. Only for the one that is not in force.
     pub fn clear(&self, slot: u8) -> Result<()> {
-        clear(&self.listeners, |key: &abi::fief_listener_key| key.slot == slot)?;
-        clear(&self.clients, |key: &abi::fief_client_key| key.slot == slot)?;
+        let listeners: Vec<(abi::fief_listener_key, abi::fief_listener)> = batch::entries(&self.listeners)?;
+        let old: Vec<_> = listeners.into_iter().map(|(key, _)| key).filter(|key| key.slot == slot).collect();
+        batch::delete(&self.listeners, &old)?;
+        let clients: Vec<(abi::fief_client_key, abi::fief_client)> = batch::entries(&self.clients)?;
+        let old: Vec<_> = clients.into_iter().map(|(key, _)| key).filter(|key| key.slot == slot).collect();
+        batch::delete(&self.clients, &old)?;
+        let first = u32::from(slot) * abi::FIEF_MAX_LISTENERS;
         let none = abi::fief_prefix_lengths::default();
-        for index in 0..abi::FIEF_MAX_LISTENERS {
-            let at = u32::from(slot) * abi::FIEF_MAX_LISTENERS + index;
-            self.prefix_lengths
-                .update(&at.to_ne_bytes(), none.bytes(), MapFlags::ANY)
-                .context(|| "cannot clear the prefix lengths".into())?;
-        }
-        Ok(())
+        let lengths: Vec<_> = (first..first + abi::FIEF_MAX_LISTENERS).map(|at| (at, none)).collect();
+        batch::update(&self.prefix_lengths, &lengths)
     }
 
     /// The addresses in a slot with their indexes.
     pub fn indexes(&self, slot: u8) -> Result<HashMap<SocketAddr, u16>> {
-        let mut found = HashMap::new();
-        for bytes in self.listeners.keys() {
-            let Some(key) = abi::fief_listener_key::from_bytes(&bytes).filter(|key| key.slot == slot) else { continue };
-            let value = self.listeners.lookup(&bytes, MapFlags::ANY).context(|| "cannot read a listener".into())?;
-            let Some(listener) = value.as_deref().and_then(abi::fief_listener::from_bytes) else { continue };
-            found.insert(records::address(&key), u16::try_from(listener.index).unwrap_or(u16::MAX));
-        }
-        Ok(found)
+        let listeners: Vec<(abi::fief_listener_key, abi::fief_listener)> = batch::entries(&self.listeners)?;
+        let own = listeners.into_iter().filter(|(key, _)| key.slot == slot);
+        Ok(own
+            .map(|(key, listener)| (records::address(&key), u16::try_from(listener.index).unwrap_or(u16::MAX)))
+            .collect())
     }
 }
 
@@ -124,19 +137,6 @@ fn serve(serve: Serve, classes: usize) -> u32 {
         Serve::Shim if classes > 1 => abi::FIEF_SERVE_SHIM,
         Serve::Shim | Serve::Shared => abi::FIEF_SERVE_SHARED,
     }
-}
-
-fn write<K: Record, V: Record>(map: &MapHandle, key: &K, value: &V) -> libbpf_rs::Result<()> {
-    map.update(key.bytes(), value.bytes(), MapFlags::ANY)
-}
-
-fn clear<K: Record>(map: &MapHandle, ours: impl Fn(&K) -> bool) -> Result<()> {
-    // Deleting while walking makes the walk start again, so the keys are taken first.
-    let keys: Vec<_> = map.keys().filter(|bytes| K::from_bytes(bytes).is_some_and(|key| ours(&key))).collect();
-    for key in keys {
-        map.delete(&key).context(|| "cannot clear a table of the policy".into())?;
-    }
-    Ok(())
 }
 
 /// A listening socket of one class.

@@ -9,15 +9,18 @@ use std::net::SocketAddr;
 
 use fief_bpf::{Error, ErrorKind, Result, abi};
 
-/// An index for each address: the one it has in the policy in force, or one that nobody has there.
+/// An index for each address: the one it has in the policy in force, or one that nobody has there. A listener for several
+/// ports is known by its first one; when it is taken apart, the first part keeps the index.
 pub(super) fn assign(addresses: &[SocketAddr], in_force: &HashMap<SocketAddr, u16>) -> Result<Vec<u16>> {
-    let taken: HashSet<u16> = in_force.values().copied().collect();
+    let mut taken: HashSet<u16> = in_force.values().copied().collect();
     let most = u16::try_from(abi::FIEF_MAX_LISTENERS).unwrap_or(u16::MAX);
-    let mut free = (0..most).filter(|index| !taken.contains(index));
+    let mut free = (0..most).filter(|index| !taken.contains(index)).collect::<Vec<_>>().into_iter();
     addresses
         .iter()
         .map(|address| {
-            in_force.get(address).copied().or_else(|| free.next()).ok_or_else(|| {
+            // what was taken by the policy in force is given once
+            let kept = in_force.get(address).copied().filter(|index| taken.remove(index));
+            kept.or_else(|| free.next()).ok_or_else(|| {
                 Error::new(ErrorKind::Full, format!("there is no room for the listener {address}; {most} are possible"))
                     .remedy("name fewer listeners, or apply the change in two steps")
             })
@@ -47,6 +50,14 @@ mod tests {
         let (old, new) = (address("0.0.0.0:80"), address("0.0.0.0:81"));
         let indexes = assign(&[new], &HashMap::from([(old, 0)])).expect("room");
         assert_eq!(indexes, [1]);
+    }
+
+    #[test]
+    fn the_parts_of_a_range_of_ports_have_indexes_of_their_own() {
+        let (first, second) = (address("0.0.0.0:8000"), address("0.0.0.0:8001"));
+        let in_force = HashMap::from([(first, 3), (second, 3)]);
+        let indexes = assign(&[first, second], &in_force).expect("room");
+        assert_eq!(indexes, [3, 0]);
     }
 
     #[test]

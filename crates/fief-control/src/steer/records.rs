@@ -9,6 +9,7 @@ use fief_bpf::{Error, ErrorKind, Result, abi};
 use fief_policy::{AcceptOrder, ClassEntry, ClassSpec};
 
 use super::Place;
+use crate::police::ClientRate;
 
 fn mapped(address: IpAddr) -> Ipv6Addr {
     match address {
@@ -33,6 +34,7 @@ pub(super) fn client(
     index: u16,
     entry: &ClassEntry,
     place: Place,
+    rate: ClientRate,
 ) -> (abi::fief_client_key, abi::fief_client) {
     let key = abi::fief_client_key {
         address: entry.prefix.network().octets(),
@@ -41,8 +43,15 @@ pub(super) fn client(
         slot,
         ..Default::default()
     };
-    let client =
-        abi::fief_client { container: place.container, rule: entry.rule, class_: entry.class, ..Default::default() };
+    let client = abi::fief_client {
+        container: place.container,
+        rule: entry.rule,
+        class_: entry.class,
+        bucket: rate.bucket,
+        level: rate.level,
+        monitor: rate.monitor,
+        ..Default::default()
+    };
     (key, client)
 }
 

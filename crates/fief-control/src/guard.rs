@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What stands before the listeners of a policy, written into the slot that is not in force: guards, the ports they
+//! are at, buckets, thresholds, request rules. Nothing that a packet meets changes before the flip.
+//!
+//! Buckets that both policies have keep how full they are, so that applying a policy again opens no door for a burst.
+
+use std::collections::HashMap;
+
+use fief_bpf::record;
+use fief_bpf::{Error, ErrorKind, Result, abi, batch};
+use fief_policy::{Listener, Mode, Policy};
+use libbpf_rs::MapHandle;
+
+use crate::Fief;
+use crate::handshake::Plan;
+use crate::police::{self, Buckets};
+
+/// Words of `guarded_ports` for one slot: a bit for each port.
+const PORT_WORDS: u32 = 1024;
+
+/// The tables of the front door, both slots.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    guards: MapHandle,
+    guarded_ports: MapHandle,
+    buckets: MapHandle,
+    thresholds: MapHandle,
+}
+
+/// A listener of the policy with its number on the kernel side.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Indexed<'p> {
+    pub(crate) index: u16,
+    pub(crate) listener: &'p Listener,
+}
+
+impl Fief {
+    pub(crate) fn guard_tables(&self) -> Result<Tables> {
+        Ok(Tables {
+            guards: self.map("guards")?,
+            guarded_ports: self.map("guarded_ports")?,
+            buckets: self.map("buckets")?,
+            thresholds: self.map("thresholds")?,
+        })
+    }
+}
+
+impl Tables {
+    /// Writes what guards the listeners of a policy into `slot`, after clearing what an earlier policy left there.
+    /// `buckets` has those of the client rules already.
+    pub(crate) fn fill(
+        &self,
+        slot: u32,
+        policy: &Policy,
+        listeners: &[Indexed<'_>],
+        plan: &Plan,
+        buckets: Buckets,
+        container: impl Fn(&str) -> Option<abi::fief_ref>,
+    ) -> Result<()> {
+        self.clear(slot)?;
+        let mut guards = Vec::new();
+        let mut ports = vec![0u64; PORT_WORDS as usize];
+        for &Indexed { index, listener } in listeners {
+            // levels of overload are found out where connection requests are looked at
+            if !listener.is_guarded() && listener.lrp.is_none() {
+                continue;
+            }
+            let guard = guard(policy, listener, plan, &container)?;
+            guards.push((slot * abi::FIEF_MAX_LISTENERS + u32::from(index), guard));
+            for address in listener.addresses() {
+                ports[usize::from(address.port()) / 64] |= 1 << (address.port() % 64);
+            }
+        }
+        self.write_buckets(slot, buckets)?;
+        batch::update(&self.guards, &guards)?;
+        record::update(&self.thresholds, slot, &police::thresholds(policy))?;
+        self.write_ports(slot, &ports)
+    }
+
+    /// Empties a slot that is not in force.
+    fn clear(&self, slot: u32) -> Result<()> {
+        self.write_ports(slot, &vec![0; PORT_WORDS as usize])?;
+        let guards: Vec<(u32, abi::fief_guard)> = batch::entries(&self.guards)?;
+        let old = guards.into_iter().map(|(key, _)| key).filter(|key| key / abi::FIEF_MAX_LISTENERS == slot);
+        batch::delete(&self.guards, &old.collect::<Vec<u32>>())?;
+        let buckets: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&self.buckets)?;
+        let old: Vec<_> = buckets.into_iter().map(|(key, _)| key).filter(|key| key.slot == slot).collect();
+        batch::delete(&self.buckets, &old)
+    }
+
+    fn write_ports(&self, slot: u32, ports: &[u64]) -> Result<()> {
+        let words: Vec<(u32, u64)> = (slot * PORT_WORDS..).zip(ports.iter().copied()).collect();
+        batch::update(&self.guarded_ports, &words)
+    }
+
+    fn write_buckets(&self, slot: u32, buckets: Buckets) -> Result<()> {
+        let in_force: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&self.buckets)?;
+        let before: HashMap<u64, abi::fief_bucket> =
+            in_force.into_iter().map(|(_, bucket)| (bucket.identity, bucket)).collect();
+        let entries: Vec<_> = (1..)
+            .zip(buckets.records)
+            .map(|(bucket, fresh)| (abi::fief_bucket_key { bucket, slot }, carried_over(fresh, &before)))
+            .collect();
+        batch::update(&self.buckets, &entries)
+    }
+}
+
+/// How full the same bucket of the policy in force is.
+fn carried_over(mut fresh: abi::fief_bucket, before: &HashMap<u64, abi::fief_bucket>) -> abi::fief_bucket {
+    let Some(old) = before.get(&fresh.identity).filter(|old| old.container == fresh.container) else { return fresh };
+    fresh.arrival_ns = old.arrival_ns;
+    fresh.used_ns = old.used_ns;
+    fresh
+}
+
+fn guard(
+    policy: &Policy,
+    listener: &Listener,
+    plan: &Plan,
+    container: &impl Fn(&str) -> Option<abi::fief_ref>,
+) -> Result<abi::fief_guard> {
+    let path = listener.clients.last().map_or("", |client| client.container.as_str());
+    let fallback = container(path)
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("listener {}: no container {path}", listener.name)))?;
+    let mut guard = abi::fief_guard { fallback, ..Default::default() };
+    police::guard(listener, &mut guard);
+    let admits = listener.admit && listener.addresses().all(|address| plan.admits(address));
+    for (is_set, flag) in [
+        (admits, abi::FIEF_GUARD_ADMIT),
+        (admits && plan.kernel, abi::FIEF_GUARD_KERNEL),
+        (admits && listener.later_requests, abi::FIEF_GUARD_LATER),
+        ([policy.mode, listener.mode].contains(&Mode::Monitor), abi::FIEF_GUARD_MONITOR),
+    ] {
+        guard.flags |= if is_set { flag } else { 0 };
+    }
+    guard.admit_level = police::level(listener.admit_from).into();
+    Ok(guard)
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who answers connection requests at guarded listeners, and whether the machine lets them be admitted at all.
+//!
+//! The front door's own cookies cost least, and a flood never gets past the interface. But they come before the
+//! firewall, which then never sees the request. With the kernel's cookies (tcp_syncookies = 2: always) request and answer
+//! pass the firewall as ever, and the front door only holds the first data. What the machine lacks is said, and
+//! the listener it is about stays open.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use fief_bpf::{Context, Result};
+use fief_policy::{Handshake, Policy};
+use nix::sched::{CloneFlags, setns};
+
+use crate::Fief;
+use crate::firewall::{self, Firewall};
+use crate::front::Namespace;
+use crate::listening::{self, Listening};
+
+const COOKIES: &str = "net.ipv4.tcp_syncookies";
+/// What the kernel's cookies want: they are always sent, and their options stand in timestamps without a random
+/// offset, which the front door can read.
+const WANTED: [(&str, &str); 2] = [(COOKIES, "2"), ("net.ipv4.tcp_timestamps", "2")];
+
+/// How the listeners of a policy are admitted on this machine.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// The kernel answers.
+    pub(crate) kernel: bool,
+    /// No listener can be admitted.
+    open: bool,
+    /// Sockets that cannot be handed a connection.
+    mptcp: Vec<Listening>,
+}
+
+impl Plan {
+    /// Whether connections to the listener at this address can be admitted.
+    pub(crate) fn admits(&self, address: SocketAddr) -> bool {
+        !self.open && !self.mptcp.iter().any(|socket| socket.serves(address))
+    }
+}
+
+impl Fief {
+    /// Decides for this network namespace and prepares it; `notes` tells the operator what and why.
+    pub(crate) fn prepare_handshake(
+        &self,
+        policy: &Policy,
+        netns: &Namespace,
+        notes: &mut Vec<String>,
+    ) -> Result<Plan> {
+        let admitted: Vec<_> = policy.listeners.iter().filter(|listener| listener.admit).collect();
+        if admitted.is_empty() {
+            return Ok(Plan::default());
+        }
+        let (kernel, why) = choose(policy.front.handshake);
+        if kernel {
+            self.set_sysctls(netns)?;
+            notes.push(format!("the kernel answers connection requests ({} = 2): {why}", WANTED[0].0));
+        } else {
+            notes.push(format!("the front door answers connection requests itself: {why}"));
+        }
+        let open = !kernel && read(COOKIES).is_ok_and(|value| value == "0");
+        if open {
+            notes.push(format!(
+                "no connection is admitted, all are let through: {COOKIES} is 0, so the kernel takes no cookie; \
+                 set it to 1 (sysctl -w {COOKIES}=1) and apply again"
+            ));
+        }
+        let mptcp: Vec<_> = listening::find()
+            .context(|| "cannot list the sockets that listen".into())?
+            .into_iter()
+            .filter(|socket| socket.mptcp)
+            .collect();
+        for listener in admitted {
+            let Some(socket) = mptcp.iter().find(|socket| listener.addresses().any(|address| socket.serves(address)))
+            else {
+                continue;
+            };
+            notes.push(format!(
+                "connections to {} are let through as they are: {} is a multipath TCP socket, which takes no connection \
+                 from others; start its server without (Go: GODEBUG=multipathtcp=0) and apply again",
+                listener.name, socket.address
+            ));
+        }
+        Ok(Plan { kernel, open, mptcp })
+    }
+
+    /// Sets what the kernel's cookies want, and notes what was there before that.
+    fn set_sysctls(&self, netns: &Namespace) -> Result<()> {
+        let mut before = self.sysctls_before().filter(|before| before.netns == netns.inode).unwrap_or_default();
+        before.netns = netns.inode;
+        for (name, wanted) in WANTED {
+            let now = read(name)?;
+            if now != wanted && !before.values.iter().any(|(noted, _)| noted == name) {
+                before.values.push((name.to_owned(), now));
+            }
+        }
+        // noted before it is changed, so that a kill in between leaves nothing that nobody restores
+        let file = self.sysctl_file();
+        fs::create_dir_all(self.run_dir()).context(|| format!("cannot make {}", self.run_dir().display()))?;
+        fs::write(&file, before.to_text()).context(|| format!("cannot write {}", file.display()))?;
+        WANTED.iter().try_for_each(|(name, wanted)| write(name, wanted))
+    }
+
+    /// Gives the sysctls back that were changed, unless somebody else has changed them since.
+    pub(crate) fn restore_sysctls(&self) -> Result<()> {
+        let Some(before) = self.sysctls_before() else { return Ok(()) };
+        if let Some(path) = namespace_file(before.netns) {
+            let restore = || -> Result<()> {
+                let file = fs::File::open(&path).context(|| format!("cannot open {}", path.display()))?;
+                setns(file, CloneFlags::CLONE_NEWNET).context(|| format!("cannot enter {}", path.display()))?;
+                before.values.iter().filter(|(name, _)| is_ours(name)).try_for_each(|(name, value)| write(name, value))
+            };
+            // a thread of its own, since a thread that entered a namespace stays there
+            std::thread::scope(|scope| scope.spawn(restore).join()).unwrap_or(Ok(()))?;
+        }
+        let file = self.sysctl_file();
+        fs::remove_file(&file).context(|| format!("cannot remove {}", file.display()))
+    }
+
+    /// Whether sysctls are changed now.
+    pub(crate) fn sysctls_are_set(&self) -> bool {
+        self.sysctl_file().exists()
+    }
+
+    fn sysctls_before(&self) -> Option<Before> {
+        Before::from_text(&fs::read_to_string(self.sysctl_file()).ok()?)
+    }
+
+    fn sysctl_file(&self) -> PathBuf {
+        self.run_dir().join("sysctls")
+    }
+}
+
+/// Whether the kernel shall answer, and why.
+fn choose(asked: Handshake) -> (bool, String) {
+    match asked {
+        Handshake::Own => (false, "the policy says so; a firewall sees no connection request".to_owned()),
+        Handshake::Kernel => (true, "the policy says so".to_owned()),
+        Handshake::Auto => match firewall::find() {
+            Firewall::None => (false, "no firewall rule is in force here".to_owned()),
+            Firewall::Rules(what) => (true, format!("{what} has rules, which must see them")),
+            Firewall::Stateful(what) => (true, format!("{what} tracks connections from their request on")),
+        },
+    }
+}
+
+/// Sysctls of a network namespace before they were changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Before {
+    netns: u64,
+    values: Vec<(String, String)>,
+}
+
+impl Before {
+    fn to_text(&self) -> String {
+        let values = self.values.iter().map(|(name, value)| format!("{name} = {value}\n"));
+        std::iter::once(format!("netns = {}\n", self.netns)).chain(values).collect()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let mut lines = text.lines().filter_map(|line| line.split_once(" = "));
+        let netns = lines.next().filter(|(name, _)| *name == "netns")?.1.parse().ok()?;
+        Some(Self { netns, values: lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect() })
+    }
+}
+
+fn is_ours(name: &str) -> bool {
+    WANTED.iter().any(|(own, wanted)| *own == name && read(name).is_ok_and(|now| now == *wanted))
+}
+
+fn file(name: &str) -> PathBuf {
+    Path::new("/proc/sys").join(name.replace('.', "/"))
+}
+
+fn read(name: &str) -> Result<String> {
+    let text = fs::read_to_string(file(name)).context(|| format!("cannot read the sysctl {name}"))?;
+    Ok(text.trim().to_owned())
+}
+
+fn write(name: &str, value: &str) -> Result<()> {
+    fs::write(file(name), value).context(|| format!("cannot set the sysctl {name} to {value}"))
+}
+
+/// A file by which a network namespace can be entered; `None`: nobody is in it any more.
+fn namespace_file(inode: u64) -> Option<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let is_it = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.ino() == inode);
+    let own = PathBuf::from("/proc/thread-self/ns/net");
+    if is_it(&own) {
+        return Some(own);
+    }
+    let named = fs::read_dir("/run/netns").into_iter().flatten().flatten().map(|entry| entry.path());
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path().join("ns/net"));
+    named.chain(processes).find(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_is_read_again() {
+        let before = Before { netns: 4_026_531_840, values: vec![(COOKIES.to_owned(), "1".to_owned())] };
+        assert_eq!(Before::from_text(&before.to_text()), Some(before));
+        assert_eq!(Before::from_text("nothing"), None);
+    }
+
+    #[test]
+    fn the_own_namespace_is_found_by_its_number() {
+        let own = Namespace::of_caller().expect("a namespace").inode;
+        assert!(namespace_file(own).is_some());
+        assert_eq!(namespace_file(1), None);
+    }
+
+    #[test]
+    fn a_policy_that_says_who_answers_is_obeyed() {
+        assert!(choose(Handshake::Kernel).0);
+        assert!(!choose(Handshake::Own).0);
+    }
+}
