@@ -116,6 +116,17 @@ pub fn can_run() -> Result<()> {
     tried.clone().map_err(|said| Error::new(Kind::Missing, said))
 }
 
+/// Whether `fief run` works, and this policy says nothing that `fief` does not know; its own words if not.
+pub fn can_run_with(policy: &str) -> Result<()> {
+    can_run()?;
+    let policy = PolicyFile::new(policy)?;
+    let output = fief()?.arg("check").arg(policy.path()).stdin(Stdio::null()).output().context("start fief")?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Missing, String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}
+
 fn try_run() -> Result<std::result::Result<(), String>> {
     let policy = PolicyFile::new("version = 1\n\n[container.lab]\n")?;
     let mut command = fief()?;

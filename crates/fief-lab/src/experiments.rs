@@ -2,10 +2,14 @@
 //! The experiments, one file each; and the form in which they hand over what came out.
 
 pub mod accounting;
+pub mod classes;
 pub mod demo;
+pub mod header_control;
+pub mod overload;
 pub mod primitives;
 pub mod priority_clients;
 pub mod syn_flood;
+pub mod user_vs_kernel;
 
 use crate::figures::Figures;
 use crate::plot::Plot;

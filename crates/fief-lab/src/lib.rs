@@ -24,6 +24,7 @@ mod report;
 mod server;
 mod statistics;
 mod table;
+mod workers;
 
 pub use error::{Error, Kind, Result};
 pub use figures::{Bound, Figure, Figures};
@@ -40,15 +41,21 @@ pub enum Experiment {
     PriorityClients,
     Accounting,
     SynFlood,
+    HeaderControl,
+    Classes,
+    UserVsKernel,
     Demo,
 }
 
 impl Experiment {
-    pub const ALL: [Experiment; 5] = [
+    pub const ALL: [Experiment; 8] = [
         Experiment::Primitives,
         Experiment::PriorityClients,
         Experiment::Accounting,
         Experiment::SynFlood,
+        Experiment::HeaderControl,
+        Experiment::Classes,
+        Experiment::UserVsKernel,
         Experiment::Demo,
     ];
 
@@ -58,6 +65,9 @@ impl Experiment {
             Experiment::PriorityClients => "priority-clients",
             Experiment::Accounting => "accounting",
             Experiment::SynFlood => "syn-flood",
+            Experiment::HeaderControl => "header-control",
+            Experiment::Classes => "classes",
+            Experiment::UserVsKernel => "user-vs-kernel",
             Experiment::Demo => "demo",
         }
     }
@@ -69,6 +79,9 @@ impl Experiment {
             Experiment::PriorityClients => "response time of one paying client beside many others",
             Experiment::Accounting => "whether every nanosecond is charged to whom it belongs",
             Experiment::SynFlood => "what a server keeps of its throughput under a flood of SYNs",
+            Experiment::HeaderControl => "what preferred clients and a limited URL keep under overload",
+            Experiment::Classes => "three classes of clients before 50 blocking workers",
+            Experiment::UserVsKernel => "the same limit kept by the server and by the kernel",
             Experiment::Demo => "priority-clients for newcomers, with a live picture",
         }
     }
@@ -98,6 +111,9 @@ pub fn run(args: &Args) -> Result<Figures> {
         Experiment::PriorityClients => experiments::priority_clients::run(args.quick)?,
         Experiment::Accounting => experiments::accounting::run(args.quick)?,
         Experiment::SynFlood => experiments::syn_flood::run(args.quick)?,
+        Experiment::HeaderControl => experiments::header_control::run(args.quick)?,
+        Experiment::Classes => experiments::classes::run(args.quick)?,
+        Experiment::UserVsKernel => experiments::user_vs_kernel::run(args.quick)?,
         Experiment::Demo => experiments::demo::run(args.quick)?,
     };
     let folder = match &args.report {
@@ -123,6 +139,7 @@ pub fn child_main(words: &[String]) -> ExitCode {
         "lab-load" => load::load_main(arguments),
         "lab-flood" => flood::flood_main(arguments),
         "lab-server" => server::server_main(arguments),
+        "lab-workers" => workers::workers_main(arguments),
         "lab-primitives" => experiments::primitives::child_main(arguments),
         "lab-accounting" => experiments::accounting::child_main(arguments),
         _ => Err(Error::new(Kind::Usage, format!("no such command: {word}"))),

@@ -65,12 +65,18 @@ impl Connection {
                 _ => Progress::Failed,
             };
         }
-        match recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty()) {
-            Ok(0) if self.response.ends_here() => Progress::Complete(self.response.status()),
-            Ok(0) => Progress::Failed,
-            Ok(length) if self.response.take(&buffer[..length]) => Progress::Complete(self.response.status()),
-            Ok(_) | Err(Errno::EAGAIN) => Progress::Waiting,
-            Err(_) => Progress::Failed,
+        // An event is told of once: all that has come is read, the end too.
+        loop {
+            match recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty()) {
+                Ok(0) if self.response.ends_here() => return Progress::Complete(self.response.status()),
+                Ok(0) => return Progress::Failed,
+                Ok(length) if self.response.take(&buffer[..length]) => {
+                    return Progress::Complete(self.response.status());
+                }
+                Ok(_) => {}
+                Err(Errno::EAGAIN) => return Progress::Waiting,
+                Err(_) => return Progress::Failed,
+            }
         }
     }
 

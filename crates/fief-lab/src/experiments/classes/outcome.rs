@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From single trials to tables, plots and figures. Pure.
+
+use super::{CLASSES, Loads, MANY, RATES, equal, growing, limited};
+use crate::experiments::Outcome;
+use crate::experiments::overload::{Sample, cell};
+use crate::figures::{Bound, Figures};
+use crate::plot::{Plot, Series};
+use crate::statistics::{median, ratios};
+use crate::table::{Table, number};
+
+const ABOUT: &str = "Fifty blocking workers, requests of 1 ms of CPU, three classes of clients. What does the high class \
+get when all have equally many clients, how long does it wait while only the low class grows, and what do the others get \
+when the high class is limited at its SYNs?";
+
+/// Places of the crowds in a trial.
+const HIGH: usize = 0;
+const MIDDLE: usize = 1;
+const LOW: usize = 2;
+/// Where the growing class is held against itself.
+const GROWN: (usize, usize) = (60, 240);
+
+pub fn of(sample: &Sample, loads: &Loads, notes: Vec<String>) -> Outcome {
+    let mut shares = equals(sample, loads);
+    shares.notes.extend(notes);
+    shares.notes.extend(sample.warnings());
+    let mut tables = vec![shares];
+    if sample.has("strict") {
+        tables.push(grown(sample, loads));
+    }
+    if loads.rates.iter().any(|&rate| sample.has(&limited(rate))) {
+        tables.push(limits(sample, loads));
+    }
+    let plots = if loads.equal.len() > 1 { plots(sample, loads) } else { Vec::new() };
+    Outcome {
+        name: "classes",
+        about: ABOUT.to_owned(),
+        tables,
+        plots,
+        measurements: sample.to_json(),
+        figures: figures(sample),
+    }
+}
+
+fn figures(sample: &Sample) -> Figures {
+    let mut figures = Figures::default();
+    let share = |way: &str| {
+        let [high, middle, low] = [HIGH, MIDDLE, LOW].map(|crowd| sample.rates(way, &equal(MANY), crowd));
+        let all: Vec<f64> = (0..high.len()).map(|round| high[round] + middle[round] + low[round]).collect();
+        median(&ratios(&high, &all))
+    };
+    figures.must("high_share", share("strict"), Bound::AtLeast(0.95));
+    figures.add("high_share_plain", share("plain"));
+    let response = |clients| sample.means("strict", &growing(clients), HIGH);
+    let flat = median(&ratios(&response(GROWN.1), &response(GROWN.0)));
+    figures.must("high_flat", flat, Bound::AtMost(1.15));
+    let way = limited(RATES[0]);
+    let rates = |crowd| sample.rates(&way, &way, crowd);
+    let errors: Vec<f64> = rates(HIGH).iter().map(|rate| (rate / f64::from(RATES[0]) - 1.0).abs()).collect();
+    figures.must("limited_rate_error", median(&errors), Bound::AtMost(0.03));
+    figures.add("limited_high", median(&rates(HIGH)));
+    // One request in a minute would still be starvation.
+    figures.must("limited_middle", median(&rates(MIDDLE)), Bound::AtLeast(1.0));
+    figures.must("limited_low", median(&rates(LOW)), Bound::AtLeast(1.0));
+    figures
+}
+
+fn equals(sample: &Sample, loads: &Loads) -> Table {
+    let mut table = Table::new(
+        "Requests served a second by class, as many clients in each (quartiles); response of the high class, ms",
+        &["clients in each", "", "high", "middle", "low", "mean", "99th"],
+    );
+    for &clients in loads.equal {
+        for (way, title) in [("plain", "workers"), ("strict", "under Fief")] {
+            if !sample.has(way) {
+                continue;
+            }
+            let step = equal(clients);
+            let rate = |crowd| cell(&sample.rates(way, &step, crowd));
+            table.row([
+                clients.to_string(),
+                title.to_owned(),
+                rate(HIGH),
+                rate(MIDDLE),
+                rate(LOW),
+                number(median(&sample.means(way, &step, HIGH)) / 1000.0),
+                number(sample.p99_us(way, &step, HIGH) / 1000.0),
+            ]);
+        }
+    }
+    table
+}
+
+fn grown(sample: &Sample, loads: &Loads) -> Table {
+    let mut table = Table::new(
+        "Only the low class grows, beside 10 high clients under Fief",
+        &["low clients", "high, requests/s", "response, ms: mean", "99th", "low, requests/s"],
+    );
+    for &clients in loads.growing {
+        let step = growing(clients);
+        table.row([
+            clients.to_string(),
+            cell(&sample.rates("strict", &step, HIGH)),
+            number(median(&sample.means("strict", &step, HIGH)) / 1000.0),
+            number(sample.p99_us("strict", &step, HIGH) / 1000.0),
+            // The second crowd of this step.
+            cell(&sample.rates("strict", &step, MIDDLE)),
+        ]);
+    }
+    table
+}
+
+fn limits(sample: &Sample, loads: &Loads) -> Table {
+    let mut table = Table::new(
+        "The high class limited at its SYNs, requests served a second (quartiles)",
+        &["rate and burst", "high", "middle", "low"],
+    );
+    for &rate in loads.rates {
+        let way = limited(rate);
+        let rates = |crowd| cell(&sample.rates(&way, &way, crowd));
+        table.row([format!("{rate}, {rate}"), rates(HIGH), rates(MIDDLE), rates(LOW)]);
+    }
+    table
+}
+
+fn plots(sample: &Sample, loads: &Loads) -> Vec<Plot> {
+    let plot = |name: &str, title: &str, y: &str, value: &dyn Fn(&str, usize) -> f64| {
+        let series = CLASSES.iter().enumerate().map(|(crowd, class)| Series {
+            name: format!("{class:?}").to_lowercase(),
+            points: loads.equal.iter().map(|&clients| (clients as f64, value(&equal(clients), crowd))).collect(),
+        });
+        Plot {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            x: "clients in each class".to_owned(),
+            y: y.to_owned(),
+            series: series.collect(),
+            logarithmic: false,
+        }
+    };
+    vec![
+        plot("throughput", "Three classes before 50 workers under Fief", "requests/s", &|step, crowd| {
+            median(&sample.rates("strict", step, crowd))
+        }),
+        plot("response", "Their mean response times", "ms", &|step, crowd| {
+            median(&sample.means("strict", step, crowd)) / 1000.0
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loads() -> Loads {
+        super::super::loads(true)
+    }
+
+    #[test]
+    fn the_high_classes_share_is_of_all_that_was_served() {
+        let mut sample = Sample::new("classes");
+        sample.push_rates("plain", &equal(MANY), 0, &[300, 300, 300]);
+        sample.push_rates("strict", &equal(MANY), 0, &[970, 30, 0]);
+        let figures = of(&sample, &loads(), Vec::new()).figures;
+        assert_eq!(figures.get("high_share"), Some(0.97));
+        assert!((figures.get("high_share_plain").expect("a figure") - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_limit_is_missed_by_more_than_it_allows_and_by_starving_the_others() {
+        let missed = |rates: [u64; 3]| {
+            let mut sample = Sample::new("classes");
+            sample.push_rates(&limited(300), &limited(300), 0, &rates);
+            let figures = of(&sample, &loads(), Vec::new()).figures;
+            let missed = figures.missed().map(|figure| figure.name.clone());
+            missed.filter(|name| name.starts_with("limited")).collect::<Vec<_>>()
+        };
+        assert!(missed([305, 600, 40]).is_empty());
+        assert_eq!(missed([320, 600, 0]), ["limited_rate_error", "limited_low"]);
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Figures 12 and 13 of the overload paper: the same limit kept by the server itself and by the kernel.
+//!
+//! Well-behaved clients saturate nginx. Beside them a crowd asks for more and more, and is limited to ten requests a
+//! second: by nginx's own limit_req, by Fief at the crowd's SYNs, and by Fief at the crowd's URL. What the well-behaved
+//! keep is what refusing the others leaves. Refused clients are not punished here, so that each stage shows what it costs.
+
+mod outcome;
+
+use crate::error::Result;
+use crate::experiments::Outcome;
+use crate::experiments::overload::{self, Crowd, Limit, PORT, Page, Plan, Program, Site, Step, Way};
+use crate::load::Arrivals;
+use fief_testkit::{Client, Family, Topology};
+
+/// The paper's limit of the crowd.
+const PER_SECOND: f64 = 10.0;
+const BURST: u32 = 2;
+/// Webstone's clients there were 100; half of them saturate the core as well.
+const GOOD_CLIENTS: usize = 50;
+/// Who was refused without a word goes away after this. The SYN is not sent again within it.
+const PATIENCE_MS: u64 = 700;
+
+/// Who keeps the limit, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Server,
+    Syn,
+    Url,
+}
+
+impl Stage {
+    const ALL: [Stage; 3] = [Stage::Server, Stage::Syn, Stage::Url];
+
+    /// The name of its figure.
+    fn figure(self) -> &'static str {
+        match self {
+            Stage::Server => "server_kept",
+            Stage::Syn => "kept",
+            Stage::Url => "kept_url",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Stage::Server => "in nginx (limit_req)",
+            Stage::Syn => "Fief, at the SYN",
+            Stage::Url => "Fief, at the URL",
+        }
+    }
+
+    fn way(self) -> &'static str {
+        match self {
+            Stage::Server => "server",
+            Stage::Syn | Stage::Url => "fief",
+        }
+    }
+
+    /// The crowd whose requests are limited there.
+    fn crowd(self, per_second: f64) -> Crowd {
+        let (class, path) = match self {
+            Stage::Server => (Client::Middle, "/limited/report"),
+            Stage::Syn => (Client::Low, "/shop/report"),
+            Stage::Url => (Client::Middle, "/limited/report"),
+        };
+        Crowd::open(class, path, Arrivals::evenly(per_second), PATIENCE_MS)
+    }
+
+    fn step(self, part: f64) -> String {
+        format!("{} x{part}", self.title())
+    }
+}
+
+/// The refused load, as parts of the server's capacity.
+fn parts(quick: bool) -> Vec<f64> {
+    match quick {
+        true => vec![0.02, 4.0],
+        false => vec![0.02, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
+    }
+}
+
+fn plan(quick: bool) -> Plan {
+    match quick {
+        true => Plan { rounds: 3, seconds: 1.0, warm_up: 0.3, retries: 0 },
+        false => Plan { rounds: 5, seconds: 2.0, warm_up: 0.5, retries: 2 },
+    }
+}
+
+/// One policy for both stages: the crowd at the SYN comes from the low clients' addresses, the one at the URL from others.
+fn policy() -> String {
+    let low = Client::Low.prefix(Family::V4);
+    format!(
+        "version = 1\nmode = \"enforce\"\n\n[container.shop]\n\n[container.crowd]\n\n\
+         [listener.web]\naddress = \"0.0.0.0:{PORT}\"\npenalty = \"0s\"\n\n\
+         [[listener.web.client]]\nfrom = [\"{low}\"]\ncontainer = \"crowd\"\n\
+         syn = {{ rate = {PER_SECOND}, burst = {BURST} }}\n\n\
+         [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n\n\
+         [[listener.web.request]]\npath = [\"/limited/*\"]\n\
+         rate = {{ per-second = {PER_SECOND}, burst = {BURST} }}\nrefuse = \"503\"\n"
+    )
+}
+
+fn ways(page: &Page, parts: &[f64]) -> Vec<Way> {
+    let limit = Limit { folder: "/limited/", per_second: PER_SECOND, burst: BURST };
+    let nginx = |limits| Program::Nginx { text: page.text.clone(), limits };
+    let good = || Crowd::closed(Client::High, "/shop/item", GOOD_CLIENTS);
+    let steps = |way: &str| {
+        let stages = Stage::ALL.into_iter().filter(|stage| stage.way() == way);
+        let steps = stages.flat_map(|stage| parts.iter().map(move |&part| (stage, part)));
+        steps
+            .map(|(stage, part)| Step::new(stage.step(part), vec![good(), stage.crowd(page.capacity * part)]))
+            .collect()
+    };
+    vec![
+        Way {
+            name: "server".to_owned(),
+            title: "nginx with limit_req".to_owned(),
+            site: Site { program: nginx(vec![limit]), policy: None },
+            steps: steps("server"),
+        },
+        Way {
+            name: "fief".to_owned(),
+            title: "nginx under Fief".to_owned(),
+            site: Site { program: nginx(Vec::new()), policy: Some(policy()) },
+            steps: steps("fief"),
+        },
+    ]
+}
+
+pub fn run(quick: bool) -> Result<Outcome> {
+    let plan = plan(quick);
+    let parts = parts(quick);
+    let topology = Topology::new()?;
+    let page = Page::measure(&topology)?;
+    let (ways, notes) = overload::usable(ways(&page, &parts));
+    let sample = overload::run("user-vs-kernel", &plan, &topology, &ways)?;
+    Ok(outcome::of(&sample, &parts, page.capacity, notes))
+}
