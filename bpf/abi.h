@@ -771,6 +771,13 @@ struct fief_unit {
 	__u32 pad;
 };
 
+/* What one socket or thread holds of a container; the sweep's iterators write these. */
+struct fief_mark {
+	struct fief_ref container;
+	__u32 handles;
+	__u32 threads;
+};
+
 /* arguments of the programs that only the privileged control plane runs (BPF_PROG_RUN); answers stand in them
  * too */
 struct fief_admin {

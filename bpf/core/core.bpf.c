@@ -8,7 +8,7 @@
  *   charge       one state machine per CPU        switch       context switches, life of threads
  *   receive      softirq, NAPI, packets           labels       what a socket belongs to
  *   follow       unmodified event loops           usage        reading all of it
- *   admin        the control plane's operations
+ *   admin        the control plane's operations   sweep          what is really held
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -26,6 +26,7 @@
 #include "front/register.bpf.h"
 #include "front/filter.bpf.h"
 #include "admin.bpf.h"
+#include "sweep.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -301,4 +302,36 @@ SEC("syscall")
 int admin_task(struct fief_admin *a)
 {
 	return admin_task_place(a);
+}
+
+SEC("syscall")
+int admin_lost(struct fief_admin *a)
+{
+	return admin_let_lost_go(a);
+}
+
+SEC("syscall")
+int admin_forget(struct fief_admin *a)
+{
+	return admin_unit_forget(a);
+}
+
+/* ---- sweep: iterators that the control plane reads ---- */
+
+SEC("iter/bpf_sk_storage_map")
+int sweep_fds(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	return descriptor_mark(ctx->meta->seq, ctx->value);
+}
+
+SEC("iter/bpf_sk_storage_map")
+int sweep_labels(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	return label_mark(ctx->meta->seq, ctx->value, ctx->sk);
+}
+
+SEC("iter/task")
+int sweep_tasks(struct bpf_iter__task *ctx)
+{
+	return task_mark(ctx->meta->seq, ctx->task);
 }

@@ -103,7 +103,7 @@ impl Admin {
 }
 
 /// Runs a program with `args` as its context; what it writes there comes back.
-fn run(program: &OwnedFd, args: &mut abi::fief_admin) -> std::io::Result<()> {
+pub(crate) fn run(program: &OwnedFd, args: &mut abi::fief_admin) -> std::io::Result<()> {
     let bytes = args.bytes_mut();
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,

@@ -17,6 +17,7 @@ pub mod process;
 pub mod record;
 mod secret;
 mod skeleton;
+pub mod sweep;
 pub mod table;
 pub mod upgrade;
 

@@ -72,6 +72,7 @@ records!(
     fief_verdict_key,
     fief_lane,
     fief_notice,
+    fief_mark,
 );
 
 // SAFETY: bytes and integers.

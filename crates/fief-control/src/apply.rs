@@ -110,6 +110,9 @@ impl Fief {
             let _ = self.pins().remove();
         }
         let mut applied = applied?;
+        if !fresh {
+            applied.notes.extend(self.sweep()?);
+        }
         if !fresh && (options.containers.is_some() || options.user_quota.is_some()) {
             applied.notes.push("the container table's size and the users' quota are fixed until `fief down`".into());
         }

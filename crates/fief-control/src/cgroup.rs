@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cgroup2 hierarchy, where the hooks of managed units sit. Only its membership is used, no controller.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -63,6 +64,17 @@ pub fn open(path: &Path) -> Result<OwnedFd> {
 /// Its id, by which the kernel side knows it: the inode of its folder.
 pub fn id(path: &Path) -> Result<u64> {
     fs::metadata(path).map(|meta| meta.ino()).context(|| format!("no cgroup {}", path.display()))
+}
+
+/// The ids of a cgroup and of all below it.
+pub fn ids(path: &Path) -> HashSet<u64> {
+    let mut found: HashSet<u64> = id(path).into_iter().collect();
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(ids(&entry.path()));
+        }
+    }
+    found
 }
 
 /// Processes in it and below.

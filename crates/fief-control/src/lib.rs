@@ -22,6 +22,7 @@ mod run;
 mod schedule;
 mod state;
 pub mod steer;
+mod sweep;
 mod tree;
 mod upgrade;
 mod verdicts;

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Finds references that no hook saw go, and lets go of them: mark what sockets and threads hold, then compare.
+//!
+//! A descriptor's hook sits on its creator's cgroup; when that is removed before the last close, nobody tells of it. The
+//! iterators of the core object (`bpf/core/sweep.bpf.h`) write down who holds what. A reference counts as lost if two walks
+//! agree on it while the container's word did not change at all.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::{MapCore, MapHandle, Program};
+
+use crate::abi;
+use crate::admin;
+use crate::error::{Context, Result};
+use crate::pin::{Pins, remove_tree};
+use crate::record::{self, Record};
+use crate::table::Table;
+
+/// The iterators, with the storage that they walk; none: all threads.
+const WALKS: [(&str, Option<&str>); 3] =
+    [("sweep_fds", Some("descriptors")), ("sweep_labels", Some("labels")), ("sweep_tasks", None)];
+
+/// References of one container.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Holds {
+    handles: u64,
+    threads: u64,
+}
+
+/// A container with more references than anybody holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lost {
+    container: (u32, u32),
+    refs: u64,
+    holds: Holds,
+}
+
+/// Lets go of lost references; returns how many there were.
+pub fn sweep(pins: &Pins) -> Result<usize> {
+    let table = Table::open(pins)?;
+    let first = lost(pins, &table)?;
+    if first.is_empty() {
+        return Ok(0);
+    }
+    let second = lost(pins, &table)?;
+    let release = program(pins, "admin_lost")?;
+    let mut gone = 0;
+    for one in first.into_iter().filter(|one| second.contains(one)) {
+        let container = abi::fief_ref { id: one.container.0, generation: one.container.1 };
+        let mut refs = one.refs;
+        let units = [(one.holds.threads, abi::FIEF_THREAD), (one.holds.handles, abi::FIEF_HANDLE)];
+        for unit in units.into_iter().flat_map(|(count, unit)| (0..count).map(move |_| u64::from(unit))) {
+            let mut args = abi::fief_admin { container, value: refs, flags: unit as u32, ..Default::default() };
+            // refused if somebody used the container meanwhile: the next sweep looks again
+            if admin::run(&release, &mut args).is_err() {
+                break;
+            }
+            gone += 1;
+            refs -= unit;
+        }
+    }
+    Ok(gone)
+}
+
+/// A managed cgroup is gone: its home is let go. Errors: [`ErrorKind::NotFound`](crate::ErrorKind) it was not managed.
+pub fn forget_unit(pins: &Pins, cgroup: u64) -> Result<()> {
+    let mut args = abi::fief_admin { value: cgroup, ..Default::default() };
+    admin::run(&program(pins, "admin_forget")?, &mut args).context(|| format!("cannot forget the cgroup {cgroup}"))?;
+    remove_tree(&pins.units().join(cgroup.to_string()))
+}
+
+fn program(pins: &Pins, name: &str) -> Result<OwnedFd> {
+    Program::fd_from_pinned_path(pins.program(name)).context(|| format!("cannot open the program {name}"))
+}
+
+/// Containers whose word counts more than is held. The word is read before and after the walk.
+fn lost(pins: &Pins, table: &Table) -> Result<Vec<Lost>> {
+    let counted = |id: u32| table.row(id).map(|row| row.record);
+    let before: Vec<_> = table
+        .rows()
+        .filter(|row| row.container.id >= abi::FIEF_FIRST_ID && row.record.state == abi::FIEF_ALIVE)
+        .collect();
+    let held = held(pins)?;
+    Ok(before
+        .into_iter()
+        .filter(|row| {
+            counted(row.container.id)
+                .is_some_and(|now| now.refs == row.record.refs && now.generation == row.container.generation)
+        })
+        .filter_map(|row| {
+            let container = (row.container.id, row.container.generation);
+            let mut holds = held.get(&container).copied().unwrap_or_default();
+            holds.handles += own_handles(row.record.flags);
+            let refs = row.record.refs;
+            let more = Holds {
+                handles: (refs & u64::from(abi::FIEF_HANDLES_MASK)).saturating_sub(holds.handles),
+                threads: ((refs & abi::FIEF_HOLDERS_MASK) / u64::from(abi::FIEF_THREAD)).saturating_sub(holds.threads),
+            };
+            (more != Holds::default()).then_some(Lost { container, refs, holds: more })
+        })
+        .collect())
+}
+
+/// A policy, a unit made without a name of the policy, and the table of users each hold what they made.
+fn own_handles(flags: u32) -> u64 {
+    let makers = [abi::FIEF_CONTAINER_POLICY, abi::FIEF_CONTAINER_UNIT, abi::FIEF_CONTAINER_USER];
+    makers.into_iter().filter(|maker| flags & maker != 0).count() as u64
+}
+
+/// What sockets, threads and managed cgroups hold, by slot and generation.
+fn held(pins: &Pins) -> Result<HashMap<(u32, u32), Holds>> {
+    let mut held: HashMap<(u32, u32), Holds> = HashMap::new();
+    for (program, storage) in WALKS {
+        for mark in walk(pins, program, storage)? {
+            let holds = held.entry((mark.container.id, mark.container.generation)).or_default();
+            holds.handles += u64::from(mark.handles);
+            holds.threads += u64::from(mark.threads);
+        }
+    }
+    let units = MapHandle::from_pinned_path(pins.map("units")).context(|| "cannot open units".into())?;
+    for key in units.keys() {
+        if let Some(unit) = record::lookup::<abi::fief_unit>(&units, &key)? {
+            held.entry((unit.home.id, unit.home.generation)).or_default().handles += 1;
+        }
+    }
+    Ok(held)
+}
+
+/// Runs one iterator to its end.
+fn walk(pins: &Pins, program: &str, storage: Option<&str>) -> Result<Vec<abi::fief_mark>> {
+    let failed = || format!("cannot walk with {program}");
+    let fd = self::program(pins, program)?;
+    let map = storage.map(|name| MapHandle::from_pinned_path(pins.map(name))).transpose().context(failed)?;
+    let mut about = libbpf_sys::bpf_iter_link_info::default();
+    if let Some(map) = &map {
+        about.map.map_fd = map.as_fd().as_raw_fd() as u32;
+    }
+    let opts = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+        iter_info: if map.is_some() { &raw mut about } else { std::ptr::null_mut() },
+        iter_info_len: if map.is_some() { size_of_val(&about) as u32 } else { 0 },
+        ..Default::default()
+    };
+    // SAFETY: the program's descriptor is open; opts and what it points to outlive the call.
+    let link = unsafe { libbpf_sys::bpf_link_create(fd.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &raw const opts) };
+    let link = owned(link).context(failed)?;
+    // SAFETY: the link's descriptor is open.
+    let walk = owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) }).context(failed)?;
+    let mut bytes = Vec::new();
+    File::from(walk).read_to_end(&mut bytes).context(failed)?;
+    Ok(bytes.chunks_exact(size_of::<abi::fief_mark>()).filter_map(abi::fief_mark::from_bytes).collect())
+}
+
+/// A descriptor that a call gave, or its error.
+fn owned(fd: i32) -> std::io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(std::io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the call has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What went away without telling: managed cgroups that were removed, and references whose last holder no hook saw.
+
+use fief_bpf::{Context, Result, sweep};
+use libbpf_rs::{MapCore, MapHandle};
+
+use crate::{Fief, cgroup};
+
+impl Fief {
+    /// Forgets removed cgroups and lets go of lost references; what the operator should know of it.
+    pub(crate) fn sweep(&self) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
+        let units = MapHandle::from_pinned_path(self.pins().map("units")).context(|| "cannot open units".into())?;
+        let managed: Vec<u64> = units.keys().filter_map(|key| key.try_into().ok()).map(u64::from_ne_bytes).collect();
+        if !managed.is_empty() {
+            let there = cgroup::ids(&cgroup::mount_point()?);
+            for gone in managed.into_iter().filter(|id| !there.contains(id)) {
+                sweep::forget_unit(self.pins(), gone)?;
+                notes.push(format!("the managed cgroup with the id {gone} was removed, and is forgotten"));
+            }
+        }
+        match sweep::sweep(self.pins())? {
+            0 => {}
+            lost => notes.push(format!("{lost} references to containers were lost and are let go of")),
+        }
+        Ok(notes)
+    }
+}
