@@ -569,6 +569,15 @@ struct fief_admitted {
 	__u64 time_ns; /* of the verdict: what follows is let through for a short time, until the socket is there */
 };
 
+/* The begin of a connection's first request, as far as it has come. */
+struct fief_pending {
+	__u32 first;  /* the client's initial sequence number */
+	__u32 cookie; /* ours */
+	__u32 length;
+	__u32 pad;
+	__u8 bytes[FIEF_HEADER_MAX];
+};
+
 /* ---- receive: a lane for each class (LRP) ---- */
 
 #define FIEF_LANE_PACKETS 240 /* that may wait in a lane; the ring behind it has 256 places */

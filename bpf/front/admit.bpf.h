@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "answer.bpf.h"
 #include "handshake.bpf.h"
 #include "listening.bpf.h"
 #include "maps/admitted.bpf.h"
@@ -18,15 +19,6 @@
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym;
-
-static __always_inline void flow_key(const struct packet *p, struct fief_flow_key *key)
-{
-	__builtin_memcpy(key->remote, p->source, 16);
-	__builtin_memcpy(key->local, p->destination, 16);
-	key->remote_port = p->source_port;
-	key->local_port = p->destination_port;
-	key->pad = 0;
-}
 
 static __always_inline void admitted_note(struct front_context *front, const struct ruling *ruling)
 {
@@ -111,4 +103,65 @@ static __always_inline int admit(struct __sk_buff *skb, struct front_context *fr
 		return TCX_NEXT;
 	verdict_count(front, ruling->container, ruling->rule.rule, FIEF_SYN_QUEUE, false);
 	return TCX_DROP;
+}
+
+/* The client ended its side before its request did: that is for the server to judge. */
+static __always_inline void ruling_of_client(struct front_context *front, struct ruling *ruling)
+{
+	ruling->container = front->client ? front->client->container : front->guard->fallback;
+	ruling->rule.rule = FIEF_NO_ID;
+	ruling->reason = FIEF_REQUEST_MALFORMED;
+	verdict_count(front, ruling->container, FIEF_NO_ID, FIEF_REQUEST_MALFORMED, false);
+}
+
+/* Rules the stream, and carries it out on the packet that ends it. */
+static __always_inline int stream_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
+				       const struct handshake *with, struct stream *stream)
+{
+	struct packet *p = &front->packet;
+	struct ruling ruling = {};
+	__u32 length = stream->length;
+
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, &ruling) == REQUEST_NEED_MORE) {
+		if (!(p->flags & TCP_FIN) || p->seq + p->payload_length != stream->first + 1 + length) {
+			if (hold_keep(p, stream))
+				return hold_acknowledge(skb, p, stream, with);
+			verdict_count(front, front->guard->fallback, FIEF_NO_ID, FIEF_REQUEST_NO_ROOM, false);
+			return TCX_DROP;
+		}
+		ruling_of_client(front, &ruling);
+	}
+	if (ruling.refused)
+		return answer(skb, front, with, &ruling.rule, stream->bytes[0] == TLS_HANDSHAKE);
+	if (p->seq != stream->first + 1 && hold_release(skb, p, stream))
+		return TCX_DROP;
+	return admit(skb, front, found, &ruling, with);
+}
+
+/* Bytes, or a FIN, without a socket. `fresh`: with a valid cookie, so they are the first. Negative: they are nobody's. */
+static __always_inline int bytes_arrive(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
+					const struct handshake *with, bool fresh)
+{
+	struct packet *p = &front->packet;
+	struct stream *stream = stream_get();
+
+	if (!stream)
+		return TCX_DROP;
+	if (!hold_find(p, stream)) {
+		if (!fresh)
+			return -1;
+		stream->first = p->seq - 1;
+		stream->cookie = p->ack - 1;
+		stream->length = 0;
+	}
+	switch (hold_gather(skb, p, stream)) {
+	case HOLD_KNOWN:
+		return hold_acknowledge(skb, p, stream, with);
+	case HOLD_SPOILT:
+		return TCX_DROP;
+	default:
+		return stream_rule(skb, front, found, with, stream);
+	}
 }

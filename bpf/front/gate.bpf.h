@@ -98,34 +98,88 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 	return verdict;
 }
 
-/* The first bytes of a connection, whose cookie is valid. */
-static __always_inline int first_bytes(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
-				       const struct handshake *with)
-{
-	struct ruling ruling = {};
+/*
+ * Bad segments that are looked at in a second: without timestamps a cookie is 23 bits, so one in two hours is forged. Who
+ * returned a cookie before is looked at in any case.
+ */
+#define BAD_INTERVAL_NS	 1000000ull
+#define BAD_TOLERANCE_NS 1000000000ull
 
-	request_rule(front, NULL, 4, &ruling);
-	return admit(skb, front, listening, &ruling, with);
+__u64 bad_arrival_ns; /* a bucket as struct fief_bucket's */
+
+static __always_inline bool bad_too_many(__u64 now)
+{
+	__u64 arrival = *(volatile __u64 *)&bad_arrival_ns;
+
+	return arrival > now && arrival - now > BAD_TOLERANCE_NS;
+}
+
+static __always_inline void bad_count(__u64 now)
+{
+	__u64 arrival = *(volatile __u64 *)&bad_arrival_ns;
+
+	if (arrival < now)
+		__sync_val_compare_and_swap(&bad_arrival_ns, arrival, now);
+	__sync_fetch_and_add(&bad_arrival_ns, BAD_INTERVAL_NS);
+}
+
+/*
+ * The verdict made a socket, or will in a moment: packets of one batch pass here before the first of them has reached
+ * TCP. Later than that it has failed, and a segment that is passed on would draw a reset.
+ */
+#define ADMITTED_FRESH_NS 2000000ull
+
+static __always_inline bool just_admitted(struct front_context *front)
+{
+	struct fief_admitted *entry;
+	struct fief_flow_key key;
+
+	flow_key(&front->packet, &key);
+	entry = bpf_map_lookup_elem(&admitted, &key);
+	return entry && front->now - entry->time_ns < ADMITTED_FRESH_NS;
+}
+
+/* A segment that proves nothing by itself. */
+static __always_inline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
+				      const struct handshake *with)
+{
+	int verdict;
+
+	if (just_admitted(front))
+		return TCX_NEXT;
+	verdict = answer_ends(skb, front, with);
+	if (verdict >= 0)
+		return verdict;
+	if (!admit_in_force(front) || !is_local(skb, listening, &front->packet))
+		return TCX_NEXT;
+	bad_count(front->now);
+	return count_drop(front, FIEF_ACK_BAD);
 }
 
 static __always_inline int segment_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
 	struct packet *p = &front->packet;
 	struct handshake with = {};
+	int verdict;
+	bool fresh;
 
 	if (!(front->guard->flags & FIEF_GUARD_ADMIT) || front->guard->flags & FIEF_GUARD_MONITOR)
 		return TCX_NEXT;
 	if (p->odd || options_read(skb, p, &with))
 		return is_local(skb, listening, p) ? count_drop(front, FIEF_SHAPE) : TCX_NEXT;
-	if (cookie_check(front, p->seq - 1, p->ack - 1, &with)) {
+	if (!with.timestamps && bad_too_many(front->now) && !source_proven(front))
+		return count_drop(front, FIEF_ACK_LIMIT);
+	fresh = cookie_check(front, p->seq - 1, p->ack - 1, &with);
+	if (fresh)
 		source_prove(front);
-		if (!p->payload_length && !(p->flags & TCP_FIN))
-			return TCX_DROP;
-		return first_bytes(skb, front, listening, &with);
+	if (p->payload_length || p->flags & TCP_FIN) {
+		verdict = bytes_arrive(skb, front, listening, &with, fresh);
+		if (verdict >= 0)
+			return verdict;
+	} else if (fresh) {
+		return TCX_DROP; /* the handshake's end: the request tells more */
 	}
-	if (!admit_in_force(front) || !is_local(skb, listening, p))
-		return TCX_NEXT;
-	return count_drop(front, FIEF_ACK_BAD);
+	return stray_rule(skb, front, listening, &with);
 }
 
 static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_context *front)

@@ -22,8 +22,8 @@
 struct segment {
 	__u8 network[40]; /* IPv4 uses the last 20 */
 	struct tcphdr tcp;
-	__u8 rest[SEGMENT_OPTIONS + SEGMENT_PAYLOAD]; /* options, then payload */
-	__u32 options;				      /* bytes of each, options in words of 4 */
+	__u8 rest[SEGMENT_OPTIONS + SEGMENT_PAYLOAD + 4]; /* options, then payload */
+	__u32 options;					  /* bytes of each, options in words of 4 */
 	__u32 payload;
 };
 

@@ -4,8 +4,9 @@
 
 #include "context.bpf.h"
 
+#define BYTES_SLACK 64
 struct request_bytes {
-	__u8 at[FIEF_HEADER_MAX + 64];
+	__u8 at[FIEF_HEADER_MAX + BYTES_SLACK];
 };
 
 struct ruling {
@@ -29,6 +30,11 @@ static __always_inline enum fief_reason police_syn(struct front_context *front, 
 
 static __always_inline void source_prove(struct front_context *front)
 {
+}
+
+static __always_inline bool source_proven(struct front_context *front)
+{
+	return false;
 }
 
 static __always_inline void load_look(struct front_context *front, struct bpf_sock *listening)
@@ -56,11 +62,33 @@ static __always_inline void verdict_count(struct front_context *front, struct fi
 		bpf_map_update_elem(&verdicts, &key, &one, BPF_ANY);
 }
 
+/* For trials: a request is complete at an empty line, "/no" is refused by 503, "/reset" by a reset. */
 static __noinline int request_rule(struct front_context *front, const struct request_bytes *bytes, __u32 length,
 				   struct ruling *out)
 {
+	bool complete = false;
+	int i;
+
 	__builtin_memset(out, 0, sizeof(*out));
 	out->container = front->client ? front->client->container : front->guard->fallback;
 	out->reason = FIEF_REQUEST_CLIENT;
-	return length < 4 ? REQUEST_NEED_MORE : REQUEST_DECIDED;
+	bpf_for (i, 0, FIEF_HEADER_MAX) {
+		if (i + 4 > length)
+			break;
+		if (*(__u32 *)(bytes->at + (i & 0x3fff)) == 0x0a0d0a0d) {
+			complete = true;
+			out->head = i + 4;
+			out->tracked = 1;
+			break;
+		}
+	}
+	if (!complete && length < FIEF_HEADER_MAX)
+		return REQUEST_NEED_MORE;
+	if (*(__u32 *)(bytes->at + 4) == 0x206f6e2f)
+		out->refused = true, out->rule.refusal = FIEF_REFUSE_503, out->rule.retry_after_s = 17;
+	if (*(__u32 *)(bytes->at + 4) == 0x7365722f)
+		out->refused = true, out->rule.refusal = FIEF_REFUSE_RESET;
+	verdict_count(front, out->container, FIEF_NO_ID, out->refused ? FIEF_REQUEST_REFUSED : FIEF_REQUEST_CLIENT,
+		      false);
+	return REQUEST_DECIDED;
 }

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Answer: what a refused client gets, without a socket.
+ *
+ * Problem: 503 has to be a connection's orderly end, or the client sees a reset instead of it.
+ * How: one segment bears the answer and the FIN. What the client still sends, to its own FIN, is acknowledged and
+ * forgotten; `answered` says of which flows.
+ * Limits: a lost answer is made anew, with a verdict of its own, when the client sends its request again. TLS clients
+ * cannot read an answer before the handshake and are reset.
+ */
+#pragma once
+
+#include "hold.bpf.h"
+#include "maps/answered.bpf.h"
+
+#define TLS_HANDSHAKE 0x16 /* first byte of a record */
+
+/* As the kernel's sink of a closing connection. */
+#define ANSWER_WINDOW 1024
+
+static const char unavailable[] = "HTTP/1.1 503 Service Unavailable\r\n"
+				  "Content-Length: 0\r\n"
+				  "Connection: close\r\n"
+				  "Retry-After:      \r\n"
+				  "\r\n";
+#define UNAVAILABLE_LENGTH (sizeof(unavailable) - 1)
+#define RETRY_AFTER_END	   (UNAVAILABLE_LENGTH - 4) /* behind the last digit; blanks before it are allowed */
+
+static __always_inline void unavailable_write(__u8 *at, __u32 retry_after_s)
+{
+	__u32 rest = retry_after_s, i;
+
+	__builtin_memcpy(at, unavailable, UNAVAILABLE_LENGTH);
+	for (i = 1; i <= 5; i++) {
+		if (rest || i == 1)
+			at[RETRY_AFTER_END - i] = '0' + rest % 10;
+		rest /= 10;
+	}
+}
+
+static __always_inline void answered_note(const struct front_context *front)
+{
+	struct fief_flow_key key;
+
+	flow_key(&front->packet, &key);
+	bpf_map_update_elem(&answered, &key, &front->now, BPF_ANY);
+}
+
+static __always_inline int answer_503(struct __sk_buff *skb, struct front_context *front, const struct handshake *with,
+				      __u32 retry_after_s)
+{
+	struct packet *p = &front->packet;
+	struct segment *s;
+
+	s = segment_begin(p->ack, p->seq + p->payload_length + (p->flags & TCP_FIN), ANSWER_WINDOW,
+			  TCP_ACK | TCP_PSH | TCP_FIN);
+	if (!s)
+		return TCX_DROP;
+	timestamps_option(s, with);
+	/* two constant places rather than one that the verifier has to follow */
+	if (s->options)
+		unavailable_write(s->rest + 12, retry_after_s);
+	else
+		unavailable_write(s->rest, retry_after_s);
+	s->payload = UNAVAILABLE_LENGTH;
+	answered_note(front);
+	return segment_answer(skb, p, s);
+}
+
+static __always_inline int answer_reset(struct __sk_buff *skb, const struct packet *p)
+{
+	__u32 end = p->seq + p->payload_length + (p->flags & TCP_FIN);
+	struct segment *s = segment_begin(p->ack, end, 0, TCP_ACK | TCP_RST);
+
+	return s ? segment_answer(skb, p, s) : TCX_DROP;
+}
+
+/* Carries a refusal out. */
+static __noinline int answer(struct __sk_buff *skb, struct front_context *front, const struct handshake *with,
+			     const struct fief_request *rule, bool tls)
+{
+	if (rule->refusal == FIEF_REFUSE_DROP)
+		return TCX_DROP;
+	if (rule->refusal == FIEF_REFUSE_503 && !tls)
+		return answer_503(skb, front, with, rule->retry_after_s);
+	return answer_reset(skb, &front->packet);
+}
+
+/* What comes after an answer: it is acknowledged to its end. Negative: this flow got none. */
+static __noinline int answer_ends(struct __sk_buff *skb, struct front_context *front, const struct handshake *with)
+{
+	struct packet *p = &front->packet;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	if (!bpf_map_lookup_elem(&answered, &key))
+		return -1;
+	if (!p->payload_length && !(p->flags & TCP_FIN))
+		return TCX_DROP;
+	return acknowledge(skb, p, with, p->seq + p->payload_length + (p->flags & TCP_FIN));
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Stream: the first bytes of a connection, gathered for the rules in a buffer of the CPU.
+ *
+ * Its head is that of a map value of `pending`, so that it can be kept as it is.
+ */
+#pragma once
+
+#include "segment.bpf.h"
+
+#define STREAM_PIECE	     (FIEF_HEADER_MAX - 512) /* of one packet; values of per-CPU maps are below 32 kB */
+#define STREAM_ROOM	     (FIEF_HEADER_MAX + STREAM_PIECE)
+#define SUM_PIECE	     512 /* bytes that bpf_csum_diff takes at once */
+#define CHECKSUM_UNNECESSARY 1
+
+struct stream {
+	__u32 first;
+	__u32 cookie;
+	__u32 length;
+	__u32 pad;
+	__u8 bytes[STREAM_ROOM + BYTES_SLACK];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stream);
+} streams SEC(".maps");
+
+static __always_inline struct stream *stream_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&streams, &zero);
+}
+
+/* Appends up to STREAM_PIECE bytes of the packet's payload. How many, or negative. */
+static __always_inline int stream_append(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
+{
+	__u32 at = stream->length, count = p->payload_length;
+
+	if (!count)
+		return 0;
+	if (count > STREAM_PIECE)
+		count = STREAM_PIECE;
+	if (at >= FIEF_HEADER_MAX)
+		return -1;
+	if (bpf_skb_load_bytes(skb, p->payload, stream->bytes + at, count))
+		return -1;
+	stream->length = at + count;
+	return count;
+}
+
+/* Sum of `length` bytes from `from` on, which is a multiple of 4; what follows the last byte is made zero. */
+static __noinline __u64 stream_sum(struct stream *stream, __u32 from, __u32 length)
+{
+	__u64 sum = 0;
+	__u32 at, size, end = from + length;
+	int i;
+
+	barrier_var(end); /* the verifier knows the bounds of a sum only if it is a value of its own */
+	if (from >= STREAM_ROOM || length > STREAM_ROOM || end > STREAM_ROOM)
+		return 0;
+	__builtin_memset(stream->bytes + end, 0, 4);
+	bpf_for (i, 0, STREAM_ROOM / SUM_PIECE) {
+		at = i * SUM_PIECE;
+		if (at >= length)
+			break;
+		size = length - at;
+		if (size > SUM_PIECE)
+			size = SUM_PIECE;
+		size = (size + 3) & ~3u;
+		at += from;
+		barrier_var(at);
+		if (at > STREAM_ROOM - SUM_PIECE)
+			break;
+		sum = bpf_csum_diff(NULL, 0, (__be32 *)(stream->bytes + at), size, sum);
+	}
+	return sum;
+}
