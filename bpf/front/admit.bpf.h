@@ -142,14 +142,16 @@ static __always_inline int stream_rule(struct __sk_buff *skb, struct front_conte
 
 /* Bytes, or a FIN, without a socket. `fresh`: with a valid cookie, so they are the first. Negative: they are nobody's. */
 static __always_inline int bytes_arrive(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
-					const struct handshake *with, bool fresh)
+					struct handshake *with, bool fresh)
 {
 	struct packet *p = &front->packet;
 	struct stream *stream = stream_get();
 
 	if (!stream)
 		return TCX_DROP;
-	if (!hold_find(p, stream)) {
+	if (hold_find(p, stream)) {
+		cookie_read(p, stream->cookie, with);
+	} else {
 		if (!fresh)
 			return -1;
 		stream->first = p->seq - 1;

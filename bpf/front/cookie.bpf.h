@@ -117,6 +117,17 @@ static __always_inline int cookie_make(struct front_context *front, const struct
 	return 0;
 }
 
+/* What a cookie of ours says. */
+static __always_inline void cookie_read(const struct packet *p, __u32 sequence, struct handshake *with)
+{
+	with->segment_size = segment_sizes[sequence >> COOKIE_SIZE_AT & 7];
+	if (p->ipv6 && with->segment_size < SEGMENT_SIZE_IPV6_LEAST)
+		with->segment_size = SEGMENT_SIZE_IPV6_LEAST;
+	with->sack = !!(sequence & COOKIE_SACK);
+	with->scale = sequence & COOKIE_SCALE;
+	with->ecn = with->timestamps && with->echo & 1;
+}
+
 /* Whether `sequence` is a cookie of ours for a client that began with `first`; what it says is added to `with`. */
 static __always_inline bool cookie_check(struct front_context *front, __u32 first, __u32 sequence,
 					 struct handshake *with)
@@ -130,14 +141,9 @@ static __always_inline bool cookie_check(struct front_context *front, __u32 firs
 		return false;
 	if ((hash.sequence ^ sequence) & ~COOKIE_LOW)
 		return false;
-	with->segment_size = segment_sizes[low >> COOKIE_SIZE_AT & 7];
-	if (front->packet.ipv6 && with->segment_size < SEGMENT_SIZE_IPV6_LEAST)
-		with->segment_size = SEGMENT_SIZE_IPV6_LEAST;
-	with->sack = !!(low & COOKIE_SACK);
-	with->scale = low & COOKIE_SCALE;
+	cookie_read(&front->packet, sequence, with);
 	if (!with->timestamps)
 		return true;
 	age = (cookie_clock_ms(front->now) & ~1u) - ((with->echo & ~1u) - (hash.origin & ~1u));
-	with->ecn = with->echo & 1;
 	return age <= COOKIE_LIFE_MS;
 }
