@@ -32,25 +32,33 @@
 //! ```
 
 mod address;
+mod bloom;
 mod containers;
+mod covered;
 mod diagnostic;
+mod evaluate;
+mod fields;
 mod listeners;
 mod mistyped;
 mod model;
 mod name;
 mod nearest;
+mod normal;
 mod overload;
 mod parse;
 mod pattern;
+mod patterns;
 mod prefix;
 mod quantity;
 mod reach;
 mod reader;
 mod render;
 mod request;
+mod request_table;
 mod requests;
 mod rules;
 mod schema;
+mod shapes;
 mod shares;
 mod sweep;
 mod syn_rates;
@@ -58,11 +66,15 @@ mod table;
 mod vocabulary;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Kind, Related};
+pub use evaluate::{Met, Reason, RequestVerdict, Sent, Verdict};
+pub use fields::{Fields, Malformed};
 pub use model::{
     AcceptOrder, Client, Container, Cpu, From, Front, Handshake, Isolate, Level, Listener, Lrp, Mode, Network,
     Overload, Per, Policy, Serve, SynRate, Thresholds,
 };
 pub use parse::parse;
+pub use patterns::{Comparison, Part, PatternHash, ShapeCondition};
 pub use request::{Condition, Field, Pattern, Refusal, Request, RequestRate};
+pub use request_table::{Found, PatternEntry, RequestTable, Shape};
 pub use schema::schema;
 pub use table::{ClassEntry, ClassSpec, ClassTable};

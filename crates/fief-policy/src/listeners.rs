@@ -16,7 +16,7 @@ use crate::reader::{Named, View};
 use crate::requests::{Defaults, RequestRule};
 use crate::rules::Rule;
 use crate::vocabulary::Shape;
-use crate::{name, reach, syn_rates};
+use crate::{covered, name, reach, syn_rates};
 
 /// Listeners of a policy; the kernel side has room for so many.
 const MOST_LISTENERS: usize = 1024;
@@ -35,6 +35,7 @@ pub(crate) fn read(
 ) -> Vec<Listener> {
     let mut listeners = Vec::new();
     let mut listening = Vec::new();
+    let mut patterns = 0;
     for (index, named) in policy.named("listener", findings).into_iter().enumerate() {
         let Named { name, name_span, view } = named;
         if let Err(Refused { message, remedy }) = name::check_name(name) {
@@ -56,6 +57,7 @@ pub(crate) fn read(
         }
         let rules = rules.unwrap_or_default();
         let requests = requests(&view, mode, containers, findings);
+        covered::check(&view, &requests, &mut patterns, findings);
         let classes = check_classes(&view, &rules, &requests, findings);
         let serve = serve(&view, classes, findings);
         let guarding = Guarding::read(&view, findings);

@@ -125,7 +125,7 @@ pub(crate) fn bit_rate(text: &str) -> Result<u64, Refused> {
 /// `"25%"`: percentages that the kernel side counts as whole numbers.
 pub(crate) fn whole_percent(text: &str) -> Result<u32, Refused> {
     let ppm = percent(text)?;
-    if ppm % 10_000 != 0 {
+    if !ppm.is_multiple_of(10_000) {
         let remedy = format!("write \"{}%\"", (ppm / 10_000).max(1));
         return refused(format!("\"{text}\" is not a whole percentage"), remedy);
     }
@@ -145,7 +145,7 @@ pub(crate) fn duration(text: &str) -> Result<u64, Refused> {
 /// `"2s"` in whole seconds that fit into 16 bits.
 pub(crate) fn seconds(text: &str) -> Result<u16, Refused> {
     let ns = time(text, SECOND..=18 * HOUR)?;
-    if ns % SECOND != 0 {
+    if !ns.is_multiple_of(SECOND) {
         let remedy = format!("write \"{}s\"", ns / SECOND);
         return refused(format!("\"{text}\" is not a whole number of seconds"), remedy);
     }
@@ -182,7 +182,7 @@ fn time(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Refused
 /// Nanoseconds as an operator writes them, in the largest unit that leaves no fraction.
 pub(crate) fn as_time(ns: u64) -> String {
     let units = [(HOUR, "h"), (60 * SECOND, "m"), (SECOND, "s"), (MILLISECOND, "ms")];
-    let whole = units.into_iter().find(|(scale, _)| ns % scale == 0).unwrap_or((1, "ns"));
+    let whole = units.into_iter().find(|(scale, _)| ns.is_multiple_of(*scale)).unwrap_or((1, "ns"));
     format!("{}{}", ns / whole.0, whole.1)
 }
 

@@ -13,10 +13,9 @@ use crate::pattern;
 use crate::quantity::{self, Refused};
 use crate::reader::{Value, View};
 use crate::request::{Condition, Field, Pattern, Refusal, Request, RequestRate};
+use crate::shapes::MOST_CONDITIONS;
 use crate::{rules, syn_rates};
 
-/// Fields that the kernel side compares for one rule; a prefix and a suffix of one field are two.
-const MOST_CONDITIONS: usize = 4;
 /// Of CPU time that has no burst of its own.
 const CPU_BURST_NS: u64 = 100_000_000;
 

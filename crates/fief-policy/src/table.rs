@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::Ipv6Net;
 use serde::Serialize;
 
+use crate::bloom::{self, prefix_hash};
 use crate::model::{AcceptOrder, Client, From, Listener};
 use crate::reach::Reach;
 use crate::sweep::{self, Prefix, Universe};
@@ -45,6 +46,17 @@ pub struct ClassEntry {
 }
 
 impl ClassTable {
+    /// A filter before the entries: words of 64 bits, a power of two of them. The entry for every address is not in it.
+    pub fn filter(&self) -> Vec<u64> {
+        let hashes: Vec<u64> = self
+            .entries
+            .iter()
+            .filter(|entry| entry.prefix.prefix_len() > 0)
+            .map(|entry| prefix_hash(&entry.prefix))
+            .collect();
+        bloom::filter(hashes.into_iter())
+    }
+
     /// What the kernel finds for a client: the entry with the longest prefix around its address.
     pub fn lookup(&self, address: IpAddr) -> Option<&ClassEntry> {
         let address = mapped(address);
