@@ -88,6 +88,14 @@ impl Site {
 }
 
 impl Running {
+    /// The processes of an nginx that runs by itself which do its work.
+    pub fn workers(&self) -> Vec<u32> {
+        match &self.server {
+            Some(Server::Nginx(nginx)) => nginx.workers(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Ends it; an error if Fief did not come down in order.
     pub fn stop(mut self) -> Result<()> {
         let ended = self.server.take().is_none_or(|server| self.policy.is_none() || server.stop());
