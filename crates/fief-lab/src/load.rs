@@ -9,6 +9,7 @@
 mod arrivals;
 mod connection;
 mod engine;
+mod turns;
 
 pub use arrivals::{Arrivals, Volleys};
 

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The event loop of the load: one thread, one epoll, every client at most one connection.
 
-use super::arrivals::Schedule;
 use super::connection::{Connection, Progress};
+use super::turns::{Due, Turn, Turns};
 use super::{Line, Load, Seen};
 use crate::error::{Context, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A client whose connection failed tries again after this.
-const RETRY: Duration = Duration::from_millis(10);
-/// Requests are given up together, so that the timer is not set anew for each one that was answered in time.
-const PATIENCE_STEP: Duration = Duration::from_millis(5);
 const STALL: Duration = Duration::from_millis(900);
 /// What a server answers that is up and will not.
 const REFUSALS: [u16; 2] = [503, 429];
@@ -35,15 +30,7 @@ struct Engine<'a> {
     /// When the timer will fire.
     armed: Option<Instant>,
     clients: Vec<Client>,
-    /// Who starts next and when; all pauses of one kind are equal, so each queue is in order.
-    thinking: VecDeque<(Instant, usize)>,
-    retrying: VecDeque<(Instant, usize)>,
-    begin: Instant,
-    /// In an open loop: what comes when, and who is free to bring it.
-    schedule: Option<Schedule>,
-    free: Vec<usize>,
-    /// When each request is given up: client and its number of requests, in order.
-    giving_up: VecDeque<(Instant, usize, usize)>,
+    turns: Turns,
     seen: Seen,
     live: Seen,
     buffer: Vec<u8>,
@@ -64,8 +51,6 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
         .add(timer.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, TIMER))
         .context("watch the timer")?;
     let begin = Instant::now();
-    let schedule = load.arrivals.map(Schedule::new);
-    let everybody = 0..load.clients;
     let mut engine = Engine {
         load,
         // Compression is for the servers that are told to; it makes their requests cost CPU.
@@ -73,13 +58,8 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
         epoll,
         timer,
         armed: None,
-        clients: everybody.clone().map(|_| Client::default()).collect(),
-        thinking: everybody.clone().filter(|_| schedule.is_none()).map(|client| (begin, client)).collect(),
-        retrying: VecDeque::new(),
-        begin,
-        free: everybody.filter(|_| schedule.is_some()).collect(),
-        schedule,
-        giving_up: VecDeque::new(),
+        clients: (0..load.clients).map(|_| Client::default()).collect(),
+        turns: Turns::new(load, begin),
         seen: Seen::default(),
         live: Seen::default(),
         buffer: vec![0; 65536],
@@ -106,7 +86,6 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
         }
         engine.give_up_due(now);
         engine.start_due(now)?;
-        engine.arrive(now)?;
         engine.step(end.min(now + Duration::from_millis(50)))?;
     }
     engine.seen.seconds = (Instant::now() - warm).as_secs_f64();
@@ -117,29 +96,10 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
 
 impl Engine<'_> {
     fn start_due(&mut self, now: Instant) -> Result<()> {
-        for from_retry in [false, true] {
-            loop {
-                let queue = if from_retry { &mut self.retrying } else { &mut self.thinking };
-                let Some(&(due, client)) = queue.front() else { break };
-                if due > now {
-                    break;
-                }
-                queue.pop_front();
-                self.start(client)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Starts what has come by now in an open loop.
-    fn arrive(&mut self, now: Instant) -> Result<()> {
-        let Some(schedule) = self.schedule.as_mut() else {
-            return Ok(());
-        };
-        for _ in 0..schedule.take(now.saturating_duration_since(self.begin)) {
-            match self.free.pop() {
-                Some(client) => self.start(client)?,
-                None => self.seen.shed += 1,
+        while let Some(due) = self.turns.take(now) {
+            match due {
+                Due::Start(client) => self.start(client)?,
+                Due::Shed => self.seen.shed += 1,
             }
         }
         Ok(())
@@ -147,24 +107,13 @@ impl Engine<'_> {
 
     /// Closes what nobody waits for any more.
     fn give_up_due(&mut self, now: Instant) {
-        while let Some(&(due, number, request)) = self.giving_up.front()
-            && due <= now
-        {
-            self.giving_up.pop_front();
-            let client = &mut self.clients[number];
-            if client.requests == request && client.connection.take().is_some() {
+        while let Some(turn) = self.turns.take_given_up(now) {
+            let client = &mut self.clients[turn.client];
+            if client.requests == turn.request && client.connection.take().is_some() {
                 self.seen.given_up += 1;
                 self.live.given_up += 1;
-                self.next(number, RETRY);
+                self.turns.failed(turn.client, now);
             }
-        }
-    }
-
-    /// A client whose request is over: it comes back after a pause, or is free to bring another arrival.
-    fn next(&mut self, number: usize, pause: Duration) {
-        match self.schedule {
-            Some(_) => self.free.push(number),
-            None => self.retrying.push_back((Instant::now() + pause, number)),
         }
     }
 
@@ -172,10 +121,7 @@ impl Engine<'_> {
         let client = &mut self.clients[number];
         client.requests += 1;
         self.seen.begun += 1;
-        if self.load.patience_ms > 0 {
-            let due = Instant::now() + Duration::from_millis(self.load.patience_ms);
-            self.giving_up.push_back((due, number, client.requests));
-        }
+        self.turns.begun(Turn { client: number, request: client.requests }, Instant::now());
         match Connection::open(self.load, number, client.requests) {
             Ok(connection) => {
                 self.epoll
@@ -198,10 +144,7 @@ impl Engine<'_> {
 
     /// Waits for events, or until the next client is due, and handles them.
     fn step(&mut self, until: Instant) -> Result<()> {
-        let waiting = [self.thinking.front(), self.retrying.front()].into_iter().flatten().map(|entry| entry.0);
-        let arrival = self.schedule.as_ref().and_then(|schedule| self.begin.checked_add(schedule.next()));
-        let patience = self.giving_up.front().map(|entry| entry.0 + PATIENCE_STEP);
-        if let Some(next) = waiting.chain(arrival).chain(patience).min()
+        if let Some(next) = self.turns.next()
             && self.armed != Some(next)
         {
             let pause = next.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
@@ -264,22 +207,17 @@ impl Engine<'_> {
                 self.live.errors += 1;
             }
         }
-        if self.schedule.is_some() {
-            self.free.push(number);
-            return Ok(());
+        match self.turns.answered(number, now) {
+            true => self.start(number),
+            false => Ok(()),
         }
-        if self.load.think_us == 0 {
-            return self.start(number);
-        }
-        self.thinking.push_back((now + Duration::from_micros(self.load.think_us), number));
-        Ok(())
     }
 
     fn fail(&mut self, number: usize) {
         self.clients[number].connection = None;
         self.seen.errors += 1;
         self.live.errors += 1;
-        self.next(number, RETRY);
+        self.turns.failed(number, Instant::now());
     }
 
     fn stalled(&self) -> u64 {
