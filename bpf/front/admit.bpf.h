@@ -20,7 +20,7 @@
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym;
 
-static __always_inline void admitted_note(struct front_context *front, const struct ruling *ruling)
+static __noinline void admitted_note(struct front_context *front, const struct ruling *ruling)
 {
 	struct fief_admitted entry = {.container = ruling->container, .rule = ruling->rule.rule};
 	struct fief_flow_key key;
@@ -89,8 +89,8 @@ static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, stru
 }
 
 /* Lets the packet make the connection. `found` is the listening socket that the kernel's lookup gives. */
-static __always_inline int admit(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
-				 const struct ruling *ruling, const struct handshake *with)
+static __noinline int admit(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
+			    const struct ruling *ruling, const struct handshake *with)
 {
 	enum assigned done = ASSIGN_REFUSED;
 
@@ -115,55 +115,27 @@ static __always_inline void ruling_of_client(struct front_context *front, struct
 }
 
 /* Rules the stream, and carries it out on the packet that ends it. */
-static __always_inline int stream_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
-				       const struct handshake *with, struct stream *stream)
+static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
+				  struct stream *stream)
 {
 	struct packet *p = &front->packet;
-	struct ruling ruling = {};
+	struct ruling *ruling = &stream->ruling;
 	__u32 length = stream->length;
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, &ruling) == REQUEST_NEED_MORE) {
+	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ruling) == REQUEST_NEED_MORE) {
 		if (!(p->flags & TCP_FIN) || p->seq + p->payload_length != stream->first + 1 + length) {
 			if (hold_keep(p, stream))
-				return hold_acknowledge(skb, p, stream, with);
+				return hold_acknowledge(skb, p, stream);
 			verdict_count(front, front->guard->fallback, FIEF_NO_ID, FIEF_REQUEST_NO_ROOM, false);
 			return TCX_DROP;
 		}
-		ruling_of_client(front, &ruling);
+		ruling_of_client(front, ruling);
 	}
-	if (ruling.refused)
-		return answer(skb, front, with, &ruling.rule, stream->bytes[0] == TLS_HANDSHAKE);
+	if (ruling->refused)
+		return answer(skb, front, stream);
 	if (p->seq != stream->first + 1 && hold_release(skb, p, stream))
 		return TCX_DROP;
-	return admit(skb, front, found, &ruling, with);
-}
-
-/* Bytes, or a FIN, without a socket. `fresh`: with a valid cookie, so they are the first. Negative: they are nobody's. */
-static __always_inline int bytes_arrive(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
-					struct handshake *with, bool fresh)
-{
-	struct packet *p = &front->packet;
-	struct stream *stream = stream_get();
-
-	if (!stream)
-		return TCX_DROP;
-	if (hold_find(p, stream)) {
-		cookie_read(p, stream->cookie, with);
-	} else {
-		if (!fresh)
-			return -1;
-		stream->first = p->seq - 1;
-		stream->cookie = p->ack - 1;
-		stream->length = 0;
-	}
-	switch (hold_gather(skb, p, stream)) {
-	case HOLD_KNOWN:
-		return hold_acknowledge(skb, p, stream, with);
-	case HOLD_SPOILT:
-		return TCX_DROP;
-	default:
-		return stream_rule(skb, front, found, with, stream);
-	}
+	return admit(skb, front, found, ruling, &stream->with);
 }

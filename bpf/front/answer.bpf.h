@@ -38,7 +38,7 @@ static __always_inline void unavailable_write(__u8 *at, __u32 retry_after_s)
 	}
 }
 
-static __always_inline void answered_note(const struct front_context *front)
+static __noinline void answered_note(const struct front_context *front)
 {
 	struct fief_flow_key key;
 
@@ -76,13 +76,14 @@ static __always_inline int answer_reset(struct __sk_buff *skb, const struct pack
 }
 
 /* Carries a refusal out. */
-static __noinline int answer(struct __sk_buff *skb, struct front_context *front, const struct handshake *with,
-			     const struct fief_request *rule, bool tls)
+static __noinline int answer(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
+	const struct fief_request *rule = &stream->ruling.rule;
+
 	if (rule->refusal == FIEF_REFUSE_DROP)
 		return TCX_DROP;
-	if (rule->refusal == FIEF_REFUSE_503 && !tls)
-		return answer_503(skb, front, with, rule->retry_after_s);
+	if (rule->refusal == FIEF_REFUSE_503 && stream->bytes[0] != TLS_HANDSHAKE)
+		return answer_503(skb, front, &stream->with, rule->retry_after_s);
 	return answer_reset(skb, &front->packet);
 }
 

@@ -25,7 +25,7 @@ static __always_inline bool port_guarded(__u32 slot, __u16 port)
 	return word && *word >> (port & 63) & 1;
 }
 
-static __always_inline bool guard_find(struct front_context *front)
+static __noinline bool guard_find(struct front_context *front)
 {
 	__u32 at;
 
@@ -61,7 +61,7 @@ static __always_inline bool is_mptcp(struct tcp_sock *listening)
 	return bpf_core_field_exists(listening->is_mptcp) && BPF_CORE_READ_BITFIELD(listening, is_mptcp);
 }
 
-static __always_inline int syn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
+static __noinline int syn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
 	bool drop = false;
 
@@ -129,7 +129,7 @@ static __always_inline void bad_count(__u64 now)
  */
 #define ADMITTED_FRESH_NS 2000000ull
 
-static __always_inline bool just_admitted(struct front_context *front)
+static __noinline bool just_admitted(struct front_context *front)
 {
 	struct fief_admitted *entry;
 	struct fief_flow_key key;
@@ -139,47 +139,81 @@ static __always_inline bool just_admitted(struct front_context *front)
 	return entry && front->now - entry->time_ns < ADMITTED_FRESH_NS;
 }
 
+#define STREAM_ENDS -1 /* no verdict yet: the stream is to be ruled as far as it has come */
+
+/* Bytes, or a FIN, whose place in a stream is known. */
+static __always_inline int bytes_gather(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
+{
+	switch (hold_gather(skb, p, stream)) {
+	case HOLD_KNOWN:
+		return hold_acknowledge(skb, p, stream);
+	case HOLD_SPOILT:
+		return TCX_DROP;
+	default:
+		return STREAM_ENDS;
+	}
+}
+
 /* A segment that proves nothing by itself. */
 static __always_inline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
-				      const struct handshake *with)
+				      struct stream *stream)
 {
+	struct packet *p = &front->packet;
 	int verdict;
 
+	if ((p->payload_length || p->flags & TCP_FIN) && hold_find(p, stream)) {
+		cookie_read(p, stream->cookie, &stream->with);
+		return bytes_gather(skb, p, stream);
+	}
 	if (just_admitted(front))
 		return TCX_NEXT;
-	verdict = answer_ends(skb, front, with);
+	verdict = answer_ends(skb, front, &stream->with);
 	if (verdict >= 0)
 		return verdict;
-	if (!admit_in_force(front) || !is_local(skb, listening, &front->packet))
+	if (!admit_in_force(front) || !is_local(skb, listening, p))
 		return TCX_NEXT;
 	bad_count(front->now);
 	return count_drop(front, FIEF_ACK_BAD);
 }
 
-static __always_inline int segment_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
+/* A segment without a socket, at a listener whose connections are held. A verdict, or STREAM_ENDS. */
+static __noinline int segment_look(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
+				   struct stream *stream)
 {
 	struct packet *p = &front->packet;
-	struct handshake with = {};
-	int verdict;
-	bool fresh;
+	struct handshake *with = &stream->with;
 
-	if (!(front->guard->flags & FIEF_GUARD_ADMIT) || front->guard->flags & FIEF_GUARD_MONITOR)
-		return TCX_NEXT;
-	if (p->odd || options_read(skb, p, &with))
+	if (p->odd || options_read(skb, p, with))
 		return is_local(skb, listening, p) ? count_drop(front, FIEF_SHAPE) : TCX_NEXT;
-	if (!with.timestamps && bad_too_many(front->now) && !source_proven(front))
+	if (!with->timestamps && bad_too_many(front->now) && !source_proven(front))
 		return count_drop(front, FIEF_ACK_LIMIT);
-	fresh = cookie_check(front, p->seq - 1, p->ack - 1, &with);
-	if (fresh)
-		source_prove(front);
-	if (p->payload_length || p->flags & TCP_FIN) {
-		verdict = bytes_arrive(skb, front, listening, &with, fresh);
-		if (verdict >= 0)
-			return verdict;
-	} else if (fresh) {
+	if (!cookie_check(front, p->seq - 1, p->ack - 1, with))
+		return stray_rule(skb, front, listening, stream);
+	source_prove(front);
+	if (!p->payload_length && !(p->flags & TCP_FIN))
 		return TCX_DROP; /* the handshake's end: the request tells more */
+	if (!hold_find(p, stream)) {
+		stream->first = p->seq - 1;
+		stream->cookie = p->ack - 1;
+		stream->length = 0;
 	}
-	return stray_rule(skb, front, listening, &with);
+	return bytes_gather(skb, p, stream);
+}
+
+static __always_inline int segment_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
+{
+	struct stream *stream;
+	int verdict;
+
+	if ((front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) != FIEF_GUARD_ADMIT)
+		return TCX_NEXT;
+	stream = stream_get();
+	if (!stream)
+		return TCX_DROP;
+	verdict = segment_look(skb, front, listening, stream);
+	if (verdict == STREAM_ENDS)
+		verdict = stream_rule(skb, front, listening, stream);
+	return verdict;
 }
 
 static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_context *front)

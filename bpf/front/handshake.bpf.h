@@ -64,12 +64,11 @@ static __always_inline __u16 window_offered(struct tcp_sock *listening)
 	return half < WINDOW_MOST ? half : WINDOW_MOST;
 }
 
-static __always_inline int handshake_answer(struct __sk_buff *skb, struct front_context *front,
-					    struct tcp_sock *listening)
+static __noinline int handshake_answer(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
 	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
 	struct packet *p = &front->packet;
-	struct handshake with = {};
+	struct handshake with;
 	__u32 sequence, timestamp, size;
 	struct segment *s;
 	__u16 window;

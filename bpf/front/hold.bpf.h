@@ -52,14 +52,13 @@ static __always_inline int acknowledge(struct __sk_buff *skb, const struct packe
 	return segment_answer(skb, p, s);
 }
 
-static __always_inline int hold_acknowledge(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
-					    const struct handshake *with)
+static __always_inline int hold_acknowledge(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
 {
 	__u32 length = stream->length;
 
 	if (length > HOLD_MOST)
 		length = HOLD_MOST;
-	return acknowledge(skb, p, with, stream->first + 1 + length);
+	return acknowledge(skb, p, &stream->with, stream->first + 1 + length);
 }
 
 /* Takes over what is kept of the flow; false: nothing of this connection. */
@@ -141,7 +140,7 @@ static __noinline enum hold hold_gather(struct __sk_buff *skb, const struct pack
 	return HOLD_FOLLOWING;
 }
 
-static __always_inline bool hold_keep(const struct packet *p, struct stream *stream)
+static __noinline bool hold_keep(const struct packet *p, struct stream *stream)
 {
 	struct fief_flow_key key;
 

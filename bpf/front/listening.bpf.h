@@ -17,7 +17,7 @@
 #define AF_INET6 10
 
 /* The socket of the flow in whatever state, else the listening one, which the caller releases. */
-static __always_inline struct bpf_sock *socket_find(struct __sk_buff *skb, const struct packet *p)
+static __noinline struct bpf_sock *socket_find(struct __sk_buff *skb, const struct packet *p)
 {
 	struct bpf_sock_tuple tuple = {};
 
@@ -48,7 +48,7 @@ static __always_inline bool bound_to(struct tcp_sock *listening, const struct pa
 	       sk->skc_v6_rcv_saddr.in6_u.u6_addr32[3] == words[3];
 }
 
-static __always_inline bool is_local(struct __sk_buff *skb, struct tcp_sock *listening, const struct packet *p)
+static __noinline bool is_local(struct __sk_buff *skb, struct tcp_sock *listening, const struct packet *p)
 {
 	struct bpf_fib_lookup route = {};
 	long found;

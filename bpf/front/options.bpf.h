@@ -73,6 +73,7 @@ static __always_inline int options_read(struct __sk_buff *skb, const struct pack
 	__u32 length = p->payload - p->transport - sizeof(struct tcphdr);
 	struct option_bytes bytes = {};
 
+	__builtin_memset(with, 0, sizeof(*with));
 	with->segment_size = SEGMENT_SIZE_UNSAID;
 	with->scale = COOKIE_NO_SCALE;
 	if (!length)

@@ -140,7 +140,7 @@ static __always_inline int ipv6_read(struct bpf_dynptr *frame, struct packet *p,
 }
 
 /* 0: `p` is filled; if it is odd, without the payload. -1: not TCP, or not for this machine. */
-static __always_inline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *frame, struct packet *p)
+static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *frame, struct packet *p)
 {
 	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
 	struct tcphdr room, *tcp;

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "options.bpf.h"
 #include "segment.bpf.h"
 
 #define STREAM_PIECE	     (FIEF_HEADER_MAX - 512) /* of one packet; values of per-CPU maps are below 32 kB */
@@ -19,6 +20,9 @@ struct stream {
 	__u32 length;
 	__u32 pad;
 	__u8 bytes[STREAM_ROOM + BYTES_SLACK];
+	/* of the packet at hand; here, since the stack is short */
+	struct handshake with;
+	struct ruling ruling;
 };
 
 struct {
