@@ -11,9 +11,9 @@ use fief_bpf::{Error, ErrorKind, Result, abi, batch};
 use fief_policy::{Listener, Mode, Policy};
 use libbpf_rs::MapHandle;
 
-use crate::Fief;
 use crate::handshake::Plan;
 use crate::police::{self, Buckets};
+use crate::{Fief, admit};
 
 /// Words of `guarded_ports` for one slot: a bit for each port.
 const PORT_WORDS: u32 = 1024;
@@ -25,6 +25,7 @@ pub(crate) struct Tables {
     guarded_ports: MapHandle,
     buckets: MapHandle,
     thresholds: MapHandle,
+    requests: admit::Tables,
 }
 
 /// A listener of the policy with its number on the kernel side.
@@ -41,6 +42,7 @@ impl Fief {
             guarded_ports: self.map("guarded_ports")?,
             buckets: self.map("buckets")?,
             thresholds: self.map("thresholds")?,
+            requests: admit::Tables::open(self)?,
         })
     }
 }
@@ -54,23 +56,26 @@ impl Tables {
         policy: &Policy,
         listeners: &[Indexed<'_>],
         plan: &Plan,
-        buckets: Buckets,
+        mut buckets: Buckets,
         container: impl Fn(&str) -> Option<abi::fief_ref>,
     ) -> Result<()> {
         self.clear(slot)?;
         let mut guards = Vec::new();
         let mut ports = vec![0u64; PORT_WORDS as usize];
+        let mut requests = self.requests.begin(slot)?;
         for &Indexed { index, listener } in listeners {
             // levels of overload are found out where connection requests are looked at
             if !listener.is_guarded() && listener.lrp.is_none() {
                 continue;
             }
-            let guard = guard(policy, listener, plan, &container)?;
+            let mut guard = guard(policy, listener, plan, &container)?;
+            requests.add(policy, Indexed { index, listener }, &mut guard, &mut buckets, &container)?;
             guards.push((slot * abi::FIEF_MAX_LISTENERS + u32::from(index), guard));
             for address in listener.addresses() {
                 ports[usize::from(address.port()) / 64] |= 1 << (address.port() % 64);
             }
         }
+        requests.write()?;
         self.write_buckets(slot, buckets)?;
         batch::update(&self.guards, &guards)?;
         record::update(&self.thresholds, slot, &police::thresholds(policy))?;
@@ -85,7 +90,8 @@ impl Tables {
         batch::delete(&self.guards, &old.collect::<Vec<u32>>())?;
         let buckets: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&self.buckets)?;
         let old: Vec<_> = buckets.into_iter().map(|(key, _)| key).filter(|key| key.slot == slot).collect();
-        batch::delete(&self.buckets, &old)
+        batch::delete(&self.buckets, &old)?;
+        self.requests.clear(slot)
     }
 
     fn write_ports(&self, slot: u32, ports: &[u64]) -> Result<()> {

@@ -4,6 +4,7 @@
 //! Everything it builds lives in the kernel, pinned; none of it needs a process of ours to go on. What changes state is
 //! serialised by a lock and comes into force in one step, so that a kill at any moment leaves the old or the new.
 
+mod admit;
 mod apply;
 mod bind;
 mod cgroup;

@@ -40,8 +40,8 @@ pub struct LoadView {
     pub level: &'static str,
     /// Connections that wait for accept, of the queue's length.
     pub queue_percent: u32,
-    /// CPU time of the machine that was not idle.
-    pub cpu_percent: u32,
+    /// CPU time of the machine that was not idle, in parts per million.
+    pub cpu_ppm: u32,
     /// Connection requests that the kernel or the front door dropped, in the last second it looked at.
     pub drops_per_second: u32,
     /// How long ago the kernel side looked; it does when a connection request comes.
@@ -66,6 +66,8 @@ pub struct FrontView {
     pub taken_ns: u64,
     /// Interfaces that it stands at, by name where they are this namespace's.
     pub interfaces: Vec<String>,
+    /// Listeners of the policy in force, by name.
+    pub listeners: Vec<String>,
     /// In the order of listener, container, reason.
     pub verdicts: Vec<VerdictView>,
     /// Of each listener of the policy that was looked at.
@@ -86,6 +88,7 @@ impl Fief {
         Ok(FrontView {
             taken_ns,
             interfaces: self.interfaces(),
+            listeners: names.listeners().map(|(_, name)| name.to_owned()).collect(),
             verdicts: self.verdicts(&names)?,
             loads: self.loads(&names, taken_ns)?,
             shut_out: self.shut_out(&sources, taken_ns)?,
@@ -117,7 +120,7 @@ impl Fief {
                 listener: listener.to_owned(),
                 level: level(load.level),
                 queue_percent: load.queue_percent,
-                cpu_percent: load.cpu_percent,
+                cpu_ppm: load.cpu_percent * 10_000,
                 drops_per_second: load.drops,
                 age_ns: now.saturating_sub(load.looked_ns),
             });

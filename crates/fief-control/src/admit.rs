@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Admit: which requests come in, as the kernel side's records. The kernel side reads and matches them
+//! (`bpf/front/match.bpf.h`); here a policy's request rules become shapes of a guard, patterns and their Bloom filter.
+
+use fief_bpf::record;
+use fief_bpf::{Error, ErrorKind, Result, abi, batch};
+use fief_policy::{Listener, Policy, Refusal, Request, RequestRate, RequestTable, ShapeCondition};
+use libbpf_rs::{MapCore, MapHandle};
+
+use crate::Fief;
+use crate::charge::online_cpus;
+use crate::guard::Indexed;
+use crate::police::{self, Buckets};
+
+type Pattern = (abi::fief_pattern_key, abi::fief_request);
+
+/// The tables of request rules, both slots.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    patterns: MapHandle,
+    blooms: MapHandle,
+    secrets: MapHandle,
+}
+
+/// The request rules of a policy on their way into a slot.
+#[derive(Debug)]
+pub(crate) struct Filling<'t> {
+    tables: &'t Tables,
+    slot: u32,
+    secret: [u64; 2],
+    patterns: Vec<Pattern>,
+    blooms: Vec<u64>,
+}
+
+impl Tables {
+    pub(crate) fn open(fief: &Fief) -> Result<Self> {
+        Ok(Self { patterns: fief.map("patterns")?, blooms: fief.map("blooms")?, secrets: fief.map("secrets")? })
+    }
+
+    /// Empties a slot that is not in force. What its Bloom filters held is behind no guard any more.
+    pub(crate) fn clear(&self, slot: u32) -> Result<()> {
+        let patterns: Vec<Pattern> = batch::entries(&self.patterns)?;
+        let old: Vec<_> = patterns.into_iter().map(|(key, _)| key).filter(|key| u32::from(key.slot) == slot).collect();
+        batch::delete(&self.patterns, &old)
+    }
+
+    pub(crate) fn begin(&self, slot: u32) -> Result<Filling<'_>> {
+        let secret: abi::fief_secret = record::lookup(&self.secrets, &0u32.to_ne_bytes())?.unwrap_or_default();
+        Ok(Filling { tables: self, slot, secret: secret.pattern, patterns: Vec::new(), blooms: Vec::new() })
+    }
+}
+
+impl Filling<'_> {
+    /// Adds the request rules of a listener, to its guard too.
+    pub(crate) fn add(
+        &mut self,
+        policy: &Policy,
+        Indexed { index, listener }: Indexed<'_>,
+        guard: &mut abi::fief_guard,
+        buckets: &mut Buckets,
+        container: &impl Fn(&str) -> Option<abi::fief_ref>,
+    ) -> Result<()> {
+        if listener.requests.is_empty() {
+            return Ok(());
+        }
+        let table = listener.request_table(self.secret);
+        self.add_shapes(listener, &table, guard)?;
+        let rules = listener
+            .requests
+            .iter()
+            .zip(0..)
+            .map(|(request, rule)| self::rule(policy, listener, request, rule, buckets, container))
+            .collect::<Result<Vec<_>>>()?;
+        self.patterns.extend(table.patterns.iter().map(|pattern| {
+            let key = abi::fief_pattern_key {
+                hash: pattern.hash,
+                listener: index,
+                shape: pattern.shape,
+                slot: self.slot as u8,
+                check: pattern.check,
+            };
+            (key, rules[pattern.rule as usize])
+        }));
+        Ok(())
+    }
+
+    fn add_shapes(&mut self, listener: &Listener, table: &RequestTable, guard: &mut abi::fief_guard) -> Result<()> {
+        if table.shapes.len() > guard.shape.len() {
+            return Err(full(listener, "combinations of conditions", guard.shape.len()));
+        }
+        if table.names.len() > guard.name.len() {
+            return Err(full(listener, "names of headers and cookies", guard.name.len()));
+        }
+        let placed = self.place(&table.bloom);
+        (guard.bloom, guard.bloom_mask) = placed.ok_or_else(|| full(listener, "words of filters", self.room()))?;
+        guard.name[..table.names.len()].copy_from_slice(&table.names);
+        guard.shapes = table.shapes.len() as u32;
+        for (to, shape) in guard.shape.iter_mut().zip(&table.shapes) {
+            to.first_rule = shape.first_rule;
+            to.conditions = shape.conditions.len() as u32;
+            for (to, condition) in to.condition.iter_mut().zip(&shape.conditions) {
+                *to = self::condition(condition);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a Bloom filter where there is room, laid over itself where that is short; its first word, and its words less
+    /// one. A filter laid over itself lets more through in vain, and stays right.
+    fn place(&mut self, filter: &[u64]) -> Option<(u64, u64)> {
+        let left = self.room() - self.blooms.len();
+        let mut filter = filter.to_vec();
+        while filter.len() > left.max(1) {
+            let upper = filter.split_off(filter.len() / 2);
+            filter.iter_mut().zip(upper).for_each(|(word, above)| *word |= above);
+        }
+        let first = self.slot as usize * self.room() + self.blooms.len();
+        let mask = filter.len().checked_sub(1)?;
+        self.blooms.extend(filter);
+        (left > 0).then_some((first as u64, mask as u64))
+    }
+
+    /// Words for the Bloom filters of one slot.
+    fn room(&self) -> usize {
+        self.tables.blooms.max_entries() as usize / 2
+    }
+
+    pub(crate) fn write(self) -> Result<()> {
+        let first = (self.slot as usize * self.room()) as u32;
+        let words: Vec<(u32, u64)> = (first..).zip(self.blooms).collect();
+        batch::update(&self.tables.blooms, &words)?;
+        batch::update(&self.tables.patterns, &self.patterns)
+    }
+}
+
+fn condition(condition: &ShapeCondition) -> abi::fief_condition {
+    abi::fief_condition {
+        field: condition.part as u8,
+        match_: condition.comparison as u8,
+        name: condition.name,
+        pad: 0,
+        length: condition.length,
+        least: condition.least,
+    }
+}
+
+fn rule(
+    policy: &Policy,
+    listener: &Listener,
+    request: &Request,
+    rule: u32,
+    buckets: &mut Buckets,
+    container: &impl Fn(&str) -> Option<abi::fief_ref>,
+) -> Result<abi::fief_request> {
+    let place = match &request.container {
+        None => abi::fief_ref { id: abi::FIEF_NO_ID, generation: 0 },
+        Some(path) => container(path).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("listener {}: there is no container {path}", listener.name))
+        })?,
+    };
+    let bucket = request.rate.map_or(0, |rate| {
+        let identity = police::identity(&listener.name, request);
+        buckets.add(bucket(rate, place, online_cpus()), identity)
+    });
+    let refusal = match request.refusal {
+        Some(Refusal::Unavailable) => abi::FIEF_REFUSE_503,
+        Some(Refusal::Reset) => abi::FIEF_REFUSE_RESET,
+        Some(Refusal::Drop) | None => abi::FIEF_REFUSE_DROP,
+    };
+    Ok(abi::fief_request {
+        rule,
+        bucket,
+        container: place,
+        penalty_ns: request.penalty_ns,
+        retry_after_s: request.retry_after_s,
+        refuse: request.refuses_all().into(),
+        refusal: refusal as u8,
+        level: police::level(request.when),
+        monitor: police::is_monitor([policy.mode, listener.mode, request.mode]),
+        ..Default::default()
+    })
+}
+
+/// CPU time: what a second of wall clock grants is that part of all CPUs.
+fn bucket(rate: RequestRate, container: abi::fief_ref, cpus: u32) -> abi::fief_bucket {
+    match rate {
+        RequestRate::Requests { per_second, burst, per } => {
+            let (interval_ns, tolerance_ns) = police::rate(per_second, burst);
+            abi::fief_bucket { interval_ns, tolerance_ns, kind: police::kind(per), ..Default::default() }
+        }
+        RequestRate::Cpu { ppm, burst_ns } => {
+            let granted_us = (u64::from(ppm) * u64::from(cpus.max(1))).max(1);
+            let interval_ns = ((1_000_000_000 + granted_us / 2) / granted_us).max(1);
+            let tolerance_ns = (burst_ns / 1000).saturating_mul(interval_ns);
+            abi::fief_bucket { interval_ns, tolerance_ns, container, kind: abi::FIEF_BUCKET_CPU, ..Default::default() }
+        }
+    }
+}
+
+fn full(listener: &Listener, what: &str, room: usize) -> Error {
+    Error::new(ErrorKind::Full, format!("listener {}: its request rules need more than {room} {what}", listener.name))
+        .remedy("put rules together, or leave some out")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_a_part_of_all_cpus() {
+        let container = abi::fief_ref { id: 9, generation: 1 };
+        let rate = RequestRate::Cpu { ppm: 200_000, burst_ns: 50_000_000 };
+        // a fifth of two CPUs is 400 ms a second: each microsecond of CPU is worth 2.5 of wall clock
+        let bucket = bucket(rate, container, 2);
+        assert_eq!((bucket.interval_ns, bucket.tolerance_ns), (2500, 125_000_000));
+        assert_eq!((bucket.container, bucket.kind), (container, abi::FIEF_BUCKET_CPU));
+    }
+}
