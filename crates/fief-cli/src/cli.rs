@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line of `fief`: its words, their arguments and their help. The man pages and completions are made of it.
 //!
-//! Nouns and reads (`probe`, `check`, `ls`, `show`, `usage`, `top`) never change anything; verbs do.
+//! Nouns and reads (`probe`, `check`, `ls`, `show`, `explain`, `usage`, `top`) never change anything; verbs do.
 
 use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,6 +39,7 @@ pub enum Command {
     Bind(Bind),
     Ls(Ls),
     Show(Show),
+    Explain(Explain),
     Usage(Usage),
     Top(Top),
     Lab(Lab),
@@ -179,6 +181,52 @@ pub struct Show {
     /// Path of the container, as `fief ls` shows it
     pub container: String,
     /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Tell what the front door decided, and why
+///
+/// Without options: how often each verdict fell, by listener, container, rule and reason, also what monitor mode would have
+/// refused; how loaded the listeners are; who is shut out. With --follow: drops and refusals as they happen, at most one line
+/// in 10 ms for each rule and reason, with the number that it stands for. With --from: what a policy says about one client
+/// and its request, from the policy alone.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// Only this listener
+    pub listener: Option<String>,
+    /// Drops and refusals as they happen, until Ctrl-C
+    #[arg(long, short, conflicts_with = "from")]
+    pub follow: bool,
+    /// End after so many lines
+    #[arg(long, short = 'n', value_name = "N", requires = "follow")]
+    pub count: Option<NonZeroU32>,
+    /// Address of a client: which rules match it, and what becomes of its request
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<IpAddr>,
+    /// Address and port that it connects to; without it, the listener that is named, or the only one
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "from")]
+    pub to: Option<SocketAddr>,
+    /// The request's first line, as in 'GET /cgi-bin/x'
+    #[arg(long, value_name = "LINE", requires = "from")]
+    pub request: Option<String>,
+    /// A header of the request, as in 'Host: shop.example'; can be given several times
+    #[arg(long, value_name = "HEADER", requires = "request")]
+    pub header: Vec<String>,
+    /// TLS: the name of the server that the client asks for
+    #[arg(long, value_name = "NAME", requires = "from", conflicts_with = "request")]
+    pub server_name: Option<String>,
+    /// TLS: a protocol that the client offers; can be given several times
+    #[arg(long, value_name = "PROTOCOL", requires = "from", conflicts_with = "request")]
+    pub alpn: Vec<String>,
+    /// As while the listener is so loaded
+    #[arg(long, requires = "from", value_name = "LEVEL", default_value = "always")]
+    #[arg(value_parser = ["always", "busy", "overloaded"])]
+    pub level: String,
+    /// A policy (TOML) instead of the one in force; needs no privilege
+    #[arg(long, value_name = "FILE", requires = "from", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+    /// One JSON object a line
     #[arg(long)]
     pub json: bool,
 }

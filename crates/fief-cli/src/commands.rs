@@ -7,6 +7,7 @@ pub mod check;
 pub mod child;
 pub mod completions;
 pub mod down;
+pub mod explain;
 pub mod lab;
 pub mod ls;
 pub mod man;

@@ -2,7 +2,7 @@
 //! What the reading commands have in common: a look at what is in force, and a container found by its path.
 
 use crate::failure::{Failure, Result};
-use fief_control::{ErrorKind, Fief, Snapshot};
+use fief_control::{Error, ErrorKind, Fief, Snapshot};
 
 /// Where snapshots come from: the kernel, or a test.
 pub trait Source {
@@ -11,11 +11,21 @@ pub trait Source {
 
 impl Source for Fief {
     fn look(&mut self) -> Result<Snapshot> {
-        self.snapshot().map_err(|error| match error.kind() {
-            ErrorKind::NotFound if !self.installed() => nothing_in_force(nix::unistd::geteuid().is_root()),
-            _ => error.into(),
-        })
+        self.snapshot().map_err(|error| failure(self, error))
     }
+}
+
+/// An error of reading, with the usual cause of it.
+pub fn failure(fief: &Fief, error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::NotFound if !fief.installed() => nothing(),
+        _ => error.into(),
+    }
+}
+
+/// There is nothing to read.
+pub fn nothing() -> Failure {
+    nothing_in_force(nix::unistd::geteuid().is_root())
 }
 
 fn nothing_in_force(is_root: bool) -> Failure {

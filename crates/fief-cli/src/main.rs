@@ -50,6 +50,7 @@ fn dispatch(command: &Command, output: &mut Output) -> Result<ExitCode> {
         Command::Bind(args) => commands::bind::run(args, output),
         Command::Ls(args) => commands::ls::run(args, output),
         Command::Show(args) => commands::show::run(args, output),
+        Command::Explain(args) => commands::explain::run(args, output),
         Command::Usage(args) => commands::usage::run(args, output),
         Command::Top(args) => commands::top::run(args, output),
         Command::Lab(args) => commands::lab::run(args),

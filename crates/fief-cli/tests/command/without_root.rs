@@ -52,9 +52,84 @@ fn check_reads_standard_input() {
     assert!(ended.stderr.contains("<standard input>:3"), "{ended:?}");
 }
 
+const GUARDED: &str = r#"
+version = 1
+[container."shop/gold"]
+[container."shop/browse"]
+[container."shop/cgi"]
+[listener.web]
+address = "0.0.0.0:80"
+[[listener.web.client]]
+from = ["10.1.0.0/16"]
+container = "shop/gold"
+[[listener.web.client]]
+from = ["any"]
+container = "shop/browse"
+syn = { rate = 300, burst = 50 }
+[[listener.web.request]]
+path = "/cgi-bin/*"
+header = { "user-agent" = "Bad*" }
+refuse = "503"
+[[listener.web.request]]
+path = "/cgi-bin/*"
+container = "shop/cgi"
+[[listener.web.request]]
+path = "/heavy"
+when = "busy"
+refuse = "drop"
+"#;
+
+#[test]
+fn explain_tells_from_the_policy_alone_which_rule_matches() {
+    let file = policy(GUARDED);
+    let explain = |words: &[&str]| {
+        let ended = fief().arg("explain").args(["--policy"]).arg(file.path()).args(words).ends();
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{words:?}");
+        ended
+    };
+    let first = explain(&["--json", "--from", "10.1.2.3", "--request", "GET /cgi-bin/x"]).objects().remove(0);
+    assert_eq!((&first["client_rule"], &first["request_rule"]), (&1.into(), &2.into()), "{first}");
+    assert_eq!((&first["container"], &first["refusal"]), (&"shop/cgi".into(), &serde_json::Value::Null), "{first}");
+    let bad = ["--request", "GET /a/../cgi-bin/x HTTP/1.0", "--header", "User-Agent: Badger"];
+    let bad = explain(&[&["--json", "--from", "192.0.2.1"][..], &bad].concat()).objects().remove(0);
+    assert_eq!((&bad["client_rule"], &bad["request_rule"]), (&2.into(), &1.into()), "{bad}");
+    assert_eq!((&bad["reason"], &bad["refusal"]), (&"request-refused".into(), &"503".into()), "{bad}");
+    assert_eq!(bad["because"][0]["value"], "/cgi-bin/x", "{bad}");
+    let heavy = |level: &str| {
+        let words = ["--json", "--from", "10.1.2.3", "--request", "GET /heavy", "--level", level];
+        explain(&words).objects().remove(0)["refusal"].clone()
+    };
+    assert_eq!((heavy("always"), heavy("busy")), (serde_json::Value::Null, "drop".into()));
+    let page = explain(&["--from", "192.0.2.1"]).stdout;
+    assert!(page.contains("client rule 2: container shop/browse, at most 300 connection requests"), "{page}");
+    assert!(page.ends_with("its connection belongs to shop/browse\n"), "{page}");
+}
+
+#[test]
+fn explain_names_the_remedy_where_it_lacks_something() {
+    let file = policy(GUARDED);
+    let explain = |words: &[&str]| fief().args(["explain", "--policy"]).arg(file.path()).args(words).ends();
+    let elsewhere = explain(&["--from", "10.1.2.3", "--to", "10.9.9.9:81"]);
+    assert!(elsewhere.stderr.contains("no listener of the policy is at 10.9.9.9:81"), "{elsewhere:?}");
+    let unknown = explain(&["--from", "10.1.2.3", "wbe"]);
+    assert!(unknown.stderr.contains("no listener is called wbe; the policy has web"), "{unknown:?}");
+    for words in [&["--request", "GET /"][..], &["--from", "nowhere"], &["--follow", "--from", "10.1.2.3"]] {
+        assert_eq!(fief().arg("explain").args(words).ends().code, 2, "{words:?}");
+    }
+    let nothing = fief().args(["explain", "--from", "10.1.2.3"]).ends();
+    assert!(nothing.stderr.starts_with("fief: nothing is in force"), "{nothing:?}");
+}
+
 #[test]
 fn reads_with_nothing_in_force_name_the_remedy() {
-    for words in [["ls", "--json"], ["show", "shop"], ["usage", "--json"], ["top", "--plain"]] {
+    for words in [
+        ["ls", "--json"],
+        ["show", "shop"],
+        ["explain", "--json"],
+        ["explain", "--follow"],
+        ["usage", "--json"],
+        ["top", "--plain"],
+    ] {
         let ended = fief().args(words).ends();
         assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{words:?}");
         assert!(ended.stderr.starts_with("fief: nothing is in force"), "{ended:?}");
