@@ -24,6 +24,9 @@ pub enum Feature {
     Curl,
     Wrk,
     Python,
+    Ab,
+    Go,
+    OpenSsl,
 }
 
 impl Feature {
@@ -39,6 +42,9 @@ impl Feature {
             Feature::Curl => "curl",
             Feature::Wrk => "wrk",
             Feature::Python => "python3",
+            Feature::Ab => "ab",
+            Feature::Go => "go",
+            Feature::OpenSsl => "openssl",
         }
     }
 
@@ -58,6 +64,9 @@ impl Feature {
             // wrk has no option that ends well.
             Feature::Wrk => Command::new("wrk").arg("-v").output().is_ok(),
             Feature::Python => works("python3", "--version"),
+            Feature::Ab => works("ab", "-V"),
+            Feature::Go => works("go", "version"),
+            Feature::OpenSsl => works("openssl", "version"),
         }
     }
 

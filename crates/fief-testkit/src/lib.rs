@@ -35,7 +35,9 @@ pub use packet::{PacketCounter, PacketSender};
 pub use process::{Process, run};
 pub use raw_client::{Ending, ORDINARY_OPTIONS, RawClients, RawConnection};
 pub use scheduling::{cpus, pin, pin_command, set_fifo, set_nice, set_other};
-pub use server::{Haproxy, HaproxyConfig, Nginx, NginxConfig, Python, answers, get, wait_ready};
+pub use server::{
+    Haproxy, HaproxyConfig, Nginx, NginxConfig, PlainServer, Python, Seen, answers, digest, get, pattern, wait_ready,
+};
 pub use topology::{Client, Family, Topology, TopologyOptions};
 pub use veth::Veth;
 pub use wait::wait_until;

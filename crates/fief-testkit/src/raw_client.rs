@@ -164,10 +164,10 @@ impl<'a> RawConnection<'a> {
         while Instant::now() < end {
             let wait = again.min(end).saturating_duration_since(Instant::now());
             let before = (self.acknowledged, self.expected);
-            if let Some(segment) = self.clients.receive(self.client, wait) {
-                if let Some(ending) = self.take(&segment)? {
-                    return Ok((self.received.clone(), ending));
-                }
+            if let Some(segment) = self.clients.receive(self.client, wait)
+                && let Some(ending) = self.take(&segment)?
+            {
+                return Ok((self.received.clone(), ending));
             }
             if before != (self.acknowledged, self.expected) {
                 end = Instant::now() + silence;

@@ -5,9 +5,11 @@
 
 mod haproxy;
 mod nginx;
+mod plain;
 
 pub use haproxy::{Haproxy, HaproxyConfig};
 pub use nginx::{Nginx, NginxConfig};
+pub use plain::{PlainServer, Seen, digest, pattern};
 
 use crate::{Error, Kind, NetNs, Process, Result, wait_until};
 use std::io::{Read, Write};

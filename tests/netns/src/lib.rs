@@ -6,6 +6,7 @@
 
 mod child;
 mod foreign;
+pub mod front;
 mod installation;
 mod passing;
 mod ring;

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One server address, without and with a guard before it.
+//!
+//! A test of transparency does the same at every [`Gate`]; what an ordinary client sees must not differ.
+
+use std::fmt::Debug;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use fief_bpf::abi;
+use fief_bpf::record::Record;
+use fief_control::{Applied, Result};
+use fief_testkit::{Family, Feature, NetNs, Topology, require, wait_until};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+};
+
+use crate::{Installation, SOON};
+
+/// What stands before the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// The kernel as it is, to compare with.
+    Stock,
+    /// Our programs answer SYNs themselves.
+    Own,
+    /// The kernel answers them with its own cookies.
+    Kernel,
+}
+
+impl Gate {
+    pub const ALL: [Gate; 3] = [Gate::Stock, Gate::Own, Gate::Kernel];
+    pub const GUARDS: [Gate; 2] = [Gate::Own, Gate::Kernel];
+
+    fn handshake(self) -> &'static str {
+        match self {
+            Gate::Stock => "",
+            Gate::Own => "[front]\nhandshake = \"own\"\n",
+            Gate::Kernel => "[front]\nhandshake = \"kernel\"\n",
+        }
+    }
+}
+
+/// Listeners of both families at 80 and 443, with rules that no ordinary client meets.
+pub const GUARDED: &str = r#"
+[container.web]
+[container."web/rest"]
+[container."web/other"]
+[listener.plain]
+address = "[::]:80"
+[[listener.plain.client]]
+from = ["any"]
+container = "web/rest"
+[[listener.plain.request]]
+path = "/guarded/*"
+container = "web/other"
+[listener.tls]
+address = "[::]:443"
+[[listener.tls.client]]
+from = ["any"]
+container = "web/rest"
+[[listener.tls.request]]
+server-name = "guarded.example"
+container = "web/other"
+"#;
+
+/// A topology, and perhaps a policy in force in the server's namespace.
+#[derive(Debug)]
+pub struct Front {
+    // Dropped first: what it attached must not outlive the namespace.
+    installation: Option<Installation>,
+    pub topology: Topology,
+    pub gate: Gate,
+}
+
+/// Whether the machine has what these tests need.
+pub fn ready() -> bool {
+    require(Feature::NetNs) && require(Feature::Cgroup2) && require(Feature::Bpf)
+}
+
+impl Front {
+    /// `policy` without its first lines: version and handshake are the gate's.
+    pub fn new(gate: Gate, policy: &str) -> Self {
+        Self::at(gate, policy, Topology::new().unwrap())
+    }
+
+    /// The same in a topology of one's own making.
+    pub fn at(gate: Gate, policy: &str, topology: Topology) -> Self {
+        if gate == Gate::Kernel {
+            topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
+            topology.server.sysctl("net.ipv4.tcp_timestamps", "2").unwrap();
+        }
+        let guard = || Installation::new(&text(gate, policy), "web");
+        let installation = (gate != Gate::Stock).then(|| topology.server.run(guard).unwrap());
+        Self { installation, topology, gate }
+    }
+
+    /// The policy's installation.
+    pub fn installation(&self) -> &Installation {
+        self.installation.as_ref().expect("a gate with a guard")
+    }
+
+    /// Replaces the policy.
+    pub fn apply(&self, policy: &str) -> Result<Applied> {
+        self.topology.server.run(|| self.installation().apply(&text(self.gate, policy))).unwrap()
+    }
+
+    /// A command in the server's namespace, and in the managed cgroup if there is one.
+    pub fn server_command(&self, program: &str) -> Command {
+        let Some(installation) = &self.installation else { return self.topology.server.command(program) };
+        let mut command = installation.command(program);
+        self.topology.server.enter(&mut command);
+        command
+    }
+
+    /// Verdicts so far.
+    pub fn verdicts(&self) -> Verdicts {
+        Verdicts::read(self.installation())
+    }
+
+    /// Nothing of a guard was skipped: what the server accepted had a verdict.
+    pub fn assert_ruled(&self, requests: u64) {
+        if self.gate != Gate::Stock {
+            let ruled = || self.verdicts().requests();
+            wait_until(SOON, || ruled() >= requests)
+                .unwrap_or_else(|_| panic!("{requests} requests, and these verdicts: {:?}", self.verdicts()));
+        }
+    }
+}
+
+fn text(gate: Gate, policy: &str) -> String {
+    format!("version = 1\n{}{policy}", gate.handshake())
+}
+
+/// Does the same at every gate, with and without the guard, and holds the outcomes against each other.
+pub fn through_every_gate<T: PartialEq + Debug>(policy: &str, action: impl Fn(&Front) -> T) {
+    at_every_gate(policy, || Topology::new().unwrap(), action);
+}
+
+/// The same in topologies of one's own making.
+pub fn at_every_gate<T: PartialEq + Debug>(
+    policy: &str,
+    topology: impl Fn() -> Topology,
+    action: impl Fn(&Front) -> T,
+) {
+    let [stock, others @ ..] = Gate::ALL;
+    let expected = action(&Front::at(stock, policy, topology()));
+    for gate in others {
+        assert_eq!(action(&Front::at(gate, policy, topology())), expected, "{gate:?} differs from stock");
+    }
+}
+
+/// How often each verdict fell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdicts(Vec<Verdict>);
+
+/// One kind of verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Path of the container.
+    pub container: String,
+    pub rule: Option<u32>,
+    pub reason: abi::fief_reason,
+    pub monitored: bool,
+    pub count: u64,
+}
+
+impl Verdicts {
+    fn read(installation: &Installation) -> Self {
+        let fief = installation.fief();
+        let map = MapHandle::from_pinned_path(fief.pins().map("verdicts")).unwrap();
+        let containers = fief.snapshot().unwrap().containers;
+        let path = |id| containers.iter().find(|view| view.id == id).map(|view| view.path.clone()).unwrap_or_default();
+        let verdicts = map.keys().filter_map(|bytes| {
+            let key = abi::fief_verdict_key::from_bytes(&bytes).unwrap();
+            let counts = map.lookup_percpu(&bytes, MapFlags::ANY).unwrap()?;
+            let count = counts.iter().map(|count| u64::from_ne_bytes(count[..8].try_into().unwrap())).sum();
+            Some(Verdict {
+                container: path(key.container.id),
+                rule: (key.rule != abi::FIEF_NO_ID).then_some(key.rule),
+                reason: abi::fief_reason::from(key.reason),
+                monitored: key.monitored != 0,
+                count,
+            })
+        });
+        Self(verdicts.collect())
+    }
+
+    /// Every kind of verdict that fell.
+    pub fn all(&self) -> &[Verdict] {
+        &self.0
+    }
+
+    /// How many had this reason and were carried out.
+    pub fn count(&self, reason: abi::fief_reason) -> u64 {
+        self.0
+            .iter()
+            .filter(|verdict| verdict.reason == reason && !verdict.monitored)
+            .map(|verdict| verdict.count)
+            .sum()
+    }
+
+    /// How many had this reason in a guard or rule that only counts.
+    pub fn monitored(&self, reason: abi::fief_reason) -> u64 {
+        self.0.iter().filter(|verdict| verdict.reason == reason && verdict.monitored).map(|verdict| verdict.count).sum()
+    }
+
+    /// How many requests were looked at.
+    pub fn requests(&self) -> u64 {
+        let requests = self.0.iter().filter(|verdict| verdict.reason >= abi::FIEF_REQUEST_RULE);
+        requests.map(|verdict| verdict.count).sum()
+    }
+
+    /// What fell since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        let earlier = |verdict: &Verdict| {
+            let same = before.0.iter().find(|old| Verdict { count: verdict.count, ..(*old).clone() } == *verdict);
+            same.map_or(0, |old| old.count)
+        };
+        let new = self.0.iter().map(|verdict| Verdict { count: verdict.count - earlier(verdict), ..verdict.clone() });
+        Self(new.filter(|verdict| verdict.count > 0).collect())
+    }
+}
+
+/// A connection from an address of the namespace; port 0: any.
+pub fn connect_from(namespace: &NetNs, from: SocketAddr, server: SocketAddr) -> nix::Result<TcpStream> {
+    let family = if from.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let made = namespace.run(|| {
+        let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+        setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+        bind(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrStorage::from(from))?;
+        connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrStorage::from(server))?;
+        let stream = TcpStream::from(fd);
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time above zero");
+        Ok(stream)
+    });
+    made.unwrap()
+}
+
+/// The server's address at port 80.
+pub fn plain(family: Family) -> SocketAddr {
+    Topology::server_address(family, 80)
+}
+
+/// The clients' own address, any port.
+pub fn anywhere(family: Family) -> SocketAddr {
+    let ip: IpAddr = fief_testkit::Client::High.address(family, 1);
+    (ip, 0).into()
+}
