@@ -7,6 +7,8 @@
 
 use crate::segment::{ACK, FIN, RST, SYN, Segment, frame};
 use crate::{Family, Result, Topology, Wire};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,12 +16,17 @@ use std::time::{Duration, Instant};
 /// How long a client waits for an acknowledgment before it sends again.
 pub const AGAIN: Duration = Duration::from_millis(100);
 
+/// Segments that wait for their client; the oldest go first.
+const INBOX: usize = 4096;
+
 /// The clients' end of the link, spoken to in frames.
 #[derive(Debug)]
 pub struct RawClients {
     wire: Wire,
     server: [u8; 6],
     own: [u8; 6],
+    /// What came for others than the one who read.
+    inbox: RefCell<VecDeque<Segment>>,
 }
 
 impl RawClients {
@@ -32,6 +39,7 @@ impl RawClients {
             wire: Wire::open(&topology.clients, Topology::CLIENTS)?,
             server: mac(&topology.link.near_mac),
             own: mac(&topology.link.far_mac),
+            inbox: RefCell::default(),
         })
     }
 
@@ -54,6 +62,10 @@ impl RawClients {
 
     /// The next segment to this client; none within the time.
     pub fn receive(&self, client: SocketAddr, time: Duration) -> Option<Segment> {
+        let mut inbox = self.inbox.borrow_mut();
+        if let Some(place) = inbox.iter().position(|segment| segment.destination == client) {
+            return inbox.remove(place);
+        }
         let end = Instant::now() + time;
         let mut buffer = vec![0; 1 << 16];
         loop {
@@ -61,8 +73,12 @@ impl RawClients {
             let length = self.wire.receive(&mut buffer, left);
             match length.and_then(|length| Segment::parse(&buffer[..length])) {
                 Some(segment) if segment.destination == client => return Some(segment),
-                _ if left.is_zero() => return None,
-                _ => {}
+                Some(segment) => inbox.push_back(segment),
+                None if left.is_zero() => return None,
+                None => {}
+            }
+            if inbox.len() > INBOX {
+                inbox.pop_front();
             }
         }
     }

@@ -24,11 +24,10 @@ container = "web"
 [[listener.plain.request]]
 path = "/secret/*"
 refuse = "drop"
-penalty = "0s"
 "#;
 
 const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
-const OPEN: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
+const OPEN: &[u8] = b"GET /close/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 
 /// A packet with its VLAN tags.
 type Packet = (Vec<u16>, Vec<u8>);
@@ -165,7 +164,7 @@ impl Rig {
     /// Returns when the server has answered an ordinary request, and so everything that was sent before is through.
     fn pass_through(&self, n: u16) {
         let mut connection = self.open((RawClients::address(Family::V4, 999), n).into());
-        let (words, _) = connection.converse(OPEN, &[0..OPEN.len()], Duration::from_millis(400)).unwrap();
+        let (words, _) = connection.converse(OPEN, &[0..OPEN.len()], SOON).unwrap();
         assert!(words.starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&words));
     }
 
@@ -411,8 +410,8 @@ fn a_cookie_is_good_for_its_own_connection_only() {
             let counted = new.count(abi::FIEF_ACK_BAD) + new.count(abi::FIEF_ACK_LIMIT);
             assert_eq!((counted, rig.server.accepted()), (5, accepted + 1), "{gate:?}, {family:?}: {new:?}");
             // The rightful owner was not harmed.
-            let (words, ending) = connection.converse(OPEN, &[0..OPEN.len()], Duration::from_millis(400)).unwrap();
-            assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Silent, "{gate:?}: {ending:?}");
+            let (words, ending) = connection.converse(OPEN, &[0..OPEN.len()], SOON).unwrap();
+            assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{gate:?}: {ending:?}");
         }
     }
 }
