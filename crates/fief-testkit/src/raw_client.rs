@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// How long a client waits for an acknowledgment before it sends again.
-pub const AGAIN: Duration = Duration::from_millis(100);
+pub const AGAIN: Duration = Duration::from_millis(50);
 
 /// Segments that wait for their client; the oldest go first.
 const INBOX: usize = 4096;
@@ -202,11 +202,12 @@ impl<'a> RawConnection<'a> {
         self.clients.send(&self.segment(ACK, offset, &stream[piece]))
     }
 
-    /// The first piece that the server has not acknowledged, as a sender does whose timer ran out.
+    /// What the server has not acknowledged, in the stream's order, as a sender does whose timer ran out.
     fn send_again(&self, stream: &[u8], pieces: &[Range<usize>]) -> Result<()> {
         let done = self.acknowledged.wrapping_sub(self.first).wrapping_sub(1) as usize;
-        let missing = pieces.iter().find(|piece| piece.start <= done && done < piece.end);
-        missing.map_or(Ok(()), |piece| self.send(stream, piece.clone()))
+        let mut missing: Vec<_> = pieces.iter().filter(|piece| done < piece.end).cloned().collect();
+        missing.sort_by_key(|piece| piece.start);
+        missing.into_iter().try_for_each(|piece| self.send(stream, piece))
     }
 
     /// Takes what came; how the connection ended, if it did.

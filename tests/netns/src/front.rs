@@ -130,8 +130,13 @@ impl Front {
     }
 }
 
+/// A policy that begins with a mode has it before the first table.
 fn text(gate: Gate, policy: &str) -> String {
-    format!("version = 1\n{}{policy}", gate.handshake())
+    let (mode, rest) = match policy.split_once('\n') {
+        Some((mode, rest)) if mode.starts_with("mode =") => (mode, rest),
+        _ => ("", policy),
+    };
+    format!("version = 1\n{mode}\n{}{rest}", gate.handshake())
 }
 
 /// Does the same at every gate, with and without the guard, and holds the outcomes against each other.

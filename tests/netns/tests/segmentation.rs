@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The verdict on a request does not depend on how it is cut into segments, nor on their order.
+//!
+//! Each request is sent whole, as far as the link carries that, and then cut at random and shuffled: rule, container,
+//! reason and answer must be the same, and the server must see the same bytes or none.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use fief_bpf::abi;
+use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, digest, wait_until};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Front, Gate, plain, ready};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+const POLICY: &str = r#"
+[container.web]
+[container."web/images"]
+[container."web/late"]
+[container."web/named"]
+[listener.plain]
+address = "[::]:80"
+[[listener.plain.client]]
+from = ["any"]
+container = "web"
+[[listener.plain.request]]
+path = "/secret/*"
+refuse = "503"
+retry-after = "7s"
+[[listener.plain.request]]
+header = { "x-last" = "reset" }
+refuse = "reset"
+[[listener.plain.request]]
+header = { "x-last" = "late*" }
+container = "web/late"
+[[listener.plain.request]]
+path = "*.png"
+container = "web/images"
+[[listener.plain.request]]
+server-name = "named.example"
+container = "web/named"
+"#;
+
+/// Most of a header that is ruled.
+const LONGEST: usize = abi::FIEF_HEADER_MAX as usize;
+const SEGMENT: usize = 1400;
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq)]
+struct Outcome {
+    /// Container, rule, reason.
+    verdicts: Vec<(String, Option<u32>, abi::fief_reason)>,
+    /// The first line of the answer.
+    answer: String,
+    ending: Ending,
+    /// What the server saw, if it saw anything.
+    seen: Option<u64>,
+}
+
+struct Rig {
+    front: Front,
+    server: PlainServer,
+    clients: RawClients,
+    next: std::cell::Cell<u16>,
+}
+
+impl Rig {
+    fn new(gate: Gate) -> Self {
+        let front = Front::new(gate, POLICY);
+        let server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
+        let clients = RawClients::new(&front.topology).unwrap();
+        Self { front, server, clients, next: 2000.into() }
+    }
+
+    fn open(&self, family: Family) -> RawConnection<'_> {
+        let port = self.next.replace(self.next.get() + 1);
+        let addresses = [(RawClients::address(family, 5), port).into(), plain(family)];
+        // The stream passes the end of the sequence numbers in every third connection.
+        let first = if port % 3 == 0 { u32::MAX - 500 } else { u32::from(port) << 8 };
+        let open = RawConnection::open(&self.clients, addresses, first, &ORDINARY_OPTIONS, SOON);
+        open.unwrap().expect("a SYN-ACK")
+    }
+
+    fn outcome(&self, family: Family, stream: &[u8], pieces: &[Range<usize>]) -> Outcome {
+        let before = self.front.verdicts();
+        let seen = self.server.seen().len();
+        let mut connection = self.open(family);
+        connection.acknowledge().unwrap();
+        let silence = if stream[0] == 22 { Duration::from_millis(300) } else { SOON };
+        let (words, ending) = connection.converse(stream, pieces, silence).unwrap();
+        let verdicts = || {
+            let new = self.front.verdicts().since(&before);
+            let ruled = new.all().iter().filter(|verdict| verdict.reason >= abi::FIEF_REQUEST_RULE);
+            ruled.map(|verdict| (verdict.container.clone(), verdict.rule, verdict.reason)).collect::<Vec<_>>()
+        };
+        wait_until(SOON, || !verdicts().is_empty()).unwrap();
+        Outcome {
+            verdicts: verdicts(),
+            answer: String::from_utf8_lossy(&words).lines().next().unwrap_or_default().to_owned(),
+            ending,
+            seen: self.server.seen().get(seen).map(|seen| seen.digest),
+        }
+    }
+}
+
+/// A header of `length` bytes; what decides stands at its very end.
+fn request(path: &str, last: &str, length: usize) -> Vec<u8> {
+    let begin = format!("GET {path} HTTP/1.1\r\nHost: server\r\nConnection: close\r\nCookie: ");
+    let end = format!("\r\nX-Last: {last}\r\n\r\n");
+    let filler = (0..length.saturating_sub(begin.len() + end.len())).map(|n| b'a' + (n * 7 % 26) as u8);
+    begin.bytes().chain(filler).chain(end.bytes()).collect()
+}
+
+/// A ClientHello of `length` bytes with the server's name at its end.
+fn client_hello(name: &str, length: usize) -> Vec<u8> {
+    let block = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
+    let extension = |kind: u16, value: &[u8]| [&kind.to_be_bytes()[..], &block(value)].concat();
+    let names = block(&[&[0][..], &block(name.as_bytes())].concat());
+    let fixed = 9 + 2 + 32 + 1 + 4 + 2 + 2 + 4 + 4 + names.len();
+    let padding = extension(21, &vec![0; length.saturating_sub(fixed)]);
+    let extensions = block(&[padding, extension(0, &names)].concat());
+    let hello = [&[3, 3][..], &[9; 32], &[0], &[0, 2, 0x13, 1], &[1, 0], &extensions].concat();
+    let handshake = [&[1][..], &(hello.len() as u32).to_be_bytes()[1..], &hello].concat();
+    [&[22, 3, 1][..], &block(&handshake)].concat()
+}
+
+fn whole(stream: &[u8]) -> Vec<Range<usize>> {
+    (0..stream.len()).step_by(SEGMENT).map(|begin| begin..stream.len().min(begin + SEGMENT)).collect()
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    stream: Vec<u8>,
+    family: Family,
+    pieces: Vec<Range<usize>>,
+}
+
+fn streams() -> impl Strategy<Value = Vec<u8>> {
+    let path = prop_oneof![Just("/secret/10"), Just("/a/10.png"), Just("/10"), Just("/a/%73ecret/../../secret/10")];
+    let last = prop_oneof![Just("none"), Just("reset"), Just("late/r"), Just("lat")];
+    let length = prop_oneof![90..300usize, 300..5000usize, 5000..=LONGEST];
+    let http = (path, last, length.clone()).prop_map(|(path, last, length)| request(path, last, length));
+    let name = prop_oneof![Just("named.example"), Just("other.example")];
+    let tls = (name, length).prop_map(|(name, length)| client_hello(name, length.min(8000)));
+    prop_oneof![4 => http, 1 => tls]
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let family = prop_oneof![Just(Family::V4), Just(Family::V6)];
+    let cuts = prop::collection::vec(any::<prop::sample::Index>(), 0..14);
+    (streams(), family, cuts, any::<bool>(), any::<u64>()).prop_map(|(stream, family, cuts, shuffled, seed)| {
+        let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len())).collect();
+        at.extend((0..=stream.len()).step_by(SEGMENT));
+        at.push(stream.len());
+        at.sort_unstable();
+        at.dedup();
+        let mut pieces: Vec<_> = at.windows(2).map(|pair| pair[0]..pair[1]).collect();
+        if shuffled {
+            // by any order that the seed gives
+            pieces.sort_by_key(|piece| digest(&[seed.to_ne_bytes(), (piece.start as u64).to_ne_bytes()].concat()));
+        }
+        Case { stream, family, pieces }
+    })
+}
+
+#[test]
+fn the_verdict_is_the_same_for_every_way_to_cut_a_request() {
+    if !ready() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        // A counter-example is printed whole; there is no folder to keep it in.
+        let config = Config { cases: 40, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
+        let result = TestRunner::new(config).run(&cases(), |case| {
+            let expected = rig.outcome(case.family, &case.stream, &whole(&case.stream));
+            let found = rig.outcome(case.family, &case.stream, &case.pieces);
+            prop_assert_eq!(found, expected);
+            Ok(())
+        });
+        if let Err(error) = result {
+            panic!("{gate:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_verdict_is_the_one_that_the_policy_says() {
+    if !ready() {
+        return;
+    }
+    // What the test above compares must not be the same wrong verdict twice.
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        for (stream, container, rule, reason, answer, ending) in [
+            (
+                request("/secret/1", "none", 9000),
+                "web",
+                Some(0),
+                abi::FIEF_REQUEST_REFUSED,
+                "HTTP/1.1 503",
+                Ending::Closed,
+            ),
+            (request("/10", "reset", 9000), "web", Some(1), abi::FIEF_REQUEST_REFUSED, "", Ending::Reset),
+            (
+                request("/10", "late", LONGEST),
+                "web/late",
+                Some(2),
+                abi::FIEF_REQUEST_RULE,
+                "HTTP/1.1 200",
+                Ending::Closed,
+            ),
+            (
+                request("/10.png", "x", 200),
+                "web/images",
+                Some(3),
+                abi::FIEF_REQUEST_RULE,
+                "HTTP/1.1 200",
+                Ending::Closed,
+            ),
+            (request("/10", "x", 200), "web", None, abi::FIEF_REQUEST_CLIENT, "HTTP/1.1 200", Ending::Closed),
+            (client_hello("named.example", 3000), "web/named", Some(4), abi::FIEF_REQUEST_RULE, "", Ending::Silent),
+        ] {
+            let outcome = rig.outcome(Family::V4, &stream, &whole(&stream));
+            let text = String::from_utf8_lossy(&stream[..stream.len().min(40)]).into_owned();
+            assert_eq!(outcome.verdicts, [(container.to_owned(), rule, reason)], "{gate:?}: {text}");
+            assert!(outcome.answer.starts_with(answer) && outcome.ending == ending, "{gate:?}: {text}: {outcome:?}");
+            assert_eq!(outcome.seen, answer.ends_with("200").then(|| digest(&stream)), "{gate:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_header_beyond_the_longest_is_the_class_of_its_clients_however_it_comes() {
+    if !ready() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        for length in [LONGEST + 1, 40_000] {
+            let stream = request("/10", "reset", length);
+            let in_order = rig.outcome(Family::V4, &stream, &whole(&stream));
+            let backwards: Vec<_> = whole(&stream).into_iter().rev().collect();
+            assert_eq!(rig.outcome(Family::V4, &stream, &backwards), in_order, "{gate:?}");
+            assert_eq!(in_order.verdicts, [("web".to_owned(), None, abi::FIEF_REQUEST_TOO_LONG)], "{gate:?}");
+            assert_eq!(in_order.seen, Some(digest(&stream)));
+        }
+    }
+}
+
+#[test]
+fn pieces_that_contradict_each_other_smuggle_nothing() {
+    if !ready() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        let (open, secret) = (request("/public/10", "x", 200), request("/secret/10", "x", 200));
+        assert_eq!(open.len(), secret.len());
+        // Two streams of one length; pieces of them laid over each other in every order of these.
+        let plans: [&[(&[u8], Range<usize>)]; 6] = [
+            &[(&open, 0..100), (&secret, 0..200)],
+            &[(&secret, 0..100), (&open, 0..200)],
+            &[(&secret, 5..100), (&open, 0..200)],
+            &[(&open, 5..200), (&secret, 0..200)],
+            &[(&secret, 4..12), (&open, 0..100), (&open, 100..200), (&secret, 0..200)],
+            &[(&open, 0..4), (&secret, 4..200), (&open, 4..200)],
+        ];
+        for family in [Family::V4, Family::V6] {
+            for plan in plans {
+                let mut connection = rig.open(family);
+                for (stream, range) in plan {
+                    let segment =
+                        connection.segment(fief_testkit::segment::ACK, range.start as u32, &stream[range.clone()]);
+                    rig.clients.send(&segment).unwrap();
+                }
+                let (words, _) = connection.converse(&open, &whole(&open), SOON).unwrap();
+                let words = String::from_utf8_lossy(&words).into_owned();
+                assert!(
+                    words.starts_with("HTTP/1.1 200") || words.starts_with("HTTP/1.1 503"),
+                    "{gate:?}: {plan:?}: {words}"
+                );
+            }
+        }
+        let seen = rig.server.seen();
+        assert!(seen.iter().all(|seen| !seen.line.contains("secret")), "{gate:?}: {seen:?}");
+    }
+}
