@@ -93,6 +93,7 @@ impl Front {
             topology.server.sysctl("net.ipv4.tcp_timestamps", "2").unwrap();
         }
         let guard = || Installation::new(&text(gate, policy), "web");
+        eprintln!("at {gate:?}"); // a failed test shows it
         let installation = (gate != Gate::Stock).then(|| topology.server.run(guard).unwrap());
         Self { installation, topology, gate }
     }
