@@ -73,6 +73,8 @@ pub struct Front {
     installation: Option<Installation>,
     pub topology: Topology,
     pub gate: Gate,
+    /// Verdicts when the gate was put there.
+    before: Verdicts,
 }
 
 /// Whether the machine has what these tests need.
@@ -88,14 +90,24 @@ impl Front {
 
     /// The same in a topology of one's own making.
     pub fn at(gate: Gate, policy: &str, topology: Topology) -> Self {
-        if gate == Gate::Kernel {
-            topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
-            topology.server.sysctl("net.ipv4.tcp_timestamps", "2").unwrap();
-        }
-        let guard = || Installation::new(&text(gate, policy), "web");
+        let mut front = Self { installation: None, topology, gate: Gate::Stock, before: Verdicts::default() };
+        front.put(gate, policy);
+        front
+    }
+
+    /// Puts a gate before the server, where another one may stand.
+    fn put(&mut self, gate: Gate, policy: &str) {
         eprintln!("at {gate:?}"); // a failed test shows it
-        let installation = (gate != Gate::Stock).then(|| topology.server.run(guard).unwrap());
-        Self { installation, topology, gate }
+        self.gate = gate;
+        match (gate, &self.installation) {
+            (Gate::Stock, _) => return,
+            (_, Some(_)) => drop(self.apply(policy).unwrap_or_else(|e| panic!("{e}"))),
+            (_, None) => {
+                let guard = || Installation::new(&text(gate, policy), "web");
+                self.installation = Some(self.topology.server.run(guard).unwrap());
+            }
+        }
+        self.before = self.verdicts();
     }
 
     /// The policy's installation.
@@ -124,9 +136,9 @@ impl Front {
     /// Nothing of a guard was skipped: what the server accepted had a verdict.
     pub fn assert_ruled(&self, requests: u64) {
         if self.gate != Gate::Stock {
-            let ruled = || self.verdicts().requests();
-            wait_until(SOON, || ruled() >= requests)
-                .unwrap_or_else(|_| panic!("{requests} requests, and these verdicts: {:?}", self.verdicts()));
+            let new = || self.verdicts().since(&self.before);
+            wait_until(SOON, || new().requests() >= requests)
+                .unwrap_or_else(|_| panic!("{requests} requests, and these verdicts: {:?}", new()));
         }
     }
 }
@@ -142,24 +154,22 @@ fn text(gate: Gate, policy: &str) -> String {
 
 /// Does the same at every gate, with and without the guard, and holds the outcomes against each other.
 pub fn through_every_gate<T: PartialEq + Debug>(policy: &str, action: impl Fn(&Front) -> T) {
-    at_every_gate(policy, || Topology::new().unwrap(), action);
+    at_every_gate(policy, Topology::new().unwrap(), action);
 }
 
-/// The same in topologies of one's own making.
-pub fn at_every_gate<T: PartialEq + Debug>(
-    policy: &str,
-    topology: impl Fn() -> Topology,
-    action: impl Fn(&Front) -> T,
-) {
-    let [stock, others @ ..] = Gate::ALL;
-    let expected = action(&Front::at(stock, policy, topology()));
-    for gate in others {
-        assert_eq!(action(&Front::at(gate, policy, topology())), expected, "{gate:?} differs from stock");
+/// The same in a topology of one's own making.
+pub fn at_every_gate<T: PartialEq + Debug>(policy: &str, topology: Topology, action: impl Fn(&Front) -> T) {
+    let [stock, guards @ ..] = Gate::ALL;
+    let mut front = Front::at(stock, policy, topology);
+    let expected = action(&front);
+    for gate in guards {
+        front.put(gate, policy);
+        assert_eq!(action(&front), expected, "{gate:?} differs from stock");
     }
 }
 
 /// How often each verdict fell.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdicts(Vec<Verdict>);
 
 /// One kind of verdict.
