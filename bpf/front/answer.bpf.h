@@ -46,45 +46,39 @@ static __noinline void answered_note(const struct front_context *front)
 	bpf_map_update_elem(&answered, &key, &front->now, BPF_ANY);
 }
 
-static __always_inline int answer_503(struct __sk_buff *skb, struct front_context *front, const struct handshake *with,
-				      __u32 retry_after_s)
+/* What the rule says that the client gets; not for FIEF_REFUSE_DROP. Its next byte from us is p->ack. */
+static __noinline struct segment *answer_segment(struct front_context *front, struct stream *stream)
 {
+	const struct fief_request *rule = &stream->ruling.rule;
 	struct packet *p = &front->packet;
+	__u32 end = p->seq + p->payload_length + (p->flags & TCP_FIN);
 	struct segment *s;
 
-	s = segment_begin(p->ack, p->seq + p->payload_length + (p->flags & TCP_FIN), ANSWER_WINDOW,
-			  TCP_ACK | TCP_PSH | TCP_FIN);
+	if (rule->refusal != FIEF_REFUSE_503 || stream->bytes[0] == TLS_HANDSHAKE)
+		return segment_begin(p->ack, end, 0, TCP_ACK | TCP_RST);
+	s = segment_begin(p->ack, end, ANSWER_WINDOW, TCP_ACK | TCP_PSH | TCP_FIN);
 	if (!s)
-		return TCX_DROP;
-	timestamps_option(s, with);
+		return NULL;
+	timestamps_option(s, &stream->with);
 	/* two constant places rather than one that the verifier has to follow */
 	if (s->options)
-		unavailable_write(s->rest + 12, retry_after_s);
+		unavailable_write(s->rest + 12, rule->retry_after_s);
 	else
-		unavailable_write(s->rest, retry_after_s);
+		unavailable_write(s->rest, rule->retry_after_s);
 	s->payload = UNAVAILABLE_LENGTH;
 	answered_note(front);
-	return segment_answer(skb, p, s);
-}
-
-static __always_inline int answer_reset(struct __sk_buff *skb, const struct packet *p)
-{
-	__u32 end = p->seq + p->payload_length + (p->flags & TCP_FIN);
-	struct segment *s = segment_begin(p->ack, end, 0, TCP_ACK | TCP_RST);
-
-	return s ? segment_answer(skb, p, s) : TCX_DROP;
+	return s;
 }
 
 /* Carries a refusal out. */
-static __noinline int answer(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+static __always_inline int answer(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
-	const struct fief_request *rule = &stream->ruling.rule;
+	struct segment *s;
 
-	if (rule->refusal == FIEF_REFUSE_DROP)
+	if (stream->ruling.rule.refusal == FIEF_REFUSE_DROP)
 		return TCX_DROP;
-	if (rule->refusal == FIEF_REFUSE_503 && stream->bytes[0] != TLS_HANDSHAKE)
-		return answer_503(skb, front, &stream->with, rule->retry_after_s);
-	return answer_reset(skb, &front->packet);
+	s = answer_segment(front, stream);
+	return s ? segment_answer(skb, &front->packet, s) : TCX_DROP;
 }
 
 /* What comes after an answer: it is acknowledged to its end. Negative: this flow got none. */

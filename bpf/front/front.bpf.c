@@ -7,7 +7,8 @@
  *   filter    listeners with a filter of their own, as a connection finds them
  *   gate      what becomes of a packet to a guarded port:
  *     packet    what the frame says           segment    how the gate answers
- *     handshake a SYN, by cookie and options  admit      a connection whose first bytes are ruled
+ *     handshake a SYN, by cookie and options  hold       a header in pieces
+ *     admit     a connection after its verdict later     requests after the first
  *
  * It reuses the core's maps. What servers register when they listen (register, filter) is called from the core's
  * programs, since each hook has one program.

@@ -14,47 +14,8 @@
 #pragma once
 
 #include "admit.bpf.h"
-#include "maps/guarded_ports.bpf.h"
-#include "maps/guards.bpf.h"
-
-static __always_inline bool port_guarded(__u32 slot, __u16 port)
-{
-	__u32 at = slot * GUARDED_PORT_WORDS + port / 64;
-	__u64 *word = bpf_map_lookup_elem(&guarded_ports, &at);
-
-	return word && *word >> (port & 63) & 1;
-}
-
-static __noinline bool guard_find(struct front_context *front)
-{
-	__u32 at;
-
-	front->listener = find_listener(front->slot, front->packet.destination, front->packet.destination_port);
-	if (!front->listener)
-		return false;
-	at = front->slot * FIEF_MAX_LISTENERS + front->listener->index;
-	front->guard = bpf_map_lookup_elem(&guards, &at);
-	if (!front->guard)
-		return false;
-	front->client = classify(front->slot, front->listener->index, front->packet.source);
-	front->now = bpf_ktime_get_ns();
-	return true;
-}
-
-static __always_inline int count_drop(struct front_context *front, enum fief_reason reason)
-{
-	struct fief_ref to = front->client ? front->client->container : front->guard->fallback;
-
-	verdict_count(front, to, FIEF_NO_ID, reason, false);
-	return TCX_DROP;
-}
-
-/* Whether connections are held until their first bytes, now. */
-static __always_inline bool admit_in_force(struct front_context *front)
-{
-	return (front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) == FIEF_GUARD_ADMIT &&
-	       level_reached(front, front->guard->admit_level);
-}
+#include "guard.bpf.h"
+#include "later.bpf.h"
 
 static __always_inline bool is_mptcp(struct tcp_sock *listening)
 {
@@ -155,8 +116,7 @@ static __always_inline int bytes_gather(struct __sk_buff *skb, const struct pack
 }
 
 /* A segment that proves nothing by itself. */
-static __always_inline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
-				      struct stream *stream)
+static __always_inline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
 	struct packet *p = &front->packet;
 	int verdict;
@@ -170,7 +130,7 @@ static __always_inline int stray_rule(struct __sk_buff *skb, struct front_contex
 	verdict = answer_ends(skb, front, &stream->with);
 	if (verdict >= 0)
 		return verdict;
-	if (!admit_in_force(front) || !is_local(skb, listening, p))
+	if (!admit_in_force(front))
 		return TCX_NEXT;
 	bad_count(front->now);
 	return count_drop(front, FIEF_ACK_BAD);
@@ -183,12 +143,14 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 	struct packet *p = &front->packet;
 	struct handshake *with = &stream->with;
 
+	if (!is_local(skb, listening, p))
+		return TCX_NEXT;
 	if (p->odd || options_read(skb, p, with))
-		return is_local(skb, listening, p) ? count_drop(front, FIEF_SHAPE) : TCX_NEXT;
+		return count_drop(front, FIEF_SHAPE);
 	if (!with->timestamps && bad_too_many(front->now) && !source_proven(front))
 		return count_drop(front, FIEF_ACK_LIMIT);
 	if (!cookie_check(front, p->seq - 1, p->ack - 1, with))
-		return stray_rule(skb, front, listening, stream);
+		return stray_rule(skb, front, stream);
 	source_prove(front);
 	if (!p->payload_length && !(p->flags & TCP_FIN))
 		return TCX_DROP; /* the handshake's end: the request tells more */
@@ -216,17 +178,27 @@ static __always_inline int segment_rule(struct __sk_buff *skb, struct front_cont
 	return verdict;
 }
 
+static __always_inline bool has_stream(__u32 state)
+{
+	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2;
+}
+
 static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_context *front)
 {
 	struct tcp_sock *listening = NULL;
 	int verdict = TCX_NEXT;
 	struct bpf_sock *sk;
+	__u32 state;
 
 	sk = socket_find(skb, &front->packet);
 	if (!sk)
 		return TCX_NEXT;
-	if (sk->state == BPF_TCP_LISTEN && guard_find(front))
+	state = sk->state;
+	barrier_var(state);
+	if (state == BPF_TCP_LISTEN && guard_find(front))
 		listening = bpf_skc_to_tcp_sock(sk);
+	else if (has_stream(state) && (front->packet.payload_length || front->packet.odd))
+		verdict = data_arrives(skb, front, sk);
 	if (listening)
 		verdict = segment_rule(skb, front, listening);
 	bpf_sk_release(sk);

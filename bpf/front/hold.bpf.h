@@ -132,7 +132,7 @@ static __noinline enum hold hold_gather(struct __sk_buff *skb, const struct pack
 	if (at + p->payload_length <= known && !(p->flags & TCP_FIN))
 		return HOLD_KNOWN;
 	stream->length = at;
-	count = stream_append(skb, p, stream);
+	count = stream_append(skb, p, stream, 0);
 	if (count < 0)
 		return HOLD_SPOILT;
 	if (count == p->payload_length && count && !checksum_valid(skb, p, stream, at))

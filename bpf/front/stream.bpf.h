@@ -39,18 +39,20 @@ static __always_inline struct stream *stream_get(void)
 	return bpf_map_lookup_elem(&streams, &zero);
 }
 
-/* Appends up to STREAM_PIECE bytes of the packet's payload. How many, or negative. */
-static __always_inline int stream_append(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
+/* Appends up to STREAM_PIECE bytes of the packet's payload, without its first `skip`. How many, or negative. */
+static __always_inline int stream_append(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
+					 __u32 skip)
 {
-	__u32 at = stream->length, count = p->payload_length;
+	__u32 at = stream->length, count = p->payload_length - skip;
 
-	if (!count)
+	if (skip >= p->payload_length)
 		return 0;
 	if (count > STREAM_PIECE)
 		count = STREAM_PIECE;
-	if (at >= FIEF_HEADER_MAX)
+	barrier_var(count);
+	if (at >= FIEF_HEADER_MAX || !count || count > STREAM_PIECE)
 		return -1;
-	if (bpf_skb_load_bytes(skb, p->payload, stream->bytes + at, count))
+	if (bpf_skb_load_bytes(skb, p->payload + skip, stream->bytes + at, count))
 		return -1;
 	stream->length = at + count;
 	return count;

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Guard: what guards the listener that a packet is for, and whether it holds connections now. */
+#pragma once
+
+#include "context.bpf.h"
+#include "maps/guarded_ports.bpf.h"
+#include "maps/guards.bpf.h"
+
+static __always_inline bool port_guarded(__u32 slot, __u16 port)
+{
+	__u32 at = slot * GUARDED_PORT_WORDS + port / 64;
+	__u64 *word = bpf_map_lookup_elem(&guarded_ports, &at);
+
+	return word && *word >> (port & 63) & 1;
+}
+
+static __noinline bool guard_find(struct front_context *front)
+{
+	__u32 at;
+
+	front->listener = find_listener(front->slot, front->packet.destination, front->packet.destination_port);
+	if (!front->listener)
+		return false;
+	at = front->slot * FIEF_MAX_LISTENERS + front->listener->index;
+	front->guard = bpf_map_lookup_elem(&guards, &at);
+	if (!front->guard)
+		return false;
+	front->client = classify(front->slot, front->listener->index, front->packet.source);
+	front->now = bpf_ktime_get_ns();
+	return true;
+}
+
+static __always_inline int count_drop(struct front_context *front, enum fief_reason reason)
+{
+	struct fief_ref to = front->client ? front->client->container : front->guard->fallback;
+
+	verdict_count(front, to, FIEF_NO_ID, reason, false);
+	return TCX_DROP;
+}
+
+/* Whether connections are held until their first bytes, now. */
+static __always_inline bool admit_in_force(struct front_context *front)
+{
+	return (front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) == FIEF_GUARD_ADMIT &&
+	       level_reached(front, front->guard->admit_level);
+}
