@@ -19,6 +19,7 @@ mod secret;
 mod skeleton;
 pub mod sweep;
 pub mod table;
+pub mod trial;
 pub mod upgrade;
 
 pub use error::{Context, Error, ErrorKind, Result};

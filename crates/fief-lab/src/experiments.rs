@@ -2,6 +2,7 @@
 //! The experiments, one file each; and the form in which they hand over what came out.
 
 pub mod accounting;
+pub mod admission_cost;
 pub mod classes;
 pub mod demo;
 pub mod header_control;

@@ -6,7 +6,7 @@
 //! the lab uses; so the host that owns the spoofed addresses can stay silent ([`hush`]), as hosts that a spoofer chooses
 //! are, and no RST helps the server.
 
-mod frame;
+pub mod frame;
 mod send;
 
 use crate::error::{Context, Error, Kind, Result};

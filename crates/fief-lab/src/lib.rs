@@ -21,6 +21,7 @@ mod plot;
 mod precedence;
 mod progress;
 mod report;
+mod sample;
 mod server;
 mod statistics;
 mod table;
@@ -44,11 +45,12 @@ pub enum Experiment {
     HeaderControl,
     Classes,
     UserVsKernel,
+    AdmissionCost,
     Demo,
 }
 
 impl Experiment {
-    pub const ALL: [Experiment; 8] = [
+    pub const ALL: [Experiment; 9] = [
         Experiment::Primitives,
         Experiment::PriorityClients,
         Experiment::Accounting,
@@ -56,6 +58,7 @@ impl Experiment {
         Experiment::HeaderControl,
         Experiment::Classes,
         Experiment::UserVsKernel,
+        Experiment::AdmissionCost,
         Experiment::Demo,
     ];
 
@@ -68,6 +71,7 @@ impl Experiment {
             Experiment::HeaderControl => "header-control",
             Experiment::Classes => "classes",
             Experiment::UserVsKernel => "user-vs-kernel",
+            Experiment::AdmissionCost => "admission-cost",
             Experiment::Demo => "demo",
         }
     }
@@ -82,6 +86,7 @@ impl Experiment {
             Experiment::HeaderControl => "what preferred clients and a limited URL keep under overload",
             Experiment::Classes => "three classes of clients before 50 blocking workers",
             Experiment::UserVsKernel => "the same limit kept by the server and by the kernel",
+            Experiment::AdmissionCost => "what the front door costs a packet, by the number of rules, and a server",
             Experiment::Demo => "priority-clients for newcomers, with a live picture",
         }
     }
@@ -114,6 +119,7 @@ pub fn run(args: &Args) -> Result<Figures> {
         Experiment::HeaderControl => experiments::header_control::run(args.quick)?,
         Experiment::Classes => experiments::classes::run(args.quick)?,
         Experiment::UserVsKernel => experiments::user_vs_kernel::run(args.quick)?,
+        Experiment::AdmissionCost => experiments::admission_cost::run(args.quick)?,
         Experiment::Demo => experiments::demo::run(args.quick)?,
     };
     let folder = match &args.report {

@@ -14,7 +14,6 @@ mod packets;
 mod per_request;
 mod pingpong;
 mod request_server;
-mod sample;
 mod stage;
 mod throughput;
 mod total;

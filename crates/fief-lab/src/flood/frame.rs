@@ -88,9 +88,10 @@ impl Syn {
     }
 }
 
-/// The ones' complement sum of 16-bit words.
-fn sum(bytes: &[u8], start: u32) -> u16 {
-    fold(bytes.chunks_exact(2).fold(start, |total, word| total + u32::from(u16::from_be_bytes([word[0], word[1]]))))
+/// The ones' complement sum of 16-bit words; what is left over at the end counts as the upper half of one.
+pub fn sum(bytes: &[u8], start: u32) -> u16 {
+    let word = |two: &[u8]| u32::from(u16::from_be_bytes([two[0], two.get(1).copied().unwrap_or(0)]));
+    fold(bytes.chunks(2).fold(start, |total, two| total + word(two)))
 }
 
 fn fold(mut total: u32) -> u16 {

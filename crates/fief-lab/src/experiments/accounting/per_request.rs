@@ -2,13 +2,13 @@
 //! What a container for each request costs a server.
 
 use super::Plan;
-use super::sample::{Comparison, Sample, load, warn};
 use super::stage::Stage;
 use super::worker::{Answer, Order};
 use crate::error::{Error, Result};
 use crate::experiments::Outcome;
 use crate::figures::Bound;
 use crate::progress::Progress;
+use crate::sample::{Comparison, Sample, load, warn};
 use crate::statistics::median;
 use crate::table::{Table, number};
 use fief_testkit::{Family, Topology};
@@ -32,7 +32,7 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
         for turn in 0..2 {
             // Who comes first changes, so that a drift of the machine falls on both.
             let place = (pair + turn) % 2;
-            let sample = Sample::take(&stage.topology, &[process], &load(plan, PORT, PATHS[place]))?;
+            let sample = Sample::take(&stage.topology, &[process], &load(plan.load_seconds, PORT, PATHS[place]))?;
             outcome.measurements.push(sample.to_json("container_per_request", PATHS[place], pair));
             samples[place].push(sample);
         }

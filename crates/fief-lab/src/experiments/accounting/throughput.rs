@@ -6,13 +6,13 @@
 
 use super::Plan;
 use super::pingpong::round_trip_ns;
-use super::sample::{CLIENTS, Comparison, Sample, load, warn};
 use crate::command::PolicyFile;
 use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::figures::Bound;
 use crate::installation::Installation;
 use crate::progress::Progress;
+use crate::sample::{CLIENTS, Comparison, Sample, load, warn};
 use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};
 use fief_testkit::{Cgroup, Nginx, NginxConfig, Topology, pin_command};
@@ -69,7 +69,7 @@ pub fn run(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Resul
                     Some(installation)
                 }
             };
-            let sample = Sample::take(&topology, &workers, &load(plan, PORT, "/1k"))?;
+            let sample = Sample::take(&topology, &workers, &load(plan.load_seconds, PORT, "/1k"))?;
             if mode != Mode::Core {
                 pings[usize::from(mode == Mode::Everything)].push(round_trip_ns(Topology::load_cpu())?);
             }

@@ -4,7 +4,6 @@
 //! The two tell the same while the server has its core to itself. On a machine that others use, only the second says
 //! anything about the server: it is what the core could do if nobody took from it.
 
-use super::Plan;
 use crate::cpu_time::cpu_seconds;
 use crate::error::Result;
 use crate::load::{Close, Load};
@@ -17,12 +16,12 @@ use std::time::Duration;
 
 pub const CLIENTS: usize = 40;
 
-/// The load of both experiments with servers.
-pub fn load(plan: &Plan, port: u16, path: &str) -> Load {
+/// Forty clients, a connection for each request.
+pub fn load(seconds: f64, port: u16, path: &str) -> Load {
     Load {
         server: Topology::server_address(Family::V4, port),
         path: path.to_owned(),
-        seconds: plan.load_seconds,
+        seconds,
         // All requests count, as all of the server's CPU does.
         warm_up: 0.0,
         first: Client::Low.address(Family::V4, 1),

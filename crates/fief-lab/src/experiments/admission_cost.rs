@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tables 5 and 6 of the paper on kernel mechanisms for service differentiation: what admission costs a packet by the
+//! number of rules, and what it costs a server.
+//!
+//! The costs of packets are the kernel's own measurement of the installed program, upon frames of which no two are alike,
+//! so that tables are as cold as random clients find them. The server is loaded with and without Fief in turn.
+
+mod frames;
+mod programs;
+mod rules;
+mod throughput;
+
+use crate::error::{Context, Result};
+use crate::experiments::Outcome;
+use crate::figures::Bound;
+use crate::progress::Progress;
+use crate::statistics::{Spread, median, ratios};
+use crate::table::{Table, number};
+use fief_testkit::{Nginx, NginxConfig, Topology, pin_command};
+use programs::Costs;
+
+const ABOUT: &str = "What a SYN that is answered, a SYN that is policed and a request that is matched cost the program \
+at the interface, by the number of rules; and what a saturated server keeps of its throughput with admission.";
+
+const PORT: u16 = 80;
+
+#[derive(Clone, Debug)]
+struct Plan {
+    /// Filters, and request patterns.
+    counts: Vec<usize>,
+    rounds: usize,
+    /// Of each kind, for each number of rules.
+    frames: usize,
+    /// Alternating measurements of nginx.
+    pairs: usize,
+    load_seconds: f64,
+}
+
+impl Plan {
+    fn of(quick: bool) -> Plan {
+        let counts = vec![1, 1000, 100_000, 1_000_000];
+        match quick {
+            true => Plan { counts, rounds: 1, frames: 2000, pairs: 5, load_seconds: 0.7 },
+            false => Plan { counts, rounds: 3, frames: 5000, pairs: 17, load_seconds: 1.5 },
+        }
+    }
+
+    fn steps(&self) -> usize {
+        self.rounds * self.counts.len() + 2 * self.pairs
+    }
+}
+
+pub fn run(quick: bool) -> Result<Outcome> {
+    crate::command::can_run()?;
+    let plan = Plan::of(quick);
+    let topology = Topology::new()?;
+    let nginx = start_nginx(&topology)?;
+    let mut progress = Progress::new("admission-cost", plan.steps());
+    let mut outcome = Outcome { name: "admission-cost", about: ABOUT.to_owned(), ..Outcome::default() };
+    let mut costs = Vec::new();
+    for round in 0..plan.rounds {
+        for turn in 0..plan.counts.len() {
+            let count = plan.counts[(turn + round) % plan.counts.len()];
+            progress.step(&format!("the programs with {count} rules"))?;
+            let of_round = programs::measure(&topology, count, plan.frames)?;
+            outcome.measurements.push(of_round.to_json(round));
+            costs.push(of_round);
+        }
+    }
+    report(&plan, &costs, &mut outcome);
+    throughput::run(&plan, &topology, &nginx, &mut progress, &mut outcome)?;
+    Ok(outcome)
+}
+
+fn start_nginx(topology: &Topology) -> Result<Nginx> {
+    let config = NginxConfig::listening(PORT, &[&PORT.to_string()], 1, "")?;
+    let page = |name: &str| config.folder().join(name);
+    // What the request rules of the loaded server name.
+    std::fs::copy(page("1k"), page("page.html")).context("make a page")?;
+    let mut command = topology.server.command("nginx");
+    command.args(config.arguments()).stderr(std::process::Stdio::null());
+    pin_command(&mut command, Topology::server_cpu());
+    Ok(Nginx::start_command(&topology.server, command, config)?)
+}
+
+fn report(plan: &Plan, costs: &[Costs], outcome: &mut Outcome) {
+    let kinds: [(&str, &str, fn(&Costs) -> f64); 3] = [
+        ("syn_answered", "SYN answered", |costs| costs.syn_answered),
+        ("syn_policed", "SYN policed", |costs| costs.syn_policed),
+        ("request_matched", "request matched", |costs| costs.request_matched),
+    ];
+    let with = |count: usize, of: fn(&Costs) -> f64| -> Vec<f64> {
+        costs.iter().filter(|costs| costs.rules == count).map(of).collect()
+    };
+    let head: Vec<&str> = std::iter::once("rules").chain(kinds.map(|kind| kind.1)).collect();
+    let mut table = Table::new("The program at the interface, ns a frame: median (quartiles of the rounds)", &head);
+    for &count in &plan.counts {
+        let cells = kinds.map(|(_, _, of)| {
+            let spread = Spread::of(&with(count, of));
+            format!("{} ({} - {})", number(spread.median), number(spread.low), number(spread.high))
+        });
+        table.row(std::iter::once(count.to_string()).chain(cells));
+    }
+    table.note(
+        "So many client filters, of up to 24 prefix lengths, and as many patterns of requests. No frame comes twice.",
+    );
+    let strange: usize = costs.iter().map(|costs| costs.strange).sum();
+    if strange > 0 {
+        table.note(format!("{strange} frames met another verdict than they should have"));
+    }
+    outcome.tables.push(table);
+    for (name, most) in [("100k", (100_000, 2.0)), ("1m", (1_000_000, 3.0))] {
+        let (count, most) = most;
+        let of_kinds = kinds.map(|(_, _, of)| median(&ratios(&with(count, of), &with(1, of))));
+        // The worst of the three; one that could not be measured is the worst.
+        let worst = of_kinds.into_iter().fold(0.0, |worst: f64, ratio| if ratio <= worst { worst } else { ratio });
+        outcome.figures.must(format!("rules_{name}_vs_1"), worst, Bound::AtMost(most));
+        for ((kind, ..), ratio) in kinds.into_iter().zip(of_kinds) {
+            outcome.figures.add(format!("{kind}_{name}_vs_1"), ratio);
+        }
+    }
+    for (kind, _, of) in kinds {
+        outcome.figures.add(format!("{kind}_ns"), median(&with(1, of)));
+    }
+}
