@@ -25,6 +25,7 @@ mod sample;
 mod server;
 mod statistics;
 mod table;
+mod wanted;
 mod workers;
 
 pub use error::{Error, Kind, Result};

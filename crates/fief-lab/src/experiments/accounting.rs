@@ -22,6 +22,7 @@ mod worker;
 use crate::error::{Error, Kind, Result};
 use crate::experiments::Outcome;
 use crate::progress::Progress;
+use crate::wanted::Wanted;
 
 const ABOUT: &str = "Containers against clocks that Fief does not touch: packets of two classes against each class \
 alone, threads against their own CPU clock, the machine against the wall clock and the kernel's accounts. And what the \
@@ -102,21 +103,6 @@ pub fn run(quick: bool) -> Result<Outcome> {
         throughput::run(&plan, &mut progress, &mut outcome)?;
     }
     Ok(outcome)
-}
-
-/// Figures named in FIEF_LAB_ONLY, separated by commas; all of them without it. For whoever looks for a cause.
-struct Wanted {
-    only: Option<String>,
-}
-
-impl Wanted {
-    fn from_env() -> Wanted {
-        Wanted { only: std::env::var("FIEF_LAB_ONLY").ok() }
-    }
-
-    fn any(&self, names: &[&str]) -> bool {
-        self.only.as_ref().is_none_or(|only| only.split(',').any(|name| names.contains(&name)))
-    }
 }
 
 /// The child's main: a role and what it needs.

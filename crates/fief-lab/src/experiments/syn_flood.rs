@@ -2,7 +2,7 @@
 //! Figure 14 of the resource container paper: how much of its throughput a server keeps for twenty well-behaved clients
 //! while somebody floods it with SYNs, by what stands in front of it.
 //!
-//! One nginx runs through it all; what stands in front of it takes turns. Each figure is a fraction of the same way's
+//! Each way has a testbed of its own, so that none finds what another left behind; they take turns. Each figure is a fraction of the same way's
 //! own throughput without a flood in the same round, so that nobody gains by being slow in quiet times. The packet
 //! filter's limit is told the flood's prefix; Fief's policy names no source.
 
@@ -10,6 +10,7 @@ mod cost;
 mod isolation;
 mod measure;
 mod outcome;
+mod stand;
 mod way;
 
 pub use measure::{Attack, Measurement};
@@ -17,10 +18,10 @@ pub use way::Way;
 
 use crate::error::Result;
 use crate::experiments::Outcome;
-use crate::flood;
 use crate::progress::Progress;
-use fief_testkit::{Nginx, NginxConfig, Topology, pin_command};
+use crate::wanted::Wanted;
 use measure::measure;
+use stand::Stand;
 
 const PORT: u16 = 80;
 
@@ -60,65 +61,56 @@ impl Plan {
         attacks
     }
 
-    fn steps(&self) -> usize {
-        let measurements: usize = Way::ALL.iter().map(|&way| self.attacks(way).len()).sum();
+    fn steps(&self, stands: &[Stand]) -> usize {
+        let measurements: usize = stands.iter().map(|stand| self.attacks(stand.way).len()).sum();
         self.rounds * (measurements + cost::STEPS + isolation::STEPS)
     }
 }
 
 pub fn run(quick: bool) -> Result<Outcome> {
     let plan = Plan::of(quick);
-    let topology = Topology::new()?;
-    measure::add_spoofed_prefix(&topology)?;
-    flood::hush(&topology)?;
-    let nginx = start_nginx(&topology)?;
-    let (ways, missing): (Vec<_>, Vec<_>) =
-        Way::ALL.into_iter().map(|way| (way, way.check())).partition(|(_, check)| check.is_ok());
+    let only = Wanted::from_env();
+    let wanted = Way::ALL.into_iter().filter(|way| only.any(&[way.name()]));
+    let (ways, missing): (Vec<_>, Vec<_>) = wanted.map(|way| (way, way.check())).partition(|(_, check)| check.is_ok());
     let notes = missing
         .into_iter()
         .filter_map(|(way, check)| check.err().map(|error| format!("{} was left out: {error}", way.title())))
         .filter_map(|note| note.lines().next().map(str::to_owned));
     let notes = notes.collect();
-    let ways: Vec<Way> = ways.into_iter().map(|(way, _)| way).collect();
-    let mut progress = Progress::new("syn-flood", plan.steps());
+    let stands: Vec<Stand> = ways.into_iter().map(|(way, _)| Stand::new(way)).collect::<Result<_>>()?;
+    let mut progress = Progress::new("syn-flood", plan.steps(&stands));
     let (mut measurements, mut costs, mut isolations) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..plan.rounds {
-        for turn in 0..ways.len() {
-            let way = ways[(turn + round) % ways.len()];
-            let _front = way.start(&topology)?;
-            for attack in plan.attacks(way) {
-                progress.step(&format!("round {}, {}, {attack}", round + 1, way.title()))?;
-                measurements.push(measure_quietly(&plan, &topology, way, attack, round)?);
+        for turn in 0..stands.len() {
+            let stand = &stands[(turn + round) % stands.len()];
+            let front = stand.front()?;
+            for attack in plan.attacks(stand.way) {
+                progress.step(&format!("round {}, {}, {attack}", round + 1, stand.way.title()))?;
+                measurements.push(measure_quietly(&plan, stand, attack, round)?);
             }
+            drop(front);
+            stand.forget_request_sockets();
         }
-        costs.push(cost::measure(&plan, &topology, &ways, &mut progress)?);
-        if ways.contains(&Way::Fief) {
-            isolations.push(isolation::measure(&topology, &mut progress)?);
+        costs.push(cost::measure(&plan, &stands, &mut progress)?);
+        if let Some(fief) = stands.iter().find(|stand| stand.way == Way::Fief) {
+            isolations.push(isolation::measure(fief, &mut progress)?);
         }
     }
-    drop(nginx);
+    let ways: Vec<Way> = stands.iter().map(|stand| stand.way).collect();
     Ok(outcome::of(&plan, &ways, &measurements, &costs, &isolations, notes))
 }
 
 /// Again while somebody else used the machine; the least disturbed one counts.
-fn measure_quietly(plan: &Plan, topology: &Topology, way: Way, attack: Attack, round: usize) -> Result<Measurement> {
-    let mut best = measure(plan, topology, way, attack, round)?;
+fn measure_quietly(plan: &Plan, stand: &Stand, attack: Attack, round: usize) -> Result<Measurement> {
+    let mut best = measure(plan, stand, attack, round)?;
     for _ in 0..plan.retries {
         if !best.noise.is_disturbed() {
             break;
         }
-        let again = measure(plan, topology, way, attack, round)?;
+        let again = measure(plan, stand, attack, round)?;
         if again.noise.foreign < best.noise.foreign {
             best = again;
         }
     }
     Ok(best)
-}
-
-fn start_nginx(topology: &Topology) -> Result<Nginx> {
-    let config = NginxConfig::listening(PORT, &[&PORT.to_string()], 1, "")?;
-    let mut command = topology.server.command("nginx");
-    command.args(config.arguments()).stderr(std::process::Stdio::null());
-    pin_command(&mut command, Topology::server_cpu());
-    Ok(Nginx::start_command(&topology.server, command, config)?)
 }

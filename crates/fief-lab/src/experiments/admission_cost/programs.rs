@@ -52,7 +52,8 @@ pub fn measure(topology: &Topology, count: usize, frames: usize) -> Result<Costs
         fief_testkit::pin(0, Topology::server_cpu())?;
         let interface = nix::net::if_::if_nametoindex(Topology::SERVER).context("find the server's interface")?;
         let trial = Trial::open(&Pins::new(&scope()), interface).context("try the installed program")?;
-        let mut bench = Bench { trial, rules: &rules, mac: &topology.link.near_mac, frames, drawn: 0, strange: 0 };
+        let mut bench =
+            Bench { trial, rules: &rules, mac: &topology.link.near_mac, frames, drawn: 0, strange: 0, stranger: 0 };
         let clock = bench.clock()?;
         let syn_answered = bench.syns(false, REDIRECT)? - clock;
         // The first SYNs use up the bursts of the limiting rules.
@@ -73,6 +74,8 @@ struct Bench<'a> {
     frames: usize,
     drawn: u64,
     strange: usize,
+    /// The last verdict that was not the expected one.
+    stranger: i32,
 }
 
 impl Bench<'_> {
@@ -121,6 +124,7 @@ impl Bench<'_> {
             took.push(ns(tried));
         } else {
             self.strange += 1;
+            self.stranger = tried.verdict;
         }
     }
 
@@ -128,10 +132,11 @@ impl Bench<'_> {
     fn middle(&self, took: &[f64], what: &str) -> Result<f64> {
         if took.len() * 2 < self.frames {
             return Err(Error::failed(format!(
-                "of {} {what} under {} rules only {} met the expected verdict",
+                "of {} {what} under {} rules only {} met the expected verdict; others {}",
                 self.frames,
                 self.rules.len(),
-                took.len()
+                took.len(),
+                self.stranger
             )));
         }
         Ok(median(took))

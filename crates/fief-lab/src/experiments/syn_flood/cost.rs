@@ -4,7 +4,8 @@
 //! The time is the receiving thread's own by the scheduler's clock, so other programs on the core do not count. What the
 //! kernel does later in timers for SYNs that it has answered (sending the answer again) is not in it; Fief has none.
 
-use super::way::{Front, LIMITS, Way, policy};
+use super::stand::Stand;
+use super::way::{LIMITS, Way, policy};
 use super::{Attack, Plan};
 use crate::cpu_time::cpu_seconds;
 use crate::error::Result;
@@ -25,20 +26,24 @@ pub struct Costs {
     pub policed: f64,
 }
 
-pub fn measure(plan: &Plan, topology: &Topology, ways: &[Way], progress: &mut Progress) -> Result<Costs> {
-    progress.step("the cost of a SYN, stock")?;
-    let front = Way::Stock.start(topology)?;
-    let stock = per_syn(plan, topology)?;
-    drop(front);
-    let mut fief = |what: &str, limits: &str| {
-        if !ways.contains(&Way::Fief) {
-            return Ok(f64::NAN);
-        }
-        progress.step(&format!("the cost of a SYN that Fief {what}"))?;
-        let _front = Front::fief(topology, &policy(limits))?;
-        per_syn(plan, topology)
-    };
-    Ok(Costs { stock, answered: fief("answers", "")?, policed: fief("polices", LIMITS)? })
+pub fn measure(plan: &Plan, stands: &[Stand], progress: &mut Progress) -> Result<Costs> {
+    let stand = |way| stands.iter().find(|stand| stand.way == way);
+    let mut costs = Costs { stock: f64::NAN, answered: f64::NAN, policed: f64::NAN };
+    if let Some(stock) = stand(Way::Stock) {
+        progress.step("the cost of a SYN, stock")?;
+        costs.stock = per_syn(plan, &stock.topology)?;
+        stock.forget_request_sockets();
+    }
+    if let Some(fief) = stand(Way::Fief) {
+        progress.step("the cost of a SYN that Fief answers")?;
+        let front = fief.fief(&policy(""))?;
+        costs.answered = per_syn(plan, &fief.topology)?;
+        drop(front);
+        progress.step("the cost of a SYN that Fief polices")?;
+        let _front = fief.fief(&policy(LIMITS))?;
+        costs.policed = per_syn(plan, &fief.topology)?;
+    }
+    Ok(costs)
 }
 
 fn per_syn(plan: &Plan, topology: &Topology) -> Result<f64> {

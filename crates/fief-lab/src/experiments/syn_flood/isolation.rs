@@ -4,7 +4,8 @@
 //! Without a budget for unproven sources, so that nothing but isolation keeps the server from answering.
 
 use super::Attack;
-use super::way::{Front, policy};
+use super::stand::Stand;
+use super::way::policy;
 use crate::error::{Context, Result};
 use crate::progress::Progress;
 use fief_testkit::{PacketCounter, Topology};
@@ -32,9 +33,10 @@ const ANSWERS: [(u16, u8, u8, u32); 8] = [
 ];
 
 /// Seconds from the first SYN to the last answer but a few; NaN if there was no end of them.
-pub fn measure(topology: &Topology, progress: &mut Progress) -> Result<f64> {
+pub fn measure(stand: &Stand, progress: &mut Progress) -> Result<f64> {
     progress.step("the time until the flood is isolated")?;
-    let _front = Front::fief(topology, &policy(ISOLATE))?;
+    let _front = stand.fief(&policy(ISOLATE))?;
+    let topology = &stand.topology;
     let counter = topology.clients.run(|| PacketCounter::open(Topology::CLIENTS, &ANSWERS))??;
     let flood = Attack::Prefix(RATE).flood(topology, LONGEST.as_secs_f64()).expect("a flood");
     let flood = flood.start(&topology.clients)?;

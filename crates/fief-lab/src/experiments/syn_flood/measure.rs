@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One measurement: twenty well-behaved clients, and a flood beside them.
 
+use super::stand::Stand;
 use super::{PORT, Plan, Way};
 use crate::error::{Context, Result};
 use crate::flood::{Flood, Sent, Sources};
 use crate::load::{Close, Load, Seen};
 use crate::noise::{Noise, Snapshot};
-use fief_testkit::{Client, Family, NetNs, Topology, run, wait_until};
+use fief_testkit::{Client, Family, NetNs, Topology};
 use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +17,7 @@ const CLIENTS: u8 = 20;
 /// Routed to the clients' host, which has no host in it that the server knows.
 const FOREIGN: Sources = Sources::new([10, 88, 0, 0], 16);
 /// The clients' host owns all of it.
-const SPOOFED: Sources = Sources::new([10, 128, 0, 0], 10);
+pub const SPOOFED: Sources = Sources::new([10, 128, 0, 0], 10);
 /// Where the well-behaved clients are.
 const AMONG: Sources = Sources::new([10, 77, 2, 0], 24);
 
@@ -115,14 +116,8 @@ impl Measurement {
     }
 }
 
-/// The route to the prefix that spoofed addresses come from, and its owner.
-pub fn add_spoofed_prefix(topology: &Topology) -> Result<()> {
-    topology.server.ip(&format!("route add {SPOOFED} via 10.77.0.2 dev {}", Topology::SERVER))?;
-    topology.clients.ip(&format!("route add local {SPOOFED} dev lo"))?;
-    Ok(())
-}
-
-pub fn measure(plan: &Plan, topology: &Topology, way: Way, attack: Attack, round: usize) -> Result<Measurement> {
+pub fn measure(plan: &Plan, stand: &Stand, attack: Attack, round: usize) -> Result<Measurement> {
+    let topology = &stand.topology;
     // Longer than needed: it is ended when everything was seen.
     let flood = attack.flood(topology, plan.warm_up + plan.seconds + 10.0);
     let flood = flood.map(|flood| flood.start(&topology.clients)).transpose()?;
@@ -134,7 +129,7 @@ pub fn measure(plan: &Plan, topology: &Topology, way: Way, attack: Attack, round
     let seen = load.finish()?;
     let request_sockets = request_sockets(&topology.server)?;
     let sent = flood.map(|flood| flood.end()).transpose()?.unwrap_or_default();
-    Ok(Measurement { way, attack, round, seen, sent, request_sockets, noise })
+    Ok(Measurement { way: stand.way, attack, round, seen, sent, request_sockets, noise })
 }
 
 fn load(plan: &Plan) -> Load {
@@ -160,15 +155,6 @@ fn load(plan: &Plan) -> Load {
 pub fn request_sockets(server: &NetNs) -> Result<usize> {
     let text = server.run(|| std::fs::read_to_string("/proc/thread-self/net/tcp"))?.context("list the sockets")?;
     Ok(count_request_sockets(&text))
-}
-
-/// Forgets the handshakes under way: each way begins without what floods against another left behind, which the kernel
-/// would keep, and answer again and again, for a minute. Where the kernel cannot, it is left.
-pub fn forget_request_sockets(server: &NetNs) {
-    let _ = wait_until(Duration::from_secs(2), || {
-        let _ = run(server.command("ss").args(["--kill", "--tcp", "--numeric", "state", "syn-recv"]));
-        request_sockets(server).is_ok_and(|count| count == 0)
-    });
 }
 
 /// Fields of a line: number local remote state ...

@@ -2,10 +2,8 @@
 //! What stands in front of the server while it is flooded.
 
 use super::PORT;
-use super::measure::forget_request_sockets;
-use crate::command::{self, PolicyFile, nft};
+use crate::command::{self, PolicyFile};
 use crate::error::{Error, Kind, Result};
-use crate::installation::Installation;
 use fief_testkit::{Topology, run};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,52 +50,30 @@ impl Way {
         }
     }
 
-    /// Puts it in front of the server of the testbed, until the guard ends.
-    pub fn start(self, topology: &Topology) -> Result<Front<'_>> {
-        forget_request_sockets(&topology.server);
-        let rules = match self {
-            Way::Stock => None,
-            Way::Limit => Some(limit()),
-            Way::Synproxy => {
+    /// Of the server's namespace.
+    pub fn sysctls(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Way::Synproxy => &[
                 // A packet without a connection must not open one: it would pass the proxy by.
-                topology.server.sysctl("net.netfilter.nf_conntrack_tcp_loose", "0")?;
+                ("net.netfilter.nf_conntrack_tcp_loose", "0"),
                 // The clients end with RST; their entries would fill the table.
-                topology.server.sysctl("net.netfilter.nf_conntrack_tcp_timeout_close", "1")?;
-                Some(synproxy())
-            }
-            Way::Fief => return Front::fief(topology, &policy(LIMITS)),
-        };
-        if let Some(rules) = &rules {
-            nft(&topology.server, rules)?;
+                ("net.netfilter.nf_conntrack_tcp_timeout_close", "1"),
+            ],
+            _ => &[],
         }
-        Ok(Front { topology, has_rules: rules.is_some(), _installation: None })
     }
-}
 
-/// It ends with the guard.
-#[derive(Debug)]
-pub struct Front<'a> {
-    topology: &'a Topology,
-    has_rules: bool,
-    _installation: Option<(Installation, PolicyFile)>,
-}
-
-impl Front<'_> {
-    /// Fief with a policy of its own.
-    pub fn fief<'a>(topology: &'a Topology, policy: &str) -> Result<Front<'a>> {
-        forget_request_sockets(&topology.server);
-        let file = PolicyFile::new(policy)?;
-        let installation = Installation::apply_in(&file, &topology.server)?;
-        Ok(Front { topology, has_rules: false, _installation: Some((installation, file)) })
-    }
-}
-
-impl Drop for Front<'_> {
-    fn drop(&mut self) {
-        if self.has_rules {
-            // The namespace, and with it its rules, may be gone already.
-            let _ = nft(&self.topology.server, "flush ruleset");
+    /// Of the server's packet filter.
+    pub fn rules(self) -> Option<String> {
+        match self {
+            Way::Limit => Some(limit()),
+            Way::Synproxy => Some(synproxy()),
+            Way::Stock | Way::Fief => None,
         }
+    }
+
+    pub fn policy(self) -> Option<String> {
+        (self == Way::Fief).then(|| policy(LIMITS))
     }
 }
 

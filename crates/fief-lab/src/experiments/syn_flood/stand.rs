@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The testbed of one way: a server and what stands in front of it, and clients' hosts that a flood can come from.
+//!
+//! The packet filter's rules last as long as the testbed. Fief is machine-wide, so it is there only while it is measured.
+
+use super::measure::{SPOOFED, request_sockets};
+use super::{PORT, Way};
+use crate::command::{PolicyFile, nft};
+use crate::error::Result;
+use crate::flood;
+use crate::installation::Installation;
+use fief_testkit::{Nginx, NginxConfig, Topology, pin_command, run, wait_until};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub struct Stand {
+    pub way: Way,
+    pub topology: Topology,
+    _nginx: Nginx,
+}
+
+impl Stand {
+    pub fn new(way: Way) -> Result<Stand> {
+        let topology = Topology::new()?;
+        topology.server.ip(&format!("route add {SPOOFED} via 10.77.0.2 dev {}", Topology::SERVER))?;
+        topology.clients.ip(&format!("route add local {SPOOFED} dev lo"))?;
+        flood::hush(&topology)?;
+        for (name, value) in way.sysctls() {
+            topology.server.sysctl(name, value)?;
+        }
+        if let Some(rules) = way.rules() {
+            nft(&topology.server, &rules)?;
+        }
+        let nginx = start_nginx(&topology)?;
+        Ok(Stand { way, topology, _nginx: nginx })
+    }
+
+    /// Puts in force what is not there all the time.
+    pub fn front(&self) -> Result<Option<Front>> {
+        self.way.policy().map(|policy| self.fief(&policy)).transpose()
+    }
+
+    /// Fief with a policy of its own.
+    pub fn fief(&self, policy: &str) -> Result<Front> {
+        let policy = PolicyFile::new(policy)?;
+        let installation = Installation::apply_in(&policy, &self.topology.server)?;
+        Ok(Front { _installation: installation, _policy: policy })
+    }
+
+    /// Forgets the handshakes under way, which the kernel would keep, and answer again and again, for a minute, while
+    /// others are measured. Where the kernel cannot, it is left.
+    pub fn forget_request_sockets(&self) {
+        let server = &self.topology.server;
+        let _ = wait_until(Duration::from_secs(2), || {
+            let _ = run(server.command("ss").args(["--kill", "--tcp", "--numeric", "state", "syn-recv"]));
+            request_sockets(server).is_ok_and(|count| count == 0)
+        });
+    }
+}
+
+/// Fief in force, until the guard ends.
+#[derive(Debug)]
+pub struct Front {
+    _installation: Installation,
+    _policy: PolicyFile,
+}
+
+fn start_nginx(topology: &Topology) -> Result<Nginx> {
+    let config = NginxConfig::listening(PORT, &[&PORT.to_string()], 1, "")?;
+    let mut command = topology.server.command("nginx");
+    command.args(config.arguments()).stderr(std::process::Stdio::null());
+    pin_command(&mut command, Topology::server_cpu());
+    Ok(Nginx::start_command(&topology.server, command, config)?)
+}
