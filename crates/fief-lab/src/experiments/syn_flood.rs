@@ -20,6 +20,7 @@ use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::progress::Progress;
 use crate::wanted::Wanted;
+use cost::Kind;
 use measure::measure;
 use stand::Stand;
 
@@ -41,7 +42,7 @@ pub struct Plan {
 impl Plan {
     fn of(quick: bool) -> Plan {
         match quick {
-            true => Plan { rounds: 3, seconds: 0.5, warm_up: 0.3, retries: 0, cost_seconds: 0.25, is_quick: true },
+            true => Plan { rounds: 3, seconds: 0.45, warm_up: 0.25, retries: 0, cost_seconds: 0.25, is_quick: true },
             false => Plan { rounds: 7, seconds: 2.0, warm_up: 1.5, retries: 1, cost_seconds: 1.0, is_quick: false },
         }
     }
@@ -63,7 +64,9 @@ impl Plan {
 
     fn steps(&self, stands: &[Stand]) -> usize {
         let measurements: usize = stands.iter().map(|stand| self.attacks(stand.way).len()).sum();
-        self.rounds * (measurements + cost::STEPS + isolation::STEPS)
+        let costs = stands.iter().filter(|stand| stand.way != Way::Synproxy).count();
+        let more = if stands.iter().any(|stand| stand.way == Way::Fief) { 2 } else { 0 };
+        self.rounds * (measurements + costs + more)
     }
 }
 
@@ -88,13 +91,20 @@ pub fn run(quick: bool) -> Result<Outcome> {
                 progress.step(&format!("round {}, {}, {attack}", round + 1, stand.way.title()))?;
                 measurements.push(measure_quietly(&plan, stand, attack, round)?);
             }
+            if stand.way != Way::Synproxy {
+                progress.step(&format!("round {}, {}, the cost of a SYN", round + 1, stand.way.title()))?;
+                costs.push((stand.way.into(), cost::measure(&plan, stand)?));
+            }
             drop(front);
             stand.forget_request_sockets();
         }
-        costs.push(cost::measure(&plan, &stands, &mut progress)?);
-        if let Some(fief) = stands.iter().find(|stand| stand.way == Way::Fief) {
-            isolations.push(isolation::measure(fief, &mut progress)?);
-        }
+        let Some(fief) = stands.iter().find(|stand| stand.way == Way::Fief) else { continue };
+        progress.step(&format!("round {}, the cost of a SYN that Fief answers", round + 1))?;
+        let front = fief.fief(&way::policy(""))?;
+        costs.push((Kind::Answered, cost::measure(&plan, fief)?));
+        drop(front);
+        progress.step(&format!("round {}, the time until a flood is isolated", round + 1))?;
+        isolations.push(isolation::measure(fief)?);
     }
     let ways: Vec<Way> = stands.iter().map(|stand| stand.way).collect();
     Ok(outcome::of(&plan, &ways, &measurements, &costs, &isolations, notes))

@@ -1,54 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one SYN costs the server's core, without clients: answered by the kernel, answered by Fief, and policed.
+//! What one SYN of a flood costs the server's core, without clients.
 //!
 //! The time is the receiving thread's own by the scheduler's clock, so other programs on the core do not count. What the
 //! kernel does later in timers for SYNs that it has answered (sending the answer again) is not in it; Fief has none.
 
 use super::stand::Stand;
-use super::way::{LIMITS, Way, policy};
-use super::{Attack, Plan};
+use super::{Attack, Plan, Way};
 use crate::cpu_time::cpu_seconds;
 use crate::error::Result;
-use crate::progress::Progress;
 use fief_testkit::{Topology, napi_threads};
 use std::time::{Duration, Instant};
 
-pub const STEPS: usize = 3;
-const RATE: u32 = 70_000;
+const RATE: u32 = 100_000;
 /// Until the queue of the kernel is full and it goes over to cookies, until prefixes are isolated.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// CPU time of one SYN in ns.
-#[derive(Clone, Copy, Debug)]
-pub struct Costs {
-    pub stock: f64,
-    pub answered: f64,
-    pub policed: f64,
+/// What became of the SYNs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Answered by the kernel's cookies, after some request sockets.
+    Stock,
+    /// Dropped by the packet filter, but for a few.
+    Dropped,
+    /// Answered by Fief, all of them.
+    Answered,
+    /// Dropped by Fief, as in the floods.
+    Policed,
 }
 
-pub fn measure(plan: &Plan, stands: &[Stand], progress: &mut Progress) -> Result<Costs> {
-    let stand = |way| stands.iter().find(|stand| stand.way == way);
-    let mut costs = Costs { stock: f64::NAN, answered: f64::NAN, policed: f64::NAN };
-    if let Some(stock) = stand(Way::Stock) {
-        progress.step("the cost of a SYN, stock")?;
-        costs.stock = per_syn(plan, &stock.topology)?;
-        stock.forget_request_sockets();
+impl Kind {
+    pub const ALL: [Kind; 4] = [Kind::Stock, Kind::Dropped, Kind::Answered, Kind::Policed];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Kind::Stock => "stock",
+            Kind::Dropped => "dropped by nft",
+            Kind::Answered => "answered by Fief",
+            Kind::Policed => "policed by Fief",
+        }
     }
-    if let Some(fief) = stand(Way::Fief) {
-        progress.step("the cost of a SYN that Fief answers")?;
-        let front = fief.fief(&policy(""))?;
-        costs.answered = per_syn(plan, &fief.topology)?;
-        drop(front);
-        progress.step("the cost of a SYN that Fief polices")?;
-        let _front = fief.fief(&policy(LIMITS))?;
-        costs.policed = per_syn(plan, &fief.topology)?;
-    }
-    Ok(costs)
 }
 
-fn per_syn(plan: &Plan, topology: &Topology) -> Result<f64> {
+impl From<Way> for Kind {
+    fn from(way: Way) -> Kind {
+        match way {
+            Way::Stock | Way::Synproxy => Kind::Stock,
+            Way::Limit => Kind::Dropped,
+            Way::Fief => Kind::Policed,
+        }
+    }
+}
+
+/// CPU time of one SYN in ns, with what is in force now.
+pub fn measure(plan: &Plan, stand: &Stand) -> Result<f64> {
+    let topology = &stand.topology;
     let receivers = napi_threads(&topology.server, Topology::SERVER)?;
-    let idle = rate(&receivers, plan.cost_seconds * 0.5);
+    let idle = rate(&receivers, 0.1);
     let seconds = plan.cost_seconds + SETTLE.as_secs_f64() + 10.0;
     let flood = Attack::Prefix(RATE).flood(topology, seconds).expect("a flood").start(&topology.clients)?;
     std::thread::sleep(SETTLE);

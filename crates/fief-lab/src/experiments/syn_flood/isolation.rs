@@ -7,12 +7,10 @@ use super::Attack;
 use super::stand::Stand;
 use super::way::policy;
 use crate::error::{Context, Result};
-use crate::progress::Progress;
 use fief_testkit::{PacketCounter, Topology};
 use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-pub const STEPS: usize = 1;
 const RATE: u32 = 70_000;
 const ISOLATE: &str = "isolate = { above = 100, for = \"10s\" }\n";
 const LOOK: Duration = Duration::from_millis(10);
@@ -33,8 +31,7 @@ const ANSWERS: [(u16, u8, u8, u32); 8] = [
 ];
 
 /// Seconds from the first SYN to the last answer but a few; NaN if there was no end of them.
-pub fn measure(stand: &Stand, progress: &mut Progress) -> Result<f64> {
-    progress.step("the time until the flood is isolated")?;
+pub fn measure(stand: &Stand) -> Result<f64> {
     let _front = stand.fief(&policy(ISOLATE))?;
     let topology = &stand.topology;
     let counter = topology.clients.run(|| PacketCounter::open(Topology::CLIENTS, &ANSWERS))??;

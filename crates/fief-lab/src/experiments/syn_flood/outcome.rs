@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From single measurements to tables, a plot and figures. Pure.
 
-use super::cost::Costs;
+use super::cost::Kind;
 use super::{Attack, Measurement, Plan, Way};
 use crate::experiments::Outcome;
 use crate::figures::{Bound, Figures};
@@ -16,7 +16,7 @@ pub fn of(
     plan: &Plan,
     ways: &[Way],
     measurements: &[Measurement],
-    costs: &[Costs],
+    costs: &[(Kind, f64)],
     isolations: &[f64],
     notes: Vec<String>,
 ) -> Outcome {
@@ -118,25 +118,22 @@ impl Sample<'_> {
     }
 }
 
-fn cost_table(costs: &[Costs]) -> Table {
+/// Of one kind, round by round.
+fn of_kind(costs: &[(Kind, f64)], kind: Kind) -> Vec<f64> {
+    costs.iter().filter(|(one, _)| *one == kind).map(|(_, ns)| *ns).collect()
+}
+
+fn cost_table(costs: &[(Kind, f64)]) -> Table {
     let mut table = Table::new("CPU time of the server's core a SYN, ns, without clients", &["", "ns", "quartiles"]);
-    let rows: [(&str, fn(&Costs) -> f64); 3] = [
-        ("stock", |costs| costs.stock),
-        ("answered by Fief", |costs| costs.answered),
-        ("policed by Fief", |costs| costs.policed),
-    ];
-    for (name, of) in rows {
-        let spread = Spread::of(&costs.iter().map(of).collect::<Vec<_>>());
-        table.row([
-            name.to_owned(),
-            number(spread.median),
-            format!("{} - {}", number(spread.low), number(spread.high)),
-        ]);
+    for kind in Kind::ALL {
+        let spread = Spread::of(&of_kind(costs, kind));
+        let quartiles = format!("{} - {}", number(spread.low), number(spread.high));
+        table.row([kind.title().to_owned(), number(spread.median), quartiles]);
     }
     table
 }
 
-fn figures(sample: &Sample<'_>, costs: &[Costs], isolations: &[f64]) -> Figures {
+fn figures(sample: &Sample<'_>, costs: &[(Kind, f64)], isolations: &[f64]) -> Figures {
     let kept = |way, rate| sample.kept(way, Attack::Prefix(rate));
     let versus = |way, rate| median(&ratios(&kept(Way::Fief, rate), &kept(way, rate)));
     let mut figures = Figures::default();
@@ -159,9 +156,10 @@ fn figures(sample: &Sample<'_>, costs: &[Costs], isolations: &[f64]) -> Figures 
         }
     }
     figures.add("time_to_isolate_s", median(isolations));
-    let of_stock = |of: fn(&Costs) -> f64| median(&costs.iter().map(|one| of(one) / one.stock).collect::<Vec<_>>());
-    figures.must("cpu_per_syn_answered", of_stock(|one| one.answered), Bound::AtMost(0.55));
-    figures.must("cpu_per_syn_policed", of_stock(|one| one.policed), Bound::AtMost(0.4));
+    let of_stock = |kind| median(&ratios(&of_kind(costs, kind), &of_kind(costs, Kind::Stock)));
+    figures.must("cpu_per_syn_answered", of_stock(Kind::Answered), Bound::AtMost(0.55));
+    figures.must("cpu_per_syn_policed", of_stock(Kind::Policed), Bound::AtMost(0.4));
+    figures.add("cpu_per_syn_nft", of_stock(Kind::Dropped));
     let flooded = sample.measurements.iter().filter(|one| one.way == Way::Fief && one.attack != Attack::None);
     let most = flooded.map(|one| one.request_sockets as f64).fold(f64::NAN, f64::max);
     figures.must("request_sockets", most, Bound::AtMost(0.0));
@@ -186,7 +184,7 @@ mod tests {
     }
 
     fn outcome(measurements: &[Measurement]) -> Outcome {
-        let costs = [Costs { stock: 2000.0, answered: 1000.0, policed: 500.0 }];
+        let costs = [(Kind::Stock, 2000.0), (Kind::Policed, 500.0), (Kind::Answered, 1000.0)];
         of(&Plan::of(true), &Way::ALL, measurements, &costs, &[0.4], Vec::new())
     }
 
