@@ -293,6 +293,9 @@ struct fief_listener {
 struct fief_prefix_lengths {
 	__u8 count;
 	__u8 length[FIEF_PREFIX_LENGTHS]; /* in use, the longest first; they count in IPv6 bits */
+	__u32 filtered;			  /* 1: there is a Bloom filter of the prefixes in `blooms`; classify.bpf.h */
+	__u32 bloom;			  /* its first word */
+	__u32 bloom_mask;		  /* its words, less one; a power of two */
 };
 
 struct fief_client_key {
@@ -400,6 +403,7 @@ struct fief_bucket {
 	__u64 tolerance_ns;	   /* (burst - 1) * interval_ns, at least 0 */
 	__u64 notice_ns;	   /* when the last drop notice went out */
 	__u64 used_ns;		   /* CPU time: usage at the last look */
+	__u64 looked_ns;	   /* CPU time: when that was */
 	struct fief_ref container; /* CPU time: whose */
 	__u32 kind;		   /* enum fief_bucket_kind */
 	__u32 refused;		   /* since the last notice */
@@ -421,16 +425,20 @@ struct fief_source {
 	__u64 proven_ns;	/* last cookie that it returned */
 	__u64 arrival_ns;	/* its own bucket of SYNs, as in struct fief_bucket */
 	__u64 penalty_until_ns; /* its SYNs are dropped until then */
-	__u64 isolated_until_ns;
 };
 
-/* Unproven SYNs by prefix (IPv4 /24, IPv6 /64), for isolation. LRU. */
+/*
+ * SYNs of unproven addresses of one prefix (IPv4 /24, IPv6 /64) at one listener, for isolation. A place in a table of
+ * fixed size: who floods from ever new prefixes makes no entries, and who is isolated is displaced by nobody.
+ */
 struct fief_meter {
+	__u8 prefix[16];
 	__u64 window_ns; /* begin of the window that syns counts */
 	__u64 isolated_until_ns;
 	__u32 syns;
-	__u32 pad;
+	__u32 listener;
 };
+#define FIEF_METERS 65536
 
 /* ---- police and admit: what guards a listener ---- */
 
@@ -494,6 +502,8 @@ struct fief_guard {
 #define FIEF_GUARD_MONITOR 4u  /* count what would be done, do nothing */
 #define FIEF_GUARD_LATER   8u  /* rule later requests of a connection too */
 #define FIEF_GUARD_KERNEL  16u /* the kernel answers SYNs with its own cookies (tcp_syncookies = 2) */
+#define FIEF_GUARD_HEADERS 32u /* some request rule looks at a header */
+#define FIEF_GUARD_COOKIES 64u /* some request rule looks at a cookie */
 
 /* Thresholds of the levels of overload, one for the policy; state of them, one for each listener. */
 struct fief_thresholds {
@@ -505,14 +515,25 @@ struct fief_thresholds {
 
 struct fief_load {
 	__u64 looked_ns;
-	__u64 above_ns[2]; /* when the level was last reached */
-	__u64 idle_ns;	   /* of all CPUs, at the last look */
-	__u32 level;	   /* enum fief_level */
+	__u64 above_ns[2];	    /* when the level was last reached */
+	__u64 idle_ns;		    /* of all CPUs, at the last look */
+	__u64 unproven_arrival_ns;  /* the budget of SYNs from unproven sources, as in struct fief_bucket */
+	__u64 dropped_seen;	    /* our refusals at the last look */
+	__u64 notice_ns[FIEF_REASONS]; /* when the last notice for each reason went out */
+	__u32 level;		    /* enum fief_level */
 	__u32 queue_percent;
-	__u32 cpu_percent;
-	__u32 drops;	  /* a second */
+	__u32 cpu_ppm; /* of the machine not idle, smoothed over FIEF_LOAD_SMOOTH_NS */
+	__u32 drops;   /* a second, smoothed likewise */
 	__u32 drops_seen; /* counter of the listening socket at the last look */
-	__u32 dropped;	  /* by us since the last look */
+	__u32 cpus;	  /* that were counted at the last look */
+};
+#define FIEF_LOAD_LOOK_NS   10000000ull	 /* at most one look in so long */
+#define FIEF_LOAD_SMOOTH_NS 250000000ull /* a look at one moment says little about CPU time or a rate */
+
+/* SYNs and requests that we refused, by listener and CPU: what the level of overload and the notices count. */
+struct fief_refusals {
+	__u64 refused;		    /* all of them, ever */
+	__u64 untold[FIEF_REASONS]; /* since this CPU's last notice */
 };
 
 /* ---- admit: request rules ---- */

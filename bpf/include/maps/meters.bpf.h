@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* SYNs of unproven addresses by prefix. */
+/* SYNs of unproven addresses by prefix and listener: two places for each, found by a keyed hash. */
 #pragma once
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, struct in6_addr);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FIEF_METERS);
+	__type(key, __u32);
 	__type(value, struct fief_meter);
 } meters SEC(".maps");

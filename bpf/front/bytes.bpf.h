@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Bytes: what the parsers need of the world around them, in BPF or in user space.
+ *
+ * Problem: the parsers of requests are run by the kernel, and by tests and a fuzzer in user space; and the verifier
+ * follows each pass of a loop whose counter it knows.
+ * How: they use only what stands here. Loops count from loop_from(), which the verifier takes for any number, and go
+ * on while can_loop, which tells it that they end. Bytes are read eight at a time where a line is searched.
+ * Limits: little-endian machines that read words at any address. In user space the includer brings the types.
+ */
+#pragma once
+
+/* Bytes of a stream or of a part of it; what stands behind its end is read at times, and never used. */
+#define BYTES_SLACK 64
+#define BYTES_MASK  (FIEF_HEADER_MAX - 1)
+
+struct request_bytes {
+	__u8 at[FIEF_HEADER_MAX + BYTES_SLACK];
+};
+
+#ifdef __bpf__
+
+__u32 nought; /* never written */
+
+static __always_inline __u32 loop_from(__u32 at)
+{
+	return at + *(volatile __u32 *)&nought;
+}
+
+/* The instruction may_goto, which clang writes by name for newer instruction sets only: code 0xe5, a jump by 16 bits. */
+#define can_loop                                                                                                       \
+	({                                                                                                             \
+		__label__ stop, go;                                                                                    \
+		bool on = true;                                                                                        \
+		asm volatile goto("1:.byte 0xe5; .byte 0; .long ((%l[stop] - 1b - 8) / 8) & 0xffff; .short 0" ::::stop);     \
+		goto go;                                                                                               \
+	stop:                                                                                                          \
+		on = false;                                                                                            \
+	go:;                                                                                                           \
+		on;                                                                                                    \
+	})
+
+static __always_inline __u64 word_at(const struct request_bytes *bytes, __u32 at)
+{
+	return *(const __u64 *)(bytes->at + (at & BYTES_MASK));
+}
+
+static __always_inline void word_put(struct request_bytes *bytes, __u32 at, __u64 word)
+{
+	*(__u64 *)(bytes->at + (at & BYTES_MASK)) = word;
+}
+
+#else
+
+#define __always_inline inline __attribute__((always_inline))
+#define __noinline	__attribute__((noinline))
+#define __arg_nonnull
+#define can_loop true
+
+static inline __u32 loop_from(__u32 at)
+{
+	return at;
+}
+
+static inline __u64 word_at(const struct request_bytes *bytes, __u32 at)
+{
+	__u64 word;
+
+	__builtin_memcpy(&word, bytes->at + (at & BYTES_MASK), sizeof(word));
+	return word;
+}
+
+static inline void word_put(struct request_bytes *bytes, __u32 at, __u64 word)
+{
+	__builtin_memcpy(bytes->at + (at & BYTES_MASK), &word, sizeof(word));
+}
+
+#endif
+
+/* An index as the compiler must take it: it would make a loop's index a pointer that grows, whose bounds get lost. */
+static __always_inline __u32 as_index(__u32 at)
+{
+	asm volatile("" : "+r"(at));
+	return at;
+}
+
+static __always_inline __u8 byte_at(const struct request_bytes *bytes, __u32 at)
+{
+	return bytes->at[at & BYTES_MASK];
+}
+
+#define EACH_BYTE(value) (0x0101010101010101ull * (value))
+#define HIGH_BITS	 EACH_BYTE(0x80)
+
+/* The high bit of each byte that is zero; above the lowest of them there may be false ones. */
+static __always_inline __u64 zero_bytes(__u64 word)
+{
+	return (word - EACH_BYTE(1)) & ~word & HIGH_BITS;
+}
+
+/* Number of the lowest byte whose high bit is set in what zero_bytes() said; a multiplication, since BPF counts no
+ * bits: the constant's byte 7 - k is k. */
+static __always_inline __u32 lowest_byte(__u64 found)
+{
+	return ((found & -found) >> 7) * 0x0001020304050607ull >> 56;
+}
+
+/* Where `wanted` stands first in [at, end); `end`: nowhere. */
+__noinline __u32 find_byte(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end, __u8 wanted)
+{
+	__u64 found;
+
+	for (at = loop_from(at); at < end && can_loop; at += 8) {
+		found = zero_bytes(word_at(bytes, at) ^ EACH_BYTE(wanted));
+		if (found) {
+			at += lowest_byte(found);
+			break;
+		}
+	}
+	return at < end ? at : end;
+}
+
+/* Capital letters of ASCII made small; without a branch, which the verifier would follow for each byte. */
+static __always_inline __u8 small_letter(__u8 byte)
+{
+	return byte | (((__u32)(__u8)(byte - 'A') - 26) >> 26 & 0x20);
+}
+
+static __always_inline bool is_blank(__u8 byte)
+{
+	return byte == ' ' || byte == '\t';
+}

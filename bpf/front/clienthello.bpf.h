@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Client hello: the server name and the protocols (ALPN) that a TLS client asks for, in the clear (RFC 8446, 4.1.2).
+ *
+ *   record     22, version, length | handshake message 1, length (3 bytes) | ...
+ *   message    version 2, random 32, session id <1>, cipher suites <2>, compression <1>, extensions <2>
+ *   extension  kind 2, length 2; 0: server name, 16: ALPN
+ *
+ * Problem: post-quantum keys make it longer than a segment, and it may be cut into several records.
+ * How: in one record it is read where it stands; else its pieces are put together in request.text first.
+ * Limits: an encrypted client hello shows its public name only. The first 8 protocols.
+ */
+#pragma once
+
+#include "request.bpf.h"
+
+#define TLS_HANDSHAKE	 22
+#define TLS_CLIENT_HELLO 1
+#define TLS_SERVER_NAME	 0
+#define TLS_ALPN	 16
+#define TLS_RECORD	 5 /* bytes of its head */
+#define TLS_RECORD_MAX	 16384
+
+static __always_inline __u32 two_bytes(const struct request_bytes *bytes, __u32 at)
+{
+	return byte_at(bytes, at) << 8 | byte_at(bytes, at + 1);
+}
+
+/* The first name of type 0 in a server_name extension. */
+static __always_inline void server_name_set(const struct request_bytes *bytes, __u32 at, __u32 end, __u8 place,
+					    struct front_request *request)
+{
+	__u32 length;
+
+	if (at + 5 > end || byte_at(bytes, at + 2))
+		return;
+	length = two_bytes(bytes, at + 3);
+	at += 5;
+	if (at + length > end)
+		return;
+	if (length && byte_at(bytes, at + length - 1) == '.')
+		length--;
+	if (!length || length > REQUEST_NAME_MAX)
+		return;
+	span_set(request, REQUEST_SERVER_NAME, at, length, place);
+	request->span[REQUEST_SERVER_NAME].known |= SPAN_FOLD;
+}
+
+static __always_inline void protocols_set(const struct request_bytes *bytes, __u32 at, __u32 end, __u8 place,
+					  struct front_request *request)
+{
+	__u32 length, i;
+
+	at += 2;
+	for (i = loop_from(0); i < REQUEST_ALPN_MAX && at < end && can_loop; i++) {
+		length = byte_at(bytes, at);
+		if (!length || at + 1 + length > end)
+			break;
+		span_set(request, REQUEST_ALPN + i, at + 1, length, place);
+		at += 1 + length;
+	}
+	request->alpns = i;
+}
+
+/* Reads the body of a client hello in [at, end). */
+__noinline int hello_fields(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end,
+			    struct front_request *request __arg_nonnull, __u32 place)
+{
+	__u32 kind, length;
+
+	at += 2 + 32;
+	if (at >= end)
+		return REQUEST_MALFORMED;
+	at += 1 + byte_at(bytes, at);
+	if (at + 2 > end)
+		return REQUEST_MALFORMED;
+	at += 2 + two_bytes(bytes, at);
+	if (at + 1 > end)
+		return REQUEST_MALFORMED;
+	at += 1 + byte_at(bytes, at);
+	if (at == end)
+		return REQUEST_COMPLETE; /* no extensions, as before TLS 1.2 */
+	if (at + 2 > end || at + 2 + two_bytes(bytes, at) != end)
+		return REQUEST_MALFORMED;
+	at += 2;
+	for (at = loop_from(at); at + 4 <= end && can_loop; at += length) {
+		kind = two_bytes(bytes, at);
+		length = two_bytes(bytes, at + 2);
+		at += 4;
+		if (at + length > end)
+			return REQUEST_MALFORMED;
+		if (kind == TLS_SERVER_NAME && !span_known(request, REQUEST_SERVER_NAME))
+			server_name_set(bytes, at, at + length, place, request);
+		else if (kind == TLS_ALPN && !request->alpns)
+			protocols_set(bytes, at, at + length, place, request);
+	}
+	return at == end ? REQUEST_COMPLETE : REQUEST_MALFORMED;
+}
+
+/* Puts `length` bytes from `at` behind `filled` of request.text, by eight; what is too much is overwritten later. */
+__noinline int text_append(const struct request_bytes *bytes __arg_nonnull, __u32 at,
+			   struct front_request *request __arg_nonnull, __u32 filled, __u32 length)
+{
+	__u32 i;
+
+	for (i = loop_from(0); i < length && can_loop; i += 8)
+		word_put(&request->text, filled + i, word_at(bytes, at + i));
+	return 0;
+}
+
+/*
+ * A message cut into records: puts it together. Its length, or what is wrong as a negative enum request_state. The masks
+ * change nothing; they keep the verifier from counting along.
+ */
+__noinline int hello_join(const struct request_bytes *bytes __arg_nonnull, __u32 length,
+			  struct front_request *request __arg_nonnull)
+{
+	__u32 at = loop_from(0), filled = loop_from(0), wanted = FIEF_HEADER_MAX, record, here;
+
+	while (can_loop) {
+		at &= 2 * FIEF_HEADER_MAX - 1;
+		filled &= 2 * FIEF_HEADER_MAX - 1;
+		if (at < length && byte_at(bytes, at) != TLS_HANDSHAKE)
+			return -REQUEST_MALFORMED;
+		if (at + TLS_RECORD > length)
+			break;
+		record = two_bytes(bytes, at + 3);
+		if (!record || record > TLS_RECORD_MAX || byte_at(bytes, at + 1) != 3)
+			return -REQUEST_MALFORMED;
+		at += TLS_RECORD;
+		here = record < length - at ? record : length - at;
+		text_append(bytes, at, request, filled, here);
+		filled += here;
+		at += here;
+		if (filled >= 2 && byte_at(&request->text, 1))
+			return -REQUEST_MALFORMED; /* longer than 65535 */
+		if (filled >= 4)
+			wanted = 4 + two_bytes(&request->text, 2);
+		if (filled >= wanted)
+			return wanted;
+		if (here < record)
+			break;
+	}
+	return REQUEST_NEED_MORE;
+}
+
+/* What there is of a client hello in the first `length` bytes, of which the first is TLS_HANDSHAKE. */
+__noinline int hello_parse(const struct request_bytes *bytes __arg_nonnull, __u32 length,
+			   struct front_request *request __arg_nonnull)
+{
+	__u32 record, wanted;
+	int joined;
+
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	if (length >= 2 && byte_at(bytes, 1) != 3)
+		return REQUEST_MALFORMED;
+	if (length >= 6 && byte_at(bytes, 5) != TLS_CLIENT_HELLO)
+		return REQUEST_MALFORMED;
+	if (length < TLS_RECORD + 4)
+		return REQUEST_NEED_MORE;
+	record = two_bytes(bytes, 3);
+	wanted = 4 + two_bytes(bytes, TLS_RECORD + 2);
+	if (record >= 4 && byte_at(bytes, TLS_RECORD + 1))
+		return REQUEST_MALFORMED; /* longer than 65535 */
+	if (record >= wanted) {
+		if (length < TLS_RECORD + wanted)
+			return length == FIEF_HEADER_MAX ? REQUEST_CUT : REQUEST_NEED_MORE;
+		return hello_fields(bytes, TLS_RECORD + 4, TLS_RECORD + wanted, request, PLACE_STREAM);
+	}
+	joined = hello_join(bytes, length, request);
+	if (joined < 0)
+		return -joined;
+	if (!joined)
+		return length == FIEF_HEADER_MAX ? REQUEST_CUT : REQUEST_NEED_MORE;
+	return hello_fields(&request->text, 4, joined, request, PLACE_TEXT);
+}

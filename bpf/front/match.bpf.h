@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Match: the first rule of a listener that a request meets.
+ *
+ * Problem: up to a million rules of many kinds and prefix lengths, and each request may want other ones: every look into
+ * a big table is a miss of the cache.
+ * How: rules with the same kinds and lengths of conditions are one shape (struct fief_shape), found by one hash. A word
+ * of a Bloom filter tells most shapes that do not match; since nearly all of those branches go the same way, the loads
+ * of many shapes are under way at once. Shapes are in the order of their first rule, and the search ends at the first
+ * that cannot hold an earlier rule than the best found.
+ * Limits: a rule below its level of overload is as if it were not there. A rule on trial (monitor) is told apart, and
+ * the next one decides.
+ */
+#pragma once
+
+#include "header.bpf.h"
+#include "clienthello.bpf.h"
+#include "maps/blooms.bpf.h"
+#include "maps/patterns.bpf.h"
+#include "maps/secrets.bpf.h"
+
+/* What is found for one request, and what is needed to find it: of each CPU, since the stack is short. */
+struct match {
+	struct fief_request best;   /* rule FIEF_NO_ID: none */
+	struct fief_request shadow; /* on trial, and earlier than best */
+	struct hashes hashes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct front_request);
+} requests SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct match);
+} matches SEC(".maps");
+
+/* Which tables of the policy a request is held against. */
+struct match_where {
+	__u16 listener;
+	__u8 slot;
+	__u8 level; /* enum fief_level: of overload, now */
+};
+
+static __always_inline bool bloom_holds(__u64 first, __u64 mask, __u64 hash)
+{
+	__u32 at = first + (hash & mask);
+	__u64 *word = bpf_map_lookup_elem(&blooms, &at), bits;
+
+	bits = 1ull << (hash >> 40 & 63) | 1ull << (hash >> 46 & 63) | 1ull << (hash >> 52 & 63);
+	return word && (*word & bits) == bits;
+}
+
+static __always_inline struct fief_request *pattern_find(struct match_where where, __u32 shape, __u64 hash, __u64 key)
+{
+	struct fief_pattern_key pattern = {
+	    .hash = hash,
+	    .listener = where.listener,
+	    .shape = shape,
+	    .slot = where.slot,
+	    .check = hash_mix(hash ^ key) >> 32,
+	};
+
+	return bpf_map_lookup_elem(&patterns, &pattern);
+}
+
+static __always_inline bool looks_at_alpn(const struct fief_shape *shape)
+{
+	__u32 i;
+
+	for (i = 0; i < FIEF_CONDITIONS; i++) {
+		if (i < shape->conditions && shape->condition[i].field == FIEF_FIELD_ALPN)
+			return true;
+	}
+	return false;
+}
+
+/* Finds the first rule in force, and the first on trial before it. */
+__noinline int rule_find(const struct request_bytes *bytes __arg_nonnull, struct front_request *request __arg_nonnull,
+			 const struct fief_guard *guard __arg_nonnull, struct match *match __arg_nonnull, __u32 where)
+{
+	struct match_where at = {.listener = where, .slot = where >> 16 & 1, .level = where >> 24};
+	__u32 i, alpn = 0, best = FIEF_NO_ID, shadow = FIEF_NO_ID;
+	const struct fief_shape *shape;
+	struct fief_request *found;
+	__u64 hash;
+
+	hashes_forget(&match->hashes);
+	match->best.rule = FIEF_NO_ID;
+	match->shadow.rule = FIEF_NO_ID;
+	for (i = loop_from(0); i < guard->shapes && can_loop;) {
+		if (i >= FIEF_SHAPES)
+			break;
+		shape = &guard->shape[i];
+		if (shape->first_rule >= best)
+			break;
+		found = NULL;
+		alpn = loop_from(alpn);
+		if (shape_hash(bytes, request, &match->hashes, shape, alpn)) {
+			hash = match->hashes.shape;
+			if (bloom_holds(guard->bloom, guard->bloom_mask, hash))
+				found = pattern_find(at, i, hash, request->key[0]);
+		}
+		if (found && found->level <= at.level && found->rule < best) {
+			if (!found->monitor) {
+				best = found->rule;
+				match->best = *found;
+			} else if (found->rule < shadow) {
+				shadow = found->rule;
+				match->shadow = *found;
+			}
+		}
+		alpn++;
+		if (alpn >= request->alpns || alpn >= REQUEST_ALPN_MAX || !looks_at_alpn(shape)) {
+			alpn = 0;
+			i++;
+		}
+	}
+	if (shadow >= best)
+		match->shadow.rule = FIEF_NO_ID;
+	return 0;
+}
+
+/* Forgets the last request of this CPU, and says what this one is parsed for. */
+static __always_inline void request_begin(struct front_request *request, const struct fief_guard *guard,
+					  const struct fief_secret *secret)
+{
+	__u32 i;
+
+	for (i = 0; i < REQUEST_FIELDS; i++)
+		request->span[i].known = 0;
+	request->alpns = 0;
+	request->head = 0;
+	request->body = 0;
+	request->tracked = 0;
+	request->lengths = 0;
+	request->hosts = 0;
+	request->wanted = guard->flags & (FIEF_GUARD_HEADERS | FIEF_GUARD_COOKIES);
+	request->key[0] = secret->pattern[0];
+	request->key[1] = secret->pattern[1];
+	for (i = 0; i < FIEF_NAMES; i++)
+		request->name[i] = guard->name[i];
+}
+
+/* What the first `length` bytes are; the fields are in `request`. */
+static __always_inline enum request_state request_parse(const struct request_bytes *bytes, __u32 length,
+							struct front_request *request)
+{
+	if (!length)
+		return REQUEST_NEED_MORE;
+	if (byte_at(bytes, 0) == TLS_HANDSHAKE)
+		return hello_parse(bytes, length, request);
+	return header_parse(bytes, length, request);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Request: what the rules look at, as the parsers found it (header, clienthello) and the matcher reads it.
+ */
+#pragma once
+
+#include "bytes.bpf.h"
+
+#define REQUEST_ALPN_MAX 8
+#define REQUEST_NAME_MAX 255 /* bytes of a host or server name, and of a name of a header or cookie */
+
+enum request_place { PLACE_STREAM = 0, PLACE_TEXT = 1 };
+
+/* A field's value: where it stands. */
+struct request_span {
+	__u32 at;
+	__u16 length;
+	__u8 place; /* enum request_place: in the stream, or in request.text */
+	__u8 known; /* 1: the request has this field; 2: and case does not count in it */
+};
+#define SPAN_KNOWN 1
+#define SPAN_FOLD  2
+
+/* Order of the spans; method to server name stand at enum fief_field, less one. */
+enum request_field {
+	REQUEST_METHOD,
+	REQUEST_PATH,
+	REQUEST_HOST,
+	REQUEST_SERVER_NAME,
+	REQUEST_ALPN,
+	REQUEST_VALUE = REQUEST_ALPN + REQUEST_ALPN_MAX, /* of fief_guard.name */
+	REQUEST_FIELDS = REQUEST_VALUE + FIEF_NAMES,
+};
+#define REQUEST_SPANS 32 /* a power of two, for a mask */
+
+enum request_state {
+	REQUEST_NEED_MORE,
+	REQUEST_COMPLETE,
+	REQUEST_CUT,	   /* complete but for fields behind the first FIEF_HEADER_MAX bytes */
+	REQUEST_MALFORMED, /* whatever follows */
+};
+
+struct front_request {
+	struct request_span span[REQUEST_SPANS];
+	__u32 alpns;
+	__u32 head;    /* bytes up to the body, empty lines before the request included */
+	__u64 body;    /* length of the body */
+	__u32 tracked; /* 1: the next request begins behind the body */
+	__u16 lengths; /* how many headers told the length of the body */
+	__u16 hosts;   /* and the host */
+	/* what it is parsed for */
+	__u32 wanted; /* FIEF_GUARD_HEADERS, FIEF_GUARD_COOKIES */
+	__u32 pad;
+	__u64 key[2]; /* fief_secret.pattern */
+	__u64 name[FIEF_NAMES];
+	struct request_bytes text; /* the path in normal form, or the ClientHello out of its records */
+};
+
+static __always_inline void span_set(struct front_request *request, __u32 field, __u32 at, __u32 length, __u8 place)
+{
+	struct request_span *span = &request->span[as_index(field) & (REQUEST_SPANS - 1)];
+
+	span->at = at;
+	span->length = length;
+	span->place = place;
+	span->known = SPAN_KNOWN;
+}
+
+static __always_inline bool span_known(struct front_request *request, __u32 field)
+{
+	return request->span[as_index(field) & (REQUEST_SPANS - 1)].known;
+}
