@@ -32,7 +32,8 @@ static __always_inline __u32 loop_from(__u32 at)
 	({                                                                                                             \
 		__label__ stop, go;                                                                                    \
 		bool on = true;                                                                                        \
-		asm volatile goto("1:.byte 0xe5; .byte 0; .long ((%l[stop] - 1b - 8) / 8) & 0xffff; .short 0" ::::stop);     \
+		asm volatile goto(                                                                                     \
+		    "1:.byte 0xe5; .byte 0; .long ((%l[stop] - 1b - 8) / 8) & 0xffff; .short 0" :: ::stop);            \
 		goto go;                                                                                               \
 	stop:                                                                                                          \
 		on = false;                                                                                            \

@@ -30,6 +30,7 @@
 #include "maps/meters.bpf.h"
 #include "maps/notices.bpf.h"
 #include "maps/patterns.bpf.h"
+#include "maps/refusals.bpf.h"
 #include "maps/secrets.bpf.h"
 #include "maps/source_buckets.bpf.h"
 #include "maps/sources.bpf.h"

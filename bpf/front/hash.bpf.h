@@ -73,8 +73,9 @@ static __always_inline void hashes_forget(struct hashes *hashes)
 }
 
 /* Makes the forward hashes of a value up to `length` bytes. */
-__noinline int hash_forward(const struct request_bytes *bytes __arg_nonnull, const struct request_span *span __arg_nonnull,
-			    struct hash_field *to __arg_nonnull, const struct front_request *request __arg_nonnull, __u32 length)
+__noinline int hash_forward(const struct request_bytes *bytes __arg_nonnull,
+			    const struct request_span *span __arg_nonnull, struct hash_field *to __arg_nonnull,
+			    const struct front_request *request __arg_nonnull, __u32 length)
 {
 	__u64 factor = request->key[1] | 1, hash;
 	__u32 i = to->forwards, at = span->at;
@@ -166,20 +167,19 @@ static __always_inline __u64 condition_tag(const struct fief_condition *conditio
 }
 
 /* Of the values that a shape looks at, into hashes.shape; 0: the request lacks one, or it is too short. */
-__noinline int shape_hash(const struct request_bytes *stream __arg_nonnull,
-			  struct front_request *request __arg_nonnull, struct hashes *hashes __arg_nonnull,
-			  const struct fief_shape *shape __arg_nonnull, __u32 alpn)
+__noinline int shape_hash(const struct request_bytes *stream __arg_nonnull, struct front_request *request __arg_nonnull,
+			  struct hashes *hashes __arg_nonnull, const struct fief_shape *shape __arg_nonnull, __u32 alpn)
 {
-	__u64 hash = request->key[1], value;
+	const struct fief_condition *condition;
+	__u64 value;
 	__u32 i;
 
-	for (i = 0; i < FIEF_CONDITIONS; i++) {
-		if (i >= shape->conditions)
-			break;
-		if (!condition_hash(stream, request, hashes, &shape->condition[i], alpn, &value))
+	hashes->shape = request->key[1];
+	for (i = loop_from(0); i < shape->conditions && can_loop; i++) {
+		condition = &shape->condition[as_index(i) & (FIEF_CONDITIONS - 1)];
+		if (!condition_hash(stream, request, hashes, condition, alpn, &value))
 			return 0;
-		hash = hash_mix((hash ^ value) + condition_tag(&shape->condition[i]) * HASH_GOLDEN);
+		hashes->shape = hash_mix((hashes->shape ^ value) + condition_tag(condition) * HASH_GOLDEN);
 	}
-	hashes->shape = hash;
 	return 1;
 }

@@ -177,12 +177,12 @@ __noinline int header_line(const struct request_bytes *bytes __arg_nonnull, __u3
 	value = skip_blanks(bytes, colon + 1, end);
 	end = trim_blanks(bytes, value, end);
 	if (request->wanted & FIEF_GUARD_HEADERS && length <= REQUEST_NAME_MAX)
-		value_set(request, wanted_name(request, hash_name(bytes, at, length, request, FIEF_FIELD_HEADER)), value,
-			  end);
+		value_set(request, wanted_name(request, hash_name(bytes, at, length, request, FIEF_FIELD_HEADER)),
+			  value, end);
 	switch (length) {
 	case 4: /* host */
-		if ((__u32)small == (__u32)LETTERS('h', 'o', 's', 't', 0, 0, 0, 0) && !span_known(request, REQUEST_HOST) &&
-		    !request->hosts++)
+		if ((__u32)small == (__u32)LETTERS('h', 'o', 's', 't', 0, 0, 0, 0) &&
+		    !span_known(request, REQUEST_HOST) && !request->hosts++)
 			host_set(bytes, value, end, request);
 		break;
 	case 6: /* cookie */

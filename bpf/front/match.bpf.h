@@ -23,6 +23,10 @@
 struct match {
 	struct fief_request best;   /* rule FIEF_NO_ID: none */
 	struct fief_request shadow; /* on trial, and earlier than best */
+	/* what is looked for, and how far */
+	struct fief_pattern_key key; /* listener and slot by the caller */
+	__u32 level;		     /* enum fief_level: of overload, now; by the caller */
+	__u32 alpn;
 	struct hashes hashes;
 };
 
@@ -40,13 +44,6 @@ struct {
 	__type(value, struct match);
 } matches SEC(".maps");
 
-/* Which tables of the policy a request is held against. */
-struct match_where {
-	__u16 listener;
-	__u8 slot;
-	__u8 level; /* enum fief_level: of overload, now */
-};
-
 static __always_inline bool bloom_holds(__u64 first, __u64 mask, __u64 hash)
 {
 	__u32 at = first + (hash & mask);
@@ -56,17 +53,18 @@ static __always_inline bool bloom_holds(__u64 first, __u64 mask, __u64 hash)
 	return word && (*word & bits) == bits;
 }
 
-static __always_inline struct fief_request *pattern_find(struct match_where where, __u32 shape, __u64 hash, __u64 key)
+/* The rule with the pattern whose hash was just made; most are ruled out without a look. */
+static __always_inline struct fief_request *pattern_find(const struct fief_guard *guard, struct match *match,
+							 __u32 shape, __u64 key)
 {
-	struct fief_pattern_key pattern = {
-	    .hash = hash,
-	    .listener = where.listener,
-	    .shape = shape,
-	    .slot = where.slot,
-	    .check = hash_mix(hash ^ key) >> 32,
-	};
+	__u64 hash = match->hashes.shape;
 
-	return bpf_map_lookup_elem(&patterns, &pattern);
+	if (!bloom_holds(guard->bloom, guard->bloom_mask, hash))
+		return NULL;
+	match->key.hash = hash;
+	match->key.shape = shape;
+	match->key.check = hash_mix(hash ^ key) >> 32;
+	return bpf_map_lookup_elem(&patterns, &match->key);
 }
 
 static __always_inline bool looks_at_alpn(const struct fief_shape *shape)
@@ -80,48 +78,47 @@ static __always_inline bool looks_at_alpn(const struct fief_shape *shape)
 	return false;
 }
 
+/* Takes a rule that was found, if it is in force and the first. */
+static __always_inline void match_take(struct match *match, const struct fief_request *found)
+{
+	struct fief_request *as;
+
+	if (found->level > match->level || found->rule >= match->best.rule)
+		return;
+	as = found->monitor ? &match->shadow : &match->best;
+	if (found->rule < as->rule)
+		*as = *found;
+}
+
 /* Finds the first rule in force, and the first on trial before it. */
 __noinline int rule_find(const struct request_bytes *bytes __arg_nonnull, struct front_request *request __arg_nonnull,
-			 const struct fief_guard *guard __arg_nonnull, struct match *match __arg_nonnull, __u32 where)
+			 const struct fief_guard *guard __arg_nonnull, struct match *match __arg_nonnull)
 {
-	struct match_where at = {.listener = where, .slot = where >> 16 & 1, .level = where >> 24};
-	__u32 i, alpn = 0, best = FIEF_NO_ID, shadow = FIEF_NO_ID;
 	const struct fief_shape *shape;
 	struct fief_request *found;
-	__u64 hash;
+	__u32 i;
 
 	hashes_forget(&match->hashes);
 	match->best.rule = FIEF_NO_ID;
 	match->shadow.rule = FIEF_NO_ID;
+	match->alpn = 0;
 	for (i = loop_from(0); i < guard->shapes && can_loop;) {
 		if (i >= FIEF_SHAPES)
 			break;
 		shape = &guard->shape[i];
-		if (shape->first_rule >= best)
+		if (shape->first_rule >= match->best.rule)
 			break;
-		found = NULL;
-		alpn = loop_from(alpn);
-		if (shape_hash(bytes, request, &match->hashes, shape, alpn)) {
-			hash = match->hashes.shape;
-			if (bloom_holds(guard->bloom, guard->bloom_mask, hash))
-				found = pattern_find(at, i, hash, request->key[0]);
+		if (shape_hash(bytes, request, &match->hashes, shape, match->alpn)) {
+			found = pattern_find(guard, match, i, request->key[0]);
+			if (found)
+				match_take(match, found);
 		}
-		if (found && found->level <= at.level && found->rule < best) {
-			if (!found->monitor) {
-				best = found->rule;
-				match->best = *found;
-			} else if (found->rule < shadow) {
-				shadow = found->rule;
-				match->shadow = *found;
-			}
-		}
-		alpn++;
-		if (alpn >= request->alpns || alpn >= REQUEST_ALPN_MAX || !looks_at_alpn(shape)) {
-			alpn = 0;
+		if (++match->alpn >= request->alpns || !looks_at_alpn(shape)) {
+			match->alpn = 0;
 			i++;
 		}
 	}
-	if (shadow >= best)
+	if (match->shadow.rule >= match->best.rule)
 		match->shadow.rule = FIEF_NO_ID;
 	return 0;
 }

@@ -15,10 +15,11 @@
 #include "request.bpf.h"
 
 /* Where a host name ends: before the port, and a last dot. Too long a name is none. */
-static __always_inline void host_set(const struct request_bytes *bytes, __u32 at, __u32 end, struct front_request *request)
+static __always_inline void host_set(const struct request_bytes *bytes, __u32 at, __u32 end,
+				     struct front_request *request)
 {
-	__u32 stop = at < end && byte_at(bytes, at) == '[' ? find_byte(bytes, at, end, ']') + 1
-							   : find_byte(bytes, at, end, ':');
+	__u32 stop =
+	    at < end && byte_at(bytes, at) == '[' ? find_byte(bytes, at, end, ']') + 1 : find_byte(bytes, at, end, ':');
 
 	if (stop < end)
 		end = stop;
@@ -128,7 +129,8 @@ __noinline int path_resolve(const struct request_bytes *bytes __arg_nonnull, __u
 }
 
 /* The path of a target that begins with a slash, or of what follows an authority. */
-static __always_inline void path_set(const struct request_bytes *bytes, __u32 at, __u32 end, struct front_request *request)
+static __always_inline void path_set(const struct request_bytes *bytes, __u32 at, __u32 end,
+				     struct front_request *request)
 {
 	bool plain = true;
 	__u8 byte, last = 0;

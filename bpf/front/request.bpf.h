@@ -38,6 +38,7 @@ enum request_state {
 	REQUEST_COMPLETE,
 	REQUEST_CUT,	   /* complete but for fields behind the first FIEF_HEADER_MAX bytes */
 	REQUEST_MALFORMED, /* whatever follows */
+	REQUEST_DECIDED,   /* any but the first: what request_rule() says */
 };
 
 struct front_request {

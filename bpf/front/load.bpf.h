@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Load: the degree of overload of a listener, from which controls can be made to depend (Voigt et al. 2001, section 3).
+ *
+ *   accept queue   of the listening socket, now            any of them at its threshold: the level is reached;
+ *   CPU            of the machine not idle, smoothed       it is left when none was for `hold_ns`
+ *   drops          by the kernel and by us, smoothed
+ *
+ * Problem: it must be known while a flood arrives, without a daemon, and not flap.
+ * How: who handles a packet looks, at most once in FIEF_LOAD_LOOK_NS for each listener; one CPU takes the turn.
+ * Limits: a listener that nobody calls keeps its level until the next packet; the first look only takes the counters.
+ */
+#pragma once
+
+#include "context.bpf.h"
+#include "spent.bpf.h"
+#include "maps/loads.bpf.h"
+#include "maps/refusals.bpf.h"
+#include "maps/thresholds.bpf.h"
+
+#define MILLION	  1000000u
+#define SECOND_NS 1000000000ull
+
+/* Moves `old` towards `fresh`, by as much as `passed` is of the time that is smoothed over. */
+static __always_inline __u32 smoothed(__u32 old, __u32 fresh, __u64 passed)
+{
+	__s64 step = (__s64)fresh - old;
+	bool down = step < 0;
+	__u64 size = down ? -step : step;
+
+	if (passed >= FIEF_LOAD_SMOOTH_NS)
+		return fresh;
+	size = size * passed / FIEF_LOAD_SMOOTH_NS;
+	return down ? old - size : old + size;
+}
+
+static __always_inline __u64 refused_by_us(__u32 listener)
+{
+	__u64 refused = 0;
+	__u32 cpu;
+
+	bpf_for (cpu, 0, FIEF_MAX_CPUS) {
+		struct fief_refusals *here = bpf_map_lookup_percpu_elem(&refusals, &listener, cpu);
+
+		if (!here)
+			break;
+		refused += here->refused;
+	}
+	return refused;
+}
+
+static __always_inline void cpu_look(struct fief_load *load, __u64 passed, __u64 now)
+{
+	__u64 idle, was = load->idle_ns;
+	__u32 count = cpus_charged(), busy = MILLION;
+
+	idle = container_spent(FIEF_IDLE, now);
+	load->idle_ns = idle;
+	load->cpus = count;
+	if (!passed || !count || idle < was)
+		return;
+	idle = (idle - was) * MILLION / (passed * count);
+	if (idle < MILLION)
+		busy -= idle;
+	else
+		busy = 0;
+	load->cpu_ppm = smoothed(load->cpu_ppm, busy, passed);
+}
+
+static __always_inline void drops_look(struct fief_load *load, __u32 listener, struct sock *listening, __u64 passed)
+{
+	__u64 refused = refused_by_us(listener), drops = refused - load->dropped_seen;
+	__u32 kernel;
+
+	load->dropped_seen = refused;
+	if (listening) {
+		kernel = listening->sk_drops.counter;
+		if (kernel >= load->drops_seen) /* else it is another socket */
+			drops += kernel - load->drops_seen;
+		load->drops_seen = kernel;
+	}
+	if (!passed)
+		return;
+	drops = drops * SECOND_NS / passed;
+	load->drops = smoothed(load->drops, drops > ~0u ? ~0u : drops, passed);
+}
+
+static __always_inline void queue_look(struct fief_load *load, struct sock *listening)
+{
+	__u32 most = listening->sk_max_ack_backlog;
+
+	load->queue_percent = most ? listening->sk_ack_backlog * 100ull / most : 0;
+}
+
+static __always_inline bool level_measured(const struct fief_load *load, const struct fief_thresholds *from, __u32 at)
+{
+	return (from->queue_percent[at] && load->queue_percent >= from->queue_percent[at]) ||
+	       (from->cpu_percent[at] && load->cpu_ppm / 10000 >= from->cpu_percent[at]) ||
+	       (from->drops[at] && load->drops >= from->drops[at]);
+}
+
+static __always_inline void level_set(struct fief_load *load, const struct fief_thresholds *from, __u64 now)
+{
+	__u32 level = FIEF_ALWAYS;
+
+	if (level_measured(load, from, 1))
+		load->above_ns[0] = load->above_ns[1] = now;
+	else if (level_measured(load, from, 0))
+		load->above_ns[0] = now;
+	if (load->above_ns[0] && now - load->above_ns[0] <= from->hold_ns)
+		level = FIEF_BUSY;
+	if (load->above_ns[1] && now - load->above_ns[1] <= from->hold_ns)
+		level = FIEF_OVERLOADED;
+	load->level = level;
+}
+
+static __noinline int load_renew(struct fief_load *load, struct sock *listening, __u32 listener, __u32 slot, __u64 now)
+{
+	const struct fief_thresholds *from = bpf_map_lookup_elem(&thresholds, &slot);
+	__u64 looked = load->looked_ns, passed;
+
+	if (!from || __sync_val_compare_and_swap(&load->looked_ns, looked, now) != looked)
+		return 0;
+	passed = looked ? now - looked : 0;
+	cpu_look(load, passed, now);
+	drops_look(load, listener, listening, passed);
+	if (listening)
+		queue_look(load, listening);
+	level_set(load, from, now);
+	return 0;
+}
+
+/* Renews the load of the listener if it is due. `listening`: its socket, or NULL if it is not at hand. */
+static __always_inline void load_look(struct front_context *front, struct bpf_sock *listening)
+{
+	__u32 listener = front->listener->index;
+	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
+	struct tcp_sock *tcp = NULL;
+
+	if (!load || front->now - load->looked_ns < FIEF_LOAD_LOOK_NS)
+		return;
+	if (listening)
+		tcp = bpf_skc_to_tcp_sock(listening);
+	load_renew(load, tcp ? &tcp->inet_conn.icsk_inet.sk : NULL, listener, front->slot, front->now);
+}
+
+static __always_inline __u32 load_level(const struct front_context *front)
+{
+	__u32 listener = front->listener->index;
+	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
+
+	return load ? load->level : FIEF_ALWAYS;
+}
+
+/* Whether a control that is bound to `level` is in force. */
+static __always_inline bool level_reached(struct front_context *front, __u32 level)
+{
+	return level == FIEF_ALWAYS || load_level(front) >= level;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Police: whether a SYN is answered.
+ *
+ *   penalty      its source was refused a request a short time ago, proven or not
+ *   isolation    unproven, and its prefix sends too many
+ *   rate         of the filter that its source matches
+ *   own bucket   of a proven source; or the budget of all unproven ones
+ *
+ * Problem: a flood must cost little, hit its sender, and leave the clients alone, with spoofed sources too.
+ * How: in this order; the first that says no decides, silently. Controls bound to a level of overload are not asked below
+ * it. A control on trial is counted, and the next is asked.
+ * Limits: of a listener on trial nothing is dropped, and only the first no is counted.
+ */
+#pragma once
+
+#include "bucket.bpf.h"
+#include "load.bpf.h"
+#include "sources.bpf.h"
+#include "verdict.bpf.h"
+
+/* What a SYN is judged by. */
+struct police_view {
+	struct fief_source *source; /* NULL: unproven */
+	struct fief_bucket *bucket; /* the one that refused */
+	__u32 level;
+};
+
+static __always_inline bool in_force(const struct police_view *view, __u32 level)
+{
+	return level <= view->level;
+}
+
+static __always_inline bool proven_take(struct front_context *front, struct fief_source *source)
+{
+	const struct fief_guard *guard = front->guard;
+
+	return !guard->proven_interval_ns ||
+	       cell_take(&source->arrival_ns, guard->proven_interval_ns, guard->proven_tolerance_ns, front->now);
+}
+
+static __always_inline bool unproven_take(struct front_context *front, struct police_view *view)
+{
+	const struct fief_guard *guard = front->guard;
+	__u32 listener = front->listener->index;
+	struct fief_load *load;
+
+	if (!guard->unproven_interval_ns || !in_force(view, guard->unproven_level))
+		return true;
+	load = bpf_map_lookup_elem(&loads, &listener);
+	return !load || cell_take(&load->unproven_arrival_ns, guard->unproven_interval_ns, guard->unproven_tolerance_ns,
+				  front->now);
+}
+
+/* The rate of the client rule; on trial, it is counted here and lets pass. */
+static __always_inline bool rule_take(struct front_context *front, struct police_view *view)
+{
+	const struct fief_client *client = front->client;
+	struct fief_bucket *bucket;
+
+	if (!client || !client->bucket || !in_force(view, client->level))
+		return true;
+	bucket = bucket_find(front->slot, client->bucket);
+	if (!bucket || bucket_take(front, client->bucket, bucket))
+		return true;
+	if (client->monitor && !(front->guard->flags & FIEF_GUARD_MONITOR)) {
+		verdict_count_bucket(front, client->container, client->rule, FIEF_SYN_RATE, true, bucket);
+		return true;
+	}
+	view->bucket = bucket;
+	return false;
+}
+
+static __always_inline enum fief_reason police_judge(struct front_context *front, struct police_view *view)
+{
+	const struct fief_guard *guard = front->guard;
+
+	view->source = source_find(front);
+	if (view->source && view->source->penalty_until_ns > front->now)
+		return FIEF_SYN_PENALTY;
+	if (!view->source && guard->isolate_ns && in_force(view, guard->isolate_level) && prefix_isolated(front))
+		return FIEF_SYN_ISOLATED;
+	if (!rule_take(front, view))
+		return FIEF_SYN_RATE;
+	if (view->source)
+		return proven_take(front, view->source) ? FIEF_SYN_TAKEN : FIEF_SYN_ISOLATED;
+	return unproven_take(front, view) ? FIEF_SYN_TAKEN : FIEF_SYN_UNPROVEN;
+}
+
+/* Judges a SYN and counts the verdict. */
+static __noinline enum fief_reason police_syn(struct front_context *front, bool *drop)
+{
+	struct police_view view = {.level = load_level(front)};
+	__u32 rule = front->client ? front->client->rule : FIEF_NO_ID;
+	struct fief_ref container = client_container(front);
+	enum fief_reason reason = police_judge(front, &view);
+	bool monitored = front->guard->flags & FIEF_GUARD_MONITOR;
+
+	*drop = reason != FIEF_SYN_TAKEN && !monitored;
+	if (reason != FIEF_SYN_TAKEN)
+		verdict_count_bucket(front, container, rule, reason, monitored, view.bucket);
+	if (!*drop)
+		verdict_count(front, container, rule, FIEF_SYN_TAKEN, false);
+	else
+		syn_count(front, true);
+	return reason;
+}

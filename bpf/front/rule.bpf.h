@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Rule: what becomes of a request.
+ *
+ *   parse (header, clienthello)  ->  match  ->  rate  ->  container, or a refusal with its penalty
+ *
+ * Problem: the verdict must be the same for every way to cut the request into segments.
+ * How: it falls when the head is complete, when it cannot become one, or when FIEF_HEADER_MAX bytes are there: then by
+ * what they show. Before that there is none.
+ * Limits: whatever cannot be judged (no tables, no memory) goes its client's way.
+ */
+#pragma once
+
+#include "bucket.bpf.h"
+#include "load.bpf.h"
+#include "match.bpf.h"
+#include "sources.bpf.h"
+#include "verdict.bpf.h"
+
+struct ruling {
+	struct fief_request rule;  /* rule FIEF_NO_ID: none matched */
+	struct fief_ref container; /* whose the connection is */
+	enum fief_reason reason;
+	bool refused; /* as rule.refusal says; never on trial */
+	bool tracked;
+	__u32 head; /* if tracked, the next request begins head + body bytes behind the first byte */
+	__u64 body;
+};
+
+/* What a rule makes of a request that it matches. `bucket`: the one that refused. */
+static __always_inline enum fief_reason rule_judge(struct front_context *front, const struct fief_request *rule,
+						   struct fief_bucket **bucket)
+{
+	struct fief_bucket *found;
+
+	if (rule->refuse)
+		return FIEF_REQUEST_REFUSED;
+	found = bucket_find(front->slot, rule->bucket);
+	if (!found || bucket_take(front, rule->bucket, found))
+		return FIEF_REQUEST_RULE;
+	*bucket = found;
+	return found->kind == FIEF_BUCKET_CPU ? FIEF_REQUEST_CPU : FIEF_REQUEST_RATE;
+}
+
+static __always_inline struct fief_ref rule_container(struct front_context *front, const struct fief_request *rule)
+{
+	return rule->container.id == FIEF_NO_ID ? client_container(front) : rule->container;
+}
+
+/* A rule on trial: what it would have done is counted. */
+static __noinline int rule_try(struct front_context *front, const struct fief_request *rule)
+{
+	struct fief_bucket *bucket = NULL;
+	enum fief_reason reason = rule_judge(front, rule, &bucket);
+
+	verdict_count_bucket(front, rule_container(front, rule), rule->rule, reason, true, bucket);
+	return 0;
+}
+
+/* No rule decides: the class of its client. */
+static __always_inline void client_rule(struct front_context *front, struct ruling *out, enum fief_reason reason)
+{
+	out->rule.rule = FIEF_NO_ID;
+	out->container = client_container(front);
+	out->reason = reason;
+	out->refused = false;
+	verdict_count(front, out->container, FIEF_NO_ID, reason, false);
+}
+
+static __always_inline void request_judge(struct front_context *front, struct ruling *out)
+{
+	struct fief_bucket *bucket = NULL;
+
+	out->container = rule_container(front, &out->rule);
+	out->reason = rule_judge(front, &out->rule, &bucket);
+	out->refused = out->reason != FIEF_REQUEST_RULE;
+	verdict_count_bucket(front, out->container, out->rule.rule, out->reason, false, bucket);
+	if (out->refused)
+		source_penalise(front, out->rule.penalty_ns);
+}
+
+/* What a request is called that no rule matches. */
+static __always_inline enum fief_reason reason_unmatched(enum request_state state)
+{
+	if (state == REQUEST_MALFORMED)
+		return FIEF_REQUEST_MALFORMED;
+	return state == REQUEST_CUT ? FIEF_REQUEST_TOO_LONG : FIEF_REQUEST_CLIENT;
+}
+
+/*
+ * Rules the request that begins with the first of `length` bytes. REQUEST_NEED_MORE: they do not suffice; else
+ * REQUEST_DECIDED: `out` says what is to be done, counted and, if refused, punished already.
+ */
+static __noinline int request_rule(struct front_context *front, const struct request_bytes *bytes, __u32 length,
+				   struct ruling *out)
+{
+	struct fief_secret *secret;
+	struct front_request *request;
+	enum request_state state;
+	struct match *match;
+	__u32 zero = 0;
+
+	out->rule.rule = FIEF_NO_ID;
+	out->tracked = false;
+	out->head = 0;
+	out->body = 0;
+	secret = bpf_map_lookup_elem(&secrets, &zero);
+	request = bpf_map_lookup_elem(&requests, &zero);
+	match = bpf_map_lookup_elem(&matches, &zero);
+	if (!secret || !request || !match || !front->guard->shapes) {
+		client_rule(front, out, FIEF_REQUEST_CLIENT);
+		return REQUEST_DECIDED;
+	}
+	request_begin(request, front->guard, secret);
+	state = request_parse(bytes, length, request);
+	if (state == REQUEST_NEED_MORE)
+		return REQUEST_NEED_MORE;
+	out->tracked = state == REQUEST_COMPLETE && request->tracked;
+	out->head = request->head;
+	out->body = request->body;
+	if (state == REQUEST_MALFORMED) {
+		client_rule(front, out, FIEF_REQUEST_MALFORMED);
+		return REQUEST_DECIDED;
+	}
+	match->key.listener = front->listener->index;
+	match->key.slot = front->slot;
+	match->level = load_level(front);
+	rule_find(bytes, request, front->guard, match);
+	if (match->shadow.rule != FIEF_NO_ID)
+		rule_try(front, &match->shadow);
+	if (match->best.rule == FIEF_NO_ID) {
+		client_rule(front, out, reason_unmatched(state));
+		return REQUEST_DECIDED;
+	}
+	out->rule = match->best;
+	request_judge(front, out);
+	return REQUEST_DECIDED;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Spent: the CPU time of a container, read while it is charged.
+ *
+ * Problem: the record of a container lacks what the CPUs still hold in their caches and the stints that are open.
+ * How: all three are added, once. A reader that must never see time twice tries again (the core's usage.bpf.h).
+ * Limits: a flush that comes between is seen twice or not at all, until the next look: what limits by CPU time looks
+ * again and again, and only differences count. Costs a look at each CPU: the callers look once in a while.
+ */
+#pragma once
+
+#include "maps/containers.bpf.h"
+#include "maps/cpus.bpf.h"
+
+/* What one CPU holds for a container. */
+static __always_inline __u64 spent_on_cpu(struct fief_cpu *cpu, struct fief_ref of, __u64 now)
+{
+	struct fief_cache_slot *slot = &cpu->cache[of.id & (FIEF_CACHE_SLOTS - 1)];
+	__u64 last = cpu->last_ns, spent = 0;
+
+	if (slot->container.id == of.id && slot->container.generation == of.generation)
+		spent = slot->thread_ns + slot->receive_ns;
+	if (cpu->current_.id == of.id && cpu->current_.generation == of.generation && now > last)
+		spent += now - last;
+	return spent;
+}
+
+__noinline __u64 container_spent(__u32 id, __u64 now)
+{
+	struct fief_container *c = bpf_map_lookup_elem(&containers, &id);
+	struct fief_ref of = {.id = id};
+	__u64 spent;
+	__u32 cpu;
+
+	if (!c)
+		return 0;
+	of.generation = c->generation;
+	spent = c->usage.thread_ns + c->usage.receive_ns;
+	bpf_for (cpu, 0, FIEF_MAX_CPUS) {
+		struct fief_cpu *of_cpu = bpf_map_lookup_elem(&cpus, &cpu);
+
+		if (!of_cpu)
+			break;
+		if (of_cpu->online)
+			spent += spent_on_cpu(of_cpu, of, now);
+	}
+	return spent;
+}
+
+__noinline __u32 cpus_charged(void)
+{
+	__u32 count = 0, cpu;
+
+	bpf_for (cpu, 0, FIEF_MAX_CPUS) {
+		struct fief_cpu *of_cpu = bpf_map_lookup_elem(&cpus, &cpu);
+
+		if (!of_cpu)
+			break;
+		count += of_cpu->online & 1;
+	}
+	return count;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Verdict: counts what was decided and why, and tells of refusals.
+ *
+ * Problem: under a flood each refusal must cost little, and a reader who is told of each is flooded too.
+ * How: counters of each CPU by container, rule, listener and reason. At most one notice goes out in FIEF_NOTICE_NS for
+ * each bucket, and for each reason of a listener; it says how many refusals it stands for.
+ * Limits: those of a listener's reasons are counted by CPU: each is told, but perhaps in a later notice, by the CPU that
+ * saw it. When nobody reads, notices are lost.
+ */
+#pragma once
+
+#include "context.bpf.h"
+#include "maps/containers.bpf.h"
+#include "maps/loads.bpf.h"
+#include "maps/notices.bpf.h"
+#include "maps/refusals.bpf.h"
+#include "maps/verdicts.bpf.h"
+
+/* Reasons for which something was not let through, as bits. */
+#define REASON(reason) (1ull << (reason))
+#define REFUSALS                                                                                                       \
+	(REASON(FIEF_SYN_RATE) | REASON(FIEF_SYN_UNPROVEN) | REASON(FIEF_SYN_ISOLATED) | REASON(FIEF_SYN_PENALTY) |    \
+	 REASON(FIEF_SYN_QUEUE) | REASON(FIEF_ACK_BAD) | REASON(FIEF_ACK_LIMIT) | REASON(FIEF_SHAPE) |                 \
+	 REASON(FIEF_REQUEST_REFUSED) | REASON(FIEF_REQUEST_RATE) | REASON(FIEF_REQUEST_CPU) |                         \
+	 REASON(FIEF_REQUEST_NO_ROOM))
+
+/* Whom a connection belongs to as long as no request says otherwise. */
+static __always_inline struct fief_ref client_container(const struct front_context *front)
+{
+	return front->client ? front->client->container : front->guard->fallback;
+}
+
+/* The turn to send a notice is taken by one CPU. */
+static __always_inline bool notice_due(__u64 *last, __u64 now)
+{
+	__u64 seen = *(volatile __u64 *)last;
+
+	return (!seen || now - seen >= FIEF_NOTICE_NS) && __sync_val_compare_and_swap(last, seen, now) == seen;
+}
+
+static __noinline int notice_send(struct front_context *front, const struct fief_verdict_key *verdict, __u32 count)
+{
+	struct fief_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+
+	if (!notice)
+		return 0;
+	notice->time_ns = front->now;
+	__builtin_memcpy(notice->source, front->packet.source, 16);
+	__builtin_memcpy(notice->destination, front->packet.destination, 16);
+	notice->source_port = front->packet.source_port;
+	notice->destination_port = front->packet.destination_port;
+	notice->verdict = *verdict;
+	notice->count = count;
+	notice->pad = 0;
+	bpf_ringbuf_submit(notice, 0);
+	return 0;
+}
+
+static __always_inline void verdict_add(const struct fief_verdict_key *key)
+{
+	__u64 *count = bpf_map_lookup_elem(&verdicts, key), one = 1;
+
+	if (!count) {
+		if (!bpf_map_update_elem(&verdicts, key, &one, BPF_NOEXIST))
+			return;
+		count = bpf_map_lookup_elem(&verdicts, key); /* another CPU was first */
+		if (!count)
+			return;
+	}
+	*count += 1;
+}
+
+/* A refusal for which the listener, or else the bucket that refused, sends the notices. */
+static __always_inline void refusal_tell(struct front_context *front, const struct fief_verdict_key *key,
+					 struct fief_bucket *bucket)
+{
+	__u32 listener = key->listener, reason = key->reason, count;
+	struct fief_refusals *refused = bpf_map_lookup_elem(&refusals, &listener);
+	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
+
+	if (!refused || !load || reason >= FIEF_REASONS)
+		return;
+	if (!key->monitored)
+		refused->refused++;
+	if (bucket) {
+		__sync_fetch_and_add(&bucket->refused, 1);
+		if (notice_due(&bucket->notice_ns, front->now))
+			notice_send(front, key, __sync_lock_test_and_set(&bucket->refused, 0));
+		return;
+	}
+	refused->untold[reason]++;
+	if (!notice_due(&load->notice_ns[reason], front->now))
+		return;
+	count = refused->untold[reason];
+	refused->untold[reason] = 0;
+	notice_send(front, key, count);
+}
+
+/* Counts a verdict, and tells of it if it is a refusal. `bucket`: the one that refused, or NULL. */
+static __noinline int verdict_note(struct front_context *front, struct fief_ref container, __u32 rule, __u32 verdict,
+				   struct fief_bucket *bucket)
+{
+	struct fief_verdict_key key = {
+	    .container = container,
+	    .rule = rule,
+	    .listener = front->listener->index,
+	    .reason = verdict,
+	    .monitored = verdict >> 8,
+	};
+
+	verdict_add(&key);
+	if (REFUSALS >> key.reason & 1)
+		refusal_tell(front, &key, bucket);
+	return 0;
+}
+
+/* `monitored`: it would have been, but nothing was done. */
+static __always_inline void verdict_count(struct front_context *front, struct fief_ref container, __u32 rule,
+					  enum fief_reason reason, bool monitored)
+{
+	verdict_note(front, container, rule, reason | monitored << 8, NULL);
+}
+
+static __always_inline void verdict_count_bucket(struct front_context *front, struct fief_ref container, __u32 rule,
+						 enum fief_reason reason, bool monitored, struct fief_bucket *bucket)
+{
+	verdict_note(front, container, rule, reason | monitored << 8, bucket);
+}
+
+/* A SYN that the core will not see, in the usage of whom it belongs to. */
+static __always_inline void syn_count(struct front_context *front, bool dropped)
+{
+	struct fief_ref to = client_container(front);
+	struct fief_container *c = bpf_map_lookup_elem(&containers, &to.id);
+
+	if (!c || c->generation != to.generation)
+		return;
+	__sync_fetch_and_add(&c->usage.syns_seen, 1);
+	if (dropped)
+		__sync_fetch_and_add(&c->usage.syns_dropped, 1);
+}
