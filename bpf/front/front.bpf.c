@@ -9,6 +9,9 @@
  *     packet    what the frame says           segment    how the gate answers
  *     handshake a SYN, by cookie and options  hold       a header in pieces
  *     admit     a connection after its verdict later     requests after the first
+ *   police    whether a SYN is answered: sources, buckets, load (the level of overload)
+ *   rule      what becomes of a request: header and clienthello read it, match finds the rule
+ *   verdict   counts of what was decided, and notices
  *
  * It reuses the core's maps. What servers register when they listen (register, filter) is called from the core's
  * programs, since each hook has one program.
@@ -30,13 +33,13 @@
 #include "maps/meters.bpf.h"
 #include "maps/notices.bpf.h"
 #include "maps/patterns.bpf.h"
-#include "maps/refusals.bpf.h"
 #include "maps/secrets.bpf.h"
 #include "maps/source_buckets.bpf.h"
 #include "maps/sources.bpf.h"
 #include "maps/thresholds.bpf.h"
 #include "maps/verdicts.bpf.h"
-#include "stub.bpf.h"
+#include "police.bpf.h"
+#include "rule.bpf.h"
 #include "gate.bpf.h"
 
 /* ---- a connection arrives ---- */

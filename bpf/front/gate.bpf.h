@@ -35,6 +35,7 @@ static __noinline int syn_rule(struct __sk_buff *skb, struct front_context *fron
 		return TCX_DROP;
 	if (!admit_in_force(front) || front->guard->flags & FIEF_GUARD_KERNEL || is_mptcp(listening))
 		return TCX_NEXT;
+	syn_count(front, false);
 	return handshake_answer(skb, front, listening);
 }
 

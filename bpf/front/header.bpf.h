@@ -248,13 +248,13 @@ __noinline int header_parse(const struct request_bytes *bytes __arg_nonnull, __u
 			break;
 	}
 	if (at == length)
-		return REQUEST_NEED_MORE;
+		return length < FIEF_HEADER_MAX ? REQUEST_NEED_MORE : REQUEST_CUT;
 	method = method_length(bytes, at, length);
 	if (!method)
 		return REQUEST_MALFORMED;
 	line = find_byte(bytes, at, length, '\n');
 	if (line >= length)
-		return REQUEST_NEED_MORE;
+		return length < FIEF_HEADER_MAX ? REQUEST_NEED_MORE : REQUEST_CUT;
 	end = byte_at(bytes, line - 1) == '\r' ? line - 1 : line;
 	connect = is_connect(bytes, at, method);
 	shape = request_line(bytes, at + method, end, connect, request);

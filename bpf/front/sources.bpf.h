@@ -37,6 +37,11 @@ static __always_inline struct fief_source *source_find(const struct front_contex
 	return bpf_map_lookup_elem(&sources, &key);
 }
 
+static __always_inline bool source_proven(const struct front_context *front)
+{
+	return source_find(front);
+}
+
 /* A valid cookie came back from it. */
 static __always_inline void source_prove(struct front_context *front)
 {

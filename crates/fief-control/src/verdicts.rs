@@ -120,7 +120,7 @@ impl Fief {
                 listener: listener.to_owned(),
                 level: level(load.level),
                 queue_percent: load.queue_percent,
-                cpu_ppm: load.cpu_percent * 10_000,
+                cpu_ppm: load.cpu_ppm,
                 drops_per_second: load.drops,
                 age_ns: now.saturating_sub(load.looked_ns),
             });
@@ -129,15 +129,10 @@ impl Fief {
     }
 
     fn shut_out(&self, sources: &[([u8; 16], abi::fief_source)], now: u64) -> Result<Vec<ShutOut>> {
-        let meters: Vec<([u8; 16], abi::fief_meter)> = batch::entries(&self.map("meters")?)?;
-        let prefixes = meters.iter().map(|(key, meter)| (prefix(key), Reason::SynIsolated, meter.isolated_until_ns));
-        let own = sources.iter().flat_map(|(key, source)| {
-            let name = self::source(key);
-            [
-                (name.clone(), Reason::SynIsolated, source.isolated_until_ns),
-                (name, Reason::SynPenalty, source.penalty_until_ns),
-            ]
-        });
+        let meters: Vec<(u32, abi::fief_meter)> = batch::entries(&self.map("meters")?)?;
+        let prefixes =
+            meters.iter().map(|(_, meter)| (prefix(&meter.prefix), Reason::SynIsolated, meter.isolated_until_ns));
+        let own = sources.iter().map(|(key, source)| (self::source(key), Reason::SynPenalty, source.penalty_until_ns));
         let mut views: Vec<_> = prefixes
             .chain(own)
             .filter(|(.., until)| *until > now)
