@@ -8,8 +8,9 @@ use nix::unistd::Pid;
 
 use crate::child::fork;
 
-/// Commands of bpf(2) that change something: update, delete, pin, run, open a tracepoint, create a link, update one.
-const BPF_STEPS: [u64; 7] = [2, 3, 6, 10, 17, 28, 29];
+/// Commands of bpf(2) that change something: update, delete, pin, run, open a tracepoint, update and delete many, create a
+/// link, update one, detach one.
+const BPF_STEPS: [u64; 10] = [2, 3, 6, 10, 17, 26, 27, 28, 29, 34];
 
 /// Runs `work` in a child and kills it right before its `step`th step, counted from 0. Returns whether it came so far.
 pub fn kill_before(step: usize, work: impl FnOnce()) -> bool {

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the front door stands and what is written into it: at which interfaces, for how long, by whose cookies, and
+//! never half of a policy.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fief_bpf::upgrade::program_id;
+use fief_bpf::{abi, batch, ingress};
+use fief_control::{Applied, ApplyOptions, Error, ErrorKind, Fief};
+use fief_testkit::{Feature, NetNs, require, wait_until};
+use fief_tests_netns::{SOON, kill_before};
+use libbpf_rs::MapHandle;
+use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter};
+
+/// A policy whose only listener has a rate.
+fn policy(front: &str, listener: &str, rate: u32) -> String {
+    format!(
+        "version = 1\n[front]\n{front}\n[container.all]\n[listener.web]\naddress = \"0.0.0.0:80\"\n{listener}\n\
+         [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"all\"\nsyn = {{ rate = {rate}, burst = 1 }}\n"
+    )
+}
+
+/// An installation in a network namespace of its own with two pairs of interfaces, of which one is up.
+struct Door {
+    fief: Fief,
+    namespace: NetNs,
+}
+
+impl Door {
+    fn new() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if ![Feature::Root, Feature::NetNs, Feature::Bpf].into_iter().all(require) {
+            return None;
+        }
+        let namespace = NetNs::new("door").unwrap();
+        for pair in ["add a0 type veth peer name a1", "add b0 type veth peer name b1", "set a0 up", "set a1 up"] {
+            namespace.ip(&format!("link {pair}")).unwrap();
+        }
+        let scope = format!("ff-{}-door{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Some(Self { fief: Fief::with_scope(&scope), namespace })
+    }
+
+    fn apply(&self, text: &str) -> Result<Applied, Error> {
+        self.namespace.run(|| self.apply_here(text)).unwrap()
+    }
+
+    /// From a thread that is in the namespace already.
+    fn apply_here(&self, text: &str) -> Result<Applied, Error> {
+        let parsed = fief_policy::parse(text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+        let options = ApplyOptions { containers: Some(128), ..ApplyOptions::default() };
+        self.fief.apply(&parsed, text, &options)
+    }
+
+    /// Names of the interfaces that it stands at.
+    fn at(&self) -> Vec<String> {
+        let mut names = self.namespace.run(|| self.fief.front().unwrap().interfaces).unwrap();
+        names.sort();
+        names
+    }
+
+    fn index(&self, name: &str) -> u32 {
+        self.namespace.run(|| nix::net::if_::if_nametoindex(name).unwrap()).unwrap()
+    }
+
+    fn sysctl(&self, name: &str) -> String {
+        let file = format!("/proc/sys/net/ipv4/{name}");
+        self.namespace.run(|| std::fs::read_to_string(file).unwrap().trim().to_owned()).unwrap()
+    }
+
+    fn map(&self, name: &str) -> MapHandle {
+        MapHandle::from_pinned_path(self.fief.pins().map(name)).unwrap()
+    }
+
+    /// Of the slot in force.
+    fn guards(&self) -> BTreeMap<u32, abi::fief_guard> {
+        let slot = self.slot();
+        let all: Vec<(u32, abi::fief_guard)> = batch::entries(&self.map("guards")).unwrap();
+        let ours = all.into_iter().filter(|(key, _)| key / abi::FIEF_MAX_LISTENERS == slot);
+        ours.map(|(key, guard)| (key % abi::FIEF_MAX_LISTENERS, guard)).collect()
+    }
+
+    /// Intervals of the buckets of the slot in force.
+    fn intervals(&self) -> Vec<u64> {
+        let slot = self.slot();
+        let all: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&self.map("buckets")).unwrap();
+        all.into_iter().filter(|(key, _)| key.slot == slot).map(|(_, bucket)| bucket.interval_ns).collect()
+    }
+
+    fn slot(&self) -> u32 {
+        fief_bpf::table::Table::open(self.fief.pins()).unwrap().policy().0
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        match self.namespace.run(|| self.fief.down()) {
+            Ok(Err(e)) if e.kind() == ErrorKind::NotFound => {}
+            done => drop(done.unwrap().unwrap()),
+        }
+    }
+}
+
+#[test]
+fn stands_at_every_interface_that_is_up_but_the_loopback() {
+    let Some(door) = Door::new() else { return };
+    door.apply(&policy("", "", 10)).unwrap();
+    assert_eq!(door.at(), ["a0", "a1"]);
+}
+
+#[test]
+fn a_policy_that_guards_nothing_stands_nowhere() {
+    let Some(door) = Door::new() else { return };
+    door.apply(&policy("", "", 10)).unwrap();
+    door.apply("version = 1\n[container.all]\n").unwrap();
+    assert_eq!(door.at(), [""; 0]);
+}
+
+#[test]
+fn the_next_apply_follows_the_interfaces() {
+    let Some(door) = Door::new() else { return };
+    door.apply(&policy("", "", 10)).unwrap();
+    door.namespace.ip("link set b0 up").unwrap();
+    door.namespace.ip("link set a1 down").unwrap();
+    door.apply(&policy("", "", 10)).unwrap();
+    assert_eq!(door.at(), ["a0", "b0"]);
+    door.apply(&policy("interfaces = [\"b1\"]", "", 10)).unwrap();
+    assert_eq!(door.at(), ["b1"]);
+}
+
+#[test]
+fn an_interface_that_is_not_there_changes_nothing() {
+    let Some(door) = Door::new() else { return };
+    door.apply(&policy("", "", 10)).unwrap();
+    let error = door.apply(&policy("interfaces = [\"c0\"]", "", 20)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("no interface c0"), "{error}");
+    assert_eq!((door.at(), door.intervals()), (vec!["a0".to_owned(), "a1".to_owned()], vec![100_000_000]));
+}
+
+#[test]
+fn an_interface_that_was_made_anew_is_guarded_again() {
+    let Some(door) = Door::new() else { return };
+    door.apply(&policy("", "", 10)).unwrap();
+    let index = door.index("a0");
+    door.namespace.ip("link del a0").unwrap();
+    wait_until(SOON, || ingress::attached(door.fief.pins()).is_empty()).unwrap();
+    door.namespace.ip(&format!("link add a0 index {index} type veth peer name a2")).unwrap();
+    door.namespace.ip("link set a0 up").unwrap();
+    assert_eq!(door.at(), [""; 0]);
+    door.apply(&policy("", "", 10)).unwrap();
+    assert_eq!(door.at(), ["a0"]);
+}
+
+#[test]
+fn an_upgrade_swaps_the_program_where_it_stands() {
+    let Some(door) = Door::new() else { return };
+    door.apply(&policy("", "", 10)).unwrap();
+    let before = program_id(door.fief.pins(), "ingress_guards").unwrap();
+    assert_eq!(interfaces_of(before).len(), 2);
+    door.fief.upgrade().unwrap();
+    let after = program_id(door.fief.pins(), "ingress_guards").unwrap();
+    assert_ne!(before, after);
+    assert_eq!((interfaces_of(before).len(), interfaces_of(after).len()), (0, 2));
+}
+
+/// The interfaces that a program is attached to.
+fn interfaces_of(program: u32) -> Vec<u32> {
+    let at = |info: libbpf_rs::query::LinkInfo| match info.info {
+        LinkTypeInfo::Tcx(tcx) if info.prog_id == program => Some(tcx.ifindex),
+        _ => None,
+    };
+    LinkInfoIter::default().filter_map(at).collect()
+}
+
+#[test]
+fn down_leaves_nothing_at_the_interfaces() {
+    let Some(door) = Door::new() else { return };
+    door.apply(&policy("", "", 10)).unwrap();
+    let program = program_id(door.fief.pins(), "ingress_guards").unwrap();
+    door.namespace.run(|| door.fief.down().unwrap()).unwrap();
+    assert!(!door.fief.pins().interfaces().exists());
+    wait_until(SOON, || !ProgInfoIter::default().any(|info| info.id == program)).unwrap();
+}
+
+#[test]
+fn a_killed_apply_leaves_the_old_or_the_new_guards() {
+    let Some(door) = Door::new() else { return };
+    let (old, new) = (policy("", "", 10), policy("interfaces = [\"a1\", \"b0\"]", "", 20));
+    door.apply(&old).unwrap();
+    let (mut flipped, mut step) = (0, 0);
+    while door.namespace.run(|| kill_before(step, || drop(door.apply_here(&new).unwrap()))).unwrap() {
+        let (intervals, guards) = (door.intervals(), door.guards());
+        assert!(intervals == [100_000_000] || intervals == [50_000_000], "step {step}: {intervals:?}");
+        assert_eq!(guards.len(), 1, "step {step}");
+        assert_ne!(guards[&0].flags & abi::FIEF_GUARD_POLICE, 0, "step {step}");
+        let at = door.at();
+        let wanted = if intervals == [50_000_000] { ["a1", "b0"] } else { ["a0", "a1"] };
+        assert!(wanted.iter().all(|name| at.contains(&(*name).to_owned())), "step {step}: {at:?}");
+        flipped += usize::from(intervals == [50_000_000]);
+        door.apply(&old).unwrap();
+        assert_eq!((door.intervals(), door.at()), (vec![100_000_000], vec!["a0".to_owned(), "a1".to_owned()]));
+        step += 1;
+    }
+    assert!(step > 10 && flipped > 0 && flipped < step, "{flipped} of {step}");
+}
+
+#[test]
+fn the_kernels_cookies_are_switched_on_and_the_sysctls_given_back() {
+    let Some(door) = Door::new() else { return };
+    door.namespace.sysctl("net.ipv4.tcp_syncookies", "1").unwrap();
+    let kernel = policy("handshake = \"kernel\"", "admit = true", 10);
+    let applied = door.apply(&kernel).unwrap();
+    assert!(applied.notes.iter().any(|note| note.contains("tcp_syncookies = 2")), "{:?}", applied.notes);
+    assert_eq!((door.sysctl("tcp_syncookies"), door.sysctl("tcp_timestamps")), ("2".to_owned(), "2".to_owned()));
+    assert_ne!(door.guards()[&0].flags & abi::FIEF_GUARD_KERNEL, 0);
+    door.apply(&policy("handshake = \"own\"", "admit = true", 10)).unwrap();
+    assert_eq!((door.sysctl("tcp_syncookies"), door.sysctl("tcp_timestamps")), ("1".to_owned(), "1".to_owned()));
+    door.apply(&kernel).unwrap();
+    // again, so that what was ours is not taken for what was there
+    door.apply(&kernel).unwrap();
+    // from another network namespace
+    door.fief.down().unwrap();
+    assert_eq!((door.sysctl("tcp_syncookies"), door.sysctl("tcp_timestamps")), ("1".to_owned(), "1".to_owned()));
+}
+
+#[test]
+fn a_sysctl_that_somebody_else_has_changed_since_is_left_alone() {
+    let Some(door) = Door::new() else { return };
+    door.apply(&policy("handshake = \"kernel\"", "admit = true", 10)).unwrap();
+    door.namespace.sysctl("net.ipv4.tcp_timestamps", "0").unwrap();
+    door.namespace.run(|| door.fief.down().unwrap()).unwrap();
+    assert_eq!((door.sysctl("tcp_syncookies"), door.sysctl("tcp_timestamps")), ("1".to_owned(), "0".to_owned()));
+}
+
+#[test]
+fn a_firewall_makes_the_kernel_answer() {
+    let Some(door) = Door::new() else { return };
+    let text = policy("", "admit = true", 10);
+    let own = door.apply(&text).unwrap();
+    assert!(own.notes.iter().any(|note| note.contains("the front door answers")), "{:?}", own.notes);
+    let nft = |words: &str| {
+        let done = door.namespace.command("nft").args(words.split(' ')).status().unwrap();
+        assert!(done.success(), "nft {words}");
+    };
+    nft("add table inet guard");
+    nft("add chain inet guard in { type filter hook input priority 0 ; }");
+    let own = door.apply(&text).unwrap();
+    assert!(own.notes.iter().any(|note| note.contains("the front door answers")), "a chain without rules: {own:?}");
+    nft("add rule inet guard in tcp dport 81 drop");
+    let kernel = door.apply(&text).unwrap();
+    assert!(kernel.notes.iter().any(|note| note.contains("table inet guard has rules")), "{kernel:?}");
+    nft("add rule inet guard in ct state invalid drop");
+    let kernel = door.apply(&text).unwrap();
+    assert!(kernel.notes.iter().any(|note| note.contains("inet guard tracks connections")), "{kernel:?}");
+    assert_ne!(door.guards()[&0].flags & abi::FIEF_GUARD_KERNEL, 0);
+}
+
+#[test]
+fn a_listener_of_multipath_tcp_is_left_open_and_said() {
+    let Some(door) = Door::new() else { return };
+    let text = policy("handshake = \"own\"", "admit = true", 10);
+    let plain = door.namespace.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
+    door.apply(&text).unwrap();
+    assert_ne!(door.guards()[&0].flags & abi::FIEF_GUARD_ADMIT, 0);
+    drop(plain);
+    let multipath = door.namespace.run(multipath_listener).unwrap();
+    let applied = door.apply(&text).unwrap();
+    assert!(applied.notes.iter().any(|note| note.contains("multipath TCP")), "{:?}", applied.notes);
+    assert_eq!(door.guards()[&0].flags & abi::FIEF_GUARD_ADMIT, 0);
+    drop(multipath);
+}
+
+fn multipath_listener() -> OwnedFd {
+    use nix::sys::socket::{Backlog, SockaddrIn, bind, listen};
+    // SAFETY: no pointers are passed.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    bind(socket.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, 80)).unwrap();
+    listen(&socket, Backlog::new(16).unwrap()).unwrap();
+    socket
+}
+
+#[test]
+fn without_syncookies_nothing_is_admitted_and_the_remedy_is_said() {
+    let Some(door) = Door::new() else { return };
+    door.namespace.sysctl("net.ipv4.tcp_syncookies", "0").unwrap();
+    let applied = door.apply(&policy("handshake = \"own\"", "admit = true", 10)).unwrap();
+    assert!(applied.notes.iter().any(|note| note.contains("sysctl -w net.ipv4.tcp_syncookies=1")), "{applied:?}");
+    assert_eq!(door.guards()[&0].flags & abi::FIEF_GUARD_ADMIT, 0);
+    assert_ne!(door.guards()[&0].flags & abi::FIEF_GUARD_POLICE, 0, "rates hold all the same");
+}
+
+#[test]
+fn a_rule_that_stays_keeps_how_full_its_bucket_is() {
+    let Some(door) = Door::new() else { return };
+    door.apply(&policy("", "", 10)).unwrap();
+    let buckets = door.map("buckets");
+    let all: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&buckets).unwrap();
+    let filled: Vec<_> =
+        all.into_iter().map(|(key, bucket)| (key, abi::fief_bucket { arrival_ns: 77, ..bucket })).collect();
+    batch::update(&buckets, &filled).unwrap();
+    let arrivals = || {
+        let slot = door.slot();
+        let all: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&buckets).unwrap();
+        all.into_iter().filter(|(key, _)| key.slot == slot).map(|(_, bucket)| bucket.arrival_ns).collect::<Vec<_>>()
+    };
+    let listener = "[[listener.web.client]]\nfrom = [\"10.1.0.0/16\"]\ncontainer = \"all\"\nsyn = { rate = 5 }\n";
+    door.apply(&policy("", listener, 10)).unwrap();
+    let mut both = arrivals();
+    both.sort_unstable();
+    assert_eq!(both, [0, 77], "the new rule's bucket is full, the old one's as it was");
+    door.apply(&policy("", "", 11)).unwrap();
+    assert_eq!(arrivals(), [0], "another rate is another rule");
+}
+
+#[test]
+fn a_range_of_ports_is_one_listener() {
+    let Some(door) = Door::new() else { return };
+    let text = policy("", "classes = \"shared\"", 10).replace("0.0.0.0:80", "0.0.0.0:8000-8003");
+    door.apply(&text).unwrap();
+    let listeners: Vec<(abi::fief_listener_key, abi::fief_listener)> = batch::entries(&door.map("listeners")).unwrap();
+    let slot = door.slot();
+    let mut ports: Vec<_> = listeners
+        .iter()
+        .filter(|(key, _)| u32::from(key.slot) == slot)
+        .map(|(key, listener)| (key.port, listener.index))
+        .collect();
+    ports.sort_unstable();
+    assert_eq!(ports, [(8000, 0), (8001, 0), (8002, 0), (8003, 0)]);
+    assert_eq!(door.guards().len(), 1);
+}
