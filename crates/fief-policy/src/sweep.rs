@@ -14,7 +14,7 @@
 //!
 //! IPv6 prefixes stop at the edge of IPv4: `::/0` in a rule means every IPv6 address and no IPv4-mapped one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
@@ -126,16 +126,17 @@ pub(crate) fn walk(rules: &[&Source], universe: Universe, mut visit: impl FnMut(
         change(&mut matching, rule, 0);
     }
 
-    let mut inside: Vec<(Prefix, &[(usize, i64)])> = Vec::new();
-    for (&prefix, changes) in &edges {
+    let mut inside: Vec<(Prefix, &[Edge])> = Vec::new();
+    for changes in edges.chunk_by(|left, right| left.prefix == right.prefix) {
+        let prefix = changes[0].prefix;
         while let Some((outer, left)) = inside.pop_if(|(outer, _)| !outer.contains(&prefix)) {
             debug_assert!(outer < prefix);
-            for &(rule, by) in left {
-                change(&mut matching, rule, -by);
+            for edge in moving(left) {
+                change(&mut matching, edge.rule, -edge.by);
             }
         }
-        for &(rule, by) in changes {
-            change(&mut matching, rule, by);
+        for edge in moving(changes) {
+            change(&mut matching, edge.rule, edge.by);
         }
         inside.push((prefix, changes));
         let is_empty = empty.next().expect("as many answers as prefixes");
@@ -143,32 +144,47 @@ pub(crate) fn walk(rules: &[&Source], universe: Universe, mut visit: impl FnMut(
     }
 }
 
-/// At each prefix, which rules' lists begin to cover (or, at the edge of IPv4, cease to).
-fn edges(rules: &[&Source], universe: Universe) -> BTreeMap<Prefix, Vec<(usize, i64)>> {
-    let mut edges: BTreeMap<Prefix, Vec<(usize, i64)>> = BTreeMap::new();
-    edges.entry(universe.root()).or_default();
-    edges.entry(Prefix::IPV4).or_default();
+/// A rule's list begins to cover at this prefix, or (at the edge of IPv4) ceases to.
+#[derive(Clone, Copy)]
+struct Edge {
+    prefix: Prefix,
+    rule: usize,
+    by: i64,
+}
+
+/// Without those that are only there to make a prefix known.
+fn moving(edges: &[Edge]) -> impl Iterator<Item = &Edge> {
+    edges.iter().filter(|edge| edge.by != 0)
+}
+
+/// In the order of prefixes, those of one prefix together.
+fn edges(rules: &[&Source], universe: Universe) -> Vec<Edge> {
+    // Both are there whether or not a rule names them.
+    let bounds = [universe.root(), Prefix::IPV4];
+    let mut edges: Vec<Edge> = bounds.map(|prefix| Edge { prefix, rule: 0, by: 0 }).to_vec();
     for (rule, source) in rules.iter().enumerate() {
         let nets = match source {
             Source::Any => {
-                edges.entry(universe.root()).or_default().push((rule, 1));
+                edges.push(Edge { prefix: universe.root(), rule, by: 1 });
                 continue;
             }
             Source::In(nets) | Source::NotIn(nets) => nets,
         };
         for prefix in nets.iter().map(Prefix::from).filter(|prefix| universe.admits(prefix)) {
-            edges.entry(prefix).or_default().push((rule, 1));
+            edges.push(Edge { prefix, rule, by: 1 });
             if prefix.contains(&Prefix::IPV4) && prefix != Prefix::IPV4 {
-                edges.entry(Prefix::IPV4).or_default().push((rule, -1));
+                edges.push(Edge { prefix: Prefix::IPV4, rule, by: -1 });
             }
         }
     }
+    edges.sort_by_key(|edge| edge.prefix);
     edges
 }
 
 /// For each prefix in order: do the longer ones, and what lies outside of the universe, leave nothing of it?
-fn empty_regions(edges: &BTreeMap<Prefix, Vec<(usize, i64)>>, universe: Universe) -> Vec<bool> {
-    let prefixes: Vec<Prefix> = edges.keys().copied().collect();
+fn empty_regions(edges: &[Edge], universe: Universe) -> Vec<bool> {
+    let mut prefixes: Vec<Prefix> = edges.iter().map(|edge| edge.prefix).collect();
+    prefixes.dedup();
     let mut covered = vec![0u128; prefixes.len()];
     let mut has_inner = vec![false; prefixes.len()];
     let mut inside: Vec<usize> = Vec::new();
