@@ -12,19 +12,10 @@
  */
 #pragma once
 
+#include "mix.bpf.h"
 #include "request.bpf.h"
 
 #define PATTERN_MAX 255 /* a mask too */
-#define HASH_GOLDEN 0x9e3779b97f4a7c15ull
-
-static __always_inline __u64 hash_mix(__u64 x)
-{
-	x ^= x >> 33;
-	x *= 0xff51afd7ed558ccdull;
-	x ^= x >> 33;
-	x *= 0xc4ceb9fe1a85ec53ull;
-	return x ^ x >> 33;
-}
 
 /* Of a name in [at, at + length): a header's folds case, a cookie's does not. */
 __noinline __u64 hash_name(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 length,

@@ -13,9 +13,9 @@
  */
 #pragma once
 
+#include "bloom.bpf.h"
 #include "header.bpf.h"
 #include "clienthello.bpf.h"
-#include "maps/blooms.bpf.h"
 #include "maps/patterns.bpf.h"
 #include "maps/secrets.bpf.h"
 
@@ -43,15 +43,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct match);
 } matches SEC(".maps");
-
-static __always_inline bool bloom_holds(__u64 first, __u64 mask, __u64 hash)
-{
-	__u32 at = first + (hash & mask);
-	__u64 *word = bpf_map_lookup_elem(&blooms, &at), bits;
-
-	bits = 1ull << (hash >> 40 & 63) | 1ull << (hash >> 46 & 63) | 1ull << (hash >> 52 & 63);
-	return word && (*word & bits) == bits;
-}
 
 /* The rule with the pattern whose hash was just made; most are ruled out without a look. */
 static __always_inline struct fief_request *pattern_find(const struct fief_guard *guard, struct match *match,

@@ -3,12 +3,14 @@
  * Which listener of the policy an address is, and which class a client of it belongs to.
  *
  * Problem: every SYN and every accepted connection asks, over thousands of prefixes.
- * How: one hash lookup for each prefix length that the listener's rules use, longest first. The policy
- * compiler has turned "first match wins" into longest prefixes, so the first hit is the answer.
+ * How: one hash lookup for each prefix length that the listener's rules use, longest first, unless a filter of all
+ * prefixes rules it out. The policy compiler has turned "first match wins" into longest prefixes, so the first hit is the
+ * answer.
  * Limits: addresses are IPv6 or IPv4 mapped, in network order.
  */
 #pragma once
 
+#include "bloom.bpf.h"
 #include "maps/controls.bpf.h"
 #include "maps/listeners.bpf.h"
 #include "maps/prefix_lengths.bpf.h"
@@ -81,6 +83,17 @@ static __always_inline void mask_address(__u8 *masked, const void *address, __u3
 	__builtin_memcpy(masked, words, 16);
 }
 
+/* Whether this prefix may be one of the listener's rules. */
+static __always_inline bool prefix_possible(const struct fief_prefix_lengths *used, const void *masked, __u32 length)
+{
+	__u64 words[2];
+
+	if (!used->filtered || !length)
+		return true;
+	__builtin_memcpy(words, masked, 16);
+	return bloom_holds(used->bloom, used->bloom_mask, hash_mix((words[0] * HASH_GOLDEN ^ words[1]) + length));
+}
+
 /* The rule for a client of the listener with this index; NULL only while there is no such listener. */
 static __noinline struct fief_client *classify(__u32 slot, __u32 listener, const void *source)
 {
@@ -98,6 +111,8 @@ static __noinline struct fief_client *classify(__u32 slot, __u32 listener, const
 		length = used->length[i];
 		key.prefix_length = length;
 		mask_address(key.address, source, length);
+		if (!prefix_possible(used, key.address, length))
+			continue;
 		found = bpf_map_lookup_elem(&clients, &key);
 		if (found)
 			break;
