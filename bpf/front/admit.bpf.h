@@ -54,7 +54,7 @@ static __always_inline enum assigned assign_to(struct __sk_buff *skb, struct tcp
 	if (with->scale != COOKIE_NO_SCALE) {
 		attributes.wscale_ok = 1;
 		attributes.snd_wscale = with->scale;
-		attributes.rcv_wscale = RECEIVE_SCALE;
+		attributes.rcv_wscale = with->receive_scale;
 	}
 	if (bpf_sk_assign_tcp_reqsk(skb, (struct sock *)listening, &attributes, sizeof(attributes)))
 		return ASSIGN_REFUSED;

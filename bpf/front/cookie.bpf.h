@@ -22,6 +22,8 @@
 #include "siphash.bpf.h"
 #include "maps/secrets.bpf.h"
 
+#define RECEIVE_SCALE	10 /* windows up to 64 MB, in steps of 1 kB */
+
 #define EPOCH_SHIFT	36			    /* of nanoseconds: 68.7 s */
 #define COOKIE_LIFE_MS	(2ull << EPOCH_SHIFT >> 20) /* not more than two epochs */
 #define COOKIE_LOW	0x1ffu
@@ -40,7 +42,8 @@ struct handshake {
 	__u8 sack;
 	__u8 timestamps;
 	__u8 ecn;
-	__u8 pad[2];
+	__u8 receive_scale; /* ours */
+	__u8 pad;
 };
 
 struct cookie_hash {
@@ -126,6 +129,7 @@ static __always_inline void cookie_read(const struct packet *p, __u32 sequence, 
 	with->sack = !!(sequence & COOKIE_SACK);
 	with->scale = sequence & COOKIE_SCALE;
 	with->ecn = with->timestamps && with->echo & 1;
+	with->receive_scale = RECEIVE_SCALE;
 }
 
 /* Whether `sequence` is a cookie of ours for a client that began with `first`; what it says is added to `with`. */

@@ -13,9 +13,8 @@
  */
 #pragma once
 
-#include "admit.bpf.h"
-#include "guard.bpf.h"
 #include "later.bpf.h"
+#include "stray.bpf.h"
 
 static __always_inline bool is_mptcp(struct tcp_sock *listening)
 {
@@ -33,8 +32,12 @@ static __noinline int syn_rule(struct __sk_buff *skb, struct front_context *fron
 	police_syn(front, &drop);
 	if (drop)
 		return TCX_DROP;
-	if (!admit_in_force(front) || front->guard->flags & FIEF_GUARD_KERNEL || is_mptcp(listening))
+	if (!admit_in_force(front) || is_mptcp(listening))
 		return TCX_NEXT;
+	if (front->guard->flags & FIEF_GUARD_KERNEL) {
+		kernel_cookie_prepare(skb, &front->packet);
+		return TCX_NEXT;
+	}
 	syn_count(front, false);
 	return handshake_answer(skb, front, listening);
 }
@@ -60,81 +63,18 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 	return verdict;
 }
 
-/*
- * Bad segments that are looked at in a second: without timestamps a cookie is 23 bits, so one in two hours is forged. Who
- * returned a cookie before is looked at in any case.
- */
-#define BAD_INTERVAL_NS	 1000000ull
-#define BAD_TOLERANCE_NS 1000000000ull
-
-__u64 bad_arrival_ns; /* a bucket as struct fief_bucket's */
-
-static __always_inline bool bad_too_many(__u64 now)
+/* Whether the segment is the first after a handshake, by whoever's cookie; what was agreed is added to `with`. */
+static __always_inline bool handshake_proven(struct front_context *front, struct tcp_sock *listening,
+					     struct handshake *with)
 {
-	__u64 arrival = *(volatile __u64 *)&bad_arrival_ns;
+	const struct packet *p = &front->packet;
 
-	return arrival > now && arrival - now > BAD_TOLERANCE_NS;
-}
-
-static __always_inline void bad_count(__u64 now)
-{
-	__u64 arrival = *(volatile __u64 *)&bad_arrival_ns;
-
-	if (arrival < now)
-		__sync_val_compare_and_swap(&bad_arrival_ns, arrival, now);
-	__sync_fetch_and_add(&bad_arrival_ns, BAD_INTERVAL_NS);
-}
-
-/*
- * The verdict made a socket, or will in a moment: packets of one batch pass here before the first of them has reached
- * TCP. Later than that it has failed, and a segment that is passed on would draw a reset.
- */
-#define ADMITTED_FRESH_NS 2000000ull
-
-static __noinline bool just_admitted(struct front_context *front)
-{
-	struct fief_admitted *entry;
-	struct fief_flow_key key;
-
-	flow_key(&front->packet, &key);
-	entry = bpf_map_lookup_elem(&admitted, &key);
-	return entry && front->now - entry->time_ns < ADMITTED_FRESH_NS;
-}
-
-#define STREAM_ENDS -1 /* no verdict yet: the stream is to be ruled as far as it has come */
-
-/* Bytes, or a FIN, whose place in a stream is known. */
-static __always_inline int bytes_gather(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
-{
-	switch (hold_gather(skb, p, stream)) {
-	case HOLD_KNOWN:
-		return hold_acknowledge(skb, p, stream);
-	case HOLD_SPOILT:
-		return TCX_DROP;
-	default:
-		return STREAM_ENDS;
-	}
-}
-
-/* A segment that proves nothing by itself. */
-static __always_inline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
-{
-	struct packet *p = &front->packet;
-	int verdict;
-
-	if ((p->payload_length || p->flags & TCP_FIN) && hold_find(p, stream)) {
-		cookie_read(p, stream->cookie, &stream->with);
-		return bytes_gather(skb, p, stream);
-	}
-	if (just_admitted(front))
-		return TCX_NEXT;
-	verdict = answer_ends(skb, front, &stream->with);
-	if (verdict >= 0)
-		return verdict;
-	if (!admit_in_force(front))
-		return TCX_NEXT;
-	bad_count(front->now);
-	return count_drop(front, FIEF_ACK_BAD);
+	if (!(front->guard->flags & FIEF_GUARD_KERNEL))
+		return cookie_check(front, p->seq - 1, p->ack - 1, with);
+	if (!kernel_cookie_check(p))
+		return false;
+	kernel_cookie_read(p, listening, with);
+	return true;
 }
 
 /* A segment without a socket, at a listener whose connections are held. A verdict, or STREAM_ENDS. */
@@ -150,8 +90,8 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		return count_drop(front, FIEF_SHAPE);
 	if (!with->timestamps && bad_too_many(front->now) && !source_proven(front))
 		return count_drop(front, FIEF_ACK_LIMIT);
-	if (!cookie_check(front, p->seq - 1, p->ack - 1, with))
-		return stray_rule(skb, front, stream);
+	if (!handshake_proven(front, listening, with))
+		return stray_rule(skb, front, listening, stream);
 	source_prove(front);
 	if (!p->payload_length && !(p->flags & TCP_FIN))
 		return TCX_DROP; /* the handshake's end: the request tells more */

@@ -14,7 +14,6 @@
 #include "segment.bpf.h"
 
 #define WINDOW_MOST	  64240
-#define RECEIVE_SCALE	  10 /* windows up to 64 MB, in steps of 1 kB */
 #define SEGMENT_SIZE_MOST 65495
 
 /* The machine's switches: an option that it has not is not taken up. */

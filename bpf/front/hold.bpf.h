@@ -203,3 +203,18 @@ static __noinline int hold_release(struct __sk_buff *skb, struct packet *p, stru
 	p->payload_length = length;
 	return 0;
 }
+
+#define STREAM_ENDS -1 /* no verdict yet: the stream is to be ruled as far as it has come */
+
+/* Bytes, or a FIN, whose place in a stream is known. A verdict, or STREAM_ENDS. */
+static __always_inline int bytes_gather(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
+{
+	switch (hold_gather(skb, p, stream)) {
+	case HOLD_KNOWN:
+		return hold_acknowledge(skb, p, stream);
+	case HOLD_SPOILT:
+		return TCX_DROP;
+	default:
+		return STREAM_ENDS;
+	}
+}

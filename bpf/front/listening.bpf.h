@@ -16,22 +16,30 @@
 #define AF_INET	 2
 #define AF_INET6 10
 
+static __always_inline void flow_tuple(const struct packet *p, struct bpf_sock_tuple *tuple)
+{
+	if (p->ipv6) {
+		__builtin_memcpy(tuple->ipv6.saddr, p->source, 16);
+		__builtin_memcpy(tuple->ipv6.daddr, p->destination, 16);
+		tuple->ipv6.sport = bpf_htons(p->source_port);
+		tuple->ipv6.dport = bpf_htons(p->destination_port);
+	} else {
+		__builtin_memset(tuple, 0, sizeof(*tuple));
+		__builtin_memcpy(&tuple->ipv4.saddr, p->source + 12, 4);
+		__builtin_memcpy(&tuple->ipv4.daddr, p->destination + 12, 4);
+		tuple->ipv4.sport = bpf_htons(p->source_port);
+		tuple->ipv4.dport = bpf_htons(p->destination_port);
+	}
+}
+
 /* The socket of the flow in whatever state, else the listening one, which the caller releases. */
 static __noinline struct bpf_sock *socket_find(struct __sk_buff *skb, const struct packet *p)
 {
-	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock_tuple tuple;
 
-	if (p->ipv6) {
-		__builtin_memcpy(tuple.ipv6.saddr, p->source, 16);
-		__builtin_memcpy(tuple.ipv6.daddr, p->destination, 16);
-		tuple.ipv6.sport = bpf_htons(p->source_port);
-		tuple.ipv6.dport = bpf_htons(p->destination_port);
+	flow_tuple(p, &tuple);
+	if (p->ipv6)
 		return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
-	}
-	__builtin_memcpy(&tuple.ipv4.saddr, p->source + 12, 4);
-	__builtin_memcpy(&tuple.ipv4.daddr, p->destination + 12, 4);
-	tuple.ipv4.sport = bpf_htons(p->source_port);
-	tuple.ipv4.dport = bpf_htons(p->destination_port);
 	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 }
 

@@ -26,6 +26,8 @@
 #define ETH_ALEN      6
 #define PACKET_HOST   0
 
+#define SOCK_RCVBUF_LOCK 2
+
 /* headers in front of TCP in IPv6 */
 #define NEXTHDR_HOP	 0
 #define NEXTHDR_ROUTING	 43

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Kernel cookie: the handshake where the kernel answers SYNs with its own cookies (FIEF_GUARD_KERNEL).
+ *
+ * Problem: an own answer leaves before the packet filter has seen the SYN; where a stateful one is, the kernel has to
+ * answer.
+ * How: with tcp_syncookies = 2 and tcp_timestamps = 2 (no secret offset) the kernel keeps nothing either. Its cookie is
+ * checked at the first bytes; the options stand in the lowest bits of the timestamp that comes back, as in
+ * cookie_init_timestamp(). The window scale is computed as tcp_select_initial_window() does. A segment size below the
+ * usual is remembered from the SYN, since the helper does not tell it.
+ * Limits: net.core.rmem_max above tcp_rmem's would make the kernel's window scale larger than ours.
+ */
+#pragma once
+
+#include "hold.bpf.h"
+#include "maps/small_segments.bpf.h"
+
+#define KERNEL_SCALE	  0x0f
+#define KERNEL_SACK	  0x10
+#define KERNEL_ECN	  0x20
+
+#define SEGMENT_SIZE_IPV4 1460
+#define SEGMENT_SIZE_IPV6 1440
+
+static __always_inline __u16 usual_size(const struct packet *p)
+{
+	return p->ipv6 ? SEGMENT_SIZE_IPV6 : SEGMENT_SIZE_IPV4;
+}
+
+/* The SYN goes on to the kernel. */
+static __noinline void kernel_cookie_prepare(struct __sk_buff *skb, const struct packet *p)
+{
+	struct fief_flow_key key;
+	struct handshake with;
+
+	if (options_read(skb, p, &with) || with.segment_size >= usual_size(p))
+		return;
+	flow_key(p, &key);
+	bpf_map_update_elem(&small_segments, &key, &with.segment_size, BPF_ANY);
+}
+
+static __always_inline __u16 size_remembered(const struct packet *p)
+{
+	__u16 least = p->ipv6 ? SEGMENT_SIZE_IPV6_LEAST : SEGMENT_SIZE_UNSAID, *size;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	size = bpf_map_lookup_elem(&small_segments, &key);
+	if (!size)
+		return usual_size(p);
+	return *size < least ? least : *size;
+}
+
+static __always_inline __u8 kernel_scale(struct tcp_sock *listening)
+{
+	struct sock *sk = &listening->inet_conn.icsk_inet.sk;
+	__u32 space = sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_rmem[2], scale = 0, i;
+
+	if (sk->sk_userlocks & SOCK_RCVBUF_LOCK)
+		space = (__u32)sk->sk_rcvbuf / 2;
+	for (i = 0; i < SCALE_MOST; i++)
+		scale += space >> (16 + i) > 0;
+	return scale;
+}
+
+/* What the kernel's cookie and timestamp say. */
+static __noinline void kernel_cookie_read(const struct packet *p, struct tcp_sock *listening, struct handshake *with)
+{
+	with->segment_size = size_remembered(p);
+	with->scale = COOKIE_NO_SCALE;
+	with->sack = 0;
+	with->ecn = 0;
+	if (!with->timestamps)
+		return;
+	with->scale = with->echo & KERNEL_SCALE;
+	with->sack = !!(with->echo & KERNEL_SACK);
+	with->ecn = !!(with->echo & KERNEL_ECN);
+	with->receive_scale = kernel_scale(listening);
+}
+
+static __noinline bool kernel_cookie_check(const struct packet *p)
+{
+	struct tcphdr tcp = {
+	    .source = bpf_htons(p->source_port),
+	    .dest = bpf_htons(p->destination_port),
+	    .seq = bpf_htonl(p->seq),
+	    .ack_seq = bpf_htonl(p->ack),
+	    .ack = 1,
+	};
+
+	if (p->ipv6) {
+		struct ipv6hdr ip = {};
+
+		__builtin_memcpy(&ip.saddr, p->source, 16);
+		__builtin_memcpy(&ip.daddr, p->destination, 16);
+		return !bpf_tcp_raw_check_syncookie_ipv6(&ip, &tcp);
+	} else {
+		struct iphdr ip = {};
+
+		__builtin_memcpy(&ip.saddr, p->source + 12, 4);
+		__builtin_memcpy(&ip.daddr, p->destination + 12, 4);
+		return !bpf_tcp_raw_check_syncookie_ipv4(&ip, &tcp);
+	}
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Stray: a segment without a socket and without a valid cookie.
+ *
+ * It is the rest of a header that is held, or comes right behind a verdict, or ends a connection that was refused, or
+ * belongs to a flow whose addresses are translated behind us. What is left is dropped and counted (strict): passed on, it
+ * would draw a reset upon a client whose first segment was lost.
+ *
+ * Limits: so does a segment of a connection that the server has long forgotten; its client finds out by time.
+ */
+#pragma once
+
+#include "admit.bpf.h"
+#include "guard.bpf.h"
+#include "kernel_cookie.bpf.h"
+
+/*
+ * Bad segments that are looked at in a second: without timestamps a cookie is 23 bits, so one in two hours is forged. Who
+ * returned a cookie before is looked at in any case.
+ */
+#define BAD_INTERVAL_NS	 1000000ull
+#define BAD_TOLERANCE_NS 1000000000ull
+
+__u64 bad_arrival_ns; /* a bucket as struct fief_bucket's */
+
+static __always_inline bool bad_too_many(__u64 now)
+{
+	__u64 arrival = *(volatile __u64 *)&bad_arrival_ns;
+
+	return arrival > now && arrival - now > BAD_TOLERANCE_NS;
+}
+
+static __always_inline void bad_count(__u64 now)
+{
+	__u64 arrival = *(volatile __u64 *)&bad_arrival_ns;
+
+	if (arrival < now)
+		__sync_val_compare_and_swap(&bad_arrival_ns, arrival, now + BAD_INTERVAL_NS);
+	else if (arrival - now <= BAD_TOLERANCE_NS)
+		__sync_fetch_and_add(&bad_arrival_ns, BAD_INTERVAL_NS);
+}
+
+/*
+ * The verdict made a socket, or will in a moment: packets of one batch pass here before the first of them has reached
+ * TCP. Later than that it has failed, and a segment that is passed on would draw a reset.
+ */
+#define ADMITTED_FRESH_NS 2000000ull
+
+static __noinline bool just_admitted(struct front_context *front)
+{
+	struct fief_admitted *entry;
+	struct fief_flow_key key;
+
+	flow_key(&front->packet, &key);
+	entry = bpf_map_lookup_elem(&admitted, &key);
+	return entry && front->now - entry->time_ns < ADMITTED_FRESH_NS;
+}
+
+/* As far as the kernel takes it; later fields are not needed. */
+struct conntrack_options {
+	__s32 namespace;
+	__s32 error;
+	__u8 protocol;
+	__u8 direction;
+	__u8 reserved[2];
+};
+
+#define ADDRESSES_TRANSLATED 0x30 /* IPS_NAT_MASK */
+
+/* Without connection tracking in the kernel there is no translation. */
+extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, u32 tuple__sz,
+					 struct conntrack_options *options, u32 options__sz) __ksym __weak;
+extern void bpf_ct_release(struct nf_conn *connection) __ksym __weak;
+
+static __noinline bool is_translated(struct __sk_buff *skb, const struct packet *p)
+{
+	struct conntrack_options options = {.namespace = BPF_F_CURRENT_NETNS, .protocol = IPPROTO_TCP};
+	struct bpf_sock_tuple tuple;
+	struct nf_conn *connection;
+	bool translated;
+
+	if (!bpf_ksym_exists(bpf_skb_ct_lookup) || !bpf_ksym_exists(bpf_ct_release))
+		return false;
+	flow_tuple(p, &tuple);
+	if (p->ipv6)
+		connection = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv6), &options, sizeof(options));
+	else
+		connection = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv4), &options, sizeof(options));
+	if (!connection)
+		return false;
+	translated = connection->status & ADDRESSES_TRANSLATED;
+	bpf_ct_release(connection);
+	return translated;
+}
+
+/* A verdict, or STREAM_ENDS. */
+static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
+				 struct stream *stream)
+{
+	struct packet *p = &front->packet;
+	int verdict;
+
+	if ((p->payload_length || p->flags & TCP_FIN) && hold_find(p, stream)) {
+		if (front->guard->flags & FIEF_GUARD_KERNEL)
+			kernel_cookie_read(p, listening, &stream->with);
+		else
+			cookie_read(p, stream->cookie, &stream->with);
+		return bytes_gather(skb, p, stream);
+	}
+	if (just_admitted(front))
+		return TCX_NEXT;
+	verdict = answer_ends(skb, front, &stream->with);
+	if (verdict >= 0)
+		return verdict;
+	if (!admit_in_force(front) || is_translated(skb, p) || kernel_cookie_check(p))
+		return TCX_NEXT; /* the kernel's own answer of before: the request is ruled as it passes */
+	bad_count(front->now);
+	return count_drop(front, FIEF_ACK_BAD);
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Largest segments that clients take, where that is less than usual and the kernel answers them. */
+#pragma once
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct fief_flow_key);
+	__type(value, __u16);
+} small_segments SEC(".maps");
