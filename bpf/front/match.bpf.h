@@ -20,7 +20,7 @@
 #include "maps/secrets.bpf.h"
 
 /* What is found for one request, and what is needed to find it: of each CPU, since the stack is short. */
-struct match {
+struct match_state {
 	struct fief_request best;   /* rule FIEF_NO_ID: none */
 	struct fief_request shadow; /* on trial, and earlier than best */
 	/* what is looked for, and how far */
@@ -41,11 +41,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct match);
+	__type(value, struct match_state);
 } matches SEC(".maps");
 
 /* The rule with the pattern whose hash was just made; most are ruled out without a look. */
-static __always_inline struct fief_request *pattern_find(const struct fief_guard *guard, struct match *match,
+static __always_inline struct fief_request *pattern_find(const struct fief_guard *guard, struct match_state *match,
 							 __u32 shape, __u64 key)
 {
 	__u64 hash = match->hashes.shape;
@@ -70,7 +70,7 @@ static __always_inline bool looks_at_alpn(const struct fief_shape *shape)
 }
 
 /* Takes a rule that was found, if it is in force and the first. */
-static __always_inline void match_take(struct match *match, const struct fief_request *found)
+static __always_inline void match_take(struct match_state *match, const struct fief_request *found)
 {
 	struct fief_request *as;
 
@@ -83,7 +83,7 @@ static __always_inline void match_take(struct match *match, const struct fief_re
 
 /* Finds the first rule in force, and the first on trial before it. */
 __noinline int rule_find(const struct request_bytes *bytes __arg_nonnull, struct front_request *request __arg_nonnull,
-			 const struct fief_guard *guard __arg_nonnull, struct match *match __arg_nonnull)
+			 const struct fief_guard *guard __arg_nonnull, struct match_state *match __arg_nonnull)
 {
 	const struct fief_shape *shape;
 	struct fief_request *found;

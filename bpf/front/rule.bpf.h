@@ -97,7 +97,7 @@ static __noinline int request_rule(struct front_context *front, const struct req
 	struct fief_secret *secret;
 	struct front_request *request;
 	enum request_state state;
-	struct match *match;
+	struct match_state *match;
 	__u32 zero = 0;
 
 	out->rule.rule = FIEF_NO_ID;
