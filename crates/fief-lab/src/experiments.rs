@@ -6,6 +6,7 @@ pub mod admission_cost;
 pub mod classes;
 pub mod demo;
 pub mod header_control;
+pub mod lrp;
 pub mod overload;
 pub mod primitives;
 pub mod priority_clients;

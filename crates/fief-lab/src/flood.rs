@@ -7,7 +7,10 @@
 //! are, and no RST helps the server.
 
 pub mod frame;
+mod request_sockets;
 mod send;
+
+pub use request_sockets::{forget_request_sockets, request_sockets};
 
 use crate::error::{Context, Error, Kind, Result};
 use fief_testkit::{NetNs, Process, Topology};

@@ -47,11 +47,12 @@ pub enum Experiment {
     Classes,
     UserVsKernel,
     AdmissionCost,
+    Lrp,
     Demo,
 }
 
 impl Experiment {
-    pub const ALL: [Experiment; 9] = [
+    pub const ALL: [Experiment; 10] = [
         Experiment::Primitives,
         Experiment::PriorityClients,
         Experiment::Accounting,
@@ -60,6 +61,7 @@ impl Experiment {
         Experiment::Classes,
         Experiment::UserVsKernel,
         Experiment::AdmissionCost,
+        Experiment::Lrp,
         Experiment::Demo,
     ];
 
@@ -73,6 +75,7 @@ impl Experiment {
             Experiment::Classes => "classes",
             Experiment::UserVsKernel => "user-vs-kernel",
             Experiment::AdmissionCost => "admission-cost",
+            Experiment::Lrp => "lrp",
             Experiment::Demo => "demo",
         }
     }
@@ -88,6 +91,7 @@ impl Experiment {
             Experiment::Classes => "three classes of clients before 50 blocking workers",
             Experiment::UserVsKernel => "the same limit kept by the server and by the kernel",
             Experiment::AdmissionCost => "what the front door costs a packet, by the number of rules, and a server",
+            Experiment::Lrp => "who pays for a flood that nobody polices",
             Experiment::Demo => "priority-clients for newcomers, with a live picture",
         }
     }
@@ -121,6 +125,7 @@ pub fn run(args: &Args) -> Result<Figures> {
         Experiment::Classes => experiments::classes::run(args.quick)?,
         Experiment::UserVsKernel => experiments::user_vs_kernel::run(args.quick)?,
         Experiment::AdmissionCost => experiments::admission_cost::run(args.quick)?,
+        Experiment::Lrp => experiments::lrp::run(args.quick)?,
         Experiment::Demo => experiments::demo::run(args.quick)?,
     };
     let folder = match &args.report {

@@ -18,6 +18,7 @@ pub use way::Way;
 
 use crate::error::Result;
 use crate::experiments::Outcome;
+use crate::flood::forget_request_sockets;
 use crate::progress::Progress;
 use crate::wanted::Wanted;
 use cost::Kind;
@@ -96,7 +97,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
                 costs.push((stand.way.into(), cost::measure(&plan, stand)?));
             }
             drop(front);
-            stand.forget_request_sockets();
+            forget_request_sockets(&stand.topology.server);
         }
         let Some(fief) = stands.iter().find(|stand| stand.way == Way::Fief) else { continue };
         progress.step(&format!("round {}, the cost of a SYN that Fief answers", round + 1))?;

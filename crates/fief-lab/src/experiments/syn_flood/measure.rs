@@ -3,11 +3,11 @@
 
 use super::stand::Stand;
 use super::{PORT, Plan, Way};
-use crate::error::{Context, Result};
-use crate::flood::{Flood, Sent, Sources};
+use crate::error::Result;
+use crate::flood::{Flood, Sent, Sources, request_sockets};
 use crate::load::{Close, Load, Seen};
 use crate::noise::{Noise, Snapshot};
-use fief_testkit::{Client, Family, NetNs, Topology};
+use fief_testkit::{Client, Family, Topology};
 use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
@@ -151,28 +151,9 @@ fn load(plan: &Plan) -> Load {
     }
 }
 
-/// Those in the state SYN_RECV, which the kernel lists as 03.
-pub fn request_sockets(server: &NetNs) -> Result<usize> {
-    let text = server.run(|| std::fs::read_to_string("/proc/thread-self/net/tcp"))?.context("list the sockets")?;
-    Ok(count_request_sockets(&text))
-}
-
-/// Fields of a line: number local remote state ...
-fn count_request_sockets(text: &str) -> usize {
-    text.lines().filter(|line| line.split_whitespace().nth(3) == Some("03")).count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_handshakes_under_way_are_request_sockets() {
-        let text = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
-                    0: 0100007F:0050 00000000:0000 0A 00000000:00000000\n   \
-                    1: 01004D0A:0050 0158580A:0400 03 00000000:00000000\n";
-        assert_eq!(count_request_sockets(text), 1);
-    }
 
     #[test]
     fn the_flood_among_the_clients_covers_their_addresses() {

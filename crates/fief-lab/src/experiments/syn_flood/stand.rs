@@ -3,14 +3,13 @@
 //!
 //! The packet filter's rules last as long as the testbed. Fief is machine-wide, so it is there only while it is measured.
 
-use super::measure::{SPOOFED, request_sockets};
+use super::measure::SPOOFED;
 use super::{PORT, Way};
 use crate::command::{PolicyFile, nft};
 use crate::error::Result;
 use crate::flood;
 use crate::installation::Installation;
-use fief_testkit::{Nginx, NginxConfig, Topology, pin_command, run, wait_until};
-use std::time::Duration;
+use fief_testkit::{Nginx, NginxConfig, Topology, pin_command};
 
 #[derive(Debug)]
 pub struct Stand {
@@ -45,16 +44,6 @@ impl Stand {
         let policy = PolicyFile::new(policy)?;
         let installation = Installation::apply_in(&policy, &self.topology.server)?;
         Ok(Front { _installation: installation, _policy: policy })
-    }
-
-    /// Forgets the handshakes under way, which the kernel would keep, and answer again and again, for a minute, while
-    /// others are measured. Where the kernel cannot, it is left.
-    pub fn forget_request_sockets(&self) {
-        let server = &self.topology.server;
-        let _ = wait_until(Duration::from_secs(2), || {
-            let _ = run(server.command("ss").args(["--kill", "--tcp", "--numeric", "state", "syn-recv"]));
-            request_sockets(server).is_ok_and(|count| count == 0)
-        });
     }
 }
 

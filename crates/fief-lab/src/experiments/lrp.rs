@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Lazy receiver processing under a flood that nobody polices: who pays for its packets, and who is served meanwhile.
+//!
+//! A high-priority client, twenty low ones and a flood from a prefix that is the lowest class. Plain nginx, copies of
+//! nginx under Fief, and the same with receive work in a thread of each class, in turn. Without it, every packet of the
+//! flood is worked through before any process runs; with it, the flood's thread waits for the others.
+
+mod charge;
+mod measure;
+mod outcome;
+mod way;
+
+use crate::error::Result;
+use crate::experiments::Outcome;
+use crate::flood;
+use crate::progress::Progress;
+use crate::wanted::Wanted;
+use fief_testkit::Topology;
+use measure::{Load, Measurement, measure};
+use way::Way;
+
+const PORT: u16 = 80;
+const SYNS_PER_SECOND: u32 = 200_000;
+
+#[derive(Clone, Debug)]
+struct Plan {
+    rounds: usize,
+    seconds: f64,
+    warm_up: f64,
+    charge_seconds: f64,
+}
+
+impl Plan {
+    fn of(quick: bool) -> Plan {
+        match quick {
+            true => Plan { rounds: 3, seconds: 0.6, warm_up: 0.25, charge_seconds: 1.0 },
+            false => Plan { rounds: 7, seconds: 2.0, warm_up: 1.0, charge_seconds: 4.0 },
+        }
+    }
+}
+
+pub fn run(quick: bool) -> Result<Outcome> {
+    let plan = Plan::of(quick);
+    let topology = Topology::new()?;
+    flood::hush(&topology)?;
+    let only = Wanted::from_env();
+    let wanted = Way::ALL.into_iter().filter(|way| only.any(&[way.name()]));
+    let (ways, missing): (Vec<_>, Vec<_>) = wanted.map(|way| (way, way.check())).partition(|(_, check)| check.is_ok());
+    let notes = missing
+        .into_iter()
+        .filter_map(|(way, check)| check.err().map(|error| format!("{} was left out: {error}", way.title())))
+        .filter_map(|note| note.lines().next().map(str::to_owned));
+    let notes = notes.collect();
+    let ways: Vec<Way> = ways.into_iter().map(|(way, _)| way).collect();
+    let mut progress = Progress::new("lrp", plan.rounds * (ways.len() * Load::ALL.len() + 1));
+    let (mut measurements, mut charges) = (Vec::new(), Vec::new());
+    for round in 0..plan.rounds {
+        for turn in 0..ways.len() {
+            let way = ways[(turn + round) % ways.len()];
+            let server = way.start(&topology)?;
+            for load in Load::ALL {
+                progress.step(&format!("round {}, {}, {}", round + 1, way.title(), load.title()))?;
+                measurements.push(measure(&plan, &topology, way, load, round)?);
+            }
+            if way == Way::Lanes {
+                progress.step(&format!("round {}, whom the flood is charged to", round + 1))?;
+                charges.push(charge::measure(&plan, &topology)?);
+            }
+            server.stop()?;
+            flood::forget_request_sockets(&topology.server);
+        }
+    }
+    Ok(outcome::of(&ways, &measurements, &charges, notes))
+}

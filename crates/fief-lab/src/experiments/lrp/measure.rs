@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One measurement: the high client, perhaps beside the low ones, perhaps beside the flood.
+
+use super::way::Way;
+use super::{PORT, Plan, SYNS_PER_SECOND};
+use crate::error::Result;
+use crate::flood::{Flood, Sent, Sources};
+use crate::load::{self, Close, Seen};
+use crate::noise::{Noise, Snapshot};
+use fief_testkit::{Client, Family, Topology};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const LOW_CLIENTS: usize = 20;
+/// The high client pauses so long between two requests.
+const THINK_US: u64 = 2000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// The high client alone.
+    None,
+    Low,
+    LowAndFlood,
+}
+
+impl Load {
+    pub const ALL: [Load; 3] = [Load::None, Load::Low, Load::LowAndFlood];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Load::None => "the high client alone",
+            Load::Low => "beside 20 low clients",
+            Load::LowAndFlood => "beside them and 200k SYN/s",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    pub way: Way,
+    pub load: Load,
+    pub round: usize,
+    pub high: Seen,
+    pub low: Seen,
+    pub sent: Sent,
+    pub noise: Noise,
+}
+
+impl Measurement {
+    pub fn to_json(&self) -> Value {
+        let flooded = self.load == Load::LowAndFlood;
+        json!({
+            "experiment": "lrp",
+            "way": self.way.title(),
+            "load": self.load.title(),
+            "round": self.round,
+            "high_per_second": self.high.per_second(),
+            "high_mean_us": self.high.mean_us(),
+            "high_p99_us": self.high.p99_us(),
+            "high_stalls": self.high.stalls,
+            "low_per_second": self.low_per_second(),
+            "low_stalls": self.low.stalls,
+            "sent_per_second": if flooded { self.sent.per_second() } else { 0.0 },
+            "busy": self.noise.busy,
+            "steal": self.noise.steal,
+            "foreign": self.noise.foreign,
+        })
+    }
+
+    pub fn low_per_second(&self) -> f64 {
+        if self.load == Load::None { 0.0 } else { self.low.per_second() }
+    }
+}
+
+/// From the prefix that the policy does not know.
+pub fn flood(topology: &Topology, seconds: f64) -> Flood {
+    Flood::of(topology, Sources::new([10, 88, 0, 0], 16), f64::from(SYNS_PER_SECOND), seconds)
+}
+
+pub fn measure(plan: &Plan, topology: &Topology, way: Way, load: Load, round: usize) -> Result<Measurement> {
+    let flood = (load == Load::LowAndFlood)
+        .then(|| flood(topology, plan.warm_up + plan.seconds + 10.0).start(&topology.clients))
+        .transpose()?;
+    let low = (load != Load::None).then(|| load_of(plan, Client::Low).start(&topology.clients)).transpose()?;
+    let high = load_of(plan, Client::High).start(&topology.clients)?;
+    std::thread::sleep(Duration::from_secs_f64(plan.warm_up));
+    let before = Snapshot::take();
+    std::thread::sleep(Duration::from_secs_f64(plan.seconds * 0.8));
+    let noise = before.until_now();
+    let high = high.finish()?;
+    let low = low.map(|low| low.finish()).transpose()?.unwrap_or_default();
+    let sent = flood.map(|flood| flood.end()).transpose()?.unwrap_or_default();
+    Ok(Measurement { way, load, round, high, low, sent, noise })
+}
+
+fn load_of(plan: &Plan, class: Client) -> load::Load {
+    let is_high = class == Client::High;
+    load::Load {
+        server: Topology::server_address(Family::V4, PORT),
+        path: "/1k".to_owned(),
+        seconds: plan.seconds,
+        warm_up: plan.warm_up,
+        first: class.address(Family::V4, 1),
+        addresses: if is_high { 10 } else { 20 },
+        clients: if is_high { 1 } else { LOW_CLIENTS },
+        think_us: if is_high { THINK_US } else { 0 },
+        arrivals: None,
+        patience_ms: 0,
+        close: Close::Rst,
+        cpu: Topology::load_cpu(),
+        // The load shares its core with the client that is watched; that one must not wait for it.
+        fifo: if is_high { 40 } else { 0 },
+        live_ms: 0,
+    }
+}

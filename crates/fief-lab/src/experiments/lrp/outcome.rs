@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From single measurements to tables and figures. Pure.
+
+use super::charge::Charge;
+use super::{Load, Measurement, Way};
+use crate::experiments::Outcome;
+use crate::figures::{Bound, Figures};
+use crate::statistics::{Spread, median, ratios};
+use crate::table::{Table, number};
+use fief_testkit::Topology;
+
+const ABOUT: &str = "Nobody polices a flood of 200,000 SYNs a second. Who is served meanwhile, if its packets are worked \
+through as they come, and if they wait for their turn by the priority of their class?";
+
+pub fn of(ways: &[Way], measurements: &[Measurement], charges: &[Charge], notes: Vec<String>) -> Outcome {
+    let sample = Sample { measurements };
+    let mut high = sample.table("The high client: requests a second, mean response in us", ways, |way, load| {
+        let of = |of: fn(&Measurement) -> f64| number(median(&sample.values(way, load, of)));
+        format!("{} / {}", of(|one| one.high.per_second()), of(|one| one.high.mean_us()))
+    });
+    high.notes = notes;
+    high.notes.extend(sample.warnings());
+    let low = sample.table("The low clients: requests a second (quartiles)", ways, |way, load| {
+        let spread = Spread::of(&sample.values(way, load, Measurement::low_per_second));
+        format!("{} ({} - {})", number(spread.median), number(spread.low), number(spread.high))
+    });
+    let mut charged =
+        Table::new("The flood's receive work, seconds", &["round", "charged to its class", "its thread ran"]);
+    for (round, charge) in charges.iter().enumerate() {
+        charged.row([(round + 1).to_string(), format!("{:.4}", charge.charged), format!("{:.4}", charge.ran)]);
+    }
+    Outcome {
+        name: "lrp",
+        about: ABOUT.to_owned(),
+        tables: vec![high, low, charged],
+        plots: Vec::new(),
+        measurements: measurements.iter().map(Measurement::to_json).collect(),
+        figures: figures(&sample, charges),
+    }
+}
+
+struct Sample<'a> {
+    measurements: &'a [Measurement],
+}
+
+impl Sample<'_> {
+    /// In the order of the rounds.
+    fn values(&self, way: Way, load: Load, of: fn(&Measurement) -> f64) -> Vec<f64> {
+        self.measurements.iter().filter(|one| one.way == way && one.load == load).map(of).collect()
+    }
+
+    fn table(&self, title: &str, ways: &[Way], cell: impl Fn(Way, Load) -> String) -> Table {
+        let head: Vec<&str> = std::iter::once("").chain(ways.iter().map(|way| way.title())).collect();
+        let mut table = Table::new(title, &head);
+        for load in Load::ALL {
+            let cells = ways.iter().map(|&way| cell(way, load));
+            table.row(std::iter::once(load.title().to_owned()).chain(cells));
+        }
+        table
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let total = self.measurements.len();
+        let count = |is: fn(&Measurement) -> bool| self.measurements.iter().filter(|one| is(one)).count();
+        let (server, load) = (Topology::server_cpu(), Topology::load_cpu());
+        let unbound = self.measurements.iter().filter(|one| {
+            one.load != Load::None && !one.noise.is_disturbed() && !one.noise.is_server_bound(server, load)
+        });
+        [
+            (count(|one| one.noise.is_disturbed()), "other programs used the CPU; a quiet machine tells more"),
+            (unbound.count(), "the server's core was not the bottleneck"),
+            (count(|one| one.high.stalls > 0), "requests of the high client stalled for 0.9 s or more (a lost SYN)"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("in {count} of {total} measurements {what}"))
+        .collect()
+    }
+}
+
+fn figures(sample: &Sample<'_>, charges: &[Charge]) -> Figures {
+    let mut figures = Figures::default();
+    let high = |way, load| sample.values(way, load, |one| one.high.per_second());
+    let low = |way, load| sample.values(way, load, Measurement::low_per_second);
+    let high_kept = |way| median(&ratios(&high(way, Load::LowAndFlood), &high(way, Load::None)));
+    let low_kept = |way| median(&ratios(&low(way, Load::LowAndFlood), &low(way, Load::Low)));
+    figures.must("high_kept", high_kept(Way::Lanes), Bound::AtLeast(0.9));
+    figures.add("high_kept_without", high_kept(Way::Copies));
+    figures.add("high_kept_plain", high_kept(Way::Plain));
+    figures.add("low_kept", low_kept(Way::Lanes));
+    figures.add("low_kept_without", low_kept(Way::Copies));
+    figures.add("low_kept_plain", low_kept(Way::Plain));
+    let versus = ratios(&low(Way::Lanes, Load::LowAndFlood), &low(Way::Copies, Load::LowAndFlood));
+    figures.add("low_with_vs_without", median(&versus));
+    figures.add("throughput", median(&ratios(&low(Way::Lanes, Load::Low), &low(Way::Copies, Load::Low))));
+    let errors: Vec<f64> = charges.iter().map(|charge| charge.error()).collect();
+    figures.must("charge_error", median(&errors), Bound::AtMost(0.02));
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Seen;
+    use crate::noise::Noise;
+    use crate::statistics::Histogram;
+
+    fn seen(requests: usize) -> Seen {
+        let mut latency = Histogram::default();
+        (0..requests).for_each(|_| latency.record(1000));
+        Seen { seconds: 1.0, latency, ..Seen::default() }
+    }
+
+    fn measurement(way: Way, load: Load, high: usize, low: usize) -> Measurement {
+        let noise = Noise { busy: vec![1.0, 0.5], ..Noise::default() };
+        Measurement { way, load, round: 0, high: seen(high), low: seen(low), sent: Default::default(), noise }
+    }
+
+    #[test]
+    fn the_high_client_is_measured_against_itself_alone() {
+        let measurements = [
+            measurement(Way::Lanes, Load::None, 400, 0),
+            measurement(Way::Lanes, Load::Low, 390, 1000),
+            measurement(Way::Lanes, Load::LowAndFlood, 380, 800),
+            measurement(Way::Copies, Load::LowAndFlood, 200, 200),
+        ];
+        let charges = [Charge { charged: 0.97, ran: 1.0 }];
+        let outcome = of(&Way::ALL, &measurements, &charges, Vec::new());
+        let figure = |name: &str| outcome.figures.get(name).expect("a figure");
+        assert!((figure("high_kept") - 0.95).abs() < 1e-9);
+        assert!((figure("low_kept") - 0.8).abs() < 1e-9);
+        assert!((figure("low_with_vs_without") - 4.0).abs() < 1e-9);
+        let missed: Vec<_> = outcome.figures.missed().map(|figure| figure.name.as_str()).collect();
+        assert_eq!(missed, ["charge_error"]);
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who serves, and where receive work is done.
+
+use super::PORT;
+use crate::command::{self, DOWN, PolicyFile};
+use crate::error::{Error, Result};
+use fief_testkit::{Client, Family, NetNs, Nginx, NginxConfig, Topology, napi_threads, pin, pin_command};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Plain,
+    /// A copy of nginx for each class; packets are worked through as they come.
+    Copies,
+    /// The same, and a receiving thread for each class.
+    Lanes,
+}
+
+/// The class of whoever is neither high nor low.
+pub const REST: &str = "rest";
+
+impl Way {
+    pub const ALL: [Way; 3] = [Way::Plain, Way::Copies, Way::Lanes];
+
+    /// Part of its figures' names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Plain => "plain",
+            Way::Copies => "without",
+            Way::Lanes => "with",
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Way::Plain => "plain nginx",
+            Way::Copies => "Fief without LRP",
+            Way::Lanes => "Fief with LRP",
+        }
+    }
+
+    /// Whether the machine can do it.
+    pub fn check(self) -> Result<()> {
+        match self.policy() {
+            None => Ok(()),
+            Some(policy) => command::can_run().and_then(|()| PolicyFile::new(&policy)?.check()),
+        }
+    }
+
+    fn policy(self) -> Option<String> {
+        let lanes = match self {
+            Way::Plain => return None,
+            Way::Copies => "",
+            Way::Lanes => "[listener.web.lrp]\nwhen = \"always\"\n\n",
+        };
+        let [high, low] = [Client::High, Client::Low].map(|client| client.prefix(Family::V4));
+        Some(format!(
+            "version = 1\nmode = \"enforce\"\n\n[container.gold]\ncpu.priority = 200\n\n[container.browse]\n\n\
+             [container.{REST}]\ncpu.priority = 1\n\n[listener.web]\naddress = \"0.0.0.0:{PORT}\"\n\
+             copies = \"per-class\"\n\n{lanes}\
+             [[listener.web.client]]\nfrom = [\"{high}\"]\ncontainer = \"gold\"\n\n\
+             [[listener.web.client]]\nfrom = [\"{low}\"]\ncontainer = \"browse\"\n\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"{REST}\"\n"
+        ))
+    }
+
+    /// Starts it on the server's core, all of its receive work included; ready when it answers.
+    pub fn start(self, topology: &Topology) -> Result<Server> {
+        let config = NginxConfig::listening(PORT, &[&PORT.to_string()], 1, "")?;
+        let policy = self.policy().map(|policy| PolicyFile::new(&policy)).transpose()?;
+        let mut command = match &policy {
+            Some(policy) => policy.run(&topology.server, "nginx", config.arguments())?,
+            None => {
+                let mut command = topology.server.command("nginx");
+                command.args(config.arguments()).stderr(std::process::Stdio::null());
+                command
+            }
+        };
+        pin_command(&mut command, Topology::server_cpu());
+        let nginx = Nginx::start_command(&topology.server, command, config)?;
+        let server = Server { nginx: Some(nginx), _policy: policy };
+        for lane in lanes(&topology.server)? {
+            for thread in napi_threads(&topology.server, &lane)? {
+                pin(thread, Topology::server_cpu())?;
+            }
+        }
+        Ok(server)
+    }
+}
+
+/// The interfaces whose threads work for one class each.
+pub fn lanes(server: &NetNs) -> Result<Vec<String>> {
+    let text = server.ip("-oneline link show type veth")?;
+    Ok(receiving_ends(&text))
+}
+
+/// A line: `7: fief-3r@fief-3s: <BROADCAST,...`.
+fn receiving_ends(links: &str) -> Vec<String> {
+    let names = links.lines().filter_map(|line| line.split_whitespace().nth(1));
+    let names = names.map(|name| name.split(['@', ':']).next().unwrap_or(name));
+    names.filter(|name| name.starts_with("fief-") && name.ends_with('r')).map(str::to_owned).collect()
+}
+
+/// A running server. A killed `fief run` would leave its programs to its guard, so it is asked first.
+#[derive(Debug)]
+pub struct Server {
+    nginx: Option<Nginx>,
+    _policy: Option<PolicyFile>,
+}
+
+impl Server {
+    pub fn stop(mut self) -> Result<()> {
+        match self.nginx.take().and_then(|nginx| nginx.stop(DOWN)) {
+            Some(_) => Ok(()),
+            None => Err(Error::failed(format!("the server did not end within {DOWN:?}"))),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(nginx) = self.nginx.take() {
+            nginx.stop(DOWN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_receiving_ends_of_lanes_are_lanes() {
+        let links = "2: sv@if2: <UP> mtu 1500\n7: fief-3r@fief-3s: <UP> mtu\n8: fief-3s@fief-3r: <UP> mtu\n";
+        assert_eq!(receiving_ends(links), ["fief-3r"]);
+    }
+}
