@@ -5,6 +5,9 @@
 
 #![no_main]
 
+use std::net::IpAddr;
+
+use fief_policy::{Fields, Level, Listener, Sent};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| match fief_policy::parse(text, "fuzz.toml") {
@@ -16,6 +19,7 @@ fuzz_target!(|text: &str| match fief_policy::parse(text, "fuzz.toml") {
                 let address = address.parse().expect("an address");
                 assert!(table.lookup(address).is_some(), "{address} has no class");
             }
+            requests_are_found(listener);
         }
     }
     Err(errors) => {
@@ -27,3 +31,20 @@ fuzz_target!(|text: &str| match fief_policy::parse(text, "fuzz.toml") {
         }
     }
 });
+
+/// What the tables find is what the rules say.
+fn requests_are_found(listener: &Listener) {
+    const SECRET: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+    let table = listener.request_table(SECRET);
+    assert!(table.shapes.len() <= 64 && table.names.len() <= 8);
+    let from = IpAddr::from([10, 0, 0, 1]);
+    let http = ["GET / HTTP/1.1\n\n", "POST /a/x.php HTTP/1.1\nHost: shop.example\nCookie: a=1\n\n"];
+    let http = http.map(|text| Fields::of_http(text.as_bytes()).expect("a request"));
+    for fields in http.iter().chain([&Fields::of_tls(Some("shop.example"), &["h2"])]) {
+        let verdict = listener.evaluate(from, Some(Sent::Request(fields)), Level::Overloaded).expect("a class");
+        let Some(request) = verdict.request else { continue };
+        let found = table.lookup(SECRET, fields, Level::Overloaded);
+        assert_eq!(found.rule.map(|rule| rule as usize), request.rule.map(|(position, _)| position));
+        assert_eq!(found.trial.map(|rule| rule as usize), request.trial.map(|(position, _)| position));
+    }
+}

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a policy means: units, defaults, orders, the examples.
 
-use fief_policy::{AcceptOrder, Container, From, Listener, Mode, Policy, Serve, parse};
+use fief_policy::{
+    AcceptOrder, Container, Field, From, Handshake, Isolate, Level, Listener, Lrp, Mode, Overload, Pattern, Per,
+    Policy, Refusal, Request, RequestRate, Serve, SynRate, Thresholds, parse,
+};
 
 #[track_caller]
 fn policy(text: &str) -> Policy {
@@ -198,6 +201,137 @@ fn listeners_keep_the_order_of_the_file() {
     assert!(policy.listener("ant").is_some());
 }
 
+// ---- the front ----------------------------------------------------------------------------------------------------
+
+/// A listener with these lines, and a client rule with those.
+fn guarded(lines: &str, client: &str) -> Listener {
+    let text = format!(
+        "version = 1\n[container.a]\n[container.b]\n[listener.web]\naddress = \"0.0.0.0:80\"\n{lines}\n\
+        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n{client}\n"
+    );
+    policy(&text).listeners.remove(0)
+}
+
+fn request(lines: &str) -> Request {
+    guarded(&format!("penalty = \"3s\"\n[[listener.web.request]]\n{lines}\n"), "").requests.remove(0)
+}
+
+#[test]
+fn a_listener_without_rules_for_requests_guards_nothing() {
+    let plain = guarded("", "");
+    assert_eq!(plain, Listener { clients: plain.clients.clone(), ..Listener::new("web", plain.address) });
+    assert!(!plain.is_guarded() && !plain.is_policed());
+    assert_eq!(plain.addresses().collect::<Vec<_>>(), [plain.address]);
+}
+
+#[test]
+fn request_rules_bring_admission_and_later_requests_with_them() {
+    let rule = "[[listener.web.request]]\npath = \"/x\"\n";
+    let with = guarded(rule, "");
+    assert!(with.admit && with.later_requests && with.is_guarded() && !with.is_policed());
+    assert_eq!(with.admit_from, Level::Always);
+    let first_alone = guarded(&format!("later-requests = false\nadmit-from = \"busy\"\n{rule}"), "");
+    assert!(first_alone.admit && !first_alone.later_requests);
+    assert_eq!(first_alone.admit_from, Level::Busy);
+    assert!(guarded("admit = true", "").is_guarded());
+}
+
+#[test]
+fn rates_of_connection_requests_have_a_burst_of_a_second() {
+    let lines = "isolate = { above = 1000, for = \"1.5s\", when = \"busy\" }\nproven.rate = 7\nlrp = {}\n\
+        unproven = { rate = 5000, burst = 5, when = \"overloaded\" }\n";
+    let web = guarded(lines, "syn = { rate = 300, per = \"source\" }");
+    assert_eq!(web.isolate, Some(Isolate { above: 1000, for_ns: 1_500_000_000, when: Level::Busy }));
+    let rate = |per_second, burst, per, when| Some(SynRate { per_second, burst, per, when });
+    assert_eq!(web.unproven, rate(5000, 5, Per::Rule, Level::Overloaded));
+    assert_eq!(web.proven, rate(7, 7, Per::Rule, Level::Always));
+    assert_eq!(web.clients[0].syn, rate(300, 300, Per::Source, Level::Always));
+    assert_eq!(web.lrp, Some(Lrp { when: Level::Always }));
+    assert!(web.is_policed());
+}
+
+#[test]
+fn monitor_holds_for_all_within() {
+    let request = "[[listener.web.request]]\npath = \"/x\"\n";
+    let modes = |web: &Listener| (web.mode, web.clients[0].mode, web.requests[0].mode);
+    let (on, off) = (Mode::Monitor, Mode::Enforce);
+    assert_eq!(modes(&guarded(request, "")), (off, off, off));
+    assert_eq!(modes(&guarded(&format!("mode = \"monitor\"\n{request}mode = \"enforce\""), "")), (on, on, on));
+    let rule = format!("{request}mode = \"monitor\"");
+    assert_eq!(modes(&guarded(&rule, "syn.rate = 1")), (off, off, on));
+    assert_eq!(modes(&guarded(request, "syn.rate = 1\nmode = \"monitor\"")), (off, on, off));
+    let all = policy(
+        "version = 1\nmode = \"monitor\"\n[container.a]\n[listener.web]\naddress = \"0.0.0.0:80\"\n\
+        mode = \"enforce\"\n[[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n",
+    );
+    assert_eq!((all.mode, all.listeners[0].mode), (on, on));
+}
+
+#[test]
+fn what_refuses_has_the_listeners_penalty_and_a_way_to_refuse() {
+    let plain = request("path = \"/x\"\ncontainer = \"b\"");
+    assert_eq!((plain.refusal, plain.penalty_ns, plain.refuses_all()), (None, 0, false));
+    let limited = request("path = \"/x\"\nrate = { per-second = 10 }");
+    assert_eq!(limited.rate, Some(RequestRate::Requests { per_second: 10, burst: 10, per: Per::Rule }));
+    assert_eq!((limited.refusal, limited.refuses_all()), (Some(Refusal::Unavailable), false));
+    assert_eq!(limited.penalty_ns, 3_000_000_000);
+    let tls = request("server-name = \"x\"\nrate = { per-second = 10 }");
+    assert_eq!(tls.refusal, Some(Refusal::Reset));
+    let refused = request("refuse = \"503\"\nretry-after = \"2m\"\npenalty = \"1ms\"\nwhen = \"busy\"");
+    assert_eq!((refused.retry_after_s, refused.penalty_ns, refused.when), (120, 1_000_000, Level::Busy));
+    assert!(refused.refuses_all() && refused.conditions.is_empty());
+    let cpu = request("container = \"b\"\nrate = { cpu = \"20%\" }\nrefuse = \"drop\"");
+    assert_eq!(cpu.rate, Some(RequestRate::Cpu { ppm: 200_000, burst_ns: 100_000_000 }));
+    assert_eq!(cpu.refusal, Some(Refusal::Drop));
+}
+
+#[test]
+fn a_star_stands_for_anything_and_names_lose_their_case() {
+    let patterns = |lines: &str| request(lines).conditions.remove(0);
+    let path = patterns("path = [\"/x\", \"/x/*\", \"*.php\", \"/img/*.png\", \"*\"]");
+    let text = str::to_owned;
+    let expected = [
+        Pattern::Exact(text("/x")),
+        Pattern::Prefix(text("/x/")),
+        Pattern::Suffix(text(".php")),
+        Pattern::Around(text("/img/"), text(".png")),
+        Pattern::Present,
+    ];
+    assert_eq!((path.field, &path.any_of[..]), (Field::Path, &expected[..]));
+    assert_eq!(patterns("host = \"*.Shop.Example\"").any_of, [Pattern::Suffix(text(".shop.example"))]);
+    assert_eq!(patterns("header = { User-Agent = \"Bad*\" }").field, Field::Header(text("user-agent")));
+    assert_eq!(patterns("cookie = { Tier = \"Gold\" }").field, Field::Cookie(text("Tier")));
+}
+
+#[test]
+fn containers_of_request_rules_are_classes_behind_those_of_clients() {
+    let web = guarded("[[listener.web.request]]\npath = \"/x\"\ncontainer = \"b\"\n", "accept = \"after\"");
+    let classes = web.table().classes;
+    let classes: Vec<_> = classes.iter().map(|class| (class.container.as_str(), class.accept)).collect();
+    assert_eq!(classes, [("a", AcceptOrder::After), ("b", AcceptOrder::Before)]);
+    assert_eq!(web.serve, Serve::Shim);
+}
+
+#[test]
+fn a_range_of_ports_is_one_listener() {
+    let text = "version = 1\n[container.a]\n[listener.web]\naddress = \"[::]:8000-8002\"\n\
+        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n";
+    let web = policy(text).listeners.remove(0);
+    let ports: Vec<u16> = web.addresses().map(|address| address.port()).collect();
+    assert_eq!((ports, web.last_port), (vec![8000, 8001, 8002], 8002));
+}
+
+#[test]
+fn levels_have_the_thresholds_that_are_written_or_the_defaults() {
+    assert_eq!(policy("version = 1").overload, Overload::default());
+    let overload = policy("version = 1\n[overload]\nbusy = { queue = \"10%\" }\nhold = \"50ms\"").overload;
+    assert_eq!(overload.busy, Thresholds { queue_percent: 10, cpu_percent: 0, drops: 0 });
+    assert_eq!(overload.overloaded, Overload::default().overloaded);
+    assert_eq!(overload.hold_ns, 50_000_000);
+    let front = policy("version = 1\n[front]\ninterfaces = [\"eth0\"]\nhandshake = \"kernel\"").front;
+    assert_eq!((front.interfaces, front.handshake), (vec!["eth0".to_owned()], Handshake::Kernel));
+}
+
 // ---- the examples -----------------------------------------------------------------------------------------------
 
 /// Every file in examples/, so that none is forgotten.
@@ -229,7 +363,7 @@ fn class_of(listener: &Listener, address: &str) -> String {
 
 #[test]
 fn every_example_is_accepted() {
-    assert!(examples().len() >= 4);
+    assert!(examples().len() >= 6);
 }
 
 #[test]

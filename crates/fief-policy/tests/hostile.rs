@@ -4,11 +4,13 @@
 use fief_policy::{Policy, parse};
 use proptest::prelude::*;
 
-const VALID: [&str; 4] = [
+const VALID: [&str; 6] = [
     include_str!("../../../examples/shop.toml"),
     include_str!("../../../examples/two-tenants.toml"),
     include_str!("../../../examples/copies.toml"),
     include_str!("../../../examples/ipv6.toml"),
+    include_str!("../../../examples/front-door.toml"),
+    include_str!("../../../examples/tls-names.toml"),
 ];
 
 fn answers(text: &str) {
@@ -16,6 +18,8 @@ fn answers(text: &str) {
         Ok(Policy { listeners, .. }) => {
             for listener in listeners {
                 assert!(!listener.table().entries.is_empty());
+                let table = listener.request_table([7, u64::MAX]);
+                assert!(table.shapes.len() <= 64 && table.names.len() <= 8);
             }
         }
         Err(errors) => {
@@ -84,8 +88,18 @@ fn soup() -> impl Strategy<Value = String> {
         "\\u",
         "accept",
         "syn",
+        "rate",
         "gate",
         "copies",
+        "request",
+        "path",
+        "\"/*.png\"",
+        "header",
+        "refuse",
+        "\"503\"",
+        "penalty",
+        "\"5s\"",
+        "overload",
     ];
     prop::collection::vec(prop::sample::select(pieces.to_vec()), 0..60).prop_map(|pieces| pieces.concat())
 }
@@ -133,15 +147,22 @@ proptest! {
 
     #[test]
     fn any_value_of_any_key_gets_an_answer(
-        key in prop::sample::select(vec!["address", "from", "container", "cpu.share", "memory.max", "network.max"]),
-        value in prop_oneof!["\\PC*", "[0-9a-f.:/%*\\[\\] -]{0,24}", "[0-9.]{0,40}(%|K|T|kbit|Tbit)?"],
+        key in prop::sample::select(vec![
+            "address", "from", "container", "cpu.share", "memory.max", "network.max", "path", "host", "method", "alpn",
+            "header.x", "cookie.x", "penalty", "retry-after", "rate.burst", "rate.cpu",
+        ]),
+        value in prop_oneof!["\\PC*", "[0-9a-f.:/%*\\[\\] -]{0,24}", "[0-9.]{0,40}(%|K|T|kbit|Tbit|ms|h)?"],
     ) {
         let value = serde_json::to_string(&value).expect("a text");
         let text = match key {
             "address" => format!("version = 1\n[listener.web]\naddress = {value}\n"),
             "from" => format!("version = 1\n[[listener.web.client]]\nfrom = [{value}]\n"),
             "container" => format!("version = 1\n[container.{value}]\n[[listener.web.client]]\ncontainer = {value}\n"),
-            _ => format!("version = 1\n[container.shop]\n{key} = {value}\n"),
+            "cpu.share" | "memory.max" | "network.max" => format!("version = 1\n[container.shop]\n{key} = {value}\n"),
+            _ => format!(
+                "version = 1\n[container.a]\n[listener.web]\naddress = \"0.0.0.0:80\"\n[[listener.web.client]]\n\
+                from = [\"any\"]\ncontainer = \"a\"\n[[listener.web.request]]\ncontainer = \"a\"\n{key} = {value}\n"
+            ),
         };
         answers(&text);
     }

@@ -74,6 +74,8 @@ fn every_key_of_the_examples_is_in_the_schema() {
         include_str!("../../../examples/two-tenants.toml"),
         include_str!("../../../examples/copies.toml"),
         include_str!("../../../examples/ipv6.toml"),
+        include_str!("../../../examples/front-door.toml"),
+        include_str!("../../../examples/tls-names.toml"),
     ] {
         check(&text.parse::<toml::Table>().expect("TOML").into(), &fief_policy::schema(), "policy");
     }

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What happens to whom, from the policy alone.
+
+use fief_policy::{Fields, Level, Policy, Reason, Refusal, RequestRate, Sent, parse};
+
+fn example(name: &str) -> Policy {
+    let path = format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).expect("an example");
+    parse(&text, name).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// Reason, number of the rule, container and refusal of a request.
+#[track_caller]
+fn asked(policy: &Policy, from: &str, sent: &Fields, level: Level) -> (Reason, Option<usize>, String, Option<Refusal>) {
+    let verdict = policy.listeners[0].evaluate(from.parse().expect("an address"), Some(Sent::Request(sent)), level);
+    let verdict = verdict.expect("every client has a class");
+    let request = verdict.request.expect("requests are ruled");
+    (request.reason, request.rule.map(|(at, _)| at + 1), verdict.container.to_owned(), request.refusal)
+}
+
+fn http(text: &str) -> Fields {
+    Fields::of_http(text.as_bytes()).unwrap_or_else(|_| panic!("{text} is a request"))
+}
+
+#[test]
+fn the_front_door_lets_in_by_request_and_by_client() {
+    let shop = example("front-door.toml");
+    let ask = |from: &str, text: &str, level| {
+        let (reason, rule, container, refusal) = asked(&shop, from, &http(text), level);
+        (reason.as_str(), rule, container, refusal)
+    };
+    let (stranger, gold) = ("192.0.2.1", "10.1.2.3");
+    let browse = |reason, rule| (reason, rule, "shop/browse".to_owned(), None);
+    assert_eq!(ask(stranger, "GET / HTTP/1.1", Level::Always), browse("request-client", None));
+    assert_eq!(ask(stranger, "GET /health HTTP/1.1", Level::Overloaded), browse("request-rule", Some(1)));
+    assert_eq!(ask(gold, "GET / HTTP/1.1", Level::Always).2, "shop/gold");
+    let cgi = ("request-rule", Some(4), "shop/cgi".to_owned(), None);
+    for target in ["/cgi-bin/x", "//%63gi-bin/./x?q", "/a/../cgi-bin/x", "/index.php", "http://h/cgi-bin/"] {
+        assert_eq!(ask(gold, &format!("GET {target} HTTP/1.1"), Level::Busy), cgi, "{target}");
+    }
+    let refused = ("request-refused", Some(3), "shop/browse".to_owned(), Some(Refusal::Unavailable));
+    assert_eq!(ask(stranger, "GET /cgi-bin/x HTTP/1.1", Level::Overloaded), refused);
+    let robot = "GET /cgi-bin/x HTTP/1.1\r\nhost: h\r\nUser-Agent:  BadBot/1.0 \r\n\r\n";
+    assert_eq!(ask(stranger, robot, Level::Overloaded).1, Some(2));
+    assert_eq!(ask(stranger, "POST /login HTTP/1.1", Level::Always), browse("request-rule", Some(5)));
+    assert_eq!(ask(stranger, "GET /login HTTP/1.1", Level::Always), browse("request-client", None));
+}
+
+#[test]
+fn a_verdict_says_what_it_looked_at() {
+    let shop = example("front-door.toml");
+    let fields = http("POST /x/../login HTTP/1.1");
+    let from = "192.0.2.1".parse().expect("an address");
+    let verdict = shop.listeners[0].evaluate(from, Some(Sent::Request(&fields)), Level::Always).expect("a verdict");
+    let request = verdict.request.expect("it is ruled");
+    let seen: Vec<&str> = request.because.iter().map(|met| met.value.as_str()).collect();
+    assert_eq!(seen, ["POST", "/login"]);
+    assert!(matches!(request.rate, Some(RequestRate::Requests { per_second: 1, burst: 5, .. })));
+    assert_eq!((verdict.client_rule, verdict.listener), (1, "web"));
+}
+
+#[test]
+fn tls_is_told_apart_by_its_name_and_a_rule_on_trial_changes_nothing() {
+    let sites = example("tls-names.toml");
+    let ask = |name: Option<&str>| asked(&sites, "2001:db8::1", &Fields::of_tls(name, &["h2"]), Level::Always);
+    assert_eq!(ask(Some("www.ACME.example.")).2, "acme");
+    assert_eq!(ask(Some("globex.example")), (Reason::RequestRule, Some(2), "globex".to_owned(), None));
+    assert_eq!(ask(Some("acme.example.evil")), (Reason::RequestClient, None, "others".to_owned(), None));
+    let hello = Fields::of_tls(None, &[]);
+    let from = "2001:db8::1".parse().expect("an address");
+    let verdict = sites.listeners[0].evaluate(from, Some(Sent::Request(&hello)), Level::Always).expect("a verdict");
+    let request = verdict.request.expect("it is ruled");
+    assert_eq!((request.rule, request.trial.map(|(at, _)| at), request.refusal), (None, Some(2), None));
+}
+
+#[test]
+fn tls_is_reset_where_http_would_be_answered() {
+    let text = "version = 1\n[container.a]\n[listener.web]\naddress = \"0.0.0.0:80\"\n\
+        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n[[listener.web.request]]\nrefuse = \"503\"\n";
+    let policy = parse(text, "test.toml").unwrap_or_else(|errors| panic!("{errors}"));
+    let refusal = |fields: &Fields| asked(&policy, "10.0.0.1", fields, Level::Always).3;
+    assert_eq!(refusal(&http("GET / HTTP/1.0")), Some(Refusal::Unavailable));
+    assert_eq!(refusal(&Fields::of_tls(Some("a"), &[])), Some(Refusal::Reset));
+}
+
+#[test]
+fn what_is_no_request_has_the_class_of_its_client() {
+    let shop = example("front-door.toml");
+    let ruled = |text: &str| {
+        let read = Fields::of_http(text.as_bytes());
+        let from = "192.0.2.1".parse().expect("an address");
+        let verdict = shop.listeners[0].evaluate(from, Some(Sent::from(&read)), Level::Always).expect("a verdict");
+        let request = verdict.request.expect("it is ruled");
+        (request.reason, request.rule.map(|(at, _)| at + 1), verdict.container.to_owned())
+    };
+    let browse = |reason| (reason, None, "shop/browse".to_owned());
+    for text in
+        ["", "\r\n", "SSH-2.0-x\r\n", "GET\r\n", "GET  \r\n", "GET x HTTP/1.1", "GET / HTTP/2.0", "G(T / HTTP/1.1"]
+    {
+        assert_eq!(ruled(text), browse(Reason::RequestMalformed), "{text:?}");
+    }
+    let long = |path: &str| format!("GET {path} HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(20_000));
+    assert_eq!(ruled(&long("/")), browse(Reason::RequestTooLong));
+    assert_eq!(ruled(&long(&"/".repeat(20_000))), browse(Reason::RequestTooLong));
+    let within = (Reason::RequestRule, Some(4), "shop/cgi".to_owned());
+    assert_eq!(ruled(&long("/cgi-bin/x")), within, "the request line is within what is looked at");
+}
+
+#[test]
+fn requests_are_ruled_from_the_level_of_admission_on() {
+    let mut shop = example("front-door.toml");
+    shop.listeners[0].admit_from = Level::Busy;
+    let from = "192.0.2.1".parse().expect("an address");
+    let fields = http("GET /index.php HTTP/1.1");
+    let of = |level| shop.listeners[0].evaluate(from, Some(Sent::Request(&fields)), level).expect("a verdict");
+    assert_eq!((of(Level::Always).request, of(Level::Always).container), (None, "shop/browse"));
+    assert_eq!(of(Level::Busy).container, "shop/cgi");
+}
+
+#[test]
+fn the_exact_listener_comes_before_the_wildcards() {
+    let mut text = "version = 1\n[container.a]\n".to_owned();
+    for (name, address) in [
+        ("four", "0.0.0.0:80"),
+        ("six", "[::]:80"),
+        ("both", "[::]:81"),
+        ("exact", "10.0.0.1:90"),
+        ("many", "10.0.0.2:90-99"),
+    ] {
+        text.push_str(&format!("[listener.{name}]\naddress = \"{address}\"\n"));
+        text.push_str(&format!("[[listener.{name}.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n"));
+    }
+    let policy = parse(&text, "test.toml").unwrap_or_else(|errors| panic!("{errors}"));
+    for (local, name) in [
+        ("192.0.2.1:80", Some("four")),
+        ("[::ffff:192.0.2.1]:80", Some("four")),
+        ("[2001:db8::1]:80", Some("six")),
+        ("192.0.2.1:81", Some("both")),
+        ("10.0.0.1:90", Some("exact")),
+        ("10.0.0.2:95", Some("many")),
+        ("10.0.0.2:100", None),
+        ("10.0.0.3:90", None),
+    ] {
+        let found = policy.listener_at(local.parse().expect("an address")).map(|listener| listener.name.as_str());
+        assert_eq!(found, name, "{local}");
+    }
+}
+
+// ---- how requests are read ----------------------------------------------------------------------------------------
+
+fn named<'f>(pairs: &'f [(Vec<u8>, Vec<u8>)], name: &str) -> Option<&'f str> {
+    let found = pairs.iter().find(|(other, _)| other == name.as_bytes());
+    found.map(|(_, value)| std::str::from_utf8(value).expect("a text"))
+}
+
+#[test]
+fn reads_a_request_as_tolerantly_as_servers_do() {
+    let fields =
+        http("\r\n\nGET \t /a  HTTP/1.1\nHOST:\tShop.Example:80 \nX:1\n y: 2\nX: 3\nno colon\nz : 4\n\nAfter: 5\n");
+    assert_eq!(fields.method.as_deref(), Some(&b"GET"[..]));
+    assert_eq!(fields.path.as_deref(), Some(&b"/a"[..]));
+    assert_eq!(fields.host.as_deref(), Some(&b"shop.example"[..]));
+    assert_eq!(named(&fields.headers, "x"), Some("1"), "the first one counts");
+    assert_eq!(named(&fields.headers, "y"), None, "a folded line is no header");
+    assert_eq!(named(&fields.headers, "z"), None, "a name ends at the colon");
+    assert_eq!(named(&fields.headers, "after"), None, "the head ends at the empty line");
+}
+
+#[test]
+fn reads_the_first_cookie_of_a_name_over_all_cookie_headers() {
+    let fields = http("GET / HTTP/1.1\r\nCookie: a=1; tier = gold ;b\r\ncookie:tier=none;c=\"x=y\";=d;e=\r\n\r\n");
+    let cookies: Vec<_> = ["a", "tier", "b", "c", "e", "A"].map(|name| named(&fields.cookies, name)).to_vec();
+    assert_eq!(cookies, [Some("1"), Some("gold"), None, Some("\"x=y\""), Some(""), None]);
+}
+
+#[test]
+fn takes_the_host_of_an_absolute_target_and_the_first_host_header() {
+    let host = |text: &str| http(text).host.map(|host| String::from_utf8(host).expect("a text"));
+    assert_eq!(host("GET http://a/x HTTP/1.1\nHost: b\n\n").as_deref(), Some("a"));
+    assert_eq!(host("GET http:///x HTTP/1.1\nHost: b\n\n"), None);
+    assert_eq!(host("GET /x HTTP/1.1\nHost: a\nHost: b\n\n").as_deref(), Some("a"));
+    assert_eq!(host("GET /x HTTP/1.1\nHost:\nHost: b\n\n"), None);
+}
+
+#[test]
+fn a_line_without_a_version_is_the_whole_request() {
+    let fields = http("GET /x\r\nHost: a\r\n\r\n");
+    assert_eq!((fields.path.as_deref(), fields.host), (Some(&b"/x"[..]), None));
+    assert_eq!(Fields::of_tls(Some("x"), &["a"; 10]).alpn.len(), 8);
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every error about rates of connection requests, isolation, admission, levels of overload and the front.
+
+mod marked;
+
+use fief_policy::{Kind, parse};
+use marked::refuses;
+
+const HEAD: &str = "version = 1\n[container.shop]\n[container.\"shop/gold\"]\n";
+const CATCH_ALL: &str = "[[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n";
+
+/// A policy with these lines in its listener.
+fn web(lines: &str) -> String {
+    format!("{HEAD}[listener.web]\naddress = \"0.0.0.0:80\"\n{lines}\n{CATCH_ALL}")
+}
+
+/// The same with one client rule of these lines before the catch-all.
+fn client(lines: &str) -> String {
+    web(&format!("[[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"shop/gold\"\n{lines}"))
+}
+
+/// A policy with these lines at the top.
+fn top(lines: &str) -> String {
+    format!("version = 1\n{lines}\n")
+}
+
+#[track_caller]
+fn accepts(text: &str) {
+    parse(text, "test.toml").unwrap_or_else(|errors| panic!("{errors}"));
+}
+
+#[test]
+fn refuses_rates_of_connection_requests_that_are_none() {
+    refuses(&client("syn = { rate = ⟦0⟧ }"), Kind::Value, "0 is out of range", "write syn.rate = 1");
+    refuses(&client("syn = { rate = ⟦-3⟧ }"), Kind::Value, "-3 is out of range", "write syn.rate = 1");
+    let text = client("syn = { rate = 300, burst = ⟦0⟧ }");
+    refuses(&text, Kind::Value, "0 is out of range", "syn.burst = 1, or remove it for the default");
+    let text = client("syn = ⟦{ burst = 300 }⟧");
+    refuses(&text, Kind::Missing, "`syn` in rule 1 of [listener.web] has no `rate`", "add rate = 300 to `syn`");
+    refuses(&client("syn = ⟦300⟧"), Kind::Type, "is an integer", "write syn = { rate = 300, burst = 300 }");
+    refuses(&client("syn = { rate = ⟦\"300\"⟧ }"), Kind::Type, "is a text", "syn.rate = 300, without the quotes");
+    refuses(&client("syn = { rate = 3, per = ⟦\"client\"⟧ }"), Kind::Value, "\"client\" is unknown", "per = ");
+    refuses(&client("syn = { rate = 3, when = ⟦\"overload\"⟧ }"), Kind::Value, "unknown", "when = \"overloaded\"");
+    refuses(&client("syn = { ⟦limit⟧ = 3, rate = 3 }"), Kind::UnknownKey, "`syn.limit`", "write `syn.rate`");
+    accepts(&client("syn = { rate = 1000000, burst = 1, per = \"source\", when = \"busy\" }\nmode = \"monitor\""));
+}
+
+#[test]
+fn refuses_a_mode_of_no_rate() {
+    let text = client("mode = ⟦\"monitor\"⟧");
+    refuses(&text, Kind::Contradiction, "rule 1 of [listener.web] has a `mode`, but no rate", "or remove `mode`");
+}
+
+#[test]
+fn refuses_rates_and_isolation_of_a_listener_that_say_half() {
+    let text = web("unproven = ⟦{ when = \"busy\" }⟧");
+    refuses(&text, Kind::Missing, "`unproven` in [listener.web] has no `rate`", "add rate = 300");
+    let text = web("proven = { rate = 10, ⟦when⟧ = \"busy\" }");
+    refuses(&text, Kind::UnknownKey, "`proven.when`", "remove it");
+    let text = web("isolate = ⟦{ for = \"10s\" }⟧");
+    refuses(&text, Kind::Missing, "`isolate` in [listener.web] has no `above`", "add above = 1000");
+    let text = web("isolate = ⟦{ above = 1000 }⟧");
+    refuses(&text, Kind::Missing, "has no `for`", "add for = \"10s\"");
+    refuses(&web("isolate = { above = 1000, for = ⟦10⟧ }"), Kind::Type, "is an integer", "isolate.for = \"10s\"");
+    refuses(&web("isolate = { above = 1000, for = ⟦\"10\"⟧ }"), Kind::Value, "has no unit", "\"10s\" or \"10ms\"");
+    refuses(&web("isolate = { above = 1000, for = ⟦\"10 sec\"⟧ }"), Kind::Value, "unknown unit", "write \"10s\"");
+    refuses(&web("isolate = { above = 1000, for = ⟦\"0s\"⟧ }"), Kind::Value, "too short", "at least \"1ms\"");
+    refuses(&web("isolate = { above = 1000, for = ⟦\"2000h\"⟧ }"), Kind::Value, "too long", "at most \"24h\"");
+    refuses(&web("penalty = ⟦\"soon\"⟧"), Kind::Value, "is not a time", "as in \"5s\"");
+    accepts(&web(
+        "isolate = { above = 1000, for = \"1.5m\", when = \"busy\" }\nunproven.rate = 5000\nproven.rate = 10",
+    ));
+}
+
+#[test]
+fn says_once_that_a_penalty_of_the_listener_is_wrong() {
+    let text = web("penalty = ⟦\"5\"⟧\n[[listener.web.request]]\npath = \"/x\"\nrefuse = \"503\"");
+    refuses(&text, Kind::Value, "has no unit", "\"5s\" or \"5ms\"");
+}
+
+#[test]
+fn refuses_admission_that_contradicts_the_rules() {
+    let request = "[[listener.web.request]]\npath = \"/x\"\nrefuse = \"503\"\n";
+    let text = web(&format!("admit = ⟦false⟧\n{request}"));
+    refuses(&text, Kind::Contradiction, "lets connections in before their request", "mode = \"monitor\"");
+    let text = web("later-requests = ⟦true⟧");
+    refuses(&text, Kind::Contradiction, "no request rules that later requests could meet", "remove `later-requests`");
+    let text = web("admit-from = ⟦\"busy\"⟧");
+    refuses(&text, Kind::Contradiction, "has `admit-from`, but no admission", "add admit = true");
+    refuses(&web("admit = ⟦\"true\"⟧"), Kind::Type, "is a text", "admit = true, without the quotes");
+    accepts(&web("admit = true\nadmit-from = \"busy\""));
+    accepts(&web(&format!("later-requests = false\nadmit-from = \"overloaded\"\n{request}")));
+}
+
+#[test]
+fn refuses_words_that_are_no_level_of_receive_work() {
+    refuses(&web("lrp = { when = ⟦\"never\"⟧ }"), Kind::Value, "\"never\" is unknown", "when = ");
+    refuses(&web("lrp = ⟦true⟧"), Kind::Type, "is true or false", "lrp.when = ");
+    accepts(&web("lrp = {}"));
+}
+
+#[test]
+fn refuses_ranges_of_ports_that_are_none() {
+    let address = |address: &str| web("").replace("\"0.0.0.0:80\"", address);
+    let text = address("⟦\"0.0.0.0:8099-8000\"⟧");
+    refuses(&text, Kind::Address, "end before they begin", "write \"0.0.0.0:8000-8099\"");
+    refuses(&address("⟦\"0.0.0.0:8000-\"⟧"), Kind::Address, "is not a port", "from 8000 to 65535");
+    refuses(&address("⟦\"0.0.0.0:8000-70000\"⟧"), Kind::Address, "\"70000\" in", "from 8000 to 65535");
+    refuses(&address("⟦\"0.0.0.0:0-80\"⟧"), Kind::Address, "port 0", "\"0.0.0.0:80\"");
+    refuses(&address("⟦\"8000-8099\"⟧"), Kind::Address, "is not an address and a port", "0.0.0.0");
+    accepts(&address("\"[::]:8000-8099\""));
+    accepts(&address("\"0.0.0.0:80-80\""));
+}
+
+#[test]
+fn refuses_several_ports_with_a_listening_socket_for_each_class() {
+    let text = client("").replace("\"0.0.0.0:80\"", "⟦\"0.0.0.0:80-81\"⟧");
+    refuses(&text, Kind::Contradiction, "several ports and a listening socket for each class", "classes = \"shared\"");
+    accepts(&text.replace(['⟦', '⟧'], "").replace("-81\"\n", "-81\"\nclasses = \"shared\"\n"));
+}
+
+#[test]
+fn refuses_ranges_of_ports_that_meet() {
+    let two = |first: &str, second: &str| {
+        let other = CATCH_ALL.replace("web", "api");
+        let text = web("").replace("\"0.0.0.0:80\"", first);
+        format!("{text}[listener.api]\naddress = {second}\n{other}")
+    };
+    let text = two("\"10.0.0.1:80-90\"", "⟦\"10.0.0.1:90-99\"⟧");
+    refuses(&text, Kind::Conflict, "have the same address 10.0.0.1:90", "change one of the addresses");
+    let text = two("\"0.0.0.0:80-90\"", "⟦\"10.0.0.1:85\"⟧");
+    refuses(&text, Kind::Conflict, "10.0.0.1:85 of `api` arrive at 0.0.0.0:85 of `web`", "the exact address too");
+    accepts(&two("\"10.0.0.1:80-89\"", "\"10.0.0.1:90-99\""));
+}
+
+#[test]
+fn refuses_more_addresses_than_the_kernel_side_has_room_for() {
+    let text = web("").replace("\"0.0.0.0:80\"", "⟦\"0.0.0.0:1000-2024\"⟧");
+    refuses(&text, Kind::Limit, "the listeners have 1025 addresses", "fewer ports");
+    accepts(&web("").replace("\"0.0.0.0:80\"", "\"0.0.0.0:1000-2023\""));
+}
+
+#[test]
+fn refuses_interfaces_that_are_none() {
+    let interfaces = |value: &str| top(&format!("[front]\ninterfaces = {value}"));
+    refuses(&interfaces("⟦\"eth0\"⟧"), Kind::Type, "is a text", "write front.interfaces = [\"eth0\"]");
+    refuses(&interfaces("⟦[]⟧"), Kind::Value, "is empty", "remove it for every interface");
+    refuses(&interfaces("[⟦7⟧]"), Kind::Type, "has an integer in it", "in quotes");
+    refuses(&interfaces("[⟦\"a/b\"⟧]"), Kind::Value, "not the name of a network interface", "as `ip link` shows");
+    refuses(&interfaces("[⟦\"sixteen-letters-\"⟧]"), Kind::Value, "not the name", "of 1 to 15 bytes");
+    refuses(&interfaces("[\"eth0\", ⟦\"eth0\"⟧]"), Kind::Contradiction, "for the second time", "remove it");
+    refuses(&top("[front]\nhandshake = ⟦\"cookies\"⟧"), Kind::Value, "\"cookies\" is unknown", "handshake = ");
+    refuses(&top("[front]\n⟦interface⟧ = [\"eth0\"]"), Kind::UnknownKey, "`front.interface`", "`front.interfaces`");
+    accepts(&top("[front]\ninterfaces = [\"eth0\", \"eth0.7\"]\nhandshake = \"own\""));
+}
+
+#[test]
+fn refuses_levels_of_overload_that_mean_nothing() {
+    let overload = |lines: &str| top(&format!("[overload]\n{lines}"));
+    refuses(&overload("busy = { queue = ⟦25⟧ }"), Kind::Type, "is an integer", "overload.busy.queue = \"25%\"");
+    refuses(&overload("busy = { queue = ⟦\"0%\"⟧ }"), Kind::Value, "0%", "remove it");
+    refuses(&overload("busy = { cpu = ⟦\"12.5%\"⟧ }"), Kind::Value, "not a whole percentage", "write \"12%\"");
+    refuses(&overload("busy = { cpu = ⟦\"101%\"⟧ }"), Kind::Value, "more than the machine", "at most \"100%\"");
+    refuses(&overload("busy = { drops = ⟦0⟧ }"), Kind::Value, "out of range", "overload.busy.drops = 1");
+    refuses(&overload("busy = ⟦{}⟧"), Kind::Missing, "names no threshold", "remove it for the default");
+    refuses(&overload("busy = ⟦\"25%\"⟧"), Kind::Type, "is a text", "write overload.busy = { queue = \"25%\" }");
+    refuses(&overload("hold = ⟦5⟧"), Kind::Type, "is an integer", "overload.hold = \"5s\"");
+    let text = overload("busy = { cpu = \"90%\" }\noverloaded = { cpu = ⟦\"80%\"⟧ }");
+    refuses(&text, Kind::Contradiction, "`cpu`: overloaded from 80% on, but busy only from 90% on", "exchange the two");
+    let text = overload("busy = { drops = ⟦5000⟧ }");
+    refuses(&text, Kind::Contradiction, "overloaded from 1000 a second on", "name both");
+    accepts(&overload("busy = { cpu = \"90%\" }\noverloaded = { queue = \"10%\" }\nhold = \"500ms\""));
+}
