@@ -19,7 +19,8 @@
 #include "maps/containers.bpf.h"
 #include "maps/labels.bpf.h"
 
-#define LATER_MOST 8 /* requests in one segment */
+#define LATER_MOST  8  /* requests in one segment */
+#define LATER_AGAIN -2 /* TCX_NEXT is -1 */
 
 static __always_inline struct fief_container *labelled_container(struct fief_ref ref)
 {
@@ -98,7 +99,7 @@ static __noinline void later_find(const struct packet *p, struct stream *stream,
 	stream->length = length;
 }
 
-/* Rules the request at label->next with what the packet adds to it. Negative: go on with the next in the packet. */
+/* Rules the request at label->next with what the packet adds to it. A verdict, or LATER_AGAIN: the packet has more. */
 static __noinline int later_rule(struct __sk_buff *skb, struct front_context *front, struct fief_label *label,
 				 struct tcp_sock *tcp, struct stream *stream)
 {
@@ -133,7 +134,7 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	if (!ruling->tracked)
 		return later_untrack(front, label);
 	label->next += ruling->head + ruling->body;
-	return (__s32)(end - label->next) > 0 ? -1 : TCX_NEXT;
+	return (__s32)(end - label->next) > 0 ? LATER_AGAIN : TCX_NEXT;
 }
 
 static __always_inline int requests_rule(struct __sk_buff *skb, struct front_context *front, struct fief_label *label,
@@ -146,7 +147,7 @@ static __always_inline int requests_rule(struct __sk_buff *skb, struct front_con
 		return TCX_NEXT;
 	bpf_for (i, 0, LATER_MOST) {
 		verdict = later_rule(skb, front, label, tcp, stream);
-		if (verdict >= 0)
+		if (verdict != LATER_AGAIN)
 			return verdict;
 	}
 	return later_untrack(front, label);
