@@ -4,10 +4,11 @@
 
 use fief_bpf::record;
 use fief_bpf::{Error, ErrorKind, Result, abi, batch};
-use fief_policy::{Listener, Policy, Refusal, Request, RequestRate, RequestTable, ShapeCondition};
-use libbpf_rs::{MapCore, MapHandle};
+use fief_policy::{Listener, Part, Policy, Refusal, Request, RequestRate, RequestTable, ShapeCondition};
+use libbpf_rs::MapHandle;
 
 use crate::Fief;
+use crate::blooms::Blooms;
 use crate::charge::online_cpus;
 use crate::guard::Indexed;
 use crate::police::{self, Buckets};
@@ -18,7 +19,6 @@ type Pattern = (abi::fief_pattern_key, abi::fief_request);
 #[derive(Debug)]
 pub(crate) struct Tables {
     patterns: MapHandle,
-    blooms: MapHandle,
     secrets: MapHandle,
 }
 
@@ -29,24 +29,24 @@ pub(crate) struct Filling<'t> {
     slot: u32,
     secret: [u64; 2],
     patterns: Vec<Pattern>,
-    blooms: Vec<u64>,
+    blooms: &'t mut Blooms,
 }
 
 impl Tables {
     pub(crate) fn open(fief: &Fief) -> Result<Self> {
-        Ok(Self { patterns: fief.map("patterns")?, blooms: fief.map("blooms")?, secrets: fief.map("secrets")? })
+        Ok(Self { patterns: fief.map("patterns")?, secrets: fief.map("secrets")? })
     }
 
-    /// Empties a slot that is not in force. What its Bloom filters held is behind no guard any more.
+    /// Empties a slot that is not in force.
     pub(crate) fn clear(&self, slot: u32) -> Result<()> {
         let patterns: Vec<Pattern> = batch::entries(&self.patterns)?;
         let old: Vec<_> = patterns.into_iter().map(|(key, _)| key).filter(|key| u32::from(key.slot) == slot).collect();
         batch::delete(&self.patterns, &old)
     }
 
-    pub(crate) fn begin(&self, slot: u32) -> Result<Filling<'_>> {
+    pub(crate) fn begin<'t>(&'t self, slot: u32, blooms: &'t mut Blooms) -> Result<Filling<'t>> {
         let secret: abi::fief_secret = record::lookup(&self.secrets, &0u32.to_ne_bytes())?.unwrap_or_default();
-        Ok(Filling { tables: self, slot, secret: secret.pattern, patterns: Vec::new(), blooms: Vec::new() })
+        Ok(Filling { tables: self, slot, secret: secret.pattern, patterns: Vec::new(), blooms })
     }
 }
 
@@ -91,9 +91,12 @@ impl Filling<'_> {
         if table.names.len() > guard.name.len() {
             return Err(full(listener, "names of headers and cookies", guard.name.len()));
         }
-        let placed = self.place(&table.bloom);
-        (guard.bloom, guard.bloom_mask) = placed.ok_or_else(|| full(listener, "words of filters", self.room()))?;
+        let placed = self.blooms.place(&table.bloom).ok_or_else(|| full(listener, "words of filters", 1))?;
+        (guard.bloom, guard.bloom_mask) = (placed.first.into(), placed.mask.into());
         guard.name[..table.names.len()].copy_from_slice(&table.names);
+        for (part, flag) in [(Part::Header, abi::FIEF_GUARD_HEADERS), (Part::Cookie, abi::FIEF_GUARD_COOKIES)] {
+            guard.flags |= if table.compares(part) { flag } else { 0 };
+        }
         guard.shapes = table.shapes.len() as u32;
         for (to, shape) in guard.shape.iter_mut().zip(&table.shapes) {
             to.first_rule = shape.first_rule;
@@ -105,30 +108,7 @@ impl Filling<'_> {
         Ok(())
     }
 
-    /// Puts a Bloom filter where there is room, laid over itself where that is short; its first word, and its words less
-    /// one. A filter laid over itself lets more through in vain, and stays right.
-    fn place(&mut self, filter: &[u64]) -> Option<(u64, u64)> {
-        let left = self.room() - self.blooms.len();
-        let mut filter = filter.to_vec();
-        while filter.len() > left.max(1) {
-            let upper = filter.split_off(filter.len() / 2);
-            filter.iter_mut().zip(upper).for_each(|(word, above)| *word |= above);
-        }
-        let first = self.slot as usize * self.room() + self.blooms.len();
-        let mask = filter.len().checked_sub(1)?;
-        self.blooms.extend(filter);
-        (left > 0).then_some((first as u64, mask as u64))
-    }
-
-    /// Words for the Bloom filters of one slot.
-    fn room(&self) -> usize {
-        self.tables.blooms.max_entries() as usize / 2
-    }
-
     pub(crate) fn write(self) -> Result<()> {
-        let first = (self.slot as usize * self.room()) as u32;
-        let words: Vec<(u32, u64)> = (first..).zip(self.blooms).collect();
-        batch::update(&self.tables.blooms, &words)?;
         batch::update(&self.tables.patterns, &self.patterns)
     }
 }

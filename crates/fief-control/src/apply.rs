@@ -15,6 +15,7 @@ use fief_bpf::upgrade;
 use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
+use crate::blooms::Blooms;
 use crate::front::Namespace;
 use crate::guard::Indexed;
 use crate::police::Buckets;
@@ -237,18 +238,19 @@ impl Fief {
         applied: &mut Applied,
     ) -> Result<Doors> {
         let netns = Namespace::of_caller()?;
-        let mut buckets = Buckets::default();
+        let (mut buckets, mut blooms) = (Buckets::default(), Blooms::open(self, slot)?);
         let rates: Vec<_> =
             policy.listeners.iter().map(|listener| police::client_rates(policy, listener, &mut buckets)).collect();
         let place = |path: &str| {
             let container = *containers.get(path)?;
             Some(steer::Place { container, priority: policy.container(path)?.cpu.priority })
         };
-        let indexes = self.steer_tables()?.fill(slot as u8, &policy.listeners, place, &rates)?;
+        let indexes = self.steer_tables()?.fill(slot as u8, &policy.listeners, place, &rates, &mut blooms)?;
         let plan = self.prepare_handshake(policy, &netns, &mut applied.notes)?;
         let listeners: Vec<_> =
             indexes.into_iter().zip(&policy.listeners).map(|(index, listener)| Indexed { index, listener }).collect();
-        self.guard_tables()?.fill(slot, policy, &listeners, &plan, buckets, |path| containers.get(path).copied())?;
+        self.guard_tables()?
+            .fill(slot, policy, &listeners, &plan, buckets, blooms, |path| containers.get(path).copied())?;
         // Also without listeners: applications make some of their own, with filters.
         open::attach_netns(self.pins(), netns.file.as_fd(), netns.inode)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;

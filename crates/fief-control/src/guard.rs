@@ -11,6 +11,7 @@ use fief_bpf::{Error, ErrorKind, Result, abi, batch};
 use fief_policy::{Listener, Mode, Policy};
 use libbpf_rs::MapHandle;
 
+use crate::blooms::Blooms;
 use crate::handshake::Plan;
 use crate::police::{self, Buckets};
 use crate::{Fief, admit};
@@ -49,7 +50,7 @@ impl Fief {
 
 impl Tables {
     /// Writes what guards the listeners of a policy into `slot`, after clearing what an earlier policy left there.
-    /// `buckets` has those of the client rules already.
+    /// `buckets` and `blooms` have those of the client rules already.
     pub(crate) fn fill(
         &self,
         slot: u32,
@@ -57,12 +58,13 @@ impl Tables {
         listeners: &[Indexed<'_>],
         plan: &Plan,
         mut buckets: Buckets,
+        mut blooms: Blooms,
         container: impl Fn(&str) -> Option<abi::fief_ref>,
     ) -> Result<()> {
         self.clear(slot)?;
         let mut guards = Vec::new();
         let mut ports = vec![0u64; PORT_WORDS as usize];
-        let mut requests = self.requests.begin(slot)?;
+        let mut requests = self.requests.begin(slot, &mut blooms)?;
         for &Indexed { index, listener } in listeners {
             // levels of overload are found out where connection requests are looked at
             if !listener.is_guarded() && listener.lrp.is_none() {
@@ -76,6 +78,7 @@ impl Tables {
             }
         }
         requests.write()?;
+        blooms.write()?;
         self.write_buckets(slot, buckets)?;
         batch::update(&self.guards, &guards)?;
         record::update(&self.thresholds, slot, &police::thresholds(policy))?;
@@ -116,6 +119,7 @@ fn carried_over(mut fresh: abi::fief_bucket, before: &HashMap<u64, abi::fief_buc
     let Some(old) = before.get(&fresh.identity).filter(|old| old.container == fresh.container) else { return fresh };
     fresh.arrival_ns = old.arrival_ns;
     fresh.used_ns = old.used_ns;
+    fresh.looked_ns = old.looked_ns;
     fresh
 }
 

@@ -7,6 +7,7 @@
 mod admit;
 mod apply;
 mod bind;
+mod blooms;
 mod cgroup;
 mod charge;
 mod firewall;

@@ -22,6 +22,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 pub use shim::{Shim, environment};
 
+use crate::blooms::Blooms;
 use crate::police::ClientRate;
 
 /// The container that a class of clients belongs to, as the kernel has it.
@@ -53,12 +54,13 @@ impl Tables {
         listeners: &[Listener],
         place: impl Fn(&str) -> Option<Place>,
         rates: &[Vec<ClientRate>],
+        blooms: &mut Blooms,
     ) -> Result<Vec<u16>> {
         self.clear(slot)?;
         let addresses: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
         let indexes = index::assign(&addresses, &self.indexes(other(slot))?)?;
         for ((listener, index), rates) in listeners.iter().zip(&indexes).zip(rates) {
-            self.fill_listener(slot, *index, listener, &place, rates)
+            self.fill_listener(slot, *index, listener, &place, rates, blooms)
                 .map_err(|error| Error::new(error.kind(), format!("listener {}: {error}", listener.name)))?;
         }
         Ok(indexes)
@@ -71,6 +73,7 @@ impl Tables {
         listener: &Listener,
         place: &impl Fn(&str) -> Option<Place>,
         rates: &[ClientRate],
+        blooms: &mut Blooms,
     ) -> Result<()> {
         let table = listener.table();
         let places = table
@@ -91,7 +94,11 @@ impl Tables {
             })
             .collect();
         batch::update(&self.clients, &clients)?;
-        let lengths = records::prefix_lengths(table.entries.iter().map(|entry| entry.prefix.prefix_len()));
+        let mut lengths = records::prefix_lengths(table.entries.iter().map(|entry| entry.prefix.prefix_len()));
+        // without room for a filter every prefix length is looked up
+        if let Some(placed) = blooms.place(&table.filter()) {
+            (lengths.filtered, lengths.bloom, lengths.bloom_mask) = (1, placed.first, placed.mask);
+        }
         let at = u32::from(slot) * abi::FIEF_MAX_LISTENERS + u32::from(index);
         self.prefix_lengths
             .update(&at.to_ne_bytes(), lengths.bytes(), MapFlags::ANY)
