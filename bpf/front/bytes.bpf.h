@@ -53,8 +53,10 @@ static __always_inline void word_put(struct request_bytes *bytes, __u32 at, __u6
 
 #else
 
+#ifndef __always_inline /* the C library has it too */
 #define __always_inline inline __attribute__((always_inline))
-#define __noinline	__attribute__((noinline))
+#endif
+#define __noinline __attribute__((noinline))
 #define __arg_nonnull
 #define can_loop true
 

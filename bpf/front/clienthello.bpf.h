@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "request.bpf.h"
+#include "header.bpf.h"
 
 #define TLS_HANDSHAKE	 22
 #define TLS_CLIENT_HELLO 1
@@ -174,4 +174,15 @@ __noinline int hello_parse(const struct request_bytes *bytes __arg_nonnull, __u3
 	if (!joined)
 		return length == FIEF_HEADER_MAX ? REQUEST_CUT : REQUEST_NEED_MORE;
 	return hello_fields(&request->text, 4, joined, request, PLACE_TEXT);
+}
+
+/* What the first `length` bytes of a connection, or of a later request, are; the fields are in `request`. */
+static __always_inline enum request_state request_parse(const struct request_bytes *bytes, __u32 length,
+							struct front_request *request)
+{
+	if (!length)
+		return REQUEST_NEED_MORE;
+	if (byte_at(bytes, 0) == TLS_HANDSHAKE)
+		return hello_parse(bytes, length, request);
+	return header_parse(bytes, length, request);
 }

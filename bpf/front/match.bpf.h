@@ -113,35 +113,3 @@ __noinline int rule_find(const struct request_bytes *bytes __arg_nonnull, struct
 		match->shadow.rule = FIEF_NO_ID;
 	return 0;
 }
-
-/* Forgets the last request of this CPU, and says what this one is parsed for. */
-static __always_inline void request_begin(struct front_request *request, const struct fief_guard *guard,
-					  const struct fief_secret *secret)
-{
-	__u32 i;
-
-	for (i = 0; i < REQUEST_FIELDS; i++)
-		request->span[i].known = 0;
-	request->alpns = 0;
-	request->head = 0;
-	request->body = 0;
-	request->tracked = 0;
-	request->lengths = 0;
-	request->hosts = 0;
-	request->wanted = guard->flags & (FIEF_GUARD_HEADERS | FIEF_GUARD_COOKIES);
-	request->key[0] = secret->pattern[0];
-	request->key[1] = secret->pattern[1];
-	for (i = 0; i < FIEF_NAMES; i++)
-		request->name[i] = guard->name[i];
-}
-
-/* What the first `length` bytes are; the fields are in `request`. */
-static __always_inline enum request_state request_parse(const struct request_bytes *bytes, __u32 length,
-							struct front_request *request)
-{
-	if (!length)
-		return REQUEST_NEED_MORE;
-	if (byte_at(bytes, 0) == TLS_HANDSHAKE)
-		return hello_parse(bytes, length, request);
-	return header_parse(bytes, length, request);
-}

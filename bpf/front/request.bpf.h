@@ -71,3 +71,24 @@ static __always_inline bool span_known(struct front_request *request, __u32 fiel
 {
 	return request->span[as_index(field) & (REQUEST_SPANS - 1)].known;
 }
+
+/* Forgets the last request, and says what this one is parsed for. */
+static __always_inline void request_begin(struct front_request *request, __u32 wanted, const __u64 *key,
+					  const __u64 *names)
+{
+	__u32 i;
+
+	for (i = 0; i < REQUEST_FIELDS; i++)
+		request->span[i].known = 0;
+	request->alpns = 0;
+	request->head = 0;
+	request->body = 0;
+	request->tracked = 0;
+	request->lengths = 0;
+	request->hosts = 0;
+	request->wanted = wanted & (FIEF_GUARD_HEADERS | FIEF_GUARD_COOKIES);
+	request->key[0] = key[0];
+	request->key[1] = key[1];
+	for (i = 0; i < FIEF_NAMES; i++)
+		request->name[i] = names[i];
+}

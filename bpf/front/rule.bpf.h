@@ -111,7 +111,7 @@ static __noinline int request_rule(struct front_context *front, const struct req
 		client_rule(front, out, FIEF_REQUEST_CLIENT);
 		return REQUEST_DECIDED;
 	}
-	request_begin(request, front->guard, secret);
+	request_begin(request, front->guard->flags, secret->pattern, front->guard->name);
 	state = request_parse(bytes, length, request);
 	if (state == REQUEST_NEED_MORE)
 		return REQUEST_NEED_MORE;

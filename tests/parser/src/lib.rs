@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the kernel side sees in the first bytes of a connection: `bpf/front/header.bpf.h` and `clienthello.bpf.h`, the
+//! very C, called from user space.
+
+use std::ffi::c_int;
+use std::ptr::NonNull;
+
+/// Bytes that are looked at, at most.
+pub const LONGEST: usize = 16_384;
+/// Names of headers and cookies that can be asked for.
+pub const NAMES: usize = 8;
+
+#[repr(C)]
+struct RawParser {
+    _private: [u8; 0],
+}
+
+#[repr(C)]
+struct RawField {
+    bytes: *const u8,
+    length: u32,
+    known: u32,
+}
+
+/// `struct fief_condition`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Condition {
+    pub field: u8,
+    pub comparison: u8,
+    pub name: u8,
+    pub pad: u8,
+    pub length: u16,
+    pub least: u16,
+}
+
+/// `struct fief_shape`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shape {
+    pub conditions: u32,
+    pub first_rule: u32,
+    pub condition: [Condition; 4],
+}
+
+unsafe extern "C" {
+    fn parser_new() -> Option<NonNull<RawParser>>;
+    fn parser_free(parser: NonNull<RawParser>);
+    fn parser_read(
+        parser: NonNull<RawParser>,
+        bytes: *const u8,
+        length: u32,
+        rest: u8,
+        key: *const u64,
+        names: *const u64,
+    ) -> c_int;
+    fn parser_field(parser: NonNull<RawParser>, field: u32) -> RawField;
+    fn parser_head(parser: NonNull<RawParser>) -> u32;
+    fn parser_body(parser: NonNull<RawParser>) -> u64;
+    fn parser_tracked(parser: NonNull<RawParser>) -> u32;
+    fn parser_shape(parser: NonNull<RawParser>, shape: *const Shape, alpn: u32, hash: *mut u64) -> c_int;
+}
+
+/// What the bytes were found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    NeedMore,
+    Complete,
+    /// Longer than what is looked at.
+    Cut,
+    Malformed,
+}
+
+/// A part of a request; the numbers are `enum request_field`'s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Method,
+    Path,
+    Host,
+    ServerName,
+    Alpn(u32),
+    /// The header or cookie whose name's hash stands at this place.
+    Value(u32),
+}
+
+/// One CPU's parser, with what it read last.
+#[derive(Debug)]
+pub struct Parser {
+    raw: NonNull<RawParser>,
+    key: [u64; 2],
+    names: [u64; NAMES],
+}
+
+impl Parser {
+    /// A parser with a key for its hashes, and the hashes of the names that are looked for.
+    pub fn new(key: [u64; 2], names: &[u64]) -> Self {
+        let mut room = [0; NAMES];
+        room[..names.len()].copy_from_slice(names);
+        // SAFETY: takes nothing.
+        let raw = unsafe { parser_new() }.expect("memory for a parser");
+        Self { raw, key, names: room }
+    }
+
+    /// Reads the first bytes of a stream; behind them stands `rest`, which must not matter.
+    pub fn read(&mut self, bytes: &[u8], rest: u8) -> State {
+        let length = bytes.len().min(LONGEST) as u32;
+        // SAFETY: the parser lives as long as self; `length` bytes, two keys and NAMES names are there.
+        let state =
+            unsafe { parser_read(self.raw, bytes.as_ptr(), length, rest, self.key.as_ptr(), self.names.as_ptr()) };
+        match state {
+            0 => State::NeedMore,
+            1 => State::Complete,
+            2 => State::Cut,
+            3 => State::Malformed,
+            other => unreachable!("no such state: {other}"),
+        }
+    }
+
+    /// A part's value as it is compared.
+    pub fn get(&self, part: Part) -> Option<Vec<u8>> {
+        let number = match part {
+            Part::Method => 0,
+            Part::Path => 1,
+            Part::Host => 2,
+            Part::ServerName => 3,
+            Part::Alpn(at) => 4 + at,
+            Part::Value(at) => 12 + at,
+        };
+        // SAFETY: the parser lives as long as self.
+        let field = unsafe { parser_field(self.raw, number) };
+        if field.known == 0 {
+            return None;
+        }
+        // SAFETY: a known field's bytes stand in the parser's own buffers, unchanged until the next read.
+        let bytes = unsafe { std::slice::from_raw_parts(field.bytes, field.length as usize) };
+        let folds = field.known & 2 != 0;
+        Some(if folds { bytes.to_ascii_lowercase() } else { bytes.to_vec() })
+    }
+
+    /// Bytes up to the body.
+    pub fn head(&self) -> usize {
+        // SAFETY: the parser lives as long as self.
+        unsafe { parser_head(self.raw) as usize }
+    }
+
+    /// Length of the body, if it is known where the next request begins.
+    pub fn body(&self) -> Option<u64> {
+        // SAFETY: the parser lives as long as self.
+        unsafe { (parser_tracked(self.raw) != 0).then(|| parser_body(self.raw)) }
+    }
+
+    /// Hash of what a shape looks at; `None`: the request does not have it.
+    pub fn shape(&mut self, shape: &Shape, alpn: u32) -> Option<u64> {
+        let mut hash = 0;
+        // SAFETY: the parser lives as long as self; `shape` and `hash` are there.
+        let has = unsafe { parser_shape(self.raw, shape, alpn, &raw mut hash) };
+        (has != 0).then_some(hash)
+    }
+}
+
+impl Drop for Parser {
+    fn drop(&mut self) {
+        // SAFETY: made by parser_new, freed once.
+        unsafe { parser_free(self.raw) }
+    }
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The parsers of bpf/front for user space, with the few functions that a test needs to reach them.
+ */
+#include <linux/types.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi.h"
+#include "bytes.bpf.h"
+#include "mix.bpf.h"
+#include "header.bpf.h"
+#include "clienthello.bpf.h"
+
+struct parser {
+	struct request_bytes stream;
+	struct front_request request;
+	struct hashes hashes;
+};
+
+struct parser_field {
+	const __u8 *bytes;
+	__u32 length;
+	__u32 known;
+};
+
+struct parser *parser_new(void)
+{
+	struct parser *parser = malloc(sizeof(*parser));
+
+	/* what was there before must not count */
+	if (parser)
+		memset(parser, 0xa5, sizeof(*parser));
+	return parser;
+}
+
+void parser_free(struct parser *parser)
+{
+	free(parser);
+}
+
+/* Reads `length` bytes, at most FIEF_HEADER_MAX; `rest` is what stands behind them. */
+int parser_read(struct parser *parser, const __u8 *bytes, __u32 length, __u8 rest, const __u64 *key, const __u64 *names)
+{
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	memset(&parser->stream, rest, sizeof(parser->stream));
+	memcpy(parser->stream.at, bytes, length);
+	request_begin(&parser->request, FIEF_GUARD_HEADERS | FIEF_GUARD_COOKIES, key, names);
+	hashes_forget(&parser->hashes);
+	return request_parse(&parser->stream, length, &parser->request);
+}
+
+struct parser_field parser_field(const struct parser *parser, __u32 field)
+{
+	const struct request_span *span = &parser->request.span[field];
+	struct parser_field found = {.known = span->known};
+
+	if (span->known) {
+		found.bytes = (span->place ? parser->request.text.at : parser->stream.at) + span->at;
+		found.length = span->length;
+	}
+	return found;
+}
+
+__u32 parser_head(const struct parser *parser)
+{
+	return parser->request.head;
+}
+
+__u64 parser_body(const struct parser *parser)
+{
+	return parser->request.body;
+}
+
+__u32 parser_tracked(const struct parser *parser)
+{
+	return parser->request.tracked;
+}
+
+/* 0: the request does not have what the shape looks at. */
+int parser_shape(struct parser *parser, const struct fief_shape *shape, __u32 alpn, __u64 *hash)
+{
+	int has = shape_hash(&parser->stream, &parser->request, &parser->hashes, shape, alpn);
+
+	*hash = parser->hashes.shape;
+	return has;
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Client hellos of TLS, whole, in pieces, and with lengths that lie.
+
+use fief_tests_parser::{LONGEST, Parser, Part, State};
+use proptest::prelude::*;
+
+fn sized(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u16).to_be_bytes(), bytes].concat()
+}
+
+fn extension(kind: u16, content: &[u8]) -> Vec<u8> {
+    [kind.to_be_bytes().to_vec(), sized(content)].concat()
+}
+
+fn server_name(name: &str) -> Vec<u8> {
+    extension(0, &sized(&[vec![0], sized(name.as_bytes())].concat()))
+}
+
+fn alpn(protocols: &[&str]) -> Vec<u8> {
+    let list: Vec<u8> = protocols.iter().flat_map(|name| [&[name.len() as u8], name.as_bytes()].concat()).collect();
+    extension(16, &sized(&list))
+}
+
+/// The handshake message.
+fn message(extensions: &[Vec<u8>]) -> Vec<u8> {
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    body.extend([&[32][..], &[9; 32]].concat());
+    body.extend(sized(&[0x13, 0x01, 0x13, 0x02]));
+    body.extend([1, 0]);
+    body.extend(sized(&extensions.concat()));
+    [&[1, 0], sized(&body).as_slice()].concat()
+}
+
+/// In records of these lengths, the last one with what is left.
+fn records(message: &[u8], lengths: &[usize]) -> Vec<u8> {
+    let (mut rest, mut stream) = (message, Vec::new());
+    for length in lengths.iter().copied().chain([usize::MAX]) {
+        let (piece, after) = rest.split_at(length.min(rest.len()));
+        if !piece.is_empty() {
+            stream.extend([&[22, 3, 1], sized(piece).as_slice()].concat());
+        }
+        rest = after;
+    }
+    stream
+}
+
+fn typical() -> Vec<u8> {
+    message(&[extension(51, &[1; 1216]), server_name("Shop.Example."), alpn(&["h2", "http/1.1"])])
+}
+
+#[test]
+fn reads_server_name_and_protocols() {
+    let mut parser = Parser::new([1, 2], &[]);
+    assert_eq!(parser.read(&records(&typical(), &[]), 0), State::Complete);
+    assert_eq!(parser.get(Part::ServerName).as_deref(), Some(&b"shop.example"[..]));
+    assert_eq!(parser.get(Part::Alpn(0)).as_deref(), Some(&b"h2"[..]));
+    assert_eq!(parser.get(Part::Alpn(1)).as_deref(), Some(&b"http/1.1"[..]));
+    assert_eq!(parser.get(Part::Alpn(2)), None);
+    assert_eq!(parser.get(Part::Path), None);
+    assert_eq!(parser.body(), None);
+}
+
+#[test]
+fn a_hello_without_extensions_is_complete() {
+    let mut parser = Parser::new([1, 2], &[]);
+    let whole = message(&[]);
+    let without = &whole[..whole.len() - 2];
+    let message = [&[1, 0], sized(&without[4..]).as_slice()].concat();
+    assert_eq!(parser.read(&records(&message, &[]), 0), State::Complete);
+    assert_eq!(parser.get(Part::ServerName), None);
+}
+
+#[test]
+fn more_protocols_than_are_looked_at_do_no_harm() {
+    let mut parser = Parser::new([1, 2], &[]);
+    let many = message(&[alpn(&["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]), server_name("x")]);
+    assert_eq!(parser.read(&records(&many, &[]), 0), State::Complete);
+    assert_eq!(parser.get(Part::Alpn(7)).as_deref(), Some(&b"h"[..]));
+    assert_eq!(parser.get(Part::ServerName).as_deref(), Some(&b"x"[..]));
+}
+
+#[test]
+fn a_hello_that_is_longer_than_what_is_looked_at_is_cut() {
+    let mut parser = Parser::new([1, 2], &[]);
+    let long = message(&[server_name("x"), extension(51, &[0; 20_000])]);
+    for stream in [records(&long, &[16_384]), records(&long, &[100, 200, 10_000])] {
+        assert_eq!(parser.read(&stream[..LONGEST - 1], 0), State::NeedMore);
+        assert_eq!(parser.read(&stream, 0), State::Cut);
+    }
+}
+
+#[test]
+fn other_handshakes_and_broken_records_are_malformed() {
+    let mut parser = Parser::new([1, 2], &[]);
+    let good = records(&typical(), &[10]);
+    for (at, byte) in [(1, 2), (5, 2), (6, 1), (15, 23), (16, 4)] {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        assert_eq!(parser.read(&bad, 0), State::Malformed, "byte {at}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn records_change_nothing(lengths in prop::collection::vec(1usize..600, 0..8)) {
+        let mut parser = Parser::new([1, 2], &[]);
+        prop_assert_eq!(parser.read(&records(&typical(), &lengths), 0xff), State::Complete);
+        prop_assert_eq!(parser.get(Part::ServerName), Some(b"shop.example".to_vec()));
+        prop_assert_eq!(parser.get(Part::Alpn(1)), Some(b"http/1.1".to_vec()));
+    }
+
+    #[test]
+    fn any_byte_may_lie(at in 0usize..1400, byte: u8, lengths in prop::collection::vec(1usize..600, 0..3)) {
+        let mut parser = Parser::new([1, 2], &[]);
+        let mut stream = records(&typical(), &lengths);
+        let at = at % stream.len();
+        stream[at] = byte;
+        let whole = parser.read(&stream, 0);
+        // What is said of a beginning is said of the whole.
+        for cut in (0..stream.len()).step_by(7) {
+            let state = parser.read(&stream[..cut], 0x16);
+            prop_assert!(state == State::NeedMore || state == whole, "{:?} of {} bytes, {:?} of all", state, cut, whole);
+        }
+    }
+}
