@@ -8,8 +8,9 @@ use fief_policy::Policy;
 
 use crate::failure::{Failure, Result};
 
-/// A policy is written by hand; a file beyond this is something else, and must not fill the memory.
-const LARGEST: u64 = 16 << 20;
+/// Twice what a million filters and a million request patterns take; a file beyond this is something else, and must not
+/// fill the memory.
+const LARGEST: u64 = 96 << 20;
 
 /// A checked policy and its text, which the kernel's side keeps beside it.
 pub struct PolicyFile {
@@ -41,7 +42,7 @@ pub fn read(path: &Path) -> Result<String> {
     let read = source.and_then(|source| source.take(LARGEST + 1).read_to_string(&mut text));
     let length = read.map_err(|error| Failure::read(&name(path), &error))?;
     if length as u64 > LARGEST {
-        let what = format!("cannot read the policy {}: it is larger than 16 MiB", name(path));
+        let what = format!("cannot read the policy {}: it is larger than {} MiB", name(path), LARGEST >> 20);
         return Err(Failure::new(what));
     }
     Ok(text)
