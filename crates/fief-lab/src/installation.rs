@@ -24,6 +24,14 @@ pub struct Used {
     pub receive_ns: u64,
 }
 
+/// A verdict among the lines of `fief explain --json`.
+#[derive(Debug, Deserialize)]
+struct Counted {
+    reason: String,
+    container: String,
+    count: u64,
+}
+
 /// Taken down when it is dropped, unless `fief run` owns it.
 #[derive(Debug)]
 pub struct Installation {
@@ -62,6 +70,13 @@ impl Installation {
             .lines()
             .map(|line| serde_json::from_str(line).context("read the usage of a container"))
             .collect()
+    }
+
+    /// How often a verdict with this reason fell for this container.
+    pub fn verdicts(&self, reason: &str, container: &str) -> Result<u64> {
+        let text = call(["explain", "--json"].map(OsStr::new))?;
+        let counted = text.lines().filter_map(|line| serde_json::from_str::<Counted>(line).ok());
+        Ok(counted.filter(|one| one.reason == reason && one.container == container).map(|one| one.count).sum())
     }
 
     pub fn down(mut self) -> Result<()> {

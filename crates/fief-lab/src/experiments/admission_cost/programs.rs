@@ -3,7 +3,7 @@
 
 use super::PORT;
 use super::frames::first_bytes;
-use super::rules::Rules;
+use super::rules::{MATCHED, Rules};
 use crate::command::{PolicyFile, scope};
 use crate::error::{Context, Error, Result};
 use crate::flood::frame::Syn;
@@ -19,7 +19,6 @@ const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), PORT
 /// Room for every frame and answer.
 const ROOM: usize = 2048;
 /// Verdicts of `linux/pkt_cls.h`.
-const NEXT: i32 = -1;
 const DROP: i32 = 2;
 const REDIRECT: i32 = 7;
 
@@ -63,6 +62,10 @@ pub fn measure(topology: &Topology, count: usize, frames: usize) -> Result<Costs
         let request_matched = bench.requests()? - clock;
         Ok(Costs { rules: count, syn_answered, syn_policed, request_matched, strange: bench.strange })
     })??;
+    let matched = installation.verdicts("request-rule", MATCHED)?;
+    if matched < frames as u64 / 2 {
+        return Err(Error::failed(format!("of {frames} requests under {count} rules only {matched} were matched")));
+    }
     installation.down()?;
     Ok(costs)
 }
@@ -99,7 +102,8 @@ impl Bench<'_> {
         self.middle(&took, "SYNs")
     }
 
-    /// Each upon a handshake of its own.
+    /// Each upon a handshake of its own. Outside of receive the kernel refuses to take the connection over, which is the
+    /// last step; the program then drops the frame.
     fn requests(&mut self) -> Result<f64> {
         let mut syn = Syn::new(self.mac, SERVER)?;
         let mut took = Vec::new();
@@ -114,7 +118,7 @@ impl Bench<'_> {
                 continue;
             };
             let tried = self.run(&frame, &mut answer)?;
-            self.note(tried, NEXT, &mut took);
+            self.note(tried, DROP, &mut took);
         }
         self.middle(&took, "requests")
     }

@@ -14,6 +14,9 @@ const FIRST: u32 = 100;
 /// Rules that the filters, and the patterns, are spread over; half of them limit.
 const MOST_RULES: usize = 200;
 
+/// Container of the requests that a pattern matches.
+pub const MATCHED: &str = "web/other";
+
 /// Filters and patterns, `count` each, at least two.
 #[derive(Debug)]
 pub struct Rules {
@@ -107,7 +110,7 @@ impl Rules {
     pub fn policy(&self, interface: &str, port: u16) -> String {
         let mut text = format!(
             "version = 1\nmode = \"enforce\"\n\n[container.web]\n\n[container.\"web/browse\"]\n\n\
-             [container.\"web/other\"]\n\n[front]\ninterfaces = [\"{interface}\"]\n\n\
+             [container.\"{MATCHED}\"]\n\n[front]\ninterfaces = [\"{interface}\"]\n\n\
              [listener.web]\naddress = \"0.0.0.0:{port}\"\nadmit = true\n\n"
         );
         let rules = self.count.min(MOST_RULES);
@@ -130,7 +133,7 @@ impl Rules {
             let values = quoted((rule..self.count).step_by(rules).map(Rules::value));
             let _ = writeln!(
                 text,
-                "[[listener.web.request]]\n{}container = \"web/other\"\n",
+                "[[listener.web.request]]\n{}container = \"{MATCHED}\"\n",
                 Rules::pattern(rule % 6, &values)
             );
         }
