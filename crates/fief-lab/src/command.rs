@@ -43,17 +43,23 @@ fn in_scope(scope: &str) -> Result<Command> {
     Ok(command)
 }
 
+/// What is being built for a scope has the builder's pid behind a tilde.
+fn scope_of(name: &str) -> Option<&str> {
+    name.split('~').next()
+}
+
 /// Takes down what labs left that were killed together with their `fief run`; how many there were.
 pub fn sweep() -> usize {
     let entries = std::fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
     let left = entries.filter(|entry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let owner = name.strip_prefix(SCOPE_PREFIX).and_then(|pid| pid.parse::<u32>().ok());
+        let owner = scope_of(&entry.file_name().to_string_lossy())
+            .and_then(|scope| scope.strip_prefix(SCOPE_PREFIX)?.parse::<u32>().ok());
         owner.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
     });
     left.filter(|entry| {
-        let down = in_scope(&entry.file_name().to_string_lossy()).map(|mut fief| fief.arg("down").output());
-        matches!(down, Ok(Ok(output)) if output.status.success())
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let _ = scope_of(&name).and_then(|scope| in_scope(scope).ok()?.arg("down").output().ok());
+        !entry.path().exists()
     })
     .count()
 }

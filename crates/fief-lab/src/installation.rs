@@ -6,6 +6,7 @@ use crate::error::{Context, Error, Result};
 use fief_testkit::NetNs;
 use serde::Deserialize;
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -102,7 +103,8 @@ fn call_in<'a>(namespace: Option<&NetNs>, words: impl IntoIterator<Item = &'a Os
     if let Some(namespace) = namespace {
         namespace.enter(&mut command);
     }
-    command.env(SCOPE_VARIABLE, scope()).args(words).stdin(Stdio::null());
+    // In a group of its own: Ctrl-C is for the lab, and must not cut an apply in two.
+    command.env(SCOPE_VARIABLE, scope()).args(words).stdin(Stdio::null()).process_group(0);
     let name = format!("{command:?}");
     let output = command.output().context(format!("start {name}"))?;
     if !output.status.success() {

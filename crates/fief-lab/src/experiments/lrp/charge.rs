@@ -40,9 +40,8 @@ pub fn measure(plan: &Plan, topology: &Topology) -> Result<Charge> {
     let elapsed = (after.at - before.at).as_secs_f64();
     // One thread is the flood's: nobody else sent anything.
     let ran = before.threads.iter().zip(&after.threads).map(|(before, after)| after - before).fold(0.0, f64::max);
-    if ran < elapsed * 0.01 {
-        return Err(Error::failed("no thread of a class did the receive work of the flood"));
-    }
+    // If none of them worked, there is nothing to compare with, and the figure stays without a value.
+    let ran = if ran > elapsed * 0.01 { ran } else { f64::NAN };
     Ok(Charge { charged: after.charged - before.charged, ran })
 }
 
