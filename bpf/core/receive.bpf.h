@@ -148,11 +148,14 @@ static __always_inline int poll_end(void)
 {
 	struct fief_cpu *cs = this_cpu();
 	unsigned long flags;
+	__u64 now;
 
 	if (!cs || cs->receive != FIEF_RX_OPEN || !cs->pool_packets)
 		return 0;
 	irq_save(&flags);
-	charge_until(cs, bpf_ktime_get_ns());
+	now = bpf_ktime_get_ns();
+	carry_take(cs, now);
+	charge_until(cs, now);
 	pool_close(cs);
 	irq_restore(&flags);
 	return 0;
@@ -170,7 +173,10 @@ static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u
 	cs = this_cpu();
 	if (cs) {
 		if (cs->receive != FIEF_RX_NONE) {
-			charge_until(cs, bpf_ktime_get_ns());
+			__u64 now = bpf_ktime_get_ns();
+
+			carry_take(cs, now);
+			charge_until(cs, now);
 			if (cs->pool_packets) {
 				part = cs->pool_packets > 1 ? cs->pool_ns / cs->pool_packets : cs->pool_ns;
 				cs->pool_packets--;

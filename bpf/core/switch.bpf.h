@@ -61,6 +61,25 @@ static __always_inline void steal_take(struct fief_cpu *cs, struct task_struct *
 	charge_end(cs);
 }
 
+/*
+ * In the thread of a lane hardly anything of a stint is uncharged when it ends, since each packet is a charge: what was
+ * carried on is taken from the packets of the next stint. Interrupts are off.
+ */
+static __always_inline void carry_take(struct fief_cpu *cs, __u64 now)
+{
+	__s64 taken = cs->task.carry_ns, room = now - cs->last_ns;
+
+	if (!cs->has_task || cs->softirq_vector || taken <= 0 || room <= 0)
+		return;
+	if (taken > room)
+		taken = room;
+	cs->task.carry_ns -= taken;
+	charge_begin(cs);
+	cs->last_ns += taken;
+	slot_of(cs, (struct fief_ref){FIEF_STEAL, 0})->thread_ns += taken;
+	charge_end(cs);
+}
+
 /* A kernel thread tells what it does by its name; the last one's is remembered, since NAPI threads come often. */
 static __noinline __u32 kthread_look(struct task_struct *p)
 {
