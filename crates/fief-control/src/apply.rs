@@ -57,9 +57,9 @@ pub struct Down {
 
 /// What a policy wants of the network namespace.
 #[derive(Debug)]
-struct Doors {
-    netns: u64,
-    interfaces: Vec<u32>,
+pub(crate) struct Doors {
+    pub(crate) netns: u64,
+    pub(crate) interfaces: Vec<u32>,
     kernel_answers: bool,
 }
 
@@ -108,7 +108,7 @@ impl Fief {
         let applied = self.swap(policy, text);
         if fresh && applied.is_err() {
             // nothing was in force before, so nothing is now; the first error is the one to tell
-            let _ = self.pins().remove();
+            let _ = self.remove_lanes().and_then(|()| self.pins().remove());
         }
         let mut applied = applied?;
         if !fresh {
@@ -141,6 +141,7 @@ impl Fief {
         if !doors.kernel_answers {
             self.restore_sysctls()?;
         }
+        self.retire_lanes(policy, &containers, &doors)?;
         let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
         self.release_unnamed(&admin, &Tree::read(&table), slot, heir, &mut applied)?;
         Ok(applied)
@@ -159,6 +160,7 @@ impl Fief {
         let containers = self.stage_containers(policy, admin, tree, slot, applied)?;
         let doors = self.stage_listeners(policy, &containers, slot, applied)?;
         self.keep_policy(slot, text)?;
+        self.stage_lanes(policy, &containers, slot, &doors, admin, applied)?;
         Ok((containers, doors))
     }
 
@@ -310,6 +312,7 @@ impl Fief {
     }
 
     fn clear(&self) -> Result<()> {
+        self.remove_lanes()?;
         self.pins().remove()?;
         cgroup::remove(&cgroup::own(self.pins().scope())?)?;
         cgroup::remove_top();

@@ -83,7 +83,9 @@ fn up() -> Result<Vec<String>> {
     let guarded = |flags: &InterfaceFlags| {
         flags.contains(InterfaceFlags::IFF_UP) && !flags.contains(InterfaceFlags::IFF_LOOPBACK)
     };
-    Ok(flags.into_iter().filter(|(_, flags)| guarded(flags)).map(|(name, _)| name).collect())
+    // what comes out of a lane has passed the front door before
+    let outside = |name: &str| !name.starts_with(crate::lrp::PREFIX);
+    Ok(flags.into_iter().filter(|(name, flags)| guarded(flags) && outside(name)).map(|(name, _)| name).collect())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Dumps of the kernel's tables over netlink, in the caller's network namespace: as much of it as the checks before an
-//! apply need, so that they ask the kernel and not whichever tool is installed.
+//! The kernel's tables over netlink, in the caller's network namespace: as much of it as the checks before an apply and
+//! the lanes need, so that they speak to the kernel and not to whichever tool is installed.
 //!
 //! ```text
 //! message:    length:u32 type:u16 flags:u16 sequence:u32 port:u32 payload...
@@ -18,19 +18,48 @@ use nix::sys::time::{TimeVal, TimeValLike};
 const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 const REQUEST_DUMP: u16 = 0x301; // NLM_F_REQUEST | NLM_F_DUMP
+const REQUEST_ACK: u16 = 0x5; // NLM_F_REQUEST | NLM_F_ACK
+const GENERIC_CONTROLLER: u16 = 0x10;
+const GET_FAMILY: u8 = 3;
+const FAMILY_ID: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+/// Before the attributes of a message of generic netlink: command, version, reserved.
+pub(crate) const GENERIC_HEADER: usize = 4;
+/// In the type of an attribute that holds others.
+pub(crate) const NESTED: u16 = 0x8000;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const TYPE_MASK: u16 = 0x3fff; // the bits above say: nested, byte order
 
 /// The payloads of all messages of a dump.
 pub(crate) fn dump(protocol: SockProtocol, kind: u16, request: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    ask(protocol, kind, REQUEST_DUMP, request)
+}
+
+/// One change, and the kernel's word on it. `flags` are those of the kind of change, as NLM_F_CREATE.
+pub(crate) fn change(protocol: SockProtocol, kind: u16, flags: u16, request: &[u8]) -> io::Result<()> {
+    ask(protocol, kind, REQUEST_ACK | flags, request).map(drop)
+}
+
+/// The number of a family of generic netlink.
+pub(crate) fn family(name: &str) -> io::Result<u16> {
+    let families = dump(SockProtocol::NetlinkGeneric, GENERIC_CONTROLLER, &[GET_FAMILY, 1, 0, 0])?;
+    families
+        .iter()
+        .map(|payload| payload.get(GENERIC_HEADER..).unwrap_or_default())
+        .find(|payload| attribute(payload, FAMILY_NAME).is_some_and(|value| text(value) == name))
+        .and_then(|payload| u16_at(attribute(payload, FAMILY_ID)?, 0))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, format!("no generic netlink family {name}")))
+}
+
+fn ask(protocol: SockProtocol, kind: u16, flags: u16, request: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
-    // a kernel that never answers would hang the apply
+    // a kernel that never answers would hang the command
     setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(5))?;
     let mut message = Vec::with_capacity(HEADER + request.len());
     message.extend(((HEADER + request.len()) as u32).to_ne_bytes());
     message.extend(kind.to_ne_bytes());
-    message.extend(REQUEST_DUMP.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
     message.extend([0; 8]);
     message.extend(request);
     send(socket.as_raw_fd(), &message, MsgFlags::empty())?;
@@ -78,6 +107,15 @@ pub(crate) fn attribute(payload: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(payload).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
+/// An attribute as it is sent.
+pub(crate) fn attribute_bytes(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = ((ATTRIBUTE + value.len()) as u16).to_ne_bytes().to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(padded(bytes.len()), 0);
+    bytes
+}
+
 /// A string up to its NUL.
 pub(crate) fn text(value: &[u8]) -> &str {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
@@ -88,25 +126,17 @@ fn padded(length: usize) -> usize {
     length.next_multiple_of(4)
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn attribute_bytes(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = ((ATTRIBUTE + value.len()) as u16).to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(value);
-        bytes.resize(padded(bytes.len()), 0);
-        bytes
-    }
 
     #[test]
     fn attributes_are_read_over_their_padding() {

@@ -78,6 +78,8 @@ reasons! {
     /// `request-untracked`
     RequestUntracked = FIEF_REQUEST_UNTRACKED, "request-untracked",
         "later requests whose begin is not known: they keep the class of the connection";
+    /// `lane-full`
+    LaneFull = FIEF_LANE_FULL, "lane-full", "packets discarded because the receive thread of their class lags behind";
 }
 
 impl Reason {
@@ -101,7 +103,7 @@ impl Reason {
 
     /// Whether it is about a request; else about packets before the first one.
     pub fn is_request(self) -> bool {
-        self >= Self::RequestRule
+        (Self::RequestRule..=Self::RequestUntracked).contains(&self)
     }
 }
 

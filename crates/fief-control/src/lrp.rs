@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Lazy receiver processing: a lane for each class of a listener that wants it (`[listener.X.lrp]`), so that receive
+//! work is done in a kernel thread with the priority of the class, and charged to it.
+//!
+//! Lanes are made before a policy comes into force and removed after: packets always find theirs. Which network
+//! namespace they are in is written down first, so that whoever comes after a kill finds what was left.
+
+mod devices;
+mod place;
+mod settings;
+
+use std::collections::{BTreeMap, HashMap};
+
+use fief_bpf::admin::Admin;
+use fief_bpf::record::Record;
+use fief_bpf::table::Table;
+use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch, lane, process};
+use fief_policy::{Level, Listener, Policy};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+pub(crate) use devices::PREFIX;
+
+use crate::Fief;
+use crate::apply::{Applied, Doors};
+use crate::schedule::nice_of;
+use crate::tree::Tree;
+
+/// A lane as it is now.
+#[derive(Debug, Clone)]
+pub struct LaneView {
+    /// Path of the container.
+    pub container: String,
+    /// The interface that its thread polls.
+    pub interface: String,
+    /// The kernel thread, by number.
+    pub thread: Option<i32>,
+    /// Segments that came in.
+    pub entered: u64,
+    /// Of these, taken up by the thread.
+    pub left: u64,
+    /// Segments that found the queue full.
+    pub discarded: u64,
+}
+
+/// A container that a policy wants a lane for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted<'a> {
+    container: abi::fief_ref,
+    path: &'a str,
+    priority: u32,
+}
+
+/// The containers of the classes of every listener that wants lanes, by slot.
+fn wanted<'a>(policy: &'a Policy, containers: &HashMap<String, abi::fief_ref>) -> BTreeMap<u32, Wanted<'a>> {
+    let listeners = policy.listeners.iter().filter(|listener| listener.lrp.is_some());
+    let paths = listeners.flat_map(|listener| {
+        let clients = listener.clients.iter().map(|client| &client.container);
+        clients.chain(listener.requests.iter().filter_map(|request| request.container.as_ref()))
+    });
+    paths
+        .filter_map(|path| {
+            let container = *containers.get(path)?;
+            let priority = policy.container(path)?.cpu.priority;
+            Some((container.id, Wanted { container, path, priority }))
+        })
+        .collect()
+}
+
+/// Priority 0 runs when nothing else wants its CPU.
+fn nice(priority: u32) -> Option<i32> {
+    (priority > 0).then(|| nice_of(priority))
+}
+
+impl Fief {
+    /// Makes the lanes of a policy that is being built in `slot`, beside those in force.
+    pub(crate) fn stage_lanes(
+        &self,
+        policy: &Policy,
+        containers: &HashMap<String, abi::fief_ref>,
+        slot: u32,
+        doors: &Doors,
+        admin: &Admin,
+        applied: &mut Applied,
+    ) -> Result<()> {
+        let wanted = wanted(policy, containers);
+        if wanted.is_empty() {
+            return if self.pins().map("lane_levels").exists() { self.write_levels(slot, &[]) } else { Ok(()) };
+        }
+        lane::install(self.pins())?;
+        self.remember_place(doors.netns)?;
+        let interfaces: Vec<_> = devices::links(&doors.interfaces)?;
+        for skipped in interfaces.iter().filter(|interface| !interface.plain) {
+            applied.notes.push(format!("{} feeds no lane: it is no Ethernet interface of its own", skipped.name));
+        }
+        let plain: Vec<_> = interfaces.into_iter().filter(|interface| interface.plain).collect();
+        for strict in plain.iter().filter(|interface| settings::is_strict(&interface.name)) {
+            let name = &strict.name;
+            applied
+                .notes
+                .push(format!("the strict reverse path filter of {name} is a loose one for what takes a lane"));
+        }
+        let names: Vec<_> = plain.iter().map(|interface| interface.name.as_str()).collect();
+        let before: Vec<_> = devices::ends(self.pins().scope())?.into_iter().map(|end| end.index).collect();
+        let listeners: Vec<_> = policy.listeners.iter().collect();
+        let stage = || {
+            for want in wanted.values() {
+                self.stage_lane(want, &names, doors.netns, admin)
+                    .map_err(|e| Error::new(e.kind(), format!("lane of {}: {e}", want.path)))?;
+            }
+            self.write_levels(slot, &listeners)?;
+            plain.iter().try_for_each(|interface| lane::attach_sorter(self.pins(), doors.netns, interface.index))
+        };
+        let staged = stage();
+        if staged.is_err() {
+            // the error that stopped the policy is the one to tell; what stays is removed by the next policy
+            let _ = self.remove_ends(doors.netns, |end| before.contains(&end.index));
+        }
+        staged
+    }
+
+    /// One lane: found as it is, or made, and its thread given to the container.
+    fn stage_lane(&self, want: &Wanted<'_>, interfaces: &[&str], netns: u64, admin: &Admin) -> Result<()> {
+        let scope = self.pins().scope();
+        let names = devices::names(scope, want.container.id);
+        let there: Vec<_> = devices::ends(scope)?.into_iter().filter(|end| names.contains(&end.name)).collect();
+        let ours = |receives: bool| {
+            let fits = |end: &&devices::End| end.receives == receives && end.container == Some(want.container);
+            there.iter().find(fits).map(|end| end.index)
+        };
+        let in_use = self.lane(want.container)?;
+        if let (Some(sends), Some(receives), Some(lane)) = (ours(false), ours(true), in_use)
+            && lane.sends == sends
+        {
+            return self.schedule_lane(receives, want).map(drop);
+        }
+        for end in &there {
+            devices::remove(end.index)?;
+        }
+        let pair = devices::make(scope, want.container)?;
+        devices::set_offloads(pair)?;
+        settings::copy(&names[0], &names[1], interfaces)?;
+        lane::attach_end(self.pins(), netns, pair.receives)?;
+        devices::raise(scope, want.container, want.path, pair)?;
+        // it has a poll, which a thread can do, only from now on
+        devices::set_threaded(&names[1])?;
+        let thread = self.schedule_lane(pair.receives, want)?;
+        admin.place_task(thread, want.container, 0)?;
+        let record = abi::fief_lane { container: want.container, sends: pair.sends, ..Default::default() };
+        self.write_map("lane_ends", pair.receives, &want.container.id.to_ne_bytes())?;
+        self.write_map("lanes", want.container.id, record.bytes())
+    }
+
+    /// The thread of a lane, at the container's priority.
+    fn schedule_lane(&self, receives: u32, want: &Wanted<'_>) -> Result<i32> {
+        let thread = devices::thread(receives)?.ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "the kernel does not tell which thread polls an interface")
+                .remedy("use a kernel of 6.8 or later")
+        })?;
+        process::set_thread_nice(thread, nice(want.priority))
+            .context(|| format!("cannot set the priority of thread {thread}"))?;
+        Ok(thread)
+    }
+
+    /// From which level on each listener's packets take their lanes, and the ports of those that ever do.
+    fn write_levels(&self, slot: u32, listeners: &[&Listener]) -> Result<()> {
+        let mut levels = vec![0u32; abi::FIEF_MAX_LISTENERS as usize];
+        let mut ports = vec![0u64; abi::FIEF_PORT_WORDS as usize];
+        let indexes = self.steer_tables()?.indexes(slot as u8)?;
+        for listener in listeners {
+            let Some(lrp) = listener.lrp else { continue };
+            let level = match lrp.when {
+                Level::Always => abi::FIEF_ALWAYS,
+                Level::Busy => abi::FIEF_BUSY,
+                Level::Overloaded => abi::FIEF_OVERLOADED,
+            };
+            for address in listener.addresses() {
+                let port = usize::from(address.port());
+                ports[port / 64] |= 1 << (port % 64);
+                if let Some(index) = indexes.get(&address) {
+                    levels[usize::from(*index)] = 1 + level;
+                }
+            }
+        }
+        let first = slot * abi::FIEF_MAX_LISTENERS;
+        let entries: Vec<_> = (first..).zip(levels).collect();
+        batch::update(&self.lane_map("lane_levels")?, &entries)?;
+        let bytes: Vec<u8> = ports.into_iter().flat_map(u64::to_ne_bytes).collect();
+        self.write_map("lane_ports", slot, &bytes)
+    }
+
+    /// After a policy came into force: removes the lanes that it does not want.
+    pub(crate) fn retire_lanes(
+        &self,
+        policy: &Policy,
+        containers: &HashMap<String, abi::fief_ref>,
+        doors: &Doors,
+    ) -> Result<()> {
+        let places = self.places();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let wanted = wanted(policy, containers);
+        let here: &[u32] = if wanted.is_empty() { &[] } else { &doors.interfaces };
+        lane::detach_sorters(self.pins(), here)?;
+        for netns in places {
+            let stays = |end: &devices::End| {
+                let container = end.container.and_then(|container| wanted.get(&container.id));
+                netns == doors.netns && container.is_some_and(|want| Some(want.container) == end.container)
+            };
+            self.remove_ends(netns, stays)?;
+        }
+        lane::forget_ends(self.pins())?;
+        self.write_places(if wanted.is_empty() { &[] } else { std::slice::from_ref(&doors.netns) })
+    }
+
+    /// Removes every lane of this scope, in whichever network namespace it is.
+    pub(crate) fn remove_lanes(&self) -> Result<()> {
+        lane::detach_sorters(self.pins(), &[])?;
+        for netns in self.places() {
+            self.remove_ends(netns, |_| false)?;
+        }
+        lane::forget_ends(self.pins())?;
+        self.write_places(&[])
+    }
+
+    fn remove_ends(&self, netns: u64, stays: impl Fn(&devices::End) -> bool + Sync) -> Result<()> {
+        let work = || {
+            for end in devices::ends(self.pins().scope())?.into_iter().filter(|end| !stays(end)) {
+                // before the interface goes: a packet must not be sent to what is no more
+                if let Some(container) = end.container {
+                    self.delete_map("lanes", container.id)?;
+                }
+                self.delete_map("lane_ends", end.index)?;
+                devices::remove(end.index)?;
+            }
+            Ok(())
+        };
+        place::within(netns, work).map(drop)
+    }
+
+    /// The lanes in use, in the order of their containers' slots. Empty without a policy that wants some.
+    pub fn lanes(&self) -> Result<Vec<LaneView>> {
+        let mut found = Vec::new();
+        if !self.installed() {
+            return Ok(found);
+        }
+        let tree = Tree::read(&Table::open(self.pins())?);
+        let scope = self.pins().scope();
+        for netns in self.places() {
+            let read = || {
+                let mut ends: Vec<_> = devices::ends(scope)?.into_iter().filter(|end| end.receives).collect();
+                ends.sort_by_key(|end| end.container.map(|container| container.id));
+                ends.into_iter().map(|end| Ok((devices::thread(end.index)?, end))).collect::<Result<Vec<_>>>()
+            };
+            for (thread, end) in place::within(netns, read)?.unwrap_or_default() {
+                let Some(container) = end.container else { continue };
+                let Some(lane) = self.lane(container)? else { continue };
+                let row = tree.rows().into_iter().find(|row| row.container == container);
+                found.push(LaneView {
+                    container: row.map_or_else(|| format!("#{}", container.id), |row| tree.path(row)),
+                    interface: end.name,
+                    thread,
+                    entered: lane.entered,
+                    left: lane.left,
+                    discarded: lane.discarded,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The lane of a container, if it is in use.
+    fn lane(&self, container: abi::fief_ref) -> Result<Option<abi::fief_lane>> {
+        let lane: Option<abi::fief_lane> =
+            fief_bpf::record::lookup(&self.lane_map("lanes")?, &container.id.to_ne_bytes())?;
+        Ok(lane.filter(|lane| lane.container == container))
+    }
+
+    fn lane_map(&self, name: &str) -> Result<MapHandle> {
+        MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
+    }
+
+    fn write_map(&self, name: &str, key: u32, value: &[u8]) -> Result<()> {
+        self.lane_map(name)?
+            .update(&key.to_ne_bytes(), value, MapFlags::ANY)
+            .context(|| format!("cannot write the map {name}"))
+    }
+
+    /// Nothing to do where there is no such map, or no such entry.
+    fn delete_map(&self, name: &str, key: u32) -> Result<()> {
+        if !self.pins().map(name).exists() {
+            return Ok(());
+        }
+        match self.lane_map(name)?.delete(&key.to_ne_bytes()) {
+            Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+            done => done.context(|| format!("cannot delete from the map {name}")),
+        }
+    }
+}

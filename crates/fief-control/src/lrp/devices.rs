@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The lanes' interfaces: a pair of virtual Ethernet interfaces in the server's network namespace, whose receiving end
+//! is polled in a kernel thread of its own (threaded NAPI).
+//!
+//! ```text
+//! fief-7s ~~~~~~~~~> fief-7r     7: slot of the container; another scope than fief has two hexadecimal digits more
+//! sends              receives    alias: fief lane SCOPE 7.2 shop/gold (7.2: slot and generation)
+//! ```
+//!
+//! No address, no neighbours, no name resolution: only what is redirected to the sending end ever passes.
+
+use std::fs;
+use std::io;
+
+use fief_bpf::{Context, Result, abi};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::SockProtocol;
+
+use crate::netlink::{self, GENERIC_HEADER, NESTED, attribute, attribute_bytes, text, u32_at};
+
+/// Begin of the names of all our interfaces.
+pub(crate) const PREFIX: &str = "fief-";
+
+const NEW_LINK: u16 = 16;
+const DELETE_LINK: u16 = 17;
+const GET_LINK: u16 = 18;
+const CREATE_EXCLUSIVE: u16 = 0x600; // NLM_F_CREATE | NLM_F_EXCL
+const LINK_HEADER: usize = 16; // struct ifinfomsg
+const LINK_NAME: u16 = 3;
+const LINK_MTU: u16 = 4;
+const LINK_MASTER: u16 = 10;
+const LINK_INFO: u16 = 18;
+const LINK_ALIAS: u16 = 20;
+const LINK_TX_QUEUES: u16 = 31;
+const LINK_RX_QUEUES: u16 = 32;
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+const VETH_PEER: u16 = 1;
+const UP: u32 = 0x1;
+const NO_ARP: u32 = 0x80;
+const ETHERNET: u16 = 1;
+/// Larger than any packet that was merged on the way in.
+const MTU: u32 = 65_535;
+
+const FEATURES_SET: u8 = 12;
+const FEATURES_HEADER: u16 = 1;
+const FEATURES_WANTED: u16 = 3;
+const HEADER_INDEX: u16 = 1;
+const BITSET_BITS: u16 = 3;
+const BITS_BIT: u16 = 1;
+const BIT_NAME: u16 = 2;
+const BIT_VALUE: u16 = 3;
+/// With any of them a virtual interface hands packets over without its peer's thread.
+const SEGMENTATION: [&str; 4] =
+    ["tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation"];
+/// Without it a virtual interface has no poll, and so no thread.
+const MERGING: &str = "rx-gro";
+
+const NAPI_GET: u8 = 11;
+const NAPI_INTERFACE: u16 = 1;
+const NAPI_THREAD: u16 = 4;
+
+/// One end of a lane that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) name: String,
+    pub(super) index: u32,
+    /// `None`: whoever made it was killed before it was finished.
+    pub(super) container: Option<abi::fief_ref>,
+    pub(super) receives: bool,
+}
+
+/// An interface of the network, as far as lanes care.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) name: String,
+    pub(super) index: u32,
+    /// Its packets have a link header and are not handed to another interface (a bridge, a bond).
+    pub(super) plain: bool,
+}
+
+/// The two indexes of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pair {
+    pub(super) sends: u32,
+    pub(super) receives: u32,
+}
+
+/// The names of both ends: who sends, who receives.
+pub(super) fn names(scope: &str, container: u32) -> [String; 2] {
+    let tag = tag(scope);
+    ["s", "r"].map(|end| format!("{PREFIX}{container}{end}{tag}"))
+}
+
+/// Scopes of one network namespace must not take each other's interfaces; the alias tells whose they are.
+fn tag(scope: &str) -> String {
+    if scope == "fief" {
+        return String::new();
+    }
+    let hash = scope.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{:02x}", hash & 0xff)
+}
+
+fn alias(scope: &str, container: abi::fief_ref, path: &str) -> String {
+    let mut alias = format!("fief lane {scope} {}.{} {path}", container.id, container.generation);
+    alias.truncate(250);
+    alias
+}
+
+/// The ends of all lanes of a scope in the caller's network namespace.
+pub(super) fn ends(scope: &str) -> Result<Vec<End>> {
+    Ok(dump()?.iter().filter_map(|payload| end(payload, scope)).collect())
+}
+
+/// The interfaces with these indexes.
+pub(super) fn links(indexes: &[u32]) -> Result<Vec<Link>> {
+    let link = |payload: &Vec<u8>| {
+        let index = u32_at(payload, 4).filter(|index| indexes.contains(index))?;
+        let attributes = payload.get(LINK_HEADER..)?;
+        let ethernet = netlink::u16_at(payload, 2) == Some(ETHERNET);
+        let name = text(attribute(attributes, LINK_NAME)?).to_owned();
+        Some(Link { name, index, plain: ethernet && attribute(attributes, LINK_MASTER).is_none() })
+    };
+    Ok(dump()?.iter().filter_map(link).collect())
+}
+
+fn dump() -> Result<Vec<Vec<u8>>> {
+    netlink::dump(SockProtocol::NetlinkRoute, GET_LINK, &header(0, 0, 0))
+        .context(|| "cannot list the network interfaces".into())
+}
+
+fn end(payload: &[u8], scope: &str) -> Option<End> {
+    let attributes = payload.get(LINK_HEADER..)?;
+    let name = text(attribute(attributes, LINK_NAME)?).to_owned();
+    let number = name.strip_prefix(PREFIX)?.strip_suffix(&tag(scope))?;
+    let receives = number.ends_with('r');
+    let slot: u32 = number.strip_suffix(['r', 's'])?.parse().ok()?;
+    let container = match attribute(attributes, LINK_ALIAS).map(text) {
+        None | Some("") => None,
+        Some(alias) => {
+            let (id, generation) =
+                alias.strip_prefix(&format!("fief lane {scope} "))?.split(' ').next()?.split_once('.')?;
+            let container = abi::fief_ref { id: id.parse().ok()?, generation: generation.parse().ok()? };
+            Some(container).filter(|container| container.id == slot)
+        }
+    };
+    Some(End { name, index: u32_at(payload, 4)?, container, receives })
+}
+
+/// Makes the pair of a container; both ends are down, without an alias.
+pub(super) fn make(scope: &str, container: abi::fief_ref) -> Result<Pair> {
+    let [sends, receives] = names(scope, container.id);
+    let end = |name: &str| {
+        let mut bytes = attribute_bytes(LINK_NAME, &terminated(name));
+        bytes.extend(attribute_bytes(LINK_MTU, &MTU.to_ne_bytes()));
+        bytes.extend(attribute_bytes(LINK_TX_QUEUES, &1u32.to_ne_bytes()));
+        bytes.extend(attribute_bytes(LINK_RX_QUEUES, &1u32.to_ne_bytes()));
+        bytes
+    };
+    let peer = attribute_bytes(VETH_PEER | NESTED, &[header(0, 0, 0).to_vec(), end(&receives)].concat());
+    let kind = attribute_bytes(INFO_KIND, b"veth");
+    let info = attribute_bytes(LINK_INFO | NESTED, &[kind, attribute_bytes(INFO_DATA | NESTED, &peer)].concat());
+    let request = [header(0, 0, 0).to_vec(), end(&sends), info].concat();
+    netlink::change(SockProtocol::NetlinkRoute, NEW_LINK, CREATE_EXCLUSIVE, &request)
+        .context(|| format!("cannot make the interfaces {sends} and {receives}"))?;
+    let index = |name: &str| {
+        nix::net::if_::if_nametoindex(name)
+            .map_err(io::Error::from)
+            .context(|| format!("cannot find the interface {name}"))
+    };
+    Ok(Pair { sends: index(&sends)?, receives: index(&receives)? })
+}
+
+/// Says whose a pair is and takes both ends up.
+pub(super) fn raise(scope: &str, container: abi::fief_ref, path: &str, pair: Pair) -> Result<()> {
+    let alias = attribute_bytes(LINK_ALIAS, alias(scope, container, path).as_bytes());
+    for index in [pair.receives, pair.sends] {
+        let request = [header(index, UP | NO_ARP, UP | NO_ARP).to_vec(), alias.clone()].concat();
+        netlink::change(SockProtocol::NetlinkRoute, NEW_LINK, 0, &request)
+            .context(|| format!("cannot take the interface {index} up"))?;
+    }
+    Ok(())
+}
+
+/// Removes an interface, and with it the other end. One that is not there is no error.
+pub(super) fn remove(index: u32) -> Result<()> {
+    match netlink::change(SockProtocol::NetlinkRoute, DELETE_LINK, 0, &header(index, 0, 0)) {
+        Err(e) if e.raw_os_error() == Some(nix::errno::Errno::ENODEV as i32) => Ok(()),
+        done => done.context(|| format!("cannot remove the interface {index}")),
+    }
+}
+
+/// Sets the offloads of both ends, so that packets take the receiving end's poll.
+pub(super) fn set_offloads(pair: Pair) -> Result<()> {
+    let family = netlink::family("ethtool").context(|| "cannot set offloads".into())?;
+    let set = |index: u32, names: &[&str], on: bool| {
+        let bit = |name: &&str| {
+            let mut bytes = attribute_bytes(BIT_NAME, &terminated(name));
+            if on {
+                bytes.extend(attribute_bytes(BIT_VALUE, &[]));
+            }
+            attribute_bytes(BITS_BIT | NESTED, &bytes)
+        };
+        let bits = names.iter().flat_map(bit).collect::<Vec<_>>();
+        let mut request = vec![FEATURES_SET, 1, 0, 0];
+        request.extend(attribute_bytes(FEATURES_HEADER | NESTED, &attribute_bytes(HEADER_INDEX, &index.to_ne_bytes())));
+        request.extend(attribute_bytes(FEATURES_WANTED | NESTED, &attribute_bytes(BITSET_BITS | NESTED, &bits)));
+        netlink::change(SockProtocol::NetlinkGeneric, family, 0, &request)
+            .context(|| format!("cannot set the offloads of the interface {index}"))
+    };
+    set(pair.sends, &SEGMENTATION, false)?;
+    set(pair.receives, &[MERGING], true)
+}
+
+/// Has an interface polled by a thread of its own. Sysfs shows the network namespace that mounted it, so a thread
+/// mounts one for itself.
+pub(super) fn set_threaded(name: &str) -> Result<()> {
+    let write = || -> io::Result<()> {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+        mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), None::<&str>)?;
+        fs::write(format!("/sys/class/net/{name}/threaded"), "1")
+    };
+    std::thread::scope(|scope| scope.spawn(write).join())
+        .unwrap_or_else(|_| Err(io::Error::other("the thread that sets it ended")))
+        .context(|| format!("cannot have the interface {name} polled by a thread"))
+}
+
+/// The thread that polls an interface.
+pub(super) fn thread(index: u32) -> Result<Option<i32>> {
+    let what = || format!("cannot ask for the thread of the interface {index}");
+    let family = netlink::family("netdev").context(what)?;
+    let mut request = vec![NAPI_GET, 1, 0, 0];
+    request.extend(attribute_bytes(NAPI_INTERFACE, &index.to_ne_bytes()));
+    let answers = netlink::dump(SockProtocol::NetlinkGeneric, family, &request).context(what)?;
+    Ok(answers
+        .iter()
+        .filter_map(|payload| attribute(payload.get(GENERIC_HEADER..)?, NAPI_THREAD))
+        .find_map(|value| Some(u32_at(value, 0)?.cast_signed())))
+}
+
+fn header(index: u32, flags: u32, change: u32) -> [u8; LINK_HEADER] {
+    let mut bytes = [0; LINK_HEADER];
+    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&change.to_ne_bytes());
+    bytes
+}
+
+fn terminated(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.push(0);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(index: u32, name: &str, alias: Option<&str>) -> Vec<u8> {
+        let mut bytes = header(index, 0, 0).to_vec();
+        bytes.extend(attribute_bytes(LINK_NAME, &terminated(name)));
+        if let Some(alias) = alias {
+            bytes.extend(attribute_bytes(LINK_ALIAS, alias.as_bytes()));
+        }
+        bytes
+    }
+
+    #[test]
+    fn names_fit_into_what_the_kernel_allows() {
+        for scope in ["fief", "ff-123456-7"] {
+            for name in names(scope, abi::FIEF_MAX_CONTAINERS - 1) {
+                assert!(name.len() < 16, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_end_is_told_by_name_and_alias() {
+        let container = abi::fief_ref { id: 12, generation: 3 };
+        for scope in ["fief", "ff-1-0"] {
+            let [sends, receives] = names(scope, 12);
+            let alias = alias(scope, container, "shop/gold");
+            let found = end(&payload(7, &sends, Some(&alias)), scope).expect("ours");
+            assert_eq!(found, End { name: sends, index: 7, container: Some(container), receives: false });
+            assert!(end(&payload(8, &receives, Some(&alias)), scope).expect("ours").receives);
+            assert_eq!(end(&payload(8, &receives, None), scope).expect("unfinished, ours").container, None);
+        }
+    }
+
+    #[test]
+    fn a_stranger_and_another_scope_are_left_alone() {
+        let alias = alias("ff-1-0", abi::fief_ref { id: 12, generation: 3 }, "shop");
+        let [name, _] = names("ff-1-0", 12);
+        assert_eq!(end(&payload(7, &name, Some(&alias)), "ff-2-0"), None);
+        assert_eq!(end(&payload(7, "fief-12s", Some("of somebody")), "fief"), None);
+        assert_eq!(end(&payload(7, "fief-bridge", None), "fief"), None);
+        assert_eq!(end(&payload(7, "eth0", None), "fief"), None);
+    }
+}

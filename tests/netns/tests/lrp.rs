@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Lazy receiver processing: receive work in a thread of the class that it is for, with real packets.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+
+use fief::{Reason, assign};
+use fief_control::{Fief, LaneView};
+use fief_testkit::segment::{ACK, SYN, Segment, frame};
+use fief_testkit::{Client, Family, Feature, NetNs, PacketSender, Process, Topology, pin, require, wait_until};
+use fief_tests_netns::{Installation, SOON, Setup, kill_before, role, steps};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
+
+const PORT: u16 = 8080;
+/// No listener of the policy.
+const OTHER_PORT: u16 = 8081;
+
+/// Three classes of clients, over both families.
+fn policy(when: &str) -> String {
+    let mut text = "version = 1\n[container.shop]\n[container.\"shop/high\"]\ncpu.priority = 200\n\
+                    [container.\"shop/low\"]\ncpu.priority = 50\n[container.\"shop/idle\"]\ncpu.priority = 0\n"
+        .to_owned();
+    for (name, address, family) in [("four", "0.0.0.0:8080", Family::V4), ("six", "[fd77::1]:8080", Family::V6)] {
+        let (high, idle) = (Client::High.prefix(family), Client::Middle.prefix(family));
+        text += &format!(
+            "[listener.{name}]\naddress = \"{address}\"\n[listener.{name}.lrp]\nwhen = \"{when}\"\n\
+             [[listener.{name}.client]]\nfrom = [\"{high}\"]\ncontainer = \"shop/high\"\n\
+             [[listener.{name}.client]]\nfrom = [\"{idle}\"]\ncontainer = \"shop/idle\"\n\
+             [[listener.{name}.client]]\nfrom = [\"any\"]\ncontainer = \"shop/low\"\n"
+        );
+    }
+    text
+}
+
+/// Takes what each client sends, to its end, and answers with one byte.
+fn serve() {
+    let places = [(Family::V4, PORT), (Family::V6, PORT), (Family::V4, OTHER_PORT)];
+    let listeners = places.map(|(family, port)| {
+        let listener = TcpListener::bind(Topology::server_address(family, port)).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                std::thread::spawn(move || {
+                    let mut buffer = vec![0; 65536];
+                    while stream.read(&mut buffer).is_ok_and(|length| length > 0) {}
+                    let _ = stream.write_all(b".");
+                });
+            }
+        })
+    });
+    for listener in listeners {
+        listener.join().unwrap();
+    }
+}
+
+struct Stage {
+    topology: Topology,
+    installation: Installation,
+    _server: Process,
+}
+
+impl Stage {
+    /// A server under a policy with lanes; `name` is the test's, which plays the server too.
+    fn new(name: &str, when: &str) -> Self {
+        let topology = Topology::new().unwrap();
+        let policy = policy(when);
+        let setup = Setup { policy: &policy, home: "shop", follow: true, ..Setup::default() };
+        let installation = topology.server.run(|| Installation::with(&setup)).unwrap();
+        let mut part = installation.part(Some(&installation.cgroup()), name, "server");
+        topology.server.enter(&mut part);
+        let server = Process::start(part).unwrap();
+        Self { topology, installation, _server: server }
+    }
+
+    fn connect(&self, family: Family, from: IpAddr, port: u16) -> TcpStream {
+        let to = Topology::server_address(family, port);
+        let dial = || {
+            let inet = if family == Family::V4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+            let fd = socket(inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).ok()?;
+            bind(fd.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0))).ok()?;
+            connect(fd.as_raw_fd(), &SockaddrStorage::from(to)).ok()?;
+            Some(TcpStream::from(fd))
+        };
+        let mut stream = None;
+        wait_until(SOON, || {
+            stream = self.topology.clients.run(dial).unwrap();
+            stream.is_some()
+        })
+        .unwrap();
+        stream.unwrap()
+    }
+
+    /// Sends `bytes` and waits until the server has them.
+    fn upload(&self, family: Family, class: Client, port: u16, bytes: usize) {
+        let mut stream = self.connect(family, class.address(family, 1), port);
+        send_all(&mut stream, bytes);
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut [0; 2]).unwrap(), 1);
+    }
+
+    /// Sends each frame once from the clients' end of the link, as fast as it takes them.
+    fn flood(&self, frames: &[Vec<u8>]) {
+        let sender = self.topology.clients.run(|| PacketSender::open(Topology::CLIENTS)).unwrap().unwrap();
+        let mut rest = frames;
+        while !rest.is_empty() {
+            rest = &rest[sender.send(rest).unwrap()..];
+        }
+    }
+
+    /// First segments of connections from different ports and addresses of a class.
+    fn syns(&self, family: Family, class: Client, count: usize) -> Vec<Vec<u8>> {
+        let mac = |text: &str| text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect::<Vec<_>>();
+        let [server, clients] = [&self.topology.link.near_mac, &self.topology.link.far_mac]
+            .map(|text| <[u8; 6]>::try_from(mac(text)).unwrap());
+        let destination = Topology::server_address(family, PORT);
+        let syn = |n: usize| {
+            let source = SocketAddr::new(class.address(family, (n % 250 + 1) as u8), (1024 + n / 250 % 60_000) as u16);
+            frame(server, clients, &[], &Segment::new(source, destination, SYN).packet())
+        };
+        (0..count).map(syn).collect()
+    }
+
+    fn lane(&self, container: &str) -> LaneView {
+        let lanes = self.installation.fief().lanes().unwrap();
+        lanes.into_iter().find(|lane| lane.container == container).unwrap_or_else(|| panic!("no lane of {container}"))
+    }
+
+    fn thread(&self, container: &str) -> i32 {
+        self.lane(container).thread.expect("a lane has a thread")
+    }
+
+    /// Waits until a lane is empty; how it is then.
+    fn settled(&self, container: &str) -> LaneView {
+        let empty = || self.lane(container).entered == self.lane(container).left;
+        wait_until(SOON, empty).unwrap_or_else(|e| panic!("{e}: {:?}", self.lane(container)));
+        self.lane(container)
+    }
+
+    fn receive_ns(&self, container: &str) -> u64 {
+        let snapshot = self.installation.fief().snapshot().unwrap();
+        snapshot.containers.iter().find(|c| c.path == container).unwrap().usage.receive_ns
+    }
+}
+
+fn send_all(stream: &mut TcpStream, bytes: usize) {
+    let block = vec![7; 65536];
+    for _ in 0..bytes.div_ceil(block.len()) {
+        stream.write_all(&block).unwrap();
+    }
+}
+
+/// CPU time of a thread, by the scheduler's own account.
+fn thread_ns(thread: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Nice value and scheduling policy of a thread.
+fn scheduling(thread: i32) -> (i32, i32) {
+    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap();
+    let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    (fields[16].parse().unwrap(), fields[38].parse().unwrap())
+}
+
+fn interfaces(namespace: &NetNs) -> Vec<String> {
+    let text = namespace.ip("-oneline link").unwrap();
+    text.lines().filter_map(|line| line.split(": ").nth(1)).map(str::to_owned).collect()
+}
+
+fn own_interfaces(namespace: &NetNs) -> Vec<String> {
+    interfaces(namespace).into_iter().filter(|name| name.starts_with("fief-")).collect()
+}
+
+#[test]
+fn each_class_is_received_in_a_thread_of_its_own() {
+    let name = "each_class_is_received_in_a_thread_of_its_own";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    let classes = [(Client::High, "shop/high"), (Client::Middle, "shop/idle"), (Client::Low, "shop/low")];
+    for family in [Family::V4, Family::V6] {
+        for (class, own) in classes {
+            let before = classes.map(|(_, container)| stage.lane(container).entered);
+            let ran = thread_ns(stage.thread(own));
+            stage.upload(family, class, PORT, 4 << 20);
+            for ((_, container), before) in classes.into_iter().zip(before) {
+                let entered = stage.settled(container).entered - before;
+                assert_eq!(entered > 1000, container == own, "{family:?} {container}: {entered}");
+            }
+            assert!(thread_ns(stage.thread(own)) > ran + 500_000);
+        }
+    }
+}
+
+#[test]
+fn threads_have_the_priority_of_their_containers() {
+    let name = "threads_have_the_priority_of_their_containers";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    let of = |container| scheduling(stage.thread(container));
+    assert_eq!([of("shop/high"), of("shop/low")], [(-20, libc::SCHED_OTHER), (10, libc::SCHED_OTHER)]);
+    assert_eq!(of("shop/idle").1, libc::SCHED_IDLE);
+    // a new policy finds the lanes as they are, and their threads another priority
+    let thread = stage.thread("shop/low");
+    let changed = policy("always").replace("cpu.priority = 50", "cpu.priority = 150");
+    stage.topology.server.run(|| stage.installation.apply(&changed).unwrap()).unwrap();
+    assert_eq!((stage.thread("shop/low"), of("shop/low").0), (thread, -10));
+}
+
+#[test]
+fn the_time_of_the_thread_is_charged_to_its_class() {
+    let name = "the_time_of_the_thread_is_charged_to_its_class";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    let thread = stage.thread("shop/low");
+    pin(thread.cast_unsigned(), Topology::server_cpu()).unwrap();
+    for (sound, family) in [(true, Family::V4), (true, Family::V6), (false, Family::V4), (false, Family::V6)] {
+        let mut frames = stage.syns(family, Client::Low, 40_000);
+        if !sound {
+            // no socket ever sees these
+            frames.iter_mut().for_each(|frame| *frame.last_mut().unwrap() ^= 0xff);
+        }
+        let errors: Vec<f64> = (0..5)
+            .map(|_| {
+                let (charged, ran) = (stage.receive_ns("shop/low"), thread_ns(thread));
+                stage.flood(&frames);
+                stage.settled("shop/low");
+                let (charged, ran) = (stage.receive_ns("shop/low") - charged, thread_ns(thread) - ran);
+                assert!(ran > 2_000_000, "{ran}");
+                charged as f64 / ran as f64 - 1.0
+            })
+            .collect();
+        // interrupts on top of the thread are in its own account, and not the class's
+        assert!(errors.iter().any(|error| error.abs() < 0.03), "{family:?}, sound: {sound}: {errors:?}");
+    }
+}
+
+#[test]
+fn what_the_thread_cannot_take_up_is_discarded_and_counted() {
+    let name = "what_the_thread_cannot_take_up_is_discarded_and_counted";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    pin(stage.thread("shop/low").cast_unsigned(), Topology::server_cpu()).unwrap();
+    // damaged, so that nothing is answered and nothing comes back
+    let mut frames = stage.syns(Family::V4, Client::Low, 60_000);
+    frames.iter_mut().for_each(|frame| *frame.last_mut().unwrap() ^= 0xff);
+    stage.flood(&frames);
+    let counted = || {
+        let lane = stage.lane("shop/low");
+        lane.entered + lane.discarded == frames.len() as u64 && lane.entered == lane.left
+    };
+    wait_until(SOON, counted).unwrap_or_else(|e| panic!("{e}: {:?}", stage.lane("shop/low")));
+    let discarded = stage.lane("shop/low").discarded;
+    assert!(discarded > 0);
+    let front = stage.installation.fief().front().unwrap();
+    let full: Vec<_> = front.verdicts.iter().filter(|verdict| verdict.reason == Reason::LaneFull).collect();
+    assert_eq!(full.len(), 1, "{full:?}");
+    assert_eq!((full[0].listener.as_str(), full[0].container.as_str()), ("four", "shop/low"));
+    assert_eq!(full[0].count, discarded);
+}
+
+#[test]
+fn the_higher_class_goes_first_when_both_are_too_much() {
+    let name = "the_higher_class_goes_first_when_both_are_too_much";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    for container in ["shop/high", "shop/low"] {
+        pin(stage.thread(container).cast_unsigned(), Topology::server_cpu()).unwrap();
+    }
+    let [high, low] = [Client::High, Client::Low].map(|class| stage.syns(Family::V4, class, 60_000));
+    // as much of each, in turn
+    let both: Vec<_> = high.into_iter().zip(low).flat_map(|(high, low)| [high, low]).collect();
+    stage.flood(&both);
+    let (high, low) = (stage.settled("shop/high"), stage.settled("shop/low"));
+    assert!(low.discarded > 2 * high.discarded, "{high:?} {low:?}");
+    assert!(high.left > 2 * low.left, "{high:?} {low:?}");
+}
+
+/// Reads from the first client, then gives the second client's connection to the container it is bound to now.
+fn serve_and_relabel() {
+    let listener = TcpListener::bind(Topology::server_address(Family::V4, PORT)).unwrap();
+    let (mut first, _) = listener.accept().unwrap();
+    let (mut second, _) = listener.accept().unwrap();
+    first.read_exact(&mut [0]).unwrap();
+    assign(&second).unwrap();
+    first.write_all(b".").unwrap();
+    let mut buffer = vec![0; 65536];
+    while second.read(&mut buffer).is_ok_and(|length| length > 0) {}
+    second.write_all(b".").unwrap();
+}
+
+#[test]
+fn a_socket_that_gets_another_container_moves_its_receive_work() {
+    let name = "a_socket_that_gets_another_container_moves_its_receive_work";
+    if role().is_some() {
+        return serve_and_relabel();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    let mut first = stage.connect(Family::V4, Client::High.address(Family::V4, 1), PORT);
+    let mut second = stage.connect(Family::V4, Client::Low.address(Family::V4, 1), PORT);
+    first.write_all(b".").unwrap();
+    first.read_exact(&mut [0]).unwrap();
+    let (high, low) = (stage.settled("shop/high").entered, stage.settled("shop/low").entered);
+    send_all(&mut second, 4 << 20);
+    second.shutdown(std::net::Shutdown::Write).unwrap();
+    second.read_exact(&mut [0]).unwrap();
+    assert!(stage.settled("shop/high").entered > high + 1000);
+    assert_eq!(stage.lane("shop/low").entered, low);
+}
+
+#[test]
+fn below_the_level_and_at_other_ports_packets_go_straight() {
+    let name = "below_the_level_and_at_other_ports_packets_go_straight";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "overloaded");
+    let entered = || ["shop/high", "shop/idle", "shop/low"].map(|container| stage.lane(container).entered);
+    for family in [Family::V4, Family::V6] {
+        stage.upload(family, Client::High, PORT, 1 << 20);
+    }
+    assert_eq!(entered(), [0; 3]);
+    stage.topology.server.run(|| stage.installation.apply(&policy("always")).unwrap()).unwrap();
+    stage.upload(Family::V4, Client::High, OTHER_PORT, 1 << 20);
+    assert_eq!(entered(), [0; 3]);
+    stage.upload(Family::V4, Client::High, PORT, 1 << 20);
+    assert!(entered()[0] > 0);
+}
+
+#[test]
+fn a_firewall_that_tracks_connections_sees_whole_ones() {
+    let name = "a_firewall_that_tracks_connections_sees_whole_ones";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    let rules = "table inet t { chain in { type filter hook input priority 0; policy drop; \
+                 iifname \"lo\" accept; meta l4proto ipv6-icmp accept; ct state invalid drop; \
+                 ct state established accept; tcp dport 8080 tcp flags syn ct state new accept; }; }";
+    fief_testkit::run(stage.topology.server.command("nft").arg(rules)).unwrap();
+    for family in [Family::V4, Family::V6] {
+        stage.upload(family, Client::High, PORT, 1 << 20);
+    }
+    assert!(stage.lane("shop/high").entered > 100);
+    // what belongs to no connection is dropped, and nobody says so
+    let before = stage.lane("shop/low").entered;
+    let mut stray = stage.syns(Family::V4, Client::Low, 1);
+    stray[0][14 + 20 + 13] = ACK;
+    stage.flood(&stray);
+    wait_until(SOON, || stage.lane("shop/low").left > before).unwrap();
+}
+
+#[test]
+fn a_policy_without_lanes_and_a_down_leave_none() {
+    let name = "a_policy_without_lanes_and_a_down_leave_none";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "always");
+    let server = &stage.topology.server;
+    let before = own_interfaces(server);
+    assert_eq!(before.len(), 6, "{before:?}");
+    let fewer = policy("always").replace("container = \"shop/idle\"", "container = \"shop/low\"");
+    server.run(|| stage.installation.apply(&fewer).unwrap()).unwrap();
+    assert_eq!(own_interfaces(server).len(), 4);
+    stage.upload(Family::V4, Client::Middle, PORT, 1 << 20);
+    let none: String = policy("always")
+        .lines()
+        .filter(|l| !l.contains(".lrp") && !l.contains("when"))
+        .map(|l| format!("{l}\n"))
+        .collect();
+    server.run(|| stage.installation.apply(&none).unwrap()).unwrap();
+    assert!(own_interfaces(server).is_empty());
+    stage.upload(Family::V4, Client::Low, PORT, 1 << 20);
+    server.run(|| stage.installation.apply(&policy("always")).unwrap()).unwrap();
+    assert_eq!(own_interfaces(server).len(), 6);
+    // from another network namespace too
+    stage.installation.fief().down().unwrap();
+    assert!(own_interfaces(server).is_empty());
+    stage.upload(Family::V6, Client::Low, PORT, 1 << 20);
+}
+
+/// Takes down what a test put into force, also when it fails.
+struct Down(Fief);
+
+impl Drop for Down {
+    fn drop(&mut self) {
+        let _ = self.0.down();
+    }
+}
+
+#[test]
+fn what_a_kill_left_is_swept_by_the_next_command() {
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let topology = Topology::new().unwrap();
+    let fief = Fief::with_scope(&format!("ff-{}-lanes", std::process::id()));
+    let _guard = Down(fief.clone());
+    let apply = |text: &str| {
+        let policy = fief_policy::parse(text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+        fief.apply(&policy, text, &Default::default()).unwrap_or_else(|e| panic!("{e}"));
+    };
+    let without = "version = 1\n[container.shop]\n";
+    topology.server.run(|| apply(without)).unwrap();
+    let again = || topology.server.run(|| apply(without)).unwrap();
+    topology.server.run(|| apply(&policy("always"))).unwrap();
+    again();
+    let all = topology.server.run(|| steps(|| apply(&policy("always")))).unwrap();
+    let mut left = 0;
+    // lanes come last but for the step that puts the policy into force
+    for step in (all.saturating_sub(60)..all).step_by(6) {
+        again();
+        assert!(own_interfaces(&topology.server).is_empty(), "step {step}: {:?}", interfaces(&topology.server));
+        assert!(topology.server.run(|| kill_before(step, || apply(&policy("always")))).unwrap(), "{step} of {all}");
+        left += usize::from(!own_interfaces(&topology.server).is_empty());
+    }
+    again();
+    assert!(own_interfaces(&topology.server).is_empty());
+    assert!(left > 2, "{left} of {all}");
+    let mut step = 0;
+    loop {
+        topology.server.run(|| apply(&policy("always"))).unwrap();
+        if !kill_before(step, || drop(fief.down().unwrap())) {
+            break;
+        }
+        // killed late, it leaves nothing in force, which the next one says
+        let _ = fief.down();
+        assert!(own_interfaces(&topology.server).is_empty(), "step {step}: {:?}", interfaces(&topology.server));
+        // the first steps take the lanes away, the others the pins
+        step += if step < 12 { 3 } else { 60 };
+    }
+    assert!(own_interfaces(&topology.server).is_empty());
+    assert!(step > 12, "{step}");
+}
