@@ -15,7 +15,7 @@ use crate::link;
 use crate::pin::{Pins, make_dir};
 
 /// The program at the interfaces.
-pub(crate) const INGRESS_PROGRAM: &str = "ingress_guards";
+pub const INGRESS_PROGRAM: &str = "ingress_guards";
 
 /// Attaches to the interfaces with these indexes in the caller's network namespace, whose inode is `netns`. What is
 /// attached already stays.

@@ -3,12 +3,17 @@
 
 use std::path::Path;
 
-use fief_bpf::abi;
+use fief_bpf::ingress::{self, INGRESS_PROGRAM};
 use fief_bpf::open::{self, Config};
 use fief_bpf::pin::Pins;
+use fief_bpf::upgrade::program_id;
+use fief_bpf::{Error, Result, abi};
 
-use crate::Fief;
-use crate::cgroup;
+use crate::front::Namespace;
+use crate::{Fief, cgroup};
+
+/// In every network namespace.
+const LOOPBACK: u32 = 1;
 
 /// One mechanism.
 #[derive(Debug, Clone)]
@@ -46,7 +51,7 @@ fn feature(
     name: &'static str,
     verb: &'static str,
     required: bool,
-    tried: Result<String, String>,
+    tried: std::result::Result<String, String>,
     remedy: &str,
 ) -> Feature {
     let available = tried.is_ok();
@@ -136,6 +141,7 @@ impl Fief {
                 unit.map(|()| "attached to a cgroup".into()).map_err(|e| e.to_string()),
                 "use a kernel with CONFIG_CGROUP_BPF",
             ));
+            features.extend(trial.try_front());
         }
         // what the trial left is named after this process, so the next probe or apply sweeps it if this fails
         let _ = trial.pins().remove();
@@ -145,7 +151,44 @@ impl Fief {
         features
     }
 
-    fn try_unit(&self) -> fief_bpf::Result<()> {
+    /// What police and admit need: the program at an interface (the loopback, where no listener of the trial is guarded),
+    /// with the kernel functions that it calls, and notices.
+    fn try_front(&self) -> [Feature; 3] {
+        let attached = || -> Result<String> {
+            let netns = Namespace::of_caller()?;
+            ingress::attach(self.pins(), netns.inode, &[LOOPBACK])?;
+            ingress::detach_others(self.pins(), netns.inode, &[])?;
+            Ok("attached to the loopback and detached".to_owned())
+        };
+        let assigns =
+            program_id(self.pins(), INGRESS_PROGRAM).map(|_| "called by a program that was loaded".to_owned());
+        let ring = self.follow(|| false, |_| Ok::<_, Error>(())).map(|()| "opened and read".to_owned());
+        [
+            feature(
+                "tcx (programs at an interface, first in their chain)",
+                "police",
+                false,
+                attached().map_err(|e| e.to_string()),
+                "use a kernel of 6.6 or later with CONFIG_NET_XGRESS; until then no listener can be guarded",
+            ),
+            feature(
+                "bpf_sk_assign_tcp_reqsk (a connection is made of its cookie)",
+                "admit",
+                false,
+                assigns.map_err(|e| e.to_string()),
+                "use a kernel of 6.9 or later with CONFIG_SYN_COOKIES",
+            ),
+            feature(
+                "ring buffer of notices",
+                "police",
+                false,
+                ring.map_err(|e| e.to_string()),
+                "use a kernel of 5.8 or later; until then `fief explain --follow` tells nothing",
+            ),
+        ]
+    }
+
+    fn try_unit(&self) -> Result<()> {
         let own = cgroup::own(self.pins().scope())?;
         cgroup::create(&own)?;
         self.manage_cgroup(&own, abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 }, 0)

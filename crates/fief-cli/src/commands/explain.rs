@@ -2,7 +2,7 @@
 //! `fief explain`: what the front door decided and why. A table of contents: counters by reason (`counted`), drops as they
 //! happen (`follow`), and what a policy says about one client and request (`dry`).
 
-mod counted;
+pub mod counted;
 mod dry;
 mod follow;
 

@@ -4,17 +4,20 @@
 use serde::Serialize;
 
 use crate::cli::Show;
+use crate::commands::explain::counted::{self, Counted};
 use crate::failure::Result;
 use crate::look::{self, Source};
 use crate::output::{Align, Output, Table, printable};
 use crate::quantity::{bit_rate, bytes, count, duration, or_dash, percent};
 use crate::record::{self, Attributes, Place, Usage};
 use crate::tree::Tree;
-use fief_control::{Fief, Snapshot};
+use fief_control::{Fief, Snapshot, VerdictView};
 
 pub fn run(args: &Show, output: &mut Output) -> Result<()> {
-    let snapshot = Fief::from_env().look()?;
-    let details = Details::of(&snapshot, look::find(&snapshot, &args.container)?);
+    let mut fief = Fief::from_env();
+    let snapshot = fief.look()?;
+    let front = fief.front()?;
+    let details = Details::of(&snapshot, look::find(&snapshot, &args.container)?, &front.verdicts);
     match args.json {
         true => output.json(&details),
         false => output.text(page(&details)),
@@ -33,6 +36,10 @@ struct Details<'a> {
     usage: Usage,
     /// Together with all below.
     usage_recursive: Usage,
+    /// What the front door decided about its connections and requests.
+    verdicts: Vec<Counted<'a>>,
+    #[serde(skip)]
+    verdict_table: Option<Table>,
     /// Of the system container: what its time went to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kinds: Vec<Kind>,
@@ -45,7 +52,7 @@ struct Kind {
 }
 
 impl<'a> Details<'a> {
-    fn of(snapshot: &'a Snapshot, at: usize) -> Self {
+    fn of(snapshot: &'a Snapshot, at: usize, verdicts: &'a [VerdictView]) -> Self {
         let tree = Tree::of(snapshot);
         let view = &snapshot.containers[at];
         let usage_of = |at: usize| Usage::from(&snapshot.containers[at].usage);
@@ -55,6 +62,7 @@ impl<'a> Details<'a> {
             _ => &[],
         };
         let units = snapshot.units.iter().filter(|unit| unit.container == view.path);
+        let own: Vec<_> = verdicts.iter().filter(|verdict| verdict.container == view.path).collect();
         let cgroups = units.filter_map(|unit| unit.cgroup.as_ref());
         Self {
             taken_ns: snapshot.taken_ns,
@@ -64,6 +72,8 @@ impl<'a> Details<'a> {
             attributes: (&view.attributes).into(),
             usage: usage_of(at),
             usage_recursive: tree.below(at).into_iter().map(usage_of).fold(Usage::default(), Usage::plus),
+            verdicts: own.iter().map(|verdict| Counted::of(verdict)).collect(),
+            verdict_table: (!own.is_empty()).then(|| counted::verdicts(own.iter().copied())),
             kinds: kinds.iter().map(|&(kind, time_ns)| Kind { kind, time_ns }).collect(),
         }
     }
@@ -73,6 +83,9 @@ fn page(details: &Details) -> String {
     let mut page = format!("{}\n{}", printable(details.place.container), about(details));
     page.push_str(&format!("\n{}", attributes(&details.attributes)));
     page.push_str(&format!("\n{}", usage(details)));
+    if let Some(verdicts) = &details.verdict_table {
+        page.push_str(&format!("\n{verdicts}"));
+    }
     if !details.kinds.is_empty() {
         let mut table = Table::new(&[("KIND", Align::Left), ("TIME", Align::Right)]);
         for kind in &details.kinds {
@@ -183,7 +196,7 @@ mod tests {
     #[test]
     fn a_parent_is_shown_with_all_below() {
         let snapshot = snapshot();
-        let details = serde_json::to_value(Details::of(&snapshot, 0)).expect("texts and numbers");
+        let details = serde_json::to_value(Details::of(&snapshot, 0, &[])).expect("texts and numbers");
         assert_eq!(details["container"], "shop");
         assert_eq!(details["child_containers"][0], "shop/gold");
         assert_eq!(details["cgroups"][0], "/sys/fs/cgroup/web");
@@ -196,14 +209,33 @@ mod tests {
     #[test]
     fn the_time_of_the_system_container_has_names() {
         let snapshot = snapshot();
-        let page = page(&Details::of(&snapshot, 2));
+        let page = page(&Details::of(&snapshot, 2, &[]));
         assert!(page.ends_with("KIND    TIME\ntimer  40 ns\nrcu     2 ns\n"), "{page}");
+    }
+
+    #[test]
+    fn a_container_shows_why_what_is_its_was_refused() {
+        let snapshot = snapshot();
+        let verdict = |container: &str| VerdictView {
+            listener: "web".into(),
+            container: container.into(),
+            rule: Some(1),
+            reason: fief::Reason::SynRate,
+            monitored: false,
+            count: 3,
+        };
+        let verdicts = [verdict("shop"), verdict("shop/gold")];
+        let details = Details::of(&snapshot, 1, &verdicts);
+        let object = serde_json::to_value(&details).expect("texts and numbers");
+        assert_eq!(object["verdicts"].as_array().map(Vec::len), Some(1));
+        assert_eq!(object["verdicts"][0]["reason"], "syn-rate");
+        assert!(page(&details).contains("syn-rate"));
     }
 
     #[test]
     fn the_page_tells_the_units_and_children_of_a_container() {
         let snapshot = snapshot();
-        let page = page(&Details::of(&snapshot, 0));
+        let page = page(&Details::of(&snapshot, 0, &[]));
         assert!(page.starts_with("shop\n  id        8, generation 1\n"), "{page}");
         assert!(page.contains("  unit      /sys/fs/cgroup/web\n  child     shop/gold\n"), "{page}");
     }

@@ -156,3 +156,67 @@ fn a_running_process_is_managed_and_bound() {
     assert_eq!(unknown.code, 1);
     holds.expect("the thread is bound");
 }
+
+/// One connection a second from everywhere, to a listener of a namespace that has one interface with a neighbour.
+const GUARDED: &str = r#"
+version = 1
+[container.all]
+[listener.web]
+address = "0.0.0.0:80"
+[[listener.web.client]]
+from = ["any"]
+container = "all"
+syn = { rate = 1, burst = 1 }
+"#;
+
+#[test]
+fn explain_counts_what_was_refused_and_tells_it_as_it_happens() {
+    let Some(place) = Place::new() else { return };
+    let clients = NetNs::new("clients").expect("a namespace");
+    let link = format!("link add sv type veth peer name cv netns {}", clients.name());
+    place.namespace.ip(&link).expect("a pair of interfaces");
+    for (namespace, interface, address) in [(&place.namespace, "sv", "10.99.0.1/24"), (&clients, "cv", "10.99.0.2/24")]
+    {
+        namespace.ip(&format!("addr add {address} dev {interface}")).expect("an address");
+        namespace.ip(&format!("link set {interface} up")).expect("up");
+    }
+    let file = policy(GUARDED);
+    let applied = place.fief().args(["apply", "--json", "--containers", "256"]).arg(file.path()).ends();
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let listener = place.namespace.run(|| std::net::TcpListener::bind("10.99.0.1:80").expect("a listener"));
+    let _listener = listener.expect("in the namespace");
+
+    let mut follow = place.fief().args(["explain", "web", "--follow", "--json", "--count", "1"]);
+    let mut follow = follow.command().stdout(Stdio::piped()).spawn().expect("fief starts");
+    let mut told = BufReader::new(follow.stdout.take().expect("a pipe"));
+    // until it follows, what is refused is not told; each second one more is
+    let knock = || {
+        let to = "10.99.0.1:80".parse().expect("an address");
+        let _ = std::net::TcpStream::connect_timeout(&to, Duration::from_millis(50));
+    };
+    let ended = wait_until(Duration::from_secs(20), || {
+        clients.run(|| (0..3).for_each(|_| knock())).expect("in the namespace");
+        follow.try_wait().expect("our child").is_some()
+    });
+    if ended.is_err() {
+        follow.kill().expect("our child");
+    }
+    let mut line = String::new();
+    told.read_line(&mut line).expect("a line");
+    ended.expect("it was told");
+    let notice: serde_json::Value = serde_json::from_str(&line).expect("an object");
+    assert_eq!((&notice["reason"], &notice["rule"]), (&json!("syn-rate"), &json!(1)), "{notice}");
+    assert_eq!((&notice["source"], &notice["destination_port"]), (&json!("10.99.0.2"), &json!(80)), "{notice}");
+
+    let objects = place.fief().args(["explain", "--json"]).ends().objects();
+    let count = |reason: &str| {
+        let verdict = objects.iter().find(|object| object["record"] == "verdict" && object["reason"] == reason);
+        verdict.and_then(|verdict| verdict["count"].as_u64()).unwrap_or(0)
+    };
+    assert!(count("syn-taken") >= 1 && count("syn-rate") >= 1, "{objects:?}");
+    assert_eq!(objects[0]["interfaces"], json!(["sv"]));
+    let shown = place.fief().args(["show", "all", "--json"]).ends().objects().remove(0);
+    assert!(shown["verdicts"].as_array().is_some_and(|verdicts| verdicts.len() >= 2), "{shown}");
+    let dry = place.fief().args(["explain", "--from", "10.99.0.2", "--json"]).ends().objects().remove(0);
+    assert_eq!((&dry["client_rule"], &dry["container"]), (&json!(1), &json!("all")), "the policy in force");
+}

@@ -47,7 +47,7 @@ enum Object<'a> {
 }
 
 /// A verdict and how often it fell.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Counted<'a> {
     pub listener: &'a str,
     pub container: &'a str,
@@ -111,7 +111,7 @@ fn page(view: &FrontView) -> String {
 }
 
 /// By listener, container, rule and reason.
-pub fn verdicts(verdicts: &[VerdictView]) -> Table {
+pub fn verdicts<'v>(verdicts: impl IntoIterator<Item = &'v VerdictView>) -> Table {
     let mut table = Table::new(&[
         ("LISTENER", Align::Left),
         ("CONTAINER", Align::Left),
