@@ -249,7 +249,7 @@ pub fn connect_from(namespace: &NetNs, from: SocketAddr, server: SocketAddr) -> 
         bind(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrStorage::from(from))?;
         connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrStorage::from(server))?;
         let stream = TcpStream::from(fd);
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time above zero");
+        stream.set_read_timeout(Some(Duration::from_secs(8))).expect("a time above zero");
         Ok(stream)
     });
     made.unwrap()
