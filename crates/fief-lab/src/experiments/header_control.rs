@@ -12,7 +12,7 @@ mod steps;
 
 use crate::error::Result;
 use crate::experiments::Outcome;
-use crate::experiments::overload::{self, Page, Plan, Program, Site, Way};
+use crate::experiments::overload::{self, COST_US, Page, Plan, Program, Site, Way};
 use fief_testkit::Topology;
 use steps::Setting;
 
@@ -57,7 +57,7 @@ fn ways(setting: &Setting, page: &Page) -> Vec<Way> {
 pub fn run(quick: bool) -> Result<Outcome> {
     let plan = plan(quick);
     let topology = Topology::new()?;
-    let page = Page::measure(&topology)?;
+    let page = Page::measure(&topology, COST_US)?;
     let setting = Setting::of(page.capacity, quick);
     let (ways, notes) = overload::usable(ways(&setting, &page));
     let sample = overload::run("header-control", &plan, &topology, &ways)?;

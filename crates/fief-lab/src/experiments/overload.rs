@@ -3,7 +3,7 @@
 //! do, and rounds in which every way of dealing with it takes its turn.
 //!
 //! They are those of "Kernel Mechanisms for Service Differentiation in Overloaded Web Servers" (USENIX 2001), with
-//! nginx or 50 blocking workers for its Apache, and requests of 1 ms, which is what its 8 kB file cost.
+//! nginx or 50 blocking workers for its Apache.
 
 mod crowd;
 mod page;
@@ -19,7 +19,7 @@ pub use site::{Limit, Program, Site};
 
 /// Of every server here.
 pub const PORT: u16 = 80;
-/// CPU time of one request.
+/// CPU time of one request, where an experiment does not say otherwise.
 pub const COST_US: u64 = 1000;
 /// As many as the paper's Apache had processes.
 pub const WORKERS: usize = 50;

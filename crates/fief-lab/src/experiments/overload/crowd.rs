@@ -2,11 +2,12 @@
 //! Who asks for what, and one trial: several crowds against a running server at once.
 
 use super::PORT;
+use crate::cpu_time::cpu_seconds;
 use crate::error::Result;
 use crate::load::{Arrivals, Close, Load, Seen};
 use crate::noise::{Noise, Snapshot};
 use fief_testkit::{Client, Family, Topology};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// More connections under way than this are not offered to any server; far below the descriptors of a process.
 const MOST_UNDER_WAY: usize = 12_000;
@@ -72,19 +73,22 @@ impl Crowd {
 pub struct Trial {
     pub seen: Vec<Seen>,
     pub noise: Noise,
+    /// CPU time that the server and its receive thread used, a second. Others on the machine change it little.
+    pub server_cpu: f64,
 }
 
-/// Lets all crowds come at once.
-pub fn trial(topology: &Topology, crowds: &[Crowd], seconds: f64, warm_up: f64) -> Result<Trial> {
+/// Lets all crowds come at once. `server`: the processes and threads whose CPU time is told.
+pub fn trial(topology: &Topology, server: &[u32], crowds: &[Crowd], seconds: f64, warm_up: f64) -> Result<Trial> {
     let loads: Vec<_> =
         crowds.iter().map(|crowd| crowd.load(seconds, warm_up).start(&topology.clients)).collect::<Result<_>>()?;
     // Of most of the measured time, so that the loads' idle end does not count.
     std::thread::sleep(Duration::from_secs_f64(warm_up));
-    let before = Snapshot::take();
+    let (before, begin, used) = (Snapshot::take(), Instant::now(), cpu_seconds(server));
     std::thread::sleep(Duration::from_secs_f64(seconds * 0.9));
+    let server_cpu = (cpu_seconds(server) - used) / begin.elapsed().as_secs_f64();
     let noise = before.until_now();
     let seen = loads.into_iter().map(|load| load.finish()).collect::<Result<_>>()?;
-    Ok(Trial { seen, noise })
+    Ok(Trial { seen, noise, server_cpu })
 }
 
 #[cfg(test)]

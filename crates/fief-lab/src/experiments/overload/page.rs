@@ -4,11 +4,10 @@
 //! It is real work of a real server, in one piece, as a small script's would be. How long a text costs 1 ms differs from
 //! machine to machine, so the length is measured: first a guess, then what the guess should have been.
 
-use super::COST_US;
 use super::crowd::{Crowd, trial};
 use super::site::{Program, Site};
-use crate::cpu_time::cpu_seconds;
 use crate::error::{Error, Result};
+use crate::load::Seen;
 use fief_testkit::{Client, Topology};
 
 /// About 1 ms where this was written; the level is nginx's own default.
@@ -28,10 +27,10 @@ pub struct Page {
 }
 
 impl Page {
-    /// Measures how long the text must be, by the CPU time of nginx, which a busy machine does not change much.
-    pub fn measure(topology: &Topology) -> Result<Page> {
+    /// Measures how long the text must be for a request to cost so much, by the CPU time of nginx and its receive work, which a busy machine does not change much.
+    pub fn measure(topology: &Topology, cost_us: u64) -> Result<Page> {
         let guess = Tried::of(topology, &text(GUESS))?;
-        let length = GUESS as f64 * COST_US as f64 / guess.cost_us;
+        let length = GUESS as f64 * cost_us as f64 / guess.cost_us;
         let text = text((length as usize).clamp(1000, 4_000_000));
         let tries = [Tried::of(topology, &text)?, Tried::of(topology, &text)?];
         let capacity = tries.iter().map(|tried| tried.per_second).fold(0.0, f64::max);
@@ -56,7 +55,7 @@ fn text(length: usize) -> String {
 struct Tried {
     /// Requests a second, with receive work and all.
     per_second: f64,
-    /// Of its worker, for one request.
+    /// Of one request, receive work included.
     cost_us: f64,
 }
 
@@ -64,17 +63,16 @@ impl Tried {
     fn of(topology: &Topology, text: &str) -> Result<Tried> {
         let site = Site { program: Program::Nginx { text: text.to_owned(), limits: Vec::new() }, policy: None };
         let running = site.start(topology)?;
-        let workers = running.workers();
-        let before = cpu_seconds(&workers);
-        let trial = trial(topology, &[Crowd::closed(Client::High, "/shop/item", CLIENTS)], 0.4, 0.0)?;
-        let used = cpu_seconds(&workers) - before;
+        let crowd = Crowd::closed(Client::High, "/shop/item", CLIENTS);
+        let trial = trial(topology, &running.processes(topology)?, &[crowd], 0.5, 0.1)?;
         running.stop()?;
-        match trial.seen.first() {
-            Some(seen) if seen.latency.count() > 0 && used > 0.0 => {
-                Ok(Tried { per_second: seen.per_second(), cost_us: used * 1e6 / seen.latency.count() as f64 })
-            }
-            _ => Err(Error::failed("nginx answered none of the requests for the page that its cost is measured with")),
+        let per_second = trial.seen.first().map_or(0.0, Seen::per_second);
+        if per_second <= 0.0 {
+            return Err(Error::failed(
+                "nginx answered none of the requests for the page that its cost is measured with",
+            ));
         }
+        Ok(Tried { per_second, cost_us: trial.server_cpu * 1e6 / per_second })
     }
 }
 

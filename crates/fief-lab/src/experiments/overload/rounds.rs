@@ -76,9 +76,10 @@ pub fn run(name: &'static str, plan: &Plan, topology: &Topology, ways: &[Way]) -
         for turn in 0..ways.len() {
             let way = &ways[(turn + round) % ways.len()];
             let running = way.site.start(topology)?;
+            let server = running.processes(topology)?;
             for step in &way.steps {
                 progress.step(&format!("round {}, {}, {}", round + 1, way.title, step.name))?;
-                sample.push(best(plan, topology, way, step, round)?);
+                sample.push(best(plan, topology, &server, (way, step), round)?);
             }
             running.stop()?;
         }
@@ -87,8 +88,14 @@ pub fn run(name: &'static str, plan: &Plan, topology: &Topology, ways: &[Way]) -
 }
 
 /// Of several trials the one in which others used the least CPU.
-fn best(plan: &Plan, topology: &Topology, way: &Way, step: &Step, round: usize) -> Result<Measured> {
-    let once = || trial(topology, &step.crowds, plan.seconds * step.seconds, plan.warm_up * step.warm_up);
+fn best(
+    plan: &Plan,
+    topology: &Topology,
+    server: &[u32],
+    (way, step): (&Way, &Step),
+    round: usize,
+) -> Result<Measured> {
+    let once = || trial(topology, server, &step.crowds, plan.seconds * step.seconds, plan.warm_up * step.warm_up);
     let mut best = once()?;
     for _ in 0..plan.retries {
         if !best.noise.is_disturbed() {

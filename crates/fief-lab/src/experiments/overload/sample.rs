@@ -58,6 +58,13 @@ impl Sample {
         self.of(way, step, crowd, Seen::mean_us)
     }
 
+    /// CPU seconds a second of the server and its receive work, in the order of the rounds.
+    pub fn server_cpu(&self, way: &str, step: &str) -> Vec<f64> {
+        let mut chosen: Vec<_> = self.select(way, step).collect();
+        chosen.sort_by_key(|one| one.round);
+        chosen.into_iter().map(|one| one.trial.server_cpu).collect()
+    }
+
     /// Of all rounds in one: a percentile needs many requests.
     pub fn p99_us(&self, way: &str, step: &str, crowd: usize) -> f64 {
         let mut all = Histogram::default();
@@ -130,6 +137,7 @@ impl Measured {
             "step": self.step.name,
             "round": self.round,
             "crowds": crowds,
+            "server_cpu": self.trial.server_cpu,
             "busy": noise.busy,
             "steal": noise.steal,
             "foreign": noise.foreign,
@@ -155,7 +163,7 @@ impl Sample {
             Seen { seconds: 1.0, latency, ..Seen::default() }
         });
         let noise = crate::noise::Noise { busy: vec![1.0, 0.5], ..crate::noise::Noise::default() };
-        let trial = Trial { seen: seen.collect(), noise };
+        let trial = Trial { seen: seen.collect(), noise, server_cpu: 1.0 };
         self.push(Measured { way: way.to_owned(), step: Step::new(step, Vec::new()), round, trial });
     }
 }

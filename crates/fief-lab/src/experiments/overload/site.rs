@@ -4,7 +4,7 @@
 use super::{COST_US, PORT, WORKERS};
 use crate::command::{self, DOWN, PolicyFile};
 use crate::error::{Context, Error, Kind, Result};
-use fief_testkit::{Feature, Nginx, NginxConfig, Process, Topology, pin_command, wait_ready};
+use fief_testkit::{Feature, Nginx, NginxConfig, Process, Topology, napi_threads, pin_command, wait_ready};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::{Command, Stdio};
@@ -88,12 +88,11 @@ impl Site {
 }
 
 impl Running {
-    /// The processes of an nginx that runs by itself which do its work.
-    pub fn workers(&self) -> Vec<u32> {
-        match &self.server {
-            Some(Server::Nginx(nginx)) => nginx.workers(),
-            _ => Vec::new(),
-        }
+    /// What works for it: the processes in its namespace, and the thread that receives.
+    pub fn processes(&self, topology: &Topology) -> Result<Vec<u32>> {
+        let mut all = topology.server.pids();
+        all.extend(napi_threads(&topology.server, Topology::SERVER)?);
+        Ok(all)
     }
 
     /// Ends it; an error if Fief did not come down in order.

@@ -9,7 +9,7 @@ use crate::plot::{Plot, Series};
 use crate::statistics::{median, ratios};
 use crate::table::{Table, number};
 
-const ABOUT: &str = "Well-behaved clients saturate nginx, whose requests cost 1 ms of CPU. A crowd beside them is limited \
+const ABOUT: &str = "Well-behaved clients saturate nginx, whose requests cost 2.5 ms of CPU. A crowd beside them is limited \
 to 10 requests a second, and offers more and more. What do the well-behaved keep when the server refuses the crowd, and \
 when the kernel does, at the SYN or at the URL?";
 
@@ -68,9 +68,24 @@ fn figures(sample: &Sample, parts: &[f64]) -> Figures {
         }
         let slower = ratios(&sample.means(way, &end, GOOD), &sample.means(way, &start, GOOD));
         figures.add(format!("{}.response", stage.figure()), median(&slower));
+        figures.add(format!("{}.refusal_us", stage.figure()), median(&refusal_us(sample, stage, &start, &end)));
         figures.add(format!("{}.crowd_per_second", stage.figure()), median(&sample.rates(way, &end, CROWD)));
     }
     figures
+}
+
+/// CPU time on the server's core for each request that was refused, in us: what both crowds' served ones cost by the
+/// first step is taken off.
+fn refusal_us(sample: &Sample, stage: Stage, start: &str, end: &str) -> Vec<f64> {
+    let way = stage.way();
+    let served = |step: &str| {
+        let [good, crowd] = [GOOD, CROWD].map(|crowd| sample.rates(way, step, crowd));
+        good.iter().zip(&crowd).map(|(good, crowd)| good + crowd).collect::<Vec<_>>()
+    };
+    let each = ratios(&sample.server_cpu(way, start), &served(start));
+    let refused = sample.of(way, end, CROWD, |seen| (seen.begun - seen.latency.count()) as f64 / seen.seconds);
+    let used = sample.server_cpu(way, end).into_iter().zip(each.iter().zip(served(end)));
+    used.zip(refused).map(|((cpu, (each, served)), refused)| (cpu - each * served) * 1e6 / refused).collect()
 }
 
 fn plots(sample: &Sample, stages: &[Stage], parts: &[f64]) -> Vec<Plot> {
