@@ -13,7 +13,6 @@
 #include "hold.bpf.h"
 #include "maps/answered.bpf.h"
 
-
 /* As the kernel's sink of a closing connection. */
 #define ANSWER_WINDOW 1024
 

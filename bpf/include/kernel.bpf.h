@@ -2,29 +2,29 @@
 /* Constants of the kernel's that are macros there and so not in its BTF. */
 #pragma once
 
-#define EPERM	      1
-#define ENOENT	      2
-#define ESRCH	      3
-#define EBADF	      9
-#define EAGAIN	      11
-#define ENOMEM	      12
-#define EACCES	      13
-#define EBUSY	      16
-#define EEXIST	      17
-#define EINVAL	      22
-#define ENFILE	      23
-#define EMFILE	      24
-#define EOPNOTSUPP    95
-#define EADDRINUSE    98
-#define EADDRNOTAVAIL 99
-#define ESTALE	      116
-#define EDQUOT	      122
-#define ETH_P_IP      0x0800
-#define ETH_P_IPV6    0x86dd
-#define ETH_P_8021Q   0x8100
-#define ETH_P_8021AD  0x88a8
-#define ETH_ALEN      6
-#define PACKET_HOST   0
+#define EPERM		 1
+#define ENOENT		 2
+#define ESRCH		 3
+#define EBADF		 9
+#define EAGAIN		 11
+#define ENOMEM		 12
+#define EACCES		 13
+#define EBUSY		 16
+#define EEXIST		 17
+#define EINVAL		 22
+#define ENFILE		 23
+#define EMFILE		 24
+#define EOPNOTSUPP	 95
+#define EADDRINUSE	 98
+#define EADDRNOTAVAIL	 99
+#define ESTALE		 116
+#define EDQUOT		 122
+#define ETH_P_IP	 0x0800
+#define ETH_P_IPV6	 0x86dd
+#define ETH_P_8021Q	 0x8100
+#define ETH_P_8021AD	 0x88a8
+#define ETH_ALEN	 6
+#define PACKET_HOST	 0
 
 #define SOCK_RCVBUF_LOCK 2
 

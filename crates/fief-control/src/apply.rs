@@ -17,7 +17,7 @@ use fief_policy::Policy;
 
 use crate::blooms::Blooms;
 use crate::front::Namespace;
-use crate::guard::Indexed;
+use crate::guard::{Indexed, Shared};
 use crate::police::Buckets;
 use crate::tree::Tree;
 use crate::{Fief, cgroup, front, police, steer};
@@ -251,8 +251,8 @@ impl Fief {
         let plan = self.prepare_handshake(policy, &netns, &mut applied.notes)?;
         let listeners: Vec<_> =
             indexes.into_iter().zip(&policy.listeners).map(|(index, listener)| Indexed { index, listener }).collect();
-        self.guard_tables()?
-            .fill(slot, policy, &listeners, &plan, buckets, blooms, |path| containers.get(path).copied())?;
+        let shared = Shared { buckets, blooms };
+        self.guard_tables()?.fill(slot, policy, &listeners, &plan, shared, |path| containers.get(path).copied())?;
         // Also without listeners: applications make some of their own, with filters.
         open::attach_netns(self.pins(), netns.file.as_fd(), netns.inode)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;

@@ -29,6 +29,13 @@ pub(crate) struct Tables {
     requests: admit::Tables,
 }
 
+/// Tables of a slot in the making that client rules and request rules share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) buckets: Buckets,
+    pub(crate) blooms: Blooms,
+}
+
 /// A listener of the policy with its number on the kernel side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Indexed<'p> {
@@ -50,17 +57,17 @@ impl Fief {
 
 impl Tables {
     /// Writes what guards the listeners of a policy into `slot`, after clearing what an earlier policy left there.
-    /// `buckets` and `blooms` have those of the client rules already.
+    /// `shared` has what the client rules need already.
     pub(crate) fn fill(
         &self,
         slot: u32,
         policy: &Policy,
         listeners: &[Indexed<'_>],
         plan: &Plan,
-        mut buckets: Buckets,
-        mut blooms: Blooms,
+        shared: Shared,
         container: impl Fn(&str) -> Option<abi::fief_ref>,
     ) -> Result<()> {
+        let Shared { mut buckets, mut blooms } = shared;
         self.clear(slot)?;
         let mut guards = Vec::new();
         let mut ports = vec![0u64; PORT_WORDS as usize];

@@ -458,7 +458,10 @@ fn what_a_kill_left_is_swept_by_the_next_command() {
     let mut step = 0;
     loop {
         topology.server.run(|| apply(&policy("always"))).unwrap();
-        if !kill_before(step, || drop(fief.down().unwrap())) {
+        let down = || {
+            fief.down().unwrap();
+        };
+        if !kill_before(step, down) {
             break;
         }
         // killed late, it leaves nothing in force, which the next one says

@@ -164,7 +164,7 @@ impl Rig {
     /// Returns when the server has answered an ordinary request, and so everything that was sent before is through.
     fn pass_through(&self, n: u16) {
         let mut connection = self.open((RawClients::address(Family::V4, 999), n).into());
-        let (words, _) = connection.converse(OPEN, &[0..OPEN.len()], SOON).unwrap();
+        let (words, _) = connection.converse(OPEN, std::slice::from_ref(&(0..OPEN.len())), SOON).unwrap();
         assert!(words.starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&words));
     }
 
@@ -410,7 +410,7 @@ fn a_cookie_is_good_for_its_own_connection_only() {
             let counted = new.count(abi::FIEF_ACK_BAD) + new.count(abi::FIEF_ACK_LIMIT);
             assert_eq!((counted, rig.server.accepted()), (5, accepted + 1), "{gate:?}, {family:?}: {new:?}");
             // The rightful owner was not harmed.
-            let (words, ending) = connection.converse(OPEN, &[0..OPEN.len()], SOON).unwrap();
+            let (words, ending) = connection.converse(OPEN, std::slice::from_ref(&(0..OPEN.len())), SOON).unwrap();
             assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{gate:?}: {ending:?}");
         }
     }

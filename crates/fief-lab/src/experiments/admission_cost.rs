@@ -84,14 +84,14 @@ fn start_nginx(topology: &Topology) -> Result<Nginx> {
 }
 
 fn report(plan: &Plan, costs: &[Costs], outcome: &mut Outcome) {
-    let kinds: [(&str, &str, fn(&Costs) -> f64); 3] = [
+    type Cost = fn(&Costs) -> f64;
+    let kinds: [(&str, &str, Cost); 3] = [
         ("syn_answered", "SYN answered", |costs| costs.syn_answered),
         ("syn_policed", "SYN policed", |costs| costs.syn_policed),
         ("request_matched", "request matched", |costs| costs.request_matched),
     ];
-    let with = |count: usize, of: fn(&Costs) -> f64| -> Vec<f64> {
-        costs.iter().filter(|costs| costs.rules == count).map(of).collect()
-    };
+    let with =
+        |count: usize, of: Cost| -> Vec<f64> { costs.iter().filter(|costs| costs.rules == count).map(of).collect() };
     let head: Vec<&str> = std::iter::once("rules").chain(kinds.map(|kind| kind.1)).collect();
     let mut table = Table::new("The program at the interface, ns a frame: median (quartiles of the rounds)", &head);
     for &count in &plan.counts {

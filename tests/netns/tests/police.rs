@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which SYNs are answered: rates, isolation, proven sources, and the level of overload they depend on.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use fief_bpf::abi;
+use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, SYN, Segment, wait_until};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Front, Gate, Verdicts, plain, ready};
+
+/// A listener whose table ends with these lines; what its clients may do stands in `client`.
+fn policy(listener: &str, client: &str) -> String {
+    format!(
+        "[overload]\nbusy = {{ drops = 20 }}\noverloaded = {{ drops = 1000000 }}\nhold = \"1s\"\n[container.web]\n\
+         [listener.plain]\naddress = \"0.0.0.0:80\"\nadmit = true\n{listener}\n\
+         [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n{client}\n"
+    )
+}
+
+struct Rig {
+    front: Front,
+    clients: RawClients,
+    before: Verdicts,
+    sent: u64,
+    _server: TcpListener,
+}
+
+impl Rig {
+    fn new(listener: &str, client: &str) -> Option<Self> {
+        if !ready() {
+            return None;
+        }
+        let front = Front::new(Gate::Own, &policy(listener, client));
+        let server = front.topology.server.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
+        let clients = RawClients::new(&front.topology).unwrap();
+        let before = front.verdicts();
+        Some(Self { front, clients, before, sent: 0, _server: server })
+    }
+
+    /// So many SYNs from one address.
+    fn syns(&mut self, from: Ipv4Addr, count: u16) {
+        for n in 0..count {
+            let source = SocketAddr::new(from.into(), 1024 + n);
+            let mut syn = Segment::new(source, plain(Family::V4), SYN);
+            syn.options = ORDINARY_OPTIONS.to_vec();
+            self.clients.send(&syn).unwrap();
+        }
+        self.sent += u64::from(count);
+    }
+
+    /// Returns a cookie from this address.
+    fn prove(&mut self, from: Ipv4Addr) {
+        let ends = [SocketAddr::new(from.into(), 60_000), plain(Family::V4)];
+        let connection = RawConnection::open(&self.clients, ends, 7, &ORDINARY_OPTIONS, SOON).unwrap();
+        connection.expect("a SYN-ACK").acknowledge().unwrap();
+        self.sent += 1;
+        let key = Ipv4Addr::to_ipv6_mapped(&from).octets();
+        let map = self.front.installation().fief().pins().map("sources");
+        let sources = libbpf_rs::MapHandle::from_pinned_path(map).unwrap();
+        wait_until(SOON, || libbpf_rs::MapCore::lookup(&sources, &key, libbpf_rs::MapFlags::ANY).unwrap().is_some())
+            .expect("the source is proven");
+    }
+
+    /// Verdicts on what was sent since the last call, once all of it has arrived.
+    fn verdicts(&mut self) -> Verdicts {
+        let new = || self.front.verdicts().since(&self.before);
+        let syns = |verdicts: &Verdicts| {
+            let enforced = verdicts.all().iter().filter(|verdict| !verdict.monitored);
+            enforced.filter(|verdict| verdict.reason <= abi::FIEF_SYN_QUEUE).map(|verdict| verdict.count).sum::<u64>()
+        };
+        wait_until(SOON, || syns(&new()) >= self.sent).unwrap_or_else(|_| panic!("{} SYNs, {:?}", self.sent, new()));
+        let verdicts = new();
+        assert_eq!(syns(&verdicts), self.sent, "{verdicts:?}");
+        self.before = self.front.verdicts();
+        self.sent = 0;
+        verdicts
+    }
+
+    fn level(&self) -> &'static str {
+        let view = self.front.topology.server.run(|| self.front.installation().fief().front().unwrap()).unwrap();
+        view.loads.first().map_or("unknown", |load| load.level)
+    }
+}
+
+/// A bucket of one a second lets its burst through, and what time has brought since.
+fn assert_burst(count: u64, burst: u64, began: Instant) {
+    let brought = began.elapsed().as_secs() + 1;
+    assert!((burst..=burst + brought).contains(&count), "{count} instead of {burst}, or {brought} more");
+}
+
+fn client(prefix: u8, n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 89, prefix, n)
+}
+
+#[test]
+fn a_rate_lets_its_burst_through_and_then_what_time_brings() {
+    let Some(mut rig) = Rig::new("", "syn = { rate = 20, burst = 30 }") else { return };
+    let began = Instant::now();
+    for _ in 0..4 {
+        rig.syns(client(1, 1), 100);
+    }
+    let verdicts = rig.verdicts();
+    let brought = (began.elapsed().as_secs_f64() * 20.0) as u64 + 1;
+    let taken = verdicts.count(abi::FIEF_SYN_TAKEN);
+    assert!((30..=30 + brought).contains(&taken), "{taken} with {brought} by time");
+    assert_eq!(verdicts.count(abi::FIEF_SYN_RATE), 400 - taken);
+}
+
+#[test]
+fn a_rate_per_source_is_one_for_each() {
+    let Some(mut rig) = Rig::new("", "syn = { rate = 1, burst = 3, per = \"source\" }") else { return };
+    for n in 1..=5 {
+        let began = Instant::now();
+        rig.syns(client(1, n), 10);
+        let verdicts = rig.verdicts();
+        assert_burst(verdicts.count(abi::FIEF_SYN_TAKEN), 3, began);
+        assert_eq!(verdicts.count(abi::FIEF_SYN_TAKEN) + verdicts.count(abi::FIEF_SYN_RATE), 10);
+    }
+}
+
+#[test]
+fn sources_that_are_not_proven_share_a_budget_which_proven_ones_do_not_need() {
+    let limits = "unproven = { rate = 1, burst = 10 }\nproven = { rate = 1, burst = 4 }";
+    let Some(mut rig) = Rig::new(limits, "") else { return };
+    let began = Instant::now();
+    rig.prove(client(1, 1));
+    rig.verdicts();
+    for n in 2..=21 {
+        rig.syns(client(1, n), 2);
+    }
+    let verdicts = rig.verdicts();
+    assert_burst(verdicts.count(abi::FIEF_SYN_TAKEN), 9, began);
+    assert_eq!(verdicts.count(abi::FIEF_SYN_TAKEN) + verdicts.count(abi::FIEF_SYN_UNPROVEN), 40);
+    let began = Instant::now();
+    rig.syns(client(1, 1), 10);
+    let verdicts = rig.verdicts();
+    assert_burst(verdicts.count(abi::FIEF_SYN_TAKEN), 4, began);
+    assert_eq!(verdicts.count(abi::FIEF_SYN_TAKEN) + verdicts.count(abi::FIEF_SYN_ISOLATED), 10);
+}
+
+#[test]
+fn a_flood_isolates_its_own_prefix_and_nobody_who_is_proven() {
+    let Some(mut rig) = Rig::new("isolate = { above = 20, for = \"1m\" }", "") else { return };
+    rig.prove(client(1, 1));
+    rig.verdicts();
+    for n in 2..=201 {
+        rig.syns(client(1, n), 1);
+    }
+    let verdicts = rig.verdicts();
+    let taken = verdicts.count(abi::FIEF_SYN_TAKEN);
+    assert!((19..=40).contains(&taken), "{taken}: one window's, or two where the flood met the end of one");
+    assert_eq!(verdicts.count(abi::FIEF_SYN_ISOLATED), 200 - taken);
+    rig.syns(client(1, 250), 1);
+    assert_eq!(rig.verdicts().count(abi::FIEF_SYN_ISOLATED), 1, "a neighbour of the flood");
+    rig.syns(client(1, 1), 5);
+    rig.syns(client(2, 1), 5);
+    assert_eq!(rig.verdicts().count(abi::FIEF_SYN_TAKEN), 10, "the proven neighbour, and another prefix");
+}
+
+#[test]
+fn isolation_ends() {
+    let Some(mut rig) = Rig::new("isolate = { above = 5, for = \"1s\" }", "") else { return };
+    rig.syns(client(1, 1), 50);
+    assert!(rig.verdicts().count(abi::FIEF_SYN_ISOLATED) > 40);
+    wait_until(SOON, || {
+        rig.syns(client(1, 2), 1);
+        rig.verdicts().count(abi::FIEF_SYN_TAKEN) == 1
+    })
+    .expect("answered again");
+}
+
+#[test]
+fn who_sends_from_ever_new_prefixes_isolates_none_of_them() {
+    let Some(mut rig) = Rig::new("isolate = { above = 20, for = \"1m\" }", "") else { return };
+    for n in 1..=10 {
+        for prefix in 0..=255 {
+            rig.syns(client(prefix, n), 1);
+        }
+    }
+    assert_eq!(rig.verdicts().count(abi::FIEF_SYN_TAKEN), 2560);
+}
+
+#[test]
+fn isolation_stands_before_the_rate_and_the_rate_before_the_budget() {
+    let limits = "isolate = { above = 10, for = \"1m\" }\nunproven = { rate = 1, burst = 2 }";
+    let Some(mut rig) = Rig::new(limits, "syn = { rate = 1, burst = 6 }") else { return };
+    let began = Instant::now();
+    rig.syns(client(1, 1), 30);
+    let verdicts = rig.verdicts();
+    let [taken, unproven, rate, isolated] =
+        [abi::FIEF_SYN_TAKEN, abi::FIEF_SYN_UNPROVEN, abi::FIEF_SYN_RATE, abi::FIEF_SYN_ISOLATED]
+            .map(|reason| verdicts.count(reason));
+    assert_burst(taken, 2, began);
+    assert_burst(taken + unproven, 6, began);
+    assert!((10..=20).contains(&(taken + unproven + rate)), "{verdicts:?}");
+    assert_eq!(taken + unproven + rate + isolated, 30);
+}
+
+#[test]
+fn a_guard_that_only_watches_counts_what_it_would_drop() {
+    let Some(mut rig) = Rig::new("mode = \"monitor\"", "syn = { rate = 1, burst = 6 }") else { return };
+    let began = Instant::now();
+    rig.syns(client(1, 1), 20);
+    let verdicts = rig.verdicts();
+    assert_eq!(verdicts.count(abi::FIEF_SYN_TAKEN), 20);
+    assert_burst(20 - verdicts.monitored(abi::FIEF_SYN_RATE), 6, began);
+}
+
+#[test]
+fn a_rate_on_trial_is_counted_and_the_budget_behind_it_holds() {
+    let limits = "unproven = { rate = 1, burst = 10 }";
+    let Some(mut rig) = Rig::new(limits, "syn = { rate = 1, burst = 6 }\nmode = \"monitor\"") else { return };
+    let began = Instant::now();
+    rig.syns(client(1, 1), 20);
+    let verdicts = rig.verdicts();
+    assert_burst(20 - verdicts.monitored(abi::FIEF_SYN_RATE), 6, began);
+    assert_burst(verdicts.count(abi::FIEF_SYN_TAKEN), 10, began);
+    assert_eq!(verdicts.count(abi::FIEF_SYN_TAKEN) + verdicts.count(abi::FIEF_SYN_UNPROVEN), 20);
+}
+
+#[test]
+fn drops_make_a_listener_busy_and_what_waits_for_that_is_in_force_until_the_hold_ends() {
+    let limits = "unproven = { rate = 1, burst = 1, when = \"busy\" }";
+    let Some(mut rig) = Rig::new(limits, "syn = { rate = 50, burst = 50, per = \"source\" }") else { return };
+    rig.syns(client(1, 1), 50);
+    assert_eq!(rig.verdicts().count(abi::FIEF_SYN_TAKEN), 50);
+    assert_eq!(rig.level(), "always");
+    let end = Instant::now() + Duration::from_millis(600);
+    while Instant::now() < end {
+        rig.syns(client(1, 1), 100);
+        rig.verdicts();
+    }
+    assert_eq!(rig.level(), "busy");
+    rig.syns(client(2, 1), 10);
+    assert!(rig.verdicts().count(abi::FIEF_SYN_UNPROVEN) >= 8);
+    wait_until(SOON, || {
+        rig.syns(client(3, 1), 1);
+        rig.verdicts();
+        rig.level() == "always"
+    })
+    .expect("calm again");
+    rig.syns(client(4, 1), 10);
+    assert_eq!(rig.verdicts().count(abi::FIEF_SYN_TAKEN), 10);
+}
+
+#[test]
+fn ipv6_sources_are_their_64() {
+    if !ready() {
+        return;
+    }
+    let text = policy("isolate = { above = 20, for = \"1m\" }", "").replace("0.0.0.0:80", "[::]:80");
+    let front = Front::new(Gate::Own, &text);
+    let _server = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+    let clients = RawClients::new(&front.topology).unwrap();
+    for n in 1..=50 {
+        let source: IpAddr = RawClients::address(Family::V6, n);
+        clients.send(&Segment::new((source, 1024).into(), plain(Family::V6), SYN)).unwrap();
+    }
+    wait_until(SOON, || front.verdicts().count(abi::FIEF_SYN_ISOLATED) >= 10)
+        .unwrap_or_else(|_| panic!("{:?}", front.verdicts()));
+}
