@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
-use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, SYN, Segment, wait_until};
+use fief_testkit::segment::{SYN, Segment};
+use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Front, Gate, Verdicts, plain, ready};
 
@@ -78,7 +79,8 @@ impl Rig {
     }
 
     fn level(&self) -> &'static str {
-        let view = self.front.topology.server.run(|| self.front.installation().fief().front().unwrap()).unwrap();
+        let front = &self.front;
+        let view = front.topology.server.run(|| front.installation().fief().front().unwrap()).unwrap();
         view.loads.first().map_or("unknown", |load| load.level)
     }
 }

@@ -77,7 +77,7 @@ impl Rig {
         let port = self.next.replace(self.next.get() + 1);
         let addresses = [(RawClients::address(family, 5), port).into(), plain(family)];
         // The stream passes the end of the sequence numbers in every third connection.
-        let first = if port % 3 == 0 { u32::MAX - 500 } else { u32::from(port) << 8 };
+        let first = if port.is_multiple_of(3) { u32::MAX - 500 } else { u32::from(port) << 8 };
         let open = RawConnection::open(&self.clients, addresses, first, &ORDINARY_OPTIONS, SOON);
         open.unwrap().expect("a SYN-ACK")
     }
