@@ -504,6 +504,7 @@ struct fief_guard {
 #define FIEF_GUARD_KERNEL  16u /* the kernel answers SYNs with its own cookies (tcp_syncookies = 2) */
 #define FIEF_GUARD_HEADERS 32u /* some request rule looks at a header */
 #define FIEF_GUARD_COOKIES 64u /* some request rule looks at a cookie */
+#define FIEF_GUARD_FORWARD 128u /* connections pass through to others: SYNs are policed, none is answered */
 
 /* Thresholds of the levels of overload, one for the policy; state of them, one for each listener. */
 struct fief_thresholds {

@@ -9,10 +9,13 @@
  *   anything else           is dropped and counted (strict): passed on, it would draw a reset upon a client whose first
  *                           segment was lost
  *
+ * Listeners with `forward` are apart (forward.bpf.h): their connections are other machines'.
+ *
  * Limits: connections that the kernel made (admission below its level, TIME_WAIT, MPTCP) are ruled as they pass.
  */
 #pragma once
 
+#include "forward.bpf.h"
 #include "later.bpf.h"
 #include "stray.bpf.h"
 
@@ -50,6 +53,8 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 
 	if (!guard_find(front))
 		return TCX_NEXT;
+	if (is_forward(front))
+		return forward_syn(front);
 	sk = socket_find(skb, &front->packet);
 	if (!sk)
 		return TCX_NEXT; /* nobody listens: the kernel says so */
@@ -108,6 +113,8 @@ static __always_inline int segment_rule(struct __sk_buff *skb, struct front_cont
 	struct stream *stream;
 	int verdict;
 
+	if (is_forward(front))
+		return forward_segment(skb, front);
 	if ((front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) != FIEF_GUARD_ADMIT)
 		return TCX_NEXT;
 	stream = stream_get();
@@ -133,7 +140,7 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 
 	sk = socket_find(skb, &front->packet);
 	if (!sk)
-		return TCX_NEXT;
+		return guard_find(front) && is_forward(front) ? forward_segment(skb, front) : TCX_NEXT;
 	state = sk->state;
 	barrier_var(state);
 	if (state == BPF_TCP_LISTEN && guard_find(front))

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "admit.bpf.h"
+#include "conntrack.bpf.h"
 #include "guard.bpf.h"
 #include "kernel_cookie.bpf.h"
 
@@ -56,43 +57,6 @@ static __noinline bool just_admitted(struct front_context *front)
 	return entry && front->now - entry->time_ns < ADMITTED_FRESH_NS;
 }
 
-/* As far as the kernel takes it; later fields are not needed. */
-struct conntrack_options {
-	__s32 namespace;
-	__s32 error;
-	__u8 protocol;
-	__u8 direction;
-	__u8 reserved[2];
-};
-
-#define ADDRESSES_TRANSLATED 0x30 /* IPS_NAT_MASK */
-
-/* Without connection tracking in the kernel there is no translation. */
-extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, u32 tuple__sz,
-					 struct conntrack_options *options, u32 options__sz) __ksym __weak;
-extern void bpf_ct_release(struct nf_conn *connection) __ksym __weak;
-
-static __noinline bool is_translated(struct __sk_buff *skb, const struct packet *p)
-{
-	struct conntrack_options options = {.namespace = BPF_F_CURRENT_NETNS, .protocol = IPPROTO_TCP};
-	struct bpf_sock_tuple tuple;
-	struct nf_conn *connection;
-	bool translated;
-
-	if (!bpf_ksym_exists(bpf_skb_ct_lookup) || !bpf_ksym_exists(bpf_ct_release))
-		return false;
-	flow_tuple(p, &tuple);
-	if (p->ipv6)
-		connection = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv6), &options, sizeof(options));
-	else
-		connection = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv4), &options, sizeof(options));
-	if (!connection)
-		return false;
-	translated = connection->status & ADDRESSES_TRANSLATED;
-	bpf_ct_release(connection);
-	return translated;
-}
-
 /* A verdict, or STREAM_ENDS. */
 static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				 struct stream *stream)
@@ -112,7 +76,7 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	verdict = answer_ends(skb, front, &stream->with);
 	if (verdict >= 0)
 		return verdict;
-	if (!admit_in_force(front) || is_translated(skb, p) || kernel_cookie_check(p))
+	if (!admit_in_force(front) || (tracked_status(skb, p) & ADDRESSES_TRANSLATED) || kernel_cookie_check(p))
 		return TCX_NEXT; /* the kernel's own answer of before: the request is ruled as it passes */
 	bad_count(front->now);
 	return count_drop(front, FIEF_ACK_BAD);

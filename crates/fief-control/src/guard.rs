@@ -146,6 +146,7 @@ fn guard(
         (admits, abi::FIEF_GUARD_ADMIT),
         (admits && plan.kernel, abi::FIEF_GUARD_KERNEL),
         (admits && listener.later_requests, abi::FIEF_GUARD_LATER),
+        (listener.forward, abi::FIEF_GUARD_FORWARD),
         ([policy.mode, listener.mode].contains(&Mode::Monitor), abi::FIEF_GUARD_MONITOR),
     ] {
         guard.flags |= if is_set { flag } else { 0 };

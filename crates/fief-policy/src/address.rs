@@ -105,6 +105,8 @@ pub(crate) struct Listening<'a> {
     pub(crate) name: &'a str,
     pub(crate) address: SocketAddr,
     pub(crate) last_port: u16,
+    /// Nobody listens here.
+    pub(crate) forward: bool,
     pub(crate) span: Range<usize>,
 }
 
@@ -120,7 +122,7 @@ impl Listening<'_> {
 /// One address twice is one. So is a wildcard beside an address of its own family and port: Linux refuses the second
 /// `listen` with EADDRINUSE, servers that know it listen on the wildcard alone, and the exact listener would never see a
 /// connection. `0.0.0.0:80` beside `[::]:80` is none: the second one then is for IPv6 alone (`IPV6_V6ONLY`), which is
-/// how servers listen on both.
+/// how servers listen on both. Where connections are forwarded nobody listens, and the exact address goes first.
 pub(crate) fn check_conflicts(listeners: &[Listening<'_>], findings: &mut Findings) {
     let mut first_at: HashMap<SocketAddr, usize> = HashMap::new();
     let mut is_reported = vec![false; listeners.len()];
@@ -149,6 +151,9 @@ pub(crate) fn check_conflicts(listeners: &[Listening<'_>], findings: &mut Findin
         let beside = listener.addresses().find_map(|address| {
             let wildcard = SocketAddr::new(wildcard_of(address.ip()), address.port());
             let other = *first_at.get(&wildcard).filter(|_| address != wildcard)?;
+            if listener.forward || listeners[other].forward {
+                return None;
+            }
             Some((address, wildcard, other))
         });
         if let Some((address, wildcard, other)) = beside {

@@ -38,6 +38,7 @@ mod covered;
 mod diagnostic;
 mod evaluate;
 mod fields;
+mod forward;
 mod listeners;
 mod mistyped;
 mod model;

@@ -16,7 +16,7 @@ use crate::reader::{Named, View};
 use crate::requests::{Defaults, RequestRule};
 use crate::rules::Rule;
 use crate::vocabulary::Shape;
-use crate::{covered, name, reach, syn_rates};
+use crate::{covered, forward, name, reach, syn_rates};
 
 /// Listeners of a policy; the kernel side has room for so many.
 const MOST_LISTENERS: usize = 1024;
@@ -59,15 +59,19 @@ pub(crate) fn read(
         let requests = requests(&view, mode, containers, findings);
         covered::check(&view, &requests, &mut patterns, findings);
         let classes = check_classes(&view, &rules, &requests, findings);
-        let serve = serve(&view, classes, findings);
+        let forward = forward::read(&view, findings);
+        let serve = if forward { Serve::Shared } else { serve(&view, classes, findings) };
         let guarding = Guarding::read(&view, findings);
         let clients = rules.into_iter().filter_map(Rule::into_client).collect();
         let requests = requests.into_iter().filter_map(|rule| rule.request).collect();
         if let Some((address, last_port, span)) = address {
             check_ports(&view, address, last_port, serve, &span, findings);
-            listening.push(Listening { name, address, last_port, span });
-            let listener = Listener { last_port, serve, mode, clients, requests, ..Listener::new(name, address) };
-            listeners.push(guarding.fill(listener));
+            listening.push(Listening { name, address, last_port, forward, span });
+            let listener =
+                Listener { last_port, serve, mode, forward, clients, requests, ..Listener::new(name, address) };
+            let listener = guarding.fill(listener);
+            forward::check(&view, &listener, findings);
+            listeners.push(listener);
         }
     }
     address::check_conflicts(&listening, findings);

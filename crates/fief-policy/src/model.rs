@@ -196,6 +196,8 @@ pub struct Listener {
     pub last_port: u16,
     pub serve: Serve,
     pub mode: Mode,
+    /// Its connections pass through this machine to others.
+    pub forward: bool,
     /// Connections are kept from the server until their first bytes are there.
     pub admit: bool,
     pub admit_from: Level,
@@ -224,6 +226,7 @@ impl Listener {
             last_port: address.port(),
             serve: Serve::Shared,
             mode: Mode::Enforce,
+            forward: false,
             admit: false,
             admit_from: Level::Always,
             later_requests: false,

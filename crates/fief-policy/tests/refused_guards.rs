@@ -93,6 +93,27 @@ fn refuses_admission_that_contradicts_the_rules() {
 }
 
 #[test]
+fn refuses_what_a_forwarded_connection_cannot_have() {
+    let limit = "isolate = { above = 1, for = \"1s\" }";
+    let request = "⟦[[listener.web.request]]⟧\npath = \"/x\"\nrefuse = \"drop\"";
+    for (key, lines) in [
+        ("admit", "admit = ⟦true⟧"),
+        ("later-requests", "later-requests = ⟦false⟧"),
+        ("copies", "copies = ⟦\"per-class\"⟧"),
+        ("lrp", "lrp = ⟦{}⟧"),
+    ] {
+        let text = web(&format!("forward = true\n{limit}\n{lines}"));
+        refuses(&text, Kind::Contradiction, &format!("both `forward` and `{key}`"), "");
+    }
+    let text = web(&format!("forward = true\n{limit}")) + request;
+    refuses(&text, Kind::Contradiction, "both `forward` and `request`", "run a proxy");
+    let text = web("forward = ⟦true⟧");
+    refuses(&text, Kind::Contradiction, "limits no connection requests", "add one of them");
+    let beside = "\n[listener.local]\naddress = \"10.0.0.1:80\"\n[[listener.local.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"";
+    accepts(&(web(&format!("forward = true\n{limit}")) + beside));
+}
+
+#[test]
 fn refuses_words_that_are_no_level_of_receive_work() {
     refuses(&web("lrp = { when = ⟦\"never\"⟧ }"), Kind::Value, "\"never\" is unknown", "when = ");
     refuses(&web("lrp = ⟦true⟧"), Kind::Type, "is true or false", "lrp.when = ");

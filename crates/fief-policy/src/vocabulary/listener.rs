@@ -40,6 +40,13 @@ pub(crate) static LISTENER: Section = Section {
             doc: "Of this listener. \"monitor\": verdicts are only counted. Default: the policy's.",
         },
         Key {
+            name: "forward",
+            shape: Shape::Flag,
+            example: "true",
+            doc: "Connections to this address pass through this machine to others: limit their connection requests. Default: \
+                  false.",
+        },
+        Key {
             name: "admit",
             shape: Shape::Flag,
             example: "true",

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A gateway before two nginx: what passes through it is policed at its first packet, what ends at a proxy on it is
+//! ruled by its request.
+
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
+
+use fief_bpf::abi;
+use fief_testkit::segment::{SYN, Segment};
+use fief_testkit::{
+    Client, Family, Feature, NetNs, Nginx, NginxConfig, ORDINARY_OPTIONS, Process, RawClients, Topology, Veth, get,
+    require, wait_until,
+};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Front, Gate, connect_from, plain};
+
+const EXAMPLE: &str = include_str!("../../../examples/gateway.toml");
+const PROXY: &str = include_str!("../../../examples/gateway/haproxy.cfg");
+const TRANSLATION: &str = include_str!("../../../examples/gateway/farm.nft");
+/// The addresses of the servers, which the example names too.
+const FARM: [&str; 2] = ["10.9.0.2", "10.9.0.3"];
+
+/// What passes to every address at port 80 is limited like this.
+fn passing(limits: &str, client: &str) -> String {
+    format!(
+        "[container.farm]\n[listener.farm]\naddress = \"0.0.0.0:80\"\nforward = true\n{limits}\n\
+         [[listener.farm.client]]\nfrom = [\"10.77.1.0/24\"]\ncontainer = \"farm\"\n\
+         [[listener.farm.client]]\nfrom = [\"any\"]\ncontainer = \"farm\"\n{client}\n"
+    )
+}
+
+/// The server's namespace of the topology is the gateway.
+struct Gateway {
+    front: Front,
+    farm: Vec<Nginx>,
+    _machines: Vec<NetNs>,
+}
+
+impl Gateway {
+    fn new(policy: &str) -> Option<Self> {
+        if ![Feature::Root, Feature::NetNs, Feature::Bpf, Feature::Cgroup2, Feature::Nginx].into_iter().all(require) {
+            return None;
+        }
+        let topology = Topology::new().unwrap();
+        let (gateway, clients) = (&topology.server, &topology.clients);
+        gateway.sysctl("net.ipv4.ip_forward", "1").unwrap();
+        clients.ip("route add 10.9.0.0/24 via 10.77.0.1").unwrap();
+        let mut machines = Vec::new();
+        let mut farm = Vec::new();
+        for (n, address) in FARM.into_iter().enumerate() {
+            let machine = NetNs::new("farm").unwrap();
+            let inside = format!("f{n}");
+            let _link = Veth::between((gateway, &inside), (&machine, "eth")).unwrap();
+            gateway.ip(&format!("addr add 10.9.0.1/32 dev {inside}")).unwrap();
+            gateway.ip(&format!("link set {inside} up")).unwrap();
+            gateway.ip(&format!("route add {address}/32 dev {inside}")).unwrap();
+            machine.ip(&format!("addr add {address}/24 dev eth")).unwrap();
+            machine.ip("link set eth up").unwrap();
+            machine.ip("route add default via 10.9.0.1").unwrap();
+            let config = NginxConfig::new(80, 1, &format!("add_header X-From {address};")).unwrap();
+            farm.push(Nginx::start_with(&machine, config).unwrap());
+            machines.push(machine);
+        }
+        // what runs on the gateway itself has a home
+        let policy = policy.replace("version = 1\n", "") + "\n[container.web]\n";
+        Some(Self { front: Front::at(Gate::Own, &policy, topology), farm, _machines: machines })
+    }
+
+    fn nft(&self, text: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rules");
+        std::fs::write(&file, text).unwrap();
+        let done = self.front.topology.server.command("nft").arg("-f").arg(file).status().unwrap();
+        assert!(done.success(), "nft refuses {text}");
+    }
+
+    /// The example's proxy on the gateway.
+    fn proxy(&self) -> Process {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("haproxy.cfg");
+        std::fs::write(&file, PROXY).unwrap();
+        let mut command = self.front.server_command("haproxy");
+        let proxy = Process::start({
+            command.arg("-db").arg("-f").arg(&file);
+            command
+        });
+        let here = SocketAddr::from(([127, 0, 0, 1], 8080));
+        wait_until(SOON, || get(&self.front.topology.server, here, "/1k").is_ok()).expect("the proxy answers");
+        proxy.unwrap()
+    }
+
+    /// Which server answers a client, by the address that it calls.
+    fn answers(&self, from: IpAddr, to: SocketAddr) -> String {
+        let mut stream = connect_from(&self.front.topology.clients, (from, 0).into(), to).unwrap();
+        std::io::Write::write_all(&mut stream, b"GET /1k HTTP/1.0\r\nHost: farm\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let line =
+            answer.lines().map(str::to_lowercase).find_map(|line| line.strip_prefix("x-from: ").map(str::to_owned));
+        line.unwrap_or_else(|| panic!("{answer}"))
+    }
+
+    fn count(&self, reason: abi::fief_reason) -> u64 {
+        self.front.verdicts().count(reason)
+    }
+
+    /// So many SYNs of one raw client to an address; done when all have their verdict.
+    fn syns(&self, clients: &RawClients, from: IpAddr, to: SocketAddr, count: u16) {
+        let syns = || (abi::FIEF_SYN_TAKEN..=abi::FIEF_SYN_QUEUE).map(|reason| self.count(reason)).sum::<u64>();
+        let before = syns();
+        for n in 0..count {
+            let mut syn = Segment::new(SocketAddr::new(from, 1024 + n), to, SYN);
+            syn.options = ORDINARY_OPTIONS.to_vec();
+            clients.send(&syn).unwrap();
+        }
+        wait_until(SOON, || syns() == before + u64::from(count))
+            .unwrap_or_else(|_| panic!("{count} SYNs, before {before}, now {}: {:?}", syns(), self.front.verdicts()));
+    }
+}
+
+fn high() -> IpAddr {
+    Client::High.address(Family::V4, 1)
+}
+
+fn server(n: usize) -> SocketAddr {
+    SocketAddr::new(FARM[n].parse().unwrap(), 80)
+}
+
+#[test]
+fn routed_connections_are_policed_as_they_pass() {
+    let Some(gateway) = Gateway::new(&passing("", "syn = { rate = 1, burst = 5 }")) else { return };
+    let clients = RawClients::new(&gateway.front.topology).unwrap();
+    for n in [0, 1] {
+        gateway.syns(&clients, RawClients::address(Family::V4, 1), server(n), 50);
+    }
+    let (taken, refused) = (gateway.count(abi::FIEF_SYN_TAKEN), gateway.count(abi::FIEF_SYN_RATE));
+    assert_eq!(taken + refused, 100);
+    assert!((5..20).contains(&taken), "{taken}: one burst for both, and what time brings");
+    for (n, address) in FARM.into_iter().enumerate() {
+        assert_eq!(gateway.answers(high(), server(n)), address, "the rule of others is not theirs");
+    }
+}
+
+#[test]
+fn without_forward_nobody_minds_what_passes() {
+    let policy = passing("", "syn = { rate = 1, burst = 1 }").replace("forward = true\n", "admit = true\n");
+    let Some(gateway) = Gateway::new(&policy) else { return };
+    for n in [0, 1, 0, 1] {
+        assert_eq!(gateway.answers(Client::Low.address(Family::V4, 1), server(n)), FARM[n]);
+    }
+    assert_eq!(gateway.front.verdicts().all(), [], "nothing was decided");
+}
+
+#[test]
+fn a_flood_isolates_nobody_whose_handshake_was_tracked() {
+    let Some(gateway) = Gateway::new(&passing("isolate = { above = 20, for = \"1m\" }", "")) else { return };
+    gateway.nft("table ip t { chain c { type filter hook forward priority 0; ct state invalid drop; }; }");
+    let low = |n| Client::Low.address(Family::V4, n);
+    assert_eq!(gateway.answers(low(1), server(0)), FARM[0]);
+    let clients = RawClients::new(&gateway.front.topology).unwrap();
+    // whose addresses these are answers with a reset, as anybody does who is being spoofed
+    for n in 2..=101 {
+        gateway.syns(&clients, low(n), server(1), 1);
+    }
+    let isolated = gateway.count(abi::FIEF_SYN_ISOLATED);
+    assert!(isolated >= 60, "{isolated} of 100");
+    assert_eq!(gateway.answers(low(1), server(1)), FARM[1], "the proven neighbour");
+    assert_eq!(gateway.count(abi::FIEF_SYN_ISOLATED), isolated);
+    gateway.syns(&clients, low(200), server(1), 1);
+    assert_eq!(gateway.count(abi::FIEF_SYN_ISOLATED), isolated + 1, "another neighbour");
+}
+
+#[test]
+fn the_example_polices_translated_connections_at_the_address_that_clients_call() {
+    let Some(gateway) = Gateway::new(EXAMPLE) else { return };
+    gateway.nft(TRANSLATION);
+    let mut seen: Vec<_> = (0..4).map(|_| gateway.answers(high(), plain(Family::V4))).collect();
+    seen.sort();
+    assert_eq!(seen, [FARM[0], FARM[0], FARM[1], FARM[1]]);
+    let clients = RawClients::new(&gateway.front.topology).unwrap();
+    gateway.syns(&clients, RawClients::address(Family::V4, 1), plain(Family::V4), 400);
+    assert!(gateway.count(abi::FIEF_SYN_RATE) > 200, "{:?}", gateway.front.verdicts());
+    gateway.answers(high(), plain(Family::V4));
+}
+
+#[test]
+fn the_examples_proxy_gets_only_what_the_rules_let_pass() {
+    if !require(Feature::Haproxy) {
+        return;
+    }
+    let Some(mut gateway) = Gateway::new(EXAMPLE) else { return };
+    let _proxy = gateway.proxy();
+    let proxy = SocketAddr::new(plain(Family::V4).ip(), 8080);
+    let mut seen: Vec<_> = (0..4).map(|_| gateway.answers(high(), proxy)).collect();
+    seen.sort();
+    assert_eq!(seen, [FARM[0], FARM[0], FARM[1], FARM[1]]);
+    let clients = &gateway.front.topology.clients;
+    assert!(get(clients, proxy, "/internal/users").is_err(), "reset");
+    let answers: Vec<_> = (0..30).map(|_| get(clients, proxy, "/search").unwrap()).collect();
+    let refused: Vec<_> = answers.iter().filter(|answer| answer.starts_with("HTTP/1.1 503")).collect();
+    let seconds = |answer: &str| answer.lines().find_map(|line| line.strip_prefix("Retry-After:"))?.trim().parse().ok();
+    assert!(refused.iter().all(|answer| seconds(answer) == Some(2)), "{refused:?}");
+    assert_eq!(gateway.count(abi::FIEF_REQUEST_REFUSED), 1);
+    assert_eq!(gateway.count(abi::FIEF_REQUEST_RATE), refused.len() as u64);
+    assert!(gateway.farm.iter_mut().all(|nginx| nginx.process().try_wait().is_none()));
+}
