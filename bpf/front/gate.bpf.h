@@ -31,7 +31,7 @@ static __noinline int syn_rule(struct __sk_buff *skb, struct front_context *fron
 	if (!is_local(skb, listening, &front->packet))
 		return TCX_NEXT;
 	if (front->packet.odd)
-		return count_drop(front, FIEF_SHAPE);
+		return shape_rule(front);
 	police_syn(front, &drop);
 	if (drop)
 		return TCX_DROP;
@@ -108,6 +108,12 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 	return bytes_gather(skb, p, stream);
 }
 
+/* It may be a SYN or a segment. */
+static __always_inline int torn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
+{
+	return is_local(skb, listening, &front->packet) ? shape_rule(front) : TCX_NEXT;
+}
+
 static __always_inline int segment_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
 	struct stream *stream;
@@ -124,6 +130,19 @@ static __always_inline int segment_rule(struct __sk_buff *skb, struct front_cont
 	if (verdict == STREAM_ENDS)
 		verdict = stream_rule(skb, front, listening, stream);
 	return verdict;
+}
+
+/*
+ * Bytes that end a handshake of the kernel's by themselves would reach the server with it, before there is a socket to
+ * rule them by; they come again once the handshake has ended without them.
+ */
+static __noinline int handshake_ends(struct front_context *front)
+{
+	const struct packet *p = &front->packet;
+
+	if (!(p->payload_length || p->odd) || !guard_find(front) || !front->guard->shapes || !admit_in_force(front))
+		return TCX_NEXT;
+	return p->odd ? shape_rule(front) : TCX_DROP;
 }
 
 static __always_inline bool has_stream(__u32 state)
@@ -145,9 +164,13 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	barrier_var(state);
 	if (state == BPF_TCP_LISTEN && guard_find(front))
 		listening = bpf_skc_to_tcp_sock(sk);
+	else if (state == BPF_TCP_NEW_SYN_RECV)
+		verdict = handshake_ends(front);
 	else if (has_stream(state) && (front->packet.payload_length || front->packet.odd))
 		verdict = data_arrives(skb, front, sk);
-	if (listening)
+	if (listening && front->packet.torn)
+		verdict = torn_rule(skb, front, listening);
+	else if (listening)
 		verdict = segment_rule(skb, front, listening);
 	bpf_sk_release(sk);
 	return verdict;
@@ -155,11 +178,16 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 
 static __always_inline int gate(struct __sk_buff *skb, struct front_context *front)
 {
-	__u8 kind = front->packet.flags & (TCP_SYN | TCP_RST | TCP_ACK);
+	__u8 flags = front->packet.flags;
 
-	if (kind == TCP_SYN)
-		return syn_arrives(skb, front);
-	if (kind == TCP_ACK)
+	if (front->packet.torn)
 		return segment_arrives(skb, front);
-	return TCX_NEXT; /* resets, and what the kernel drops or refuses by itself */
+	switch (flags & (TCP_SYN | TCP_RST | TCP_ACK)) {
+	case TCP_SYN:
+		return flags & TCP_FIN ? TCX_NEXT : syn_arrives(skb, front);
+	case TCP_ACK:
+		return segment_arrives(skb, front);
+	default:
+		return TCX_NEXT; /* resets, and what the kernel drops or refuses by itself, as a SYN with a FIN */
+	}
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "context.bpf.h"
+#include "verdict.bpf.h"
 #include "maps/guarded_ports.bpf.h"
 #include "maps/guards.bpf.h"
 
@@ -32,10 +33,17 @@ static __noinline bool guard_find(struct front_context *front)
 
 static __always_inline int count_drop(struct front_context *front, enum fief_reason reason)
 {
-	struct fief_ref to = front->client ? front->client->container : front->guard->fallback;
-
-	verdict_count(front, to, FIEF_NO_ID, reason, false);
+	verdict_count(front, client_container(front), FIEF_NO_ID, reason, false);
 	return TCX_DROP;
+}
+
+/* What cannot be read is not let through, but where the guard only watches. */
+static __always_inline int shape_rule(struct front_context *front)
+{
+	if (!(front->guard->flags & FIEF_GUARD_MONITOR))
+		return count_drop(front, FIEF_SHAPE);
+	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_SHAPE, true);
+	return TCX_NEXT;
 }
 
 /* Whether connections are held until their first bytes, now. */

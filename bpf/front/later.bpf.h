@@ -174,7 +174,8 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 
 	if (!label)
 		return TCX_NEXT;
-	if (label->flags & FIEF_LABEL_TRACKED && (__s32)(p->seq + p->payload_length - label->next) <= 0)
+	/* where an odd packet ends is not known for sure */
+	if (label->flags & FIEF_LABEL_TRACKED && !p->odd && (__s32)(p->seq + p->payload_length - label->next) <= 0)
 		return TCX_NEXT;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp)
@@ -186,6 +187,6 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 		return TCX_NEXT;
 	}
 	if (p->odd)
-		return count_drop(front, FIEF_SHAPE);
+		return shape_rule(front);
 	return requests_rule(skb, front, label, tcp);
 }

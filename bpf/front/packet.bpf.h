@@ -4,10 +4,14 @@
  *
  * Problem: IPv4 options, IPv6 extension headers, fragments and tags must not lead round the gate, and a header can lie
  * outside of the linear part of the buffer.
- * How: slices of a dynptr are copied where they are not linear. Headers in front of TCP are walked, so that the port is
- * known; a packet that bears any is `odd`: it is never answered by us.
- * Limits: what is encrypted (ESP) or encapsulated is read by whoever unpacks it. Fragments after the first carry no port;
- * they are let through, since without the first nothing comes of them.
+ * How: slices of a dynptr are copied where they are not linear. Tags and headers in front of TCP are walked, as many as a
+ * packet holds, so that the port is known; a packet that bears any is `odd`: it is never answered by us. So is one with
+ * urgent bytes: the kernel takes them out of the server's stream, which would then not be what was ruled. A packet
+ * that ends within its TCP header, as a first fragment may, is `torn`: nothing but its ports is known.
+ * Limits: what is encrypted (ESP) or encapsulated is read by whoever unpacks it, and a tag that names a VLAN leads to that
+ * VLAN's device, which has a gate of its own. Fragments after the first carry no port; they are let through, since without
+ * the first nothing comes of them. Of a source route that the machine follows (it does not unless told so) the address at
+ * hand counts.
  */
 #pragma once
 
@@ -18,6 +22,7 @@
 #define TCP_RST		    0x04
 #define TCP_PSH		    0x08
 #define TCP_ACK		    0x10
+#define TCP_URG		    0x20
 #define TCP_ECE		    0x40
 #define TCP_CWR		    0x80
 
@@ -25,8 +30,11 @@
 #define IPV4_OFFSET	    0x1fff
 #define IPV6_OFFSET	    0xfff8
 
-#define TAGS_MOST	    2 /* in-band VLAN tags that are looked behind */
-#define EXTENSIONS_MOST	    8
+/* Bounds for the verifier: more do not fit into a packet. */
+#define TAGS_MOST	(0x10000 / 4)
+#define EXTENSIONS_MOST (0x10000 / 8)
+
+#define VLAN_NUMBER	0xfff
 
 struct packet {
 	__u8 source[16]; /* IPv4 mapped */
@@ -42,8 +50,8 @@ struct packet {
 	__u16 payload;
 	__u8 flags;
 	__u8 ipv6;
-	__u8 odd; /* bears what the gate does not answer */
-	__u8 pad;
+	__u8 odd;  /* bears what the gate does not answer */
+	__u8 torn; /* odd, and only the ports are known */
 };
 
 extern void *bpf_cast_to_kern_ctx(void *context) __ksym;
@@ -53,6 +61,11 @@ extern void *bpf_dynptr_slice(const struct bpf_dynptr *in, __u32 offset, void *b
 struct vlan_tag {
 	__be16 tag;
 	__be16 protocol;
+};
+
+struct tcp_ports {
+	__be16 source;
+	__be16 destination;
 };
 
 struct ipv6_extension {
@@ -139,32 +152,57 @@ static __always_inline int ipv6_read(struct bpf_dynptr *frame, struct packet *p,
 	return ipv6_walk(frame, p, ip->nexthdr);
 }
 
-/* 0: `p` is filled; if it is odd, without the payload. -1: not TCP, or not for this machine. */
+/* Leaves the protocol behind the tags. The kernel takes off tags without a number; the others name a device. */
+static __always_inline int tags_walk(struct __sk_buff *skb, struct bpf_dynptr *frame, struct packet *p, __u16 *protocol)
+{
+	struct vlan_tag room, *tag;
+	int i;
+
+	if (skb->vlan_present && skb->vlan_tci & VLAN_NUMBER)
+		return -1;
+	bpf_for (i, 0, TAGS_MOST) {
+		if (*protocol != bpf_htons(ETH_P_8021Q) && *protocol != bpf_htons(ETH_P_8021AD))
+			return 0;
+		tag = bpf_dynptr_slice(frame, p->network, &room, sizeof(room));
+		if (!tag || tag->tag & bpf_htons(VLAN_NUMBER))
+			return -1;
+		*protocol = tag->protocol;
+		p->network += sizeof(*tag);
+		p->odd = 1;
+	}
+	return -1;
+}
+
+/* The packet ends within its TCP header, whatever the frame holds behind it. */
+static __always_inline int torn_read(struct bpf_dynptr *frame, struct packet *p, __u32 end)
+{
+	struct tcp_ports room, *ports;
+
+	if (p->transport + sizeof(*ports) > end)
+		return -1;
+	ports = bpf_dynptr_slice(frame, p->transport, &room, sizeof(room));
+	if (!ports)
+		return -1;
+	p->source_port = bpf_ntohs(ports->source);
+	p->destination_port = bpf_ntohs(ports->destination);
+	p->odd = 1;
+	p->torn = 1;
+	return 0;
+}
+
+/* 0: `p` is filled; if it is odd, perhaps without the payload. -1: not TCP, or not for this machine. */
 static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *frame, struct packet *p)
 {
 	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
 	struct tcphdr room, *tcp;
 	__u32 end = 0, length;
 	__u16 protocol = skb->protocol;
-	int i;
 
 	if (skb->pkt_type != PACKET_HOST)
 		return -1;
-	if (skb->vlan_present && skb->vlan_tci & 0xfff)
-		return -1; /* for the tag's own device, which has a gate of its own */
 	p->network = buffer->network_header - buffer->mac_header;
-	bpf_for (i, 0, TAGS_MOST) {
-		struct vlan_tag space, *tag;
-
-		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
-			break;
-		tag = bpf_dynptr_slice(frame, p->network, &space, sizeof(space));
-		if (!tag)
-			return -1;
-		protocol = tag->protocol;
-		p->network += sizeof(*tag);
-		p->odd = 1;
-	}
+	if (tags_walk(skb, frame, p, &protocol))
+		return -1;
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		if (ipv4_read(frame, p, &end))
 			return -1;
@@ -174,6 +212,10 @@ static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *fram
 	} else {
 		return -1;
 	}
+	if (skb->gso_segs > 1)
+		end = skb->len;
+	if (p->transport + sizeof(*tcp) > end)
+		return torn_read(frame, p, end);
 	tcp = bpf_dynptr_slice(frame, p->transport, &room, sizeof(room));
 	if (!tcp)
 		return -1; /* the kernel wants as much */
@@ -183,10 +225,10 @@ static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *fram
 	p->ack = bpf_ntohl(tcp->ack_seq);
 	p->window = bpf_ntohs(tcp->window);
 	p->flags = ((__u8 *)tcp)[13];
+	if (p->flags & TCP_URG)
+		p->odd = 1;
 	length = tcp->doff * 4;
 	p->payload = p->transport + length;
-	if (skb->gso_segs > 1)
-		end = skb->len;
 	if (length < sizeof(*tcp) || end < p->payload || end > skb->len) {
 		p->odd = 1;
 		return 0;
