@@ -182,6 +182,7 @@ enum fief_option {
 	FIEF_BINDING = 35,    /* struct fief_ref of the calling thread; any socket of a managed unit */
 	FIEF_CLASSES = 36,    /* on a listening or bound TCP socket: struct fief_classes */
 	FIEF_LABEL = 37,      /* on any socket: struct fief_ref of its label */
+	FIEF_DROPS = 38,      /* on a listening TCP socket: struct fief_drops */
 };
 
 /* Rights of a descriptor and of a binding made through it. */
@@ -497,13 +498,13 @@ struct fief_guard {
 	__u64 name[FIEF_NAMES]; /* hashes of header and cookie names in lower case */
 	struct fief_shape shape[FIEF_SHAPES];
 };
-#define FIEF_GUARD_ADMIT   1u  /* hold the handshake until the first bytes */
-#define FIEF_GUARD_POLICE  2u  /* some rule, or the listener, limits SYNs */
-#define FIEF_GUARD_MONITOR 4u  /* count what would be done, do nothing */
-#define FIEF_GUARD_LATER   8u  /* rule later requests of a connection too */
-#define FIEF_GUARD_KERNEL  16u /* the kernel answers SYNs with its own cookies (tcp_syncookies = 2) */
-#define FIEF_GUARD_HEADERS 32u /* some request rule looks at a header */
-#define FIEF_GUARD_COOKIES 64u /* some request rule looks at a cookie */
+#define FIEF_GUARD_ADMIT   1u	/* hold the handshake until the first bytes */
+#define FIEF_GUARD_POLICE  2u	/* some rule, or the listener, limits SYNs */
+#define FIEF_GUARD_MONITOR 4u	/* count what would be done, do nothing */
+#define FIEF_GUARD_LATER   8u	/* rule later requests of a connection too */
+#define FIEF_GUARD_KERNEL  16u	/* the kernel answers SYNs with its own cookies (tcp_syncookies = 2) */
+#define FIEF_GUARD_HEADERS 32u	/* some request rule looks at a header */
+#define FIEF_GUARD_COOKIES 64u	/* some request rule looks at a cookie */
 #define FIEF_GUARD_FORWARD 128u /* connections pass through to others: SYNs are policed, none is answered */
 
 /* Thresholds of the levels of overload, one for the policy; state of them, one for each listener. */
@@ -646,6 +647,16 @@ struct fief_notice {
 	struct fief_verdict_key verdict;
 	__u32 count; /* how many it stands for */
 	__u32 pad;
+};
+
+/* What never reached a listening socket; the last notice of it changes at most once in FIEF_NOTICE_NS. */
+struct fief_drops {
+	__u64 dropped; /* by the kernel, because a queue of the socket was full */
+	__u64 refused; /* by the policy, before any listener of the address */
+	__u64 time_ns; /* of the notice, CLOCK_MONOTONIC; 0: none yet */
+	__u8 source[16];
+	__u32 count;  /* how many the notice stands for */
+	__u32 reason; /* enum fief_reason */
 };
 
 /* ---- bind: the binding of a task

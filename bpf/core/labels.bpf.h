@@ -12,6 +12,7 @@
 
 #include "bind.bpf.h"
 #include "classify.bpf.h"
+#include "drops.bpf.h"
 #include "maps/admitted.bpf.h"
 #include "maps/labels.bpf.h"
 
@@ -61,22 +62,6 @@ static __always_inline bool packet_source(struct __sk_buff *skb, __u8 *source, b
 	return true;
 }
 
-/* SYNs that the listener dropped since the last look, told by its own counter. */
-static __always_inline void drops_settle(struct bpf_sock *sk, struct fief_label *label, struct fief_container *c)
-{
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-	__u32 drops, n;
-
-	if (!tcp)
-		return;
-	drops = tcp->inet_conn.icsk_inet.sk.sk_drops.counter;
-	n = drops - label->drops;
-	if (n) {
-		label->drops = drops;
-		__sync_fetch_and_add(&c->usage.syns_dropped, n);
-	}
-}
-
 /* Whose packet this is; `sk` is the socket that it reached, with its label. */
 static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, struct bpf_sock *sk,
 							struct fief_label *label, bool listens)
@@ -98,7 +83,7 @@ static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, s
 		struct fief_container *c = syn ? container_get(to) : NULL;
 		if (c) {
 			__sync_fetch_and_add(&c->usage.syns_seen, 1);
-			drops_settle(sk, label, c);
+			drops_look(sk, label, to, source);
 		}
 	}
 	if (!container_alive(to))

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "descriptors.bpf.h"
+#include "told.bpf.h"
 #include "usage.bpf.h"
 
 /* Operations on a container descriptor; 0, or an error of the list above. */
@@ -160,6 +161,8 @@ static __always_inline int socket_get(struct bpf_sockopt *ctx, struct bpf_sock *
 		ctx->optlen = sizeof(*ref);
 		return 0;
 	}
+	if (ctx->optname == FIEF_DROPS)
+		return drops_get(ctx, sk);
 	d = descriptor_of(sk);
 	if (!d)
 		return -EBADF;

@@ -12,6 +12,7 @@
 
 #include "context.bpf.h"
 #include "maps/containers.bpf.h"
+#include "maps/last_notices.bpf.h"
 #include "maps/loads.bpf.h"
 #include "maps/notices.bpf.h"
 #include "maps/refusals.bpf.h"
@@ -39,12 +40,9 @@ static __always_inline bool notice_due(__u64 *last, __u64 now)
 	return (!seen || now - seen >= FIEF_NOTICE_NS) && __sync_val_compare_and_swap(last, seen, now) == seen;
 }
 
-static __noinline int notice_send(struct front_context *front, const struct fief_verdict_key *verdict, __u32 count)
+static __always_inline void notice_fill(struct fief_notice *notice, const struct front_context *front,
+					const struct fief_verdict_key *verdict, __u32 count)
 {
-	struct fief_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
-
-	if (!notice)
-		return 0;
 	notice->time_ns = front->now;
 	__builtin_memcpy(notice->source, front->packet.source, 16);
 	__builtin_memcpy(notice->destination, front->packet.destination, 16);
@@ -53,6 +51,19 @@ static __noinline int notice_send(struct front_context *front, const struct fief
 	notice->verdict = *verdict;
 	notice->count = count;
 	notice->pad = 0;
+}
+
+static __noinline int notice_send(struct front_context *front, const struct fief_verdict_key *verdict, __u32 count)
+{
+	struct fief_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+	__u32 listener = verdict->listener;
+	struct fief_notice *last = bpf_map_lookup_elem(&last_notices, &listener);
+
+	if (last && !verdict->monitored)
+		notice_fill(last, front, verdict, count);
+	if (!notice)
+		return 0;
+	notice_fill(notice, front, verdict, count);
 	bpf_ringbuf_submit(notice, 0);
 	return 0;
 }

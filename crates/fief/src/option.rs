@@ -30,6 +30,7 @@ plain!(
     abi::fief_attributes,
     abi::fief_info,
     abi::fief_filter,
+    abi::fief_drops,
 );
 
 fn setsockopt(fd: BorrowedFd<'_>, option: u32, value: *const u8, length: usize) -> io::Result<()> {

@@ -244,7 +244,8 @@ impl Server {
         writeln!(self.stdin).unwrap();
     }
 
-    fn line(&mut self) -> String {
+    /// What it says next.
+    pub fn line(&mut self) -> String {
         self.lines.next().expect("the server lives").unwrap()
     }
 

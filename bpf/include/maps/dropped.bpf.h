@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the kernel dropped at a listening socket. */
+#pragma once
+
+struct fief_dropped {
+	__u64 dropped;
+	__u64 time_ns; /* of the notice: */
+	__u8 source[16];
+	__u32 count;
+	__u32 untold; /* since then, and whose was the last */
+	__u8 untold_source[16];
+	__u8 latest[16]; /* source of the last SYN: whether it was dropped, the socket's counter tells later */
+	struct fief_ref latest_of; /* whose it was */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct fief_dropped);
+} dropped SEC(".maps");
