@@ -15,8 +15,12 @@ use fief_tests_netns::front::{Front, Gate, connect_from, plain, ready};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Every sort of condition, on fields that the requests below have or lack; some rules meet the same requests.
+/// Every sort of condition, on fields that the requests below have or lack; some rules meet the same requests. What else
+/// the machine does must not make it overloaded.
 const POLICY: &str = r#"
+[overload]
+busy = { drops = 1000000 }
+overloaded = { drops = 1000000 }
 [container.web]
 [container."web/high"]
 [container."web/cgi"]
@@ -105,16 +109,45 @@ fn header() -> impl Strategy<Value = String> {
     ])
 }
 
-fn request() -> impl Strategy<Value = String> {
+/// Method, target and header lines.
+type Asked = (String, String, Vec<String>);
+
+fn random() -> impl Strategy<Value = Asked> {
     let method = prop_oneof![
         6 => any_of(&["GET", "POST", "PUT", "OPTIONS", "CONNECT"]), 1 => any_of(&["get", "G(T", "", "SSH-2.0-x"])
     ];
+    (method, target(), prop::collection::vec(header(), 0..6))
+}
+
+/// Pure chance meets some of the rules once in a thousand requests. These meet one each, unless one of the further lines
+/// makes it another's.
+fn aimed() -> impl Strategy<Value = Asked> {
+    const AT: [(&str, &str, &[&str]); 9] = [
+        ("GET", "/ab", &[]),
+        ("PUT", "/b/x", &["Host: c.example"]),
+        ("GET", "/x/y.php", &[]),
+        ("GET", "/b/ab", &["X-A: bx"]),
+        ("GET", "/x", &["X-A: ab", "X-B: 1"]),
+        ("GET", "/x", &["Cookie: Tier=1; tier=good"]),
+        ("GET", "/x", &["Host: [::1]"]),
+        ("GET", "/x", &["Cookie: tier=bad"]),
+        ("GET", "/x", &["Host: other"]),
+    ];
+    (prop::sample::select(AT.to_vec()), prop::collection::vec(header(), 0..2)).prop_map(
+        |((method, path, lines), more)| {
+            let lines = lines.iter().map(|&line| line.to_owned()).chain(more).collect();
+            (method.to_owned(), path.to_owned(), lines)
+        },
+    )
+}
+
+fn request() -> impl Strategy<Value = String> {
+    let asked = prop_oneof![2 => random().boxed(), 1 => aimed().boxed()];
     let version = prop_oneof![8 => Just(" HTTP/1.1".to_owned()), 1 => any_of(&["", " ", " HTTP/1.0", " HTTP/2.0", "\tHTTP/1.1 x"])];
     let begin = prop_oneof![8 => Just(String::new()), 1 => any_of(&["\r\n", "\n\r\n", " "])];
     let end = prop_oneof![4 => Just("\r\n"), 1 => Just("\n")];
-    let headers = prop::collection::vec(header(), 0..6);
-    (begin, method, any_of(&[" ", "  ", "\t"]), target(), version, headers, end).prop_map(
-        |(begin, method, blank, target, version, headers, end)| {
+    (begin, asked, any_of(&[" ", "  ", "\t"]), version, end).prop_map(
+        |(begin, (method, target, headers), blank, version, end)| {
             let headers: String = headers.iter().map(|header| format!("{header}{end}")).collect();
             format!("{begin}{method}{blank}{target}{version}{end}{headers}{end}")
         },
