@@ -83,7 +83,8 @@ fn refusal_us(sample: &Sample, stage: Stage, start: &str, end: &str) -> Vec<f64>
         good.iter().zip(&crowd).map(|(good, crowd)| good + crowd).collect::<Vec<_>>()
     };
     let each = ratios(&sample.server_cpu(way, start), &served(start));
-    let refused = sample.of(way, end, CROWD, |seen| (seen.begun - seen.latency.count()) as f64 / seen.seconds);
+    let refused =
+        sample.of(way, end, CROWD, |seen| seen.begun.saturating_sub(seen.latency.count()) as f64 / seen.seconds);
     let used = sample.server_cpu(way, end).into_iter().zip(each.iter().zip(served(end)));
     used.zip(refused).map(|((cpu, (each, served)), refused)| (cpu - each * served) * 1e6 / refused).collect()
 }
