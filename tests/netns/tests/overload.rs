@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Controls that depend on what is measured: on the depth of a real accept queue, on the CPU, and on the CPU time that a
+//! real server is charged.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use fief_bpf::abi;
+use fief_testkit::{Cgroup, Family, Process, get, wait_ready, wait_until};
+use fief_tests_netns::front::{Front, Gate, anywhere, connect_from, plain, ready};
+use fief_tests_netns::{SOON, spin};
+
+const HOLD: Duration = Duration::from_secs(1);
+/// Of the listen queue.
+const PLACES: i32 = 16;
+
+/// What is dear is refused while the listener is busy by this threshold.
+fn policy(busy: &str) -> String {
+    format!(
+        "[overload]\nbusy = {{ {busy} }}\noverloaded = {{ drops = 1000000 }}\nhold = \"1s\"\n\
+         [container.web]\n[listener.plain]\naddress = \"0.0.0.0:80\"\n\
+         [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n\
+         [[listener.plain.request]]\npath = \"/dear\"\nrefuse = \"503\"\nwhen = \"busy\"\n"
+    )
+}
+
+/// A server that listens, and accepts and answers once it is let.
+fn server(front: &Front) -> Sender<()> {
+    let listener = front.topology.server.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
+    // SAFETY: no pointers are passed. A second listen only changes the length of the queue.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), PLACES) }, 0);
+    let (let_it, go) = channel();
+    std::thread::spawn(move || go.recv().is_ok_and(|()| serve(&listener)));
+    let_it
+}
+
+fn serve(listener: &TcpListener) -> bool {
+    loop {
+        let Ok((mut stream, _)) = listener.accept() else { return false };
+        // who connected only to be counted says nothing
+        let _ = stream.set_read_timeout(Some(SOON));
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n");
+    }
+}
+
+fn ask(front: &Front, path: &str) -> TcpStream {
+    let mut stream = connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+    stream
+}
+
+fn status(front: &Front, path: &str) -> String {
+    let mut answer = String::new();
+    ask(front, path).read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+/// Level, and percent of the accept queue at the last look.
+fn load(front: &Front) -> (&'static str, u32) {
+    let view = front.topology.server.run(|| front.installation().fief().front().unwrap()).unwrap();
+    view.loads.first().map_or(("unknown", 0), |load| (load.level, load.queue_percent))
+}
+
+#[test]
+fn a_rule_for_busy_times_is_in_force_while_the_accept_queue_is_deep_and_a_hold_longer() {
+    if !ready() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let front = Front::new(gate, &policy("queue = \"25%\""));
+        let let_it = server(&front);
+        let first = ask(&front, "/dear");
+        assert_eq!(load(&front).0, "always", "{gate:?}");
+        let waiting: Vec<_> = (0..8).map(|_| ask(&front, "/cheap")).collect();
+        wait_until(SOON, || {
+            drop(connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)));
+            load(&front).0 == "busy"
+        })
+        .unwrap_or_else(|_| panic!("{gate:?}: {:?}", load(&front)));
+        assert!(load(&front).1 >= 25, "{gate:?}: {:?}", load(&front));
+        assert_eq!(status(&front, "/dear"), "503", "{gate:?}: refused though the server accepts nothing");
+        let_it.send(()).unwrap();
+        for mut stream in waiting.into_iter().chain([first]) {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.0 200"), "{gate:?}: {answer}");
+        }
+        let empty = Instant::now();
+        assert_eq!(status(&front, "/cheap"), "200", "{gate:?}");
+        assert_eq!(status(&front, "/dear"), "503", "{gate:?}: the queue is empty, the hold goes on");
+        wait_until(SOON, || status(&front, "/dear") == "200").expect("the level is left");
+        assert!(empty.elapsed() >= HOLD / 2, "{gate:?}: {:?}", empty.elapsed());
+        assert_eq!(load(&front).0, "always", "{gate:?}");
+        assert!(front.verdicts().count(abi::FIEF_REQUEST_REFUSED) >= 2, "{gate:?}");
+    }
+}
+
+#[test]
+fn work_on_every_cpu_makes_a_listener_busy() {
+    if !ready() {
+        return;
+    }
+    let front = Front::new(Gate::Own, &policy("cpu = \"90%\""));
+    server(&front).send(()).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    spin(Duration::from_millis(10));
+                }
+            });
+        }
+        let refused = wait_until(SOON, || status(&front, "/dear") == "503");
+        done.store(true, Ordering::Relaxed);
+        refused.expect("refused while every CPU works");
+    });
+}
+
+/// A request to /burn takes 20 ms of CPU.
+const SERVER: &str = r#"
+import http.server, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/burn":
+            end = time.thread_time() + 0.02
+            while time.thread_time() < end:
+                pass
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *words):
+        pass
+http.server.HTTPServer(("0.0.0.0", 80), Handler).serve_forever()
+"#;
+
+/// 20 % of one CPU on a machine of so many.
+fn cpu_policy(cpus: usize) -> String {
+    format!(
+        "[container.web]\n[container.\"web/burn\"]\n[listener.plain]\naddress = \"0.0.0.0:80\"\n\
+         [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n\
+         [[listener.plain.request]]\npath = \"/burn\"\ncontainer = \"web/burn\"\n\
+         rate = {{ cpu = \"{:.4}%\", burst = \"50ms\" }}\n",
+        20.0 / cpus as f64
+    )
+}
+
+#[test]
+fn a_url_uses_the_cpu_time_that_its_rule_grants() {
+    if !ready() {
+        return;
+    }
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let front = Front::new(Gate::Own, &cpu_policy(cpus));
+    let unit = Cgroup::new("burn").unwrap();
+    front.installation().manage(unit.path(), Some("web"), true);
+    let mut command = front.installation().command_in(unit.path(), "python3");
+    front.topology.server.enter(&mut command);
+    command.args(["-c", SERVER]);
+    let mut server = Process::start(command).unwrap();
+    wait_ready(&front.topology.server, &mut server, 80, None).unwrap();
+
+    let address: SocketAddr = plain(Family::V4);
+    let served = || get(&front.topology.clients, address, "/burn").unwrap().starts_with("HTTP/1.0 200");
+    wait_until(SOON, || !served()).expect("the burst ends");
+    let used = || {
+        let snapshot = front.installation().fief().snapshot().unwrap();
+        let burn = snapshot.containers.iter().find(|container| container.path == "web/burn").unwrap();
+        Duration::from_nanos(burn.usage.cpu_ns())
+    };
+    let (before, began) = (used(), Instant::now());
+    let mut count = 0;
+    while began.elapsed() < Duration::from_secs(5) {
+        count += u32::from(served());
+    }
+    let (spent, time) = (used() - before, began.elapsed());
+    let error = spent.as_secs_f64() / (time.as_secs_f64() * 0.2) - 1.0;
+    eprintln!("{count} requests used {spent:?} in {time:?}, of 20 %: {:+.1} %", error * 100.0);
+    // one request more or less at each end is 4 %
+    assert!(error.abs() <= 0.1, "{spent:?} in {time:?}");
+    assert!(count >= 20, "{count}");
+    let status = |path| get(&front.topology.clients, address, path).unwrap();
+    assert!(status("/cheap").starts_with("HTTP/1.0 200"), "other URLs are served");
+    assert!(front.verdicts().count(abi::FIEF_REQUEST_CPU) > 0);
+}
