@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rules on what a TLS client says before anything is encrypted, with real handshakes: curl at nginx.
+
+use std::process::Command;
+
+use fief_bpf::abi;
+use fief_testkit::{Feature, Nginx, NginxConfig, require, run, wait_until};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Front, Gate, ready};
+
+const POLICY: &str = r#"
+[container.web]
+[container."web/gold"]
+[container."web/h2"]
+[listener.tls]
+address = "0.0.0.0:443"
+[[listener.tls.client]]
+from = ["any"]
+container = "web"
+[[listener.tls.request]]
+server-name = ["gold.example", "*.gold.example"]
+container = "web/gold"
+[[listener.tls.request]]
+server-name = "away.example"
+refuse = "reset"
+[[listener.tls.request]]
+server-name = "silent.example"
+refuse = "drop"
+[[listener.tls.request]]
+server-name = "few.example"
+rate = { per-second = 1, burst = 3 }
+[[listener.tls.request]]
+server-name = "*"
+alpn = "h2"
+container = "web/h2"
+[[listener.tls.request]]
+server-name = "*"
+[[listener.tls.request]]
+refuse = "503"
+"#;
+
+/// curl's exit statuses.
+const DONE: i32 = 0;
+const NO_HANDSHAKE: i32 = 35;
+const TIMEOUT: i32 = 28;
+
+struct Rig {
+    front: Front,
+    _nginx: Nginx,
+    _keys: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new(gate: Gate) -> Self {
+        let front = Front::new(gate, POLICY);
+        let keys = tempfile::Builder::new().prefix("ff-tls-").tempdir().unwrap();
+        let (key, certificate) = (keys.path().join("key"), keys.path().join("certificate"));
+        let words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=server", "-keyout"];
+        run(Command::new("openssl").args(words).arg(&key).arg("-out").arg(&certificate)).unwrap();
+        let more = format!("ssl_certificate {};\nssl_certificate_key {};", certificate.display(), key.display());
+        let config = NginxConfig::listening(80, &["80", "443 ssl http2"], 1, &more).unwrap();
+        let nginx = Nginx::start_with(&front.topology.server, config).unwrap();
+        Self { front, _nginx: nginx, _keys: keys }
+    }
+
+    /// curl's exit status, and the version of HTTP that was spoken.
+    fn curl(&self, host: &str, words: &[&str]) -> (i32, String) {
+        let mut command = self.front.topology.clients.command("curl");
+        command.args(["-sk", "--max-time", "3", "-o", "/dev/null", "-w", "%{http_version}", "--resolve"]);
+        command.arg(format!("{host}:443:10.77.0.1")).args(words).arg(format!("https://{host}/1k"));
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// How often a connection had this verdict, as this container's.
+    fn verdicts(&self, container: &str, reason: abi::fief_reason) -> u64 {
+        let all = self.front.verdicts();
+        let its = all.all().iter().filter(|verdict| verdict.container == container && verdict.reason == reason);
+        its.map(|verdict| verdict.count).sum()
+    }
+}
+
+fn has_tls() -> bool {
+    ready() && [Feature::Nginx, Feature::Curl, Feature::OpenSsl].into_iter().all(require)
+}
+
+#[test]
+fn the_server_name_and_the_protocols_offered_say_whose_a_connection_is() {
+    if !has_tls() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        for (host, words, version) in [
+            ("gold.example", "--http2", "2"),
+            ("WWW.Gold.Example", "--http1.1", "1.1"),
+            ("other.example", "--http2", "2"),
+            ("other.example", "--http1.1", "1.1"),
+        ] {
+            assert_eq!(rig.curl(host, &[words]), (DONE, version.to_owned()), "{gate:?}, {host}, {words}");
+        }
+        let passed = |container| rig.verdicts(container, abi::FIEF_REQUEST_RULE);
+        wait_until(SOON, || passed("web") == 1).unwrap_or_else(|_| panic!("{gate:?}: {:?}", rig.front.verdicts()));
+        assert_eq!((passed("web/gold"), passed("web/h2")), (2, 1), "{gate:?}: {:?}", rig.front.verdicts());
+    }
+}
+
+#[test]
+fn a_refused_name_gets_no_handshake() {
+    if !has_tls() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        assert_eq!(rig.curl("away.example", &[]).0, NO_HANDSHAKE, "{gate:?}: reset");
+        assert_eq!(rig.curl("silent.example", &[]).0, TIMEOUT, "{gate:?}: silence");
+        let refused = rig.verdicts("web", abi::FIEF_REQUEST_REFUSED);
+        assert!(refused >= 2, "{gate:?}: {:?}", rig.front.verdicts());
+        let statuses: Vec<_> = (0..10).map(|_| rig.curl("few.example", &[]).0).collect();
+        assert!(statuses[..3].iter().all(|status| *status == DONE), "{gate:?}: {statuses:?}");
+        let limited = statuses.iter().filter(|status| **status == NO_HANDSHAKE).count();
+        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_RATE), limited as u64, "{gate:?}: {statuses:?}");
+        assert!(limited >= 3, "{gate:?}: {statuses:?}");
+    }
+}
+
+#[test]
+fn a_client_of_tls_understands_no_503_and_gets_a_reset() {
+    if !has_tls() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        // an address is no server name
+        assert_eq!(rig.curl("10.77.0.1", &[]).0, NO_HANDSHAKE, "{gate:?}");
+        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_REFUSED), 1, "{gate:?}: {:?}", rig.front.verdicts());
+        let plain = ["-s", "-w", "%{http_code}", "http://10.77.0.1:443/"];
+        let said = rig.front.topology.clients.command("curl").args(plain).output().unwrap().stdout;
+        assert_eq!(String::from_utf8_lossy(&said), "503", "{gate:?}: HTTP at the same port");
+        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_REFUSED), 2, "{gate:?}: {:?}", rig.front.verdicts());
+    }
+}
