@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The first bytes of a connection, whatever they are, get one reading: the parsers of `bpf/front`, the very C, stay
+//! inside of their buffers, look at nothing behind the bytes, never take back what they said of a beginning, and read a
+//! request as the policy does.
+//!
+//!     cargo +nightly fuzz run request_parse fuzz/corpus/request_parse fuzz/seeds/request_parse -- \
+//!         -dict=fuzz/request.dict -max_len=20000 -max_total_time=60
+
+#![no_main]
+
+use fief_policy::{Fields, Part as Field, PatternHash};
+use fief_tests_parser::{LONGEST, Parser, Part, State};
+use libfuzzer_sys::fuzz_target;
+
+const KEY: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+const PARTS: [Part; 7] =
+    [Part::Method, Part::Path, Part::Host, Part::ServerName, Part::Alpn(0), Part::Value(0), Part::Value(1)];
+/// First byte of a TLS record with a handshake.
+const TLS: u8 = 0x16;
+
+/// What a parser said of some bytes.
+#[derive(Debug, PartialEq)]
+struct Said {
+    state: State,
+    head: usize,
+    body: Option<u64>,
+    parts: [Option<Vec<u8>>; PARTS.len()],
+}
+
+fn say(parser: &mut Parser, bytes: &[u8], rest: u8) -> Said {
+    let state = parser.read(bytes, rest);
+    match state {
+        State::NeedMore | State::Malformed => Said { state, head: 0, body: None, parts: Default::default() },
+        _ => Said { state, head: parser.head(), body: parser.body(), parts: PARTS.map(|part| parser.get(part)) },
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let hash = PatternHash::new(KEY);
+    let names = [hash.name(Field::Header, b"x-a"), hash.name(Field::Cookie, b"a")];
+    let mut parser = Parser::new(KEY, &names);
+    let whole = say(&mut parser, bytes, 0);
+    assert_eq!(say(&mut parser, bytes, b'\n'), whole, "what stands behind the bytes matters");
+    if bytes.len() >= LONGEST {
+        assert_ne!(whole.state, State::NeedMore, "no more than this is looked at");
+    }
+    for cut in [bytes.len() / 4, bytes.len() / 2, bytes.len().saturating_sub(1)] {
+        let beginning = say(&mut parser, &bytes[..cut], 0);
+        assert!(beginning.state == State::NeedMore || beginning == whole, "{cut} bytes: {beginning:?}, {whole:?}");
+    }
+    if whole.state == State::Complete && bytes[0] != TLS {
+        let fields = Fields::of_http(&bytes[..bytes.len().min(LONGEST)]).expect("the policy reads it too");
+        assert_eq!(whole.parts[..3], [fields.method, fields.path, fields.host]);
+    }
+});
