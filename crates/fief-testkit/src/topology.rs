@@ -8,9 +8,12 @@
 //! The offloads are set so that the server's receive work is done by the server's core: with segmentation offload on
 //! the sender's side veth would skip NAPI, and the client's core would pay.
 
-use crate::{Impairer, Impairment, NetNs, Result, Veth, cpus, napi_threads, pin, run, set_fifo, wait_until};
+use crate::{Error, Impairer, Impairment, NetNs, Result, Veth, cpus, napi_threads, pin, run, set_fifo, wait_until};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
+
+/// RFC 8200, section 5.
+const IPV6_LEAST_MTU: u32 = 1280;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -75,6 +78,8 @@ pub struct Topology {
     pub link: Veth,
     /// What stands between the two ends of the link, if anything does.
     pub impairer: Option<Impairer>,
+    /// Whether the ends have addresses of it.
+    ipv6: bool,
     /// Where it stands.
     _between: Option<NetNs>,
 }
@@ -91,10 +96,10 @@ impl Topology {
         let server = NetNs::new("server")?;
         let clients = NetNs::new("clients")?;
         let link = Veth::between((&server, Topology::SERVER), (&clients, Topology::CLIENTS))?;
-        let topology = Topology { server, clients, link, impairer: None, _between: None };
+        let topology = Topology { server, clients, link, impairer: None, ipv6: options.ipv6, _between: None };
         topology.offloads()?;
         topology.tune()?;
-        topology.address(options.ipv6)?;
+        topology.address()?;
         topology.set_receive(options.threaded, options.gro)?;
         Ok(topology)
     }
@@ -115,18 +120,19 @@ impl Topology {
         }
         let impairer = Some(Impairer::start(&between, ["near", "far"], impairment)?);
         let link = Veth { near: near.near, far: far.far, near_mac: near.near_mac, far_mac: far.far_mac };
-        let topology = Topology { server, clients, link, impairer, _between: Some(between) };
+        let topology = Topology { server, clients, link, impairer, ipv6: true, _between: Some(between) };
         topology.tune()?;
-        topology.address(true)?;
+        topology.address()?;
         Ok(topology)
     }
 
-    /// Changes the MTU of both ends. Below 1280 the kernel takes IPv6 off the link.
+    /// Changes the MTU of both ends. Below 1280 the kernel takes IPv6 off the link; from there on it is given back.
     pub fn set_mtu(&self, bytes: u32) -> Result<()> {
         for (namespace, device) in self.ends() {
             namespace.ip(&format!("link set {device} mtu {bytes}"))?;
         }
-        Ok(())
+        let gone = || Ok::<_, Error>(!self.server.ip("-6 addr show dev sv scope global")?.contains("fd77::1/"));
+        if self.ipv6 && bytes >= IPV6_LEAST_MTU && gone()? { self.address_ipv6() } else { Ok(()) }
     }
 
     /// The server's address with a port.
@@ -202,16 +208,11 @@ impl Topology {
         set(&self.server, Topology::SERVER, "tso off gso off")
     }
 
-    fn address(&self, ipv6: bool) -> Result<()> {
+    fn address(&self) -> Result<()> {
         let (server, clients) = (&self.server, &self.clients);
         let (server_mac, clients_mac) = (&self.link.near_mac, &self.link.far_mac);
         server.ip("addr add 10.77.0.1/16 dev sv")?;
         clients.ip("addr add 10.77.0.2/16 dev cv")?;
-        if ipv6 {
-            clients.sysctl("net.ipv6.ip_nonlocal_bind", "1")?;
-            server.ip("addr add fd77::1/64 dev sv nodad")?;
-            clients.ip("addr add fd77:0:0:0:0:1:0:2/64 dev cv nodad")?;
-        }
         server.ip("link set sv up")?;
         clients.ip("link set cv up")?;
         server.ip(&format!("neigh replace 10.77.0.2 lladdr {clients_mac} dev sv nud permanent"))?;
@@ -220,15 +221,22 @@ impl Topology {
             server.ip(&format!("route add {prefix} via 10.77.0.2 dev sv"))?;
             clients.ip(&format!("route add local {prefix} dev lo"))?;
         }
-        if !ipv6 {
-            return Ok(());
-        }
+        if self.ipv6 { self.address_ipv6() } else { Ok(()) }
+    }
+
+    /// Both links are up.
+    fn address_ipv6(&self) -> Result<()> {
+        let (server, clients) = (&self.server, &self.clients);
+        let (server_mac, clients_mac) = (&self.link.near_mac, &self.link.far_mac);
+        clients.sysctl("net.ipv6.ip_nonlocal_bind", "1")?;
+        server.ip("addr replace fd77::1/64 dev sv nodad")?;
+        clients.ip("addr replace fd77:0:0:0:0:1:0:2/64 dev cv nodad")?;
         server.ip(&format!("neigh replace fd77::1:0:2 lladdr {clients_mac} dev sv nud permanent"))?;
         clients.ip(&format!("neigh replace fd77::1 lladdr {server_mac} dev cv nud permanent"))?;
         for class in [Client::High, Client::Low, Client::Middle] {
             let prefix = class.prefix(Family::V6);
-            server.ip(&format!("-6 route add {prefix} via fd77::1:0:2 dev sv"))?;
-            clients.ip(&format!("-6 route add local {prefix} dev lo"))?;
+            server.ip(&format!("-6 route replace {prefix} via fd77::1:0:2 dev sv"))?;
+            clients.ip(&format!("-6 route replace local {prefix} dev lo"))?;
         }
         // Addresses answer at once but for the link-local ones, whose absence delays nothing here.
         wait_until(Duration::from_secs(5), || {

@@ -175,6 +175,8 @@ pub struct Verdicts(Vec<Verdict>);
 /// One kind of verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
+    /// Number of the listener in the policy.
+    pub listener: u32,
     /// Path of the container.
     pub container: String,
     pub rule: Option<u32>,
@@ -194,6 +196,7 @@ impl Verdicts {
             let counts = map.lookup_percpu(&bytes, MapFlags::ANY).unwrap()?;
             let count = counts.iter().map(|count| u64::from_ne_bytes(count[..8].try_into().unwrap())).sum();
             Some(Verdict {
+                listener: key.listener.into(),
                 container: path(key.container.id),
                 rule: (key.rule != abi::FIEF_NO_ID).then_some(key.rule),
                 reason: abi::fief_reason::from(key.reason),
