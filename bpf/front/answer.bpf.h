@@ -19,21 +19,21 @@
 static const char unavailable[] = "HTTP/1.1 503 Service Unavailable\r\n"
 				  "Content-Length: 0\r\n"
 				  "Connection: close\r\n"
-				  "Retry-After:      \r\n"
-				  "\r\n";
-#define UNAVAILABLE_LENGTH (sizeof(unavailable) - 1)
-#define RETRY_AFTER_END	   (UNAVAILABLE_LENGTH - 4) /* behind the last digit; blanks before it are allowed */
+				  "Retry-After: ";
+#define RETRY_AFTER_AT (sizeof(unavailable) - 1)
 
-static __always_inline void unavailable_write(__u8 *at, __u32 retry_after_s)
+/* Its length. */
+static __always_inline __u32 unavailable_write(__u8 *at, __u16 retry_after_s)
 {
-	__u32 rest = retry_after_s, i;
+	__u32 digits = RETRY_AFTER_AT, place;
 
-	__builtin_memcpy(at, unavailable, UNAVAILABLE_LENGTH);
-	for (i = 1; i <= 5; i++) {
-		if (rest || i == 1)
-			at[RETRY_AFTER_END - i] = '0' + rest % 10;
-		rest /= 10;
+	__builtin_memcpy(at, unavailable, RETRY_AFTER_AT);
+	for (place = 10000; place; place /= 10) {
+		if (retry_after_s >= place || place == 1)
+			at[digits++] = '0' + retry_after_s / place % 10;
 	}
+	__builtin_memcpy(at + digits, "\r\n\r\n", 4);
+	return digits + 4;
 }
 
 static __noinline void answered_note(const struct front_context *front)
@@ -60,10 +60,9 @@ static __noinline struct segment *answer_segment(struct front_context *front, st
 	timestamps_option(s, &stream->with);
 	/* two constant places rather than one that the verifier has to follow */
 	if (s->options)
-		unavailable_write(s->rest + 12, rule->retry_after_s);
+		s->payload = unavailable_write(s->rest + 12, rule->retry_after_s);
 	else
-		unavailable_write(s->rest, rule->retry_after_s);
-	s->payload = UNAVAILABLE_LENGTH;
+		s->payload = unavailable_write(s->rest, rule->retry_after_s);
 	answered_note(front);
 	return s;
 }
