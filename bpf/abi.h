@@ -588,7 +588,7 @@ struct fief_admitted {
 	__u32 rule;
 	__u32 next; /* sequence number at which its next request begins; valid if tracked */
 	__u32 tracked;
-	__u32 pad;
+	__u32 begin;   /* sequence number of its first byte: what was left by an earlier connection has another */
 	__u64 time_ns; /* of the verdict: what follows is let through for a short time, until the socket is there */
 };
 

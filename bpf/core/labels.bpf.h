@@ -153,7 +153,7 @@ static __always_inline bool admitted_take(struct bpf_sock_ops *ops, struct fief_
 		return false;
 	*ruled = *entry;
 	bpf_map_delete_elem(&admitted, &key);
-	return true;
+	return ruled->begin == ops->rcv_nxt;
 }
 
 /* The handshake has ended: the connection's class is decided here, unless the gate has decided it by the request. */

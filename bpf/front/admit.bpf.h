@@ -7,6 +7,7 @@
  * How: the first data segment bears the cookie (seq = first + 1). With the verdict the kernel is handed what the cookie
  * remembers (bpf_sk_assign_tcp_reqsk) and a listening socket; the same segment then makes the socket. The label of the
  * socket takes its container from `admitted`.
+ * Several requests that come at once are all ruled before the first of them passes, and share the strictest verdict.
  * Limits: a full accept queue makes the client send again, as in the kernel.
  */
 #pragma once
@@ -14,24 +15,34 @@
 #include "answer.bpf.h"
 #include "handshake.bpf.h"
 #include "listening.bpf.h"
+#include "requested.bpf.h"
 #include "maps/admitted.bpf.h"
 #include "maps/class_listeners.bpf.h"
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym;
 
-static __noinline void admitted_note(struct front_context *front, const struct ruling *ruling)
+/* What the verdict upon the first request, which begins the packet, leaves for the socket. */
+static __always_inline void admitted_begin(struct front_context *front, struct stream *stream)
 {
-	struct fief_admitted entry = {.container = ruling->container, .rule = ruling->rule.rule};
+	const struct ruling *ruling = &stream->ruling;
+	struct fief_admitted *entry = &stream->admitted;
+
+	entry->container = ruling->container;
+	entry->rule = ruling->rule.rule;
+	entry->begin = front->packet.seq;
+	entry->next = entry->begin + ruling->head + ruling->body;
+	entry->tracked = ruling->tracked && front->guard->flags & FIEF_GUARD_LATER;
+	entry->time_ns = front->now;
+}
+
+/* Before the packet goes on: what follows it must find the verdict. */
+static __noinline void admitted_note(struct front_context *front, const struct stream *stream)
+{
 	struct fief_flow_key key;
 
 	flow_key(&front->packet, &key);
-	if (ruling->tracked && front->guard->flags & FIEF_GUARD_LATER) {
-		entry.tracked = 1;
-		entry.next = front->packet.seq + ruling->head + ruling->body;
-	}
-	entry.time_ns = front->now;
-	bpf_map_update_elem(&admitted, &key, &entry, BPF_ANY);
+	bpf_map_update_elem(&admitted, &key, &stream->admitted, BPF_ANY);
 }
 
 enum assigned { ASSIGNED, ASSIGN_REFUSED, ASSIGN_FULL };
@@ -88,20 +99,25 @@ static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, stru
 	return best;
 }
 
-/* Lets the packet make the connection. `found` is the listening socket that the kernel's lookup gives. */
+/*
+ * Lets the packet make the connection. `found` is the listening socket that the kernel's lookup gives; NULL: the kernel
+ * has made it as far as that.
+ */
 static __noinline int admit(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
-			    const struct ruling *ruling, const struct handshake *with)
+			    const struct stream *stream)
 {
 	enum assigned done = ASSIGN_REFUSED;
 
-	admitted_note(front, ruling);
+	admitted_note(front, stream);
+	if (!found)
+		return TCX_NEXT;
 	if (front->listener->serve != FIEF_SERVE_SHARED)
-		done = assign_to_class(skb, front, ruling->container.id, with);
+		done = assign_to_class(skb, front, stream->admitted.container.id, &stream->with);
 	if (done == ASSIGN_REFUSED)
-		done = assign_to(skb, found, &front->packet, with);
+		done = assign_to(skb, found, &front->packet, &stream->with);
 	if (done == ASSIGNED)
 		return TCX_NEXT;
-	verdict_count(front, ruling->container, ruling->rule.rule, FIEF_SYN_QUEUE, false);
+	verdict_count(front, stream->admitted.container, stream->admitted.rule, FIEF_SYN_QUEUE, false);
 	return TCX_DROP;
 }
 
@@ -112,6 +128,45 @@ static __always_inline void ruling_of_client(struct front_context *front, struct
 	ruling->rule.rule = FIEF_NO_ID;
 	ruling->reason = FIEF_REQUEST_MALFORMED;
 	verdict_count(front, ruling->container, FIEF_NO_ID, FIEF_REQUEST_MALFORMED, false);
+}
+
+/*
+ * Rules the requests behind the first in the packet that makes the connection, which has the whole stream now. What has
+ * come of a last one without an end is kept for later.bpf.h. True: one of them is refused, as stream->ruling says.
+ */
+static __noinline bool rest_refused(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+{
+	struct fief_admitted *entry = &stream->admitted;
+	struct ruling *ruling = &stream->ruling;
+	struct packet *p = &front->packet;
+	__u32 skip, length;
+	int i;
+
+	bpf_for (i, 0, REQUESTS_MOST) {
+		skip = entry->next - p->seq;
+		if (skip >= p->payload_length)
+			return false;
+		stream_begin(stream, entry->next);
+		if (stream_append(skb, p, stream, skip) < 0)
+			break;
+		length = stream->length;
+		if (length > FIEF_HEADER_MAX)
+			length = FIEF_HEADER_MAX;
+		if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ruling) ==
+		    REQUEST_NEED_MORE) {
+			if (skip + length == p->payload_length && hold_keep(p, stream))
+				return false;
+			break;
+		}
+		if (ruling->refused)
+			return true;
+		if (!ruling->tracked)
+			break;
+		entry->next += ruling->head + ruling->body;
+	}
+	entry->tracked = 0;
+	verdict_count(front, entry->container, FIEF_NO_ID, FIEF_REQUEST_UNTRACKED, false);
+	return false;
 }
 
 /* Rules the stream, and carries it out on the packet that ends it. */
@@ -125,6 +180,8 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ruling) == REQUEST_NEED_MORE) {
+		if (!found)
+			return requested_wait(front);
 		if (!(p->flags & TCP_FIN) || p->seq + p->payload_length != stream->first + 1 + length) {
 			if (hold_keep(p, stream))
 				return hold_acknowledge(skb, p, stream);
@@ -137,5 +194,8 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 		return answer(skb, front, stream);
 	if (p->seq != stream->first + 1 && hold_release(skb, p, stream))
 		return TCX_DROP;
-	return admit(skb, front, found, ruling, &stream->with);
+	admitted_begin(front, stream);
+	if (stream->admitted.tracked && rest_refused(skb, front, stream))
+		return answer(skb, front, stream);
+	return admit(skb, front, found, stream);
 }

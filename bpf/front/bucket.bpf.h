@@ -41,12 +41,13 @@ static __always_inline void source_bucket_key(const struct packet *p, struct fie
 		__builtin_memset(key->address + 8, 0, 8);
 }
 
-static __always_inline bool source_take(struct front_context *front, __u32 number, struct fief_bucket *bucket)
+static __always_inline bool source_take(const struct packet *p, __u32 slot, __u32 number, struct fief_bucket *bucket,
+					__u64 now)
 {
-	struct fief_source_bucket_key key = {.bucket = number, .slot = front->slot};
-	__u64 *arrival, first = front->now + bucket->interval_ns;
+	struct fief_source_bucket_key key = {.bucket = number, .slot = slot};
+	__u64 *arrival, first = now + bucket->interval_ns;
 
-	source_bucket_key(&front->packet, &key);
+	source_bucket_key(p, &key);
 	arrival = bpf_map_lookup_elem(&source_buckets, &key);
 	if (!arrival) {
 		if (!bpf_map_update_elem(&source_buckets, &key, &first, BPF_NOEXIST))
@@ -55,7 +56,7 @@ static __always_inline bool source_take(struct front_context *front, __u32 numbe
 		if (!arrival)
 			return true;
 	}
-	return cell_take(arrival, bucket->interval_ns, bucket->tolerance_ns, front->now);
+	return cell_take(arrival, bucket->interval_ns, bucket->tolerance_ns, now);
 }
 
 /* Moves a bucket of CPU time by what its container was charged since the last look. */
@@ -94,15 +95,22 @@ static __always_inline struct fief_bucket *bucket_find(__u32 slot, __u32 number)
 	return number ? bpf_map_lookup_elem(&buckets, &key) : NULL;
 }
 
-/* Takes one out of bucket `number`, which is `bucket`; false: the rate is reached. */
-static __noinline bool bucket_take(struct front_context *front, __u32 number, struct fief_bucket *bucket)
+/* A function of its own to the verifier, which then follows it once and not from each place that it is called from. */
+__noinline int bucket_take_one(const struct packet *p __arg_nonnull, __u32 slot, __u32 number,
+			       struct fief_bucket *bucket __arg_nonnull, __u64 now)
 {
 	switch (bucket->kind) {
 	case FIEF_BUCKET_PER_SOURCE:
-		return source_take(front, number, bucket);
+		return source_take(p, slot, number, bucket, now);
 	case FIEF_BUCKET_CPU:
-		return time_left(bucket, front->now);
+		return time_left(bucket, now);
 	default:
-		return cell_take(&bucket->arrival_ns, bucket->interval_ns, bucket->tolerance_ns, front->now);
+		return cell_take(&bucket->arrival_ns, bucket->interval_ns, bucket->tolerance_ns, now);
 	}
+}
+
+/* Takes one out of bucket `number`, which is `bucket`; false: the rate is reached. */
+static __always_inline bool bucket_take(struct front_context *front, __u32 number, struct fief_bucket *bucket)
+{
+	return bucket_take_one(&front->packet, front->slot, number, bucket, front->now);
 }

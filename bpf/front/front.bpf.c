@@ -9,6 +9,7 @@
  *     packet    what the frame says           segment    how the gate answers
  *     handshake a SYN, by cookie and options  hold       a header in pieces
  *     admit     a connection after its verdict later     requests after the first
+ *     requested bytes before the socket is there
  *     forward   what passes through this machine to others
  *   police    whether a SYN is answered: sources, buckets, load (the level of overload)
  *   rule      what becomes of a request: header and clienthello read it, match finds the rule

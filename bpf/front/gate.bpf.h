@@ -3,6 +3,7 @@
  * Gate: what becomes of a packet to a guarded port, in the order that is cheapest for what comes most often.
  *
  *   an established socket   passes; only its requests are looked at (later.bpf.h)
+ *   a request socket        passes once the bytes that come with the handshake's end are ruled (requested.bpf.h)
  *   SYN                     is policed, then answered by us or left to the kernel
  *   cookie, no bytes        is dropped: the connection is not there yet, and costs nothing
  *   cookie and bytes        are ruled; refused ones are answered here
@@ -45,11 +46,23 @@ static __noinline int syn_rule(struct __sk_buff *skb, struct front_context *fron
 	return handshake_answer(skb, front, listening);
 }
 
+/* A SYN from a port whose last connection is remembered (TIME_WAIT): whether it may reuse it, the kernel has to say. */
+static __always_inline int reuse_rule(struct front_context *front)
+{
+	bool drop = false;
+
+	if (front->packet.odd)
+		return shape_rule(front);
+	police_syn(front, &drop);
+	return drop ? TCX_DROP : TCX_NEXT;
+}
+
 static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_context *front)
 {
 	struct tcp_sock *listening = NULL;
 	int verdict = TCX_NEXT;
 	struct bpf_sock *sk;
+	__u32 state;
 
 	if (!guard_find(front))
 		return TCX_NEXT;
@@ -58,7 +71,11 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 	sk = socket_find(skb, &front->packet);
 	if (!sk)
 		return TCX_NEXT; /* nobody listens: the kernel says so */
-	if (sk->state == BPF_TCP_LISTEN)
+	state = sk->state;
+	barrier_var(state);
+	if (state == BPF_TCP_TIME_WAIT)
+		verdict = reuse_rule(front);
+	else if (state == BPF_TCP_LISTEN)
 		listening = bpf_skc_to_tcp_sock(sk);
 	if (listening) {
 		load_look(front, sk);
@@ -89,6 +106,10 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 	struct packet *p = &front->packet;
 	struct handshake *with = &stream->with;
 
+	if (is_forward(front))
+		return forward_segment(skb, front);
+	if ((front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) != FIEF_GUARD_ADMIT)
+		return TCX_NEXT;
 	if (!is_local(skb, listening, p))
 		return TCX_NEXT;
 	if (p->odd || options_read(skb, p, with))
@@ -114,37 +135,6 @@ static __always_inline int torn_rule(struct __sk_buff *skb, struct front_context
 	return is_local(skb, listening, &front->packet) ? shape_rule(front) : TCX_NEXT;
 }
 
-static __always_inline int segment_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
-{
-	struct stream *stream;
-	int verdict;
-
-	if (is_forward(front))
-		return forward_segment(skb, front);
-	if ((front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) != FIEF_GUARD_ADMIT)
-		return TCX_NEXT;
-	stream = stream_get();
-	if (!stream)
-		return TCX_DROP;
-	verdict = segment_look(skb, front, listening, stream);
-	if (verdict == STREAM_ENDS)
-		verdict = stream_rule(skb, front, listening, stream);
-	return verdict;
-}
-
-/*
- * Bytes that end a handshake of the kernel's by themselves would reach the server with it, before there is a socket to
- * rule them by; they come again once the handshake has ended without them.
- */
-static __noinline int handshake_ends(struct front_context *front)
-{
-	const struct packet *p = &front->packet;
-
-	if (!(p->payload_length || p->odd) || !guard_find(front) || !front->guard->shapes || !admit_in_force(front))
-		return TCX_NEXT;
-	return p->odd ? shape_rule(front) : TCX_DROP;
-}
-
 static __always_inline bool has_stream(__u32 state)
 {
 	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2;
@@ -152,11 +142,14 @@ static __always_inline bool has_stream(__u32 state)
 
 static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_context *front)
 {
+	struct stream *stream = stream_get();
 	struct tcp_sock *listening = NULL;
 	int verdict = TCX_NEXT;
 	struct bpf_sock *sk;
 	__u32 state;
 
+	if (!stream)
+		return TCX_DROP;
 	sk = socket_find(skb, &front->packet);
 	if (!sk)
 		return guard_find(front) && is_forward(front) ? forward_segment(skb, front) : TCX_NEXT;
@@ -164,14 +157,16 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	barrier_var(state);
 	if (state == BPF_TCP_LISTEN && guard_find(front))
 		listening = bpf_skc_to_tcp_sock(sk);
-	else if (state == BPF_TCP_NEW_SYN_RECV)
-		verdict = handshake_ends(front);
 	else if (has_stream(state) && (front->packet.payload_length || front->packet.odd))
 		verdict = data_arrives(skb, front, sk);
+	else if (state == BPF_TCP_NEW_SYN_RECV && (front->packet.payload_length || front->packet.odd))
+		verdict = request_look(skb, front, sk, stream);
 	if (listening && front->packet.torn)
 		verdict = torn_rule(skb, front, listening);
 	else if (listening)
-		verdict = segment_rule(skb, front, listening);
+		verdict = segment_look(skb, front, listening, stream);
+	if (verdict == STREAM_ENDS)
+		verdict = stream_rule(skb, front, listening, stream);
 	bpf_sk_release(sk);
 	return verdict;
 }

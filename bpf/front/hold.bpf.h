@@ -204,8 +204,6 @@ static __noinline int hold_release(struct __sk_buff *skb, struct packet *p, stru
 	return 0;
 }
 
-#define STREAM_ENDS -2 /* no verdict yet (TCX_NEXT is -1): the stream is to be ruled as far as it has come */
-
 /* Bytes, or a FIN, whose place in a stream is known. A verdict, or STREAM_ENDS. */
 static __always_inline int bytes_gather(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
 {

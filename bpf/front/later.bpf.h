@@ -7,10 +7,10 @@
  * How: the label tells where the next request begins: end of the header + Content-Length. What lies before passes unread.
  * From there on bytes are copied as they pass, in order; the segment that completes a header waits for the verdict. The
  * label takes the request's container, the server follows it when it reads. A refused client gets its answer, the socket
- * a reset in the client's name.
+ * a reset in the client's name. A socket that the core has not labelled gets its label here.
  * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest
- * verdict; after a body whose length is not told (chunked), after LATER_MOST requests in one segment, and under TLS the
- * connection is no longer ruled (FIEF_REQUEST_UNTRACKED) and keeps its container.
+ * verdict; after a body whose length is not told (chunked), after REQUESTS_MOST requests in one segment, and under TLS
+ * the connection is no longer ruled (FIEF_REQUEST_UNTRACKED) and keeps its container.
  */
 #pragma once
 
@@ -19,7 +19,6 @@
 #include "maps/containers.bpf.h"
 #include "maps/labels.bpf.h"
 
-#define LATER_MOST  8  /* requests in one segment */
 #define LATER_AGAIN -2 /* TCX_NEXT is -1 */
 
 static __always_inline struct fief_container *labelled_container(struct fief_ref ref)
@@ -86,9 +85,7 @@ static __noinline void later_find(const struct packet *p, struct stream *stream,
 	struct fief_pending *kept;
 	__u32 length;
 
-	stream->first = next - 1;
-	stream->cookie = next; /* tells it from a handshake's */
-	stream->length = 0;
+	stream_begin(stream, next);
 	flow_key(p, &key);
 	kept = bpf_map_lookup_elem(&pending, &key);
 	if (!kept || kept->first != next - 1 || kept->cookie != next)
@@ -145,7 +142,7 @@ static __always_inline int requests_rule(struct __sk_buff *skb, struct front_con
 
 	if (!stream)
 		return TCX_NEXT;
-	bpf_for (i, 0, LATER_MOST) {
+	bpf_for (i, 0, REQUESTS_MOST) {
 		verdict = later_rule(skb, front, label, tcp, stream);
 		if (verdict != LATER_AGAIN)
 			return verdict;
@@ -165,6 +162,35 @@ static __always_inline bool first_of_kernel(struct front_context *front, struct 
 	return true;
 }
 
+/*
+ * Labels a socket that has no label: the core has labelled those of managed units, but a guard stands before every
+ * server. The verdict upon its first request is still where the gate left it. NULL: no request of it is ruled.
+ */
+static __noinline struct fief_label *label_make(struct front_context *front, struct bpf_sock *sk, struct tcp_sock *tcp)
+{
+	__u32 begin = tcp->rcv_nxt - (__u32)tcp->bytes_received;
+	struct fief_label fresh = {};
+	struct fief_admitted *ruled;
+	struct fief_flow_key key;
+
+	if (!guard_find(front) || !front->guard->shapes)
+		return NULL;
+	fresh.listener = front->listener->index;
+	flow_key(&front->packet, &key);
+	ruled = bpf_map_lookup_elem(&admitted, &key);
+	if (ruled && ruled->begin == begin) {
+		fresh.container = ruled->container;
+		fresh.next = ruled->next;
+		fresh.flags = ruled->tracked ? FIEF_LABEL_TRACKED : 0;
+		bpf_map_delete_elem(&admitted, &key);
+	} else {
+		fresh.container = client_container(front);
+		if (tcp->bytes_received) /* older than the guard, or its verdict gave way to later ones */
+			verdict_count(front, fresh.container, FIEF_NO_ID, FIEF_REQUEST_UNTRACKED, false);
+	}
+	return bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
 /* Bytes to a socket that is there. */
 static __always_inline int data_arrives(struct __sk_buff *skb, struct front_context *front, struct bpf_sock *sk)
 {
@@ -172,14 +198,18 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	struct tcp_sock *tcp;
 
-	if (!label)
-		return TCX_NEXT;
 	/* where an odd packet ends is not known for sure */
-	if (label->flags & FIEF_LABEL_TRACKED && !p->odd && (__s32)(p->seq + p->payload_length - label->next) <= 0)
+	if (label && label->flags & FIEF_LABEL_TRACKED && !p->odd &&
+	    (__s32)(p->seq + p->payload_length - label->next) <= 0)
 		return TCX_NEXT;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp)
 		return TCX_NEXT;
+	if (!label) {
+		label = label_make(front, sk, tcp);
+		if (!label)
+			return TCX_NEXT;
+	}
 	if (label->flags & FIEF_LABEL_TRACKED) {
 		if (!guard_find(front))
 			return TCX_NEXT;

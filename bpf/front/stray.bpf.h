@@ -47,14 +47,20 @@ static __always_inline void bad_count(__u64 now)
  */
 #define ADMITTED_FRESH_NS 2000000ull
 
-static __noinline bool just_admitted(struct front_context *front)
+/* A verdict, or STREAM_ENDS: nothing was admitted. The next request cannot be ruled before the socket is there. */
+static __noinline int just_admitted(struct front_context *front)
 {
+	const struct packet *p = &front->packet;
 	struct fief_admitted *entry;
 	struct fief_flow_key key;
 
-	flow_key(&front->packet, &key);
+	flow_key(p, &key);
 	entry = bpf_map_lookup_elem(&admitted, &key);
-	return entry && front->now - entry->time_ns < ADMITTED_FRESH_NS;
+	if (!entry || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
+		return STREAM_ENDS;
+	if (entry->tracked && (__s32)(p->seq + p->payload_length - entry->next) > 0)
+		return TCX_DROP; /* it comes again */
+	return TCX_NEXT;
 }
 
 /* A verdict, or STREAM_ENDS. */
@@ -71,8 +77,9 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 			cookie_read(p, stream->cookie, &stream->with);
 		return bytes_gather(skb, p, stream);
 	}
-	if (just_admitted(front))
-		return TCX_NEXT;
+	verdict = just_admitted(front);
+	if (verdict != STREAM_ENDS)
+		return verdict;
 	verdict = answer_ends(skb, front, &stream->with);
 	if (verdict >= 0)
 		return verdict;

@@ -11,8 +11,11 @@
 
 #define STREAM_PIECE	     (FIEF_HEADER_MAX - 512) /* of one packet; values of per-CPU maps are below 32 kB */
 #define STREAM_ROOM	     (FIEF_HEADER_MAX + STREAM_PIECE)
+#define REQUESTS_MOST	     32	 /* that are ruled in one packet */
 #define SUM_PIECE	     512 /* bytes that bpf_csum_diff takes at once */
 #define CHECKSUM_UNNECESSARY 1
+
+#define STREAM_ENDS	     -2 /* no verdict yet (TCX_NEXT is -1): the stream is to be ruled as far as it has come */
 
 struct stream {
 	__u32 first;
@@ -23,6 +26,7 @@ struct stream {
 	/* of the packet at hand; here, since the stack is short */
 	struct handshake with;
 	struct ruling ruling;
+	struct fief_admitted admitted; /* what the first request's verdict leaves for the socket */
 };
 
 struct {
@@ -37,6 +41,14 @@ static __always_inline struct stream *stream_get(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&streams, &zero);
+}
+
+/* Begins the stream of a request on a connection that is there, or is about to be; `next` is its first byte. */
+static __always_inline void stream_begin(struct stream *stream, __u32 next)
+{
+	stream->first = next - 1;
+	stream->cookie = next; /* tells it from a handshake's */
+	stream->length = 0;
 }
 
 /* Appends up to STREAM_PIECE bytes of the packet's payload, without its first `skip`. How many, or negative. */

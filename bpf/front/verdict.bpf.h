@@ -40,32 +40,32 @@ static __always_inline bool notice_due(__u64 *last, __u64 now)
 	return (!seen || now - seen >= FIEF_NOTICE_NS) && __sync_val_compare_and_swap(last, seen, now) == seen;
 }
 
-static __always_inline void notice_fill(struct fief_notice *notice, const struct front_context *front,
-					const struct fief_verdict_key *verdict, __u32 count)
+static __always_inline void notice_fill(struct fief_notice *notice, const struct packet *p,
+					const struct fief_verdict_key *verdict, __u64 now, __u32 count)
 {
-	notice->time_ns = front->now;
-	__builtin_memcpy(notice->source, front->packet.source, 16);
-	__builtin_memcpy(notice->destination, front->packet.destination, 16);
-	notice->source_port = front->packet.source_port;
-	notice->destination_port = front->packet.destination_port;
+	notice->time_ns = now;
+	__builtin_memcpy(notice->source, p->source, 16);
+	__builtin_memcpy(notice->destination, p->destination, 16);
+	notice->source_port = p->source_port;
+	notice->destination_port = p->destination_port;
 	notice->verdict = *verdict;
 	notice->count = count;
 	notice->pad = 0;
 }
 
-static __noinline int notice_send(struct front_context *front, const struct fief_verdict_key *verdict, __u32 count)
+static __always_inline void notice_send(const struct packet *p, const struct fief_verdict_key *verdict, __u64 now,
+					__u32 count)
 {
 	struct fief_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
 	__u32 listener = verdict->listener;
 	struct fief_notice *last = bpf_map_lookup_elem(&last_notices, &listener);
 
 	if (last && !verdict->monitored)
-		notice_fill(last, front, verdict, count);
+		notice_fill(last, p, verdict, now, count);
 	if (!notice)
-		return 0;
-	notice_fill(notice, front, verdict, count);
+		return;
+	notice_fill(notice, p, verdict, now, count);
 	bpf_ringbuf_submit(notice, 0);
-	return 0;
 }
 
 static __always_inline void verdict_add(const struct fief_verdict_key *key)
@@ -83,8 +83,8 @@ static __always_inline void verdict_add(const struct fief_verdict_key *key)
 }
 
 /* A refusal for which the listener, or else the bucket that refused, sends the notices. */
-static __always_inline void refusal_tell(struct front_context *front, const struct fief_verdict_key *key,
-					 struct fief_bucket *bucket)
+static __always_inline void refusal_tell(const struct packet *p, const struct fief_verdict_key *key,
+					 struct fief_bucket *bucket, __u64 now)
 {
 	__u32 listener = key->listener, reason = key->reason, count;
 	struct fief_refusals *refused = bpf_map_lookup_elem(&refusals, &listener);
@@ -96,16 +96,26 @@ static __always_inline void refusal_tell(struct front_context *front, const stru
 		refused->refused++;
 	if (bucket) {
 		__sync_fetch_and_add(&bucket->refused, 1);
-		if (notice_due(&bucket->notice_ns, front->now))
-			notice_send(front, key, __sync_lock_test_and_set(&bucket->refused, 0));
+		if (notice_due(&bucket->notice_ns, now))
+			notice_send(p, key, now, __sync_lock_test_and_set(&bucket->refused, 0));
 		return;
 	}
 	refused->untold[reason]++;
-	if (!notice_due(&load->notice_ns[reason], front->now))
+	if (!notice_due(&load->notice_ns[reason], now))
 		return;
 	count = refused->untold[reason];
 	refused->untold[reason] = 0;
-	notice_send(front, key, count);
+	notice_send(p, key, now, count);
+}
+
+/* A function of its own to the verifier, which then follows it once and not from each place that it is called from. */
+__noinline int verdict_tell(const struct packet *p __arg_nonnull, const struct fief_verdict_key *key __arg_nonnull,
+			    struct fief_bucket *bucket, __u64 now)
+{
+	verdict_add(key);
+	if (REFUSALS >> key->reason & 1)
+		refusal_tell(p, key, bucket, now);
+	return 0;
 }
 
 /* Counts a verdict, and tells of it if it is a refusal. `bucket`: the one that refused, or NULL. */
@@ -120,10 +130,7 @@ static __noinline int verdict_note(struct front_context *front, struct fief_ref 
 	    .monitored = verdict >> 8,
 	};
 
-	verdict_add(&key);
-	if (REFUSALS >> key.reason & 1)
-		refusal_tell(front, &key, bucket);
-	return 0;
+	return verdict_tell(&front->packet, &key, bucket, front->now);
 }
 
 /* `monitored`: it would have been, but nothing was done. */
