@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Somebody else's BPF program on a cgroup: counts the calls that it sees and lets them pass.
+//! Somebody else's BPF program on a cgroup or at an interface: counts what it sees and lets it pass.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -25,18 +25,29 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> bpf_insn {
 impl Foreign {
     /// Attaches a program of the kind cgroup/setsockopt or cgroup/getsockopt.
     pub fn attach(cgroup: BorrowedFd<'_>, kind: bpf_attach_type) -> Self {
+        Self::attach_to(cgroup.as_raw_fd(), libbpf_sys::BPF_PROG_TYPE_CGROUP_SOCKOPT, kind, 1)
+    }
+
+    /// Attaches a program behind those that look at what an interface of this network namespace receives.
+    pub fn attach_ingress(interface: u32) -> Self {
+        const NEXT: i32 = -1; // TCX_NEXT
+        let interface = i32::try_from(interface).expect("numbers of interfaces are small");
+        Self::attach_to(interface, libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, NEXT)
+    }
+
+    fn attach_to(target: i32, program: bpf_prog_type, kind: bpf_attach_type, verdict: i32) -> Self {
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
             ..Default::default()
         };
         let calls = MapHandle::create(MapType::Array, Some("ff_calls"), 4, 8, 1, &options).expect("a map");
         let code = [
-            // r1 = the counter; r2 = 1; lock *r1 += r2; r0 = 1; exit
+            // r1 = the counter; r2 = 1; lock *r1 += r2; r0 = the verdict; exit
             insn(0x18, 1, PSEUDO_MAP_VALUE, 0, calls.as_fd().as_raw_fd()),
             insn(0, 0, 0, 0, 0),
             insn(0xb7, 2, 0, 0, 1),
             insn(0xdb, 1, 2, 0, 0),
-            insn(0xb7, 0, 0, 0, 1),
+            insn(0xb7, 0, 0, 0, verdict),
             insn(0x95, 0, 0, 0, 0),
         ];
         let mut options = libbpf_sys::bpf_prog_load_opts {
@@ -44,11 +55,10 @@ impl Foreign {
             expected_attach_type: kind,
             ..Default::default()
         };
-        const CGROUP_SOCKOPT: bpf_prog_type = libbpf_sys::BPF_PROG_TYPE_CGROUP_SOCKOPT;
         // SAFETY: the code and its length are those of the array, the strings end with NUL.
         let program = unsafe {
             libbpf_sys::bpf_prog_load(
-                CGROUP_SOCKOPT,
+                program,
                 c"ff_foreign".as_ptr(),
                 c"GPL".as_ptr(),
                 code.as_ptr(),
@@ -57,9 +67,8 @@ impl Foreign {
             )
         };
         let program = own(program);
-        // SAFETY: both descriptors are open, and no options are passed.
-        let link =
-            unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), cgroup.as_raw_fd(), kind, std::ptr::null()) };
+        // SAFETY: the program is open, the target is what the kind wants, and no options are passed.
+        let link = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, kind, std::ptr::null()) };
         Self { calls, _link: own(link) }
     }
 

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use fief_bpf::abi;
 use fief_testkit::segment::{SYN, Segment};
 use fief_testkit::{
-    Client, Family, Feature, NetNs, Nginx, NginxConfig, ORDINARY_OPTIONS, Process, RawClients, Topology, Veth, get,
-    require, wait_until,
+    Client, Family, Feature, NetNs, Nginx, NginxConfig, ORDINARY_OPTIONS, PlainServer, Process, RawClients, Topology,
+    Veth, get, require, wait_until,
 };
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Front, Gate, connect_from, plain};
@@ -38,6 +38,10 @@ struct Gateway {
 
 impl Gateway {
     fn new(policy: &str) -> Option<Self> {
+        Self::through(Gate::Own, policy)
+    }
+
+    fn through(gate: Gate, policy: &str) -> Option<Self> {
         if ![Feature::Root, Feature::NetNs, Feature::Bpf, Feature::Cgroup2, Feature::Nginx].into_iter().all(require) {
             return None;
         }
@@ -63,7 +67,7 @@ impl Gateway {
         }
         // what runs on the gateway itself has a home
         let policy = policy.replace("version = 1\n", "") + "\n[container.web]\n";
-        Some(Self { front: Front::at(Gate::Own, &policy, topology), farm, _machines: machines })
+        Some(Self { front: Front::at(gate, &policy, topology), farm, _machines: machines })
     }
 
     fn nft(&self, text: &str) {
@@ -149,6 +153,23 @@ fn without_forward_nobody_minds_what_passes() {
         assert_eq!(gateway.answers(Client::Low.address(Family::V4, 1), server(n)), FARM[n]);
     }
     assert_eq!(gateway.front.verdicts().all(), [], "nothing was decided");
+}
+
+#[test]
+fn translated_connections_are_left_alone_beside_a_guarded_listener() {
+    let policy = "[container.farm]\n[listener.own]\naddress = \"0.0.0.0:80\"\n\
+                  [[listener.own.client]]\nfrom = [\"any\"]\ncontainer = \"farm\"\n\
+                  [[listener.own.request]]\npath = \"/*\"\nrefuse = \"reset\"\n";
+    let Some(gateway) = Gateway::through(Gate::Kernel, policy) else { return };
+    let own = PlainServer::start(&gateway.front.topology.server, plain(Family::V4)).unwrap();
+    let chain = "type nat hook prerouting priority dstnat; ip saddr 10.77.1.0/24 tcp dport 80 dnat to 10.9.0.2;";
+    gateway.nft(&format!("table ip t {{ chain c {{ {chain} }}; }}"));
+    for _ in 0..3 {
+        assert_eq!(gateway.answers(high(), plain(Family::V4)), FARM[0]);
+    }
+    assert_eq!(gateway.front.verdicts().requests(), 0, "{:?}", gateway.front.verdicts());
+    assert!(get(&gateway.front.topology.clients, plain(Family::V4), "/1k").is_err(), "others are ruled");
+    assert_eq!((gateway.count(abi::FIEF_REQUEST_REFUSED), own.accepted()), (1, 0));
 }
 
 #[test]
