@@ -73,31 +73,71 @@ static __always_inline __u32 cookie_clock_ms(__u64 now)
 	return now / 1000000;
 }
 
-/* Of a client's first sequence number, and the low bits of our own. */
-static __noinline int cookie_hash(const struct packet *p, __u32 first, __u32 low, __u32 epoch, struct cookie_hash *hash)
+/* The key of an epoch. Each CPU keeps the two that live, since deriving one costs twice what using it does. */
+struct cookie_key {
+	__u64 key[2];
+	__u64 master; /* word of the master that it was derived from: an installation may get a new one */
+	__u32 epoch;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct cookie_key);
+} cookie_keys SEC(".maps");
+
+static __noinline int cookie_key_derive(struct cookie_key *kept, __u32 epoch)
 {
 	__u32 zero = 0;
 	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
-	__u64 words[6], key[2], of[1], h;
-	__u32 source, destination;
+	__u64 of[1];
 
 	if (!secret)
 		return -1;
 	of[0] = (__u64)epoch << 1;
-	key[0] = siphash(secret->cookie, of, 1);
+	kept->key[0] = siphash(secret->cookie, of, 1);
 	of[0] |= 1;
-	key[1] = siphash(secret->cookie, of, 1);
+	kept->key[1] = siphash(secret->cookie, of, 1);
+	kept->master = secret->cookie[0];
+	kept->epoch = epoch;
+	return 0;
+}
+
+static __always_inline struct cookie_key *cookie_key(__u32 epoch)
+{
+	__u32 zero = 0, parity = epoch & 1;
+	struct cookie_key *kept = bpf_map_lookup_elem(&cookie_keys, &parity);
+	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
+
+	if (!kept || !secret)
+		return NULL;
+	if ((kept->epoch != epoch || kept->master != secret->cookie[0]) && cookie_key_derive(kept, epoch))
+		return NULL;
+	return kept;
+}
+
+/* Of a client's first sequence number, and the low bits of our own. */
+static __noinline int cookie_hash(const struct packet *p, __u32 first, __u32 low, __u32 epoch, struct cookie_hash *hash)
+{
+	struct cookie_key *with = cookie_key(epoch);
+	__u32 source, destination;
+	__u64 words[6], h;
+
+	if (!with)
+		return -1;
 	words[0] = (__u64)p->source_port << 48 | (__u64)p->destination_port << 32 | first;
 	words[1] = low;
 	if (p->ipv6) {
 		__builtin_memcpy(words + 2, p->source, 16);
 		__builtin_memcpy(words + 4, p->destination, 16);
-		h = siphash(key, words, 6);
+		h = siphash(with->key, words, 6);
 	} else {
 		__builtin_memcpy(&source, p->source + 12, 4);
 		__builtin_memcpy(&destination, p->destination + 12, 4);
 		words[2] = (__u64)source << 32 | destination;
-		h = siphash(key, words, 3);
+		h = siphash(with->key, words, 3);
 	}
 	hash->sequence = h;
 	hash->origin = h >> 32;

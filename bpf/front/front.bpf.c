@@ -26,6 +26,7 @@
 #include "kernel.bpf.h"
 
 #include "steer.bpf.h"
+#include "steering.bpf.h"
 #include "filter.bpf.h"
 #include "maps/admitted.bpf.h"
 #include "maps/blooms.bpf.h"
@@ -50,13 +51,16 @@ SEC("sk_lookup")
 int lookup_steer(struct bpf_sk_lookup *ctx)
 {
 	__u32 address[4], slot = policy_slot();
+	struct steering *steering = steering_here();
 	struct fief_listener *listener;
 
 	if (ctx->protocol != IPPROTO_TCP)
 		return SK_PASS;
+	if (steering && steering->known)
+		return steer_class(ctx, steering->listener, steering->serve, slot);
 	local_address(ctx, address);
 	listener = find_listener(slot, address, ctx->local_port);
-	return listener ? steer_class(ctx, listener, slot) : steer_filtered(ctx, address);
+	return listener ? steer_class(ctx, listener->index, listener->serve, slot) : steer_filtered(ctx, address);
 }
 
 /* ---- a packet arrives at an interface ---- */

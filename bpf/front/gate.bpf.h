@@ -5,6 +5,7 @@
  *   an established socket   passes; only its requests are looked at (later.bpf.h)
  *   a request socket        passes once the bytes that come with the handshake's end are ruled (requested.bpf.h)
  *   SYN                     is policed, then answered by us or left to the kernel
+ *   RST without a socket    is dropped
  *   cookie, no bytes        is dropped: the connection is not there yet, and costs nothing
  *   cookie and bytes        are ruled; refused ones are answered here
  *   anything else           is dropped and counted (strict): passed on, it would draw a reset upon a client whose first
@@ -17,6 +18,7 @@
 #pragma once
 
 #include "forward.bpf.h"
+#include "live.bpf.h"
 #include "later.bpf.h"
 #include "stray.bpf.h"
 
@@ -25,17 +27,9 @@ static __always_inline bool is_mptcp(struct tcp_sock *listening)
 	return bpf_core_field_exists(listening->is_mptcp) && BPF_CORE_READ_BITFIELD(listening, is_mptcp);
 }
 
-static __noinline int syn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
+/* What police lets pass: answered here, or left to the kernel. */
+static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
-	bool drop = false;
-
-	if (!is_local(skb, listening, &front->packet))
-		return TCX_NEXT;
-	if (front->packet.odd)
-		return shape_rule(front);
-	police_syn(front, &drop);
-	if (drop)
-		return TCX_DROP;
 	if (!admit_in_force(front) || is_mptcp(listening))
 		return TCX_NEXT;
 	if (front->guard->flags & FIEF_GUARD_KERNEL) {
@@ -57,9 +51,26 @@ static __always_inline int reuse_rule(struct front_context *front)
 	return drop ? TCX_DROP : TCX_NEXT;
 }
 
+static __always_inline int syn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
+				    bool policed)
+{
+	bool drop = false;
+
+	if (!policed) {
+		if (!is_local(skb, listening, &front->packet))
+			return TCX_NEXT;
+		live_note(front);
+		if (front->packet.odd)
+			return shape_rule(front);
+		police_syn(front, &drop);
+	}
+	return drop ? TCX_DROP : syn_answer(skb, front, listening);
+}
+
 static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_context *front)
 {
 	struct tcp_sock *listening = NULL;
+	bool drop = false, policed;
 	int verdict = TCX_NEXT;
 	struct bpf_sock *sk;
 	__u32 state;
@@ -68,19 +79,49 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 		return TCX_NEXT;
 	if (is_forward(front))
 		return forward_syn(front);
-	sk = socket_find(skb, &front->packet);
+	policed = !front->packet.odd && live_known(front);
+	if (policed) {
+		police_syn(front, &drop);
+		if (drop)
+			return TCX_DROP;
+	}
+	sk = guarded_socket_find(skb, front);
 	if (!sk)
 		return TCX_NEXT; /* nobody listens: the kernel says so */
 	state = sk->state;
 	barrier_var(state);
-	if (state == BPF_TCP_TIME_WAIT)
+	if (state == BPF_TCP_TIME_WAIT && !policed)
 		verdict = reuse_rule(front);
 	else if (state == BPF_TCP_LISTEN)
 		listening = bpf_skc_to_tcp_sock(sk);
 	if (listening) {
 		load_look(front, sk);
-		verdict = syn_rule(skb, front, listening);
+		verdict = syn_rule(skb, front, listening, policed);
 	}
+	bpf_sk_release(sk);
+	return verdict;
+}
+
+/*
+ * A reset of what has no socket. Clients send them upon an answer that they did not ask for, as many as a spoofed flood
+ * has SYNs. The kernel would drop it too, behind its whole receive path.
+ */
+static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_context *front)
+{
+	struct tcp_sock *listening = NULL;
+	int verdict = TCX_NEXT;
+	struct bpf_sock *sk;
+
+	if (!guard_only_find(front) || is_forward(front) || front->guard->flags & FIEF_GUARD_KERNEL ||
+	    !admit_in_force(front))
+		return TCX_NEXT;
+	sk = guarded_socket_find(skb, front);
+	if (!sk)
+		return TCX_NEXT;
+	if (sk->state == BPF_TCP_LISTEN)
+		listening = bpf_skc_to_tcp_sock(sk);
+	if (listening && is_local(skb, listening, &front->packet))
+		verdict = TCX_DROP;
 	bpf_sk_release(sk);
 	return verdict;
 }
@@ -182,7 +223,10 @@ static __always_inline int gate(struct __sk_buff *skb, struct front_context *fro
 		return flags & TCP_FIN ? TCX_NEXT : syn_arrives(skb, front);
 	case TCP_ACK:
 		return segment_arrives(skb, front);
+	case TCP_RST:
+	case TCP_RST | TCP_ACK:
+		return reset_arrives(skb, front);
 	default:
-		return TCX_NEXT; /* resets, and what the kernel drops or refuses by itself, as a SYN with a FIN */
+		return TCX_NEXT; /* what the kernel drops or refuses by itself, as a SYN with a FIN */
 	}
 }

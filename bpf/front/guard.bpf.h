@@ -15,7 +15,8 @@ static __always_inline bool port_guarded(__u32 slot, __u16 port)
 	return word && *word >> (port & 63) & 1;
 }
 
-static __noinline bool guard_find(struct front_context *front)
+/* Without the rule for the client. */
+static __noinline bool guard_only_find(struct front_context *front)
 {
 	__u32 at;
 
@@ -26,8 +27,15 @@ static __noinline bool guard_find(struct front_context *front)
 	front->guard = bpf_map_lookup_elem(&guards, &at);
 	if (!front->guard)
 		return false;
-	front->client = classify(front->slot, front->listener->index, front->packet.source);
 	front->now = bpf_ktime_get_ns();
+	return true;
+}
+
+static __noinline bool guard_find(struct front_context *front)
+{
+	if (!guard_only_find(front))
+		return false;
+	front->client = classify(front->slot, front->listener->index, front->packet.source);
 	return true;
 }
 

@@ -12,9 +12,7 @@
 #pragma once
 
 #include "context.bpf.h"
-
-#define AF_INET	 2
-#define AF_INET6 10
+#include "steering.bpf.h"
 
 static __always_inline void flow_tuple(const struct packet *p, struct bpf_sock_tuple *tuple)
 {
@@ -41,6 +39,16 @@ static __noinline struct bpf_sock *socket_find(struct __sk_buff *skb, const stru
 	if (p->ipv6)
 		return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
 	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+}
+
+/* The same for a packet whose listener of the policy is known, so that it need not be looked for again. */
+static __always_inline struct bpf_sock *guarded_socket_find(struct __sk_buff *skb, struct front_context *front)
+{
+	struct steering *steering = steering_begin(front->listener);
+	struct bpf_sock *sk = socket_find(skb, &front->packet);
+
+	steering_end(steering);
+	return sk;
 }
 
 static __always_inline bool bound_to(struct tcp_sock *listening, const struct packet *p)

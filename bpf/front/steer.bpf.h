@@ -66,16 +66,17 @@ static __always_inline bool assign_class(struct bpf_sk_lookup *ctx, __u32 listen
 	return false;
 }
 
-static __always_inline int steer_class(struct bpf_sk_lookup *ctx, struct fief_listener *listener, __u32 slot)
+/* `listener`: its index. */
+static __always_inline int steer_class(struct bpf_sk_lookup *ctx, __u32 listener, __u32 serve, __u32 slot)
 {
 	struct fief_client *client;
 	__u32 address[4];
 
-	if (listener->serve == FIEF_SERVE_SHARED)
+	if (serve == FIEF_SERVE_SHARED)
 		return SK_PASS;
 	remote_address(ctx, address);
-	client = classify(slot, listener->index, address);
+	client = classify(slot, listener, address);
 	if (client)
-		assign_class(ctx, listener->index, client->container.id);
+		assign_class(ctx, listener, client->container.id);
 	return SK_PASS;
 }
