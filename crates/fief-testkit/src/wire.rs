@@ -8,10 +8,12 @@ use crate::{Error, NetNs, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EVERY_PROTOCOL: u16 = 3; // ETH_P_ALL
 const PACKET_IGNORE_OUTGOING: i32 = 23;
+/// For a full queue.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Wire {
@@ -27,13 +29,20 @@ impl Wire {
         Ok(Wire { socket })
     }
 
-    /// Sends one frame, link header first.
+    /// Sends one frame, link header first; waits while the receiver's queue is full.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
-        // SAFETY: pointer and length are those of `frame`, which lives until the call returns.
-        let sent = unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        match sent {
-            -1 => Err(Error::io(format!("send a frame of {} bytes", frame.len()), io::Error::last_os_error())),
-            _ => Ok(()),
+        let end = Instant::now() + PATIENCE;
+        loop {
+            // SAFETY: pointer and length are those of `frame`, which lives until the call returns.
+            let sent = unsafe { libc::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+            if sent >= 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::ENOBUFS) || Instant::now() > end {
+                return Err(Error::io(format!("send a frame of {} bytes", frame.len()), error));
+            }
+            std::thread::yield_now();
         }
     }
 
