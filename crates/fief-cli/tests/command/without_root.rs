@@ -16,6 +16,18 @@ fn check_says_what_a_policy_means() {
 }
 
 #[test]
+fn check_accepts_every_example() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let entries =
+        std::fs::read_dir(folder).expect("the folder of examples").map(|entry| entry.expect("an entry").path());
+    let examples: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
+    assert!(examples.len() >= 7, "{examples:?}");
+    let ended = fief().arg("check").args(&examples).ends();
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+    assert_eq!(ended.stdout.matches("no errors").count(), examples.len(), "{ended:?}");
+}
+
+#[test]
 fn check_shows_an_error_in_its_line_and_ends_with_two() {
     let wrong = policy(WRONG);
     let ended = fief().arg("check").arg(wrong.path()).ends();
