@@ -84,6 +84,11 @@ fn status(stream: &mut TcpStream, path: &str) -> u16 {
 /// The head of the answer; its body is read too.
 fn ask(stream: &mut TcpStream, path: &str) -> std::io::Result<String> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n").as_bytes())?;
+    answer(stream)
+}
+
+/// The head of the next answer; its body is read too.
+fn answer(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -237,6 +242,63 @@ fn later_requests_of_a_connection_are_ruled_too() {
             rig.server.seen().iter().all(|seen| !seen.line.contains("/unavailable") && !seen.line.contains("/reset"))
         );
         assert_eq!(rig.count(abi::FIEF_REQUEST_REFUSED), 4, "{gate:?}");
+    }
+}
+
+#[test]
+fn no_request_gets_past_behind_another_one() {
+    if !ready() {
+        return;
+    }
+    let good = "GET /10 HTTP/1.1\r\n\r\n";
+    let refused = "GET /unavailable HTTP/1.1\r\n\r\n";
+    // What is written at once, and how many answers are read before the next.
+    let whole = [(format!("{good}{good}{refused}"), 0)];
+    let first_in_pieces = [(good[..7].to_owned(), 0), (format!("{}{refused}", &good[7..]), 0)];
+    let second_in_pieces = [(format!("{good}{}", &refused[..9]), 1), (refused[9..].to_owned(), 0)];
+    let ways: [&[(String, usize)]; 3] = [&whole, &first_in_pieces, &second_in_pieces];
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        for (family, way) in [Family::V4, Family::V6].into_iter().flat_map(|family| ways.map(|way| (family, way))) {
+            let mut stream = rig.connect(Client::High.address(family, 1)).unwrap();
+            stream.set_nodelay(true).unwrap();
+            for (text, answers) in way {
+                stream.write_all(text.as_bytes()).unwrap();
+                for _ in 0..*answers {
+                    assert!(answer(&mut stream).unwrap().starts_with("HTTP/1.1 200 "), "{gate:?}, {way:?}");
+                }
+            }
+            let said = answer(&mut stream).unwrap();
+            assert!(said.starts_with("HTTP/1.1 503 "), "{gate:?}, {family:?}, {way:?}: {said}");
+        }
+        assert!(rig.server.seen().iter().all(|seen| !seen.line.contains("/unavailable")), "{gate:?}");
+        assert_eq!(rig.count(abi::FIEF_REQUEST_REFUSED), 6, "{gate:?}");
+    }
+}
+
+#[test]
+fn a_port_that_is_used_again_gets_no_request_past() {
+    if !ready() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        let from = SocketAddr::from((high(1), 5555));
+        for path in ["/close/10", "/unavailable", "/close/10", "/close/10", "/unavailable"] {
+            let mut made = Err(Errno::EADDRNOTAVAIL);
+            // Its own end of the last connection may still wait for the last ACK.
+            wait_until(SOON, || {
+                made = connect_from(&rig.front.topology.clients, from, plain(Family::V4));
+                made.is_ok()
+            })
+            .unwrap();
+            let expected = if path == "/unavailable" { 503 } else { 200 };
+            let mut stream = made.unwrap();
+            assert_eq!(status(&mut stream, path), expected, "{gate:?}, {path}");
+            // The server closes first: its end stays in TIME_WAIT.
+            assert_eq!(stream.read(&mut [0]).unwrap(), 0, "{gate:?}, {path}");
+        }
+        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.count(abi::FIEF_REQUEST_CLIENT)), (2, 3), "{gate:?}");
     }
 }
 
