@@ -5,7 +5,7 @@
  * Problem: every SYN and every accepted connection asks, over thousands of prefixes.
  * How: one hash lookup for each prefix length that the listener's rules use, longest first, unless a filter of all
  * prefixes rules it out. The policy compiler has turned "first match wins" into longest prefixes, so the first hit is the
- * answer.
+ * answer. Each CPU keeps its last answers.
  * Limits: addresses are IPv6 or IPv4 mapped, in network order.
  */
 #pragma once
@@ -94,8 +94,7 @@ static __always_inline bool prefix_possible(const struct fief_prefix_lengths *us
 	return bloom_holds(used->bloom, used->bloom_mask, hash_mix((words[0] * HASH_GOLDEN ^ words[1]) + length));
 }
 
-/* The rule for a client of the listener with this index; NULL only while there is no such listener. */
-static __noinline struct fief_client *classify(__u32 slot, __u32 listener, const void *source)
+static __noinline struct fief_client *client_search(__u32 slot, __u32 listener, const void *source)
 {
 	__u32 at = slot * FIEF_MAX_LISTENERS + listener, length;
 	struct fief_client_key key = {.listener = listener, .slot = slot};
@@ -117,5 +116,58 @@ static __noinline struct fief_client *classify(__u32 slot, __u32 listener, const
 		if (found)
 			break;
 	}
+	return found;
+}
+
+/*
+ * What a CPU found out last about clients, by their address: each connection is asked for at its SYN, at the end of its
+ * handshake and when it is established. What is kept counts for the tables that it came from only.
+ */
+struct client_found {
+	__u64 source[2];
+	__u32 listener;
+	__u32 epoch;
+	__u32 slot;
+	__u32 pad;
+	struct fief_client client;
+};
+
+#define CLIENTS_FOUND 256
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, CLIENTS_FOUND);
+	__type(key, __u32);
+	__type(value, struct client_found);
+} clients_found SEC(".maps");
+
+/* The rule for a client of the listener with this index; NULL only while there is no such listener. */
+static __noinline struct fief_client *classify(__u32 slot, __u32 listener, const void *source)
+{
+	__u32 zero = 0, at;
+	struct fief_control *control = bpf_map_lookup_elem(&controls, &zero);
+	struct client_found *kept;
+	struct fief_client *found;
+	__u64 words[2];
+
+	if (!control)
+		return NULL;
+	__builtin_memcpy(words, source, 16);
+	at = hash_mix(words[0] ^ words[1]) & (CLIENTS_FOUND - 1);
+	kept = bpf_map_lookup_elem(&clients_found, &at);
+	if (!kept)
+		return NULL;
+	if (kept->source[0] == words[0] && kept->source[1] == words[1] && kept->listener == listener &&
+	    kept->slot == slot && kept->epoch == control->epoch)
+		return &kept->client;
+	found = client_search(slot, listener, source);
+	if (!found)
+		return NULL;
+	kept->source[0] = words[0];
+	kept->source[1] = words[1];
+	kept->listener = listener;
+	kept->slot = slot;
+	kept->epoch = control->epoch;
+	kept->client = *found;
 	return found;
 }
