@@ -310,11 +310,13 @@ struct fief_client_key {
 struct fief_client {
 	struct fief_ref container;
 	__u16 rule;
-	__u16 class_; /* index into fief_listener.class_ */
-	__u32 bucket; /* of its SYNs; 0: no rate */
-	__u8 level;   /* enum fief_level: from which one on the rate is in force */
-	__u8 monitor; /* the rate is only counted */
-	__u8 pad[6];
+	__u16 class_;	  /* index into fief_listener.class_ */
+	__u32 bucket;	  /* of its SYNs; 0: no rate */
+	__u8 level;	  /* enum fief_level: from which one on the rate is in force */
+	__u8 monitor;	  /* the rate is only counted */
+	__u16 port_first; /* the rate is for these ports of the clients; last 0: for all */
+	__u16 port_last;
+	__u8 pad[2];
 };
 
 /*

@@ -10,9 +10,11 @@
  */
 #pragma once
 
+#include "classify.bpf.h"
 #include "containers.bpf.h"
 #include "maps/dropped.bpf.h"
 #include "maps/labels.bpf.h"
+#include "maps/notices.bpf.h"
 #include "maps/verdicts.bpf.h"
 
 /* Which queue overflowed: by listener and class, among the verdicts of the front door. */
@@ -34,8 +36,30 @@ static __noinline int queue_count(struct fief_ref class_, __u32 listener, __u32 
 	return 0;
 }
 
+/* For whoever follows the front door's notices. */
+static __noinline int queue_tell(const struct fief_dropped *d, __u32 listener)
+{
+	struct fief_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+
+	if (!notice)
+		return 0;
+	__builtin_memset(notice, 0, sizeof(*notice));
+	notice->time_ns = d->time_ns;
+	__builtin_memcpy(notice->source, d->told.source, 16);
+	__builtin_memcpy(notice->destination, d->told.destination, 16);
+	notice->source_port = d->told.source_port;
+	notice->destination_port = d->told.destination_port;
+	notice->verdict.container = d->latest_of;
+	notice->verdict.rule = FIEF_NO_ID;
+	notice->verdict.listener = listener;
+	notice->verdict.reason = FIEF_SYN_QUEUE;
+	notice->count = d->count;
+	bpf_ringbuf_submit(notice, 0);
+	return 0;
+}
+
 /* Renews the notice, if it is due. */
-static __always_inline void drops_tell(struct fief_dropped *d)
+static __always_inline void drops_tell(struct fief_dropped *d, __u32 listener)
 {
 	__u64 now;
 
@@ -44,10 +68,12 @@ static __always_inline void drops_tell(struct fief_dropped *d)
 	now = bpf_ktime_get_ns();
 	if (d->time_ns && now - d->time_ns < FIEF_NOTICE_NS)
 		return;
-	__builtin_memcpy(d->source, d->untold_source, sizeof(d->source));
+	d->told = d->untold_ends;
 	d->count = d->untold;
 	d->untold = 0;
 	d->time_ns = now;
+	if (listener != FIEF_NO_LISTENER)
+		queue_tell(d, listener);
 }
 
 /* `counter`: the socket's own, now. */
@@ -60,9 +86,9 @@ static __always_inline void drops_settle(struct fief_dropped *d, struct fief_lab
 		label->drops = counter;
 		d->dropped += n;
 		d->untold += n;
-		__builtin_memcpy(d->untold_source, d->latest, sizeof(d->latest));
+		d->untold_ends = d->latest;
 	}
-	drops_tell(d);
+	drops_tell(d, label->listener);
 	if (!n)
 		return;
 	c = container_get(d->latest_of);
@@ -73,9 +99,29 @@ static __always_inline void drops_settle(struct fief_dropped *d, struct fief_lab
 		queue_count(d->latest_of, label->listener, n);
 }
 
+static __always_inline void ends_read(struct __sk_buff *skb, const __u8 *source, struct fief_ends *ends)
+{
+	__u32 ipv4 = 0, transport = 40;
+	__be16 ports[2] = {};
+	__u8 first = 0;
+
+	__builtin_memcpy(ends->source, source, sizeof(ends->source));
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		bpf_skb_load_bytes(skb, 16, &ipv4, sizeof(ipv4));
+		mapped_ipv4(ipv4, ends->destination);
+		bpf_skb_load_bytes(skb, 0, &first, sizeof(first));
+		transport = (first & 15) * 4;
+	} else {
+		bpf_skb_load_bytes(skb, 24, ends->destination, sizeof(ends->destination));
+	}
+	bpf_skb_load_bytes(skb, transport, ports, sizeof(ports));
+	ends->source_port = bpf_ntohs(ports[0]);
+	ends->destination_port = bpf_ntohs(ports[1]);
+}
+
 /* A SYN for the container `to` comes to a listening socket. */
-static __always_inline void drops_look(struct bpf_sock *sk, struct fief_label *label, struct fief_ref to,
-				       const __u8 *source)
+static __always_inline void drops_look(struct __sk_buff *skb, struct bpf_sock *sk, struct fief_label *label,
+				       struct fief_ref to, const __u8 *source)
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	struct fief_dropped *d = bpf_sk_storage_get(&dropped, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -83,6 +129,6 @@ static __always_inline void drops_look(struct bpf_sock *sk, struct fief_label *l
 	if (!tcp || !d)
 		return;
 	drops_settle(d, label, tcp->inet_conn.icsk_inet.sk.sk_drops.counter);
-	__builtin_memcpy(d->latest, source, sizeof(d->latest));
+	ends_read(skb, source, &d->latest);
 	d->latest_of = to;
 }

@@ -83,7 +83,7 @@ static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, s
 		struct fief_container *c = syn ? container_get(to) : NULL;
 		if (c) {
 			__sync_fetch_and_add(&c->usage.syns_seen, 1);
-			drops_look(sk, label, to, source);
+			drops_look(skb, sk, label, to, source);
 		}
 	}
 	if (!container_alive(to))

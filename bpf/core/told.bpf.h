@@ -55,7 +55,7 @@ static __always_inline int drops_get(struct bpf_sockopt *ctx, struct bpf_sock *s
 		answer->time_ns = d->time_ns;
 		answer->count = d->count;
 		answer->reason = d->time_ns ? FIEF_SYN_QUEUE : FIEF_REASON_NONE;
-		__builtin_memcpy(answer->source, d->source, sizeof(answer->source));
+		__builtin_memcpy(answer->source, d->told.source, sizeof(answer->source));
 	}
 	if (label->listener != FIEF_NO_LISTENER)
 		refusals_told(answer, label->listener);

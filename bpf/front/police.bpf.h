@@ -52,13 +52,20 @@ static __always_inline bool unproven_take(struct front_context *front, struct po
 				  front->now);
 }
 
+/* Whether the rate is for the port that the SYN comes from. */
+static __always_inline bool rate_is_for(const struct fief_client *client, __u16 port)
+{
+	return !client->port_last || (port >= client->port_first && port <= client->port_last);
+}
+
 /* The rate of the client rule; on trial, it is counted here and lets pass. */
 static __always_inline bool rule_take(struct front_context *front, struct police_view *view)
 {
 	const struct fief_client *client = front->client;
 	struct fief_bucket *bucket;
 
-	if (!client || !client->bucket || !in_force(view, client->level))
+	if (!client || !client->bucket || !in_force(view, client->level) ||
+	    !rate_is_for(client, front->packet.source_port))
 		return true;
 	bucket = bucket_find(front->slot, client->bucket);
 	if (!bucket || bucket_take(front, client->bucket, bucket))

@@ -2,14 +2,23 @@
 /* What the kernel dropped at a listening socket. */
 #pragma once
 
+/* Who asked whom. */
+struct fief_ends {
+	__u8 source[16];
+	__u8 destination[16];
+	__u16 source_port;
+	__u16 destination_port;
+	__u32 pad;
+};
+
 struct fief_dropped {
 	__u64 dropped;
 	__u64 time_ns; /* of the notice: */
-	__u8 source[16];
+	struct fief_ends told;
 	__u32 count;
 	__u32 untold; /* since then, and whose was the last */
-	__u8 untold_source[16];
-	__u8 latest[16]; /* source of the last SYN: whether it was dropped, the socket's counter tells later */
+	struct fief_ends untold_ends;
+	struct fief_ends latest;   /* the last SYN: whether it was dropped, the socket's counter tells later */
 	struct fief_ref latest_of; /* whose it was */
 };
 

@@ -31,6 +31,8 @@ pub(crate) struct ClientRate {
     pub(crate) bucket: u32,
     pub(crate) level: u8,
     pub(crate) monitor: u8,
+    /// First and last port of the clients; 0 and 0: all.
+    pub(crate) ports: (u16, u16),
 }
 
 /// The buckets of a listener's client rules, by rule.
@@ -41,6 +43,7 @@ pub(crate) fn client_rates(policy: &Policy, listener: &Listener, buckets: &mut B
             bucket: buckets.add(syn_bucket(syn), identity(&listener.name, client)),
             level: level(syn.when),
             monitor: is_monitor([policy.mode, listener.mode, client.mode]),
+            ports: syn.from_port.unwrap_or_default(),
         }
     };
     listener.clients.iter().map(rate).collect()
@@ -140,7 +143,7 @@ mod tests {
     #[test]
     fn a_rule_is_known_again_by_what_it_says() {
         let client = |rate: u32| {
-            let syn = SynRate { per_second: rate, burst: rate, per: Per::Rule, when: Level::Always };
+            let syn = SynRate { per_second: rate, burst: rate, per: Per::Rule, when: Level::Always, from_port: None };
             Client { syn: Some(syn), ..Client::new(fief_policy::From::Any, "shop") }
         };
         assert_eq!(identity("web", &client(1)), identity("web", &client(1)));

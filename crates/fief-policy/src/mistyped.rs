@@ -36,6 +36,9 @@ pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
             format!("write {full} = \"{}s\"", digits.as_str())
         }
         (Shape::Prefixes | Shape::Interfaces, DeValue::String(text)) => format!("write {full} = [\"{text}\"]"),
+        (Shape::Ports, DeValue::Integer(port)) if port.as_str().parse::<u16>().is_ok() => {
+            format!("write {full} = \"{}\"", port.as_str())
+        }
         (Shape::Address, DeValue::Integer(port)) if port.as_str().parse::<u16>().is_ok() => {
             format!("write {full} = \"0.0.0.0:{port}\"")
         }

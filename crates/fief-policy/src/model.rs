@@ -282,6 +282,8 @@ pub struct SynRate {
     pub burst: u32,
     pub per: Per,
     pub when: Level,
+    /// From these ports of the clients only, first and last; none: from all.
+    pub from_port: Option<(u16, u16)>,
 }
 
 /// Whom a rate is for.

@@ -13,6 +13,21 @@ fn refused<T>(message: impl Into<String>, remedy: impl Into<String>) -> Result<T
     Err(Refused { message: message.into(), remedy: remedy.into() })
 }
 
+/// `"1024-65535"` or `"53"`: first and last port.
+pub(crate) fn ports(text: &str) -> Result<(u16, u16), Refused> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let [Ok(first), Ok(last)] = [first, last].map(str::parse::<u16>) else {
+        return refused(format!("\"{text}\" is no port"), "write one port or two with a hyphen, as in \"1024-65535\"");
+    };
+    if first == 0 {
+        return refused(format!("\"{text}\" begins with port 0"), "write 1 for the first port that there is");
+    }
+    if first > last {
+        return refused(format!("\"{text}\" ends before it begins"), format!("write \"{last}-{first}\""));
+    }
+    Ok((first, last))
+}
+
 /// `"12.5%"` in parts per million.
 pub(crate) fn percent(text: &str) -> Result<u32, Refused> {
     let Some(number) = text.strip_suffix('%') else {

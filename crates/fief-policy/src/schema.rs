@@ -69,6 +69,7 @@ fn shape(shape: &'static Shape) -> Value {
         Shape::Address => {
             json!({ "type": "string", "pattern": "^([0-9.]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]+(-[0-9]+)?$" })
         }
+        Shape::Ports => json!({ "type": "string", "pattern": "^[0-9]+(-[0-9]+)?$" }),
         Shape::Prefixes => json!({
             "type": "array",
             "minItems": 1,

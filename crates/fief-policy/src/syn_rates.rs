@@ -17,8 +17,10 @@ pub(crate) fn rate(view: &View<'_, '_>, key: &str, findings: &mut Findings) -> O
     let burst = count(&table, "burst", findings);
     let per = if table.has("per") { per_whom(&table, findings) } else { Per::Rule };
     let when = if table.has("when") { level(&table, "when", findings) } else { Level::Always };
+    let from_port = if table.has("from-port") { table.quantity("from-port", quantity::ports, findings) } else { None };
     let per_second = per_second?;
-    Some(SynRate { per_second, burst: burst.unwrap_or(per_second), per, when })
+    let from_port = from_port.map(|(ports, _)| ports);
+    Some(SynRate { per_second, burst: burst.unwrap_or(per_second), per, when, from_port })
 }
 
 pub(crate) fn isolate(listener: &View<'_, '_>, findings: &mut Findings) -> Option<Isolate> {

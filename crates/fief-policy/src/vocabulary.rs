@@ -54,6 +54,8 @@ pub(crate) enum Shape {
     Count,
     Flag,
     Address,
+    /// Of clients.
+    Ports,
     Prefixes,
     Path,
     /// SYNs, requests or drops: a second or at once.
@@ -110,6 +112,7 @@ impl Shape {
             Self::Address => {
                 "an address and a port, as in \"0.0.0.0:80\" or \"[2001:db8::1]:80\", or a range of ports".into()
             }
+            Self::Ports => "a port or a range of ports, as in \"1024-65535\"".into(),
             Self::Prefixes => "an array of prefixes, as in [\"10.1.0.0/16\", \"2001:db8::/32\"]".into(),
             Self::Path => "the path of a container, as in \"shop/gold\"".into(),
             Self::Rate => "an integer from 1 to 1000000".into(),

@@ -242,12 +242,15 @@ fn rates_of_connection_requests_have_a_burst_of_a_second() {
         unproven = { rate = 5000, burst = 5, when = \"overloaded\" }\n";
     let web = guarded(lines, "syn = { rate = 300, per = \"source\" }");
     assert_eq!(web.isolate, Some(Isolate { above: 1000, for_ns: 1_500_000_000, when: Level::Busy }));
-    let rate = |per_second, burst, per, when| Some(SynRate { per_second, burst, per, when });
+    let rate = |per_second, burst, per, when| Some(SynRate { per_second, burst, per, when, from_port: None });
     assert_eq!(web.unproven, rate(5000, 5, Per::Rule, Level::Overloaded));
     assert_eq!(web.proven, rate(7, 7, Per::Rule, Level::Always));
     assert_eq!(web.clients[0].syn, rate(300, 300, Per::Source, Level::Always));
     assert_eq!(web.lrp, Some(Lrp { when: Level::Always }));
     assert!(web.is_policed());
+    let ports = |text: &str| guarded("", &format!("syn = {{ rate = 1, from-port = \"{text}\" }}")).clients[0].syn;
+    let from_port = |text: &str| ports(text).expect("a rate").from_port;
+    assert_eq!((from_port("1024-65535"), from_port("53")), (Some((1024, 65535)), Some((53, 53))));
 }
 
 #[test]

@@ -42,6 +42,11 @@ fn refuses_rates_of_connection_requests_that_are_none() {
     refuses(&client("syn = { rate = 3, per = ⟦\"client\"⟧ }"), Kind::Value, "\"client\" is unknown", "per = ");
     refuses(&client("syn = { rate = 3, when = ⟦\"overload\"⟧ }"), Kind::Value, "unknown", "when = \"overloaded\"");
     refuses(&client("syn = { ⟦limit⟧ = 3, rate = 3 }"), Kind::UnknownKey, "`syn.limit`", "write `syn.rate`");
+    let port = |text: &str| client(&format!("syn = {{ rate = 1, from-port = ⟦{text}⟧ }}"));
+    refuses(&port("\"0-5\""), Kind::Value, "begins with port 0", "write 1");
+    refuses(&port("\"9-5\""), Kind::Value, "ends before it begins", "write \"5-9\"");
+    refuses(&port("\"5-70000\""), Kind::Value, "is no port", "1024-65535");
+    refuses(&port("53"), Kind::Type, "is an integer", "from-port = \"53\"");
     accepts(&client("syn = { rate = 1000000, burst = 1, per = \"source\", when = \"busy\" }\nmode = \"monitor\""));
 }
 

@@ -4,12 +4,15 @@
 #[path = "steer/rig.rs"]
 mod rig;
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fief::{Container, Filter, Reason, bind_filtered, drops};
+use fief_control::Notice;
 use fief_testkit::segment::{ACK, SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, Topology, wait_until};
 use nix::unistd::{Gid, Uid, setresgid, setresuid};
@@ -178,6 +181,20 @@ fn overflows(rig: &Rig, container: &str) -> u64 {
     view.verdicts.iter().filter(is_it).map(|verdict| verdict.count).sum()
 }
 
+/// The first of the notices that says that a queue overflowed.
+fn first_overflow(rig: &Rig, goes_on: &AtomicBool) -> Option<Notice> {
+    let seen = RefCell::new(None);
+    let follows = || goes_on.load(Ordering::Relaxed) && seen.borrow().is_none();
+    let take = |notice: Notice| {
+        if notice.verdict.reason == Reason::SynQueue {
+            seen.borrow_mut().get_or_insert(notice);
+        }
+        Ok::<_, fief_control::Error>(())
+    };
+    rig.installation.fief().follow(follows, take).unwrap();
+    seen.into_inner()
+}
+
 /// The server's queues have 256 places, and one more.
 const PLACES: u8 = 250;
 const MORE: u8 = 7;
@@ -197,13 +214,21 @@ fn a_full_low_queue_stops_no_high_client(policy: &str, knock: impl Fn(&RawClient
         || String::from_utf8(queue()).unwrap().lines().any(|line| line.split_whitespace().nth(1) == Some("257"));
     wait_until(SOON, waits).expect("the low queue is full");
     let clients = RawClients::new(&rig.topology).unwrap();
-    let mut port = 1024;
-    wait_until(SOON, || {
-        port += 1;
-        knock(&clients, SocketAddr::new(RawClients::address(Family::V4, 9), port), address);
-        overflows(&rig, "shop/low") >= 20
-    })
-    .expect("the low class is turned away");
+    let (knocking, mut port) = (AtomicBool::new(true), 1024);
+    let from = RawClients::address(Family::V4, 9);
+    let notice = std::thread::scope(|scope| {
+        let follower = scope.spawn(|| first_overflow(&rig, &knocking));
+        let turned_away = wait_until(SOON, || {
+            port += 1;
+            knock(&clients, SocketAddr::new(from, port), address);
+            overflows(&rig, "shop/low") >= 20 && follower.is_finished()
+        });
+        knocking.store(false, Ordering::Relaxed);
+        turned_away.expect("the low class is turned away, and that is told");
+        follower.join().unwrap().expect("a notice")
+    });
+    assert_eq!((notice.source.ip(), notice.destination), (from, address));
+    assert_eq!((notice.verdict.listener.as_str(), notice.verdict.container.as_str()), ("web", "shop/low"));
     assert_eq!(overflows(&rig, "shop/high"), 0);
     let preferred = rig.connect(&[rig::high(1), rig::high(2)], address);
     server.go();

@@ -131,6 +131,16 @@ fn a_rate_per_source_is_one_for_each() {
 }
 
 #[test]
+fn a_rate_for_some_ports_of_the_clients_limits_no_others() {
+    let Some(mut rig) = Rig::new("", "syn = { rate = 1, burst = 3, from-port = \"1024-1043\" }") else { return };
+    let began = Instant::now();
+    rig.syns(client(1, 1), 50);
+    let verdicts = rig.verdicts();
+    assert_burst(verdicts.count(abi::FIEF_SYN_TAKEN) - 30, 3, began);
+    assert_eq!(verdicts.count(abi::FIEF_SYN_TAKEN) + verdicts.count(abi::FIEF_SYN_RATE), 50);
+}
+
+#[test]
 fn sources_that_are_not_proven_share_a_budget_which_proven_ones_do_not_need() {
     let limits = "unproven = { rate = 1, burst = 10 }\nproven = { rate = 1, burst = 4 }";
     let Some(mut rig) = Rig::new(limits, "") else { return };

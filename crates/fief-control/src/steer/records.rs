@@ -50,6 +50,8 @@ pub(super) fn client(
         bucket: rate.bucket,
         level: rate.level,
         monitor: rate.monitor,
+        port_first: rate.ports.0,
+        port_last: rate.ports.1,
         ..Default::default()
     };
     (key, client)

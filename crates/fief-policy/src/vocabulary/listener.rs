@@ -150,7 +150,9 @@ pub(crate) static CLIENT: Section = Section {
         },
         Key {
             name: "from-port",
-            shape: Shape::Later("remove it: this version tells clients apart by their address alone"),
+            shape: Shape::Later(
+                "remove it, or write syn.from-port: the class of a client is told by its address alone",
+            ),
             example: "",
             doc: "",
         },
@@ -169,6 +171,12 @@ static SYN: Section = Section {
             shape: Shape::Choice(&["rule", "source"]),
             example: "\"rule\"",
             doc: "One rate for all clients of the rule, or one for each IPv4 address and IPv6 /64. Default \"rule\".",
+        },
+        Key {
+            name: "from-port",
+            shape: Shape::Ports,
+            example: "\"1024-65535\"",
+            doc: "Only from these ports of the clients; others are not limited by it. Default: from all.",
         },
         Key {
             name: "when",

@@ -162,7 +162,10 @@ fn told(lines: &[String]) -> String {
 
 fn rate_of_syns(client: &Client) -> String {
     match &client.syn {
-        Some(syn) => format!(", at most {} connection requests a second, {} at once", syn.per_second, syn.burst),
+        Some(syn) => {
+            let ports = syn.from_port.map(|(first, last)| format!(" from ports {first} to {last}")).unwrap_or_default();
+            format!(", at most {} connection requests a second{ports}, {} at once", syn.per_second, syn.burst)
+        }
         None => String::new(),
     }
 }
