@@ -8,7 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fief_testkit::{Family, NetNs, Topology, run};
+use fief_testkit::segment::{RST, SYN, Segment};
+use fief_testkit::{Family, NetNs, ORDINARY_OPTIONS, RawClients, RawConnection, Topology, run};
 use rig::{PORT, Rig, high, low, ready};
 
 /// Asks for class 0 of an address, as the shim does, and says how it went.
@@ -84,6 +85,53 @@ fn a_namespace_of_ones_own_gives_no_right_to_the_address() {
     assert_eq!(ask(command, 0, PORT), "EADDRNOTAVAIL");
 }
 
+/// Where the class listeners are bound.
+fn hidden(rig: &Rig) -> Vec<SocketAddr> {
+    let text = run(Command::new("ss").args(["-N", rig.topology.server.name(), "-tlnH"])).unwrap();
+    let hidden: Vec<SocketAddr> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(3)?.parse().ok())
+        .filter(|address: &SocketAddr| address.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST))
+        .collect();
+    assert_eq!(hidden.len(), 3, "{text}");
+    hidden
+}
+
+#[test]
+fn the_wire_does_not_reach_a_hidden_listener() {
+    if !ready() {
+        return;
+    }
+    let front = "version = 1\n[front]\nhandshake = \"own\"";
+    let guarded =
+        rig::POLICY.replace("version = 1", front).replace("\"0.0.0.0:8080\"", "\"0.0.0.0:8080\"\nadmit = true");
+    for policy in [rig::POLICY, &guarded] {
+        let rig = Rig::new(policy);
+        // even where addresses of the loopback are taken from the wire
+        for interface in ["all", Topology::SERVER] {
+            rig.topology.server.sysctl(&format!("net/ipv4/conf/{interface}/route_localnet"), "1").unwrap();
+        }
+        let _server = rig.server("blocking", "0.0.0.0", PORT);
+        let clients = RawClients::new(&rig.topology).unwrap();
+        let own = Topology::server_address(Family::V4, 0).ip();
+        for (n, address) in (1..).zip(hidden(&rig)) {
+            for (port, ip) in (1024..).zip([own, address.ip()]) {
+                let client = (RawClients::address(Family::V4, n), port).into();
+                let ends = [client, SocketAddr::new(ip, address.port())];
+                let mut syn = Segment::new(ends[0], ends[1], SYN);
+                syn.options = ORDINARY_OPTIONS.to_vec();
+                clients.send(&syn).unwrap();
+                let answer = clients.receive(client, Duration::from_millis(300));
+                assert!(answer.is_none_or(|answer| answer.has(RST)), "{ip}, port {}", address.port());
+            }
+        }
+        let client: SocketAddr = (RawClients::address(Family::V4, 99), 1024).into();
+        let served = Topology::server_address(Family::V4, PORT);
+        let open = RawConnection::open(&clients, [client, served], 7, &ORDINARY_OPTIONS, Duration::from_secs(5));
+        assert!(open.unwrap().is_some(), "the address that they serve is open");
+    }
+}
+
 #[test]
 fn a_local_process_does_not_reach_a_hidden_listener() {
     if !ready() {
@@ -92,13 +140,7 @@ fn a_local_process_does_not_reach_a_hidden_listener() {
     let rig = Rig::new(rig::POLICY);
     let mut server = rig.server("blocking", "0.0.0.0", PORT);
     server.go();
-    let text = run(Command::new("ss").args(["-N", rig.topology.server.name(), "-tlnH"])).unwrap();
-    let hidden: Vec<SocketAddr> = text
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(3)?.parse().ok())
-        .filter(|address: &SocketAddr| address.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST))
-        .collect();
-    assert_eq!(hidden.len(), 3, "{text}");
+    let hidden = hidden(&rig);
     for address in hidden {
         let reached = rig
             .topology
