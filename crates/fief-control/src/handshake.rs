@@ -20,9 +20,12 @@ use crate::front::Namespace;
 use crate::listening::{self, Listening};
 
 const COOKIES: &str = "net.ipv4.tcp_syncookies";
+const TIMESTAMPS: &str = "net.ipv4.tcp_timestamps";
+const RECEIVE_MAX: &str = "net.core.rmem_max";
+const TCP_RECEIVE: &str = "net.ipv4.tcp_rmem";
 /// What the kernel's cookies want: they are always sent, and their options stand in timestamps without a random
 /// offset, which the front door can read.
-const WANTED: [(&str, &str); 2] = [(COOKIES, "2"), ("net.ipv4.tcp_timestamps", "2")];
+const WANTED: [(&str, &str); 2] = [(COOKIES, "2"), (TIMESTAMPS, "2")];
 
 /// How the listeners of a policy are admitted on this machine.
 #[derive(Debug, Default)]
@@ -68,6 +71,7 @@ impl Fief {
                  set it to 1 (sysctl -w {COOKIES}=1) and apply again"
             ));
         }
+        notes.extend(if kernel { window_note() } else { timestamp_note() });
         let mptcp: Vec<_> = listening::find()
             .context(|| "cannot list the sockets that listen".into())?
             .into_iter()
@@ -132,6 +136,31 @@ impl Fief {
     fn sysctl_file(&self) -> PathBuf {
         self.run_dir().join("sysctls")
     }
+}
+
+/// Without timestamps a cookie is what fits into a sequence number.
+fn timestamp_note() -> Option<String> {
+    let is_off = read(TIMESTAMPS).is_ok_and(|value| value == "0");
+    is_off.then(|| {
+        format!(
+            "{TIMESTAMPS} is 0: cookies have 23 bits instead of 38, so while forged ACKs come in, clients that have not \
+             connected before may have to try again; set it to 1 (sysctl -w {TIMESTAMPS}=1)"
+        )
+    })
+}
+
+/// The front door has to know the window scale that the kernel told, and cannot ask for the first of the two.
+fn window_note() -> Option<String> {
+    let most: u64 = read(RECEIVE_MAX).ok()?.parse().ok()?;
+    let of_tcp = read(TCP_RECEIVE).ok()?;
+    let of_tcp: u64 = of_tcp.split_whitespace().nth(2)?.parse().ok()?;
+    (most > of_tcp).then(|| {
+        format!(
+            "{RECEIVE_MAX} ({most}) is above the third number of {TCP_RECEIVE} ({of_tcp}): clients of admitted \
+             connections may be told windows that are too large, and send again what does not fit; make that number as \
+             large"
+        )
+    })
 }
 
 /// Whether the kernel shall answer, and why.

@@ -280,7 +280,8 @@ fn multipath_listener() -> OwnedFd {
     assert!(fd >= 0, "{}", std::io::Error::last_os_error());
     // SAFETY: the call returned a new descriptor that nobody else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    bind(socket.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, 80)).unwrap();
+    // a child that another test has just forked may still hold the address
+    wait_until(SOON, || bind(socket.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, 80)).is_ok()).unwrap();
     listen(&socket, Backlog::new(16).unwrap()).unwrap();
     socket
 }
@@ -293,6 +294,17 @@ fn without_syncookies_nothing_is_admitted_and_the_remedy_is_said() {
     assert!(applied.notes.iter().any(|note| note.contains("sysctl -w net.ipv4.tcp_syncookies=1")), "{applied:?}");
     assert_eq!(door.guards()[&0].flags & abi::FIEF_GUARD_ADMIT, 0);
     assert_ne!(door.guards()[&0].flags & abi::FIEF_GUARD_POLICE, 0, "rates hold all the same");
+}
+
+#[test]
+fn without_timestamps_the_weaker_cookie_and_the_remedy_are_said() {
+    let Some(door) = Door::new() else { return };
+    let text = policy("handshake = \"own\"", "admit = true", 10);
+    let is_said =
+        |applied: &Applied| applied.notes.iter().any(|note| note.contains("sysctl -w net.ipv4.tcp_timestamps=1"));
+    assert!(!is_said(&door.apply(&text).unwrap()));
+    door.namespace.sysctl("net.ipv4.tcp_timestamps", "0").unwrap();
+    assert!(is_said(&door.apply(&text).unwrap()));
 }
 
 #[test]
