@@ -10,8 +10,8 @@ use libbpf_rs::MapHandle;
 use crate::Fief;
 use crate::blooms::Blooms;
 use crate::charge::online_cpus;
-use crate::guard::Indexed;
 use crate::police::{self, Buckets};
+use crate::steer::Indexed;
 
 type Pattern = (abi::fief_pattern_key, abi::fief_request);
 

@@ -16,9 +16,10 @@ use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
 use crate::blooms::Blooms;
-use crate::front::Namespace;
-use crate::guard::{Indexed, Shared};
+use crate::front::{Doors, Namespace};
+use crate::guard::Shared;
 use crate::police::Buckets;
+use crate::steer::Indexed;
 use crate::tree::Tree;
 use crate::{Fief, cgroup, front, police, steer};
 
@@ -53,14 +54,6 @@ pub struct Down {
     pub containers: usize,
     /// Of these, still held by applications, whose descriptors are plain sockets now.
     pub still_held: usize,
-}
-
-/// What a policy wants of the network namespace.
-#[derive(Debug)]
-pub(crate) struct Doors {
-    pub(crate) netns: u64,
-    pub(crate) interfaces: Vec<u32>,
-    kernel_answers: bool,
 }
 
 /// Where the clients go that no rule names: the last rule of the first listener.
@@ -160,7 +153,7 @@ impl Fief {
         let containers = self.stage_containers(policy, admin, tree, slot, applied)?;
         let doors = self.stage_listeners(policy, &containers, slot, applied)?;
         self.keep_policy(slot, text)?;
-        self.stage_lanes(policy, &containers, slot, &doors, admin, applied)?;
+        self.stage_lanes(policy, &containers, slot, &doors, admin, &mut applied.notes)?;
         Ok((containers, doors))
     }
 

@@ -13,6 +13,9 @@ use fief_policy::Policy;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nameindex, if_nametoindex};
 
+/// How the names of interfaces begin that Fief makes.
+pub(crate) const OWN_INTERFACES: &str = "fief-";
+
 /// The caller's network namespace.
 #[derive(Debug)]
 pub(crate) struct Namespace {
@@ -26,6 +29,15 @@ impl Namespace {
         let inode = file.metadata().context(|| "cannot look at the network namespace".into())?.ino();
         Ok(Self { file, inode })
     }
+}
+
+/// What a policy wants of the network namespace.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    pub(crate) netns: u64,
+    pub(crate) interfaces: Vec<u32>,
+    /// Whether the kernel answers SYNs, with its own cookies.
+    pub(crate) kernel_answers: bool,
 }
 
 /// An interface of the caller's network namespace.
@@ -84,7 +96,7 @@ fn up() -> Result<Vec<String>> {
         flags.contains(InterfaceFlags::IFF_UP) && !flags.contains(InterfaceFlags::IFF_LOOPBACK)
     };
     // what comes out of a lane has passed the front door before
-    let outside = |name: &str| !name.starts_with(crate::lrp::PREFIX);
+    let outside = |name: &str| !name.starts_with(OWN_INTERFACES);
     Ok(flags.into_iter().filter(|(name, flags)| guarded(flags) && outside(name)).map(|(name, _)| name).collect())
 }
 

@@ -14,6 +14,7 @@ use libbpf_rs::MapHandle;
 use crate::blooms::Blooms;
 use crate::handshake::Plan;
 use crate::police::{self, Buckets};
+use crate::steer::Indexed;
 use crate::{Fief, admit};
 
 /// Words of `guarded_ports` for one slot: a bit for each port.
@@ -34,13 +35,6 @@ pub(crate) struct Tables {
 pub(crate) struct Shared {
     pub(crate) buckets: Buckets,
     pub(crate) blooms: Blooms,
-}
-
-/// A listener of the policy with its number on the kernel side.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Indexed<'p> {
-    pub(crate) index: u16,
-    pub(crate) listener: &'p Listener,
 }
 
 impl Fief {

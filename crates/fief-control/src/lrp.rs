@@ -18,10 +18,8 @@ use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch, lane, process};
 use fief_policy::{Level, Listener, Policy};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-pub(crate) use devices::PREFIX;
-
 use crate::Fief;
-use crate::apply::{Applied, Doors};
+use crate::front::Doors;
 use crate::schedule::nice_of;
 use crate::tree::Tree;
 
@@ -80,7 +78,7 @@ impl Fief {
         slot: u32,
         doors: &Doors,
         admin: &Admin,
-        applied: &mut Applied,
+        notes: &mut Vec<String>,
     ) -> Result<()> {
         let wanted = wanted(policy, containers);
         if wanted.is_empty() {
@@ -90,14 +88,12 @@ impl Fief {
         self.remember_place(doors.netns)?;
         let interfaces: Vec<_> = devices::links(&doors.interfaces)?;
         for skipped in interfaces.iter().filter(|interface| !interface.plain) {
-            applied.notes.push(format!("{} feeds no lane: it is no Ethernet interface of its own", skipped.name));
+            notes.push(format!("{} feeds no lane: it is no Ethernet interface of its own", skipped.name));
         }
         let plain: Vec<_> = interfaces.into_iter().filter(|interface| interface.plain).collect();
         for strict in plain.iter().filter(|interface| settings::is_strict(&interface.name)) {
             let name = &strict.name;
-            applied
-                .notes
-                .push(format!("the strict reverse path filter of {name} is a loose one for what takes a lane"));
+            notes.push(format!("the strict reverse path filter of {name} is a loose one for what takes a lane"));
         }
         let names: Vec<_> = plain.iter().map(|interface| interface.name.as_str()).collect();
         let before: Vec<_> = devices::ends(self.pins().scope())?.into_iter().map(|end| end.index).collect();

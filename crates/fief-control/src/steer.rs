@@ -20,6 +20,7 @@ use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch};
 use fief_policy::{Listener, Serve};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
+pub(crate) use index::Indexed;
 pub use shim::{Shim, environment};
 
 use crate::blooms::Blooms;

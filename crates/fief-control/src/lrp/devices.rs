@@ -17,10 +17,8 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::SockProtocol;
 
+use crate::front::OWN_INTERFACES;
 use crate::netlink::{self, GENERIC_HEADER, NESTED, attribute, attribute_bytes, text, u32_at};
-
-/// Begin of the names of all our interfaces.
-pub(crate) const PREFIX: &str = "fief-";
 
 const NEW_LINK: u16 = 16;
 const DELETE_LINK: u16 = 17;
@@ -90,7 +88,7 @@ pub(super) struct Pair {
 /// The names of both ends: who sends, who receives.
 pub(super) fn names(scope: &str, container: u32) -> [String; 2] {
     let tag = tag(scope);
-    ["s", "r"].map(|end| format!("{PREFIX}{container}{end}{tag}"))
+    ["s", "r"].map(|end| format!("{OWN_INTERFACES}{container}{end}{tag}"))
 }
 
 /// Scopes of one network namespace must not take each other's interfaces; the alias tells whose they are.
@@ -133,7 +131,7 @@ fn dump() -> Result<Vec<Vec<u8>>> {
 fn end(payload: &[u8], scope: &str) -> Option<End> {
     let attributes = payload.get(LINK_HEADER..)?;
     let name = text(attribute(attributes, LINK_NAME)?).to_owned();
-    let number = name.strip_prefix(PREFIX)?.strip_suffix(&tag(scope))?;
+    let number = name.strip_prefix(OWN_INTERFACES)?.strip_suffix(&tag(scope))?;
     let receives = number.ends_with('r');
     let slot: u32 = number.strip_suffix(['r', 's'])?.parse().ok()?;
     let container = match attribute(attributes, LINK_ALIAS).map(text) {

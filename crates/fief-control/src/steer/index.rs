@@ -8,6 +8,14 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use fief_bpf::{Error, ErrorKind, Result, abi};
+use fief_policy::Listener;
+
+/// A listener of the policy with its number on the kernel side.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Indexed<'p> {
+    pub(crate) index: u16,
+    pub(crate) listener: &'p Listener,
+}
 
 /// An index for each address: the one it has in the policy in force, or one that nobody has there. A listener for several
 /// ports is known by its first one; when it is taken apart, the first part keeps the index.
