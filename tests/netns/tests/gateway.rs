@@ -6,7 +6,7 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 
 use fief_bpf::abi;
-use fief_testkit::segment::{SYN, Segment};
+use fief_testkit::segment::{ACK, SYN, Segment};
 use fief_testkit::{
     Client, Family, Feature, NetNs, Nginx, NginxConfig, ORDINARY_OPTIONS, PlainServer, Process, RawClients, Topology,
     Veth, get, require, wait_until,
@@ -189,6 +189,42 @@ fn a_flood_isolates_nobody_whose_handshake_was_tracked() {
     assert_eq!(gateway.count(abi::FIEF_SYN_ISOLATED), isolated);
     gateway.syns(&clients, low(200), server(1), 1);
     assert_eq!(gateway.count(abi::FIEF_SYN_ISOLATED), isolated + 1, "another neighbour");
+}
+
+#[test]
+fn who_only_pretends_a_handshake_is_not_proven() {
+    let Some(gateway) = Gateway::new(&passing("isolate = { above = 20, for = \"1m\" }", "")) else { return };
+    gateway.nft("table ip t { chain c { type filter hook forward priority 0; ct state established accept; }; }");
+    let clients = RawClients::new(&gateway.front.topology).unwrap();
+    let proven = || {
+        let front = &gateway.front;
+        front.topology.server.run(|| front.installation().fief().front().unwrap().proven_sources).unwrap()
+    };
+    let words = |n: u16, acknowledgment: u32| {
+        let mut segment = Segment::new((RawClients::address(Family::V4, n), 1024).into(), server(0), ACK);
+        (segment.sequence, segment.acknowledgment) = (8, acknowledgment);
+        segment.payload = b"GET / HTTP/1.1\r\n\r\n".to_vec();
+        clients.send(&segment).unwrap();
+    };
+    // in the midst of a connection that is none, which tracking takes up
+    words(1, 9);
+    words(1, 9);
+    // with a SYN before, but without having seen the answer to it
+    let mut syn = Segment::new((RawClients::address(Family::V4, 2), 1024).into(), server(0), SYN);
+    syn.sequence = 7;
+    clients.send(&syn).unwrap();
+    let answer = clients.receive(syn.source, SOON).expect("a SYN-ACK of the server");
+    for _ in 0..3 {
+        words(2, answer.sequence.wrapping_add(0x4000_0000));
+    }
+    // and as it should be
+    assert_eq!(proven(), 0);
+    words(2, answer.sequence.wrapping_add(1));
+    wait_until(SOON, || {
+        words(2, answer.sequence.wrapping_add(1));
+        proven() == 1
+    })
+    .expect("who has seen the answer is proven");
 }
 
 #[test]
