@@ -93,11 +93,15 @@ pub fn lanes(server: &NetNs) -> Result<Vec<String>> {
     Ok(receiving_ends(&text))
 }
 
-/// A line: `7: fief-3r@fief-3s: <BROADCAST,...`.
+/// A line: `7: fief-3r@fief-3s: <BROADCAST,...`; in another scope than Fief's own more follows: `fief-3r1f`.
 fn receiving_ends(links: &str) -> Vec<String> {
     let names = links.lines().filter_map(|line| line.split_whitespace().nth(1));
     let names = names.map(|name| name.split(['@', ':']).next().unwrap_or(name));
-    names.filter(|name| name.starts_with("fief-") && name.ends_with('r')).map(str::to_owned).collect()
+    let receives = |name: &&str| {
+        let number = name.strip_prefix("fief-");
+        number.is_some_and(|number| number.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with('r'))
+    };
+    names.filter(receives).map(str::to_owned).collect()
 }
 
 /// A running server. A killed `fief run` would leave its programs to its guard, so it is asked first.
@@ -130,7 +134,8 @@ mod tests {
 
     #[test]
     fn only_receiving_ends_of_lanes_are_lanes() {
-        let links = "2: sv@if2: <UP> mtu 1500\n7: fief-3r@fief-3s: <UP> mtu\n8: fief-3s@fief-3r: <UP> mtu\n";
-        assert_eq!(receiving_ends(links), ["fief-3r"]);
+        let links = "2: sv@if2: <UP> mtu 1500\n7: fief-3r@fief-3s: <UP> mtu\n8: fief-3s@fief-3r: <UP> mtu\n\
+                     9: fief-12r5a@fief-12s5a: <UP>\n10: fief-12s5a@fief-12r5a: <UP>\n";
+        assert_eq!(receiving_ends(links), ["fief-3r", "fief-12r5a"]);
     }
 }
