@@ -44,6 +44,13 @@ int BPF_PROG(newtask_inherits, struct task_struct *task)
 	return newtask_inherit(task);
 }
 
+/* Behind the last switch away from a thread, which may not have been told. */
+SEC("tp_btf/sched_process_free")
+int BPF_PROG(task_frees, struct task_struct *task)
+{
+	return task_free(task);
+}
+
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(attach_adopts, struct cgroup *to, const char *path, struct task_struct *task)
 {

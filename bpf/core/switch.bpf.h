@@ -148,10 +148,25 @@ static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *
 	}
 }
 
+/* Nobody works under this record any more. */
+static __always_inline void record_end(struct fief_task *v)
+{
+	struct fief_ref binding = v->binding, home = v->home;
+	__u64 request = __sync_lock_test_and_set(&v->request, REQUEST_CLOSED);
+
+	if (request)
+		container_put(REQUEST_ID(request), FIEF_THREAD);
+	for (int i = 0; i < FIEF_NEST; i++) {
+		if (i < v->nested)
+			container_put(v->nest[i].container.id, FIEF_THREAD);
+	}
+	container_put(binding.id, FIEF_THREAD);
+	container_put(home.id, FIEF_HANDLE);
+}
+
 static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *prev, bool sleeps, bool dead)
 {
 	struct fief_task *v = bpf_task_storage_get(&tasks, prev, 0, 0);
-	struct fief_ref binding, home;
 
 	if (!v)
 		return;
@@ -169,17 +184,7 @@ static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *
 	__builtin_memcpy((__u64 *)v + 1, (__u64 *)&cs->task + 1, sizeof(*v) - sizeof(__u64));
 	if (!dead)
 		return;
-	__u64 request = __sync_lock_test_and_set(&v->request, REQUEST_CLOSED);
-	if (request)
-		container_put(REQUEST_ID(request), FIEF_THREAD);
-	binding = v->binding;
-	home = v->home;
-	for (int i = 0; i < FIEF_NEST; i++) {
-		if (i < v->nested)
-			container_put(v->nest[i].container.id, FIEF_THREAD);
-	}
-	container_put(binding.id, FIEF_THREAD);
-	container_put(home.id, FIEF_HANDLE);
+	record_end(v);
 	bpf_task_storage_delete(&tasks, prev);
 }
 
@@ -347,6 +352,30 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	}
 	if (home)
 		container_hold(home, FIEF_HANDLE);
+	return 0;
+}
+
+/*
+ * The kernel frees a thread's structure, long after the thread left its last CPU. Whose record is still there left unseen
+ * (switch_missed); its CPU may have the newer copy.
+ */
+static __always_inline int task_free(struct task_struct *p)
+{
+	struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
+	struct fief_container *c;
+	struct fief_cpu *cs;
+
+	if (!v)
+		return 0;
+	count_error(FIEF_ERR_SWITCH);
+	cs = cpu_at(bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : 0);
+	if (cs && cs->has_task && cs->running == p->pid && switches_of(p) == cs->switches + 1)
+		__builtin_memcpy((__u64 *)v + 1, (__u64 *)&cs->task + 1, sizeof(*v) - sizeof(__u64));
+	c = container_get(v->counted);
+	if (c)
+		__sync_fetch_and_add(&c->processes, -1);
+	record_end(v);
+	bpf_task_storage_delete(&tasks, p);
 	return 0;
 }
 
