@@ -149,11 +149,11 @@ static __always_inline bool admitted_take(struct bpf_sock_ops *ops, struct fief_
 	key.remote_port = bpf_ntohl(ops->remote_port);
 	key.local_port = ops->local_port;
 	entry = bpf_map_lookup_elem(&admitted, &key);
-	if (!entry)
+	if (!entry || entry->spent || entry->begin != ops->rcv_nxt)
 		return false;
 	*ruled = *entry;
-	bpf_map_delete_elem(&admitted, &key);
-	return ruled->begin == ops->rcv_nxt;
+	entry->spent = 1;
+	return true;
 }
 
 /* The handshake has ended: the connection's class is decided here, unless the gate has decided it by the request. */

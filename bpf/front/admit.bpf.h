@@ -8,7 +8,9 @@
  * remembers (bpf_sk_assign_tcp_reqsk) and a listening socket; the same segment then makes the socket. The label of the
  * socket takes its container from `admitted`.
  * Several requests that come at once are all ruled before the first of them passes, and share the strictest verdict.
- * Limits: a full accept queue makes the client send again, as in the kernel.
+ * A cookie that has made its socket is `spent`.
+ * Limits: a full accept queue makes the client send again, as in the kernel. That a cookie is spent is known as long as
+ * `admitted` remembers it, and of servers in managed units only: elsewhere nobody tells that a socket was made.
  */
 #pragma once
 
@@ -33,7 +35,22 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 	entry->begin = front->packet.seq;
 	entry->next = entry->begin + ruling->head + ruling->body;
 	entry->tracked = ruling->tracked && front->guard->flags & FIEF_GUARD_LATER;
+	entry->spent = 0;
 	entry->time_ns = front->now;
+}
+
+/*
+ * Whether the packet begins a connection that was there and has ended: a late double, or somebody who wants more of them
+ * than his connection requests were allowed.
+ */
+static __noinline bool cookie_spent(const struct packet *p)
+{
+	struct fief_admitted *entry;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	entry = bpf_map_lookup_elem(&admitted, &key);
+	return entry && entry->spent && entry->begin == p->seq;
 }
 
 /* Before the packet goes on: what follows it must find the verdict. */

@@ -159,6 +159,10 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		return count_drop(front, FIEF_ACK_LIMIT);
 	if (!handshake_proven(front, listening, with))
 		return stray_rule(skb, front, listening, stream);
+	if (cookie_spent(p)) {
+		bad_count(front->now);
+		return count_drop(front, FIEF_ACK_BAD);
+	}
 	source_prove(front);
 	if (!p->payload_length && !(p->flags & TCP_FIN))
 		return TCX_DROP; /* the handshake's end: the request tells more */

@@ -178,11 +178,11 @@ static __noinline struct fief_label *label_make(struct front_context *front, str
 	fresh.listener = front->listener->index;
 	flow_key(&front->packet, &key);
 	ruled = bpf_map_lookup_elem(&admitted, &key);
-	if (ruled && ruled->begin == begin) {
+	if (ruled && !ruled->spent && ruled->begin == begin) {
 		fresh.container = ruled->container;
 		fresh.next = ruled->next;
 		fresh.flags = ruled->tracked ? FIEF_LABEL_TRACKED : 0;
-		bpf_map_delete_elem(&admitted, &key);
+		ruled->spent = 1;
 	} else {
 		fresh.container = client_container(front);
 		if (tcp->bytes_received) /* older than the guard, or its verdict gave way to later ones */

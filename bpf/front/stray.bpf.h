@@ -56,7 +56,7 @@ static __noinline int just_admitted(struct front_context *front)
 
 	flow_key(p, &key);
 	entry = bpf_map_lookup_elem(&admitted, &key);
-	if (!entry || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
+	if (!entry || entry->spent || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
 		return STREAM_ENDS;
 	if (entry->tracked && (__s32)(p->seq + p->payload_length - entry->next) > 0)
 		return TCX_DROP; /* it comes again */

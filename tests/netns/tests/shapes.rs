@@ -5,13 +5,16 @@
 //! since the link keeps their order.
 
 use std::net::{IpAddr, SocketAddr};
+use std::process::Stdio;
 use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, ECE, FIN, PSH, RST, SYN, Segment, TCP, URG, ipv4, ipv6, set_checksum};
-use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, wait_until};
+use fief_testkit::{
+    Ending, Family, Feature, ORDINARY_OPTIONS, PlainServer, Process, RawClients, RawConnection, require, wait_until,
+};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, Gate, Verdicts, plain, ready};
+use fief_tests_netns::front::{Front, Gate, Verdicts, anywhere, connect_from, plain, ready};
 
 /// Nobody may have what is below /secret.
 const POLICY: &str = r#"
@@ -183,16 +186,8 @@ impl Rig {
         assert!(words.starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&words));
     }
 
-    /// States of the server's sockets that belong to a client's port, as /proc writes them (01 established, 03 request).
     fn sockets(&self, port: u16) -> Vec<String> {
-        let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
-        let text = self.front.topology.server.run(|| read("tcp") + &read("tcp6")).unwrap();
-        let fields = text.lines().filter_map(|line| {
-            let words: Vec<_> = line.split_whitespace().collect();
-            let remote = words.get(2)?.rsplit(':').next()?;
-            (u16::from_str_radix(remote, 16) == Ok(port)).then(|| (*words.get(3).unwrap()).to_owned())
-        });
-        fields.collect()
+        sockets(&self.front, port)
     }
 
     fn answered(&self, client: SocketAddr) -> bool {
@@ -202,6 +197,18 @@ impl Rig {
         }
         found
     }
+}
+
+/// States of the server's sockets that belong to a client's port, as /proc writes them (01 established, 03 request).
+fn sockets(front: &Front, port: u16) -> Vec<String> {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
+    let text = front.topology.server.run(|| read("tcp") + &read("tcp6")).unwrap();
+    let fields = text.lines().filter_map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let remote = words.get(2)?.rsplit(':').next()?;
+        (u16::from_str_radix(remote, 16) == Ok(port)).then(|| (*words.get(3).unwrap()).to_owned())
+    });
+    fields.collect()
 }
 
 fn client(family: Family, n: usize) -> SocketAddr {
@@ -274,6 +281,40 @@ fn a_refused_request_of_unusual_shape_never_reaches_the_server() {
         }
         let seen = rig.server.seen();
         assert!(seen.iter().all(|seen| !seen.line.contains("secret")), "{gate:?}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_cookie_makes_one_connection() {
+    if !ready() || !require(Feature::Python) {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let front = Front::new(gate, POLICY);
+        let mut server = front.server_command("python3");
+        server.args(["-m", "http.server", "80", "--bind", "::"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let _server = Process::start(server).unwrap();
+        let clients = RawClients::new(&front.topology).unwrap();
+        for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+            wait_until(SOON, || connect_from(&front.topology.clients, anywhere(family), plain(family)).is_ok())
+                .unwrap();
+            let ends = [client(family, n), plain(family)];
+            let open = || RawConnection::open(&clients, ends, 4711, &ORDINARY_OPTIONS, SOON).unwrap().unwrap();
+            let mut connection = open();
+            let copy = connection.segment(PSH | ACK, 0, OPEN);
+            let (words, ending) = connection.converse(OPEN, std::slice::from_ref(&(0..OPEN.len())), SOON).unwrap();
+            assert!(words.starts_with(b"HTTP/1.0 404") && ending == Ending::Closed, "{gate:?}: {ending:?}");
+            drop(connection);
+            wait_until(SOON, || sockets(&front, copy.source.port()).is_empty()).unwrap();
+            let before = front.verdicts();
+            for _ in 0..3 {
+                clients.send(&copy).unwrap();
+            }
+            wait_until(SOON, || front.verdicts().since(&before).count(abi::FIEF_ACK_BAD) == 3)
+                .unwrap_or_else(|_| panic!("{gate:?}, {family:?}: {:?}", front.verdicts().since(&before)));
+            assert_eq!(front.verdicts().since(&before).requests(), 0, "{gate:?}, {family:?}");
+            assert!(sockets(&front, copy.source.port()).is_empty(), "{gate:?}, {family:?}");
+        }
     }
 }
 

@@ -66,7 +66,7 @@ fn a_running_process_of_several_threads_is_managed() {
         // and its containers are below that
         wait_until(SOON, || fs::read_to_string(&marker).is_ok_and(|text| text == "2")).unwrap();
         drop(process);
-        wait_until(SOON, || now().threads == 0 && now().processes == 0).unwrap();
+        wait_until(SOON, || now().threads == 0 && now().processes == 0).unwrap_or_else(|_| panic!("{:?}", now()));
     }
 }
 
