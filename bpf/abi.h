@@ -681,7 +681,7 @@ struct fief_task {
 	__u32 flags;  /* FIEF_TASK_* */
 	struct fief_ref staged;
 	__u32 staged_rights;
-	__u32 pad2;
+	__u32 made;		 /* 0: no, 1: it is being made, 2: yes */
 	struct fief_ref counted; /* whose processes count the thread group's leader is in */
 	__u32 nested;
 	__u32 pad;

@@ -211,9 +211,36 @@ static __always_inline void task_copy(struct fief_task *to, const struct fief_ta
 		__builtin_memcpy(to->nest, from->nest, sizeof(to->nest));
 }
 
+#define RECORD_MAKING 1
+#define RECORD_MADE   2
+#define MAKING_TRIES  4096
+
+/*
+ * Two can give a thread its record at the same time: fief manage, and the thread itself by its first call. One of them
+ * makes it; the other waits. Storage begins with zeros.
+ */
+static __always_inline bool record_claim(struct fief_task *v)
+{
+	return !__sync_val_compare_and_swap(&v->made, 0, RECORD_MAKING);
+}
+
+/* Whether the record that another one makes is there; if that one was interrupted, the caller may try again. */
+static __noinline int record_wait(struct fief_task *v)
+{
+	int i;
+
+	if (!v)
+		return -ESRCH;
+	bpf_for (i, 0, MAKING_TRIES) {
+		if (*(volatile __u32 *)&v->made == RECORD_MADE)
+			return 0;
+	}
+	return -EAGAIN;
+}
+
+/* What a claimed record begins with; `made` is the caller's last word. */
 static __always_inline void task_init(struct fief_task *t, struct fief_ref home, __u32 flags)
 {
-	__builtin_memset(t, 0, sizeof(*t));
 	t->binding = home;
 	t->home = home;
 	t->rights = FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN;
@@ -275,16 +302,22 @@ static __noinline int task_adopt(struct task_struct *p, struct fief_ref home, __
 		return -ESTALE;
 	if (p->flags & PF_EXITING)
 		return -ESRCH; /* nothing would take the record away again */
+	v = bpf_task_storage_get(&tasks, p, 0, 0);
+	if (v)
+		return record_wait(v);
 	v = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!v) {
 		count_error(FIEF_ERR_NO_STORAGE);
 		return -ENOMEM;
 	}
+	if (!record_claim(v))
+		return record_wait(v);
 	task_init(v, home, flags | FIEF_TASK_MANAGED);
 	if (!fresh)
 		counters_skip(v, p);
 	container_hold(c, FIEF_THREAD + FIEF_HANDLE); /* its binding; its home */
 	leader_settle(v, p, false);
+	__sync_lock_test_and_set(&v->made, RECORD_MADE);
 	if (!fresh) {
 		cs = cpu_at(bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : 0);
 		if (cs)

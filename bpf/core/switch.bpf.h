@@ -120,7 +120,9 @@ static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *
 {
 	struct fief_task *v = bpf_task_storage_get(&tasks, next, 0, 0);
 
-	if (!v && records_lost && next->pid && !(next->flags & PF_KTHREAD))
+	if (v && v->made == RECORD_MAKING)
+		v = NULL; /* there at the next switch */
+	else if (!v && records_lost && next->pid && !(next->flags & PF_KTHREAD))
 		v = record_recover(next);
 	cs->receive = FIEF_RX_NONE;
 	cs->refresh = 0;
@@ -339,6 +341,8 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 		records_lost = 1;
 		return 0;
 	}
+	if (!record_claim(v))
+		return 0;
 	task_init(v, cs->task.home, 0);
 	v->binding = cs->task.binding;
 	v->rights = cs->task.rights;
@@ -352,6 +356,7 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	}
 	if (home)
 		container_hold(home, FIEF_HANDLE);
+	__sync_lock_test_and_set(&v->made, RECORD_MADE);
 	return 0;
 }
 
