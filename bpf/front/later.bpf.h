@@ -10,7 +10,9 @@
  * a reset in the client's name. A socket that the core has not labelled gets its label here.
  * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest
  * verdict; after a body whose length is not told (chunked), after REQUESTS_MOST requests in one segment, and under TLS
- * the connection is no longer ruled (FIEF_REQUEST_UNTRACKED) and keeps its container.
+ * the connection is no longer ruled (FIEF_REQUEST_UNTRACKED) and keeps its container. What was ruled passes as ruled: who
+ * forges his own segments can have one ruled that TCP drops (a wrong checksum, an old timestamp) and send other words in
+ * its place. First requests are ruled until TCP has taken them.
  */
 #pragma once
 
