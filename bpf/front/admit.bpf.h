@@ -141,7 +141,7 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 /* The client ended its side before its request did: that is for the server to judge. */
 static __always_inline void ruling_of_client(struct front_context *front, struct ruling *ruling)
 {
-	ruling->container = front->client ? front->client->container : front->guard->fallback;
+	ruling->container = client_container(front);
 	ruling->rule.rule = FIEF_NO_ID;
 	ruling->reason = FIEF_REQUEST_MALFORMED;
 	verdict_count(front, ruling->container, FIEF_NO_ID, FIEF_REQUEST_MALFORMED, false);

@@ -10,5 +10,6 @@ struct front_context {
 	__u32 slot;
 	struct fief_listener *listener;
 	struct fief_guard *guard;
-	struct fief_client *client; /* NULL: no rule names it */
+	struct fief_client *client; /* of a SYN; NULL: no rule names it */
+	struct fief_ref container;  /* whose a connection is as long as no request says otherwise */
 };

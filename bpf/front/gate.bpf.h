@@ -197,10 +197,10 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		return TCX_DROP;
 	sk = socket_find(skb, &front->packet);
 	if (!sk)
-		return guard_find(front) && is_forward(front) ? forward_segment(skb, front) : TCX_NEXT;
+		return segment_guard_find(front) && is_forward(front) ? forward_segment(skb, front) : TCX_NEXT;
 	state = sk->state;
 	barrier_var(state);
-	if (state == BPF_TCP_LISTEN && guard_find(front))
+	if (state == BPF_TCP_LISTEN && segment_guard_find(front))
 		listening = bpf_skc_to_tcp_sock(sk);
 	else if (has_stream(state) && (front->packet.payload_length || front->packet.odd))
 		verdict = data_arrives(skb, front, sk);

@@ -27,6 +27,7 @@ static __noinline bool guard_only_find(struct front_context *front)
 	front->guard = bpf_map_lookup_elem(&guards, &at);
 	if (!front->guard)
 		return false;
+	front->container = front->guard->fallback;
 	front->now = bpf_ktime_get_ns();
 	return true;
 }
@@ -36,7 +37,18 @@ static __noinline bool guard_find(struct front_context *front)
 	if (!guard_only_find(front))
 		return false;
 	front->client = classify(front->slot, front->listener->index, front->packet.source);
+	if (front->client)
+		front->container = front->client->container;
 	return true;
+}
+
+/* The same for a segment, whose client rule nobody asks for: the verifier then does not follow each case of it. */
+static __always_inline bool segment_guard_find(struct front_context *front)
+{
+	bool found = guard_find(front);
+
+	front->client = NULL;
+	return found;
 }
 
 static __always_inline int count_drop(struct front_context *front, enum fief_reason reason)

@@ -155,7 +155,8 @@ static __always_inline int requests_rule(struct __sk_buff *skb, struct front_con
 /* Whether the kernel made this connection, and this is its first request. */
 static __always_inline bool first_of_kernel(struct front_context *front, struct fief_label *label, struct tcp_sock *tcp)
 {
-	if (tcp->bytes_received || label->listener == FIEF_NO_LISTENER || !guard_find(front) || !front->guard->shapes)
+	if (tcp->bytes_received || label->listener == FIEF_NO_LISTENER || !segment_guard_find(front) ||
+	    !front->guard->shapes)
 		return false;
 	if (!(front->guard->flags & FIEF_GUARD_MONITOR) && !admit_in_force(front))
 		return false;
@@ -175,7 +176,7 @@ static __noinline struct fief_label *label_make(struct front_context *front, str
 	struct fief_admitted *ruled;
 	struct fief_flow_key key;
 
-	if (!guard_find(front) || !front->guard->shapes)
+	if (!segment_guard_find(front) || !front->guard->shapes)
 		return NULL;
 	fresh.listener = front->listener->index;
 	flow_key(&front->packet, &key);
@@ -213,7 +214,7 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 			return TCX_NEXT;
 	}
 	if (label->flags & FIEF_LABEL_TRACKED) {
-		if (!guard_find(front))
+		if (!segment_guard_find(front))
 			return TCX_NEXT;
 	} else if (!first_of_kernel(front, label, tcp)) {
 		return TCX_NEXT;

@@ -33,7 +33,7 @@ static __noinline int request_look(struct __sk_buff *skb, struct front_context *
 {
 	struct packet *p = &front->packet;
 
-	if (!guard_find(front) || !front->guard->shapes)
+	if (!segment_guard_find(front) || !front->guard->shapes)
 		return TCX_NEXT;
 	if (!(front->guard->flags & FIEF_GUARD_MONITOR) && !admit_in_force(front))
 		return TCX_NEXT;

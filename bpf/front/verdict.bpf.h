@@ -29,7 +29,7 @@
 /* Whom a connection belongs to as long as no request says otherwise. */
 static __always_inline struct fief_ref client_container(const struct front_context *front)
 {
-	return front->client ? front->client->container : front->guard->fallback;
+	return front->container;
 }
 
 /* The turn to send a notice is taken by one CPU. */
