@@ -2,13 +2,14 @@
 /* What the parts of the gate know about the packet at hand. */
 #pragma once
 
+#include "found.bpf.h"
 #include "packet.bpf.h"
 
 struct front_context {
 	struct packet packet;
 	__u64 now; /* CLOCK_MONOTONIC */
 	__u32 slot;
-	struct fief_listener *listener;
+	struct listener_found *listener;
 	struct fief_guard *guard;
 	struct fief_client *client; /* of a SYN; NULL: no rule names it */
 	struct fief_ref container;  /* whose a connection is as long as no request says otherwise */

@@ -18,7 +18,6 @@
 #pragma once
 
 #include "forward.bpf.h"
-#include "live.bpf.h"
 #include "later.bpf.h"
 #include "stray.bpf.h"
 
@@ -59,7 +58,7 @@ static __always_inline int syn_rule(struct __sk_buff *skb, struct front_context 
 	if (!policed) {
 		if (!is_local(skb, listening, &front->packet))
 			return TCX_NEXT;
-		live_note(front);
+		live_note(front->listener, front->now);
 		if (front->packet.odd)
 			return shape_rule(front);
 		police_syn(front, &drop);
@@ -79,7 +78,7 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 		return TCX_NEXT;
 	if (is_forward(front))
 		return forward_syn(front);
-	policed = !front->packet.odd && live_known(front);
+	policed = !front->packet.odd && is_live(front->listener, front->now);
 	if (policed) {
 		police_syn(front, &drop);
 		if (drop)
@@ -120,7 +119,7 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 		return TCX_NEXT;
 	if (sk->state == BPF_TCP_LISTEN)
 		listening = bpf_skc_to_tcp_sock(sk);
-	if (listening && is_local(skb, listening, &front->packet))
+	if (listening && (is_live(front->listener, front->now) || is_local(skb, listening, &front->packet)))
 		verdict = TCX_DROP;
 	bpf_sk_release(sk);
 	return verdict;

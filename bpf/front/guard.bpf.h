@@ -20,7 +20,7 @@ static __noinline bool guard_only_find(struct front_context *front)
 {
 	__u32 at;
 
-	front->listener = find_listener(front->slot, front->packet.destination, front->packet.destination_port);
+	front->listener = listener_search(front->slot, front->packet.destination, front->packet.destination_port);
 	if (!front->listener)
 		return false;
 	at = front->slot * FIEF_MAX_LISTENERS + front->listener->index;

@@ -8,6 +8,8 @@
  */
 #pragma once
 
+#include "found.bpf.h"
+
 struct steering {
 	__u32 known;
 	__u32 listener; /* index */
@@ -29,7 +31,7 @@ static __always_inline struct steering *steering_here(void)
 	return bpf_map_lookup_elem(&steerings, &zero);
 }
 
-static __always_inline struct steering *steering_begin(const struct fief_listener *listener)
+static __always_inline struct steering *steering_begin(const struct listener_found *listener)
 {
 	struct steering *here = steering_here();
 
