@@ -186,6 +186,13 @@ static __noinline bool rest_refused(struct __sk_buff *skb, struct front_context 
 	return false;
 }
 
+/* Without a listening socket the kernel keeps the handshake, whose end may be on its way up already. */
+static __always_inline int turn_away(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
+				     struct stream *stream)
+{
+	return found ? answer(skb, front, stream) : answer_and_reset(skb, front, stream, front->packet.seq);
+}
+
 /* Rules the stream, and carries it out on the packet that ends it. */
 static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
 				  struct stream *stream)
@@ -208,11 +215,11 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 		ruling_of_client(front, ruling);
 	}
 	if (ruling->refused)
-		return answer(skb, front, stream);
+		return turn_away(skb, front, found, stream);
 	if (p->seq != stream->first + 1 && hold_release(skb, p, stream))
 		return TCX_DROP;
 	admitted_begin(front, stream);
 	if (stream->admitted.tracked && rest_refused(skb, front, stream))
-		return answer(skb, front, stream);
+		return turn_away(skb, front, found, stream);
 	return admit(skb, front, found, stream);
 }

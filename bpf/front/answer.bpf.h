@@ -91,3 +91,26 @@ static __noinline int answer_ends(struct __sk_buff *skb, struct front_context *f
 		return TCX_DROP;
 	return acknowledge(skb, p, with, p->seq + p->payload_length + (p->flags & TCP_FIN));
 }
+
+/*
+ * Refuses a request that was made to a socket of ours: the client's answer goes out as a copy, and the packet itself
+ * becomes the reset of the socket, in the client's name. `expected` is the socket's next byte. Else a server that serves
+ * one after the other would wait on it for ever.
+ */
+static __noinline int answer_and_reset(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+				       __u32 expected)
+{
+	struct packet *p = &front->packet;
+	struct segment *s;
+
+	if (stream->ruling.rule.refusal == FIEF_REFUSE_DROP)
+		return TCX_DROP;
+	s = answer_segment(front, stream);
+	if (!s || segment_put(skb, p, s, true))
+		return TCX_DROP;
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	s = segment_begin(expected, p->ack, 0, TCP_ACK | TCP_RST);
+	if (!s || segment_put(skb, p, s, false))
+		return TCX_DROP;
+	return TCX_NEXT;
+}

@@ -61,23 +61,12 @@ static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *
 				   struct tcp_sock *tcp)
 {
 	struct packet *p = &front->packet;
-	__u32 expected = tcp->rcv_nxt;
-	struct segment *s;
 
-	if (stream->ruling.rule.refusal == FIEF_REFUSE_DROP)
-		return TCX_DROP;
 	if (options_read(skb, p, &stream->with))
 		return TCX_DROP;
 	p->ack = tcp->snd_nxt;
 	stream->with.echo = cookie_clock_ms(front->now) + tcp->tsoffset;
-	s = answer_segment(front, stream);
-	if (!s || segment_put(skb, p, s, true))
-		return TCX_DROP;
-	bpf_clone_redirect(skb, skb->ifindex, 0);
-	s = segment_begin(expected, p->ack, 0, TCP_ACK | TCP_RST);
-	if (!s || segment_put(skb, p, s, false))
-		return TCX_DROP;
-	return TCX_NEXT;
+	return answer_and_reset(skb, front, stream, tcp->rcv_nxt);
 }
 
 /* Begins the stream with what was kept of the request that starts at `next`. */

@@ -54,7 +54,7 @@ impl Plan {
         if !self.is_quick {
             attacks.insert(1, Attack::Prefix(10_000));
         }
-        if !(self.is_quick && way == Way::Limit) {
+        if !self.is_quick || matches!(way, Way::Stock | Way::Fief) {
             attacks.push(Attack::Prefix(200_000));
         }
         if way == Way::Fief || !self.is_quick {
@@ -63,11 +63,22 @@ impl Plan {
         attacks
     }
 
+    /// Whether it is measured what a SYN costs there.
+    fn costs(&self, way: Way) -> bool {
+        matches!(way, Way::Stock | Way::Fief) || way == Way::Limit && !self.is_quick
+    }
+
+    /// Whether this round also tells when a flood is isolated, which hardly differs from time to time.
+    fn isolates(&self, round: usize) -> bool {
+        round == 0 || !self.is_quick
+    }
+
     fn steps(&self, stands: &[Stand]) -> usize {
         let measurements: usize = stands.iter().map(|stand| self.attacks(stand.way).len()).sum();
-        let costs = stands.iter().filter(|stand| stand.way != Way::Synproxy).count();
-        let more = if stands.iter().any(|stand| stand.way == Way::Fief) { 2 } else { 0 };
-        self.rounds * (measurements + costs + more)
+        let costs = stands.iter().filter(|stand| self.costs(stand.way)).count();
+        let is_fief = stands.iter().any(|stand| stand.way == Way::Fief);
+        let isolations = (0..self.rounds).filter(|&round| is_fief && self.isolates(round)).count();
+        self.rounds * (measurements + costs + usize::from(is_fief)) + isolations
     }
 }
 
@@ -92,7 +103,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
                 progress.step(&format!("round {}, {}, {attack}", round + 1, stand.way.title()))?;
                 measurements.push(measure_quietly(&plan, stand, attack, round)?);
             }
-            if stand.way != Way::Synproxy {
+            if plan.costs(stand.way) {
                 progress.step(&format!("round {}, {}, the cost of a SYN", round + 1, stand.way.title()))?;
                 costs.push((stand.way.into(), cost::measure(&plan, stand)?));
             }
@@ -104,8 +115,10 @@ pub fn run(quick: bool) -> Result<Outcome> {
         let front = fief.fief(&way::policy(""))?;
         costs.push((Kind::Answered, cost::measure(&plan, fief)?));
         drop(front);
-        progress.step(&format!("round {}, the time until a flood is isolated", round + 1))?;
-        isolations.push(isolation::measure(fief)?);
+        if plan.isolates(round) {
+            progress.step(&format!("round {}, the time until a flood is isolated", round + 1))?;
+            isolations.push(isolation::measure(fief)?);
+        }
     }
     let ways: Vec<Way> = stands.iter().map(|stand| stand.way).collect();
     Ok(outcome::of(&plan, &ways, &measurements, &costs, &isolations, notes))
