@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fief_control::{Applied, ApplyOptions, Fief, ManageOptions, Result, Target};
@@ -48,6 +49,8 @@ impl Installation {
     /// Applies a policy and manages a new cgroup.
     pub fn with(setup: &Setup<'_>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(sweep_pins);
         let scope = format!("ff-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let fief = Fief::with_scope(&scope);
         let parsed = fief_policy::parse(setup.policy, "test.toml").unwrap_or_else(|e| panic!("{e}"));
@@ -143,6 +146,20 @@ impl Drop for Installation {
         }
         if let Err(e) = self.fief.down() {
             eprintln!("cannot take the test's installation down: {e}");
+        }
+    }
+}
+
+/// Lets go of the programs of tests that were killed: they would stay on every context switch and packet. Their pins lie
+/// under the name `ff-<pid>-<n>`, perhaps with more behind it.
+fn sweep_pins() {
+    let entries = std::fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix("ff-")?.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
+            // a test beside this one may be faster
+            let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 }
