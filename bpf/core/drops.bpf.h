@@ -12,10 +12,10 @@
 
 #include "classify.bpf.h"
 #include "containers.bpf.h"
+#include "counted.bpf.h"
 #include "maps/dropped.bpf.h"
 #include "maps/labels.bpf.h"
 #include "maps/notices.bpf.h"
-#include "maps/verdicts.bpf.h"
 
 /* Which queue overflowed: by listener and class, among the verdicts of the front door. */
 static __noinline int queue_count(struct fief_ref class_, __u32 listener, __u32 n)
@@ -26,13 +26,8 @@ static __noinline int queue_count(struct fief_ref class_, __u32 listener, __u32 
 	    .listener = listener,
 	    .reason = FIEF_SYN_QUEUE,
 	};
-	__u64 *count, add = n;
 
-	count = bpf_map_lookup_elem(&verdicts, &key);
-	if (count)
-		*count += add;
-	else
-		bpf_map_update_elem(&verdicts, &key, &add, BPF_ANY);
+	verdict_add(&key, n);
 	return 0;
 }
 

@@ -16,9 +16,6 @@
 #include "maps/admitted.bpf.h"
 #include "maps/labels.bpf.h"
 
-#define AF_INET	 2
-#define AF_INET6 10
-
 static __always_inline struct fief_ref unattributed(void)
 {
 	return (struct fief_ref){FIEF_UNATTRIBUTED, 0};
@@ -31,16 +28,6 @@ static __always_inline struct fief_ref unit_home(__u64 cgroup)
 	return unit ? unit->home : unattributed();
 }
 
-static __always_inline void map_ipv4(__u32 address, __u8 *mapped)
-{
-	__u32 *words = (__u32 *)mapped;
-
-	words[0] = 0;
-	words[1] = 0;
-	words[2] = bpf_htonl(0xffff);
-	words[3] = address;
-}
-
 /* The source of a packet as the network layer has it, IPv4 mapped, and whether it is a SYN. */
 static __always_inline bool packet_source(struct __sk_buff *skb, __u8 *source, bool *syn)
 {
@@ -50,7 +37,7 @@ static __always_inline bool packet_source(struct __sk_buff *skb, __u8 *source, b
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		if (bpf_skb_load_bytes(skb, 12, &ipv4, 4) || bpf_skb_load_bytes(skb, 0, &first, 1))
 			return false;
-		map_ipv4(ipv4, source);
+		mapped_ipv4(ipv4, source);
 		transport = (first & 15) * 4;
 	} else {
 		if (bpf_skb_load_bytes(skb, 8, source, 16))
@@ -112,7 +99,7 @@ static __always_inline void ops_address(struct bpf_sock_ops *ops, bool local, __
 		words[3] = *(volatile __u32 *)&ops->remote_ip6[3];
 	}
 	if (family == AF_INET)
-		map_ipv4(ipv4, address);
+		mapped_ipv4(ipv4, address);
 }
 
 /* A listener on an address of the policy remembers which; class listeners were labelled before bind(). */
@@ -138,29 +125,23 @@ static __always_inline void listen_label(struct bpf_sock_ops *ops)
 	bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
-/* What the gate ruled about this connection's first request, once; false: nothing. */
-static __always_inline bool admitted_take(struct bpf_sock_ops *ops, struct fief_admitted *ruled)
+/* What the gate ruled about this connection's first request, once; NULL: nothing. */
+static __always_inline struct fief_admitted *admitted_take(struct bpf_sock_ops *ops)
 {
-	struct fief_admitted *entry;
 	struct fief_flow_key key = {};
 
 	ops_address(ops, false, key.remote);
 	ops_address(ops, true, key.local);
 	key.remote_port = bpf_ntohl(ops->remote_port);
 	key.local_port = ops->local_port;
-	entry = bpf_map_lookup_elem(&admitted, &key);
-	if (!entry || entry->spent || entry->begin != ops->rcv_nxt)
-		return false;
-	*ruled = *entry;
-	entry->spent = 1;
-	return true;
+	return admitted_spend(&key, ops->rcv_nxt);
 }
 
 /* The handshake has ended: the connection's class is decided here, unless the gate has decided it by the request. */
 static __always_inline void established_label(struct bpf_sock_ops *ops)
 {
 	struct bpf_sock *sk = ops->sk;
-	struct fief_admitted ruled;
+	struct fief_admitted *ruled;
 	struct fief_container *c;
 	struct fief_client *client;
 	struct fief_label *label;
@@ -180,10 +161,11 @@ static __always_inline void established_label(struct bpf_sock_ops *ops)
 		}
 	}
 	label->flags = FIEF_LABEL_FRESH;
-	if (admitted_take(ops, &ruled)) {
-		label->container = ruled.container;
-		label->next = ruled.next;
-		if (ruled.tracked)
+	ruled = admitted_take(ops);
+	if (ruled) {
+		label->container = ruled->container;
+		label->next = ruled->next;
+		if (ruled->tracked)
 			label->flags |= FIEF_LABEL_TRACKED;
 	}
 	label->owner = (__u64)(unsigned long)sk;

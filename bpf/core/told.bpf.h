@@ -7,22 +7,14 @@
 
 #include "drops.bpf.h"
 #include "maps/last_notices.bpf.h"
-#include "maps/refusals.bpf.h"
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
 
 static __always_inline void refusals_told(struct fief_drops *answer, __u32 listener)
 {
 	struct fief_notice *last = bpf_map_lookup_elem(&last_notices, &listener);
-	__u32 cpu;
 
-	bpf_for (cpu, 0, FIEF_MAX_CPUS) {
-		struct fief_refusals *here = bpf_map_lookup_percpu_elem(&refusals, &listener, cpu);
-
-		if (!here)
-			break;
-		answer->refused += here->refused;
-	}
+	answer->refused = refused_sum(listener);
 	if (!last || last->time_ns <= answer->time_ns)
 		return;
 	answer->time_ns = last->time_ns;

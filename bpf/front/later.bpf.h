@@ -169,12 +169,11 @@ static __noinline struct fief_label *label_make(struct front_context *front, str
 		return NULL;
 	fresh.listener = front->listener->index;
 	flow_key(&front->packet, &key);
-	ruled = bpf_map_lookup_elem(&admitted, &key);
-	if (ruled && !ruled->spent && ruled->begin == begin) {
+	ruled = admitted_spend(&key, begin);
+	if (ruled) {
 		fresh.container = ruled->container;
 		fresh.next = ruled->next;
 		fresh.flags = ruled->tracked ? FIEF_LABEL_TRACKED : 0;
-		ruled->spent = 1;
 	} else {
 		fresh.container = client_container(front);
 		if (tcp->bytes_received) /* older than the guard, or its verdict gave way to later ones */

@@ -13,9 +13,9 @@
 #pragma once
 
 #include "context.bpf.h"
+#include "counted.bpf.h"
 #include "spent.bpf.h"
 #include "maps/loads.bpf.h"
-#include "maps/refusals.bpf.h"
 #include "maps/thresholds.bpf.h"
 
 #define MILLION	  1000000u
@@ -32,21 +32,6 @@ static __always_inline __u32 smoothed(__u32 old, __u32 fresh, __u64 passed)
 		return fresh;
 	size = size * passed / FIEF_LOAD_SMOOTH_NS;
 	return down ? old - size : old + size;
-}
-
-static __always_inline __u64 refused_by_us(__u32 listener)
-{
-	__u64 refused = 0;
-	__u32 cpu;
-
-	bpf_for (cpu, 0, FIEF_MAX_CPUS) {
-		struct fief_refusals *here = bpf_map_lookup_percpu_elem(&refusals, &listener, cpu);
-
-		if (!here)
-			break;
-		refused += here->refused;
-	}
-	return refused;
 }
 
 static __always_inline void cpu_look(struct fief_load *load, __u64 passed, __u64 now)
@@ -69,7 +54,7 @@ static __always_inline void cpu_look(struct fief_load *load, __u64 passed, __u64
 
 static __always_inline void drops_look(struct fief_load *load, __u32 listener, struct sock *listening, __u64 passed)
 {
-	__u64 refused = refused_by_us(listener), drops = refused - load->dropped_seen;
+	__u64 refused = refused_sum(listener), drops = refused - load->dropped_seen;
 	__u32 kernel;
 
 	load->dropped_seen = refused;

@@ -14,9 +14,6 @@
 #include "classify.bpf.h"
 #include "maps/class_listeners.bpf.h"
 
-#define AF_INET	 2
-#define AF_INET6 10
-
 /* clang would choose between two offsets into the context and load once, which the verifier forbids. */
 static __always_inline void local_address(struct bpf_sk_lookup *ctx, __u32 *words)
 {

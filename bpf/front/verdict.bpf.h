@@ -11,12 +11,12 @@
 #pragma once
 
 #include "context.bpf.h"
+#include "counted.bpf.h"
 #include "maps/containers.bpf.h"
 #include "maps/last_notices.bpf.h"
 #include "maps/loads.bpf.h"
 #include "maps/notices.bpf.h"
 #include "maps/refusals.bpf.h"
-#include "maps/verdicts.bpf.h"
 
 /* Reasons for which something was not let through, as bits. */
 #define REASON(reason) (1ull << (reason))
@@ -68,20 +68,6 @@ static __always_inline void notice_send(const struct packet *p, const struct fie
 	bpf_ringbuf_submit(notice, 0);
 }
 
-static __always_inline void verdict_add(const struct fief_verdict_key *key)
-{
-	__u64 *count = bpf_map_lookup_elem(&verdicts, key), one = 1;
-
-	if (!count) {
-		if (!bpf_map_update_elem(&verdicts, key, &one, BPF_NOEXIST))
-			return;
-		count = bpf_map_lookup_elem(&verdicts, key); /* another CPU was first */
-		if (!count)
-			return;
-	}
-	*count += 1;
-}
-
 /* A refusal for which the listener, or else the bucket that refused, sends the notices. */
 static __always_inline void refusal_tell(const struct packet *p, const struct fief_verdict_key *key,
 					 struct fief_bucket *bucket, __u64 now)
@@ -112,7 +98,7 @@ static __always_inline void refusal_tell(const struct packet *p, const struct fi
 __noinline int verdict_tell(const struct packet *p __arg_nonnull, const struct fief_verdict_key *key __arg_nonnull,
 			    struct fief_bucket *bucket, __u64 now)
 {
-	verdict_add(key);
+	verdict_add(key, 1);
 	if (REFUSALS >> key->reason & 1)
 		refusal_tell(p, key, bucket, now);
 	return 0;

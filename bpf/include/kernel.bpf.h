@@ -19,6 +19,9 @@
 #define EADDRNOTAVAIL	 99
 #define ESTALE		 116
 #define EDQUOT		 122
+#define AF_INET		 2
+#define AF_INET6	 10
+
 #define ETH_P_IP	 0x0800
 #define ETH_P_IPV6	 0x86dd
 #define ETH_P_8021Q	 0x8100

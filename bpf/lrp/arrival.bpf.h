@@ -11,11 +11,7 @@
 
 #include "classify.bpf.h"
 
-#define ETH_P_IPV6    0x86dd
 #define FRAGMENT_MASK bpf_htons(0x3fff)
-#define PACKET_HOST   0
-#define AF_INET	      2
-#define AF_INET6      10
 
 struct arrival {
 	__u8 source[16];

@@ -16,10 +16,10 @@
  */
 #pragma once
 
+#include "counted.bpf.h"
 #include "maps/containers.bpf.h"
 #include "maps/lanes.bpf.h"
 #include "maps/loads.bpf.h"
-#include "maps/verdicts.bpf.h"
 
 static __always_inline bool port_has_lanes(__u32 slot, __u16 port)
 {
@@ -65,17 +65,12 @@ static __always_inline struct fief_lane *lane_of(struct fief_ref of)
 static __noinline int lane_discard(struct fief_lane *lane, __u32 listener, __u32 segments)
 {
 	struct fief_verdict_key key = {.rule = FIEF_NO_ID, .listener = listener, .reason = FIEF_LANE_FULL};
-	__u64 first = segments, *count;
 
 	if (!lane)
 		return 0;
 	__sync_fetch_and_add(&lane->discarded, segments);
 	key.container = lane->container;
-	count = bpf_map_lookup_elem(&verdicts, &key);
-	if (count)
-		*count += segments;
-	else
-		bpf_map_update_elem(&verdicts, &key, &first, BPF_NOEXIST);
+	verdict_add(&key, segments);
 	return 0;
 }
 
