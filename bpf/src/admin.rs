@@ -3,8 +3,6 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use libbpf_rs::Program;
-
 use crate::abi;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::pin::Pins;
@@ -26,9 +24,7 @@ pub struct Admin {
 impl Admin {
     /// Opens the pinned programs. Errors: [`ErrorKind::NotFound`] if nothing is installed.
     pub fn open(pins: &Pins) -> Result<Self> {
-        let open = |name: &str| {
-            Program::fd_from_pinned_path(pins.program(name)).context(|| format!("cannot open the program {name}"))
-        };
+        let open = |name: &str| pins.open_program(name);
         Ok(Self {
             init: open("admin_init")?,
             create: open("admin_create")?,

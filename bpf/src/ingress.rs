@@ -5,13 +5,10 @@
 //! pin then stands for nothing and is replaced. The program goes in front of whatever else is attached: one that ends
 //! the chain (TC_ACT_OK) would let packets round it. It ends the chain itself only where it answers or drops.
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::Program;
-
-use crate::error::{Context, Result};
-use crate::link;
+use crate::error::Result;
+use crate::link::{self, Place};
 use crate::pin::{Pins, make_dir};
 
 /// The program at the interfaces.
@@ -23,17 +20,7 @@ pub fn attach(pins: &Pins, netns: u64, indexes: &[u32]) -> Result<()> {
     let folder = pins.interfaces().join(netns.to_string());
     make_dir(&folder)?;
     for &index in indexes {
-        let pin = folder.join(index.to_string());
-        if link::target(&pin) == Some(index) {
-            continue;
-        }
-        link::remove(&pin)?;
-        let program = Program::fd_from_pinned_path(pins.program(INGRESS_PROGRAM))
-            .context(|| format!("cannot open the program {INGRESS_PROGRAM}"))?;
-        let attached = link::create_first(program.as_fd(), index)
-            .context(|| format!("cannot attach {INGRESS_PROGRAM} to the interface {index}"))
-            .map_err(|e| e.remedy("use a kernel of 6.6 or later with CONFIG_NET_XGRESS"))?;
-        link::pin(attached.as_fd(), &pin)?;
+        link::attach_ingress(pins, INGRESS_PROGRAM, Place::First, index, &folder.join(index.to_string()))?;
     }
     Ok(())
 }
@@ -47,10 +34,7 @@ pub fn detach_others(pins: &Pins, netns: u64, indexes: &[u32]) -> Result<()> {
             link::remove(&pin)?;
         }
     }
-    for folder in std::fs::read_dir(pins.interfaces()).into_iter().flatten().flatten() {
-        // one that is not empty is in use
-        let _ = std::fs::remove_dir(folder.path());
-    }
+    link::remove_empty_below(&pins.interfaces());
     Ok(())
 }
 
@@ -65,7 +49,5 @@ pub fn attached(pins: &Pins) -> Vec<(u64, u32)> {
 
 /// The pins of the links.
 pub(crate) fn links(pins: &Pins) -> Vec<PathBuf> {
-    let folders = std::fs::read_dir(pins.interfaces()).into_iter().flatten().flatten();
-    let inside = |folder: std::fs::DirEntry| std::fs::read_dir(folder.path()).into_iter().flatten().flatten();
-    folders.flat_map(inside).map(|entry| entry.path()).collect()
+    link::pins_below(&pins.interfaces())
 }

@@ -5,16 +5,16 @@
 //! What sorts comes last at an interface: what it redirects, no later program there sees.
 
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 
+use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{OpenObject, Program};
 
 use crate::error::{Context, Result};
+use crate::link::{self, Place};
+use crate::open;
 use crate::pin::{Pins, make_dir};
 use crate::skeleton::lrp;
-use crate::{link, open};
 
 /// At the interfaces of the network.
 pub(crate) const SORTS: &str = "lrp_sorts";
@@ -56,16 +56,7 @@ pub fn attach_end(pins: &Pins, netns: u64, interface: u32) -> Result<()> {
 fn attach(pins: &Pins, netns: u64, name: &str, interface: u32) -> Result<()> {
     let folder = pins.lanes().join(netns.to_string());
     make_dir(&folder)?;
-    let pin = folder.join(format!("{name}-{interface}"));
-    if link::target(&pin) == Some(interface) {
-        return Ok(());
-    }
-    link::remove(&pin)?;
-    let program =
-        Program::fd_from_pinned_path(pins.program(name)).context(|| format!("cannot open the program {name}"))?;
-    let attached = link::create_last(program.as_fd(), interface)
-        .context(|| format!("cannot attach {name} to the interface {interface}"))?;
-    link::pin(attached.as_fd(), &pin)
+    link::attach_ingress(pins, name, Place::Last, interface, &folder.join(format!("{name}-{interface}")))
 }
 
 /// Detaches what sorts from every interface but these, at once.
@@ -85,19 +76,14 @@ pub fn forget_ends(pins: &Pins) -> Result<()> {
             link::remove(&pin)?;
         }
     }
-    for folder in std::fs::read_dir(pins.lanes()).into_iter().flatten().flatten() {
-        // one that is not empty is in use
-        let _ = std::fs::remove_dir(folder.path());
-    }
+    link::remove_empty_below(&pins.lanes());
     Ok(())
 }
 
 /// The pinned links of one of the programs.
 pub(crate) fn links(pins: &Pins, name: &str) -> Vec<PathBuf> {
-    let folders = std::fs::read_dir(pins.lanes()).into_iter().flatten().flatten();
-    let inside = |folder: std::fs::DirEntry| std::fs::read_dir(folder.path()).into_iter().flatten().flatten();
     let of = |pin: &PathBuf| {
         pin.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(&format!("{name}-")))
     };
-    folders.flat_map(inside).map(|entry| entry.path()).filter(of).collect()
+    link::pins_below(&pins.lanes()).into_iter().filter(of).collect()
 }

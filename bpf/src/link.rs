@@ -3,12 +3,12 @@
 //! loaded; ours outlive the process that loaded it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libbpf_rs::Link;
 
 use crate::error::{Context, Result};
-use crate::pin::c_path;
+use crate::pin::{Pins, c_path};
 
 /// Attaches a program to what a descriptor means.
 pub(crate) fn create(
@@ -19,20 +19,13 @@ pub(crate) fn create(
     create_with(program, target.as_raw_fd(), attach_type, std::ptr::null())
 }
 
-/// Attaches a program to the receiving side of an interface, in front of what is attached there.
-pub(crate) fn create_first(program: BorrowedFd<'_>, interface: u32) -> std::io::Result<OwnedFd> {
-    create_ingress(program, interface, libbpf_sys::BPF_F_BEFORE)
-}
-
-/// As [`create_first`], behind what is attached there.
-pub(crate) fn create_last(program: BorrowedFd<'_>, interface: u32) -> std::io::Result<OwnedFd> {
-    create_ingress(program, interface, libbpf_sys::BPF_F_AFTER)
-}
-
-fn create_ingress(program: BorrowedFd<'_>, interface: u32, flags: u32) -> std::io::Result<OwnedFd> {
+fn create_ingress(program: BorrowedFd<'_>, interface: u32, place: Place) -> std::io::Result<OwnedFd> {
     let opts = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
-        flags,
+        flags: match place {
+            Place::First => libbpf_sys::BPF_F_BEFORE,
+            Place::Last => libbpf_sys::BPF_F_AFTER,
+        },
         ..Default::default()
     };
     create_with(program, interface as i32, libbpf_sys::BPF_TCX_INGRESS, &raw const opts)
@@ -45,12 +38,52 @@ fn create_with(
     opts: *const libbpf_sys::bpf_link_create_opts,
 ) -> std::io::Result<OwnedFd> {
     // SAFETY: the program's descriptor is open; the options are none, or the caller's for as long as the call.
-    let fd = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, attach_type, opts) };
+    owned(unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, attach_type, opts) })
+}
+
+/// A descriptor that a call of libbpf gave, or its error.
+pub(crate) fn owned(fd: i32) -> std::io::Result<OwnedFd> {
     if fd < 0 {
         return Err(std::io::Error::from_raw_os_error(-fd));
     }
     // SAFETY: the call returned a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Where a program stands among those of an interface.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    First,
+    Last,
+}
+
+/// Attaches a pinned program to the receiving side of an interface of the caller's network namespace, and pins the link.
+/// One that is attached already stays.
+pub(crate) fn attach_ingress(pins: &Pins, name: &str, place: Place, interface: u32, pin: &Path) -> Result<()> {
+    if target(pin) == Some(interface) {
+        return Ok(());
+    }
+    remove(pin)?;
+    let program = pins.open_program(name)?;
+    let attached = create_ingress(program.as_fd(), interface, place)
+        .context(|| format!("cannot attach {name} to the interface {interface}"))
+        .map_err(|e| e.remedy("use a kernel of 6.6 or later with CONFIG_NET_XGRESS"))?;
+    self::pin(attached.as_fd(), pin)
+}
+
+/// The pins below a folder that has one for each network namespace.
+pub(crate) fn pins_below(folder: &Path) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let inside = |folder: std::fs::DirEntry| std::fs::read_dir(folder.path()).into_iter().flatten().flatten();
+    folders.flat_map(inside).map(|entry| entry.path()).collect()
+}
+
+/// Removes the folders below this one that are empty.
+pub(crate) fn remove_empty_below(folder: &Path) {
+    for folder in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        // one that is not empty is in use
+        let _ = std::fs::remove_dir(folder.path());
+    }
 }
 
 pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<()> {

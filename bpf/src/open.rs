@@ -217,8 +217,7 @@ pub fn attach_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<()> {
     let building = pins.units().join(format!("{id}~{}", std::process::id()));
     make_dir(&building)?;
     for &(name, attach_type) in UNIT_PROGRAMS {
-        let program = libbpf_rs::Program::fd_from_pinned_path(pins.program(name))
-            .context(|| format!("cannot open the program {name}"))?;
+        let program = pins.open_program(name)?;
         let link = link::create(program.as_fd(), cgroup, attach_type)
             .context(|| format!("cannot attach {name} to the cgroup"))?;
         link::pin(link.as_fd(), &building.join(name))?;
@@ -249,13 +248,12 @@ pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()
     if link::target(&pin).map(u64::from) != Some(inode) {
         remove_tree(&pins.netns())?;
         make_dir(&pins.netns())?;
-        let program = libbpf_rs::Program::fd_from_pinned_path(pins.program(NETNS_PROGRAM))
-            .context(|| format!("cannot open the program {NETNS_PROGRAM}"))?;
+        let program = pins.open_program(NETNS_PROGRAM)?;
         let link = link::create(program.as_fd(), netns, libbpf_sys::BPF_SK_LOOKUP)
             .context(|| format!("cannot attach {NETNS_PROGRAM} to the network namespace"))?;
         link::pin(link.as_fd(), &pin)?;
     }
-    let steered = MapHandle::from_pinned_path(pins.map("steered")).context(|| "cannot open the map steered".into())?;
+    let steered = pins.open_map("steered")?;
     // The kernel numbers namespaces with 32 bits.
     let number = u32::try_from(inode).unwrap_or(0);
     steered

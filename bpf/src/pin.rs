@@ -14,10 +14,12 @@
 //! An installation is built below `fief~<pid>` and renamed (bpffs knows no dots in names); what a killed builder left is swept by the next one.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use libbpf_rs::{MapHandle, Program};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::statfs;
 
@@ -57,6 +59,16 @@ impl Pins {
     /// The pin of a map.
     pub fn map(&self, name: &str) -> PathBuf {
         self.root.join("maps").join(name)
+    }
+
+    /// Opens a pinned program.
+    pub fn open_program(&self, name: &str) -> Result<OwnedFd> {
+        Program::fd_from_pinned_path(self.program(name)).context(|| format!("cannot open the program {name}"))
+    }
+
+    /// Opens a pinned map.
+    pub fn open_map(&self, name: &str) -> Result<MapHandle> {
+        MapHandle::from_pinned_path(self.map(name)).context(|| format!("cannot open the map {name}"))
     }
 
     /// The pin of a program.

@@ -4,8 +4,6 @@
 //! They outlive policies and upgrades, so that no handshake that is under way is refused. The kernel side derives the
 //! cookies' key of each epoch from them.
 
-use libbpf_rs::MapHandle;
-
 use crate::abi;
 use crate::error::{Context, Result};
 use crate::pin::Pins;
@@ -13,8 +11,7 @@ use crate::record::{self, Record};
 
 /// Sets the keys, unless they are set.
 pub(crate) fn set(pins: &Pins) -> Result<()> {
-    let pin = pins.map("secrets");
-    let map = MapHandle::from_pinned_path(&pin).context(|| "cannot open the map secrets".into())?;
+    let map = pins.open_map("secrets")?;
     let there: abi::fief_secret = record::lookup(&map, &0u32.to_ne_bytes())?.unwrap_or_default();
     if there.bytes().iter().any(|byte| *byte != 0) {
         return Ok(());

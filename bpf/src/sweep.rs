@@ -8,13 +8,14 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
-use libbpf_rs::{MapCore, MapHandle, Program};
+use libbpf_rs::MapCore;
 
 use crate::abi;
 use crate::admin;
 use crate::error::{Context, Result};
+use crate::link;
 use crate::pin::{Pins, remove_tree};
 use crate::record::{self, Record};
 use crate::table::Table;
@@ -46,7 +47,7 @@ pub fn sweep(pins: &Pins) -> Result<usize> {
         return Ok(0);
     }
     let second = lost(pins, &table)?;
-    let release = program(pins, "admin_lost")?;
+    let release = pins.open_program("admin_lost")?;
     let mut gone = 0;
     for one in first.into_iter().filter(|one| second.contains(one)) {
         let container = abi::fief_ref { id: one.container.0, generation: one.container.1 };
@@ -68,12 +69,9 @@ pub fn sweep(pins: &Pins) -> Result<usize> {
 /// A managed cgroup is gone: its home is let go. Errors: [`ErrorKind::NotFound`](crate::ErrorKind) it was not managed.
 pub fn forget_unit(pins: &Pins, cgroup: u64) -> Result<()> {
     let mut args = abi::fief_admin { value: cgroup, ..Default::default() };
-    admin::run(&program(pins, "admin_forget")?, &mut args).context(|| format!("cannot forget the cgroup {cgroup}"))?;
+    admin::run(&pins.open_program("admin_forget")?, &mut args)
+        .context(|| format!("cannot forget the cgroup {cgroup}"))?;
     remove_tree(&pins.units().join(cgroup.to_string()))
-}
-
-fn program(pins: &Pins, name: &str) -> Result<OwnedFd> {
-    Program::fd_from_pinned_path(pins.program(name)).context(|| format!("cannot open the program {name}"))
 }
 
 /// Containers whose word counts more than is held. The word is read before and after the walk.
@@ -120,7 +118,7 @@ fn held(pins: &Pins) -> Result<HashMap<(u32, u32), Holds>> {
             holds.threads += u64::from(mark.threads);
         }
     }
-    let units = MapHandle::from_pinned_path(pins.map("units")).context(|| "cannot open units".into())?;
+    let units = pins.open_map("units")?;
     for key in units.keys() {
         if let Some(unit) = record::lookup::<abi::fief_unit>(&units, &key)? {
             held.entry((unit.home.id, unit.home.generation)).or_default().handles += 1;
@@ -132,8 +130,8 @@ fn held(pins: &Pins) -> Result<HashMap<(u32, u32), Holds>> {
 /// Runs one iterator to its end.
 fn walk(pins: &Pins, program: &str, storage: Option<&str>) -> Result<Vec<abi::fief_mark>> {
     let failed = || format!("cannot walk with {program}");
-    let fd = self::program(pins, program)?;
-    let map = storage.map(|name| MapHandle::from_pinned_path(pins.map(name))).transpose().context(failed)?;
+    let fd = pins.open_program(program)?;
+    let map = storage.map(|name| pins.open_map(name)).transpose()?;
     let mut about = libbpf_sys::bpf_iter_link_info::default();
     if let Some(map) = &map {
         about.map.map_fd = map.as_fd().as_raw_fd() as u32;
@@ -146,19 +144,10 @@ fn walk(pins: &Pins, program: &str, storage: Option<&str>) -> Result<Vec<abi::fi
     };
     // SAFETY: the program's descriptor is open; opts and what it points to outlive the call.
     let link = unsafe { libbpf_sys::bpf_link_create(fd.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &raw const opts) };
-    let link = owned(link).context(failed)?;
+    let link = link::owned(link).context(failed)?;
     // SAFETY: the link's descriptor is open.
-    let walk = owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) }).context(failed)?;
+    let walk = link::owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) }).context(failed)?;
     let mut bytes = Vec::new();
     File::from(walk).read_to_end(&mut bytes).context(failed)?;
     Ok(bytes.chunks_exact(size_of::<abi::fief_mark>()).filter_map(abi::fief_mark::from_bytes).collect())
-}
-
-/// A descriptor that a call gave, or its error.
-fn owned(fd: i32) -> std::io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(std::io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: the call has just made it for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 
-use libbpf_rs::{MapCore, MapHandle};
+use libbpf_rs::MapCore;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::abi;
@@ -23,7 +23,7 @@ struct View<T> {
 
 impl<T> View<T> {
     fn open(pins: &Pins, name: &str) -> Result<Self> {
-        let map = MapHandle::from_pinned_path(pins.map(name)).context(|| format!("cannot open the map {name}"))?;
+        let map = pins.open_map(name)?;
         let count = map.max_entries();
         let bytes = size_of::<T>() * count as usize;
         let length = NonZeroUsize::new(bytes).expect("maps are not empty");

@@ -7,8 +7,6 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use libbpf_rs::Program;
-
 use crate::error::{Context, Result};
 use crate::ingress::INGRESS_PROGRAM;
 use crate::pin::Pins;
@@ -36,8 +34,7 @@ pub struct Tried {
 impl Trial {
     /// Frames will seem to arrive at this interface of the caller's network namespace.
     pub fn open(pins: &Pins, interface: u32) -> Result<Self> {
-        let program = Program::fd_from_pinned_path(pins.program(INGRESS_PROGRAM))
-            .context(|| format!("cannot open the program {INGRESS_PROGRAM}"))?;
+        let program = pins.open_program(INGRESS_PROGRAM)?;
         Ok(Self { program, interface })
     }
 

@@ -119,6 +119,6 @@ fn links_of(pins: &Pins, name: &str) -> Vec<PathBuf> {
 
 /// The kernel's number of a pinned program: another one after an upgrade.
 pub fn program_id(pins: &Pins, name: &str) -> Result<u32> {
-    let fd = Program::fd_from_pinned_path(pins.program(name)).context(|| format!("cannot open the program {name}"))?;
+    let fd = pins.open_program(name)?;
     Program::id_from_fd(fd.as_fd()).context(|| format!("cannot ask for the program {name}"))
 }

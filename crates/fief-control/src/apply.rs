@@ -16,8 +16,9 @@ use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
 use crate::blooms::Blooms;
-use crate::front::{Doors, Namespace};
+use crate::front::Doors;
 use crate::guard::Shared;
+use crate::namespace::Namespace;
 use crate::police::Buckets;
 use crate::steer::Indexed;
 use crate::tree::Tree;

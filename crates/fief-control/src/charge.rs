@@ -10,7 +10,6 @@ use fief_bpf::abi;
 use fief_bpf::admin::Admin;
 use fief_bpf::table::{Row, Table};
 use fief_bpf::{Context, Result};
-use libbpf_rs::MapHandle;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::tree::Tree;
@@ -125,9 +124,7 @@ impl Fief {
     }
 
     fn class_listeners(&self, tree: &Tree) -> Result<Vec<ClassListenerView>> {
-        let map = |name: &str| {
-            MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
-        };
+        let map = |name: &str| self.map(name);
         let tables = self.steer_tables()?;
         let addresses: HashMap<u16, SocketAddr> =
             tables.indexes(tree.slot as u8)?.into_iter().map(|(address, index)| (index, address)).collect();
@@ -146,9 +143,7 @@ impl Fief {
 
     /// The tables of the policy's listeners.
     pub(crate) fn steer_tables(&self) -> Result<steer::Tables> {
-        let map = |name: &str| {
-            MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
-        };
+        let map = |name: &str| self.map(name);
         Ok(steer::Tables {
             listeners: map("listeners")?,
             prefix_lengths: map("prefix_lengths")?,

@@ -5,8 +5,6 @@
 //! later is guarded from the next apply on.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_policy::Policy;
@@ -15,21 +13,6 @@ use nix::net::if_::{InterfaceFlags, if_nameindex, if_nametoindex};
 
 /// How the names of interfaces begin that Fief makes.
 pub(crate) const OWN_INTERFACES: &str = "fief-";
-
-/// The caller's network namespace.
-#[derive(Debug)]
-pub(crate) struct Namespace {
-    pub(crate) file: File,
-    pub(crate) inode: u64,
-}
-
-impl Namespace {
-    pub(crate) fn of_caller() -> Result<Self> {
-        let file = File::open("/proc/thread-self/ns/net").context(|| "cannot open the network namespace".into())?;
-        let inode = file.metadata().context(|| "cannot look at the network namespace".into())?.ino();
-        Ok(Self { file, inode })
-    }
-}
 
 /// What a policy wants of the network namespace.
 #[derive(Debug)]

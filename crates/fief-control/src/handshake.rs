@@ -12,12 +12,11 @@ use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Result};
 use fief_policy::{Handshake, Policy};
-use nix::sched::{CloneFlags, setns};
 
 use crate::Fief;
 use crate::firewall::{self, Firewall};
-use crate::front::Namespace;
 use crate::listening::{self, Listening};
+use crate::namespace::{self, Namespace};
 
 const COOKIES: &str = "net.ipv4.tcp_syncookies";
 const TIMESTAMPS: &str = "net.ipv4.tcp_timestamps";
@@ -111,15 +110,9 @@ impl Fief {
     /// Gives the sysctls back that were changed, unless somebody else has changed them since.
     pub(crate) fn restore_sysctls(&self) -> Result<()> {
         let Some(before) = self.sysctls_before() else { return Ok(()) };
-        if let Some(path) = namespace_file(before.netns) {
-            let restore = || -> Result<()> {
-                let file = fs::File::open(&path).context(|| format!("cannot open {}", path.display()))?;
-                setns(file, CloneFlags::CLONE_NEWNET).context(|| format!("cannot enter {}", path.display()))?;
-                before.values.iter().filter(|(name, _)| is_ours(name)).try_for_each(|(name, value)| write(name, value))
-            };
-            // a thread of its own, since a thread that entered a namespace stays there
-            std::thread::scope(|scope| scope.spawn(restore).join()).unwrap_or(Ok(()))?;
-        }
+        let restore =
+            || before.values.iter().filter(|(name, _)| is_ours(name)).try_for_each(|(name, value)| write(name, value));
+        namespace::within(before.netns, restore)?;
         let file = self.sysctl_file();
         fs::remove_file(&file).context(|| format!("cannot remove {}", file.display()))
     }
@@ -213,19 +206,6 @@ fn write(name: &str, value: &str) -> Result<()> {
     fs::write(file(name), value).context(|| format!("cannot set the sysctl {name} to {value}"))
 }
 
-/// A file by which a network namespace can be entered; `None`: nobody is in it any more.
-fn namespace_file(inode: u64) -> Option<PathBuf> {
-    use std::os::unix::fs::MetadataExt;
-    let is_it = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.ino() == inode);
-    let own = PathBuf::from("/proc/thread-self/ns/net");
-    if is_it(&own) {
-        return Some(own);
-    }
-    let named = fs::read_dir("/run/netns").into_iter().flatten().flatten().map(|entry| entry.path());
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path().join("ns/net"));
-    named.chain(processes).find(is_it)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,13 +215,6 @@ mod tests {
         let before = Before { netns: 4_026_531_840, values: vec![(COOKIES.to_owned(), "1".to_owned())] };
         assert_eq!(Before::from_text(&before.to_text()), Some(before));
         assert_eq!(Before::from_text("nothing"), None);
-    }
-
-    #[test]
-    fn the_own_namespace_is_found_by_its_number() {
-        let own = Namespace::of_caller().expect("a namespace").inode;
-        assert!(namespace_file(own).is_some());
-        assert_eq!(namespace_file(1), None);
     }
 
     #[test]

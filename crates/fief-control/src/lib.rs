@@ -17,6 +17,7 @@ mod handshake;
 mod listening;
 mod lrp;
 mod names;
+mod namespace;
 mod netlink;
 mod notices;
 mod police;

@@ -15,11 +15,13 @@ use fief_bpf::admin::Admin;
 use fief_bpf::record::Record;
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch, lane, process};
-use fief_policy::{Level, Listener, Policy};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use fief_policy::{Listener, Policy};
+use libbpf_rs::{MapCore, MapFlags};
 
 use crate::Fief;
 use crate::front::Doors;
+use crate::namespace::within;
+use crate::police;
 use crate::schedule::nice_of;
 use crate::tree::Tree;
 
@@ -164,11 +166,7 @@ impl Fief {
         let indexes = self.steer_tables()?.indexes(slot as u8)?;
         for listener in listeners {
             let Some(lrp) = listener.lrp else { continue };
-            let level = match lrp.when {
-                Level::Always => abi::FIEF_ALWAYS,
-                Level::Busy => abi::FIEF_BUSY,
-                Level::Overloaded => abi::FIEF_OVERLOADED,
-            };
+            let level = u32::from(police::level(lrp.when));
             for address in listener.addresses() {
                 let port = usize::from(address.port());
                 ports[port / 64] |= 1 << (port % 64);
@@ -179,7 +177,7 @@ impl Fief {
         }
         let first = slot * abi::FIEF_MAX_LISTENERS;
         let entries: Vec<_> = (first..).zip(levels).collect();
-        batch::update(&self.lane_map("lane_levels")?, &entries)?;
+        batch::update(&self.map("lane_levels")?, &entries)?;
         let bytes: Vec<u8> = ports.into_iter().flat_map(u64::to_ne_bytes).collect();
         self.write_map("lane_ports", slot, &bytes)
     }
@@ -231,7 +229,7 @@ impl Fief {
             }
             Ok(())
         };
-        place::within(netns, work).map(drop)
+        within(netns, work).map(drop)
     }
 
     /// The lanes in use, in the order of their containers' slots. Empty without a policy that wants some.
@@ -248,7 +246,7 @@ impl Fief {
                 ends.sort_by_key(|end| end.container.map(|container| container.id));
                 ends.into_iter().map(|end| Ok((devices::thread(end.index)?, end))).collect::<Result<Vec<_>>>()
             };
-            for (thread, end) in place::within(netns, read)?.unwrap_or_default() {
+            for (thread, end) in within(netns, read)?.unwrap_or_default() {
                 let Some(container) = end.container else { continue };
                 let Some(lane) = self.lane(container)? else { continue };
                 let row = tree.rows().into_iter().find(|row| row.container == container);
@@ -267,17 +265,12 @@ impl Fief {
 
     /// The lane of a container, if it is in use.
     fn lane(&self, container: abi::fief_ref) -> Result<Option<abi::fief_lane>> {
-        let lane: Option<abi::fief_lane> =
-            fief_bpf::record::lookup(&self.lane_map("lanes")?, &container.id.to_ne_bytes())?;
+        let lane: Option<abi::fief_lane> = fief_bpf::record::lookup(&self.map("lanes")?, &container.id.to_ne_bytes())?;
         Ok(lane.filter(|lane| lane.container == container))
     }
 
-    fn lane_map(&self, name: &str) -> Result<MapHandle> {
-        MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
-    }
-
     fn write_map(&self, name: &str, key: u32, value: &[u8]) -> Result<()> {
-        self.lane_map(name)?
+        self.map(name)?
             .update(&key.to_ne_bytes(), value, MapFlags::ANY)
             .context(|| format!("cannot write the map {name}"))
     }
@@ -287,7 +280,7 @@ impl Fief {
         if !self.pins().map(name).exists() {
             return Ok(());
         }
-        match self.lane_map(name)?.delete(&key.to_ne_bytes()) {
+        match self.map(name)?.delete(&key.to_ne_bytes()) {
             Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
             done => done.context(|| format!("cannot delete from the map {name}")),
         }

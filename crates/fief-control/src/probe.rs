@@ -9,7 +9,7 @@ use fief_bpf::pin::Pins;
 use fief_bpf::upgrade::program_id;
 use fief_bpf::{Error, Result, abi};
 
-use crate::front::Namespace;
+use crate::namespace::Namespace;
 use crate::{Fief, cgroup};
 
 /// In every network namespace.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What went away without telling: managed cgroups that were removed, and references whose last holder no hook saw.
 
-use fief_bpf::{Context, Result, sweep};
-use libbpf_rs::{MapCore, MapHandle};
+use fief_bpf::{Result, sweep};
+use libbpf_rs::MapCore;
 
 use crate::{Fief, cgroup};
 
@@ -10,7 +10,7 @@ impl Fief {
     /// Forgets removed cgroups and lets go of lost references; what the operator should know of it.
     pub(crate) fn sweep(&self) -> Result<Vec<String>> {
         let mut notes = Vec::new();
-        let units = MapHandle::from_pinned_path(self.pins().map("units")).context(|| "cannot open units".into())?;
+        let units = self.map("units")?;
         let managed: Vec<u64> = units.keys().filter_map(|key| key.try_into().ok()).map(u64::from_ne_bytes).collect();
         if !managed.is_empty() {
             let there = cgroup::ids(&cgroup::mount_point()?);

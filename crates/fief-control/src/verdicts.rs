@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use fief::{Reason, abi};
 use fief_bpf::record::{self, Record};
 use fief_bpf::table::Table;
-use fief_bpf::{Context, Result, batch, ingress};
+use fief_bpf::{Result, batch, ingress};
 use libbpf_rs::MapHandle;
 
 use crate::Fief;
@@ -143,7 +143,7 @@ impl Fief {
     }
 
     fn interfaces(&self) -> Vec<String> {
-        let here = crate::front::Namespace::of_caller().map_or(0, |namespace| namespace.inode);
+        let here = crate::namespace::Namespace::of_caller().map_or(0, |namespace| namespace.inode);
         let name = |(netns, index): (u64, u32)| match crate::front::name(index) {
             Some(name) if netns == here => name,
             _ => format!("#{index}"),
@@ -152,7 +152,7 @@ impl Fief {
     }
 
     pub(crate) fn map(&self, name: &str) -> Result<MapHandle> {
-        MapHandle::from_pinned_path(self.pins().map(name)).context(|| format!("cannot open the map {name}"))
+        self.pins().open_map(name)
     }
 
     pub(crate) fn names(&self) -> Result<Names> {

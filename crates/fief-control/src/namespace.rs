@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Network namespaces: the caller's own, and how to work in another one that is known by its number.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use fief_bpf::{Context, Result};
+use nix::sched::{CloneFlags, setns};
+
+/// The caller's network namespace.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    pub(crate) file: File,
+    pub(crate) inode: u64,
+}
+
+impl Namespace {
+    pub(crate) fn of_caller() -> Result<Self> {
+        let file = File::open("/proc/thread-self/ns/net").context(|| "cannot open the network namespace".into())?;
+        let inode = file.metadata().context(|| "cannot look at the network namespace".into())?.ino();
+        Ok(Self { file, inode })
+    }
+}
+
+/// Runs `work` in a network namespace; `None`: it is gone, and what was in it too.
+pub(crate) fn within<T: Send>(netns: u64, work: impl FnOnce() -> Result<T> + Send) -> Result<Option<T>> {
+    let is = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.ino() == netns);
+    if is(Path::new("/proc/thread-self/ns/net")) {
+        return work().map(Some);
+    }
+    let Some(path) = find(is) else { return Ok(None) };
+    let file = File::open(&path).context(|| format!("cannot open {}", path.display()))?;
+    let enter = || {
+        setns(file.as_fd(), CloneFlags::CLONE_NEWNET)
+            .context(|| format!("cannot enter the network namespace {}", path.display()))?;
+        work()
+    };
+    match std::thread::scope(|scope| scope.spawn(enter).join()) {
+        Ok(done) => done.map(Some),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Who has a network namespace is the only way to it: one with a name, or a process inside.
+fn find(is: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let below = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let named = below("/run/netns");
+    let processes = below("/proc").map(|process| process.join("ns/net"));
+    named.chain(processes).find(|path| is(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_namespace_is_found_by_its_number() {
+        let own = Namespace::of_caller().expect("a namespace").inode;
+        let numbered = |number| move |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.ino() == number);
+        assert!(find(numbered(own)).is_some());
+        assert_eq!(find(numbered(1)), None);
+    }
+
+    #[test]
+    fn work_is_done_at_once_in_the_namespace_of_the_caller() {
+        let own = fs::metadata("/proc/thread-self/ns/net").expect("a namespace").ino();
+        assert_eq!(within(own, || Ok(1)).expect("done"), Some(1));
+    }
+
+    #[test]
+    fn a_namespace_that_is_gone_needs_no_work() {
+        assert_eq!(within(1, || Ok(1)).expect("nothing to do"), None);
+    }
+}
