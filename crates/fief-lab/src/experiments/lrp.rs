@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::flood;
 use crate::progress::Progress;
-use crate::wanted::Wanted;
+use crate::wanted::{Wanted, usable};
 use fief_testkit::Topology;
 use measure::{Load, Measurement, measure};
 use way::Way;
@@ -45,13 +45,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
     flood::hush(&topology)?;
     let only = Wanted::from_env();
     let wanted = Way::ALL.into_iter().filter(|way| only.any(&[way.name()]));
-    let (ways, missing): (Vec<_>, Vec<_>) = wanted.map(|way| (way, way.check())).partition(|(_, check)| check.is_ok());
-    let notes = missing
-        .into_iter()
-        .filter_map(|(way, check)| check.err().map(|error| format!("{} was left out: {error}", way.title())))
-        .filter_map(|note| note.lines().next().map(str::to_owned));
-    let notes = notes.collect();
-    let ways: Vec<Way> = ways.into_iter().map(|(way, _)| way).collect();
+    let (ways, notes) = usable(wanted, |way| way.check(), |way| way.title().to_owned());
     let mut progress = Progress::new("lrp", plan.rounds * (ways.len() * Load::ALL.len() + 1));
     let (mut measurements, mut charges) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {

@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::flood::forget_request_sockets;
 use crate::progress::Progress;
-use crate::wanted::Wanted;
+use crate::wanted::{Wanted, usable};
 use cost::Kind;
 use measure::measure;
 use stand::Stand;
@@ -86,13 +86,8 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let plan = Plan::of(quick);
     let only = Wanted::from_env();
     let wanted = Way::ALL.into_iter().filter(|way| only.any(&[way.name()]));
-    let (ways, missing): (Vec<_>, Vec<_>) = wanted.map(|way| (way, way.check())).partition(|(_, check)| check.is_ok());
-    let notes = missing
-        .into_iter()
-        .filter_map(|(way, check)| check.err().map(|error| format!("{} was left out: {error}", way.title())))
-        .filter_map(|note| note.lines().next().map(str::to_owned));
-    let notes = notes.collect();
-    let stands: Vec<Stand> = ways.into_iter().map(|(way, _)| Stand::new(way)).collect::<Result<_>>()?;
+    let (ways, notes) = usable(wanted, |way| way.check(), |way| way.title().to_owned());
+    let stands: Vec<Stand> = ways.into_iter().map(Stand::new).collect::<Result<_>>()?;
     let mut progress = Progress::new("syn-flood", plan.steps(&stands));
     let (mut measurements, mut costs, mut isolations) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..plan.rounds {

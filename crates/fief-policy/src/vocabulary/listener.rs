@@ -160,12 +160,23 @@ pub(crate) static CLIENT: Section = Section {
     synonyms: &[("source", "from"), ("to", "container"), ("class", "container"), ("rate", "syn"), ("limit", "syn")],
 };
 
+const RATE: Key =
+    Key { name: "rate", shape: Shape::Rate, example: "300", doc: "Connection requests a second. Required." };
+const BURST: Key =
+    Key { name: "burst", shape: Shape::Rate, example: "300", doc: "As many at once. Default: the rate." };
+const WHEN: Key = Key {
+    name: "when",
+    shape: Shape::Choice(LEVELS),
+    example: "\"busy\"",
+    doc: "Level of overload from which on it is in force. Default \"always\".",
+};
+
 static SYN: Section = Section {
     doc: "Rate of connection requests of the clients of a rule.",
     required: &["rate"],
     keys: &[
-        Key { name: "rate", shape: Shape::Rate, example: "300", doc: "Connection requests a second. Required." },
-        Key { name: "burst", shape: Shape::Rate, example: "300", doc: "As many at once. Default: the rate." },
+        RATE,
+        BURST,
         Key {
             name: "per",
             shape: Shape::Choice(&["rule", "source"]),
@@ -178,12 +189,7 @@ static SYN: Section = Section {
             example: "\"1024-65535\"",
             doc: "Only from these ports of the clients; others are not limited by it. Default: from all.",
         },
-        Key {
-            name: "when",
-            shape: Shape::Choice(LEVELS),
-            example: "\"busy\"",
-            doc: "Level of overload from which on it is in force. Default \"always\".",
-        },
+        WHEN,
     ],
     synonyms: &[("limit", "rate"), ("per-second", "rate")],
 };
@@ -191,26 +197,14 @@ static SYN: Section = Section {
 static UNPROVEN: Section = Section {
     doc: "Connection requests that are answered to sources that have not returned a cookie yet.",
     required: &["rate"],
-    keys: &[
-        Key { name: "rate", shape: Shape::Rate, example: "300", doc: "Connection requests a second. Required." },
-        Key { name: "burst", shape: Shape::Rate, example: "300", doc: "As many at once. Default: the rate." },
-        Key {
-            name: "when",
-            shape: Shape::Choice(LEVELS),
-            example: "\"busy\"",
-            doc: "Level of overload from which on it is in force. Default \"always\".",
-        },
-    ],
+    keys: &[RATE, BURST, WHEN],
     synonyms: &[("limit", "rate"), ("per-second", "rate")],
 };
 
 static PROVEN: Section = Section {
     doc: "Connection requests of each source that has returned a cookie.",
     required: &["rate"],
-    keys: &[
-        Key { name: "rate", shape: Shape::Rate, example: "300", doc: "Connection requests a second. Required." },
-        Key { name: "burst", shape: Shape::Rate, example: "300", doc: "As many at once. Default: the rate." },
-    ],
+    keys: &[RATE, BURST],
     synonyms: &[("limit", "rate"), ("per-second", "rate")],
 };
 
@@ -225,12 +219,7 @@ static ISOLATE: Section = Section {
             doc: "Connection requests a second from one prefix, of sources that have not returned a cookie. Required.",
         },
         Key { name: "for", shape: Shape::Duration, example: "\"10s\"", doc: "For how long. Required." },
-        Key {
-            name: "when",
-            shape: Shape::Choice(LEVELS),
-            example: "\"busy\"",
-            doc: "Level of overload from which on it is in force. Default \"always\".",
-        },
+        WHEN,
     ],
     synonyms: &[("rate", "above"), ("threshold", "above"), ("time", "for"), ("interval", "for")],
 };
@@ -238,11 +227,6 @@ static ISOLATE: Section = Section {
 static LRP: Section = Section {
     doc: "Receive work in a thread of the class, bounded and in the order of priority.",
     required: &[],
-    keys: &[Key {
-        name: "when",
-        shape: Shape::Choice(LEVELS),
-        example: "\"busy\"",
-        doc: "Level of overload from which on it is in force. Default \"always\".",
-    }],
+    keys: &[WHEN],
     synonyms: &[("from", "when"), ("level", "when")],
 };

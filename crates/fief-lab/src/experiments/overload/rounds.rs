@@ -6,6 +6,7 @@ use super::sample::{Measured, Sample};
 use super::site::Site;
 use crate::error::Result;
 use crate::progress::Progress;
+use crate::wanted;
 use fief_testkit::Topology;
 
 #[derive(Clone, Copy, Debug)]
@@ -58,14 +59,7 @@ impl Step {
 
 /// Those that this machine can do, and for the others why not.
 pub fn usable(ways: Vec<Way>) -> (Vec<Way>, Vec<String>) {
-    let (usable, missing): (Vec<_>, Vec<_>) =
-        ways.into_iter().map(|way| (way.site.check(), way)).partition(|(check, _)| check.is_ok());
-    let notes = missing.into_iter().filter_map(|(check, way)| {
-        let said = check.err()?.to_string();
-        Some(format!("{} was left out: {}", way.title, said.lines().next().unwrap_or_default()))
-    });
-    let notes = notes.collect();
-    (usable.into_iter().map(|(_, way)| way).collect(), notes)
+    wanted::usable(ways, |way| way.site.check(), |way| way.title.clone())
 }
 
 pub fn run(name: &'static str, plan: &Plan, topology: &Topology, ways: &[Way]) -> Result<Sample> {
