@@ -5,13 +5,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use fief_control::steer::{self, ClassListener, Shim};
 use fief_control::{ApplyOptions, ManageOptions, Target};
-use fief_testkit::{Cgroup, Client, Family, Feature, Process, Topology, require};
+use fief_testkit::{Cgroup, Client, Family, Feature, Process, Topology, require, wait_until};
 use fief_tests_netns::Installation;
 use libbpf_rs::MapHandle;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
@@ -149,29 +150,31 @@ impl Rig {
 
     /// Connects, and leaves the server waiting for a word.
     pub fn connect_silently(&self, from: IpAddr, server: SocketAddr) -> Connection {
-        let stream = self.topology.clients.run(|| connect_from(from, server)).unwrap().unwrap();
+        let stream = self.topology.clients.run(|| connect_from(from, server)).unwrap();
+        let stream = stream.unwrap_or_else(|error| panic!("connect from {from} to {server}: {error}"));
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Connection { stream }
     }
 
-    /// Connects from each address in turn, and waits until the server's kernel has them all.
+    /// Connects from each address in turn, and waits until each connection waits for the server's accept.
     pub fn connect(&self, from: &[IpAddr], server: SocketAddr) -> Vec<Connection> {
-        from.iter()
-            .map(|&from| {
-                let stream = self.topology.clients.run(|| connect_from(from, server)).unwrap();
-                let mut stream = stream.unwrap_or_else(|error| panic!("connect from {from} to {server}: {error}"));
-                stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-                stream.write_all(b"x").unwrap();
-                Connection { stream }
-            })
-            .collect()
+        let mut connections: Vec<_> = from.iter().map(|&from| self.connect_silently(from, server)).collect();
+        for connection in &mut connections {
+            connection.say();
+        }
+        // The client's side is established before the server's: only what its kernel has acknowledged is in a queue.
+        for connection in &connections {
+            wait_until(Duration::from_secs(20), || connection.unacknowledged() == 0).unwrap();
+        }
+        connections
     }
 }
 
 pub fn connect_from(from: IpAddr, server: SocketAddr) -> nix::Result<TcpStream> {
     let family = if from.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    bind(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;
-    connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrStorage::from(server))?;
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;
+    connect(fd.as_raw_fd(), &SockaddrStorage::from(server))?;
     Ok(TcpStream::from(fd))
 }
 
@@ -189,6 +192,15 @@ pub struct Connection {
 impl Connection {
     pub fn say(&mut self) {
         self.stream.write_all(b"x").unwrap();
+    }
+
+    /// Bytes that the peer's kernel has not acknowledged yet.
+    fn unacknowledged(&self) -> libc::c_int {
+        nix::ioctl_read_bad!(siocoutq, libc::TIOCOUTQ, libc::c_int);
+        let mut bytes = 0;
+        // SAFETY: writes one int.
+        unsafe { siocoutq(self.stream.as_raw_fd(), &raw mut bytes) }.unwrap();
+        bytes
     }
 
     pub fn answer(mut self) -> Answer {
