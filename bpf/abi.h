@@ -7,7 +7,7 @@
 #ifndef FIEF_ABI_H
 #define FIEF_ABI_H
 
-#define FIEF_ABI_VERSION 1
+#define FIEF_ABI_VERSION 2
 
 /* ---- containers -------------------------------------------------------------------------------------------
  */
@@ -101,8 +101,9 @@ struct fief_attributes {
  *
  *      63            42 41           20 19            0
  *     +----------------+---------------+---------------+
- *     |    children    |    threads    |  descriptors, |
- *     |                |     bound     | labels, policy|
+ *     |    children    | threads bound |  descriptors, |
+ *     |                |   from home   |  labels, home,|
+ *     |                |               |     policy    |
  *     +----------------+---------------+---------------+
  *                       \______ holders: 0 ends it ____/
  */
@@ -125,18 +126,22 @@ struct fief_container {
 	__u32 descendants;
 	__u32 reserved_ppm; /* by children that applications made; a policy's own are in its attributes */
 	__u32 cached;	    /* which CPUs (number modulo 32) may cache usage of it */
-	__u32 processes;    /* thread group leaders bound here now */
 	__u32 sockets;	    /* labelled sockets open now */
+	__u32 pad;
 	__u64 created_ns;
 	__u32 flushes_begun; /* of a CPU's cache into usage; equal when none is under way */
 	__u32 flushes_done;
 	/* Of a container that a policy named: by policy slot, so that a policy is swapped as a whole; else
 	 * the first. */
 	struct fief_attributes attributes[2];
-	__u64 refs; /* apart from what every bind reads: it is written by every CPU */
+	__u64 refs;    /* apart from what every bind reads: it is written by every CPU */
+	__u64 members; /* threads bound here, FIEF_MEMBER_* each; as of when they last left a CPU */
 	struct fief_usage usage;
 	char name[FIEF_NAME_LEN];
 };
+
+#define FIEF_MEMBER_THREAD    1ull
+#define FIEF_MEMBER_PROCESS   (1ull << 32) /* beside it: the thread leads its group */
 
 #define FIEF_CONTAINER_POLICY 1u /* named by a policy, which holds it */
 #define FIEF_CONTAINER_UNIT   2u /* home of a managed unit */
@@ -682,9 +687,9 @@ struct fief_task {
 	struct fief_ref staged;
 	__u32 staged_rights;
 	__u32 made;		 /* 0: no, 1: it is being made, 2: yes */
-	struct fief_ref counted; /* whose processes count the thread group's leader is in */
+	struct fief_ref counted; /* whose member it is counted as */
 	__u32 nested;
-	__u32 pad;
+	__u32 leads;		  /* 1: it is counted as its thread group's leader too */
 	struct fief_ref followed; /* last label that was found below home */
 	__s64 carry_ns;		  /* steal that did not fit into the stint that showed it */
 	__u64 pending_ns;	  /* time after a sleep that waits for the first socket event */
@@ -695,7 +700,7 @@ struct fief_task {
 	__u64 write_bytes;
 	__u64 minor_faults;
 	__u64 major_faults;
-	struct fief_nest nest[FIEF_NEST]; /* what FIEF_ENTER left; each holds its thread reference on */
+	struct fief_nest nest[FIEF_NEST]; /* what FIEF_ENTER left; each holds its thread reference on, but for home */
 };
 #define FIEF_TASK_FOLLOW   1u /* takes the container of the socket it works on */
 #define FIEF_TASK_EXPLICIT 2u /* bound by a call: sockets are not followed until it unbinds */

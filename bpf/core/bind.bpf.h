@@ -121,28 +121,40 @@ static __always_inline void pending_settle(struct fief_cpu *cs, struct fief_ref 
 }
 
 /*
- * Puts a thread group's leader into the count of the container it is bound to. Not at each rebind, only when
- * the thread leaves its CPU: a count may lag, a bind must not cost.
+ * Counts a thread as a member of the container it is bound to. Not at each rebind, only when the thread leaves its CPU
+ * or asks: a count may lag, a bind must not cost.
  */
-static __always_inline void leader_settle(struct fief_task *t, struct task_struct *p, bool ends)
+static __always_inline void member_settle(struct fief_task *t, struct task_struct *p, bool ends)
 {
+	bool leads = p->pid == p->tgid; /* exec can make it the leader */
 	struct fief_container *c;
 
-	if (p->pid != p->tgid || (!ends && same_ref(t->counted, t->binding)))
+	if (!ends && same_ref(t->counted, t->binding) && t->leads == leads)
 		return;
 	c = container_get(t->counted);
 	if (c)
-		__sync_fetch_and_add(&c->processes, -1);
+		__sync_fetch_and_sub(&c->members, FIEF_MEMBER_THREAD + (t->leads ? FIEF_MEMBER_PROCESS : 0));
 	t->counted = ends ? (struct fief_ref){FIEF_NO_ID, 0} : t->binding;
+	t->leads = leads;
 	c = container_get(t->counted);
 	if (c)
-		__sync_fetch_and_add(&c->processes, 1);
+		__sync_fetch_and_add(&c->members, FIEF_MEMBER_THREAD + (t->leads ? FIEF_MEMBER_PROCESS : 0));
 }
 
 /*
- * The running thread's work belongs to `to` from `now` on; the caller has taken a thread reference on it.
- * Interrupts are off. Returns the container whose thread reference is to be dropped (after interrupts are on
- * again).
+ * A thread's reference on what it is bound to. On its home it has one for life, and takes no other: every thread of a
+ * process that binds and unbinds would write the one word of their home.
+ */
+static __always_inline void binding_put(struct fief_ref binding, struct fief_ref home)
+{
+	if (!same_ref(binding, home))
+		container_put(binding.id, FIEF_THREAD);
+}
+
+/*
+ * The running thread's work belongs to `to` from `now` on; the caller has taken a thread reference on it, unless it is
+ * the thread's home. Interrupts are off. Returns the container whose thread reference is to be dropped (binding_put,
+ * after interrupts are on again).
  */
 static __always_inline struct fief_ref task_rebind(struct fief_cpu *cs, struct task_struct *p, struct fief_ref to,
 						   __u32 rights, bool followed, __u64 now)
@@ -198,9 +210,11 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 	cs->task.binding = to;
 	cs->task.rights = word >> 28 & FIEF_RIGHTS_ALL;
 	cs->task.flags |= FIEF_TASK_EXPLICIT;
-	if (same_ref(to, cs->task.home))
+	if (same_ref(to, cs->task.home)) {
 		cs->task.flags &= ~FIEF_TASK_EXPLICIT;
-	container_put(was.id, FIEF_THREAD);
+		container_put(to.id, FIEF_THREAD);
+	}
+	binding_put(was, cs->task.home);
 }
 
 /* Copies a record; its nest only if something is on it. */
@@ -315,8 +329,8 @@ static __noinline int task_adopt(struct task_struct *p, struct fief_ref home, __
 	task_init(v, home, flags | FIEF_TASK_MANAGED);
 	if (!fresh)
 		counters_skip(v, p);
-	container_hold(c, FIEF_THREAD + FIEF_HANDLE); /* its binding; its home */
-	leader_settle(v, p, false);
+	container_hold(c, FIEF_HANDLE);
+	member_settle(v, p, false);
 	__sync_lock_test_and_set(&v->made, RECORD_MADE);
 	if (!fresh) {
 		cs = cpu_at(bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : 0);

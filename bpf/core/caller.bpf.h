@@ -49,7 +49,8 @@ static __always_inline struct fief_cpu *caller(void)
 }
 
 /* The caller's record is on its CPU, or was made now and is there at the second try. */
-static __always_inline bool bind_try(struct fief_descriptor *d, struct task_struct *p, struct fief_ref *was)
+static __always_inline bool bind_try(struct fief_descriptor *d, struct task_struct *p, struct fief_ref *was,
+				     struct fief_ref *home)
 {
 	__s32 pid = p->pid;
 	struct fief_cpu *cs;
@@ -61,6 +62,7 @@ static __always_inline bool bind_try(struct fief_descriptor *d, struct task_stru
 	if (cs && cs->has_task && cs->running == pid) {
 		*was = task_rebind(cs, p, d->container, d->rights, false, bpf_ktime_get_ns());
 		cs->task.flags |= FIEF_TASK_EXPLICIT;
+		*home = cs->task.home;
 		bound = true;
 	}
 	irq_restore(&flags);
@@ -71,41 +73,36 @@ static __always_inline int bind_self(struct fief_descriptor *d)
 {
 	struct fief_container *c = container_get(d->container);
 	struct task_struct *p = bpf_get_current_task_btf();
-	struct fief_ref was = {FIEF_NO_ID, 0};
+	struct fief_ref was = {FIEF_NO_ID, 0}, home = {FIEF_NO_ID, 0};
 
 	if (!c)
 		return -ESTALE;
 	if (!(d->rights & FIEF_RIGHT_USE))
 		return -EPERM;
 	container_hold(c, FIEF_THREAD);
-	if (!bind_try(d, p, &was) && (!caller() || !bind_try(d, p, &was))) {
+	if (!bind_try(d, p, &was, &home) && (!caller() || !bind_try(d, p, &was, &home))) {
 		container_put(d->container.id, FIEF_THREAD);
 		return -ESRCH;
 	}
-	container_put(was.id, FIEF_THREAD);
+	if (same_ref(d->container, home))
+		container_put(home.id, FIEF_THREAD);
+	binding_put(was, home);
 	return 0;
 }
 
 static __always_inline int unbind_self(void)
 {
 	struct fief_cpu *cs = caller();
-	struct fief_container *c;
-	struct fief_ref was, home;
-	__u32 left[FIEF_NEST];
+	struct fief_ref was, home, left[FIEF_NEST];
 	unsigned long flags;
 
 	if (!cs)
 		return -ESRCH;
-	home = cs->task.home; /* held by the thread as long as it lives */
-	c = container_at(home.id);
-	if (!c)
-		return -ESTALE;
-	container_hold(c, FIEF_THREAD);
+	home = cs->task.home;
 	irq_save(&flags);
 	cs = this_cpu();
 	if (!cs || !cs->has_task) {
 		irq_restore(&flags);
-		container_put(home.id, FIEF_THREAD);
 		return -ESRCH;
 	}
 	was = task_rebind(cs, bpf_get_current_task_btf(), home, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN,
@@ -113,12 +110,12 @@ static __always_inline int unbind_self(void)
 	cs->task.flags &= ~FIEF_TASK_EXPLICIT;
 	/* what was entered is left too */
 	for (int i = 0; i < FIEF_NEST; i++)
-		left[i] = i < cs->task.nested ? cs->task.nest[i].container.id : FIEF_NO_ID;
+		left[i] = i < cs->task.nested ? cs->task.nest[i].container : home;
 	cs->task.nested = 0;
 	irq_restore(&flags);
-	container_put(was.id, FIEF_THREAD);
+	binding_put(was, home);
 	for (int i = 0; i < FIEF_NEST; i++)
-		container_put(left[i], FIEF_THREAD);
+		binding_put(left[i], home);
 	return 0;
 }
 
@@ -127,6 +124,7 @@ static __always_inline int enter(struct fief_descriptor *d)
 {
 	struct fief_container *c = container_get(d->container);
 	struct fief_cpu *cs = caller();
+	struct fief_ref home;
 	struct fief_nest was;
 	unsigned long flags;
 	int err = -EBUSY;
@@ -138,7 +136,9 @@ static __always_inline int enter(struct fief_descriptor *d)
 		return -ESTALE;
 	if (!(d->rights & FIEF_RIGHT_USE))
 		return -EPERM;
-	container_hold(c, FIEF_THREAD);
+	home = cs->task.home;
+	if (!same_ref(d->container, home))
+		container_hold(c, FIEF_THREAD);
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs && cs->has_task && cs->task.nested < FIEF_NEST) {
@@ -156,19 +156,20 @@ static __always_inline int enter(struct fief_descriptor *d)
 	}
 	irq_restore(&flags);
 	if (err)
-		container_put(d->container.id, FIEF_THREAD);
+		binding_put(d->container, home);
 	return err;
 }
 
 static __always_inline int leave(void)
 {
 	struct fief_cpu *cs = caller();
-	struct fief_ref was = {FIEF_NO_ID, 0};
+	struct fief_ref was = {FIEF_NO_ID, 0}, home;
 	unsigned long flags;
 	__u32 at;
 
 	if (!cs)
 		return -ESRCH;
+	home = cs->task.home;
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs && cs->has_task && cs->task.nested) {
@@ -186,7 +187,7 @@ static __always_inline int leave(void)
 	irq_restore(&flags);
 	if (was.id == FIEF_NO_ID)
 		return -EINVAL;
-	container_put(was.id, FIEF_THREAD);
+	binding_put(was, home);
 	return 0;
 }
 

@@ -420,7 +420,7 @@ static __noinline int container_create(struct fief_ref parent, __u32 uid, struct
 	c->flags = 0;
 	c->descendants = 0;
 	c->cached = 0;
-	c->processes = 0;
+	c->members = 0;
 	c->sockets = 0;
 	c->created_ns = bpf_ktime_get_ns();
 	c->reserved_ppm = 0;

@@ -17,7 +17,7 @@ static __noinline int follow_switch(struct sock *sk, struct fief_cpu *cs, struct
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct fief_container *c = container_get(to);
-	struct fief_ref was;
+	struct fief_ref was, home;
 	unsigned long flags;
 
 	if (!c)
@@ -26,20 +26,21 @@ static __noinline int follow_switch(struct sock *sk, struct fief_cpu *cs, struct
 		if (!container_below(to, cs->task.home))
 			return 0;
 	}
-	if (!container_hold_live(c, FIEF_THREAD))
+	home = cs->task.home;
+	if (!same_ref(to, home) && !container_hold_live(c, FIEF_THREAD))
 		return 0;
 	irq_save(&flags);
 	/* look again: the thread may have moved to another CPU while interrupts were on */
 	cs = this_cpu();
-	if (!cs || !cs->has_task) {
+	if (!cs || !cs->has_task || !same_ref(cs->task.home, home)) {
 		irq_restore(&flags);
-		container_put(to.id, FIEF_THREAD);
+		binding_put(to, home);
 		return 0;
 	}
 	cs->task.followed = to;
 	was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, true, bpf_ktime_get_ns());
 	irq_restore(&flags);
-	container_put(was.id, FIEF_THREAD);
+	binding_put(was, home);
 	return 0;
 }
 

@@ -111,9 +111,9 @@ static __always_inline int info_get(struct fief_descriptor *d, struct fief_info 
 	info->rights = d->rights;
 	info->depth = container_depth(d->container);
 	info->holders = refs & FIEF_HANDLES_MASK;
-	info->threads = (refs & FIEF_HOLDERS_MASK) / FIEF_THREAD;
+	info->threads = c->members % FIEF_MEMBER_PROCESS;
 	info->children = refs / FIEF_CHILD;
-	info->processes = c->processes;
+	info->processes = c->members / FIEF_MEMBER_PROCESS;
 	info->sockets = c->sockets;
 	__builtin_memcpy(info->name, c->name, sizeof(info->name));
 	return 0;
@@ -132,6 +132,20 @@ static __always_inline void self_charge(void)
 		charge_until(cs, bpf_ktime_get_ns());
 		counters_settle(cs, p);
 	}
+	irq_restore(&flags);
+}
+
+/* Counts the caller where it is bound now. */
+static __always_inline void self_settle(void)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct fief_cpu *cs;
+	unsigned long flags;
+
+	irq_save(&flags);
+	cs = this_cpu();
+	if (cs && cs->has_task && cs->running == p->pid)
+		member_settle(&cs->task, p, false);
 	irq_restore(&flags);
 }
 
@@ -191,6 +205,7 @@ static __always_inline int socket_get(struct bpf_sockopt *ctx, struct bpf_sock *
 	case FIEF_INFO:
 		if (value + sizeof(struct fief_info) > end)
 			return -EINVAL;
+		self_settle();
 		ctx->optlen = sizeof(struct fief_info);
 		return info_get(d, value);
 	}

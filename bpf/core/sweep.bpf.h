@@ -36,6 +36,12 @@ static __always_inline int label_mark(struct seq_file *to, struct fief_label *la
 	return 0;
 }
 
+static __always_inline void binding_mark(struct seq_file *to, struct fief_ref binding, struct fief_ref home)
+{
+	if (!same_ref(binding, home))
+		mark_write(to, binding, 0, 1);
+}
+
 /* While a thread runs, its CPU has the record that holds. */
 static __always_inline int task_mark(struct seq_file *to, struct task_struct *p)
 {
@@ -53,11 +59,11 @@ static __always_inline int task_mark(struct seq_file *to, struct task_struct *p)
 	cs = cpu_at(cpu);
 	if (cs && cs->has_task && cs->running == p->pid)
 		v = &cs->task;
-	mark_write(to, v->binding, 0, 1);
+	binding_mark(to, v->binding, v->home);
 	mark_write(to, v->home, 1, 0);
 	for (int i = 0; i < FIEF_NEST; i++) {
 		if (i < v->nested)
-			mark_write(to, v->nest[i].container, 0, 1);
+			binding_mark(to, v->nest[i].container, v->home);
 	}
 	__u64 request = stored->request;
 	if (request && request != REQUEST_CLOSED)

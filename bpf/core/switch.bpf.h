@@ -160,9 +160,9 @@ static __always_inline void record_end(struct fief_task *v)
 		container_put(REQUEST_ID(request), FIEF_THREAD);
 	for (int i = 0; i < FIEF_NEST; i++) {
 		if (i < v->nested)
-			container_put(v->nest[i].container.id, FIEF_THREAD);
+			binding_put(v->nest[i].container, home);
 	}
-	container_put(binding.id, FIEF_THREAD);
+	binding_put(binding, home);
 	container_put(home.id, FIEF_HANDLE);
 }
 
@@ -181,7 +181,7 @@ static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *
 	}
 	if (dead)
 		pending_settle(cs, cs->task.home);
-	leader_settle(&cs->task, prev, dead);
+	member_settle(&cs->task, prev, dead);
 	/* all but the request, its first word: one can come at any time */
 	__builtin_memcpy((__u64 *)v + 1, (__u64 *)&cs->task + 1, sizeof(*v) - sizeof(__u64));
 	if (!dead)
@@ -350,12 +350,11 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 		   FIEF_TASK_SLEPT;
 	binding = container_at(v->binding.id);
 	home = container_at(v->home.id);
-	if (binding) {
+	if (binding && !same_ref(v->binding, v->home))
 		container_hold(binding, FIEF_THREAD);
-		leader_settle(v, child, false);
-	}
 	if (home)
 		container_hold(home, FIEF_HANDLE);
+	member_settle(v, child, false);
 	__sync_lock_test_and_set(&v->made, RECORD_MADE);
 	return 0;
 }
@@ -367,7 +366,6 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 static __always_inline int task_free(struct task_struct *p)
 {
 	struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
-	struct fief_container *c;
 	struct fief_cpu *cs;
 
 	if (!v)
@@ -376,9 +374,7 @@ static __always_inline int task_free(struct task_struct *p)
 	cs = cpu_at(bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : 0);
 	if (cs && cs->has_task && cs->running == p->pid && switches_of(p) == cs->switches + 1)
 		__builtin_memcpy((__u64 *)v + 1, (__u64 *)&cs->task + 1, sizeof(*v) - sizeof(__u64));
-	c = container_get(v->counted);
-	if (c)
-		__sync_fetch_and_add(&c->processes, -1);
+	member_settle(v, p, true);
 	record_end(v);
 	bpf_task_storage_delete(&tasks, p);
 	return 0;

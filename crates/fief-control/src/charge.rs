@@ -53,9 +53,9 @@ pub struct ContainerView {
     pub unit: bool,
     /// Descriptors, labels, homes, the policy.
     pub handles: u32,
-    /// Threads bound to it.
+    /// Threads bound to it, as of when they last left their CPU.
     pub threads: u32,
-    /// Processes whose main thread is bound to it.
+    /// Processes whose main thread is one of these.
     pub processes: u32,
     /// Labelled sockets that are open.
     pub sockets: u32,
@@ -171,8 +171,8 @@ fn view(tree: &Tree, row: &Row, admin: &Admin) -> Option<ContainerView> {
         policy: record.flags & abi::FIEF_CONTAINER_POLICY != 0 && attributes.named != 0,
         unit: record.flags & abi::FIEF_CONTAINER_UNIT != 0,
         handles: (record.refs & u64::from(abi::FIEF_HANDLES_MASK)) as u32,
-        threads: ((record.refs >> 20) & 0x3f_ffff) as u32,
-        processes: record.processes,
+        threads: (record.members % abi::FIEF_MEMBER_PROCESS) as u32,
+        processes: (record.members / abi::FIEF_MEMBER_PROCESS) as u32,
         sockets: record.sockets,
         children: (record.refs >> 42) as u32,
         attributes: attributes.into(),

@@ -155,9 +155,9 @@ pub struct Info {
     pub handles: u32,
     /// Children, ended ones that still have children included.
     pub children: u32,
-    /// Threads bound to it.
+    /// Threads bound to it; others than the caller, as of when they last left their CPU.
     pub threads: u32,
-    /// Processes whose main thread is bound to it.
+    /// Processes whose main thread is one of these.
     pub processes: u32,
     /// Labelled sockets that are open.
     pub sockets: u32,

@@ -319,10 +319,10 @@ fn another_thread_is_bound_only_by_who_may_signal_it_and_stands_above_it() {
                 assert_eq!(container.bind_other(roots.pid()).unwrap_err().kind(), ErrorKind::Denied);
             })
             .finish();
-            wait_until(SOON, || record(id).unwrap().processes == 1).unwrap();
+            wait_until(SOON, || record(id).unwrap().members / abi::FIEF_MEMBER_PROCESS == 1).unwrap();
             // root may, CAP_KILL
             container.bind_other(roots.pid()).unwrap();
-            wait_until(SOON, || record(id).unwrap().processes == 2).unwrap();
+            wait_until(SOON, || record(id).unwrap().members / abi::FIEF_MEMBER_PROCESS == 2).unwrap();
         }
         None => play_two(name, &Setup { policy, ..Setup::default() }, Some("other")),
     }

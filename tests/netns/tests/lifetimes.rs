@@ -75,9 +75,37 @@ fn an_exec_keeps_the_binding() {
             Command::new("sh").args(["-c", "read x; exit 7"]).stdin(Stdio::piped()).spawn().unwrap()
         };
         drop(work);
-        wait_until(SOON, || record(id).unwrap().processes == 1).unwrap();
+        wait_until(SOON, || processes_of(id) == 1).unwrap();
         drop(child.stdin.take());
         assert_eq!(child.wait().unwrap().code(), Some(7));
+        all_end();
+    });
+}
+
+/// As the threads were when they last left a CPU.
+fn processes_of(id: u32) -> u64 {
+    record(id).unwrap().members / fief::abi::FIEF_MEMBER_PROCESS
+}
+
+#[test]
+fn a_process_is_counted_once_when_another_thread_takes_its_leaders_place() {
+    in_unit("a_process_is_counted_once_when_another_thread_takes_its_leaders_place", || {
+        let work = Container::create().unwrap();
+        let id = work.info().unwrap().id;
+        let child = fork(|| {
+            work.bind_thread().unwrap();
+            let other = std::thread::spawn(|| {
+                let error = std::os::unix::process::CommandExt::exec(Command::new("sleep").arg("60"));
+                panic!("{error}");
+            });
+            let _ = other.join();
+        });
+        let name = format!("/proc/{}/comm", child.pid());
+        wait_until(SOON, || std::fs::read_to_string(&name).unwrap().trim() == "sleep").unwrap();
+        wait_until(SOON, || processes_of(id) == 1).unwrap();
+        child.kill();
+        wait_until(SOON, || record(id).unwrap().members == 0).unwrap();
+        drop(work);
         all_end();
     });
 }
