@@ -16,6 +16,7 @@ use crate::figures::Bound;
 use crate::progress::Progress;
 use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};
+use crate::wanted::Wanted;
 use fief_testkit::{Nginx, NginxConfig, Topology, pin_command};
 use programs::Costs;
 
@@ -57,19 +58,29 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let nginx = start_nginx(&topology)?;
     let mut progress = Progress::new("admission-cost", plan.steps());
     let mut outcome = Outcome { name: "admission-cost", about: ABOUT.to_owned(), ..Outcome::default() };
+    let wanted = Wanted::from_env();
+    if wanted.any(&["rules"]) {
+        let costs = costs(&plan, &topology, &mut progress, &mut outcome)?;
+        report(&plan, &costs, &mut outcome);
+    }
+    if wanted.any(&["throughput"]) {
+        throughput::run(&plan, &topology, &nginx, &mut progress, &mut outcome)?;
+    }
+    Ok(outcome)
+}
+
+fn costs(plan: &Plan, topology: &Topology, progress: &mut Progress, outcome: &mut Outcome) -> Result<Vec<Costs>> {
     let mut costs = Vec::new();
     for round in 0..plan.rounds {
         for turn in 0..plan.counts.len() {
             let count = plan.counts[(turn + round) % plan.counts.len()];
             progress.step(&format!("the programs with {count} rules"))?;
-            let of_round = programs::measure(&topology, count, plan.frames)?;
+            let of_round = programs::measure(topology, count, plan.frames)?;
             outcome.measurements.push(of_round.to_json(round));
             costs.push(of_round);
         }
     }
-    report(&plan, &costs, &mut outcome);
-    throughput::run(&plan, &topology, &nginx, &mut progress, &mut outcome)?;
-    Ok(outcome)
+    Ok(costs)
 }
 
 fn start_nginx(topology: &Topology) -> Result<Nginx> {
