@@ -247,9 +247,9 @@ static __always_inline __u64 departure_settle(struct fief_cpu *cs, __u64 now)
 }
 
 /*
- * A switch that the kernel did not tell of: sched_switch is silent now and then when a CPU leaves its idle loop, or goes
- * back to it (seen with ftrace too). The kernel's own accounts tell when: what it charged to the thread that is gone,
- * and when `p` got the CPU. Between the two the CPU was idle. Interrupts are off.
+ * A switch that the kernel did not tell of (there are guests where patched kernel text is not the same in all address
+ * spaces, see ARCHITECTURE.md; ftrace misses the same ones). The kernel's own accounts tell when: what it charged to the
+ * thread that is gone, and when `p` got the CPU. Between the two the CPU was idle. Interrupts are off.
  */
 static __noinline int switch_missed(struct fief_cpu *cs, struct task_struct *p, __u64 now)
 {
