@@ -746,25 +746,29 @@ enum fief_system_kind {
 	FIEF_SYSTEM_KINDS = 16,
 };
 
+/* What every event reads and writes first, in one cache line; each line of the cache is one too. */
 struct fief_cpu {
 	__u32 sequence; /* odd while a charge is under way */
 	__u32 online;
-	__u64 last_ns;		     /* everything before is charged */
-	struct fief_ref current_;    /* whom the time since then belongs to */
-	__u32 receive;		     /* enum fief_receive */
-	__u32 kind;		     /* enum fief_system_kind while current_ is the system container */
-	struct fief_ref interrupted; /* current_ under the softirq */
-	__u32 interrupted_kind;
-	__u32 interrupted_receive;
+	__u64 last_ns;		  /* everything before is charged */
+	struct fief_ref current_; /* whom the time since then belongs to */
+	__u32 receive;		  /* enum fief_receive */
+	__u32 kind;		  /* enum fief_system_kind while current_ is the system container */
+	__u64 pool_ns;		  /* receive time that waits for the packets it was spent on */
+	__u32 pool_packets;
+	__u32 softirq_vector;
 	__u32 has_task; /* task is the working copy of the running thread's record */
 	__u32 refresh;	/* another CPU left a request for the running thread */
+	__s32 running;	/* the thread that all of this is about, by number */
+	__u32 in_irq;
+	struct fief_task task;
 	__u64 switched_in_ns;
 	__u64 switched_in_exec; /* sum_exec_runtime of the running thread then */
 	__u64 softirq_ns;	/* softirq time on top of this stint */
-	__u64 pool_ns;		/* receive time that waits for the packets it was spent on */
-	__u32 pool_packets;
-	__u32 softirq_vector;
 	__u64 softirq_entry_ns;
+	struct fief_ref interrupted; /* current_ under the softirq */
+	__u32 interrupted_kind;
+	__u32 interrupted_receive;
 	__s64 carry_ns;	    /* of threads without a record */
 	__u64 steal_seen;   /* the run queue's steal clock at the last look */
 	__u64 stint_stolen; /* taken from this stint already */
@@ -772,13 +776,10 @@ struct fief_cpu {
 	struct fief_ref irq_current;
 	__u32 irq_kind;
 	__u32 irq_receive;
-	__u32 in_irq;
 	__s32 kthread; /* the last kernel thread here, by number, and what kind of work it does */
 	__u32 kthread_kind;
-	__s32 running;	/* the thread that all of this is about, by number */
 	__u32 switches; /* its context switches when its stint began */
-	__u32 pad;
-	struct fief_task task;
+	__u32 pad[7];
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];
 };
