@@ -173,6 +173,22 @@ static __always_inline struct fief_ref task_rebind(struct fief_cpu *cs, struct t
 	return was;
 }
 
+/* A request stands for its thread in the count of the container until the thread is a member itself. */
+static __always_inline void request_count(__u32 id, __u64 members)
+{
+	struct fief_container *c = container_at(id);
+
+	if (c)
+		__sync_fetch_and_add(&c->members, members);
+}
+
+/* Nobody takes it any more. */
+static __always_inline void request_drop(__u64 word)
+{
+	request_count(REQUEST_ID(word), -FIEF_MEMBER_THREAD);
+	container_put(REQUEST_ID(word), FIEF_THREAD);
+}
+
 /* Leaves a request; the caller has taken a thread reference, which is the request's from now on, or dropped. */
 static __noinline int request_leave(struct fief_task *v, struct fief_ref to, __u32 rights)
 {
@@ -182,18 +198,19 @@ static __noinline int request_leave(struct fief_task *v, struct fief_ref to, __u
 	if (!v)
 		return -ESRCH;
 	old = v->request;
+	request_count(to.id, FIEF_MEMBER_THREAD);
 	bpf_for (i, 0, CAS_TRIES) {
 		if (old == REQUEST_CLOSED)
 			break;
 		seen = __sync_val_compare_and_swap(&v->request, old, word);
 		if (seen == old) {
 			if (old)
-				container_put(REQUEST_ID(old), FIEF_THREAD);
+				request_drop(old);
 			return 0;
 		}
 		old = seen;
 	}
-	container_put(to.id, FIEF_THREAD);
+	request_drop(word);
 	return old == REQUEST_CLOSED ? -ESRCH : -EAGAIN;
 }
 
@@ -206,6 +223,7 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 
 	if (!word)
 		return;
+	request_count(to.id, -FIEF_MEMBER_THREAD);
 	counters_settle(cs, p);
 	cs->task.binding = to;
 	cs->task.rights = word >> 28 & FIEF_RIGHTS_ALL;
@@ -214,6 +232,7 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 		cs->task.flags &= ~FIEF_TASK_EXPLICIT;
 		container_put(to.id, FIEF_THREAD);
 	}
+	member_settle(&cs->task, p, false);
 	binding_put(was, cs->task.home);
 }
 

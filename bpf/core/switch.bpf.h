@@ -157,7 +157,7 @@ static __always_inline void record_end(struct fief_task *v)
 	__u64 request = __sync_lock_test_and_set(&v->request, REQUEST_CLOSED);
 
 	if (request)
-		container_put(REQUEST_ID(request), FIEF_THREAD);
+		request_drop(request);
 	for (int i = 0; i < FIEF_NEST; i++) {
 		if (i < v->nested)
 			binding_put(v->nest[i].container, home);
