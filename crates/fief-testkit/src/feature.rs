@@ -56,7 +56,7 @@ impl Feature {
                 Feature::Root.is_there() && works("ip", "-V") && works("ethtool", "--version") && can_unshare()
             }
             Feature::ThreadedNapi => Feature::NetNs.is_there() && has_threaded(),
-            Feature::Cgroup2 => Feature::Root.is_there() && cgroup2_mount().is_ok_and(|mount| is_writable(&mount)),
+            Feature::Cgroup2 => Feature::Root.is_there() && crate::Cgroup::new("probe").is_ok(),
             Feature::Bpf => bpf_loads(),
             Feature::Nginx => works("nginx", "-v"),
             Feature::Haproxy => works("haproxy", "-v"),
@@ -109,13 +109,6 @@ fn can_unshare() -> bool {
 fn has_threaded() -> bool {
     // The attribute is there since the kernel can do it, on every interface, so the loopback tells.
     crate::NetNs::new("probe").is_ok_and(|namespace| namespace.read_device("lo/threaded").is_ok())
-}
-
-fn is_writable(mount: &Path) -> bool {
-    let probe = mount.join(format!("ff-{}-probe", std::process::id()));
-    let made = std::fs::create_dir(&probe).is_ok() || probe.exists();
-    let _ = std::fs::remove_dir(&probe);
-    made
 }
 
 /// Root that has this capability in its effective set.
