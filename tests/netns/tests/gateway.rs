@@ -19,12 +19,13 @@ const PROXY: &str = include_str!("../../../examples/gateway/haproxy.cfg");
 const TRANSLATION: &str = include_str!("../../../examples/gateway/farm.nft");
 /// The addresses of the servers, which the example names too.
 const FARM: [&str; 2] = ["10.9.0.2", "10.9.0.3"];
+const FARM6: [&str; 2] = ["fd09::2", "fd09::3"];
 
 /// What passes to every address at port 80 is limited like this.
 fn passing(limits: &str, client: &str) -> String {
     format!(
-        "[container.farm]\n[listener.farm]\naddress = \"0.0.0.0:80\"\nforward = true\n{limits}\n\
-         [[listener.farm.client]]\nfrom = [\"10.77.1.0/24\"]\ncontainer = \"farm\"\n\
+        "[container.farm]\n[listener.farm]\naddress = \"[::]:80\"\nforward = true\n{limits}\n\
+         [[listener.farm.client]]\nfrom = [\"10.77.1.0/24\", \"fd77::1:0/112\"]\ncontainer = \"farm\"\n\
          [[listener.farm.client]]\nfrom = [\"any\"]\ncontainer = \"farm\"\n{client}\n"
     )
 }
@@ -48,10 +49,12 @@ impl Gateway {
         let topology = Topology::new().unwrap();
         let (gateway, clients) = (&topology.server, &topology.clients);
         gateway.sysctl("net.ipv4.ip_forward", "1").unwrap();
+        gateway.sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
         clients.ip("route add 10.9.0.0/24 via 10.77.0.1").unwrap();
+        clients.ip("-6 route add fd09::/64 via fd77::1").unwrap();
         let mut machines = Vec::new();
         let mut farm = Vec::new();
-        for (n, address) in FARM.into_iter().enumerate() {
+        for (n, (address, address6)) in FARM.into_iter().zip(FARM6).enumerate() {
             let machine = NetNs::new("farm").unwrap();
             let inside = format!("f{n}");
             let _link = Veth::between((gateway, &inside), (&machine, "eth")).unwrap();
@@ -61,6 +64,11 @@ impl Gateway {
             machine.ip(&format!("addr add {address}/24 dev eth")).unwrap();
             machine.ip("link set eth up").unwrap();
             machine.ip("route add default via 10.9.0.1").unwrap();
+            gateway.ip(&format!("addr add fd09:0:0:{0}::1/64 dev {inside} nodad", n + 1)).unwrap();
+            gateway.ip(&format!("-6 route add {address6}/128 dev {inside}")).unwrap();
+            machine.ip(&format!("addr add {address6}/128 dev eth nodad")).unwrap();
+            machine.ip(&format!("addr add fd09:0:0:{0}::2/64 dev eth nodad", n + 1)).unwrap();
+            machine.ip(&format!("-6 route add default via fd09:0:0:{0}::1", n + 1)).unwrap();
             let config = NginxConfig::new(80, 1, &format!("add_header X-From {address};")).unwrap();
             farm.push(Nginx::start_with(&machine, config).unwrap());
             machines.push(machine);
@@ -130,19 +138,31 @@ fn server(n: usize) -> SocketAddr {
     SocketAddr::new(FARM[n].parse().unwrap(), 80)
 }
 
-#[test]
-fn routed_connections_are_policed_as_they_pass() {
+/// One burst for both servers, and clients who have a rule of their own.
+fn polices_what_is_routed(family: Family, farm: [&str; 2]) {
     let Some(gateway) = Gateway::new(&passing("", "syn = { rate = 1, burst = 5 }")) else { return };
     let clients = RawClients::new(&gateway.front.topology).unwrap();
+    let server = |n: usize| SocketAddr::new(farm[n].parse().unwrap(), 80);
     for n in [0, 1] {
-        gateway.syns(&clients, RawClients::address(Family::V4, 1), server(n), 50);
+        gateway.syns(&clients, RawClients::address(family, 1), server(n), 50);
     }
     let (taken, refused) = (gateway.count(abi::FIEF_SYN_TAKEN), gateway.count(abi::FIEF_SYN_RATE));
     assert_eq!(taken + refused, 100);
     assert!((5..20).contains(&taken), "{taken}: one burst for both, and what time brings");
     for (n, address) in FARM.into_iter().enumerate() {
-        assert_eq!(gateway.answers(high(), server(n)), address, "the rule of others is not theirs");
+        let answers = gateway.answers(Client::High.address(family, 1), server(n));
+        assert_eq!(answers, address, "the rule of others is not theirs");
     }
+}
+
+#[test]
+fn routed_connections_are_policed_as_they_pass() {
+    polices_what_is_routed(Family::V4, FARM);
+}
+
+#[test]
+fn routed_ipv6_connections_are_policed_as_they_pass() {
+    polices_what_is_routed(Family::V6, FARM6);
 }
 
 #[test]
