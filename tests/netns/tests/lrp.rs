@@ -237,11 +237,15 @@ fn the_time_of_the_thread_is_charged_to_its_class() {
         }
         let errors: Vec<f64> = (0..5)
             .map(|_| {
-                let (charged, ran) = (stage.receive_ns("shop/low"), thread_ns(thread));
-                stage.flood(&frames);
-                stage.settled("shop/low");
-                let (charged, ran) = (stage.receive_ns("shop/low") - charged, thread_ns(thread) - ran);
-                assert!(ran > 2_000_000, "{ran}");
+                let (charged, before) = (stage.receive_ns("shop/low"), thread_ns(thread));
+                // on a busy machine the thread's queue is full most of the time, and it hardly runs
+                wait_until(SOON, || {
+                    stage.flood(&frames);
+                    stage.settled("shop/low");
+                    thread_ns(thread) - before > 2_000_000
+                })
+                .expect("the thread works");
+                let (charged, ran) = (stage.receive_ns("shop/low") - charged, thread_ns(thread) - before);
                 charged as f64 / ran as f64 - 1.0
             })
             .collect();
