@@ -449,8 +449,9 @@ fn what_a_kill_left_is_swept_by_the_next_command() {
     again();
     let all = topology.server.run(|| steps(|| apply(&policy("always")))).unwrap();
     let mut left = 0;
-    // lanes come last but for the step that puts the policy into force
-    for step in (all.saturating_sub(60)..all).step_by(6) {
+    // lanes come last but for the steps that put the policy into force and note where they are
+    let noting = all.saturating_sub(12);
+    for step in (all.saturating_sub(60)..noting).step_by(6).chain(noting..all) {
         again();
         assert!(own_interfaces(&topology.server).is_empty(), "step {step}: {:?}", interfaces(&topology.server));
         assert!(topology.server.run(|| kill_before(step, || apply(&policy("always")))).unwrap(), "{step} of {all}");

@@ -35,7 +35,10 @@ impl Fief {
             };
         }
         fs::create_dir_all(self.run_dir()).context(what)?;
-        fs::write(&path, places.iter().map(|netns| format!("{netns}\n")).collect::<String>()).context(what)
+        // beside it and renamed: an empty note, which a kill can leave, would hide the lanes from all that sweep
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, places.iter().map(|netns| format!("{netns}\n")).collect::<String>()).context(what)?;
+        fs::rename(&fresh, &path).context(what)
     }
 
     /// The network namespaces that may hold lanes, by inode.
