@@ -298,20 +298,29 @@ struct fief_listener {
 
 struct fief_prefix_lengths {
 	__u8 count;
-	__u8 length[FIEF_PREFIX_LENGTHS]; /* in use, the longest first; they count in IPv6 bits */
+	__u8 length[FIEF_PREFIX_LENGTHS]; /* in use but for 0, the longest first; they count in IPv6 bits */
 	__u32 filtered;			  /* 1: there is a Bloom filter of the prefixes in `blooms`; classify.bpf.h */
 	__u32 bloom;			  /* its first word */
 	__u32 bloom_mask;		  /* its words, less one; a power of two */
+	__u32 first;			  /* line of the slot's client table at which those of the prefixes begin */
+	__u32 lines;			  /* lines that a prefix can belong to; those that did not fit come behind */
+	__u32 any;			  /* line of the client record of `::/0`; 0: there is none */
 };
 
-struct fief_client_key {
-	__u8 address[16]; /* masked */
-	__u16 listener;
-	__u8 prefix_length; /* 0..128 */
-	__u8 slot;
-	__u32 pad;
+/*
+ * A line of a client table, which a policy slot has one of: up to three prefixes, or one client record. A prefix belongs
+ * to one line, by its hash; where that is full it stands in the next that is not. Line 0 is empty.
+ */
+#define FIEF_LINE_PREFIXES 3
+
+struct fief_prefix_line {
+	__u64 address[FIEF_LINE_PREFIXES][2]; /* masked, in network order */
+	__u32 client[FIEF_LINE_PREFIXES];     /* line of the client record */
+	__u8 length[FIEF_LINE_PREFIXES];      /* 1..128; 0: free */
+	__u8 more;			      /* 1: a prefix that passed here in search of room stands further on */
 };
 
+/* What a client rule says, at the beginning of a line. */
 struct fief_client {
 	struct fief_ref container;
 	__u16 rule;

@@ -20,26 +20,14 @@ struct request_bytes {
 
 #ifdef __bpf__
 
+#include "loop.bpf.h"
+
 __u32 nought; /* never written */
 
 static __always_inline __u32 loop_from(__u32 at)
 {
 	return at + *(volatile __u32 *)&nought;
 }
-
-/* The instruction may_goto, which clang writes by name for newer instruction sets only: code 0xe5, a jump by 16 bits. */
-#define can_loop                                                                                                       \
-	({                                                                                                             \
-		__label__ stop, go;                                                                                    \
-		bool on = true;                                                                                        \
-		asm volatile goto(                                                                                     \
-		    "1:.byte 0xe5; .byte 0; .long ((%l[stop] - 1b - 8) / 8) & 0xffff; .short 0" :: ::stop);            \
-		goto go;                                                                                               \
-	stop:                                                                                                          \
-		on = false;                                                                                            \
-	go:;                                                                                                           \
-		on;                                                                                                    \
-	})
 
 static __always_inline __u64 word_at(const struct request_bytes *bytes, __u32 at)
 {

@@ -3,9 +3,9 @@
  * Which listener of the policy an address is, and which class a client of it belongs to.
  *
  * Problem: every SYN and every accepted connection asks, over thousands of prefixes.
- * How: one hash lookup for each prefix length that the listener's rules use, longest first, unless a filter of all
- * prefixes rules it out. The policy compiler has turned "first match wins" into longest prefixes, so the first hit is the
- * answer. Each CPU keeps its last answers.
+ * How: one look into the client table for each prefix length that the listener's rules use, longest first, unless a filter
+ * of all prefixes rules it out. The policy compiler has turned "first match wins" into longest prefixes, so the first hit
+ * is the answer. Each CPU keeps its last answers.
  * Limits: addresses are IPv6 or IPv4 mapped, in network order.
  */
 #pragma once
@@ -14,7 +14,7 @@
 #include "maps/controls.bpf.h"
 #include "maps/listeners.bpf.h"
 #include "maps/prefix_lengths.bpf.h"
-#include "maps/clients.bpf.h"
+#include "client_table.bpf.h"
 
 #define MAPPED_PREFIX bpf_htonl(0xffff)
 
@@ -83,40 +83,41 @@ static __always_inline void mask_address(__u8 *masked, const void *address, __u3
 	__builtin_memcpy(masked, words, 16);
 }
 
-/* Whether this prefix may be one of the listener's rules. */
-static __always_inline bool prefix_possible(const struct fief_prefix_lengths *used, const void *masked, __u32 length)
+/*
+ * Line of the client record that is for a source, in the slot's client table; 0: none. A function of its own to the
+ * verifier, which then follows it once and not from each place that asks.
+ */
+__noinline __u32 client_search(__u32 slot, __u32 listener, __u64 source_high, __u64 source_low)
 {
-	__u64 words[2];
-
-	if (!used->filtered || !length)
-		return true;
-	__builtin_memcpy(words, masked, 16);
-	return bloom_holds(used->bloom, used->bloom_mask, hash_mix((words[0] * HASH_GOLDEN ^ words[1]) + length));
-}
-
-static __noinline struct fief_client *client_search(__u32 slot, __u32 listener, const void *source)
-{
-	__u32 at = slot * FIEF_MAX_LISTENERS + listener, length;
-	struct fief_client_key key = {.listener = listener, .slot = slot};
+	__u32 at = slot * FIEF_MAX_LISTENERS + listener, length, client;
 	struct fief_prefix_lengths *used = bpf_map_lookup_elem(&prefix_lengths, &at);
-	struct fief_client *found = NULL;
+	__u64 source[2] = {source_high, source_low}, masked[2], hash;
+	void *table = bpf_map_lookup_elem(&client_tables, &slot);
 	int i;
 
-	if (!used || listener >= FIEF_MAX_LISTENERS)
-		return NULL;
+	if (!used || !table || listener >= FIEF_MAX_LISTENERS)
+		return 0;
 	bpf_for (i, 0, used->count) {
 		if (i >= FIEF_PREFIX_LENGTHS)
 			break;
 		length = used->length[i];
-		key.prefix_length = length;
-		mask_address(key.address, source, length);
-		if (!prefix_possible(used, key.address, length))
+		mask_address((__u8 *)masked, source, length);
+		hash = hash_mix((masked[0] * HASH_GOLDEN ^ masked[1]) + length);
+		if (used->filtered && !bloom_holds(used->bloom, used->bloom_mask, hash))
 			continue;
-		found = bpf_map_lookup_elem(&clients, &key);
-		if (found)
-			break;
+		at = used->first + (__u32)((hash >> 32) * used->lines >> 32);
+		client = prefix_find(table, at, masked[0], masked[1], length);
+		if (client)
+			return client;
 	}
-	return found;
+	return used->any;
+}
+
+static __always_inline struct fief_client *client_at(__u32 slot, __u32 line)
+{
+	void *table = bpf_map_lookup_elem(&client_tables, &slot);
+
+	return table && line ? bpf_map_lookup_elem(table, &line) : NULL;
 }
 
 /*
@@ -160,7 +161,7 @@ static __noinline struct fief_client *classify(__u32 slot, __u32 listener, const
 	if (kept->source[0] == words[0] && kept->source[1] == words[1] && kept->listener == listener &&
 	    kept->slot == slot && kept->epoch == control->epoch)
 		return &kept->client;
-	found = client_search(slot, listener, source);
+	found = client_at(slot, client_search(slot, listener, words[0], words[1]));
 	if (!found)
 		return NULL;
 	kept->source[0] = words[0];

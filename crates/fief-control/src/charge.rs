@@ -147,7 +147,7 @@ impl Fief {
         Ok(steer::Tables {
             listeners: map("listeners")?,
             prefix_lengths: map("prefix_lengths")?,
-            clients: map("clients")?,
+            client_tables: map("client_tables")?,
         })
     }
 }

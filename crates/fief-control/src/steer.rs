@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Steer: which listening socket a new connection reaches, by the class of its client.
 //!
-//! The policy's listeners become three tables: addresses, the prefix lengths that their rules use, and the prefixes. They
-//! are written into the slot that is not in force; [`Tables::fill`] changes nothing that a connection sees.
+//! The policy's listeners become three tables: addresses, the prefix lengths that their rules use, and the prefixes
+//! ([`client_table`]). They are written into the slot that is not in force; [`Tables::fill`] changes nothing that a
+//! connection sees.
 //!
 //! The sockets behind the classes register themselves when the server listens (`bpf/front/register.bpf.h`), under the
 //! index of the listener. So an address keeps its index from policy to policy ([`index`]), and a policy can be replaced
 //! under a running server.
 
+mod client_table;
 mod index;
 mod records;
 mod shim;
@@ -16,10 +18,11 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use fief_bpf::record::Record;
-use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch};
+use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch, inner};
 use fief_policy::{Listener, Serve};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
+use client_table::ClientTable;
 pub(crate) use index::Indexed;
 pub use shim::{Shim, environment};
 
@@ -39,7 +42,7 @@ pub struct Place {
 pub struct Tables {
     pub listeners: MapHandle,
     pub prefix_lengths: MapHandle,
-    pub clients: MapHandle,
+    pub client_tables: MapHandle,
 }
 
 impl Tables {
@@ -57,19 +60,58 @@ impl Tables {
         rates: &[Vec<ClientRate>],
         blooms: &mut Blooms,
     ) -> Result<Vec<u16>> {
-        self.clear(slot)?;
         let addresses: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
         let indexes = index::assign(&addresses, &self.indexes(other(slot))?)?;
+        let mut filling = Filling { slot, clients: ClientTable::new(), lengths: Vec::new(), listeners: Vec::new() };
         for ((listener, index), rates) in listeners.iter().zip(&indexes).zip(rates) {
-            self.fill_listener(slot, *index, listener, &place, rates, blooms)
+            filling
+                .add(*index, listener, &place, rates, blooms)
                 .map_err(|error| Error::new(error.kind(), format!("listener {}: {error}", listener.name)))?;
         }
+        self.write(&filling)?;
         Ok(indexes)
     }
 
-    fn fill_listener(
-        &self,
-        slot: u8,
+    fn write(&self, filling: &Filling) -> Result<()> {
+        let clients = filling.clients.load()?;
+        self.clear(filling.slot)?;
+        inner::put(&self.client_tables, filling.slot.into(), &clients)?;
+        batch::update(&self.prefix_lengths, &filling.lengths)?;
+        batch::update(&self.listeners, &filling.listeners)
+    }
+
+    /// Empties a slot that is not in force, but for its client table, which nothing leads to then.
+    fn clear(&self, slot: u8) -> Result<()> {
+        let listeners: Vec<(abi::fief_listener_key, abi::fief_listener)> = batch::entries(&self.listeners)?;
+        let old: Vec<_> = listeners.into_iter().map(|(key, _)| key).filter(|key| key.slot == slot).collect();
+        batch::delete(&self.listeners, &old)?;
+        let none = abi::fief_prefix_lengths::default();
+        let lengths: Vec<_> = (0..abi::FIEF_MAX_LISTENERS).map(|index| (at(slot, index), none)).collect();
+        batch::update(&self.prefix_lengths, &lengths)
+    }
+
+    /// The addresses in a slot with their indexes.
+    pub fn indexes(&self, slot: u8) -> Result<HashMap<SocketAddr, u16>> {
+        let listeners: Vec<(abi::fief_listener_key, abi::fief_listener)> = batch::entries(&self.listeners)?;
+        let own = listeners.into_iter().filter(|(key, _)| key.slot == slot);
+        Ok(own
+            .map(|(key, listener)| (records::address(&key), u16::try_from(listener.index).unwrap_or(u16::MAX)))
+            .collect())
+    }
+}
+
+/// The listeners of a policy on their way into a slot.
+#[derive(Debug)]
+struct Filling {
+    slot: u8,
+    clients: ClientTable,
+    lengths: Vec<(u32, abi::fief_prefix_lengths)>,
+    listeners: Vec<(abi::fief_listener_key, abi::fief_listener)>,
+}
+
+impl Filling {
+    fn add(
+        &mut self,
         index: u16,
         listener: &Listener,
         place: &impl Fn(&str) -> Option<Place>,
@@ -86,52 +128,26 @@ impl Tables {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        let clients: Vec<_> = table
-            .entries
-            .iter()
-            .map(|entry| {
-                let rate = rates.get(usize::from(entry.rule)).copied().unwrap_or_default();
-                records::client(slot, index, entry, places[usize::from(entry.class)], rate)
-            })
-            .collect();
-        batch::update(&self.clients, &clients)?;
+        let clients = self.clients.add(&table.entries, |entry| {
+            let rate = rates.get(usize::from(entry.rule)).copied().unwrap_or_default();
+            records::client(entry, places[usize::from(entry.class)], rate)
+        })?;
         let mut lengths = records::prefix_lengths(table.entries.iter().map(|entry| entry.prefix.prefix_len()));
+        (lengths.first, lengths.lines, lengths.any) = (clients.first, clients.lines, clients.any);
         // without room for a filter every prefix length is looked up
-        if let Some(placed) = blooms.place(&table.filter()) {
-            (lengths.filtered, lengths.bloom, lengths.bloom_mask) = (1, placed.first, placed.mask);
+        if let Some(filter) = blooms.place(&table.filter()) {
+            (lengths.filtered, lengths.bloom, lengths.bloom_mask) = (1, filter.first, filter.mask);
         }
-        let at = u32::from(slot) * abi::FIEF_MAX_LISTENERS + u32::from(index);
-        self.prefix_lengths
-            .update(&at.to_ne_bytes(), lengths.bytes(), MapFlags::ANY)
-            .context(|| "cannot write the prefix lengths".into())?;
+        self.lengths.push((at(self.slot, index.into()), lengths));
         let record = records::listener(index, serve(listener.serve, places.len()), &table.classes, &places)?;
-        let addresses: Vec<_> =
-            listener.addresses().map(|address| (records::listener_key(slot, address), record)).collect();
-        batch::update(&self.listeners, &addresses)
+        self.listeners.extend(listener.addresses().map(|address| (records::listener_key(self.slot, address), record)));
+        Ok(())
     }
+}
 
-    /// Empties a slot. Only for the one that is not in force.
-    pub fn clear(&self, slot: u8) -> Result<()> {
-        let listeners: Vec<(abi::fief_listener_key, abi::fief_listener)> = batch::entries(&self.listeners)?;
-        let old: Vec<_> = listeners.into_iter().map(|(key, _)| key).filter(|key| key.slot == slot).collect();
-        batch::delete(&self.listeners, &old)?;
-        let clients: Vec<(abi::fief_client_key, abi::fief_client)> = batch::entries(&self.clients)?;
-        let old: Vec<_> = clients.into_iter().map(|(key, _)| key).filter(|key| key.slot == slot).collect();
-        batch::delete(&self.clients, &old)?;
-        let first = u32::from(slot) * abi::FIEF_MAX_LISTENERS;
-        let none = abi::fief_prefix_lengths::default();
-        let lengths: Vec<_> = (first..first + abi::FIEF_MAX_LISTENERS).map(|at| (at, none)).collect();
-        batch::update(&self.prefix_lengths, &lengths)
-    }
-
-    /// The addresses in a slot with their indexes.
-    pub fn indexes(&self, slot: u8) -> Result<HashMap<SocketAddr, u16>> {
-        let listeners: Vec<(abi::fief_listener_key, abi::fief_listener)> = batch::entries(&self.listeners)?;
-        let own = listeners.into_iter().filter(|(key, _)| key.slot == slot);
-        Ok(own
-            .map(|(key, listener)| (records::address(&key), u16::try_from(listener.index).unwrap_or(u16::MAX)))
-            .collect())
-    }
+/// Place of a listener's prefix lengths.
+fn at(slot: u8, index: u32) -> u32 {
+    u32::from(slot) * abi::FIEF_MAX_LISTENERS + index
 }
 
 fn other(slot: u8) -> u8 {

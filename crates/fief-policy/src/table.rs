@@ -48,12 +48,8 @@ pub struct ClassEntry {
 impl ClassTable {
     /// A filter before the entries: words of 64 bits, a power of two of them. The entry for every address is not in it.
     pub fn filter(&self) -> Vec<u64> {
-        let hashes: Vec<u64> = self
-            .entries
-            .iter()
-            .filter(|entry| entry.prefix.prefix_len() > 0)
-            .map(|entry| prefix_hash(&entry.prefix))
-            .collect();
+        let hashes: Vec<u64> =
+            self.entries.iter().filter(|entry| entry.prefix.prefix_len() > 0).map(ClassEntry::hash).collect();
         bloom::filter(hashes.into_iter())
     }
 
@@ -64,6 +60,13 @@ impl ClassTable {
             .iter()
             .filter(|entry| entry.prefix.contains(&address))
             .max_by_key(|entry| entry.prefix.prefix_len())
+    }
+}
+
+impl ClassEntry {
+    /// Of its prefix: where the kernel looks for it, in the filter and in its table.
+    pub fn hash(&self) -> u64 {
+        prefix_hash(&self.prefix)
     }
 }
 

@@ -29,21 +29,8 @@ pub(super) fn address(key: &abi::fief_listener_key) -> SocketAddr {
     SocketAddr::new(ip, key.port)
 }
 
-pub(super) fn client(
-    slot: u8,
-    index: u16,
-    entry: &ClassEntry,
-    place: Place,
-    rate: ClientRate,
-) -> (abi::fief_client_key, abi::fief_client) {
-    let key = abi::fief_client_key {
-        address: entry.prefix.network().octets(),
-        listener: index,
-        prefix_length: entry.prefix.prefix_len(),
-        slot,
-        ..Default::default()
-    };
-    let client = abi::fief_client {
+pub(super) fn client(entry: &ClassEntry, place: Place, rate: ClientRate) -> abi::fief_client {
+    abi::fief_client {
         container: place.container,
         rule: entry.rule,
         class_: entry.class,
@@ -53,13 +40,13 @@ pub(super) fn client(
         port_first: rate.ports.0,
         port_last: rate.ports.1,
         ..Default::default()
-    };
-    (key, client)
+    }
 }
 
+/// Those in use but for 0, which no prefix is looked up by.
 pub(super) fn prefix_lengths(lengths: impl IntoIterator<Item = u8>) -> abi::fief_prefix_lengths {
     let mut record = abi::fief_prefix_lengths::default();
-    let distinct: std::collections::BTreeSet<u8> = lengths.into_iter().collect();
+    let distinct: std::collections::BTreeSet<u8> = lengths.into_iter().filter(|&length| length > 0).collect();
     for (to, length) in record.length.iter_mut().zip(distinct.iter().rev()) {
         *to = *length;
         record.count += 1;
@@ -111,9 +98,9 @@ mod tests {
     }
 
     #[test]
-    fn the_bit_of_a_prefix_length_is_its_number() {
-        let record = prefix_lengths([0, 104, 128]);
-        assert_eq!((record.count, &record.length[..3]), (3, &[128, 104, 0][..]));
+    fn the_longest_prefix_length_comes_first_and_0_not_at_all() {
+        let record = prefix_lengths([0, 104, 128, 104]);
+        assert_eq!((record.count, &record.length[..3]), (2, &[128, 104, 0][..]));
     }
 
     #[test]

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Arrays inside of an array of maps: each is made of the size that is needed and filled before anybody sees it. An inner
+//! array has no pin; it lives as long as the outer one holds it, and programs that are still in it.
+
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use nix::sys::mman::{self, ProtFlags, mmap, munmap};
+
+use crate::error::{Context, Result};
+use crate::record::Record;
+
+/// An array of these records, at least one.
+pub fn array<R: Record>(name: &str, records: &[R]) -> Result<MapHandle> {
+    let opts = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        // as in the outer map's definition
+        map_flags: libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP,
+        ..Default::default()
+    };
+    let what = || format!("cannot make a table of {} lines of {} bytes", records.len(), size_of::<R>());
+    let (key, value) = (size_of::<u32>() as u32, size_of::<R>() as u32);
+    let count = u32::try_from(records.len()).unwrap_or(u32::MAX);
+    let array = MapHandle::create(MapType::Array, Some(name), key, value, count, &opts).context(what)?;
+    fill(&array, records).context(what)?;
+    Ok(array)
+}
+
+fn fill<R: Record>(array: &MapHandle, records: &[R]) -> nix::Result<()> {
+    let Some(bytes) = NonZeroUsize::new(size_of_val(records)) else { return Ok(()) };
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice; the kernel refuses a length beyond the map.
+    let start = unsafe { mmap(None, bytes, protection, mman::MapFlags::MAP_SHARED, array.as_fd(), 0) }?;
+    // SAFETY: source and mapping have that many bytes and do not overlap; nobody else knows the map.
+    unsafe { std::ptr::copy_nonoverlapping(records.as_ptr().cast::<u8>(), start.cast::<u8>().as_ptr(), bytes.get()) };
+    // SAFETY: the mapping is ours and nothing borrowed from it is left.
+    unsafe { munmap(start, bytes.get()) }
+}
+
+/// Puts an array at element `at` of the outer map, which lets go of what was there.
+pub fn put(outer: &MapHandle, at: u32, array: &MapHandle) -> Result<()> {
+    let descriptor = array.as_fd().as_raw_fd();
+    outer
+        .update(&at.to_ne_bytes(), &descriptor.to_ne_bytes(), MapFlags::ANY)
+        .context(|| format!("cannot put a table at place {at}"))
+}

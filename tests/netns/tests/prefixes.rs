@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Of thousands of prefixes that lie in each other, the kernel finds the rule that the policy alone says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use fief_bpf::abi;
+use fief_bpf::trial::Trial;
+use fief_testkit::segment::{SYN, Segment, frame};
+use fief_testkit::{PlainServer, Topology};
+use fief_tests_netns::front::{Front, Gate, plain, ready};
+
+const RULES: usize = 60;
+const PREFIXES: usize = 12_000;
+
+type Prefix = (IpAddr, u32);
+
+fn bits(address: IpAddr) -> u32 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// splitmix64: every run draws the same numbers.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// One that lies in none of the others, mostly.
+    fn prefix(&mut self) -> Prefix {
+        let (drawn, length) = (self.next(), self.next());
+        if drawn % 2 == 0 {
+            let length = 20 + length as u32 % 13;
+            return (Ipv4Addr::from((96 << 24 | (drawn >> 37) as u32) & u32::MAX << (32 - length)).into(), length);
+        }
+        let length = 40 + length as u32 % 89;
+        let address = 0xfd99 << 112 | u128::from(drawn) << 48 | u128::from(drawn);
+        (Ipv6Addr::from(address & u128::MAX << (128 - length)).into(), length)
+    }
+
+    /// One that lies in another, unless that is a single address.
+    fn longer(&mut self, outer: Prefix) -> Prefix {
+        let bits = bits(outer.0);
+        let length = outer.1 + (self.next() % 9) as u32;
+        let length = length.min(bits);
+        let address = match self.inside(outer) {
+            IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4) & u32::MAX << (bits - length)).into(),
+            IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & u128::MAX << (bits - length)).into(),
+        };
+        (address, length)
+    }
+
+    fn inside(&mut self, (address, length): Prefix) -> IpAddr {
+        let host = self.next();
+        match address {
+            IpAddr::V4(v4) => {
+                Ipv4Addr::from(u32::from(v4) | host as u32 & u32::MAX.checked_shr(length).unwrap_or(0)).into()
+            }
+            IpAddr::V6(v6) => {
+                let host = u128::from(host) << 64 | u128::from(host);
+                Ipv6Addr::from(u128::from(v6) | host & u128::MAX.checked_shr(length).unwrap_or(0)).into()
+            }
+        }
+    }
+}
+
+/// The longer ones first.
+fn prefixes(draw: &mut Draw) -> Vec<Prefix> {
+    let mut prefixes: Vec<Prefix> = Vec::new();
+    let mut known = BTreeSet::new();
+    while prefixes.len() < PREFIXES {
+        let outer = prefixes.get(draw.next() as usize % (2 * prefixes.len() + 1)).copied();
+        let next = match outer {
+            Some(outer) => draw.longer(outer),
+            None => draw.prefix(),
+        };
+        if known.insert(next) {
+            prefixes.push(next);
+        }
+    }
+    prefixes.sort_by_key(|&(address, length)| bits(address) - length);
+    prefixes
+}
+
+/// A listener that counts which rule each connection request is taken by.
+fn policy(prefixes: &[Prefix]) -> String {
+    let rules = prefixes.chunks(PREFIXES / RULES).map(|rule| {
+        let rule: Vec<_> = rule.iter().map(|(address, length)| format!("\"{address}/{length}\"")).collect();
+        rule.join(", ")
+    });
+    let mut text = "[overload]\nbusy = { drops = 1000000 }\noverloaded = { drops = 1000000 }\n[container.web]\n\
+                    [listener.plain]\naddress = \"[::]:80\"\nadmit = true\n"
+        .to_owned();
+    let syn = "syn = { rate = 1000000, burst = 1000000 }";
+    for rule in rules.chain(["\"any\"".to_owned()]) {
+        writeln!(text, "[[listener.plain.client]]\nfrom = [{rule}]\ncontainer = \"web\"\n{syn}").unwrap();
+    }
+    text
+}
+
+fn mac(text: &str) -> [u8; 6] {
+    let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    bytes.try_into().unwrap()
+}
+
+fn ask(front: &Front, sources: &[IpAddr]) {
+    let interface = nix::net::if_::if_nametoindex(Topology::SERVER).unwrap();
+    let trial = Trial::open(front.installation().fief().pins(), interface).unwrap();
+    let [server, clients] = [&front.topology.link.near_mac, &front.topology.link.far_mac].map(|text| mac(text));
+    for (source, port) in sources.iter().zip((1024..60_000).cycle()) {
+        let family = if source.is_ipv4() { fief_testkit::Family::V4 } else { fief_testkit::Family::V6 };
+        let syn = Segment::new(SocketAddr::new(*source, port), plain(family), SYN);
+        trial.run(&frame(server, clients, &[], &syn.packet()), &mut [0; 2048]).unwrap();
+    }
+}
+
+#[test]
+fn the_kernel_finds_the_rule_among_thousands_of_prefixes() {
+    if !ready() {
+        return;
+    }
+    let mut draw = Draw(1);
+    let prefixes = prefixes(&mut draw);
+    let text = policy(&prefixes);
+    let parsed = fief_policy::parse(&format!("version = 1\n{text}"), "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let inside = prefixes.iter().map(|&prefix| draw.inside(prefix)).collect::<Vec<_>>();
+    let outside = (0..1000).map(|_| draw.prefix().0);
+    let sources: Vec<IpAddr> = inside.into_iter().chain(outside).collect();
+    let mut expected = BTreeMap::new();
+    for &source in &sources {
+        let (rule, _) = parsed.listeners[0].client_of(source).expect("there is a catch-all");
+        *expected.entry(u32::try_from(rule).unwrap()).or_insert(0u64) += 1;
+    }
+    assert_eq!(expected.len(), RULES + 1, "every rule is met");
+
+    let front = Front::new(Gate::Own, &text);
+    let _server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
+    let before = front.verdicts();
+    front.topology.server.run(|| ask(&front, &sources)).unwrap();
+    let mut found = BTreeMap::new();
+    for verdict in front.verdicts().since(&before).all().iter().filter(|v| v.reason == abi::FIEF_SYN_TAKEN) {
+        *found.entry(verdict.rule.expect("every client has a rule")).or_insert(0) += verdict.count;
+    }
+    assert_eq!(found, expected);
+}
