@@ -614,7 +614,7 @@ struct fief_pending {
 	__u32 first;  /* the client's initial sequence number */
 	__u32 cookie; /* ours */
 	__u32 length;
-	__u32 pad;
+	__u32 doubted; /* number of a segment that may be the first one, or not */
 	__u8 bytes[FIEF_HEADER_MAX];
 };
 

@@ -43,7 +43,7 @@ struct handshake {
 	__u8 timestamps;
 	__u8 ecn;
 	__u8 receive_scale; /* ours */
-	__u8 pad;
+	__u8 missing;	    /* bytes before the segment that have not come */
 };
 
 struct cookie_hash {

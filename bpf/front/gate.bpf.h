@@ -136,7 +136,22 @@ static __always_inline bool handshake_proven(struct front_context *front, struct
 	if (!kernel_cookie_check(p))
 		return false;
 	kernel_cookie_read(p, listening, with);
+	with->missing = kernel_cookie_missing(p, listening);
 	return true;
+}
+
+/*
+ * Bytes before the segment are missing, by the kernel's cookie. Who sends from here again, where that is in doubt, begins
+ * here.
+ */
+static __always_inline int missing_look(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
+{
+	if (stream->doubted == p->seq && !size_remembered(p)) {
+		stream->first = p->seq - 1;
+		return bytes_gather(skb, p, stream);
+	}
+	stream->doubted = p->seq;
+	return hold_keep(p, stream) ? hold_acknowledge(skb, p, stream) : TCX_DROP;
 }
 
 /* A segment without a socket, at a listener whose connections are held. A verdict, or STREAM_ENDS. */
@@ -167,9 +182,13 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		return TCX_DROP; /* the handshake's end: the request tells more */
 	if (!hold_find(p, stream)) {
 		stream->first = p->seq - 1;
+		stream->first -= with->missing;
 		stream->cookie = p->ack - 1;
 		stream->length = 0;
+		stream->doubted = 0;
 	}
+	if (with->missing && !stream->length)
+		return missing_look(skb, p, stream);
 	return bytes_gather(skb, p, stream);
 }
 

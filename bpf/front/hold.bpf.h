@@ -77,6 +77,7 @@ static __noinline bool hold_find(const struct packet *p, struct stream *stream)
 		return false;
 	stream->first = kept->first;
 	stream->cookie = kept->cookie;
+	stream->doubted = kept->doubted;
 	stream->length = length;
 	return !length || !bpf_probe_read_kernel(stream->bytes, length, kept->bytes);
 }

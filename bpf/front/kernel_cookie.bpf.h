@@ -6,14 +6,20 @@
  * answer.
  * How: with tcp_syncookies = 2 and tcp_timestamps = 2 (no secret offset) the kernel keeps nothing either. Its cookie is
  * checked at the first bytes; the options stand in the lowest bits of the timestamp that comes back, as in
- * cookie_init_timestamp(). The window scale is computed as tcp_select_initial_window() does. A segment size below the
- * usual is remembered from the SYN, since the helper does not tell it.
+ * cookie_init_timestamp(). The window scale is computed as tcp_select_initial_window() does. A segment size that is not
+ * the usual is remembered from the SYN, since the helper does not tell it.
+ *
+ *   seq       s0-1   s0   s0+1  s0+2  s0+3       a cookie made for s0 and the last of four sizes
+ *   tells       -     3     2     1     0        is one for each of these numbers, and for a smaller size
+ *
+ * So whoever knows the size knows how many bytes before a segment are missing. Where the size is only taken for the
+ * usual one, what is missing is in doubt until the client, which repeats the earliest that it has, begins there again.
  * Limits: net.core.rmem_max above tcp_rmem's would make the kernel's window scale larger than ours.
  */
 #pragma once
 
 #include "hold.bpf.h"
-#include "maps/small_segments.bpf.h"
+#include "maps/unusual_segments.bpf.h"
 
 #define KERNEL_SCALE	  0x0f
 #define KERNEL_SACK	  0x10
@@ -21,10 +27,24 @@
 
 #define SEGMENT_SIZE_IPV4 1460
 #define SEGMENT_SIZE_IPV6 1440
+#define SIZE_PLACES	  4 /* sizes that a cookie can tell: msstab of net/ipv4/syncookies.c and net/ipv6/syncookies.c */
 
 static __always_inline __u16 usual_size(const struct packet *p)
 {
 	return p->ipv6 ? SEGMENT_SIZE_IPV6 : SEGMENT_SIZE_IPV4;
+}
+
+/* Which of the sizes the kernel writes into the cookie of a client that takes `size`. */
+static __always_inline __u32 size_place(const struct packet *p, __u16 size)
+{
+	if (p->ipv6)
+		return (size >= 1420) + (size >= 1440) + (size >= 8940);
+	return (size >= 1300) + (size >= 1440) + (size >= 1460);
+}
+
+static __always_inline bool is_usual(const struct packet *p, __u16 size)
+{
+	return size >= usual_size(p) && size_place(p, size) == size_place(p, usual_size(p));
 }
 
 /* The SYN goes on to the kernel. */
@@ -33,21 +53,22 @@ static __noinline void kernel_cookie_prepare(struct __sk_buff *skb, const struct
 	struct fief_flow_key key;
 	struct handshake with;
 
-	if (options_read(skb, p, &with) || with.segment_size >= usual_size(p))
+	if (options_read(skb, p, &with) || is_usual(p, with.segment_size))
 		return;
 	flow_key(p, &key);
-	bpf_map_update_elem(&small_segments, &key, &with.segment_size, BPF_ANY);
+	bpf_map_update_elem(&unusual_segments, &key, &with.segment_size, BPF_ANY);
 }
 
+/* 0: it is not known to be other than the usual one. */
 static __always_inline __u16 size_remembered(const struct packet *p)
 {
 	__u16 least = p->ipv6 ? SEGMENT_SIZE_IPV6_LEAST : SEGMENT_SIZE_UNSAID, *size;
 	struct fief_flow_key key;
 
 	flow_key(p, &key);
-	size = bpf_map_lookup_elem(&small_segments, &key);
+	size = bpf_map_lookup_elem(&unusual_segments, &key);
 	if (!size)
-		return usual_size(p);
+		return 0;
 	return *size < least ? least : *size;
 }
 
@@ -66,7 +87,9 @@ static __always_inline __u8 kernel_scale(struct tcp_sock *listening)
 /* What the kernel's cookie and timestamp say. */
 static __noinline void kernel_cookie_read(const struct packet *p, struct tcp_sock *listening, struct handshake *with)
 {
-	with->segment_size = size_remembered(p);
+	__u16 size = size_remembered(p);
+
+	with->segment_size = size ? size : usual_size(p);
 	with->scale = COOKIE_NO_SCALE;
 	with->sack = 0;
 	with->ecn = 0;
@@ -78,12 +101,12 @@ static __noinline void kernel_cookie_read(const struct packet *p, struct tcp_soc
 	with->receive_scale = kernel_scale(listening);
 }
 
-static __noinline bool kernel_cookie_check(const struct packet *p)
+static __noinline bool kernel_cookie_check_at(const struct packet *p, __u32 seq)
 {
 	struct tcphdr tcp = {
 	    .source = bpf_htons(p->source_port),
 	    .dest = bpf_htons(p->destination_port),
-	    .seq = bpf_htonl(p->seq),
+	    .seq = bpf_htonl(seq),
 	    .ack_seq = bpf_htonl(p->ack),
 	    .ack = 1,
 	};
@@ -101,4 +124,28 @@ static __noinline bool kernel_cookie_check(const struct packet *p)
 		__builtin_memcpy(&ip.daddr, p->destination + 12, 4);
 		return !bpf_tcp_raw_check_syncookie_ipv4(&ip, &tcp);
 	}
+}
+
+static __always_inline bool kernel_cookie_check(const struct packet *p)
+{
+	return kernel_cookie_check_at(p, p->seq);
+}
+
+/* Bytes between the client's first one and a segment with a valid cookie. */
+static __noinline __u32 kernel_cookie_missing(const struct packet *p, struct tcp_sock *listening)
+{
+	__u16 most = listening->rx_opt.user_mss, size = size_remembered(p);
+	__u32 told = SIZE_PLACES - 1, made, i;
+
+	if (!size)
+		size = usual_size(p);
+	if (most && size > most)
+		size = most;
+	made = size_place(p, size);
+	for (i = loop_from(1); i < SIZE_PLACES && can_loop; i++) {
+		if (!kernel_cookie_check_at(p, p->seq - i))
+			break;
+		told--;
+	}
+	return made > told ? made - told : 0;
 }

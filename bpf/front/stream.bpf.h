@@ -21,7 +21,7 @@ struct stream {
 	__u32 first;
 	__u32 cookie;
 	__u32 length;
-	__u32 pad;
+	__u32 doubted;
 	__u8 bytes[STREAM_ROOM + BYTES_SLACK];
 	/* of the packet at hand; here, since the stack is short */
 	struct handshake with;

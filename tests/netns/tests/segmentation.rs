@@ -11,6 +11,7 @@ use fief_bpf::abi;
 use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, digest, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Front, Gate, plain, ready};
+use libbpf_rs::{MapCore, MapHandle};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -73,19 +74,22 @@ impl Rig {
         Self { front, server, clients, next: 2000.into() }
     }
 
-    fn open(&self, family: Family) -> RawConnection<'_> {
+    fn open(&self, family: Family, options: &[u8]) -> RawConnection<'_> {
         let port = self.next.replace(self.next.get() + 1);
         let addresses = [(RawClients::address(family, 5), port).into(), plain(family)];
         // The stream passes the end of the sequence numbers in every third connection.
         let first = if port.is_multiple_of(3) { u32::MAX - 500 } else { u32::from(port) << 8 };
-        let open = RawConnection::open(&self.clients, addresses, first, &ORDINARY_OPTIONS, SOON);
+        let open = RawConnection::open(&self.clients, addresses, first, options, SOON);
         open.unwrap().expect("a SYN-ACK")
     }
 
     fn outcome(&self, family: Family, stream: &[u8], pieces: &[Range<usize>]) -> Outcome {
+        self.outcome_of(self.open(family, &ORDINARY_OPTIONS), stream, pieces)
+    }
+
+    fn outcome_of(&self, mut connection: RawConnection, stream: &[u8], pieces: &[Range<usize>]) -> Outcome {
         let before = self.front.verdicts();
         let seen = self.server.seen().len();
-        let mut connection = self.open(family);
         connection.acknowledge().unwrap();
         let silence = if stream[0] == 22 { Duration::from_millis(300) } else { SOON };
         let (words, ending) = connection.converse(stream, pieces, silence).unwrap();
@@ -185,6 +189,56 @@ fn the_verdict_is_the_same_for_every_way_to_cut_a_request() {
     }
 }
 
+/// Of a client that takes segments of this size.
+fn options(segment_size: u16) -> Vec<u8> {
+    let mut options = ORDINARY_OPTIONS.to_vec();
+    options[2..4].copy_from_slice(&segment_size.to_be_bytes());
+    options
+}
+
+#[test]
+fn the_first_bytes_may_come_last_whatever_the_cookie_says_of_the_next_numbers() {
+    if !ready() {
+        return;
+    }
+    let stream = request("/secret/1", "none", 120);
+    let end = stream.len();
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        for family in [Family::V4, Family::V6] {
+            for size in [536, 1300, 1420, 1452, 1460, 9000] {
+                for pieces in
+                    [vec![1..end, 0..1], vec![2..end, 0..2], vec![3..end, 1..3, 0..1], vec![2..3, 1..2, 3..end, 0..1]]
+                {
+                    let outcome = rig.outcome_of(rig.open(family, &options(size)), &stream, &pieces);
+                    let case = format!("{gate:?}, {family:?}, {size}, {pieces:?}: {outcome:?}");
+                    assert_eq!(outcome.verdicts, [("web".to_owned(), Some(0), abi::FIEF_REQUEST_REFUSED)], "{case}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_of_unusual_segments_that_the_gate_forgot_is_ruled_when_it_repeats() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Gate::Kernel);
+    let pin = rig.front.installation().fief().pins().map("unusual_segments");
+    let sizes = MapHandle::from_pinned_path(pin).unwrap();
+    let stream = request("/secret/1", "none", 3000);
+    for size in [536, 1300, 1440] {
+        let connection = rig.open(Family::V4, &options(size));
+        let keys: Vec<_> = sizes.keys().collect();
+        assert!(!keys.is_empty(), "{size} is remembered");
+        keys.iter().for_each(|key| sizes.delete(key).unwrap());
+        let outcome = rig.outcome_of(connection, &stream, &whole(&stream));
+        assert_eq!(outcome.verdicts[0].2, abi::FIEF_REQUEST_REFUSED, "{size}: {outcome:?}");
+        assert_eq!(outcome.answer, "HTTP/1.1 503 Service Unavailable");
+    }
+}
+
 #[test]
 fn the_verdict_is_the_one_that_the_policy_says() {
     if !ready() {
@@ -276,7 +330,7 @@ fn pieces_that_contradict_each_other_smuggle_nothing() {
         ];
         for family in [Family::V4, Family::V6] {
             for plan in plans {
-                let mut connection = rig.open(family);
+                let mut connection = rig.open(family, &ORDINARY_OPTIONS);
                 for (stream, range) in plan {
                     let segment =
                         connection.segment(fief_testkit::segment::ACK, range.start as u32, &stream[range.clone()]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Largest segments that clients take, where that is less than usual and the kernel answers them. */
+/* Largest segments that clients take, where that is not the usual and the kernel answers them. */
 #pragma once
 
 struct {
@@ -7,4 +7,4 @@ struct {
 	__uint(max_entries, 4096);
 	__type(key, struct fief_flow_key);
 	__type(value, __u16);
-} small_segments SEC(".maps");
+} unusual_segments SEC(".maps");
