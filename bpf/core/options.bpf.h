@@ -119,23 +119,7 @@ static __always_inline int info_get(struct fief_descriptor *d, struct fief_info 
 	return 0;
 }
 
-/* Charges the caller's own stint, so that it reads itself to the nanosecond. */
-static __always_inline void self_charge(void)
-{
-	struct task_struct *p = bpf_get_current_task_btf();
-	struct fief_cpu *cs;
-	unsigned long flags;
-
-	irq_save(&flags);
-	cs = this_cpu();
-	if (cs && cs->has_task) {
-		charge_until(cs, bpf_ktime_get_ns());
-		counters_settle(cs, p);
-	}
-	irq_restore(&flags);
-}
-
-/* Counts the caller where it is bound now. */
+/* Charges the caller's own stint and counts it where it is bound, so that it reads itself to the nanosecond. */
 static __always_inline void self_settle(void)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
@@ -144,8 +128,11 @@ static __always_inline void self_settle(void)
 
 	irq_save(&flags);
 	cs = this_cpu();
-	if (cs && cs->has_task && cs->running == p->pid)
+	if (cs && cs->has_task && cs->running == p->pid) {
+		charge_until(cs, bpf_ktime_get_ns());
+		counters_settle(cs, p);
 		member_settle(&cs->task, p, false);
+	}
 	irq_restore(&flags);
 }
 
@@ -186,7 +173,7 @@ static __always_inline int socket_get(struct bpf_sockopt *ctx, struct bpf_sock *
 	case FIEF_USAGE:
 		if (value + sizeof(struct fief_usage) > end)
 			return -EINVAL;
-		self_charge();
+		self_settle();
 		ctx->optlen = sizeof(struct fief_usage);
 		return usage_read(d->container, value);
 	case FIEF_ATTRIBUTES: {
