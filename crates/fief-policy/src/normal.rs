@@ -21,7 +21,7 @@ pub(crate) fn target(target: &[u8], is_connect: bool) -> Option<Target> {
     if target.starts_with(b"/") {
         return Some(Target { path: path(target), authority: None });
     }
-    if is_connect || target == b"*" {
+    if (is_connect && !target.is_empty()) || target == b"*" {
         return Some(Target { path: target.to_vec(), authority: None });
     }
     let colon = target.iter().position(|&byte| byte == b':').filter(|&at| at > 0)?;
@@ -163,6 +163,7 @@ mod tests {
         for text in ["", "x", "x/y", "cgi-bin/x", "http:/x", "://x", "a/b://c", "shop.example:80"] {
             assert_eq!(target(text.as_bytes(), false), None, "{text}");
         }
+        assert_eq!(target(b"", true), None, "an authority is something");
         let connect = target(b"shop.example:80", true).expect("the authority of CONNECT");
         assert_eq!(connect, Target { path: b"shop.example:80".to_vec(), authority: None });
     }
