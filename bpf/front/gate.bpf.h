@@ -136,7 +136,7 @@ static __always_inline bool handshake_proven(struct front_context *front, struct
 	if (!kernel_cookie_check(p))
 		return false;
 	kernel_cookie_read(p, listening, with);
-	with->missing = kernel_cookie_missing(p, listening);
+	with->missing = kernel_cookie_missing(p, listening, with->segment_size);
 	return true;
 }
 

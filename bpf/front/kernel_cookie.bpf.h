@@ -131,14 +131,12 @@ static __always_inline bool kernel_cookie_check(const struct packet *p)
 	return kernel_cookie_check_at(p, p->seq);
 }
 
-/* Bytes between the client's first one and a segment with a valid cookie. */
-static __noinline __u32 kernel_cookie_missing(const struct packet *p, struct tcp_sock *listening)
+/* Bytes between the first one of a client that takes `size` and a segment with a valid cookie. */
+static __noinline __u32 kernel_cookie_missing(const struct packet *p, struct tcp_sock *listening, __u16 size)
 {
-	__u16 most = listening->rx_opt.user_mss, size = size_remembered(p);
 	__u32 told = SIZE_PLACES - 1, made, i;
+	__u16 most = listening->rx_opt.user_mss;
 
-	if (!size)
-		size = usual_size(p);
 	if (most && size > most)
 		size = most;
 	made = size_place(p, size);
