@@ -120,6 +120,12 @@ static __always_inline void pending_settle(struct fief_cpu *cs, struct fief_ref 
 	charge_end(cs);
 }
 
+/* What a thread adds to the members of its container. */
+static __always_inline __u64 members_by(bool leads)
+{
+	return FIEF_MEMBER_THREAD + (leads ? FIEF_MEMBER_PROCESS : 0);
+}
+
 /*
  * Counts a thread as a member of the container it is bound to. Not at each rebind, only when the thread leaves its CPU
  * or asks: a count may lag, a bind must not cost.
@@ -133,12 +139,12 @@ static __always_inline void member_settle(struct fief_task *t, struct task_struc
 		return;
 	c = container_get(t->counted);
 	if (c)
-		__sync_fetch_and_sub(&c->members, FIEF_MEMBER_THREAD + (t->leads ? FIEF_MEMBER_PROCESS : 0));
+		__sync_fetch_and_sub(&c->members, members_by(t->leads));
 	t->counted = ends ? (struct fief_ref){FIEF_NO_ID, 0} : t->binding;
 	t->leads = leads;
 	c = container_get(t->counted);
 	if (c)
-		__sync_fetch_and_add(&c->members, FIEF_MEMBER_THREAD + (t->leads ? FIEF_MEMBER_PROCESS : 0));
+		__sync_fetch_and_add(&c->members, members_by(leads));
 }
 
 /*
