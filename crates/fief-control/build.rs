@@ -10,6 +10,7 @@ const SHIM: &str = "../../shim";
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={SHIM}");
     println!("cargo::rerun-if-changed=../../bpf/abi.h");
+    println!("cargo::rerun-if-changed=../../bpf/abi");
     println!("cargo::rerun-if-env-changed=CC");
     let out = std::env::var("OUT_DIR")?;
     let status = Command::new("make")

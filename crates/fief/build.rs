@@ -5,6 +5,7 @@ use std::error::Error;
 use std::path::PathBuf;
 
 const HEADER: &str = "../../bpf/abi.h";
+const PARTS: &str = "../../bpf/abi";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let widths = [
@@ -28,5 +29,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         .generate()?
         .write_to_file(PathBuf::from(std::env::var("OUT_DIR")?).join("abi.rs"))?;
     println!("cargo::rerun-if-changed={HEADER}");
+    println!("cargo::rerun-if-changed={PARTS}");
     Ok(())
 }

@@ -6,6 +6,7 @@ fn main() {
     println!("cargo::rerun-if-changed={bpf}/front");
     println!("cargo::rerun-if-changed={bpf}/include");
     println!("cargo::rerun-if-changed={bpf}/abi.h");
+    println!("cargo::rerun-if-changed={bpf}/abi");
     println!("cargo::rerun-if-changed=src/parser.c");
     let mut build = cc::Build::new();
     // cargo-fuzz says so by a cfg. The C is then watched as the Rust code is; the sanitizers want the compiler of rustc's.

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Admit: request rules, and connections whose request is ruled before their socket is there. */
+#pragma once
+
+#include "container.h"
+
+#define FIEF_HEADER_MAX 16384
+
+/* What becomes of a refused request. */
+enum fief_refusal { FIEF_REFUSE_DROP = 0, FIEF_REFUSE_RESET = 1, FIEF_REFUSE_503 = 2 };
+
+struct fief_pattern_key {
+	__u64 hash; /* keyed, of the fields of the shape (match.bpf.h; fief-policy's pattern.rs is its twin) */
+	__u16 listener;
+	__u8 shape;
+	__u8 slot;
+	__u32 check; /* other bits of the same hash */
+};
+
+/* The first rule of the listener with this pattern, and what it says. */
+struct fief_request {
+	__u32 rule;
+	__u32 bucket;		   /* 0: no rate */
+	struct fief_ref container; /* id FIEF_NO_ID: the class of the client */
+	__u64 penalty_ns;
+	__u16 retry_after_s;
+	__u8 refuse;  /* 1: refuse what matches; 0: only what is above the rate */
+	__u8 refusal; /* enum fief_refusal */
+	__u8 level;   /* enum fief_level */
+	__u8 monitor;
+	__u8 pad[2];
+};
+
+/* Keys of the gate, from the kernel's random source, set once for an installation. */
+struct fief_secret {
+	__u64 cookie[2];  /* the cookies' own key is derived from it for each epoch */
+	__u64 pattern[2]; /* of the hashes of request patterns and of names */
+};
+
+/* A connection whose request was ruled before its socket was there; its label takes the container from here. */
+struct fief_flow_key {
+	__u8 remote[16];
+	__u8 local[16];
+	__u16 remote_port; /* host order */
+	__u16 local_port;
+	__u32 pad;
+};
+struct fief_admitted {
+	struct fief_ref container;
+	__u32 rule;
+	__u32 next; /* sequence number at which its next request begins; valid if tracked */
+	__u16 tracked;
+	__u16 spent;   /* its socket was made: who sends the same first bytes again sends a copy */
+	__u32 begin;   /* sequence number of its first byte: what was left by an earlier connection has another */
+	__u64 time_ns; /* of the verdict: what follows is let through for a short time, until the socket is there */
+};
+
+/* The begin of a connection's first request, as far as it has come. */
+struct fief_pending {
+	__u32 first;  /* the client's initial sequence number */
+	__u32 cookie; /* ours */
+	__u32 length;
+	__u32 doubted; /* number of a segment that may be the first one, or not */
+	__u8 bytes[FIEF_HEADER_MAX];
+};

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Charge: one state machine per CPU. */
+#pragma once
+
+#include "bind.h"
+
+#define FIEF_MAX_CPUS	 512
+
+#define FIEF_CACHE_SLOTS 64
+
+/* write-back cache of usage, one line per container */
+struct fief_cache_slot {
+	struct fief_ref container;
+	__u32 heir; /* where the counters go if the container has ended meanwhile */
+	__u32 pad;
+	__u64 thread_ns;
+	__u64 receive_ns;
+	__u64 packets_in;
+	__u64 bytes_in;
+	__u64 packets_out;
+	__u64 bytes_out;
+};
+
+/* why the time of the system container was spent; shown by name */
+enum fief_system_kind {
+	FIEF_SYSTEM_HI, /* the first ten are the kernel's softirq vectors, in its order */
+	FIEF_SYSTEM_TIMER,
+	FIEF_SYSTEM_NET_TX,
+	FIEF_SYSTEM_NET_RX,
+	FIEF_SYSTEM_BLOCK,
+	FIEF_SYSTEM_IRQ_POLL,
+	FIEF_SYSTEM_TASKLET,
+	FIEF_SYSTEM_SCHED,
+	FIEF_SYSTEM_HRTIMER,
+	FIEF_SYSTEM_RCU,
+	FIEF_SYSTEM_HARDIRQ,
+	FIEF_SYSTEM_KWORKER,
+	FIEF_SYSTEM_KSOFTIRQD,
+	FIEF_SYSTEM_NAPI,
+	FIEF_SYSTEM_KTHREAD,
+	FIEF_SYSTEM_KINDS = 16,
+};
+
+/* What every event reads and writes first, in one cache line; each line of the cache is one too. */
+struct fief_cpu {
+	__u32 sequence; /* odd while a charge is under way */
+	__u32 online;
+	__u64 last_ns;		  /* everything before is charged */
+	struct fief_ref current_; /* whom the time since then belongs to */
+	__u32 receive;		  /* enum fief_receive */
+	__u32 kind;		  /* enum fief_system_kind while current_ is the system container */
+	__u64 pool_ns;		  /* receive time that waits for the packets it was spent on */
+	__u32 pool_packets;
+	__u32 softirq_vector;
+	__u32 has_task; /* task is the working copy of the running thread's record */
+	__u32 refresh;	/* another CPU left a request for the running thread */
+	__s32 running;	/* the thread that all of this is about, by number */
+	__u32 in_irq;
+	struct fief_task task;
+	__u64 switched_in_ns;
+	__u64 switched_in_exec; /* sum_exec_runtime of the running thread then */
+	__u64 softirq_ns;	/* softirq time on top of this stint */
+	__u64 softirq_entry_ns;
+	struct fief_ref interrupted; /* current_ under the softirq */
+	__u32 interrupted_kind;
+	__u32 interrupted_receive;
+	__s64 carry_ns;	    /* of threads without a record */
+	__u64 steal_seen;   /* the run queue's steal clock at the last look */
+	__u64 stint_stolen; /* taken from this stint already */
+	__u64 clock_offset; /* CLOCK_MONOTONIC less the run queue's clock */
+	struct fief_ref irq_current;
+	__u32 irq_kind;
+	__u32 irq_receive;
+	__s32 kthread; /* the last kernel thread here, by number, and what kind of work it does */
+	__u32 kthread_kind;
+	__u32 switches; /* its context switches when its stint began */
+	__u32 pad[7];
+	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];
+	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];
+};
+enum fief_receive { FIEF_RX_NONE = 0, FIEF_RX_OPEN = 1, FIEF_RX_PACKET = 2 };

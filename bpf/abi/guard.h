@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Guards: what stands before each listener, and what its request rules look at. */
+#pragma once
+
+#include "container.h"
+
+#define FIEF_SHAPES	64 /* different combinations of conditions among the request rules of a listener */
+#define FIEF_CONDITIONS 4  /* fields of one request rule */
+#define FIEF_NAMES	8  /* different header and cookie names among the request rules of a listener */
+
+enum fief_field {
+	FIEF_FIELD_METHOD = 1,
+	FIEF_FIELD_PATH,	/* decoded, dot segments and double slashes resolved, without the query */
+	FIEF_FIELD_HOST,	/* lower case, without the port; HTTP's Host, or the authority of an absolute target */
+	FIEF_FIELD_SERVER_NAME, /* TLS, lower case */
+	FIEF_FIELD_ALPN,	/* TLS: any of the protocols offered (exact only) */
+	FIEF_FIELD_HEADER,	/* value of the header `name`, without blanks around it */
+	FIEF_FIELD_COOKIE,	/* value of the cookie `name` */
+};
+enum fief_match { FIEF_MATCH_EXACT = 1, FIEF_MATCH_PREFIX, FIEF_MATCH_SUFFIX, FIEF_MATCH_PRESENT };
+
+/*
+ * One condition of a shape. Two conditions on one field (a prefix and a suffix, "/img/" and ".png") are two of them; the
+ * field is then at least as long as both together (`least`).
+ */
+struct fief_condition {
+	__u8 field;
+	__u8 match;
+	__u8 name; /* header, cookie: which of fief_guard.name */
+	__u8 pad;
+	__u16 length; /* bytes of prefix or suffix */
+	__u16 least;  /* least bytes of the field */
+};
+
+/* All rules with the same kinds and lengths of conditions are found by one look into the map `patterns`. */
+struct fief_shape {
+	__u32 conditions;
+	__u32 first_rule; /* the first rule of this shape: no use to look if an earlier one has matched */
+	struct fief_condition condition[FIEF_CONDITIONS];
+};
+
+struct fief_guard {
+	__u32 flags;		  /* FIEF_GUARD_* */
+	__u32 shapes;		  /* request rules; 0: none */
+	struct fief_ref fallback; /* container of the catch-all: what no class is known for is counted here */
+	__u64 penalty_ns;	  /* default of the listener's rules; 0: none */
+	__u64 isolate_ns;	  /* how long; 0: no isolation */
+	__u32 isolate_above;	  /* unproven SYNs a second from one prefix */
+	__u32 isolate_level;
+	__u64 unproven_interval_ns; /* budget of SYNs from unproven sources as a bucket; 0: no limit */
+	__u64 unproven_tolerance_ns;
+	__u64 proven_interval_ns; /* own bucket of each proven source; 0: no limit */
+	__u64 proven_tolerance_ns;
+	__u32 unproven_level;
+	__u32 admit_level;	/* from which level on admission is in force */
+	__u64 bloom;		/* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
+	__u64 bloom_mask;	/* words of it, less one */
+	__u64 name[FIEF_NAMES]; /* hashes of header and cookie names in lower case */
+	struct fief_shape shape[FIEF_SHAPES];
+};
+#define FIEF_GUARD_ADMIT   1u	/* hold the handshake until the first bytes */
+#define FIEF_GUARD_POLICE  2u	/* some rule, or the listener, limits SYNs */
+#define FIEF_GUARD_MONITOR 4u	/* count what would be done, do nothing */
+#define FIEF_GUARD_LATER   8u	/* rule later requests of a connection too */
+#define FIEF_GUARD_KERNEL  16u	/* the kernel answers SYNs with its own cookies (tcp_syncookies = 2) */
+#define FIEF_GUARD_HEADERS 32u	/* some request rule looks at a header */
+#define FIEF_GUARD_COOKIES 64u	/* some request rule looks at a cookie */
+#define FIEF_GUARD_FORWARD 128u /* connections pass through to others: SYNs are policed, none is answered */

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Labels: what a socket belongs to. */
+#pragma once
+
+#include "container.h"
+
+#define FIEF_NO_LISTENER 0xffffu
+
+struct fief_label {
+	struct fief_ref container;
+	__u16 listener; /* index in the policy, FIEF_NO_LISTENER: none */
+	__u16 rule;	/* which client rule matched */
+	__u32 flags;	/* FIEF_LABEL_* */
+	__u64 owner;	/* the socket whose label counts and holds; a clone's differs */
+	__u32 drops;	/* listeners: sk_drops at the last look */
+	__u32 next;	/* connections: sequence number at which the next request begins (FIEF_LABEL_TRACKED) */
+};
+#define FIEF_LABEL_CLASS_LISTENER 1u   /* hidden listener of one class: clones need no classification */
+#define FIEF_LABEL_LISTENER	  2u   /* listener of a policy's address: classify by the remote address */
+#define FIEF_LABEL_COUNTED	  4u   /* counted in the container's sockets */
+#define FIEF_LABEL_HOLDS	  8u   /* holds a reference (explicit ASSIGN) */
+#define FIEF_LABEL_BINDING	  16u  /* asked to be a class listener; bind() decides where, listen() registers it */
+#define FIEF_LABEL_FILTER	  32u  /* filtered listener */
+#define FIEF_LABEL_FRESH	  64u  /* accepted by TCP; nobody has received from it yet */
+#define FIEF_LABEL_TRACKED	  128u /* where its next request begins is known */

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Receive: a lane for each class, whose own thread does the protocol work (LRP). */
+#pragma once
+
+#include "container.h"
+
+#define FIEF_LANE_PACKETS 240 /* that may wait in a lane; the ring behind it has 256 places */
+
+/*
+ * A pair of virtual interfaces and the kernel thread that polls the second one: what is sent to the first is received
+ * in that thread. Counted in segments; what waits is entered - left.
+ */
+struct fief_lane {
+	struct fief_ref container;
+	__u32 sends; /* index of the interface that packets are sent to */
+	__u32 pad;
+	__u64 entered;
+	__u64 discarded;
+	__u64 apart[4]; /* the other end writes what follows, on another CPU */
+	__u64 left;
+	__u64 apart_too[7];
+};
+
+/* Ports whose packets may have a lane, by policy slot. */
+#define FIEF_PORT_WORDS 1024
+struct fief_lane_ports {
+	__u64 word[FIEF_PORT_WORDS];
+};

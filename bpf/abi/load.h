@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Load: the levels of overload, and how they are found out. */
+#pragma once
+
+#include "verdict.h"
+
+/* From which level of overload on a control is in force (Voigt et al. 2001, section 3). */
+enum fief_level { FIEF_ALWAYS = 0, FIEF_BUSY = 1, FIEF_OVERLOADED = 2 };
+
+/* Thresholds of the levels of overload, one for the policy; state of them, one for each listener. */
+struct fief_thresholds {
+	__u32 queue_percent[2]; /* of the accept queue, for busy and overloaded; 0: not looked at */
+	__u32 cpu_percent[2];	/* of the machine not idle */
+	__u32 drops[2];		/* SYNs dropped by the kernel or by us, a second */
+	__u64 hold_ns;		/* a level is left after so long below it */
+};
+
+struct fief_load {
+	__u64 looked_ns;
+	__u64 above_ns[2];	       /* when the level was last reached */
+	__u64 idle_ns;		       /* of all CPUs, at the last look */
+	__u64 unproven_arrival_ns;     /* the budget of SYNs from unproven sources, as in struct fief_bucket */
+	__u64 dropped_seen;	       /* our refusals at the last look */
+	__u64 notice_ns[FIEF_REASONS]; /* when the last notice for each reason went out */
+	__u32 level;		       /* enum fief_level */
+	__u32 queue_percent;
+	__u32 cpu_ppm;	  /* of the machine not idle, smoothed over FIEF_LOAD_SMOOTH_NS */
+	__u32 drops;	  /* a second, smoothed likewise */
+	__u32 drops_seen; /* counter of the listening socket at the last look */
+	__u32 cpus;	  /* that were counted at the last look */
+};
+#define FIEF_LOAD_LOOK_NS   10000000ull	 /* at most one look in so long */
+#define FIEF_LOAD_SMOOTH_NS 250000000ull /* a look at one moment says little about CPU time or a rate */

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Police: the token buckets of rates, and what is known of sources. */
+#pragma once
+
+#include "container.h"
+
+/* A bucket of the policy: its number (from 1; 0: none) and the policy's slot. */
+struct fief_bucket_key {
+	__u32 bucket;
+	__u32 slot;
+};
+
+/*
+ * Generic cell rate algorithm, one word for the state so that all CPUs share it by compare-and-swap: `arrival_ns` is the
+ * theoretical arrival time of the next cell. A cell conforms if arrival_ns - now <= tolerance_ns, and then moves
+ * arrival_ns by interval_ns. A bucket of CPU time moves it by what the container has used since `used_ns` was read, scaled
+ * by interval_ns / 1000 (interval_ns: of wall clock per microsecond of CPU).
+ */
+struct fief_bucket {
+	__u64 arrival_ns;
+	__u64 interval_ns;
+	__u64 tolerance_ns;	   /* (burst - 1) * interval_ns, at least 0 */
+	__u64 notice_ns;	   /* when the last drop notice went out */
+	__u64 used_ns;		   /* CPU time: usage at the last look */
+	__u64 looked_ns;	   /* CPU time: when that was */
+	struct fief_ref container; /* CPU time: whose */
+	__u32 kind;		   /* enum fief_bucket_kind */
+	__u32 refused;		   /* since the last notice */
+	__u64 identity;		   /* which rule's it is, from policy to policy */
+};
+enum fief_bucket_kind {
+	FIEF_BUCKET_SHARED = 0,	    /* one for all that the rule matches */
+	FIEF_BUCKET_PER_SOURCE = 1, /* one for each source: an IPv4 address or an IPv6 /64 (map `sources`) */
+	FIEF_BUCKET_CPU = 2,	    /* charged CPU time instead of requests */
+};
+
+/* Key of a source's own bucket under a rule "per source". */
+struct fief_source_bucket_key {
+	__u8 address[16]; /* IPv4 mapped, or an IPv6 /64 */
+	__u32 bucket;
+	__u32 slot;
+};
+
+/*
+ * An address (IPv4 mapped) or an IPv6 /64 (the rest zero) that returned a cookie once: proven. LRU, so bounded. Only its
+ * own deeds count against it, since what it returned shows that it receives at that address.
+ */
+struct fief_source {
+	__u64 proven_ns;	/* last cookie that it returned */
+	__u64 arrival_ns;	/* its own bucket of SYNs, as in struct fief_bucket */
+	__u64 penalty_until_ns; /* its SYNs are dropped until then */
+};
+
+/*
+ * SYNs of unproven addresses of one prefix (IPv4 /24, IPv6 /64) at one listener, for isolation. A place in a table of
+ * fixed size: who floods from ever new prefixes makes no entries, and who is isolated is displaced by nobody.
+ */
+struct fief_meter {
+	__u8 prefix[16];
+	__u64 window_ns; /* begin of the window that syns counts */
+	__u64 isolated_until_ns;
+	__u32 syns;
+	__u32 listener;
+};
+#define FIEF_METERS 65536

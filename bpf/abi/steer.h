@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Steer: listeners, the classes of their clients, and the listening sockets of those. */
+#pragma once
+
+#include "container.h"
+
+#define FIEF_MAX_LISTENERS 1024
+#define FIEF_MAX_CLASSES   32 /* client rules that name different containers, per listener */
+#define FIEF_NO_CLASS	   0xffffu
+#define FIEF_FILTER_SLOT   2 /* listeners and clients that came with FIEF_FILTER; policies have 0 and 1 */
+
+/* Policies are built in the slot that is not in force; addresses are IPv6, IPv4 mapped (::ffff:a.b.c.d). */
+struct fief_listener_key {
+	__u8 address[16]; /* all zero: every local address of both families; ::ffff:0.0.0.0: every IPv4 address */
+	__u16 port;	  /* host order */
+	__u8 slot;
+	__u8 pad[5];
+};
+
+struct fief_class {
+	struct fief_ref container;
+	__u32 priority; /* copy of the container's, for the order of accept */
+	__u32 accept;	/* enum fief_accept_order */
+};
+enum fief_accept_order { FIEF_ACCEPT_BEFORE = 0, FIEF_ACCEPT_AFTER = 1 };
+
+/* How the classes of a listener reach the server. */
+enum fief_serve {
+	FIEF_SERVE_SHARED = 0, /* one listening socket; classes are for accounting only */
+	FIEF_SERVE_SHIM = 1,   /* the listen shim makes one listening socket per class */
+	FIEF_SERVE_COPIES = 2, /* one copy of the server per class, told apart by its home */
+};
+
+struct fief_listener {
+	__u32 index; /* the same address keeps its index from policy to policy: registered sockets are keyed by it */
+	__u32 classes;
+	__u32 serve; /* enum fief_serve */
+	__u32 pad;
+	struct fief_class class_[FIEF_MAX_CLASSES];
+};
+
+/* At slot * FIEF_MAX_LISTENERS + index: which prefix lengths the client rules of a listener use. */
+#define FIEF_PREFIX_LENGTHS 131 /* 129 of them, and room to a multiple of 4 */
+
+struct fief_prefix_lengths {
+	__u8 count;
+	__u8 length[FIEF_PREFIX_LENGTHS]; /* in use but for 0, the longest first; they count in IPv6 bits */
+	__u32 filtered;			  /* 1: there is a Bloom filter of the prefixes in `blooms`; classify.bpf.h */
+	__u32 bloom;			  /* its first word */
+	__u32 bloom_mask;		  /* its words, less one; a power of two */
+	__u32 first;			  /* line of the slot's client table at which those of the prefixes begin */
+	__u32 lines;			  /* lines that a prefix can belong to; those that did not fit come behind */
+	__u32 any;			  /* line of the client record of `::/0`; 0: there is none */
+};
+
+/*
+ * A line of a client table, which a policy slot has one of: up to three prefixes, or one client record. A prefix belongs
+ * to one line, by its hash; where that is full it stands in the next that is not. Line 0 is empty.
+ */
+#define FIEF_LINE_PREFIXES 3
+
+struct fief_prefix_line {
+	__u64 address[FIEF_LINE_PREFIXES][2]; /* masked, in network order */
+	__u32 client[FIEF_LINE_PREFIXES];     /* line of the client record */
+	__u8 length[FIEF_LINE_PREFIXES];      /* 1..128; 0: free */
+	__u8 more;			      /* 1: a prefix that passed here in search of room stands further on */
+};
+
+/* What a client rule says, at the beginning of a line. */
+struct fief_client {
+	struct fief_ref container;
+	__u16 rule;
+	__u16 class_;	  /* index into fief_listener.class_ */
+	__u32 bucket;	  /* of its SYNs; 0: no rate */
+	__u8 level;	  /* enum fief_level: from which one on the rate is in force */
+	__u8 monitor;	  /* the rate is only counted */
+	__u16 port_first; /* the rate is for these ports of the clients; last 0: for all */
+	__u16 port_last;
+	__u8 pad[2];
+};
+
+/*
+ * Key of the map of class listeners. Several sockets can serve one class (a group of SO_REUSEPORT, an old server
+ * beside the new one during a restart, a socket per family): each takes the lowest free turn.
+ */
+struct fief_class_key {
+	__u16 listener;
+	__u16 turn; /* below FIEF_CLASS_TURNS */
+	__u32 container;
+};
+#define FIEF_CLASS_TURNS 4
+
+struct fief_classes {
+	__u32 listener; /* FIEF_NO_LISTENER: the address is not one of the policy, or its classes share one listener */
+	__u32 count;
+	__u32 self; /* which class this socket is the listener of; FIEF_NO_CLASS: none, it is the server's own */
+	__u32 pad;
+	struct fief_class class_[FIEF_MAX_CLASSES];
+};
+
+/* Filter of one listening socket: IPv4 mapped; complement: everything but the prefix. */
+struct fief_filter {
+	__u8 address[16];
+	__u8 prefix_length;
+	__u8 complement;
+	__u8 pad[6];
+};

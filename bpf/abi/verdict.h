@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Verdicts: why one fell, how they are counted, and what is told of refusals. */
+#pragma once
+
+#include "container.h"
+
+/* Why a verdict fell: one closed list, counted by container, listener and rule (struct fief_verdict_key). */
+enum fief_reason {
+	FIEF_REASON_NONE,
+	/* police: a SYN at a guarded listener */
+	FIEF_SYN_TAKEN,	   /* answered, or left to the kernel to answer */
+	FIEF_SYN_RATE,	   /* above the rate of its filter */
+	FIEF_SYN_UNPROVEN, /* above what is answered to addresses that never returned a cookie */
+	FIEF_SYN_ISOLATED, /* its source, or the prefix around it, sends too many */
+	FIEF_SYN_PENALTY,  /* its source was refused a request a short time ago */
+	FIEF_SYN_QUEUE,	   /* the listen queue of its class is full */
+	/* admit: the handshake */
+	FIEF_ACK_BAD,	/* no socket and no valid cookie */
+	FIEF_ACK_LIMIT, /* too many of those: not even looked at */
+	FIEF_SHAPE,	/* options, extension headers, fragments, tags or lengths that the gate cannot read */
+	/* admit: a request */
+	FIEF_REQUEST_RULE,	/* a rule let it pass, perhaps into another container */
+	FIEF_REQUEST_CLIENT,	/* no rule matched: the class of its client */
+	FIEF_REQUEST_REFUSED,	/* a rule refuses it */
+	FIEF_REQUEST_RATE,	/* above the rule's requests per second */
+	FIEF_REQUEST_CPU,	/* above the rule's CPU time per second */
+	FIEF_REQUEST_MALFORMED, /* neither HTTP nor TLS: the class of its client */
+	FIEF_REQUEST_TOO_LONG,	/* no end of the header within FIEF_HEADER_MAX: the class of its client */
+	FIEF_REQUEST_NO_ROOM,	/* too many unfinished headers at once: dropped, the client sends again */
+	FIEF_REQUEST_UNTRACKED, /* a later request whose begin is unknown (chunked body before it): not ruled */
+	/* receive in a thread of the class */
+	FIEF_LANE_FULL, /* the queue of the thread is full: discarded before any protocol work */
+	FIEF_REASONS
+};
+
+struct fief_verdict_key {
+	struct fief_ref container;
+	__u32 rule; /* client rule (SYN_*), request rule (REQUEST_*) or FIEF_NO_ID */
+	__u16 listener;
+	__u8 reason;	/* enum fief_reason */
+	__u8 monitored; /* counted only: nothing was done */
+};
+
+/* A drop or a refusal, told at most once in FIEF_NOTICE_NS for each bucket, listener and reason. */
+#define FIEF_NOTICE_NS 10000000ull
+struct fief_notice {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u8 source[16];
+	__u8 destination[16];
+	__u16 source_port;
+	__u16 destination_port;
+	struct fief_verdict_key verdict;
+	__u32 count; /* how many it stands for */
+	__u32 pad;
+};
+
+/* SYNs and requests that we refused, by listener and CPU: what the level of overload and the notices count. */
+struct fief_refusals {
+	__u64 refused;		    /* all of them, ever */
+	__u64 untold[FIEF_REASONS]; /* since this CPU's last notice */
+};
+
+/* What never reached a listening socket; the last notice of it changes at most once in FIEF_NOTICE_NS. */
+struct fief_drops {
+	__u64 dropped; /* by the kernel, because a queue of the socket was full */
+	__u64 refused; /* by the policy, before any listener of the address */
+	__u64 time_ns; /* of the notice, CLOCK_MONOTONIC; 0: none yet */
+	__u8 source[16];
+	__u32 count;  /* how many the notice stands for */
+	__u32 reason; /* enum fief_reason */
+};
