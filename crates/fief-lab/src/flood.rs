@@ -33,7 +33,7 @@ const FIFO: i32 = 45;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Flood {
     pub server: SocketAddrV4,
-    pub server_mac: String,
+    pub server_mac: [u8; 6],
     pub sources: Sources,
     pub per_second: f64,
     pub seconds: f64,
@@ -76,7 +76,7 @@ impl Flood {
     pub fn of(topology: &Topology, sources: Sources, per_second: f64, seconds: f64) -> Flood {
         Flood {
             server: SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 80),
-            server_mac: topology.link.near_mac.clone(),
+            server_mac: topology.link.near_mac.octets(),
             sources,
             per_second,
             seconds,
@@ -190,7 +190,7 @@ mod tests {
     fn a_flood_without_bounds_is_refused() {
         let flood = Flood {
             server: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80),
-            server_mac: "02:00:00:00:00:01".to_owned(),
+            server_mac: [2, 0, 0, 0, 0, 1],
             sources: Sources::new([10, 88, 0, 0], 16),
             per_second: 1e9,
             seconds: 1.0,

@@ -8,9 +8,11 @@
 //! It does not know Fief: no BPF, no policy. Tests bring those.
 
 mod cgroup;
+mod dice;
 mod error;
 mod feature;
 mod impairer;
+mod mac;
 mod namespace;
 mod napi;
 mod packet;
@@ -26,9 +28,11 @@ mod wire;
 mod work;
 
 pub use cgroup::{Cgroup, cgroup2_mount, sweep_cgroups};
+pub use dice::Dice;
 pub use error::{Error, Kind, Result};
 pub use feature::{Feature, require, require_if};
 pub use impairer::{Impaired, Impairer, Impairment};
+pub use mac::Mac;
 pub use namespace::{NetNs, remove_all_of, sweep};
 pub use napi::napi_threads;
 pub use packet::{PacketCounter, PacketSender};

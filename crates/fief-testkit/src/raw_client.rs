@@ -37,8 +37,8 @@ impl RawClients {
         }
         Ok(RawClients {
             wire: Wire::open(&topology.clients, Topology::CLIENTS)?,
-            server: mac(&topology.link.near_mac),
-            own: mac(&topology.link.far_mac),
+            server: topology.link.near_mac.octets(),
+            own: topology.link.far_mac.octets(),
             inbox: RefCell::default(),
         })
     }
@@ -240,14 +240,6 @@ impl Drop for RawConnection<'_> {
         reset.sequence = self.acknowledged;
         let _ = self.clients.send(&reset);
     }
-}
-
-fn mac(text: &str) -> [u8; 6] {
-    let mut bytes = [0; 6];
-    for (byte, word) in bytes.iter_mut().zip(text.split(':')) {
-        *byte = u8::from_str_radix(word, 16).expect("an interface's address is hexadecimal");
-    }
-    bytes
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A pair of virtual Ethernet devices between two namespaces. It ends with either namespace.
 
-use crate::{NetNs, Result, run};
+use crate::{Mac, NetNs, Result, run};
 use std::process::Command;
 
 #[derive(Debug, Clone)]
@@ -10,8 +10,8 @@ pub struct Veth {
     pub near: String,
     /// Interface name in the second.
     pub far: String,
-    pub near_mac: String,
-    pub far_mac: String,
+    pub near_mac: Mac,
+    pub far_mac: Mac,
 }
 
 impl Veth {
@@ -27,8 +27,8 @@ impl Veth {
         Ok(Veth {
             near: near.1.to_owned(),
             far: far.1.to_owned(),
-            near_mac: near.0.read_device(&format!("{}/address", near.1))?,
-            far_mac: far.0.read_device(&format!("{}/address", far.1))?,
+            near_mac: near.0.read_device(&format!("{}/address", near.1))?.parse()?,
+            far_mac: far.0.read_device(&format!("{}/address", far.1))?.parse()?,
         })
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fief::{Container, ErrorKind, Rights, abi};
 use fief_bpf::table::Table;
 use fief_control::Fief;
-use fief_testkit::{Cgroup, Process, cgroup2_mount, wait_until};
+use fief_testkit::{Cgroup, Dice, Process, cgroup2_mount, wait_until};
 use fief_tests_netns::{
     Gate, Installation, Ring, SOON, Setup, fork, in_unit, in_unit_of, receive, record, role, send, spin, unnamed,
 };
@@ -454,19 +454,9 @@ fn values_that_are_too_short_or_out_of_range_are_refused() {
     });
 }
 
-/// Small, fast and the same each time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
-    }
-}
-
 /// Does what comes to its mind; every refusal is fine.
 fn wander(seed: u64, peers: &[i32], over: &UnixStream, back: &UnixStream) {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let mut held = vec![Container::create().unwrap()];
     let _ = back.set_nonblocking(true);
     let _ = over.set_nonblocking(true);

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use fief::{Reason, assign};
 use fief_control::{Fief, LaneView};
 use fief_testkit::segment::{ACK, SYN, Segment, frame};
-use fief_testkit::{Client, Family, Feature, NetNs, PacketSender, Process, Topology, pin, require, wait_until};
+use fief_testkit::{Client, Family, Feature, Mac, NetNs, PacketSender, Process, Topology, pin, require, wait_until};
 use fief_tests_netns::{Installation, SOON, Setup, kill_before, role, steps};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 
@@ -110,9 +110,7 @@ impl Stage {
 
     /// First segments of connections from different ports and addresses of a class.
     fn syns(&self, family: Family, class: Client, count: usize) -> Vec<Vec<u8>> {
-        let mac = |text: &str| text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect::<Vec<_>>();
-        let [server, clients] = [&self.topology.link.near_mac, &self.topology.link.far_mac]
-            .map(|text| <[u8; 6]>::try_from(mac(text)).unwrap());
+        let [server, clients] = [self.topology.link.near_mac, self.topology.link.far_mac].map(Mac::octets);
         let destination = Topology::server_address(family, PORT);
         let syn = |n: usize| {
             let source = SocketAddr::new(class.address(family, (n % 250 + 1) as u8), (1024 + n / 250 % 60_000) as u16);

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use fief_bpf::abi;
 use fief_bpf::trial::Trial;
 use fief_testkit::segment::{SYN, Segment, frame};
-use fief_testkit::{PlainServer, Topology};
+use fief_testkit::{Dice, Mac, PlainServer, Topology};
 use fief_tests_netns::front::{Front, Gate, plain, ready};
 
 const RULES: usize = 60;
@@ -20,21 +20,13 @@ fn bits(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// splitmix64: every run draws the same numbers.
-struct Draw(u64);
+/// Draws prefixes and addresses, the same ones in every run.
+struct Draw(Dice);
 
 impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     /// One that lies in none of the others, mostly.
     fn prefix(&mut self) -> Prefix {
-        let (drawn, length) = (self.next(), self.next());
+        let (drawn, length) = (self.0.number(), self.0.number());
         if drawn % 2 == 0 {
             let length = 20 + length as u32 % 13;
             return (Ipv4Addr::from((96 << 24 | (drawn >> 37) as u32) & u32::MAX << (32 - length)).into(), length);
@@ -47,7 +39,7 @@ impl Draw {
     /// One that lies in another, unless that is a single address.
     fn longer(&mut self, outer: Prefix) -> Prefix {
         let bits = bits(outer.0);
-        let length = outer.1 + (self.next() % 9) as u32;
+        let length = outer.1 + (self.0.number() % 9) as u32;
         let length = length.min(bits);
         let address = match self.inside(outer) {
             IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4) & u32::MAX << (bits - length)).into(),
@@ -57,7 +49,7 @@ impl Draw {
     }
 
     fn inside(&mut self, (address, length): Prefix) -> IpAddr {
-        let host = self.next();
+        let host = self.0.number();
         match address {
             IpAddr::V4(v4) => {
                 Ipv4Addr::from(u32::from(v4) | host as u32 & u32::MAX.checked_shr(length).unwrap_or(0)).into()
@@ -75,7 +67,7 @@ fn prefixes(draw: &mut Draw) -> Vec<Prefix> {
     let mut prefixes: Vec<Prefix> = Vec::new();
     let mut known = BTreeSet::new();
     while prefixes.len() < PREFIXES {
-        let outer = prefixes.get(draw.next() as usize % (2 * prefixes.len() + 1)).copied();
+        let outer = prefixes.get(draw.0.number() as usize % (2 * prefixes.len() + 1)).copied();
         let next = match outer {
             Some(outer) => draw.longer(outer),
             None => draw.prefix(),
@@ -104,15 +96,10 @@ fn policy(prefixes: &[Prefix]) -> String {
     text
 }
 
-fn mac(text: &str) -> [u8; 6] {
-    let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-    bytes.try_into().unwrap()
-}
-
 fn ask(front: &Front, sources: &[IpAddr]) {
     let interface = nix::net::if_::if_nametoindex(Topology::SERVER).unwrap();
     let trial = Trial::open(front.installation().fief().pins(), interface).unwrap();
-    let [server, clients] = [&front.topology.link.near_mac, &front.topology.link.far_mac].map(|text| mac(text));
+    let [server, clients] = [front.topology.link.near_mac, front.topology.link.far_mac].map(Mac::octets);
     for (source, port) in sources.iter().zip((1024..60_000).cycle()) {
         let family = if source.is_ipv4() { fief_testkit::Family::V4 } else { fief_testkit::Family::V6 };
         let syn = Segment::new(SocketAddr::new(*source, port), plain(family), SYN);
@@ -125,7 +112,7 @@ fn the_kernel_finds_the_rule_among_thousands_of_prefixes() {
     if !ready() {
         return;
     }
-    let mut draw = Draw(1);
+    let mut draw = Draw(Dice::new(1));
     let prefixes = prefixes(&mut draw);
     let text = policy(&prefixes);
     let parsed = fief_policy::parse(&format!("version = 1\n{text}"), "test.toml").unwrap_or_else(|e| panic!("{e}"));

@@ -18,7 +18,7 @@ const LAG: Duration = Duration::from_millis(10);
 pub fn run(flood: &Flood, ended: &AtomicBool) -> Result<Sent> {
     let sender = PacketSender::open(Topology::CLIENTS)?;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let mut frames = vec![Syn::new(&flood.server_mac, flood.server)?; PacketSender::BATCH];
+    let mut frames = vec![Syn::new(flood.server_mac, flood.server); PacketSender::BATCH];
     let began_ns = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).context("read the clock")?).as_nanos() as u64;
     let begin = Instant::now();
     let end = Duration::from_secs_f64(flood.seconds);

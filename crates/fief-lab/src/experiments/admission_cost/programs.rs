@@ -11,7 +11,7 @@ use crate::installation::Installation;
 use crate::statistics::median;
 use fief_bpf::pin::Pins;
 use fief_bpf::trial::{Trial, Tried};
-use fief_testkit::Topology;
+use fief_testkit::{Dice, Mac, Topology};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -51,8 +51,15 @@ pub fn measure(topology: &Topology, count: usize, frames: usize) -> Result<Costs
         fief_testkit::pin(0, Topology::server_cpu())?;
         let interface = nix::net::if_::if_nametoindex(Topology::SERVER).context("find the server's interface")?;
         let trial = Trial::open(&Pins::new(&scope()), interface).context("try the installed program")?;
-        let mut bench =
-            Bench { trial, rules: &rules, mac: &topology.link.near_mac, frames, drawn: 0, strange: 0, stranger: 0 };
+        let mut bench = Bench {
+            trial,
+            rules: &rules,
+            mac: topology.link.near_mac,
+            frames,
+            dice: Dice::new(0),
+            strange: 0,
+            stranger: 0,
+        };
         let clock = bench.clock()?;
         let syn_answered = bench.syns(false, REDIRECT)? - clock;
         // The first SYNs use up the bursts of the limiting rules.
@@ -73,9 +80,10 @@ pub fn measure(topology: &Topology, count: usize, frames: usize) -> Result<Costs
 struct Bench<'a> {
     trial: Trial,
     rules: &'a Rules,
-    mac: &'a str,
+    mac: Mac,
     frames: usize,
-    drawn: u64,
+    /// Every run throws the same numbers.
+    dice: Dice,
     strange: usize,
     /// The last verdict that was not the expected one.
     stranger: i32,
@@ -91,10 +99,10 @@ impl Bench<'_> {
     }
 
     fn syns(&mut self, limited: bool, verdict: i32) -> Result<f64> {
-        let mut syn = Syn::new(self.mac, SERVER)?;
+        let mut syn = Syn::new(self.mac.octets(), SERVER);
         let mut took = Vec::new();
         for _ in 0..self.frames {
-            let random = self.draw();
+            let random = self.dice.number();
             syn.set(self.rules.source(random, limited), 1024 + (random >> 50) as u16, (random >> 7) as u32);
             let tried = self.run(syn.as_ref(), &mut [0; ROOM])?;
             self.note(tried, verdict, &mut took);
@@ -105,14 +113,14 @@ impl Bench<'_> {
     /// Each upon a handshake of its own. Outside of receive the kernel refuses to take the connection over, which is the
     /// last step; the program then drops the frame.
     fn requests(&mut self) -> Result<f64> {
-        let mut syn = Syn::new(self.mac, SERVER)?;
+        let mut syn = Syn::new(self.mac.octets(), SERVER);
         let mut took = Vec::new();
         for _ in 0..self.frames {
-            let random = self.draw();
+            let random = self.dice.number();
             syn.set(self.rules.source(random, false), 1024 + (random >> 50) as u16, (random >> 7) as u32);
             let mut answer = [0; ROOM];
             let tried = self.run(syn.as_ref(), &mut answer)?;
-            let request = self.rules.request(self.draw());
+            let request = self.rules.request(self.dice.number());
             let Some(frame) = first_bytes(&answer[..tried.length.min(ROOM)], request.as_bytes()) else {
                 self.strange += 1;
                 continue;
@@ -148,15 +156,6 @@ impl Bench<'_> {
 
     fn run(&self, frame: &[u8], left: &mut [u8]) -> Result<Tried> {
         self.trial.run(frame, left).context("try a frame")
-    }
-
-    /// splitmix64: every run draws the same numbers.
-    fn draw(&mut self) -> u64 {
-        self.drawn = self.drawn.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.drawn;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }
 
