@@ -4,6 +4,7 @@
 //! A test's body runs in a process of its own inside the managed cgroup: the test starts itself again there. What it
 //! asserts fails the process, and that fails the test.
 
+mod calls;
 mod child;
 mod foreign;
 pub mod front;
@@ -12,14 +13,17 @@ mod passing;
 mod ring;
 mod stepping;
 mod table;
+mod user;
 
+pub use calls::{fresh_socket, set_option};
 pub use child::{Child, Gate, clone_into, fork};
 pub use foreign::Foreign;
 pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary};
 pub use passing::{receive, send};
 pub use ring::Ring;
 pub use stepping::{kill_before, steps};
-pub use table::{SOON, in_use, left, record, spin, unnamed, unnamed_at_once};
+pub use table::{SOON, all_end, cpu_ns_of, in_use, left, record, spin, unnamed, unnamed_at_once};
+pub use user::{NOBODY, become_user};
 
 /// Which part of a test this process plays; `None`: the test itself, outside.
 pub fn role() -> Option<String> {

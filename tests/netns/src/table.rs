@@ -6,6 +6,7 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_bpf::table::Table;
 use fief_control::Fief;
+use fief_testkit::wait_until;
 use nix::time::{ClockId, clock_gettime};
 
 /// How long to wait for what must happen by itself.
@@ -52,6 +53,17 @@ pub fn left() -> String {
         );
     }
     text
+}
+
+/// Waits until no container is left that an application made and did not name.
+pub fn all_end() {
+    wait_until(SOON, || unnamed() == 0).unwrap_or_else(|_| panic!("left: {}", left()));
+}
+
+/// CPU time of a container as the control plane reads it; 0 if there is none at that path.
+pub fn cpu_ns_of(path: &str) -> u64 {
+    let snapshot = Fief::from_env().snapshot().expect("an installation in FIEF_SCOPE");
+    snapshot.containers.iter().find(|c| c.path == path).map_or(0, |c| c.usage.cpu_ns())
 }
 
 /// The record in a slot, unless that is free.

@@ -6,17 +6,8 @@ use std::time::Duration;
 
 use fief::{Container, ErrorKind, Rights, State};
 use fief_testkit::wait_until;
-use fief_tests_netns::{in_unit, in_unit_with, record};
+use fief_tests_netns::{SOON, in_unit, in_unit_with, record, spin};
 use nix::time::{ClockId, clock_gettime};
-
-const SOON: Duration = Duration::from_secs(5);
-
-fn spin(time: Duration) {
-    let start = std::time::Instant::now();
-    while start.elapsed() < time {
-        std::hint::spin_loop();
-    }
-}
 
 fn thread_clock() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();

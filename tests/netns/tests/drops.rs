@@ -15,12 +15,10 @@ use fief::{Container, Filter, Reason, bind_filtered, drops};
 use fief_control::Notice;
 use fief_testkit::segment::{ACK, SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, Topology, wait_until};
-use nix::unistd::{Gid, Uid, setresgid, setresuid};
+use fief_tests_netns::{NOBODY, SOON, become_user};
 use rig::{Rig, Server, low, ready};
 
-const SOON: Duration = Duration::from_secs(20);
 const PLAN: &str = "FIEF_TEST_DROPS";
-const NOBODY: u32 = 65534;
 const OPEN: u16 = 9000;
 const LIMITED: u16 = 8080;
 
@@ -44,8 +42,7 @@ syn = { rate = 1, burst = 4 }
 #[test]
 fn inner_server() {
     let Ok(plan) = std::env::var(PLAN) else { return };
-    setresgid(Gid::from_raw(NOBODY), Gid::from_raw(NOBODY), Gid::from_raw(NOBODY)).unwrap();
-    setresuid(Uid::from_raw(NOBODY), Uid::from_raw(NOBODY), Uid::from_raw(NOBODY)).unwrap();
+    become_user(NOBODY);
     let container = Container::create().unwrap();
     let listener = match plan.as_str() {
         "filtered" => bind_filtered(([0, 0, 0, 0], OPEN).into(), Filter::any(), &container).unwrap(),

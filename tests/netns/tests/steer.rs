@@ -7,9 +7,9 @@ mod rig;
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use fief_testkit::{Family, Topology, wait_until};
+use fief_tests_netns::SOON;
 use rig::{PORT, PORT6, Rig, high, low, ready, robot};
 
 /// Robots come first, then the low clients, the high ones last.
@@ -154,7 +154,7 @@ fn a_connection_wakes_one_of_many_blocked_workers() {
     let address = Topology::server_address(Family::V4, PORT);
     // All of them have gone to sleep once the number rests.
     let mut before = 0;
-    wait_until(Duration::from_secs(20), || {
+    wait_until(SOON, || {
         rig::answered(rig.connect(&[low(1)], address));
         let now = sleeps(server.pid());
         let rests = now - std::mem::replace(&mut before, now) <= 3;
@@ -278,7 +278,7 @@ fn a_new_policy_changes_the_order_of_a_server_that_runs() {
     rig.apply(&rig::POLICY.replace("cpu.priority = 200", "cpu.priority = 50"));
     let address = Topology::server_address(Family::V4, PORT);
     // It asks for the policy once a second.
-    wait_until(Duration::from_secs(20), || {
+    wait_until(SOON, || {
         // The first keeps it busy until the others have queued up.
         let mut plug = rig.connect_silently(low(9), address);
         let served = server.served(1);
@@ -304,7 +304,7 @@ fn a_class_that_a_new_policy_brings_gets_its_listener_while_the_server_runs() {
                [[listener.web.client]]\nfrom = [\"10.77.2.7\"]\ncontainer = \"shop/new\"";
     rig.apply(&rig::POLICY.replace("[listener.web]\naddress = \"0.0.0.0:8080\"", new));
     let address = Topology::server_address(Family::V4, PORT);
-    wait_until(Duration::from_secs(20), || {
+    wait_until(SOON, || {
         rig::answered(rig.connect(&[low(1), low(7)], address));
         rig.registered().len() == 4
     })

@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use fief::{Container, Filter, bind_filtered};
 use fief_testkit::{Client, Family, Topology, wait_until};
+use fief_tests_netns::{NOBODY, become_user};
 use nix::errno::Errno;
-use nix::unistd::{Gid, Uid, setresgid, setresuid};
 use rig::{Rig, Server, high, low, ready, robot};
 
 const POLICY: &str = r#"
@@ -25,7 +25,6 @@ container = "unit"
 
 /// What the inner process does: filters with names, `!` for a complement.
 const FILTERS: &str = "FIEF_TEST_FILTERS";
-const NOBODY: u32 = 65534;
 
 fn parse(text: &str) -> Filter {
     let (plain, complement) = text.strip_prefix('!').map_or((text, false), |rest| (rest, true));
@@ -42,8 +41,7 @@ fn parse(text: &str) -> Filter {
 #[test]
 fn inner_server() {
     let Ok(plan) = std::env::var(FILTERS) else { return };
-    setresgid(Gid::from_raw(NOBODY), Gid::from_raw(NOBODY), Gid::from_raw(NOBODY)).unwrap();
-    setresuid(Uid::from_raw(NOBODY), Uid::from_raw(NOBODY), Uid::from_raw(NOBODY)).unwrap();
+    become_user(NOBODY);
     let (address, filters) = plan.split_once(' ').unwrap();
     let address: SocketAddr = address.parse().unwrap();
     let mut said = Vec::new();

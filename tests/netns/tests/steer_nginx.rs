@@ -8,14 +8,12 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use fief_testkit::{Family, Feature, Nginx, NginxConfig, Topology, require, run, wait_until};
+use fief_tests_netns::SOON;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rig::{PORT, Rig, high, low};
-
-const SOON: Duration = Duration::from_secs(20);
 
 fn ready() -> bool {
     rig::ready() && require(Feature::Nginx)

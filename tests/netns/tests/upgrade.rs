@@ -6,8 +6,7 @@ use std::time::Duration;
 use fief::Container;
 use fief_bpf::upgrade::program_id;
 use fief_control::Fief;
-use fief_testkit::wait_until;
-use fief_tests_netns::{Gate, SOON, Setup, fork, in_unit, in_unit_of, left, spin, unnamed};
+use fief_tests_netns::{Gate, Setup, all_end, fork, in_unit, in_unit_of, spin, unnamed};
 
 #[test]
 fn ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left() {
@@ -46,7 +45,7 @@ fn ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left() {
         holders.into_iter().for_each(fief_tests_netns::Child::finish);
         assert!(upgrades > 0);
         assert_ne!(program_id(fief.pins(), "release_puts").unwrap(), before);
-        wait_until(SOON, || unnamed() == 0).unwrap_or_else(|_| panic!("left: {}", left()));
+        all_end();
         // the home is held by the threads that are here now, by the unit and the policy, and by nobody else
         let home = fief::open_current().unwrap().info().unwrap();
         let threads = std::fs::read_dir("/proc/self/task").unwrap().count() as u32;

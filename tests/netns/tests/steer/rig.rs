@@ -8,12 +8,11 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
 use fief_control::steer::{self, ClassListener, Shim};
 use fief_control::{ApplyOptions, ManageOptions, Target};
 use fief_testkit::{Cgroup, Client, Family, Feature, Process, Topology, require, wait_until};
-use fief_tests_netns::Installation;
+use fief_tests_netns::{Installation, SOON};
 use libbpf_rs::MapHandle;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 
@@ -152,7 +151,7 @@ impl Rig {
     pub fn connect_silently(&self, from: IpAddr, server: SocketAddr) -> Connection {
         let stream = self.topology.clients.run(|| connect_from(from, server)).unwrap();
         let stream = stream.unwrap_or_else(|error| panic!("connect from {from} to {server}: {error}"));
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
         Connection { stream }
     }
 
@@ -164,7 +163,7 @@ impl Rig {
         }
         // The client's side is established before the server's: only what its kernel has acknowledged is in a queue.
         for connection in &connections {
-            wait_until(Duration::from_secs(20), || connection.unacknowledged() == 0).unwrap();
+            wait_until(SOON, || connection.unacknowledged() == 0).unwrap();
         }
         connections
     }

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The socket options that are the calls, as a program without our library makes them.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use fief_bpf::abi;
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+/// Sets an option at our level, with whatever value.
+pub fn set_option(fd: impl AsFd, option: u32, value: &[u8]) -> Result<(), Errno> {
+    let (level, length) = (abi::FIEF_SOL as i32, value.len() as u32);
+    // SAFETY: value and length describe memory that is borrowed for the call.
+    let err = unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, option as i32, value.as_ptr().cast(), length) };
+    Errno::result(err).map(drop)
+}
+
+/// A socket of the kind that a descriptor can be made of.
+pub fn fresh_socket() -> OwnedFd {
+    socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).expect("a socket")
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Threads hold what they are bound to and their home, until they let go or end, whoever bound them.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fief::{Container, State};
+use fief_control::Fief;
+use fief_testkit::wait_until;
+use fief_tests_netns::{Gate, SOON, all_end, cpu_ns_of, fork, in_unit, in_unit_with, record, role, spin, unnamed};
+
+#[test]
+fn an_exec_keeps_the_binding() {
+    in_unit("an_exec_keeps_the_binding", || {
+        let work = Container::create().unwrap();
+        let id = work.info().unwrap().id;
+        let mut child = {
+            let _bound = work.bind().unwrap();
+            Command::new("sh").args(["-c", "read x; exit 7"]).stdin(Stdio::piped()).spawn().unwrap()
+        };
+        drop(work);
+        wait_until(SOON, || processes_of(id) == 1).unwrap();
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+        all_end();
+    });
+}
+
+/// As the threads were when they last left a CPU.
+fn processes_of(id: u32) -> u64 {
+    record(id).unwrap().members / fief::abi::FIEF_MEMBER_PROCESS
+}
+
+#[test]
+fn a_process_is_counted_once_when_another_thread_takes_its_leaders_place() {
+    in_unit("a_process_is_counted_once_when_another_thread_takes_its_leaders_place", || {
+        let work = Container::create().unwrap();
+        let id = work.info().unwrap().id;
+        let child = fork(|| {
+            work.bind_thread().unwrap();
+            let other = std::thread::spawn(|| {
+                let error = std::os::unix::process::CommandExt::exec(Command::new("sleep").arg("60"));
+                panic!("{error}");
+            });
+            let _ = other.join();
+        });
+        let name = format!("/proc/{}/comm", child.pid());
+        wait_until(SOON, || std::fs::read_to_string(&name).unwrap().trim() == "sleep").unwrap();
+        wait_until(SOON, || processes_of(id) == 1).unwrap();
+        child.kill();
+        wait_until(SOON, || record(id).unwrap().members == 0).unwrap();
+        drop(work);
+        all_end();
+    });
+}
+
+#[test]
+fn a_bound_process_that_is_killed_lets_go() {
+    in_unit("a_bound_process_that_is_killed_lets_go", || {
+        let ready = Gate::new();
+        let child = fork(|| {
+            let outer = Container::create().unwrap();
+            let inner = outer.child().unwrap();
+            let _outer = outer.bind().unwrap();
+            let _inner = inner.bind().unwrap();
+            ready.open();
+            nix::unistd::pause();
+        });
+        ready.pass();
+        assert_eq!(unnamed(), 2);
+        child.kill();
+        all_end();
+    });
+}
+
+#[test]
+fn the_end_of_a_thread_ends_its_binding() {
+    in_unit("the_end_of_a_thread_ends_its_binding", || {
+        for _ in 0..200 {
+            std::thread::spawn(|| {
+                let container = Container::create().unwrap();
+                container.bind_thread().unwrap();
+            })
+            .join()
+            .unwrap();
+        }
+        all_end();
+    });
+}
+
+#[test]
+fn a_request_for_a_thread_that_ends_is_let_go() {
+    in_unit("a_request_for_a_thread_that_ends_is_let_go", || {
+        let container = Container::create().unwrap();
+        for _ in 0..300 {
+            let child = fork(|| ());
+            // bound before, while or after it ends
+            let _ = container.bind_other(child.pid());
+            child.finish();
+        }
+        drop(container);
+        all_end();
+    });
+}
+
+#[test]
+fn several_that_bind_one_thread_let_go_of_what_was_not_taken() {
+    in_unit("several_that_bind_one_thread_let_go_of_what_was_not_taken", || {
+        let target = fork(|| {
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        let pid = target.pid();
+        let requesters: Vec<_> = (0..3)
+            .map(|_| {
+                fork(move || {
+                    let containers: Vec<_> = (0..4).map(|_| Container::create().unwrap()).collect();
+                    for container in containers.iter().cycle().take(20_000) {
+                        container.bind_other(pid).unwrap();
+                    }
+                })
+            })
+            .collect();
+        for requester in requesters {
+            requester.finish();
+        }
+        target.kill();
+        all_end();
+    });
+}
+
+#[test]
+fn a_thread_that_leaves_guards_out_of_order_ends_at_home() {
+    in_unit("a_thread_that_leaves_guards_out_of_order_ends_at_home", || {
+        let watch = Container::create().unwrap();
+        let home = fief::current(&watch).unwrap();
+        let containers: Vec<_> = (0..6).map(|_| Container::create().unwrap()).collect();
+        let mut guards: Vec<_> = containers.iter().map(|container| container.bind().unwrap()).collect();
+        guards.swap(0, 5);
+        guards.swap(2, 3);
+        drop(guards);
+        fief::unbind(&watch).unwrap();
+        assert_eq!(fief::current(&watch).unwrap(), home);
+        drop(containers);
+        wait_until(SOON, || unnamed() == 1).unwrap();
+    });
+}
+
+#[test]
+fn threads_keep_a_home_that_the_policy_lets_go() {
+    let other = "version = 1\n[container.other]\n";
+    in_unit_with(
+        "threads_keep_a_home_that_the_policy_lets_go",
+        || {
+            let home = fief::open_current().unwrap();
+            let id = home.info().unwrap().id;
+            let parsed = fief_policy::parse(other, "test.toml").unwrap();
+            Fief::from_env().apply(&parsed, other, &Default::default()).unwrap();
+            assert_eq!(home.info().unwrap().state, State::Alive);
+            drop(home);
+            // work here and in new threads is still the home's
+            let before = cpu_ns_of("unit");
+            std::thread::spawn(|| spin(Duration::from_millis(30))).join().unwrap();
+            assert!(cpu_ns_of("unit") > before + 20_000_000);
+            assert_eq!(record(id).unwrap().flags & fief::abi::FIEF_CONTAINER_POLICY, 0);
+            // children can be made below it
+            let child = Container::create().unwrap();
+            assert_eq!(child.info().unwrap().parent, Some(id));
+        },
+        |installation| {
+            // whoever comes into the managed cgroup now is still not free of the unit
+            installation.play("threads_keep_a_home_that_the_policy_lets_go_and_so_does_the_cgroup", "late");
+        },
+    );
+}
+
+/// The second half of the test above: it runs in a cgroup whose first processes are gone.
+#[test]
+fn threads_keep_a_home_that_the_policy_lets_go_and_so_does_the_cgroup() {
+    if role().as_deref() == Some("late") {
+        let container = Container::create().unwrap();
+        let parent = container.info().unwrap().parent.unwrap();
+        assert!(parent >= fief::abi::FIEF_FIRST_ID, "new processes of the unit are nobody's");
+    }
+}

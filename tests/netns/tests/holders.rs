@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who holds a container: each copy of a descriptor and each labelled socket, in whatever process, and until it ends by
+//! whatever end.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fief::Container;
+use fief_control::Fief;
+use fief_testkit::wait_until;
+use fief_tests_netns::{Gate, SOON, Setup, all_end, fork, in_unit, inside, receive, record, role, send, spin, unnamed};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+
+#[test]
+fn a_forked_child_holds_what_it_inherited_until_it_is_killed() {
+    in_unit("a_forked_child_holds_what_it_inherited_until_it_is_killed", || {
+        let container = Container::create().unwrap();
+        let id = container.info().unwrap().id;
+        let child = fork(|| {
+            nix::unistd::pause();
+        });
+        drop(container);
+        assert_eq!(record(id).unwrap().state, fief::abi::FIEF_ALIVE);
+        child.kill();
+        all_end();
+    });
+}
+
+#[test]
+fn an_exec_keeps_what_is_not_closed_on_exec() {
+    in_unit("an_exec_keeps_what_is_not_closed_on_exec", || {
+        let closed = Container::create().unwrap();
+        let kept = Container::create().unwrap();
+        fcntl(kept.as_fd(), FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (closed_id, kept_id) = (closed.info().unwrap().id, kept.info().unwrap().id);
+        drop(closed);
+        drop(kept);
+        wait_until(SOON, || record(closed_id).is_none()).unwrap();
+        assert_eq!(record(kept_id).unwrap().state, fief::abi::FIEF_ALIVE);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        all_end();
+    });
+}
+
+#[test]
+fn every_duplicate_must_be_closed() {
+    in_unit("every_duplicate_must_be_closed", || {
+        let container = Container::create().unwrap();
+        let id = container.info().unwrap().id;
+        let same_file = container.as_fd().try_clone_to_owned().unwrap();
+        let second = container.duplicate().unwrap();
+        drop(container);
+        assert!(record(id).is_some());
+        drop(same_file);
+        assert!(record(id).is_some());
+        assert_eq!(second.info().unwrap().handles, 1);
+        drop(second);
+        all_end();
+    });
+}
+
+#[test]
+fn a_passed_descriptor_serves_and_holds() {
+    in_unit("a_passed_descriptor_serves_and_holds", || {
+        let (near, far) = UnixStream::pair().unwrap();
+        let done = Gate::new();
+        let child = fork(|| {
+            let container = Container::from_fd(receive(&far)).unwrap();
+            {
+                let _bound = container.bind().unwrap();
+                spin(Duration::from_millis(20));
+            }
+            assert!(container.usage().unwrap().cpu_ns() > 10_000_000);
+            done.pass();
+        });
+        let container = Container::create().unwrap();
+        let id = container.info().unwrap().id;
+        send(&near, &container);
+        drop(container);
+        assert!(record(id).is_some());
+        done.open();
+        child.finish();
+        all_end();
+    });
+}
+
+#[test]
+fn a_descriptor_in_flight_holds_until_both_ends_are_closed() {
+    in_unit("a_descriptor_in_flight_holds_until_both_ends_are_closed", || {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        let container = Container::create().unwrap();
+        let id = container.info().unwrap().id;
+        send(&near, &container);
+        drop(container);
+        drop(near);
+        assert!(record(id).is_some());
+        drop(far);
+        all_end();
+    });
+}
+
+#[test]
+fn a_descriptor_in_a_circle_of_sockets_is_found() {
+    in_unit("a_descriptor_in_a_circle_of_sockets_is_found", || {
+        let (near, far) = UnixStream::pair().unwrap();
+        let container = Container::create().unwrap();
+        send(&near, &container);
+        send(&near, &far);
+        drop((container, near, far));
+        // the kernel looks for circles when a socket is passed or closed
+        wait_until(SOON, || {
+            let (near, far) = UnixStream::pair().unwrap();
+            send(&near, &far);
+            drop((near, far));
+            unnamed() == 0
+        })
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_labelled_socket_holds_its_container() {
+    in_unit("a_labelled_socket_holds_its_container", || {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let container = Container::create().unwrap();
+        let id = container.info().unwrap().id;
+        container.assign(&socket).unwrap();
+        drop(container);
+        assert_eq!(record(id).unwrap().sockets, 1);
+        drop(socket);
+        all_end();
+    });
+}
+
+#[test]
+fn a_socket_that_is_never_accepted_is_not_counted_for_ever() {
+    in_unit("a_socket_that_is_never_accepted_is_not_counted_for_ever", || {
+        let container = Container::create().unwrap();
+        let id = container.info().unwrap().id;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        container.assign(&listener).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut connections: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let (mut accepted, _) = listener.accept().unwrap();
+        // it counts once somebody receives from it
+        connections.iter_mut().for_each(|connection| connection.write_all(b"x").unwrap());
+        accepted.read_exact(&mut [0]).unwrap();
+        assert_eq!(record(id).unwrap().sockets, 2);
+        drop(listener);
+        drop(connections);
+        drop(accepted);
+        wait_until(SOON, || record(id).unwrap().sockets == 0)
+            .unwrap_or_else(|_| panic!("{} sockets", record(id).unwrap().sockets));
+    });
+}
+
+#[test]
+fn a_descriptor_outlives_the_cgroup_that_it_was_made_in() {
+    let name = "a_descriptor_outlives_the_cgroup_that_it_was_made_in";
+    let path = |scope: &str| std::env::temp_dir().join(format!("{scope}.socket"));
+    match role().as_deref() {
+        Some("maker") => {
+            let over = UnixStream::connect(path(Fief::from_env().pins().scope())).unwrap();
+            send(&over, Container::create().unwrap());
+        }
+        Some(_) => {
+            let socket = path(Fief::from_env().pins().scope());
+            let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+            let (over, _) = listener.accept().unwrap();
+            fs::remove_file(&socket).unwrap();
+            let container = Container::from_fd(receive(&over)).unwrap();
+            let id = container.info().unwrap().id;
+            let other =
+                fief_testkit::cgroup2_mount().unwrap().join(format!("ff-{}", std::env::var("FF_OTHER").unwrap()));
+            // its maker has ended
+            wait_until(SOON, || fs::remove_dir(&other).is_ok()).unwrap();
+            {
+                let _bound = container.bind().unwrap();
+                spin(Duration::from_millis(10));
+            }
+            assert!(container.usage().unwrap().cpu_ns() > 5_000_000);
+            drop(container);
+            wait_until(SOON, || record(id).is_none()).unwrap();
+        }
+        None => {
+            assert!(!inside());
+            let installation = fief_tests_netns::Installation::with(&Setup::default());
+            let other = format!("{}-other", installation.scope().trim_start_matches("ff-"));
+            let folder = fief_testkit::cgroup2_mount().unwrap().join(format!("ff-{other}"));
+            fs::create_dir(&folder).unwrap();
+            installation.manage(&folder, Some("unit"), false);
+            let mut keeper = installation.part(Some(&installation.cgroup()), name, "keeper");
+            let keeper = fief_testkit::Process::start({
+                keeper.env("FF_OTHER", &other);
+                keeper
+            })
+            .unwrap();
+            wait_until(SOON, || path(installation.scope()).exists()).unwrap();
+            let maker = installation.start(Some(&folder), name, "maker");
+            assert!(maker.finish(SOON).unwrap().status.success());
+            assert!(keeper.finish(SOON).unwrap().status.success());
+        }
+    }
+}

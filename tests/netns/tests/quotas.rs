@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How much an application may have: containers of a user and below a unit, and shares of the CPU, however it makes, moves
+//! and closes them.
+
+use fief::{Container, ErrorKind};
+use fief_testkit::wait_until;
+use fief_tests_netns::{Gate, NOBODY, SOON, Setup, all_end, become_user, fork, in_unit, in_unit_of, unnamed};
+
+#[test]
+fn a_user_has_no_more_containers_than_the_quota() {
+    let setup = Setup { user_quota: Some(10), ..Setup::default() };
+    let name = "a_user_has_no_more_containers_than_the_quota";
+    let body = || {
+        fork(|| {
+            become_user(NOBODY);
+            let mut held: Vec<_> = (0..10).map(|_| Container::create().unwrap()).collect();
+            assert_eq!(Container::create().unwrap_err().kind(), ErrorKind::Quota);
+            assert_eq!(held[3].child().unwrap_err().kind(), ErrorKind::Quota);
+            // a namespace where it is root does not make it another user
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER).unwrap();
+            assert_eq!(Container::create().unwrap_err().kind(), ErrorKind::Quota);
+            held.pop();
+            Container::create().unwrap();
+        })
+        .finish();
+        all_end();
+        // each user has its own, and several processes of one share it
+        let most = Gate::new();
+        let users: Vec<_> = (0..4)
+            .map(|n| {
+                let most = &most;
+                fork(move || {
+                    become_user(2000 + n / 2);
+                    let mut held = Vec::new();
+                    for _ in 0..3000 {
+                        match Container::create() {
+                            Ok(container) => held.push(container),
+                            Err(e) => {
+                                assert_eq!(e.kind(), ErrorKind::Quota);
+                                held.pop();
+                            }
+                        }
+                    }
+                    most.pass();
+                })
+            })
+            .collect();
+        let mut seen = 0;
+        wait_until(SOON, || {
+            seen = seen.max(fief_tests_netns::unnamed_at_once());
+            unnamed() >= 18
+        })
+        .unwrap();
+        for _ in 0..2000 {
+            seen = seen.max(fief_tests_netns::unnamed_at_once());
+        }
+        (0..4).for_each(|_| most.open());
+        users.into_iter().for_each(fief_tests_netns::Child::finish);
+        assert!(seen <= 20, "{seen} containers of two users");
+        all_end();
+    };
+    in_unit_of(name, &setup, body, |_| ());
+}
+
+#[test]
+fn a_unit_has_no_more_descendants_than_it_may() {
+    let policy = "version = 1\n[container.unit]\ndescendants.max = 5\n";
+    let setup = Setup { policy, ..Setup::default() };
+    let body = || {
+        let top = Container::create().unwrap();
+        let mut below: Vec<_> = (0..4).map(|_| top.child().unwrap()).collect();
+        assert_eq!(Container::create().unwrap_err().kind(), ErrorKind::Quota);
+        assert_eq!(below[0].child().unwrap_err().kind(), ErrorKind::Quota);
+        // moved within the unit it stays within the limit
+        {
+            let _bound = below[0].bind().unwrap();
+            below[1].adopt().unwrap();
+            assert_eq!(below[1].info().unwrap().depth, 4);
+            assert_eq!(Container::create().unwrap_err().kind(), ErrorKind::Quota);
+        }
+        below[3].adopt().unwrap();
+        assert_eq!(below[3].info().unwrap().depth, 2);
+        below.pop();
+        drop(Container::create().unwrap());
+    };
+    in_unit_of("a_unit_has_no_more_descendants_than_it_may", &setup, body, |_| ());
+}
+
+#[test]
+fn adoption_counts_everybody_that_comes_along() {
+    in_unit("adoption_counts_everybody_that_comes_along", || {
+        let small = Container::create().unwrap();
+        small.set_descendants_max(Some(3)).unwrap();
+        let family = Container::create().unwrap();
+        let nest = family.child().unwrap();
+        let _children: Vec<_> = (0..3).map(|_| nest.child().unwrap()).collect();
+        let _bound = small.bind().unwrap();
+        assert_eq!(nest.adopt().unwrap_err().kind(), ErrorKind::Quota);
+    });
+}
+
+#[test]
+fn shares_of_descendants_that_outlive_their_parent_stay_reserved() {
+    let policy = "version = 1\n[container.unit]\ncpu.share = \"60%\"\n";
+    let setup = Setup { policy, ..Setup::default() };
+    let body = || {
+        let first = Container::create().unwrap();
+        first.set_share(500_000).unwrap();
+        let kept = first.child().unwrap();
+        kept.set_share(500_000).unwrap();
+        drop(first);
+        let second = Container::create().unwrap();
+        assert_eq!(second.set_share(500_000).unwrap_err().kind(), ErrorKind::Conflict);
+        second.set_share(100_000).unwrap();
+        // nor by moving out from below the ended one
+        kept.adopt().unwrap_err();
+        kept.set_share(0).unwrap();
+        kept.adopt().unwrap();
+        second.set_share(600_000).unwrap();
+        assert_eq!(kept.set_share(1).unwrap_err().kind(), ErrorKind::Conflict);
+    };
+    let name = "shares_of_descendants_that_outlive_their_parent_stay_reserved";
+    in_unit_of(name, &setup, body, |_| ());
+}
