@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Segments of a shape that is as usual and of a connection that is not: no cookie, another's, one that was spent, flags
+//! or words that open nothing.
+
+#[path = "shapes/rig.rs"]
+mod rig;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use fief_bpf::abi;
+use fief_testkit::segment::{ACK, ECE, FIN, PSH, RST, SYN, Segment, URG};
+use fief_testkit::{
+    Ending, Family, Feature, ORDINARY_OPTIONS, Process, RawClients, RawConnection, require, wait_until,
+};
+use fief_tests_netns::front::{Front, Gate, anywhere, connect_from, plain, ready};
+use fief_tests_netns::SOON;
+use rig::{OPEN, POLICY, Rig, SECRET, client, sockets};
+
+#[test]
+fn words_in_a_syn_are_not_acknowledged() {
+    if !ready() {
+        return;
+    }
+    for gate in Gate::ALL {
+        let rig = Rig::new(gate);
+        for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+            let mut syn = Segment::new(client(family, n), plain(family), SYN);
+            (syn.sequence, syn.payload) = (77, SECRET.to_vec());
+            rig.clients.send(&syn).unwrap();
+            let answer = rig.clients.receive(syn.source, SOON).unwrap();
+            assert!(answer.has(SYN | ACK), "{gate:?}: {answer:?}");
+            assert_eq!(answer.acknowledgment, 78, "{gate:?}");
+        }
+        rig.pass_through(3000);
+        assert!(rig.server.seen().iter().all(|seen| !seen.line.contains("secret")));
+    }
+}
+
+#[test]
+fn flags_that_open_nothing_are_answered_as_ever() {
+    if !ready() {
+        return;
+    }
+    // A bare ACK apart: where cookies are in use it draws no answer, lest a lost first segment kill its connection.
+    let flags = [0, FIN, RST, RST | ACK, SYN | RST, SYN | FIN, FIN | PSH | URG, SYN | ACK, SYN | ECE];
+    let answers = Gate::ALL.map(|gate| {
+        let rig = Rig::new(gate);
+        let mut answers = Vec::new();
+        for family in [Family::V4, Family::V6] {
+            for (n, &flags) in flags.iter().enumerate() {
+                rig.clients.send(&Segment::new(client(family, n), plain(family), flags)).unwrap();
+                // All of them went the same way as this one.
+                rig.pass_through(3000 + answers.len() as u16);
+                let answer = rig.clients.receive(client(family, n), Duration::from_millis(1));
+                answers.push((flags, answer.map(|answer| answer.flags & (SYN | RST | FIN))));
+            }
+        }
+        answers
+    });
+    let [stock, own, kernel] = answers;
+    assert!(own == stock && kernel == stock, "{stock:?}\n{own:?}\n{kernel:?}");
+}
+
+#[test]
+fn forged_acks_are_dropped_and_counted() {
+    if !ready() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        for family in [Family::V4, Family::V6] {
+            let before = rig.front.verdicts();
+            for n in 0..50 {
+                let mut forged = Segment::new(client(family, n), plain(family), PSH | ACK);
+                (forged.sequence, forged.acknowledgment) = (1000, 0x1234_5678 + n as u32);
+                forged.payload = OPEN.to_vec();
+                rig.clients.send(&forged).unwrap();
+            }
+            rig.pass_through(3000 + u16::from(family == Family::V6));
+            let new = rig.front.verdicts().since(&before);
+            let counted = new.count(abi::FIEF_ACK_BAD) + new.count(abi::FIEF_ACK_LIMIT);
+            assert_eq!(counted, 50, "{gate:?}, {family:?}: {new:?}");
+        }
+        assert_eq!(rig.server.accepted(), 2, "only the two ordinary ones");
+    }
+}
+
+#[test]
+fn a_cookie_is_good_for_its_own_connection_only() {
+    if !ready() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+            let mut connection = rig.open(client(family, n));
+            let good = connection.segment(PSH | ACK, 0, OPEN);
+            let other = |change: &dyn Fn(&mut Segment)| {
+                let mut segment = good.clone();
+                change(&mut segment);
+                segment
+            };
+            let mut forgeries = vec![
+                other(&|segment| segment.source.set_port(9)),
+                other(&|segment| segment.source.set_ip(RawClients::address(family, 77))),
+                other(&|segment| segment.acknowledgment ^= 0x8000_0000),
+            ];
+            // The kernel's cookie has the segment size in its lowest bits and is taken less the sequence number: a
+            // neighbouring number is another size to it.
+            if gate == Gate::Own {
+                forgeries.push(other(&|segment| segment.sequence = segment.sequence.wrapping_add(1)));
+                forgeries.push(other(&|segment| segment.acknowledgment = segment.acknowledgment.wrapping_add(1)));
+            }
+            let before = rig.front.verdicts();
+            let accepted = rig.server.accepted();
+            for forgery in &forgeries {
+                rig.clients.send(forgery).unwrap();
+            }
+            rig.pass_through(3000 + n as u16);
+            let new = rig.front.verdicts().since(&before);
+            let counted = new.count(abi::FIEF_ACK_BAD) + new.count(abi::FIEF_ACK_LIMIT);
+            let expected = (forgeries.len() as u64, accepted + 1);
+            assert_eq!((counted, rig.server.accepted()), expected, "{gate:?}, {family:?}: {new:?}");
+            // The rightful owner was not harmed.
+            let (words, ending) = connection.converse(OPEN, std::slice::from_ref(&(0..OPEN.len())), SOON).unwrap();
+            assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{gate:?}: {ending:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cookie_makes_one_connection() {
+    if !ready() || !require(Feature::Python) {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let front = Front::new(gate, POLICY);
+        let mut server = front.server_command("python3");
+        server.args(["-m", "http.server", "80", "--bind", "::"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let _server = Process::start(server).unwrap();
+        let clients = RawClients::new(&front.topology).unwrap();
+        for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+            wait_until(SOON, || connect_from(&front.topology.clients, anywhere(family), plain(family)).is_ok())
+                .unwrap();
+            let ends = [client(family, n), plain(family)];
+            let open = || RawConnection::open(&clients, ends, 4711, &ORDINARY_OPTIONS, SOON).unwrap().unwrap();
+            let mut connection = open();
+            let copy = connection.segment(PSH | ACK, 0, OPEN);
+            let (words, ending) = connection.converse(OPEN, std::slice::from_ref(&(0..OPEN.len())), SOON).unwrap();
+            assert!(words.starts_with(b"HTTP/1.0 404") && ending == Ending::Closed, "{gate:?}: {ending:?}");
+            drop(connection);
+            wait_until(SOON, || sockets(&front, copy.source.port()).is_empty()).unwrap();
+            let before = front.verdicts();
+            for _ in 0..3 {
+                clients.send(&copy).unwrap();
+            }
+            wait_until(SOON, || front.verdicts().since(&before).count(abi::FIEF_ACK_BAD) == 3)
+                .unwrap_or_else(|_| panic!("{gate:?}, {family:?}: {:?}", front.verdicts().since(&before)));
+            assert_eq!(front.verdicts().since(&before).requests(), 0, "{gate:?}, {family:?}");
+            assert!(sockets(&front, copy.source.port()).is_empty(), "{gate:?}, {family:?}");
+        }
+    }
+}
