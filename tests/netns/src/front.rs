@@ -4,18 +4,14 @@
 //! A test of transparency does the same at every [`Gate`]; what an ordinary client sees must not differ.
 
 use std::fmt::Debug;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
-use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_bpf::record::Record;
 use fief_control::{Applied, Result};
-use fief_testkit::{Family, Feature, NetNs, Topology, require, wait_until};
+use fief_testkit::{Family, Feature, Topology, require, wait_until};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
-};
 
 use crate::{Installation, SOON};
 
@@ -241,21 +237,6 @@ impl Verdicts {
         let new = self.0.iter().map(|verdict| Verdict { count: verdict.count - earlier(verdict), ..verdict.clone() });
         Self(new.filter(|verdict| verdict.count > 0).collect())
     }
-}
-
-/// A connection from an address of the namespace; port 0: any.
-pub fn connect_from(namespace: &NetNs, from: SocketAddr, server: SocketAddr) -> nix::Result<TcpStream> {
-    let family = if from.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let made = namespace.run(|| {
-        let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-        setsockopt(&fd, sockopt::ReuseAddr, &true)?;
-        bind(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrStorage::from(from))?;
-        connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrStorage::from(server))?;
-        let stream = TcpStream::from(fd);
-        stream.set_read_timeout(Some(Duration::from_secs(8))).expect("a time above zero");
-        Ok(stream)
-    });
-    made.unwrap()
 }
 
 /// The server's address at port 80.

@@ -6,6 +6,7 @@
 
 mod calls;
 mod child;
+mod dial;
 mod foreign;
 pub mod front;
 mod installation;
@@ -17,6 +18,7 @@ mod user;
 
 pub use calls::{fresh_socket, set_option};
 pub use child::{Child, Gate, clone_into, fork};
+pub use dial::{connect_from, connect_once_served};
 pub use foreign::Foreign;
 pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary};
 pub use passing::{receive, send};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fief::{Container, Usage};
 use fief_control::{Fief, Snapshot};
 use fief_testkit::{Client, Family, Feature, NetNs, Process, Topology, TopologyOptions, require, wait_until};
-use fief_tests_netns::{Gate, Installation, SOON, Setup, fork, in_unit, role, spin};
+use fief_tests_netns::{Gate, Installation, SOON, Setup, connect_once_served, fork, in_unit, role, spin};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 
@@ -359,23 +359,6 @@ fn serve() {
     }
 }
 
-fn connect_from(topology: &Topology, from: IpAddr) -> TcpStream {
-    let to = Topology::server_address(Family::V4, 8080);
-    let dial = || {
-        let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).ok()?;
-        bind(fd.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0))).ok()?;
-        connect(fd.as_raw_fd(), &SockaddrStorage::from(to)).ok()?;
-        Some(TcpStream::from(fd))
-    };
-    let mut stream = None;
-    wait_until(SOON, || {
-        stream = topology.clients.run(dial).unwrap();
-        stream.is_some()
-    })
-    .unwrap();
-    stream.unwrap()
-}
-
 #[test]
 fn the_one_thread_of_a_server_is_charged_to_the_class_it_serves() {
     let name = "the_one_thread_of_a_server_is_charged_to_the_class_it_serves";
@@ -392,8 +375,10 @@ fn the_one_thread_of_a_server_is_charged_to_the_class_it_serves() {
     let mut part = installation.part(Some(&installation.cgroup()), name, "server");
     topology.server.enter(&mut part);
     let _server = Process::start(part).unwrap();
-    let mut high = connect_from(&topology, Client::High.address(Family::V4, 1));
-    let mut low = connect_from(&topology, Client::Low.address(Family::V4, 1));
+    let [mut high, mut low] = [Client::High, Client::Low].map(|class| {
+        let from = (class.address(Family::V4, 1), 0).into();
+        connect_once_served(&topology.clients, from, Topology::server_address(Family::V4, 8080))
+    });
     // both are always there, so that one loop serves them in turn
     for _ in 0..60 {
         high.write_all(&[6]).unwrap();

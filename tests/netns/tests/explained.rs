@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use fief_bpf::abi;
 use fief_policy::{Fields, Level, Listener, Reason, Sent};
 use fief_testkit::{Client, Family, PlainServer, wait_until};
-use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, Gate, connect_from, plain, ready};
+use fief_tests_netns::front::{Front, Gate, plain, ready};
+use fief_tests_netns::{SOON, connect_from};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

@@ -13,8 +13,8 @@ use fief_testkit::segment::{ACK, ECE, FIN, PSH, RST, SYN, Segment, URG};
 use fief_testkit::{
     Ending, Family, Feature, ORDINARY_OPTIONS, Process, RawClients, RawConnection, require, wait_until,
 };
-use fief_tests_netns::front::{Front, Gate, anywhere, connect_from, plain, ready};
-use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Front, Gate, anywhere, plain, ready};
+use fief_tests_netns::{SOON, connect_from};
 use rig::{OPEN, POLICY, Rig, SECRET, client, sockets};
 
 #[test]

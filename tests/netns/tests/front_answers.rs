@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::{Client, Family, Feature, PlainServer, pattern, require, wait_until};
-use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, Gate, anywhere, connect_from, plain, ready};
+use fief_tests_netns::front::{Front, Gate, anywhere, plain, ready};
+use fief_tests_netns::{SOON, connect_from};
 use nix::errno::Errno;
 
 const POLICY: &str = r#"

@@ -11,8 +11,8 @@ use fief_testkit::{
     Client, Family, Feature, NetNs, Nginx, NginxConfig, ORDINARY_OPTIONS, PlainServer, Process, RawClients, Topology,
     Veth, get, require, wait_until,
 };
-use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, Gate, connect_from, plain};
+use fief_tests_netns::front::{Front, Gate, plain};
+use fief_tests_netns::{SOON, connect_from};
 
 const EXAMPLE: &str = include_str!("../../../examples/gateway.toml");
 const PROXY: &str = include_str!("../../../examples/gateway/haproxy.cfg");

@@ -3,14 +3,12 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
 
 use fief::{Reason, assign};
 use fief_control::{Fief, LaneView};
 use fief_testkit::segment::{ACK, SYN, Segment, frame};
 use fief_testkit::{Client, Family, Feature, Mac, NetNs, PacketSender, Process, Topology, pin, require, wait_until};
-use fief_tests_netns::{Installation, SOON, Setup, kill_before, role, steps};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
+use fief_tests_netns::{Installation, SOON, Setup, connect_once_served, kill_before, role, steps};
 
 const PORT: u16 = 8080;
 /// No listener of the policy.
@@ -74,21 +72,7 @@ impl Stage {
     }
 
     fn connect(&self, family: Family, from: IpAddr, port: u16) -> TcpStream {
-        let to = Topology::server_address(family, port);
-        let dial = || {
-            let inet = if family == Family::V4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
-            let fd = socket(inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).ok()?;
-            bind(fd.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0))).ok()?;
-            connect(fd.as_raw_fd(), &SockaddrStorage::from(to)).ok()?;
-            Some(TcpStream::from(fd))
-        };
-        let mut stream = None;
-        wait_until(SOON, || {
-            stream = self.topology.clients.run(dial).unwrap();
-            stream.is_some()
-        })
-        .unwrap();
-        stream.unwrap()
+        connect_once_served(&self.topology.clients, (from, 0).into(), Topology::server_address(family, port))
     }
 
     /// Sends `bytes` and waits until the server has them.

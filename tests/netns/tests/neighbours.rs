@@ -10,8 +10,8 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, Segment};
 use fief_testkit::{Client, Family, Feature, PlainServer, RawClients, Topology, digest, pattern, require, run};
-use fief_tests_netns::Foreign;
-use fief_tests_netns::front::{Front, GUARDED, Gate, connect_from, plain, ready};
+use fief_tests_netns::front::{Front, GUARDED, Gate, plain, ready};
+use fief_tests_netns::{Foreign, connect_from};
 
 /// The guard of the other tests, and a rule that refuses.
 fn policy() -> String {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::{Cgroup, Family, Process, get, wait_ready, wait_until};
-use fief_tests_netns::front::{Front, Gate, anywhere, connect_from, plain, ready};
-use fief_tests_netns::{SOON, spin};
+use fief_tests_netns::front::{Front, Gate, anywhere, plain, ready};
+use fief_tests_netns::{SOON, connect_from, spin};
 
 const HOLD: Duration = Duration::from_secs(1);
 /// Of the listen queue.

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use fief_testkit::{Family, Topology, wait_until};
-use fief_tests_netns::SOON;
+use fief_tests_netns::{SOON, connect_from};
 use rig::{PORT, PORT6, Rig, high, low, ready, robot};
 
 /// Robots come first, then the low clients, the high ones last.
@@ -403,6 +403,6 @@ fn a_server_on_one_address_is_not_handed_connections_to_others() {
     let _server = rig.server("blocking", "127.0.0.1", PORT);
     assert_eq!(rig.registered(), []);
     let server: SocketAddr = Topology::server_address(Family::V4, PORT);
-    let refused = rig.topology.clients.run(|| rig::connect_from(low(1), server)).unwrap();
+    let refused = connect_from(&rig.topology.clients, (low(1), 0).into(), server);
     assert_eq!(refused.unwrap_err(), nix::errno::Errno::ECONNREFUSED);
 }

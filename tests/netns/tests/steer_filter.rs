@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use fief::{Container, Filter, bind_filtered};
 use fief_testkit::{Client, Family, Topology, wait_until};
-use fief_tests_netns::{NOBODY, become_user};
+use fief_tests_netns::{NOBODY, become_user, connect_from};
 use nix::errno::Errno;
 use rig::{Rig, Server, high, low, ready, robot};
 
@@ -88,7 +88,7 @@ fn start(rig: &Rig, plan: &str) -> (Server, Vec<String>) {
 fn ask(rig: &Rig, from: IpAddr, port: u16) -> Option<u32> {
     let family = if from.is_ipv4() { Family::V4 } else { Family::V6 };
     let server = Topology::server_address(family, port);
-    match rig.topology.clients.run(|| rig::connect_from(from, server)).unwrap() {
+    match connect_from(&rig.topology.clients, (from, 0).into(), server) {
         Ok(stream) => Some(rig::Connection { stream }.answer().pid),
         Err(errno) => {
             assert_eq!(errno, Errno::ECONNREFUSED);
@@ -181,7 +181,7 @@ fn a_filter_gives_no_right_to_a_port() {
     let other = rig.topology.server.run(|| TcpListener::bind("0.0.0.0:9000")).unwrap().unwrap();
     assert_eq!(start(&rig, "0.0.0.0:9000 10.77.1.0/24").1, ["EADDRINUSE"]);
     let server = Topology::server_address(Family::V4, 9000);
-    let stream = rig.topology.clients.run(|| rig::connect_from(high(1), server)).unwrap().unwrap();
+    let stream = connect_from(&rig.topology.clients, (high(1), 0).into(), server).unwrap();
     assert_eq!(other.accept().unwrap().1, stream.local_addr().unwrap());
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fief_testkit::{Family, Feature, Nginx, NginxConfig, Topology, require, run, wait_until};
-use fief_tests_netns::SOON;
+use fief_tests_netns::{SOON, connect_from};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rig::{PORT, Rig, high, low};
@@ -29,7 +29,7 @@ fn nginx(rig: &Rig, workers: usize) -> Nginx {
 /// One request on a connection of its own; the whole response.
 fn get(rig: &Rig, from: IpAddr) -> String {
     let server = Topology::server_address(Family::V4, PORT);
-    let mut stream = rig.topology.clients.run(|| rig::connect_from(from, server)).unwrap().unwrap();
+    let mut stream = connect_from(&rig.topology.clients, (from, 0).into(), server).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.write_all(b"GET /1k HTTP/1.0\r\nHost: server\r\n\r\n").unwrap();
     let mut response = String::new();

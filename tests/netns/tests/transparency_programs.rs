@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use fief_testkit::{Family, Feature, Nginx, NginxConfig, Process, pattern, require, run, wait_until};
-use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, GUARDED, anywhere, connect_from, plain, ready, through_every_gate};
+use fief_tests_netns::front::{Front, GUARDED, anywhere, plain, ready, through_every_gate};
+use fief_tests_netns::{SOON, connect_from};
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 const DOWNLOAD: usize = 6 << 20;

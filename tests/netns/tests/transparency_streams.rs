@@ -7,10 +7,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use fief_testkit::{Client, Family, Impairment, NetNs, PlainServer, Topology, digest, pattern, wait_until};
-use fief_tests_netns::SOON;
-use fief_tests_netns::front::{
-    Front, GUARDED, anywhere, at_every_gate, connect_from, plain, ready, through_every_gate,
-};
+use fief_tests_netns::front::{Front, GUARDED, anywhere, at_every_gate, plain, ready, through_every_gate};
+use fief_tests_netns::{SOON, connect_from};
 use nix::errno::Errno;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];

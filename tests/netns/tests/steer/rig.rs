@@ -12,9 +12,8 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use fief_control::steer::{self, ClassListener, Shim};
 use fief_control::{ApplyOptions, ManageOptions, Target};
 use fief_testkit::{Cgroup, Client, Family, Feature, Process, Topology, require, wait_until};
-use fief_tests_netns::{Installation, SOON};
+use fief_tests_netns::{Installation, SOON, connect_from};
 use libbpf_rs::MapHandle;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 
 pub const PORT: u16 = 8080;
 /// Of both families.
@@ -149,7 +148,7 @@ impl Rig {
 
     /// Connects, and leaves the server waiting for a word.
     pub fn connect_silently(&self, from: IpAddr, server: SocketAddr) -> Connection {
-        let stream = self.topology.clients.run(|| connect_from(from, server)).unwrap();
+        let stream = connect_from(&self.topology.clients, (from, 0).into(), server);
         let stream = stream.unwrap_or_else(|error| panic!("connect from {from} to {server}: {error}"));
         stream.set_read_timeout(Some(SOON)).unwrap();
         Connection { stream }
@@ -167,14 +166,6 @@ impl Rig {
         }
         connections
     }
-}
-
-pub fn connect_from(from: IpAddr, server: SocketAddr) -> nix::Result<TcpStream> {
-    let family = if from.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let fd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    bind(fd.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;
-    connect(fd.as_raw_fd(), &SockaddrStorage::from(server))?;
-    Ok(TcpStream::from(fd))
 }
 
 /// The server's answer: which process, and its own address as it saw it.
