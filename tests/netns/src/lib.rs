@@ -23,7 +23,7 @@ pub use foreign::Foreign;
 pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary};
 pub use passing::{receive, send};
 pub use ring::Ring;
-pub use stepping::{kill_before, steps};
+pub use stepping::{kill_before, steps, watch_steps};
 pub use table::{SOON, all_end, cpu_ns_of, in_use, left, record, spin, unnamed, unnamed_at_once};
 pub use user::{NOBODY, become_user};
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! kill -9 at a chosen step of a piece of work: a step is a system call that changes what outlives the process.
+//!
+//! The work may become another program (exec). What that starts is not followed: it goes on when the work is killed.
 
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
@@ -14,16 +16,37 @@ const BPF_STEPS: [u64; 10] = [2, 3, 6, 10, 17, 26, 27, 28, 29, 34];
 
 /// Runs `work` in a child and kills it right before its `step`th step, counted from 0. Returns whether it came so far.
 pub fn kill_before(step: usize, work: impl FnOnce()) -> bool {
-    trace(Some(step), work).is_none()
+    let mut seen = 0;
+    let killed = trace(work, || {
+        seen += 1;
+        seen > step
+    });
+    killed == Ended::Killed
 }
 
 /// Does the work; how many steps it has.
 pub fn steps(work: impl FnOnce()) -> usize {
-    trace(None, work).expect("nobody kills it")
+    watch_steps(work, || ()).len()
 }
 
-/// The number of steps; `None`: killed before `step`.
-fn trace(step: Option<usize>, work: impl FnOnce()) -> Option<usize> {
+/// Does the work; what `look` finds before each of its steps, while it stands still.
+pub fn watch_steps<T>(work: impl FnOnce(), mut look: impl FnMut() -> T) -> Vec<T> {
+    let mut found = Vec::new();
+    trace(work, || {
+        found.push(look());
+        false
+    });
+    found
+}
+
+#[derive(PartialEq)]
+enum Ended {
+    Done,
+    Killed,
+}
+
+/// Kills the work before the first step for which `kill` says so.
+fn trace(work: impl FnOnce(), mut kill: impl FnMut() -> bool) -> Ended {
     let child = fork(|| {
         ptrace::traceme().expect("nobody traces it yet");
         raise(Signal::SIGSTOP).expect("a signal to itself");
@@ -31,27 +54,26 @@ fn trace(step: Option<usize>, work: impl FnOnce()) -> Option<usize> {
     });
     let pid = Pid::from_raw(child.pid());
     assert_eq!(waitpid(pid, None), Ok(WaitStatus::Stopped(pid, Signal::SIGSTOP)));
-    let options = ptrace::Options::PTRACE_O_TRACESYSGOOD | ptrace::Options::PTRACE_O_EXITKILL;
+    let options = ptrace::Options::PTRACE_O_TRACESYSGOOD
+        | ptrace::Options::PTRACE_O_TRACEEXEC
+        | ptrace::Options::PTRACE_O_EXITKILL;
     ptrace::setoptions(pid, options).expect("a stopped child");
-    let mut seen = 0;
     let mut signal = None;
     loop {
         ptrace::syscall(pid, signal.take()).expect("a stopped child");
         match waitpid(pid, None).expect("a child") {
             WaitStatus::PtraceSyscall(_) => {
-                if is_step(pid) {
-                    if Some(seen) == step {
-                        child.kill();
-                        return None;
-                    }
-                    seen += 1;
+                if is_step(pid) && kill() {
+                    child.kill();
+                    return Ended::Killed;
                 }
             }
+            WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXEC) => {}
             WaitStatus::Stopped(_, with) => signal = Some(with),
             WaitStatus::Exited(_, code) => {
                 std::mem::forget(child); // it is reaped, and its number may be another's
                 assert_eq!(code, 0, "the work failed");
-                return Some(seen);
+                return Ended::Done;
             }
             other => panic!("{other:?}"),
         }

@@ -3,6 +3,7 @@
 //! out lives on while it is held; and in the end nothing is left.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +15,7 @@ use fief_bpf::table::Table;
 use fief_control::{ApplyOptions, ErrorKind, Fief, ManageOptions, Target};
 use fief_policy::Policy;
 use fief_testkit::{Cgroup, Process, cgroup2_mount, wait_until};
-use fief_tests_netns::{Installation, SOON, fief_binary, fork, in_unit, kill_before, spin, steps};
+use fief_tests_netns::{Installation, SOON, fief_binary, fork, in_unit, kill_before, spin, steps, watch_steps};
 
 const OLD: &str = "version = 1\n[container.kept]\ncpu.weight = 100\n[container.gone]\n[container.\"gone/below\"]\n";
 const NEW: &str = "version = 1\n[container.kept]\ncpu.weight = 200\n[container.fresh]\n[container.\"fresh/below\"]\n";
@@ -310,35 +311,50 @@ fn down_leaves_nothing_though_containers_are_held() {
     holder.kill();
 }
 
+/// `fief run` of a server, in an installation of its own.
+fn run_of(bare: &Bare, policy: &Path, server: &[&str]) -> Command {
+    let mut command = Command::new(fief_binary());
+    command.arg("run").arg(policy).arg("--").args(server);
+    command.env("FIEF_SCOPE", bare.fief.pins().scope()).stdout(Stdio::null());
+    command
+}
+
 #[test]
 fn a_killed_run_is_taken_down_by_its_guard() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("policy.toml");
     std::fs::write(&file, NEW).unwrap();
-    let fief = fief_binary();
-    for round in 0..6 {
+    let started = folder.path().join("started");
+    let bare = Bare::new();
+    let script = "touch \"$0\"; exec sleep 1000";
+    let run = Process::start(run_of(&bare, &file, &["sh", "-c", script, &started.to_string_lossy()])).unwrap();
+    wait_until(SOON, || started.exists()).unwrap();
+    assert!(bare.fief.installed());
+    run.signal(nix::sys::signal::Signal::SIGKILL);
+    wait_until(SOON, || !bare.fief.installed()).expect("its guard takes it down");
+    bare.assert_nothing_is_left();
+}
+
+#[test]
+fn a_run_that_is_killed_on_its_way_up_or_down_is_taken_down_by_its_guard() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.toml");
+    std::fs::write(&file, NEW).unwrap();
+    let run = |bare: &Bare| panic!("{}", run_of(bare, &file, &["true"]).exec());
+    let watched = Bare::new();
+    let in_force = watch_steps(|| run(&watched), || watched.fief.installed());
+    watched.assert_nothing_is_left();
+    let all = in_force.len();
+    let up = in_force.iter().position(|now| *now).expect("it was in force");
+    let down = up + in_force[up..].iter().position(|now| !now).expect("it was taken down");
+    // from the first note of the run on, around what puts the policy into force and takes it away, and between
+    let steps = [0, 1, 2, up / 2, up - 1, up, up + 1, up.midpoint(down), down - 1, down, down.midpoint(all), all - 1];
+    for step in steps {
         let bare = Bare::new();
-        let scope = bare.fief.pins().scope().to_owned();
-        let started = folder.path().join(format!("started{round}"));
-        let mut command = Command::new(&fief);
-        command
-            .arg("run")
-            .arg(&file)
-            .args(["--", "sh", "-c", "touch \"$0\"; exec sleep 1000"])
-            .arg(&started)
-            .env("FIEF_SCOPE", &scope)
-            .stdout(Stdio::null());
-        let run = Process::start(command).unwrap();
-        match round {
-            // while it runs
-            0 => wait_until(SOON, || started.exists()).unwrap(),
-            // while it comes up
-            1 => wait_until(SOON, || bare.fief.installed()).unwrap(),
-            _ => std::thread::sleep(Duration::from_millis(60 * round)),
-        }
-        run.signal(nix::sys::signal::Signal::SIGKILL);
-        wait_until(SOON, || !bare.fief.installed()).unwrap_or_else(|_| panic!("round {round}: still in force"));
-        drop(run);
+        // on its last steps it may wait for others, with a step more or less
+        assert!(kill_before(step, || run(&bare)) || step > down, "step {step} of {all}");
+        wait_until(SOON, || !bare.fief.installed())
+            .unwrap_or_else(|_| panic!("killed before step {step} of {all}: still in force"));
         // what it was building when it was killed goes with the next command
         bare.down();
     }
@@ -351,11 +367,8 @@ fn a_run_passes_signals_and_the_exit_code_on() {
     std::fs::write(&file, NEW).unwrap();
     let bare = Bare::new();
     let started = folder.path().join("started");
-    let mut command = Command::new(fief_binary());
     let script = "trap 'exit 42' USR1; touch \"$0\"; while :; do sleep 0.05; done";
-    command.arg("run").arg(&file).args(["--", "sh", "-c", script]).arg(&started);
-    command.env("FIEF_SCOPE", bare.fief.pins().scope()).stdout(Stdio::null());
-    let mut run = Process::start(command).unwrap();
+    let mut run = Process::start(run_of(&bare, &file, &["sh", "-c", script, &started.to_string_lossy()])).unwrap();
     wait_until(SOON, || started.exists()).unwrap();
     run.signal(nix::sys::signal::Signal::SIGUSR1);
     let mut status = None;
