@@ -8,7 +8,8 @@
  *   charge       one state machine per CPU        switch       context switches, life of threads
  *   receive      softirq, NAPI, packets           labels       what a socket belongs to
  *   follow       unmodified event loops           usage        reading all of it
- *   admin        the control plane's operations   sweep          what is really held
+ *   admin        the control plane's operations   sweep        what is really held
+ *   drops        SYNs that the kernel dropped     told         what a server may know of them
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>

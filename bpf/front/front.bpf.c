@@ -3,17 +3,27 @@
  * The front door: what happens to a connection before a server accepts it. A table of contents; the parts are beside
  * it.
  *
- *   steer     which listening socket a connection reaches
- *   filter    listeners with a filter of their own, as a connection finds them
- *   gate      what becomes of a packet to a guarded port:
- *     packet    what the frame says           segment    how the gate answers
- *     handshake a SYN, by cookie and options  hold       a header in pieces
- *     admit     a connection after its verdict later     requests after the first
- *     requested bytes before the socket is there
- *     forward   what passes through this machine to others
- *   police    whether a SYN is answered: sources, buckets, load (the level of overload)
- *   rule      what becomes of a request: header and clienthello read it, match finds the rule
- *   verdict   counts of what was decided, and notices
+ *   steer      which listening socket a connection reaches
+ *   filter     listeners with a filter of their own, as a connection finds them
+ *   gate       what becomes of a packet to a guarded port
+ *     packet        what the frame says           context       what is known about it
+ *     guard         what guards its listener      found         which listener that is, as seen last
+ *     listening     which socket it is for        steering      told to steer within that lookup
+ *     conntrack     what the kernel tracks        forward       what passes through to others
+ *   handshake  a SYN, answered and forgotten
+ *     options       of the packet                 cookie        all that is remembered, with siphash
+ *     kernel_cookie where the kernel answers      segment       makes the packet into an answer
+ *   police     whether a SYN is answered
+ *     sources       who is proven, who floods     bucket        rates, of CPU time too (spent)
+ *     load          the level of overload
+ *   admit      a connection after its verdict
+ *     stream        its first bytes               hold          a header in pieces
+ *     requested     bytes before the socket       later         requests after the first
+ *     answer        what a refused client gets    stray         segments of no connection
+ *   rule       what becomes of a request
+ *     header        of HTTP, with normal (paths)  clienthello   of TLS
+ *     match         the first rule it meets       hash, request what is compared, by bytes
+ *   verdict    counts of what was decided, and notices
  *
  * It reuses the core's maps. What servers register when they listen (register, filter) is called from the core's
  * programs, since each hook has one program.

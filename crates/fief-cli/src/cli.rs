@@ -301,6 +301,7 @@ pub struct Completions {
 /// Write the man pages into a folder, one for each command
 #[derive(Debug, Args)]
 pub struct Man {
+    /// The folder, made if it is not there
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
 }
