@@ -57,14 +57,18 @@ static __noinline struct listener_found *listener_search(__u32 slot, const void 
 	listener = find_listener(slot, address, port);
 	if (!listener)
 		return NULL;
+	/* last of all whose tables it is of: what runs in between must not take half of it for whole */
+	*(volatile __u32 *)&kept->epoch = control->epoch - 1;
+	barrier();
 	kept->address[0] = words[0];
 	kept->address[1] = words[1];
 	kept->port = port;
 	kept->slot = slot;
-	kept->epoch = control->epoch;
 	kept->index = listener->index;
 	kept->serve = listener->serve;
 	kept->live_until_ns = 0;
+	barrier();
+	*(volatile __u32 *)&kept->epoch = control->epoch;
 	return kept;
 }
 

@@ -13,6 +13,7 @@
  *   handshake  a SYN, answered and forgotten
  *     options       of the packet                 cookie        all that is remembered, with siphash
  *     kernel_cookie where the kernel answers      segment       makes the packet into an answer
+ *     expected      its end, if all is as usual
  *   police     whether a SYN is answered
  *     sources       who is proven, who floods     bucket        rates, of CPU time too (spent)
  *     load          the level of overload
@@ -62,14 +63,14 @@ int lookup_steer(struct bpf_sk_lookup *ctx)
 {
 	__u32 address[4], slot = policy_slot();
 	struct steering *steering = steering_here();
-	struct fief_listener *listener;
+	struct listener_found *listener;
 
 	if (ctx->protocol != IPPROTO_TCP)
 		return SK_PASS;
 	if (steering && steering->known)
 		return steer_class(ctx, steering->listener, steering->serve, slot);
 	local_address(ctx, address);
-	listener = find_listener(slot, address, ctx->local_port);
+	listener = listener_search(slot, address, ctx->local_port);
 	return listener ? steer_class(ctx, listener->index, listener->serve, slot) : steer_filtered(ctx, address);
 }
 

@@ -6,6 +6,7 @@
  *   a request socket        passes once the bytes that come with the handshake's end are ruled (requested.bpf.h)
  *   SYN                     is policed, then answered by us or left to the kernel
  *   RST without a socket    is dropped
+ *   the end of a handshake  that was answered a moment ago is dropped unlooked (expected.bpf.h)
  *   cookie, no bytes        is dropped: the connection is not there yet, and costs nothing
  *   cookie and bytes        are ruled; refused ones are answered here
  *   anything else           is dropped and counted (strict): passed on, it would draw a reset upon a client whose first
@@ -17,6 +18,7 @@
  */
 #pragma once
 
+#include "expected.bpf.h"
 #include "forward.bpf.h"
 #include "later.bpf.h"
 #include "stray.bpf.h"
@@ -173,13 +175,15 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		return count_drop(front, FIEF_ACK_LIMIT);
 	if (!handshake_proven(front, listening, with))
 		return stray_rule(skb, front, listening, stream);
+	if (!p->payload_length && !(p->flags & TCP_FIN)) {
+		source_prove(front);
+		return TCX_DROP; /* the handshake's end: the request tells more */
+	}
 	if (cookie_spent(p)) {
 		bad_count(front->now);
 		return count_drop(front, FIEF_ACK_BAD);
 	}
 	source_prove(front);
-	if (!p->payload_length && !(p->flags & TCP_FIN))
-		return TCX_DROP; /* the handshake's end: the request tells more */
 	if (!hold_find(p, stream)) {
 		stream->first = p->seq - 1;
 		stream->first -= with->missing;
@@ -212,6 +216,8 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	__u32 state;
 
 	if (!stream)
+		return TCX_DROP;
+	if (end_expected(front))
 		return TCX_DROP;
 	sk = socket_find(skb, &front->packet);
 	if (!sk)

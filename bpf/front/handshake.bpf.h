@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "expected.bpf.h"
 #include "options.bpf.h"
 #include "segment.bpf.h"
 
@@ -82,6 +83,7 @@ static __noinline int handshake_answer(struct __sk_buff *skb, struct front_conte
 		flags |= TCP_ECE;
 	if (cookie_make(front, &with, &sequence, &timestamp))
 		return TCX_DROP;
+	end_expect(front, sequence);
 	size = buffer->dev->mtu - sizeof(struct tcphdr) - (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	if (size > SEGMENT_SIZE_MOST)
 		size = SEGMENT_SIZE_MOST;

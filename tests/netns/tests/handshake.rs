@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
+use fief_bpf::abi;
 use fief_testkit::segment::{ACK, CWR, ECE, SYN, Segment};
-use fief_testkit::{Family, PlainServer, RawClients, RawConnection, Topology, run};
+use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, Topology, run, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Front, GUARDED, Gate, plain, ready};
 
@@ -29,7 +30,7 @@ struct Rig {
     front: Front,
     clients: RawClients,
     next: std::cell::Cell<u16>,
-    _server: PlainServer,
+    server: PlainServer,
 }
 
 impl Rig {
@@ -37,7 +38,7 @@ impl Rig {
         let front = Front::new(gate, GUARDED);
         let server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
         let clients = RawClients::new(&front.topology).unwrap();
-        Self { front, clients, next: 2000.into(), _server: server }
+        Self { front, clients, next: 2000.into(), server }
     }
 
     fn offer(&self, family: Family, flags: u8, options: &[&[u8]]) -> Offer {
@@ -135,6 +136,41 @@ fn congestion_is_notified_where_client_and_machine_want_it() {
                 let offer = rig.offer(family, flags, &[&SIZE, &STAMP]);
                 assert_eq!(offer.ecn, expected, "{gate:?}, {family:?}, tcp_ecn {setting}: {offer:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_bare_ack_ends_the_handshake_it_is_of_and_no_other() {
+    if !ready() {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        let proven = || {
+            let front = &rig.front;
+            front.topology.server.run(|| front.installation().fief().front().unwrap().proven_sources).unwrap()
+        };
+        for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+            let ends = [(RawClients::address(family, 6), 1000).into(), plain(family)];
+            let before = rig.front.verdicts();
+            let bad = || rig.front.verdicts().since(&before).count(abi::FIEF_ACK_BAD);
+            let connection = RawConnection::open(&rig.clients, ends, 77, &ORDINARY_OPTIONS, SOON).unwrap().unwrap();
+            for _ in 0..2 {
+                connection.acknowledge().unwrap();
+                wait_until(SOON, || proven() == n + 1).unwrap_or_else(|_| panic!("{gate:?}, {family:?}: {}", proven()));
+            }
+            let right = connection.segment(ACK, 0, b"");
+            let mut strange = [right.clone(), right.clone(), right];
+            strange[0].acknowledgment ^= 1 << 31;
+            strange[1].sequence ^= 1 << 31;
+            strange[2].source.set_port(1001);
+            for (segment, count) in strange.iter().zip(1..) {
+                rig.clients.send(segment).unwrap();
+                wait_until(SOON, || bad() == count)
+                    .unwrap_or_else(|_| panic!("{gate:?}, {family:?}, {segment:?}: {} of {count}", bad()));
+            }
+            assert_eq!(rig.server.accepted(), 0, "{gate:?}, {family:?}");
         }
     }
 }

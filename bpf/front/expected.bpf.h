@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Expected: the ends of the handshakes that this CPU has answered a moment ago.
+ *
+ * Problem: the bare ACK that ends a handshake says nothing yet and is dropped; but to look for its socket, its listener
+ * and its cookie costs as much as to answer the SYN did.
+ * How: a small table of each CPU holds what was answered, by flow. An ACK that is just the one expected is known without
+ * any of this: the numbers are the cookie's own, and no connection has them before its first byte has come.
+ * Limits: an ACK that comes later than EXPECTED_NS, at another CPU, or after others have taken its place goes the long way,
+ * with the same end.
+ */
+#pragma once
+
+#include "sources.bpf.h"
+
+#define EXPECTED_NS 1000000000ull
+#define EXPECTED    256
+
+struct expected {
+	__u64 source[2];
+	__u64 destination[2];
+	__u64 answered_ns;
+	__u32 ports;
+	__u32 seq; /* of the ACK, like the next */
+	__u32 ack;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, EXPECTED);
+	__type(key, __u32);
+	__type(value, struct expected);
+} expected_ends SEC(".maps");
+
+static __always_inline __u32 ports_word(const struct packet *p)
+{
+	return (__u32)p->source_port << 16 | p->destination_port;
+}
+
+static __always_inline struct expected *expected_place(const struct packet *p)
+{
+	__u64 source[2];
+	__u32 at;
+
+	__builtin_memcpy(source, p->source, 16);
+	at = hash_mix(source[0] ^ source[1] ^ ports_word(p)) & (EXPECTED - 1);
+	return bpf_map_lookup_elem(&expected_ends, &at);
+}
+
+/* A SYN was answered with the number `cookie`. */
+static __noinline int end_expect(const struct front_context *front, __u32 cookie)
+{
+	const struct packet *p = &front->packet;
+	struct expected *kept = expected_place(p);
+
+	if (!kept)
+		return 0;
+	__builtin_memcpy(kept->source, p->source, 16);
+	__builtin_memcpy(kept->destination, p->destination, 16);
+	kept->answered_ns = front->now;
+	kept->ports = ports_word(p);
+	kept->seq = p->seq + 1;
+	kept->ack = cookie + 1;
+	return 0;
+}
+
+/* Whether the segment is the bare end of such a handshake; its sender is proven then. */
+static __noinline bool end_expected(struct front_context *front)
+{
+	const struct packet *p = &front->packet;
+	__u64 source[2], destination[2];
+	struct expected *kept;
+
+	if (p->odd || p->payload_length || p->flags & TCP_FIN)
+		return false;
+	kept = expected_place(p);
+	if (!kept || kept->ack != p->ack || kept->seq != p->seq || kept->ports != ports_word(p))
+		return false;
+	__builtin_memcpy(source, p->source, 16);
+	__builtin_memcpy(destination, p->destination, 16);
+	if (kept->source[0] != source[0] || kept->source[1] != source[1] || kept->destination[0] != destination[0] ||
+	    kept->destination[1] != destination[1])
+		return false;
+	front->now = bpf_ktime_get_ns();
+	if (front->now - kept->answered_ns >= EXPECTED_NS)
+		return false;
+	source_prove(front);
+	return true;
+}
