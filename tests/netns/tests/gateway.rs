@@ -116,17 +116,18 @@ impl Gateway {
         self.front.verdicts().count(reason)
     }
 
-    /// So many SYNs of one raw client to an address; done when all have their verdict.
-    fn syns(&self, clients: &RawClients, from: IpAddr, to: SocketAddr, count: u16) {
+    /// A SYN of each raw client to an address, in one burst; done when all have their verdict.
+    fn syns(&self, clients: &RawClients, from: &[IpAddr], to: SocketAddr) {
         let syns = || (abi::FIEF_SYN_TAKEN..=abi::FIEF_SYN_QUEUE).map(|reason| self.count(reason)).sum::<u64>();
         let before = syns();
-        for n in 0..count {
-            let mut syn = Segment::new(SocketAddr::new(from, 1024 + n), to, SYN);
+        for (&address, port) in from.iter().zip(1024..) {
+            let mut syn = Segment::new(SocketAddr::new(address, port), to, SYN);
             syn.options = ORDINARY_OPTIONS.to_vec();
             clients.send(&syn).unwrap();
         }
-        wait_until(SOON, || syns() == before + u64::from(count))
-            .unwrap_or_else(|_| panic!("{count} SYNs, before {before}, now {}: {:?}", syns(), self.front.verdicts()));
+        let all = from.len() as u64;
+        wait_until(SOON, || syns() == before + all)
+            .unwrap_or_else(|_| panic!("{all} SYNs, before {before}, now {}: {:?}", syns(), self.front.verdicts()));
     }
 }
 
@@ -144,7 +145,7 @@ fn polices_what_is_routed(family: Family, farm: [&str; 2]) {
     let clients = RawClients::new(&gateway.front.topology).unwrap();
     let server = |n: usize| SocketAddr::new(farm[n].parse().unwrap(), 80);
     for n in [0, 1] {
-        gateway.syns(&clients, RawClients::address(family, 1), server(n), 50);
+        gateway.syns(&clients, &[RawClients::address(family, 1); 50], server(n));
     }
     let (taken, refused) = (gateway.count(abi::FIEF_SYN_TAKEN), gateway.count(abi::FIEF_SYN_RATE));
     assert_eq!(taken + refused, 100);
@@ -200,14 +201,12 @@ fn a_flood_isolates_nobody_whose_handshake_was_tracked() {
     assert_eq!(gateway.answers(low(1), server(0)), FARM[0]);
     let clients = RawClients::new(&gateway.front.topology).unwrap();
     // whose addresses these are answers with a reset, as anybody does who is being spoofed
-    for n in 2..=101 {
-        gateway.syns(&clients, low(n), server(1), 1);
-    }
+    gateway.syns(&clients, &(2..=101).map(low).collect::<Vec<_>>(), server(1));
     let isolated = gateway.count(abi::FIEF_SYN_ISOLATED);
     assert!(isolated >= 60, "{isolated} of 100");
     assert_eq!(gateway.answers(low(1), server(1)), FARM[1], "the proven neighbour");
     assert_eq!(gateway.count(abi::FIEF_SYN_ISOLATED), isolated);
-    gateway.syns(&clients, low(200), server(1), 1);
+    gateway.syns(&clients, &[low(200)], server(1));
     assert_eq!(gateway.count(abi::FIEF_SYN_ISOLATED), isolated + 1, "another neighbour");
 }
 
@@ -255,7 +254,7 @@ fn the_example_polices_translated_connections_at_the_address_that_clients_call()
     seen.sort();
     assert_eq!(seen, [FARM[0], FARM[0], FARM[1], FARM[1]]);
     let clients = RawClients::new(&gateway.front.topology).unwrap();
-    gateway.syns(&clients, RawClients::address(Family::V4, 1), plain(Family::V4), 400);
+    gateway.syns(&clients, &[RawClients::address(Family::V4, 1); 400], plain(Family::V4));
     assert!(gateway.count(abi::FIEF_SYN_RATE) > 200, "{:?}", gateway.front.verdicts());
     gateway.answers(high(), plain(Family::V4));
 }
