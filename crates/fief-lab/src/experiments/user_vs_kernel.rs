@@ -3,7 +3,9 @@
 //!
 //! Well-behaved clients saturate nginx. Beside them a crowd asks for more and more, and is limited to ten requests a
 //! second: by nginx's own limit_req, by Fief at the crowd's SYNs, and by Fief at the crowd's URL. What the well-behaved
-//! keep is what refusing the others leaves. Refused clients are not punished here, so that each stage shows what it costs.
+//! keep is what refusing the others leaves. At the URL the paper's kernel resets the connection (section 3.3), and calls an
+//! answer friendlier (section 4.5.2): both are measured. Refused clients are not punished here, so that each stage shows what
+//! it costs.
 
 mod outcome;
 
@@ -29,10 +31,11 @@ enum Stage {
     Server,
     Syn,
     Url,
+    Answer,
 }
 
 impl Stage {
-    const ALL: [Stage; 3] = [Stage::Server, Stage::Syn, Stage::Url];
+    const ALL: [Stage; 4] = [Stage::Server, Stage::Syn, Stage::Url, Stage::Answer];
 
     /// The name of its figure.
     fn figure(self) -> &'static str {
@@ -40,6 +43,7 @@ impl Stage {
             Stage::Server => "server_kept",
             Stage::Syn => "kept",
             Stage::Url => "kept_url",
+            Stage::Answer => "kept_url_503",
         }
     }
 
@@ -47,14 +51,15 @@ impl Stage {
         match self {
             Stage::Server => "in nginx (limit_req)",
             Stage::Syn => "Fief, at the SYN",
-            Stage::Url => "Fief, at the URL",
+            Stage::Url => "Fief, at the URL, by reset",
+            Stage::Answer => "Fief, at the URL, by 503",
         }
     }
 
     fn way(self) -> &'static str {
         match self {
             Stage::Server => "server",
-            Stage::Syn | Stage::Url => "fief",
+            Stage::Syn | Stage::Url | Stage::Answer => "fief",
         }
     }
 
@@ -64,6 +69,7 @@ impl Stage {
             Stage::Server => (Client::Middle, "/limited/report"),
             Stage::Syn => (Client::Low, "/shop/report"),
             Stage::Url => (Client::Middle, "/limited/report"),
+            Stage::Answer => (Client::Middle, "/answered/report"),
         };
         Crowd::open(class, path, Arrivals::evenly(per_second), PATIENCE_MS)
     }
@@ -88,7 +94,7 @@ fn plan(quick: bool) -> Plan {
     }
 }
 
-/// One policy for both stages: the crowd at the SYN comes from the low clients' addresses, the one at the URL from others.
+/// One policy for all stages: the crowd at the SYN comes from the low clients' addresses, those at the URL from others.
 fn policy() -> String {
     let low = Client::Low.prefix(Family::V4);
     format!(
@@ -98,6 +104,8 @@ fn policy() -> String {
          syn = {{ rate = {PER_SECOND}, burst = {BURST} }}\n\n\
          [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n\n\
          [[listener.web.request]]\npath = [\"/limited/*\"]\n\
+         rate = {{ per-second = {PER_SECOND}, burst = {BURST} }}\nrefuse = \"reset\"\n\n\
+         [[listener.web.request]]\npath = [\"/answered/*\"]\n\
          rate = {{ per-second = {PER_SECOND}, burst = {BURST} }}\nrefuse = \"503\"\n"
     )
 }

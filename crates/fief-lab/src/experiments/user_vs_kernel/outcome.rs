@@ -58,13 +58,13 @@ fn figures(sample: &Sample, parts: &[f64]) -> Figures {
     let (Some(&start), Some(&end)) = (parts.first(), parts.last()) else {
         return figures;
     };
-    for stage in [Stage::Syn, Stage::Url, Stage::Server] {
+    for stage in [Stage::Syn, Stage::Url, Stage::Answer, Stage::Server] {
         let (way, start, end) = (stage.way(), stage.step(start), stage.step(end));
         let kept = median(&ratios(&sample.rates(way, &end, GOOD), &sample.rates(way, &start, GOOD)));
         match stage {
             Stage::Syn => figures.must(stage.figure(), kept, Bound::AtLeast(0.95)),
             Stage::Url => figures.must(stage.figure(), kept, Bound::AtLeast(0.85)),
-            Stage::Server => figures.add(stage.figure(), kept),
+            Stage::Answer | Stage::Server => figures.add(stage.figure(), kept),
         }
         let slower = ratios(&sample.means(way, &end, GOOD), &sample.means(way, &start, GOOD));
         figures.add(format!("{}.response", stage.figure()), median(&slower));
