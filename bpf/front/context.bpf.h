@@ -12,5 +12,6 @@ struct front_context {
 	struct listener_found *listener;
 	struct fief_guard *guard;
 	struct fief_client *client; /* of a SYN; NULL: no rule names it */
+	bool proven;		    /* a SYN's source has returned a cookie before */
 	struct fief_ref container;  /* whose a connection is as long as no request says otherwise */
 };

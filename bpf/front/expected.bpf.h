@@ -5,7 +5,8 @@
  * Problem: the bare ACK that ends a handshake says nothing yet and is dropped; but to look for its socket, its listener
  * and its cookie costs as much as to answer the SYN did.
  * How: a small table of each CPU holds what was answered, by flow. An ACK that is just the one expected is known without
- * any of this: the numbers are the cookie's own, and no connection has them before its first byte has come.
+ * any of this: the numbers are the cookie's own, and no connection has them before its first byte has come. Only proven
+ * sources have a place, so that no flood takes them.
  * Limits: an ACK that comes later than EXPECTED_NS, at another CPU, or after others have taken its place goes the long way,
  * with the same end.
  */

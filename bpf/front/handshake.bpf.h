@@ -83,7 +83,8 @@ static __noinline int handshake_answer(struct __sk_buff *skb, struct front_conte
 		flags |= TCP_ECE;
 	if (cookie_make(front, &with, &sequence, &timestamp))
 		return TCX_DROP;
-	end_expect(front, sequence);
+	if (front->proven)
+		end_expect(front, sequence);
 	size = buffer->dev->mtu - sizeof(struct tcphdr) - (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	if (size > SEGMENT_SIZE_MOST)
 		size = SEGMENT_SIZE_MOST;

@@ -83,6 +83,7 @@ static __always_inline enum fief_reason police_judge(struct front_context *front
 	const struct fief_guard *guard = front->guard;
 
 	view->source = source_find(front);
+	front->proven = view->source;
 	if (view->source && view->source->penalty_until_ns > front->now)
 		return FIEF_SYN_PENALTY;
 	if (!view->source && guard->isolate_ns && in_force(view, guard->isolate_level) && prefix_isolated(front))
