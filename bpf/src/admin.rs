@@ -74,7 +74,7 @@ impl Admin {
 
     /// Puts the policy that was built in `slot` into force.
     pub fn flip(&self, slot: u32) -> Result<()> {
-        let mut args = abi::fief_admin { slot, value: crate::upgrade::build().into(), ..Default::default() };
+        let mut args = abi::fief_admin { slot, value: crate::build().into(), ..Default::default() };
         run(&self.flip, &mut args).context(|| "cannot put the policy into force".into())
     }
 

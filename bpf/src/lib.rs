@@ -24,3 +24,4 @@ pub mod trial;
 pub mod upgrade;
 
 pub use error::{Context, Error, ErrorKind, Result};
+pub use skeleton::build;

@@ -88,7 +88,7 @@ fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Resu
         abi_version: abi::FIEF_ABI_VERSION,
         containers: config.containers,
         user_quota: config.user_quota,
-        build: crate::upgrade::build(),
+        build: crate::build(),
         ..Default::default()
     };
     crate::record::update(

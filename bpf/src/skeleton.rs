@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The generated skeletons.
+//! The generated skeletons, and which programs they hold.
 
 #![allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, dead_code, non_snake_case)]
 
@@ -13,4 +13,10 @@ pub(crate) mod front {
 
 pub(crate) mod lrp {
     include!(concat!(env!("OUT_DIR"), "/lrp.skel.rs"));
+}
+
+/// This binary's programs, by a hash of them; never 0.
+pub fn build() -> u32 {
+    const BUILD: &str = env!("FIEF_BPF_BUILD");
+    u32::from_str_radix(BUILD, 16).unwrap_or(0).max(1)
 }

@@ -30,12 +30,6 @@ pub struct Upgraded {
     pub replaced: usize,
 }
 
-/// This binary's programs, by a hash of them; never 0.
-pub fn build() -> u32 {
-    const BUILD: &str = env!("FIEF_BPF_BUILD");
-    u32::from_str_radix(BUILD, 16).unwrap_or(0).max(1)
-}
-
 /// Puts this binary's programs in the place of those in force. Errors: [`ErrorKind::NotFound`] nothing is in force;
 /// [`ErrorKind::Drift`] its maps are another version's. Killed on the way, the next one goes on.
 pub fn upgrade(pins: &Pins) -> Result<Upgraded> {

@@ -95,7 +95,7 @@ impl Fief {
                 user_quota: options.user_quota.unwrap_or(default.user_quota),
             };
             open::install(self.pins(), &config)?;
-        } else if Table::open(self.pins())?.build() != upgrade::build() {
+        } else if Table::open(self.pins())?.build() != fief_bpf::build() {
             // another version's programs: this one's take over, and the containers go on
             upgrade::upgrade(self.pins())?;
         }

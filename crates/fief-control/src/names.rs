@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use fief::{Reason, abi};
+use fief::abi;
 use fief_bpf::Result;
 use fief_bpf::table::Table;
 use fief_policy::Policy;
 
 use crate::Fief;
 use crate::tree::Tree;
-use crate::verdicts::VerdictView;
 
 /// Listeners and containers by number.
 #[derive(Debug)]
@@ -48,18 +47,6 @@ impl Names {
             None if container.id == abi::FIEF_NO_ID => "(none)".to_owned(),
             None => format!("#{}", container.id),
         }
-    }
-
-    /// Names of a verdict, its count left at 0; `None`: a reason that this version does not know.
-    pub(crate) fn verdict(&self, key: &abi::fief_verdict_key) -> Option<VerdictView> {
-        Some(VerdictView {
-            listener: self.listener(key.listener),
-            container: self.container(key.container),
-            rule: (key.rule != abi::FIEF_NO_ID).then(|| key.rule + 1),
-            reason: Reason::from_number(key.reason.into())?,
-            monitored: key.monitored != 0,
-            count: 0,
-        })
     }
 }
 

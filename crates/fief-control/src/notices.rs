@@ -83,7 +83,7 @@ fn view(record: &abi::fief_notice, names: &Names) -> Option<Notice> {
         time_ns: record.time_ns,
         source: SocketAddr::new(address(&record.source), record.source_port),
         destination: SocketAddr::new(address(&record.destination), record.destination_port),
-        verdict: VerdictView { count: record.count.into(), ..names.verdict(&record.verdict)? },
+        verdict: VerdictView::new(&record.verdict, record.count.into(), names)?,
     })
 }
 

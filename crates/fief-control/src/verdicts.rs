@@ -31,6 +31,20 @@ pub struct VerdictView {
     pub count: u64,
 }
 
+impl VerdictView {
+    /// A verdict that fell so often; `None`: a reason that this version does not know.
+    pub(crate) fn new(key: &abi::fief_verdict_key, count: u64, names: &Names) -> Option<Self> {
+        Some(Self {
+            listener: names.listener(key.listener),
+            container: names.container(key.container),
+            rule: (key.rule != abi::FIEF_NO_ID).then(|| key.rule + 1),
+            reason: Reason::from_number(key.reason.into())?,
+            monitored: key.monitored != 0,
+            count,
+        })
+    }
+}
+
 /// How loaded a listener is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadView {
@@ -99,10 +113,8 @@ impl Fief {
     /// Counters by listener, container, rule and reason; what never happened is not there.
     fn verdicts(&self, names: &Names) -> Result<Vec<VerdictView>> {
         let counted: Vec<(abi::fief_verdict_key, u64)> = batch::sums(&self.map("verdicts")?)?;
-        let mut views: Vec<_> = counted
-            .iter()
-            .filter_map(|(key, count)| Some(VerdictView { count: *count, ..names.verdict(key)? }))
-            .collect();
+        let mut views: Vec<_> =
+            counted.iter().filter_map(|(key, count)| VerdictView::new(key, *count, names)).collect();
         views.sort_by(|a, b| {
             let order = |view: &VerdictView| (view.listener.clone(), view.container.clone(), view.reason, view.rule);
             order(a).cmp(&order(b)).then(a.monitored.cmp(&b.monitored))

@@ -10,12 +10,14 @@ mod page;
 mod rounds;
 mod sample;
 mod site;
+mod way;
 
 pub use crowd::Crowd;
 pub use page::Page;
-pub use rounds::{Plan, Step, Way, run, usable};
+pub use rounds::{Plan, run};
 pub use sample::{Sample, cell};
 pub use site::{Limit, Program, Site};
+pub use way::{Step, Way, usable};
 
 /// Of every server here.
 pub const PORT: u16 = 80;

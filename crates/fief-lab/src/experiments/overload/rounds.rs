@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rounds: every way of dealing with an overload takes its turn in each of them, in an order that turns too.
 
-use super::crowd::{Crowd, trial};
+use super::crowd::trial;
 use super::sample::{Measured, Sample};
-use super::site::Site;
+use super::way::{Step, Way};
 use crate::error::Result;
 use crate::progress::Progress;
-use crate::wanted;
 use fief_testkit::Topology;
 
 #[derive(Clone, Copy, Debug)]
@@ -17,49 +16,6 @@ pub struct Plan {
     pub warm_up: f64,
     /// How often a disturbed trial may be taken again.
     pub retries: usize,
-}
-
-/// What is done about the overload: a server, and what it is put through, in this order.
-#[derive(Clone, Debug)]
-pub struct Way {
-    pub name: String,
-    pub title: String,
-    pub site: Site,
-    pub steps: Vec<Step>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Step {
-    pub name: String,
-    pub crowds: Vec<Crowd>,
-    /// Times the plan's.
-    pub warm_up: f64,
-    pub seconds: f64,
-    /// Whether the server's core must be the bottleneck for the step to mean something.
-    pub saturates: bool,
-}
-
-impl Step {
-    pub fn new(name: impl Into<String>, crowds: Vec<Crowd>) -> Step {
-        Step { name: name.into(), crowds, warm_up: 1.0, seconds: 1.0, saturates: true }
-    }
-
-    /// A step that the server can bear.
-    pub fn with_idle_time(mut self) -> Step {
-        self.saturates = false;
-        self
-    }
-
-    /// A step that takes so many times longer until it is steady.
-    pub fn slow(mut self, warm_up: f64, seconds: f64) -> Step {
-        (self.warm_up, self.seconds) = (warm_up, seconds);
-        self
-    }
-}
-
-/// Those that this machine can do, and for the others why not.
-pub fn usable(ways: Vec<Way>) -> (Vec<Way>, Vec<String>) {
-    wanted::usable(ways, |way| way.site.check(), |way| way.title.clone())
 }
 
 pub fn run(name: &'static str, plan: &Plan, topology: &Topology, ways: &[Way]) -> Result<Sample> {

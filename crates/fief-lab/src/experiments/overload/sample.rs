@@ -2,7 +2,7 @@
 //! What was measured in all rounds, and how to ask for it. Pure.
 
 use super::crowd::Trial;
-use super::rounds::Step;
+use super::way::Step;
 use crate::load::Seen;
 use crate::statistics::{Histogram, Spread};
 use crate::table::number;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One measurement: twenty well-behaved clients, and a flood beside them.
 
-use super::stand::Stand;
+use super::stand::{SPOOFED, Stand};
 use super::{PORT, Plan, Way};
 use crate::error::Result;
 use crate::flood::{Flood, Sent, Sources, request_sockets};
@@ -16,8 +16,6 @@ const CLIENTS: u8 = 20;
 
 /// Routed to the clients' host, which has no host in it that the server knows.
 const FOREIGN: Sources = Sources::new([10, 88, 0, 0], 16);
-/// The clients' host owns all of it.
-pub const SPOOFED: Sources = Sources::new([10, 128, 0, 0], 10);
 /// Where the well-behaved clients are.
 const AMONG: Sources = Sources::new([10, 77, 2, 0], 24);
 

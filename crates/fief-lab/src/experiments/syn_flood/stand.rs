@@ -3,13 +3,15 @@
 //!
 //! The packet filter's rules last as long as the testbed. Fief is machine-wide, so it is there only while it is measured.
 
-use super::measure::SPOOFED;
 use super::{PORT, Way};
 use crate::command::{PolicyFile, nft};
 use crate::error::Result;
-use crate::flood;
+use crate::flood::{self, Sources};
 use crate::installation::Installation;
 use fief_testkit::{Nginx, NginxConfig, Topology, pin_command};
+
+/// The clients' host owns all of it.
+pub const SPOOFED: Sources = Sources::new([10, 128, 0, 0], 10);
 
 #[derive(Debug)]
 pub struct Stand {
