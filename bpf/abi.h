@@ -9,7 +9,7 @@
  *   police       buckets, sources                 guard        what stands before a listener
  *   admit        request rules                    lane         received by a thread of the class
  *   bind         the record of a thread           charge       the machine of a CPU
- *   control      what the privileged side sets
+ *   file         labels of files                  control      what the privileged side sets
  *
  * The includer brings __u8 .. __u64, __s32 and __s64. Rust gets it through bindgen (crate fief-bpf and, for the part
  * that applications need, crate fief). A record that both sides touch is described here and nowhere else.
@@ -30,6 +30,7 @@
 #include "abi/admit.h"
 #include "abi/lane.h"
 #include "abi/bind.h"
+#include "abi/file.h"
 #include "abi/charge.h"
 #include "abi/control.h"
 

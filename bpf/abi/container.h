@@ -111,7 +111,7 @@ struct fief_container {
 	__u32 reserved_ppm; /* by children that applications made; a policy's own are in its attributes */
 	__u32 cached;	    /* which CPUs (number modulo 32) may cache usage of it */
 	__u32 sockets;	    /* labelled sockets open now */
-	__u32 pad;
+	__u32 files;	    /* labelled files */
 	__u64 created_ns;
 	__u32 flushes_begun; /* of a CPU's cache into usage; equal when none is under way */
 	__u32 flushes_done;

@@ -14,6 +14,10 @@ struct fief_control {
 	__u32 tree_lock;
 	__u32 build;	 /* whose programs are in force: a hash of them */
 	__u64 errors[8]; /* enum fief_error */
+	__u32 labelled;	 /* files */
+	/* By policy slot: which instance of the files object charges labelled files; 0: files have no labels. */
+	__u32 file_instance[2];
+	__u32 pad;
 };
 enum fief_error {
 	FIEF_ERR_NO_STORAGE,

@@ -12,10 +12,11 @@
 struct fief_descriptor {
 	struct fief_ref container;
 	__u32 rights;
-	__u32 pad;
+	__u32 flags; /* FIEF_DESCRIPTOR_* */
 };
+#define FIEF_DESCRIPTOR_FILE 1u /* no container's, but the label of a file: holds the container and no more */
 
-#define FIEF_SOL 0x46696566
+#define FIEF_SOL	     0x46696566
 
 enum fief_option {
 	/* setsockopt */
@@ -36,6 +37,8 @@ enum fief_option {
 	FIEF_ENTER = 15,	/* bind the calling thread and remember what it was bound to, FIEF_NEST deep */
 	FIEF_LEAVE = 16,	/* back to what FIEF_ENTER remembered; any container descriptor */
 	FIEF_RENEW = 17, /* container descriptor: becomes one of a new child, as FIEF_CREATE, and lets go of the old */
+	FIEF_ASSIGN_FILE =
+	    18, /* fresh socket: becomes the label, with the caller's container, of the open file __s32 */
 	/* getsockopt */
 	FIEF_USAGE = 32,      /* struct fief_usage, with the open stint of running threads */
 	FIEF_ATTRIBUTES = 33, /* struct fief_attributes */

@@ -15,9 +15,10 @@
 #include "maps/tasks.bpf.h"
 #include "maps/units.bpf.h"
 
-#define PF_EXITING 0x00000004
-#define PF_KTHREAD 0x00200000
-#define TASK_DEAD  0x00000080
+#define PF_EXITING  0x00000004
+#define PF_KTHREAD  0x00200000
+#define TASK_DEAD   0x00000080
+#define TASK_NOLOAD 0x00000400
 
 /* with PARAVIRT_TIME_ACCOUNTING only */
 struct rq___steal {
@@ -196,7 +197,7 @@ static __always_inline void request_drop(__u64 word)
 }
 
 /* Leaves a request; the caller has taken a thread reference, which is the request's from now on, or dropped. */
-static __noinline int request_leave(struct fief_task *v, struct fief_ref to, __u32 rights)
+static __noinline __attribute__((unused)) int request_leave(struct fief_task *v, struct fief_ref to, __u32 rights)
 {
 	__u64 word = (__u64)to.generation << 32 | (rights & FIEF_RIGHTS_ALL) << 28 | to.id, old, seen;
 	int i;

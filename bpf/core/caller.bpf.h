@@ -48,6 +48,12 @@ static __always_inline struct fief_cpu *caller(void)
 	return cs;
 }
 
+/* As caller(), walked by the verifier once wherever it is called; the record is this CPU's then. */
+__noinline int caller_ready(void)
+{
+	return caller() ? 0 : -ESRCH;
+}
+
 /* The caller's record is on its CPU, or was made now and is there at the second try. */
 static __always_inline bool bind_try(struct fief_descriptor *d, struct task_struct *p, struct fief_ref *was,
 				     struct fief_ref *home)

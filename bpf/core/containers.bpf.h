@@ -376,7 +376,7 @@ static __always_inline int user_room(__u32 uid, __u32 taken)
  * A child of `parent`, which the caller holds, with one handle. Errors: -EDQUOT quota of the user or of a
  * unit above, -ENFILE table full, -EOPNOTSUPP too deep, -ESTALE parent has ended.
  */
-static __noinline int container_create(struct fief_ref parent, __u32 uid, struct fief_ref *made)
+static __noinline __attribute__((unused)) int container_create(struct fief_ref parent, __u32 uid, struct fief_ref *made)
 {
 	struct fief_ref nobody = {FIEF_NO_ID, 0};
 	struct fief_container *p = container_get(parent), *c;
@@ -422,6 +422,7 @@ static __noinline int container_create(struct fief_ref parent, __u32 uid, struct
 	c->cached = 0;
 	c->members = 0;
 	c->sockets = 0;
+	c->files = 0;
 	c->created_ns = bpf_ktime_get_ns();
 	c->reserved_ppm = 0;
 	__builtin_memset(c->attributes, 0, sizeof(c->attributes));

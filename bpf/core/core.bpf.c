@@ -10,6 +10,7 @@
  *   follow       unmodified event loops           usage        reading all of it
  *   admin        the control plane's operations   sweep        what is really held
  *   drops        SYNs that the kernel dropped     told         what a server may know of them
+ *   file         labels of files
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -324,6 +325,18 @@ int admin_forget(struct fief_admin *a)
 	return admin_unit_forget(a);
 }
 
+SEC("syscall")
+int admin_unlabel(struct fief_admin *a)
+{
+	return admin_file_forget(a);
+}
+
+SEC("syscall")
+int admin_files(struct fief_admin *a)
+{
+	return admin_file_programs(a);
+}
+
 /* ---- sweep: iterators that the control plane reads ---- */
 
 SEC("iter/bpf_sk_storage_map")
@@ -336,6 +349,12 @@ SEC("iter/bpf_sk_storage_map")
 int sweep_labels(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	return label_mark(ctx->meta->seq, ctx->value, ctx->sk);
+}
+
+SEC("iter/bpf_sk_storage_map")
+int sweep_files(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	return file_mark(ctx->meta->seq, ctx->value);
 }
 
 SEC("iter/task")

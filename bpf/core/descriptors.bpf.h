@@ -287,13 +287,18 @@ static __always_inline int set_name(struct fief_descriptor *d, void *value, void
 	return 0;
 }
 
+static __noinline int file_release(struct bpf_sock *sk);
+
 /* The last close of a socket of ours. */
 static __always_inline void release_serve(struct bpf_sock *sk)
 {
 	struct fief_descriptor *d = sk->type == SOCK_DGRAM ? descriptor_of(sk) : NULL;
 
-	if (d)
+	if (d) {
+		if (d->flags & FIEF_DESCRIPTOR_FILE)
+			file_release(sk);
 		container_put(d->container.id, FIEF_HANDLE);
+	}
 	label_release(sk, (__u64)(unsigned long)sk);
 }
 

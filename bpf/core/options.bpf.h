@@ -5,6 +5,7 @@
 #pragma once
 
 #include "descriptors.bpf.h"
+#include "file.bpf.h"
 #include "told.bpf.h"
 #include "usage.bpf.h"
 
@@ -14,7 +15,7 @@ static __always_inline int descriptor_set(struct bpf_sockopt *ctx, struct bpf_so
 	struct fief_descriptor *d = descriptor_of(sk);
 	void *value = ctx->optval, *end = ctx->optval_end;
 
-	if (!d)
+	if (!d || d->flags & FIEF_DESCRIPTOR_FILE)
 		return -EBADF;
 	switch (ctx->optname) {
 	case FIEF_BIND:
@@ -67,6 +68,8 @@ static __always_inline int socket_set(struct bpf_sockopt *ctx, struct bpf_sock *
 		return assign(sk);
 	case FIEF_UNASSIGN:
 		return unassign(sk);
+	case FIEF_ASSIGN_FILE:
+		return value + sizeof(__u32) <= end ? file_assign(sk, *(__u32 *)value) : -EINVAL;
 	}
 	return descriptor_set(ctx, sk);
 }
@@ -165,7 +168,7 @@ static __always_inline int socket_get(struct bpf_sockopt *ctx, struct bpf_sock *
 	if (ctx->optname == FIEF_DROPS)
 		return drops_get(ctx, sk);
 	d = descriptor_of(sk);
-	if (!d)
+	if (!d || d->flags & FIEF_DESCRIPTOR_FILE)
 		return -EBADF;
 	if (!(d->rights & FIEF_RIGHT_READ))
 		return -EPERM;

@@ -135,7 +135,7 @@ static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *
 		if ((cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_SLEPT)) ==
 		    (FIEF_TASK_FOLLOW | FIEF_TASK_SLEPT))
 			cs->current_ = (struct fief_ref){FIEF_NO_ID, 0};
-		if (next->flags & PF_KTHREAD)
+		if (next->flags & PF_KTHREAD && !(cs->task.flags & FIEF_TASK_WRITES))
 			cs->receive = FIEF_RX_OPEN; /* the thread of a lane: all that it does is receiving */
 		return;
 	}
@@ -290,6 +290,15 @@ static __always_inline struct fief_cpu *this_thread(void)
 	return cs;
 }
 
+/*
+ * With the thread; or with the work of a worker that goes idle (TASK_NOLOAD): the end of what it wrote back was not told,
+ * since the programs of the files object went meanwhile.
+ */
+static __always_inline bool record_ends(struct fief_cpu *cs, unsigned int prev_state)
+{
+	return prev_state & TASK_DEAD || (cs->has_task && cs->task.flags & FIEF_TASK_WRITES);
+}
+
 static __always_inline int switch_charge(bool preempt, struct task_struct *prev, struct task_struct *next,
 					 unsigned int prev_state)
 {
@@ -305,7 +314,7 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 		steal_take(cs, prev, now);
 		charge_until(cs, now);
 		pool_close(cs);
-		bool dead = !preempt && (prev_state & TASK_DEAD);
+		bool dead = !preempt && prev_state & (TASK_DEAD | TASK_NOLOAD) && record_ends(cs, prev_state);
 		if (dead && !cs->has_task)
 			task_late(cs, prev);
 		if (cs->has_task)

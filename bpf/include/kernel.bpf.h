@@ -5,6 +5,7 @@
 #define EPERM		 1
 #define ENOENT		 2
 #define ESRCH		 3
+#define E2BIG		 7
 #define EBADF		 9
 #define EAGAIN		 11
 #define ENOMEM		 12
@@ -14,6 +15,8 @@
 #define EINVAL		 22
 #define ENFILE		 23
 #define EMFILE		 24
+#define ENOSPC		 28
+#define ENOSYS		 38
 #define EOPNOTSUPP	 95
 #define EADDRINUSE	 98
 #define EADDRNOTAVAIL	 99

@@ -8,6 +8,7 @@ pub mod admin;
 pub mod batch;
 mod clock;
 pub mod error;
+pub mod files;
 pub mod ingress;
 pub mod inner;
 pub mod lane;

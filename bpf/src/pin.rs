@@ -8,6 +8,7 @@
 //!                  units/<id>/<program>  attachments to one managed cgroup
 //!                  netns/<inode>         sk_lookup of one network namespace
 //!                  interfaces/<inode>/<index>   the front door at one interface of it
+//!                  files/<build>-<instance>/<program>   attachments that charge labelled files
 //!                  lanes/<inode>/<program>-<index>   what sorts into lanes, and the lanes' ends
 //! ```
 //!
@@ -99,6 +100,11 @@ impl Pins {
     /// The folder of what attaches the lanes: to interfaces of the network, and to their own.
     pub fn lanes(&self) -> PathBuf {
         self.root.join("lanes")
+    }
+
+    /// The folder of what charges labelled files.
+    pub fn files(&self) -> PathBuf {
+        self.root.join("files")
     }
 
     /// The folder of attachments to network interfaces.

@@ -46,6 +46,8 @@ records!(
     fief_container,
     fief_descriptor,
     fief_label,
+    fief_file_key,
+    fief_file,
     fief_listener_key,
     fief_listener,
     fief_client,

@@ -11,6 +11,10 @@ pub(crate) mod front {
     include!(concat!(env!("OUT_DIR"), "/front.skel.rs"));
 }
 
+pub(crate) mod files {
+    include!(concat!(env!("OUT_DIR"), "/files.skel.rs"));
+}
+
 pub(crate) mod lrp {
     include!(concat!(env!("OUT_DIR"), "/lrp.skel.rs"));
 }

@@ -5,7 +5,7 @@
 //! iterators of the core object (`bpf/core/sweep.bpf.h`) write down who holds what. A reference counts as lost if two walks
 //! agree on it while the container's word did not change at all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
@@ -66,6 +66,38 @@ pub fn sweep(pins: &Pins) -> Result<usize> {
     Ok(gone)
 }
 
+/// Removes labels of files that no socket stands for any more; returns how many there were.
+pub fn sweep_files(pins: &Pins) -> Result<usize> {
+    let first = lost_files(pins)?;
+    if first.is_empty() {
+        return Ok(0);
+    }
+    let second = lost_files(pins)?;
+    let forget = pins.open_program("admin_unlabel")?;
+    let mut gone = 0;
+    for key in first.intersection(&second) {
+        let (flags, slot) = (key.device, key.generation);
+        let mut args = abi::fief_admin { value: key.inode, flags, slot, ..Default::default() };
+        // refused if its socket was closed meanwhile
+        gone += usize::from(admin::run(&forget, &mut args).is_ok());
+    }
+    Ok(gone)
+}
+
+/// Entries of the table without a socket. A socket has its record before the table has its entry, so the table is read
+/// first.
+fn lost_files(pins: &Pins) -> Result<HashSet<abi::fief_file_key>> {
+    let table = pins.open_map("labelled_files")?;
+    let mut lost: HashSet<_> = table.keys().filter_map(|key| abi::fief_file_key::from_bytes(&key)).collect();
+    if lost.is_empty() {
+        return Ok(lost);
+    }
+    for held in walk::<abi::fief_file_key>(pins, "sweep_files", Some("file_labels"))? {
+        lost.remove(&held);
+    }
+    Ok(lost)
+}
+
 /// A managed cgroup is gone: its home is let go. Errors: [`ErrorKind::NotFound`](crate::ErrorKind) it was not managed.
 pub fn forget_unit(pins: &Pins, cgroup: u64) -> Result<()> {
     let mut args = abi::fief_admin { value: cgroup, ..Default::default() };
@@ -112,7 +144,7 @@ fn own_handles(flags: u32) -> u64 {
 fn held(pins: &Pins) -> Result<HashMap<(u32, u32), Holds>> {
     let mut held: HashMap<(u32, u32), Holds> = HashMap::new();
     for (program, storage) in WALKS {
-        for mark in walk(pins, program, storage)? {
+        for mark in walk::<abi::fief_mark>(pins, program, storage)? {
             let holds = held.entry((mark.container.id, mark.container.generation)).or_default();
             holds.handles += u64::from(mark.handles);
             holds.threads += u64::from(mark.threads);
@@ -128,7 +160,7 @@ fn held(pins: &Pins) -> Result<HashMap<(u32, u32), Holds>> {
 }
 
 /// Runs one iterator to its end.
-fn walk(pins: &Pins, program: &str, storage: Option<&str>) -> Result<Vec<abi::fief_mark>> {
+fn walk<T: Record>(pins: &Pins, program: &str, storage: Option<&str>) -> Result<Vec<T>> {
     let failed = || format!("cannot walk with {program}");
     let fd = pins.open_program(program)?;
     let map = storage.map(|name| pins.open_map(name)).transpose()?;
@@ -149,5 +181,5 @@ fn walk(pins: &Pins, program: &str, storage: Option<&str>) -> Result<Vec<abi::fi
     let walk = link::owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) }).context(failed)?;
     let mut bytes = Vec::new();
     File::from(walk).read_to_end(&mut bytes).context(failed)?;
-    Ok(bytes.chunks_exact(size_of::<abi::fief_mark>()).filter_map(abi::fief_mark::from_bytes).collect())
+    Ok(bytes.chunks_exact(size_of::<T>()).filter_map(T::from_bytes).collect())
 }

@@ -123,6 +123,11 @@ impl Table {
         self.controls.get(0).map_or(0, |control| control.build)
     }
 
+    /// Which programs charge labelled files under the policy of a slot; 0: none, files have no labels.
+    pub fn file_instance(&self, slot: u32) -> u32 {
+        self.controls.get(0).map_or(0, |control| control.file_instance[slot as usize & 1])
+    }
+
     /// Size of the table.
     pub fn size(&self) -> u32 {
         self.containers.count

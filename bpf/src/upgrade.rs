@@ -58,6 +58,7 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     for object in [core_skel.object_mut(), front_skel.object_mut()] {
         replace(object, pins, &mut done)?;
     }
+    crate::files::upgrade(pins)?;
     if lane::installed(pins) {
         lane::with_object(pins, |object| replace(object, pins, &mut done))?;
     }

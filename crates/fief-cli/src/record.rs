@@ -26,6 +26,8 @@ pub struct Place<'a> {
     pub threads: u32,
     pub processes: u32,
     pub sockets: u32,
+    /// Labelled.
+    pub files: u32,
     pub children: u32,
 }
 
@@ -43,6 +45,7 @@ impl<'a> Place<'a> {
             threads: view.threads,
             processes: view.processes,
             sockets: view.sockets,
+            files: view.files,
             children: view.children,
         }
     }
@@ -222,6 +225,7 @@ pub mod sample {
             threads: 0,
             processes: 0,
             sockets: 0,
+            files: 0,
             children: 0,
             attributes: fief::abi::fief_attributes { weight: 100, priority: 100, ..Default::default() }.into(),
             usage: fief::Usage::default(),

@@ -124,6 +124,8 @@ impl Fief {
         let staged = self.stage(policy, text, &admin, &before, slot, &mut applied);
         if staged.is_err() {
             unmake(&admin, &before, &Tree::read(&table));
+            // as above
+            let _ = self.retire_files();
             if !sysctls_were_set {
                 // as above: the error that stopped the policy is the one to tell
                 let _ = self.restore_sysctls();
@@ -136,6 +138,7 @@ impl Fief {
             self.restore_sysctls()?;
         }
         self.retire_lanes(policy, &containers, &doors)?;
+        self.retire_files()?;
         let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
         self.release_unnamed(&admin, &Tree::read(&table), slot, heir, &mut applied)?;
         Ok(applied)
@@ -154,6 +157,7 @@ impl Fief {
         let containers = self.stage_containers(policy, admin, tree, slot, applied)?;
         let doors = self.stage_listeners(policy, &containers, slot, applied)?;
         self.keep_policy(slot, text)?;
+        self.stage_files(policy, slot)?;
         self.stage_lanes(policy, &containers, slot, &doors, admin, &mut applied.notes)?;
         Ok((containers, doors))
     }

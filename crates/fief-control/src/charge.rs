@@ -59,6 +59,8 @@ pub struct ContainerView {
     pub processes: u32,
     /// Labelled sockets that are open.
     pub sockets: u32,
+    /// Labelled files.
+    pub files: u32,
     /// Children.
     pub children: u32,
     /// Attributes in force.
@@ -174,6 +176,7 @@ fn view(tree: &Tree, row: &Row, admin: &Admin) -> Option<ContainerView> {
         threads: (record.members % abi::FIEF_MEMBER_PROCESS) as u32,
         processes: (record.members / abi::FIEF_MEMBER_PROCESS) as u32,
         sockets: record.sockets,
+        files: record.files,
         children: (record.refs >> 42) as u32,
         attributes: attributes.into(),
         usage: admin.usage(row.container).ok()?.into(),

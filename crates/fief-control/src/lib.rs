@@ -10,6 +10,7 @@ mod bind;
 mod blooms;
 mod cgroup;
 mod charge;
+mod files;
 mod firewall;
 mod front;
 mod guard;

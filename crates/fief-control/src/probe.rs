@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use fief_bpf::files;
 use fief_bpf::ingress::{self, INGRESS_PROGRAM};
 use fief_bpf::open::{self, Config};
 use fief_bpf::pin::Pins;
@@ -142,6 +143,7 @@ impl Fief {
                 "use a kernel with CONFIG_CGROUP_BPF",
             ));
             features.extend(trial.try_front());
+            features.push(trial.try_files());
         }
         // what the trial left is named after this process, so the next probe or apply sweeps it if this fails
         let _ = trial.pins().remove();
@@ -186,6 +188,17 @@ impl Fief {
                 "use a kernel of 5.8 or later; until then `fief explain --follow` tells nothing",
             ),
         ]
+    }
+
+    /// What `label-files` needs.
+    fn try_files(&self) -> Feature {
+        feature(
+            "page cache and writeback tracepoints (labels of files)",
+            "charge",
+            false,
+            files::install(self.pins()).map(|()| "loaded and attached".into()).map_err(|e| e.to_string()),
+            "use a kernel of 6.12 or later with CONFIG_BPF_EVENTS; until then policies cannot say `label-files`",
+        )
     }
 
     fn try_unit(&self) -> Result<()> {

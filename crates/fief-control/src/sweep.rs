@@ -19,6 +19,10 @@ impl Fief {
                 notes.push(format!("the managed cgroup with the id {gone} was removed, and is forgotten"));
             }
         }
+        match sweep::sweep_files(self.pins())? {
+            0 => {}
+            lost => notes.push(format!("{lost} labels of files were lost and are removed")),
+        }
         match sweep::sweep(self.pins())? {
             0 => {}
             lost => notes.push(format!("{lost} references to containers were lost and are let go of")),

@@ -16,6 +16,8 @@ use crate::request::Request;
 pub struct Policy {
     pub version: u32,
     pub mode: Mode,
+    /// Files can be labelled with containers.
+    pub label_files: bool,
     pub front: Front,
     pub overload: Overload,
     /// Every path, the implied parents too, parents before their children, otherwise in the order of the file.

@@ -30,12 +30,13 @@ fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
 
     let policy = version(&view, findings).map(|version| {
         let mode = syn_rates::mode(&view, Mode::Enforce, findings);
+        let label_files = view.flag("label-files", findings).unwrap_or(false);
         let front = overload::front(&view, findings);
         let overload = overload::overload(&view, findings);
         let containers = Containers::read(&view, findings);
         let listeners = listeners::read(&view, mode, &containers, findings);
         let containers = containers.tree.into_iter().map(|declared| declared.container).collect();
-        Policy { version, mode, front, overload, containers, listeners }
+        Policy { version, mode, label_files, front, overload, containers, listeners }
     });
 
     if !errors.is_empty() {

@@ -28,6 +28,13 @@ fn a_version_is_a_whole_policy() {
 }
 
 #[test]
+fn files_have_labels_where_the_policy_says_so() {
+    assert!(!policy("version = 1\n").label_files);
+    assert!(!policy("version = 1\nlabel-files = false\n").label_files);
+    assert!(policy("version = 1\nlabel-files = true\n").label_files);
+}
+
+#[test]
 fn a_container_without_keys_has_all_defaults() {
     let container = shop("");
     assert_eq!(container, Container::new("shop"));

@@ -173,7 +173,8 @@ fn the_hash_is_what_its_definition_says() {
 fn numbers_of_parts_and_comparisons_are_the_records() {
     const ABI: &str = include_str!("../../../bpf/abi/guard.h");
     let number = |name: &str| {
-        let list = ABI.split("enum ").find(|list| list.contains(name)).unwrap_or_else(|| panic!("no {name} in abi/guard.h"));
+        let list =
+            ABI.split("enum ").find(|list| list.contains(name)).unwrap_or_else(|| panic!("no {name} in abi/guard.h"));
         let list = &list[..list.find('}').expect("the list ends")];
         let names: Vec<&str> = list.lines().flat_map(|line| line.split("/*").next().unwrap_or("").split(',')).collect();
         let names: Vec<&str> = names.iter().map(|name| name.rsplit('{').next().unwrap_or("").trim()).collect();

@@ -30,6 +30,18 @@ fn refuses_a_version_in_quotes() {
 }
 
 #[test]
+fn refuses_labels_of_files_that_are_no_yes_or_no() {
+    refuses(
+        "version = 1\nlabel-files = ⟦\"/var/log\"⟧\n",
+        Kind::Type,
+        "`label-files` in the policy is a text",
+        "write label-files = true",
+    );
+    refuses("version = 1\n⟦files⟧ = true\n", Kind::UnknownKey, "`files`", "write `label-files`");
+    refuses("version = 1\n[container.shop]\n⟦label-files⟧ = true\n", Kind::UnknownKey, "`label-files`", "remove it");
+}
+
+#[test]
 fn names_the_nearest_key_for_an_unknown_one() {
     let text = "version = 1\n⟦mod⟧ = \"enforce\"\n";
     refuses(text, Kind::UnknownKey, "unknown key `mod` in the policy", "write `mode`");

@@ -7,6 +7,7 @@ use crate::abi;
 use crate::attributes::{Attributes, Info, Rights, Usage};
 use crate::binding::Binding;
 use crate::error::{Error, Result};
+use crate::file::{FileLabel, assign_file};
 use crate::option;
 
 /// A resource container. Dropping it closes the descriptor; the container ends with the last descriptor and binding.
@@ -207,6 +208,38 @@ impl Container {
     pub fn assign(&self, socket: impl AsFd) -> Result<()> {
         let _bound = self.bind()?;
         assign(socket)
+    }
+
+    /// Labels a file with this container, for as long as the label is open: the bytes that anybody writes to it, and the
+    /// time of the kernel threads that take them to the disk, are charged here; threads that follow their sockets take this
+    /// container where they read or write the file. The container lives at least as long as the label.
+    ///
+    /// It is the file that is labelled, not this way of having it open: all who open it meet the label, and it has one.
+    ///
+    /// ```
+    /// use fief::{Container, ErrorKind};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let log = std::fs::File::create(std::env::temp_dir().join("fief-doc-gold.log"))?;
+    /// let gold = match Container::create() {
+    ///     Err(e) if e.kind() == ErrorKind::NotManaged => return Ok(()), // serve without
+    ///     created => created?,
+    /// };
+    /// let _label = match gold.assign_file(&log) {
+    ///     Err(e) if e.kind() == ErrorKind::NotEnabled => return Ok(()), // the policy does not say `label-files`
+    ///     labelled => labelled?,
+    /// };
+    /// // ... whoever writes the log, its bytes are gold's
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: not enabled (the policy in force does not say `label-files = true`); denied (the file is neither open for
+    /// writing nor the caller's own); conflict (it has a label); invalid (no regular file, or one of a file system without
+    /// a disk, such as tmpfs); quota (1024 labels of one user); full (65,536 labels of all).
+    pub fn assign_file(&self, file: impl AsFd) -> Result<FileLabel> {
+        let _bound = self.bind()?;
+        assign_file(file)
     }
 }
 

@@ -16,14 +16,17 @@ pub enum ErrorKind {
     Denied,
     /// `ESTALE`: the container has ended.
     Ended,
-    /// `EDQUOT`: the user's or a unit's quota of containers is used up.
+    /// `EDQUOT`: the user's or a unit's quota of containers, or the user's of labels, is used up.
     Quota,
-    /// `ENFILE`, `EMFILE`: the container table, or the process's table of descriptors, is full.
+    /// `ENFILE`, `EMFILE`, `ENOSPC`: the container table, the process's table of descriptors, or that of labels of files,
+    /// is full.
     Full,
-    /// `EBUSY`: the shares do not fit into the parent's, or the parents would form a loop.
+    /// `EBUSY`: the shares do not fit into the parent's, the parents would form a loop, or the file has a label.
     Conflict,
     /// `EOPNOTSUPP`: the tree would be too deep.
     TooDeep,
+    /// `ENOSYS`: the policy in force does not ask for it; for files, `label-files = true`.
+    NotEnabled,
     /// `ESRCH`: no such thread, or one that is not managed.
     NoThread,
     /// `EINVAL`: a value out of its range.
@@ -55,9 +58,10 @@ impl Error {
             Some(libc::EPERM | libc::EACCES) => ErrorKind::Denied,
             Some(libc::ESTALE) => ErrorKind::Ended,
             Some(libc::EDQUOT) => ErrorKind::Quota,
-            Some(libc::ENFILE | libc::EMFILE) => ErrorKind::Full,
+            Some(libc::ENFILE | libc::EMFILE | libc::ENOSPC) => ErrorKind::Full,
             Some(libc::EBUSY) => ErrorKind::Conflict,
             Some(libc::EOPNOTSUPP) => ErrorKind::TooDeep,
+            Some(libc::ENOSYS) => ErrorKind::NotEnabled,
             Some(libc::ESRCH) => ErrorKind::NoThread,
             Some(libc::EINVAL) => ErrorKind::Invalid,
             _ => ErrorKind::Other,
@@ -75,6 +79,7 @@ impl fmt::Display for Error {
         write!(f, "{}: {}", self.what, self.source)?;
         match self.kind() {
             ErrorKind::NotManaged => f.write_str("; start the process by `fief run`, or `fief manage` it"),
+            ErrorKind::NotEnabled => f.write_str("; say `label-files = true` in the policy"),
             ErrorKind::Quota => f.write_str("; close containers that are not used, or raise the quota"),
             _ => Ok(()),
         }

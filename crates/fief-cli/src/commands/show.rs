@@ -107,6 +107,9 @@ fn about(details: &Details) -> String {
         ("processes", place.processes.to_string()),
         ("sockets", place.sockets.to_string()),
     ];
+    if place.files > 0 {
+        lines.push(("files", place.files.to_string()));
+    }
     if place.policy {
         lines.push(("policy", "named by the policy in force".to_owned()));
     }
@@ -204,6 +207,15 @@ mod tests {
         assert_eq!(details["usage_recursive"]["thread_ns"], 5_000);
         assert_eq!(details["attributes"]["cpu_limit_ppm"], serde_json::Value::Null);
         assert!(details.get("kinds").is_none());
+    }
+
+    #[test]
+    fn labelled_files_are_told_where_there_are_some() {
+        let mut snapshot = snapshot();
+        snapshot.containers[1].files = 3;
+        let page_of = |at| page(&Details::of(&snapshot, at, &[]));
+        assert!(page_of(1).contains("\n  files     3\n"), "{}", page_of(1));
+        assert!(!page_of(0).contains("files"));
     }
 
     #[test]

@@ -17,6 +17,13 @@ pub(crate) static POLICY: Section = Section {
             doc: "Verdicts on connections and requests are carried out, or (\"monitor\") only counted. Default \"enforce\".",
         },
         Key {
+            name: "label-files",
+            shape: Shape::Flag,
+            example: "true",
+            doc: "Programs can label files with containers; reads and writes through the page cache are watched for it. \
+                  Default false.",
+        },
+        Key {
             name: "front",
             shape: Shape::Table(&FRONT),
             example: "",
@@ -47,7 +54,13 @@ pub(crate) static POLICY: Section = Section {
             doc: "",
         },
     ],
-    synonyms: &[("containers", "container"), ("listeners", "listener"), ("listen", "listener"), ("server", "listener")],
+    synonyms: &[
+        ("containers", "container"),
+        ("listeners", "listener"),
+        ("listen", "listener"),
+        ("server", "listener"),
+        ("files", "label-files"),
+    ],
 };
 
 pub(crate) static CONTAINER: Section = Section {
