@@ -65,7 +65,8 @@ fn path(target: &[u8]) -> Vec<u8> {
     path
 }
 
-fn decoded(text: &[u8]) -> Vec<u8> {
+/// With its %XX decoded, once.
+pub(crate) fn decoded(text: &[u8]) -> Vec<u8> {
     let digit = |at: usize| text.get(at).and_then(|&byte| char::from(byte).to_digit(16));
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;

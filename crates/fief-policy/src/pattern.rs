@@ -4,6 +4,7 @@
 //! The kernel side compares fields in one form: paths decoded and with their dot segments resolved, hosts in lower case
 //! and without a port. A pattern in another form would be there and do nothing.
 
+use crate::normal;
 use crate::quantity::Refused;
 use crate::request::{Field, Pattern};
 
@@ -101,23 +102,8 @@ fn path(text: &str) -> Result<String, Refused> {
 
 /// The text with its %XX decoded; none: there are none.
 fn decoded(text: &str) -> Option<String> {
-    let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));
-    let bytes = text.as_bytes();
-    let mut out = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        match (bytes[at], digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            (byte, ..) => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    (out.len() < bytes.len()).then(|| String::from_utf8_lossy(&out).into_owned())
+    let out = normal::decoded(text.as_bytes());
+    (out.len() < text.len()).then(|| String::from_utf8_lossy(&out).into_owned())
 }
 
 fn without_doubles(text: &str) -> String {

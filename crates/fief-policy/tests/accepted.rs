@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a policy means: units, defaults, orders, the examples.
+//! What a policy means: units, defaults, orders.
 
 use fief_policy::{
     AcceptOrder, Container, Field, From, Handshake, Isolate, Level, Listener, Lrp, Mode, Overload, Pattern, Per,
@@ -340,90 +340,4 @@ fn levels_have_the_thresholds_that_are_written_or_the_defaults() {
     assert_eq!(overload.hold_ns, 50_000_000);
     let front = policy("version = 1\n[front]\ninterfaces = [\"eth0\"]\nhandshake = \"kernel\"").front;
     assert_eq!((front.interfaces, front.handshake), (vec!["eth0".to_owned()], Handshake::Kernel));
-}
-
-// ---- the examples -----------------------------------------------------------------------------------------------
-
-/// Every file in examples/, so that none is forgotten.
-fn examples() -> Vec<(String, Policy)> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
-    let mut examples = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("the folder of examples") {
-        let path = entry.expect("an entry").path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            let name = path.file_name().expect("it has a name").to_string_lossy().into_owned();
-            let text = std::fs::read_to_string(&path).expect("a text");
-            let policy = parse(&text, &name).unwrap_or_else(|errors| panic!("{errors}"));
-            examples.push((name, policy));
-        }
-    }
-    examples
-}
-
-fn example(name: &str) -> Policy {
-    let found = examples().into_iter().find(|(file, _)| file == name);
-    found.unwrap_or_else(|| panic!("examples/{name}")).1
-}
-
-fn class_of(listener: &Listener, address: &str) -> String {
-    let table = listener.table();
-    let entry = table.lookup(address.parse().expect("an address")).expect("every address has a class");
-    table.classes[usize::from(entry.class)].container.clone()
-}
-
-#[test]
-fn every_example_is_accepted() {
-    assert!(examples().len() >= 6);
-}
-
-#[test]
-fn the_shop_has_three_classes_behind_one_server() {
-    let shop = example("shop.toml");
-    assert_eq!(paths(&shop), ["shop", "shop/gold", "shop/partner", "shop/browse"]);
-    let web = &shop.listeners[0];
-    assert_eq!(web.serve, Serve::Shim);
-    assert_eq!(web.table().classes.len(), 3);
-    assert_eq!(class_of(web, "10.1.2.3"), "shop/gold");
-    assert_eq!(class_of(web, "10.2.0.7"), "shop/gold");
-    assert_eq!(class_of(web, "10.2.0.8"), "shop/partner");
-    assert_eq!(class_of(web, "192.0.2.1"), "shop/browse");
-    assert_eq!(web.clients[2].accept, AcceptOrder::After);
-}
-
-#[test]
-fn two_tenants_have_their_shares_and_addresses() {
-    let tenants = example("two-tenants.toml");
-    assert_eq!(tenants.container("acme").expect("acme").cpu.share_ppm, 400_000);
-    assert_eq!(tenants.container("globex").expect("globex").cpu.limit_ppm, 500_000);
-    let acme = tenants.listener("acme").expect("acme");
-    assert_eq!(class_of(acme, "203.0.113.9"), "acme/office");
-    assert_eq!(class_of(acme, "198.51.100.1"), "acme/public");
-    assert_eq!(tenants.listener("globex").expect("globex").serve, Serve::Shared);
-}
-
-#[test]
-fn copies_have_a_server_for_each_class() {
-    let copies = example("copies.toml");
-    assert_eq!(copies.listeners[0].serve, Serve::CopiesPerClass);
-    assert_eq!(class_of(&copies.listeners[0], "203.0.113.200"), "site/robots");
-    assert_eq!(class_of(&copies.listeners[0], "203.0.113.100"), "site/others");
-    assert_eq!(copies.container("site/robots").expect("robots").cpu.priority, 0);
-}
-
-#[test]
-fn ipv6_clients_and_ipv4_clients_meet_their_own_rules() {
-    let policy = example("ipv6.toml");
-    let web = policy.listener("web").expect("web");
-    for (address, container) in [
-        ("2001:db8:1:ff::5", "web/lab"),
-        ("2001:db8:1:fe::5", "web/inside"),
-        ("2001:db8:2::5", "web/outside"),
-        ("10.255.1.1", "web/lab"),
-        ("10.254.1.1", "web/inside"),
-        ("::ffff:10.254.1.1", "web/inside"),
-        ("192.0.2.1", "web/outside"),
-    ] {
-        assert_eq!(class_of(web, address), container, "{address}");
-    }
-    assert_eq!(policy.listener("metrics").expect("metrics").serve, Serve::Shared);
 }

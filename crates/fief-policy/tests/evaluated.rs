@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What happens to whom, from the policy alone.
 
-use fief_policy::{Fields, Level, Policy, Reason, Refusal, RequestRate, Sent, parse};
+mod example;
 
-fn example(name: &str) -> Policy {
-    let path = format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).expect("an example");
-    parse(&text, name).unwrap_or_else(|errors| panic!("{errors}"))
-}
+use example::example;
+use fief_policy::{Fields, Level, Policy, Reason, Refusal, RequestRate, Sent, parse};
 
 /// Reason, number of the rule, container and refusal of a request.
 #[track_caller]

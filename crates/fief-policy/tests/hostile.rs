@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whatever the text, the parser answers: a policy whose tables compile, or errors that can be shown.
 
+mod example;
+
 use fief_policy::{Policy, parse};
 use proptest::prelude::*;
-
-const VALID: [&str; 6] = [
-    include_str!("../../../examples/shop.toml"),
-    include_str!("../../../examples/two-tenants.toml"),
-    include_str!("../../../examples/copies.toml"),
-    include_str!("../../../examples/ipv6.toml"),
-    include_str!("../../../examples/front-door.toml"),
-    include_str!("../../../examples/tls-names.toml"),
-];
 
 fn answers(text: &str) {
     match parse(text, "hostile.toml") {
@@ -107,7 +100,7 @@ fn soup() -> impl Strategy<Value = String> {
 /// An example with some stretches cut out, doubled, exchanged or overwritten.
 fn mutated() -> impl Strategy<Value = String> {
     let change = (any::<prop::sample::Index>(), 0usize..12, 0u8..4, "\\PC{0,4}");
-    (prop::sample::select(VALID.to_vec()), prop::collection::vec(change, 1..6)).prop_map(|(text, changes)| {
+    (prop::sample::select(example::examples()), prop::collection::vec(change, 1..6)).prop_map(|((_, text), changes)| {
         let mut characters: Vec<char> = text.chars().collect();
         for (at, length, how, insert) in changes {
             if characters.is_empty() {

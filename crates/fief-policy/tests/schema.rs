@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The schema for editors and the page of keys are current.
 
+mod example;
+
 use serde_json::Value;
 
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policy.schema.json");
@@ -69,14 +71,7 @@ fn every_key_of_the_examples_is_in_the_schema() {
             _ => {}
         }
     }
-    for text in [
-        include_str!("../../../examples/shop.toml"),
-        include_str!("../../../examples/two-tenants.toml"),
-        include_str!("../../../examples/copies.toml"),
-        include_str!("../../../examples/ipv6.toml"),
-        include_str!("../../../examples/front-door.toml"),
-        include_str!("../../../examples/tls-names.toml"),
-    ] {
+    for (_, text) in example::examples() {
         check(&text.parse::<toml::Table>().expect("TOML").into(), &fief_policy::schema(), "policy");
     }
 }
