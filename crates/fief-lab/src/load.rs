@@ -15,7 +15,7 @@ pub use arrivals::{Arrivals, Volleys};
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::statistics::Histogram;
-use fief_testkit::{NetNs, Process};
+use fief_testkit::{Client, Family, NetNs, Process, Topology};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader};
@@ -47,6 +47,34 @@ pub struct Load {
     pub fifo: i32,
     /// Interval of interim lines in ms; 0: none.
     pub live_ms: u64,
+}
+
+impl Load {
+    /// Clients of a class, who ask the testbed's server again and again, each when it was answered.
+    pub fn of(class: Client, addresses: u8, clients: usize) -> Load {
+        Load {
+            server: Topology::server_address(Family::V4, 80),
+            path: "/1k".to_owned(),
+            seconds: 1.0,
+            warm_up: 0.0,
+            first: class.address(Family::V4, 1),
+            addresses,
+            clients,
+            think_us: 0,
+            arrivals: None,
+            patience_ms: 0,
+            close: Close::Rst,
+            cpu: Topology::load_cpu(),
+            fifo: 0,
+            live_ms: 0,
+        }
+    }
+
+    /// The one client of high priority whose time is measured. The others share its core: it must not wait for them, and
+    /// thinks so that they can run.
+    pub fn watched() -> Load {
+        Load { think_us: 2000, fifo: 40, ..Load::of(Client::High, 10, 1) }
+    }
 }
 
 /// How a client ends its connection.

@@ -6,7 +6,7 @@
 
 use crate::cpu_time::cpu_seconds;
 use crate::error::Result;
-use crate::load::{Close, Load};
+use crate::load::Load;
 use crate::noise::Snapshot;
 use crate::statistics::{Spread, ratios};
 use crate::table::Table;
@@ -24,16 +24,7 @@ pub fn load(seconds: f64, port: u16, path: &str) -> Load {
         seconds,
         // All requests count, as all of the server's CPU does.
         warm_up: 0.0,
-        first: Client::Low.address(Family::V4, 1),
-        addresses: 40,
-        clients: CLIENTS,
-        think_us: 0,
-        arrivals: None,
-        patience_ms: 0,
-        close: Close::Rst,
-        cpu: Topology::load_cpu(),
-        fifo: 0,
-        live_ms: 0,
+        ..Load::of(Client::Low, 40, CLIENTS)
     }
 }
 

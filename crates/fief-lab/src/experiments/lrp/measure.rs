@@ -2,18 +2,16 @@
 //! One measurement: the high client, perhaps beside the low ones, perhaps beside the flood.
 
 use super::way::Way;
-use super::{PORT, Plan, SYNS_PER_SECOND};
+use super::{Plan, SYNS_PER_SECOND};
 use crate::error::Result;
 use crate::flood::{Flood, Sent, Sources};
-use crate::load::{self, Close, Seen};
+use crate::load::{self, Seen};
 use crate::noise::{Noise, Snapshot};
-use fief_testkit::{Client, Family, Topology};
+use fief_testkit::{Client, Topology};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const LOW_CLIENTS: usize = 20;
-/// The high client pauses so long between two requests.
-const THINK_US: u64 = 2000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
@@ -94,22 +92,9 @@ pub fn measure(plan: &Plan, topology: &Topology, way: Way, load: Load, round: us
 }
 
 fn load_of(plan: &Plan, class: Client) -> load::Load {
-    let is_high = class == Client::High;
-    load::Load {
-        server: Topology::server_address(Family::V4, PORT),
-        path: "/1k".to_owned(),
-        seconds: plan.seconds,
-        warm_up: plan.warm_up,
-        first: class.address(Family::V4, 1),
-        addresses: if is_high { 10 } else { 20 },
-        clients: if is_high { 1 } else { LOW_CLIENTS },
-        think_us: if is_high { THINK_US } else { 0 },
-        arrivals: None,
-        patience_ms: 0,
-        close: Close::Rst,
-        cpu: Topology::load_cpu(),
-        // The load shares its core with the client that is watched; that one must not wait for it.
-        fifo: if is_high { 40 } else { 0 },
-        live_ms: 0,
-    }
+    let load = match class {
+        Client::High => load::Load::watched(),
+        _ => load::Load::of(class, 20, LOW_CLIENTS),
+    };
+    load::Load { seconds: plan.seconds, warm_up: plan.warm_up, ..load }
 }

@@ -3,16 +3,13 @@
 
 use super::{Kind, Plan};
 use crate::error::Result;
-use crate::load::{Close, Load, Seen};
+use crate::load::{Load, Seen};
 use crate::noise::{Noise, Snapshot};
-use fief_testkit::{Client, Family, Topology};
+use fief_testkit::{Client, Topology};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const LIVE_MS: u64 = 250;
-
-/// The high client pauses so long between two requests.
-const THINK_US: u64 = 2000;
 
 #[derive(Clone, Debug)]
 pub struct Measurement {
@@ -66,24 +63,11 @@ impl Measurement {
 
 /// The load of one class of clients.
 fn load_of(plan: &Plan, class: Client, clients: usize) -> Load {
-    let is_high = class == Client::High;
-    Load {
-        server: Topology::server_address(Family::V4, 80),
-        path: "/1k".to_owned(),
-        seconds: plan.seconds,
-        warm_up: plan.warm_up,
-        first: class.address(Family::V4, 1),
-        addresses: if is_high { 10 } else { 20 },
-        clients,
-        think_us: if is_high { THINK_US } else { 0 },
-        arrivals: None,
-        patience_ms: 0,
-        close: Close::Rst,
-        cpu: Topology::load_cpu(),
-        // The load shares its core with the client whose time is measured; that one must not wait for it.
-        fifo: if is_high { 40 } else { 0 },
-        live_ms: if is_high { LIVE_MS } else { 0 },
-    }
+    let load = match class {
+        Client::High => Load { live_ms: LIVE_MS, ..Load::watched() },
+        _ => Load::of(class, 20, clients),
+    };
+    Load { seconds: plan.seconds, warm_up: plan.warm_up, ..load }
 }
 
 /// `live` gets what the high client saw every quarter of a second.

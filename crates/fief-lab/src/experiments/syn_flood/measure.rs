@@ -2,12 +2,12 @@
 //! One measurement: twenty well-behaved clients, and a flood beside them.
 
 use super::stand::{SPOOFED, Stand};
-use super::{PORT, Plan, Way};
+use super::{Plan, Way};
 use crate::error::Result;
 use crate::flood::{Flood, Sent, Sources, request_sockets};
-use crate::load::{Close, Load, Seen};
+use crate::load::{Load, Seen};
 use crate::noise::{Noise, Snapshot};
-use fief_testkit::{Client, Family, Topology};
+use fief_testkit::{Client, Topology};
 use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
@@ -131,27 +131,13 @@ pub fn measure(plan: &Plan, stand: &Stand, attack: Attack, round: usize) -> Resu
 }
 
 fn load(plan: &Plan) -> Load {
-    Load {
-        server: Topology::server_address(Family::V4, PORT),
-        path: "/1k".to_owned(),
-        seconds: plan.seconds,
-        warm_up: plan.warm_up,
-        first: Client::Low.address(Family::V4, 1),
-        addresses: CLIENTS,
-        clients: CLIENTS.into(),
-        think_us: 0,
-        arrivals: None,
-        patience_ms: 0,
-        close: Close::Rst,
-        cpu: Topology::load_cpu(),
-        fifo: 0,
-        live_ms: 0,
-    }
+    Load { seconds: plan.seconds, warm_up: plan.warm_up, ..Load::of(Client::Low, CLIENTS, CLIENTS.into()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fief_testkit::Family;
 
     #[test]
     fn the_flood_among_the_clients_covers_their_addresses() {
