@@ -23,3 +23,4 @@ struct fief_label {
 #define FIEF_LABEL_FILTER	  32u  /* filtered listener */
 #define FIEF_LABEL_FRESH	  64u  /* accepted by TCP; nobody has received from it yet */
 #define FIEF_LABEL_TRACKED	  128u /* where its next request begins is known */
+#define FIEF_LABEL_TAKEN	  256u /* and TCP has taken every head of a request that was ruled */

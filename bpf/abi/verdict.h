@@ -30,6 +30,8 @@ enum fief_reason {
 	FIEF_REQUEST_UNTRACKED, /* a later request whose begin is unknown (chunked body before it): not ruled */
 	/* receive in a thread of the class */
 	FIEF_LANE_FULL, /* the queue of the thread is full: discarded before any protocol work */
+	/* admit: a later request, once more */
+	FIEF_REQUEST_REPLACED, /* other bytes in the place of a request's head that was ruled: dropped */
 	FIEF_REASONS
 };
 

@@ -21,6 +21,7 @@
  *     stream        its first bytes               hold          a header in pieces
  *     requested     bytes before the socket       later         requests after the first
  *     answer        what a refused client gets    stray         segments of no connection
+ *     heads         of later requests, until TCP has taken them
  *   rule       what becomes of a request
  *     header        of HTTP, with normal (paths)  clienthello   of TLS
  *     match         the first rule it meets       hash, request what is compared, by bytes

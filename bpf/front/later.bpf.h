@@ -7,21 +7,23 @@
  * How: the label tells where the next request begins: end of the header + Content-Length. What lies before passes unread.
  * From there on bytes are copied as they pass, in order; the segment that completes a header waits for the verdict. The
  * label takes the request's container, the server follows it when it reads. A refused client gets its answer, the socket
- * a reset in the client's name. A socket that the core has not labelled gets its label here.
+ * a reset in the client's name. A socket that the core has not labelled gets its label here. A verdict counts for the
+ * bytes that it was about: until TCP has taken them, others in their place are dropped (heads.bpf.h).
  * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest
- * verdict; after a body whose length is not told (chunked), after REQUESTS_MOST requests in one segment, and under TLS
- * the connection is no longer ruled (FIEF_REQUEST_UNTRACKED) and keeps its container. What was ruled passes as ruled: who
- * forges his own segments can have one ruled that TCP drops (a wrong checksum, an old timestamp) and send other words in
- * its place. First requests are ruled until TCP has taken them.
+ * verdict; after a body whose length is not told (chunked), after REQUESTS_MOST requests or FIEF_HEADER_MAX bytes of
+ * them in one segment, and under TLS the connection is no longer ruled (FIEF_REQUEST_UNTRACKED) and keeps its container.
  */
 #pragma once
 
 #include "admit.bpf.h"
 #include "guard.bpf.h"
+#include "heads.bpf.h"
 #include "maps/containers.bpf.h"
 #include "maps/labels.bpf.h"
 
-#define LATER_AGAIN -2 /* TCX_NEXT is -1 */
+/* TCX_NEXT is -1 */
+#define LATER_AGAIN   -2 /* the packet has more */
+#define LATER_REFUSED -3 /* as stream->ruling says */
 
 static __always_inline struct fief_container *labelled_container(struct fief_ref ref)
 {
@@ -87,7 +89,7 @@ static __noinline void later_find(const struct packet *p, struct stream *stream,
 	stream->length = length;
 }
 
-/* Rules the request at label->next with what the packet adds to it. A verdict, or LATER_AGAIN: the packet has more. */
+/* Rules the request at label->next with what the packet adds to it. A verdict, or LATER_*. */
 static __noinline int later_rule(struct __sk_buff *skb, struct front_context *front, struct fief_label *label,
 				 struct tcp_sock *tcp, struct stream *stream)
 {
@@ -110,10 +112,11 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ruling) == REQUEST_NEED_MORE) {
 		if (stream->first + 1 + stream->length != end || !hold_keep(p, stream))
 			return later_untrack(front, label);
+		stream->read = end;
 		return TCX_NEXT;
 	}
 	if (ruling->refused)
-		return later_refuse(skb, front, stream, tcp);
+		return LATER_REFUSED;
 	label_move(label, ruling->container);
 	if (!(front->guard->flags & FIEF_GUARD_LATER)) {
 		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_TRACKED);
@@ -121,24 +124,56 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	}
 	if (!ruling->tracked)
 		return later_untrack(front, label);
-	label->next += ruling->head + ruling->body;
+	stream->read = label->next + ruling->head;
+	label->next = stream->read + ruling->body;
 	return (__s32)(end - label->next) > 0 ? LATER_AGAIN : TCX_NEXT;
 }
 
-static __always_inline int requests_rule(struct __sk_buff *skb, struct front_context *front, struct fief_label *label,
-					 struct tcp_sock *tcp)
+/* Holds what comes again against what was ruled. A verdict, or LATER_AGAIN: the packet may pass, as far as this goes. */
+static __always_inline int repetition_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+					   struct head_ranges *ranges)
 {
+	enum heads is = heads_compare(skb, &front->packet, stream, ranges);
+	bool watched = front->guard->flags & FIEF_GUARD_MONITOR;
+
+	if (is == HEADS_OTHER)
+		verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_REQUEST_REPLACED, watched);
+	if (is == HEADS_SAME || watched)
+		return LATER_AGAIN;
+	return is == HEADS_PART ? heads_cut(skb, &front->packet, stream) : TCX_DROP;
+}
+
+static __always_inline int requests_rule(struct __sk_buff *skb, struct front_context *front, struct fief_label *label,
+					 struct tcp_sock *tcp, struct head_ranges *ranges)
+{
+	__u32 from = is_behind(ranges->read, label->next) ? ranges->read : label->next;
 	struct stream *stream = stream_get();
-	int verdict, i;
+	int verdict = LATER_AGAIN, i;
 
 	if (!stream)
 		return TCX_NEXT;
+	heads_forget(ranges, tcp->rcv_nxt);
+	if (is_behind(ranges->read, front->packet.seq) && ranges->first != ranges->count)
+		verdict = repetition_rule(skb, front, stream, ranges);
+	if (verdict != LATER_AGAIN)
+		return verdict;
+	if (!heads_room(&front->packet, ranges, from) && !(front->guard->flags & FIEF_GUARD_MONITOR))
+		return TCX_DROP; /* TCP has to take something first */
+	stream->read = from;
 	bpf_for (i, 0, REQUESTS_MOST) {
 		verdict = later_rule(skb, front, label, tcp, stream);
 		if (verdict != LATER_AGAIN)
-			return verdict;
+			break;
 	}
-	return later_untrack(front, label);
+	if (verdict == LATER_AGAIN)
+		return later_untrack(front, label);
+	if (is_behind(stream->read, from) && label->flags & FIEF_LABEL_TRACKED) {
+		ranges->read = stream->read;
+		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_TAKEN);
+		if (!heads_note(skb, &front->packet, stream, ranges, from))
+			later_untrack(front, label);
+	}
+	return verdict == LATER_REFUSED ? later_refuse(skb, front, stream, tcp) : verdict;
 }
 
 /* Whether the kernel made this connection, and this is its first request. */
@@ -182,16 +217,49 @@ static __noinline struct fief_label *label_make(struct front_context *front, str
 	return bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
+/* Whether a packet on a tracked connection may pass unread: it ends before the next request, and replaces no head. */
+static __always_inline bool is_settled(const struct packet *p, struct fief_label *label, struct tcp_sock *tcp,
+				       const struct head_ranges *ranges)
+{
+	bool taken = true;
+
+	if (ranges)
+		taken = !is_behind(ranges->read, tcp->rcv_nxt);
+	else
+		taken = tcp->bytes_received;
+	if (!ranges && !taken && !is_behind(p->seq, tcp->rcv_nxt))
+		label->next = tcp->rcv_nxt; /* TCP has not taken what made the socket: it is ruled once more */
+	if (is_behind(p->seq + p->payload_length, label->next))
+		return false;
+	if (taken)
+		__sync_fetch_and_or(&label->flags, FIEF_LABEL_TAKEN);
+	return taken || !ranges || !is_behind(ranges->read, p->seq);
+}
+
+/* What is remembered of the heads on this connection; `ranges`: if there is something. NULL: no memory. */
+static __always_inline struct head_ranges *heads_get(struct bpf_sock *sk, struct tcp_sock *tcp,
+						     struct head_ranges *ranges)
+{
+	if (ranges)
+		return ranges;
+	ranges = bpf_sk_storage_get(&heads, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (ranges)
+		ranges->read = tcp->rcv_nxt;
+	return ranges;
+}
+
 /* Bytes to a socket that is there. */
 static __always_inline int data_arrives(struct __sk_buff *skb, struct front_context *front, struct bpf_sock *sk)
 {
 	struct packet *p = &front->packet;
 	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	const __u32 settled = FIEF_LABEL_TRACKED | FIEF_LABEL_TAKEN;
+	struct head_ranges *ranges = NULL;
 	struct tcp_sock *tcp;
 
 	/* where an odd packet ends is not known for sure */
-	if (label && label->flags & FIEF_LABEL_TRACKED && !p->odd &&
-	    (__s32)(p->seq + p->payload_length - label->next) <= 0)
+	if (label && (label->flags & settled) == settled && !p->odd &&
+	    !is_behind(p->seq + p->payload_length, label->next))
 		return TCX_NEXT;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp)
@@ -202,6 +270,9 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 			return TCX_NEXT;
 	}
 	if (label->flags & FIEF_LABEL_TRACKED) {
+		ranges = bpf_sk_storage_get(&heads, sk, 0, 0);
+		if (!p->odd && is_settled(p, label, tcp, ranges))
+			return TCX_NEXT;
 		if (!segment_guard_find(front))
 			return TCX_NEXT;
 	} else if (!first_of_kernel(front, label, tcp)) {
@@ -209,5 +280,6 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 	}
 	if (p->odd)
 		return shape_rule(front);
-	return requests_rule(skb, front, label, tcp);
+	ranges = heads_get(sk, tcp, ranges);
+	return ranges ? requests_rule(skb, front, label, tcp, ranges) : TCX_DROP;
 }

@@ -27,6 +27,7 @@ struct stream {
 	struct handshake with;
 	struct ruling ruling;
 	struct fief_admitted admitted; /* what the first request's verdict leaves for the socket */
+	__u32 read;		       /* of a later request: where what was read of heads ends */
 };
 
 struct {

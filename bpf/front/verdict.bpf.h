@@ -24,7 +24,7 @@
 	(REASON(FIEF_SYN_RATE) | REASON(FIEF_SYN_UNPROVEN) | REASON(FIEF_SYN_ISOLATED) | REASON(FIEF_SYN_PENALTY) |    \
 	 REASON(FIEF_SYN_QUEUE) | REASON(FIEF_ACK_BAD) | REASON(FIEF_ACK_LIMIT) | REASON(FIEF_SHAPE) |                 \
 	 REASON(FIEF_REQUEST_REFUSED) | REASON(FIEF_REQUEST_RATE) | REASON(FIEF_REQUEST_CPU) |                         \
-	 REASON(FIEF_REQUEST_NO_ROOM))
+	 REASON(FIEF_REQUEST_NO_ROOM) | REASON(FIEF_REQUEST_REPLACED))
 
 /* Whom a connection belongs to as long as no request says otherwise. */
 static __always_inline struct fief_ref client_container(const struct front_context *front)

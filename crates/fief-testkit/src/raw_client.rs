@@ -197,6 +197,16 @@ impl<'a> RawConnection<'a> {
         Ok((self.received.clone(), Ending::Silent))
     }
 
+    /// Takes what comes until nothing has for so long; how the connection ended, if it did.
+    pub fn hear(&mut self, silence: Duration) -> Result<Option<Ending>> {
+        while let Some(segment) = self.clients.receive(self.client, silence) {
+            if let Some(ending) = self.take(&segment)? {
+                return Ok(Some(ending));
+            }
+        }
+        Ok(None)
+    }
+
     fn send(&self, stream: &[u8], piece: Range<usize>) -> Result<()> {
         let offset = u32::try_from(piece.start).expect("streams are short");
         self.clients.send(&self.segment(ACK, offset, &stream[piece]))

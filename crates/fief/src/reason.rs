@@ -80,6 +80,9 @@ reasons! {
         "later requests whose begin is not known: they keep the class of the connection";
     /// `lane-full`
     LaneFull = FIEF_LANE_FULL, "lane-full", "packets discarded because the receive thread of their class lags behind";
+    /// `request-replaced`
+    RequestReplaced = FIEF_REQUEST_REPLACED, "request-replaced",
+        "packets with other bytes in the place of a later request that was ruled: dropped";
 }
 
 impl Reason {

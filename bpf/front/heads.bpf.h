@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Heads: what was ruled of a connection's later requests, until TCP has taken it.
+ *
+ * Problem: the gate rules a segment before TCP looks at it. TCP may drop it (a wrong checksum, an old timestamp, no
+ * room) or keep it out of order, where a longer segment displaces it; what the client sends at its place next would pass
+ * as ruled. And a sender that repeats honestly may cut otherwise than before.
+ * How: a ring of the socket remembers a keyed hash of each RANGE_MOST bytes that passed of heads. Below tcp->rcv_nxt
+ * nothing can be replaced. What comes again at or above it has to be the same, so that for each byte of a head there is
+ * only one that can reach the server, however TCP joins what it holds. Bodies may differ: where a request begins follows
+ * from the heads alone. A packet that holds the begin of a range but not its end is cut before the range: its sender
+ * then goes on from there. One that begins within a range comes again from where TCP waits.
+ * Limits: a sender that has come to cut heads finer than RANGE_MOST since the gate saw them, and whose first attempt TCP
+ * dropped, waits in vain.
+ */
+#pragma once
+
+#include "hold.bpf.h"
+#include "siphash.bpf.h"
+#include "maps/secrets.bpf.h"
+
+#define RANGE_MOST 512 /* below what any sender must be able to send at once (RFC 9293: 536) */
+#define RANGES	   32  /* FIEF_HEADER_MAX bytes; a power of two */
+
+struct head_range {
+	__u32 from; /* sequence numbers */
+	__u32 end;
+	__u64 hash;
+};
+
+struct head_ranges {
+	__u32 read;  /* where the last head ends, or what has come of it */
+	__u32 first; /* the first range that TCP may not have taken, counted like: */
+	__u32 count; /* ranges ever noted; number n stands at n % RANGES */
+	__u32 pad;
+	struct head_range range[RANGES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct head_ranges);
+} heads SEC(".maps");
+
+/* Whether sequence number `a` lies behind `b`. */
+static __always_inline bool is_behind(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) > 0;
+}
+
+static __always_inline struct head_range *head_range(struct head_ranges *ranges, __u32 number)
+{
+	return &ranges->range[as_index(number) & (RANGES - 1)];
+}
+
+/* SipHash-1-3 of `length` bytes, which 16 zeros follow, at this place of the stream. */
+__noinline __u64 bytes_hash(const struct request_bytes *bytes __arg_nonnull, __u32 length, __u32 place,
+			    const struct fief_secret *secret __arg_nonnull)
+{
+	struct siphash s = siphash_begin(secret->pattern);
+	__u32 i;
+
+	hsiphash_word(&s, (__u64)place << 32 | length);
+	for (i = loop_from(0); i < length && can_loop; i += 16) {
+		hsiphash_word(&s, word_at(bytes, i));
+		hsiphash_word(&s, word_at(bytes, i + 8));
+	}
+	return hsiphash_end(&s, 8 + length);
+}
+
+/* Hash of the packet's bytes [from, from + length); 0: they cannot be read. */
+static __noinline __u64 range_hash(struct __sk_buff *skb, const struct packet *p, struct stream *stream, __u32 from,
+				   __u32 length)
+{
+	__u32 zero = 0;
+	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
+
+	barrier_var(length);
+	if (!secret || !length || length > RANGE_MOST)
+		return 0;
+	if (bpf_skb_load_bytes(skb, p->payload + (from - p->seq), stream->bytes, length))
+		return 0;
+	__builtin_memset(stream->bytes + length, 0, 16);
+	return bytes_hash((const struct request_bytes *)stream->bytes, length, from, secret);
+}
+
+/* Forgets what TCP has taken. */
+static __always_inline void heads_forget(struct head_ranges *ranges, __u32 taken)
+{
+	int i;
+
+	bpf_for (i, 0, RANGES) {
+		if (ranges->first == ranges->count || is_behind(head_range(ranges, ranges->first)->end, taken))
+			break;
+		ranges->first++;
+	}
+}
+
+/* Whether what the packet may add to the heads, which ends at `from` now, will have room; but for the longest. */
+static __always_inline bool heads_room(const struct packet *p, const struct head_ranges *ranges, __u32 from)
+{
+	__u32 end = p->seq + p->payload_length, used = ranges->count - ranges->first, needed;
+
+	if (!is_behind(end, from))
+		return true;
+	needed = 1 + (end - from) / RANGE_MOST;
+	if (needed > RANGES / 2)
+		needed = RANGES / 2;
+	return !used || used + needed <= RANGES;
+}
+
+/* Notes what passes of heads with this packet: [from, stream->read). False: there is no room. */
+static __noinline bool heads_note(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
+				  struct head_ranges *ranges, __u32 from)
+{
+	struct head_range *range;
+	__u32 length;
+	int i;
+
+	bpf_for (i, 0, RANGES) {
+		length = stream->read - from;
+		if (!length || ranges->count - ranges->first >= RANGES)
+			break;
+		if (length > RANGE_MOST)
+			length = RANGE_MOST;
+		range = head_range(ranges, ranges->count);
+		range->from = from;
+		range->end = from + length;
+		range->hash = range_hash(skb, p, stream, from, length);
+		from += length;
+		ranges->count++;
+	}
+	return from == stream->read;
+}
+
+enum heads {
+	HEADS_SAME,  /* it repeats what was ruled, or touches none of it */
+	HEADS_OTHER, /* it would replace it */
+	HEADS_PART,  /* it ends within a range: stream->read is where that begins */
+	HEADS_WITHIN /* it begins within one */
+};
+
+/* Holds the packet against what was ruled and may not be taken. */
+static __noinline enum heads heads_compare(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
+					   struct head_ranges *ranges)
+{
+	__u32 end = p->seq + p->payload_length;
+	struct head_range *range;
+	int i;
+
+	bpf_for (i, 0, RANGES) {
+		if (ranges->count - ranges->first <= i)
+			break;
+		range = head_range(ranges, ranges->first + i);
+		if (!is_behind(range->end, p->seq))
+			continue;
+		if (!is_behind(end, range->from))
+			break;
+		if (is_behind(p->seq, range->from))
+			return HEADS_WITHIN;
+		if (is_behind(range->end, end)) {
+			stream->read = range->from;
+			return HEADS_PART;
+		}
+		if (range_hash(skb, p, stream, range->from, range->end - range->from) != range->hash)
+			return HEADS_OTHER;
+	}
+	return HEADS_SAME;
+}
+
+/* Lets the packet pass as far as stream->read. Its checksum, which is ours then, has to be right before. */
+static __noinline int heads_cut(struct __sk_buff *skb, struct packet *p, struct stream *stream)
+{
+	__u32 length = stream->read - p->seq;
+
+	stream_begin(stream, p->seq);
+	if (!length || stream_append(skb, p, stream, 0) != p->payload_length || length >= stream->length)
+		return TCX_DROP;
+	if (!checksum_valid(skb, p, stream, 0))
+		return TCX_DROP;
+	stream->length = length;
+	return hold_release(skb, p, stream) ? TCX_DROP : TCX_NEXT;
+}
