@@ -3,6 +3,7 @@
 
 use crate::{Error, Kind, Result};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -31,7 +32,12 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
+    /// The first one of a process sweeps what dead ones left.
     pub fn new(role: &str) -> Result<Cgroup> {
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(|| {
+            sweep_cgroups();
+        });
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = cgroup2_mount()?.join(format!("ff-{}-{count}-{role}", std::process::id()));
         std::fs::create_dir(&path).map_err(|error| Error::io(format!("make {}", path.display()), error))?;

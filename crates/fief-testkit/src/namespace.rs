@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -29,8 +30,13 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// Makes a namespace with its loopback up. `role` is a short word for people who look at `ip netns`.
+    /// Makes a namespace with its loopback up. `role` is a short word for people who look at `ip netns`. The first one of a
+    /// process sweeps what dead ones left.
     pub fn new(role: &str) -> Result<NetNs> {
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(|| {
+            sweep();
+        });
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{count}-{role}", std::process::id());
         run(Command::new("ip").args(["netns", "add", &name]))?;
@@ -258,7 +264,8 @@ mod tests {
         child.wait().expect("it ended");
         let name = format!("ff-{dead}-0-left");
         run(Command::new("ip").args(["netns", "add", &name])).expect("a namespace");
-        assert!(sweep() >= 1);
+        // one beside this one may be faster
+        sweep();
         assert!(!path(&name).exists());
     }
 
