@@ -65,7 +65,7 @@ static __always_inline __u16 fold_sum(__u64 sum)
 /* Of the addresses, which may be swapped, the protocol and the length of header and payload. */
 static __always_inline __u64 pseudo_sum(const struct packet *p, __u32 length)
 {
-	__u64 sum = bpf_htonl(length) + bpf_htonl(IPPROTO_TCP);
+	__u64 sum = (__u64)bpf_htonl(length) + bpf_htonl(IPPROTO_TCP);
 	const __u32 *source = (const __u32 *)p->source, *destination = (const __u32 *)p->destination;
 
 	if (!p->ipv6)

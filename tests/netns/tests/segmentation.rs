@@ -8,7 +8,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fief_bpf::abi;
-use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, digest, wait_until};
+use fief_testkit::{
+    Ending, Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, Topology, digest, wait_until,
+};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Front, Gate, plain, ready};
 use libbpf_rs::{MapCore, MapHandle};
@@ -307,6 +309,22 @@ fn a_header_beyond_the_longest_is_the_class_of_its_clients_however_it_comes() {
             assert_eq!(in_order.verdicts, [("web".to_owned(), rule, reason)], "{gate:?}, {length}");
             assert_eq!(in_order.seen, rule.is_none().then(|| digest(&stream)), "{gate:?}, {length}");
         }
+    }
+}
+
+#[test]
+fn a_header_in_pieces_is_served_whatever_its_length() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Gate::Own);
+    // With GRO the checksum has been looked at before the gate, and nobody does so again.
+    let ethtool = ["-K", Topology::SERVER, "gro", "off"];
+    fief_testkit::run(rig.front.topology.server.command("ethtool").args(ethtool)).unwrap();
+    for length in 210..=230 {
+        let stream = request("/10", "x", length);
+        let outcome = rig.outcome(Family::V4, &stream, &[0..10, 10..length]);
+        assert_eq!(outcome.seen, Some(digest(&stream)), "{length}: {outcome:?}");
     }
 }
 
