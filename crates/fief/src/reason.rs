@@ -106,7 +106,7 @@ impl Reason {
 
     /// Whether it is about a request; else about packets before the first one.
     pub fn is_request(self) -> bool {
-        (Self::RequestRule..=Self::RequestUntracked).contains(&self)
+        (Self::RequestRule..=Self::RequestUntracked).contains(&self) || self == Self::RequestReplaced
     }
 }
 
