@@ -530,8 +530,10 @@ fn honest_repetitions_are_served_and_counted_once_however_they_are_cut() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate, POLICY);
+    // With GRO the gate sees long segments, and some of them out of order; without, what was sent.
+    let rigs: [fn(Gate, &str) -> Rig; 2] = [Rig::new, Rig::in_order];
+    for (gate, make) in Gate::GUARDS.into_iter().flat_map(|gate| rigs.map(|make| (gate, make))) {
+        let rig = make(gate, POLICY);
         let play = |case: &Case, attempts: &[Attempt]| -> Result<_, TestCaseError> {
             let before = rig.verdicts();
             let mut client = rig.open(case.family);
@@ -560,7 +562,7 @@ fn honest_repetitions_are_served_and_counted_once_however_they_are_cut() {
             wait_until(SOON, || client.served().len() > case.requests.len()).unwrap();
             Ok((client.served(), told(&rig.verdicts().since(&before))))
         };
-        let config = Config { cases: 60, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
+        let config = Config { cases: 40, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
         let result = TestRunner::new(config).run(&cases(), |case| {
             let expected = play(&case, &[])?;
             let found = play(&case, &case.attempts)?;
