@@ -7,14 +7,20 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet}
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Related};
 
+/// Who has more errors than this has one above all: the file is something else.
+const SHOWN: usize = 20;
+
 impl Diagnostics {
-    /// The errors one after the other, and their number at the end; with colours for a terminal.
+    /// The first errors one after the other, and the number of all at the end; with colours for a terminal.
     pub fn render(&self, colours: bool) -> String {
         let renderer = if colours { Renderer::styled() } else { Renderer::plain() };
         let mut page = String::new();
-        for diagnostic in self {
+        for diagnostic in self.iter().take(SHOWN) {
             page.push_str(&self.render_one(diagnostic, &renderer));
             page.push_str("\n\n");
+        }
+        if self.len() > SHOWN {
+            page.push_str(&format!("and {} more; `fief check --json` tells all of them\n\n", self.len() - SHOWN));
         }
         let errors = if self.len() == 1 { "1 error".to_owned() } else { format!("{} errors", self.len()) };
         page.push_str(&format!("{}: {errors}; nothing was changed\n", printable(&self.file)));

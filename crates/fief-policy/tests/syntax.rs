@@ -120,6 +120,18 @@ two.toml: 1 error; nothing was changed
 }
 
 #[test]
+fn shows_people_the_first_twenty_and_programs_all() {
+    let text = format!("version = 1\n{}", (0..30).map(|n| format!("colour{n} = 1\n")).collect::<String>());
+    let errors = parse(&text, "red.toml").expect_err("unknown keys");
+    let all = errors.len();
+    let page = errors.render(false);
+    assert_eq!(page.matches("error: ").count(), 20, "{page}");
+    assert!(page.contains(&format!("and {} more; `fief check --json` tells all of them\n", all - 20)), "{page}");
+    assert!(page.ends_with(&format!("red.toml: {all} errors; nothing was changed\n")), "{page}");
+    assert_eq!(errors.to_json_lines().lines().count(), all);
+}
+
+#[test]
 fn gives_programs_one_object_a_line() {
     let errors = parse(MANY, "many.toml").expect_err("many errors");
     let lines = errors.to_json_lines();
