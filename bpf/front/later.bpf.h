@@ -157,9 +157,10 @@ static __always_inline int requests_rule(struct __sk_buff *skb, struct front_con
 		verdict = repetition_rule(skb, front, stream, ranges);
 	if (verdict != LATER_AGAIN)
 		return verdict;
-	if (!heads_room(&front->packet, ranges, from) && !(front->guard->flags & FIEF_GUARD_MONITOR))
-		return TCX_DROP; /* TCP has to take something first */
 	stream->read = from;
+	if (!heads_room(&front->packet, ranges, from) && !(front->guard->flags & FIEF_GUARD_MONITOR))
+		/* TCP has to take something first: what was ruled of this, if it bears any */
+		return is_behind(from, front->packet.seq) ? heads_cut(skb, &front->packet, stream) : TCX_DROP;
 	bpf_for (i, 0, REQUESTS_MOST) {
 		verdict = later_rule(skb, front, label, tcp, stream);
 		if (verdict != LATER_AGAIN)

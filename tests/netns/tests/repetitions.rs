@@ -38,6 +38,34 @@ fn a_rate_is_charged_once_for_a_request_that_comes_again() {
     }
 }
 
+/// More pieces of a head than the gate remembers, none of which TCP took.
+#[test]
+fn a_head_that_was_cut_finely_may_come_again_in_one() {
+    if !ready() {
+        return;
+    }
+    let filler = "x".repeat(900);
+    let request = format!("GET /10 HTTP/1.1\r\nCookie: {filler}\r\n\r\n");
+    let request = request.as_bytes();
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate, POLICY);
+        for family in [Family::V4, Family::V6] {
+            let mut client = rig.open(family);
+            for (n, piece) in request.chunks(12).enumerate() {
+                client.send_in_vain(Flaw::Checksum, 12 * n, piece);
+            }
+            let deadline = Instant::now() + SOON;
+            while client.acknowledged() < request.len() {
+                assert!(Instant::now() < deadline, "{gate:?}, {family:?}: {} of it", client.acknowledged());
+                let at = client.acknowledged();
+                client.send(at, &request[at..]);
+                client.connection.hear(Duration::from_millis(5)).unwrap();
+            }
+            client.wait_for(&[FIRST, request]);
+        }
+    }
+}
+
 /// A head that TCP dropped, as it was sent from a large buffer at once, comes again in segments.
 #[test]
 fn a_sender_may_cut_a_long_head_otherwise_when_it_repeats() {
