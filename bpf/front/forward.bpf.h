@@ -32,12 +32,15 @@ static __noinline int forward_syn(struct front_context *front)
 	return TCX_NEXT;
 }
 
-/* What the client says after its handshake. */
+/*
+ * Whatever the client sends after its handshake, an acknowledgment too: its only bytes may overtake the handshake's end on
+ * another CPU, and come before tracking has seen either.
+ */
 static __noinline int forward_segment(struct __sk_buff *skb, struct front_context *front)
 {
 	const struct packet *p = &front->packet;
 
-	if (p->payload_length && !source_proven(front) && tracked_status(skb, p) & HANDSHAKE_TRACKED)
+	if (!source_proven(front) && tracked_status(skb, p) & HANDSHAKE_TRACKED)
 		source_prove(front);
 	return TCX_NEXT;
 }
