@@ -92,8 +92,7 @@ static __always_inline int admin_let_go(struct fief_admin *a)
 /* The policy built in the other slot comes into force; other programs may have come before it (a->value). */
 static __always_inline int admin_slot(struct fief_admin *a)
 {
-	__u32 zero = 0;
-	struct fief_control *control = bpf_map_lookup_elem(&controls, &zero);
+	struct fief_control *control = control_get();
 
 	if (!control)
 		return -ESTALE;

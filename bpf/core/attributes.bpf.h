@@ -15,8 +15,7 @@
 
 static __always_inline struct fief_control *tree_lock(void)
 {
-	__u32 zero = 0;
-	struct fief_control *control = bpf_map_lookup_elem(&controls, &zero);
+	struct fief_control *control = control_get();
 	int i;
 
 	if (!control)

@@ -55,8 +55,7 @@ static __always_inline bool same_ref(struct fief_ref a, struct fief_ref b)
 
 static __always_inline void count_error(enum fief_error which)
 {
-	__u32 zero = 0;
-	struct fief_control *control = bpf_map_lookup_elem(&controls, &zero);
+	struct fief_control *control = control_get();
 
 	if (control)
 		__sync_fetch_and_add(&control->errors[which & 7], 1);
@@ -65,11 +64,10 @@ static __always_inline void count_error(enum fief_error which)
 /* The attributes in force: a policy's container has one set for each policy slot. */
 static __always_inline struct fief_attributes *attributes_of(struct fief_container *c)
 {
-	__u32 zero = 0;
 	struct fief_control *control;
 
 	if (c->flags & FIEF_CONTAINER_POLICY) {
-		control = bpf_map_lookup_elem(&controls, &zero);
+		control = control_get();
 		if (control && control->slot & 1)
 			return &c->attributes[1];
 	}
@@ -354,11 +352,10 @@ static __noinline int container_room(struct fief_ref up, __u32 more, struct fief
 /* `taken`: the one that is asked for is counted already. */
 static __always_inline int user_room(__u32 uid, __u32 taken)
 {
+	struct fief_control *control = control_get();
 	struct fief_user *u, fresh = {};
-	struct fief_control *control;
-	__u32 zero = 0, most;
+	__u32 most;
 
-	control = bpf_map_lookup_elem(&controls, &zero);
 	if (!uid || !control)
 		return 0;
 	u = bpf_map_lookup_elem(&users, &uid);

@@ -27,13 +27,6 @@
 #define BDI_CAP_WRITEBACK 1
 #define CAP_FOWNER	  3
 
-static __always_inline struct fief_control *control_get(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&controls, &zero);
-}
-
 /* What a descriptor of the caller's meant at one moment. */
 struct open_file {
 	struct file *file;

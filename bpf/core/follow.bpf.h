@@ -13,7 +13,7 @@
 #include "labels.bpf.h"
 #include "switch.bpf.h"
 
-static __noinline int follow_switch(struct sock *sk, struct fief_cpu *cs, struct fief_ref to)
+static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct fief_container *c = container_get(to);
@@ -44,6 +44,19 @@ static __noinline int follow_switch(struct sock *sk, struct fief_cpu *cs, struct
 	return 0;
 }
 
+static __always_inline bool thread_follows(const struct fief_cpu *cs)
+{
+	return (cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT)) == FIEF_TASK_FOLLOW;
+}
+
+/* A thread that follows works for `to` now. */
+static __always_inline int thread_follow(struct fief_cpu *cs, struct fief_ref to)
+{
+	if (same_ref(to, cs->task.binding) && !(cs->task.flags & FIEF_TASK_SLEPT))
+		return 0;
+	return follow_switch(cs, to);
+}
+
 static __always_inline int socket_event(struct sock *sk, bool received)
 {
 	struct fief_cpu *cs = this_thread();
@@ -52,7 +65,7 @@ static __always_inline int socket_event(struct sock *sk, bool received)
 
 	if (!cs || !cs->has_task || cs->softirq_vector)
 		return 0;
-	follows = (cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT)) == FIEF_TASK_FOLLOW;
+	follows = thread_follows(cs);
 	if (!follows && !received)
 		return 0;
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
@@ -60,7 +73,5 @@ static __always_inline int socket_event(struct sock *sk, bool received)
 		return 0;
 	if (received && label->flags & FIEF_LABEL_FRESH)
 		label_count(label);
-	if (!follows || (same_ref(label->container, cs->task.binding) && !(cs->task.flags & FIEF_TASK_SLEPT)))
-		return 0;
-	return follow_switch(sk, cs, label->container);
+	return follows ? thread_follow(cs, label->container) : 0;
 }

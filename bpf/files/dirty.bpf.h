@@ -42,7 +42,7 @@ static __always_inline int folio_dirty(struct folio *folio, struct inode *inode)
 	bytes = folio_bytes(folio);
 	__sync_fetch_and_add(&c->usage.disk_write_bytes, bytes);
 	/* what the thread has counted up to here is settled by this, so it comes first */
-	thread_follow(this_thread(), file->container);
+	file_follow(this_thread(), file->container);
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs && cs->has_task && cs->running == p->pid && bpf_core_field_exists(p->ioac.write_bytes))

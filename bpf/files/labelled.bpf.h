@@ -17,8 +17,7 @@ const volatile __u32 instance; /* this one's programs; never 0 */
 
 static __always_inline struct fief_file *file_of(struct inode *inode)
 {
-	__u32 zero = 0;
-	struct fief_control *control = bpf_map_lookup_elem(&controls, &zero);
+	struct fief_control *control = control_get();
 	struct fief_file_key key = {};
 
 	if (!control || !control->labelled || control->file_instance[control->slot & 1] != instance)

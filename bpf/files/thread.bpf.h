@@ -13,14 +13,10 @@
 #include "core/follow.bpf.h"
 #include "labelled.bpf.h"
 
-static __always_inline void thread_follow(struct fief_cpu *cs, struct fief_ref to)
+static __always_inline void file_follow(struct fief_cpu *cs, struct fief_ref to)
 {
-	if (!cs || !cs->has_task || cs->softirq_vector || cs->in_irq)
-		return;
-	if ((cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT)) != FIEF_TASK_FOLLOW)
-		return;
-	if (!same_ref(to, cs->task.binding) || cs->task.flags & FIEF_TASK_SLEPT)
-		follow_switch(NULL, cs, to);
+	if (cs && cs->has_task && !cs->softirq_vector && !cs->in_irq && thread_follows(cs))
+		thread_follow(cs, to);
 }
 
 static __always_inline int file_event(struct inode *inode)
@@ -28,6 +24,6 @@ static __always_inline int file_event(struct inode *inode)
 	struct fief_file *file = file_of(inode);
 
 	if (file)
-		thread_follow(this_thread(), file->container);
+		file_follow(this_thread(), file->container);
 	return 0;
 }

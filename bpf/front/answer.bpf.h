@@ -87,7 +87,7 @@ static __noinline int answer_ends(struct __sk_buff *skb, struct front_context *f
 	flow_key(p, &key);
 	if (!bpf_map_lookup_elem(&answered, &key))
 		return -1;
-	if (!p->payload_length && !(p->flags & TCP_FIN))
+	if (is_bare(p))
 		return TCX_DROP;
 	return acknowledge(skb, p, with, p->seq + p->payload_length + (p->flags & TCP_FIN));
 }

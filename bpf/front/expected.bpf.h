@@ -73,7 +73,7 @@ static __noinline bool end_expected(struct front_context *front)
 	__u64 source[2], destination[2];
 	struct expected *kept;
 
-	if (p->odd || p->payload_length || p->flags & TCP_FIN)
+	if (p->odd || !is_bare(p))
 		return false;
 	kept = expected_place(p);
 	if (!kept || kept->ack != p->ack || kept->seq != p->seq || kept->ports != ports_word(p))

@@ -38,11 +38,11 @@ struct {
 /* The listener of the policy at this address (16 bytes); NULL: none. */
 static __noinline struct listener_found *listener_search(__u32 slot, const void *address, __u16 port)
 {
-	__u32 zero = 0, at;
-	struct fief_control *control = bpf_map_lookup_elem(&controls, &zero);
+	struct fief_control *control = control_get();
 	struct listener_found *kept;
 	struct fief_listener *listener;
 	__u64 words[2];
+	__u32 at;
 
 	if (!control)
 		return NULL;

@@ -175,7 +175,7 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		return count_drop(front, FIEF_ACK_LIMIT);
 	if (!handshake_proven(front, listening, with))
 		return stray_rule(skb, front, listening, stream);
-	if (!p->payload_length && !(p->flags & TCP_FIN)) {
+	if (is_bare(p)) {
 		source_prove(front);
 		return TCX_DROP; /* the handshake's end: the request tells more */
 	}

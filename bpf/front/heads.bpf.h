@@ -43,12 +43,6 @@ struct {
 	__type(value, struct head_ranges);
 } heads SEC(".maps");
 
-/* Whether sequence number `a` lies behind `b`. */
-static __always_inline bool is_behind(__u32 a, __u32 b)
-{
-	return (__s32)(a - b) > 0;
-}
-
 static __always_inline struct head_range *head_range(struct head_ranges *ranges, __u32 number)
 {
 	return &ranges->range[as_index(number) & (RANGES - 1)];

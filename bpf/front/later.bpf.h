@@ -99,10 +99,10 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 
 	later_find(p, stream, label->next);
 	at = label->next + stream->length;
-	if ((__s32)(p->seq - at) > 0)
+	if (is_behind(p->seq, at))
 		/* a gap: what is behind it must not complete a header unseen, and comes again */
-		return (__s32)(tcp->rcv_nxt - at) > 0 ? later_untrack(front, label) : TCX_DROP;
-	if ((__s32)(end - at) <= 0)
+		return is_behind(tcp->rcv_nxt, at) ? later_untrack(front, label) : TCX_DROP;
+	if (!is_behind(end, at))
 		return TCX_NEXT;
 	if (stream_append(skb, p, stream, at - p->seq) < 0)
 		return later_untrack(front, label);
@@ -126,7 +126,7 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 		return later_untrack(front, label);
 	stream->read = label->next + ruling->head;
 	label->next = stream->read + ruling->body;
-	return (__s32)(end - label->next) > 0 ? LATER_AGAIN : TCX_NEXT;
+	return is_behind(end, label->next) ? LATER_AGAIN : TCX_NEXT;
 }
 
 /* Holds what comes again against what was ruled. A verdict, or LATER_AGAIN: the packet may pass, as far as this goes. */

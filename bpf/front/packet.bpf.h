@@ -54,6 +54,18 @@ struct packet {
 	__u8 torn; /* odd, and only the ports are known */
 };
 
+/* Neither bytes nor an end of the stream. */
+static __always_inline bool is_bare(const struct packet *p)
+{
+	return !p->payload_length && !(p->flags & TCP_FIN);
+}
+
+/* Whether sequence number `a` lies behind `b`. */
+static __always_inline bool is_behind(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) > 0;
+}
+
 extern void *bpf_cast_to_kern_ctx(void *context) __ksym;
 extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags, struct bpf_dynptr *out) __ksym;
 extern void *bpf_dynptr_slice(const struct bpf_dynptr *in, __u32 offset, void *buffer, __u32 size) __ksym;

@@ -58,7 +58,7 @@ static __noinline int just_admitted(struct front_context *front)
 	entry = bpf_map_lookup_elem(&admitted, &key);
 	if (!entry || entry->spent || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
 		return STREAM_ENDS;
-	if (entry->tracked && (__s32)(p->seq + p->payload_length - entry->next) > 0)
+	if (entry->tracked && is_behind(p->seq + p->payload_length, entry->next))
 		return TCX_DROP; /* it comes again */
 	return TCX_NEXT;
 }
@@ -70,7 +70,7 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	struct packet *p = &front->packet;
 	int verdict;
 
-	if ((p->payload_length || p->flags & TCP_FIN) && hold_find(p, stream)) {
+	if (!is_bare(p) && hold_find(p, stream)) {
 		if (front->guard->flags & FIEF_GUARD_KERNEL)
 			kernel_cookie_read(p, listening, &stream->with);
 		else

@@ -31,10 +31,8 @@ static __always_inline void mapped_ipv4(__u32 ipv4, void *address)
 /* The tables in force: 0 or 1. */
 static __always_inline __u32 policy_slot(void)
 {
-	struct fief_control *control;
-	__u32 zero = 0;
+	struct fief_control *control = control_get();
 
-	control = bpf_map_lookup_elem(&controls, &zero);
 	return control ? control->slot & 1 : 0;
 }
 
@@ -145,11 +143,11 @@ struct {
 /* The rule for a client of the listener with this index; NULL only while there is no such listener. */
 static __noinline struct fief_client *classify(__u32 slot, __u32 listener, const void *source)
 {
-	__u32 zero = 0, at;
-	struct fief_control *control = bpf_map_lookup_elem(&controls, &zero);
+	struct fief_control *control = control_get();
 	struct client_found *kept;
 	struct fief_client *found;
 	__u64 words[2];
+	__u32 at;
 
 	if (!control)
 		return NULL;

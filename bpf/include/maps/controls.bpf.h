@@ -10,3 +10,10 @@ struct {
 	__type(key, __u32);
 	__type(value, struct fief_control);
 } controls SEC(".maps");
+
+static __always_inline struct fief_control *control_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&controls, &zero);
+}
