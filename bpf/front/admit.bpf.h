@@ -33,6 +33,7 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 	entry->container = ruling->container;
 	entry->rule = ruling->rule.rule;
 	entry->begin = front->packet.seq;
+	entry->answer = front->packet.ack;
 	entry->next = entry->begin + ruling->head + ruling->body;
 	entry->tracked = ruling->tracked && front->guard->flags & FIEF_GUARD_LATER;
 	entry->spent = 0;
@@ -60,6 +61,23 @@ static __noinline void admitted_note(struct front_context *front, const struct s
 
 	flow_key(&front->packet, &key);
 	bpf_map_update_elem(&admitted, &key, &stream->admitted, BPF_ANY);
+}
+
+/* A connection that the kernel made and whose first bytes these are: remembered for what comes after its end (stray.bpf.h). */
+static __noinline void admitted_by_kernel(struct front_context *front)
+{
+	struct fief_admitted entry = {
+	    .container = client_container(front),
+	    .rule = FIEF_NO_ID,
+	    .spent = 1,
+	    .begin = front->packet.seq,
+	    .time_ns = front->now,
+	    .answer = front->packet.ack,
+	};
+	struct fief_flow_key key;
+
+	flow_key(&front->packet, &key);
+	bpf_map_update_elem(&admitted, &key, &entry, BPF_ANY);
 }
 
 enum assigned { ASSIGNED, ASSIGN_REFUSED, ASSIGN_FULL };

@@ -185,6 +185,8 @@ static __always_inline bool first_of_kernel(struct front_context *front, struct 
 		return false;
 	if (!(front->guard->flags & FIEF_GUARD_MONITOR) && !admit_in_force(front))
 		return false;
+	if (front->packet.seq == tcp->rcv_nxt)
+		admitted_by_kernel(front);
 	label->next = tcp->rcv_nxt;
 	__sync_fetch_and_or(&label->flags, FIEF_LABEL_TRACKED);
 	return true;

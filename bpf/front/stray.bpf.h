@@ -2,11 +2,13 @@
 /*
  * Stray: a segment without a socket and without a valid cookie.
  *
- * It is the rest of a header that is held, or comes right behind a verdict, or ends a connection that was refused, or
- * belongs to a flow whose addresses are translated behind us. What is left is dropped and counted (strict): passed on, it
- * would draw a reset upon a client whose first segment was lost.
+ * It is the rest of a header that is held, or comes right behind a verdict, or belongs to a connection that the server has
+ * forgotten (whom the kernel tells so by a reset), or ends one that was refused, or is of a flow whose addresses are
+ * translated behind us. What is left is dropped and counted (strict): passed on, it would draw a reset upon a client whose
+ * first segment was lost.
  *
- * Limits: so does a segment of a connection that the server has long forgotten; its client finds out by time.
+ * Limits: a forgotten connection is known by its verdict, as long as `admitted` remembers it and for its first 16 MiB each
+ * way; one that the kernel made by itself only where requests are ruled. Other clients find out by time.
  */
 #pragma once
 
@@ -47,8 +49,20 @@ static __always_inline void bad_count(__u64 now)
  */
 #define ADMITTED_FRESH_NS 2000000ull
 
+/* So far apart are numbers of one connection at most. With more, a later one with the same ports could be taken for it. */
+#define FORGOTTEN_BYTES (1u << 24)
+
+/*
+ * Whether the connection that was admitted had its socket: the client has been answered by it. Where servers close first,
+ * this is what a full table of TIME_WAIT leaves: a client whose end is not acknowledged sends it again and again.
+ */
+static __always_inline bool was_answered(const struct fief_admitted *entry, const struct packet *p)
+{
+	return p->seq - entry->begin < FORGOTTEN_BYTES && p->ack - entry->answer - 1 < FORGOTTEN_BYTES;
+}
+
 /* A verdict, or STREAM_ENDS: nothing was admitted. The next request cannot be ruled before the socket is there. */
-static __noinline int just_admitted(struct front_context *front)
+static __noinline int once_admitted(struct front_context *front)
 {
 	const struct packet *p = &front->packet;
 	struct fief_admitted *entry;
@@ -56,7 +70,11 @@ static __noinline int just_admitted(struct front_context *front)
 
 	flow_key(p, &key);
 	entry = bpf_map_lookup_elem(&admitted, &key);
-	if (!entry || entry->spent || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
+	if (!entry)
+		return STREAM_ENDS;
+	if (was_answered(entry, p))
+		return TCX_NEXT;
+	if (entry->spent || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
 		return STREAM_ENDS;
 	if (entry->tracked && is_behind(p->seq + p->payload_length, entry->next))
 		return TCX_DROP; /* it comes again */
@@ -77,7 +95,7 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 			cookie_read(p, stream->cookie, &stream->with);
 		return bytes_gather(skb, p, stream);
 	}
-	verdict = just_admitted(front);
+	verdict = once_admitted(front);
 	if (verdict != STREAM_ENDS)
 		return verdict;
 	verdict = answer_ends(skb, front, &stream->with);

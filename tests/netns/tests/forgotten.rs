@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A client of a connection that its server has forgotten is told so, as by the stock kernel: otherwise it sends its end
+//! again and again.
+
+use std::time::Duration;
+
+use fief_testkit::segment::{ACK, FIN, PSH, RST, Segment};
+use fief_testkit::{Ending, Family, Feature, Nginx, NginxConfig, ORDINARY_OPTIONS, RawClients, RawConnection, require};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Front, GUARDED, Gate, plain, ready};
+
+const REQUEST: &[u8] = b"GET /1k HTTP/1.0\r\nHost: server\r\n\r\n";
+
+/// A segment size, and no timestamps: those of a later connection would have to be newer.
+const SIZE: [u8; 4] = [2, 4, 5, 0xb4];
+
+struct Rig {
+    clients: RawClients,
+    _server: Nginx,
+    front: Front,
+}
+
+impl Rig {
+    fn new(gate: Gate) -> Self {
+        let front = Front::new(gate, GUARDED);
+        let config = NginxConfig::new(80, 1, "").unwrap();
+        let server = Nginx::start_with(&front.topology.server, config).unwrap();
+        Self { clients: RawClients::new(&front.topology).unwrap(), _server: server, front }
+    }
+
+    /// How many connections that it closed first the server has room to remember.
+    fn remembers(&self, connections: u32) {
+        self.front.topology.server.sysctl("net.ipv4.tcp_max_tw_buckets", &connections.to_string()).unwrap();
+    }
+
+    /// A connection that the server has closed, answered to the last byte.
+    fn closed(&self, family: Family, port: u16, first: u32) -> RawConnection<'_> {
+        let ends = [(RawClients::address(family, 1), port).into(), plain(family)];
+        let mut connection = RawConnection::open(&self.clients, ends, first, &SIZE, SOON).unwrap().expect("a SYN-ACK");
+        connection.acknowledge().unwrap();
+        let (words, ending) = connection.converse(REQUEST, std::slice::from_ref(&(0..REQUEST.len())), SOON).unwrap();
+        assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{ending:?}");
+        // longer than the gate waits for the socket of a verdict
+        std::thread::sleep(Duration::from_millis(5));
+        connection
+    }
+
+    fn is_reset(&self, segment: &Segment) -> bool {
+        self.clients.send(segment).unwrap();
+        let Some(answer) = self.clients.receive(segment.source, SOON) else { return false };
+        assert!(answer.has(RST) && answer.sequence == segment.acknowledgment, "{answer:?}");
+        true
+    }
+}
+
+#[test]
+fn whatever_it_sends_is_answered_with_a_reset() {
+    if !ready() || !require(Feature::Nginx) {
+        return;
+    }
+    for gate in Gate::ALL {
+        let rig = Rig::new(gate);
+        rig.remembers(0);
+        for family in [Family::V4, Family::V6] {
+            let end = REQUEST.len() as u32;
+            let what: [(u8, &[u8]); 3] = [(FIN | ACK, b""), (ACK, b""), (PSH | ACK, REQUEST)];
+            for (port, (flags, payload)) in (1024..).zip(what) {
+                let connection = rig.closed(family, port, 4711);
+                assert!(rig.is_reset(&connection.segment(flags, end, payload)), "{gate:?}, {family:?}, {flags:#x}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_that_the_kernel_made_by_itself_is_no_other() {
+    if !ready() || !require(Feature::Nginx) {
+        return;
+    }
+    for gate in Gate::ALL {
+        let rig = Rig::new(gate);
+        rig.remembers(1000);
+        let former = rig.closed(Family::V4, 1024, 4711);
+        let end = REQUEST.len() as u32;
+        rig.clients.send(&former.segment(FIN | ACK, end, b"")).unwrap();
+        rig.clients.receive(former.client, SOON).expect("the server remembers it");
+        std::mem::forget(former); // a reset would make it forget
+        rig.remembers(0);
+        let connection = rig.closed(Family::V4, 1024, 4711 + (1 << 25));
+        assert!(rig.is_reset(&connection.segment(FIN | ACK, end, b"")), "{gate:?}");
+    }
+}
+
+#[test]
+fn whose_first_bytes_were_lost_is_not() {
+    if !ready() || !require(Feature::Nginx) {
+        return;
+    }
+    for gate in Gate::GUARDS {
+        let rig = Rig::new(gate);
+        rig.remembers(0);
+        // the ports of a connection that is forgotten, and those of none
+        for (port, before) in [(1024, true), (1025, false)] {
+            if before {
+                rig.closed(Family::V4, port, 4711);
+            }
+            let ends = [(RawClients::address(Family::V4, 1), port).into(), plain(Family::V4)];
+            let first = 4711 + (1 << 25);
+            let mut connection =
+                RawConnection::open(&rig.clients, ends, first, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK");
+            let (head, rest) = REQUEST.split_at(9);
+            rig.clients.send(&connection.segment(PSH | ACK, head.len() as u32, rest)).unwrap();
+            let (words, ending) = connection.converse(REQUEST, &[0..REQUEST.len()], SOON).unwrap();
+            assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{gate:?}, {port}: {ending:?}");
+        }
+    }
+}
