@@ -162,11 +162,15 @@ static __noinline struct fief_client *classify(__u32 slot, __u32 listener, const
 	found = client_at(slot, client_search(slot, listener, words[0], words[1]));
 	if (!found)
 		return NULL;
+	/* last of all whose tables it is of: what runs in between must not take half of it for whole */
+	*(volatile __u32 *)&kept->epoch = control->epoch - 1;
+	barrier();
 	kept->source[0] = words[0];
 	kept->source[1] = words[1];
 	kept->listener = listener;
 	kept->slot = slot;
-	kept->epoch = control->epoch;
 	kept->client = *found;
+	barrier();
+	*(volatile __u32 *)&kept->epoch = control->epoch;
 	return found;
 }

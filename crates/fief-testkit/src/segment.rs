@@ -89,9 +89,14 @@ impl Segment {
 
     /// The whole packet, network header first.
     pub fn packet(&self) -> Vec<u8> {
+        self.packet_of(&self.tcp())
+    }
+
+    /// The same with these bytes for header and payload.
+    pub fn packet_of(&self, tcp: &[u8]) -> Vec<u8> {
         match (self.source.ip(), self.destination.ip()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, &[], 0x4000, TCP, &self.tcp()),
-            (IpAddr::V6(from), IpAddr::V6(to)) => ipv6(from, to, TCP, &self.tcp()),
+            (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, &[], 0x4000, TCP, tcp),
+            (IpAddr::V6(from), IpAddr::V6(to)) => ipv6(from, to, TCP, tcp),
             _ => panic!("both addresses are of one family"),
         }
     }

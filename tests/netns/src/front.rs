@@ -10,7 +10,7 @@ use std::process::Command;
 use fief_bpf::abi;
 use fief_bpf::record::Record;
 use fief_control::{Applied, Result};
-use fief_testkit::{Family, Feature, Topology, require, wait_until};
+use fief_testkit::{Family, Feature, PlainServer, Topology, require, wait_until};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::{Installation, SOON};
@@ -122,6 +122,11 @@ impl Front {
         let mut command = installation.command(program);
         self.topology.server.enter(&mut command);
         command
+    }
+
+    /// A server of the test's own, at the guarded port over both families.
+    pub fn plain_server(&self) -> PlainServer {
+        PlainServer::start(&self.topology.server, "[::]:80".parse().unwrap()).unwrap()
     }
 
     /// Verdicts so far.

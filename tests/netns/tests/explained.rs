@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use fief_bpf::abi;
 use fief_policy::{Fields, Level, Listener, Reason, Sent};
-use fief_testkit::{Client, Family, PlainServer, wait_until};
+use fief_testkit::{Client, Family, wait_until};
 use fief_tests_netns::front::{Front, Gate, plain, ready};
 use fief_tests_netns::{SOON, connect_from};
 use proptest::prelude::*;
@@ -216,7 +216,7 @@ fn the_kernel_does_what_the_policy_alone_says() {
     let listener = &policy.listeners[0];
     for gate in Gate::GUARDS {
         let front = Front::new(gate, POLICY);
-        let _server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
+        let _server = front.plain_server();
         let seen = std::cell::RefCell::new(std::collections::BTreeSet::new());
         let config = Config { cases: 400, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
         let result = TestRunner::new(config).run(&(clients(), request()), |(client, request)| {

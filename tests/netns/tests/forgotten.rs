@@ -110,7 +110,8 @@ fn whose_first_bytes_were_lost_is_not() {
                 RawConnection::open(&rig.clients, ends, first, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK");
             let (head, rest) = REQUEST.split_at(9);
             rig.clients.send(&connection.segment(PSH | ACK, head.len() as u32, rest)).unwrap();
-            let (words, ending) = connection.converse(REQUEST, &[0..REQUEST.len()], SOON).unwrap();
+            let (words, ending) =
+                connection.converse(REQUEST, std::slice::from_ref(&(0..REQUEST.len())), SOON).unwrap();
             assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{gate:?}, {port}: {ending:?}");
         }
     }

@@ -56,7 +56,7 @@ impl Rig {
 
     fn with(gate: Gate, policy: &str) -> Self {
         let front = Front::new(gate, policy);
-        let server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
+        let server = front.plain_server();
         Self { front, server }
     }
 

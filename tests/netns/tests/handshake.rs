@@ -36,7 +36,7 @@ struct Rig {
 impl Rig {
     fn new(gate: Gate) -> Self {
         let front = Front::new(gate, GUARDED);
-        let server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
+        let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
         Self { front, clients, next: 2000.into(), server }
     }

@@ -26,7 +26,7 @@ struct Rig {
 impl Rig {
     fn new(gate: Gate) -> Self {
         let front = Front::new(gate, &policy());
-        let server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
+        let server = front.plain_server();
         Self { front, server }
     }
 

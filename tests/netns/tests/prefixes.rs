@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use fief_bpf::abi;
 use fief_bpf::trial::Trial;
 use fief_testkit::segment::{SYN, Segment, frame};
-use fief_testkit::{Dice, Mac, PlainServer, Topology};
+use fief_testkit::{Dice, Mac, Topology};
 use fief_tests_netns::front::{Front, Gate, plain, ready};
 
 const RULES: usize = 60;
@@ -127,7 +127,7 @@ fn the_kernel_finds_the_rule_among_thousands_of_prefixes() {
     assert_eq!(expected.len(), RULES + 1, "every rule is met");
 
     let front = Front::new(Gate::Own, &text);
-    let _server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
+    let _server = front.plain_server();
     let before = front.verdicts();
     front.topology.server.run(|| ask(&front, &sources)).unwrap();
     let mut found = BTreeMap::new();

@@ -71,7 +71,7 @@ struct Rig {
 impl Rig {
     fn new(gate: Gate) -> Self {
         let front = Front::new(gate, POLICY);
-        let server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
+        let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
         Self { front, server, clients, next: 2000.into() }
     }

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use fief_testkit::segment::{ACK, Segment, TCP, ipv4, ipv6};
+use fief_testkit::segment::{ACK, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, Topology, digest, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Front, Gate, Verdicts, plain};
@@ -50,11 +50,7 @@ impl Flaw {
             Flaw::Checksum => {
                 let mut tcp = segment.tcp();
                 tcp[16] ^= 0x55;
-                match (segment.source.ip(), segment.destination.ip()) {
-                    (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) => ipv4(from, to, &[], 0x4000, TCP, &tcp),
-                    (std::net::IpAddr::V6(from), std::net::IpAddr::V6(to)) => ipv6(from, to, TCP, &tcp),
-                    _ => unreachable!("one family"),
-                }
+                segment.packet_of(&tcp)
             }
             Flaw::Timestamp => {
                 // The connection's begin at 0x1000.
@@ -75,7 +71,7 @@ pub struct Rig {
 impl Rig {
     pub fn new(gate: Gate, policy: &str) -> Self {
         let front = Front::new(gate, policy);
-        let server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
+        let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
         Self { front, server, clients, next: 2000.into() }
     }

@@ -44,7 +44,7 @@ pub struct Rig {
 impl Rig {
     pub fn new(gate: Gate) -> Self {
         let front = Front::new(gate, POLICY);
-        let server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
+        let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
         Self { front, server, clients }
     }

@@ -84,20 +84,13 @@ pub const FOREIGN: &str = "a tag of a VLAN";
 
 /// SYNs whose lengths or options do not fit.
 pub fn broken(syn: &Segment) -> Vec<Shape> {
-    let of = |tcp: Vec<u8>| -> Vec<u8> {
-        match (syn.source.ip(), syn.destination.ip()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, &[], 0x4000, TCP, &tcp),
-            (IpAddr::V6(from), IpAddr::V6(to)) => ipv6(from, to, TCP, &tcp),
-            _ => unreachable!("one family"),
-        }
-    };
     let words = |count: u8| {
         let mut tcp = syn.tcp();
         tcp[12] = count << 4;
         set_checksum(&mut tcp, syn.source.ip(), syn.destination.ip());
-        of(tcp)
+        syn.packet_of(&tcp)
     };
-    let options = |bytes: &[u8]| of(Segment { options: bytes.to_vec(), ..syn.clone() }.tcp());
+    let options = |bytes: &[u8]| Segment { options: bytes.to_vec(), ..syn.clone() }.packet();
     let one = |packet| vec![(vec![], packet)];
     let length = |change: i32| {
         let mut packet = syn.packet();
@@ -119,20 +112,14 @@ pub fn broken(syn: &Segment) -> Vec<Shape> {
         ("forty unknown options", one(options(&[253, 2].repeat(20)))),
         ("a packet that says it is longer", length(100)),
         ("a packet that says it is shorter than its header", length(-30)),
-        ("half a header", one(of(syn.tcp()[..10].to_vec()))),
+        ("half a header", one(syn.packet_of(&syn.tcp()[..10]))),
     ]
 }
 
 /// The segment with its urgent pointer at one byte of its payload, or behind it.
 pub fn urgent(segment: &Segment, byte: u16) -> Packet {
-    let (from, to) = (segment.source.ip(), segment.destination.ip());
     let mut tcp = segment.tcp();
     tcp[18..20].copy_from_slice(&(byte + 1).to_be_bytes());
-    set_checksum(&mut tcp, from, to);
-    let packet = match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, &[], 0x4000, TCP, &tcp),
-        (IpAddr::V6(from), IpAddr::V6(to)) => ipv6(from, to, TCP, &tcp),
-        _ => unreachable!("one family"),
-    };
-    (vec![], packet)
+    set_checksum(&mut tcp, segment.source.ip(), segment.destination.ip());
+    (vec![], segment.packet_of(&tcp))
 }
