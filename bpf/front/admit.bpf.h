@@ -50,7 +50,7 @@ static __noinline bool cookie_spent(const struct packet *p)
 	struct fief_flow_key key;
 
 	flow_key(p, &key);
-	entry = bpf_map_lookup_elem(&admitted, &key);
+	entry = admitted_find(&key);
 	return entry && entry->spent && entry->begin == p->seq;
 }
 
@@ -60,7 +60,7 @@ static __noinline void admitted_note(struct front_context *front, const struct s
 	struct fief_flow_key key;
 
 	flow_key(&front->packet, &key);
-	bpf_map_update_elem(&admitted, &key, &stream->admitted, BPF_ANY);
+	admitted_keep(&key, &stream->admitted);
 }
 
 /* A connection that the kernel made and whose first bytes these are: remembered for what comes after its end (stray.bpf.h). */
@@ -77,7 +77,7 @@ static __noinline void admitted_by_kernel(struct front_context *front)
 	struct fief_flow_key key;
 
 	flow_key(&front->packet, &key);
-	bpf_map_update_elem(&admitted, &key, &entry, BPF_ANY);
+	admitted_keep(&key, &entry);
 }
 
 enum assigned { ASSIGNED, ASSIGN_REFUSED, ASSIGN_FULL };

@@ -69,7 +69,7 @@ static __noinline int once_admitted(struct front_context *front)
 	struct fief_flow_key key;
 
 	flow_key(p, &key);
-	entry = bpf_map_lookup_elem(&admitted, &key);
+	entry = admitted_find(&key);
 	if (!entry)
 		return STREAM_ENDS;
 	if (was_answered(entry, p))
