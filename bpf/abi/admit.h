@@ -53,8 +53,7 @@ struct fief_admitted {
 	__u16 spent;   /* its socket was made: who sends the same first bytes again sends a copy */
 	__u32 begin;   /* sequence number of its first byte: what was left by an earlier connection has another */
 	__u64 time_ns; /* of the verdict: what follows is let through for a short time, until the socket is there */
-	__u32
-	    answer; /* sequence number of the server's first byte: who acknowledges more has been answered by its socket */
+	__u32 answer; /* sequence number of the server's first byte: who acknowledges more was answered by its socket */
 	__u32 pad;
 };
 

@@ -55,12 +55,12 @@ static __noinline bool cookie_spent(const struct packet *p)
 }
 
 /* Before the packet goes on: what follows it must find the verdict. */
-static __noinline void admitted_note(struct front_context *front, const struct stream *stream)
+static __noinline void admitted_note(struct front_context *front, const struct fief_admitted *verdict)
 {
 	struct fief_flow_key key;
 
 	flow_key(&front->packet, &key);
-	admitted_keep(&key, &stream->admitted);
+	admitted_keep(&key, verdict);
 }
 
 /* A connection that the kernel made and whose first bytes these are: remembered for what comes after its end (stray.bpf.h). */
@@ -74,10 +74,8 @@ static __noinline void admitted_by_kernel(struct front_context *front)
 	    .time_ns = front->now,
 	    .answer = front->packet.ack,
 	};
-	struct fief_flow_key key;
 
-	flow_key(&front->packet, &key);
-	admitted_keep(&key, &entry);
+	admitted_note(front, &entry);
 }
 
 enum assigned { ASSIGNED, ASSIGN_REFUSED, ASSIGN_FULL };
@@ -143,7 +141,7 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 {
 	enum assigned done = ASSIGN_REFUSED;
 
-	admitted_note(front, stream);
+	admitted_note(front, &stream->admitted);
 	if (!found)
 		return TCX_NEXT;
 	if (front->listener->serve != FIEF_SERVE_SHARED)

@@ -132,8 +132,7 @@ static __noinline bool prefix_isolated(struct front_context *front)
 	if (!secret)
 		return false;
 	meter_prefix(&front->packet, prefix);
-	hash = hash_mix((prefix[0] ^ secret->pattern[0]) * (secret->pattern[1] | 1) ^ prefix[1]);
-	hash = hash_mix(hash ^ listener ^ secret->pattern[1]);
+	hash = hash_mix(address_hash(secret, prefix) ^ listener ^ secret->pattern[1]);
 	at = hash & (FIEF_METERS - 1);
 	other = hash >> 32 & (FIEF_METERS - 1);
 	meter = bpf_map_lookup_elem(&meters, &at);

@@ -11,7 +11,6 @@
  */
 #pragma once
 
-#include "mix.bpf.h"
 #include "maps/secrets.bpf.h"
 
 #define ADMITTED_PAIRS 32768
@@ -34,32 +33,27 @@ struct {
 	__type(value, struct admitted_pair);
 } admitted SEC(".maps");
 
-static __always_inline __u64 admitted_hash(const struct fief_flow_key *key)
+/* Where the flow's verdict lies, and by which hash; NULL: there are no keys. */
+static __always_inline struct admitted_pair *admitted_pair(const struct fief_flow_key *key, __u64 *hash)
 {
-	__u64 words[sizeof(*key) / 8], hash;
+	__u64 words[sizeof(*key) / 8];
 	struct fief_secret *secret;
-	__u32 zero = 0;
+	__u32 at = 0;
 
-	secret = bpf_map_lookup_elem(&secrets, &zero);
+	secret = bpf_map_lookup_elem(&secrets, &at);
 	if (!secret)
-		return 0;
+		return NULL;
 	__builtin_memcpy(words, key, sizeof(words));
-	hash = hash_mix((words[0] ^ secret->pattern[0]) * (secret->pattern[1] | 1) ^ words[1]);
-	hash = hash_mix((hash ^ words[2]) * HASH_GOLDEN ^ words[3]);
-	return hash_mix(hash ^ words[4] ^ secret->pattern[1]) | 1;
-}
-
-static __always_inline struct admitted_pair *admitted_pair(__u64 hash)
-{
-	__u32 at = hash >> 32 & (ADMITTED_PAIRS - 1);
-
+	*hash = hash_mix((address_hash(secret, words) ^ words[2]) * HASH_GOLDEN ^ words[3]);
+	*hash = hash_mix(*hash ^ words[4] ^ secret->pattern[1]) | 1;
+	at = *hash >> 32 & (ADMITTED_PAIRS - 1);
 	return bpf_map_lookup_elem(&admitted, &at);
 }
 
 static __always_inline struct fief_admitted *admitted_find(const struct fief_flow_key *key)
 {
-	__u64 hash = admitted_hash(key);
-	struct admitted_pair *pair = admitted_pair(hash);
+	__u64 hash;
+	struct admitted_pair *pair = admitted_pair(key, &hash);
 
 	if (!pair)
 		return NULL;
@@ -70,8 +64,8 @@ static __always_inline struct fief_admitted *admitted_find(const struct fief_flo
 
 static __always_inline void admitted_keep(const struct fief_flow_key *key, const struct fief_admitted *verdict)
 {
-	__u64 hash = admitted_hash(key);
-	struct admitted_pair *pair = admitted_pair(hash);
+	__u64 hash;
+	struct admitted_pair *pair = admitted_pair(key, &hash);
 	struct admitted_line *line;
 
 	if (!pair)
