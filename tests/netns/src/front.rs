@@ -129,6 +129,23 @@ impl Front {
         PlainServer::start(&self.topology.server, "[::]:80".parse().unwrap()).unwrap()
     }
 
+    /// States of the server's sockets that belong to a client's port, as /proc writes them (01 established, 03 request).
+    pub fn sockets(&self, port: u16) -> Vec<String> {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
+        let text = self.topology.server.run(|| read("tcp") + &read("tcp6")).unwrap();
+        let fields = text.lines().filter_map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let remote = words.get(2)?.rsplit(':').next()?;
+            (u16::from_str_radix(remote, 16) == Ok(port)).then(|| (*words.get(3).unwrap()).to_owned())
+        });
+        fields.collect()
+    }
+
+    /// How many sources have proved that they are there.
+    pub fn proven_sources(&self) -> usize {
+        self.topology.server.run(|| self.installation().fief().front().unwrap().proven_sources).unwrap()
+    }
+
     /// Verdicts so far.
     pub fn verdicts(&self) -> Verdicts {
         Verdicts::read(self.installation())

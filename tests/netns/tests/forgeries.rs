@@ -15,7 +15,7 @@ use fief_testkit::{
 };
 use fief_tests_netns::front::{Front, Gate, anywhere, plain, ready};
 use fief_tests_netns::{SOON, connect_from};
-use rig::{OPEN, POLICY, Rig, SECRET, client, sockets};
+use rig::{OPEN, POLICY, Rig, SECRET, client};
 
 #[test]
 fn words_in_a_syn_are_not_acknowledged() {
@@ -150,7 +150,7 @@ fn a_cookie_makes_one_connection() {
             let (words, ending) = connection.converse(OPEN, std::slice::from_ref(&(0..OPEN.len())), SOON).unwrap();
             assert!(words.starts_with(b"HTTP/1.0 404") && ending == Ending::Closed, "{gate:?}: {ending:?}");
             drop(connection);
-            wait_until(SOON, || sockets(&front, copy.source.port()).is_empty()).unwrap();
+            wait_until(SOON, || front.sockets(copy.source.port()).is_empty()).unwrap();
             let before = front.verdicts();
             for _ in 0..3 {
                 clients.send(&copy).unwrap();
@@ -158,7 +158,7 @@ fn a_cookie_makes_one_connection() {
             wait_until(SOON, || front.verdicts().since(&before).count(abi::FIEF_ACK_BAD) == 3)
                 .unwrap_or_else(|_| panic!("{gate:?}, {family:?}: {:?}", front.verdicts().since(&before)));
             assert_eq!(front.verdicts().since(&before).requests(), 0, "{gate:?}, {family:?}");
-            assert!(sockets(&front, copy.source.port()).is_empty(), "{gate:?}, {family:?}");
+            assert!(front.sockets(copy.source.port()).is_empty(), "{gate:?}, {family:?}");
         }
     }
 }

@@ -2,10 +2,12 @@
 //! A client of a connection that its server has forgotten is told so, as by the stock kernel: otherwise it sends its end
 //! again and again.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fief_testkit::segment::{ACK, FIN, PSH, RST, Segment};
-use fief_testkit::{Ending, Family, Feature, Nginx, NginxConfig, ORDINARY_OPTIONS, RawClients, RawConnection, require};
+use fief_testkit::{
+    Ending, Family, Feature, Nginx, NginxConfig, ORDINARY_OPTIONS, RawClients, RawConnection, require, wait_until,
+};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Front, GUARDED, Gate, plain, ready};
 
@@ -13,6 +15,9 @@ const REQUEST: &[u8] = b"GET /1k HTTP/1.0\r\nHost: server\r\n\r\n";
 
 /// A segment size, and no timestamps: those of a later connection would have to be newer.
 const SIZE: [u8; 4] = [2, 4, 5, 0xb4];
+
+/// Longer than the gate waits for the socket of a verdict.
+const GATE_WAITS: Duration = Duration::from_millis(5);
 
 struct Rig {
     clients: RawClients,
@@ -33,15 +38,24 @@ impl Rig {
         self.front.topology.server.sysctl("net.ipv4.tcp_max_tw_buckets", &connections.to_string()).unwrap();
     }
 
+    fn open(&self, family: Family, port: u16, first: u32, options: &[u8]) -> RawConnection<'_> {
+        let ends = [(RawClients::address(family, 1), port).into(), plain(family)];
+        RawConnection::open(&self.clients, ends, first, options, SOON).unwrap().expect("a SYN-ACK")
+    }
+
     /// A connection that the server has closed, answered to the last byte.
     fn closed(&self, family: Family, port: u16, first: u32) -> RawConnection<'_> {
-        let ends = [(RawClients::address(family, 1), port).into(), plain(family)];
-        let mut connection = RawConnection::open(&self.clients, ends, first, &SIZE, SOON).unwrap().expect("a SYN-ACK");
+        let mut connection = self.open(family, port, first, &SIZE);
         connection.acknowledge().unwrap();
-        let (words, ending) = connection.converse(REQUEST, std::slice::from_ref(&(0..REQUEST.len())), SOON).unwrap();
-        assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{ending:?}");
-        // longer than the gate waits for the socket of a verdict
-        std::thread::sleep(Duration::from_millis(5));
+        is_served(&mut connection);
+        connection
+    }
+
+    /// The same once the server knows nothing of it any more, and the gate does not wait for its socket either.
+    fn forgotten(&self, family: Family, port: u16, first: u32) -> RawConnection<'_> {
+        let connection = self.closed(family, port, first);
+        let closed = Instant::now();
+        wait_until(SOON, || closed.elapsed() > GATE_WAITS && self.front.sockets(port).is_empty()).unwrap();
         connection
     }
 
@@ -51,6 +65,12 @@ impl Rig {
         assert!(answer.has(RST) && answer.sequence == segment.acknowledgment, "{answer:?}");
         true
     }
+}
+
+/// To its end.
+fn is_served(connection: &mut RawConnection<'_>) {
+    let (words, ending) = connection.converse(REQUEST, std::slice::from_ref(&(0..REQUEST.len())), SOON).unwrap();
+    assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{ending:?}");
 }
 
 #[test]
@@ -65,7 +85,7 @@ fn whatever_it_sends_is_answered_with_a_reset() {
             let end = REQUEST.len() as u32;
             let what: [(u8, &[u8]); 3] = [(FIN | ACK, b""), (ACK, b""), (PSH | ACK, REQUEST)];
             for (port, (flags, payload)) in (1024..).zip(what) {
-                let connection = rig.closed(family, port, 4711);
+                let connection = rig.forgotten(family, port, 4711);
                 assert!(rig.is_reset(&connection.segment(flags, end, payload)), "{gate:?}, {family:?}, {flags:#x}");
             }
         }
@@ -86,7 +106,7 @@ fn one_that_the_kernel_made_by_itself_is_no_other() {
         rig.clients.receive(former.client, SOON).expect("the server remembers it");
         std::mem::forget(former); // a reset would make it forget
         rig.remembers(0);
-        let connection = rig.closed(Family::V4, 1024, 4711 + (1 << 25));
+        let connection = rig.forgotten(Family::V4, 1024, 4711 + (1 << 25));
         assert!(rig.is_reset(&connection.segment(FIN | ACK, end, b"")), "{gate:?}");
     }
 }
@@ -102,17 +122,12 @@ fn whose_first_bytes_were_lost_is_not() {
         // the ports of a connection that is forgotten, and those of none
         for (port, before) in [(1024, true), (1025, false)] {
             if before {
-                rig.closed(Family::V4, port, 4711);
+                rig.forgotten(Family::V4, port, 4711);
             }
-            let ends = [(RawClients::address(Family::V4, 1), port).into(), plain(Family::V4)];
-            let first = 4711 + (1 << 25);
-            let mut connection =
-                RawConnection::open(&rig.clients, ends, first, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK");
+            let mut connection = rig.open(Family::V4, port, 4711 + (1 << 25), &ORDINARY_OPTIONS);
             let (head, rest) = REQUEST.split_at(9);
             rig.clients.send(&connection.segment(PSH | ACK, head.len() as u32, rest)).unwrap();
-            let (words, ending) =
-                connection.converse(REQUEST, std::slice::from_ref(&(0..REQUEST.len())), SOON).unwrap();
-            assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{gate:?}, {port}: {ending:?}");
+            is_served(&mut connection);
         }
     }
 }

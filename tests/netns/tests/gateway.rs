@@ -116,11 +116,6 @@ impl Gateway {
         self.front.verdicts().count(reason)
     }
 
-    fn proven(&self) -> usize {
-        let front = &self.front;
-        front.topology.server.run(|| front.installation().fief().front().unwrap().proven_sources).unwrap()
-    }
-
     /// A SYN of each raw client to an address, in one burst; done when all have their verdict.
     fn syns(&self, clients: &RawClients, from: &[IpAddr], to: SocketAddr) {
         let syns = || (abi::FIEF_SYN_TAKEN..=abi::FIEF_SYN_QUEUE).map(|reason| self.count(reason)).sum::<u64>();
@@ -204,7 +199,7 @@ fn a_flood_isolates_nobody_whose_handshake_was_tracked() {
     gateway.nft("table ip t { chain c { type filter hook forward priority 0; ct state invalid drop; }; }");
     let low = |n| Client::Low.address(Family::V4, n);
     assert_eq!(gateway.answers(low(1), server(0)), FARM[0]);
-    wait_until(SOON, || gateway.proven() == 1).expect("who has been answered is proven");
+    wait_until(SOON, || gateway.front.proven_sources() == 1).expect("who has been answered is proven");
     let clients = RawClients::new(&gateway.front.topology).unwrap();
     // whose addresses these are answers with a reset, as anybody does who is being spoofed
     gateway.syns(&clients, &(2..=101).map(low).collect::<Vec<_>>(), server(1));
@@ -241,12 +236,12 @@ fn who_only_pretends_a_handshake_is_not_proven() {
         words(2, answer.sequence.wrapping_add(0x4000_0000));
     }
     // and as it should be, also if its words are the handshake's end, and it has no others
-    assert_eq!(gateway.proven(), 0);
+    assert_eq!(gateway.front.proven_sources(), 0);
     let seen = answer.sequence.wrapping_add(1);
     words(2, seen);
     wait_until(SOON, || {
         sends(2, 8 + WORDS.len() as u32, seen, &[]);
-        gateway.proven() == 1
+        gateway.front.proven_sources() == 1
     })
     .expect("who has seen the answer is proven");
 }

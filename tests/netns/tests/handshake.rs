@@ -147,10 +147,6 @@ fn a_bare_ack_ends_the_handshake_it_is_of_and_no_other() {
     }
     for gate in Gate::GUARDS {
         let rig = Rig::new(gate);
-        let proven = || {
-            let front = &rig.front;
-            front.topology.server.run(|| front.installation().fief().front().unwrap().proven_sources).unwrap()
-        };
         for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
             let ends = [(RawClients::address(family, 6), 1000).into(), plain(family)];
             let before = rig.front.verdicts();
@@ -162,7 +158,8 @@ fn a_bare_ack_ends_the_handshake_it_is_of_and_no_other() {
                 connection
             };
             open(77);
-            wait_until(SOON, || proven() == n + 1).unwrap_or_else(|_| panic!("{gate:?}, {family:?}: {}", proven()));
+            wait_until(SOON, || rig.front.proven_sources() == n + 1)
+                .unwrap_or_else(|_| panic!("{gate:?}, {family:?}: {}", rig.front.proven_sources()));
             // Of who is known, the gate remembers the ACK that it waits for.
             let connection = open(1 << 20);
             connection.acknowledge().unwrap();

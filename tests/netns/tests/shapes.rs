@@ -44,7 +44,7 @@ fn a_handshake_of_unusual_shape_is_read_or_dropped_and_counted() {
                     answered || counted > 0 || name == FOREIGN,
                     "{gate:?}, {family:?}, {name}: neither read nor counted"
                 );
-                let sockets = rig.sockets(syn.source.port());
+                let sockets = rig.front.sockets(syn.source.port());
                 assert!(sockets.is_empty(), "{gate:?}, {family:?}, {name}: let round the gate, {sockets:?}");
             }
         }
@@ -131,7 +131,7 @@ fn the_same_shapes_reach_the_server_where_nothing_guards_it() {
             let (name, packets) = wrapped(&syn).swap_remove(index);
             rig.send(&packets);
             rig.pass_through(3000 + n as u16);
-            let reached = !rig.sockets(2000 + n as u16).is_empty();
+            let reached = !rig.front.sockets(2000 + n as u16).is_empty();
             assert_eq!(reached, !NOT_TAKEN.contains(&name), "{family:?}, {name}");
         }
     }
@@ -155,7 +155,7 @@ fn shapes_at_other_ports_are_nobodys_business() {
                 let (name, packets) = wrapped(&Segment::new(client(family, n), other, SYN)).swap_remove(index);
                 rig.send(&packets);
                 rig.pass_through(3000 + n as u16);
-                reached.push((name, rig.answered(client(family, n)) || !rig.sockets(2000 + n as u16).is_empty()));
+                reached.push((name, rig.answered(client(family, n)) || !rig.front.sockets(2000 + n as u16).is_empty()));
             }
         }
         reached

@@ -68,10 +68,6 @@ impl Rig {
         assert!(words.starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&words));
     }
 
-    pub fn sockets(&self, port: u16) -> Vec<String> {
-        sockets(&self.front, port)
-    }
-
     pub fn answered(&self, client: SocketAddr) -> bool {
         let mut found = false;
         while let Some(segment) = self.clients.receive(client, Duration::from_millis(1)) {
@@ -79,18 +75,6 @@ impl Rig {
         }
         found
     }
-}
-
-/// States of the server's sockets that belong to a client's port, as /proc writes them (01 established, 03 request).
-pub fn sockets(front: &Front, port: u16) -> Vec<String> {
-    let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
-    let text = front.topology.server.run(|| read("tcp") + &read("tcp6")).unwrap();
-    let fields = text.lines().filter_map(|line| {
-        let words: Vec<_> = line.split_whitespace().collect();
-        let remote = words.get(2)?.rsplit(':').next()?;
-        (u16::from_str_radix(remote, 16) == Ok(port)).then(|| (*words.get(3).unwrap()).to_owned())
-    });
-    fields.collect()
 }
 
 pub fn client(family: Family, n: usize) -> SocketAddr {
