@@ -58,7 +58,7 @@ struct fief_cpu {
 	__u32 in_irq;
 	struct fief_task task;
 	__u64 switched_in_ns;
-	__u64 switched_in_exec; /* sum_exec_runtime of the running thread then */
+	__u64 switched_in_exec; /* sum_exec_runtime of the running thread then; all ones: not known */
 	__u64 softirq_ns;	/* softirq time on top of this stint */
 	__u64 softirq_entry_ns;
 	struct fief_ref interrupted; /* current_ under the softirq */
@@ -66,6 +66,7 @@ struct fief_cpu {
 	__u32 interrupted_receive;
 	__s64 carry_ns;	    /* of threads without a record */
 	__u64 steal_seen;   /* the run queue's steal clock at the last look */
+	__u64 excluded;	    /* what it had left out of its threads' accounts by then, of which this is taken */
 	__u64 stint_stolen; /* taken from this stint already */
 	__u64 clock_offset; /* CLOCK_MONOTONIC less the run queue's clock */
 	struct fief_ref irq_current;
@@ -74,7 +75,11 @@ struct fief_cpu {
 	__s32 kthread; /* the last kernel thread here, by number, and what kind of work it does */
 	__u32 kthread_kind;
 	__u32 switches; /* its context switches when its stint began */
-	__u32 pad[7];
+	__u32 pad;
+	__u64 run_clock;  /* where the kernel accounts what threads ran on this CPU; 0: no switch was missed here */
+	__u64 ran_before; /* what it showed when this stint began */
+	__u64 clock_seen; /* CLOCK_MONOTONIC when clock_offset was found */
+	__u64 run_queue;  /* where the kernel says who runs here; 0 as above */
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];
 };

@@ -15,10 +15,12 @@
 #include "maps/tasks.bpf.h"
 #include "maps/units.bpf.h"
 
-#define PF_EXITING  0x00000004
-#define PF_KTHREAD  0x00200000
-#define TASK_DEAD   0x00000080
-#define TASK_NOLOAD 0x00000400
+#define PF_EXITING   0x00000004
+#define PF_KTHREAD   0x00200000
+#define TASK_DEAD    0x00000080
+#define TASK_NOLOAD  0x00000400
+
+#define EXEC_UNKNOWN ~0ull /* of switched_in_exec; a new thread begins with 0 */
 
 /* with PARAVIRT_TIME_ACCOUNTING only */
 struct rq___steal {
@@ -39,20 +41,45 @@ static __always_inline __u64 steal_clock(struct task_struct *running)
 	return rq->prev_steal_time_rq;
 }
 
+/* Nanoseconds that the run queue has left out of what it accounts to threads (kernel/sched/core.c update_rq_clock_task). */
+static __always_inline __u64 excluded_clock(struct task_struct *running)
+{
+	struct rq *rq;
+
+	if (!bpf_core_field_exists(running->se.cfs_rq))
+		return 0;
+	rq = running->se.cfs_rq->rq;
+	return rq->clock - rq->clock_task;
+}
+
+static __always_inline void steal_note(struct fief_cpu *cs, struct task_struct *running)
+{
+	cs->steal_seen = steal_clock(running);
+	cs->excluded = excluded_clock(running);
+	cs->stint_stolen = 0;
+}
+
 /*
- * Steal that became known since the last look is not the thread's: it comes out of the uncharged time, and
- * what does not fit waits for the next look. Interrupts are off.
+ * Steal that became known since the last look is not the thread's: it comes out of the uncharged time, and what does not
+ * fit waits for the next look. The kernel forgets of it what it learns too late, and so do we: else a container lacked
+ * what its threads' own clocks have. Interrupts are off.
  */
 static __always_inline void steal_settle(struct fief_cpu *cs, struct task_struct *running, __u64 now)
 {
-	__u64 stolen = steal_clock(running) - cs->steal_seen;
-	__s64 room = now - cs->last_ns;
+	__u64 known = steal_clock(running);
+	__s64 stolen = known - cs->steal_seen, excluded, room = now - cs->last_ns;
 
-	if (!stolen || room <= 0 || !cs->switched_in_exec)
+	if (stolen <= 0 || room <= 0 || cs->switched_in_exec == EXEC_UNKNOWN)
 		return;
-	if (stolen > room)
+	excluded = excluded_clock(running) - cs->excluded;
+	if (stolen > excluded)
+		stolen = excluded > 0 ? excluded : 0;
+	cs->steal_seen = known;
+	if (stolen > room) {
+		cs->steal_seen -= stolen - room;
 		stolen = room;
-	cs->steal_seen += stolen;
+	}
+	cs->excluded += stolen;
 	cs->stint_stolen += stolen;
 	charge_begin(cs);
 	cs->last_ns += stolen;

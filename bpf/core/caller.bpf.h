@@ -55,7 +55,7 @@ __noinline int caller_ready(void)
 }
 
 /* The caller's record is on its CPU, or was made now and is there at the second try. */
-static __always_inline bool bind_try(struct fief_descriptor *d, struct task_struct *p, struct fief_ref *was,
+static __always_inline bool bind_try(struct fief_descriptor *d, struct task_struct *p, __u64 now, struct fief_ref *was,
 				     struct fief_ref *home)
 {
 	__s32 pid = p->pid;
@@ -66,7 +66,7 @@ static __always_inline bool bind_try(struct fief_descriptor *d, struct task_stru
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs && cs->has_task && cs->running == pid) {
-		*was = task_rebind(cs, p, d->container, d->rights, false, bpf_ktime_get_ns());
+		*was = task_rebind(cs, p, d->container, d->rights, false, now);
 		cs->task.flags |= FIEF_TASK_EXPLICIT;
 		*home = cs->task.home;
 		bound = true;
@@ -75,8 +75,10 @@ static __always_inline bool bind_try(struct fief_descriptor *d, struct task_stru
 	return bound;
 }
 
+/* The work of binding is the new container's, whatever it takes. */
 static __always_inline int bind_self(struct fief_descriptor *d)
 {
+	__u64 now = bpf_ktime_get_ns();
 	struct fief_container *c = container_get(d->container);
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct fief_ref was = {FIEF_NO_ID, 0}, home = {FIEF_NO_ID, 0};
@@ -86,7 +88,7 @@ static __always_inline int bind_self(struct fief_descriptor *d)
 	if (!(d->rights & FIEF_RIGHT_USE))
 		return -EPERM;
 	container_hold(c, FIEF_THREAD);
-	if (!bind_try(d, p, &was, &home) && (!caller() || !bind_try(d, p, &was, &home))) {
+	if (!bind_try(d, p, now, &was, &home) && (!caller() || !bind_try(d, p, now, &was, &home))) {
 		container_put(d->container.id, FIEF_THREAD);
 		return -ESRCH;
 	}

@@ -13,12 +13,40 @@
 
 #define READ_TRIES 16
 
+/*
+ * The thread that got a CPU unseen (unseen.bpf.h): what it is bound to, and since when. Else the id is FIEF_NO_ID.
+ */
+static __always_inline struct fief_ref unseen_look(struct fief_cpu *cs, __u64 *since)
+{
+	struct fief_ref binding = {FIEF_NO_ID, 0};
+	struct task_struct *p, *there;
+	struct fief_task *v = NULL;
+
+	if (!task_storage_in_cgroup || !bpf_ksym_exists(bpf_task_from_pid))
+		return binding;
+	there = bpf_core_cast((void *)cs->run_queue, struct rq)->curr;
+	if (there->pid == cs->running)
+		return binding;
+	p = bpf_task_from_pid(there->pid);
+	if (!p)
+		return binding;
+	if (bpf_core_field_exists(p->sched_info.last_arrival))
+		v = bpf_task_storage_get(&tasks, p, 0, 0);
+	if (v) {
+		*since = p->sched_info.last_arrival + cs->clock_offset;
+		binding = v->binding;
+	}
+	bpf_task_release(p);
+	return binding;
+}
+
 /* What one CPU holds for a container. */
 static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u64 now, struct fief_usage *sum)
 {
 	int i;
 	struct fief_cache_slot slot = {};
-	__u64 open, thread = 0, receive = 0;
+	struct fief_ref unseen = {FIEF_NO_ID, 0};
+	__u64 open, thread = 0, receive = 0, until;
 	__u32 sequence;
 
 	bpf_for (i, 0, READ_TRIES) {
@@ -27,7 +55,12 @@ static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u
 		slot = cs->cache[ref.id & (FIEF_CACHE_SLOTS - 1)];
 		thread = 0;
 		receive = 0;
-		open = cs->online && now > cs->last_ns ? now - cs->last_ns : 0;
+		until = now;
+		if (cs->run_queue)
+			unseen = unseen_look(cs, &until);
+		if (until < cs->last_ns)
+			until = cs->last_ns;
+		open = cs->online && until > cs->last_ns ? until - cs->last_ns : 0;
 		if (cs->current_.id == FIEF_NO_ID) {
 			if (cs->has_task && same_ref(cs->task.home, ref))
 				thread = cs->task.pending_ns + open;
@@ -40,6 +73,8 @@ static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u
 			else
 				thread = open;
 		}
+		if (same_ref(unseen, ref) && now > until)
+			thread += now - until;
 		barrier();
 		if (!(sequence & 1) && sequence == *(volatile __u32 *)&cs->sequence)
 			break;

@@ -12,6 +12,7 @@ use fief_testkit::{Client, Family, Feature, NetNs, Process, Topology, TopologyOp
 use fief_tests_netns::{Gate, Installation, SOON, Setup, connect_once_served, fork, in_unit, role, spin};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
+use nix::time::{ClockId, clock_gettime};
 
 fn usage_of(snapshot: &Snapshot, path: &str) -> Usage {
     snapshot.containers.iter().find(|c| c.path == path).unwrap_or_else(|| panic!("no container {path}")).usage
@@ -49,6 +50,34 @@ fn all_containers_together_use_all_cpus_all_the_time() {
         helper.finish();
         assert!(errors.iter().any(|error| *error < 0.002), "{errors:?}");
     });
+}
+
+/// The kernel accounts a thread from its wake-up on, before it gets the CPU; some 25 us a time on the machine this was made on.
+#[test]
+fn a_thread_that_often_wakes_is_charged_what_the_kernel_accounts() {
+    in_unit("a_thread_that_often_wakes_is_charged_what_the_kernel_accounts", || {
+        let errors: Vec<f64> = (0..4)
+            .map(|_| {
+                let container = Container::create().unwrap();
+                let bound = container.bind().unwrap();
+                let before = thread_ns();
+                for _ in 0..1000 {
+                    spin(Duration::from_micros(100));
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+                let own = thread_ns() - before;
+                let charged = container.usage().unwrap().thread_ns;
+                drop(bound);
+                charged as f64 / own as f64 - 1.0
+            })
+            .collect();
+        assert!(errors.iter().any(|error| error.abs() < 0.02), "{errors:?}");
+    });
+}
+
+fn thread_ns() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub enum Order {
     },
     /// What both classes used up to now.
     Look,
-    /// Threads that rebind between two containers each.
+    /// Threads that rebind between three containers each.
     Bind(Binding),
     /// A hog that is read from another CPU.
     Lag {
@@ -47,6 +47,8 @@ pub struct Binding {
     pub cpu: usize,
     /// Real-time priority; 0: none.
     pub fifo: i32,
+    /// Packets are received on top of the threads, not in a thread of their own.
+    pub under_softirq: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -74,8 +76,12 @@ pub struct Look {
 /// One thread: what its own clock says it spent in each container, and what the containers say.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Clocked {
-    pub own_ns: [u64; 2],
-    pub charged_ns: [u64; 2],
+    pub own_ns: [u64; 3],
+    pub charged_ns: [u64; 3],
+    /// Packets for others that were received on top of it.
+    pub received_ns: u64,
+    /// Of its own time: which of two containers it was spent in is not known.
+    pub doubt_ns: u64,
     pub binds: u64,
 }
 
@@ -123,7 +129,9 @@ fn obey(order: Order, receiver: &mut Option<Receiver>) -> Result<Answer> {
             Some(receiver) => Ok(Answer::Looked(receiver.look()?)),
             None => Ok(Answer::Looked([Look::default(); 2])),
         },
-        Order::Bind(binding) => Ok(Answer::Bound(clocked::run(&binding)?)),
+        Order::Bind(binding) => {
+            Ok(Answer::Bound(clocked::run(&binding, receiver.as_ref().filter(|_| binding.under_softirq))?))
+        }
         Order::Lag { seconds, cpu, reader_cpu } => Ok(Answer::Lagged(hog::run(seconds, cpu, reader_cpu)?)),
         Order::Serve { address, cpu } => {
             super::request_server::start(address, cpu)?;

@@ -57,6 +57,11 @@ impl Receiver {
     pub fn look(&self) -> Result<[Look; 2]> {
         Ok([Look::of(&self.containers[0])?, Look::of(&self.containers[1])?])
     }
+
+    /// Of both classes.
+    pub fn receive_ns(&self) -> Result<u64> {
+        Ok(self.look()?.iter().map(|one| one.receive_ns).sum())
+    }
 }
 
 impl Drop for Receiver {
