@@ -6,6 +6,7 @@
  *   descriptors  containers as file descriptors   options      the socket options that are the calls
  *   caller       what a thread asks               bind         whose work a thread does
  *   charge       one state machine per CPU        switch       context switches, life of threads
+ *   stint        a thread between two switches    unseen       switches that the kernel did not tell of
  *   receive      softirq, NAPI, packets           labels       what a socket belongs to
  *   follow       unmodified event loops           usage        reading all of it
  *   admin        the control plane's operations   sweep        what is really held

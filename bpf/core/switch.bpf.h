@@ -48,12 +48,14 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 		return 0;
 	now = switch_date(cs, next, now);
 	if (!cpu_first_event(cs, now)) {
-		if (cs->running != prev->pid)
+		bool missed = cs->running != prev->pid;
+
+		if (missed)
 			switch_missed(cs, prev, now);
 		steal_settle(cs, prev, now);
 		if (!prev->pid)
 			idle_settle(cs, now);
-		else if (switches_of(prev) != cs->switches + 1)
+		else if (!missed && switches_of(prev) != cs->switches + 1)
 			absence_settle(cs, prev, now);
 		else
 			steal_take(cs, prev, now);

@@ -14,7 +14,8 @@
 #define READ_TRIES 16
 
 /*
- * The thread that got a CPU unseen (unseen.bpf.h): what it is bound to, and since when. Else the id is FIEF_NO_ID.
+ * The thread that got a CPU unseen (unseen.bpf.h), since when, and what it is bound to. Nobody, or no record: the id is
+ * FIEF_NO_ID.
  */
 static __always_inline struct fief_ref unseen_look(struct fief_cpu *cs, __u64 *since)
 {
@@ -30,12 +31,12 @@ static __always_inline struct fief_ref unseen_look(struct fief_cpu *cs, __u64 *s
 	p = bpf_task_from_pid(there->pid);
 	if (!p)
 		return binding;
-	if (bpf_core_field_exists(p->sched_info.last_arrival))
-		v = bpf_task_storage_get(&tasks, p, 0, 0);
-	if (v) {
+	if (bpf_core_field_exists(p->sched_info.last_arrival)) {
 		*since = p->sched_info.last_arrival + cs->clock_offset;
-		binding = v->binding;
+		v = bpf_task_storage_get(&tasks, p, 0, 0);
 	}
+	if (v)
+		binding = v->binding;
 	bpf_task_release(p);
 	return binding;
 }
@@ -58,6 +59,8 @@ static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u
 		until = now;
 		if (cs->run_queue)
 			unseen = unseen_look(cs, &until);
+		if (until > now)
+			until = now;
 		if (until < cs->last_ns)
 			until = cs->last_ns;
 		open = cs->online && until > cs->last_ns ? until - cs->last_ns : 0;

@@ -92,7 +92,18 @@ pub struct Lagged {
     pub behind_ns: u64,
     /// The reader saw more than the hog told of afterwards.
     pub ahead_ns: u64,
+    /// Windows that say nothing, because the hypervisor took the hog's CPU.
+    pub stolen: u64,
     pub episodes: u64,
+}
+
+impl Lagged {
+    fn add(&mut self, other: &Lagged) {
+        self.reads += other.reads;
+        self.behind_ns = self.behind_ns.max(other.behind_ns);
+        self.ahead_ns = self.ahead_ns.max(other.ahead_ns);
+        self.stolen += other.stolen;
+    }
 }
 
 impl Look {

@@ -5,6 +5,7 @@ use super::Lagged;
 use super::clocked::own_ns;
 use crate::error::{Context, Result};
 use fief::Container;
+use nix::sys::resource::{UsageWho, getrusage};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ const EPISODE: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_millis(10);
 /// Of a view that others are compared with, in ns.
 const WIDEST: u64 = 20_000;
+/// The hog tells of itself every microsecond. Was it silent for so long, and not preempted, then the CPU was stolen.
+const SILENCE: Duration = Duration::from_micros(200);
 /// The reader must not keep the hog's CPU from its cache lines.
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -22,59 +25,125 @@ pub fn run(seconds: f64, cpu: usize, reader_cpu: usize) -> Result<Lagged> {
     let mut all = Lagged::default();
     let end = Instant::now() + Duration::from_secs_f64(seconds);
     while Instant::now() < end {
-        let one = episode(cpu, reader_cpu)?;
-        all.reads += one.reads;
-        all.behind_ns = all.behind_ns.max(one.behind_ns);
-        all.ahead_ns = all.ahead_ns.max(one.ahead_ns);
+        all.add(&episode(cpu, reader_cpu)?);
         all.episodes += 1;
     }
     Ok(all)
 }
 
+/// What the hog tells of itself.
+#[derive(Debug, Default)]
+struct Hog {
+    own_ns: AtomicU64,
+    /// How often the hypervisor took its CPU away, whether it says so (the hog's clock leaves it out) or not.
+    stolen: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Hog {
+    fn work(&self, container: &Container) -> Result<()> {
+        let begin = own_ns();
+        container.bind_thread().context("bind the hog")?;
+        let mut last = (Instant::now(), preempted()?);
+        while !self.ended.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if now - last.0 > SILENCE {
+                let preempted = preempted()?;
+                self.stolen.fetch_add(u64::from(preempted == last.1), Ordering::Release);
+                last.1 = preempted;
+            }
+            last.0 = now;
+            self.own_ns.store(own_ns() - begin, Ordering::Release);
+        }
+        fief::unbind(container).context("send the hog home")
+    }
+
+    /// Returns once the hog has run again: what was stolen from it until now has been told.
+    fn ran(&self) {
+        let (told, deadline) = (self.own_ns.load(Ordering::Acquire), Instant::now() + EPISODE);
+        while self.own_ns.load(Ordering::Acquire) == told && Instant::now() < deadline {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// How often other threads took the calling one's CPU.
+fn preempted() -> Result<i64> {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).context("count the hog's context switches")?;
+    Ok(usage.involuntary_context_switches())
+}
+
 fn episode(cpu: usize, reader_cpu: usize) -> Result<Lagged> {
     let container = Container::create().context("make a container")?;
-    let (told, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+    let hog = Hog::default();
     std::thread::scope(|scope| {
-        let hog = scope.spawn(|| {
+        let working = scope.spawn(|| {
             fief_testkit::pin(0, cpu)?;
-            let begin = own_ns();
-            container.bind_thread().context("bind the hog")?;
-            while !ended.load(Ordering::Relaxed) {
-                told.store(own_ns() - begin, Ordering::Release);
-            }
-            fief::unbind(&container).context("send the hog home")
+            hog.work(&container)
         });
-        let seen = read(&container, &told, reader_cpu);
-        ended.store(true, Ordering::Relaxed);
-        hog.join().expect("the hog does not panic")?;
+        let seen = read(&container, &hog, reader_cpu);
+        hog.ended.store(true, Ordering::Relaxed);
+        working.join().expect("the hog does not panic")?;
         seen
     })
 }
 
-fn read(container: &Container, told: &AtomicU64, cpu: usize) -> Result<Lagged> {
+/// Views that are compared with the first of them.
+#[derive(Debug)]
+struct Window {
+    since: Instant,
+    base: View,
+    stolen: u64,
+    seen: Lagged,
+}
+
+impl Window {
+    fn compare(&mut self, view: &View) {
+        self.seen.reads += 1;
+        self.seen.behind_ns = self.seen.behind_ns.max(view.behind(&self.base));
+        self.seen.ahead_ns = self.seen.ahead_ns.max(view.ahead(&self.base));
+    }
+
+    /// No reader can know what the hypervisor takes before the hog's own CPU does: such a window says nothing.
+    fn close(self, hog: &Hog, all: &mut Lagged) {
+        hog.ran();
+        if hog.stolen.load(Ordering::Acquire) == self.stolen {
+            all.add(&self.seen);
+        } else {
+            all.stolen += 1;
+        }
+    }
+}
+
+fn read(container: &Container, hog: &Hog, cpu: usize) -> Result<Lagged> {
     // It must not stay on one CPU, since the calling thread has other work later.
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             fief_testkit::pin(0, cpu)?;
             let mut lagged = Lagged::default();
             let end = Instant::now() + EPISODE;
-            let mut base: Option<(Instant, View)> = None;
+            let mut window: Option<Window> = None;
             while Instant::now() < end {
-                let view = View::take(container, told)?;
-                match &base {
-                    Some((since, base)) if since.elapsed() < WINDOW => {
-                        lagged.reads += 1;
-                        lagged.behind_ns = lagged.behind_ns.max(view.behind(base));
-                        lagged.ahead_ns = lagged.ahead_ns.max(view.ahead(base));
-                    }
+                if let Some(old) = window.take_if(|window| window.since.elapsed() >= WINDOW) {
+                    old.close(hog, &mut lagged);
+                }
+                let stolen = hog.stolen.load(Ordering::Acquire);
+                let view = View::take(container, &hog.own_ns)?;
+                match &mut window {
+                    Some(window) => window.compare(&view),
                     // A view that took long is no base: nobody knows what of it was when.
-                    _ if view.before > 0 && view.after - view.before < WIDEST => base = Some((Instant::now(), view)),
-                    _ => {}
+                    None if view.before > 0 && view.after - view.before < WIDEST => {
+                        window = Some(Window { since: Instant::now(), base: view, stolen, seen: Lagged::default() });
+                    }
+                    None => {}
                 }
                 let pause = Instant::now() + PAUSE;
                 while Instant::now() < pause {
                     std::hint::spin_loop();
                 }
+            }
+            if let Some(last) = window {
+                last.close(hog, &mut lagged);
             }
             Ok(lagged)
         });
