@@ -71,7 +71,10 @@ static __noinline __u64 range_hash(struct __sk_buff *skb, const struct packet *p
 	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
 
 	barrier_var(length);
-	if (!secret || !length || length > RANGE_MOST)
+	if (!secret || !length)
+		return 0;
+	barrier_var(length); /* as in stream_append */
+	if (length > RANGE_MOST)
 		return 0;
 	if (bpf_skb_load_bytes(skb, p->payload + (from - p->seq), stream->bytes, length))
 		return 0;

@@ -103,14 +103,13 @@ static __noinline void kernel_cookie_read(const struct packet *p, struct tcp_soc
 
 static __noinline bool kernel_cookie_check_at(const struct packet *p, __u32 seq)
 {
-	struct tcphdr tcp = {
-	    .source = bpf_htons(p->source_port),
-	    .dest = bpf_htons(p->destination_port),
-	    .seq = bpf_htonl(seq),
-	    .ack_seq = bpf_htonl(p->ack),
-	    .ack = 1,
-	};
+	struct tcphdr tcp = {};
 
+	tcp.source = bpf_htons(p->source_port);
+	tcp.dest = bpf_htons(p->destination_port);
+	tcp.seq = bpf_htonl(seq);
+	tcp.ack_seq = bpf_htonl(p->ack);
+	((__u8 *)&tcp)[TCP_FLAGS_AT] = TCP_ACK;
 	if (p->ipv6) {
 		struct ipv6hdr ip = {};
 

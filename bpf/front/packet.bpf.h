@@ -21,6 +21,7 @@
 #define TCP_SYN		    0x02
 #define TCP_RST		    0x04
 #define TCP_PSH		    0x08
+#define TCP_FLAGS_AT	    13 /* kernels do not agree on the bit fields of struct tcphdr */
 #define TCP_ACK		    0x10
 #define TCP_URG		    0x20
 #define TCP_ECE		    0x40
@@ -236,7 +237,7 @@ static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *fram
 	p->seq = bpf_ntohl(tcp->seq);
 	p->ack = bpf_ntohl(tcp->ack_seq);
 	p->window = bpf_ntohs(tcp->window);
-	p->flags = ((__u8 *)tcp)[13];
+	p->flags = ((__u8 *)tcp)[TCP_FLAGS_AT];
 	if (p->flags & TCP_URG)
 		p->odd = 1;
 	length = tcp->doff * 4;

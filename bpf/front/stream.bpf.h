@@ -62,8 +62,12 @@ static __always_inline int stream_append(struct __sk_buff *skb, const struct pac
 		return 0;
 	if (count > STREAM_PIECE)
 		count = STREAM_PIECE;
+	/* kept apart and from being left out: of one test for both the verifier of 6.12 learns nothing */
 	barrier_var(count);
-	if (at >= FIEF_HEADER_MAX || !count || count > STREAM_PIECE)
+	if (at >= FIEF_HEADER_MAX || !count)
+		return -1;
+	barrier_var(count);
+	if (count > STREAM_PIECE)
 		return -1;
 	if (bpf_skb_load_bytes(skb, p->payload + skip, stream->bytes + at, count))
 		return -1;
