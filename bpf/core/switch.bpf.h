@@ -12,7 +12,8 @@
 /*
  * When the kernel's accounts say that it switched. A wake-up that leads to a switch has read the run queue's clock, and
  * spares the switch a second look (kernel/sched/core.c, rq_clock_skip_update): the way out of idle is the next thread's.
- * Both clocks apart are known by the smallest distance.
+ * Both clocks apart are known by the smallest distance. Kernel threads are left out: the threads of
+ * lanes were charged half as much again, and why is not known.
  */
 static __always_inline __u64 switch_date(struct fief_cpu *cs, struct task_struct *p, __u64 now)
 {
@@ -23,7 +24,7 @@ static __always_inline __u64 switch_date(struct fief_cpu *cs, struct task_struct
 	distance = now - p->se.cfs_rq->rq->clock;
 	late = distance - (__s64)cs->clock_offset;
 	if (late > (__s64)((now - cs->clock_seen) >> CLOCK_DRIFT_SHIFT) && late < CLOCK_LATE_MAX_NS)
-		return now - late;
+		return p->flags & PF_KTHREAD ? now : now - late;
 	cs->clock_offset = distance;
 	cs->clock_seen = now;
 	return now;
