@@ -7,11 +7,10 @@ enum fief_known_id {
 	FIEF_ROOT = 0,	 /* threads that nobody manages */
 	FIEF_SYSTEM = 1, /* work that belongs to nobody: kernel threads, timers, packets for nobody we know */
 	FIEF_IDLE = 2,
-	FIEF_STEAL = 3, /* the hypervisor ran somebody else */
-	FIEF_UNATTRIBUTED =
-	    4,		  /* work on sockets that carry no container; time in a gap of an upgrade; what ran unseen */
-	FIEF_RETIRED = 5, /* what destroyed containers used and did not pass up to a living parent */
-	FIEF_USERS = 6,	  /* "user": parent of user/<uid>, the containers of unprivileged users without a unit */
+	FIEF_STEAL = 3,	       /* the hypervisor ran somebody else */
+	FIEF_UNATTRIBUTED = 4, /* sockets without a container; a gap of an upgrade; what ran unseen */
+	FIEF_RETIRED = 5,      /* what destroyed containers used and did not pass up to a living parent */
+	FIEF_USERS = 6,	       /* "user": parent of user/<uid>, the containers of unprivileged users without a unit */
 	FIEF_FIRST_ID = 8,
 };
 

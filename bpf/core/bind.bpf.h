@@ -81,10 +81,7 @@ static __always_inline void steal_settle(struct fief_cpu *cs, struct task_struct
 	}
 	cs->excluded += stolen;
 	cs->stint_stolen += stolen;
-	charge_begin(cs);
-	cs->last_ns += stolen;
-	slot_of(cs, (struct fief_ref){FIEF_STEAL, 0})->thread_ns += stolen;
-	charge_end(cs);
+	charge_take(cs, FIEF_STEAL, stolen, now);
 }
 
 /*

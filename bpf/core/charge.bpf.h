@@ -158,6 +158,21 @@ static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 	charge_end(cs);
 }
 
+/* The next `ns` of the uncharged time, before `until`, belong to `to`. Interrupts are off. */
+static __always_inline void charge_take(struct fief_cpu *cs, __u32 to, __s64 ns, __u64 until)
+{
+	__s64 room = until - cs->last_ns;
+
+	if (ns > room)
+		ns = room;
+	if (ns <= 0)
+		return;
+	charge_begin(cs);
+	cs->last_ns += ns;
+	slot_of(cs, (struct fief_ref){to, 0})->thread_ns += ns;
+	charge_end(cs);
+}
+
 /*
  * Whose the receive time is that found no packet of a known container: the system's, or, in the thread of a lane, its
  * container's. Of the threads that receive only those of lanes have a record.

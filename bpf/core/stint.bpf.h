@@ -22,34 +22,21 @@ static __always_inline __u32 switches_of(struct task_struct *p)
 	return p->nvcsw + p->nivcsw;
 }
 
-/*
- * What of the stint's wall clock the kernel did not account to its thread, beyond what is known to be stolen. False: that
- * cannot be known.
- */
+/* Up to when the wall clock of the stint is its thread's by the kernel's account of it, or known to be stolen. */
+static __always_inline __u64 accounted_until(struct fief_cpu *cs, struct task_struct *p)
+{
+	__u64 until = cs->switched_in_ns + (p->se.sum_exec_runtime - cs->switched_in_exec) + cs->stint_stolen;
+
+	return exec_clock_excludes_softirq ? until + cs->softirq_ns : until;
+}
+
+/* What of the stint's wall clock is neither. False: that cannot be known. */
 static __always_inline bool stint_lacks(struct fief_cpu *cs, struct task_struct *prev, __u64 now, __s64 *lacks)
 {
 	if (cs->switched_in_exec == EXEC_UNKNOWN)
 		return false;
-	*lacks = (__s64)(now - cs->switched_in_ns) - (__s64)(prev->se.sum_exec_runtime - cs->switched_in_exec);
-	*lacks -= cs->stint_stolen;
-	if (exec_clock_excludes_softirq)
-		*lacks -= cs->softirq_ns;
+	*lacks = now - accounted_until(cs, prev);
 	return *lacks <= STEAL_MAX_NS && *lacks >= -STEAL_MAX_NS;
-}
-
-/* The next `ns` of the uncharged time, before `until`, belong to `to`. Interrupts are off. */
-static __always_inline void stint_take(struct fief_cpu *cs, __u32 to, __s64 ns, __u64 until)
-{
-	__s64 room = until - cs->last_ns;
-
-	if (ns > room)
-		ns = room;
-	if (ns <= 0)
-		return;
-	charge_begin(cs);
-	cs->last_ns += ns;
-	slot_of(cs, (struct fief_ref){to, 0})->thread_ns += ns;
-	charge_end(cs);
 }
 
 /* Takes what the hypervisor had out of the uncharged end of the stint. */
@@ -67,7 +54,7 @@ static __always_inline void steal_take(struct fief_cpu *cs, struct task_struct *
 		*carry = stolen < 0 ? stolen : stolen - room;
 		stolen = stolen < 0 ? 0 : room;
 	}
-	stint_take(cs, FIEF_STEAL, stolen, now);
+	charge_take(cs, FIEF_STEAL, stolen, now);
 }
 
 /*
@@ -83,7 +70,7 @@ static __always_inline void carry_take(struct fief_cpu *cs, __u64 now)
 	if (taken > room)
 		taken = room;
 	cs->task.carry_ns -= taken;
-	stint_take(cs, FIEF_STEAL, taken, now);
+	charge_take(cs, FIEF_STEAL, taken, now);
 }
 
 /* A kernel thread tells what it does by its name; the last one's is remembered, since NAPI threads come often. */

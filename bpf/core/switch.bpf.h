@@ -12,8 +12,8 @@
 /*
  * When the kernel's accounts say that it switched. A wake-up that leads to a switch has read the run queue's clock, and
  * spares the switch a second look (kernel/sched/core.c, rq_clock_skip_update): the way out of idle is the next thread's.
- * Both clocks apart are known by the smallest distance. Kernel threads are left out: the threads of
- * lanes were charged half as much again, and why is not known.
+ * Both clocks apart are known by the smallest distance. Kernel threads are left out: those of lanes were charged half as
+ * much again, and why is not known.
  */
 static __always_inline __u64 switch_date(struct fief_cpu *cs, struct task_struct *p, __u64 now)
 {

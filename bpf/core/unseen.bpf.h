@@ -67,8 +67,7 @@ static __always_inline __u64 run_clock(struct fief_cpu *cs)
 {
 	__u64 ran = 0;
 
-	if (cs->run_clock)
-		bpf_probe_read_kernel(&ran, sizeof(ran), (void *)cs->run_clock);
+	bpf_probe_read_kernel(&ran, sizeof(ran), (void *)cs->run_clock);
 	return ran;
 }
 
@@ -114,11 +113,8 @@ static __always_inline __u64 departure_settle(struct fief_cpu *cs, __u64 now)
 		return now;
 	if (cs->has_task)
 		task_leave(cs, gone, true, false);
-	if (cs->switched_in_exec != EXEC_UNKNOWN) {
-		end = cs->switched_in_ns + (gone->se.sum_exec_runtime - cs->switched_in_exec) + cs->stint_stolen;
-		if (exec_clock_excludes_softirq)
-			end += cs->softirq_ns;
-	}
+	if (cs->switched_in_exec != EXEC_UNKNOWN)
+		end = accounted_until(cs, gone);
 	bpf_task_release(gone);
 	return end;
 }
@@ -159,7 +155,7 @@ static __noinline int switch_missed(struct fief_cpu *cs, struct task_struct *p, 
 	pool_close(cs);
 	cs->has_task = 0;
 	cs->receive = FIEF_RX_NONE;
-	stint_take(cs, FIEF_UNATTRIBUTED, unseen, begin);
+	charge_take(cs, FIEF_UNATTRIBUTED, unseen, begin);
 	cs->current_ = (struct fief_ref){FIEF_IDLE, 0};
 	charge_until(cs, begin);
 	if (!cs->run_queue) {
@@ -181,14 +177,14 @@ static __always_inline void absence_settle(struct fief_cpu *cs, struct task_stru
 	unseen = ran_since(cs, p->se.sum_exec_runtime - cs->switched_in_exec, away);
 	if (unseen > away)
 		unseen = away;
-	stint_take(cs, FIEF_UNATTRIBUTED, unseen, now);
-	stint_take(cs, FIEF_IDLE, away - unseen, now);
+	charge_take(cs, FIEF_UNATTRIBUTED, unseen, now);
+	charge_take(cs, FIEF_IDLE, away - unseen, now);
 }
 
 /* The CPU was idle, but for what ran unseen. Interrupts are off. */
 static __always_inline void idle_settle(struct fief_cpu *cs, __u64 now)
 {
-	stint_take(cs, FIEF_UNATTRIBUTED, ran_since(cs, 0, 0), now);
+	charge_take(cs, FIEF_UNATTRIBUTED, ran_since(cs, 0, 0), now);
 }
 
 /* This CPU's record, and the running thread's in it. */

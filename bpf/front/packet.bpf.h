@@ -17,11 +17,11 @@
 
 #include "classify.bpf.h"
 
+#define TCP_FLAGS_AT	    13 /* kernels do not agree on the bit fields of struct tcphdr */
 #define TCP_FIN		    0x01
 #define TCP_SYN		    0x02
 #define TCP_RST		    0x04
 #define TCP_PSH		    0x08
-#define TCP_FLAGS_AT	    13 /* kernels do not agree on the bit fields of struct tcphdr */
 #define TCP_ACK		    0x10
 #define TCP_URG		    0x20
 #define TCP_ECE		    0x40

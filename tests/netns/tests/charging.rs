@@ -63,6 +63,7 @@ fn a_thread_that_often_wakes_is_charged_what_the_kernel_accounts() {
                 let before = thread_ns();
                 for _ in 0..1000 {
                     spin(Duration::from_micros(100));
+                    // waits for nothing: to be woken is what is charged
                     std::thread::sleep(Duration::from_micros(300));
                 }
                 let own = thread_ns() - before;

@@ -54,7 +54,9 @@ fn thread(binding: &Binding, receiver: Option<&Receiver>) -> Result<Clocked> {
         // The call before and a part of the call after are equal on both sides of every change.
         let until = last + part;
         let mut now = own_ns();
-        clocked.doubt_ns += Some(now - last).filter(|&call| call > LONGEST_CALL).unwrap_or(0);
+        if now - last > LONGEST_CALL {
+            clocked.doubt_ns += now - last;
+        }
         while now < until {
             now = own_ns();
         }
