@@ -48,6 +48,8 @@ struct hash_field {
 struct hashes {
 	struct hash_field of[HASH_FIELDS];
 	__u64 shape; /* of the values that a shape looks at */
+	__u32 alpn;  /* which of the protocols offered it looks at */
+	__u32 pad;
 };
 
 static __always_inline struct hash_field *hash_field(struct hashes *hashes, __u32 field)
@@ -115,10 +117,9 @@ static __always_inline __u32 condition_field(const struct fief_condition *condit
 
 /* The hash of what a condition looks at; false: the request does not meet it. */
 static __always_inline bool condition_hash(const struct request_bytes *stream, struct front_request *request,
-					   struct hashes *hashes, const struct fief_condition *condition, __u32 alpn,
-					   __u64 *hash)
+					   struct hashes *hashes, const struct fief_condition *condition, __u64 *hash)
 {
-	__u32 field = condition_field(condition, alpn) & (REQUEST_SPANS - 1), length = condition->length;
+	__u32 field = condition_field(condition, hashes->alpn) & (REQUEST_SPANS - 1), length = condition->length;
 	const struct request_span *span = &request->span[field];
 	struct hash_field *made = hash_field(hashes, field);
 
@@ -159,7 +160,7 @@ static __always_inline __u64 condition_tag(const struct fief_condition *conditio
 
 /* Of the values that a shape looks at, into hashes.shape; 0: the request lacks one, or it is too short. */
 __noinline int shape_hash(const struct request_bytes *stream __arg_nonnull, struct front_request *request __arg_nonnull,
-			  struct hashes *hashes __arg_nonnull, const struct fief_shape *shape __arg_nonnull, __u32 alpn)
+			  struct hashes *hashes __arg_nonnull, const struct fief_shape *shape __arg_nonnull)
 {
 	const struct fief_condition *condition;
 	__u64 value;
@@ -168,7 +169,7 @@ __noinline int shape_hash(const struct request_bytes *stream __arg_nonnull, stru
 	hashes->shape = request->key[1];
 	for (i = loop_from(0); i < shape->conditions && can_loop; i++) {
 		condition = &shape->condition[as_index(i) & (FIEF_CONDITIONS - 1)];
-		if (!condition_hash(stream, request, hashes, condition, alpn, &value))
+		if (!condition_hash(stream, request, hashes, condition, &value))
 			return 0;
 		hashes->shape = hash_mix((hashes->shape ^ value) + condition_tag(condition) * HASH_GOLDEN);
 	}

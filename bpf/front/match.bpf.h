@@ -26,7 +26,7 @@ struct match_state {
 	/* what is looked for, and how far */
 	struct fief_pattern_key key; /* listener and slot by the caller */
 	__u32 level;		     /* enum fief_level: of overload, now; by the caller */
-	__u32 alpn;
+	__u32 pad;
 	struct hashes hashes;
 };
 
@@ -92,20 +92,20 @@ __noinline int rule_find(const struct request_bytes *bytes __arg_nonnull, struct
 	hashes_forget(&match->hashes);
 	match->best.rule = FIEF_NO_ID;
 	match->shadow.rule = FIEF_NO_ID;
-	match->alpn = 0;
+	match->hashes.alpn = 0;
 	for (i = loop_from(0); i < guard->shapes && can_loop;) {
 		if (i >= FIEF_SHAPES)
 			break;
 		shape = &guard->shape[i];
 		if (shape->first_rule >= match->best.rule)
 			break;
-		if (shape_hash(bytes, request, &match->hashes, shape, match->alpn)) {
+		if (shape_hash(bytes, request, &match->hashes, shape)) {
 			found = pattern_find(guard, match, i, request->key[0]);
 			if (found)
 				match_take(match, found);
 		}
-		if (++match->alpn >= request->alpns || !looks_at_alpn(shape)) {
-			match->alpn = 0;
+		if (++match->hashes.alpn >= request->alpns || !looks_at_alpn(shape)) {
+			match->hashes.alpn = 0;
 			i++;
 		}
 	}

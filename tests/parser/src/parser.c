@@ -82,8 +82,10 @@ __u32 parser_tracked(const struct parser *parser)
 /* 0: the request does not have what the shape looks at. */
 int parser_shape(struct parser *parser, const struct fief_shape *shape, __u32 alpn, __u64 *hash)
 {
-	int has = shape_hash(&parser->stream, &parser->request, &parser->hashes, shape, alpn);
+	int has;
 
+	parser->hashes.alpn = alpn;
+	has = shape_hash(&parser->stream, &parser->request, &parser->hashes, shape);
 	*hash = parser->hashes.shape;
 	return has;
 }
