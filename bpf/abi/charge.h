@@ -68,7 +68,7 @@ struct fief_cpu {
 	__u64 steal_seen;   /* the run queue's steal clock at the last look */
 	__u64 excluded;	    /* what it had left out of its threads' accounts by then, of which this is taken */
 	__u64 stint_stolen; /* taken from this stint already */
-	__u64 clock_offset; /* CLOCK_MONOTONIC less the run queue's clock */
+	__s64 clock_offset; /* CLOCK_MONOTONIC less the run queue's clock: the smallest seen lately */
 	struct fief_ref irq_current;
 	__u32 irq_kind;
 	__u32 irq_receive;
@@ -78,8 +78,9 @@ struct fief_cpu {
 	__u32 pad;
 	__u64 run_clock;  /* where the kernel accounts what threads ran on this CPU; 0: no switch was missed here */
 	__u64 ran_before; /* what it showed when this stint began */
-	__u64 clock_seen; /* CLOCK_MONOTONIC when clock_offset was found */
 	__u64 run_queue;  /* where the kernel says who runs here; 0 as above */
+	__u64 clock_from; /* CLOCK_MONOTONIC when the window of clock_next began */
+	__s64 clock_next; /* the smallest distance of both clocks in it, which the next window begins with */
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];
 };

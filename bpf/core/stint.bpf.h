@@ -30,12 +30,27 @@ static __always_inline __u64 accounted_until(struct fief_cpu *cs, struct task_st
 	return exec_clock_excludes_softirq ? until + cs->softirq_ns : until;
 }
 
+/*
+ * Kernel threads are not preempted while they receive: what they do after the wake-up of another thread, the kernel accounts
+ * to that one (switch.bpf.h, clock_late), and their own clocks cannot tell what was stolen from them.
+ */
+static __always_inline bool receives(struct task_struct *p)
+{
+	return p->pid && p->flags & PF_KTHREAD;
+}
+
 /* What of the stint's wall clock is neither. False: that cannot be known. */
 static __always_inline bool stint_lacks(struct fief_cpu *cs, struct task_struct *prev, __u64 now, __s64 *lacks)
 {
 	if (cs->switched_in_exec == EXEC_UNKNOWN)
 		return false;
-	*lacks = now - accounted_until(cs, prev);
+	if (receives(prev)) {
+		*lacks = excluded_clock(prev) - cs->excluded;
+		if (exec_clock_excludes_softirq)
+			*lacks -= cs->softirq_ns;
+	} else {
+		*lacks = now - accounted_until(cs, prev);
+	}
 	return *lacks <= STEAL_MAX_NS && *lacks >= -STEAL_MAX_NS;
 }
 

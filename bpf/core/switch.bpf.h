@@ -6,28 +6,36 @@
 
 #include "unseen.bpf.h"
 
+#define CLOCK_WINDOW_NS	  10000000
 #define CLOCK_LATE_MAX_NS 10000000 /* more is another clock, not a late switch */
-#define CLOCK_DRIFT_SHIFT 10	   /* the clocks' rates differ by less than a thousandth */
+#define CLOCK_DRIFT_SHIFT 14	   /* what the clocks' rates differ by is less */
 
 /*
- * When the kernel's accounts say that it switched. A wake-up that leads to a switch has read the run queue's clock, and
- * spares the switch a second look (kernel/sched/core.c, rq_clock_skip_update): the way out of idle is the next thread's.
- * Both clocks apart are known by the smallest distance. Kernel threads are left out: those of lanes were charged half as
- * much again, and why is not known.
+ * How far the run queue's clock is behind, at a switch. A wake-up that leads to a switch has read it, and spares the switch a
+ * second look (kernel/sched/core.c, rq_clock_skip_update). Both clocks apart are known by the smallest distance of the last
+ * two windows: a CPU has a look of its own at least when a thread goes to sleep.
  */
-static __always_inline __u64 switch_date(struct fief_cpu *cs, struct task_struct *p, __u64 now)
+static __always_inline __u64 clock_late(struct fief_cpu *cs, struct task_struct *p, __u64 now)
 {
+	__u64 age = now - cs->clock_from;
 	__s64 distance, late;
 
 	if (!bpf_core_field_exists(p->se.cfs_rq))
-		return now;
+		return 0;
 	distance = now - p->se.cfs_rq->rq->clock;
-	late = distance - (__s64)cs->clock_offset;
-	if (late > (__s64)((now - cs->clock_seen) >> CLOCK_DRIFT_SHIFT) && late < CLOCK_LATE_MAX_NS)
-		return p->flags & PF_KTHREAD ? now : now - late;
-	cs->clock_offset = distance;
-	cs->clock_seen = now;
-	return now;
+	if (age >= CLOCK_WINDOW_NS) {
+		cs->clock_offset = cs->clock_from ? cs->clock_next : distance;
+		cs->clock_next = distance;
+		cs->clock_from = now;
+	}
+	if (distance < cs->clock_next)
+		cs->clock_next = distance;
+	if (distance < cs->clock_offset)
+		cs->clock_offset = distance;
+	late = distance - cs->clock_offset;
+	if (late >= CLOCK_LATE_MAX_NS)
+		cs->clock_offset = distance;
+	return late > (__s64)(age >> CLOCK_DRIFT_SHIFT) && late < CLOCK_LATE_MAX_NS ? late : 0;
 }
 
 /*
@@ -47,7 +55,7 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 
 	if (!cs)
 		return 0;
-	now = switch_date(cs, next, now);
+	now -= clock_late(cs, next, now); /* when it switched by its own accounts */
 	if (!cpu_first_event(cs, now)) {
 		bool missed = cs->running != prev->pid;
 

@@ -27,7 +27,8 @@ struct Core {
 pub struct Noise {
     /// Busy part of each core, 0..=1.
     pub busy: Vec<f64>,
-    pub steal: f64,
+    /// Part of each core's time that the hypervisor took, 0..=1.
+    pub stolen: Vec<f64>,
     /// CPU that processes outside of the lab used.
     pub foreign: f64,
 }
@@ -52,17 +53,22 @@ impl Snapshot {
             let total = after.total.saturating_sub(before.total).max(1);
             1.0 - after.idle.saturating_sub(before.idle) as f64 / total as f64
         });
-        let steal: u64 = pairs().map(|(before, after)| after.steal.saturating_sub(before.steal)).sum();
+        let stolen = pairs().map(|(before, after)| after.steal.saturating_sub(before.steal) as f64 / ticks);
         let foreign: u64 = now
             .foreign
             .iter()
             .map(|(pid, ticks)| ticks.saturating_sub(self.foreign.get(pid).copied().unwrap_or(*ticks)))
             .sum();
-        Noise { busy: busy.collect(), steal: steal as f64 / ticks, foreign: foreign as f64 / ticks }
+        Noise { busy: busy.collect(), stolen: stolen.collect(), foreign: foreign as f64 / ticks }
     }
 }
 
 impl Noise {
+    /// CPU that the hypervisor took from all cores.
+    pub fn steal(&self) -> f64 {
+        self.stolen.iter().sum()
+    }
+
     /// Whether somebody else used so much CPU that the round should be measured again.
     pub fn is_disturbed(&self) -> bool {
         self.foreign > MOST_FOREIGN
@@ -140,13 +146,13 @@ mod tests {
         let cores = cores(before);
         assert_eq!(cores.len(), 2);
         assert_eq!(cores[0], Core { idle: 1010, steal: 2, total: 1167 });
-        let noise = Noise { busy: vec![0.99, 0.5], steal: 0.0, foreign: 0.0 };
+        let noise = Noise { busy: vec![0.99, 0.5], ..Noise::default() };
         assert!(noise.is_server_bound(0, 1) && !noise.is_server_bound(1, 0));
     }
 
     #[test]
     fn a_load_without_time_left_spoils_the_round() {
-        let noise = Noise { busy: vec![1.0, 0.99], steal: 0.0, foreign: 0.0 };
+        let noise = Noise { busy: vec![1.0, 0.99], ..Noise::default() };
         assert!(!noise.is_server_bound(0, 1));
     }
 

@@ -21,6 +21,7 @@ mod raw_client;
 mod scheduling;
 pub mod segment;
 mod server;
+mod task_clock;
 mod topology;
 mod veth;
 mod wait;
@@ -42,6 +43,7 @@ pub use scheduling::{cpus, pin, pin_command, set_fifo, set_nice, set_other};
 pub use server::{
     Haproxy, HaproxyConfig, Nginx, NginxConfig, PlainServer, Python, Seen, answers, digest, get, pattern, wait_ready,
 };
+pub use task_clock::TaskClock;
 pub use topology::{Client, Family, Topology, TopologyOptions};
 pub use veth::Veth;
 pub use wait::wait_until;

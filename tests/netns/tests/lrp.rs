@@ -6,11 +6,12 @@ mod stage;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::time::Duration;
 
 use fief::{Reason, assign};
 use fief_control::Fief;
 use fief_testkit::segment::ACK;
-use fief_testkit::{Client, Family, Feature, NetNs, Topology, pin, require, wait_until};
+use fief_testkit::{Client, Family, Feature, NetNs, TaskClock, Topology, pin, require, wait_until};
 use fief_tests_netns::{SOON, kill_before, role, steps};
 use stage::{OTHER_PORT, PORT, Stage, policy, send_all, serve};
 
@@ -99,22 +100,22 @@ fn the_time_of_the_thread_is_charged_to_its_class() {
             // no socket ever sees these
             frames.iter_mut().for_each(|frame| *frame.last_mut().unwrap() ^= 0xff);
         }
-        let errors: Vec<f64> = (0..5)
-            .map(|_| {
-                let (charged, before) = (stage.receive_ns("shop/low"), thread_ns(thread));
-                // on a busy machine the thread's queue is full most of the time, and it hardly runs
-                wait_until(SOON, || {
-                    stage.flood(&frames);
-                    stage.settled("shop/low");
-                    thread_ns(thread) - before > 2_000_000
-                })
-                .expect("the thread works");
-                let (charged, ran) = (stage.receive_ns("shop/low") - charged, thread_ns(thread) - before);
-                charged as f64 / ran as f64 - 1.0
+        let mut errors = Vec::new();
+        // the thread's clock has interrupts on top of it, and what a hypervisor takes; the class has not
+        while errors.last().is_none_or(|error: &f64| error.abs() >= 0.03) {
+            assert!(errors.len() < 20, "{family:?}, sound: {sound}: {errors:?}");
+            let mut clock = TaskClock::of(thread.cast_unsigned()).unwrap();
+            let charged = stage.receive_ns("shop/low");
+            // on a busy machine the thread's queue is full most of the time, and it hardly runs
+            wait_until(SOON, || {
+                stage.flood(&frames);
+                stage.settled("shop/low");
+                clock.ran().unwrap() > Duration::from_millis(2)
             })
-            .collect();
-        // interrupts on top of the thread are in its own account, and not the class's
-        assert!(errors.iter().any(|error| error.abs() < 0.03), "{family:?}, sound: {sound}: {errors:?}");
+            .expect("the thread works");
+            let (charged, ran) = (stage.receive_ns("shop/low") - charged, clock.ran().unwrap());
+            errors.push(charged as f64 / ran.as_nanos() as f64 - 1.0);
+        }
     }
 }
 

@@ -33,7 +33,7 @@ struct Plan {
 impl Plan {
     fn of(quick: bool) -> Plan {
         match quick {
-            true => Plan { rounds: 3, seconds: 0.6, warm_up: 0.25, charge_seconds: 1.0 },
+            true => Plan { rounds: 3, seconds: 0.55, warm_up: 0.2, charge_seconds: 1.2 },
             false => Plan { rounds: 7, seconds: 2.0, warm_up: 1.0, charge_seconds: 4.0 },
         }
     }

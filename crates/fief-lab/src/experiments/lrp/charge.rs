@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether the flood's packets are charged to its class: what Fief says against the clock of the class's own thread.
+//! Whether the flood's packets are charged to its class: what Fief says against the time for which the class's own
+//! thread had the CPU.
 
 use super::Plan;
 use super::measure::flood;
 use super::way::{REST, lanes};
 use crate::command::{Used, usage};
-use crate::cpu_time::cpu_seconds;
 use crate::error::{Error, Result};
-use fief_testkit::{Topology, napi_threads};
+use crate::noise::Snapshot;
+use fief_testkit::{TaskClock, Topology, napi_threads};
 use std::time::{Duration, Instant};
 
 /// Until the flood runs as it will.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// What one flood was charged, and what its thread ran; seconds.
+/// What one flood was charged, and how long its thread had the CPU; seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge {
     pub charged: f64,
@@ -31,17 +32,22 @@ pub fn measure(plan: &Plan, topology: &Topology) -> Result<Charge> {
     for lane in lanes(&topology.server)? {
         threads.extend(napi_threads(&topology.server, &lane)?);
     }
+    let mut clocks = threads.into_iter().map(TaskClock::of).collect::<fief_testkit::Result<Vec<_>>>()?;
     let flood = flood(topology, plan.charge_seconds + 10.0).start(&topology.clients)?;
     std::thread::sleep(SETTLE);
-    let before = Look::take(&threads)?;
+    let snapshot = Snapshot::take();
+    let before = Look::take(&mut clocks)?;
     std::thread::sleep(Duration::from_secs_f64(plan.charge_seconds));
-    let after = Look::take(&threads)?;
+    let after = Look::take(&mut clocks)?;
+    let noise = snapshot.until_now();
     flood.end()?;
     let elapsed = (after.at - before.at).as_secs_f64();
     // One thread is the flood's: nobody else sent anything.
     let ran = before.threads.iter().zip(&after.threads).map(|(before, after)| after - before).fold(0.0, f64::max);
     // If none of them worked, there is nothing to compare with, and the figure stays without a value.
     let ran = if ran > elapsed * 0.01 { ran } else { f64::NAN };
+    // The hypervisor takes from whoever has the CPU, and the core is full.
+    let ran = ran * (1.0 - noise.stolen.get(Topology::server_cpu()).copied().unwrap_or(0.0));
     Ok(Charge { charged: after.charged - before.charged, ran })
 }
 
@@ -53,15 +59,12 @@ struct Look {
 }
 
 impl Look {
-    fn take(threads: &[u32]) -> Result<Look> {
+    fn take(clocks: &mut [TaskClock]) -> Result<Look> {
         let used = usage()?;
         let rest = used.iter().find(|used| used.container == REST);
         let charged = rest.map(|rest: &Used| rest.receive_ns as f64 / 1e9);
         let charged = charged.ok_or_else(|| Error::failed(format!("fief usage does not list {REST}")))?;
-        Ok(Look {
-            at: Instant::now(),
-            charged,
-            threads: threads.iter().map(|&thread| cpu_seconds(&[thread])).collect(),
-        })
+        let ran = clocks.iter_mut().map(|clock| Ok(clock.ran()?.as_secs_f64()));
+        Ok(Look { at: Instant::now(), charged, threads: ran.collect::<Result<_>>()? })
     }
 }

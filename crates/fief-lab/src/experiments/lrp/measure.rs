@@ -60,7 +60,7 @@ impl Measurement {
             "low_stalls": self.low.stalls,
             "sent_per_second": if flooded { self.sent.per_second() } else { 0.0 },
             "busy": self.noise.busy,
-            "steal": self.noise.steal,
+            "steal": self.noise.steal(),
             "foreign": self.noise.foreign,
         })
     }

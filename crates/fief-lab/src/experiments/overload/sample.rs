@@ -139,7 +139,7 @@ impl Measured {
             "crowds": crowds,
             "server_cpu": self.trial.server_cpu,
             "busy": noise.busy,
-            "steal": noise.steal,
+            "steal": noise.steal(),
             "foreign": noise.foreign,
         })
     }

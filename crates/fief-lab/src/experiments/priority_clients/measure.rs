@@ -55,7 +55,7 @@ impl Measurement {
             "low_stalls": self.low.stalls,
             "errors": self.high.errors + self.low.errors,
             "busy": self.noise.busy,
-            "steal": self.noise.steal,
+            "steal": self.noise.steal(),
             "foreign": self.noise.foreign,
         })
     }

@@ -108,7 +108,7 @@ impl Measurement {
             "sent_per_second": if self.attack == Attack::None { 0.0 } else { self.sent.per_second() },
             "request_sockets": self.request_sockets,
             "busy": self.noise.busy,
-            "steal": self.noise.steal,
+            "steal": self.noise.steal(),
             "foreign": self.noise.foreign,
         })
     }
