@@ -24,8 +24,10 @@
 static __always_inline bool port_has_lanes(__u32 slot, __u16 port)
 {
 	struct fief_lane_ports *ports = bpf_map_lookup_elem(&lane_ports, &slot);
+	__u32 word = port / 64;
 
-	return ports && ports->word[port / 64] & 1ull << (port & 63);
+	barrier_var(word); /* 6.12's verifier does not know that a port in network order had 16 bits */
+	return ports && ports->word[word & (FIEF_PORT_WORDS - 1)] & 1ull << (port & 63);
 }
 
 /* The level of overload from which on this listener's packets take their lanes is reached. */

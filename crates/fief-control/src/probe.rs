@@ -5,6 +5,7 @@ use std::path::Path;
 
 use fief_bpf::files;
 use fief_bpf::ingress::{self, INGRESS_PROGRAM};
+use fief_bpf::lane;
 use fief_bpf::open::{self, Config};
 use fief_bpf::pin::Pins;
 use fief_bpf::upgrade::program_id;
@@ -143,6 +144,7 @@ impl Fief {
                 "use a kernel with CONFIG_CGROUP_BPF",
             ));
             features.extend(trial.try_front());
+            features.push(trial.try_lanes());
             features.push(trial.try_files());
         }
         // what the trial left is named after this process, so the next probe or apply sweeps it if this fails
@@ -188,6 +190,21 @@ impl Fief {
                 "use a kernel of 5.8 or later; until then `fief explain --follow` tells nothing",
             ),
         ]
+    }
+
+    /// What `lrp` needs.
+    fn try_lanes(&self) -> Feature {
+        let tried = lane::install(self.pins()).map_err(|e| e.to_string()).and_then(|()| {
+            let threaded = Path::new("/sys/class/net/lo/threaded").exists();
+            threaded.then(|| "loaded".into()).ok_or_else(|| "no interface can be polled by a thread of its own".into())
+        });
+        feature(
+            "lanes (programs that sort what comes in, threaded NAPI)",
+            "receive",
+            false,
+            tried,
+            "use a kernel of 6.12 or later with CONFIG_NET_XGRESS and CONFIG_VETH; until then policies cannot say `lrp`",
+        )
     }
 
     /// What `label-files` needs.
