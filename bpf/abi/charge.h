@@ -78,7 +78,7 @@ struct fief_cpu {
 	__u32 pad;
 	__u64 run_clock;  /* where the kernel accounts what threads ran on this CPU; 0: no switch was missed here */
 	__u64 ran_before; /* what it showed when this stint began */
-	__u64 run_queue;  /* where the kernel says who runs here; 0 as above */
+	__u64 run_queue;  /* where the kernel says who runs here; 0: not known yet */
 	__u64 clock_from; /* CLOCK_MONOTONIC when the window of clock_next began */
 	__s64 clock_next; /* the smallest distance of both clocks in it, which the next window begins with */
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];

@@ -56,6 +56,8 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 	if (!cs)
 		return 0;
 	now -= clock_late(cs, next, now); /* when it switched by its own accounts */
+	if (!cs->run_queue && bpf_core_field_exists(next->se.cfs_rq))
+		cs->run_queue = (__u64)next->se.cfs_rq->rq;
 	if (!cpu_first_event(cs, now)) {
 		bool missed = cs->running != prev->pid;
 

@@ -158,10 +158,8 @@ static __noinline int switch_missed(struct fief_cpu *cs, struct task_struct *p, 
 	charge_take(cs, FIEF_UNATTRIBUTED, unseen, begin);
 	cs->current_ = (struct fief_ref){FIEF_IDLE, 0};
 	charge_until(cs, begin);
-	if (!cs->run_queue) {
+	if (!cs->run_clock)
 		cs->run_clock = run_clock_find(p);
-		cs->run_queue = bpf_core_field_exists(p->se.cfs_rq) ? (__u64)p->se.cfs_rq->rq : 0;
-	}
 	stint_join(cs, p, part, now);
 	return 0;
 }

@@ -87,7 +87,7 @@ static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u
 	return 0;
 }
 
-/* Where switches are missed: since one that is not charged yet, the CPU's time is not the noted thread's. */
+/* Since a switch that was missed (unseen.bpf.h) and is not charged yet, the CPU's time is not the noted thread's. */
 static __noinline int usage_unseen(struct fief_cpu *cs, struct fief_ref ref, __u64 now, struct fief_usage *sum)
 {
 	__u64 since = now;

@@ -31,8 +31,8 @@ accounting costs a saturated server.";
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
+    /// Of streams of packets, each so short that the next one finds the machine as fast.
     rounds: usize,
-    /// Of one stream of packets.
     stream_seconds: f64,
     binding_runs: usize,
     binding_seconds: f64,
@@ -47,8 +47,8 @@ impl Plan {
     fn of(quick: bool) -> Plan {
         match quick {
             true => Plan {
-                rounds: 9,
-                stream_seconds: 0.06,
+                rounds: 45,
+                stream_seconds: 0.01,
                 binding_runs: 1,
                 binding_seconds: 0.3,
                 lag_seconds: 1.0,
@@ -57,8 +57,8 @@ impl Plan {
                 load_seconds: 0.7,
             },
             false => Plan {
-                rounds: 7,
-                stream_seconds: 0.5,
+                rounds: 300,
+                stream_seconds: 0.01,
                 binding_runs: 3,
                 binding_seconds: 1.0,
                 lag_seconds: 5.0,

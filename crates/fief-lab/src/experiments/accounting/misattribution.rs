@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::experiments::Outcome;
 use crate::figures::Bound;
 use crate::progress::Progress;
-use crate::statistics::quantile;
+use crate::statistics::{median, ratios};
 use crate::table::{Table, number};
 use fief_testkit::{Topology, wait_until};
 use serde_json::json;
@@ -89,14 +89,10 @@ struct Costs {
 }
 
 impl Costs {
+    /// Round by round, since a host's speed changes by a tenth within less time than all rounds take.
     fn error(&self, class: usize) -> f64 {
-        (cost(&self.mixed[class]) / cost(&self.alone[class]) - 1.0).abs()
+        (median(&ratios(&self.mixed[class], &self.alone[class])) - 1.0).abs()
     }
-}
-
-/// Of some rounds; a disturbance can only add to it.
-fn cost(rounds: &[f64]) -> f64 {
-    quantile(rounds, 0.25)
 }
 
 pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mut Outcome) -> Result<()> {
@@ -110,15 +106,16 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
         progress.step(&format!("receive work by class: {}", way.title()))?;
         let costs = measure(plan, stage, way, outcome)?;
         let cell =
-            |class: usize| format!("{} / {}", number(cost(&costs.alone[class])), number(cost(&costs.mixed[class])));
+            |class: usize| format!("{} / {}", number(median(&costs.alone[class])), number(median(&costs.mixed[class])));
         let percent = |class: usize| format!("{:.1} %", costs.error(class) * 100.0);
-        let ratio = cost(&costs.alone[1]) / cost(&costs.alone[0]);
+        let ratio = median(&costs.alone[1]) / median(&costs.alone[0]);
         table.row([way.title(), cell(0), percent(0), cell(1), percent(1), number(ratio)]);
         worst = [worst, costs.error(0), costs.error(1)].into_iter().fold(0.0, worse);
     }
     table.note(format!(
-        "{RATE} packets a second in bursts of {BURST}, of one class or of both in turn; lower quartiles of {} rounds, \
-         since who disturbs can only add.",
+        "{RATE} packets a second in bursts of {BURST}, of one class or of both in turn, each for {:.0} ms; medians of {} \
+         rounds, the errors' of ratios round by round.",
+        plan.stream_seconds * 1e3,
         plan.rounds
     ));
     // As the other parts expect it.
@@ -152,8 +149,10 @@ fn measure(plan: &Plan, stage: &mut Stage, way: Way, outcome: &mut Outcome) -> R
     way.context.set(&stage.topology)?;
     let mut sender = open(stage, way.tcp)?;
     let mut costs = Costs::default();
+    let mut turns = [&[0][..], &[1], &[0, 1]];
     for round in 0..plan.rounds {
-        for classes in [&[0][..], &[1], &[0, 1]] {
+        turns.rotate_left(1);
+        for classes in turns {
             let before = look(stage)?;
             awake(Topology::server_cpu(), || sender.stream(way.context.from(), classes, RATE, plan.stream_seconds))?;
             let after = settled(stage)?;
