@@ -28,6 +28,11 @@ pub fn set_fifo(thread: u32, priority: i32) -> Result<()> {
     set(thread, libc::SCHED_FIFO, priority)
 }
 
+/// Lets one thread run only where nobody else would.
+pub fn set_idle(thread: u32) -> Result<()> {
+    set(thread, libc::SCHED_IDLE, 0)
+}
+
 /// Puts one thread back among the ordinary ones.
 pub fn set_other(thread: u32) -> Result<()> {
     set(thread, libc::SCHED_OTHER, 0)

@@ -47,18 +47,18 @@ impl Plan {
     fn of(quick: bool) -> Plan {
         match quick {
             true => Plan {
-                rounds: 45,
-                stream_seconds: 0.01,
+                rounds: 30,
+                stream_seconds: 0.018,
                 binding_runs: 1,
                 binding_seconds: 0.3,
                 lag_seconds: 1.0,
                 total_seconds: 3.0,
                 pairs: 3,
-                load_seconds: 0.7,
+                load_seconds: 0.6,
             },
             false => Plan {
                 rounds: 300,
-                stream_seconds: 0.01,
+                stream_seconds: 0.018,
                 binding_runs: 3,
                 binding_seconds: 1.0,
                 lag_seconds: 5.0,

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Packets a second, of one class or of both: what a burst finds in the caches depends on how long the last one is ago.
 const RATE: f64 = 6_000.0;
 /// Steps of the filters: they make the packets' whole costs about 1:10.
-const WORK: [u16; 2] = [80, 1200];
+const WORK: [u16; 2] = [80, 1700];
 const CLASSES: [&str; 2] = ["cheap", "expensive"];
 pub const STEPS: usize = 6;
 
@@ -104,7 +104,7 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
     prepare(stage, true)?;
     for way in Way::all() {
         progress.step(&format!("receive work by class: {}", way.title()))?;
-        let costs = measure(plan, stage, way, outcome)?;
+        let costs = awake(Topology::server_cpu(), || measure(plan, stage, way, outcome))?;
         let cell =
             |class: usize| format!("{} / {}", number(median(&costs.alone[class])), number(median(&costs.mixed[class])));
         let percent = |class: usize| format!("{:.1} %", costs.error(class) * 100.0);
@@ -113,7 +113,7 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
         worst = [worst, costs.error(0), costs.error(1)].into_iter().fold(0.0, worse);
     }
     table.note(format!(
-        "{RATE} packets a second in bursts of {BURST}, of one class or of both in turn, each for {:.0} ms; medians of {} \
+        "{RATE} packets a second, to a thread in bursts of {BURST}, of one class or of both in turn, each for {:.0} ms; medians of {} \
          rounds, the errors' of ratios round by round.",
         plan.stream_seconds * 1e3,
         plan.rounds
@@ -154,7 +154,7 @@ fn measure(plan: &Plan, stage: &mut Stage, way: Way, outcome: &mut Outcome) -> R
         turns.rotate_left(1);
         for classes in turns {
             let before = look(stage)?;
-            awake(Topology::server_cpu(), || sender.stream(way.context.from(), classes, RATE, plan.stream_seconds))?;
+            sender.stream(way.context.from(), classes, RATE, plan.stream_seconds)?;
             let after = settled(stage)?;
             for &class in classes {
                 let cost = per_packet(&before[class], &after[class]);
@@ -209,7 +209,7 @@ pub fn look(stage: &mut Stage) -> Result<[Look; 2]> {
 fn settled(stage: &mut Stage) -> Result<[Look; 2]> {
     let mut last = look(stage)?;
     loop {
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(1));
         let now = look(stage)?;
         if now[0].packets_in == last[0].packets_in && now[1].packets_in == last[1].packets_in {
             return Ok(now);
