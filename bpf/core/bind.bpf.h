@@ -27,29 +27,42 @@ struct rq___steal {
 	u64 prev_steal_time_rq;
 } __attribute__((preserve_access_index));
 
-/*
- * Nanoseconds that the hypervisor took from this CPU, as the run queue knows at its last update (a tick ago or less).
- * The run queue is reached through the thread: its own symbol is not in every kernel's table.
- */
-static __always_inline __u64 steal_clock(struct task_struct *running)
+/* Nanoseconds that the hypervisor took from a CPU, as its run queue knows at its last update (a tick ago or less). */
+static __always_inline __u64 queue_steal(struct rq *queue)
 {
-	struct rq___steal *rq;
-
-	if (!bpf_core_field_exists(running->se.cfs_rq) || !bpf_core_field_exists(struct rq___steal, prev_steal_time_rq))
+	if (!bpf_core_field_exists(struct rq___steal, prev_steal_time_rq))
 		return 0;
-	rq = bpf_core_cast(running->se.cfs_rq->rq, struct rq___steal);
-	return rq->prev_steal_time_rq;
+	return bpf_core_cast(queue, struct rq___steal)->prev_steal_time_rq;
 }
 
-/* Nanoseconds that the run queue has left out of what it accounts to threads (kernel/sched/core.c update_rq_clock_task). */
+/* Nanoseconds that it has left out of what it accounts to threads (kernel/sched/core.c update_rq_clock_task). */
+static __always_inline __u64 queue_excluded(struct rq *queue)
+{
+	return queue->clock - queue->clock_task;
+}
+
+/* The run queue is reached through its thread: its own symbol is not in every kernel's table. */
+static __always_inline __u64 steal_clock(struct task_struct *running)
+{
+	return bpf_core_field_exists(running->se.cfs_rq) ? queue_steal(running->se.cfs_rq->rq) : 0;
+}
+
 static __always_inline __u64 excluded_clock(struct task_struct *running)
 {
-	struct rq *rq;
+	return bpf_core_field_exists(running->se.cfs_rq) ? queue_excluded(running->se.cfs_rq->rq) : 0;
+}
 
-	if (!bpf_core_field_exists(running->se.cfs_rq))
-		return 0;
-	rq = running->se.cfs_rq->rq;
-	return rq->clock - rq->clock_task;
+/*
+ * What was stolen since the last look, by both clocks. The kernel forgets of it what it learns too late, and so do we: else
+ * a container lacked what its threads' own clocks have.
+ */
+static __always_inline __s64 steal_since(struct fief_cpu *cs, __u64 steal, __u64 excluded)
+{
+	__s64 stolen = steal - cs->steal_seen, most = excluded - cs->excluded;
+
+	if (stolen > most)
+		stolen = most;
+	return stolen > 0 ? stolen : 0;
 }
 
 static __always_inline void steal_note(struct fief_cpu *cs, struct task_struct *running)
@@ -61,19 +74,16 @@ static __always_inline void steal_note(struct fief_cpu *cs, struct task_struct *
 
 /*
  * Steal that became known since the last look is not the thread's: it comes out of the uncharged time, and what does not
- * fit waits for the next look. The kernel forgets of it what it learns too late, and so do we: else a container lacked
- * what its threads' own clocks have. Interrupts are off.
+ * fit waits for the next look. Interrupts are off.
  */
 static __always_inline void steal_settle(struct fief_cpu *cs, struct task_struct *running, __u64 now)
 {
 	__u64 known = steal_clock(running);
-	__s64 stolen = known - cs->steal_seen, excluded, room = now - cs->last_ns;
+	__s64 stolen, room = now - cs->last_ns;
 
-	if (stolen <= 0 || room <= 0 || cs->switched_in_exec == EXEC_UNKNOWN)
+	if (known == cs->steal_seen || room <= 0 || cs->switched_in_exec == EXEC_UNKNOWN)
 		return;
-	excluded = excluded_clock(running) - cs->excluded;
-	if (stolen > excluded)
-		stolen = excluded > 0 ? excluded : 0;
+	stolen = steal_since(cs, known, excluded_clock(running));
 	cs->steal_seen = known;
 	if (stolen > room) {
 		cs->steal_seen -= stolen - room;

@@ -3,9 +3,8 @@
 
 use super::Lagged;
 use super::clocked::own_ns;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use fief::Container;
-use nix::sys::resource::{UsageWho, getrusage};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,8 @@ const EPISODE: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_millis(10);
 /// Of a view that others are compared with, in ns.
 const WIDEST: u64 = 20_000;
-/// The hog tells of itself every microsecond. Was it silent for so long, and not preempted, then the CPU was stolen.
+/// The hog tells of itself every microsecond. Was it silent for so much longer than it waited for other threads, then the
+/// CPU was stolen; what is stolen is often followed by a preemption.
 const SILENCE: Duration = Duration::from_micros(200);
 /// The reader must not keep the hog's CPU from its cache lines.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -44,13 +44,14 @@ impl Hog {
     fn work(&self, container: &Container) -> Result<()> {
         let begin = own_ns();
         container.bind_thread().context("bind the hog")?;
-        let mut last = (Instant::now(), preempted()?);
+        let mut last = (Instant::now(), waited()?);
         while !self.ended.load(Ordering::Relaxed) {
             let now = Instant::now();
             if now - last.0 > SILENCE {
-                let preempted = preempted()?;
-                self.stolen.fetch_add(u64::from(preempted == last.1), Ordering::Release);
-                last.1 = preempted;
+                let waited = waited()?;
+                let is_stolen = now - last.0 > SILENCE + waited.saturating_sub(last.1);
+                self.stolen.fetch_add(u64::from(is_stolen), Ordering::Release);
+                last.1 = waited;
             }
             last.0 = now;
             self.own_ns.store(own_ns() - begin, Ordering::Release);
@@ -67,10 +68,11 @@ impl Hog {
     }
 }
 
-/// How often other threads took the calling one's CPU.
-fn preempted() -> Result<i64> {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD).context("count the hog's context switches")?;
-    Ok(usage.involuntary_context_switches())
+/// How long the calling thread was ready to run and others did (Documentation/scheduler/sched-stats.rst).
+fn waited() -> Result<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").context("ask how long the hog waited")?;
+    let waited = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+    waited.map(Duration::from_nanos).ok_or_else(|| Error::failed(format!("schedstat says {text:?}")))
 }
 
 fn episode(cpu: usize, reader_cpu: usize) -> Result<Lagged> {
@@ -93,7 +95,9 @@ fn episode(cpu: usize, reader_cpu: usize) -> Result<Lagged> {
 struct Window {
     since: Instant,
     base: View,
+    /// How often the hog's CPU was stolen when this window began, and when the one before it did.
     stolen: u64,
+    stolen_before: u64,
     seen: Lagged,
 }
 
@@ -104,10 +108,11 @@ impl Window {
         self.seen.ahead_ns = self.seen.ahead_ns.max(view.ahead(&self.base));
     }
 
-    /// No reader can know what the hypervisor takes before the hog's own CPU does: such a window says nothing.
+    /// No reader can know what the hypervisor takes before the hog's own CPU does, at its next tick: such a window says
+    /// nothing, nor does the next one.
     fn close(self, hog: &Hog, all: &mut Lagged) {
         hog.ran();
-        if hog.stolen.load(Ordering::Acquire) == self.stolen {
+        if hog.stolen.load(Ordering::Acquire) == self.stolen_before {
             all.add(&self.seen);
         } else {
             all.stolen += 1;
@@ -123,8 +128,10 @@ fn read(container: &Container, hog: &Hog, cpu: usize) -> Result<Lagged> {
             let mut lagged = Lagged::default();
             let end = Instant::now() + EPISODE;
             let mut window: Option<Window> = None;
+            let mut stolen_before = 0;
             while Instant::now() < end {
                 if let Some(old) = window.take_if(|window| window.since.elapsed() >= WINDOW) {
+                    stolen_before = old.stolen;
                     old.close(hog, &mut lagged);
                 }
                 let stolen = hog.stolen.load(Ordering::Acquire);
@@ -133,7 +140,8 @@ fn read(container: &Container, hog: &Hog, cpu: usize) -> Result<Lagged> {
                     Some(window) => window.compare(&view),
                     // A view that took long is no base: nobody knows what of it was when.
                     None if view.before > 0 && view.after - view.before < WIDEST => {
-                        window = Some(Window { since: Instant::now(), base: view, stolen, seen: Lagged::default() });
+                        let (since, seen) = (Instant::now(), Lagged::default());
+                        window = Some(Window { since, base: view, stolen, stolen_before, seen });
                     }
                     None => {}
                 }
