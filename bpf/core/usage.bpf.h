@@ -30,7 +30,9 @@ static __always_inline void queue_look(struct fief_cpu *cs, struct cpu_look *loo
 
 	look->noted = cs->running;
 	look->running = running->pid;
-	look->stolen = steal_since(cs, queue_steal(queue), queue_excluded(queue));
+	look->stolen = 0;
+	if (cs->switched_in_exec != EXEC_UNKNOWN)
+		look->stolen = steal_since(cs, queue_steal(queue), queue_excluded(queue));
 	if (bpf_core_field_exists(running->sched_info.last_arrival))
 		look->since = running->sched_info.last_arrival + cs->clock_offset;
 }
