@@ -5,7 +5,7 @@
 //! process left behind is found by its name and swept by the next one ([`sweep`]). Traffic never leaves the
 //! namespaces, and nothing here touches an interface or a process that it did not make.
 //!
-//! It does not know Fief: no BPF, no policy. Tests bring those.
+//! It does not know Fief: none of its programs, no policy. Tests bring those.
 
 mod cgroup;
 mod dice;

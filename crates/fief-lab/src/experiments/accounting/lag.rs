@@ -25,8 +25,8 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
     let mut table = Table::new("A reader beside a hog: largest difference, ms", &["reads", "behind", "ahead"]);
     table.row([lagged.reads.to_string(), number(ms(lagged.behind_ns)), number(ms(lagged.ahead_ns))]);
     table.note(format!(
-        "In {} episodes of 0.2 s, by what both grew within 10 ms. Left out: {} times 10 ms in or before which the hypervisor took the \
-         hog's CPU, which a reader learns when the CPU does.",
+        "In {} episodes of 0.2 s, by what both grew within 10 ms. Left out: {} times 10 ms in or before which the \
+         hypervisor took the hog's CPU, which a reader learns when the CPU does.",
         lagged.episodes, lagged.stolen
     ));
     outcome.tables.push(table);

@@ -198,7 +198,7 @@ pub fn open(stage: &mut Stage, tcp: bool) -> Result<Sender> {
     Ok(sender)
 }
 
-pub fn look(stage: &mut Stage) -> Result<[Look; 2]> {
+fn look(stage: &mut Stage) -> Result<[Look; 2]> {
     match stage.ask(&Order::Look)? {
         Answer::Looked(looks) => Ok(looks),
         _ => Err(Error::failed("the worker did not read its containers")),
