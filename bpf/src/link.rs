@@ -19,6 +19,11 @@ pub(crate) fn create(
     create_with(program, target.as_raw_fd(), attach_type, std::ptr::null())
 }
 
+/// Attaches a program of a tracepoint, which it names itself.
+pub(crate) fn create_trace(program: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
+    create_with(program, 0, libbpf_sys::BPF_TRACE_RAW_TP, std::ptr::null())
+}
+
 fn create_ingress(program: BorrowedFd<'_>, interface: u32, place: Place) -> std::io::Result<OwnedFd> {
     let opts = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,

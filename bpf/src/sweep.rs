@@ -15,10 +15,10 @@ use libbpf_rs::MapCore;
 use crate::abi;
 use crate::admin;
 use crate::error::{Context, Result};
-use crate::link;
 use crate::pin::{Pins, remove_tree};
 use crate::record::{self, Record};
 use crate::table::Table;
+use crate::{follow, link};
 
 /// The iterators, with the storage that they walk; none: all threads.
 const WALKS: [(&str, Option<&str>); 3] =
@@ -103,7 +103,9 @@ pub fn forget_unit(pins: &Pins, cgroup: u64) -> Result<()> {
     let mut args = abi::fief_admin { value: cgroup, ..Default::default() };
     admin::run(&pins.open_program("admin_forget")?, &mut args)
         .context(|| format!("cannot forget the cgroup {cgroup}"))?;
-    remove_tree(&pins.units().join(cgroup.to_string()))
+    remove_tree(&pins.units().join(cgroup.to_string()))?;
+    // a unit that is being built holds the lock, so there is none
+    if pins.units().read_dir().is_ok_and(|mut units| units.next().is_none()) { follow::detach(pins) } else { Ok(()) }
 }
 
 /// Containers whose word counts more than is held. The word is read before and after the walk.

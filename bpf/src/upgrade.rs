@@ -14,10 +14,10 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, Object, OpenObject, Program};
 
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::lane;
 use crate::open::{pin_new_maps, reuse_maps, unsupported};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
+use crate::{follow, lane};
 
 /// What was replaced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,12 +85,14 @@ fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> 
         for pin in links_of(pins, &name) {
             done.updated += usize::from(crate::link::update(&pin, program.as_fd())?);
         }
-        if program.section().to_string_lossy().starts_with("tp_btf/") {
+        let attached = pins.links().join(&name);
+        if program.section().to_string_lossy().starts_with("tp_btf/") && (attached.exists() || !follow::is_ours(&name))
+        {
             let mut link = program.attach_trace().context(|| format!("cannot attach {name}"))?;
             let pin = staging.join(&name);
             link.pin(&pin).context(|| format!("cannot pin the link of {name}"))?;
             // over the old one's pin, which lets that go
-            std::fs::rename(&pin, pins.links().join(&name)).context(|| format!("cannot replace the link of {name}"))?;
+            std::fs::rename(&pin, attached).context(|| format!("cannot replace the link of {name}"))?;
             done.replaced += 1;
         }
         let pin = staging.join(&name);

@@ -287,3 +287,26 @@ fn a_home_can_be_changed_by_managing_again() {
     assert!(view(installation.fief(), "other").usage.cpu_ns() >= 15_000_000);
     assert!(Path::new(&installation.cgroup()).exists());
 }
+
+#[test]
+fn who_has_no_unit_passes_no_tracepoint_of_sockets() {
+    let installation = Installation::with(&Setup::default());
+    let attached =
+        || ["recv_follows", "send_follows"].map(|name| installation.fief().pins().links().join(name).exists());
+    let forget = |unit: &Path| {
+        fs::remove_dir(unit).unwrap();
+        installation.apply(PLAIN_POLICY).unwrap();
+    };
+    assert_eq!(attached(), [true, false], "a unit counts its accepted sockets");
+    forget(&installation.cgroup());
+    assert_eq!(attached(), [false, false]);
+    installation.fief().upgrade().unwrap();
+    assert_eq!(attached(), [false, false]);
+    let follows = Cgroup::new("follows").unwrap();
+    installation.manage(follows.path(), None, true);
+    assert_eq!(attached(), [true, true]);
+    installation.fief().upgrade().unwrap();
+    assert_eq!(attached(), [true, true]);
+    forget(follows.path());
+    assert_eq!(attached(), [false, false]);
+}
