@@ -106,9 +106,8 @@ int ingress_charges(struct __sk_buff *skb)
 	struct fief_label *label;
 	bool listens;
 
-	if (sk)
-		sk = bpf_sk_fullsock(sk);
 	if (sk) {
+		/* what is not a full socket has no storage */
 		label = bpf_sk_storage_get(&labels, sk, 0, 0);
 		/* read once: the compiler would keep the field's address, which the verifier refuses */
 		listens = *(volatile __u32 *)&sk->state == BPF_TCP_LISTEN;
@@ -127,8 +126,6 @@ int egress_charges(struct __sk_buff *skb)
 	struct fief_label *label;
 	struct fief_ref by;
 
-	if (sk)
-		sk = bpf_sk_fullsock(sk);
 	if (!sk)
 		return 1;
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);

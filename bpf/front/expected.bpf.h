@@ -3,12 +3,13 @@
  * Expected: the ends of the handshakes that this CPU has answered a moment ago.
  *
  * Problem: the bare ACK that ends a handshake says nothing yet and is dropped; but to look for its socket, its listener
- * and its cookie costs as much as to answer the SYN did.
+ * and its cookie costs as much as to answer the SYN did. So does all that the first bytes have to prove.
  * How: a small table of each CPU holds what was answered, by flow. An ACK that is just the one expected is known without
- * any of this: the numbers are the cookie's own, and no connection has them before its first byte has come. Only proven
- * sources have a place, so that no flood takes them.
- * Limits: an ACK that comes later than EXPECTED_NS, at another CPU, or after others have taken its place goes the long way,
- * with the same end.
+ * any of this: the numbers are the cookie's own, and no connection has them before its first byte has come. The first
+ * segment with bytes bears them too, and takes the place away: its cookie is good and not spent, its source is proven, its
+ * destination is this machine's, and nothing of it is held. Only proven sources have a place, so that no flood takes them.
+ * Limits: what comes later than EXPECTED_NS, at another CPU, or after others have taken its place goes the long way, with
+ * the same end.
  */
 #pragma once
 
@@ -66,26 +67,35 @@ static __noinline int end_expect(const struct front_context *front, __u32 cookie
 	return 0;
 }
 
-/* Whether the segment is the bare end of such a handshake; its sender is proven then. */
-static __noinline bool end_expected(struct front_context *front)
+/* The handshake that was answered a moment ago and that the segment's numbers end; NULL: none. */
+static __always_inline struct expected *expected_find(const struct packet *p, __u64 now)
 {
-	const struct packet *p = &front->packet;
+	struct expected *kept = expected_place(p);
 	__u64 source[2], destination[2];
-	struct expected *kept;
 
-	if (p->odd || !is_bare(p))
-		return false;
-	kept = expected_place(p);
 	if (!kept || kept->ack != p->ack || kept->seq != p->seq || kept->ports != ports_word(p))
-		return false;
+		return NULL;
 	__builtin_memcpy(source, p->source, 16);
 	__builtin_memcpy(destination, p->destination, 16);
 	if (kept->source[0] != source[0] || kept->source[1] != source[1] || kept->destination[0] != destination[0] ||
 	    kept->destination[1] != destination[1])
+		return NULL;
+	return now - kept->answered_ns < EXPECTED_NS ? kept : NULL;
+}
+
+/* Whether the segment is the bare end of such a handshake. */
+static __noinline bool end_expected(const struct packet *p)
+{
+	return !p->odd && is_bare(p) && expected_find(p, bpf_ktime_get_ns());
+}
+
+/* Whether the segment is the first with bytes after such a handshake, which is then no longer known. */
+static __noinline bool begin_expected(const struct front_context *front)
+{
+	struct expected *kept = expected_find(&front->packet, front->now);
+
+	if (!kept)
 		return false;
-	front->now = bpf_ktime_get_ns();
-	if (front->now - kept->answered_ns >= EXPECTED_NS)
-		return false;
-	source_prove(front);
+	kept->answered_ns = 0;
 	return true;
 }

@@ -156,21 +156,38 @@ static __always_inline int missing_look(struct __sk_buff *skb, const struct pack
 	return hold_keep(p, stream) ? hold_acknowledge(skb, p, stream) : TCX_DROP;
 }
 
+/* The stream of a connection begins with the segment. */
+static __always_inline void stream_open(const struct packet *p, struct stream *stream)
+{
+	stream->first = p->seq - 1;
+	stream->first -= stream->with.missing;
+	stream->cookie = p->ack - 1;
+	stream->length = 0;
+	stream->doubted = 0;
+}
+
 /* A segment without a socket, at a listener whose connections are held. A verdict, or STREAM_ENDS. */
 static __noinline int segment_look(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				   struct stream *stream)
 {
 	struct packet *p = &front->packet;
 	struct handshake *with = &stream->with;
+	bool expected;
 
 	if (is_forward(front))
 		return forward_segment(skb, front);
 	if ((front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) != FIEF_GUARD_ADMIT)
 		return TCX_NEXT;
-	if (!is_local(skb, listening, p))
+	expected = !p->odd && !(front->guard->flags & FIEF_GUARD_KERNEL) && begin_expected(front);
+	if (!expected && !is_local(skb, listening, p))
 		return TCX_NEXT;
 	if (p->odd || options_read(skb, p, with))
 		return count_drop(front, FIEF_SHAPE);
+	if (expected) {
+		cookie_read(p, p->ack - 1, with);
+		stream_open(p, stream);
+		return bytes_gather(skb, p, stream);
+	}
 	if (!with->timestamps && bad_too_many(front->now) && !source_proven(front))
 		return count_drop(front, FIEF_ACK_LIMIT);
 	if (!handshake_proven(front, listening, with))
@@ -184,13 +201,8 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		return count_drop(front, FIEF_ACK_BAD);
 	}
 	source_prove(front);
-	if (!hold_find(p, stream)) {
-		stream->first = p->seq - 1;
-		stream->first -= with->missing;
-		stream->cookie = p->ack - 1;
-		stream->length = 0;
-		stream->doubted = 0;
-	}
+	if (!hold_find(p, stream))
+		stream_open(p, stream);
 	if (with->missing && !stream->length)
 		return missing_look(skb, p, stream);
 	return bytes_gather(skb, p, stream);
@@ -217,7 +229,7 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 
 	if (!stream)
 		return TCX_DROP;
-	if (end_expected(front))
+	if (end_expected(&front->packet))
 		return TCX_DROP;
 	sk = socket_find(skb, &front->packet);
 	if (!sk)

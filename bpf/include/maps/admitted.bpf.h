@@ -5,7 +5,8 @@
  * Problem: each connection notes one and looks for it three times; a hash with lists of what was used last takes half a
  * microsecond each time.
  * How: a table of cache lines in pairs. A keyed hash of the flow says which pair, and stands in the line for the flow: nobody
- * makes a flow with another's. A new verdict takes the line of the older one.
+ * makes a flow with another's. A new verdict takes the line of the older one. Where there never was one, nobody looks: a
+ * line is a miss of the caches.
  * Limits: one in 2^63 flows has another's hash, and differs in `begin`. A look while another CPU writes finds either flow's
  * verdict, or none.
  */
@@ -27,11 +28,20 @@ struct admitted_pair {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, ADMITTED_PAIRS);
-	__uint(map_flags, BPF_F_MMAPABLE); /* so that it begins with a cache line */
+	__uint(max_entries, ADMITTED_PAIRS + 1); /* the last one tells whether the others hold anything */
+	__uint(map_flags, BPF_F_MMAPABLE);	 /* so that it begins with a cache line */
 	__type(key, __u32);
 	__type(value, struct admitted_pair);
 } admitted SEC(".maps");
+
+/* Not 0 once a verdict was kept. NULL: the table is of a version without it, so that may be. */
+static __always_inline __u64 *admitted_any(void)
+{
+	__u32 at = ADMITTED_PAIRS;
+	struct admitted_pair *last = bpf_map_lookup_elem(&admitted, &at);
+
+	return last ? &last->line[0].flow : NULL;
+}
 
 /* Where the flow's verdict lies, and by which hash; NULL: there are no keys. */
 static __always_inline struct admitted_pair *admitted_pair(const struct fief_flow_key *key, __u64 *hash)
@@ -64,12 +74,14 @@ static __always_inline struct fief_admitted *admitted_find(const struct fief_flo
 
 static __always_inline void admitted_keep(const struct fief_flow_key *key, const struct fief_admitted *verdict)
 {
-	__u64 hash;
+	__u64 hash, *any = admitted_any();
 	struct admitted_pair *pair = admitted_pair(key, &hash);
 	struct admitted_line *line;
 
 	if (!pair)
 		return;
+	if (any && !*any)
+		*any = 1;
 	line = &pair->line[0];
 	if (line->flow != hash && (pair->line[1].flow == hash || pair->line[1].verdict.time_ns < line->verdict.time_ns))
 		line = &pair->line[1];
