@@ -41,8 +41,8 @@ static __always_inline int table_init(struct fief_admin *a)
 
 static __always_inline int admin_create_named(struct fief_admin *a)
 {
-	struct fief_ref made;
-	int err = container_create(a->container, 0, &made);
+	struct fief_ref parent = a->container, made;
+	int err = container_create(&parent, 0, &made);
 	struct fief_container *c;
 
 	if (err)

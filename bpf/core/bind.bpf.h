@@ -271,10 +271,11 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 	cs->task.flags |= FIEF_TASK_EXPLICIT;
 	if (same_ref(to, cs->task.home)) {
 		cs->task.flags &= ~FIEF_TASK_EXPLICIT;
-		container_put(to.id, FIEF_THREAD);
+		container_put_here(to.id, FIEF_THREAD);
 	}
 	member_settle(&cs->task, p, false);
-	binding_put(was, cs->task.home);
+	if (!same_ref(was, cs->task.home))
+		container_put_here(was.id, FIEF_THREAD);
 }
 
 /* Copies a record; its nest only if something is on it. */

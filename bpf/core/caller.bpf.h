@@ -16,7 +16,7 @@
 #define CAP_KILL 5
 
 /* The caller's record as its CPU holds it; made for a stranger who was passed a descriptor. */
-static __always_inline struct fief_cpu *caller(void)
+static __always_inline struct fief_cpu *caller_find(void)
 {
 	struct fief_cpu *cs = task_storage_in_cgroup ? this_thread() : this_cpu();
 
@@ -48,10 +48,15 @@ static __always_inline struct fief_cpu *caller(void)
 	return cs;
 }
 
-/* As caller(), walked by the verifier once wherever it is called; the record is this CPU's then. */
+/* Whether there is one, which is this CPU's then. The verifier walks a global function once, wherever it is called. */
 __noinline int caller_ready(void)
 {
-	return caller() ? 0 : -ESRCH;
+	return caller_find() ? 0 : -ESRCH;
+}
+
+static __always_inline struct fief_cpu *caller(void)
+{
+	return caller_ready() ? NULL : this_cpu();
 }
 
 /* The caller's record is on its CPU, or was made now and is there at the second try. */

@@ -282,7 +282,8 @@ static __noinline int container_free(__u32 id)
 	return 0;
 }
 
-static __noinline int container_put(__u32 id, __u64 unit)
+/* For where interrupts are off: there some kernels (6.14) allow no call of a global function. */
+static __noinline int container_put_here(__u32 id, __u64 unit)
 {
 	struct fief_container *c = container_at(id);
 	__u64 old;
@@ -298,6 +299,12 @@ static __noinline int container_put(__u32 id, __u64 unit)
 	if (refs_drop(c, FIEF_CHILD) == FIEF_CHILD)
 		container_free(id);
 	return 0;
+}
+
+/* A function of its own to the verifier, which then follows it once and not from each place that lets go of something. */
+__noinline int container_put(__u32 id, __u64 unit)
+{
+	return container_put_here(id, unit);
 }
 
 /* For who holds the container already by another reference. */
@@ -370,12 +377,13 @@ static __always_inline int user_room(__u32 uid, __u32 taken)
 }
 
 /*
- * A child of `parent`, which the caller holds, with one handle. Errors: -EDQUOT quota of the user or of a
+ * A child of `below`, which the caller holds, with one handle. Global, as container_put. Errors: -EDQUOT quota of the user or of a
  * unit above, -ENFILE table full, -EOPNOTSUPP too deep, -ESTALE parent has ended.
  */
-static __noinline __attribute__((unused)) int container_create(struct fief_ref parent, __u32 uid, struct fief_ref *made)
+__noinline int container_create(const struct fief_ref *below __arg_nonnull, __u32 uid,
+				struct fief_ref *made __arg_nonnull)
 {
-	struct fief_ref nobody = {FIEF_NO_ID, 0};
+	struct fief_ref nobody = {FIEF_NO_ID, 0}, parent = *below;
 	struct fief_container *p = container_get(parent), *c;
 	__u32 id;
 	int err;

@@ -55,7 +55,7 @@ static __always_inline __u64 ref_word(struct fief_ref ref)
 static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 {
 	struct fief_container *c;
-	struct fief_ref made, was;
+	struct fief_ref top, made, was;
 	struct fief_user *u;
 	int err;
 
@@ -70,7 +70,8 @@ static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 		*parent = was;
 		return 0;
 	}
-	err = container_create(ref_of(FIEF_USERS), 0, &made);
+	top = ref_of(FIEF_USERS);
+	err = container_create(&top, 0, &made);
 	if (err)
 		return err;
 	c = container_at(made.id);
@@ -112,7 +113,7 @@ static __always_inline int create(struct bpf_sock *sk, struct fief_create *args)
 	err = parent_for(uid, &parent);
 	if (err)
 		return err;
-	err = container_create(parent, uid, &made);
+	err = container_create(&parent, uid, &made);
 	if (err)
 		return err;
 	struct fief_container *c = container_at(made.id);
@@ -140,7 +141,7 @@ static __always_inline int renew(struct fief_descriptor *d)
 	err = parent_for(uid, &parent);
 	if (err)
 		return err;
-	err = container_create(parent, uid, &made);
+	err = container_create(&parent, uid, &made);
 	if (err)
 		return err;
 	was = d->container;
@@ -266,18 +267,19 @@ static __always_inline int set_name(struct fief_descriptor *d, void *value, void
 {
 	struct fief_container *c = container_get(d->container);
 	char *from = value;
+	int i;
 
 	if (!c)
 		return -ESTALE;
 	if (!(d->rights & FIEF_RIGHT_ADMINISTER) || c->flags & FIEF_CONTAINER_POLICY)
 		return -EPERM;
-	for (int i = 0; i < FIEF_NAME_LEN - 1; i++) {
+	bpf_for (i, 0, FIEF_NAME_LEN - 1) {
 		if (from + i + 1 > (char *)end || !from[i])
 			break;
 		if (from[i] == '/' || from[i] < ' ')
 			return -EINVAL;
 	}
-	for (int i = 0; i < FIEF_NAME_LEN - 1; i++) {
+	bpf_for (i, 0, FIEF_NAME_LEN - 1) {
 		if (from + i + 1 > (char *)end || !from[i]) {
 			c->name[i] = 0;
 			break;

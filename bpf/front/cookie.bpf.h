@@ -119,7 +119,8 @@ static __always_inline struct cookie_key *cookie_key(__u32 epoch)
 }
 
 /* Of a client's first sequence number, and the low bits of our own. */
-static __noinline int cookie_hash(const struct packet *p, __u32 first, __u32 low, __u32 epoch, struct cookie_hash *hash)
+__noinline int cookie_hash(const struct packet *p __arg_nonnull, __u32 first, __u32 low, __u32 epoch,
+			   struct cookie_hash *hash __arg_nonnull)
 {
 	struct cookie_key *with = cookie_key(epoch);
 	__u32 source, destination;
