@@ -84,6 +84,8 @@ pub enum Close {
     Rst,
     /// As a browser does, after the server's end.
     Fin,
+    /// Not at all: the next request goes the same way, until the server ends it.
+    Keep,
 }
 
 /// What it saw.

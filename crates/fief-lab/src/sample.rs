@@ -6,7 +6,7 @@
 
 use crate::cpu_time::cpu_seconds;
 use crate::error::Result;
-use crate::load::Load;
+use crate::load::{Close, Load};
 use crate::noise::Snapshot;
 use crate::statistics::{Spread, ratios};
 use crate::table::Table;
@@ -27,6 +27,26 @@ pub fn load(seconds: f64, port: u16, path: &str) -> Load {
         ..Load::of(Client::Low, 40, CLIENTS)
     }
 }
+
+/// The same clients on persistent connections. Here the server is the bottleneck: with a connection for each request it
+/// waits, on a machine of two cores, for the clients' core as often as that waits for it.
+fn persistent_load(seconds: f64, port: u16, path: &str) -> Load {
+    Load { close: Close::Keep, ..load(seconds, port, path) }
+}
+
+/// How a saturated server is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// Ends the names of its figures.
+    pub suffix: &'static str,
+    pub title: &'static str,
+    pub load: fn(f64, u16, &str) -> Load,
+}
+
+pub const WAYS: [Way; 2] = [
+    Way { suffix: "", title: "a connection per request", load },
+    Way { suffix: "_persistent", title: "persistent connections", load: persistent_load },
+];
 
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {

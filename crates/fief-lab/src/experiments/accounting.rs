@@ -53,8 +53,8 @@ impl Plan {
                 binding_seconds: 0.3,
                 lag_seconds: 1.0,
                 total_seconds: 3.0,
-                pairs: 3,
-                load_seconds: 0.6,
+                pairs: 5,
+                load_seconds: 0.4,
             },
             false => Plan {
                 rounds: 300,

@@ -41,7 +41,7 @@ impl Plan {
     fn of(quick: bool) -> Plan {
         let counts = vec![1, 1000, 100_000, 1_000_000];
         match quick {
-            true => Plan { counts, rounds: 1, frames: 2000, pairs: 5, load_seconds: 0.7 },
+            true => Plan { counts, rounds: 1, frames: 2000, pairs: 7, load_seconds: 0.4 },
             false => Plan { counts, rounds: 3, frames: 5000, pairs: 17, load_seconds: 1.5 },
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One connection of the load: connect from a chosen address, send one request, read one response.
+//! One connection of the load: connect from a chosen address, send a request, read its response, and again if it is kept.
 
 use super::{Close, Load};
 use nix::errno::Errno;
@@ -46,6 +46,16 @@ impl Connection {
         Ok(Connection { socket, started, sent: false, response: Response::default() })
     }
 
+    /// For the next request, unless the server ends the connection with this response.
+    pub fn kept(mut self) -> Option<Connection> {
+        if self.response.closes() {
+            return None;
+        }
+        self.sent = false;
+        self.response = Response::default();
+        Some(self)
+    }
+
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -90,6 +100,8 @@ impl Connection {
             Close::Fin => {
                 let _ = recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty());
             }
+            // The server ends it, or the load is over.
+            Close::Keep => {}
         }
     }
 }
@@ -141,6 +153,12 @@ impl Response {
         self.rest == Rest::UntilEnd
     }
 
+    /// Whether nothing can come behind it.
+    fn closes(&self) -> bool {
+        let line = |line: &[u8]| line.trim_ascii().eq_ignore_ascii_case(b"connection: close");
+        self.ends_here() || self.head.split(|&byte| byte == b'\n').any(line)
+    }
+
     /// Of `HTTP/1.1 200 OK`; 0 if it is none.
     fn status(&self) -> u16 {
         let word = self.head.split(|&byte| byte == b' ').nth(1).and_then(|word| std::str::from_utf8(word).ok());
@@ -189,6 +207,15 @@ mod tests {
         assert!(!response.take(b"\r\nhello") && !response.take(b" again"));
         assert!(response.ends_here());
         assert_eq!(response.status(), 503);
+    }
+
+    #[test]
+    fn a_connection_is_kept_unless_the_response_ends_it() {
+        for (head, closes) in [("Server: x", false), ("connection: Close", true), ("X: connection: close", false)] {
+            let mut response = Response::default();
+            assert!(response.take(format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{head}\r\n\r\n").as_bytes()));
+            assert_eq!(response.closes(), closes, "{head}");
+        }
     }
 
     #[test]

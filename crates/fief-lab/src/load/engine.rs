@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Progress};
 use super::turns::{Due, Turn, Turns};
-use super::{Line, Load, Seen};
+use super::{Close, Line, Load, Seen};
 use crate::error::{Context, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::time::TimeSpec;
@@ -39,6 +39,8 @@ struct Engine<'a> {
 #[derive(Default)]
 struct Client {
     connection: Option<Connection>,
+    /// For the next request.
+    kept: Option<Connection>,
     requests: usize,
 }
 
@@ -54,7 +56,12 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
     let mut engine = Engine {
         load,
         // Compression is for the servers that are told to; it makes their requests cost CPU.
-        request: format!("GET {} HTTP/1.0\r\nHost: server\r\nAccept-Encoding: gzip\r\n\r\n", load.path).into_bytes(),
+        request: format!(
+            "GET {} HTTP/1.{}\r\nHost: server\r\nAccept-Encoding: gzip\r\n\r\n",
+            load.path,
+            u8::from(load.close == Close::Keep)
+        )
+        .into_bytes(),
         epoll,
         timer,
         armed: None,
@@ -121,7 +128,14 @@ impl Engine<'_> {
         let client = &mut self.clients[number];
         client.requests += 1;
         self.seen.begun += 1;
-        self.turns.begun(Turn { client: number, request: client.requests }, Instant::now());
+        let now = Instant::now();
+        self.turns.begun(Turn { client: number, request: client.requests }, now);
+        if let Some(mut kept) = client.kept.take() {
+            kept.started = now;
+            client.connection = Some(kept);
+            // it has been writable before, so no event comes
+            return self.handle(number, EpollFlags::empty());
+        }
         match Connection::open(self.load, number, client.requests) {
             Ok(connection) => {
                 self.epoll
@@ -188,7 +202,10 @@ impl Engine<'_> {
         };
         let now = Instant::now();
         let took = now - connection.started;
-        connection.close(self.load.close, &mut self.buffer);
+        match self.load.close {
+            Close::Keep => self.clients[number].kept = connection.kept(),
+            how => connection.close(how, &mut self.buffer),
+        }
         match status {
             200..=299 => {
                 let ns = took.as_nanos() as u64;
@@ -229,7 +246,7 @@ impl Engine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Arrivals, Close};
+    use crate::load::Arrivals;
     use fief_testkit::{Client, Family, Feature, Nginx, NginxConfig, Topology, require};
 
     fn load(family: Family, close: Close, clients: usize) -> Load {
@@ -276,6 +293,34 @@ mod tests {
                 assert_eq!((seen.errors, seen.stalls), (0, 0), "{family:?} {close:?}");
             }
         }
+    }
+
+    #[test]
+    fn kept_connections_bear_one_request_after_the_other_and_outlive_their_end_by_the_server() {
+        if !(require(Feature::NetNs) && require(Feature::Nginx)) {
+            return;
+        }
+        let topology = Topology::new().expect("a topology");
+        let config = NginxConfig::new(80, 1, "keepalive_requests 7;").expect("written");
+        let _nginx = Nginx::start_with(&topology.server, config).expect("nginx");
+        let opened = || {
+            let text = topology.server.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp")).expect("inside");
+            let lines: Vec<_> =
+                text.expect("read").lines().filter(|line| line.starts_with("Tcp:")).map(str::to_owned).collect();
+            let of = |line: &str, place| line.split(' ').nth(place).map(str::to_owned);
+            let place = lines[0].split(' ').position(|name| name == "PassiveOpens").expect("a counter");
+            of(&lines[1], place).and_then(|count| count.parse::<u64>().ok()).expect("a number")
+        };
+        let before = opened();
+        let seen = done(&topology, &Load { warm_up: 0.0, ..load(Family::V4, Close::Keep, 5) });
+        assert_eq!((seen.errors, seen.stalls), (0, 0));
+        let connections = opened() - before;
+        // the last ones of the load bear fewer
+        assert!(
+            connections * 7 >= seen.begun && connections * 7 < seen.begun + 5 * 7,
+            "{connections} for {}",
+            seen.begun
+        );
     }
 
     #[test]

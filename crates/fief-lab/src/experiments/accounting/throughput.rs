@@ -12,7 +12,7 @@ use crate::experiments::Outcome;
 use crate::figures::Bound;
 use crate::installation::Installation;
 use crate::progress::Progress;
-use crate::sample::{CLIENTS, Comparison, Sample, load, warn};
+use crate::sample::{CLIENTS, Comparison, Sample, WAYS, Way, warn};
 use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};
 use fief_testkit::{Cgroup, Nginx, NginxConfig, Topology, pin_command};
@@ -55,7 +55,7 @@ pub fn run(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Resul
     let cgroup = Cgroup::new("nginx")?;
     let nginx = start_nginx(&topology, &cgroup)?;
     let workers = nginx.workers();
-    let mut samples: [Vec<Sample>; 3] = Default::default();
+    let mut samples: [[Vec<Sample>; 3]; WAYS.len()] = Default::default();
     let mut pings: [Vec<f64>; 2] = Default::default();
     for round in 0..plan.pairs {
         for turn in 0..Mode::ALL.len() {
@@ -69,18 +69,24 @@ pub fn run(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Resul
                     Some(installation)
                 }
             };
-            let sample = Sample::take(&topology, &workers, &load(plan.load_seconds, PORT, "/1k"))?;
+            for (way, samples) in WAYS.iter().zip(&mut samples) {
+                let sample = Sample::take(&topology, &workers, &(way.load)(plan.load_seconds, PORT, "/1k"))?;
+                let experiment = format!("nginx_throughput{}", way.suffix);
+                outcome.measurements.push(sample.to_json(&experiment, mode.title(), round));
+                samples[Mode::ALL.iter().position(|&one| one == mode).expect("it is one of them")].push(sample);
+            }
             if mode != Mode::Core {
                 pings[usize::from(mode == Mode::Everything)].push(round_trip_ns(Topology::load_cpu())?);
             }
             if let Some(installation) = installation {
                 installation.down()?;
             }
-            outcome.measurements.push(sample.to_json("nginx_throughput", mode.title(), round));
-            samples[Mode::ALL.iter().position(|&one| one == mode).expect("it is one of them")].push(sample);
         }
     }
-    report(plan, &samples, &pings, outcome);
+    for (way, samples) in WAYS.iter().zip(&samples) {
+        report(plan, way, samples, outcome);
+    }
+    report_pings(&pings, outcome);
     Ok(())
 }
 
@@ -97,9 +103,12 @@ fn start_nginx(topology: &Topology, cgroup: &Cgroup) -> Result<Nginx> {
     Ok(Nginx::start_command(&topology.server, command, config)?)
 }
 
-fn report(plan: &Plan, samples: &[Vec<Sample>; 3], pings: &[Vec<f64>; 2], outcome: &mut Outcome) {
+fn report(plan: &Plan, way: &Way, samples: &[Vec<Sample>; 3], outcome: &mut Outcome) {
     let mut table = Table::new(
-        "nginx, one worker: requests a second, and a second of the CPU it got; ratios with quartiles",
+        format!(
+            "nginx, one worker, {}: requests a second, and a second of the CPU it got; ratios with quartiles",
+            way.title
+        ),
         &["", "requests/s", "ratio", "a CPU second", "ratio"],
     );
     for (place, mode) in Mode::ALL.into_iter().enumerate() {
@@ -112,14 +121,21 @@ fn report(plan: &Plan, samples: &[Vec<Sample>; 3], pings: &[Vec<f64>; 2], outcom
             Mode::Without => {}
             Mode::Everything => {
                 comparison.note(&mut table);
-                outcome.figures.must("nginx_throughput", comparison.figure(), Bound::AtLeast(0.95));
+                let name = format!("nginx_throughput{}", way.suffix);
+                outcome.figures.must(name, comparison.figure(), Bound::AtLeast(0.95));
             }
-            Mode::Core => outcome.figures.must("nginx_throughput_core", comparison.figure(), Bound::AtLeast(0.98)),
+            Mode::Core => {
+                let name = format!("nginx_throughput_core{}", way.suffix);
+                outcome.figures.must(name, comparison.figure(), Bound::AtLeast(0.98));
+            }
         }
     }
-    table.note(format!("{} rounds; {CLIENTS} clients, a connection per request, a file of 1 kB.", plan.pairs));
+    table.note(format!("{} rounds; {CLIENTS} clients, {}, a file of 1 kB.", plan.pairs, way.title));
     warn(samples.iter().flatten(), &mut table);
     outcome.tables.push(table);
+}
+
+fn report_pings(pings: &[Vec<f64>; 2], outcome: &mut Outcome) {
     let ping = Spread::of(&ratios(&pings[1], &pings[0]));
     let mut table = Table::new(
         "A byte to and fro between two threads that nobody manages, on one CPU: ns a round trip",

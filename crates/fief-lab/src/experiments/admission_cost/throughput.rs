@@ -12,7 +12,7 @@ use crate::experiments::Outcome;
 use crate::figures::Bound;
 use crate::installation::Installation;
 use crate::progress::Progress;
-use crate::sample::{CLIENTS, Comparison, Sample, load, warn};
+use crate::sample::{CLIENTS, Comparison, Sample, WAYS, Way, warn};
 use crate::statistics::median;
 use crate::table::{Table, number};
 use fief_testkit::{Nginx, Topology};
@@ -44,7 +44,7 @@ pub fn run(
 ) -> Result<()> {
     let policy = PolicyFile::new(&policy())?;
     let workers = nginx.workers();
-    let mut samples: [Vec<Sample>; 2] = Default::default();
+    let mut samples: [[Vec<Sample>; 2]; WAYS.len()] = Default::default();
     for round in 0..plan.pairs {
         for turn in 0..2 {
             let with = (round + turn) % 2;
@@ -54,17 +54,29 @@ pub fn run(
                 1 => Some(Installation::apply_in(&policy, &topology.server)?),
                 _ => None,
             };
-            let sample = Sample::take(topology, &workers, &load(plan.load_seconds, PORT, "/page.html"))?;
+            for (way, samples) in WAYS.iter().zip(&mut samples) {
+                let sample = Sample::take(topology, &workers, &(way.load)(plan.load_seconds, PORT, "/page.html"))?;
+                outcome.measurements.push(sample.to_json(&format!("admission-cost{}", way.suffix), what, round));
+                samples[with].push(sample);
+            }
             if let Some(installation) = installation {
                 installation.down()?;
             }
-            outcome.measurements.push(sample.to_json("admission-cost", what, round));
-            samples[with].push(sample);
         }
     }
+    for (way, samples) in WAYS.iter().zip(&samples) {
+        report(plan, way, samples, outcome);
+    }
+    Ok(())
+}
+
+fn report(plan: &Plan, way: &Way, samples: &[Vec<Sample>; 2], outcome: &mut Outcome) {
     let comparison = Comparison::of(&samples[1], &samples[0]);
     let mut table = Table::new(
-        "nginx, one worker: requests a second, and a second of the CPU it got; ratios with quartiles",
+        format!(
+            "nginx, one worker, {}: requests a second, and a second of the CPU it got; ratios with quartiles",
+            way.title
+        ),
         &["", "requests/s", "ratio", "a CPU second", "ratio"],
     );
     let middle =
@@ -76,9 +88,8 @@ pub fn run(
     let (rate, cpu_rate) = cells(1);
     table.row(["with admission".to_owned(), rate, by_second, cpu_rate, by_cpu_second]);
     comparison.note(&mut table);
-    table.note(format!("{} pairs; {CLIENTS} clients, a connection per request, a file of 1 kB.", plan.pairs));
+    table.note(format!("{} pairs; {CLIENTS} clients, {}, a file of 1 kB.", plan.pairs, way.title));
     warn(samples.iter().flatten(), &mut table);
     outcome.tables.push(table);
-    outcome.figures.must("throughput", comparison.figure(), Bound::AtLeast(0.98));
-    Ok(())
+    outcome.figures.must(format!("throughput{}", way.suffix), comparison.figure(), Bound::AtLeast(0.98));
 }
