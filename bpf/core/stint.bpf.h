@@ -30,11 +30,7 @@ static __always_inline __u64 accounted_until(struct fief_cpu *cs, struct task_st
 	return exec_clock_excludes_softirq ? until + cs->softirq_ns : until;
 }
 
-/*
- * Kernel threads are not preempted while they receive: what they do after the wake-up of another thread, the kernel accounts
- * to that one (switch.bpf.h, clock_late), and their own clocks cannot tell what was stolen from them.
- */
-static __always_inline bool receives(struct task_struct *p)
+static __always_inline bool is_kthread(struct task_struct *p)
 {
 	return p->pid && p->flags & PF_KTHREAD;
 }
@@ -44,7 +40,11 @@ static __always_inline bool stint_lacks(struct fief_cpu *cs, struct task_struct 
 {
 	if (cs->switched_in_exec == EXEC_UNKNOWN)
 		return false;
-	if (receives(prev)) {
+	if (is_kthread(prev)) {
+		/*
+		 * Those that receive are not preempted: what they do after the wake-up of another thread, the kernel
+		 * accounts to that one (switch.bpf.h, clock_late). Their own clocks cannot tell what was stolen.
+		 */
 		*lacks = excluded_clock(prev) - cs->excluded;
 		if (exec_clock_excludes_softirq)
 			*lacks -= cs->softirq_ns;

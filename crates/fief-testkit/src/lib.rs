@@ -18,6 +18,7 @@ mod napi;
 mod packet;
 mod process;
 mod raw_client;
+mod sched_stat;
 mod scheduling;
 pub mod segment;
 mod server;
@@ -39,6 +40,7 @@ pub use napi::napi_threads;
 pub use packet::{PacketCounter, PacketSender};
 pub use process::{Process, run};
 pub use raw_client::{Ending, ORDINARY_OPTIONS, RawClients, RawConnection};
+pub use sched_stat::SchedStat;
 pub use scheduling::{cpus, pin, pin_command, set_fifo, set_idle, set_nice, set_other};
 pub use server::{
     Haproxy, HaproxyConfig, Nginx, NginxConfig, PlainServer, Python, Seen, answers, digest, get, pattern, wait_ready,

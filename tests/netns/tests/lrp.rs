@@ -11,15 +11,9 @@ use std::time::Duration;
 use fief::{Reason, assign};
 use fief_control::Fief;
 use fief_testkit::segment::ACK;
-use fief_testkit::{Client, Family, Feature, NetNs, TaskClock, Topology, pin, require, wait_until};
+use fief_testkit::{Client, Family, Feature, NetNs, SchedStat, TaskClock, Topology, pin, require, wait_until};
 use fief_tests_netns::{SOON, kill_before, role, steps};
 use stage::{OTHER_PORT, PORT, Stage, policy, send_all, serve};
-
-/// CPU time of a thread, by the scheduler's own account.
-fn thread_ns(thread: i32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).unwrap();
-    text.split(' ').next().unwrap().parse().unwrap()
-}
 
 /// Nice value and scheduling policy of a thread.
 fn scheduling(thread: i32) -> (i32, i32) {
@@ -51,13 +45,14 @@ fn each_class_is_received_in_a_thread_of_its_own() {
     for family in [Family::V4, Family::V6] {
         for (class, own) in classes {
             let before = classes.map(|(_, container)| stage.lane(container).entered);
-            let ran = thread_ns(stage.thread(own));
+            let ran = || SchedStat::of(stage.thread(own).cast_unsigned()).unwrap().ran;
+            let ran_before = ran();
             stage.upload(family, class, PORT, 4 << 20);
             for ((_, container), before) in classes.into_iter().zip(before) {
                 let entered = stage.settled(container).entered - before;
                 assert_eq!(entered > 1000, container == own, "{family:?} {container}: {entered}");
             }
-            assert!(thread_ns(stage.thread(own)) > ran + 500_000);
+            assert!(ran() > ran_before + Duration::from_micros(500));
         }
     }
 }

@@ -5,6 +5,7 @@ use super::Lagged;
 use super::clocked::own_ns;
 use crate::error::{Context, Error, Result};
 use fief::Container;
+use fief_testkit::SchedStat;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -44,11 +45,11 @@ impl Hog {
     fn work(&self, container: &Container) -> Result<()> {
         let begin = own_ns();
         container.bind_thread().context("bind the hog")?;
-        let mut last = (Instant::now(), waited()?);
+        let mut last = (Instant::now(), SchedStat::of_caller()?.waited);
         while !self.ended.load(Ordering::Relaxed) {
             let now = Instant::now();
             if now - last.0 > SILENCE {
-                let waited = waited()?;
+                let waited = SchedStat::of_caller()?.waited;
                 let is_stolen = now - last.0 > SILENCE + waited.saturating_sub(last.1);
                 self.stolen.fetch_add(u64::from(is_stolen), Ordering::Release);
                 last.1 = waited;
@@ -66,13 +67,6 @@ impl Hog {
             std::hint::spin_loop();
         }
     }
-}
-
-/// How long the calling thread was ready to run and others did (Documentation/scheduler/sched-stats.rst).
-fn waited() -> Result<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").context("ask how long the hog waited")?;
-    let waited = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
-    waited.map(Duration::from_nanos).ok_or_else(|| Error::failed(format!("schedstat says {text:?}")))
 }
 
 fn episode(cpu: usize, reader_cpu: usize) -> Result<Lagged> {
