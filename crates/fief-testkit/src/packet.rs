@@ -18,6 +18,9 @@ pub struct PacketSender {
     socket: OwnedFd,
 }
 
+/// More than all queues of a testbed hold.
+const SEND_BUFFER: libc::c_int = 64 << 20;
+
 impl PacketSender {
     /// Frames that leave with one system call, at most.
     pub const BATCH: usize = 64;
@@ -28,6 +31,9 @@ impl PacketSender {
         let on: libc::c_int = 1;
         set_option(&sender.socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &on)
             .map_err(|errno| Error::errno("bypass the queueing discipline", errno))?;
+        // Frames count against it until the receiver frees them: one that lets them lie would hold up the sender.
+        set_option(&sender.socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)
+            .map_err(|errno| Error::errno("enlarge the send buffer", errno))?;
         Ok(sender)
     }
 

@@ -65,6 +65,10 @@ impl Measurement {
         })
     }
 
+    pub fn is_flood_short(&self) -> bool {
+        self.load == Load::LowAndFlood && self.sent.per_second() < 0.9 * f64::from(SYNS_PER_SECOND)
+    }
+
     pub fn low_per_second(&self) -> f64 {
         if self.load == Load::None { 0.0 } else { self.low.per_second() }
     }

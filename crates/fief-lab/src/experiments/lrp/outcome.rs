@@ -69,6 +69,7 @@ impl Sample<'_> {
         [
             (count(|one| one.noise.is_disturbed()), "other programs used the CPU; a quiet machine tells more"),
             (unbound.count(), "the server's core was not the bottleneck"),
+            (count(Measurement::is_flood_short), "the flood fell short of its rate by a tenth or more"),
             (count(|one| one.high.stalls > 0), "requests of the high client stalled for 0.9 s or more (a lost SYN)"),
         ]
         .into_iter()

@@ -3,7 +3,7 @@
 
 use super::Lagged;
 use super::clocked::own_ns;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use fief::Container;
 use fief_testkit::SchedStat;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
