@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "containers.bpf.h"
+#include "create.bpf.h"
 
 #define LOCK_TRIES 4096
 #define PPM	   1000000

@@ -2,7 +2,8 @@
 /*
  * The core object: container table, descriptors, bind, charge. A table of contents; the parts are beside it.
  *
- *   containers   the life of a container          attributes   what spans several containers
+ *   containers   the life of a container          create       a new one, and whether there is room
+ *   attributes   what spans several containers
  *   descriptors  containers as file descriptors   options      the socket options that are the calls
  *   caller       what a thread asks               bind         whose work a thread does
  *   charge       one state machine per CPU        switch       context switches, life of threads

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Create: a new container, and whether there is room for it.
+ *
+ * Problem: quotas of a user and of every unit above must hold while several create at once; what a slot's last container
+ * left must not be the new one's.
+ * How: counted first, asked then, taken back if there is no room. The slot that is free longest is taken.
+ * Limits: two who ask for the last place at once can both be refused.
+ */
+#pragma once
+
+#include "containers.bpf.h"
+
+/* Every container on the way up must have room for so many more; `inside` counts in those above it already. */
+static __noinline int container_room(struct fief_ref up, __u32 more, struct fief_ref inside)
+{
+	int i, err = 0;
+
+	bpf_for (i, 0, FIEF_MAX_DEPTH + 1) {
+		struct fief_attributes *a;
+		struct fief_container *c;
+
+		if (up.id == FIEF_ROOT)
+			break;
+		c = container_get(up);
+		if (!c)
+			break;
+		a = attributes_of(c);
+		if (a->descendants_max && c->descendants + more > a->descendants_max && !container_below(inside, up)) {
+			err = -EDQUOT;
+			break;
+		}
+		up = c->parent;
+	}
+	return err;
+}
+
+/* `taken`: the one that is asked for is counted already. */
+static __always_inline int user_room(__u32 uid, __u32 taken)
+{
+	struct fief_control *control = control_get();
+	struct fief_user *u, fresh = {};
+	__u32 most;
+
+	if (!uid || !control)
+		return 0;
+	u = bpf_map_lookup_elem(&users, &uid);
+	if (!u) {
+		bpf_map_update_elem(&users, &uid, &fresh, BPF_NOEXIST);
+		u = bpf_map_lookup_elem(&users, &uid);
+	}
+	if (!u)
+		return -ENFILE; /* table of users is full */
+	most = u->quota ? u->quota : control->user_quota;
+	return most && u->containers + 1 - taken > most ? -EDQUOT : 0;
+}
+
+/*
+ * A child of `below`, which the caller holds, with one handle. Global, as container_put. Errors: -EDQUOT quota of the user or of a
+ * unit above, -ENFILE table full, -EOPNOTSUPP too deep, -ESTALE parent has ended.
+ */
+__noinline int container_create(const struct fief_ref *below __arg_nonnull, __u32 uid,
+				struct fief_ref *made __arg_nonnull)
+{
+	struct fief_ref nobody = {FIEF_NO_ID, 0}, parent = *below;
+	struct fief_container *p = container_get(parent), *c;
+	__u32 id;
+	int err;
+
+	made->id = FIEF_NO_ID;
+	if (!p || p->state != FIEF_ALIVE)
+		return -ESTALE;
+	if (container_depth(parent) >= FIEF_MAX_DEPTH)
+		return -EOPNOTSUPP;
+	/* counted before it is asked for, so that two at once do not both have the last one */
+	err = user_room(uid, 0);
+	descendants_count(parent, 1);
+	user_count(uid, 1);
+	if (!err)
+		err = container_room(parent, 0, nobody);
+	if (!err)
+		err = user_room(uid, 1);
+	if (!err && bpf_map_pop_elem(&free_slots, &id)) {
+		count_error(FIEF_ERR_TABLE_FULL);
+		err = -ENFILE;
+	}
+	c = err ? NULL : container_at(id);
+	if (!c) {
+		descendants_count(parent, -1);
+		user_count(uid, -1);
+		return err ? err : -ENFILE;
+	}
+	/* what a CPU's cache brought after the end belongs to the old generation */
+	struct fief_container *retired = container_at(FIEF_RETIRED);
+	if (retired)
+		usage_move(&c->usage, &retired->usage);
+	__u32 generation = c->generation + 1;
+	c->generation = generation ? generation : 1;
+	c->refs = FIEF_HANDLE;
+	c->parent = parent;
+	c->height = 0;
+	height_raise(parent, 1);
+	c->owner_uid = uid;
+	c->flags = 0;
+	c->descendants = 0;
+	c->cached = 0;
+	c->members = 0;
+	c->sockets = 0;
+	c->files = 0;
+	c->created_ns = bpf_ktime_get_ns();
+	c->reserved_ppm = 0;
+	__builtin_memset(c->attributes, 0, sizeof(c->attributes));
+	c->attributes[0].weight = 100;
+	c->attributes[0].priority = 100;
+	c->attributes[0].net_weight = 100;
+	__builtin_memset(c->name, 0, sizeof(c->name));
+	container_hold(p, FIEF_CHILD);
+	barrier();
+	c->state = FIEF_ALIVE;
+	made->id = id;
+	made->generation = c->generation;
+	return 0;
+}
