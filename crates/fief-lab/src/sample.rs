@@ -43,6 +43,17 @@ pub struct Way {
     pub load: fn(f64, u16, &str) -> Load,
 }
 
+impl Way {
+    /// Of nginx by this load; without rows.
+    pub fn table(&self) -> Table {
+        let what = "requests a second, and a second of the CPU it got; ratios with quartiles";
+        Table::new(
+            format!("nginx, one worker, {}: {what}", self.title),
+            &["", "requests/s", "ratio", "a CPU second", "ratio"],
+        )
+    }
+}
+
 pub const WAYS: [Way; 2] = [
     Way { suffix: "", title: "a connection per request", load },
     Way { suffix: "_persistent", title: "persistent connections", load: persistent_load },

@@ -46,16 +46,6 @@ impl Connection {
         Ok(Connection { socket, started, sent: false, response: Response::default() })
     }
 
-    /// For the next request, unless the server ends the connection with this response.
-    pub fn kept(mut self) -> Option<Connection> {
-        if self.response.closes() {
-            return None;
-        }
-        self.sent = false;
-        self.response = Response::default();
-        Some(self)
-    }
-
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -90,7 +80,8 @@ impl Connection {
         }
     }
 
-    pub fn close(self, how: Close, buffer: &mut [u8]) {
+    /// After a response; the connection is for the next request, if it is kept and the server did not end it.
+    pub fn end(mut self, how: Close, buffer: &mut [u8]) -> Option<Connection> {
         match how {
             Close::Rst => {
                 let now = nix::libc::linger { l_onoff: 1, l_linger: 0 };
@@ -100,9 +91,14 @@ impl Connection {
             Close::Fin => {
                 let _ = recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty());
             }
-            // The server ends it, or the load is over.
-            Close::Keep => {}
+            Close::Keep if self.response.closes() => {}
+            Close::Keep => {
+                self.sent = false;
+                self.response = Response::default();
+                return Some(self);
+            }
         }
+        None
     }
 }
 

@@ -202,10 +202,7 @@ impl Engine<'_> {
         };
         let now = Instant::now();
         let took = now - connection.started;
-        match self.load.close {
-            Close::Keep => self.clients[number].kept = connection.kept(),
-            how => connection.close(how, &mut self.buffer),
-        }
+        self.clients[number].kept = connection.end(self.load.close, &mut self.buffer);
         match status {
             200..=299 => {
                 let ns = took.as_nanos() as u64;

@@ -59,7 +59,8 @@ pub fn run(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Resul
     let mut pings: [Vec<f64>; 2] = Default::default();
     for round in 0..plan.pairs {
         for turn in 0..Mode::ALL.len() {
-            let mode = Mode::ALL[(round + turn) % Mode::ALL.len()];
+            let place = (round + turn) % Mode::ALL.len();
+            let mode = Mode::ALL[place];
             progress.step(&format!("nginx {}", mode.title()))?;
             let installation = match mode {
                 Mode::Without => None,
@@ -73,7 +74,7 @@ pub fn run(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Resul
                 let sample = Sample::take(&topology, &workers, &(way.load)(plan.load_seconds, PORT, "/1k"))?;
                 let experiment = format!("nginx_throughput{}", way.suffix);
                 outcome.measurements.push(sample.to_json(&experiment, mode.title(), round));
-                samples[Mode::ALL.iter().position(|&one| one == mode).expect("it is one of them")].push(sample);
+                samples[place].push(sample);
             }
             if mode != Mode::Core {
                 pings[usize::from(mode == Mode::Everything)].push(round_trip_ns(Topology::load_cpu())?);
@@ -104,13 +105,7 @@ fn start_nginx(topology: &Topology, cgroup: &Cgroup) -> Result<Nginx> {
 }
 
 fn report(plan: &Plan, way: &Way, samples: &[Vec<Sample>; 3], outcome: &mut Outcome) {
-    let mut table = Table::new(
-        format!(
-            "nginx, one worker, {}: requests a second, and a second of the CPU it got; ratios with quartiles",
-            way.title
-        ),
-        &["", "requests/s", "ratio", "a CPU second", "ratio"],
-    );
+    let mut table = way.table();
     for (place, mode) in Mode::ALL.into_iter().enumerate() {
         let comparison = Comparison::of(&samples[place], &samples[0]);
         let middle = |of: fn(&Sample) -> f64| number(median(&samples[place].iter().map(of).collect::<Vec<_>>()));

@@ -14,7 +14,7 @@ use crate::installation::Installation;
 use crate::progress::Progress;
 use crate::sample::{CLIENTS, Comparison, Sample, WAYS, Way, warn};
 use crate::statistics::median;
-use crate::table::{Table, number};
+use crate::table::number;
 use fief_testkit::{Nginx, Topology};
 
 /// Rules as an operator has them; the load's requests match the last one.
@@ -72,13 +72,7 @@ pub fn run(
 
 fn report(plan: &Plan, way: &Way, samples: &[Vec<Sample>; 2], outcome: &mut Outcome) {
     let comparison = Comparison::of(&samples[1], &samples[0]);
-    let mut table = Table::new(
-        format!(
-            "nginx, one worker, {}: requests a second, and a second of the CPU it got; ratios with quartiles",
-            way.title
-        ),
-        &["", "requests/s", "ratio", "a CPU second", "ratio"],
-    );
+    let mut table = way.table();
     let middle =
         |with: usize, of: fn(&Sample) -> f64| number(median(&samples[with].iter().map(of).collect::<Vec<_>>()));
     let [by_second, by_cpu_second] = comparison.cells();
