@@ -129,10 +129,7 @@ static __always_inline void listen_label(struct bpf_sock_ops *ops)
 static __always_inline struct fief_admitted *admitted_take(struct bpf_sock_ops *ops)
 {
 	struct fief_flow_key key = {};
-	__u64 *any = admitted_any();
 
-	if (any && !*any)
-		return NULL;
 	ops_address(ops, false, key.remote);
 	ops_address(ops, true, key.local);
 	key.remote_port = bpf_ntohl(ops->remote_port);

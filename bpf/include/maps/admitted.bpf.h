@@ -62,9 +62,12 @@ static __always_inline struct admitted_pair *admitted_pair(const struct fief_flo
 
 static __always_inline struct fief_admitted *admitted_find(const struct fief_flow_key *key)
 {
-	__u64 hash;
-	struct admitted_pair *pair = admitted_pair(key, &hash);
+	__u64 hash, *any = admitted_any();
+	struct admitted_pair *pair;
 
+	if (any && !*any)
+		return NULL;
+	pair = admitted_pair(key, &hash);
 	if (!pair)
 		return NULL;
 	if (pair->line[0].flow == hash)
