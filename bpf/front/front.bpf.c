@@ -16,7 +16,7 @@
  *     expected      its end, if all is as usual
  *   police     whether a SYN is answered
  *     sources       who is proven, who floods     bucket        rates, of CPU time too (spent)
- *     load          the level of overload
+ *     marks         who cannot be proven          load          the level of overload
  *   admit      a connection after its verdict
  *     stream        its first bytes               hold          a header in pieces
  *     requested     bytes before the socket       later         requests after the first

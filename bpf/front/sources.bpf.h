@@ -15,9 +15,9 @@
 
 #include "context.bpf.h"
 #include "hash.bpf.h"
+#include "marks.bpf.h"
 #include "maps/meters.bpf.h"
 #include "maps/secrets.bpf.h"
-#include "maps/sources.bpf.h"
 
 #define METER_WINDOW_NS 1000000000ull
 #define PROVEN_FRESH_NS 1000000000ull /* no write for each cookie of a busy client */
@@ -34,7 +34,7 @@ static __always_inline struct fief_source *source_find(const struct front_contex
 	struct in6_addr key;
 
 	source_key(&front->packet, &key);
-	return bpf_map_lookup_elem(&sources, &key);
+	return source_marked(&key) ? bpf_map_lookup_elem(&sources, &key) : NULL;
 }
 
 static __always_inline bool source_proven(const struct front_context *front)
@@ -43,18 +43,18 @@ static __always_inline bool source_proven(const struct front_context *front)
 }
 
 /* A valid cookie came back from it. */
-static __always_inline void source_prove(struct front_context *front)
+static __noinline void source_prove(struct front_context *front)
 {
-	struct fief_source fresh = {.proven_ns = front->now}, *source = source_find(front);
+	struct fief_source fresh = {.proven_ns = front->now}, *source;
 	struct in6_addr key;
 
-	if (source) {
-		if (front->now - source->proven_ns >= PROVEN_FRESH_NS)
-			source->proven_ns = front->now;
-		return;
-	}
 	source_key(&front->packet, &key);
-	bpf_map_update_elem(&sources, &key, &fresh, BPF_NOEXIST);
+	source_mark(&key);
+	source = bpf_map_lookup_elem(&sources, &key);
+	if (!source)
+		bpf_map_update_elem(&sources, &key, &fresh, BPF_NOEXIST);
+	else if (front->now - source->proven_ns >= PROVEN_FRESH_NS)
+		source->proven_ns = front->now;
 }
 
 /* Its SYNs are dropped for so long. */

@@ -10,6 +10,7 @@ use fief_testkit::segment::{SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Front, Gate, Verdicts, plain, ready};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 /// A listener whose table ends with these lines; what its clients may do stands in `client`.
 fn policy(listener: &str, client: &str) -> String {
@@ -58,10 +59,21 @@ impl Rig {
         connection.expect("a SYN-ACK").acknowledge().unwrap();
         self.sent += 1;
         let key = Ipv4Addr::to_ipv6_mapped(&from).octets();
-        let map = self.front.installation().fief().pins().map("sources");
-        let sources = libbpf_rs::MapHandle::from_pinned_path(map).unwrap();
-        wait_until(SOON, || libbpf_rs::MapCore::lookup(&sources, &key, libbpf_rs::MapFlags::ANY).unwrap().is_some())
-            .expect("the source is proven");
+        let sources = self.map("sources");
+        wait_until(SOON, || sources.lookup(&key, MapFlags::ANY).unwrap().is_some()).expect("the source is proven");
+    }
+
+    /// The next source that proves itself is as if it were the last of a generation.
+    fn fill_generation(&self) {
+        let marks = self.map("source_marks");
+        let behind = (marks.max_entries() - 1).to_ne_bytes();
+        let mut state = marks.lookup(&behind, MapFlags::ANY).unwrap().expect("an array has all its entries");
+        state[8..].copy_from_slice(&u64::from(self.map("sources").max_entries() - 1).to_ne_bytes());
+        marks.update(&behind, &state, MapFlags::ANY).unwrap();
+    }
+
+    fn map(&self, name: &str) -> MapHandle {
+        MapHandle::from_pinned_path(self.front.installation().fief().pins().map(name)).unwrap()
     }
 
     /// Verdicts on what was sent since the last call, once all of it has arrived.
@@ -158,6 +170,23 @@ fn sources_that_are_not_proven_share_a_budget_which_proven_ones_do_not_need() {
     let verdicts = rig.verdicts();
     assert_burst(verdicts.count(abi::FIEF_SYN_TAKEN), 4, began);
     assert_eq!(verdicts.count(abi::FIEF_SYN_TAKEN) + verdicts.count(abi::FIEF_SYN_ISOLATED), 10);
+}
+
+#[test]
+fn a_source_is_proven_until_as_many_as_the_table_holds_have_proved_themselves_since() {
+    let Some(mut rig) = Rig::new("isolate = { above = 20, for = \"1m\" }", "") else { return };
+    rig.prove(client(1, 1));
+    rig.syns(client(1, 2), 100);
+    rig.verdicts();
+    let mut turn = |by| {
+        rig.fill_generation();
+        rig.prove(by);
+        rig.verdicts();
+        rig.syns(client(1, 1), 5);
+        rig.verdicts()
+    };
+    assert_eq!(turn(client(2, 1)).count(abi::FIEF_SYN_TAKEN), 5, "of the generation before");
+    assert_eq!(turn(client(2, 2)).count(abi::FIEF_SYN_ISOLATED), 5, "of the one before that");
 }
 
 #[test]
