@@ -15,7 +15,7 @@ use crate::admin::Admin;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
-use crate::{follow, link};
+use crate::{link, managed};
 
 /// What an installation can be told.
 #[derive(Debug, Clone)]
@@ -102,7 +102,7 @@ fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Resu
     for program in skel.object_mut().progs_mut() {
         let section = program.section().to_string_lossy().into_owned();
         let name = program.name().to_string_lossy().into_owned();
-        if section.starts_with("tp_btf/") && !follow::is_ours(&name) {
+        if section.starts_with("tp_btf/") && !managed::is_ours(&name) {
             let link = program.attach_trace().context(|| format!("cannot attach {name} to {section}"))?;
             links.push((name, link));
         }

@@ -18,7 +18,7 @@ use crate::error::{Context, Result};
 use crate::pin::{Pins, remove_tree};
 use crate::record::{self, Record};
 use crate::table::Table;
-use crate::{follow, link};
+use crate::{link, managed};
 
 /// The iterators, with the storage that they walk; none: all threads.
 const WALKS: [(&str, Option<&str>); 3] =
@@ -105,7 +105,7 @@ pub fn forget_unit(pins: &Pins, cgroup: u64) -> Result<()> {
         .context(|| format!("cannot forget the cgroup {cgroup}"))?;
     remove_tree(&pins.units().join(cgroup.to_string()))?;
     // a unit that is being built holds the lock, so there is none
-    if pins.units().read_dir().is_ok_and(|mut units| units.next().is_none()) { follow::detach(pins) } else { Ok(()) }
+    if pins.units().read_dir().is_ok_and(|mut units| units.next().is_none()) { managed::detach(pins) } else { Ok(()) }
 }
 
 /// Containers whose word counts more than is held. The word is read before and after the walk.

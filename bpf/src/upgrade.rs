@@ -17,7 +17,7 @@ use crate::error::{Context, Error, ErrorKind, Result};
 use crate::open::{pin_new_maps, reuse_maps, unsupported};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
-use crate::{follow, lane};
+use crate::{lane, managed};
 
 /// What was replaced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> 
             done.updated += usize::from(crate::link::update(&pin, program.as_fd())?);
         }
         let attached = pins.links().join(&name);
-        if program.section().to_string_lossy().starts_with("tp_btf/") && (attached.exists() || !follow::is_ours(&name))
+        if program.section().to_string_lossy().starts_with("tp_btf/") && (attached.exists() || !managed::is_ours(&name))
         {
             let mut link = program.attach_trace().context(|| format!("cannot attach {name}"))?;
             let pin = staging.join(&name);

@@ -10,7 +10,7 @@ use fief_bpf::admin::Admin;
 use fief_bpf::record::{self, Record};
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result};
-use fief_bpf::{follow, open};
+use fief_bpf::{managed, open};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{SockaddrStorage, getsockname, getsockopt, sockopt};
 
@@ -109,7 +109,7 @@ impl Fief {
     /// Attaches the hooks to a cgroup and tells the kernel side the home of its threads.
     pub(crate) fn manage_cgroup(&self, path: &Path, home: abi::fief_ref, flags: u32) -> Result<()> {
         let id = cgroup::id(path)?;
-        follow::attach(self.pins(), flags & abi::FIEF_TASK_FOLLOW != 0)?;
+        managed::attach(self.pins(), flags & abi::FIEF_TASK_FOLLOW != 0)?;
         Admin::open(self.pins())?.place_unit(id, home, flags)?;
         open::attach_unit(self.pins(), cgroup::open(path)?.as_fd(), id)
     }

@@ -289,24 +289,26 @@ fn a_home_can_be_changed_by_managing_again() {
 }
 
 #[test]
-fn who_has_no_unit_passes_no_tracepoint_of_sockets() {
+fn who_has_no_unit_passes_no_tracepoint_of_packets_and_sockets() {
     let installation = Installation::with(&Setup::default());
-    let attached =
-        || ["recv_follows", "send_follows"].map(|name| installation.fief().pins().links().join(name).exists());
+    let attached = || {
+        let exists = |name| installation.fief().pins().links().join(name).exists();
+        ["packet_starts", "poll_ends", "recv_follows", "send_follows"].map(exists)
+    };
     let forget = |unit: &Path| {
         fs::remove_dir(unit).unwrap();
         installation.apply(PLAIN_POLICY).unwrap();
     };
-    assert_eq!(attached(), [true, false], "a unit counts its accepted sockets");
+    assert_eq!(attached(), [true, true, true, false], "a unit has packets, and counts its accepted sockets");
     forget(&installation.cgroup());
-    assert_eq!(attached(), [false, false]);
+    assert_eq!(attached(), [false; 4]);
     installation.fief().upgrade().unwrap();
-    assert_eq!(attached(), [false, false]);
+    assert_eq!(attached(), [false; 4]);
     let follows = Cgroup::new("follows").unwrap();
     installation.manage(follows.path(), None, true);
-    assert_eq!(attached(), [true, true]);
+    assert_eq!(attached(), [true; 4]);
     installation.fief().upgrade().unwrap();
-    assert_eq!(attached(), [true, true]);
+    assert_eq!(attached(), [true; 4]);
     forget(follows.path());
-    assert_eq!(attached(), [false, false]);
+    assert_eq!(attached(), [false; 4]);
 }

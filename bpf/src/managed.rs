@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tracepoints by which a thread follows its sockets. Every send and receive of the machine passes them, so they are
-//! attached only while a managed unit has a use for them.
+//! Machine-wide tracepoints that only managed units have a use for: whose a received packet is, and by which a thread follows
+//! its sockets. Every packet, send and receive of the machine passes them, so they are attached only while there is a unit.
 
 use std::os::fd::AsFd;
 
@@ -8,18 +8,18 @@ use crate::error::{Context, Result};
 use crate::link;
 use crate::pin::Pins;
 
-/// Also tells when an accepted socket counts, so that every unit needs it.
-const RECEIVE: &str = "recv_follows";
+/// The first two part the receive time between packets; the last one also tells when an accepted socket counts.
+const EVERY_UNIT: [&str; 3] = ["packet_starts", "poll_ends", "recv_follows"];
 const SEND: &str = "send_follows";
 
 /// Whether a machine-wide program waits for a unit that needs it.
 pub(crate) fn is_ours(program: &str) -> bool {
-    program == RECEIVE || program == SEND
+    program == SEND || EVERY_UNIT.contains(&program)
 }
 
 /// Before a unit is managed; `follows`: its threads follow their sockets. What is attached already stays.
 pub fn attach(pins: &Pins, follows: bool) -> Result<()> {
-    for name in [RECEIVE].into_iter().chain(follows.then_some(SEND)) {
+    for name in EVERY_UNIT.into_iter().chain(follows.then_some(SEND)) {
         let pin = pins.links().join(name);
         if !pin.exists() {
             let program = pins.open_program(name)?;
@@ -32,5 +32,5 @@ pub fn attach(pins: &Pins, follows: bool) -> Result<()> {
 
 /// After the last unit.
 pub(crate) fn detach(pins: &Pins) -> Result<()> {
-    [RECEIVE, SEND].into_iter().try_for_each(|name| link::remove(&pins.links().join(name)))
+    EVERY_UNIT.into_iter().chain([SEND]).try_for_each(|name| link::remove(&pins.links().join(name)))
 }
