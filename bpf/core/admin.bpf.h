@@ -69,21 +69,22 @@ static __always_inline int admin_stage(struct fief_admin *a)
 }
 
 /*
- * The policy lets go. Who is still held by applications stays, without what the policy gave it, under the
+ * Its maker lets go (a->flags: FIEF_CONTAINER_POLICY or _UNIT). Who is still held by applications stays, without what the policy gave it, under the
  * limits of the catch-all; if it does not fit there (too deep) it stays where it is.
  */
 static __always_inline int admin_let_go(struct fief_admin *a)
 {
 	struct fief_container *c = container_get(a->container);
 	struct fief_ref parent = a->parent;
+	__u32 maker = a->flags;
 
-	if (!c || !(c->flags & FIEF_CONTAINER_POLICY))
+	if (!c || !(c->flags & maker))
 		return -ESTALE;
 	c->attributes[0] = *attributes_of(c);
 	c->attributes[0].share_ppm = 0;
 	c->attributes[0].reserved_ppm = 0;
 	c->attributes[0].named = 0;
-	c->flags &= ~FIEF_CONTAINER_POLICY;
+	c->flags &= ~maker;
 	if (parent.id != FIEF_NO_ID)
 		container_adopt(a->container, parent);
 	return container_put(a->container.id, FIEF_HANDLE);

@@ -54,10 +54,12 @@ impl Admin {
         Ok(args.container)
     }
 
-    /// The policy lets go of a container of its own. While somebody else holds it, it lives on, below `heir`.
-    pub fn release(&self, container: abi::fief_ref, heir: Option<abi::fief_ref>) -> Result<()> {
+    /// Whoever made a container ([`abi::FIEF_CONTAINER_POLICY`] or [`abi::FIEF_CONTAINER_UNIT`]) lets go of it. While
+    /// somebody else holds it, it lives on, below `heir`.
+    pub fn release(&self, container: abi::fief_ref, maker: u32, heir: Option<abi::fief_ref>) -> Result<()> {
         let nobody = abi::fief_ref { id: abi::FIEF_NO_ID, generation: 0 };
-        let mut args = abi::fief_admin { container, parent: heir.unwrap_or(nobody), ..Default::default() };
+        let parent = heir.unwrap_or(nobody);
+        let mut args = abi::fief_admin { container, parent, flags: maker, ..Default::default() };
         run(&self.release, &mut args).context(|| format!("cannot let go of container {}", container.id))
     }
 

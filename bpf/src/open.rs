@@ -6,6 +6,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
@@ -214,18 +215,35 @@ pub fn attach_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<()> {
         return Ok(());
     }
     sweep_units(pins)?;
+    let built = build_unit(pins, cgroup, id).and_then(|building| {
+        std::fs::rename(&building, &folder).context(|| format!("cannot put the unit {id} into force"))
+    });
+    if built.is_err() {
+        sweep_units(pins)?;
+    }
+    built
+}
+
+fn build_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<PathBuf> {
     let building = pins.units().join(format!("{id}~{}", std::process::id()));
     make_dir(&building)?;
     for &(name, attach_type) in UNIT_PROGRAMS {
         let program = pins.open_program(name)?;
         let link = link::create(program.as_fd(), cgroup, attach_type)
-            .context(|| format!("cannot attach {name} to the cgroup"))?;
+            .context(|| format!("cannot attach {name} to the cgroup"))
+            .map_err(|e| match e.kind() {
+                ErrorKind::Permission => e.remedy(
+                    "a program that bears no other beside it is attached there, or above; `bpftool cgroup show FOLDER` \
+                     tells which",
+                ),
+                _ => e,
+            })?;
         link::pin(link.as_fd(), &building.join(name))?;
     }
-    std::fs::rename(&building, &folder).context(|| format!("cannot put the unit {id} into force"))
+    Ok(building)
 }
 
-/// Removes what killed builders of units left, which is attached.
+/// Removes what builders of units that failed or were killed left, which is attached.
 fn sweep_units(pins: &Pins) -> Result<()> {
     for entry in std::fs::read_dir(pins.units()).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().contains('~') {

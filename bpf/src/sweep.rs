@@ -98,14 +98,18 @@ fn lost_files(pins: &Pins) -> Result<HashSet<abi::fief_file_key>> {
     Ok(lost)
 }
 
-/// A managed cgroup is gone: its home is let go. Errors: [`ErrorKind::NotFound`](crate::ErrorKind) it was not managed.
+/// A managed cgroup is gone, or could not be managed: its home is let go, and what sits on it. Errors:
+/// [`ErrorKind::NotFound`](crate::ErrorKind) it had none.
 pub fn forget_unit(pins: &Pins, cgroup: u64) -> Result<()> {
     let mut args = abi::fief_admin { value: cgroup, ..Default::default() };
-    admin::run(&pins.open_program("admin_forget")?, &mut args)
-        .context(|| format!("cannot forget the cgroup {cgroup}"))?;
-    remove_tree(&pins.units().join(cgroup.to_string()))?;
+    let forgotten = admin::run(&pins.open_program("admin_forget")?, &mut args)
+        .context(|| format!("cannot forget the cgroup {cgroup}"));
+    remove_tree(&pins.unit(cgroup))?;
     // a unit that is being built holds the lock, so there is none
-    if pins.units().read_dir().is_ok_and(|mut units| units.next().is_none()) { managed::detach(pins) } else { Ok(()) }
+    if pins.units().read_dir().is_ok_and(|mut units| units.next().is_none()) {
+        managed::detach(pins)?;
+    }
+    forgotten
 }
 
 /// Containers whose word counts more than is held. The word is read before and after the walk.

@@ -73,7 +73,7 @@ fn unmake(admin: &Admin, before: &Tree, now: &Tree) {
     made.sort_by_key(|row| std::cmp::Reverse(now.depth(row)));
     for row in made {
         // the error that stopped the policy is the one to tell; what stays is released by the next policy
-        let _ = admin.release(row.container, None);
+        let _ = admin.release(row.container, abi::FIEF_CONTAINER_POLICY, None);
     }
 }
 
@@ -275,7 +275,7 @@ impl Fief {
             let held_by_policy = record.flags & abi::FIEF_CONTAINER_POLICY != 0 && record.state == abi::FIEF_ALIVE;
             if held_by_policy && record.attributes[slot as usize].named == 0 {
                 applied.released.push(tree.path(row));
-                admin.release(row.container, heir)?;
+                admin.release(row.container, abi::FIEF_CONTAINER_POLICY, heir)?;
             }
         }
         Ok(())

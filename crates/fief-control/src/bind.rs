@@ -10,7 +10,7 @@ use fief_bpf::admin::Admin;
 use fief_bpf::record::{self, Record};
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result};
-use fief_bpf::{managed, open};
+use fief_bpf::{managed, open, sweep};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{SockaddrStorage, getsockname, getsockopt, sockopt};
 
@@ -82,18 +82,22 @@ impl Fief {
         let (cgroup, name) = self.cgroup_of(target)?;
         let admin = Admin::open(self.pins())?;
         let tree = Tree::read(&Table::open(self.pins())?);
-        let (home, path) = match &options.container {
-            Some(path) => (tree.require(path)?.container, path.clone()),
+        let (home, path, is_new) = match &options.container {
+            Some(path) => (tree.require(path)?.container, path.clone(), false),
             None => match tree.find(&name) {
-                Some(row) => (row.container, name.clone()),
+                Some(row) => (row.container, name.clone(), false),
                 None => {
                     let root = abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 };
-                    (admin.create(root, &name, abi::FIEF_CONTAINER_UNIT)?, name.clone())
+                    (admin.create(root, &name, abi::FIEF_CONTAINER_UNIT)?, name.clone(), true)
                 }
             },
         };
         let flags = if options.follow { abi::FIEF_TASK_FOLLOW } else { 0 };
-        self.manage_cgroup(&cgroup, home, flags)?;
+        let managed = self.manage_cgroup(&cgroup, home, flags);
+        if managed.is_err() && is_new {
+            admin.release(home, abi::FIEF_CONTAINER_UNIT, None)?;
+        }
+        managed?;
         let mut threads = 0;
         let mut listeners = 0;
         for pid in cgroup::processes(&cgroup) {
@@ -106,9 +110,19 @@ impl Fief {
         Ok(Managed { container: path, cgroup, threads, listeners })
     }
 
-    /// Attaches the hooks to a cgroup and tells the kernel side the home of its threads.
+    /// Attaches the hooks to a cgroup and tells the kernel side the home of its threads. What fails leaves nothing of it.
     pub(crate) fn manage_cgroup(&self, path: &Path, home: abi::fief_ref, flags: u32) -> Result<()> {
         let id = cgroup::id(path)?;
+        let is_new = !self.pins().unit(id).exists();
+        let managed = self.place_cgroup(path, id, home, flags);
+        if managed.is_err() && is_new {
+            // that it had no home yet is no news
+            let _ = sweep::forget_unit(self.pins(), id);
+        }
+        managed
+    }
+
+    fn place_cgroup(&self, path: &Path, id: u64, home: abi::fief_ref, flags: u32) -> Result<()> {
         managed::attach(self.pins(), flags & abi::FIEF_TASK_FOLLOW != 0)?;
         Admin::open(self.pins())?.place_unit(id, home, flags)?;
         open::attach_unit(self.pins(), cgroup::open(path)?.as_fd(), id)

@@ -35,38 +35,19 @@ impl Foreign {
         Self::attach_to(interface, libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, NEXT)
     }
 
+    /// Attaches a program of the kind cgroup/setsockopt in the old way, in which it bears no other beside it.
+    pub fn attach_alone(cgroup: BorrowedFd<'_>) -> Alone {
+        let kind = libbpf_sys::BPF_CGROUP_SETSOCKOPT;
+        let (_, program) = load(libbpf_sys::BPF_PROG_TYPE_CGROUP_SOCKOPT, kind, 1);
+        let cgroup = cgroup.try_clone_to_owned().expect("a descriptor");
+        // SAFETY: both descriptors are open.
+        let attached = unsafe { libbpf_sys::bpf_prog_attach(program.as_raw_fd(), cgroup.as_raw_fd(), kind, 0) };
+        assert_eq!(attached, 0, "{}", std::io::Error::last_os_error());
+        Alone { cgroup, program }
+    }
+
     fn attach_to(target: i32, program: bpf_prog_type, kind: bpf_attach_type, verdict: i32) -> Self {
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-            ..Default::default()
-        };
-        let calls = MapHandle::create(MapType::Array, Some("ff_calls"), 4, 8, 1, &options).expect("a map");
-        let code = [
-            // r1 = the counter; r2 = 1; lock *r1 += r2; r0 = the verdict; exit
-            insn(0x18, 1, PSEUDO_MAP_VALUE, 0, calls.as_fd().as_raw_fd()),
-            insn(0, 0, 0, 0, 0),
-            insn(0xb7, 2, 0, 0, 1),
-            insn(0xdb, 1, 2, 0, 0),
-            insn(0xb7, 0, 0, 0, verdict),
-            insn(0x95, 0, 0, 0, 0),
-        ];
-        let mut options = libbpf_sys::bpf_prog_load_opts {
-            sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
-            expected_attach_type: kind,
-            ..Default::default()
-        };
-        // SAFETY: the code and its length are those of the array, the strings end with NUL.
-        let program = unsafe {
-            libbpf_sys::bpf_prog_load(
-                program,
-                c"ff_foreign".as_ptr(),
-                c"GPL".as_ptr(),
-                code.as_ptr(),
-                code.len() as _,
-                &raw mut options,
-            )
-        };
-        let program = own(program);
+        let (calls, program) = load(program, kind, verdict);
         // SAFETY: the program is open, the target is what the kind wants, and no options are passed.
         let link = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, kind, std::ptr::null()) };
         Self { calls, _link: own(link) }
@@ -77,6 +58,54 @@ impl Foreign {
         let value = self.calls.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).expect("a map").expect("an array");
         u64::from_ne_bytes(value.try_into().expect("eight bytes"))
     }
+}
+
+/// A program that is alone on its cgroup while this lives.
+#[derive(Debug)]
+pub struct Alone {
+    cgroup: OwnedFd,
+    program: OwnedFd,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let kind = libbpf_sys::BPF_CGROUP_SETSOCKOPT;
+        // SAFETY: both descriptors are open.
+        unsafe { libbpf_sys::bpf_prog_detach2(self.program.as_raw_fd(), self.cgroup.as_raw_fd(), kind) };
+    }
+}
+
+/// A program that counts its calls, and the counter.
+fn load(program: bpf_prog_type, kind: bpf_attach_type, verdict: i32) -> (MapHandle, OwnedFd) {
+    let options =
+        libbpf_sys::bpf_map_create_opts { sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _, ..Default::default() };
+    let calls = MapHandle::create(MapType::Array, Some("ff_calls"), 4, 8, 1, &options).expect("a map");
+    let code = [
+        // r1 = the counter; r2 = 1; lock *r1 += r2; r0 = the verdict; exit
+        insn(0x18, 1, PSEUDO_MAP_VALUE, 0, calls.as_fd().as_raw_fd()),
+        insn(0, 0, 0, 0, 0),
+        insn(0xb7, 2, 0, 0, 1),
+        insn(0xdb, 1, 2, 0, 0),
+        insn(0xb7, 0, 0, 0, verdict),
+        insn(0x95, 0, 0, 0, 0),
+    ];
+    let mut options = libbpf_sys::bpf_prog_load_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
+        expected_attach_type: kind,
+        ..Default::default()
+    };
+    // SAFETY: the code and its length are those of the array, the strings end with NUL.
+    let program = unsafe {
+        libbpf_sys::bpf_prog_load(
+            program,
+            c"ff_foreign".as_ptr(),
+            c"GPL".as_ptr(),
+            code.as_ptr(),
+            code.len() as _,
+            &raw mut options,
+        )
+    };
+    (calls, own(program))
 }
 
 fn own(fd: i32) -> OwnedFd {

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fief::{Container, ErrorKind, abi};
@@ -311,4 +311,31 @@ fn who_has_no_unit_passes_no_tracepoint_of_packets_and_sockets() {
     assert_eq!(attached(), [true; 4]);
     forget(follows.path());
     assert_eq!(attached(), [false; 4]);
+}
+
+#[test]
+fn what_cannot_be_managed_leaves_nothing_behind() {
+    let installation = Installation::with(&Setup::default());
+    let cgroup = Cgroup::new("taken").unwrap();
+    let alone = Foreign::attach_alone(File::open(cgroup.path()).unwrap().as_fd());
+    let fief = installation.fief();
+    let names = |folder: PathBuf| {
+        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let there = || {
+        let containers: Vec<_> = fief.snapshot().unwrap().containers.into_iter().map(|c| c.path).collect();
+        (containers, names(fief.pins().links()), names(fief.pins().units()))
+    };
+    fs::remove_dir(installation.cgroup()).unwrap();
+    installation.apply(PLAIN_POLICY).unwrap();
+    let before = there();
+    let target = Target::Cgroup(cgroup.path().to_owned());
+    let refused = fief.manage(&target, &ManageOptions::default()).unwrap_err();
+    assert!(refused.advice().is_some_and(|advice| advice.contains("bpftool cgroup show")), "{refused}");
+    assert_eq!(there(), before);
+    drop(alone);
+    fief.manage(&target, &ManageOptions::default()).unwrap();
+    assert!(there().0.len() > before.0.len());
 }
