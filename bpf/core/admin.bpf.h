@@ -123,7 +123,10 @@ static __always_inline int admin_unit_place(struct fief_admin *a)
 	return err;
 }
 
-/* Gives a running thread its home (fief manage), or binds it (fief bind; a->flags FIEF_TASK_EXPLICIT). */
+/*
+ * Gives a running thread its home (fief manage), or binds it (fief bind; a->flags FIEF_TASK_EXPLICIT). Kernel threads work for
+ * many: of them only those of lanes are placed, with no flags.
+ */
 static __always_inline int admin_task_place(struct fief_admin *a)
 {
 	struct fief_container *c = container_get(a->container);
@@ -139,7 +142,9 @@ static __always_inline int admin_task_place(struct fief_admin *a)
 	if (!target)
 		return -ESRCH;
 	v = bpf_task_storage_get(&tasks, target, 0, 0);
-	if (!v) {
+	if (target->flags & PF_KTHREAD && a->flags) {
+		err = -EPERM;
+	} else if (!v) {
 		err = task_adopt(target, a->container, a->flags & ~FIEF_TASK_EXPLICIT, false);
 	} else {
 		container_hold(c, FIEF_THREAD);

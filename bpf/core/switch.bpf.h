@@ -98,7 +98,7 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	if (!cs->has_task) {
 		/* clone into a managed cgroup by a stranger */
 		unit = unit_of(child->cgroups->dfl_cgrp);
-		if (unit)
+		if (unit && !(child->flags & PF_KTHREAD))
 			task_adopt(child, unit->home, unit->task_flags, true);
 		return 0;
 	}
@@ -147,12 +147,15 @@ static __always_inline int task_free(struct task_struct *p)
 	return 0;
 }
 
-/* A process is moved into a managed cgroup (systemd starts services this way). Who has a home keeps it. */
+/*
+ * A process is moved into a managed cgroup (systemd starts services this way). Who has a home keeps it; kernel threads get
+ * none.
+ */
 static __always_inline int attach_adopt(struct cgroup *to, struct task_struct *p)
 {
 	struct fief_unit *unit = unit_of(to);
 
-	if (!unit || bpf_task_storage_get(&tasks, p, 0, 0))
+	if (!unit || p->flags & PF_KTHREAD || bpf_task_storage_get(&tasks, p, 0, 0))
 		return 0;
 	task_adopt(p, unit->home, unit->task_flags, false);
 	return 0;

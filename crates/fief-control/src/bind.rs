@@ -74,6 +74,19 @@ pub struct Bound {
     pub threads: usize,
 }
 
+const KERNEL_THREAD: &str =
+    "a kernel thread works for many; what it does is charged to them, or shown by name under system";
+
+/// A container that threads can be in: one of a policy, of a unit or of an application, or the root.
+fn home_of(tree: &Tree, path: &str) -> Result<abi::fief_ref> {
+    let home = tree.require(path)?.container;
+    if home.id != abi::FIEF_ROOT && home.id < abi::FIEF_FIRST_ID {
+        return Err(Error::new(ErrorKind::Permission, format!("no thread can be in the container {path}"))
+            .remedy("Fief itself keeps it; name one of the policy, or root"));
+    }
+    Ok(home)
+}
+
 impl Fief {
     /// Manages what already runs: its cgroup gets the hooks, its threads their home.
     pub fn manage(&self, target: &Target, options: &ManageOptions) -> Result<Managed> {
@@ -83,7 +96,7 @@ impl Fief {
         let admin = Admin::open(self.pins())?;
         let tree = Tree::read(&Table::open(self.pins())?);
         let (home, path, is_new) = match &options.container {
-            Some(path) => (tree.require(path)?.container, path.clone(), false),
+            Some(path) => (home_of(&tree, path)?, path.clone(), false),
             None => match tree.find(&name) {
                 Some(row) => (row.container, name.clone(), false),
                 None => {
@@ -134,7 +147,7 @@ impl Fief {
         self.require_installed()?;
         let admin = Admin::open(self.pins())?;
         let tree = Tree::read(&Table::open(self.pins())?);
-        let to = tree.require(path)?.container;
+        let to = home_of(&tree, path)?;
         let threads = cgroup::threads(pid);
         if threads.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no process {pid}")));
@@ -144,6 +157,7 @@ impl Fief {
             match admin.place_task(tid, to, abi::FIEF_TASK_EXPLICIT) {
                 Ok(()) => bound += 1,
                 Err(e) if e.kind() == ErrorKind::NotFound => {} // the thread has ended
+                Err(e) if e.kind() == ErrorKind::Permission => return Err(e.remedy(KERNEL_THREAD)),
                 Err(e) => return Err(e),
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fief::{Container, ErrorKind, abi};
 use fief_control::{Fief, ManageOptions, Target};
-use fief_testkit::{Cgroup, Process, cgroup2_mount, wait_until};
+use fief_testkit::{Cgroup, Feature, Process, Topology, cgroup2_mount, napi_threads, require, wait_until};
 use fief_tests_netns::{Foreign, Installation, PLAIN_POLICY, SOON, Setup, fork, in_unit, role, spin};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -338,4 +338,46 @@ fn what_cannot_be_managed_leaves_nothing_behind() {
     drop(alone);
     fief.manage(&target, &ManageOptions::default()).unwrap();
     assert!(there().0.len() > before.0.len());
+}
+
+#[test]
+fn kernel_threads_are_nobodys() {
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let installation = Installation::with(&Setup::default());
+    let topology = Topology::new().unwrap();
+    let receiver = napi_threads(&topology.server, Topology::SERVER).unwrap()[0];
+    let refused = installation.fief().bind(receiver.cast_signed(), "unit").unwrap_err();
+    assert!(refused.advice().is_some_and(|advice| advice.contains("kernel thread")), "{refused}");
+    let cgroup = Cgroup::new("kernel").unwrap();
+    cgroup.add(receiver).unwrap();
+    let target = Target::Cgroup(cgroup.path().to_owned());
+    let managed = installation.fief().manage(&target, &ManageOptions::default()).unwrap();
+    let held = || view(installation.fief(), &managed.container).handles;
+    let before = held();
+    Cgroup::new("elsewhere").unwrap().add(receiver).unwrap();
+    cgroup.add(receiver).unwrap();
+    assert_eq!((managed.threads, held()), (0, before), "neither found there nor moved there");
+}
+
+#[test]
+fn no_thread_is_bound_to_what_fief_itself_keeps() {
+    let installation = Installation::with(&Setup::default());
+    let process = Process::start(sleeper()).unwrap();
+    let pid = process.pid().cast_signed();
+    for name in ["system", "idle", "steal", "unattributed", "retired", "user"] {
+        let refused = installation.fief().bind(pid, name).unwrap_err();
+        assert!(refused.advice().is_some(), "{refused}");
+        let options = ManageOptions { container: Some(name.to_owned()), ..ManageOptions::default() };
+        installation.fief().manage(&Target::Cgroup(installation.cgroup()), &options).unwrap_err();
+    }
+    installation.fief().bind(pid, "unit").unwrap();
+    installation.fief().bind(pid, "root").unwrap();
+}
+
+fn sleeper() -> std::process::Command {
+    let mut command = std::process::Command::new("sleep");
+    command.arg("100");
+    command
 }
