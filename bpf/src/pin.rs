@@ -29,6 +29,15 @@ use crate::error::{Context, Error, ErrorKind, Result};
 const BPFFS: &str = "/sys/fs/bpf";
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 
+/// Names of cgroups and sockets are made of it.
+const SCOPE_MOST: usize = 64;
+
+/// Everything below the folder of this name is ours to remove.
+fn is_scope(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=SCOPE_MOST).contains(&name.len()) && name.bytes().all(fits)
+}
+
 /// The pins of one installation of Fief, by its scope (`fief` unless tests run one of their own).
 #[derive(Debug, Clone)]
 pub struct Pins {
@@ -38,8 +47,14 @@ pub struct Pins {
 
 impl Pins {
     /// The installation named by `FIEF_SCOPE`, or the machine's one.
-    pub fn from_env() -> Self {
-        Self::new(std::env::var("FIEF_SCOPE").as_deref().unwrap_or("fief"))
+    pub fn from_env() -> Result<Self> {
+        let scope = std::env::var_os("FIEF_SCOPE").unwrap_or_default();
+        match scope.to_str() {
+            Some("") => Ok(Self::new("fief")),
+            Some(name) if is_scope(name) => Ok(Self::new(name)),
+            _ => Err(Error::new(ErrorKind::Other, format!("FIEF_SCOPE is no name: {}", scope.display()))
+                .remedy(format!("use at most {SCOPE_MOST} letters, digits, - and _, or leave it out"))),
+        }
     }
 
     /// The installation with this scope.
@@ -238,4 +253,17 @@ fn mount_bpffs() -> Result<()> {
     mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), Some("mode=0700"))
         .context(|| format!("cannot mount bpffs at {BPFFS}"))
         .map_err(|e| e.remedy(format!("run as root, or {remedy}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_is_one_folder_of_its_own() {
+        assert!(["fief", "ff-lab-17", "A_b", &"a".repeat(SCOPE_MOST)].into_iter().all(is_scope));
+        assert!(
+            !["", ".", "..", "a/b", "fief~1", "a b", "\u{e9}", &"a".repeat(SCOPE_MOST + 1)].into_iter().any(is_scope)
+        );
+    }
 }

@@ -51,9 +51,9 @@ pub struct Fief {
 }
 
 impl Fief {
-    /// The installation that the environment names by `FIEF_SCOPE`, or the machine's one.
-    pub fn from_env() -> Self {
-        Self { pins: Pins::from_env() }
+    /// The installation that the environment names by `FIEF_SCOPE`, or the machine's one. Errors: that is no name.
+    pub fn from_env() -> Result<Self> {
+        Ok(Self { pins: Pins::from_env()? })
     }
 
     /// The installation of this scope.

@@ -13,7 +13,7 @@ use nix::time::{ClockId, clock_gettime};
 pub const SOON: Duration = Duration::from_secs(20);
 
 fn table() -> Table {
-    Table::open(Fief::from_env().pins()).expect("an installation in FIEF_SCOPE")
+    Table::open(Fief::from_env().unwrap().pins()).expect("an installation in FIEF_SCOPE")
 }
 
 /// Slots in use, beside the known ones.
@@ -62,7 +62,7 @@ pub fn all_end() {
 
 /// CPU time of a container as the control plane reads it; 0 if there is none at that path.
 pub fn cpu_ns_of(path: &str) -> u64 {
-    let snapshot = Fief::from_env().snapshot().expect("an installation in FIEF_SCOPE");
+    let snapshot = Fief::from_env().unwrap().snapshot().expect("an installation in FIEF_SCOPE");
     snapshot.containers.iter().find(|c| c.path == path).map_or(0, |c| c.usage.cpu_ns())
 }
 

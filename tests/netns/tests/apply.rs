@@ -171,7 +171,7 @@ fn a_killed_down_is_finished_by_the_next() {
 fn a_killed_manage_is_done_by_the_next() {
     let name = "a_killed_manage_is_done_by_the_next";
     in_unit(name, || {
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let mut step = 0;
         loop {
             let cgroup = Cgroup::new("manage").unwrap();
@@ -241,7 +241,7 @@ fn a_policy_that_does_not_fit_changes_nothing() {
 fn a_kept_container_keeps_its_usage() {
     in_unit("a_kept_container_keeps_its_usage", || {
         spin(Duration::from_millis(30));
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let of_unit = || {
             let snapshot = fief.snapshot().unwrap();
             let unit = snapshot.containers.into_iter().find(|c| c.path == "unit").unwrap();
@@ -272,7 +272,7 @@ fn what_applications_hold_lives_on_below_the_catch_all() {
         let used = held.usage().unwrap().cpu_ns();
         let text = "version = 1\n[container.shop]\n[listener.web]\naddress = \"0.0.0.0:80\"\n\
                     [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n";
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let applied = fief.apply(&parse(text), text, &ApplyOptions::default()).unwrap();
         assert_eq!(applied.released, ["unit"]);
         let info = held.info().unwrap();

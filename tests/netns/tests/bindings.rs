@@ -156,7 +156,7 @@ fn threads_keep_a_home_that_the_policy_lets_go() {
             let home = fief::open_current().unwrap();
             let id = home.info().unwrap().id;
             let parsed = fief_policy::parse(other, "test.toml").unwrap();
-            Fief::from_env().apply(&parsed, other, &Default::default()).unwrap();
+            Fief::from_env().unwrap().apply(&parsed, other, &Default::default()).unwrap();
             assert_eq!(home.info().unwrap().state, State::Alive);
             drop(home);
             // work here and in new threads is still the home's

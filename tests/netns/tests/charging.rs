@@ -25,7 +25,7 @@ fn total(snapshot: &Snapshot) -> u64 {
 #[test]
 fn all_containers_together_use_all_cpus_all_the_time() {
     in_unit("all_containers_together_use_all_cpus_all_the_time", || {
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let work = || {
             let busy = Container::create().unwrap();
             let _bound = busy.bind().unwrap();
@@ -84,7 +84,7 @@ fn thread_ns() -> u64 {
 #[test]
 fn idle_and_the_systems_work_have_names() {
     in_unit("idle_and_the_systems_work_have_names", || {
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let before = fief.snapshot().unwrap();
         let mut after = fief.snapshot().unwrap();
         wait_until(SOON, || {

@@ -195,7 +195,7 @@ fn what_names_a_reused_slot_by_its_old_generation_is_stale() {
 fn a_descriptor_of_an_installation_that_is_gone_is_a_plain_socket() {
     let name = "a_descriptor_of_an_installation_that_is_gone_is_a_plain_socket";
     in_unit(name, || {
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let old = Container::create().unwrap();
         old.bind_thread().unwrap();
         let cgroup = cgroup_of_this();

@@ -18,7 +18,7 @@ use nix::errno::Errno;
 
 /// Where the parts of a test meet.
 fn meeting() -> PathBuf {
-    std::env::temp_dir().join(format!("{}.meeting", Fief::from_env().pins().scope()))
+    std::env::temp_dir().join(format!("{}.meeting", Fief::from_env().unwrap().pins().scope()))
 }
 
 fn host() -> UnixStream {

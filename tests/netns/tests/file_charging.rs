@@ -51,7 +51,7 @@ fn read_all(mut file: &File) -> usize {
 
 /// Everything that it has used; a reader sees open stints.
 fn usage_of(path: &str) -> Usage {
-    let snapshot = Fief::from_env().snapshot().unwrap();
+    let snapshot = Fief::from_env().unwrap().snapshot().unwrap();
     snapshot.containers.iter().find(|c| c.path == path).unwrap().usage
 }
 
@@ -155,7 +155,7 @@ fn a_worker_that_was_not_told_of_the_end_is_the_systems_again_once_it_has_no_wor
         let gold = Container::create().unwrap();
         let file = file();
         let _label = gold.assign_file(&file).unwrap();
-        let programs = std::fs::read_dir(Fief::from_env().pins().files()).unwrap().next().unwrap().unwrap();
+        let programs = std::fs::read_dir(Fief::from_env().unwrap().pins().files()).unwrap().next().unwrap().unwrap();
         std::fs::remove_file(programs.path().join("write_ends")).unwrap();
         for _ in 0..4 {
             let before = gold.usage().unwrap().thread_ns;

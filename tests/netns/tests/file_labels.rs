@@ -44,17 +44,17 @@ fn refused(file: impl AsFd) -> ErrorKind {
 
 /// Files labelled with a container, as `fief show` counts them.
 fn files_of(id: u32) -> u32 {
-    let snapshot = Fief::from_env().snapshot().unwrap();
+    let snapshot = Fief::from_env().unwrap().snapshot().unwrap();
     snapshot.containers.iter().find(|c| c.id == id).map_or(0, |c| c.files)
 }
 
 fn apply(text: &str) -> Vec<String> {
     let parsed = fief_policy::parse(text, "test.toml").unwrap();
-    Fief::from_env().apply(&parsed, text, &ApplyOptions::default()).unwrap().notes
+    Fief::from_env().unwrap().apply(&parsed, text, &ApplyOptions::default()).unwrap().notes
 }
 
 fn labelled_files() -> MapHandle {
-    MapHandle::from_pinned_path(Fief::from_env().pins().map("labelled_files")).unwrap()
+    MapHandle::from_pinned_path(Fief::from_env().unwrap().pins().map("labelled_files")).unwrap()
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn files_have_labels_only_under_a_policy_that_says_so() {
     let name = "files_have_labels_only_under_a_policy_that_says_so";
     let setup = Setup { policy: WITHOUT, ..Setup::default() };
     let body = || {
-        let attached = || Fief::from_env().pins().files().exists();
+        let attached = || Fief::from_env().unwrap().pins().files().exists();
         let file = file();
         let error = assign_file(&file).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotEnabled);
@@ -279,7 +279,7 @@ fn a_killed_apply_leaves_files_as_the_old_policy_has_them_or_the_new() {
             }
             assert!(step > 13, "{step}");
         }
-        let folders = || std::fs::read_dir(Fief::from_env().pins().files()).map_or(0, Iterator::count);
+        let folders = || std::fs::read_dir(Fief::from_env().unwrap().pins().files()).map_or(0, Iterator::count);
         apply(POLICY);
         assert_eq!(folders(), 1);
     });
@@ -288,7 +288,7 @@ fn a_killed_apply_leaves_files_as_the_old_policy_has_them_or_the_new() {
 #[test]
 fn labels_go_on_under_the_programs_of_another_version() {
     in_labelling_unit("labels_go_on_under_the_programs_of_another_version", || {
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let gold = Container::create().unwrap();
         let mut file = file();
         let _label = gold.assign_file(&file).unwrap();
@@ -313,7 +313,7 @@ fn labels_go_on_under_the_programs_of_another_version() {
 #[test]
 fn a_label_whose_close_nobody_told_is_removed_by_the_next_apply() {
     in_labelling_unit("a_label_whose_close_nobody_told_is_removed_by_the_next_apply", || {
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let (lost, kept) = (file(), file());
         let gold = Container::create().unwrap();
         let id = gold.info().unwrap().id;

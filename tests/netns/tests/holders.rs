@@ -167,11 +167,11 @@ fn a_descriptor_outlives_the_cgroup_that_it_was_made_in() {
     let path = |scope: &str| std::env::temp_dir().join(format!("{scope}.socket"));
     match role().as_deref() {
         Some("maker") => {
-            let over = UnixStream::connect(path(Fief::from_env().pins().scope())).unwrap();
+            let over = UnixStream::connect(path(Fief::from_env().unwrap().pins().scope())).unwrap();
             send(&over, Container::create().unwrap());
         }
         Some(_) => {
-            let socket = path(Fief::from_env().pins().scope());
+            let socket = path(Fief::from_env().unwrap().pins().scope());
             let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
             let (over, _) = listener.accept().unwrap();
             fs::remove_file(&socket).unwrap();

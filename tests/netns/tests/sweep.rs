@@ -22,7 +22,7 @@ fn unhook(fief: &Fief) {
 #[test]
 fn frees_containers_whose_descriptors_closed_while_no_hook_was_there() {
     in_unit("frees_containers_whose_descriptors_closed_while_no_hook_was_there", || {
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let held = Container::create().unwrap();
         let bound = Container::create().unwrap();
         let guard = bound.bind().unwrap();

@@ -13,7 +13,7 @@ fn ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left() {
     let setup = Setup { containers: 16_384, ..Setup::default() };
     let name = "ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left";
     let body = || {
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let (ready, go) = (Gate::new(), Gate::new());
         let holders: Vec<_> = (0..4)
             .map(|_| {
@@ -57,7 +57,7 @@ fn ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left() {
 #[test]
 fn bindings_usage_and_descriptors_go_on_under_the_new_programs() {
     in_unit("bindings_usage_and_descriptors_go_on_under_the_new_programs", || {
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let container = Container::create().unwrap();
         let _bound = container.bind().unwrap();
         spin(Duration::from_millis(30));
@@ -86,7 +86,7 @@ fn bindings_usage_and_descriptors_go_on_under_the_new_programs() {
 #[test]
 fn apply_brings_its_own_programs_when_those_in_force_are_others() {
     in_unit("apply_brings_its_own_programs_when_those_in_force_are_others", || {
-        let fief = Fief::from_env();
+        let fief = Fief::from_env().unwrap();
         let policy = fief_tests_netns::PLAIN_POLICY;
         let parsed = fief_policy::parse(policy, "test.toml").unwrap();
         let apply = || drop(fief.apply(&parsed, policy, &Default::default()).unwrap());

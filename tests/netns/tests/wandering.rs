@@ -77,7 +77,7 @@ fn no_wandering_breaks_the_tree() {
     let policy = "version = 1\n[container.unit]\ncpu.share = \"60%\"\ndescendants.max = 300\n";
     let setup = Setup { policy, ..Setup::default() };
     let body = || {
-        let table = Table::open(Fief::from_env().pins()).unwrap();
+        let table = Table::open(Fief::from_env().unwrap().pins()).unwrap();
         let unit = {
             let probe = Container::create().unwrap();
             probe.info().unwrap().parent.unwrap()

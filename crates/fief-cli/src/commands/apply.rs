@@ -12,7 +12,7 @@ use fief_control::{Applied, ApplyOptions, Fief};
 pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
     let file = policy_file::load(&args.file)?;
     let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota };
-    let applied = Fief::from_env().apply(&file.policy, &file.text, &options)?;
+    let applied = Fief::from_env()?.apply(&file.policy, &file.text, &options)?;
     let name = policy_file::name(&args.file);
     match args.json {
         true => output.json(&Record::of(&name, &applied)),

@@ -9,7 +9,7 @@ use crate::output::{Output, printable};
 use fief_control::Fief;
 
 pub fn run(args: &Bind, output: &mut Output) -> Result<()> {
-    let bound = Fief::from_env().bind(args.pid, &args.container)?;
+    let bound = Fief::from_env()?.bind(args.pid, &args.container)?;
     match args.json {
         true => output.json(&Record { pid: args.pid, container: &args.container, threads: bound.threads }),
         false => output.line(format!(

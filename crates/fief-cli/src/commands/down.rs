@@ -9,7 +9,7 @@ use crate::output::Output;
 use fief_control::{Down, Fief};
 
 pub fn run(args: &cli::Down, output: &mut Output) -> Result<()> {
-    let down = Fief::from_env().down()?;
+    let down = Fief::from_env()?.down()?;
     match args.json {
         true => output.json(&Record { units: down.units, containers: down.containers, still_held: down.still_held }),
         false => output.line(report(&down)),

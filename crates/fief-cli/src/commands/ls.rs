@@ -11,7 +11,7 @@ use crate::tree::{self, Tree};
 use fief_control::{ContainerView, Fief, Snapshot};
 
 pub fn run(args: &Ls, output: &mut Output) -> Result<()> {
-    let snapshot = Fief::from_env().look()?;
+    let snapshot = Fief::from_env()?.look()?;
     match args.json {
         true => {
             let paths = record::paths(&snapshot);

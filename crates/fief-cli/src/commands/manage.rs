@@ -11,7 +11,7 @@ use fief_control::{Fief, ManageOptions, Managed, Target};
 pub fn run(args: &Manage, output: &mut Output) -> Result<()> {
     let target = Target::parse(&args.target)?;
     let options = ManageOptions { container: args.container.clone(), follow: args.follow };
-    let managed = Fief::from_env().manage(&target, &options)?;
+    let managed = Fief::from_env()?.manage(&target, &options)?;
     match args.json {
         true => output.json(&Record::of(&managed)),
         false => output.line(format!(

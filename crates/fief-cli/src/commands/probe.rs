@@ -10,7 +10,7 @@ use crate::quantity;
 use fief_control::{Feature, Fief, Probe};
 
 pub fn run(args: &cli::Probe, output: &mut Output) -> Result<()> {
-    let probe = Fief::from_env().probe();
+    let probe = Fief::from_env()?.probe();
     if args.json {
         output.json(&Machine::of(&probe))?;
         for feature in &probe.features {

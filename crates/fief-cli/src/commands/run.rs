@@ -23,7 +23,7 @@ fn serve(args: &Run) -> Result<ExitCode> {
     let program = args.server.first().expect("clap requires the server's program");
     find(program, std::env::var_os("PATH").as_deref())?;
     let options = RunOptions { no_follow: args.no_follow };
-    let code = Fief::from_env().run(&file.policy, &file.text, &args.server, &options)?;
+    let code = Fief::from_env()?.run(&file.policy, &file.text, &args.server, &options)?;
     // Codes are bytes, as the kernel has them.
     Ok(ExitCode::from(code as u8))
 }

@@ -14,7 +14,7 @@ use crate::tree::Tree;
 use fief_control::{Fief, Snapshot, VerdictView};
 
 pub fn run(args: &Show, output: &mut Output) -> Result<()> {
-    let mut fief = Fief::from_env();
+    let mut fief = Fief::from_env()?;
     let snapshot = fief.look()?;
     let front = fief.front()?;
     let details = Details::of(&snapshot, look::find(&snapshot, &args.container)?, &front.verdicts);

@@ -17,7 +17,7 @@ use crate::tree::{self, Tree};
 use fief_control::{Fief, Snapshot};
 
 pub fn run(args: &cli::Usage, output: &mut Output) -> Result<()> {
-    let mut fief = Fief::from_env();
+    let mut fief = Fief::from_env()?;
     let Some(interval) = args.interval else {
         return print(&fief.look()?, None, args, output);
     };

@@ -11,7 +11,7 @@ use crate::quantity::{count, duration, or_dash};
 use fief_control::{Fief, FrontView, LoadView, ShutOut, VerdictView};
 
 pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
-    let fief = Fief::from_env();
+    let fief = Fief::from_env()?;
     let mut view = fief.front().map_err(|error| look::failure(&fief, error))?;
     if let Some(listener) = &args.listener {
         only(&mut view, listener)?;

@@ -38,7 +38,7 @@ pub fn run(args: &Explain, from: IpAddr, output: &mut Output) -> Result<()> {
 }
 
 fn in_force() -> Result<Policy> {
-    let fief = Fief::from_env();
+    let fief = Fief::from_env()?;
     if !fief.installed() {
         return Err(look::nothing());
     }

@@ -15,7 +15,7 @@ use crate::output::{Output, printable};
 use fief_control::{Fief, Notice};
 
 pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
-    let fief = Fief::from_env();
+    let fief = Fief::from_env()?;
     if !fief.installed() {
         return Err(look::nothing());
     }
