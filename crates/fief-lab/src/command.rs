@@ -25,7 +25,7 @@ pub fn nft(namespace: &NetNs, rules: &str) -> Result<()> {
     fief_testkit::run(namespace.command("nft").arg(rules)).map(drop).map_err(Error::from)
 }
 
-const SCOPE_PREFIX: &str = "ff-lab-";
+pub const SCOPE_PREFIX: &str = "ff-lab-";
 
 /// Fief's installation of this lab, apart from the one that may be in force on the machine.
 pub fn scope() -> String {
@@ -54,7 +54,7 @@ pub fn sweep() -> usize {
     let left = entries.filter(|entry| {
         let owner = scope_of(&entry.file_name().to_string_lossy())
             .and_then(|scope| scope.strip_prefix(SCOPE_PREFIX)?.parse::<u32>().ok());
-        owner.is_some_and(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+        owner.is_some_and(|pid| !fief_testkit::lives(pid))
     });
     left.filter(|entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -67,6 +67,7 @@ pub fn sweep() -> usize {
 /// One line of `fief usage --json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Used {
+    pub taken_ns: u64,
     pub container: String,
     pub thread_ns: u64,
     pub receive_ns: u64,
@@ -74,8 +75,7 @@ pub struct Used {
 
 /// Every container of this lab's installation with what it used up to now.
 pub fn usage() -> Result<Vec<Used>> {
-    let output = fief()?.args(["usage", "--json"]).output().context("ask fief for the usage")?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = fief_testkit::run(fief()?.args(["usage", "--json"])).map_err(Error::from)?;
     text.lines().map(|line| serde_json::from_str(line).context("read the usage of a container")).collect()
 }
 

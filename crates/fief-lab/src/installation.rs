@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fief in a scope of the lab's own, worked by the command `fief` as anybody would.
 
-use crate::command::{PolicyFile, fief};
+use crate::command::{PolicyFile, Used, fief};
 use crate::error::{Context, Error, Result};
 use fief_testkit::NetNs;
 use serde::Deserialize;
@@ -9,21 +9,6 @@ use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
-
-pub const SCOPE_VARIABLE: &str = "FIEF_SCOPE";
-
-pub fn scope() -> String {
-    format!("ff-lab-{}", std::process::id())
-}
-
-/// One line of `fief usage --json`.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Used {
-    pub taken_ns: u64,
-    pub container: String,
-    pub thread_ns: u64,
-    pub receive_ns: u64,
-}
 
 /// A verdict among the lines of `fief explain --json`.
 #[derive(Debug, Deserialize)]
@@ -67,10 +52,7 @@ impl Installation {
 
     /// Every container with what it used up to now.
     pub fn usage(&self) -> Result<Vec<Used>> {
-        call(["usage", "--json"].map(OsStr::new))?
-            .lines()
-            .map(|line| serde_json::from_str(line).context("read the usage of a container"))
-            .collect()
+        crate::command::usage()
     }
 
     /// How often a verdict with this reason fell for this container.
@@ -104,7 +86,7 @@ fn call_in<'a>(namespace: Option<&NetNs>, words: impl IntoIterator<Item = &'a Os
         namespace.enter(&mut command);
     }
     // In a group of its own: Ctrl-C is for the lab, and must not cut an apply in two.
-    command.env(SCOPE_VARIABLE, scope()).args(words).stdin(Stdio::null()).process_group(0);
+    command.args(words).stdin(Stdio::null()).process_group(0);
     let name = format!("{command:?}");
     let output = command.output().context(format!("start {name}"))?;
     if !output.status.success() {

@@ -20,6 +20,7 @@ mod noise;
 mod plot;
 mod precedence;
 mod progress;
+mod remains;
 mod report;
 mod sample;
 mod server;
@@ -115,6 +116,7 @@ pub struct Args {
 /// Runs an experiment, prints it, and gives back its figures.
 pub fn run(args: &Args) -> Result<Figures> {
     progress::prepare()?;
+    let _remains = remains::Remains::watch()?;
     let _precedence = precedence::Precedence::take();
     let outcome = match args.experiment {
         Experiment::Primitives => experiments::primitives::run(args.quick)?,
@@ -148,6 +150,7 @@ pub fn child_main(words: &[String]) -> ExitCode {
         return ExitCode::from(2);
     };
     let result = match word.as_str() {
+        "lab-guard" => remains::guard_main(arguments),
         "lab-load" => load::load_main(arguments),
         "lab-flood" => flood::flood_main(arguments),
         "lab-server" => server::server_main(arguments),

@@ -19,9 +19,9 @@ pub struct Precedence {
 impl Precedence {
     pub fn take() -> Precedence {
         let _ = fief_testkit::set_nice(NICE);
-        let before = fs::read_to_string(SESSION).ok().and_then(|text| nice_of(&text));
+        let before = session();
         if before.is_some() {
-            let _ = fs::write(SESSION, NICE.to_string());
+            set_session(NICE);
         }
         Precedence { before }
     }
@@ -30,9 +30,18 @@ impl Precedence {
 impl Drop for Precedence {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            let _ = fs::write(SESSION, before.to_string());
+            set_session(before);
         }
     }
+}
+
+/// The nice value of this process's session.
+pub fn session() -> Option<i32> {
+    nice_of(&fs::read_to_string(SESSION).ok()?)
+}
+
+pub fn set_session(nice: i32) {
+    let _ = fs::write(SESSION, nice.to_string());
 }
 
 /// `/autogroup-8 nice 0`; empty where the kernel has none.

@@ -5,6 +5,7 @@
 //! order. A second one removes the namespaces at once.
 
 use crate::error::{Context, Error, Kind, Result};
+use crate::remains;
 use std::io::{IsTerminal, Write};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +16,7 @@ static HANDLER: Once = Once::new();
 
 /// Sweeps what killed runs left, and from now on ends in order on Ctrl-C, SIGTERM and SIGHUP.
 pub fn prepare() -> Result<()> {
-    // Namespaces first: the `fief run` inside takes its own programs down.
-    let swept = fief_testkit::sweep() + crate::command::sweep() + fief_testkit::sweep_cgroups();
+    let swept = remains::sweep();
     if swept > 0 {
         eprintln!("fief lab: removed {swept} things that an earlier run left");
     }

@@ -53,7 +53,10 @@ pub fn write(folder: &Path, outcome: &Outcome) -> Result<()> {
 
 /// A new folder for a report that nobody named a place for.
 pub fn fresh_folder() -> Result<PathBuf> {
-    let folder = tempfile::Builder::new().prefix("fief-demo-").tempdir().context("make a folder for the report")?;
+    // not among the lab's own files, which go with it
+    let place = std::env::temp_dir();
+    let folder =
+        tempfile::Builder::new().prefix("fief-demo-").tempdir_in(place).context("make a folder for the report")?;
     // The lab runs as root; the browser that opens the page should not.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).context("open the report's folder")?;

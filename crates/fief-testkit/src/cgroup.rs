@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where cgroup version 2 is mounted, and a cgroup that ends with its guard.
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, lives};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -85,7 +85,7 @@ pub fn sweep_cgroups() -> usize {
         let name = entry.file_name().to_string_lossy().into_owned();
         let owner: Option<u32> =
             name.strip_prefix("ff-").and_then(|rest| rest.split('-').next()).and_then(|pid| pid.parse().ok());
-        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        if owner.is_some_and(|pid| !lives(pid)) {
             remove(&entry.path());
             removed += 1;
         }

@@ -38,7 +38,7 @@ pub use mac::Mac;
 pub use namespace::{NetNs, remove_all_of, sweep};
 pub use napi::napi_threads;
 pub use packet::{PacketCounter, PacketSender};
-pub use process::{Process, run};
+pub use process::{Process, lives, run};
 pub use raw_client::{Ending, ORDINARY_OPTIONS, RawClients, RawConnection};
 pub use sched_stat::SchedStat;
 pub use scheduling::{cpus, pin, pin_command, set_fifo, set_idle, set_nice, set_other};

@@ -4,7 +4,7 @@
 //! The name is `ff-<pid>-<n>-<role>`. The pid lets a later process see that the owner is gone and sweep what it left;
 //! nothing else on the machine bears that prefix.
 
-use crate::{Error, Result, run};
+use crate::{Error, Result, lives, run};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -174,7 +174,7 @@ fn is_zombie(pid: u32) -> bool {
 /// Removes the namespaces of processes that no longer live; how many there were. What still runs inside is asked to
 /// end first, so that it can take down what it pinned.
 pub fn sweep() -> usize {
-    remove_where(|owner| !Path::new(&format!("/proc/{owner}")).exists())
+    remove_where(|owner| !lives(owner))
 }
 
 /// Removes every namespace of one process; for a signal handler thread that has no guards at hand.
@@ -208,7 +208,7 @@ pub(crate) fn living_testbed() -> Option<String> {
     std::fs::read_dir(FOLDER).ok()?.flatten().find_map(|entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         let pid = owner(&name)?;
-        let is_alive = Path::new(&format!("/proc/{pid}")).exists();
+        let is_alive = lives(pid);
         let is_here = entry.metadata().is_ok_and(|file| (file.dev(), file.ino()) == (own.dev(), own.ino()));
         (is_alive && is_here).then_some(name)
     })

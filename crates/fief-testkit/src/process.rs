@@ -94,6 +94,13 @@ impl Drop for Process {
     }
 }
 
+/// Whether a process has not ended yet; one that nobody has waited for has.
+pub fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // the name is in parentheses and may hold anything; the state follows it
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
 /// Runs a command to its end; its standard output, or an error with what it said.
 pub fn run(command: &mut Command) -> Result<String> {
     let name = format!("{command:?}");
@@ -116,14 +123,18 @@ mod tests {
         let mut process = Process::start(command).expect("sh starts");
         let mut line = [0; 32];
         let length = process.child().stdout.take().expect("piped").read(&mut line).expect("a pid");
-        let inner: i32 = String::from_utf8_lossy(&line[..length]).trim().parse().expect("a pid");
+        let inner: u32 = String::from_utf8_lossy(&line[..length]).trim().parse().expect("a pid");
         drop(process);
         // The orphan is reaped by init, which may take a moment.
-        wait_until(Duration::from_secs(10), || {
-            let state = std::fs::read_to_string(format!("/proc/{inner}/stat")).unwrap_or_default();
-            state.is_empty() || state.contains(") Z ")
-        })
-        .expect("the grandchild ends");
+        wait_until(Duration::from_secs(10), || !lives(inner)).expect("the grandchild ends");
+    }
+
+    #[test]
+    fn who_was_not_waited_for_has_ended() {
+        let mut child = Command::new("true").spawn().expect("true");
+        wait_until(Duration::from_secs(10), || !lives(child.id())).expect("it ends");
+        child.wait().expect("it was started here");
+        assert!(!lives(child.id()) && lives(std::process::id()));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fief_control::{Applied, ApplyOptions, Fief, ManageOptions, Result, Target};
-use fief_testkit::{Cgroup, Process};
+use fief_testkit::{Cgroup, Process, lives};
 
 /// One container for the unit and nothing else.
 pub const PLAIN_POLICY: &str = "version = 1\n[container.unit]\n";
@@ -157,7 +157,7 @@ fn sweep_pins() {
     for entry in entries {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix("ff-")?.split('-').next()?.parse::<u32>().ok());
-        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
+        if owner.is_some_and(|owner| !lives(owner)) {
             // a test beside this one may be faster
             let _ = std::fs::remove_dir_all(entry.path());
         }

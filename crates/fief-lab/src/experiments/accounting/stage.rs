@@ -4,7 +4,7 @@
 use super::worker::{Answer, Order};
 use crate::command::{DOWN, PolicyFile};
 use crate::error::{Context, Error, Result};
-use crate::installation::{Installation, SCOPE_VARIABLE, scope};
+use crate::installation::Installation;
 use fief_testkit::{Process, Topology};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Stdio};
@@ -28,7 +28,7 @@ impl Stage {
         let own = std::env::current_exe().context("find the running program")?;
         let words = ["lab-accounting", "worker"].map(Into::into);
         let mut command = policy.run(&topology.server, own, words.into())?;
-        command.env(SCOPE_VARIABLE, scope()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::start(command)?;
         let orders = process.child().stdin.take().expect("it was piped");
         let answers = BufReader::new(process.child().stdout.take().expect("it was piped"));

@@ -7,10 +7,10 @@
 
 use super::Plan;
 use super::stage::Stage;
+use crate::command::Used;
 use crate::error::{Context, Result};
 use crate::experiments::Outcome;
 use crate::figures::Bound;
-use crate::installation::Used;
 use crate::progress::Progress;
 use crate::table::{Table, number};
 use fief_testkit::Topology;
