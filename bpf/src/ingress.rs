@@ -25,12 +25,12 @@ pub fn attach(pins: &Pins, netns: u64, indexes: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Lets go of every interface but these.
-pub fn detach_others(pins: &Pins, netns: u64, indexes: &[u32]) -> Result<()> {
-    let keep = pins.interfaces().join(netns.to_string());
+/// Lets go of every interface but these: inode of the network namespace and index.
+pub fn detach_others(pins: &Pins, keep: &[(u64, u32)]) -> Result<()> {
+    let pin = |(netns, index): &(u64, u32)| pins.interfaces().join(netns.to_string()).join(index.to_string());
+    let keep: Vec<_> = keep.iter().map(pin).collect();
     for pin in links(pins) {
-        let index = pin.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<u32>().ok());
-        if pin.parent() != Some(&keep) || !index.is_some_and(|index| indexes.contains(&index)) {
+        if !keep.contains(&pin) {
             link::remove(&pin)?;
         }
     }

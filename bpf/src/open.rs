@@ -264,11 +264,11 @@ pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()
     let pin = pins.netns().join(inode.to_string());
     // the pin of a namespace that is gone can bear the same number
     if link::target(&pin).map(u64::from) != Some(inode) {
-        remove_tree(&pins.netns())?;
-        make_dir(&pins.netns())?;
         let program = pins.open_program(NETNS_PROGRAM)?;
         let link = link::create(program.as_fd(), netns, libbpf_sys::BPF_SK_LOOKUP)
             .context(|| format!("cannot attach {NETNS_PROGRAM} to the network namespace"))?;
+        remove_tree(&pins.netns())?;
+        make_dir(&pins.netns())?;
         link::pin(link.as_fd(), &pin)?;
     }
     let steered = pins.open_map("steered")?;

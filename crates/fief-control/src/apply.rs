@@ -133,7 +133,7 @@ impl Fief {
         }
         let (containers, doors) = staged?;
         admin.flip(slot)?;
-        ingress::detach_others(self.pins(), doors.netns, &doors.interfaces)?;
+        ingress::detach_others(self.pins(), &doors.places())?;
         if !doors.kernel_answers {
             self.restore_sysctls()?;
         }
@@ -159,6 +159,7 @@ impl Fief {
         self.keep_policy(slot, text)?;
         self.stage_files(policy, slot)?;
         self.stage_lanes(policy, &containers, slot, &doors, admin, &mut applied.notes)?;
+        self.open_doors(&doors)?;
         Ok((containers, doors))
     }
 
@@ -251,12 +252,22 @@ impl Fief {
             indexes.into_iter().zip(&policy.listeners).map(|(index, listener)| Indexed { index, listener }).collect();
         let shared = Shared { buckets, blooms };
         self.guard_tables()?.fill(slot, policy, &listeners, &plan, shared, |path| containers.get(path).copied())?;
-        // Also without listeners: applications make some of their own, with filters.
-        open::attach_netns(self.pins(), netns.file.as_fd(), netns.inode)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;
-        // Before the flip, since nothing may come in round the front door.
-        ingress::attach(self.pins(), netns.inode, &interfaces)?;
-        Ok(Doors { netns: netns.inode, interfaces, kernel_answers: plan.kernel })
+        Ok(Doors { netns, interfaces, kernel_answers: plan.kernel })
+    }
+
+    /// Steers and guards this network namespace. Before the flip, since nothing may come in round the front door; last of
+    /// what is staged, since what stands where the old policy has nothing would follow that one's rules.
+    fn open_doors(&self, doors: &Doors) -> Result<()> {
+        let before = ingress::attached(self.pins());
+        // Also without listeners: applications make some of their own, with filters.
+        let opened = ingress::attach(self.pins(), doors.netns.inode, &doors.interfaces)
+            .and_then(|()| open::attach_netns(self.pins(), doors.netns.file.as_fd(), doors.netns.inode));
+        if opened.is_err() {
+            // the error that stopped the policy is the one to tell
+            let _ = ingress::detach_others(self.pins(), &before);
+        }
+        opened
     }
 
     /// Lets go of the containers that only older policies named; deepest first, so that parents can end too.

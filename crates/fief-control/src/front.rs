@@ -11,16 +11,25 @@ use fief_policy::Policy;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nameindex, if_nametoindex};
 
+use crate::namespace::Namespace;
+
 /// How the names of interfaces begin that Fief makes.
 pub(crate) const OWN_INTERFACES: &str = "fief-";
 
 /// What a policy wants of the network namespace.
 #[derive(Debug)]
 pub(crate) struct Doors {
-    pub(crate) netns: u64,
+    pub(crate) netns: Namespace,
     pub(crate) interfaces: Vec<u32>,
     /// Whether the kernel answers SYNs, with its own cookies.
     pub(crate) kernel_answers: bool,
+}
+
+impl Doors {
+    /// The interfaces with their network namespace, by inode.
+    pub(crate) fn places(&self) -> Vec<(u64, u32)> {
+        self.interfaces.iter().map(|index| (self.netns.inode, *index)).collect()
+    }
 }
 
 /// An interface of the caller's network namespace.

@@ -87,7 +87,7 @@ impl Fief {
             return if self.pins().map("lane_levels").exists() { self.write_levels(slot, &[]) } else { Ok(()) };
         }
         lane::install(self.pins())?;
-        self.remember_place(doors.netns)?;
+        self.remember_place(doors.netns.inode)?;
         let interfaces: Vec<_> = devices::links(&doors.interfaces)?;
         for skipped in interfaces.iter().filter(|interface| !interface.plain) {
             notes.push(format!("{} feeds no lane: it is no Ethernet interface of its own", skipped.name));
@@ -102,16 +102,16 @@ impl Fief {
         let listeners: Vec<_> = policy.listeners.iter().collect();
         let stage = || {
             for want in wanted.values() {
-                self.stage_lane(want, &names, doors.netns, admin)
+                self.stage_lane(want, &names, doors.netns.inode, admin)
                     .map_err(|e| Error::new(e.kind(), format!("lane of {}: {e}", want.path)))?;
             }
             self.write_levels(slot, &listeners)?;
-            plain.iter().try_for_each(|interface| lane::attach_sorter(self.pins(), doors.netns, interface.index))
+            plain.iter().try_for_each(|interface| lane::attach_sorter(self.pins(), doors.netns.inode, interface.index))
         };
         let staged = stage();
         if staged.is_err() {
             // the error that stopped the policy is the one to tell; what stays is removed by the next policy
-            let _ = self.remove_ends(doors.netns, |end| before.contains(&end.index));
+            let _ = self.remove_ends(doors.netns.inode, |end| before.contains(&end.index));
         }
         staged
     }
@@ -199,12 +199,12 @@ impl Fief {
         for netns in places {
             let stays = |end: &devices::End| {
                 let container = end.container.and_then(|container| wanted.get(&container.id));
-                netns == doors.netns && container.is_some_and(|want| Some(want.container) == end.container)
+                netns == doors.netns.inode && container.is_some_and(|want| Some(want.container) == end.container)
             };
             self.remove_ends(netns, stays)?;
         }
         lane::forget_ends(self.pins())?;
-        self.write_places(if wanted.is_empty() { &[] } else { std::slice::from_ref(&doors.netns) })
+        self.write_places(if wanted.is_empty() { &[] } else { std::slice::from_ref(&doors.netns.inode) })
     }
 
     /// Removes every lane of this scope, in whichever network namespace it is.

@@ -161,7 +161,7 @@ impl Fief {
         let attached = || -> Result<String> {
             let netns = Namespace::of_caller()?;
             ingress::attach(self.pins(), netns.inode, &[LOOPBACK])?;
-            ingress::detach_others(self.pins(), netns.inode, &[])?;
+            ingress::detach_others(self.pins(), &[])?;
             Ok("attached to the loopback and detached".to_owned())
         };
         let assigns =

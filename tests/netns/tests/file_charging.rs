@@ -137,7 +137,9 @@ fn the_time_of_writeback_is_the_files() {
         // SAFETY: as above.
         assert_eq!(unsafe { libc::syncfs(other.as_raw_fd()) }, 0);
         spin(Duration::from_millis(50));
-        assert_eq!(gold.usage().unwrap().thread_ns, before, "other files' writeback is not its");
+        // its own inode may be written once more; 16 MiB take a quarter of a millisecond at least
+        let more = gold.usage().unwrap().thread_ns - before;
+        assert!(more < 100_000, "other files' writeback is not its: {more} ns");
     });
 }
 

@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use fief_bpf::table::Table;
 use fief_bpf::upgrade::program_id;
 use fief_bpf::{abi, batch, ingress};
 use fief_control::{Applied, ApplyOptions, Error, ErrorKind, Fief};
@@ -138,6 +140,30 @@ fn an_interface_that_is_not_there_changes_nothing() {
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().contains("no interface c0"), "{error}");
     assert_eq!((door.at(), door.intervals()), (vec!["a0".to_owned(), "a1".to_owned()], vec![100_000_000]));
+}
+
+#[test]
+fn a_policy_that_fails_at_last_leaves_the_doors_of_the_one_before() {
+    let Some(door) = Door::new() else { return };
+    door.apply(&policy("interfaces = [\"a0\"]", "", 10)).unwrap();
+    let steered = || {
+        let pins = std::fs::read_dir(door.fief.pins().netns()).unwrap();
+        pins.map(|pin| pin.unwrap().file_name()).collect::<Vec<_>>()
+    };
+    let before = steered();
+    // the text of the next policy cannot be kept
+    let next = 1 - Table::open(door.fief.pins()).unwrap().policy().0;
+    let text = Path::new("/run/fief").join(door.fief.pins().scope()).join(format!("policy.{next}.toml"));
+    std::fs::create_dir(&text).unwrap();
+    let wider = policy("interfaces = [\"a0\", \"a1\"]", "", 10);
+    door.apply(&wider).unwrap_err();
+    assert_eq!(door.at(), ["a0"]);
+    let elsewhere = NetNs::new("elsewhere").unwrap();
+    elsewhere.run(|| door.apply_here(&policy("", "", 10))).unwrap().unwrap_err();
+    assert_eq!(steered(), before);
+    std::fs::remove_dir(text).unwrap();
+    door.apply(&wider).unwrap();
+    assert_eq!(door.at(), ["a0", "a1"]);
 }
 
 #[test]
