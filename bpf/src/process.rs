@@ -53,15 +53,17 @@ pub fn wait_end(pid: i32) -> io::Result<()> {
     Ok(())
 }
 
+/// The parent of a process, if both are there.
+pub fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // the name is in parentheses and may hold anything; state and parent follow it
+    let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+    (parent > 0).then_some(parent)
+}
+
 /// The root folders that the caller's ancestors see, the nearest first: what a mount namespace of the caller's hides.
 pub fn ancestor_roots() -> impl Iterator<Item = PathBuf> {
-    let parent_of = |pid: i32| -> Option<i32> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // the name is in parentheses and may hold anything; state and parent follow it
-        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
-        (parent > 0).then_some(parent)
-    };
-    std::iter::successors(parent_of(std::process::id() as i32), move |pid| parent_of(*pid))
+    std::iter::successors(parent(std::process::id() as i32), |pid| parent(*pid))
         .map(|pid| PathBuf::from(format!("/proc/{pid}/root")))
 }
 

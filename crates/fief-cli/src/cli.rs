@@ -112,7 +112,8 @@ pub struct Down {
 /// Run a server under a policy, and take everything down when it ends
 ///
 /// The server needs no change: its listening sockets are told apart by the policy's listeners, its threads follow the
-/// connection they work on. Signals are passed on to it.
+/// connection they work on. Signals are passed on to it. One that goes into the background is waited for. Notes on the policy
+/// go to standard error.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXIT_CODES)]
 #[command(override_usage = "fief run [OPTIONS] <POLICY> -- <SERVER> [ARGS]...")]

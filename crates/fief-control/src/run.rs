@@ -3,10 +3,12 @@
 //!
 //! Three processes: this one waits; the server was started through `fief run-exec`, which puts itself into the cgroup
 //! before it becomes the server, so that not one instruction of the server runs unmanaged; `fief run-guard` waits for
-//! the end of this one and takes down what a kill -9 would leave.
+//! the end of this one and takes down what a kill -9 would leave. A server that goes into the background, or hands over to
+//! another binary, becomes a child of this one (a subreaper), and runs until its cgroup is empty.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,8 +17,11 @@ use fief_bpf::abi;
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_policy::{Policy, Serve};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::signalfd::SignalFd;
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::Pid;
 
 use crate::apply::ApplyOptions;
@@ -30,6 +35,16 @@ use crate::{Fief, cgroup};
 pub struct RunOptions {
     /// Do not rebind the server's threads by the socket they work on.
     pub no_follow: bool,
+    /// Gets what the operator should know: notes of the policy, and that the server went into the background.
+    pub tell: Option<fn(&str)>,
+}
+
+impl RunOptions {
+    fn tell(&self, note: &str) {
+        if let Some(tell) = self.tell {
+            tell(note);
+        }
+    }
 }
 
 /// One process to start: the whole server, or its copy for one class.
@@ -75,10 +90,15 @@ impl Fief {
         std::fs::write(self.run_file(), std::process::id().to_string()).context(|| "cannot note the run".into())?;
         let guard = self.start_guard();
         let applied = self.apply_locked(policy, text, &ApplyOptions::default());
-        let code = applied.and_then(|_| self.start_all(policy, server, options)).and_then(|children| {
-            drop(lock);
-            wait_all(children, &signals)
-        });
+        let code = applied
+            .and_then(|applied| {
+                applied.notes.iter().for_each(|note| options.tell(note));
+                self.start_all(policy, server, options)
+            })
+            .and_then(|servers| {
+                drop(lock);
+                wait_all(servers, &signals, options)
+            });
         let _lock = self.lock()?;
         let down = self.down_locked().map(|_| ());
         if let Ok(mut guard) = guard {
@@ -91,14 +111,15 @@ impl Fief {
         down.map(|()| code)
     }
 
-    fn start_all(&self, policy: &Policy, server: &[OsString], options: &RunOptions) -> Result<Vec<Child>> {
+    fn start_all(&self, policy: &Policy, server: &[OsString], options: &RunOptions) -> Result<Vec<Running>> {
+        nix::sys::prctl::set_child_subreaper(true).context(|| "cannot adopt what goes into the background".into())?;
         let own = cgroup::own(self.pins().scope())?;
         cgroup::create(&own)?;
         let tree = Tree::read(&Table::open(self.pins())?);
         let starts = self.plan(policy, &tree, &own, options)?;
         let shim =
             if starts.iter().any(|start| start.shim) { Some(Shim::write(Path::new("/run/fief"))?) } else { None };
-        let mut children = Vec::new();
+        let mut servers = Vec::new();
         for start in starts {
             cgroup::create(&start.cgroup)?;
             self.manage_cgroup(&start.cgroup, start.home, start.flags)?;
@@ -109,9 +130,10 @@ impl Fief {
                 // set by run-exec, so that run-exec itself is not interposed
                 command.env("FIEF_PRELOAD", value).env("FIEF_PRELOAD_NAME", name);
             }
-            children.push(command.spawn().context(|| "cannot start the server".into())?);
+            let child = command.spawn().context(|| "cannot start the server".into())?;
+            servers.push(Running { child, cgroup: start.cgroup, code: None });
         }
-        Ok(children)
+        Ok(servers)
     }
 
     /// Which processes the policy wants: one, or one per class.
@@ -208,43 +230,101 @@ fn block_signals() -> Result<SignalFd> {
     SignalFd::new(&set).context(|| "cannot watch signals".into())
 }
 
-/// Passes signals on until every child has ended; the first failure is the code.
-fn wait_all(mut children: Vec<Child>, signals: &SignalFd) -> Result<i32> {
-    let mut code = 0;
-    while !children.is_empty() {
-        let info = signals.read_signal().context(|| "cannot read signals".into())?;
-        let Some(signal) = info.and_then(|info| Signal::try_from(info.ssi_signo as i32).ok()) else { continue };
-        if signal != Signal::SIGCHLD {
-            for child in &children {
-                // one that ended meanwhile is reaped below
-                let _ = kill(Pid::from_raw(child.id() as i32), signal);
-            }
-            continue;
+/// A server, or a copy of it.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    cgroup: PathBuf,
+    /// Of the child, once that has ended; who is left in the cgroup goes on.
+    code: Option<i32>,
+}
+
+impl Running {
+    /// Its exit code, 128 and the number of the signal that ended it; `None`: it runs.
+    fn poll(&mut self) -> Result<Option<i32>> {
+        if self.code.is_none() {
+            let status = self.child.try_wait().context(|| "cannot wait for the server".into())?;
+            self.code = status.map(|status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
+        }
+        Ok(self.code.filter(|code| *code != 0 || !self.is_in_background()))
+    }
+
+    fn is_in_background(&self) -> bool {
+        self.code == Some(0) && !cgroup::processes(&self.cgroup).is_empty()
+    }
+
+    /// To the child, or to those of its cgroup that became children of this process.
+    fn signal(&self, signal: Signal) {
+        let child = Pid::from_raw(self.child.id().cast_signed());
+        let adopted = || cgroup::processes(&self.cgroup).into_iter().filter(|pid| is_child(*pid)).map(Pid::from_raw);
+        let to = if self.code.is_none() { vec![child] } else { adopted().collect() };
+        for pid in to {
+            // one that ended meanwhile is reaped later
+            let _ = kill(pid, signal);
+        }
+    }
+}
+
+fn is_child(pid: i32) -> bool {
+    fief_bpf::process::parent(pid) == Some(std::process::id().cast_signed())
+}
+
+/// Children tell their end; whoever leaves the cgroup otherwise is looked for as often as this, in ms.
+const LOOK_MS: u16 = 1000;
+
+/// Passes signals on until every server has ended; the first failure is the code.
+fn wait_all(mut servers: Vec<Running>, signals: &SignalFd, options: &RunOptions) -> Result<i32> {
+    let (mut code, mut told) = (0, false);
+    while !servers.is_empty() {
+        if let Some(signal) = next_signal(signals)? {
+            servers.iter().for_each(|server| server.signal(signal));
         }
         let mut running = Vec::new();
-        for mut child in children {
-            match child.try_wait().context(|| "cannot wait for the server".into())? {
-                None => running.push(child),
-                Some(status) => {
-                    let own = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-                    if code == 0 {
-                        code = own;
-                    }
-                    // one copy of a server is not the server
-                    for other in &running {
-                        let _ = kill(Pid::from_raw(other.id() as i32), Signal::SIGTERM);
-                    }
+        let mut ended = false;
+        for mut server in servers {
+            match server.poll()? {
+                None => running.push(server),
+                Some(own) => {
+                    ended = true;
+                    code = if code == 0 { own } else { code };
                 }
             }
         }
-        if code != 0 {
-            for child in &running {
-                let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM);
-            }
+        if ended {
+            // one copy of a server is not the server
+            running.iter().for_each(|server| server.signal(Signal::SIGTERM));
         }
-        children = running;
+        if !told && running.iter().any(Running::is_in_background) {
+            options.tell("the server went into the background, and is waited for: `fief run` ends with it");
+            told = true;
+        }
+        reap_adopted(&running);
+        servers = running;
     }
     Ok(code)
+}
+
+/// Buries what became a child of this process and has ended.
+fn reap_adopted(servers: &[Running]) {
+    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    while let Some(pid) = waitid(Id::All, peek).ok().and_then(|status| status.pid()) {
+        let is_server = |server: &Running| server.code.is_none() && server.child.id().cast_signed() == pid.as_raw();
+        if servers.iter().any(is_server) || waitpid(pid, None).is_err() {
+            return; // its code is asked for with the next signal, which it has sent
+        }
+    }
+}
+
+/// A signal to pass on; `None`: a child ended, or none came for a while.
+fn next_signal(signals: &SignalFd) -> Result<Option<Signal>> {
+    let failed = || "cannot read signals".into();
+    match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], LOOK_MS) {
+        Ok(0) | Err(Errno::EINTR) => return Ok(None),
+        polled => polled.context(failed)?,
+    };
+    let info = signals.read_signal().context(failed)?;
+    let signal = info.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok());
+    Ok(signal.filter(|signal| *signal != Signal::SIGCHLD))
 }
 
 /// `fief run-exec CGROUP NICE SERVER ARGS...`: becomes the server inside the cgroup. Returns only on failure.

@@ -3,6 +3,7 @@
 //! out lives on while it is held; and in the end nothing is left.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -378,6 +379,38 @@ fn a_run_passes_signals_and_the_exit_code_on() {
     })
     .unwrap();
     assert_eq!(status.unwrap().code(), Some(42));
+    bare.assert_nothing_is_left();
+}
+
+#[test]
+fn a_server_that_goes_into_the_background_runs_under_the_policy_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.toml");
+    std::fs::write(&file, NEW).unwrap();
+    let bare = Bare::new();
+    let [left, ended] = ["left", "ended"].map(|name| folder.path().join(name));
+    // as a daemon does: the first process ends, its child's child serves on
+    let server = "trap 'touch \"$1\"; exit 0' TERM; touch \"$0\"; while :; do sleep 0.05; done";
+    let script = format!("( ( exec 2>/dev/null; {server} ) & ) ; exit 0");
+    let words = ["sh", "-c", &script, &left.to_string_lossy(), &ended.to_string_lossy()];
+    let mut command = run_of(&bare, &file, &words);
+    let mut run = Process::start(std::mem::replace(command.stderr(Stdio::piped()), Command::new("true"))).unwrap();
+    wait_until(SOON, || left.exists()).unwrap();
+    let mut told = String::new();
+    let mut said = BufReader::new(run.child().stderr.take().unwrap());
+    while !told.contains("into the background") {
+        assert!(said.read_line(&mut told).unwrap() > 0, "{told}");
+    }
+    assert!(run.try_wait().is_none() && bare.fief.installed());
+    run.signal(nix::sys::signal::Signal::SIGTERM);
+    let mut status = None;
+    wait_until(SOON, || {
+        status = run.try_wait();
+        status.is_some()
+    })
+    .unwrap();
+    assert!(ended.exists(), "the signal was passed on");
+    assert_eq!(status.unwrap().code(), Some(0));
     bare.assert_nothing_is_left();
 }
 

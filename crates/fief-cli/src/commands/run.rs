@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use crate::cli::Run;
 use crate::failure::{Failure, RUN_FAILED, RUN_NOT_FOUND, RUN_REFUSED, Result};
+use crate::output::printable;
 use crate::policy_file;
 use fief_control::{Fief, RunOptions};
 
@@ -22,10 +23,15 @@ fn serve(args: &Run) -> Result<ExitCode> {
     // Before anything is put in force for it.
     let program = args.server.first().expect("clap requires the server's program");
     find(program, std::env::var_os("PATH").as_deref())?;
-    let options = RunOptions { no_follow: args.no_follow };
+    let options = RunOptions { no_follow: args.no_follow, tell: Some(tell) };
     let code = Fief::from_env()?.run(&file.policy, &file.text, &args.server, &options)?;
     // Codes are bytes, as the kernel has them.
     Ok(ExitCode::from(code as u8))
+}
+
+/// On standard error: standard output is the server's.
+fn tell(note: &str) {
+    eprintln!("fief: note: {}", printable(note));
 }
 
 /// Where the kernel would find the program.
