@@ -108,7 +108,8 @@ impl Fief {
         let flags = if options.follow { abi::FIEF_TASK_FOLLOW } else { 0 };
         let managed = self.manage_cgroup(&cgroup, home, flags);
         if managed.is_err() && is_new {
-            admin.release(home, abi::FIEF_CONTAINER_UNIT, None)?;
+            // the first error is the one to tell
+            let _ = admin.release(home, abi::FIEF_CONTAINER_UNIT, None);
         }
         managed?;
         let mut threads = 0;

@@ -25,7 +25,7 @@ pub fn nft(namespace: &NetNs, rules: &str) -> Result<()> {
     fief_testkit::run(namespace.command("nft").arg(rules)).map(drop).map_err(Error::from)
 }
 
-pub const SCOPE_PREFIX: &str = "ff-lab-";
+const SCOPE_PREFIX: &str = "ff-lab-";
 
 /// Fief's installation of this lab, apart from the one that may be in force on the machine.
 pub fn scope() -> String {
@@ -44,21 +44,23 @@ fn in_scope(scope: &str) -> Result<Command> {
 }
 
 /// What is being built for a scope has the builder's pid behind a tilde.
-fn scope_of(name: &str) -> Option<&str> {
-    name.split('~').next()
+fn scope_of(name: &str) -> &str {
+    name.split_once('~').map_or(name, |(scope, _)| scope)
+}
+
+/// Whether this is the scope of a lab that has ended.
+pub fn is_left(scope: &str) -> bool {
+    let lab = scope.strip_prefix(SCOPE_PREFIX).and_then(|lab| lab.parse().ok());
+    lab.is_some_and(|lab| !fief_testkit::lives(lab))
 }
 
 /// Takes down what labs left that were killed together with their `fief run`; how many there were.
 pub fn sweep() -> usize {
     let entries = std::fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
-    let left = entries.filter(|entry| {
-        let owner = scope_of(&entry.file_name().to_string_lossy())
-            .and_then(|scope| scope.strip_prefix(SCOPE_PREFIX)?.parse::<u32>().ok());
-        owner.is_some_and(|pid| !fief_testkit::lives(pid))
-    });
+    let left = entries.filter(|entry| is_left(scope_of(&entry.file_name().to_string_lossy())));
     left.filter(|entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let _ = scope_of(&name).and_then(|scope| in_scope(scope).ok()?.arg("down").output().ok());
+        let _ = in_scope(scope_of(&name)).map(|mut fief| fief.arg("down").output());
         !entry.path().exists()
     })
     .count()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fief in a scope of the lab's own, worked by the command `fief` as anybody would.
 
-use crate::command::{PolicyFile, Used, fief};
+use crate::command::{PolicyFile, fief};
 use crate::error::{Context, Error, Result};
 use fief_testkit::NetNs;
 use serde::Deserialize;
@@ -18,27 +18,22 @@ struct Counted {
     count: u64,
 }
 
-/// Taken down when it is dropped, unless `fief run` owns it.
+/// Taken down when it is dropped.
 #[derive(Debug)]
 pub struct Installation {
-    is_ours: bool,
+    is_up: bool,
 }
 
 impl Installation {
-    /// What a `fief run` in our scope put in force, to look at.
-    pub fn of_run() -> Installation {
-        Installation { is_ours: false }
-    }
-
     pub fn apply(policy: &PolicyFile) -> Result<Installation> {
         call([OsStr::new("apply"), policy.path().as_os_str()])?;
-        Ok(Installation { is_ours: true })
+        Ok(Installation { is_up: true })
     }
 
     /// In the network namespace of the servers that the policy is about.
     pub fn apply_in(policy: &PolicyFile, servers: &NetNs) -> Result<Installation> {
         call_in(Some(servers), [OsStr::new("apply"), policy.path().as_os_str()])?;
-        Ok(Installation { is_ours: true })
+        Ok(Installation { is_up: true })
     }
 
     pub fn manage(&self, cgroup: &Path, container: &str, follow: bool) -> Result<()> {
@@ -50,11 +45,6 @@ impl Installation {
         call(words).map(drop)
     }
 
-    /// Every container with what it used up to now.
-    pub fn usage(&self) -> Result<Vec<Used>> {
-        crate::command::usage()
-    }
-
     /// How often a verdict with this reason fell for this container.
     pub fn verdicts(&self, reason: &str, container: &str) -> Result<u64> {
         let text = call(["explain", "--json"].map(OsStr::new))?;
@@ -63,14 +53,14 @@ impl Installation {
     }
 
     pub fn down(mut self) -> Result<()> {
-        self.is_ours = false;
+        self.is_up = false;
         call([OsStr::new("down")]).map(drop)
     }
 }
 
 impl Drop for Installation {
     fn drop(&mut self) {
-        if self.is_ours {
+        if self.is_up {
             let _ = call([OsStr::new("down")]);
         }
     }

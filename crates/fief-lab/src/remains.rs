@@ -3,7 +3,7 @@
 //! the installation, cgroups, files, and gives the session its precedence back. Where the guard was killed too, the next
 //! lab removes them.
 
-use crate::command::{SCOPE_PREFIX, child};
+use crate::command::{child, is_left, scope};
 use crate::error::{Context, Error, Kind, Result};
 use crate::precedence;
 use std::os::unix::process::CommandExt;
@@ -20,7 +20,7 @@ impl Remains {
     /// Before the lab makes anything; files that it makes from now on lie in its folder.
     pub fn watch() -> Result<Remains> {
         let files = tempfile::Builder::new()
-            .prefix(&folder_name(std::process::id()))
+            .prefix(&scope())
             .rand_bytes(0)
             // servers that gave up root read what lies in it
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
@@ -50,17 +50,9 @@ pub fn sweep() -> usize {
     fief_testkit::sweep() + crate::command::sweep() + fief_testkit::sweep_cgroups() + sweep_files()
 }
 
-fn folder_name(lab: u32) -> String {
-    format!("{SCOPE_PREFIX}{lab}")
-}
-
 fn sweep_files() -> usize {
     let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let left = entries.filter(|entry| {
-        let name = entry.file_name();
-        let lab = name.to_str().and_then(|name| name.strip_prefix(SCOPE_PREFIX)?.parse::<u32>().ok());
-        lab.is_some_and(|lab| !fief_testkit::lives(lab))
-    });
+    let left = entries.filter(|entry| is_left(&entry.file_name().to_string_lossy()));
     left.filter(|entry| std::fs::remove_dir_all(entry.path()).is_ok()).count()
 }
 

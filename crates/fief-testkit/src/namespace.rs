@@ -156,7 +156,7 @@ fn end_all(name: &str, signal: Signal, deadline: Duration) {
     let me = std::process::id();
     let mut told: Vec<u32> = Vec::new();
     let _ = crate::wait_until(deadline, || {
-        let inside: Vec<u32> = pids(name).into_iter().filter(|&pid| pid != me && !is_zombie(pid)).collect();
+        let inside: Vec<u32> = pids(name).into_iter().filter(|&pid| pid != me && lives(pid)).collect();
         for &pid in &inside {
             if !told.contains(&pid) {
                 let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
@@ -165,10 +165,6 @@ fn end_all(name: &str, signal: Signal, deadline: Duration) {
         }
         inside.is_empty()
     });
-}
-
-fn is_zombie(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
 }
 
 /// Removes the namespaces of processes that no longer live; how many there were. What still runs inside is asked to

@@ -369,16 +369,11 @@ fn a_run_passes_signals_and_the_exit_code_on() {
     let bare = Bare::new();
     let started = folder.path().join("started");
     let script = "trap 'exit 42' USR1; touch \"$0\"; while :; do sleep 0.05; done";
-    let mut run = Process::start(run_of(&bare, &file, &["sh", "-c", script, &started.to_string_lossy()])).unwrap();
+    let run = Process::start(run_of(&bare, &file, &["sh", "-c", script, &started.to_string_lossy()])).unwrap();
     wait_until(SOON, || started.exists()).unwrap();
     run.signal(nix::sys::signal::Signal::SIGUSR1);
-    let mut status = None;
-    wait_until(SOON, || {
-        status = run.try_wait();
-        status.is_some()
-    })
-    .unwrap();
-    assert_eq!(status.unwrap().code(), Some(42));
+    let status = run.finish(SOON).unwrap().status;
+    assert_eq!(status.code(), Some(42));
     bare.assert_nothing_is_left();
 }
 
@@ -403,14 +398,9 @@ fn a_server_that_goes_into_the_background_runs_under_the_policy_to_its_end() {
     }
     assert!(run.try_wait().is_none() && bare.fief.installed());
     run.signal(nix::sys::signal::Signal::SIGTERM);
-    let mut status = None;
-    wait_until(SOON, || {
-        status = run.try_wait();
-        status.is_some()
-    })
-    .unwrap();
+    let status = run.finish(SOON).unwrap().status;
     assert!(ended.exists(), "the signal was passed on");
-    assert_eq!(status.unwrap().code(), Some(0));
+    assert_eq!(status.code(), Some(0));
     bare.assert_nothing_is_left();
 }
 

@@ -92,7 +92,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
             lag::run(&plan, &mut stage, &mut progress, &mut outcome)?;
         }
         if wanted.any(&["total_error"]) {
-            total::run(&plan, &stage, &mut progress, &mut outcome)?;
+            total::run(&plan, &mut progress, &mut outcome)?;
         }
         if wanted.any(&["container_per_request"]) {
             per_request::run(&plan, &mut stage, &mut progress, &mut outcome)?;

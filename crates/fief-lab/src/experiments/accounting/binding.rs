@@ -11,6 +11,7 @@ use super::misattribution::open;
 use super::packets::From;
 use super::stage::Stage;
 use super::worker::{Answer, Binding, Clocked, Order};
+use crate::command::usage;
 use crate::error::{Error, Result};
 use crate::experiments::Outcome;
 use crate::figures::Bound;
@@ -116,7 +117,7 @@ struct Errors {
 
 fn measure(plan: &Plan, stage: &mut Stage, receive: Receive, hertz: u32) -> Result<Errors> {
     let mut sender = open(stage, false)?;
-    let stolen = steal(stage)?;
+    let stolen = steal()?;
     let order = Order::Bind(Binding {
         hertz,
         seconds: plan.binding_seconds,
@@ -146,7 +147,7 @@ fn measure(plan: &Plan, stage: &mut Stage, receive: Receive, hertz: u32) -> Resu
             });
             each.fold(0.0, f64::max)
         }),
-        steal_ns: steal(stage)? - stolen,
+        steal_ns: steal()? - stolen,
         binds: threads.iter().map(|thread| thread.binds).sum(),
         own_ns,
         threads,
@@ -157,7 +158,7 @@ fn relative(value: u64, to: u64) -> f64 {
     value.abs_diff(to) as f64 / to.max(1) as f64
 }
 
-fn steal(stage: &Stage) -> Result<u64> {
-    let usage = stage.installation().usage()?;
+fn steal() -> Result<u64> {
+    let usage = usage()?;
     Ok(usage.iter().find(|one| one.container == "steal").map_or(0, |one| one.thread_ns))
 }

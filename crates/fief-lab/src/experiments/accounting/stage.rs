@@ -4,7 +4,6 @@
 use super::worker::{Answer, Order};
 use crate::command::{DOWN, PolicyFile};
 use crate::error::{Context, Error, Result};
-use crate::installation::Installation;
 use fief_testkit::{Process, Topology};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Stdio};
@@ -59,11 +58,6 @@ impl Stage {
             Answer::Failed(why) => Err(Error::failed(why)),
             answer => Ok(answer),
         }
-    }
-
-    /// What is in force while it lasts.
-    pub fn installation(&self) -> Installation {
-        Installation::of_run()
     }
 
     /// Ends the worker; an error if Fief did not come down in order.

@@ -6,8 +6,7 @@
 //! softirqs on top of them, without those on an idle CPU).
 
 use super::Plan;
-use super::stage::Stage;
-use crate::command::Used;
+use crate::command::{Used, usage};
 use crate::error::{Context, Result};
 use crate::experiments::Outcome;
 use crate::figures::Bound;
@@ -33,7 +32,8 @@ struct Account {
     kernel_run: Option<f64>,
 }
 
-pub fn run(plan: &Plan, stage: &Stage, progress: &mut Progress, outcome: &mut Outcome) -> Result<()> {
+/// While something is in force.
+pub fn run(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Result<()> {
     progress.step("all containers against the kernel's accounts")?;
     let begin = Instant::now();
     let ended = AtomicBool::new(false);
@@ -44,9 +44,9 @@ pub fn run(plan: &Plan, stage: &Stage, progress: &mut Progress, outcome: &mut Ou
             scope.spawn(move || half_busy(cpu, ended));
         }
         let measured = (|| {
-            let before = Account::take(stage, begin)?;
+            let before = Account::take(begin)?;
             std::thread::sleep(Duration::from_secs_f64(plan.total_seconds));
-            Ok::<_, crate::Error>((before, Account::take(stage, begin)?))
+            Ok::<_, crate::Error>((before, Account::take(begin)?))
         })();
         ended.store(true, Ordering::Relaxed);
         measured
@@ -100,8 +100,8 @@ fn half_busy(cpu: usize, ended: &AtomicBool) {
 }
 
 impl Account {
-    fn take(stage: &Stage, begin: Instant) -> Result<Account> {
-        let used = stage.installation().usage()?;
+    fn take(begin: Instant) -> Result<Account> {
+        let used = usage()?;
         let time = |one: &Used| (one.thread_ns + one.receive_ns) as f64;
         let of = |name: &str| used.iter().filter(|one| one.container == name).map(time).sum::<f64>();
         let stat = std::fs::read_to_string("/proc/stat").context("read /proc/stat")?;
