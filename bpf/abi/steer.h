@@ -45,13 +45,24 @@ struct fief_listener {
 struct fief_prefix_lengths {
 	__u8 count;
 	__u8 length[FIEF_PREFIX_LENGTHS]; /* in use but for 0, the longest first; they count in IPv6 bits */
-	__u32 filtered;			  /* 1: there is a Bloom filter of the prefixes in `blooms`; classify.bpf.h */
-	__u32 bloom;			  /* its first word */
-	__u32 bloom_mask;		  /* its words, less one; a power of two */
-	__u32 first;			  /* line of the slot's client table at which those of the prefixes begin */
-	__u32 lines;			  /* lines that a prefix can belong to; those that did not fit come behind */
-	__u32 any;			  /* line of the client record of `::/0`; 0: there is none */
+	__u32 filtered;	   /* 1: a Bloom filter of the prefixes and the regions are in `blooms`; classify.bpf.h */
+	__u32 bloom;	   /* its first word */
+	__u32 bloom_mask;  /* its words, less one; a power of two */
+	__u32 first;	   /* line of the slot's client table at which those of the prefixes begin */
+	__u32 lines;	   /* lines that a prefix can belong to; those that did not fit come behind */
+	__u32 any;	   /* line of the client record of `::/0`; 0: there is none */
+	__u32 regions;	   /* word of region 0 in `blooms`: which lengths there are around a source */
+	__u32 region_mask; /* regions, less one; a power of two */
+	__u32 bit_shift;   /* lengths 0 .. (1 << bit_shift) - 1 are those of bit 0, and so on */
+	__u64 everywhere;  /* lengths that are tried whatever the region says */
 };
+
+/*
+ * A region is the first bits of an address, those of IPv6 folded to 16. Its word has the lengths of the prefixes that lie
+ * in it or around it; those around very many regions are everywhere.
+ */
+#define FIEF_REGION_IPV4 16
+#define FIEF_REGION_IPV6 32
 
 /*
  * A line of a client table, which a policy slot has one of: up to three prefixes, or one client record. A prefix belongs

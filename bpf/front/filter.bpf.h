@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include "bits.bpf.h"
 #include "register.bpf.h"
 #include "steer.bpf.h"
 #include "maps/filters.bpf.h"
@@ -261,23 +262,6 @@ static __always_inline bool assign_filtered(struct bpf_sk_lookup *ctx, __u32 id)
 	refused = bpf_sk_assign(ctx, sk, BPF_SK_LOOKUP_F_NO_REUSEPORT);
 	bpf_sk_release(sk);
 	return !refused;
-}
-
-/* Number of the highest bit; `word` is not 0. Without branches, which the verifier would follow in all
- * combinations. */
-static __always_inline __u32 highest_bit(__u64 word)
-{
-	word |= word >> 1;
-	word |= word >> 2;
-	word |= word >> 4;
-	word |= word >> 8;
-	word |= word >> 16;
-	word |= word >> 32;
-	/* as many ones now as the number of the bit says, and one more */
-	word -= word >> 1 & 0x5555555555555555;
-	word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
-	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
-	return (word * 0x0101010101010101 >> 56) - 1;
 }
 
 /* The filter with the longest prefix around the client; 0: none. */

@@ -3,13 +3,14 @@
  * Which listener of the policy an address is, and which class a client of it belongs to.
  *
  * Problem: every SYN and every accepted connection asks, over thousands of prefixes.
- * How: one look into the client table for each prefix length that the listener's rules use, longest first, unless a filter
- * of all prefixes rules it out. The policy compiler has turned "first match wins" into longest prefixes, so the first hit
- * is the answer. Each CPU keeps its last answers.
+ * How: one look into the client table for each prefix length that the listener's rules use in the source's region, longest
+ * first, unless a filter of all prefixes rules it out. The policy compiler has turned "first match wins" into longest
+ * prefixes, so the first hit is the answer. Each CPU keeps its last answers.
  * Limits: addresses are IPv6 or IPv4 mapped, in network order.
  */
 #pragma once
 
+#include "bits.bpf.h"
 #include "bloom.bpf.h"
 #include "maps/controls.bpf.h"
 #include "maps/listeners.bpf.h"
@@ -81,32 +82,62 @@ static __always_inline void mask_address(__u8 *masked, const void *address, __u3
 	__builtin_memcpy(masked, words, 16);
 }
 
+/* The bits of the prefix lengths that can be around a source. */
+static __always_inline __u64 lengths_around(const struct fief_prefix_lengths *used, __u64 high, __u64 low)
+{
+	__u64 region = bpf_be64_to_cpu(high) >> (64 - FIEF_REGION_IPV6), *word;
+	__u32 at;
+
+	low = bpf_be64_to_cpu(low);
+	region ^= region >> 16;
+	if (!high && low >> 32 == 0xffff)
+		region = low >> (32 - FIEF_REGION_IPV4);
+	at = used->regions + (__u32)(region & used->region_mask);
+	word = bpf_map_lookup_elem(&blooms, &at);
+	return word ? *word : 0;
+}
+
+/* Line of the client record of the source's prefix of this length; 0: there is none. */
+static __always_inline __u32 client_of_length(const struct fief_prefix_lengths *used, void *table, const __u64 *source,
+					      __u32 length)
+{
+	__u64 masked[2], hash;
+	__u32 at;
+
+	mask_address((__u8 *)masked, source, length);
+	hash = hash_mix((masked[0] * HASH_GOLDEN ^ masked[1]) + length);
+	if (used->filtered && !bloom_holds(used->bloom, used->bloom_mask, hash))
+		return 0;
+	at = used->first + (__u32)((hash >> 32) * used->lines >> 32);
+	return prefix_find(table, at, masked[0], masked[1], length);
+}
+
 /*
  * Line of the client record that is for a source, in the slot's client table; 0: none. A function of its own to the
  * verifier, which then follows it once and not from each place that asks.
  */
 __noinline __u32 client_search(__u32 slot, __u32 listener, __u64 source_high, __u64 source_low)
 {
-	__u32 at = slot * FIEF_MAX_LISTENERS + listener, length, client;
+	__u32 at = slot * FIEF_MAX_LISTENERS + listener, of_bit = 0, client;
 	struct fief_prefix_lengths *used = bpf_map_lookup_elem(&prefix_lengths, &at);
-	__u64 source[2] = {source_high, source_low}, masked[2], hash;
 	void *table = bpf_map_lookup_elem(&client_tables, &slot);
-	int i;
+	__u64 source[2] = {source_high, source_low}, left;
 
 	if (!used || !table || listener >= FIEF_MAX_LISTENERS)
 		return 0;
-	bpf_for (i, 0, used->count) {
-		if (i >= FIEF_PREFIX_LENGTHS)
+	left = used->everywhere;
+	if (used->filtered)
+		left |= lengths_around(used, source_high, source_low);
+	while (left && can_loop) {
+		at = (lowest_bit(left) << (used->bit_shift & 1)) + of_bit;
+		if (at >= FIEF_PREFIX_LENGTHS)
 			break;
-		length = used->length[i];
-		mask_address((__u8 *)masked, source, length);
-		hash = hash_mix((masked[0] * HASH_GOLDEN ^ masked[1]) + length);
-		if (used->filtered && !bloom_holds(used->bloom, used->bloom_mask, hash))
-			continue;
-		at = used->first + (__u32)((hash >> 32) * used->lines >> 32);
-		client = prefix_find(table, at, masked[0], masked[1], length);
+		client = client_of_length(used, table, source, used->length[at]);
 		if (client)
 			return client;
+		of_bit = used->bit_shift & ~of_bit;
+		if (!of_bit)
+			left &= left - 1;
 	}
 	return used->any;
 }

@@ -4,7 +4,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 524288);
+	__uint(max_entries, 1048576);
 	__type(key, __u32);
 	__type(value, __u64);
 } blooms SEC(".maps");

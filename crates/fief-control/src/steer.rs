@@ -12,6 +12,7 @@
 mod client_table;
 mod index;
 mod records;
+mod regions;
 mod shim;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use client_table::ClientTable;
 pub(crate) use index::Indexed;
+use regions::Regions;
 pub use shim::{Shim, environment};
 
 use crate::blooms::Blooms;
@@ -134,9 +136,15 @@ impl Filling {
         })?;
         let mut lengths = records::prefix_lengths(table.entries.iter().map(|entry| entry.prefix.prefix_len()));
         (lengths.first, lengths.lines, lengths.any) = (clients.first, clients.lines, clients.any);
-        // without room for a filter every prefix length is looked up
-        if let Some(filter) = blooms.place(&table.filter()) {
-            (lengths.filtered, lengths.bloom, lengths.bloom_mask) = (1, filter.first, filter.mask);
+        let regions = Regions::of(&table.entries, &lengths);
+        (lengths.bit_shift, lengths.everywhere) = (regions.bit_shift, regions.everywhere);
+        // without room for them every prefix length is looked up
+        match (blooms.place(&regions.words), blooms.place(&table.filter())) {
+            (Some(regions), Some(filter)) => {
+                (lengths.regions, lengths.region_mask) = (regions.first, regions.mask);
+                (lengths.filtered, lengths.bloom, lengths.bloom_mask) = (1, filter.first, filter.mask);
+            }
+            _ => lengths.everywhere = regions.all(),
         }
         self.lengths.push((at(self.slot, index.into()), lengths));
         let record = records::listener(index, serve(listener.serve, places.len()), &table.classes, &places)?;

@@ -27,11 +27,14 @@ impl Draw {
     /// One that lies in none of the others, mostly.
     fn prefix(&mut self) -> Prefix {
         let (drawn, length) = (self.0.number(), self.0.number());
+        let is_short = drawn >> 32 & 31 == 0;
         if drawn % 2 == 0 {
-            let length = 20 + length as u32 % 13;
+            let shortest = if is_short { 9 } else { 20 };
+            let length = shortest + length as u32 % (33 - shortest);
             return (Ipv4Addr::from((96 << 24 | (drawn >> 37) as u32) & u32::MAX << (32 - length)).into(), length);
         }
-        let length = 40 + length as u32 % 89;
+        let shortest = if is_short { 17 } else { 40 };
+        let length = shortest + length as u32 % (129 - shortest);
         let address = 0xfd99 << 112 | u128::from(drawn) << 48 | u128::from(drawn);
         (Ipv6Addr::from(address & u128::MAX << (128 - length)).into(), length)
     }
@@ -117,7 +120,7 @@ fn the_kernel_finds_the_rule_among_thousands_of_prefixes() {
     let text = policy(&prefixes);
     let parsed = fief_policy::parse(&format!("version = 1\n{text}"), "test.toml").unwrap_or_else(|e| panic!("{e}"));
     let inside = prefixes.iter().map(|&prefix| draw.inside(prefix)).collect::<Vec<_>>();
-    let outside = (0..1000).map(|_| draw.prefix().0);
+    let outside = (0..1000).map(|n| Ipv4Addr::from(203 << 24 | n).into());
     let sources: Vec<IpAddr> = inside.into_iter().chain(outside).collect();
     let mut expected = BTreeMap::new();
     for &source in &sources {
