@@ -123,6 +123,18 @@ static __always_inline int admin_unit_place(struct fief_admin *a)
 	return err;
 }
 
+/* A thread that has a record takes the container at its next boundary: a managed one as its home, with what that allows. */
+static __always_inline int task_request(struct fief_task *v, const struct fief_admin *a)
+{
+	__u32 rights = FIEF_RIGHT_USE | FIEF_RIGHT_READ, flags = 0;
+
+	if (a->flags & FIEF_TASK_MANAGED) {
+		rights |= FIEF_RIGHT_CHILDREN;
+		flags = a->flags & FIEF_TASK_FOLLOW ? REQUEST_MANAGED | REQUEST_FOLLOW : REQUEST_MANAGED;
+	}
+	return request_leave(v, a->container, rights, flags);
+}
+
 /*
  * Gives a running thread its home (fief manage), or binds it (fief bind; a->flags FIEF_TASK_EXPLICIT). Kernel threads work for
  * many: of them only those of lanes are placed, with no flags.
@@ -148,7 +160,7 @@ static __always_inline int admin_task_place(struct fief_admin *a)
 		err = task_adopt(target, a->container, a->flags & ~FIEF_TASK_EXPLICIT, false);
 	} else {
 		container_hold(c, FIEF_THREAD);
-		err = request_leave(v, a->container, FIEF_RIGHT_USE | FIEF_RIGHT_READ);
+		err = task_request(v, a);
 		its = cpu_at(target->thread_info.cpu);
 		if (its)
 			its->refresh = 1;

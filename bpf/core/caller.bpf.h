@@ -111,13 +111,13 @@ static __always_inline int unbind_self(void)
 
 	if (!cs)
 		return -ESRCH;
-	home = cs->task.home;
 	irq_save(&flags);
 	cs = this_cpu();
 	if (!cs || !cs->has_task) {
 		irq_restore(&flags);
 		return -ESRCH;
 	}
+	home = cs->task.home;
 	was = task_rebind(cs, bpf_get_current_task_btf(), home, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN,
 			  false, bpf_ktime_get_ns());
 	cs->task.flags &= ~FIEF_TASK_EXPLICIT;
@@ -154,7 +154,7 @@ static __always_inline int enter(struct fief_descriptor *d)
 		container_hold(c, FIEF_THREAD);
 	irq_save(&flags);
 	cs = this_cpu();
-	if (cs && cs->has_task && cs->task.nested < FIEF_NEST) {
+	if (cs && cs->has_task && cs->task.nested < FIEF_NEST && same_ref(cs->task.home, home)) {
 		was.rights = cs->task.rights;
 		was.flags = cs->task.flags & FIEF_TASK_EXPLICIT;
 		was.container =
@@ -176,16 +176,16 @@ static __always_inline int enter(struct fief_descriptor *d)
 static __always_inline int leave(void)
 {
 	struct fief_cpu *cs = caller();
-	struct fief_ref was = {FIEF_NO_ID, 0}, home;
+	struct fief_ref was = {FIEF_NO_ID, 0}, home = {FIEF_NO_ID, 0};
 	unsigned long flags;
 	__u32 at;
 
 	if (!cs)
 		return -ESRCH;
-	home = cs->task.home;
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs && cs->has_task && cs->task.nested) {
+		home = cs->task.home;
 		at = cs->task.nested - 1;
 		if (at < FIEF_NEST) {
 			struct fief_nest *to = &cs->task.nest[at];
@@ -248,7 +248,7 @@ static __always_inline int bind_other(struct fief_descriptor *d, __s32 number)
 		goto out;
 	}
 	container_hold(c, FIEF_THREAD);
-	err = request_leave(v, d->container, d->rights);
+	err = request_leave(v, d->container, d->rights, 0);
 	if (err)
 		goto out;
 	its = cpu_at(target->thread_info.cpu);

@@ -93,7 +93,8 @@ impl Admin {
         run(&self.unit, &mut args).context(|| format!("cannot register the cgroup {cgroup}"))
     }
 
-    /// Gives the thread `tid` its home, or, if it has one, binds it. `flags` are `FIEF_TASK_*`.
+    /// Gives the thread `tid` its home, another one if it has one already; with `FIEF_TASK_EXPLICIT` binds it. `flags` are
+    /// `FIEF_TASK_*`. What a thread with a record is told it does at its next boundary.
     pub fn place_task(&self, tid: i32, container: abi::fief_ref, flags: u32) -> Result<()> {
         let mut args = abi::fief_admin { container, pid: tid, flags, ..Default::default() };
         run(&self.task, &mut args).context(|| format!("cannot place thread {tid}"))

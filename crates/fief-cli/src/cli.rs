@@ -133,7 +133,7 @@ pub struct Run {
 ///
 /// From now on its threads can make, bind and pass containers, what they use is charged, and their listening sockets have
 /// the classes of the policy. A process stands for its cgroup; at the top of the hierarchy it gets one of its own, with
-/// the processes below it.
+/// the processes below it. What is managed already takes the new home, and follows or no longer does, as is said now.
 #[derive(Debug, Args)]
 pub struct Manage {
     /// A systemd unit, a process id, or the folder of a cgroup

@@ -2,15 +2,18 @@
 //! Managed units: what already runs, hardened services, nested cgroups, and those who are none of our business.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use fief::{Container, ErrorKind, abi};
 use fief_control::{Fief, ManageOptions, Target};
 use fief_testkit::{Cgroup, Feature, Process, Topology, cgroup2_mount, napi_threads, require, wait_until};
 use fief_tests_netns::{Foreign, Installation, PLAIN_POLICY, SOON, Setup, fork, in_unit, role, spin};
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, PosixFadviseAdvice, fcntl, posix_fadvise};
 
 fn view(fief: &Fief, path: &str) -> fief_control::ContainerView {
     let snapshot = fief.snapshot().unwrap();
@@ -286,6 +289,53 @@ fn a_home_can_be_changed_by_managing_again() {
     installation.play(name, "body");
     assert!(view(installation.fief(), "other").usage.cpu_ns() >= 15_000_000);
     assert!(Path::new(&installation.cgroup()).exists());
+}
+
+/// At each line of standard input says whether the thread follows the file that it reads.
+fn reader() {
+    for line in std::io::stdin().lines() {
+        line.unwrap();
+        let gold = Container::create().expect("a thread at home makes containers");
+        let file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        file.write_at(&[7; 4096], 0).unwrap();
+        let _label = gold.assign_file(&file).unwrap();
+        file.sync_all().unwrap();
+        posix_fadvise(file.as_fd(), 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();
+        file.read_at(&mut [0; 4096], 0).unwrap();
+        let info = gold.info().unwrap();
+        println!("\nfollows: {} {}", fief::current(&gold).unwrap().0 == info.id, info.parent.unwrap());
+        fief::unbind(&gold).unwrap();
+    }
+}
+
+#[test]
+fn managing_again_says_anew_what_threads_do() {
+    let name = "managing_again_says_anew_what_threads_do";
+    if role().is_some() {
+        return reader();
+    }
+    let policy = "version = 1\nlabel-files = true\n[container.unit]\n[container.other]\n";
+    let installation = Installation::with(&Setup { policy, ..Setup::default() });
+    let holders = || ["unit", "other"].map(|path| view(installation.fief(), path)).map(|c| (c.handles, c.threads));
+    let before = holders();
+    let mut command = installation.part(Some(&installation.cgroup()), name, "reader");
+    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ask = process.stdin.take().unwrap();
+    let mut told = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+    for (home, follow) in [("unit", false), ("unit", true), ("other", false), ("other", true), ("unit", true)] {
+        installation.manage(&installation.cgroup(), Some(home), follow);
+        let now = || view(installation.fief(), home);
+        ask.write_all(b"\n").unwrap();
+        let found = told.find_map(|line| line.strip_prefix("follows: ").map(str::to_owned)).unwrap();
+        assert_eq!(found, format!("{follow} {}", now().id), "{home}");
+        let all = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap().count() as u32;
+        wait_until(SOON, || now().threads == all).unwrap_or_else(|_| panic!("{:?}", now()));
+        installation.manage(&installation.cgroup(), Some(home), follow);
+        assert_eq!(now().threads, all, "who is one already is not counted twice");
+    }
+    drop(ask);
+    assert!(process.wait().unwrap().success());
+    wait_until(SOON, || holders() == before).unwrap_or_else(|_| panic!("{:?}", holders()));
 }
 
 #[test]
