@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Gives what already runs its container: whole units, or single processes.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+mod listeners;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use fief_bpf::abi;
@@ -12,7 +15,6 @@ use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_bpf::{managed, open, sweep};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use nix::sys::socket::{SockaddrStorage, getsockname, getsockopt, sockopt};
 
 use crate::charge::UnitView;
 use crate::tree::Tree;
@@ -65,6 +67,8 @@ pub struct Managed {
     pub threads: usize,
     /// Listening sockets that were found and labelled.
     pub listeners: usize,
+    /// What whoever asked for it should know.
+    pub notes: Vec<String>,
 }
 
 /// What was bound.
@@ -112,16 +116,23 @@ impl Fief {
             let _ = admin.release(home, abi::FIEF_CONTAINER_UNIT, None);
         }
         managed?;
-        let mut threads = 0;
-        let mut listeners = 0;
+        let (mut threads, mut labelled) = (0, 0);
+        let mut unseen = BTreeSet::new();
         for pid in cgroup::processes(&cgroup) {
             for tid in cgroup::threads(pid) {
                 // a thread that ended meanwhile needs no home
                 threads += usize::from(admin.place_task(tid, home, flags | abi::FIEF_TASK_MANAGED).is_ok());
             }
-            listeners += self.label_listeners(pid)?;
+            unseen.extend(listeners::unseen(pid, &cgroup)?);
+            labelled += self.label_listeners(pid, &unseen)?;
         }
-        Ok(Managed { container: path, cgroup, threads, listeners })
+        Ok(Managed {
+            container: path,
+            cgroup,
+            threads,
+            listeners: labelled,
+            notes: unseen_note(&unseen).into_iter().collect(),
+        })
     }
 
     /// Attaches the hooks to a cgroup and tells the kernel side the home of its threads. What fails leaves nothing of it.
@@ -165,27 +176,25 @@ impl Fief {
         Ok(Bound { threads: bound })
     }
 
-    /// Labels the listening sockets that a process had before it was managed; returns how many.
-    fn label_listeners(&self, pid: i32) -> Result<usize> {
-        let Ok(process) = fief_bpf::process::open(pid) else { return Ok(0) }; // it has ended
+    /// Labels the listening sockets that a process had before it was managed, but those that no hook sees; returns how many.
+    fn label_listeners(&self, pid: i32, unseen: &BTreeSet<SocketAddr>) -> Result<usize> {
         let labels = MapHandle::from_pinned_path(self.pins().map("labels")).context(|| "cannot open labels".into())?;
         let tables = self.steer_tables()?;
         let slot = Table::open(self.pins())?.policy().0;
         let indexes = tables.indexes(slot as u8)?;
         let mut labelled = 0;
-        for fd in cgroup::descriptors(pid) {
-            let Ok(copy) = fief_bpf::process::take_fd(process.as_fd(), fd) else { continue };
-            let Some(address) = listening(&copy) else { continue };
+        let own = listeners::of_process(pid).into_iter();
+        for (socket, address) in own.filter(|(_, address)| !unseen.contains(address)) {
             let Some(listener) = indexes
                 .get(&address)
-                .or_else(|| indexes.get(&any_of(address)))
+                .or_else(|| indexes.get(&listeners::any_of(address)))
                 .or_else(|| indexes.get(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()))))
             else {
                 continue;
             };
             let label = abi::fief_label { listener: *listener, flags: abi::FIEF_LABEL_LISTENER, ..Default::default() };
             labels
-                .update(&copy.as_raw_fd().to_ne_bytes(), label.bytes(), MapFlags::ANY)
+                .update(&socket.as_raw_fd().to_ne_bytes(), label.bytes(), MapFlags::ANY)
                 .context(|| format!("cannot label the listener of process {pid} on {address}"))?;
             labelled += 1;
         }
@@ -253,6 +262,18 @@ impl Fief {
     }
 }
 
+fn unseen_note(unseen: &BTreeSet<SocketAddr>) -> Option<String> {
+    let addresses: Vec<String> = unseen.iter().map(SocketAddr::to_string).collect();
+    (!addresses.is_empty()).then(|| {
+        format!(
+            "it listens at {} by sockets that were made in another cgroup, whose hooks see them: their connections have \
+             no classes, and their packets are not charged; restart the server by `fief run`, or in the cgroup that is \
+             managed",
+            addresses.join(", ")
+        )
+    })
+}
+
 /// One component of a path, as long as a name may be.
 fn shorten(name: &str) -> String {
     name.chars().filter(|c| *c != '/').take(abi::FIEF_NAME_LEN as usize - 1).collect()
@@ -268,26 +289,6 @@ fn family(pid: i32) -> Vec<i32> {
         }
     }
     found
-}
-
-/// The address of a socket that listens.
-fn listening(socket: &OwnedFd) -> Option<SocketAddr> {
-    if !getsockopt(socket, sockopt::AcceptConn).ok()? {
-        return None;
-    }
-    let name: SockaddrStorage = getsockname(socket.as_raw_fd()).ok()?;
-    if let Some(v4) = name.as_sockaddr_in() {
-        return Some(SocketAddr::from((v4.ip(), v4.port())));
-    }
-    name.as_sockaddr_in6().map(|v6| SocketAddr::from((v6.ip(), v6.port())))
-}
-
-/// Every address of the same family.
-fn any_of(address: SocketAddr) -> SocketAddr {
-    match address {
-        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())),
-        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port())),
-    }
 }
 
 fn find_cgroup(below: &Path, wanted: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {

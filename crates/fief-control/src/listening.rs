@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which sockets listen in this network namespace, and which of them the front door cannot hand a connection to.
+//! Which sockets listen in this network namespace, which of them the front door cannot hand a connection to, and whose hooks
+//! see them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,6 +17,7 @@ const INFO: u8 = 1 << 1; // INET_DIAG_INFO, which upper protocols come with
 const MESSAGE: usize = 72; // struct inet_diag_msg
 const UPPER: u16 = 19; // INET_DIAG_ULP_INFO
 const UPPER_NAME: u16 = 1; // INET_ULP_INFO_NAME
+const CGROUP: u16 = 21; // INET_DIAG_CGROUP_ID
 
 /// A TCP socket that listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,9 @@ pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
     /// The kernel hands no connection to it whose handshake was another's.
     pub(crate) mptcp: bool,
+    /// Id of the cgroup that its maker was in: the hooks there see it and the connections that it accepts, wherever the
+    /// process is now.
+    pub(crate) cgroup: Option<u64>,
 }
 
 impl Listening {
@@ -61,12 +66,14 @@ fn read(message: &[u8]) -> Option<Listening> {
         _ => IpAddr::V6(Ipv6Addr::from(source)),
     };
     let upper = attribute(attributes, UPPER).and_then(|info| attribute(info, UPPER_NAME)).map(text);
-    Some(Listening { address: SocketAddr::new(ip, port), mptcp: upper == Some("mptcp") })
+    let cgroup = attribute(attributes, CGROUP).and_then(|id| id.try_into().ok()).map(u64::from_ne_bytes);
+    Some(Listening { address: SocketAddr::new(ip, port), mptcp: upper == Some("mptcp"), cgroup })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup;
     use std::net::TcpListener;
 
     #[test]
@@ -74,13 +81,17 @@ mod tests {
         let plain = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let address = plain.local_addr().expect("bound");
         let found = find().expect("the kernel answers");
-        assert!(found.contains(&Listening { address, mptcp: false }), "{found:?}");
+        let own = found.iter().find(|listening| listening.address == address).expect("it is there");
+        assert!(!own.mptcp);
+        let cgroup = cgroup::of_process(std::process::id().cast_signed()).expect("a cgroup");
+        assert_eq!(own.cgroup, Some(cgroup::id(&cgroup).expect("its folder")));
     }
 
     #[test]
     fn a_wildcard_serves_the_addresses_of_its_families() {
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
-        let serves = |own: &str, address: &str| Listening { address: at(own), mptcp: true }.serves(at(address));
+        let serves =
+            |own: &str, address: &str| Listening { address: at(own), mptcp: true, cgroup: None }.serves(at(address));
         assert!(serves("0.0.0.0:80", "10.1.2.3:80"));
         assert!(serves("10.1.2.3:80", "0.0.0.0:80"));
         assert!(serves("[::]:80", "10.1.2.3:80"));

@@ -2,7 +2,8 @@
 //! Managed units: what already runs, hardened services, nested cgroups, and those who are none of our business.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -336,6 +337,33 @@ fn managing_again_says_anew_what_threads_do() {
     drop(ask);
     assert!(process.wait().unwrap().success());
     wait_until(SOON, || holders() == before).unwrap_or_else(|_| panic!("{:?}", holders()));
+}
+
+#[test]
+fn who_listens_by_a_socket_of_another_cgroup_is_told() {
+    let name = "who_listens_by_a_socket_of_another_cgroup_is_told";
+    if role().is_some() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        println!("\nlistens: {}", socket.local_addr().unwrap());
+        let _ = std::io::stdin().read(&mut [0]);
+        return;
+    }
+    let installation = Installation::with(&Setup::default());
+    let (home, elsewhere) = (Cgroup::new("born").unwrap(), Cgroup::new("moved").unwrap());
+    let mut command = installation.part(Some(home.path()), name, "listener");
+    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let address = told.find_map(|line| line.strip_prefix("listens: ").map(str::to_owned)).unwrap();
+    let manage = |cgroup: &Cgroup| {
+        let target = Target::Cgroup(cgroup.path().to_owned());
+        installation.fief().manage(&target, &ManageOptions::default()).unwrap().notes
+    };
+    assert_eq!(manage(&home), [""; 0]);
+    fs::write(elsewhere.path().join("cgroup.procs"), process.id().to_string()).unwrap();
+    let notes = manage(&elsewhere);
+    assert!(notes.len() == 1 && notes[0].contains(&format!("listens at {address} by")), "{notes:?}");
+    drop(process.stdin.take());
+    assert!(process.wait().unwrap().success());
 }
 
 #[test]

@@ -14,14 +14,22 @@ pub fn run(args: &Manage, output: &mut Output) -> Result<()> {
     let managed = Fief::from_env()?.manage(&target, &options)?;
     match args.json {
         true => output.json(&Record::of(&managed)),
-        false => output.line(format!(
-            "{} threads in {} are now in the container {}; {} listening sockets have classes",
-            managed.threads,
-            printable(&managed.cgroup.to_string_lossy()),
-            printable(&managed.container),
-            managed.listeners,
-        )),
+        false => output.text(page(&managed)),
     }
+}
+
+fn page(managed: &Managed) -> String {
+    let mut page = format!(
+        "{} threads in {} are now in the container {}; {} listening sockets have classes\n",
+        managed.threads,
+        printable(&managed.cgroup.to_string_lossy()),
+        printable(&managed.container),
+        managed.listeners,
+    );
+    for note in &managed.notes {
+        page.push_str(&format!("note: {}\n", printable(note)));
+    }
+    page
 }
 
 #[derive(Serialize)]
@@ -30,6 +38,7 @@ struct Record<'a> {
     cgroup: String,
     threads: usize,
     listeners: usize,
+    notes: &'a [String],
 }
 
 impl<'a> Record<'a> {
@@ -39,6 +48,7 @@ impl<'a> Record<'a> {
             cgroup: managed.cgroup.to_string_lossy().into_owned(),
             threads: managed.threads,
             listeners: managed.listeners,
+            notes: &managed.notes,
         }
     }
 }
