@@ -219,6 +219,18 @@ fn explain_counts_what_was_refused_and_tells_it_as_it_happens() {
     assert!(shown["verdicts"].as_array().is_some_and(|verdicts| verdicts.len() >= 2), "{shown}");
     let dry = place.fief().args(["explain", "--from", "10.99.0.2", "--json"]).ends().objects().remove(0);
     assert_eq!((&dry["client_rule"], &dry["container"]), (&json!(1), &json!("all")), "the policy in force");
+
+    let mut follow = place.fief().args(["explain", "--follow"]);
+    let follow = follow.command().stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("fief starts");
+    let waits = || {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", follow.id())).into_iter().flatten().flatten();
+        descriptors.filter_map(|fd| fd.path().read_link().ok()).any(|to| to.ends_with("anon_inode:[eventpoll]"))
+    };
+    wait_until(Duration::from_secs(20), waits).expect("it reads notices");
+    assert_eq!(place.fief().args(["down"]).ends().code, 0);
+    let ended = follow.wait_with_output().expect("our child");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(1) && said.contains("nothing is in force"), "{ended:?}");
 }
 
 #[test]

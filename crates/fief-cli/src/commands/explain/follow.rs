@@ -37,7 +37,11 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
         }?;
         // the reader waits for each
         output.flush()
-    })
+    })?;
+    match goes_on() {
+        true => Err(look::nothing()), // it was taken down
+        false => Ok(()),
+    }
 }
 
 /// The names are a promise to programs; `docs/cli.md` lists them.
