@@ -64,7 +64,7 @@ pub struct Probe {
 /// Check policies and say what they mean; nothing is changed
 ///
 /// Errors are shown in their line, with what was expected and the remedy. A policy without errors is explained: its
-/// containers, and by which rule the clients of each listener find theirs. Needs no privilege and no kernel.
+/// containers, what stands before each listener, and what its rules do. Needs no privilege and no kernel.
 #[derive(Debug, Args)]
 pub struct Check {
     /// Policies (TOML); `-`: standard input

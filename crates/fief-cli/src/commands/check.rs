@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief check`: the errors of policies, each in its line, or what the policies mean. Nothing is changed.
 
+mod listener;
+
 use std::path::Path;
 
-use fief_policy::{AcceptOrder, Diagnostics, From, Listener, Policy, Serve};
+use fief_policy::{Diagnostics, Policy};
 use serde::Serialize;
 
 use crate::cli::Check;
@@ -59,7 +61,7 @@ fn meaning(name: &str, policy: &Policy) -> String {
         page.push_str(&format!("\n{}", containers(policy)));
     }
     for listener in &policy.listeners {
-        page.push_str(&format!("\n{}", rules(listener)));
+        page.push_str(&format!("\n{}", listener::page(listener)));
     }
     page
 }
@@ -97,44 +99,6 @@ fn containers(policy: &Policy) -> Table {
         ]);
     }
     table
-}
-
-fn rules(listener: &Listener) -> String {
-    let serve = match listener.serve {
-        Serve::Shared => "one listening socket for all classes",
-        Serve::Shim => "a listening socket for each class behind the server's own",
-        Serve::CopiesPerClass => "a copy of the server for each class",
-    };
-    let mut page = format!("listener {} on {}: {serve}\n", printable(&listener.name), listener.address);
-    let mut table = Table::new(&[
-        ("RULE", Align::Right),
-        ("CLIENTS", Align::Left),
-        ("CONTAINER", Align::Left),
-        ("NEW CONNECTIONS", Align::Left),
-    ]);
-    for (position, client) in listener.clients.iter().enumerate() {
-        let order = match client.accept {
-            AcceptOrder::Before => "before those being served",
-            AcceptOrder::After => "after those being served",
-        };
-        let is_first = position == 0;
-        table.push([(position + 1).to_string(), who(&client.from, is_first), client.container.clone(), order.into()]);
-    }
-    page.push_str(&table.to_string());
-    page
-}
-
-fn who(from: &From, is_first: bool) -> String {
-    match from {
-        From::Any if is_first => "all".to_owned(),
-        From::Any => "all others".to_owned(),
-        From::In(nets) => list(nets),
-        From::NotIn(nets) => format!("all but {}", list(nets)),
-    }
-}
-
-fn list(nets: &[impl ToString]) -> String {
-    nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -179,11 +143,5 @@ RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
    2  all others                  shop/browse  after those being served
 "
         );
-    }
-    #[test]
-    fn a_rule_says_whom_it_is_left_with() {
-        let nets = vec!["10.0.0.0/8".parse().expect("a prefix")];
-        let shown = [who(&From::Any, true), who(&From::Any, false), who(&From::NotIn(nets), true)];
-        assert_eq!(shown, ["all", "all others", "all but 10.0.0.0/8"]);
     }
 }

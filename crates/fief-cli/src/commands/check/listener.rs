@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a policy says about a listener: what stands before it, and its rules for clients and requests.
+
+use fief_policy::{
+    AcceptOrder, Client, Condition, Field, From, Isolate, Level, Listener, Mode, Pattern, Per, Refusal, Request,
+    RequestRate, Serve, SynRate,
+};
+
+use crate::output::{Align, Table, printable};
+use crate::quantity::{duration, percent};
+
+pub fn page(listener: &Listener) -> String {
+    let serve = match listener.serve {
+        Serve::Shared => "one listening socket for all classes",
+        Serve::Shim => "a listening socket for each class behind the server's own",
+        Serve::CopiesPerClass => "a copy of the server for each class",
+    };
+    let serve = if listener.forward { "its connections are other machines'" } else { serve };
+    let mut page = format!("listener {} on {}: {serve}\n", printable(&listener.name), address(listener));
+    for guard in guards(listener) {
+        page.push_str(&format!("  {guard}\n"));
+    }
+    page.push_str(&clients(listener).to_string());
+    if !listener.requests.is_empty() {
+        page.push_str(&format!("\n{}", requests(listener)));
+    }
+    page
+}
+
+fn address(listener: &Listener) -> String {
+    match listener.last_port == listener.address.port() {
+        true => listener.address.to_string(),
+        false => format!("{}-{}", listener.address, listener.last_port),
+    }
+}
+
+/// What holds for all its clients, a line each.
+fn guards(listener: &Listener) -> Vec<String> {
+    let mut lines = Vec::new();
+    if listener.mode == Mode::Monitor {
+        lines.push("on trial: what would be refused is counted, and passes".to_owned());
+    }
+    if listener.admit {
+        lines.push(format!("connections wait for their first bytes before the server{}", when(listener.admit_from)));
+    }
+    if listener.later_requests {
+        lines.push("later requests of a connection are ruled too".to_owned());
+    }
+    if let Some(Isolate { above, for_ns, when: level }) = listener.isolate {
+        let (long, level) = (span(for_ns), when(level));
+        lines.push(format!(
+            "a network with more than {above} connection requests a second is shut out for {long}{level}"
+        ));
+    }
+    if let Some(rate) = &listener.unproven {
+        lines.push(format!("from sources that have not shown their address: {}", syn_rate(rate)));
+    }
+    if let Some(rate) = &listener.proven {
+        lines.push(format!("from a source that has: {}", syn_rate(rate)));
+    }
+    if let Some(lrp) = &listener.lrp {
+        lines.push(format!("packets are received in a thread for each class{}", when(lrp.when)));
+    }
+    lines
+}
+
+fn clients(listener: &Listener) -> Table {
+    let has_rates = listener.clients.iter().any(|client| client.syn.is_some());
+    let order = |client: &Client| match client.accept {
+        AcceptOrder::Before => "before those being served".to_owned(),
+        AcceptOrder::After => "after those being served".to_owned(),
+    };
+    let mut table = Table::new(&[
+        ("RULE", Align::Right),
+        ("CLIENTS", Align::Left),
+        ("CONTAINER", Align::Left),
+        ("NEW CONNECTIONS", Align::Left),
+    ]);
+    for (position, client) in listener.clients.iter().enumerate() {
+        let new = match &client.syn {
+            Some(rate) => format!("{}; {}{}", order(client), syn_rate(rate), trial(listener, client.mode)),
+            None if has_rates => format!("{}; any number", order(client)),
+            None => order(client),
+        };
+        table.push([(position + 1).to_string(), who(&client.from, position == 0), client.container.clone(), new]);
+    }
+    table
+}
+
+fn requests(listener: &Listener) -> Table {
+    let mut table = Table::new(&[
+        ("RULE", Align::Right),
+        ("REQUESTS", Align::Left),
+        ("CONTAINER", Align::Left),
+        ("WHAT BECOMES OF THEM", Align::Left),
+    ]);
+    for (position, request) in listener.requests.iter().enumerate() {
+        let container = request.container.clone().unwrap_or_else(|| "the client's".to_owned());
+        table.push([
+            (position + 1).to_string(),
+            conditions(request),
+            container,
+            fate(request) + trial(listener, request.mode),
+        ]);
+    }
+    table
+}
+
+fn conditions(request: &Request) -> String {
+    let one = |condition: &Condition| {
+        let patterns: Vec<String> = condition.any_of.iter().map(pattern).collect();
+        format!("{} {}", field(&condition.field), patterns.join(", "))
+    };
+    match request.conditions.as_slice() {
+        [] => "all".to_owned(),
+        some => some.iter().map(one).collect::<Vec<_>>().join("; "),
+    }
+}
+
+fn field(field: &Field) -> String {
+    match field {
+        Field::Method => "method".to_owned(),
+        Field::Path => "path".to_owned(),
+        Field::Host => "host".to_owned(),
+        Field::ServerName => "server name".to_owned(),
+        Field::Alpn => "protocol".to_owned(),
+        Field::Header(name) => format!("header {name}"),
+        Field::Cookie(name) => format!("cookie {name}"),
+    }
+}
+
+/// As the policy writes it.
+fn pattern(pattern: &Pattern) -> String {
+    match pattern {
+        Pattern::Exact(text) => text.clone(),
+        Pattern::Prefix(start) => format!("{start}*"),
+        Pattern::Suffix(end) => format!("*{end}"),
+        Pattern::Around(start, end) => format!("{start}*{end}"),
+        Pattern::Present => "*".to_owned(),
+    }
+}
+
+fn fate(request: &Request) -> String {
+    let refused = request.refusal.map(|refusal| refused(refusal, request));
+    let fate = match (request.rate.map(request_rate), refused) {
+        (None, None) => "pass".to_owned(),
+        (None, Some(refused)) => refused,
+        (Some(rate), refused) => format!("{rate}; above that {}", refused.as_deref().unwrap_or("pass")),
+    };
+    format!("{fate}{}", when(request.when))
+}
+
+fn refused(refusal: Refusal, request: &Request) -> String {
+    let mut how = match refusal {
+        Refusal::Drop => "dropped".to_owned(),
+        Refusal::Reset => "reset".to_owned(),
+        Refusal::Unavailable => "503".to_owned(),
+    };
+    if refusal == Refusal::Unavailable && request.retry_after_s > 0 {
+        how.push_str(&format!(", again after {} s", request.retry_after_s));
+    }
+    if request.penalty_ns > 0 {
+        how.push_str(&format!(", and no connection for {}", span(request.penalty_ns)));
+    }
+    how
+}
+
+fn request_rate(rate: RequestRate) -> String {
+    match rate {
+        RequestRate::Requests { per_second, burst, per } => {
+            format!("{per_second} a second{}, {burst} at once", each(per))
+        }
+        RequestRate::Cpu { ppm, .. } => format!("{} of the machine's CPU time", percent(ppm)),
+    }
+}
+
+fn syn_rate(rate: &SynRate) -> String {
+    let ports = rate.from_port.map(|(first, last)| format!(" from ports {first} to {last}")).unwrap_or_default();
+    format!("{} a second{}{ports}, {} at once{}", rate.per_second, each(rate.per), rate.burst, when(rate.when))
+}
+
+fn each(per: Per) -> &'static str {
+    match per {
+        Per::Rule => "",
+        Per::Source => " from each source",
+    }
+}
+
+fn when(level: Level) -> &'static str {
+    match level {
+        Level::Always => "",
+        Level::Busy => ", when busy",
+        Level::Overloaded => ", when overloaded",
+    }
+}
+
+/// Of a rule; a listener on trial says so once.
+fn trial(listener: &Listener, mode: Mode) -> &'static str {
+    match (listener.mode, mode) {
+        (Mode::Enforce, Mode::Monitor) => " (on trial: counted, and passes)",
+        _ => "",
+    }
+}
+
+fn who(from: &From, is_first: bool) -> String {
+    match from {
+        From::Any if is_first => "all".to_owned(),
+        From::Any => "all others".to_owned(),
+        From::In(nets) => list(nets),
+        From::NotIn(nets) => format!("all but {}", list(nets)),
+    }
+}
+
+/// Of a policy, mostly whole seconds.
+fn span(ns: u64) -> String {
+    match ns % 1_000_000_000 {
+        0 => format!("{} s", ns / 1_000_000_000),
+        _ => duration(ns),
+    }
+}
+
+fn list(nets: &[impl ToString]) -> String {
+    nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> String {
+        let text = format!("version = 1\n[container.a]\n[container.b]\n[listener.web]\n{text}");
+        let policy = fief_policy::parse(&text, "a.toml").unwrap_or_else(|errors| panic!("{errors}"));
+        page(&policy.listeners[0])
+    }
+
+    #[test]
+    fn a_rule_says_whom_it_is_left_with() {
+        let nets = vec!["10.0.0.0/8".parse().expect("a prefix")];
+        let shown = [who(&From::Any, true), who(&From::Any, false), who(&From::NotIn(nets), true)];
+        assert_eq!(shown, ["all", "all others", "all but 10.0.0.0/8"]);
+    }
+
+    #[test]
+    fn what_stands_before_a_listener_is_told_line_by_line() {
+        let told = of("address = \"0.0.0.0:80\"\nmode = \"monitor\"\nadmit = true\nadmit-from = \"busy\"\n\
+             isolate = { above = 1000, for = \"10s\", when = \"overloaded\" }\n\
+             unproven = { rate = 5000, burst = 500, when = \"busy\" }\nproven = { rate = 50 }\nlrp.when = \"busy\"\n\
+             [[listener.web.client]]\nfrom = [\"10.1.0.0/16\"]\ncontainer = \"a\"\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"b\"\naccept = \"after\"\n\
+             syn = { rate = 50, burst = 100, per = \"source\" }\n");
+        assert_eq!(
+            told,
+            "\
+listener web on 0.0.0.0:80: a listening socket for each class behind the server's own
+  on trial: what would be refused is counted, and passes
+  connections wait for their first bytes before the server, when busy
+  a network with more than 1000 connection requests a second is shut out for 10 s, when overloaded
+  from sources that have not shown their address: 5000 a second, 500 at once, when busy
+  from a source that has: 50 a second, 50 at once
+  packets are received in a thread for each class, when busy
+RULE  CLIENTS      CONTAINER  NEW CONNECTIONS
+   1  10.1.0.0/16  a          before those being served; any number
+   2  all others   b          after those being served; 50 a second from each source, 100 at once
+"
+        );
+    }
+
+    #[test]
+    fn a_request_rule_is_told_with_what_becomes_of_it() {
+        let rules = [
+            "path = \"/health\"",
+            "path = [\"/cgi-bin/*\", \"*.php\", \"/a/*.b\"]\nmethod = \"POST\"\ncontainer = \"b\"\nrate = { cpu = \"40%\" }\n\
+             refuse = \"503\"\nretry-after = \"5s\"",
+            "header = { \"x-key\" = [\"*\"] }\nrate = { per-second = 5, burst = 9, per = \"source\" }\nrefuse = \"drop\"\n\
+             penalty = \"2s\"\nwhen = \"overloaded\"\nmode = \"monitor\"",
+            "refuse = \"reset\"",
+        ];
+        let rules: String = rules.map(|rule| format!("[[listener.web.request]]\n{rule}\n")).concat();
+        let told = of(&format!(
+            "address = \"0.0.0.0:8000-8003\"\nclasses = \"shared\"\n[[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n{rules}"
+        ));
+        assert_eq!(
+            told,
+            "\
+listener web on 0.0.0.0:8000-8003: one listening socket for all classes
+  connections wait for their first bytes before the server
+  later requests of a connection are ruled too
+RULE  CLIENTS  CONTAINER  NEW CONNECTIONS
+   1  all      a          before those being served
+
+RULE  REQUESTS                                     CONTAINER     WHAT BECOMES OF THEM
+   1  path /health                                 the client's  pass
+   2  method POST; path /cgi-bin/*, *.php, /a/*.b  b             40% of the machine's CPU time; above that 503, again after 5 s
+   3  header x-key *                               the client's  5 a second from each source, 9 at once; above that dropped, and no connection for 2 s, when overloaded (on trial: counted, and passes)
+   4  all                                          the client's  reset
+"
+        );
+    }
+}
