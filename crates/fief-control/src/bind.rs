@@ -123,7 +123,7 @@ impl Fief {
                 // a thread that ended meanwhile needs no home
                 threads += usize::from(admin.place_task(tid, home, flags | abi::FIEF_TASK_MANAGED).is_ok());
             }
-            unseen.extend(listeners::unseen(pid, &cgroup)?);
+            unseen.extend(listeners::unseen(pid, &cgroup));
             labelled += self.label_listeners(pid, &unseen)?;
         }
         Ok(Managed {

@@ -72,7 +72,8 @@ impl Fief {
         }
         notes.extend(if kernel { window_note() } else { timestamp_note() });
         let mptcp: Vec<_> = listening::find()
-            .context(|| "cannot list the sockets that listen".into())?
+            .context(|| "cannot list the sockets that listen".into())
+            .map_err(|e| e.remedy("load the kernel's module for it: modprobe tcp_diag"))?
             .into_iter()
             .filter(|socket| socket.mptcp)
             .collect();

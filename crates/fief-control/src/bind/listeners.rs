@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use fief_bpf::{Context, Result, process};
+use fief_bpf::{Context, process};
 use nix::sys::socket::{SockaddrStorage, getsockname, getsockopt, sockopt};
 
 use crate::{cgroup, listening, namespace};
@@ -19,17 +19,19 @@ pub(super) fn of_process(pid: i32) -> Vec<(OwnedFd, SocketAddr)> {
     copies.filter_map(|copy| address(&copy).map(|address| (copy, address))).collect()
 }
 
-/// Where it listens by sockets that were made neither in this cgroup nor below, whose hooks therefore do not see them.
-pub(super) fn unseen(pid: i32, path: &Path) -> Result<Vec<SocketAddr>> {
+/// Where it listens by sockets that were made neither in this cgroup nor below, whose hooks therefore do not see them;
+/// nowhere, if the kernel does not list sockets (its modules inet_diag and tcp_diag).
+pub(super) fn unseen(pid: i32, path: &Path) -> Vec<SocketAddr> {
     let own: Vec<SocketAddr> = of_process(pid).into_iter().map(|(_, address)| address).collect();
-    let Ok(netns) = fs::metadata(format!("/proc/{pid}/ns/net")) else { return Ok(Vec::new()) }; // it has ended
+    let Ok(netns) = fs::metadata(format!("/proc/{pid}/ns/net")) else { return Vec::new() }; // it has ended
     if own.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let all = namespace::within(netns.ino(), || listening::find().context(|| "cannot list what listens".into()))?;
+    let list = || listening::find().context(|| "cannot list what listens".into());
+    let Ok(all) = namespace::within(netns.ino(), list) else { return Vec::new() };
     let seen = cgroup::ids(path);
     let unseen = all.into_iter().flatten().filter(|socket| socket.cgroup.is_some_and(|id| !seen.contains(&id)));
-    Ok(unseen.map(|socket| socket.address).filter(|address| own.contains(address)).collect())
+    unseen.map(|socket| socket.address).filter(|address| own.contains(address)).collect()
 }
 
 /// The address of a socket that listens.
