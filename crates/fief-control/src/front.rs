@@ -2,9 +2,12 @@
 //! Where the front door stands: the network namespace of the caller and its interfaces.
 //!
 //! Without a word in the policy it is every interface that is up but the loopback, as of the apply; one that comes up
-//! later is guarded from the next apply on.
+//! later is guarded from the next apply on. What arrives at a port of a bridge or a bond arrives at that once more, and is
+//! judged there alone: twice, it would use up rates twice.
 
-use std::collections::BTreeMap;
+mod ports;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_policy::Policy;
@@ -39,10 +42,21 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
 }
 
-/// The interfaces with these names, or, without names, every one that is up but the loopback.
-pub(crate) fn interfaces(named: &[String]) -> Result<Vec<Interface>> {
+/// The interfaces with these names, or, without names, every one that is up but the loopback; of them none whose master is
+/// one too.
+fn interfaces(named: &[String], notes: &mut Vec<String>) -> Result<Vec<Interface>> {
     let names = if named.is_empty() { up()? } else { named.to_vec() };
-    names.into_iter().map(find).collect()
+    let mut found: Vec<Interface> = names.into_iter().map(find).collect::<Result<_>>()?;
+    let masters = ports::masters()?;
+    let guarded: BTreeSet<String> = found.iter().map(|interface| interface.name.clone()).collect();
+    found.retain(|Interface { name, .. }| {
+        let Some(master) = masters.get(name).filter(|master| guarded.contains(*master)) else { return true };
+        if !named.is_empty() {
+            notes.push(format!("what comes in at {name} is guarded at {master}, whose port it is"));
+        }
+        false
+    });
+    Ok(found)
 }
 
 /// The indexes of the interfaces that a policy guards: none if it guards no listener.
@@ -50,7 +64,7 @@ pub(crate) fn doors(policy: &Policy, notes: &mut Vec<String>) -> Result<Vec<u32>
     if !policy.listeners.iter().any(|listener| listener.is_guarded() || listener.lrp.is_some()) {
         return Ok(Vec::new());
     }
-    let interfaces = interfaces(&policy.front.interfaces)?;
+    let interfaces = interfaces(&policy.front.interfaces, notes)?;
     if interfaces.is_empty() {
         notes.push(
             "no connection is guarded: no interface but lo is up; bring one up and apply again, or name some in \
@@ -98,14 +112,14 @@ mod tests {
 
     #[test]
     fn the_loopback_is_left_out_unless_it_is_named() {
-        assert!(interfaces(&[]).expect("interfaces").iter().all(|interface| interface.name != "lo"));
-        let named = interfaces(&["lo".to_owned()]).expect("the loopback");
+        assert!(interfaces(&[], &mut Vec::new()).expect("interfaces").iter().all(|interface| interface.name != "lo"));
+        let named = interfaces(&["lo".to_owned()], &mut Vec::new()).expect("the loopback");
         assert_eq!(named, [Interface { name: "lo".to_owned(), index: 1 }]);
     }
 
     #[test]
     fn an_interface_that_is_not_there_is_refused_with_the_remedy() {
-        let error = interfaces(&["nowhere0".to_owned()]).expect_err("no such interface");
+        let error = interfaces(&["nowhere0".to_owned()], &mut Vec::new()).expect_err("no such interface");
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(error.advice().is_some_and(|advice| advice.contains("[front].interfaces")));
     }

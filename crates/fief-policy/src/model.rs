@@ -52,7 +52,7 @@ pub enum Mode {
 /// What the control of connections and requests needs from the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Front {
-    /// Empty: every interface that is up, but lo.
+    /// Empty: every interface that is up, but lo; of a bridge or bond itself, not its ports.
     pub interfaces: Vec<String>,
     pub handshake: Handshake,
 }

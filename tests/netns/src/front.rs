@@ -151,6 +151,11 @@ impl Front {
         Verdicts::read(self.installation())
     }
 
+    /// Verdicts when the gate was put there.
+    pub fn before(&self) -> &Verdicts {
+        &self.before
+    }
+
     /// Nothing of a guard was skipped: what the server accepted had a verdict.
     pub fn assert_ruled(&self, requests: u64) {
         if self.gate != Gate::Stock {

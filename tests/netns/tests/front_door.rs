@@ -133,6 +133,26 @@ fn the_next_apply_follows_the_interfaces() {
 }
 
 #[test]
+fn a_port_of_a_bridge_is_left_to_the_bridge() {
+    let Some(door) = Door::new() else { return };
+    if let Err(error) = door.namespace.ip("link add br0 type bridge") {
+        eprintln!("skipped: no bridge here: {error}");
+        return;
+    }
+    door.namespace.ip("link set a0 master br0").unwrap();
+    let stands = |front: &str| {
+        let notes = door.apply(&policy(front, "", 10)).unwrap().notes;
+        (door.at(), notes.iter().filter(|note| note.contains("what comes in at a0 is guarded at br0")).count())
+    };
+    assert_eq!(stands("").0, ["a0", "a1"], "a bridge that is down takes nothing");
+    door.namespace.ip("link set br0 up").unwrap();
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    assert_eq!(stands(""), (names(&["a1", "br0"]), 0));
+    assert_eq!(stands("interfaces = [\"a0\", \"br0\"]"), (names(&["br0"]), 1));
+    assert_eq!(stands("interfaces = [\"a0\"]"), (names(&["a0"]), 0), "nobody else guards it");
+}
+
+#[test]
 fn an_interface_that_is_not_there_changes_nothing() {
     let Some(door) = Door::new() else { return };
     door.apply(&policy("", "", 10)).unwrap();

@@ -9,8 +9,9 @@ mod stream;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
+use fief_bpf::abi;
 use fief_testkit::{Client, Family, Impairment, NetNs, Topology, digest, pattern, wait_until};
-use fief_tests_netns::front::{GUARDED, at_every_gate, plain, ready, through_every_gate};
+use fief_tests_netns::front::{GUARDED, Gate, at_every_gate, plain, ready, through_every_gate};
 use fief_tests_netns::{SOON, connect_from};
 use nix::errno::Errno;
 use stream::{FAMILIES, both_ways, connect, in_sequence, response, server};
@@ -64,6 +65,42 @@ fn fetch(clients: &NetNs, from: SocketAddr, server: SocketAddr) -> io::Result<us
     stream.write_all(b"GET /close/100 HTTP/1.1\r\n\r\n")?;
     let mut all = Vec::new();
     stream.read_to_end(&mut all)
+}
+
+/// Its packets come in at the port and then at the bridge itself.
+fn behind_a_bridge() -> Option<Topology> {
+    let topology = Topology::new().unwrap();
+    if let Err(error) = topology.server.ip("link add br0 type bridge") {
+        eprintln!("skipped: no bridge here: {error}");
+        return None;
+    }
+    for line in [
+        "addr flush dev sv",
+        "link set sv master br0",
+        "link set br0 up",
+        "addr add 10.77.0.1/16 dev br0",
+        "route add 10.77.1.0/24 via 10.77.0.2 dev br0",
+    ] {
+        topology.server.ip(line).unwrap();
+    }
+    Some(topology)
+}
+
+#[test]
+fn behind_a_bridge_each_connection_is_ruled_once() {
+    if !ready() {
+        return;
+    }
+    let Some(topology) = behind_a_bridge() else { return };
+    let policy = GUARDED.replace("container = \"web/rest\"\n", "container = \"web/rest\"\nsyn = { rate = 1000000 }\n");
+    at_every_gate(&policy, topology, |front| {
+        assert_eq!(in_sequence(front, 20), 20);
+        front.assert_ruled(20);
+        if front.gate != Gate::Stock {
+            let verdicts = front.verdicts().since(front.before());
+            assert_eq!((verdicts.count(abi::FIEF_SYN_TAKEN), verdicts.requests()), (20, 20), "{verdicts:?}");
+        }
+    });
 }
 
 #[test]

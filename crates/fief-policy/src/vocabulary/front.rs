@@ -11,7 +11,7 @@ pub(super) static FRONT: Section = Section {
             name: "interfaces",
             shape: Shape::Interfaces,
             example: "[\"eth0\"]",
-            doc: "Where connections come in. Default: every interface that is up, but lo.",
+            doc: "Where connections come in. Default: every interface that is up, but lo; of a bridge or bond itself, not its ports.",
         },
         Key {
             name: "handshake",
