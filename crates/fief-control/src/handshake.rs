@@ -18,7 +18,7 @@ use crate::firewall::{self, Firewall};
 use crate::listening::{self, Listening};
 use crate::namespace::{self, Namespace};
 
-const COOKIES: &str = "net.ipv4.tcp_syncookies";
+pub(crate) const COOKIES: &str = "net.ipv4.tcp_syncookies";
 const TIMESTAMPS: &str = "net.ipv4.tcp_timestamps";
 const RECEIVE_MAX: &str = "net.core.rmem_max";
 const TCP_RECEIVE: &str = "net.ipv4.tcp_rmem";
@@ -158,7 +158,7 @@ fn window_note() -> Option<String> {
 }
 
 /// Whether the kernel shall answer, and why.
-fn choose(asked: Handshake) -> (bool, String) {
+pub(crate) fn choose(asked: Handshake) -> (bool, String) {
     match asked {
         Handshake::Own => (false, "the policy says so; a firewall sees no connection request".to_owned()),
         Handshake::Kernel => (true, "the policy says so".to_owned()),
@@ -198,7 +198,7 @@ fn file(name: &str) -> PathBuf {
     Path::new("/proc/sys").join(name.replace('.', "/"))
 }
 
-fn read(name: &str) -> Result<String> {
+pub(crate) fn read(name: &str) -> Result<String> {
     let text = fs::read_to_string(file(name)).context(|| format!("cannot read the sysctl {name}"))?;
     Ok(text.trim().to_owned())
 }

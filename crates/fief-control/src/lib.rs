@@ -21,6 +21,7 @@ mod names;
 mod namespace;
 mod netlink;
 mod notices;
+mod outdated;
 mod police;
 mod probe;
 mod run;

@@ -90,6 +90,8 @@ pub struct FrontView {
     pub shut_out: Vec<ShutOut>,
     /// Sources that have returned a cookie, as far as the table remembers.
     pub proven_sources: usize,
+    /// What has changed on the machine since the policy was applied, and what to do.
+    pub notes: Vec<String>,
 }
 
 impl Fief {
@@ -107,6 +109,7 @@ impl Fief {
             loads: self.loads(&names, taken_ns)?,
             shut_out: self.shut_out(&sources, taken_ns)?,
             proven_sources: sources.iter().filter(|(_, source)| source.proven_ns != 0).count(),
+            notes: self.outdated(Table::open(self.pins())?.policy().0)?,
         })
     }
 

@@ -305,6 +305,36 @@ fn a_firewall_makes_the_kernel_answer() {
 }
 
 #[test]
+fn what_the_machine_has_changed_since_the_apply_is_said() {
+    let Some(door) = Door::new() else { return };
+    let text = policy("", "admit = true", 10);
+    let said = || door.fief.front().unwrap().notes;
+    let apply = || drop(door.apply(&text).unwrap());
+    let is_said =
+        |what: &str| matches!(&said()[..], [only] if only.contains(what) && only.ends_with("apply the policy again"));
+    apply();
+    assert_eq!(said(), [""; 0]);
+    door.namespace.ip("link set b0 up").unwrap();
+    assert!(is_said("what comes in at b0 is not guarded"), "{:?}", said());
+    apply();
+    assert_eq!(said(), [""; 0]);
+    for words in [
+        "add table inet guard",
+        "add chain inet guard in { type filter hook input priority 0 ; }",
+        "add rule inet guard in ct state invalid drop",
+    ] {
+        assert!(door.namespace.command("nft").args(words.split(' ')).status().unwrap().success(), "nft {words}");
+    }
+    assert!(is_said("inet guard tracks connections"), "{:?}", said());
+    apply();
+    assert_eq!(said(), [""; 0]);
+    door.namespace.sysctl("net.ipv4.tcp_syncookies", "1").unwrap();
+    assert!(is_said("net.ipv4.tcp_syncookies is 1 now"), "{:?}", said());
+    door.apply(&policy("interfaces = [\"a0\"]\nhandshake = \"own\"", "admit = true", 10)).unwrap();
+    assert_eq!(said(), [""; 0], "as the policy says");
+}
+
+#[test]
 fn a_listener_of_multipath_tcp_is_left_open_and_said() {
     let Some(door) = Door::new() else { return };
     let text = policy("handshake = \"own\"", "admit = true", 10);

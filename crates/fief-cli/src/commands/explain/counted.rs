@@ -40,10 +40,27 @@ fn only(view: &mut FrontView, listener: &str) -> Result<()> {
 #[derive(Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 enum Object<'a> {
-    Front { taken_ns: u64, interfaces: &'a [String], listeners: &'a [String], proven_sources: usize },
+    Front {
+        taken_ns: u64,
+        interfaces: &'a [String],
+        listeners: &'a [String],
+        proven_sources: usize,
+        notes: &'a [String],
+    },
     Verdict(Counted<'a>),
-    Load { listener: &'a str, level: &'a str, queue_percent: u32, cpu_ppm: u32, drops_per_second: u32, age_ns: u64 },
-    ShutOut { source: &'a str, reason: &'a str, remaining_ns: u64 },
+    Load {
+        listener: &'a str,
+        level: &'a str,
+        queue_percent: u32,
+        cpu_ppm: u32,
+        drops_per_second: u32,
+        age_ns: u64,
+    },
+    ShutOut {
+        source: &'a str,
+        reason: &'a str,
+        remaining_ns: u64,
+    },
 }
 
 /// A verdict and how often it fell.
@@ -77,6 +94,7 @@ fn objects(view: &FrontView, output: &mut Output) -> Result<()> {
         interfaces: &view.interfaces,
         listeners: &view.listeners,
         proven_sources: view.proven_sources,
+        notes: &view.notes,
     })?;
     for verdict in &view.verdicts {
         output.json(&Object::Verdict(Counted::of(verdict)))?;
@@ -98,6 +116,9 @@ fn page(view: &FrontView) -> String {
         false => format!("the front door is at {}", view.interfaces.join(", ")),
     };
     let mut page = format!("{}; {} proven sources\n", printable(&at), view.proven_sources);
+    for note in &view.notes {
+        page.push_str(&format!("note: {}\n", printable(note)));
+    }
     if !view.loads.is_empty() {
         page.push_str(&format!("\n{}", loads(&view.loads)));
     }
@@ -207,13 +228,15 @@ mod tests {
                 remaining_ns: 2_000_000_000,
             }],
             proven_sources: 20,
+            notes: vec!["what comes in at eth1 is not guarded".into()],
         }
     }
 
     #[test]
     fn the_page_tells_what_was_done_from_what_would_have_been() {
         let page = page(&view());
-        assert!(page.starts_with("the front door is at eth0; 20 proven sources\n"), "{page}");
+        let begin = "the front door is at eth0; 20 proven sources\nnote: what comes in at eth1 is not guarded\n";
+        assert!(page.starts_with(begin), "{page}");
         let line = |of: &str| page.lines().find(|line| line.contains(of)).unwrap_or_else(|| panic!("{of} in {page}"));
         assert!(line("syn-taken").contains("passed"), "{page}");
         assert!(line(" 3  ").contains("refused"), "{page}");
@@ -236,7 +259,13 @@ mod tests {
         let page = include_str!("../../../../../docs/cli.md");
         let (view, no_names) = (view(), Vec::new());
         let verdict = Object::Verdict(Counted::of(&view.verdicts[0]));
-        let front = Object::Front { taken_ns: 1, interfaces: &no_names, listeners: &no_names, proven_sources: 0 };
+        let front = Object::Front {
+            taken_ns: 1,
+            interfaces: &no_names,
+            listeners: &no_names,
+            proven_sources: 0,
+            notes: &no_names,
+        };
         let load = Object::Load {
             listener: "web",
             level: "busy",
