@@ -256,6 +256,12 @@ fn sweep_units(pins: &Pins) -> Result<()> {
     Ok(())
 }
 
+/// The network namespace whose connections are steered, by inode; `None`: none has been yet.
+pub fn steered(pins: &Pins) -> Option<u64> {
+    let mut names = std::fs::read_dir(pins.netns()).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.find_map(|name| name.to_str()?.parse().ok())
+}
+
 /// Attaches sk_lookup to a network namespace and pins the link; one that is there stays.
 ///
 /// One namespace is steered at a time: the one before is let go, since its servers' sockets must not be handed

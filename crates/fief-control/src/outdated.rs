@@ -2,12 +2,11 @@
 //! What the machine has changed since a policy was applied, as far as the front door does less for it than it would after
 //! another apply. Nobody watches meanwhile; whoever looks at the front door is told.
 
-use fief_bpf::{Result, abi, batch, ingress};
+use fief_bpf::{Result, abi, batch, ingress, open};
 use fief_policy::{Handshake, Policy};
 
 use crate::handshake::{COOKIES, choose, read};
-use crate::namespace::{self, Namespace};
-use crate::{Fief, front};
+use crate::{Fief, front, namespace};
 
 /// How the front door was made by the apply.
 struct Made {
@@ -22,11 +21,7 @@ impl Fief {
     pub(crate) fn outdated(&self, slot: u32) -> Result<Vec<String>> {
         let policy = self.policy_text()?.and_then(|text| fief_policy::parse(&text, "the policy in force").ok());
         let places = ingress::attached(self.pins());
-        let netns = match places.first() {
-            Some((netns, _)) => *netns,
-            None => Namespace::of_caller()?.inode,
-        };
-        let Some(policy) = policy else { return Ok(Vec::new()) };
+        let Some((policy, netns)) = policy.zip(open::steered(self.pins())) else { return Ok(Vec::new()) };
         let guards: Vec<(u32, abi::fief_guard)> = batch::entries(&self.map("guards")?)?;
         let mut flags = guards
             .iter()
