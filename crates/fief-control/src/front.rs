@@ -5,8 +5,6 @@
 //! later is guarded from the next apply on. What arrives at a port of a bridge or a bond arrives at that once more, and is
 //! judged there alone: twice, it would use up rates twice.
 
-mod ports;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
@@ -14,6 +12,7 @@ use fief_policy::Policy;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nameindex, if_nametoindex};
 
+use crate::links;
 use crate::namespace::Namespace;
 
 /// How the names of interfaces begin that Fief makes.
@@ -47,10 +46,11 @@ pub(crate) struct Interface {
 fn interfaces(named: &[String], notes: &mut Vec<String>) -> Result<Vec<Interface>> {
     let names = if named.is_empty() { up()? } else { named.to_vec() };
     let mut found: Vec<Interface> = names.into_iter().map(find).collect::<Result<_>>()?;
-    let masters = ports::masters()?;
+    let links = links::list()?;
+    let masters = links::masters(&links);
     let guarded: BTreeSet<String> = found.iter().map(|interface| interface.name.clone()).collect();
     found.retain(|Interface { name, .. }| {
-        let Some(master) = masters.get(name).filter(|master| guarded.contains(*master)) else { return true };
+        let Some(master) = masters.get(name.as_str()).filter(|master| guarded.contains(**master)) else { return true };
         if !named.is_empty() {
             notes.push(format!("what comes in at {name} is guarded at {master}, whose port it is"));
         }

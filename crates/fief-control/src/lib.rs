@@ -15,6 +15,7 @@ mod firewall;
 mod front;
 mod guard;
 mod handshake;
+mod links;
 mod listening;
 mod lrp;
 mod names;

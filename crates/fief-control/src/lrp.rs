@@ -20,6 +20,7 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use crate::Fief;
 use crate::front::Doors;
+use crate::links::{self, Link};
 use crate::namespace::within;
 use crate::police;
 use crate::schedule::nice_of;
@@ -88,11 +89,11 @@ impl Fief {
         }
         lane::install(self.pins())?;
         self.remember_place(doors.netns.inode)?;
-        let interfaces: Vec<_> = devices::links(&doors.interfaces)?;
-        for skipped in interfaces.iter().filter(|interface| !interface.plain) {
+        let all = links::list()?.into_iter().filter(|link| doors.interfaces.contains(&link.index));
+        let (plain, others): (Vec<Link>, Vec<Link>) = all.partition(|link| link.ethernet && link.master.is_none());
+        for skipped in others {
             notes.push(format!("{} feeds no lane: it is no Ethernet interface of its own", skipped.name));
         }
-        let plain: Vec<_> = interfaces.into_iter().filter(|interface| interface.plain).collect();
         for strict in plain.iter().filter(|interface| settings::is_strict(&interface.name)) {
             let name = &strict.name;
             notes.push(format!("the strict reverse path filter of {name} is a loose one for what takes a lane"));

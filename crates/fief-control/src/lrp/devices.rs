@@ -18,26 +18,19 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::SockProtocol;
 
 use crate::front::OWN_INTERFACES;
-use crate::netlink::{self, GENERIC_HEADER, NESTED, attribute, attribute_bytes, text, u32_at};
+use crate::links::{self, Link};
+use crate::netlink::{self, GENERIC_HEADER, NESTED, attribute, attribute_bytes, u32_at};
 
 const NEW_LINK: u16 = 16;
 const DELETE_LINK: u16 = 17;
-const GET_LINK: u16 = 18;
 const CREATE_EXCLUSIVE: u16 = 0x600; // NLM_F_CREATE | NLM_F_EXCL
-const LINK_HEADER: usize = 16; // struct ifinfomsg
-const LINK_NAME: u16 = 3;
 const LINK_MTU: u16 = 4;
-const LINK_MASTER: u16 = 10;
-const LINK_INFO: u16 = 18;
-const LINK_ALIAS: u16 = 20;
 const LINK_TX_QUEUES: u16 = 31;
 const LINK_RX_QUEUES: u16 = 32;
-const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const VETH_PEER: u16 = 1;
 const UP: u32 = 0x1;
 const NO_ARP: u32 = 0x80;
-const ETHERNET: u16 = 1;
 /// Larger than any packet that was merged on the way in.
 const MTU: u32 = 65_535;
 
@@ -67,15 +60,6 @@ pub(super) struct End {
     /// `None`: whoever made it was killed before it was finished.
     pub(super) container: Option<abi::fief_ref>,
     pub(super) receives: bool,
-}
-
-/// An interface of the network, as far as lanes care.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Link {
-    pub(super) name: String,
-    pub(super) index: u32,
-    /// Its packets have a link header and are not handed to another interface (a bridge, a bond).
-    pub(super) plain: bool,
 }
 
 /// The two indexes of a lane.
@@ -108,57 +92,39 @@ fn alias(scope: &str, container: abi::fief_ref, path: &str) -> String {
 
 /// The ends of all lanes of a scope in the caller's network namespace.
 pub(super) fn ends(scope: &str) -> Result<Vec<End>> {
-    Ok(dump()?.iter().filter_map(|payload| end(payload, scope)).collect())
+    Ok(links::list()?.iter().filter_map(|link| end(link, scope)).collect())
 }
 
-/// The interfaces with these indexes.
-pub(super) fn links(indexes: &[u32]) -> Result<Vec<Link>> {
-    let link = |payload: &Vec<u8>| {
-        let index = u32_at(payload, 4).filter(|index| indexes.contains(index))?;
-        let attributes = payload.get(LINK_HEADER..)?;
-        let ethernet = netlink::u16_at(payload, 2) == Some(ETHERNET);
-        let name = text(attribute(attributes, LINK_NAME)?).to_owned();
-        Some(Link { name, index, plain: ethernet && attribute(attributes, LINK_MASTER).is_none() })
-    };
-    Ok(dump()?.iter().filter_map(link).collect())
-}
-
-fn dump() -> Result<Vec<Vec<u8>>> {
-    netlink::dump(SockProtocol::NetlinkRoute, GET_LINK, &header(0, 0, 0))
-        .context(|| "cannot list the network interfaces".into())
-}
-
-fn end(payload: &[u8], scope: &str) -> Option<End> {
-    let attributes = payload.get(LINK_HEADER..)?;
-    let name = text(attribute(attributes, LINK_NAME)?).to_owned();
+fn end(link: &Link, scope: &str) -> Option<End> {
+    let name = &link.name;
     let number = name.strip_prefix(OWN_INTERFACES)?.strip_suffix(&tag(scope))?;
     let receives = number.ends_with('r');
     let slot: u32 = number.strip_suffix(['r', 's'])?.parse().ok()?;
-    let container = match attribute(attributes, LINK_ALIAS).map(text) {
-        None | Some("") => None,
-        Some(alias) => {
+    let container = match link.alias.as_str() {
+        "" => None,
+        alias => {
             let (id, generation) =
                 alias.strip_prefix(&format!("fief lane {scope} "))?.split(' ').next()?.split_once('.')?;
             let container = abi::fief_ref { id: id.parse().ok()?, generation: generation.parse().ok()? };
             Some(container).filter(|container| container.id == slot)
         }
     };
-    Some(End { name, index: u32_at(payload, 4)?, container, receives })
+    Some(End { name: name.clone(), index: link.index, container, receives })
 }
 
 /// Makes the pair of a container; both ends are down, without an alias.
 pub(super) fn make(scope: &str, container: abi::fief_ref) -> Result<Pair> {
     let [sends, receives] = names(scope, container.id);
     let end = |name: &str| {
-        let mut bytes = attribute_bytes(LINK_NAME, &terminated(name));
+        let mut bytes = attribute_bytes(links::NAME, &terminated(name));
         bytes.extend(attribute_bytes(LINK_MTU, &MTU.to_ne_bytes()));
         bytes.extend(attribute_bytes(LINK_TX_QUEUES, &1u32.to_ne_bytes()));
         bytes.extend(attribute_bytes(LINK_RX_QUEUES, &1u32.to_ne_bytes()));
         bytes
     };
     let peer = attribute_bytes(VETH_PEER | NESTED, &[header(0, 0, 0).to_vec(), end(&receives)].concat());
-    let kind = attribute_bytes(INFO_KIND, b"veth");
-    let info = attribute_bytes(LINK_INFO | NESTED, &[kind, attribute_bytes(INFO_DATA | NESTED, &peer)].concat());
+    let kind = attribute_bytes(links::INFO_KIND, b"veth");
+    let info = attribute_bytes(links::INFO | NESTED, &[kind, attribute_bytes(INFO_DATA | NESTED, &peer)].concat());
     let request = [header(0, 0, 0).to_vec(), end(&sends), info].concat();
     netlink::change(SockProtocol::NetlinkRoute, NEW_LINK, CREATE_EXCLUSIVE, &request)
         .context(|| format!("cannot make the interfaces {sends} and {receives}"))?;
@@ -172,7 +138,7 @@ pub(super) fn make(scope: &str, container: abi::fief_ref) -> Result<Pair> {
 
 /// Says whose a pair is and takes both ends up.
 pub(super) fn raise(scope: &str, container: abi::fief_ref, path: &str, pair: Pair) -> Result<()> {
-    let alias = attribute_bytes(LINK_ALIAS, alias(scope, container, path).as_bytes());
+    let alias = attribute_bytes(links::ALIAS, alias(scope, container, path).as_bytes());
     for index in [pair.receives, pair.sends] {
         let request = [header(index, UP | NO_ARP, UP | NO_ARP).to_vec(), alias.clone()].concat();
         netlink::change(SockProtocol::NetlinkRoute, NEW_LINK, 0, &request)
@@ -238,8 +204,8 @@ pub(super) fn thread(index: u32) -> Result<Option<i32>> {
         .find_map(|value| Some(u32_at(value, 0)?.cast_signed())))
 }
 
-fn header(index: u32, flags: u32, change: u32) -> [u8; LINK_HEADER] {
-    let mut bytes = [0; LINK_HEADER];
+fn header(index: u32, flags: u32, change: u32) -> [u8; links::HEADER] {
+    let mut bytes = [0; links::HEADER];
     bytes[4..8].copy_from_slice(&index.to_ne_bytes());
     bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
     bytes[12..16].copy_from_slice(&change.to_ne_bytes());
@@ -256,13 +222,8 @@ fn terminated(name: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn payload(index: u32, name: &str, alias: Option<&str>) -> Vec<u8> {
-        let mut bytes = header(index, 0, 0).to_vec();
-        bytes.extend(attribute_bytes(LINK_NAME, &terminated(name)));
-        if let Some(alias) = alias {
-            bytes.extend(attribute_bytes(LINK_ALIAS, alias.as_bytes()));
-        }
-        bytes
+    fn link(index: u32, name: &str, alias: &str) -> Link {
+        Link { index, name: name.to_owned(), alias: alias.to_owned(), ..Link::default() }
     }
 
     #[test]
@@ -280,10 +241,10 @@ mod tests {
         for scope in ["fief", "ff-1-0"] {
             let [sends, receives] = names(scope, 12);
             let alias = alias(scope, container, "shop/gold");
-            let found = end(&payload(7, &sends, Some(&alias)), scope).expect("ours");
+            let found = end(&link(7, &sends, &alias), scope).expect("ours");
             assert_eq!(found, End { name: sends, index: 7, container: Some(container), receives: false });
-            assert!(end(&payload(8, &receives, Some(&alias)), scope).expect("ours").receives);
-            assert_eq!(end(&payload(8, &receives, None), scope).expect("unfinished, ours").container, None);
+            assert!(end(&link(8, &receives, &alias), scope).expect("ours").receives);
+            assert_eq!(end(&link(8, &receives, ""), scope).expect("unfinished, ours").container, None);
         }
     }
 
@@ -291,9 +252,9 @@ mod tests {
     fn a_stranger_and_another_scope_are_left_alone() {
         let alias = alias("ff-1-0", abi::fief_ref { id: 12, generation: 3 }, "shop");
         let [name, _] = names("ff-1-0", 12);
-        assert_eq!(end(&payload(7, &name, Some(&alias)), "ff-2-0"), None);
-        assert_eq!(end(&payload(7, "fief-12s", Some("of somebody")), "fief"), None);
-        assert_eq!(end(&payload(7, "fief-bridge", None), "fief"), None);
-        assert_eq!(end(&payload(7, "eth0", None), "fief"), None);
+        assert_eq!(end(&link(7, &name, &alias), "ff-2-0"), None);
+        assert_eq!(end(&link(7, "fief-12s", "of somebody"), "fief"), None);
+        assert_eq!(end(&link(7, "fief-bridge", ""), "fief"), None);
+        assert_eq!(end(&link(7, "eth0", ""), "fief"), None);
     }
 }

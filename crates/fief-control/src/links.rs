@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The interfaces of the caller's network namespace, and which of them hand what arrives on to a master (a bridge, a
+//! bond), where it arrives once more.
+
+use std::collections::BTreeMap;
+
+use fief_bpf::{Context, Result};
+use nix::sys::socket::SockProtocol;
+
+use crate::netlink::{attribute, dump, text, u16_at, u32_at};
+
+const GET: u16 = 18; // RTM_GETLINK
+pub(crate) const HEADER: usize = 16; // struct ifinfomsg
+pub(crate) const NAME: u16 = 3;
+const MASTER: u16 = 10;
+pub(crate) const INFO: u16 = 18;
+pub(crate) const ALIAS: u16 = 20;
+pub(crate) const INFO_KIND: u16 = 1;
+const ETHERNET: u16 = 1;
+/// Its packets go on as those of their port: no program at the master sees them.
+const ROUTING_DOMAIN: &str = "vrf";
+
+/// An interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    /// Empty: it has none.
+    pub(crate) alias: String,
+    /// Its packets have a link header of Ethernet.
+    pub(crate) ethernet: bool,
+    /// Index of the interface that it hands its packets to.
+    pub(crate) master: Option<u32>,
+    /// `bridge`, `veth`; empty for hardware.
+    pub(crate) kind: String,
+}
+
+/// All of them.
+pub(crate) fn list() -> Result<Vec<Link>> {
+    let links =
+        dump(SockProtocol::NetlinkRoute, GET, &[0; HEADER]).context(|| "cannot list the network interfaces".into())?;
+    Ok(links.iter().filter_map(|payload| read(payload)).collect())
+}
+
+fn read(payload: &[u8]) -> Option<Link> {
+    let attributes = payload.get(HEADER..)?;
+    let word = |kind| attribute(attributes, kind).map(text).unwrap_or_default().to_owned();
+    let kind = attribute(attributes, INFO).and_then(|info| attribute(info, INFO_KIND));
+    Some(Link {
+        name: text(attribute(attributes, NAME)?).to_owned(),
+        index: u32_at(payload, 4)?,
+        alias: word(ALIAS),
+        ethernet: u16_at(payload, 2) == Some(ETHERNET),
+        master: attribute(attributes, MASTER).and_then(|master| u32_at(master, 0)),
+        kind: kind.map(text).unwrap_or_default().to_owned(),
+    })
+}
+
+/// The names of ports with those of their masters; a routing domain has none.
+pub(crate) fn masters(links: &[Link]) -> BTreeMap<&str, &str> {
+    let master = |port: &Link| links.iter().find(|link| Some(link.index) == port.master);
+    let ports = links.iter().filter_map(|port| Some((port, master(port)?)));
+    ports
+        .filter(|(_, master)| master.kind != ROUTING_DOMAIN)
+        .map(|(port, master)| (port.name.as_str(), master.name.as_str()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_is_read() {
+        let links = list().expect("the kernel answers");
+        let lo = links.iter().find(|link| link.name == "lo").expect("a loopback");
+        assert_eq!((lo.index, lo.ethernet, lo.master), (1, false, None));
+    }
+
+    #[test]
+    fn the_ports_of_a_routing_domain_keep_their_packets() {
+        let link = |name: &str, index, master, kind: &str| Link {
+            name: name.into(),
+            index,
+            master,
+            kind: kind.into(),
+            ..Link::default()
+        };
+        let links = [
+            link("br0", 1, None, "bridge"),
+            link("red", 2, None, "vrf"),
+            link("eth0", 3, Some(1), ""),
+            link("eth1", 4, Some(2), ""),
+            link("eth2", 5, None, ""),
+            link("eth3", 6, Some(99), ""),
+        ];
+        assert_eq!(masters(&links), BTreeMap::from([("eth0", "br0")]));
+    }
+}
