@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Result};
-use fief_policy::{Handshake, Policy};
+use fief_policy::{Handshake, Listener, Policy};
 
 use crate::Fief;
 use crate::firewall::{self, Firewall};
@@ -25,6 +25,18 @@ const TCP_RECEIVE: &str = "net.ipv4.tcp_rmem";
 /// What the kernel's cookies want: they are always sent, and their options stand in timestamps without a random
 /// offset, which the front door can read.
 const WANTED: [(&str, &str); 2] = [(COOKIES, "2"), (TIMESTAMPS, "2")];
+
+/// Where the server usually speaks first, and its client waits for that (IANA's registry of ports).
+const SERVER_FIRST: [(u16, &str); 8] = [
+    (21, "FTP"),
+    (22, "SSH"),
+    (25, "SMTP"),
+    (110, "POP3"),
+    (143, "IMAP"),
+    (587, "SMTP"),
+    (3306, "MySQL"),
+    (5900, "VNC"),
+];
 
 /// How the listeners of a policy are admitted on this machine.
 #[derive(Debug, Default)]
@@ -77,6 +89,7 @@ impl Fief {
             .into_iter()
             .filter(|socket| socket.mptcp)
             .collect();
+        notes.extend(admitted.iter().filter_map(|listener| server_first_note(listener)));
         for listener in admitted {
             let Some(socket) = mptcp.iter().find(|socket| listener.addresses().any(|address| socket.serves(address)))
             else {
@@ -130,6 +143,17 @@ impl Fief {
     fn sysctl_file(&self) -> PathBuf {
         self.run_dir().join("sysctls")
     }
+}
+
+/// A connection of two that wait for each other.
+fn server_first_note(listener: &Listener) -> Option<String> {
+    let ports = listener.address.port()..=listener.last_port;
+    let (port, protocol) = SERVER_FIRST.iter().find(|(port, _)| ports.contains(port))?;
+    Some(format!(
+        "connections to {} wait for their clients' first bytes; at port {port} the server usually speaks first ({protocol}), and \
+         then nobody does: remove `admit` and request rules if so",
+        listener.name
+    ))
 }
 
 /// Without timestamps a cookie is what fits into a sequence number.

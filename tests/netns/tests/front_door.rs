@@ -305,6 +305,19 @@ fn a_firewall_makes_the_kernel_answer() {
 }
 
 #[test]
+fn who_admits_where_the_server_speaks_first_is_told() {
+    let Some(door) = Door::new() else { return };
+    let told = |address: &str, listener: &str| {
+        let text = policy("", listener, 10).replace("0.0.0.0:80", address);
+        door.apply(&text).unwrap().notes.iter().any(|note| note.contains("at port 25 the server usually speaks first"))
+    };
+    assert!(told("0.0.0.0:25", "admit = true"));
+    assert!(told("0.0.0.0:24-25", "admit = true\nclasses = \"shared\""));
+    assert!(!told("0.0.0.0:25", ""), "limits alone keep nobody waiting");
+    assert!(!told("0.0.0.0:26", "admit = true"));
+}
+
+#[test]
 fn what_the_machine_has_changed_since_the_apply_is_said() {
     let Some(door) = Door::new() else { return };
     let text = policy("", "admit = true", 10);
