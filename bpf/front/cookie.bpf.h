@@ -25,6 +25,7 @@
 #define RECEIVE_SCALE	10 /* windows up to 64 MB, in steps of 1 kB */
 
 #define EPOCH_SHIFT	36			    /* of nanoseconds: 68.7 s */
+#define COOKIE_PAST	12			    /* epochs that have run out, of one parity */
 #define COOKIE_LIFE_MS	(2ull << EPOCH_SHIFT >> 20) /* not more than two epochs */
 #define COOKIE_LOW	0x1ffu
 #define COOKIE_PARITY	0x100u
@@ -119,15 +120,12 @@ static __always_inline struct cookie_key *cookie_key(__u32 epoch)
 }
 
 /* Of a client's first sequence number, and the low bits of our own. */
-__noinline int cookie_hash(const struct packet *p __arg_nonnull, __u32 first, __u32 low, __u32 epoch,
-			   struct cookie_hash *hash __arg_nonnull)
+__noinline int cookie_hash_by(const struct packet *p __arg_nonnull, __u32 first, __u32 low,
+			      const struct cookie_key *with __arg_nonnull, struct cookie_hash *hash __arg_nonnull)
 {
-	struct cookie_key *with = cookie_key(epoch);
 	__u32 source, destination;
 	__u64 words[6], h;
 
-	if (!with)
-		return -1;
 	words[0] = (__u64)p->source_port << 48 | (__u64)p->destination_port << 32 | first;
 	words[1] = low;
 	if (p->ipv6) {
@@ -143,6 +141,14 @@ __noinline int cookie_hash(const struct packet *p __arg_nonnull, __u32 first, __
 	hash->sequence = h;
 	hash->origin = h >> 32;
 	return 0;
+}
+
+static __always_inline int cookie_hash(const struct packet *p, __u32 first, __u32 low, __u32 epoch,
+				       struct cookie_hash *hash)
+{
+	struct cookie_key *with = cookie_key(epoch);
+
+	return with ? cookie_hash_by(p, first, low, with, hash) : -1;
 }
 
 /* For a SYN: our first sequence number, and the timestamp to send. */
@@ -191,4 +197,26 @@ static __always_inline bool cookie_check(struct front_context *front, __u32 firs
 		return true;
 	age = (cookie_clock_ms(front->now) & ~1u) - ((with->echo & ~1u) - (hash.origin & ~1u));
 	return age <= COOKIE_LIFE_MS;
+}
+
+/*
+ * Whether the segment would be the first of a connection whose cookie was ours, but of one of the epochs before those that
+ * live: its client has waited for up to half an hour, as those who open connections in advance do.
+ */
+__noinline int cookie_ran_out(const struct packet *p __arg_nonnull, __u64 now)
+{
+	__u32 epoch = epoch_of(now), sequence = p->ack - 1, low = sequence & COOKIE_LOW, i;
+	struct cookie_hash hash = {};
+	struct cookie_key key = {};
+
+	if (!(low & COOKIE_PARITY) != !(epoch & 1))
+		epoch--;
+	for (i = loop_from(0); i < COOKIE_PAST && can_loop; i++) {
+		epoch -= 2;
+		if (cookie_key_derive(&key, epoch) || cookie_hash_by(p, p->seq - 1, low, &key, &hash))
+			break;
+		if (!((hash.sequence ^ sequence) & ~COOKIE_LOW))
+			return true;
+	}
+	return false;
 }

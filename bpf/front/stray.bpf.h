@@ -4,8 +4,8 @@
  *
  * It is the rest of a header that is held, or comes right behind a verdict, or belongs to a connection that the server has
  * forgotten (whom the kernel tells so by a reset), or ends one that was refused, or is of a flow whose addresses are
- * translated behind us. What is left is dropped and counted (strict): passed on, it would draw a reset upon a client whose
- * first segment was lost.
+ * translated behind us, or comes with a cookie that has run out, which draws a reset. What is left is dropped and counted
+ * (strict): passed on, it would draw a reset upon a client whose first segment was lost.
  *
  * Limits: a forgotten connection is known by its verdict, as long as `admitted` remembers it and for its first 16 MiB each
  * way; one that the kernel made by itself only where requests are ruled. Other clients find out by time.
@@ -81,6 +81,17 @@ static __noinline int once_admitted(struct front_context *front)
 	return TCX_NEXT;
 }
 
+/* Its client learns that the connection is none, as from a server that has closed it, and can make another one. */
+static __noinline int too_late(struct __sk_buff *skb, struct front_context *front)
+{
+	struct packet *p = &front->packet;
+	struct segment *s;
+
+	count_drop(front, FIEF_ACK_BAD);
+	s = segment_begin(p->ack, p->seq + p->payload_length + (p->flags & TCP_FIN), 0, TCP_ACK | TCP_RST);
+	return s ? segment_answer(skb, p, s) : TCX_DROP;
+}
+
 /* A verdict, or STREAM_ENDS. */
 static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				 struct stream *stream)
@@ -104,5 +115,7 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	if (!admit_in_force(front) || (tracked_status(skb, p) & ADDRESSES_TRANSLATED) || kernel_cookie_check(p))
 		return TCX_NEXT; /* the kernel's own answer of before: the request is ruled as it passes */
 	bad_count(front->now);
+	if (!(front->guard->flags & FIEF_GUARD_KERNEL) && !bad_too_many(front->now) && cookie_ran_out(p, front->now))
+		return too_late(skb, front);
 	return count_drop(front, FIEF_ACK_BAD);
 }

@@ -5,16 +5,19 @@
 #[path = "shapes/rig.rs"]
 mod rig;
 
+use std::hash::Hasher;
+use std::net::{IpAddr, SocketAddr};
 use std::process::Stdio;
 use std::time::Duration;
 
-use fief_bpf::abi;
+use fief_bpf::{abi, record};
 use fief_testkit::segment::{ACK, ECE, FIN, PSH, RST, SYN, Segment, URG};
 use fief_testkit::{
     Ending, Family, Feature, ORDINARY_OPTIONS, Process, RawClients, RawConnection, require, wait_until,
 };
 use fief_tests_netns::front::{Front, Gate, anywhere, plain, ready};
 use fief_tests_netns::{SOON, connect_from};
+use libbpf_rs::MapHandle;
 use rig::{OPEN, POLICY, Rig, SECRET, client};
 
 #[test]
@@ -83,6 +86,69 @@ fn forged_acks_are_dropped_and_counted() {
             assert_eq!(counted, 50, "{gate:?}, {family:?}: {new:?}");
         }
         assert_eq!(rig.server.accepted(), 2, "only the two ordinary ones");
+    }
+}
+
+/// SipHash-2-4 of words.
+#[allow(deprecated, reason = "nothing else in the standard library says which SipHash it is")]
+fn siphash(key: [u64; 2], words: &[u64]) -> u64 {
+    let mut hasher = std::hash::SipHasher::new_with_keys(key[0], key[1]);
+    words.iter().for_each(|word| hasher.write(&word.to_le_bytes()));
+    hasher.finish()
+}
+
+/// The cookie that a client got so many epochs ago, as `bpf/front/cookie.bpf.h` makes it.
+fn old_cookie(rig: &Rig, from: SocketAddr, to: SocketAddr, first: u32, epochs_ago: u32) -> u32 {
+    let map = MapHandle::from_pinned_path(rig.front.installation().fief().pins().map("secrets")).unwrap();
+    let secret = record::lookup::<abi::fief_secret>(&map, &0u32.to_ne_bytes()).unwrap().unwrap();
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+    let epoch = (((now.tv_sec() as u64 * 1_000_000_000) >> 36) as u32).wrapping_sub(epochs_ago);
+    let key = [0, 1].map(|half| siphash(secret.cookie, &[u64::from(epoch) << 1 | half]));
+    let low = u64::from(epoch & 1) << 8 | 0x0f;
+    let ports = u64::from(from.port()) << 48 | u64::from(to.port()) << 32 | u64::from(first);
+    let octets = |ip: IpAddr| match ip {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let addresses = [octets(from.ip()), octets(to.ip())].concat();
+    let words: Vec<u64> = match addresses.len() {
+        8 => {
+            let [source, destination] = [0, 4].map(|at| u32::from_ne_bytes(addresses[at..at + 4].try_into().unwrap()));
+            vec![ports, low, u64::from(source) << 32 | u64::from(destination)]
+        }
+        _ => {
+            let words = addresses.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+            [ports, low].into_iter().chain(words).collect()
+        }
+    };
+    (siphash(key, &words) as u32 & !0x1ff) | low as u32
+}
+
+#[test]
+fn who_comes_too_late_with_a_cookie_is_told() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Gate::Own);
+    for family in [Family::V4, Family::V6] {
+        // three is the first that has surely run out
+        for (n, epochs_ago) in [(0, 3), (1, 4), (2, 20)] {
+            let before = rig.front.verdicts();
+            let mut late = Segment::new(client(family, n), plain(family), PSH | ACK);
+            late.sequence = 1001;
+            late.payload = OPEN.to_vec();
+            late.acknowledgment = old_cookie(&rig, late.source, plain(family), 1000, epochs_ago).wrapping_add(1);
+            rig.clients.send(&late).unwrap();
+            let answer = rig.clients.receive(late.source, SOON).unwrap();
+            assert!(answer.has(RST), "{epochs_ago}: {answer:?}");
+            assert_eq!(answer.sequence, late.acknowledgment);
+            let mut forged = late.clone();
+            forged.acknowledgment ^= 0x0010_0000;
+            rig.clients.send(&forged).unwrap();
+            rig.pass_through(3000 + n as u16 + 100 * u16::from(family == Family::V6));
+            assert!(rig.clients.receive(late.source, Duration::from_millis(1)).is_none(), "{epochs_ago}: forged");
+            assert_eq!(rig.front.verdicts().since(&before).count(abi::FIEF_ACK_BAD), 2);
+        }
     }
 }
 
