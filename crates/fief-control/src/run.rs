@@ -100,7 +100,7 @@ impl Fief {
                 wait_all(servers, &signals, options)
             });
         let _lock = self.lock()?;
-        let down = self.down_locked().map(|_| ());
+        let down = self.run_ends(std::process::id());
         if let Ok(mut guard) = guard {
             // it has nothing left to do
             let _ = guard.kill();
@@ -181,6 +181,16 @@ impl Fief {
 
     fn run_file(&self) -> PathBuf {
         self.run_dir().join("run.pid")
+    }
+
+    /// Takes down what the run of this process has left in force: not what somebody else has applied since it was taken down.
+    fn run_ends(&self, pid: u32) -> Result<()> {
+        let noted = std::fs::read_to_string(self.run_file()).ok();
+        // also what is left when nothing is in force: the lock that this took, the note, cgroups
+        if noted.is_some_and(|noted| noted.trim() == pid.to_string()) || !self.installed() {
+            self.down_locked()?;
+        }
+        Ok(())
     }
 
     /// A run that was killed, and its guard with it, is taken down by the next.
@@ -375,12 +385,7 @@ pub fn guard_main(args: &[OsString]) -> Result<()> {
     fief_bpf::process::wait_end(pid).context(|| format!("cannot wait for process {pid}"))?;
     let fief = Fief::with_scope(&scope.to_string_lossy());
     let _lock = fief.lock()?;
-    let noted = std::fs::read_to_string(fief.run_file()).ok();
-    // also what is left when nothing is in force: the lock that this took, the note, cgroups
-    if noted.is_some_and(|noted| noted.trim() == pid.to_string()) || !fief.installed() {
-        fief.down_locked()?;
-    }
-    Ok(())
+    fief.run_ends(pid.unsigned_abs())
 }
 
 #[cfg(test)]

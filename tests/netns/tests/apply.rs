@@ -405,6 +405,24 @@ fn a_server_that_goes_into_the_background_runs_under_the_policy_to_its_end() {
 }
 
 #[test]
+fn a_run_that_ends_leaves_what_was_applied_by_hand_after_it_was_taken_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.toml");
+    std::fs::write(&file, NEW).unwrap();
+    let bare = Bare::new();
+    let started = folder.path().join("started");
+    let server = "trap 'exit 0' TERM; touch \"$0\"; while :; do sleep 0.05; done";
+    let run = Process::start(run_of(&bare, &file, &["sh", "-c", server, &started.to_string_lossy()])).unwrap();
+    wait_until(SOON, || started.exists()).unwrap();
+    bare.fief.down().unwrap();
+    bare.apply(NEW).unwrap();
+    run.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(run.finish(SOON).unwrap().status.code(), Some(0));
+    assert!(bare.fief.installed());
+    bare.down();
+}
+
+#[test]
 fn two_installations_stand_side_by_side() {
     let one = Installation::new(OLD, "kept");
     let two = Bare::new();
