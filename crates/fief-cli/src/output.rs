@@ -48,6 +48,11 @@ impl Output {
     }
 }
 
+/// What the operator should know, a line each.
+pub fn notes(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("note: {}\n", printable(note))).collect()
+}
+
 /// Without characters that would do something to a terminal.
 pub fn printable(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());

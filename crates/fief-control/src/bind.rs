@@ -16,6 +16,8 @@ use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_bpf::{managed, open, sweep};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
+use listeners::Listener;
+
 use crate::charge::UnitView;
 use crate::tree::Tree;
 use crate::{Fief, cgroup};
@@ -123,8 +125,9 @@ impl Fief {
                 // a thread that ended meanwhile needs no home
                 threads += usize::from(admin.place_task(tid, home, flags | abi::FIEF_TASK_MANAGED).is_ok());
             }
-            unseen.extend(listeners::unseen(pid, &cgroup));
-            labelled += self.label_listeners(pid, &unseen)?;
+            let own = listeners::of_process(pid);
+            unseen.extend(listeners::unseen(pid, &own, &cgroup));
+            labelled += self.label_listeners(pid, own, &unseen)?;
         }
         Ok(Managed {
             container: path,
@@ -177,14 +180,13 @@ impl Fief {
     }
 
     /// Labels the listening sockets that a process had before it was managed, but those that no hook sees; returns how many.
-    fn label_listeners(&self, pid: i32, unseen: &BTreeSet<SocketAddr>) -> Result<usize> {
+    fn label_listeners(&self, pid: i32, own: Vec<Listener>, unseen: &BTreeSet<SocketAddr>) -> Result<usize> {
         let labels = MapHandle::from_pinned_path(self.pins().map("labels")).context(|| "cannot open labels".into())?;
         let tables = self.steer_tables()?;
         let slot = Table::open(self.pins())?.policy().0;
         let indexes = tables.indexes(slot as u8)?;
         let mut labelled = 0;
-        let own = listeners::of_process(pid).into_iter();
-        for (socket, address) in own.filter(|(_, address)| !unseen.contains(address)) {
+        for (socket, address) in own.into_iter().filter(|(_, address)| !unseen.contains(address)) {
             let Some(listener) = indexes
                 .get(&address)
                 .or_else(|| indexes.get(&listeners::any_of(address)))

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::cli::Apply;
 use crate::failure::Result;
-use crate::output::{Output, printable};
+use crate::output::{Output, notes, printable};
 use crate::policy_file;
 use fief_control::{Applied, ApplyOptions, Fief};
 
@@ -41,9 +41,7 @@ fn report(name: &str, applied: &Applied) -> String {
     for (what, paths) in lists.into_iter().filter(|(_, paths)| !paths.is_empty()) {
         page.push_str(&format!("{what}: {}\n", printable(&paths.join(", "))));
     }
-    for note in &applied.notes {
-        page.push_str(&format!("note: {}\n", printable(note)));
-    }
+    page.push_str(&notes(&applied.notes));
     page
 }
 

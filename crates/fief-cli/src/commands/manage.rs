@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::cli::Manage;
 use crate::failure::Result;
-use crate::output::{Output, printable};
+use crate::output::{Output, notes, printable};
 use fief_control::{Fief, ManageOptions, Managed, Target};
 
 pub fn run(args: &Manage, output: &mut Output) -> Result<()> {
@@ -26,9 +26,7 @@ fn page(managed: &Managed) -> String {
         printable(&managed.container),
         managed.listeners,
     );
-    for note in &managed.notes {
-        page.push_str(&format!("note: {}\n", printable(note)));
-    }
+    page.push_str(&notes(&managed.notes));
     page
 }
 

@@ -12,17 +12,19 @@ use nix::sys::socket::{SockaddrStorage, getsockname, getsockopt, sockopt};
 
 use crate::{cgroup, listening, namespace};
 
-/// Copies of them, with their addresses; none if the process has ended.
-pub(super) fn of_process(pid: i32) -> Vec<(OwnedFd, SocketAddr)> {
+/// A copy of a listening socket, with its address.
+pub(super) type Listener = (OwnedFd, SocketAddr);
+
+/// All of them; none if the process has ended.
+pub(super) fn of_process(pid: i32) -> Vec<Listener> {
     let Ok(process) = process::open(pid) else { return Vec::new() };
     let copies = cgroup::descriptors(pid).into_iter().filter_map(|fd| process::take_fd(process.as_fd(), fd).ok());
     copies.filter_map(|copy| address(&copy).map(|address| (copy, address))).collect()
 }
 
-/// Where it listens by sockets that were made neither in this cgroup nor below, whose hooks therefore do not see them;
+/// Where it listens by those of its sockets that were made neither in this cgroup nor below, whose hooks therefore do not see them;
 /// nowhere, if the kernel does not list sockets (its modules inet_diag and tcp_diag).
-pub(super) fn unseen(pid: i32, path: &Path) -> Vec<SocketAddr> {
-    let own: Vec<SocketAddr> = of_process(pid).into_iter().map(|(_, address)| address).collect();
+pub(super) fn unseen(pid: i32, own: &[Listener], path: &Path) -> Vec<SocketAddr> {
     let Ok(netns) = fs::metadata(format!("/proc/{pid}/ns/net")) else { return Vec::new() }; // it has ended
     if own.is_empty() {
         return Vec::new();
@@ -31,7 +33,7 @@ pub(super) fn unseen(pid: i32, path: &Path) -> Vec<SocketAddr> {
     let Ok(all) = namespace::within(netns.ino(), list) else { return Vec::new() };
     let seen = cgroup::ids(path);
     let unseen = all.into_iter().flatten().filter(|socket| socket.cgroup.is_some_and(|id| !seen.contains(&id)));
-    unseen.map(|socket| socket.address).filter(|address| own.contains(address)).collect()
+    unseen.map(|socket| socket.address).filter(|address| own.iter().any(|(_, one)| one == address)).collect()
 }
 
 /// The address of a socket that listens.

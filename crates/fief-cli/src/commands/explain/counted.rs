@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::cli::Explain;
 use crate::failure::{Failure, Result};
 use crate::look;
-use crate::output::{Align, Output, Table, printable};
+use crate::output::{Align, Output, Table, notes, printable};
 use crate::quantity::{count, duration, or_dash};
 use fief_control::{Fief, FrontView, LoadView, ShutOut, VerdictView};
 
@@ -116,9 +116,7 @@ fn page(view: &FrontView) -> String {
         false => format!("the front door is at {}", view.interfaces.join(", ")),
     };
     let mut page = format!("{}; {} proven sources\n", printable(&at), view.proven_sources);
-    for note in &view.notes {
-        page.push_str(&format!("note: {}\n", printable(note)));
-    }
+    page.push_str(&notes(&view.notes));
     if !view.loads.is_empty() {
         page.push_str(&format!("\n{}", loads(&view.loads)));
     }
