@@ -60,7 +60,7 @@ check: deps ## formatting, lints, licence lines
 	[ -z "$$failed" ] || { echo "check: failed:$$failed" >&2; exit 1; }; \
 	echo "check: nothing found"
 
-bench: build ## measure what the experiments promise; reports in target/bench (root, some minutes)
+bench: build ## measure what the experiments promise; reports in target/bench (root, an hour or more)
 	@for name in $(EXPERIMENTS); do \
 		$(FIEF) lab $$name --report $(CARGO_TARGET_DIR)/bench/$$name; \
 	done

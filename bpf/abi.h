@@ -10,6 +10,7 @@
  *   admit        request rules                    lane         received by a thread of the class
  *   bind         the record of a thread           charge       the machine of a CPU
  *   file         labels of files                  control      what the privileged side sets
+ *   rule_table   rules by prefix and pattern
  *
  * The includer brings __u8 .. __u64, __s32 and __s64. Rust gets it through bindgen (crate fief-bpf and, for the part
  * that applications need, crate fief). A record that both sides touch is described here and nowhere else.
@@ -22,6 +23,7 @@
 #include "abi/container.h"
 #include "abi/descriptor.h"
 #include "abi/label.h"
+#include "abi/rule_table.h"
 #include "abi/steer.h"
 #include "abi/verdict.h"
 #include "abi/load.h"

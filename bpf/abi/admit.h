@@ -9,15 +9,7 @@
 /* What becomes of a refused request. */
 enum fief_refusal { FIEF_REFUSE_DROP = 0, FIEF_REFUSE_RESET = 1, FIEF_REFUSE_503 = 2 };
 
-struct fief_pattern_key {
-	__u64 hash; /* keyed, of the fields of the shape (match.bpf.h; fief-policy's pattern.rs is its twin) */
-	__u16 listener;
-	__u8 shape;
-	__u8 slot;
-	__u32 check; /* other bits of the same hash */
-};
-
-/* The first rule of the listener with this pattern, and what it says. */
+/* What a request rule says: a record of the rule table. */
 struct fief_request {
 	__u32 rule;
 	__u32 bucket;		   /* 0: no rate */
@@ -34,7 +26,7 @@ struct fief_request {
 /* Keys of the gate, from the kernel's random source, set once for an installation. */
 struct fief_secret {
 	__u64 cookie[2];  /* the cookies' own key is derived from it for each epoch */
-	__u64 pattern[2]; /* of the hashes of request patterns and of names */
+	__u64 pattern[2]; /* of the hashes of request patterns, of names and of clients' prefixes */
 };
 
 /* A connection whose request was ruled before its socket was there; its label takes the container from here. */

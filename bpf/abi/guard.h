@@ -32,7 +32,7 @@ struct fief_condition {
 	__u16 least;  /* least bytes of the field */
 };
 
-/* All rules with the same kinds and lengths of conditions are found by one look into the map `patterns`. */
+/* All rules with the same kinds and lengths of conditions are found by one look into the rule table. */
 struct fief_shape {
 	__u32 conditions;
 	__u32 first_rule; /* the first rule of this shape: no use to look if an earlier one has matched */
@@ -52,9 +52,10 @@ struct fief_guard {
 	__u64 proven_interval_ns; /* own bucket of each proven source; 0: no limit */
 	__u64 proven_tolerance_ns;
 	__u32 unproven_level;
-	__u32 admit_level;	/* from which level on admission is in force */
-	__u64 bloom;		/* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
-	__u64 bloom_mask;	/* words of it, less one */
+	__u32 admit_level; /* from which level on admission is in force */
+	__u64 bloom;	   /* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
+	__u64 bloom_mask;  /* words of it, less one */
+	struct fief_lines patterns;
 	__u64 name[FIEF_NAMES]; /* hashes of header and cookie names in lower case */
 	struct fief_shape shape[FIEF_SHAPES];
 };

@@ -48,13 +48,13 @@ struct fief_prefix_lengths {
 	__u32 filtered;	   /* 1: a Bloom filter of the prefixes and the regions are in `blooms`; classify.bpf.h */
 	__u32 bloom;	   /* its first word */
 	__u32 bloom_mask;  /* its words, less one; a power of two */
-	__u32 first;	   /* line of the slot's client table at which those of the prefixes begin */
-	__u32 lines;	   /* lines that a prefix can belong to; those that did not fit come behind */
-	__u32 any;	   /* line of the client record of `::/0`; 0: there is none */
 	__u32 regions;	   /* word of region 0 in `blooms`: which lengths there are around a source */
 	__u32 region_mask; /* regions, less one; a power of two */
 	__u32 bit_shift;   /* lengths 0 .. (1 << bit_shift) - 1 are those of bit 0, and so on */
+	__u32 any;	   /* line of the client record of `::/0`; 0: there is none */
 	__u64 everywhere;  /* lengths that are tried whatever the region says */
+	__u64 secret;	   /* of the hash of a prefix */
+	struct fief_lines prefixes;
 };
 
 /*
@@ -64,20 +64,7 @@ struct fief_prefix_lengths {
 #define FIEF_REGION_IPV4 16
 #define FIEF_REGION_IPV6 32
 
-/*
- * A line of a client table, which a policy slot has one of: up to three prefixes, or one client record. A prefix belongs
- * to one line, by its hash; where that is full it stands in the next that is not. Line 0 is empty.
- */
-#define FIEF_LINE_PREFIXES 3
-
-struct fief_prefix_line {
-	__u64 address[FIEF_LINE_PREFIXES][2]; /* masked, in network order */
-	__u32 client[FIEF_LINE_PREFIXES];     /* line of the client record */
-	__u8 length[FIEF_LINE_PREFIXES];      /* 1..128; 0: free */
-	__u8 more;			      /* 1: a prefix that passed here in search of room stands further on */
-};
-
-/* What a client rule says, at the beginning of a line. */
+/* What a client rule says: a record of the rule table. */
 struct fief_client {
 	struct fief_ref container;
 	__u16 rule;

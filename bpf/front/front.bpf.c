@@ -47,7 +47,7 @@
 #include "maps/loads.bpf.h"
 #include "maps/meters.bpf.h"
 #include "maps/notices.bpf.h"
-#include "maps/patterns.bpf.h"
+#include "maps/rule_tables.bpf.h"
 #include "maps/secrets.bpf.h"
 #include "maps/source_buckets.bpf.h"
 #include "maps/sources.bpf.h"

@@ -16,17 +16,15 @@
 #include "bloom.bpf.h"
 #include "header.bpf.h"
 #include "clienthello.bpf.h"
-#include "maps/patterns.bpf.h"
+#include "rule_table.bpf.h"
 #include "maps/secrets.bpf.h"
 
 /* What is found for one request, and what is needed to find it: of each CPU, since the stack is short. */
 struct match_state {
 	struct fief_request best;   /* rule FIEF_NO_ID: none */
 	struct fief_request shadow; /* on trial, and earlier than best */
-	/* what is looked for, and how far */
-	struct fief_pattern_key key; /* listener and slot by the caller */
-	__u32 level;		     /* enum fief_level: of overload, now; by the caller */
-	__u32 pad;
+	__u32 slot;		    /* of the policy; by the caller, as the next */
+	__u32 level;		    /* enum fief_level: of overload, now */
 	struct hashes hashes;
 };
 
@@ -44,18 +42,12 @@ struct {
 	__type(value, struct match_state);
 } matches SEC(".maps");
 
-/* The rule with the pattern whose hash was just made; most are ruled out without a look. */
-static __always_inline struct fief_request *pattern_find(const struct fief_guard *guard, struct match_state *match,
-							 __u32 shape, __u64 key)
+/* The rule with a pattern of this hash. A function of its own for the stack, which is short where hashes are made. */
+static __noinline struct fief_request *pattern_find(const struct fief_guard *guard, __u32 slot, __u32 shape, __u64 hash)
 {
-	__u64 hash = match->hashes.shape;
+	void *table = bpf_map_lookup_elem(&rule_tables, &slot);
 
-	if (!bloom_holds(guard->bloom, guard->bloom_mask, hash))
-		return NULL;
-	match->key.hash = hash;
-	match->key.shape = shape;
-	match->key.check = hash_mix(hash ^ key) >> 32;
-	return bpf_map_lookup_elem(&patterns, &match->key);
+	return table ? record_at(table, record_find(table, &guard->patterns, hash ^ shape)) : NULL;
 }
 
 static __always_inline bool looks_at_alpn(const struct fief_shape *shape)
@@ -99,8 +91,10 @@ __noinline int rule_find(const struct request_bytes *bytes __arg_nonnull, struct
 		shape = &guard->shape[i];
 		if (shape->first_rule >= match->best.rule)
 			break;
-		if (shape_hash(bytes, request, &match->hashes, shape)) {
-			found = pattern_find(guard, match, i, request->key[0]);
+		/* most are ruled out without a look */
+		if (shape_hash(bytes, request, &match->hashes, shape) &&
+		    bloom_holds(guard->bloom, guard->bloom_mask, match->hashes.shape)) {
+			found = pattern_find(guard, match->slot, i, match->hashes.shape);
 			if (found)
 				match_take(match, found);
 		}

@@ -122,8 +122,7 @@ static __noinline int request_rule(struct front_context *front, const struct req
 		client_rule(front, out, FIEF_REQUEST_MALFORMED);
 		return REQUEST_DECIDED;
 	}
-	match->key.listener = front->listener->index;
-	match->key.slot = front->slot;
+	match->slot = front->slot;
 	match->level = load_level(front);
 	rule_find(bytes, request, front->guard, match);
 	if (match->shadow.rule != FIEF_NO_ID)

@@ -3,7 +3,7 @@
  * Which listener of the policy an address is, and which class a client of it belongs to.
  *
  * Problem: every SYN and every accepted connection asks, over thousands of prefixes.
- * How: one look into the client table for each prefix length that the listener's rules use in the source's region, longest
+ * How: one look into the rule table for each prefix length that the listener's rules use in the source's region, longest
  * first, unless a filter of all prefixes rules it out. The policy compiler has turned "first match wins" into longest
  * prefixes, so the first hit is the answer. Each CPU keeps its last answers.
  * Limits: addresses are IPv6 or IPv4 mapped, in network order.
@@ -15,7 +15,7 @@
 #include "maps/controls.bpf.h"
 #include "maps/listeners.bpf.h"
 #include "maps/prefix_lengths.bpf.h"
-#include "client_table.bpf.h"
+#include "rule_table.bpf.h"
 
 #define MAPPED_PREFIX bpf_htonl(0xffff)
 
@@ -97,31 +97,33 @@ static __always_inline __u64 lengths_around(const struct fief_prefix_lengths *us
 	return word ? *word : 0;
 }
 
-/* Line of the client record of the source's prefix of this length; 0: there is none. */
+/*
+ * Line of the client record of the source's prefix of this length; 0: there is none. The filter spares a look into the
+ * table, where further lengths may need one.
+ */
 static __always_inline __u32 client_of_length(const struct fief_prefix_lengths *used, void *table, const __u64 *source,
-					      __u32 length)
+					      __u32 length, bool filtered)
 {
 	__u64 masked[2], hash;
-	__u32 at;
 
 	mask_address((__u8 *)masked, source, length);
-	hash = hash_mix((masked[0] * HASH_GOLDEN ^ masked[1]) + length);
-	if (used->filtered && !bloom_holds(used->bloom, used->bloom_mask, hash))
+	hash = hash_mix((hash_mix(masked[0] ^ used->secret) ^ masked[1]) + length * HASH_GOLDEN);
+	if (filtered && !bloom_holds(used->bloom, used->bloom_mask, hash))
 		return 0;
-	at = used->first + (__u32)((hash >> 32) * used->lines >> 32);
-	return prefix_find(table, at, masked[0], masked[1], length);
+	return record_find(table, &used->prefixes, hash);
 }
 
 /*
- * Line of the client record that is for a source, in the slot's client table; 0: none. A function of its own to the
+ * Line of the client record that is for a source, in the slot's rule table; 0: none. A function of its own to the
  * verifier, which then follows it once and not from each place that asks.
  */
 __noinline __u32 client_search(__u32 slot, __u32 listener, __u64 source_high, __u64 source_low)
 {
 	__u32 at = slot * FIEF_MAX_LISTENERS + listener, of_bit = 0, client;
 	struct fief_prefix_lengths *used = bpf_map_lookup_elem(&prefix_lengths, &at);
-	void *table = bpf_map_lookup_elem(&client_tables, &slot);
+	void *table = bpf_map_lookup_elem(&rule_tables, &slot);
 	__u64 source[2] = {source_high, source_low}, left;
+	bool filtered;
 
 	if (!used || !table || listener >= FIEF_MAX_LISTENERS)
 		return 0;
@@ -132,7 +134,8 @@ __noinline __u32 client_search(__u32 slot, __u32 listener, __u64 source_high, __
 		at = (lowest_bit(left) << (used->bit_shift & 1)) + of_bit;
 		if (at >= FIEF_PREFIX_LENGTHS)
 			break;
-		client = client_of_length(used, table, source, used->length[at]);
+		filtered = used->filtered && (left & (left - 1));
+		client = client_of_length(used, table, source, used->length[at], filtered);
 		if (client)
 			return client;
 		of_bit = used->bit_shift & ~of_bit;
@@ -144,9 +147,9 @@ __noinline __u32 client_search(__u32 slot, __u32 listener, __u64 source_high, __
 
 static __always_inline struct fief_client *client_at(__u32 slot, __u32 line)
 {
-	void *table = bpf_map_lookup_elem(&client_tables, &slot);
+	void *table = bpf_map_lookup_elem(&rule_tables, &slot);
 
-	return table && line ? bpf_map_lookup_elem(table, &line) : NULL;
+	return table ? record_at(table, line) : NULL;
 }
 
 /*

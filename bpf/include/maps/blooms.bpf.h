@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Bloom filters of the request patterns: most shapes are ruled out without a look into `patterns`. */
+/* Bloom filters of request patterns and of prefixes, and the words of regions, which spare looks into the rule tables. */
 #pragma once
 
 struct {

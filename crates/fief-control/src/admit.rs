@@ -1,116 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Admit: which requests come in, as the kernel side's records. The kernel side reads and matches them
-//! (`bpf/front/match.bpf.h`); here a policy's request rules become shapes of a guard, patterns and their Bloom filter.
+//! (`bpf/front/match.bpf.h`); here a policy's request rules become shapes of a guard, keys of the rule table and their Bloom filter.
 
-use fief_bpf::record;
-use fief_bpf::{Error, ErrorKind, Result, abi, batch};
+use fief_bpf::{Error, ErrorKind, Result, abi};
 use fief_policy::{Listener, Part, Policy, Refusal, Request, RequestRate, RequestTable, ShapeCondition};
-use libbpf_rs::MapHandle;
 
-use crate::Fief;
 use crate::blooms::Blooms;
 use crate::charge::online_cpus;
 use crate::police::{self, Buckets};
-use crate::steer::Indexed;
+use crate::staging::Staging;
 
-type Pattern = (abi::fief_pattern_key, abi::fief_request);
-
-/// The tables of request rules, both slots.
-#[derive(Debug)]
-pub(crate) struct Tables {
-    patterns: MapHandle,
-    secrets: MapHandle,
+/// Adds the request rules of a listener, to its guard too.
+pub(crate) fn stage(
+    policy: &Policy,
+    listener: &Listener,
+    guard: &mut abi::fief_guard,
+    staging: &mut Staging,
+    container: &impl Fn(&str) -> Option<abi::fief_ref>,
+) -> Result<()> {
+    if listener.requests.is_empty() {
+        return Ok(());
+    }
+    let table = listener.request_table(staging.secret);
+    add_shapes(listener, &table, guard, &mut staging.blooms)?;
+    let records = listener
+        .requests
+        .iter()
+        .zip(0..)
+        .map(|(request, rule)| {
+            let record = self::rule(policy, listener, request, rule, &mut staging.buckets, container)?;
+            staging.rules.add_record(&record)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let keys: Vec<_> = table.patterns.iter().map(|pattern| (pattern.key(), records[pattern.rule as usize])).collect();
+    guard.patterns = staging.rules.add_keys(&keys)?;
+    Ok(())
 }
 
-/// The request rules of a policy on their way into a slot.
-#[derive(Debug)]
-pub(crate) struct Filling<'t> {
-    tables: &'t Tables,
-    slot: u32,
-    secret: [u64; 2],
-    patterns: Vec<Pattern>,
-    blooms: &'t mut Blooms,
-}
-
-impl Tables {
-    pub(crate) fn open(fief: &Fief) -> Result<Self> {
-        Ok(Self { patterns: fief.map("patterns")?, secrets: fief.map("secrets")? })
+fn add_shapes(
+    listener: &Listener,
+    table: &RequestTable,
+    guard: &mut abi::fief_guard,
+    blooms: &mut Blooms,
+) -> Result<()> {
+    if table.shapes.len() > guard.shape.len() {
+        return Err(full(listener, "combinations of conditions", guard.shape.len()));
     }
-
-    /// Empties a slot that is not in force.
-    pub(crate) fn clear(&self, slot: u32) -> Result<()> {
-        let patterns: Vec<Pattern> = batch::entries(&self.patterns)?;
-        let old: Vec<_> = patterns.into_iter().map(|(key, _)| key).filter(|key| u32::from(key.slot) == slot).collect();
-        batch::delete(&self.patterns, &old)
+    if table.names.len() > guard.name.len() {
+        return Err(full(listener, "names of headers and cookies", guard.name.len()));
     }
-
-    pub(crate) fn begin<'t>(&'t self, slot: u32, blooms: &'t mut Blooms) -> Result<Filling<'t>> {
-        let secret: abi::fief_secret = record::lookup(&self.secrets, &0u32.to_ne_bytes())?.unwrap_or_default();
-        Ok(Filling { tables: self, slot, secret: secret.pattern, patterns: Vec::new(), blooms })
+    let placed = blooms.place(&table.bloom).ok_or_else(|| full(listener, "words of filters", 1))?;
+    (guard.bloom, guard.bloom_mask) = (placed.first.into(), placed.mask.into());
+    guard.name[..table.names.len()].copy_from_slice(&table.names);
+    for (part, flag) in [(Part::Header, abi::FIEF_GUARD_HEADERS), (Part::Cookie, abi::FIEF_GUARD_COOKIES)] {
+        guard.flags |= if table.compares(part) { flag } else { 0 };
     }
-}
-
-impl Filling<'_> {
-    /// Adds the request rules of a listener, to its guard too.
-    pub(crate) fn add(
-        &mut self,
-        policy: &Policy,
-        Indexed { index, listener }: Indexed<'_>,
-        guard: &mut abi::fief_guard,
-        buckets: &mut Buckets,
-        container: &impl Fn(&str) -> Option<abi::fief_ref>,
-    ) -> Result<()> {
-        if listener.requests.is_empty() {
-            return Ok(());
+    guard.shapes = table.shapes.len() as u32;
+    for (to, shape) in guard.shape.iter_mut().zip(&table.shapes) {
+        to.first_rule = shape.first_rule;
+        to.conditions = shape.conditions.len() as u32;
+        for (to, condition) in to.condition.iter_mut().zip(&shape.conditions) {
+            *to = self::condition(condition);
         }
-        let table = listener.request_table(self.secret);
-        self.add_shapes(listener, &table, guard)?;
-        let rules = listener
-            .requests
-            .iter()
-            .zip(0..)
-            .map(|(request, rule)| self::rule(policy, listener, request, rule, buckets, container))
-            .collect::<Result<Vec<_>>>()?;
-        self.patterns.extend(table.patterns.iter().map(|pattern| {
-            let key = abi::fief_pattern_key {
-                hash: pattern.hash,
-                listener: index,
-                shape: pattern.shape,
-                slot: self.slot as u8,
-                check: pattern.check,
-            };
-            (key, rules[pattern.rule as usize])
-        }));
-        Ok(())
     }
-
-    fn add_shapes(&mut self, listener: &Listener, table: &RequestTable, guard: &mut abi::fief_guard) -> Result<()> {
-        if table.shapes.len() > guard.shape.len() {
-            return Err(full(listener, "combinations of conditions", guard.shape.len()));
-        }
-        if table.names.len() > guard.name.len() {
-            return Err(full(listener, "names of headers and cookies", guard.name.len()));
-        }
-        let placed = self.blooms.place(&table.bloom).ok_or_else(|| full(listener, "words of filters", 1))?;
-        (guard.bloom, guard.bloom_mask) = (placed.first.into(), placed.mask.into());
-        guard.name[..table.names.len()].copy_from_slice(&table.names);
-        for (part, flag) in [(Part::Header, abi::FIEF_GUARD_HEADERS), (Part::Cookie, abi::FIEF_GUARD_COOKIES)] {
-            guard.flags |= if table.compares(part) { flag } else { 0 };
-        }
-        guard.shapes = table.shapes.len() as u32;
-        for (to, shape) in guard.shape.iter_mut().zip(&table.shapes) {
-            to.first_rule = shape.first_rule;
-            to.conditions = shape.conditions.len() as u32;
-            for (to, condition) in to.condition.iter_mut().zip(&shape.conditions) {
-                *to = self::condition(condition);
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn write(self) -> Result<()> {
-        batch::update(&self.tables.patterns, &self.patterns)
-    }
+    Ok(())
 }
 
 fn condition(condition: &ShapeCondition) -> abi::fief_condition {

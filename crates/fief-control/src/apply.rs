@@ -15,14 +15,11 @@ use fief_bpf::upgrade;
 use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
-use crate::blooms::Blooms;
 use crate::front::Doors;
-use crate::guard::Shared;
 use crate::namespace::Namespace;
-use crate::police::Buckets;
-use crate::steer::Indexed;
+use crate::staging::Staging;
 use crate::tree::Tree;
-use crate::{Fief, cgroup, front, police, steer};
+use crate::{Fief, cgroup, front, guard, police, steer};
 
 /// How to apply.
 #[derive(Debug, Clone, Default)]
@@ -239,19 +236,24 @@ impl Fief {
         applied: &mut Applied,
     ) -> Result<Doors> {
         let netns = Namespace::of_caller()?;
-        let (mut buckets, mut blooms) = (Buckets::default(), Blooms::open(self, slot)?);
+        let (steer, guards) = (self.steer_tables()?, self.guard_tables()?);
+        let mut staging = Staging::open(self, slot)?;
+        let buckets = &mut staging.buckets;
         let rates: Vec<_> =
-            policy.listeners.iter().map(|listener| police::client_rates(policy, listener, &mut buckets)).collect();
+            policy.listeners.iter().map(|listener| police::client_rates(policy, listener, buckets)).collect();
         let place = |path: &str| {
             let container = *containers.get(path)?;
             Some(steer::Place { container, priority: policy.container(path)?.cpu.priority })
         };
-        let indexes = self.steer_tables()?.fill(slot as u8, &policy.listeners, place, &rates, &mut blooms)?;
+        let steered = steer.stage(&policy.listeners, place, &rates, &mut staging)?;
         let plan = self.prepare_handshake(policy, &netns, &mut applied.notes)?;
-        let listeners: Vec<_> =
-            indexes.into_iter().zip(&policy.listeners).map(|(index, listener)| Indexed { index, listener }).collect();
-        let shared = Shared { buckets, blooms };
-        self.guard_tables()?.fill(slot, policy, &listeners, &plan, shared, |path| containers.get(path).copied())?;
+        let container = |path: &str| containers.get(path).copied();
+        let guarded = guard::stage(policy, &steered.indexed(&policy.listeners), &plan, &mut staging, container)?;
+        steer.clear(slot)?;
+        guards.clear(slot)?;
+        let buckets = staging.write()?;
+        steer.write(&steered)?;
+        guards.write(slot, &guarded, buckets)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;
         Ok(Doors { netns, interfaces, kernel_answers: plan.kernel })
     }

@@ -146,11 +146,7 @@ impl Fief {
     /// The tables of the policy's listeners.
     pub(crate) fn steer_tables(&self) -> Result<steer::Tables> {
         let map = |name: &str| self.map(name);
-        Ok(steer::Tables {
-            listeners: map("listeners")?,
-            prefix_lengths: map("prefix_lengths")?,
-            client_tables: map("client_tables")?,
-        })
+        Ok(steer::Tables { listeners: map("listeners")?, prefix_lengths: map("prefix_lengths")? })
     }
 }
 

@@ -11,9 +11,9 @@ use fief_bpf::{Error, ErrorKind, Result, abi, batch};
 use fief_policy::{Listener, Mode, Policy};
 use libbpf_rs::MapHandle;
 
-use crate::blooms::Blooms;
 use crate::handshake::Plan;
 use crate::police::{self, Buckets};
+use crate::staging::Staging;
 use crate::steer::Indexed;
 use crate::{Fief, admit};
 
@@ -27,14 +27,14 @@ pub(crate) struct Tables {
     guarded_ports: MapHandle,
     buckets: MapHandle,
     thresholds: MapHandle,
-    requests: admit::Tables,
 }
 
-/// Tables of a slot in the making that client rules and request rules share.
+/// The guards of a policy on their way into a slot.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) buckets: Buckets,
-    pub(crate) blooms: Blooms,
+pub(crate) struct Staged {
+    guards: Vec<(u32, abi::fief_guard)>,
+    ports: Vec<u64>,
+    thresholds: abi::fief_thresholds,
 }
 
 impl Fief {
@@ -44,58 +44,52 @@ impl Fief {
             guarded_ports: self.map("guarded_ports")?,
             buckets: self.map("buckets")?,
             thresholds: self.map("thresholds")?,
-            requests: admit::Tables::open(self)?,
         })
     }
 }
 
-impl Tables {
-    /// Writes what guards the listeners of a policy into `slot`, after clearing what an earlier policy left there.
-    /// `shared` has what the client rules need already.
-    pub(crate) fn fill(
-        &self,
-        slot: u32,
-        policy: &Policy,
-        listeners: &[Indexed<'_>],
-        plan: &Plan,
-        shared: Shared,
-        container: impl Fn(&str) -> Option<abi::fief_ref>,
-    ) -> Result<()> {
-        let Shared { mut buckets, mut blooms } = shared;
-        self.clear(slot)?;
-        let mut guards = Vec::new();
-        let mut ports = vec![0u64; PORT_WORDS as usize];
-        let mut requests = self.requests.begin(slot, &mut blooms)?;
-        for &Indexed { index, listener } in listeners {
-            // levels of overload are found out where connection requests are looked at
-            if !listener.is_guarded() && listener.lrp.is_none() {
-                continue;
-            }
-            let mut guard = guard(policy, listener, plan, &container)?;
-            requests.add(policy, Indexed { index, listener }, &mut guard, &mut buckets, &container)?;
-            guards.push((slot * abi::FIEF_MAX_LISTENERS + u32::from(index), guard));
-            for address in listener.addresses() {
-                ports[usize::from(address.port()) / 64] |= 1 << (address.port() % 64);
-            }
+/// What guards the listeners of a policy, as records.
+pub(crate) fn stage(
+    policy: &Policy,
+    listeners: &[Indexed<'_>],
+    plan: &Plan,
+    staging: &mut Staging,
+    container: impl Fn(&str) -> Option<abi::fief_ref>,
+) -> Result<Staged> {
+    let mut guards = Vec::new();
+    let mut ports = vec![0u64; PORT_WORDS as usize];
+    for &Indexed { index, listener } in listeners {
+        // levels of overload are found out where connection requests are looked at
+        if !listener.is_guarded() && listener.lrp.is_none() {
+            continue;
         }
-        requests.write()?;
-        blooms.write()?;
+        let mut guard = guard(policy, listener, plan, &container)?;
+        admit::stage(policy, listener, &mut guard, staging, &container)?;
+        guards.push((staging.slot * abi::FIEF_MAX_LISTENERS + u32::from(index), guard));
+        for address in listener.addresses() {
+            ports[usize::from(address.port()) / 64] |= 1 << (address.port() % 64);
+        }
+    }
+    Ok(Staged { guards, ports, thresholds: police::thresholds(policy) })
+}
+
+impl Tables {
+    pub(crate) fn write(&self, slot: u32, staged: &Staged, buckets: Buckets) -> Result<()> {
         self.write_buckets(slot, buckets)?;
-        batch::update(&self.guards, &guards)?;
-        record::update(&self.thresholds, slot, &police::thresholds(policy))?;
-        self.write_ports(slot, &ports)
+        batch::update(&self.guards, &staged.guards)?;
+        record::update(&self.thresholds, slot, &staged.thresholds)?;
+        self.write_ports(slot, &staged.ports)
     }
 
     /// Empties a slot that is not in force.
-    fn clear(&self, slot: u32) -> Result<()> {
+    pub(crate) fn clear(&self, slot: u32) -> Result<()> {
         self.write_ports(slot, &vec![0; PORT_WORDS as usize])?;
         let guards: Vec<(u32, abi::fief_guard)> = batch::entries(&self.guards)?;
         let old = guards.into_iter().map(|(key, _)| key).filter(|key| key / abi::FIEF_MAX_LISTENERS == slot);
         batch::delete(&self.guards, &old.collect::<Vec<u32>>())?;
         let buckets: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&self.buckets)?;
         let old: Vec<_> = buckets.into_iter().map(|(key, _)| key).filter(|key| key.slot == slot).collect();
-        batch::delete(&self.buckets, &old)?;
-        self.requests.clear(slot)
+        batch::delete(&self.buckets, &old)
     }
 
     fn write_ports(&self, slot: u32, ports: &[u64]) -> Result<()> {

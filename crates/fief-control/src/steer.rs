@@ -2,34 +2,33 @@
 //! Steer: which listening socket a new connection reaches, by the class of its client.
 //!
 //! The policy's listeners become three tables: addresses, the prefix lengths that their rules use, and the prefixes
-//! ([`client_table`]). They are written into the slot that is not in force; [`Tables::fill`] changes nothing that a
+//! ([`rule_table`](crate::rule_table)). They are written into the slot that is not in force, which changes nothing that a
 //! connection sees.
 //!
 //! The sockets behind the classes register themselves when the server listens (`bpf/front/register.bpf.h`), under the
 //! index of the listener. So an address keeps its index from policy to policy ([`index`]), and a policy can be replaced
 //! under a running server.
 
-mod client_table;
 mod index;
 mod records;
 mod regions;
 mod shim;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 
 use fief_bpf::record::Record;
-use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch, inner};
+use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch};
 use fief_policy::{Listener, Serve};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use client_table::ClientTable;
 pub(crate) use index::Indexed;
 use regions::Regions;
 pub use shim::{Shim, environment};
 
-use crate::blooms::Blooms;
 use crate::police::ClientRate;
+use crate::staging::Staging;
 
 /// The container that a class of clients belongs to, as the kernel has it.
 #[derive(Clone, Copy, Debug)]
@@ -44,48 +43,43 @@ pub struct Place {
 pub struct Tables {
     pub listeners: MapHandle,
     pub prefix_lengths: MapHandle,
-    pub client_tables: MapHandle,
 }
 
 impl Tables {
-    /// Writes the listeners into `slot`, after clearing what an earlier policy left there. Returns their indexes.
+    /// The listeners as records.
     ///
     /// `place` finds the container of a path, `rates` the rates of a listener's client rules, by its position. Addresses
     /// that the other slot has keep their index.
     /// Errors: [`ErrorKind::NotFound`] for a path without a container, [`ErrorKind::Full`] for too many listeners,
     /// classes or prefixes.
-    pub(crate) fn fill(
+    pub(crate) fn stage(
         &self,
-        slot: u8,
         listeners: &[Listener],
         place: impl Fn(&str) -> Option<Place>,
         rates: &[Vec<ClientRate>],
-        blooms: &mut Blooms,
-    ) -> Result<Vec<u16>> {
+        staging: &mut Staging,
+    ) -> Result<Staged> {
         let addresses: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
-        let indexes = index::assign(&addresses, &self.indexes(other(slot))?)?;
-        let mut filling = Filling { slot, clients: ClientTable::new(), lengths: Vec::new(), listeners: Vec::new() };
-        for ((listener, index), rates) in listeners.iter().zip(&indexes).zip(rates) {
-            filling
-                .add(*index, listener, &place, rates, blooms)
+        let slot = staging.slot as u8;
+        let mut staged = Staged { slot, ..Staged::default() };
+        staged.indexes = index::assign(&addresses, &self.indexes(other(slot))?)?;
+        for (at, (listener, rates)) in listeners.iter().zip(rates).enumerate() {
+            staged
+                .add(staged.indexes[at], listener, &place, rates, staging)
                 .map_err(|error| Error::new(error.kind(), format!("listener {}: {error}", listener.name)))?;
         }
-        self.write(&filling)?;
-        Ok(indexes)
+        Ok(staged)
     }
 
-    fn write(&self, filling: &Filling) -> Result<()> {
-        let clients = filling.clients.load()?;
-        self.clear(filling.slot)?;
-        inner::put(&self.client_tables, filling.slot.into(), &clients)?;
-        batch::update(&self.prefix_lengths, &filling.lengths)?;
-        batch::update(&self.listeners, &filling.listeners)
+    pub(crate) fn write(&self, staged: &Staged) -> Result<()> {
+        batch::update(&self.prefix_lengths, &staged.lengths)?;
+        batch::update(&self.listeners, &staged.listeners)
     }
 
-    /// Empties a slot that is not in force, but for its client table, which nothing leads to then.
-    fn clear(&self, slot: u8) -> Result<()> {
+    /// Empties a slot that is not in force.
+    pub(crate) fn clear(&self, slot: u32) -> Result<()> {
         let listeners: Vec<(abi::fief_listener_key, abi::fief_listener)> = batch::entries(&self.listeners)?;
-        let old: Vec<_> = listeners.into_iter().map(|(key, _)| key).filter(|key| key.slot == slot).collect();
+        let old: Vec<_> = listeners.into_iter().map(|(key, _)| key).filter(|key| u32::from(key.slot) == slot).collect();
         batch::delete(&self.listeners, &old)?;
         let none = abi::fief_prefix_lengths::default();
         let lengths: Vec<_> = (0..abi::FIEF_MAX_LISTENERS).map(|index| (at(slot, index), none)).collect();
@@ -103,22 +97,27 @@ impl Tables {
 }
 
 /// The listeners of a policy on their way into a slot.
-#[derive(Debug)]
-struct Filling {
+#[derive(Debug, Default)]
+pub(crate) struct Staged {
     slot: u8,
-    clients: ClientTable,
+    indexes: Vec<u16>,
     lengths: Vec<(u32, abi::fief_prefix_lengths)>,
     listeners: Vec<(abi::fief_listener_key, abi::fief_listener)>,
 }
 
-impl Filling {
+impl Staged {
+    /// The listeners that were staged, with their numbers.
+    pub(crate) fn indexed<'p>(&self, listeners: &'p [Listener]) -> Vec<Indexed<'p>> {
+        self.indexes.iter().zip(listeners).map(|(&index, listener)| Indexed { index, listener }).collect()
+    }
+
     fn add(
         &mut self,
         index: u16,
         listener: &Listener,
         place: &impl Fn(&str) -> Option<Place>,
         rates: &[ClientRate],
-        blooms: &mut Blooms,
+        staging: &mut Staging,
     ) -> Result<()> {
         let table = listener.table();
         let places = table
@@ -130,23 +129,36 @@ impl Filling {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        let clients = self.clients.add(&table.entries, |entry| {
-            let rate = rates.get(usize::from(entry.rule)).copied().unwrap_or_default();
-            records::client(entry, places[usize::from(entry.class)], rate)
-        })?;
+        let secret = staging.secret[0];
         let mut lengths = records::prefix_lengths(table.entries.iter().map(|entry| entry.prefix.prefix_len()));
-        (lengths.first, lengths.lines, lengths.any) = (clients.first, clients.lines, clients.any);
+        let (mut clients, mut prefixes) = (HashMap::new(), Vec::new());
+        for entry in &table.entries {
+            // those of one rule have one record
+            let client = match clients.entry(entry.rule) {
+                Entry::Occupied(there) => *there.get(),
+                Entry::Vacant(vacant) => {
+                    let rate = rates.get(usize::from(entry.rule)).copied().unwrap_or_default();
+                    let record = records::client(entry, places[usize::from(entry.class)], rate);
+                    *vacant.insert(staging.rules.add_record(&record)?)
+                }
+            };
+            match entry.prefix.prefix_len() {
+                0 => lengths.any = client,
+                _ => prefixes.push((entry.hash(secret), client)),
+            }
+        }
+        (lengths.prefixes, lengths.secret) = (staging.rules.add_keys(&prefixes)?, secret);
         let regions = Regions::of(&table.entries, &lengths);
         (lengths.bit_shift, lengths.everywhere) = (regions.bit_shift, regions.everywhere);
         // without room for them every prefix length is looked up
-        match (blooms.place(&regions.words), blooms.place(&table.filter())) {
+        match (staging.blooms.place(&regions.words), staging.blooms.place(&table.filter(secret))) {
             (Some(regions), Some(filter)) => {
                 (lengths.regions, lengths.region_mask) = (regions.first, regions.mask);
                 (lengths.filtered, lengths.bloom, lengths.bloom_mask) = (1, filter.first, filter.mask);
             }
             _ => lengths.everywhere = regions.all(),
         }
-        self.lengths.push((at(self.slot, index.into()), lengths));
+        self.lengths.push((at(self.slot.into(), index.into()), lengths));
         let record = records::listener(index, serve(listener.serve, places.len()), &table.classes, &places)?;
         self.listeners.extend(listener.addresses().map(|address| (records::listener_key(self.slot, address), record)));
         Ok(())
@@ -154,8 +166,8 @@ impl Filling {
 }
 
 /// Place of a listener's prefix lengths.
-fn at(slot: u8, index: u32) -> u32 {
-    u32::from(slot) * abi::FIEF_MAX_LISTENERS + index
+fn at(slot: u32, index: u32) -> u32 {
+    slot * abi::FIEF_MAX_LISTENERS + index
 }
 
 fn other(slot: u8) -> u8 {

@@ -11,7 +11,7 @@
 
 use ipnet::Ipv6Net;
 
-use crate::patterns::fmix64;
+use crate::patterns::{GOLDEN, fmix64};
 
 /// Keys for a word: 16 bits for each.
 const KEYS_A_WORD: usize = 4;
@@ -37,18 +37,22 @@ fn bits(hash: u64) -> u64 {
     1 << ((hash >> 40) & 63) | 1 << ((hash >> 46) & 63) | 1 << ((hash >> 52) & 63)
 }
 
-/// Of a client prefix, in IPv6 bits. No secret: who finds collisions costs the kernel a look, as an address of the
-/// policy does.
-pub(crate) fn prefix_hash(prefix: &Ipv6Net) -> u64 {
+/// Of a client prefix, in IPv6 bits; different for all prefixes that have the upper half of the address in common, so
+/// for all of IPv4. The secret keeps others from looking for an address that is taken for somebody else's prefix.
+pub(crate) fn prefix_hash(prefix: &Ipv6Net, secret: u64) -> u64 {
     let octets = prefix.network().octets();
-    let (low, high) = octets.split_at(8);
+    let (upper, lower) = octets.split_at(8);
+    // as the kernel loads them
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word: u64, &byte| word << 8 | u64::from(byte));
-    let mixed = word(low).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word(high);
-    fmix64(mixed.wrapping_add(u64::from(prefix.prefix_len())))
+    let mixed = fmix64(word(upper) ^ secret) ^ word(lower);
+    fmix64(mixed.wrapping_add(u64::from(prefix.prefix_len()).wrapping_mul(GOLDEN)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
     #[test]
@@ -66,6 +70,29 @@ mod tests {
         let through = (20_000..120_000).filter(|&other| admits(&filter, fmix64(other))).count();
         assert!(through < 2_000, "{through} of 100000");
         assert!(through > 0, "a filter that lets nothing through was not asked");
+    }
+
+    /// Prefixes of every length that lie in each other, and so differ in few bits of address and length.
+    #[test]
+    fn prefixes_around_an_address_and_its_neighbours_have_hashes_of_their_own() {
+        let four = Ipv4Addr::new(10, 1, 2, 3).to_ipv6_mapped();
+        let six = Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 0x8000, 0, 0, 1);
+        let bits = (0..128).map(|bit| u128::from(six) ^ 1 << bit).chain((0..32).map(|bit| u128::from(four) ^ 1 << bit));
+        let prefixes: HashSet<_> = bits
+            .flat_map(|address| (1..=128).map(move |length| Ipv6Net::new(address.into(), length).expect("a length")))
+            .map(|prefix| prefix.trunc())
+            .collect();
+        for secret in [0, 7, u64::MAX] {
+            let hashes: HashSet<_> = prefixes.iter().map(|prefix| prefix_hash(prefix, secret)).collect();
+            assert_eq!(hashes.len(), prefixes.len());
+        }
+    }
+
+    #[test]
+    fn the_hash_of_a_prefix_is_of_its_length_and_the_secret_too() {
+        let with = |text: &str, secret| prefix_hash(&text.parse().expect("a prefix"), secret);
+        assert_ne!(with("2001:db8::1/128", 1), with("2001:db8::1/128", 2));
+        assert_ne!(with("2001:db8::1/128", 1), with("2001:db8::1/127", 1));
     }
 
     #[test]

@@ -70,7 +70,8 @@ pub struct PatternHash {
     factor: u64,
 }
 
-const TAG_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+/// 2^64 by the golden ratio, an odd number without a pattern.
+pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl PatternHash {
     pub fn new(secret: [u64; 2]) -> Self {
@@ -104,12 +105,7 @@ impl PatternHash {
             Comparison::Suffix => self.backward(bytes),
             Comparison::Present => self.secret[0],
         };
-        fmix64((hash ^ state).wrapping_add(condition.tag().wrapping_mul(TAG_FACTOR)))
-    }
-
-    /// Other bits of a finished hash.
-    pub fn check(&self, hash: u64) -> u32 {
-        (fmix64(hash ^ self.secret[0]) >> 32) as u32
+        fmix64((hash ^ state).wrapping_add(condition.tag().wrapping_mul(GOLDEN)))
     }
 }
 

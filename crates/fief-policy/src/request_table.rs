@@ -40,15 +40,21 @@ pub struct Shape {
     pub monitor: bool,
 }
 
-/// A pattern and the first rule that has it.
+/// A pattern and the first rule that has it. The kernel looks for it by [`PatternEntry::key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PatternEntry {
     pub hash: u64,
-    pub check: u32,
     /// Position of its shape.
     pub shape: u8,
     /// Position of the rule in [`Listener::requests`].
     pub rule: u32,
+}
+
+impl PatternEntry {
+    /// In the kernel's table. Shapes can have patterns in common, of rules in force and on trial.
+    pub fn key(&self) -> u64 {
+        self.hash ^ u64::from(self.shape)
+    }
 }
 
 impl Listener {
@@ -70,8 +76,8 @@ impl Listener {
                 });
                 let pattern = pattern_hash(&hash, form.conditions(), bytes);
                 if known.insert((shape, pattern)) {
-                    let (check, shape) = (hash.check(pattern), u8::try_from(shape).unwrap_or(u8::MAX));
-                    patterns.push(PatternEntry { hash: pattern, check, shape, rule: narrow(rule) });
+                    let shape = u8::try_from(shape).unwrap_or(u8::MAX);
+                    patterns.push(PatternEntry { hash: pattern, shape, rule: narrow(rule) });
                 }
             });
         }
@@ -116,8 +122,8 @@ impl RequestTable {
     /// Looks a request up as the kernel does: once for each shape, by hash, behind the filter.
     pub fn lookup(&self, secret: [u64; 2], request: &Fields, level: Level) -> Found {
         let hash = PatternHash::new(secret);
-        let by_key: HashMap<(u8, u64, u32), u32> =
-            self.patterns.iter().map(|entry| ((entry.shape, entry.hash, entry.check), entry.rule)).collect();
+        let by_key: HashMap<(u8, u64), u32> =
+            self.patterns.iter().map(|entry| ((entry.shape, entry.hash), entry.rule)).collect();
         let mut found = Found::default();
         for (index, shape) in self.shapes.iter().enumerate() {
             if shape.when > level {
@@ -132,7 +138,7 @@ impl RequestTable {
                 states = states.into_iter().flat_map(with).collect();
             }
             let known = states.iter().filter(|&&state| bloom::admits(&self.bloom, state));
-            let rules = known.filter_map(|&state| by_key.get(&(index, state, hash.check(state))).copied());
+            let rules = known.filter_map(|&state| by_key.get(&(index, state)).copied());
             let Some(rule) = rules.min() else { continue };
             let kept = if shape.monitor { &mut found.trial } else { &mut found.rule };
             *kept = Some(kept.map_or(rule, |other| other.min(rule)));

@@ -47,9 +47,9 @@ pub struct ClassEntry {
 
 impl ClassTable {
     /// A filter before the entries: words of 64 bits, a power of two of them. The entry for every address is not in it.
-    pub fn filter(&self) -> Vec<u64> {
-        let hashes: Vec<u64> =
-            self.entries.iter().filter(|entry| entry.prefix.prefix_len() > 0).map(ClassEntry::hash).collect();
+    pub fn filter(&self, secret: u64) -> Vec<u64> {
+        let prefixes = self.entries.iter().filter(|entry| entry.prefix.prefix_len() > 0);
+        let hashes: Vec<u64> = prefixes.map(|entry| entry.hash(secret)).collect();
         bloom::filter(hashes.into_iter())
     }
 
@@ -64,9 +64,9 @@ impl ClassTable {
 }
 
 impl ClassEntry {
-    /// Of its prefix: where the kernel looks for it, in the filter and in its table.
-    pub fn hash(&self) -> u64 {
-        prefix_hash(&self.prefix)
+    /// Of its prefix: what the kernel looks for, in the filter and in its table.
+    pub fn hash(&self, secret: u64) -> u64 {
+        prefix_hash(&self.prefix, secret)
     }
 }
 

@@ -115,7 +115,7 @@ fn current() -> String {
                 write!(text, " {part} {comparison} {name} {length} {least} {}", hex(bytes)).expect("a text");
                 state = hash.add(state, condition, bytes);
             }
-            writeln!(text, " {state:016x} {:08x}", hash.check(state)).expect("a text");
+            writeln!(text, " {state:016x}").expect("a text");
         }
         for (part, name) in [(Part::Header, "user-agent"), (Part::Cookie, "tier"), (Part::Header, "tier")] {
             let found = hash.name(part, name.as_bytes());
@@ -166,7 +166,6 @@ fn the_hash_is_what_its_definition_says() {
     let hash = PatternHash::new([p0, p1]);
     let (condition, bytes) = condition(Part::Path, 0, Comparison::Suffix, ".php", 0);
     assert_eq!(hash.add(hash.start(), &condition, &bytes), h);
-    assert_eq!(u64::from(hash.check(h)), fmix64(h ^ p0) >> 32);
 }
 
 #[test]

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the rules of clients and those of requests share, on its way into the policy slot that is not in force.
+
+use fief_bpf::{Result, abi, record};
+use libbpf_rs::MapHandle;
+
+use crate::Fief;
+use crate::blooms::Blooms;
+use crate::police::Buckets;
+use crate::rule_table::RuleTable;
+
+#[derive(Debug)]
+pub(crate) struct Staging {
+    pub(crate) slot: u32,
+    /// Of the hashes of patterns and prefixes.
+    pub(crate) secret: [u64; 2],
+    pub(crate) buckets: Buckets,
+    pub(crate) blooms: Blooms,
+    pub(crate) rules: RuleTable,
+    rule_tables: MapHandle,
+}
+
+impl Staging {
+    pub(crate) fn open(fief: &Fief, slot: u32) -> Result<Self> {
+        let secret: abi::fief_secret = record::lookup(&fief.map("secrets")?, &0u32.to_ne_bytes())?.unwrap_or_default();
+        Ok(Self {
+            slot,
+            secret: secret.pattern,
+            buckets: Buckets::default(),
+            blooms: Blooms::open(fief, slot)?,
+            rules: RuleTable::new(),
+            rule_tables: fief.map("rule_tables")?,
+        })
+    }
+
+    /// Writes filters and rules over those of an earlier policy. Nothing may lead there any more: its listeners and
+    /// guards are cleared. Returns the buckets, which are written with what is in force.
+    pub(crate) fn write(self) -> Result<Buckets> {
+        self.rules.write(&self.rule_tables, self.slot)?;
+        self.blooms.write()?;
+        Ok(self.buckets)
+    }
+}
