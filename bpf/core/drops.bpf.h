@@ -53,45 +53,56 @@ static __noinline int queue_tell(const struct fief_dropped *d, __u32 listener)
 	return 0;
 }
 
-/* Renews the notice, if it is due. */
-static __always_inline void drops_tell(struct fief_dropped *d, __u32 listener)
+/* Puts down what the counter has grown by, `grown`, and renews the notice; true: it is new. */
+static __always_inline bool drops_take(struct fief_dropped *d, struct fief_label *label, __u32 counter, __u64 now,
+				       __u32 *grown, struct fief_ref *of)
 {
-	__u64 now;
+	__s32 more;
+	bool due;
 
-	if (!d->untold)
-		return;
-	now = bpf_ktime_get_ns();
-	if (d->time_ns && now - d->time_ns < FIEF_NOTICE_NS)
-		return;
-	d->told = d->untold_ends;
-	d->count = d->untold;
-	d->untold = 0;
-	d->time_ns = now;
-	if (listener != FIEF_NO_LISTENER)
-		queue_tell(d, listener);
+	bpf_spin_lock(&d->lock);
+	*of = d->latest_of;
+	more = counter - label->drops;
+	/* it was read before the lock: another CPU may have put down more by now */
+	if (more < 0)
+		more = 0;
+	if (more) {
+		label->drops += more;
+		d->dropped += more;
+		d->untold += more;
+		d->untold_ends = d->latest;
+	}
+	due = d->untold && (!d->time_ns || now - d->time_ns >= FIEF_NOTICE_NS);
+	if (due) {
+		d->told = d->untold_ends;
+		d->count = d->untold;
+		d->untold = 0;
+		d->time_ns = now;
+	}
+	bpf_spin_unlock(&d->lock);
+	*grown = more;
+	return due;
 }
 
 /* `counter`: the socket's own, now. */
 static __always_inline void drops_settle(struct fief_dropped *d, struct fief_label *label, __u32 counter)
 {
 	struct fief_container *c;
-	__u32 n = counter - label->drops;
+	struct fief_ref of;
+	__u32 n;
 
-	if (n) {
-		label->drops = counter;
-		d->dropped += n;
-		d->untold += n;
-		d->untold_ends = d->latest;
-	}
-	drops_tell(d, label->listener);
+	if (counter == label->drops && !d->untold)
+		return;
+	if (drops_take(d, label, counter, bpf_ktime_get_ns(), &n, &of) && label->listener != FIEF_NO_LISTENER)
+		queue_tell(d, label->listener);
 	if (!n)
 		return;
-	c = container_get(d->latest_of);
+	c = container_get(of);
 	if (!c)
 		return;
 	__sync_fetch_and_add(&c->usage.syns_dropped, n);
 	if (label->listener != FIEF_NO_LISTENER)
-		queue_count(d->latest_of, label->listener, n);
+		queue_count(of, label->listener, n);
 }
 
 static __always_inline void ends_read(struct __sk_buff *skb, const __u8 *source, struct fief_ends *ends)
@@ -120,10 +131,14 @@ static __always_inline void drops_look(struct __sk_buff *skb, struct bpf_sock *s
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	struct fief_dropped *d = bpf_sk_storage_get(&dropped, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	struct fief_ends ends = {};
 
 	if (!tcp || !d)
 		return;
 	drops_settle(d, label, tcp->inet_conn.icsk_inet.sk.sk_drops.counter);
-	ends_read(skb, source, &d->latest);
+	ends_read(skb, source, &ends);
+	bpf_spin_lock(&d->lock);
+	d->latest = ends;
 	d->latest_of = to;
+	bpf_spin_unlock(&d->lock);
 }

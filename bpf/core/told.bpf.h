@@ -43,11 +43,13 @@ static __always_inline int drops_get(struct bpf_sockopt *ctx, struct bpf_sock *s
 	if (d) {
 		kernel = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct sock));
 		drops_settle(d, label, kernel->sk_drops.counter);
+		bpf_spin_lock(&d->lock);
 		answer->dropped = d->dropped;
 		answer->time_ns = d->time_ns;
 		answer->count = d->count;
-		answer->reason = d->time_ns ? FIEF_SYN_QUEUE : FIEF_REASON_NONE;
 		__builtin_memcpy(answer->source, d->told.source, sizeof(answer->source));
+		bpf_spin_unlock(&d->lock);
+		answer->reason = answer->time_ns ? FIEF_SYN_QUEUE : FIEF_REASON_NONE;
 	}
 	if (label->listener != FIEF_NO_LISTENER)
 		refusals_told(answer, label->listener);

@@ -11,12 +11,15 @@ struct fief_ends {
 	__u32 pad;
 };
 
+/* All of it under the lock: SYNs and who asks come on several CPUs. */
 struct fief_dropped {
-	__u64 dropped;
-	__u64 time_ns; /* of the notice: */
+	struct bpf_spin_lock lock;
+	__u32 count; /* of the notice: */
+	__u64 time_ns;
 	struct fief_ends told;
-	__u32 count;
-	__u32 untold; /* since then, and whose was the last */
+	__u64 dropped;
+	__u32 untold; /* since the notice, and whose was the last */
+	__u32 pad;
 	struct fief_ends untold_ends;
 	struct fief_ends latest;   /* the last SYN: whether it was dropped, the socket's counter tells later */
 	struct fief_ref latest_of; /* whose it was */

@@ -149,6 +149,27 @@ fn a_filtered_listener_is_told_which_source_met_its_full_queue() {
     }
 }
 
+/// What the socket counts is put down to the SYNs by whoever looks, so that the receiving CPU and the server's meet.
+#[test]
+fn each_drop_is_counted_once_while_the_server_asks_without_a_pause() {
+    if !ready() {
+        return;
+    }
+    const SYNS: u16 = 50_000;
+    let rig = Rig::with_home(POLICY, "unit");
+    rig.topology.server.sysctl("net.ipv4.tcp_syncookies", "0").unwrap();
+    let _server = start(&rig, "filtered");
+    let _full = fill(&rig, OPEN);
+    let (clients, sources) = (RawClients::new(&rig.topology).unwrap(), 7..11);
+    sources.clone().for_each(|from| flood(&clients, OPEN, from, SYNS));
+    let sent = u64::from(SYNS) * sources.len() as u64;
+    let dropped = || -> u64 {
+        let containers = rig.installation.fief().snapshot().unwrap().containers;
+        containers.iter().map(|container| container.usage.syns_dropped).sum()
+    };
+    wait_until(SOON, || dropped() == sent).unwrap_or_else(|_| panic!("{} of {sent}", dropped()));
+}
+
 #[test]
 fn a_server_is_told_what_the_policy_refused_before_it() {
     if !ready() {
