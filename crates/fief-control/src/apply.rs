@@ -19,7 +19,7 @@ use crate::front::Doors;
 use crate::namespace::Namespace;
 use crate::staging::Staging;
 use crate::tree::Tree;
-use crate::{Fief, cgroup, front, guard, police, steer};
+use crate::{Fief, cgroup, front, guard, police, probe, steer};
 
 /// How to apply.
 #[derive(Debug, Clone, Default)]
@@ -91,6 +91,7 @@ impl Fief {
                 containers: options.containers.unwrap_or(default.containers),
                 user_quota: options.user_quota.unwrap_or(default.user_quota),
             };
+            probe::require_basics()?;
             open::install(self.pins(), &config)?;
         } else if Table::open(self.pins())?.build() != fief_bpf::build() {
             // another version's programs: this one's take over, and the containers go on

@@ -9,7 +9,7 @@ use fief_bpf::lane;
 use fief_bpf::open::{self, Config};
 use fief_bpf::pin::Pins;
 use fief_bpf::upgrade::program_id;
-use fief_bpf::{Error, Result, abi};
+use fief_bpf::{Error, ErrorKind, Result, abi};
 
 use crate::namespace::Namespace;
 use crate::{Fief, cgroup};
@@ -67,38 +67,53 @@ fn feature(
     }
 }
 
+/// What is there before anything is loaded.
+fn basics() -> Vec<Feature> {
+    vec![
+        feature(
+            "root",
+            "all",
+            true,
+            if nix::unistd::geteuid().is_root() { Ok("effective user 0".into()) } else { Err("not root".into()) },
+            "run as root; applications themselves need no privilege",
+        ),
+        feature(
+            "kernel BTF",
+            "all",
+            true,
+            if Path::new("/sys/kernel/btf/vmlinux").exists() {
+                Ok("/sys/kernel/btf/vmlinux".into())
+            } else {
+                Err("/sys/kernel/btf/vmlinux is missing".into())
+            },
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF (Debian's are)",
+        ),
+        feature(
+            "cgroup2",
+            "bind",
+            true,
+            cgroup::mount_point().map(|p| p.display().to_string()).map_err(|e| e.to_string()),
+            "mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup",
+        ),
+    ]
+}
+
+/// Errors: [`ErrorKind::Unsupported`] for the first of the basics that is missing, with its remedy.
+pub(crate) fn require_basics() -> Result<()> {
+    match basics().into_iter().find(|feature| !feature.available) {
+        Some(missing) => {
+            Err(Error::new(ErrorKind::Unsupported, missing.detail).remedy(missing.remedy.unwrap_or_default()))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Fief {
     /// Tries everything. Leaves nothing behind.
     pub fn probe(&self) -> Probe {
         let config = Config::default();
         let release = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
-        let mut features = vec![
-            feature(
-                "root",
-                "all",
-                true,
-                if nix::unistd::geteuid().is_root() { Ok("effective user 0".into()) } else { Err("not root".into()) },
-                "run as root; applications themselves need no privilege",
-            ),
-            feature(
-                "kernel BTF",
-                "all",
-                true,
-                if Path::new("/sys/kernel/btf/vmlinux").exists() {
-                    Ok("/sys/kernel/btf/vmlinux".into())
-                } else {
-                    Err("/sys/kernel/btf/vmlinux is missing".into())
-                },
-                "use a kernel built with CONFIG_DEBUG_INFO_BTF (Debian's are)",
-            ),
-            feature(
-                "cgroup2",
-                "bind",
-                true,
-                cgroup::mount_point().map(|p| p.display().to_string()).map_err(|e| e.to_string()),
-                "mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup",
-            ),
-        ];
+        let mut features = basics();
         features.extend(self.try_objects(&config));
         features.push(feature(
             "sched_ext",

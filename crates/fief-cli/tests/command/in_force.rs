@@ -58,6 +58,26 @@ impl Drop for Place {
 }
 
 #[test]
+fn what_the_kernel_lacks_is_named_with_its_remedy() {
+    let Some(place) = Place::new() else { return };
+    let shop = policy(SHOP);
+    let hidden = r#"mount -t tmpfs none /sys/kernel/btf && exec "$@""#;
+    let ended = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", hidden, "sh", env!("CARGO_BIN_EXE_fief"), "apply"])
+        .arg(shop.path())
+        .env("FIEF_SCOPE", &place.scope)
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("/sys/kernel/btf/vmlinux is missing; use a kernel built with CONFIG_DEBUG_INFO_BTF"),
+        "{said}"
+    );
+    assert!(place.fief().arg("ls").ends().stderr.contains("nothing is in force"));
+}
+
+#[test]
 fn reads_show_what_is_in_force_until_it_is_taken_down() {
     let Some(place) = Place::new() else { return };
     assert_eq!(place.apply().objects()[0]["made"], json!(["shop", "shop/gold"]));
