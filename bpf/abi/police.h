@@ -4,13 +4,10 @@
 
 #include "container.h"
 
-/* A bucket of the policy: its number (from 1; 0: none) and the policy's slot. */
-struct fief_bucket_key {
-	__u32 bucket;
-	__u32 slot;
-};
-
 /*
+ * A bucket of the policy, known by its number (from 1; 0: none). Of two lines of the cache, so that what a look needs is
+ * in the first.
+ *
  * Generic cell rate algorithm, one word for the state so that all CPUs share it by compare-and-swap: `arrival_ns` is the
  * theoretical arrival time of the next cell. A cell conforms if arrival_ns - now <= tolerance_ns, and then moves
  * arrival_ns by interval_ns. A bucket of CPU time moves it by what the container has used since `used_ns` was read, scaled
@@ -27,6 +24,7 @@ struct fief_bucket {
 	__u32 kind;		   /* enum fief_bucket_kind */
 	__u32 refused;		   /* since the last notice */
 	__u64 identity;		   /* which rule's it is, from policy to policy */
+	__u64 pad[7];
 };
 enum fief_bucket_kind {
 	FIEF_BUCKET_SHARED = 0,	    /* one for all that the rule matches */

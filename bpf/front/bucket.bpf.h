@@ -13,7 +13,7 @@
 #include "context.bpf.h"
 #include "bytes.bpf.h"
 #include "spent.bpf.h"
-#include "maps/buckets.bpf.h"
+#include "maps/bucket_tables.bpf.h"
 #include "maps/source_buckets.bpf.h"
 
 #define LOOK_NS 1000000ull
@@ -90,9 +90,9 @@ static __always_inline bool time_left(struct fief_bucket *bucket, __u64 now)
 
 static __always_inline struct fief_bucket *bucket_find(__u32 slot, __u32 number)
 {
-	struct fief_bucket_key key = {.bucket = number, .slot = slot};
+	void *table = number ? bpf_map_lookup_elem(&bucket_tables, &slot) : NULL;
 
-	return number ? bpf_map_lookup_elem(&buckets, &key) : NULL;
+	return table ? bpf_map_lookup_elem(table, &number) : NULL;
 }
 
 /* A function of its own to the verifier, which then follows it once and not from each place that it is called from. */

@@ -42,7 +42,7 @@
 #include "filter.bpf.h"
 #include "maps/admitted.bpf.h"
 #include "maps/blooms.bpf.h"
-#include "maps/buckets.bpf.h"
+#include "maps/bucket_tables.bpf.h"
 #include "maps/guards.bpf.h"
 #include "maps/loads.bpf.h"
 #include "maps/meters.bpf.h"

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use nix::sys::mman::{self, ProtFlags, mmap, munmap};
 
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::record::Record;
 
 /// An array of these records, at least one.
@@ -36,6 +36,14 @@ fn fill<R: Record>(array: &MapHandle, records: &[R]) -> nix::Result<()> {
     unsafe { std::ptr::copy_nonoverlapping(records.as_ptr().cast::<u8>(), start.cast::<u8>().as_ptr(), bytes.get()) };
     // SAFETY: the mapping is ours and nothing borrowed from it is left.
     unsafe { munmap(start, bytes.get()) }
+}
+
+/// The array at element `at` of the outer map; none was put there yet.
+pub fn get(outer: &MapHandle, at: u32) -> Result<Option<MapHandle>> {
+    let what = || format!("cannot read the table at place {at}");
+    let Some(id) = outer.lookup(&at.to_ne_bytes(), MapFlags::ANY).context(what)? else { return Ok(None) };
+    let id = id.try_into().map(u32::from_ne_bytes).map_err(|_| Error::new(ErrorKind::Unsupported, what()))?;
+    MapHandle::from_map_id(id).context(what).map(Some)
 }
 
 /// Puts an array at element `at` of the outer map, which lets go of what was there.

@@ -60,7 +60,6 @@ records!(
     fief_unit,
     fief_admin,
     fief_info,
-    fief_bucket_key,
     fief_bucket,
     fief_source,
     fief_meter,

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use fief_bpf::record;
-use fief_bpf::{Error, ErrorKind, Result, abi, batch};
+use fief_bpf::{Error, ErrorKind, Result, abi, batch, inner};
 use fief_policy::{Listener, Mode, Policy};
 use libbpf_rs::MapHandle;
 
@@ -25,7 +25,7 @@ const PORT_WORDS: u32 = 1024;
 pub(crate) struct Tables {
     guards: MapHandle,
     guarded_ports: MapHandle,
-    buckets: MapHandle,
+    bucket_tables: MapHandle,
     thresholds: MapHandle,
 }
 
@@ -42,7 +42,7 @@ impl Fief {
         Ok(Tables {
             guards: self.map("guards")?,
             guarded_ports: self.map("guarded_ports")?,
-            buckets: self.map("buckets")?,
+            bucket_tables: self.map("bucket_tables")?,
             thresholds: self.map("thresholds")?,
         })
     }
@@ -86,10 +86,7 @@ impl Tables {
         self.write_ports(slot, &vec![0; PORT_WORDS as usize])?;
         let guards: Vec<(u32, abi::fief_guard)> = batch::entries(&self.guards)?;
         let old = guards.into_iter().map(|(key, _)| key).filter(|key| key / abi::FIEF_MAX_LISTENERS == slot);
-        batch::delete(&self.guards, &old.collect::<Vec<u32>>())?;
-        let buckets: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&self.buckets)?;
-        let old: Vec<_> = buckets.into_iter().map(|(key, _)| key).filter(|key| key.slot == slot).collect();
-        batch::delete(&self.buckets, &old)
+        batch::delete(&self.guards, &old.collect::<Vec<u32>>())
     }
 
     fn write_ports(&self, slot: u32, ports: &[u64]) -> Result<()> {
@@ -98,14 +95,14 @@ impl Tables {
     }
 
     fn write_buckets(&self, slot: u32, buckets: Buckets) -> Result<()> {
-        let in_force: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&self.buckets)?;
-        let before: HashMap<u64, abi::fief_bucket> =
-            in_force.into_iter().map(|(_, bucket)| (bucket.identity, bucket)).collect();
-        let entries: Vec<_> = (1..)
-            .zip(buckets.records)
-            .map(|(bucket, fresh)| (abi::fief_bucket_key { bucket, slot }, carried_over(fresh, &before)))
-            .collect();
-        batch::update(&self.buckets, &entries)
+        let in_force: Vec<(u32, abi::fief_bucket)> = match inner::get(&self.bucket_tables, 1 - slot)? {
+            Some(table) => batch::entries(&table)?,
+            None => Vec::new(),
+        };
+        let before = in_force.into_iter().map(|(_, bucket)| (bucket.identity, bucket)).collect();
+        let carried = buckets.records.into_iter().map(|fresh| carried_over(fresh, &before));
+        let records: Vec<_> = std::iter::once(abi::fief_bucket::default()).chain(carried).collect();
+        inner::put(&self.bucket_tables, slot, &inner::array("bucket_table", &records)?)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fief_bpf::table::Table;
 use fief_bpf::upgrade::program_id;
-use fief_bpf::{abi, batch, ingress};
+use fief_bpf::{abi, batch, ingress, inner};
 use fief_control::{Applied, ApplyOptions, Error, ErrorKind, Fief};
 use fief_testkit::{Feature, NetNs, require, wait_until};
 use fief_tests_netns::{SOON, kill_before};
@@ -86,9 +86,18 @@ impl Door {
 
     /// Intervals of the buckets of the slot in force.
     fn intervals(&self) -> Vec<u64> {
-        let slot = self.slot();
-        let all: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&self.map("buckets")).unwrap();
-        all.into_iter().filter(|(key, _)| key.slot == slot).map(|(_, bucket)| bucket.interval_ns).collect()
+        self.buckets().iter().map(|(_, bucket)| bucket.interval_ns).collect()
+    }
+
+    /// Of the slot in force, by number.
+    fn buckets(&self) -> Vec<(u32, abi::fief_bucket)> {
+        let mut all = batch::entries(&self.bucket_table()).unwrap();
+        all.retain(|(number, _)| *number != 0);
+        all
+    }
+
+    fn bucket_table(&self) -> MapHandle {
+        inner::get(&self.map("bucket_tables"), self.slot()).unwrap().expect("a policy is in force")
     }
 
     fn slot(&self) -> u32 {
@@ -409,16 +418,10 @@ fn without_timestamps_the_weaker_cookie_and_the_remedy_are_said() {
 fn a_rule_that_stays_keeps_how_full_its_bucket_is() {
     let Some(door) = Door::new() else { return };
     door.apply(&policy("", "", 10)).unwrap();
-    let buckets = door.map("buckets");
-    let all: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&buckets).unwrap();
-    let filled: Vec<_> =
-        all.into_iter().map(|(key, bucket)| (key, abi::fief_bucket { arrival_ns: 77, ..bucket })).collect();
-    batch::update(&buckets, &filled).unwrap();
-    let arrivals = || {
-        let slot = door.slot();
-        let all: Vec<(abi::fief_bucket_key, abi::fief_bucket)> = batch::entries(&buckets).unwrap();
-        all.into_iter().filter(|(key, _)| key.slot == slot).map(|(_, bucket)| bucket.arrival_ns).collect::<Vec<_>>()
-    };
+    let mut filled = door.buckets();
+    filled.iter_mut().for_each(|(_, bucket)| bucket.arrival_ns = 77);
+    batch::update(&door.bucket_table(), &filled).unwrap();
+    let arrivals = || door.buckets().iter().map(|(_, bucket)| bucket.arrival_ns).collect::<Vec<_>>();
     let listener = "[[listener.web.client]]\nfrom = [\"10.1.0.0/16\"]\ncontainer = \"all\"\nsyn = { rate = 5 }\n";
     door.apply(&policy("", listener, 10)).unwrap();
     let mut both = arrivals();
