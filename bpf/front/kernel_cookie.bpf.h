@@ -29,6 +29,10 @@
 #define SEGMENT_SIZE_IPV6 1440
 #define SIZE_PLACES	  4 /* sizes that a cookie can tell: msstab of net/ipv4/syncookies.c and net/ipv6/syncookies.c */
 
+/* From when on the kernel takes no cookie (two of its periods), and how long its client is told so. */
+#define KERNEL_COOKIE_MS (2 * 60 * 1000)
+#define KERNEL_LATE_MS	 (30 * 60 * 1000)
+
 static __always_inline __u16 usual_size(const struct packet *p)
 {
 	return p->ipv6 ? SEGMENT_SIZE_IPV6 : SEGMENT_SIZE_IPV4;
@@ -99,6 +103,17 @@ static __noinline void kernel_cookie_read(const struct packet *p, struct tcp_soc
 	with->sack = !!(with->echo & KERNEL_SACK);
 	with->ecn = !!(with->echo & KERNEL_ECN);
 	with->receive_scale = kernel_scale(listening);
+}
+
+/*
+ * Whether a cookie has run out, by the time that its timestamp bears. Nothing proves that it was ever made: whoever says
+ * so gets what the kernel gives to every segment without a connection.
+ */
+static __always_inline bool kernel_cookie_ran_out(const struct handshake *with, __u64 now)
+{
+	__u32 age = (__u32)(now / 1000000) - with->echo;
+
+	return with->timestamps && age > KERNEL_COOKIE_MS && age < KERNEL_LATE_MS;
 }
 
 static __noinline bool kernel_cookie_check_at(const struct packet *p, __u32 seq)

@@ -92,6 +92,14 @@ static __noinline int too_late(struct __sk_buff *skb, struct front_context *fron
 	return s ? segment_answer(skb, p, s) : TCX_DROP;
 }
 
+/* Whether the segment comes with a cookie that was good once. */
+static __always_inline bool ran_out(struct front_context *front, const struct handshake *with)
+{
+	if (front->guard->flags & FIEF_GUARD_KERNEL)
+		return kernel_cookie_ran_out(with, front->now);
+	return cookie_ran_out(&front->packet, front->now);
+}
+
 /* A verdict, or STREAM_ENDS. */
 static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				 struct stream *stream)
@@ -115,7 +123,7 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	if (!admit_in_force(front) || (tracked_status(skb, p) & ADDRESSES_TRANSLATED) || kernel_cookie_check(p))
 		return TCX_NEXT; /* the kernel's own answer of before: the request is ruled as it passes */
 	bad_count(front->now);
-	if (!(front->guard->flags & FIEF_GUARD_KERNEL) && !bad_too_many(front->now) && cookie_ran_out(p, front->now))
+	if (!bad_too_many(front->now) && ran_out(front, &stream->with))
 		return too_late(skb, front);
 	return count_drop(front, FIEF_ACK_BAD);
 }

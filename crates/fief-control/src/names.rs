@@ -16,6 +16,7 @@ use crate::tree::Tree;
 pub(crate) struct Names {
     listeners: BTreeMap<u16, String>,
     tree: Tree,
+    policy: Option<Policy>,
 }
 
 impl Names {
@@ -29,7 +30,17 @@ impl Names {
             let named = policy.as_ref().and_then(|policy| listener_of(policy, address));
             listeners.insert(index, named.unwrap_or_else(|| address.to_string()));
         }
-        Ok(Self { listeners, tree })
+        Ok(Self { listeners, tree, policy })
+    }
+
+    /// The policy in force, if its text is there.
+    pub(crate) fn policy(&self) -> Option<&Policy> {
+        self.policy.as_ref()
+    }
+
+    /// The slot of the policy in force.
+    pub(crate) fn slot(&self) -> u32 {
+        self.tree.slot
     }
 
     /// Those of the policy in force, by number.

@@ -6,6 +6,7 @@ use fief_bpf::{Result, abi, batch, ingress, open};
 use fief_policy::{Handshake, Policy};
 
 use crate::handshake::{COOKIES, choose, read};
+use crate::names::Names;
 use crate::{Fief, front, namespace};
 
 /// How the front door was made by the apply.
@@ -18,14 +19,13 @@ struct Made {
 
 impl Fief {
     /// What is to be said of the front door in force, a sentence each; nothing if the policy's text is gone.
-    pub(crate) fn outdated(&self, slot: u32) -> Result<Vec<String>> {
-        let policy = self.policy_text()?.and_then(|text| fief_policy::parse(&text, "the policy in force").ok());
+    pub(crate) fn outdated(&self, names: &Names) -> Result<Vec<String>> {
         let places = ingress::attached(self.pins());
-        let Some((policy, netns)) = policy.zip(open::steered(self.pins())) else { return Ok(Vec::new()) };
+        let Some((policy, netns)) = names.policy().zip(open::steered(self.pins())) else { return Ok(Vec::new()) };
         let guards: Vec<(u32, abi::fief_guard)> = batch::entries(&self.map("guards")?)?;
         let mut flags = guards
             .iter()
-            .filter(|(at, _)| at / abi::FIEF_MAX_LISTENERS == slot)
+            .filter(|(at, _)| at / abi::FIEF_MAX_LISTENERS == names.slot())
             .map(|(_, guard)| guard.flags)
             .filter(|flags| flags & abi::FIEF_GUARD_ADMIT != 0);
         let first = flags.next();
@@ -34,7 +34,7 @@ impl Fief {
             admits: first.is_some(),
             kernel_answers: first.is_some_and(|flags| flags & abi::FIEF_GUARD_KERNEL != 0),
         };
-        Ok(namespace::within(netns, || Ok(since(&policy, &made)))?.unwrap_or_default())
+        Ok(namespace::within(netns, || Ok(since(policy, &made)))?.unwrap_or_default())
     }
 }
 

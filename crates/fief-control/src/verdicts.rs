@@ -109,7 +109,7 @@ impl Fief {
             loads: self.loads(&names, taken_ns)?,
             shut_out: self.shut_out(&sources, taken_ns)?,
             proven_sources: sources.iter().filter(|(_, source)| source.proven_ns != 0).count(),
-            notes: self.outdated(Table::open(self.pins())?.policy().0)?,
+            notes: self.outdated(&names)?,
         })
     }
 

@@ -152,6 +152,37 @@ fn who_comes_too_late_with_a_cookie_is_told() {
     }
 }
 
+/// The timestamp of a SYN-ACK of the kernel's of so many seconds ago, as a client sends it back.
+fn timestamp_of(seconds_ago: u64) -> Vec<u8> {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
+    let made = Duration::from(now).as_millis() as u32;
+    let echo = made.wrapping_sub((seconds_ago * 1000) as u32);
+    [&[1, 1, 8, 10, 0, 0, 0, 7][..], &echo.to_be_bytes()].concat()
+}
+
+#[test]
+fn who_comes_too_late_with_a_cookie_of_the_kernel_is_told_if_it_bears_a_time() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Gate::Kernel);
+    for family in [Family::V4, Family::V6] {
+        for (n, (seconds_ago, told)) in [(130, true), (1700, true), (100, false), (7200, false)].into_iter().enumerate()
+        {
+            let before = rig.front.verdicts();
+            let mut late = Segment::new(client(family, n), plain(family), PSH | ACK);
+            (late.sequence, late.acknowledgment, late.payload) = (1001, 4711, OPEN.to_vec());
+            late.options = timestamp_of(seconds_ago);
+            rig.clients.send(&late).unwrap();
+            rig.pass_through(3000 + n as u16 + 100 * u16::from(family == Family::V6));
+            let answer = rig.clients.receive(late.source, Duration::from_millis(1));
+            let reset = answer.map(|answer| (answer.has(RST), answer.sequence));
+            assert_eq!(reset, told.then_some((true, late.acknowledgment)), "{seconds_ago}");
+            assert_eq!(rig.front.verdicts().since(&before).count(abi::FIEF_ACK_BAD), 1);
+        }
+    }
+}
+
 #[test]
 fn a_cookie_is_good_for_its_own_connection_only() {
     if !ready() {
