@@ -28,7 +28,7 @@ struct fief_bucket {
 };
 enum fief_bucket_kind {
 	FIEF_BUCKET_SHARED = 0,	    /* one for all that the rule matches */
-	FIEF_BUCKET_PER_SOURCE = 1, /* one for each source: an IPv4 address or an IPv6 /64 (map `sources`) */
+	FIEF_BUCKET_PER_SOURCE = 1, /* one for each source: an IPv4 address or an IPv6 /64 (map `source_buckets`) */
 	FIEF_BUCKET_CPU = 2,	    /* charged CPU time instead of requests */
 };
 

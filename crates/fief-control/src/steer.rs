@@ -20,14 +20,16 @@ use std::net::SocketAddr;
 
 use fief_bpf::record::Record;
 use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch};
-use fief_policy::{Listener, Serve};
+use fief_policy::{ClassEntry, ClassSpec, ClassTable, Listener, Serve};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 pub(crate) use index::Indexed;
 use regions::Regions;
 pub use shim::{Shim, environment};
 
+use crate::blooms::Blooms;
 use crate::police::ClientRate;
+use crate::rule_table::RuleTable;
 use crate::staging::Staging;
 
 /// The container that a class of clients belongs to, as the kernel has it.
@@ -120,48 +122,62 @@ impl Staged {
         staging: &mut Staging,
     ) -> Result<()> {
         let table = listener.table();
-        let places = table
-            .classes
-            .iter()
-            .map(|class| {
-                place(&class.container).ok_or_else(|| {
-                    Error::new(ErrorKind::NotFound, format!("there is no container {}", class.container))
-                })
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let secret = staging.secret[0];
+        let places = places(&table, place)?;
         let mut lengths = records::prefix_lengths(table.entries.iter().map(|entry| entry.prefix.prefix_len()));
-        let (mut clients, mut prefixes) = (HashMap::new(), Vec::new());
-        for entry in &table.entries {
-            // those of one rule have one record
-            let client = match clients.entry(entry.rule) {
-                Entry::Occupied(there) => *there.get(),
-                Entry::Vacant(vacant) => {
-                    let rate = rates.get(usize::from(entry.rule)).copied().unwrap_or_default();
-                    let record = records::client(entry, places[usize::from(entry.class)], rate);
-                    *vacant.insert(staging.rules.add_record(&record)?)
-                }
-            };
-            match entry.prefix.prefix_len() {
-                0 => lengths.any = client,
-                _ => prefixes.push((entry.hash(secret), client)),
-            }
-        }
-        (lengths.prefixes, lengths.secret) = (staging.rules.add_keys(&prefixes)?, secret);
-        let regions = Regions::of(&table.entries, &lengths);
-        (lengths.bit_shift, lengths.everywhere) = (regions.bit_shift, regions.everywhere);
-        // without room for them every prefix length is looked up
-        match (staging.blooms.place(&regions.words), staging.blooms.place(&table.filter(secret))) {
-            (Some(regions), Some(filter)) => {
-                (lengths.regions, lengths.region_mask) = (regions.first, regions.mask);
-                (lengths.filtered, lengths.bloom, lengths.bloom_mask) = (1, filter.first, filter.mask);
-            }
-            _ => lengths.everywhere = regions.all(),
-        }
+        lengths.secret = staging.secret[0];
+        let client = |entry: &ClassEntry| {
+            let rate = rates.get(usize::from(entry.rule)).copied().unwrap_or_default();
+            records::client(entry, places[usize::from(entry.class)], rate)
+        };
+        (lengths.prefixes, lengths.any) = stage_prefixes(&table, lengths.secret, client, &mut staging.rules)?;
+        stage_filters(&table, &mut lengths, &mut staging.blooms);
         self.lengths.push((at(self.slot.into(), index.into()), lengths));
         let record = records::listener(index, serve(listener.serve, places.len()), &table.classes, &places)?;
         self.listeners.extend(listener.addresses().map(|address| (records::listener_key(self.slot, address), record)));
         Ok(())
+    }
+}
+
+fn places(table: &ClassTable, place: &impl Fn(&str) -> Option<Place>) -> Result<Vec<Place>> {
+    let of_class = |class: &ClassSpec| {
+        let missing = || Error::new(ErrorKind::NotFound, format!("there is no container {}", class.container));
+        place(&class.container).ok_or_else(missing)
+    };
+    table.classes.iter().map(of_class).collect()
+}
+
+/// Adds the entries of a listener to the rule table, those of one rule with one record. Returns where they are, and the
+/// record of every address that no prefix is around.
+fn stage_prefixes(
+    table: &ClassTable,
+    secret: u64,
+    client: impl Fn(&ClassEntry) -> abi::fief_client,
+    rules: &mut RuleTable,
+) -> Result<(abi::fief_lines, u32)> {
+    let (mut records, mut keys, mut any) = (HashMap::new(), Vec::new(), 0);
+    for entry in &table.entries {
+        let record = match records.entry(entry.rule) {
+            Entry::Occupied(there) => *there.get(),
+            Entry::Vacant(vacant) => *vacant.insert(rules.add_record(&client(entry))?),
+        };
+        match entry.prefix.prefix_len() {
+            0 => any = record,
+            _ => keys.push((entry.hash(secret), record)),
+        }
+    }
+    Ok((rules.add_keys(&keys)?, any))
+}
+
+/// What spares looks into the rule table; without room for it every prefix length is looked up.
+fn stage_filters(table: &ClassTable, lengths: &mut abi::fief_prefix_lengths, blooms: &mut Blooms) {
+    let regions = Regions::of(&table.entries, lengths);
+    (lengths.bit_shift, lengths.everywhere) = (regions.bit_shift, regions.everywhere);
+    match (blooms.place(&regions.words), blooms.place(&table.filter(lengths.secret))) {
+        (Some(regions), Some(filter)) => {
+            (lengths.regions, lengths.region_mask) = (regions.first, regions.mask);
+            (lengths.filtered, lengths.bloom, lengths.bloom_mask) = (1, filter.first, filter.mask);
+        }
+        _ => lengths.everywhere = regions.all(),
     }
 }
 
