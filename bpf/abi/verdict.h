@@ -24,7 +24,7 @@ enum fief_reason {
 	FIEF_REQUEST_REFUSED,	/* a rule refuses it */
 	FIEF_REQUEST_RATE,	/* above the rule's requests per second */
 	FIEF_REQUEST_CPU,	/* above the rule's CPU time per second */
-	FIEF_REQUEST_MALFORMED, /* neither HTTP nor TLS: the class of its client */
+	FIEF_REQUEST_MALFORMED, /* neither HTTP nor TLS, or no byte: the class of its client */
 	FIEF_REQUEST_TOO_LONG,	/* no end of the header within FIEF_HEADER_MAX: the class of its client */
 	FIEF_REQUEST_NO_ROOM,	/* too many unfinished headers at once: dropped, the client sends again */
 	FIEF_REQUEST_UNTRACKED, /* a later request whose begin is unknown (chunked body before it): not ruled */

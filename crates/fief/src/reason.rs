@@ -69,7 +69,7 @@ reasons! {
     RequestCpu = FIEF_REQUEST_CPU, "request-cpu", "requests above the CPU time of their rule";
     /// `request-malformed`
     RequestMalformed = FIEF_REQUEST_MALFORMED, "request-malformed",
-        "first bytes that are neither HTTP nor TLS: the class of their client";
+        "first bytes that are neither HTTP nor TLS, or an end without any: the class of their client";
     /// `request-too-long`
     RequestTooLong = FIEF_REQUEST_TOO_LONG, "request-too-long",
         "headers longer than are looked at: the class of their client";
