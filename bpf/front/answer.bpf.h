@@ -49,7 +49,7 @@ static __noinline struct segment *answer_segment(struct front_context *front, st
 {
 	const struct fief_request *rule = &stream->ruling.rule;
 	struct packet *p = &front->packet;
-	__u32 end = p->seq + p->payload_length + (p->flags & TCP_FIN);
+	__u32 end = packet_end(p);
 	struct segment *s;
 
 	if (rule->refusal != FIEF_REFUSE_503 || stream->bytes[0] == TLS_HANDSHAKE)
@@ -89,7 +89,7 @@ static __noinline int answer_ends(struct __sk_buff *skb, struct front_context *f
 		return -1;
 	if (is_bare(p))
 		return TCX_DROP;
-	return acknowledge(skb, p, with, p->seq + p->payload_length + (p->flags & TCP_FIN));
+	return acknowledge(skb, p, with, packet_end(p));
 }
 
 /*

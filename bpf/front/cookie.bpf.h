@@ -179,16 +179,22 @@ static __always_inline void cookie_read(const struct packet *p, __u32 sequence, 
 	with->receive_scale = RECEIVE_SCALE;
 }
 
+/* The younger of the living epochs that a cookie with these low bits can be of. */
+static __always_inline __u32 cookie_epoch(__u64 now, __u32 low)
+{
+	__u32 epoch = epoch_of(now);
+
+	return !(low & COOKIE_PARITY) != !(epoch & 1) ? epoch - 1 : epoch;
+}
+
 /* Whether `sequence` is a cookie of ours for a client that began with `first`; what it says is added to `with`. */
 static __always_inline bool cookie_check(struct front_context *front, __u32 first, __u32 sequence,
 					 struct handshake *with)
 {
-	__u32 epoch = epoch_of(front->now), low = sequence & COOKIE_LOW, age;
+	__u32 low = sequence & COOKIE_LOW, age;
 	struct cookie_hash hash;
 
-	if (!(low & COOKIE_PARITY) != !(epoch & 1))
-		epoch--;
-	if (cookie_hash(&front->packet, first, low, epoch, &hash))
+	if (cookie_hash(&front->packet, first, low, cookie_epoch(front->now, low), &hash))
 		return false;
 	if ((hash.sequence ^ sequence) & ~COOKIE_LOW)
 		return false;
@@ -205,12 +211,10 @@ static __always_inline bool cookie_check(struct front_context *front, __u32 firs
  */
 __noinline int cookie_ran_out(const struct packet *p __arg_nonnull, __u64 now)
 {
-	__u32 epoch = epoch_of(now), sequence = p->ack - 1, low = sequence & COOKIE_LOW, i;
+	__u32 sequence = p->ack - 1, low = sequence & COOKIE_LOW, epoch = cookie_epoch(now, low), i;
 	struct cookie_hash hash = {};
 	struct cookie_key key = {};
 
-	if (!(low & COOKIE_PARITY) != !(epoch & 1))
-		epoch--;
 	for (i = loop_from(0); i < COOKIE_PAST && can_loop; i++) {
 		epoch -= 2;
 		if (cookie_key_derive(&key, epoch) || cookie_hash_by(p, p->seq - 1, low, &key, &hash))

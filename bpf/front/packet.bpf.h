@@ -61,6 +61,12 @@ static __always_inline bool is_bare(const struct packet *p)
 	return !p->payload_length && !(p->flags & TCP_FIN);
 }
 
+/* The sequence number behind the packet. */
+static __always_inline __u32 packet_end(const struct packet *p)
+{
+	return p->seq + p->payload_length + (p->flags & TCP_FIN);
+}
+
 /* Whether sequence number `a` lies behind `b`. */
 static __always_inline bool is_behind(__u32 a, __u32 b)
 {

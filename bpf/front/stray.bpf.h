@@ -88,7 +88,7 @@ static __noinline int too_late(struct __sk_buff *skb, struct front_context *fron
 	struct segment *s;
 
 	count_drop(front, FIEF_ACK_BAD);
-	s = segment_begin(p->ack, p->seq + p->payload_length + (p->flags & TCP_FIN), 0, TCP_ACK | TCP_RST);
+	s = segment_begin(p->ack, packet_end(p), 0, TCP_ACK | TCP_RST);
 	return s ? segment_answer(skb, p, s) : TCX_DROP;
 }
 

@@ -252,9 +252,9 @@ impl Fief {
         let guarded = guard::stage(policy, &steered.indexed(&policy.listeners), &plan, &mut staging, container)?;
         steer.clear(slot)?;
         guards.clear(slot)?;
-        let buckets = staging.write()?;
+        staging.write()?;
         steer.write(&steered)?;
-        guards.write(slot, &guarded, buckets)?;
+        guards.write(slot, &guarded)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;
         Ok(Doors { netns, interfaces, kernel_answers: plan.kernel })
     }

@@ -145,8 +145,7 @@ impl Fief {
 
     /// The tables of the policy's listeners.
     pub(crate) fn steer_tables(&self) -> Result<steer::Tables> {
-        let map = |name: &str| self.map(name);
-        Ok(steer::Tables { listeners: map("listeners")?, prefix_lengths: map("prefix_lengths")? })
+        Ok(steer::Tables { listeners: self.map("listeners")?, prefix_lengths: self.map("prefix_lengths")? })
     }
 }
 

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What stands before the listeners of a policy, written into the slot that is not in force: guards, the ports they
-//! are at, buckets, thresholds, request rules. Nothing that a packet meets changes before the flip.
-//!
-//! Buckets that both policies have keep how full they are, so that applying a policy again opens no door for a burst.
-
-use std::collections::HashMap;
+//! are at, thresholds, request rules. Nothing that a packet meets changes before the flip.
 
 use fief_bpf::record;
-use fief_bpf::{Error, ErrorKind, Result, abi, batch, inner};
+use fief_bpf::{Error, ErrorKind, Result, abi, batch};
 use fief_policy::{Listener, Mode, Policy};
 use libbpf_rs::MapHandle;
 
 use crate::handshake::Plan;
-use crate::police::{self, Buckets};
+use crate::police;
 use crate::staging::Staging;
 use crate::steer::Indexed;
 use crate::{Fief, admit};
@@ -25,7 +21,6 @@ const PORT_WORDS: u32 = 1024;
 pub(crate) struct Tables {
     guards: MapHandle,
     guarded_ports: MapHandle,
-    bucket_tables: MapHandle,
     thresholds: MapHandle,
 }
 
@@ -42,7 +37,6 @@ impl Fief {
         Ok(Tables {
             guards: self.map("guards")?,
             guarded_ports: self.map("guarded_ports")?,
-            bucket_tables: self.map("bucket_tables")?,
             thresholds: self.map("thresholds")?,
         })
     }
@@ -74,8 +68,7 @@ pub(crate) fn stage(
 }
 
 impl Tables {
-    pub(crate) fn write(&self, slot: u32, staged: &Staged, buckets: Buckets) -> Result<()> {
-        self.write_buckets(slot, buckets)?;
+    pub(crate) fn write(&self, slot: u32, staged: &Staged) -> Result<()> {
         batch::update(&self.guards, &staged.guards)?;
         record::update(&self.thresholds, slot, &staged.thresholds)?;
         self.write_ports(slot, &staged.ports)
@@ -93,26 +86,6 @@ impl Tables {
         let words: Vec<(u32, u64)> = (slot * PORT_WORDS..).zip(ports.iter().copied()).collect();
         batch::update(&self.guarded_ports, &words)
     }
-
-    fn write_buckets(&self, slot: u32, buckets: Buckets) -> Result<()> {
-        let in_force: Vec<(u32, abi::fief_bucket)> = match inner::get(&self.bucket_tables, 1 - slot)? {
-            Some(table) => batch::entries(&table)?,
-            None => Vec::new(),
-        };
-        let before = in_force.into_iter().map(|(_, bucket)| (bucket.identity, bucket)).collect();
-        let carried = buckets.records.into_iter().map(|fresh| carried_over(fresh, &before));
-        let records: Vec<_> = std::iter::once(abi::fief_bucket::default()).chain(carried).collect();
-        inner::put(&self.bucket_tables, slot, &inner::array("bucket_table", &records)?)
-    }
-}
-
-/// How full the same bucket of the policy in force is.
-fn carried_over(mut fresh: abi::fief_bucket, before: &HashMap<u64, abi::fief_bucket>) -> abi::fief_bucket {
-    let Some(old) = before.get(&fresh.identity).filter(|old| old.container == fresh.container) else { return fresh };
-    fresh.arrival_ns = old.arrival_ns;
-    fresh.used_ns = old.used_ns;
-    fresh.looked_ns = old.looked_ns;
-    fresh
 }
 
 fn guard(

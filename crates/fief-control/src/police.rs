@@ -2,18 +2,20 @@
 //! Police: which connection requests are too many, as the kernel side's records. The kernel side decides
 //! (`bpf/front/police.bpf.h`); here a policy's rates become buckets and guards.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hasher};
 
-use fief_bpf::abi;
+use fief_bpf::{Result, abi, batch, inner};
 use fief_policy::{Client, Level, Listener, Mode, Per, Policy, SynRate, Thresholds};
+use libbpf_rs::MapHandle;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The buckets of a policy, numbered from 1 in the order of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
-    pub(crate) records: Vec<abi::fief_bucket>,
+    records: Vec<abi::fief_bucket>,
 }
 
 impl Buckets {
@@ -23,6 +25,28 @@ impl Buckets {
         self.records.push(bucket);
         self.records.len() as u32
     }
+
+    /// Puts them into the slot's place. Those that the policy in force has too keep how full they are, so that applying a
+    /// policy again opens no door for a burst.
+    pub(crate) fn write(self, tables: &MapHandle, slot: u32) -> Result<()> {
+        let in_force: Vec<(u32, abi::fief_bucket)> = match inner::get(tables, 1 - slot)? {
+            Some(table) => batch::entries(&table)?,
+            None => Vec::new(),
+        };
+        let before = in_force.into_iter().map(|(_, bucket)| (bucket.identity, bucket)).collect();
+        let carried = self.records.into_iter().map(|fresh| carried_over(fresh, &before));
+        let records: Vec<_> = std::iter::once(abi::fief_bucket::default()).chain(carried).collect();
+        inner::put(tables, slot, &inner::array("bucket_table", &records)?)
+    }
+}
+
+/// How full the same bucket of the policy in force is.
+fn carried_over(mut fresh: abi::fief_bucket, before: &HashMap<u64, abi::fief_bucket>) -> abi::fief_bucket {
+    let Some(old) = before.get(&fresh.identity).filter(|old| old.container == fresh.container) else { return fresh };
+    fresh.arrival_ns = old.arrival_ns;
+    fresh.used_ns = old.used_ns;
+    fresh.looked_ns = old.looked_ns;
+    fresh
 }
 
 /// What the rate of a client rule adds to the entries of its prefixes.

@@ -67,6 +67,10 @@ fn feature(
     }
 }
 
+fn there(path: &str, otherwise: &str) -> std::result::Result<String, String> {
+    if Path::new(path).exists() { Ok(path.to_owned()) } else { Err(otherwise.to_owned()) }
+}
+
 /// What is there before anything is loaded.
 fn basics() -> Vec<Feature> {
     vec![
@@ -81,11 +85,7 @@ fn basics() -> Vec<Feature> {
             "kernel BTF",
             "all",
             true,
-            if Path::new("/sys/kernel/btf/vmlinux").exists() {
-                Ok("/sys/kernel/btf/vmlinux".into())
-            } else {
-                Err("/sys/kernel/btf/vmlinux is missing".into())
-            },
+            there("/sys/kernel/btf/vmlinux", "/sys/kernel/btf/vmlinux is missing"),
             "use a kernel built with CONFIG_DEBUG_INFO_BTF (Debian's are)",
         ),
         feature(
@@ -119,11 +119,7 @@ impl Fief {
             "sched_ext",
             "schedule",
             false,
-            if Path::new("/sys/kernel/sched_ext").exists() {
-                Ok("/sys/kernel/sched_ext".into())
-            } else {
-                Err("not configured in this kernel".into())
-            },
+            there("/sys/kernel/sched_ext", "not configured in this kernel"),
             "use a kernel with CONFIG_SCHED_CLASS_EXT; until then copies run by nice values",
         ));
         let per_container = size_of::<abi::fief_container>();

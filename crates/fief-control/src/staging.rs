@@ -18,6 +18,7 @@ pub(crate) struct Staging {
     pub(crate) blooms: Blooms,
     pub(crate) rules: RuleTable,
     rule_tables: MapHandle,
+    bucket_tables: MapHandle,
 }
 
 impl Staging {
@@ -30,14 +31,15 @@ impl Staging {
             blooms: Blooms::open(fief, slot)?,
             rules: RuleTable::new(),
             rule_tables: fief.map("rule_tables")?,
+            bucket_tables: fief.map("bucket_tables")?,
         })
     }
 
-    /// Writes filters and rules over those of an earlier policy. Nothing may lead there any more: its listeners and
-    /// guards are cleared. Returns the buckets, which are written with what is in force.
-    pub(crate) fn write(self) -> Result<Buckets> {
+    /// Writes rules, filters and buckets over those of an earlier policy. Nothing may lead there any more: its listeners
+    /// and guards are cleared.
+    pub(crate) fn write(self) -> Result<()> {
         self.rules.write(&self.rule_tables, self.slot)?;
         self.blooms.write()?;
-        Ok(self.buckets)
+        self.buckets.write(&self.bucket_tables, self.slot)
     }
 }

@@ -22,8 +22,8 @@ pub(super) fn of_process(pid: i32) -> Vec<Listener> {
     copies.filter_map(|copy| address(&copy).map(|address| (copy, address))).collect()
 }
 
-/// Where it listens by those of its sockets that were made neither in this cgroup nor below, whose hooks therefore do not see them;
-/// nowhere, if the kernel does not list sockets (its modules inet_diag and tcp_diag).
+/// Where it listens by those of its sockets that were made neither in this cgroup nor below, whose hooks therefore do not
+/// see them; nowhere, if the kernel does not list sockets (its modules inet_diag and tcp_diag).
 pub(super) fn unseen(pid: i32, own: &[Listener], path: &Path) -> Vec<SocketAddr> {
     let Ok(netns) = fs::metadata(format!("/proc/{pid}/ns/net")) else { return Vec::new() }; // it has ended
     if own.is_empty() {
