@@ -92,6 +92,14 @@ fn kind_of(error: &std::io::Error) -> ErrorKind {
     }
 }
 
+/// What to do about an error from below that is the same whatever was tried. By its words: libbpf-rs gives no numbers.
+pub(crate) fn remedy_of(error: &dyn fmt::Display) -> Option<&'static str> {
+    let too_many = nix::errno::Errno::EMFILE.desc();
+    format!("{error:#}")
+        .contains(too_many)
+        .then_some("this process may open too few files at once: raise its limit (`ulimit -n 1024`)")
+}
+
 /// Adds what was tried to an error from below.
 pub trait Context<T> {
     /// `what` says what was tried and on what, lower case, no full stop.
@@ -100,7 +108,10 @@ pub trait Context<T> {
 
 impl<T> Context<T> for std::io::Result<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|e| Error { kind: kind_of(&e), what: what(), remedy: None, source: Some(Box::new(e)) })
+        self.map_err(|e| {
+            let remedy = remedy_of(&e).map(str::to_owned);
+            Error { kind: kind_of(&e), what: what(), remedy, source: Some(Box::new(e)) }
+        })
     }
 }
 
@@ -120,7 +131,25 @@ impl<T> Context<T> for libbpf_rs::Result<T> {
                 libbpf_rs::ErrorKind::Unsupported => ErrorKind::Unsupported,
                 _ => ErrorKind::Other,
             };
-            Error { kind, what: what(), remedy: None, source: Some(Box::new(e)) }
+            let remedy = remedy_of(&e).map(str::to_owned);
+            Error { kind, what: what(), remedy, source: Some(Box::new(e)) }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_open_too_few_files_is_told_so() {
+        let too_many = || std::io::Error::from_raw_os_error(libc::EMFILE);
+        let plain: Result<()> = Err(too_many()).context(|| "cannot open a table".into());
+        let below: Result<()> = Err(libbpf_rs::Error::from(too_many())).context(|| "cannot open a table".into());
+        for error in [plain.unwrap_err(), below.unwrap_err()] {
+            assert!(error.advice().is_some_and(|advice| advice.contains("ulimit -n")), "{error}");
+        }
+        let other: Result<()> = Err(std::io::Error::from_raw_os_error(libc::EIO)).context(|| "cannot".into());
+        assert_eq!(other.unwrap_err().advice(), None);
     }
 }

@@ -13,7 +13,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
 
 use crate::abi;
 use crate::admin::Admin;
-use crate::error::{Context, Error, ErrorKind, Result};
+use crate::error::{Context, Error, ErrorKind, Result, remedy_of};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
 use crate::{link, managed};
@@ -204,8 +204,9 @@ pub(crate) fn unsupported(object: &str, error: &libbpf_rs::Error) -> Error {
         libbpf_rs::ErrorKind::PermissionDenied => ErrorKind::Permission,
         _ => ErrorKind::Unsupported,
     };
-    Error::new(kind, format!("the kernel refuses the {object} object: {error:#}"))
-        .remedy("run as root on a kernel of 6.12 or later; `fief probe` tells what is missing")
+    Error::new(kind, format!("the kernel refuses the {object} object: {error:#}")).remedy(
+        remedy_of(error).unwrap_or("run as root on a kernel of 6.12 or later; `fief probe` tells what is missing"),
+    )
 }
 
 /// Attaches the programs of a managed unit to its cgroup and pins the links below `units/<id>`, at once or not at all.
