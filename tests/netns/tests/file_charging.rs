@@ -199,9 +199,10 @@ fn a_thread_that_follows_takes_the_container_of_the_file_it_reads() {
         // now the page cache has it
         read_all(&first);
         assert!(mine(&gold));
-        assert_eq!(gold.usage().unwrap().disk_read_bytes, cold.disk_read_bytes);
-        let of_home = usage_of("unit").disk_read_bytes;
-        assert!(of_home < MEBI, "what the program itself is loaded from, at most: {of_home}");
+        let again = gold.usage().unwrap().disk_read_bytes - cold.disk_read_bytes;
+        for bytes in [again, usage_of("unit").disk_read_bytes] {
+            assert!(bytes < 2 * MEBI, "what the program itself is loaded from, at most: {bytes}");
+        }
     });
 }
 
