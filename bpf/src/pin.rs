@@ -25,7 +25,10 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::statfs;
 
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::link;
 
+/// Folders of links that act on packets and calls. The kernel lets go of a link some time after its last reference.
+const ACTING: [&str; 3] = ["interfaces", "netns", "units"];
 const BPFFS: &str = "/sys/fs/bpf";
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 
@@ -139,7 +142,8 @@ impl Pins {
         Ok(Staging { pins, target: self.root.clone(), committed: false })
     }
 
-    /// Removes every pin: what nothing else holds detaches and goes.
+    /// Removes every pin. What acts on packets and calls has stopped to when this returns, also if somebody else holds its
+    /// link; the rest goes when nothing else holds it.
     pub fn remove(&self) -> Result<()> {
         self.sweep()?;
         let gone = bpffs().join(format!("{}~{}", self.scope, std::process::id()));
@@ -148,7 +152,10 @@ impl Pins {
         match fs::rename(&self.root, &gone) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(e).context(|| format!("cannot take the pins at {} out of force", self.root.display())),
-            Ok(()) => remove_tree(&gone),
+            Ok(()) => {
+                ACTING.iter().try_for_each(|folder| detach_below(&gone.join(folder)))?;
+                remove_tree(&gone)
+            }
         }
     }
 
@@ -196,6 +203,15 @@ impl Drop for Staging {
             let _ = remove_tree(&self.pins.root);
         }
     }
+}
+
+/// Detaches the links below a folder that may not be there.
+fn detach_below(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { detach_below(&path)? } else { link::remove(&path)? }
+    }
+    Ok(())
 }
 
 /// Makes a folder for pins, readable by root alone.

@@ -235,8 +235,16 @@ fn down_leaves_nothing_at_the_interfaces() {
     let Some(door) = Door::new() else { return };
     door.apply(&policy("", "", 10)).unwrap();
     let program = program_id(door.fief.pins(), "ingress_guards").unwrap();
+    assert_eq!(interfaces_of(program).len(), 2);
+    let pins = std::fs::read_dir(door.fief.pins().interfaces()).unwrap();
+    let pins = pins.flat_map(|netns| std::fs::read_dir(netns.unwrap().path()).unwrap());
+    // as somebody who looks at them; the kernel, too, keeps them for a while
+    let held: Vec<_> = pins.map(|pin| libbpf_rs::Link::open(pin.unwrap().path()).unwrap()).collect();
+    assert_eq!(held.len(), 2);
     door.namespace.run(|| door.fief.down().unwrap()).unwrap();
+    assert!(interfaces_of(program).iter().all(|&index| index == 0), "{:?}", interfaces_of(program));
     assert!(!door.fief.pins().interfaces().exists());
+    drop(held);
     wait_until(SOON, || !ProgInfoIter::default().any(|info| info.id == program)).unwrap();
 }
 
