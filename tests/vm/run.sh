@@ -52,19 +52,30 @@ Acquire::Languages "none";
 APT::Sandbox::User "root";
 CONFIG
 
-# The newest kernel of a version, unpacked; prints its path. One that is here already is not asked for again.
+# The newest kernel of a version, unpacked with those of its modules that the checks need, which since 7.0 are another
+# package's; prints its folder. One that is here already is not asked for again.
 kernel() {
-	local package
-	if ! compgen -G "$place/boot/vmlinuz-$1[.+-]*" >/dev/null; then
+	local package files=$place/files module path release
+	if ! compgen -G "$place/kernels/$1[.+-]*/vmlinuz" >/dev/null; then
 		compgen -G "$place/apt/lists/*Packages*" >/dev/null || private_apt apt-get update -qq >&2
 		# since 7.0, linux-image is without the image
 		package=$(private_apt apt-cache search --names-only "^linux-(binary|image)-${1//./\\.}([.+][^-]*)?-cloud-amd64$" |
 			cut -d' ' -f1 | sort -t- -k2,2 -k3,3V | awk -F- '!kind { kind = $2 } $2 == kind' | tail -n 1)
 		[[ -n $package ]] || { echo "Debian trixie has no kernel $1" >&2; return 1; }
-		(cd "$place" && private_apt apt-get download -qq "$package" >&2 &&
-			dpkg-deb --fsys-tarfile "$package"_*.deb | tar -xf - --wildcards './boot/vmlinuz-*' && rm "$package"_*.deb)
+		rm -rf "$files"
+		(cd "$place" && private_apt apt-get download -qq "$package" >&2 && dpkg-deb -x "$package"_*.deb "$files" &&
+			rm "$package"_*.deb)
+		path=$(compgen -G "$files/boot/vmlinuz-*")
+		release=${path##*vmlinuz-}
+		mkdir -p "$place/kernels/$release"
+		for module in llc stp garp mrp 8021q bridge veth inet_diag tcp_diag; do
+			find "$files" -name "$module.ko.xz" -exec busybox xzcat {} \; >"$files/$module.ko"
+			[[ ! -s $files/$module.ko ]] || mv "$files/$module.ko" "$place/kernels/$release"
+		done
+		mv "$path" "$place/kernels/$release/vmlinuz"
+		rm -rf "$files"
 	fi
-	compgen -G "$place/boot/vmlinuz-$1[.+-]*" | sort -V | tail -n 1
+	dirname "$(compgen -G "$place/kernels/$1[.+-]*/vmlinuz" | sort -V | tail -n 1)"
 }
 
 # A program without debug information, and the libraries that it needs.
@@ -78,7 +89,7 @@ install_program() {
 }
 
 build_initramfs() {
-	local applet
+	local applet kernel
 	cargo build --release --locked -p fief-cli -p fief-tests-vm
 	root=$place/root
 	rm -rf "$root"
@@ -89,6 +100,12 @@ build_initramfs() {
 	done
 	install_program "$target/release/fief" "$root/bin/fief"
 	install_program "$target/release/fief-tests-vm" "$root/bin/fief-tests-vm"
+	rm "$root/bin/ip" # busybox's makes no pair of links
+	install_program "$(command -v ip)" "$root/bin/ip"
+	for kernel in "$@"; do
+		mkdir -p "$root/modules/${kernel##*/}"
+		find "$kernel" -name '*.ko' -exec cp -t "$root/modules/${kernel##*/}" {} +
+	done
 	cp tests/vm/init "$root/init"
 	if [[ -n $script ]]; then
 		cp "$script" "$root/script"
@@ -99,7 +116,7 @@ build_initramfs() {
 # Two CPUs, emulated in turn, whose clock counts instructions: however busy this machine is, figures are exact. What the
 # guest says goes to standard output, its console to a file.
 boot() {
-	local release=${1##*vmlinuz-} said=$place/said console cpu=Nehalem
+	local release=${1##*/} said=$place/said console cpu=Nehalem
 	console=$place/console-$release
 	# QEMU 7.2 can leave wrong flags after CMPXCHG16B, of which 6.12 dies; later kernels' local storage needs it
 	[[ $release != 6.12.* ]] || cpu+=,-cx16
@@ -107,7 +124,7 @@ boot() {
 	nice -n 15 timeout "$most_seconds" qemu-system-x86_64 -accel tcg,thread=single -icount shift=2,sleep=off \
 		-cpu "$cpu" -smp 2 -m 1024 -display none -no-reboot -nodefaults -serial "file:$console" \
 		-device virtio-serial-pci -chardev "file,id=result,path=$said" -device virtserialport,chardev=result,name=result \
-		-kernel "$1" -initrd "$place/initramfs" -append 'console=ttyS0 panic=-1 quiet' || true
+		-kernel "$1/vmlinuz" -initrd "$place/initramfs" -append 'console=ttyS0 panic=-1 quiet' || true
 	tr -d '\r' <"$said" | tee -a "$place/all"
 	if ! grep -q '^== end ' "$said"; then
 		echo "FAILED the guest died, or was ended after $most_seconds seconds; its console:" | tee -a "$place/all"
@@ -118,10 +135,14 @@ boot() {
 }
 
 : >"$place/all"
-build_initramfs
+kernels=()
 for version in "$@"; do
-	image=$(kernel "$version")
-	boot "$image"
+	folder=$(kernel "$version")
+	kernels+=("$folder")
+done
+build_initramfs "${kernels[@]}"
+for folder in "${kernels[@]}"; do
+	boot "$folder"
 done
 failed=$(grep -c '^FAILED ' "$place/all" || true)
 passed=$(grep -c '^ok ' "$place/all" || true)

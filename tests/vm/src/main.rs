@@ -2,10 +2,12 @@
 //! The checks that a guest of `tests/vm/run.sh` makes with the installed `fief`, on a kernel that is not the builder's.
 //!
 //! Without arguments: all checks from outside, as root. The other words are the parts that this program plays itself:
-//! an unprivileged application, a server, a process that works. Each check prints one line, `ok` or `FAILED`.
+//! an unprivileged application, a server, a client, a process that works. Each check prints one line, `ok` or `FAILED`.
 
 mod application;
 mod command;
+mod devices;
+mod host;
 mod outside;
 mod report;
 mod server;
@@ -20,9 +22,13 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut report = Report::default();
     match words[..] {
-        [] => outside::check(&mut report),
+        [] => {
+            outside::check(&mut report);
+            devices::check(&mut report);
+        }
         ["application"] => application::check(&mut report),
         ["serve", address] => server::serve(address),
+        ["get", address, file] => host::get(address, file),
         ["work"] => work::when_told(),
         ["work-for-descriptor"] => work::for_descriptor(),
         _ => {
