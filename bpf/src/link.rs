@@ -135,6 +135,15 @@ pub(crate) fn remove(pin: &Path) -> Result<()> {
     std::fs::remove_file(pin).context(|| format!("cannot remove the pin {}", pin.display()))
 }
 
+/// The same for all pinned links below a folder, which may not be there.
+pub(crate) fn remove_below(folder: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { remove_below(&path)? } else { remove(&path)? }
+    }
+    Ok(())
+}
+
 /// Puts another program in the place of a pinned link's. False: its target is gone, so there is nothing to do.
 pub(crate) fn update(pin: &Path, program: BorrowedFd<'_>) -> Result<bool> {
     let link = Link::open(pin).context(|| format!("cannot open the link {}", pin.display()))?;

@@ -248,9 +248,7 @@ fn build_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<PathBuf> {
 fn sweep_units(pins: &Pins) -> Result<()> {
     for entry in std::fs::read_dir(pins.units()).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().contains('~') {
-            for pin in std::fs::read_dir(entry.path()).into_iter().flatten().flatten() {
-                link::remove(&pin.path())?;
-            }
+            link::remove_below(&entry.path())?;
             remove_tree(&entry.path())?;
         }
     }

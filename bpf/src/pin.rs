@@ -153,7 +153,7 @@ impl Pins {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(e).context(|| format!("cannot take the pins at {} out of force", self.root.display())),
             Ok(()) => {
-                ACTING.iter().try_for_each(|folder| detach_below(&gone.join(folder)))?;
+                ACTING.iter().try_for_each(|folder| link::remove_below(&gone.join(folder)))?;
                 remove_tree(&gone)
             }
         }
@@ -203,15 +203,6 @@ impl Drop for Staging {
             let _ = remove_tree(&self.pins.root);
         }
     }
-}
-
-/// Detaches the links below a folder that may not be there.
-fn detach_below(folder: &Path) -> Result<()> {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() { detach_below(&path)? } else { link::remove(&path)? }
-    }
-    Ok(())
 }
 
 /// Makes a folder for pins, readable by root alone.

@@ -37,7 +37,8 @@ fn bits(hash: u64) -> u64 {
     1 << ((hash >> 40) & 63) | 1 << ((hash >> 46) & 63) | 1 << ((hash >> 52) & 63)
 }
 
-/// Of a client prefix, in IPv6 bits; those of IPv4 all differ. The secret keeps others from looking for an address that is taken for somebody else's prefix.
+/// Of a client prefix, in IPv6 bits; those of IPv4 all differ. The secret keeps others from looking for an address that is
+/// taken for somebody else's prefix.
 pub(crate) fn prefix_hash(prefix: &Ipv6Net, secret: u64) -> u64 {
     let octets = prefix.network().octets();
     let (upper, lower) = octets.split_at(8);

@@ -196,13 +196,16 @@ fn a_thread_that_follows_takes_the_container_of_the_file_it_reads() {
         assert_eq!(silver.usage().unwrap().disk_read_bytes, 0);
         read_all(&second);
         assert!(mine(&silver));
-        // now the page cache has it
-        read_all(&first);
-        assert!(mine(&gold));
-        let again = gold.usage().unwrap().disk_read_bytes - cold.disk_read_bytes;
-        for bytes in [again, usage_of("unit").disk_read_bytes] {
-            assert!(bytes < 2 * MEBI, "what the program itself is loaded from, at most: {bytes}");
-        }
+        // now the page cache has it; the program's own pages may have to be read again, on a busy machine
+        wait_until(SOON, || {
+            let before = gold.usage().unwrap().disk_read_bytes;
+            read_all(&first);
+            assert!(mine(&gold));
+            gold.usage().unwrap().disk_read_bytes == before
+        })
+        .expect("what the page cache has is not charged");
+        let of_home = usage_of("unit").disk_read_bytes;
+        assert!(of_home < MEBI, "what the program itself is loaded from, at most: {of_home}");
     });
 }
 

@@ -10,12 +10,27 @@ use crate::report::text;
 
 /// Runs `fief` to its end: what it printed, or what it complained about.
 pub fn fief(words: &[&str]) -> Result<String, String> {
-    let output = Command::new("fief").args(words).output().map_err(text)?;
+    finish(Command::new("fief").args(words))
+}
+
+/// Runs a program to its end: what it printed, or what it complained about.
+pub fn finish(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(text)?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(said);
     }
-    Err(format!("fief {}: {}; {said}{}", words.join(" "), output.status, String::from_utf8_lossy(&output.stderr)))
+    let words: Vec<_> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
+    let words = words.join(" ".as_ref());
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}: {}; {said}{complaint}", words.to_string_lossy(), output.status))
+}
+
+/// Puts a policy where `fief` can be told of it.
+pub fn write_policy(text_of_policy: &str) -> Result<&'static str, String> {
+    let path = "/tmp/policy.toml";
+    std::fs::write(path, text_of_policy).map_err(text)?;
+    Ok(path)
 }
 
 /// Runs `fief` with `--json`: one object a line.

@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::{fief, number, objects};
+use crate::command::{fief, finish, number, objects, write_policy};
 use crate::host::Host;
-use crate::report::{Found, Report, text};
+use crate::report::{Found, Report};
 
 const POLICY: &str = r#"
 version = 1
@@ -43,10 +43,7 @@ pub fn check(report: &mut Report) {
 
 fn insert(modules: &Path) -> Found {
     for module in MODULES {
-        let output = Command::new("insmod").arg(modules.join(format!("{module}.ko"))).output().map_err(text)?;
-        if !output.status.success() {
-            return Err(format!("{module}: {}", String::from_utf8_lossy(&output.stderr)));
-        }
+        finish(Command::new("insmod").arg(modules.join(format!("{module}.ko"))))?;
     }
     Ok(MODULES.join(", "))
 }
@@ -63,9 +60,7 @@ fn expect(client: &Host, expected: &[(&str, (&str, &str))]) -> Result<(), String
 }
 
 fn apply() -> Result<(), String> {
-    let path = "/tmp/devices.toml";
-    std::fs::write(path, POLICY).map_err(text)?;
-    fief(&["apply", path]).map(drop)
+    fief(&["apply", write_policy(POLICY)?]).map(drop)
 }
 
 /// How many requests were refused since the first policy; each must have been seen once.
@@ -76,30 +71,31 @@ fn expect_refused(expected: u64) -> Result<(), String> {
     if refused == expected { Ok(()) } else { Err(format!("{refused} refused instead of {expected}")) }
 }
 
+/// A device above another for what bears the number, with the address 10.9.number.last.
+fn add_vlan(host: &Host, below: &str, number: u8, last: u8) -> Result<(), String> {
+    host.ip(&[
+        &format!("link add link {below} name {below}.{number} type vlan id {number}"),
+        &format!("addr add 10.9.{number}.{last}/24 dev {below}.{number}"),
+        &format!("link set {below}.{number} up"),
+    ])
+}
+
 fn vlan() -> Found {
     let (guest, client) = (Host::guest(), Host::new()?);
     guest.link("sv", &client)?;
     guest.ip(&["addr add 10.9.0.1/24 dev sv"])?;
     client.ip(&["addr add 10.9.0.2/24 dev svx"])?;
-    let add_vlan = |number: u8| {
-        guest.ip(&[
-            &format!("link add link sv name sv.{number} type vlan id {number}"),
-            &format!("addr add 10.9.{number}.1/24 dev sv.{number}"),
-            &format!("link set sv.{number} up"),
-        ])?;
-        client.ip(&[
-            &format!("link add link svx name svx.{number} type vlan id {number}"),
-            &format!("addr add 10.9.{number}.2/24 dev svx.{number}"),
-            &format!("link set svx.{number} up"),
-        ])
+    let add_vlan_between = |number: u8| {
+        add_vlan(&guest, "sv", number, 1)?;
+        add_vlan(&client, "svx", number, 2)
     };
-    add_vlan(5)?;
+    add_vlan_between(5)?;
     let _server = guest.serve()?;
     expect(&client, &[("10.9.0.1", OPEN), ("10.9.5.1", OPEN)])?;
     apply()?;
     expect(&client, &[("10.9.0.1", RULED), ("10.9.5.1", RULED)])?;
     // one that was not there is guarded from the next policy on, which is told
-    add_vlan(6)?;
+    add_vlan_between(6)?;
     let notes = objects(&["explain"])?[0]["notes"].to_string();
     if !notes.contains("sv.6") {
         return Err(format!("sv.6 is not named: {notes}"));

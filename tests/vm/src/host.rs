@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use crate::command::finish;
 use crate::report::text;
 
 /// Where the files of the servers are; there are `yes` and `no`.
@@ -47,10 +48,7 @@ impl Host {
     /// Runs `ip` with the words of each line.
     pub fn ip(&self, lines: &[&str]) -> Result<(), String> {
         for line in lines {
-            let output = self.command("ip").args(line.split_whitespace()).output().map_err(text)?;
-            if !output.status.success() {
-                return Err(format!("ip {line}: {}", String::from_utf8_lossy(&output.stderr)));
-            }
+            finish(self.command("ip").args(line.split_whitespace()))?;
         }
         Ok(())
     }
@@ -78,8 +76,7 @@ impl Host {
     pub fn get(&self, address: &str, file: &str) -> Result<String, String> {
         let program = std::env::current_exe().map_err(text)?;
         let mut command = self.command(&program.to_string_lossy());
-        let output = command.args(["get", address, file]).output().map_err(text)?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        finish(command.args(["get", address, file])).map(|said| said.trim().to_owned())
     }
 }
 

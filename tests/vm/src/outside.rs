@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::command::{fief, number, objects, thread_ns, usage};
+use crate::command::{fief, number, objects, thread_ns, usage, write_policy};
 use crate::report::{Found, Report, same_time, text};
 use crate::server::ask;
 use crate::work::SPELL;
@@ -58,12 +58,6 @@ fn probes() -> Found {
     } else {
         Err(lacking.join("\n"))
     }
-}
-
-fn write_policy(text_of_policy: &str) -> Result<&'static str, String> {
-    let path = "/tmp/policy.toml";
-    std::fs::write(path, text_of_policy).map_err(text)?;
-    Ok(path)
 }
 
 fn applies() -> Found {
