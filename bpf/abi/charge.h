@@ -7,6 +7,7 @@
 #define FIEF_MAX_CPUS	 512
 
 #define FIEF_CACHE_SLOTS 64
+#define FIEF_KEPT	 8
 
 /* write-back cache of usage, one line per container */
 struct fief_cache_slot {
@@ -82,6 +83,8 @@ struct fief_cpu {
 	__u64 clock_from; /* CLOCK_MONOTONIC when the window of clock_next began */
 	__s64 clock_next; /* the smallest distance of both clocks in it, which the next window begins with */
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];
+	/* thread references that were not let go of: id, generation << 32; 0: none (core/kept.bpf.h) */
+	__u64 kept[FIEF_KEPT];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];
 };
 enum fief_receive { FIEF_RX_NONE = 0, FIEF_RX_OPEN = 1, FIEF_RX_PACKET = 2 };

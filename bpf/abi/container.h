@@ -92,6 +92,8 @@ struct fief_attributes {
  *     |                |               |     policy    |
  *     +----------------+---------------+---------------+
  *                       \______ holders: 0 ends it ____/
+ *
+ * Threads bound: also what CPUs keep of those that left, while there is a descriptor (core/kept.bpf.h).
  */
 #define FIEF_HANDLE	  1ull
 #define FIEF_THREAD	  (1ull << 20)

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "charge.bpf.h"
+#include "kept.bpf.h"
 #include "maps/tasks.bpf.h"
 #include "maps/units.bpf.h"
 
@@ -193,6 +193,20 @@ static __always_inline void binding_put(struct fief_ref binding, struct fief_ref
 {
 	if (!same_ref(binding, home))
 		container_put(binding.id, FIEF_THREAD);
+}
+
+/* As binding_put, for who may be back soon: the CPU keeps the reference. */
+static __always_inline void binding_keep(struct fief_ref binding, struct fief_ref home)
+{
+	if (!same_ref(binding, home))
+		kept_put(binding.id, binding.generation);
+}
+
+/* A thread's reference on `to`, which somebody holds. */
+static __always_inline void binding_hold(struct fief_container *c, struct fief_ref to)
+{
+	if (!kept_take(to))
+		container_hold(c, FIEF_THREAD);
 }
 
 /*

@@ -92,14 +92,14 @@ static __always_inline int bind_self(struct fief_descriptor *d)
 		return -ESTALE;
 	if (!(d->rights & FIEF_RIGHT_USE))
 		return -EPERM;
-	container_hold(c, FIEF_THREAD);
+	binding_hold(c, d->container);
 	if (!bind_try(d, p, now, &was, &home) && (!caller() || !bind_try(d, p, now, &was, &home))) {
 		container_put(d->container.id, FIEF_THREAD);
 		return -ESRCH;
 	}
 	if (same_ref(d->container, home))
 		container_put(home.id, FIEF_THREAD);
-	binding_put(was, home);
+	binding_keep(was, home);
 	return 0;
 }
 
@@ -126,9 +126,9 @@ static __always_inline int unbind_self(void)
 		left[i] = i < cs->task.nested ? cs->task.nest[i].container : home;
 	cs->task.nested = 0;
 	irq_restore(&flags);
-	binding_put(was, home);
+	binding_keep(was, home);
 	for (int i = 0; i < FIEF_NEST; i++)
-		binding_put(left[i], home);
+		binding_keep(left[i], home);
 	return 0;
 }
 
@@ -151,7 +151,7 @@ static __always_inline int enter(struct fief_descriptor *d)
 		return -EPERM;
 	home = cs->task.home;
 	if (!same_ref(d->container, home))
-		container_hold(c, FIEF_THREAD);
+		binding_hold(c, d->container);
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs && cs->has_task && cs->task.nested < FIEF_NEST && same_ref(cs->task.home, home)) {
@@ -169,7 +169,7 @@ static __always_inline int enter(struct fief_descriptor *d)
 	}
 	irq_restore(&flags);
 	if (err)
-		binding_put(d->container, home);
+		binding_keep(d->container, home);
 	return err;
 }
 
@@ -200,7 +200,7 @@ static __always_inline int leave(void)
 	irq_restore(&flags);
 	if (was.id == FIEF_NO_ID)
 		return -EINVAL;
-	binding_put(was, home);
+	binding_keep(was, home);
 	return 0;
 }
 

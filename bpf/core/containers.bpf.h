@@ -133,6 +133,7 @@ static __always_inline void usage_move(struct fief_usage *from, struct fief_usag
 }
 
 static __noinline int usage_collect(struct fief_container *c, __u32 id);
+static __noinline bool kept_recall(struct fief_ref ref);
 
 /* What an ended container used, on every CPU, is its heir's. */
 static __noinline int usage_inherit(struct fief_container *c, __u32 id)
@@ -286,12 +287,15 @@ static __noinline int container_free(__u32 id)
 static __noinline int container_put_here(__u32 id, __u64 unit)
 {
 	struct fief_container *c = container_at(id);
-	__u64 old;
+	struct fief_ref ref;
+	__u64 others;
 
 	if (!c || id < FIEF_FIRST_ID)
 		return 0;
-	old = refs_drop(c, unit);
-	if ((old & FIEF_HOLDERS_MASK) != unit)
+	ref = ref_of(id);
+	others = (refs_drop(c, unit) & FIEF_HOLDERS_MASK) - unit;
+	/* threads without a handle: some of them may have left already */
+	if (others && (unit != FIEF_HANDLE || others & FIEF_HANDLES_MASK || !kept_recall(ref)))
 		return 0;
 	/* that was the last holder */
 	c->state = FIEF_ENDED;

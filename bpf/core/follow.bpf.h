@@ -27,7 +27,7 @@ static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to)
 			return 0;
 	}
 	home = cs->task.home;
-	if (!same_ref(to, home) && !container_hold_live(c, FIEF_THREAD))
+	if (!same_ref(to, home) && !kept_take(to) && !container_hold_live(c, FIEF_THREAD))
 		return 0;
 	irq_save(&flags);
 	/* look again: the thread may have moved to another CPU while interrupts were on */
@@ -40,7 +40,7 @@ static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to)
 	cs->task.followed = to;
 	was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, true, bpf_ktime_get_ns());
 	irq_restore(&flags);
-	binding_put(was, home);
+	binding_keep(was, home);
 	return 0;
 }
 

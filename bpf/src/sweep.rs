@@ -119,7 +119,7 @@ fn lost(pins: &Pins, table: &Table) -> Result<Vec<Lost>> {
         .rows()
         .filter(|row| row.container.id >= abi::FIEF_FIRST_ID && row.record.state == abi::FIEF_ALIVE)
         .collect();
-    let held = held(pins)?;
+    let held = held(pins, table)?;
     Ok(before
         .into_iter()
         .filter(|row| {
@@ -146,8 +146,8 @@ fn own_handles(flags: u32) -> u64 {
     makers.into_iter().filter(|maker| flags & maker != 0).count() as u64
 }
 
-/// What sockets, threads and managed cgroups hold, by slot and generation.
-fn held(pins: &Pins) -> Result<HashMap<(u32, u32), Holds>> {
+/// What sockets, threads, CPUs and managed cgroups hold, by slot and generation.
+fn held(pins: &Pins, table: &Table) -> Result<HashMap<(u32, u32), Holds>> {
     let mut held: HashMap<(u32, u32), Holds> = HashMap::new();
     for (program, storage) in WALKS {
         for mark in walk::<abi::fief_mark>(pins, program, storage)? {
@@ -155,6 +155,9 @@ fn held(pins: &Pins) -> Result<HashMap<(u32, u32), Holds>> {
             holds.handles += u64::from(mark.handles);
             holds.threads += u64::from(mark.threads);
         }
+    }
+    for kept in table.kept() {
+        held.entry((kept.id, kept.generation)).or_default().threads += 1;
     }
     let units = pins.open_map("units")?;
     for key in units.keys() {

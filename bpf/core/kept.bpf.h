@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Kept: references of former bindings, held back by the CPU where the thread left.
+ *
+ * Problem: threads on all CPUs bind to one class and leave it, request by request, and each wrote the one word of its
+ * references twice; on two hyperthreads that alone made a pair a quarter dearer.
+ * How: who leaves a container leaves its reference with the CPU, by the container's number modulo FIEF_KEPT; who binds to
+ * it there takes the reference over. A container ends no later for that: whose last handle goes, calls back what is kept.
+ * Who keeps looks for handles afterwards, and who lets go of the last one looks for what is kept afterwards, each after a
+ * full barrier: one of the two sees the other, and the word is swapped out once.
+ * Limits: the last handle of a container that other threads are bound to asks every CPU.
+ */
+#pragma once
+
+#include "charge.bpf.h"
+
+static __always_inline __u64 kept_word(struct fief_ref ref)
+{
+	return (__u64)ref.generation << 32 | ref.id;
+}
+
+static __always_inline bool kept_swap_out(struct fief_cpu *cs, __u64 word)
+{
+	__u64 *kept = &cs->kept[(__u32)word & (FIEF_KEPT - 1)];
+
+	return *(volatile __u64 *)kept == word && __sync_bool_compare_and_swap(kept, word, 0);
+}
+
+/* What this CPU kept of `ref` is the caller's. */
+static __always_inline bool kept_take(struct fief_ref ref)
+{
+	struct fief_cpu *cs = this_cpu();
+
+	return cs && kept_swap_out(cs, kept_word(ref));
+}
+
+static __always_inline bool has_handles(struct fief_container *c)
+{
+	return *(volatile __u64 *)&c->refs & FIEF_HANDLES_MASK;
+}
+
+/* The caller's thread reference is this CPU's, unless nobody would call it back. Global, as container_put. */
+__noinline int kept_put(__u32 id, __u32 generation)
+{
+	__u64 word = kept_word((struct fief_ref){id, generation}), old;
+	struct fief_container *c = container_at(id);
+	struct fief_cpu *cs = this_cpu();
+
+	if (!c || !cs || id < FIEF_FIRST_ID)
+		return 0;
+	old = __sync_lock_test_and_set(&cs->kept[id & (FIEF_KEPT - 1)], word);
+	if (old)
+		container_put_here((__u32)old, FIEF_THREAD);
+	if (!has_handles(c) && kept_swap_out(cs, word))
+		container_put_here(id, FIEF_THREAD);
+	return 0;
+}
+
+/*
+ * Lets go of what CPUs keep of a container: first of this one's, where who closes has often worked before. Whether that were
+ * the last holders.
+ */
+static __noinline bool kept_recall(struct fief_ref ref)
+{
+	struct fief_container *c = container_at(ref.id);
+	__u64 word = kept_word(ref);
+	bool last = false;
+	__u32 turn;
+
+	if (!c)
+		return false;
+	bpf_for (turn, 0, cpu_count + 1) {
+		struct fief_cpu *cs = turn ? cpu_at(turn - 1) : this_cpu();
+
+		if (!cs)
+			break;
+		if (!kept_swap_out(cs, word))
+			continue;
+		last = (refs_drop(c, FIEF_THREAD) & FIEF_HOLDERS_MASK) == FIEF_THREAD;
+		if (last)
+			break;
+	}
+	return last;
+}
