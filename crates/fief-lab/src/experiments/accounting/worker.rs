@@ -82,6 +82,8 @@ pub struct Clocked {
     pub received_ns: u64,
     /// Of its own time: which of two containers it was spent in is not known.
     pub doubt_ns: u64,
+    /// While it could have run, others did.
+    pub waited_ns: u64,
     pub binds: u64,
 }
 

@@ -6,6 +6,7 @@ use super::receiver::Receiver;
 use super::{Binding, Clocked, Look};
 use crate::error::{Context, Result};
 use fief::Container;
+use fief_testkit::SchedStat;
 use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,8 @@ fn thread(binding: &Binding, receiver: Option<&Receiver>) -> Result<Clocked> {
     let end = Instant::now() + Duration::from_secs_f64(binding.seconds);
     // By the thread itself: what comes before or after it is on top of others.
     let received = || Ok::<_, crate::Error>(receiver.map(Receiver::receive_ns).transpose()?.unwrap_or(0));
+    let waited = || Ok::<_, crate::Error>(SchedStat::of_caller()?.waited.as_nanos() as u64);
+    let waited_before = waited()?;
     let before = received()?;
     let mut last = own_ns();
     for place in TURNS.into_iter().cycle() {
@@ -64,6 +67,7 @@ fn thread(binding: &Binding, receiver: Option<&Receiver>) -> Result<Clocked> {
         last = now;
     }
     clocked.received_ns = received()? - before;
+    clocked.waited_ns = waited()? - waited_before;
     fief::unbind(&containers[0]).context("go home")?;
     for (charged, container) in clocked.charged_ns.iter_mut().zip(&containers) {
         *charged = Look::of(container)?.thread_ns;
