@@ -89,11 +89,15 @@ static __always_inline int softirq_leave(void)
 
 static __always_inline int irq_enter_charge(void)
 {
+	struct task_struct *p = bpf_get_current_task_btf();
 	struct fief_cpu *cs = this_cpu();
 	__u64 now = bpf_ktime_get_ns();
 
 	if (!cs || cs->in_irq || cpu_first_event(cs, now))
 		return 0;
+	/* what is charged now is past correcting, and a reader takes it for the noted thread's */
+	if (cs->running != p->pid && !cs->softirq_vector)
+		switch_missed(cs, p, now);
 	charge_until(cs, now);
 	cs->in_irq = 1;
 	cs->irq_current = cs->current_;
