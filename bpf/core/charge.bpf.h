@@ -132,7 +132,10 @@ static __always_inline void charge_receive(struct fief_cpu *cs, struct fief_ref 
 	slot_of(cs, ref)->receive_ns += ns;
 }
 
-/* Charges the time since last_ns to whom it belongs. Interrupts are off. */
+/*
+ * Charges the time since last_ns to whom it belongs. Interrupts are off. The line of the cache comes first: to take it from
+ * another container takes longer than a reader tries, who then sees the time as open still.
+ */
 static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 {
 	__s64 d = now - cs->last_ns;
@@ -140,7 +143,6 @@ static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 	if (d <= 0)
 		return;
 	charge_begin(cs);
-	cs->last_ns = now;
 	if (cs->current_.id == FIEF_NO_ID) {
 		cs->task.pending_ns += d;
 	} else if (cs->receive == FIEF_RX_OPEN) {
@@ -155,6 +157,7 @@ static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 		if (cs->current_.id == FIEF_SYSTEM)
 			cs->system_kind_ns[cs->kind & (FIEF_SYSTEM_KINDS - 1)] += d;
 	}
+	cs->last_ns = now;
 	charge_end(cs);
 }
 
@@ -162,14 +165,16 @@ static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 static __always_inline void charge_take(struct fief_cpu *cs, __u32 to, __s64 ns, __u64 until)
 {
 	__s64 room = until - cs->last_ns;
+	struct fief_cache_slot *slot;
 
 	if (ns > room)
 		ns = room;
 	if (ns <= 0)
 		return;
 	charge_begin(cs);
+	slot = slot_of(cs, (struct fief_ref){to, 0});
+	slot->thread_ns += ns;
 	cs->last_ns += ns;
-	slot_of(cs, (struct fief_ref){to, 0})->thread_ns += ns;
 	charge_end(cs);
 }
 
