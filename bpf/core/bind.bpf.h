@@ -150,10 +150,13 @@ static __always_inline void counters_settle(struct fief_cpu *cs, struct task_str
 /* What was open since the wake-up belongs to `to`. Interrupts are off, time is charged up to now. */
 static __always_inline void pending_settle(struct fief_cpu *cs, struct fief_ref to)
 {
+	struct fief_cache_slot *slot;
+
 	if (!cs->task.pending_ns)
 		return;
+	slot = slot_of(cs, to);
 	charge_begin(cs);
-	slot_of(cs, to)->thread_ns += cs->task.pending_ns;
+	slot->thread_ns += cs->task.pending_ns;
 	cs->task.pending_ns = 0;
 	charge_end(cs);
 }

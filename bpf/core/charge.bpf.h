@@ -106,50 +106,51 @@ static __noinline int usage_collect(struct fief_container *c, __u32 id)
 	return 0;
 }
 
-/* The line of a container in this CPU's cache. Interrupts are off. */
+/*
+ * The line of a container in this CPU's cache. Interrupts are off. Before a charge begins, not within: to take the line from
+ * another container takes longer than a reader tries.
+ */
 static __always_inline struct fief_cache_slot *slot_of(struct fief_cpu *cs, struct fief_ref ref)
 {
 	struct fief_cache_slot *slot = &cs->cache[ref.id & (FIEF_CACHE_SLOTS - 1)];
+	__u32 heir = FIEF_RETIRED;
+	struct fief_container *c;
 
 	if (same_ref(slot->container, ref))
 		return slot;
 	slot_flush(slot);
-	slot->container = ref;
-	slot->heir = FIEF_RETIRED;
-	struct fief_container *c = container_get(ref);
+	c = container_get(ref);
 	if (c) {
 		__u32 mark = 1u << (bpf_get_smp_processor_id() & 31);
 
-		slot->heir = container_heir(c);
+		heir = container_heir(c);
 		if (!(c->cached & mark))
 			__sync_fetch_and_or(&c->cached, mark);
 	}
+	charge_begin(cs);
+	slot->container = ref;
+	slot->heir = heir;
+	charge_end(cs);
 	return slot;
 }
 
-static __always_inline void charge_receive(struct fief_cpu *cs, struct fief_ref ref, __u64 ns)
-{
-	slot_of(cs, ref)->receive_ns += ns;
-}
-
-/*
- * Charges the time since last_ns to whom it belongs. Interrupts are off. The line of the cache comes first: to take it from
- * another container takes longer than a reader tries, who then sees the time as open still.
- */
+/* Charges the time since last_ns to whom it belongs. Interrupts are off. */
 static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 {
+	struct fief_cache_slot *slot = NULL;
 	__s64 d = now - cs->last_ns;
 
 	if (d <= 0)
 		return;
+	if (cs->current_.id != FIEF_NO_ID && cs->receive != FIEF_RX_OPEN)
+		slot = slot_of(cs, cs->current_);
 	charge_begin(cs);
+	cs->last_ns = now;
 	if (cs->current_.id == FIEF_NO_ID) {
 		cs->task.pending_ns += d;
-	} else if (cs->receive == FIEF_RX_OPEN) {
+	} else if (!slot) {
 		cs->pool_ns += d;
 	} else {
-		struct fief_cache_slot *slot = slot_of(cs, cs->current_);
-
 		if (cs->receive)
 			slot->receive_ns += d;
 		else
@@ -157,7 +158,6 @@ static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 		if (cs->current_.id == FIEF_SYSTEM)
 			cs->system_kind_ns[cs->kind & (FIEF_SYSTEM_KINDS - 1)] += d;
 	}
-	cs->last_ns = now;
 	charge_end(cs);
 }
 
@@ -171,10 +171,10 @@ static __always_inline void charge_take(struct fief_cpu *cs, __u32 to, __s64 ns,
 		ns = room;
 	if (ns <= 0)
 		return;
-	charge_begin(cs);
 	slot = slot_of(cs, (struct fief_ref){to, 0});
-	slot->thread_ns += ns;
+	charge_begin(cs);
 	cs->last_ns += ns;
+	slot->thread_ns += ns;
 	charge_end(cs);
 }
 
@@ -193,9 +193,10 @@ static __always_inline void pool_close(struct fief_cpu *cs)
 {
 	if (cs->pool_ns) {
 		struct fief_ref owner = pool_owner(cs);
+		struct fief_cache_slot *slot = slot_of(cs, owner);
 
 		charge_begin(cs);
-		charge_receive(cs, owner, cs->pool_ns);
+		slot->receive_ns += cs->pool_ns;
 		if (owner.id == FIEF_SYSTEM)
 			cs->system_kind_ns[FIEF_SYSTEM_NET_RX] += cs->pool_ns;
 		cs->pool_ns = 0;

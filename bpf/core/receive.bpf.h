@@ -188,8 +188,8 @@ static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u
 			cs->current_ = to;
 			cs->receive = FIEF_RX_PACKET;
 		}
-		charge_begin(cs);
 		slot = slot_of(cs, to);
+		charge_begin(cs);
 		cs->pool_ns -= part;
 		slot->receive_ns += part;
 		slot->packets_in += packets;
@@ -208,8 +208,8 @@ static __always_inline void packet_sent(struct fief_ref by, __u32 packets, __u32
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs) {
-		charge_begin(cs);
 		slot = slot_of(cs, by);
+		charge_begin(cs);
 		slot->packets_out += packets;
 		slot->bytes_out += bytes;
 		charge_end(cs);

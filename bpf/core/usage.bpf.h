@@ -5,8 +5,7 @@
  * Problem: the three change while they are read; a reader must never see time twice, nor less than before.
  * How: each CPU's `sequence` tells that a charge was under way; `flushes_begun` and `flushes_done` tell that a cache
  * line moved to the record between the two looks. Then everything is read again, a bounded number of times.
- * Limits: after READ_TRIES the last look stands. What takes a CPU longer than that, to take a line of its cache from another
- * container, comes before the time is moved (charge_until): the look still finds it open.
+ * Limits: after READ_TRIES the last look stands; it can miss or double what was moved in its midst.
  */
 #pragma once
 
