@@ -6,7 +6,8 @@
  * hooks away, takes the telling with it, and the container would stay for ever.
  * How: iterators walk the storage of all sockets and all threads and write down who holds what; user space compares
  * (sweep.rs) and lets go, one reference after the other, only as long as the container's word is what it compared.
- * Limits: a reference moved from one holder to another during the walk can be missed: two walks have to agree.
+ * Limits: a reference moved from one holder to another during the walk can be missed: two walks have to agree. Thread
+ * references are looked for once the last handle has gone, since until then they move without a change of the word (kept).
  */
 #pragma once
 

@@ -119,7 +119,7 @@ fn lost(pins: &Pins, table: &Table) -> Result<Vec<Lost>> {
         .rows()
         .filter(|row| row.container.id >= abi::FIEF_FIRST_ID && row.record.state == abi::FIEF_ALIVE)
         .collect();
-    let held = held(pins, table)?;
+    let held = held(pins)?;
     Ok(before
         .into_iter()
         .filter(|row| {
@@ -131,10 +131,12 @@ fn lost(pins: &Pins, table: &Table) -> Result<Vec<Lost>> {
             let mut holds = held.get(&container).copied().unwrap_or_default();
             holds.handles += own_handles(row.record.flags);
             let refs = row.record.refs;
-            let more = Holds {
-                handles: (refs & u64::from(abi::FIEF_HANDLES_MASK)).saturating_sub(holds.handles),
-                threads: ((refs & abi::FIEF_HOLDERS_MASK) / u64::from(abi::FIEF_THREAD)).saturating_sub(holds.threads),
-            };
+            let handles = refs & u64::from(abi::FIEF_HANDLES_MASK);
+            let threads = (refs & abi::FIEF_HOLDERS_MASK) / u64::from(abi::FIEF_THREAD);
+            // While there is a handle, threads and CPUs pass references on to each other, and the word does not change
+            // (`bpf/core/kept.bpf.h`); one that is lost is found once the last handle has gone.
+            let threads = if handles == 0 { threads.saturating_sub(holds.threads) } else { 0 };
+            let more = Holds { handles: handles.saturating_sub(holds.handles), threads };
             (more != Holds::default()).then_some(Lost { container, refs, holds: more })
         })
         .collect())
@@ -146,8 +148,8 @@ fn own_handles(flags: u32) -> u64 {
     makers.into_iter().filter(|maker| flags & maker != 0).count() as u64
 }
 
-/// What sockets, threads, CPUs and managed cgroups hold, by slot and generation.
-fn held(pins: &Pins, table: &Table) -> Result<HashMap<(u32, u32), Holds>> {
+/// What sockets, threads and managed cgroups hold, by slot and generation.
+fn held(pins: &Pins) -> Result<HashMap<(u32, u32), Holds>> {
     let mut held: HashMap<(u32, u32), Holds> = HashMap::new();
     for (program, storage) in WALKS {
         for mark in walk::<abi::fief_mark>(pins, program, storage)? {
@@ -155,9 +157,6 @@ fn held(pins: &Pins, table: &Table) -> Result<HashMap<(u32, u32), Holds>> {
             holds.handles += u64::from(mark.handles);
             holds.threads += u64::from(mark.threads);
         }
-    }
-    for kept in table.kept() {
-        held.entry((kept.id, kept.generation)).or_default().threads += 1;
     }
     let units = pins.open_map("units")?;
     for key in units.keys() {

@@ -128,12 +128,6 @@ impl Table {
         self.controls.get(0).map_or(0, |control| control.file_instance[slot as usize & 1])
     }
 
-    /// References that a CPU keeps of bindings that have ended.
-    pub fn kept(&self) -> impl Iterator<Item = abi::fief_ref> {
-        let words = (0..self.cpus.count).filter_map(|cpu| self.cpus.get(cpu)).flat_map(|cpu| cpu.kept);
-        words.filter(|&word| word != 0).map(|word| abi::fief_ref { id: word as u32, generation: (word >> 32) as u32 })
-    }
-
     /// Size of the table.
     pub fn size(&self) -> u32 {
         self.containers.count

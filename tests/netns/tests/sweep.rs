@@ -73,3 +73,26 @@ fn forgets_a_managed_cgroup_that_was_removed() {
     assert!(notes.iter().any(|note| note.contains("was removed")), "{notes:?}");
     assert_eq!(units(), 1);
 }
+
+#[test]
+fn a_thread_that_binds_and_leaves_all_the_time_loses_nothing() {
+    in_unit("a_thread_that_binds_and_leaves_all_the_time_loses_nothing", || {
+        let fief = Fief::from_env().unwrap();
+        let container = Container::create().unwrap();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    container.bind_thread().unwrap();
+                    fief::unbind(&container).unwrap();
+                }
+            });
+            let notes: Vec<String> = (0..60).flat_map(|_| apply_again(&fief)).collect();
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(notes.iter().all(|note| !note.contains("references")), "{notes:?}");
+        });
+        assert_eq!(unnamed(), 1);
+        drop(container);
+        assert_eq!(unnamed(), 0, "{}", left());
+    });
+}
