@@ -23,7 +23,7 @@ struct fief_request {
 	__u8 pad[2];
 };
 
-/* Keys of the gate, from the kernel's random source, set once for an installation. */
+/* Keys of the door, from the kernel's random source, set once for an installation. */
 struct fief_secret {
 	__u64 cookie[2];  /* the cookies' own key is derived from it for each epoch */
 	__u64 pattern[2]; /* of the hashes of request patterns, of names and of clients' prefixes */

@@ -17,7 +17,7 @@ enum fief_reason {
 	/* admit: the handshake */
 	FIEF_ACK_BAD,	/* no socket and no valid cookie */
 	FIEF_ACK_LIMIT, /* too many of those: not even looked at */
-	FIEF_SHAPE,	/* options, extension headers, fragments, tags or lengths that the gate cannot read */
+	FIEF_SHAPE,	/* options, extension headers, fragments, tags or lengths that the door cannot read */
 	/* admit: a request */
 	FIEF_REQUEST_RULE,	/* a rule let it pass, perhaps into another container */
 	FIEF_REQUEST_CLIENT,	/* no rule matched: the class of its client */

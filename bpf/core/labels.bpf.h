@@ -125,7 +125,7 @@ static __always_inline void listen_label(struct bpf_sock_ops *ops)
 	bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
-/* What the gate ruled about this connection's first request, once; NULL: nothing. */
+/* What the door ruled about this connection's first request, once; NULL: nothing. */
 static __always_inline struct fief_admitted *admitted_take(struct bpf_sock_ops *ops)
 {
 	struct fief_flow_key key = {};
@@ -137,7 +137,7 @@ static __always_inline struct fief_admitted *admitted_take(struct bpf_sock_ops *
 	return admitted_spend(&key, ops->rcv_nxt);
 }
 
-/* The handshake has ended: the connection's class is decided here, unless the gate has decided it by the request. */
+/* The handshake has ended: the connection's class is decided here, unless the door has decided it by the request. */
 static __always_inline void established_label(struct bpf_sock_ops *ops)
 {
 	struct bpf_sock *sk = ops->sk;

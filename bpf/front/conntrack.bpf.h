@@ -2,7 +2,7 @@
 /*
  * Conntrack: what the kernel's connection tracking knows about the flow of a packet.
  *
- * Limits: the gate stands before it, so a flow's first packet is not known yet. A kernel without it knows nothing.
+ * Limits: the door stands before it, so a flow's first packet is not known yet. A kernel without it knows nothing.
  */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Cookie: what the gate must remember of a SYN, sent along in the answer instead of kept.
+ * Cookie: what the door must remember of a SYN, sent along in the answer instead of kept.
  *
  *      31                       9   8   7       5   4   3         0
  *     +--------------------------+-----+-----------+------+------------+

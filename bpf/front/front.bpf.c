@@ -5,7 +5,7 @@
  *
  *   steer      which listening socket a connection reaches
  *   filter     listeners with a filter of their own, as a connection finds them
- *   gate       what becomes of a packet to a guarded port
+ *   door       what becomes of a packet to a guarded port
  *     packet        what the frame says           context       what is known about it
  *     guard         what guards its listener      found         which listener that is, as seen last
  *     listening     which socket it is for        steering      told to steer within that lookup
@@ -55,7 +55,7 @@
 #include "maps/verdicts.bpf.h"
 #include "police.bpf.h"
 #include "rule.bpf.h"
-#include "gate.bpf.h"
+#include "door.bpf.h"
 
 /* ---- a connection arrives ---- */
 
@@ -87,7 +87,7 @@ int ingress_guards(struct __sk_buff *skb)
 		return TCX_NEXT;
 	if (!port_guarded(front.slot, front.packet.destination_port))
 		return TCX_NEXT;
-	return gate(skb, &front);
+	return door(skb, &front);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -2,7 +2,7 @@
 /*
  * Heads: what was ruled of a connection's later requests, until TCP has taken it.
  *
- * Problem: the gate rules a segment before TCP looks at it. TCP may drop it (a wrong checksum, an old timestamp, no
+ * Problem: the door rules a segment before TCP looks at it. TCP may drop it (a wrong checksum, an old timestamp, no
  * room) or keep it out of order, where a longer segment displaces it; what the client sends at its place next would pass
  * as ruled. And a sender that repeats honestly may cut otherwise than before.
  * How: a ring of the socket remembers a keyed hash of each RANGE_MOST bytes that passed of heads. Below tcp->rcv_nxt
@@ -10,7 +10,7 @@
  * only one that can reach the server, however TCP joins what it holds. Bodies may differ: where a request begins follows
  * from the heads alone. A packet that holds the begin of a range but not its end is cut before the range: its sender
  * then goes on from there. One that begins within a range comes again from where TCP waits.
- * Limits: a sender that has come to cut heads finer than RANGE_MOST since the gate saw them, and whose first attempt TCP
+ * Limits: a sender that has come to cut heads finer than RANGE_MOST since the door saw them, and whose first attempt TCP
  * dropped, waits in vain.
  */
 #pragma once

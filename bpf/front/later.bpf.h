@@ -194,7 +194,7 @@ static __always_inline bool first_of_kernel(struct front_context *front, struct 
 
 /*
  * Labels a socket that has no label: the core has labelled those of managed units, but a guard stands before every
- * server. The verdict upon its first request is still where the gate left it. NULL: no request of it is ruled.
+ * server. The verdict upon its first request is still where the door left it. NULL: no request of it is ruled.
  */
 static __noinline struct fief_label *label_make(struct front_context *front, struct bpf_sock *sk, struct tcp_sock *tcp)
 {

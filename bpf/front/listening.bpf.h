@@ -5,7 +5,7 @@
  * Problem: a port of the policy can also be that of a forwarded connection, and a listener on every address takes none
  * of those.
  * How: the kernel's own lookups: of sockets, and of routes where the socket does not name the very address.
- * Limits: a machine that does not forward drops what is not its own, so there nothing is looked up; and the gate cannot
+ * Limits: a machine that does not forward drops what is not its own, so there nothing is looked up; and the door cannot
  * see a translation of addresses that comes after it: where such rules are, the kernel has to answer SYNs
  * (FIEF_GUARD_KERNEL).
  */

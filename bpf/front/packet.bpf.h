@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Packet: what a frame says, read once, and whether the gate can read it at all.
+ * Packet: what a frame says, read once, and whether the door can read it at all.
  *
- * Problem: IPv4 options, IPv6 extension headers, fragments and tags must not lead round the gate, and a header can lie
+ * Problem: IPv4 options, IPv6 extension headers, fragments and tags must not lead round the door, and a header can lie
  * outside of the linear part of the buffer.
  * How: slices of a dynptr are copied where they are not linear. Tags and headers in front of TCP are walked, as many as a
  * packet holds, so that the port is known; a packet that bears any is `odd`: it is never answered by us. So is one with
  * urgent bytes: the kernel takes them out of the server's stream, which would then not be what was ruled. A packet
  * that ends within its TCP header, as a first fragment may, is `torn`: nothing but its ports is known.
  * Limits: what is encrypted (ESP) or encapsulated is read by whoever unpacks it, and a tag that names a VLAN leads to that
- * VLAN's device, which has a gate of its own. Fragments after the first carry no port; they are let through, since without
+ * VLAN's device, which has a door of its own. Fragments after the first carry no port; they are let through, since without
  * the first nothing comes of them. Of a source route that the machine follows (it does not unless told so) the address at
  * hand counts.
  */
@@ -51,7 +51,7 @@ struct packet {
 	__u16 payload;
 	__u8 flags;
 	__u8 ipv6;
-	__u8 odd;  /* bears what the gate does not answer */
+	__u8 odd;  /* bears what the door does not answer */
 	__u8 torn; /* odd, and only the ports are known */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Steering: what the gate tells the program that the kernel runs within the gate's own lookup of a socket.
+ * Steering: what the door tells the program that the kernel runs within the door's own lookup of a socket.
  *
  * Problem: both need the listener of the policy, which takes up to three hash lookups, and under a flood most packets
  * come to both.

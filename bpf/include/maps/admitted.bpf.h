@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Admitted: verdicts on their way from the gate to the label of the socket that is made, by flow.
+ * Admitted: verdicts on their way from the door to the label of the socket that is made, by flow.
  *
  * Problem: each connection notes one and looks for it three times; a hash with lists of what was used last takes half a
  * microsecond each time.

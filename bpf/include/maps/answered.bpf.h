@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Flows that the gate refused by an answer of its own, so that it can acknowledge how they end. When it was, in ns. */
+/* Flows that the door refused by an answer of its own, so that it can acknowledge how they end. When it was, in ns. */
 #pragma once
 
 struct {

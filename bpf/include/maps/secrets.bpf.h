@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The keys of the gate. Never handed out. */
+/* The keys of the door. Never handed out. */
 #pragma once
 
 #include "mix.bpf.h"

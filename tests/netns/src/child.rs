@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Forked children that share the test's code, and a gate for them to wait at.
+//! Forked children that share the test's code, and a door for them to wait at.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -98,13 +98,13 @@ impl Drop for Child {
 
 /// Opened by one process, passed by another.
 #[derive(Debug)]
-pub struct Gate {
+pub struct Door {
     out: OwnedFd,
     into: OwnedFd,
 }
 
-impl Gate {
-    /// A closed gate; make it before the fork.
+impl Door {
+    /// A closed door; make it before the fork.
     #[allow(clippy::new_without_default, reason = "it takes descriptors")]
     pub fn new() -> Self {
         let (out, into) = nix::unistd::pipe().expect("a pipe");
@@ -123,7 +123,7 @@ impl Gate {
             match poll(&mut fds, PollTimeout::from(60_000u16)) {
                 Err(Errno::EINTR) => {}
                 ready => {
-                    assert_eq!(ready, Ok(1), "nobody opened the gate");
+                    assert_eq!(ready, Ok(1), "nobody opened the door");
                     break;
                 }
             }

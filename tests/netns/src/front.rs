@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One server address, without and with a guard before it.
 //!
-//! A test of transparency does the same at every [`Gate`]; what an ordinary client sees must not differ.
+//! A test of transparency does the same at every [`Door`]; what an ordinary client sees must not differ.
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::{Installation, SOON};
 
 /// What stands before the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
+pub enum Door {
     /// The kernel as it is, to compare with.
     Stock,
     /// Our programs answer SYNs themselves.
@@ -26,15 +26,15 @@ pub enum Gate {
     Kernel,
 }
 
-impl Gate {
-    pub const ALL: [Gate; 3] = [Gate::Stock, Gate::Own, Gate::Kernel];
-    pub const GUARDS: [Gate; 2] = [Gate::Own, Gate::Kernel];
+impl Door {
+    pub const ALL: [Door; 3] = [Door::Stock, Door::Own, Door::Kernel];
+    pub const GUARDS: [Door; 2] = [Door::Own, Door::Kernel];
 
     fn handshake(self) -> &'static str {
         match self {
-            Gate::Stock => "",
-            Gate::Own => "[front]\nhandshake = \"own\"\n",
-            Gate::Kernel => "[front]\nhandshake = \"kernel\"\n",
+            Door::Stock => "",
+            Door::Own => "[front]\nhandshake = \"own\"\n",
+            Door::Kernel => "[front]\nhandshake = \"kernel\"\n",
         }
     }
 }
@@ -68,8 +68,8 @@ pub struct Front {
     // Dropped first: what it attached must not outlive the namespace.
     installation: Option<Installation>,
     pub topology: Topology,
-    pub gate: Gate,
-    /// Verdicts when the gate was put there.
+    pub door: Door,
+    /// Verdicts when the door was put there.
     before: Verdicts,
 }
 
@@ -79,27 +79,27 @@ pub fn ready() -> bool {
 }
 
 impl Front {
-    /// `policy` without its first lines: version and handshake are the gate's.
-    pub fn new(gate: Gate, policy: &str) -> Self {
-        Self::at(gate, policy, Topology::new().unwrap())
+    /// `policy` without its first lines: version and handshake are the door's.
+    pub fn new(door: Door, policy: &str) -> Self {
+        Self::at(door, policy, Topology::new().unwrap())
     }
 
     /// The same in a topology of one's own making.
-    pub fn at(gate: Gate, policy: &str, topology: Topology) -> Self {
-        let mut front = Self { installation: None, topology, gate: Gate::Stock, before: Verdicts::default() };
-        front.put(gate, policy);
+    pub fn at(door: Door, policy: &str, topology: Topology) -> Self {
+        let mut front = Self { installation: None, topology, door: Door::Stock, before: Verdicts::default() };
+        front.put(door, policy);
         front
     }
 
-    /// Puts a gate before the server, where another one may stand.
-    fn put(&mut self, gate: Gate, policy: &str) {
-        eprintln!("at {gate:?}"); // a failed test shows it
-        self.gate = gate;
-        match (gate, &self.installation) {
-            (Gate::Stock, _) => return,
+    /// Puts a door before the server, where another one may stand.
+    fn put(&mut self, door: Door, policy: &str) {
+        eprintln!("at {door:?}"); // a failed test shows it
+        self.door = door;
+        match (door, &self.installation) {
+            (Door::Stock, _) => return,
             (_, Some(_)) => drop(self.apply(policy).unwrap_or_else(|e| panic!("{e}"))),
             (_, None) => {
-                let guard = || Installation::new(&text(gate, policy), "web");
+                let guard = || Installation::new(&text(door, policy), "web");
                 self.installation = Some(self.topology.server.run(guard).unwrap());
             }
         }
@@ -108,12 +108,12 @@ impl Front {
 
     /// The policy's installation.
     pub fn installation(&self) -> &Installation {
-        self.installation.as_ref().expect("a gate with a guard")
+        self.installation.as_ref().expect("a door with a guard")
     }
 
     /// Replaces the policy.
     pub fn apply(&self, policy: &str) -> Result<Applied> {
-        self.topology.server.run(|| self.installation().apply(&text(self.gate, policy))).unwrap()
+        self.topology.server.run(|| self.installation().apply(&text(self.door, policy))).unwrap()
     }
 
     /// A command in the server's namespace, and in the managed cgroup if there is one.
@@ -151,14 +151,14 @@ impl Front {
         Verdicts::read(self.installation())
     }
 
-    /// Verdicts when the gate was put there.
+    /// Verdicts when the door was put there.
     pub fn before(&self) -> &Verdicts {
         &self.before
     }
 
     /// Nothing of a guard was skipped: what the server accepted had a verdict.
     pub fn assert_ruled(&self, requests: u64) {
-        if self.gate != Gate::Stock {
+        if self.door != Door::Stock {
             let new = || self.verdicts().since(&self.before);
             wait_until(SOON, || new().requests() >= requests)
                 .unwrap_or_else(|_| panic!("{requests} requests, and these verdicts: {:?}", new()));
@@ -167,27 +167,27 @@ impl Front {
 }
 
 /// A policy that begins with a mode has it before the first table.
-fn text(gate: Gate, policy: &str) -> String {
+fn text(door: Door, policy: &str) -> String {
     let (mode, rest) = match policy.split_once('\n') {
         Some((mode, rest)) if mode.starts_with("mode =") => (mode, rest),
         _ => ("", policy),
     };
-    format!("version = 1\n{mode}\n{}{rest}", gate.handshake())
+    format!("version = 1\n{mode}\n{}{rest}", door.handshake())
 }
 
-/// Does the same at every gate, with and without the guard, and holds the outcomes against each other.
-pub fn through_every_gate<T: PartialEq + Debug>(policy: &str, action: impl Fn(&Front) -> T) {
-    at_every_gate(policy, Topology::new().unwrap(), action);
+/// Does the same at every door, with and without the guard, and holds the outcomes against each other.
+pub fn through_every_door<T: PartialEq + Debug>(policy: &str, action: impl Fn(&Front) -> T) {
+    at_every_door(policy, Topology::new().unwrap(), action);
 }
 
 /// The same in a topology of one's own making.
-pub fn at_every_gate<T: PartialEq + Debug>(policy: &str, topology: Topology, action: impl Fn(&Front) -> T) {
-    let [stock, guards @ ..] = Gate::ALL;
+pub fn at_every_door<T: PartialEq + Debug>(policy: &str, topology: Topology, action: impl Fn(&Front) -> T) {
+    let [stock, guards @ ..] = Door::ALL;
     let mut front = Front::at(stock, policy, topology);
     let expected = action(&front);
-    for gate in guards {
-        front.put(gate, policy);
-        assert_eq!(action(&front), expected, "{gate:?} differs from stock");
+    for door in guards {
+        front.put(door, policy);
+        assert_eq!(action(&front), expected, "{door:?} differs from stock");
     }
 }
 

@@ -17,7 +17,7 @@ mod table;
 mod user;
 
 pub use calls::{fresh_socket, set_option};
-pub use child::{Child, Gate, clone_into, fork};
+pub use child::{Child, Door, clone_into, fork};
 pub use dial::{connect_from, connect_once_served};
 pub use foreign::Foreign;
 pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary};

@@ -296,7 +296,7 @@ fn down_leaves_nothing_though_containers_are_held() {
     let cgroup = Cgroup::new("down").unwrap();
     let options = ManageOptions { container: Some("kept".into()), follow: false };
     bare.fief.manage(&Target::Cgroup(cgroup.path().to_owned()), &options).unwrap();
-    let ready = fief_tests_netns::Gate::new();
+    let ready = fief_tests_netns::Door::new();
     let holder = fork(|| {
         cgroup.add(std::process::id()).unwrap();
         let container = Container::create().unwrap();

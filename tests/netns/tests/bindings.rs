@@ -7,7 +7,7 @@ use std::time::Duration;
 use fief::{Container, State};
 use fief_control::Fief;
 use fief_testkit::wait_until;
-use fief_tests_netns::{Gate, SOON, all_end, cpu_ns_of, fork, in_unit, in_unit_with, record, role, spin, unnamed};
+use fief_tests_netns::{Door, SOON, all_end, cpu_ns_of, fork, in_unit, in_unit_with, record, role, spin, unnamed};
 
 #[test]
 fn an_exec_keeps_the_binding() {
@@ -57,7 +57,7 @@ fn a_process_is_counted_once_when_another_thread_takes_its_leaders_place() {
 #[test]
 fn a_bound_process_that_is_killed_lets_go() {
     in_unit("a_bound_process_that_is_killed_lets_go", || {
-        let ready = Gate::new();
+        let ready = Door::new();
         let child = fork(|| {
             let outer = Container::create().unwrap();
             let inner = outer.child().unwrap();

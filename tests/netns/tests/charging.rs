@@ -9,7 +9,7 @@ use std::time::Duration;
 use fief::{Container, Usage};
 use fief_control::{Fief, Snapshot};
 use fief_testkit::{Client, Family, Feature, NetNs, Process, Topology, TopologyOptions, require, wait_until};
-use fief_tests_netns::{Gate, Installation, SOON, Setup, connect_once_served, fork, in_unit, role, spin};
+use fief_tests_netns::{Door, Installation, SOON, Setup, connect_once_served, fork, in_unit, role, spin};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 use nix::time::{ClockId, clock_gettime};
@@ -320,7 +320,7 @@ fn a_thread_under_softirq_is_not_charged_for_it() {
         let far = udp(&topology.clients, Client::Low.address(Family::V4, 1));
         server.assign(&near).unwrap();
         let to = near.local_addr().unwrap();
-        let done = Gate::new();
+        let done = Door::new();
         // the sender's own thread is interrupted by its packets' arrival on loopback-like links
         let sender = fork(|| {
             victim.bind_thread().unwrap();

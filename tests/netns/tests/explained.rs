@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use fief_bpf::abi;
 use fief_policy::{Fields, Level, Listener, Reason, Sent};
 use fief_testkit::{Client, Family, wait_until};
-use fief_tests_netns::front::{Front, Gate, plain, ready};
+use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::{SOON, connect_from};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -214,8 +214,8 @@ fn the_kernel_does_what_the_policy_alone_says() {
     }
     let policy = fief_policy::parse(&format!("version = 1\n{POLICY}"), "test.toml").unwrap_or_else(|e| panic!("{e}"));
     let listener = &policy.listeners[0];
-    for gate in Gate::GUARDS {
-        let front = Front::new(gate, POLICY);
+    for door in Door::GUARDS {
+        let front = Front::new(door, POLICY);
         let _server = front.plain_server();
         let seen = std::cell::RefCell::new(std::collections::BTreeSet::new());
         let config = Config { cases: 400, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
@@ -226,7 +226,7 @@ fn the_kernel_does_what_the_policy_alone_says() {
             Ok(())
         });
         if let Err(error) = result {
-            panic!("{gate:?}: {error}");
+            panic!("{door:?}: {error}");
         }
         let all =
             (0..listener.requests.len() as u32).filter(|&rule| listener.requests[rule as usize].when == Level::Always);

@@ -11,7 +11,7 @@ use fief::{Container, ErrorKind, FileLabel, assign_file};
 use fief_bpf::{abi, record::Record};
 use fief_control::{ApplyOptions, Fief};
 use fief_testkit::wait_until;
-use fief_tests_netns::{Gate, SOON, Setup, fork, in_unit_of, kill_before, left, unnamed};
+use fief_tests_netns::{Door, SOON, Setup, fork, in_unit_of, kill_before, left, unnamed};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
@@ -82,7 +82,7 @@ fn a_label_keeps_its_container_alive_and_ends_with_its_last_close() {
 fn a_label_ends_with_a_process_that_is_killed() {
     in_labelling_unit("a_label_ends_with_a_process_that_is_killed", || {
         let file = file();
-        let (ready, never) = (Gate::new(), Gate::new());
+        let (ready, never) = (Door::new(), Door::new());
         let child = fork(|| {
             let gold = Container::create().unwrap();
             let _label = gold.assign_file(&file).unwrap();

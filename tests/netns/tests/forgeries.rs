@@ -15,7 +15,7 @@ use fief_testkit::segment::{ACK, ECE, FIN, PSH, RST, SYN, Segment, URG};
 use fief_testkit::{
     Ending, Family, Feature, ORDINARY_OPTIONS, Process, RawClients, RawConnection, require, wait_until,
 };
-use fief_tests_netns::front::{Front, Gate, anywhere, plain, ready};
+use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
 use fief_tests_netns::{SOON, connect_from};
 use libbpf_rs::MapHandle;
 use rig::{OPEN, POLICY, Rig, SECRET, client};
@@ -25,15 +25,15 @@ fn words_in_a_syn_are_not_acknowledged() {
     if !ready() {
         return;
     }
-    for gate in Gate::ALL {
-        let rig = Rig::new(gate);
+    for door in Door::ALL {
+        let rig = Rig::new(door);
         for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
             let mut syn = Segment::new(client(family, n), plain(family), SYN);
             (syn.sequence, syn.payload) = (77, SECRET.to_vec());
             rig.clients.send(&syn).unwrap();
             let answer = rig.clients.receive(syn.source, SOON).unwrap();
-            assert!(answer.has(SYN | ACK), "{gate:?}: {answer:?}");
-            assert_eq!(answer.acknowledgment, 78, "{gate:?}");
+            assert!(answer.has(SYN | ACK), "{door:?}: {answer:?}");
+            assert_eq!(answer.acknowledgment, 78, "{door:?}");
         }
         rig.pass_through(3000);
         assert!(rig.server.seen().iter().all(|seen| !seen.line.contains("secret")));
@@ -47,8 +47,8 @@ fn flags_that_open_nothing_are_answered_as_ever() {
     }
     // A bare ACK apart: where cookies are in use it draws no answer, lest a lost first segment kill its connection.
     let flags = [0, FIN, RST, RST | ACK, SYN | RST, SYN | FIN, FIN | PSH | URG, SYN | ACK, SYN | ECE];
-    let answers = Gate::ALL.map(|gate| {
-        let rig = Rig::new(gate);
+    let answers = Door::ALL.map(|door| {
+        let rig = Rig::new(door);
         let mut answers = Vec::new();
         for family in [Family::V4, Family::V6] {
             for (n, &flags) in flags.iter().enumerate() {
@@ -70,8 +70,8 @@ fn forged_acks_are_dropped_and_counted() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
             let before = rig.front.verdicts();
             for n in 0..50 {
@@ -83,7 +83,7 @@ fn forged_acks_are_dropped_and_counted() {
             rig.pass_through(3000 + u16::from(family == Family::V6));
             let new = rig.front.verdicts().since(&before);
             let counted = new.count(abi::FIEF_ACK_BAD) + new.count(abi::FIEF_ACK_LIMIT);
-            assert_eq!(counted, 50, "{gate:?}, {family:?}: {new:?}");
+            assert_eq!(counted, 50, "{door:?}, {family:?}: {new:?}");
         }
         assert_eq!(rig.server.accepted(), 2, "only the two ordinary ones");
     }
@@ -129,7 +129,7 @@ fn who_comes_too_late_with_a_cookie_is_told() {
     if !ready() {
         return;
     }
-    let rig = Rig::new(Gate::Own);
+    let rig = Rig::new(Door::Own);
     for family in [Family::V4, Family::V6] {
         // three is the first that has surely run out
         for (n, epochs_ago) in [(0, 3), (1, 4), (2, 20)] {
@@ -165,7 +165,7 @@ fn who_comes_too_late_with_a_cookie_of_the_kernel_is_told_if_it_bears_a_time() {
     if !ready() {
         return;
     }
-    let rig = Rig::new(Gate::Kernel);
+    let rig = Rig::new(Door::Kernel);
     for family in [Family::V4, Family::V6] {
         for (n, (seconds_ago, told)) in [(130, true), (1700, true), (100, false), (7200, false)].into_iter().enumerate()
         {
@@ -188,8 +188,8 @@ fn a_cookie_is_good_for_its_own_connection_only() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
             let mut connection = rig.open(client(family, n));
             let good = connection.segment(PSH | ACK, 0, OPEN);
@@ -205,7 +205,7 @@ fn a_cookie_is_good_for_its_own_connection_only() {
             ];
             // The kernel's cookie has the segment size in its lowest bits and is taken less the sequence number: a
             // neighbouring number is another size to it.
-            if gate == Gate::Own {
+            if door == Door::Own {
                 forgeries.push(other(&|segment| segment.sequence = segment.sequence.wrapping_add(1)));
                 forgeries.push(other(&|segment| segment.acknowledgment = segment.acknowledgment.wrapping_add(1)));
             }
@@ -218,10 +218,10 @@ fn a_cookie_is_good_for_its_own_connection_only() {
             let new = rig.front.verdicts().since(&before);
             let counted = new.count(abi::FIEF_ACK_BAD) + new.count(abi::FIEF_ACK_LIMIT);
             let expected = (forgeries.len() as u64, accepted + 1);
-            assert_eq!((counted, rig.server.accepted()), expected, "{gate:?}, {family:?}: {new:?}");
+            assert_eq!((counted, rig.server.accepted()), expected, "{door:?}, {family:?}: {new:?}");
             // The rightful owner was not harmed.
             let (words, ending) = connection.converse(OPEN, std::slice::from_ref(&(0..OPEN.len())), SOON).unwrap();
-            assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{gate:?}: {ending:?}");
+            assert!(words.starts_with(b"HTTP/1.1 200") && ending == Ending::Closed, "{door:?}: {ending:?}");
         }
     }
 }
@@ -231,8 +231,8 @@ fn a_cookie_makes_one_connection() {
     if !ready() || !require(Feature::Python) {
         return;
     }
-    for gate in Gate::GUARDS {
-        let front = Front::new(gate, POLICY);
+    for door in Door::GUARDS {
+        let front = Front::new(door, POLICY);
         let mut server = front.server_command("python3");
         server.args(["-m", "http.server", "80", "--bind", "::"]).stdout(Stdio::null()).stderr(Stdio::null());
         let _server = Process::start(server).unwrap();
@@ -245,7 +245,7 @@ fn a_cookie_makes_one_connection() {
             let mut connection = open();
             let copy = connection.segment(PSH | ACK, 0, OPEN);
             let (words, ending) = connection.converse(OPEN, std::slice::from_ref(&(0..OPEN.len())), SOON).unwrap();
-            assert!(words.starts_with(b"HTTP/1.0 404") && ending == Ending::Closed, "{gate:?}: {ending:?}");
+            assert!(words.starts_with(b"HTTP/1.0 404") && ending == Ending::Closed, "{door:?}: {ending:?}");
             drop(connection);
             wait_until(SOON, || front.sockets(copy.source.port()).is_empty()).unwrap();
             let before = front.verdicts();
@@ -253,9 +253,9 @@ fn a_cookie_makes_one_connection() {
                 clients.send(&copy).unwrap();
             }
             wait_until(SOON, || front.verdicts().since(&before).count(abi::FIEF_ACK_BAD) == 3)
-                .unwrap_or_else(|_| panic!("{gate:?}, {family:?}: {:?}", front.verdicts().since(&before)));
-            assert_eq!(front.verdicts().since(&before).requests(), 0, "{gate:?}, {family:?}");
-            assert!(front.sockets(copy.source.port()).is_empty(), "{gate:?}, {family:?}");
+                .unwrap_or_else(|_| panic!("{door:?}, {family:?}: {:?}", front.verdicts().since(&before)));
+            assert_eq!(front.verdicts().since(&before).requests(), 0, "{door:?}, {family:?}");
+            assert!(front.sockets(copy.source.port()).is_empty(), "{door:?}, {family:?}");
         }
     }
 }

@@ -9,15 +9,15 @@ use fief_testkit::{
     Ending, Family, Feature, Nginx, NginxConfig, ORDINARY_OPTIONS, RawClients, RawConnection, require, wait_until,
 };
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, GUARDED, Gate, plain, ready};
+use fief_tests_netns::front::{Door, Front, GUARDED, plain, ready};
 
 const REQUEST: &[u8] = b"GET /1k HTTP/1.0\r\nHost: server\r\n\r\n";
 
 /// A segment size, and no timestamps: those of a later connection would have to be newer.
 const SIZE: [u8; 4] = [2, 4, 5, 0xb4];
 
-/// Longer than the gate waits for the socket of a verdict.
-const GATE_WAITS: Duration = Duration::from_millis(5);
+/// Longer than the door waits for the socket of a verdict.
+const DOOR_WAITS: Duration = Duration::from_millis(5);
 
 struct Rig {
     clients: RawClients,
@@ -26,8 +26,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(gate: Gate) -> Self {
-        let front = Front::new(gate, GUARDED);
+    fn new(door: Door) -> Self {
+        let front = Front::new(door, GUARDED);
         let config = NginxConfig::new(80, 1, "").unwrap();
         let server = Nginx::start_with(&front.topology.server, config).unwrap();
         Self { clients: RawClients::new(&front.topology).unwrap(), _server: server, front }
@@ -51,11 +51,11 @@ impl Rig {
         connection
     }
 
-    /// The same once the server knows nothing of it any more, and the gate does not wait for its socket either.
+    /// The same once the server knows nothing of it any more, and the door does not wait for its socket either.
     fn forgotten(&self, family: Family, port: u16, first: u32) -> RawConnection<'_> {
         let connection = self.closed(family, port, first);
         let closed = Instant::now();
-        wait_until(SOON, || closed.elapsed() > GATE_WAITS && self.front.sockets(port).is_empty()).unwrap();
+        wait_until(SOON, || closed.elapsed() > DOOR_WAITS && self.front.sockets(port).is_empty()).unwrap();
         connection
     }
 
@@ -78,15 +78,15 @@ fn whatever_it_sends_is_answered_with_a_reset() {
     if !ready() || !require(Feature::Nginx) {
         return;
     }
-    for gate in Gate::ALL {
-        let rig = Rig::new(gate);
+    for door in Door::ALL {
+        let rig = Rig::new(door);
         rig.remembers(0);
         for family in [Family::V4, Family::V6] {
             let end = REQUEST.len() as u32;
             let what: [(u8, &[u8]); 3] = [(FIN | ACK, b""), (ACK, b""), (PSH | ACK, REQUEST)];
             for (port, (flags, payload)) in (1024..).zip(what) {
                 let connection = rig.forgotten(family, port, 4711);
-                assert!(rig.is_reset(&connection.segment(flags, end, payload)), "{gate:?}, {family:?}, {flags:#x}");
+                assert!(rig.is_reset(&connection.segment(flags, end, payload)), "{door:?}, {family:?}, {flags:#x}");
             }
         }
     }
@@ -97,8 +97,8 @@ fn one_that_the_kernel_made_by_itself_is_no_other() {
     if !ready() || !require(Feature::Nginx) {
         return;
     }
-    for gate in Gate::ALL {
-        let rig = Rig::new(gate);
+    for door in Door::ALL {
+        let rig = Rig::new(door);
         rig.remembers(1000);
         let former = rig.closed(Family::V4, 1024, 4711);
         let end = REQUEST.len() as u32;
@@ -107,7 +107,7 @@ fn one_that_the_kernel_made_by_itself_is_no_other() {
         std::mem::forget(former); // a reset would make it forget
         rig.remembers(0);
         let connection = rig.forgotten(Family::V4, 1024, 4711 + (1 << 25));
-        assert!(rig.is_reset(&connection.segment(FIN | ACK, end, b"")), "{gate:?}");
+        assert!(rig.is_reset(&connection.segment(FIN | ACK, end, b"")), "{door:?}");
     }
 }
 
@@ -116,8 +116,8 @@ fn whose_first_bytes_were_lost_is_not() {
     if !ready() || !require(Feature::Nginx) {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         rig.remembers(0);
         // the ports of a connection that is forgotten, and those of none
         for (port, before) in [(1024, true), (1025, false)] {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::{Client, Family, Feature, PlainServer, pattern, require, wait_until};
-use fief_tests_netns::front::{Front, Gate, anywhere, plain, ready};
+use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
 use fief_tests_netns::{SOON, connect_from};
 use nix::errno::Errno;
 
@@ -50,12 +50,12 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(gate: Gate) -> Self {
-        Self::with(gate, POLICY)
+    fn new(door: Door) -> Self {
+        Self::with(door, POLICY)
     }
 
-    fn with(gate: Gate, policy: &str) -> Self {
-        let front = Front::new(gate, policy);
+    fn with(door: Door, policy: &str) -> Self {
+        let front = Front::new(door, policy);
         let server = front.plain_server();
         Self { front, server }
     }
@@ -122,15 +122,15 @@ fn curl_is_told_when_to_come_again() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
             let (status, text) = curl(&rig, family, "/unavailable", &["--max-time", "20"]);
-            assert_eq!(status, 0, "{gate:?}, {family:?}: {text}");
+            assert_eq!(status, 0, "{door:?}, {family:?}: {text}");
             let text = text.to_lowercase();
-            assert!(text.starts_with("http/1.1 503 ") && text.contains("\r\nretry-after: 7\r\n"), "{gate:?}: {text}");
+            assert!(text.starts_with("http/1.1 503 ") && text.contains("\r\nretry-after: 7\r\n"), "{door:?}: {text}");
         }
-        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.server.accepted()), (2, 0), "{gate:?}");
+        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.server.accepted()), (2, 0), "{door:?}");
     }
 }
 
@@ -139,13 +139,13 @@ fn curl_sees_a_reset_as_a_reset() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
             // 56: failure in receiving data
-            assert_eq!(curl(&rig, family, "/reset", &["--max-time", "20"]).0, 56, "{gate:?}, {family:?}");
+            assert_eq!(curl(&rig, family, "/reset", &["--max-time", "20"]).0, 56, "{door:?}, {family:?}");
         }
-        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.server.accepted()), (2, 0), "{gate:?}");
+        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.server.accepted()), (2, 0), "{door:?}");
     }
 }
 
@@ -154,12 +154,12 @@ fn curl_sees_a_drop_as_silence() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         // 28: timed out
-        assert_eq!(curl(&rig, Family::V4, "/drop", &["--max-time", "1"]).0, 28, "{gate:?}");
-        assert!(rig.count(abi::FIEF_REQUEST_REFUSED) >= 1, "{gate:?}");
-        assert_eq!(rig.server.accepted(), 0, "{gate:?}");
+        assert_eq!(curl(&rig, Family::V4, "/drop", &["--max-time", "1"]).0, 28, "{door:?}");
+        assert!(rig.count(abi::FIEF_REQUEST_REFUSED) >= 1, "{door:?}");
+        assert_eq!(rig.server.accepted(), 0, "{door:?}");
     }
 }
 
@@ -168,12 +168,12 @@ fn other_requests_are_served_beside_the_refused_ones() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for _ in 0..50 {
-            assert_eq!((rig.status(high(1), "/unavailable"), rig.status(high(1), "/10")), (503, 200), "{gate:?}");
+            assert_eq!((rig.status(high(1), "/unavailable"), rig.status(high(1), "/10")), (503, 200), "{door:?}");
         }
-        assert_eq!(rig.server.accepted(), 50, "{gate:?}");
+        assert_eq!(rig.server.accepted(), 50, "{door:?}");
     }
 }
 
@@ -199,17 +199,17 @@ fn a_refused_client_is_kept_out_for_its_penalty_and_nobody_else_is() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
-        assert_eq!(rig.status(high(1), "/punished"), 503, "{gate:?}");
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
+        assert_eq!(rig.status(high(1), "/punished"), 503, "{door:?}");
         let begin = Instant::now();
-        assert!(!gets_in(&rig, high(1), Duration::from_millis(300)), "{gate:?}");
-        assert!(gets_in(&rig, high(2), SOON), "{gate:?}: a neighbour was punished");
-        assert!(rig.count(abi::FIEF_SYN_PENALTY) >= 1, "{gate:?}: {:?}", rig.front.verdicts());
+        assert!(!gets_in(&rig, high(1), Duration::from_millis(300)), "{door:?}");
+        assert!(gets_in(&rig, high(2), SOON), "{door:?}: a neighbour was punished");
+        assert!(rig.count(abi::FIEF_SYN_PENALTY) >= 1, "{door:?}: {:?}", rig.front.verdicts());
         // Its SYN is sent again until it is answered.
-        assert!(gets_in(&rig, high(1), SOON), "{gate:?}");
-        assert!(begin.elapsed() >= Duration::from_millis(1900), "{gate:?}: after {:?}", begin.elapsed());
-        assert_eq!(rig.status(high(1), "/10"), 200, "{gate:?}");
+        assert!(gets_in(&rig, high(1), SOON), "{door:?}");
+        assert!(begin.elapsed() >= Duration::from_millis(1900), "{door:?}: after {:?}", begin.elapsed());
+        assert_eq!(rig.status(high(1), "/10"), 200, "{door:?}");
     }
 }
 
@@ -218,15 +218,15 @@ fn later_requests_of_a_connection_are_ruled_too() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
             let from = Client::High.address(family, 1);
             let mut stream = rig.connect(from).unwrap();
             for _ in 0..3 {
-                assert_eq!(status(&mut stream, "/10"), 200, "{gate:?}");
+                assert_eq!(status(&mut stream, "/10"), 200, "{door:?}");
             }
-            assert_eq!(status(&mut stream, "/unavailable"), 503, "{gate:?}, {family:?}");
+            assert_eq!(status(&mut stream, "/unavailable"), 503, "{door:?}, {family:?}");
             // After a body of known length too.
             let mut stream = rig.connect(from).unwrap();
             let body = pattern(5000);
@@ -234,14 +234,14 @@ fn later_requests_of_a_connection_are_ruled_too() {
             stream.write_all(&[head.as_bytes(), &body].concat()).unwrap();
             let mut answer = [0; 15];
             stream.read_exact(&mut answer).unwrap();
-            assert_eq!(&answer, b"HTTP/1.1 200 OK", "{gate:?}");
+            assert_eq!(&answer, b"HTTP/1.1 200 OK", "{door:?}");
             let mut stream = rig.connect(from).unwrap();
-            assert_eq!((status(&mut stream, "/10"), status(&mut stream, "/reset")), (200, 0), "{gate:?}, {family:?}");
+            assert_eq!((status(&mut stream, "/10"), status(&mut stream, "/reset")), (200, 0), "{door:?}, {family:?}");
         }
         assert!(
             rig.server.seen().iter().all(|seen| !seen.line.contains("/unavailable") && !seen.line.contains("/reset"))
         );
-        assert_eq!(rig.count(abi::FIEF_REQUEST_REFUSED), 4, "{gate:?}");
+        assert_eq!(rig.count(abi::FIEF_REQUEST_REFUSED), 4, "{door:?}");
     }
 }
 
@@ -257,22 +257,22 @@ fn no_request_gets_past_behind_another_one() {
     let first_in_pieces = [(good[..7].to_owned(), 0), (format!("{}{refused}", &good[7..]), 0)];
     let second_in_pieces = [(format!("{good}{}", &refused[..9]), 1), (refused[9..].to_owned(), 0)];
     let ways: [&[(String, usize)]; 3] = [&whole, &first_in_pieces, &second_in_pieces];
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for (family, way) in [Family::V4, Family::V6].into_iter().flat_map(|family| ways.map(|way| (family, way))) {
             let mut stream = rig.connect(Client::High.address(family, 1)).unwrap();
             stream.set_nodelay(true).unwrap();
             for (text, answers) in way {
                 stream.write_all(text.as_bytes()).unwrap();
                 for _ in 0..*answers {
-                    assert!(answer(&mut stream).unwrap().starts_with("HTTP/1.1 200 "), "{gate:?}, {way:?}");
+                    assert!(answer(&mut stream).unwrap().starts_with("HTTP/1.1 200 "), "{door:?}, {way:?}");
                 }
             }
             let said = answer(&mut stream).unwrap();
-            assert!(said.starts_with("HTTP/1.1 503 "), "{gate:?}, {family:?}, {way:?}: {said}");
+            assert!(said.starts_with("HTTP/1.1 503 "), "{door:?}, {family:?}, {way:?}: {said}");
         }
-        assert!(rig.server.seen().iter().all(|seen| !seen.line.contains("/unavailable")), "{gate:?}");
-        assert_eq!(rig.count(abi::FIEF_REQUEST_REFUSED), 6, "{gate:?}");
+        assert!(rig.server.seen().iter().all(|seen| !seen.line.contains("/unavailable")), "{door:?}");
+        assert_eq!(rig.count(abi::FIEF_REQUEST_REFUSED), 6, "{door:?}");
     }
 }
 
@@ -281,8 +281,8 @@ fn a_port_that_is_used_again_gets_no_request_past() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         let from = SocketAddr::from((high(1), 5555));
         for path in ["/close/10", "/unavailable", "/close/10", "/close/10", "/unavailable"] {
             let mut made = Err(Errno::EADDRNOTAVAIL);
@@ -294,11 +294,11 @@ fn a_port_that_is_used_again_gets_no_request_past() {
             .unwrap();
             let expected = if path == "/unavailable" { 503 } else { 200 };
             let mut stream = made.unwrap();
-            assert_eq!(status(&mut stream, path), expected, "{gate:?}, {path}");
+            assert_eq!(status(&mut stream, path), expected, "{door:?}, {path}");
             // The server closes first: its end stays in TIME_WAIT.
-            assert_eq!(stream.read(&mut [0]).unwrap(), 0, "{gate:?}, {path}");
+            assert_eq!(stream.read(&mut [0]).unwrap(), 0, "{door:?}, {path}");
         }
-        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.count(abi::FIEF_REQUEST_CLIENT)), (2, 3), "{gate:?}");
+        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.count(abi::FIEF_REQUEST_CLIENT)), (2, 3), "{door:?}");
     }
 }
 
@@ -307,8 +307,8 @@ fn a_rate_of_requests_holds() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         let begin = Instant::now();
         let mut served = 0;
         let mut refused = 0;
@@ -316,16 +316,16 @@ fn a_rate_of_requests_holds() {
             match rig.status(high(1), "/limited/10") {
                 200 => served += 1,
                 503 => refused += 1,
-                other => panic!("{gate:?}: {other}"),
+                other => panic!("{door:?}: {other}"),
             }
         }
         // 5 at once, and 5 a second.
         let most = 5.0 + 5.0 * begin.elapsed().as_secs_f64() + 1.0;
         assert!(
             f64::from(served) <= most && served >= 13 && refused > 20,
-            "{gate:?}: {served} served, {refused} refused"
+            "{door:?}: {served} served, {refused} refused"
         );
-        assert_eq!(rig.count(abi::FIEF_REQUEST_RATE), refused, "{gate:?}");
+        assert_eq!(rig.count(abi::FIEF_REQUEST_RATE), refused, "{door:?}");
     }
 }
 
@@ -334,17 +334,17 @@ fn a_rate_of_connections_holds() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         let slow = |n| Client::Middle.address(Family::V4, n);
         for n in 1..=3 {
-            assert!(gets_in(&rig, slow(n), SOON), "{gate:?}: {n} is within the burst");
+            assert!(gets_in(&rig, slow(n), SOON), "{door:?}: {n} is within the burst");
         }
-        assert!(!gets_in(&rig, slow(4), Duration::from_millis(300)), "{gate:?}");
-        assert!(gets_in(&rig, high(1), SOON), "{gate:?}");
-        assert!(rig.count(abi::FIEF_SYN_RATE) >= 1, "{gate:?}");
+        assert!(!gets_in(&rig, slow(4), Duration::from_millis(300)), "{door:?}");
+        assert!(gets_in(&rig, high(1), SOON), "{door:?}");
+        assert!(rig.count(abi::FIEF_SYN_RATE) >= 1, "{door:?}");
         // The rate is one a second.
-        assert!(gets_in(&rig, slow(5), SOON), "{gate:?}");
+        assert!(gets_in(&rig, slow(5), SOON), "{door:?}");
     }
 }
 
@@ -356,22 +356,22 @@ fn a_guard_that_watches_counts_and_does_nothing() {
     let whole = format!("mode = \"monitor\"\n{POLICY}");
     let listener = POLICY.replace("address =", "mode = \"monitor\"\naddress =");
     let rules = POLICY.replace("refuse =", "mode = \"monitor\"\nrefuse =");
-    for gate in Gate::GUARDS {
+    for door in Door::GUARDS {
         for (policy, watched) in [(&whole, true), (&listener, true), (&rules, false)] {
-            let rig = Rig::with(gate, policy);
+            let rig = Rig::with(door, policy);
             for path in ["/unavailable", "/reset", "/drop", "/punished", "/limited/1"] {
                 let mut stream = rig.connect(high(1)).unwrap();
                 let said = ask(&mut stream, path).unwrap();
-                assert!(said.starts_with("HTTP/1.1 200"), "{gate:?}, {path}: {said}");
+                assert!(said.starts_with("HTTP/1.1 200"), "{door:?}, {path}: {said}");
                 let said = ask(&mut stream, path).unwrap();
-                assert!(said.starts_with("HTTP/1.1 200"), "{gate:?}, {path} again: {said}");
+                assert!(said.starts_with("HTTP/1.1 200"), "{door:?}, {path} again: {said}");
             }
-            assert_eq!(rig.server.accepted(), 5, "{gate:?}");
+            assert_eq!(rig.server.accepted(), 5, "{door:?}");
             let verdicts = rig.front.verdicts();
             let monitored = verdicts.monitored(abi::FIEF_REQUEST_REFUSED);
             assert!(
                 monitored >= 4 && verdicts.count(abi::FIEF_REQUEST_REFUSED) == 0,
-                "{gate:?}, {watched}: {verdicts:?}"
+                "{door:?}, {watched}: {verdicts:?}"
             );
         }
     }
@@ -382,15 +382,15 @@ fn a_policy_swapped_between_handshake_and_request_rules_by_the_new_one() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
             let mut stream = connect_from(&rig.front.topology.clients, anywhere(family), plain(family)).unwrap();
             rig.front.apply(&POLICY.replace("/unavailable", "/elsewhere")).unwrap();
-            assert_eq!(status(&mut stream, "/unavailable"), 200, "{gate:?}, {family:?}");
+            assert_eq!(status(&mut stream, "/unavailable"), 200, "{door:?}, {family:?}");
             let mut stream = connect_from(&rig.front.topology.clients, anywhere(family), plain(family)).unwrap();
             rig.front.apply(POLICY).unwrap();
-            assert_eq!(status(&mut stream, "/unavailable"), 503, "{gate:?}, {family:?}");
+            assert_eq!(status(&mut stream, "/unavailable"), 503, "{door:?}, {family:?}");
         }
     }
 }
@@ -400,17 +400,17 @@ fn a_connection_outlives_the_guard() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         let mut stream = rig.connect(high(1)).unwrap();
-        assert_eq!(status(&mut stream, "/10"), 200, "{gate:?}");
+        assert_eq!(status(&mut stream, "/10"), 200, "{door:?}");
         let unguarded = POLICY.split("[[listener.plain.request]]").next().unwrap();
         rig.front.apply(unguarded).unwrap();
-        assert_eq!(status(&mut stream, "/unavailable"), 200, "{gate:?}");
+        assert_eq!(status(&mut stream, "/unavailable"), 200, "{door:?}");
         rig.front.apply(POLICY).unwrap();
         wait_until(SOON, || rig.status(high(2), "/unavailable") == 503).unwrap();
         rig.front.installation().fief().down().unwrap();
-        assert_eq!(status(&mut stream, "/10"), 200, "{gate:?}");
-        assert_eq!(rig.status(high(3), "/10"), 200, "{gate:?}");
+        assert_eq!(status(&mut stream, "/10"), 200, "{door:?}");
+        assert_eq!(rig.status(high(3), "/10"), 200, "{door:?}");
     }
 }

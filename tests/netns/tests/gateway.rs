@@ -11,7 +11,7 @@ use fief_testkit::{
     Client, Family, Feature, NetNs, Nginx, NginxConfig, ORDINARY_OPTIONS, PlainServer, Process, RawClients, Topology,
     Veth, get, require, wait_until,
 };
-use fief_tests_netns::front::{Front, Gate, plain};
+use fief_tests_netns::front::{Door, Front, plain};
 use fief_tests_netns::{SOON, connect_from};
 
 const EXAMPLE: &str = include_str!("../../../examples/gateway.toml");
@@ -39,10 +39,10 @@ struct Gateway {
 
 impl Gateway {
     fn new(policy: &str) -> Option<Self> {
-        Self::through(Gate::Own, policy)
+        Self::through(Door::Own, policy)
     }
 
-    fn through(gate: Gate, policy: &str) -> Option<Self> {
+    fn through(door: Door, policy: &str) -> Option<Self> {
         if ![Feature::Root, Feature::NetNs, Feature::Bpf, Feature::Cgroup2, Feature::Nginx].into_iter().all(require) {
             return None;
         }
@@ -75,7 +75,7 @@ impl Gateway {
         }
         // what runs on the gateway itself has a home
         let policy = policy.replace("version = 1\n", "") + "\n[container.web]\n";
-        Some(Self { front: Front::at(gate, &policy, topology), farm, _machines: machines })
+        Some(Self { front: Front::at(door, &policy, topology), farm, _machines: machines })
     }
 
     fn nft(&self, text: &str) {
@@ -181,7 +181,7 @@ fn translated_connections_are_left_alone_beside_a_guarded_listener() {
     let policy = "[container.farm]\n[listener.own]\naddress = \"0.0.0.0:80\"\n\
                   [[listener.own.client]]\nfrom = [\"any\"]\ncontainer = \"farm\"\n\
                   [[listener.own.request]]\npath = \"/*\"\nrefuse = \"reset\"\n";
-    let Some(gateway) = Gateway::through(Gate::Kernel, policy) else { return };
+    let Some(gateway) = Gateway::through(Door::Kernel, policy) else { return };
     let own = PlainServer::start(&gateway.front.topology.server, plain(Family::V4)).unwrap();
     let chain = "type nat hook prerouting priority dstnat; ip saddr 10.77.1.0/24 tcp dport 80 dnat to 10.9.0.2;";
     gateway.nft(&format!("table ip t {{ chain c {{ {chain} }}; }}"));

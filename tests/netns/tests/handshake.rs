@@ -8,7 +8,7 @@ use fief_bpf::abi;
 use fief_testkit::segment::{ACK, CWR, ECE, SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, Topology, run, wait_until};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, GUARDED, Gate, plain, ready};
+use fief_tests_netns::front::{Door, Front, GUARDED, plain, ready};
 
 const SIZE: [u8; 4] = [2, 4, 5, 0xb4];
 const SACK: [u8; 2] = [4, 2];
@@ -34,8 +34,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(gate: Gate) -> Self {
-        let front = Front::new(gate, GUARDED);
+    fn new(door: Door) -> Self {
+        let front = Front::new(door, GUARDED);
         let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
         Self { front, clients, next: 2000.into(), server }
@@ -64,31 +64,31 @@ impl Rig {
 }
 
 /// Every choice of options; a cookie of the kernel's keeps what its timestamp has room for, and nothing without one.
-fn choices(gate: Gate) -> Vec<Vec<&'static [u8]>> {
+fn choices(door: Door) -> Vec<Vec<&'static [u8]>> {
     let all: [&'static [u8]; 4] = [&SIZE, &SACK, &STAMP, &SCALE];
     let choices = (0..1 << all.len()).map(|bits: usize| {
         let taken = all.iter().enumerate().filter(|(n, _)| bits & 1 << n != 0);
         taken.map(|(_, &option)| option).collect::<Vec<_>>()
     });
-    choices.filter(|choice| gate != Gate::Kernel || choice.contains(&&STAMP[..])).collect()
+    choices.filter(|choice| door != Door::Kernel || choice.contains(&&STAMP[..])).collect()
 }
 
-/// Holds the answers of both gates against the kernel's own, under one setting after the other.
+/// Holds the answers of both doors against the kernel's own, under one setting after the other.
 fn compare<T: Copy + std::fmt::Debug>(
     settings: &[T],
     prepare: impl Fn(&Rig, T),
     families: impl Fn(T) -> &'static [Family],
 ) {
-    let stock = Rig::new(Gate::Stock);
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    let stock = Rig::new(Door::Stock);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for &setting in settings {
             prepare(&stock, setting);
             prepare(&rig, setting);
             for &family in families(setting) {
-                for options in choices(gate) {
+                for options in choices(door) {
                     let offers = [&rig, &stock].map(|rig| rig.offer(family, 0, &options));
-                    assert_eq!(offers[0], offers[1], "{gate:?}, {setting:?}, {family:?}, {options:?}");
+                    assert_eq!(offers[0], offers[1], "{door:?}, {setting:?}, {family:?}, {options:?}");
                 }
             }
         }
@@ -127,14 +127,14 @@ fn congestion_is_notified_where_client_and_machine_want_it() {
     }
     let cases =
         [("2", ECE | CWR, true), ("1", ECE | CWR, true), ("0", ECE | CWR, false), ("2", 0, false), ("2", ECE, false)];
-    for gate in Gate::ALL {
-        let rig = Rig::new(gate);
+    for door in Door::ALL {
+        let rig = Rig::new(door);
         for (setting, flags, expected) in cases {
             rig.set("tcp_ecn", setting);
             for &family in FAMILIES {
                 // Without timestamps there is no room in a cookie to remember it.
                 let offer = rig.offer(family, flags, &[&SIZE, &STAMP]);
-                assert_eq!(offer.ecn, expected, "{gate:?}, {family:?}, tcp_ecn {setting}: {offer:?}");
+                assert_eq!(offer.ecn, expected, "{door:?}, {family:?}, tcp_ecn {setting}: {offer:?}");
             }
         }
     }
@@ -145,8 +145,8 @@ fn a_bare_ack_ends_the_handshake_it_is_of_and_no_other() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
             let ends = [(RawClients::address(family, 6), 1000).into(), plain(family)];
             let before = rig.front.verdicts();
@@ -159,8 +159,8 @@ fn a_bare_ack_ends_the_handshake_it_is_of_and_no_other() {
             };
             open(77);
             wait_until(SOON, || rig.front.proven_sources() == n + 1)
-                .unwrap_or_else(|_| panic!("{gate:?}, {family:?}: {}", rig.front.proven_sources()));
-            // Of who is known, the gate remembers the ACK that it waits for.
+                .unwrap_or_else(|_| panic!("{door:?}, {family:?}: {}", rig.front.proven_sources()));
+            // Of who is known, the door remembers the ACK that it waits for.
             let connection = open(1 << 20);
             connection.acknowledge().unwrap();
             let right = connection.segment(ACK, 0, b"");
@@ -171,9 +171,9 @@ fn a_bare_ack_ends_the_handshake_it_is_of_and_no_other() {
             for (segment, count) in strange.iter().zip(1..) {
                 rig.clients.send(segment).unwrap();
                 wait_until(SOON, || bad() == count)
-                    .unwrap_or_else(|_| panic!("{gate:?}, {family:?}, {segment:?}: {} of {count}", bad()));
+                    .unwrap_or_else(|_| panic!("{door:?}, {family:?}, {segment:?}: {} of {count}", bad()));
             }
-            assert_eq!(rig.server.accepted(), 0, "{gate:?}, {family:?}");
+            assert_eq!(rig.server.accepted(), 0, "{door:?}, {family:?}");
         }
     }
 }
@@ -184,8 +184,8 @@ fn what_was_agreed_is_kept_to_on_the_connection() {
         return;
     }
     const REQUEST: &[u8] = b"GET /close/20000 HTTP/1.1\r\nHost: server\r\n\r\n";
-    for gate in Gate::ALL {
-        let rig = Rig::new(gate);
+    for door in Door::ALL {
+        let rig = Rig::new(door);
         // Or segments are seen merged.
         let merging = ["-K", Topology::CLIENTS, "gro", "off"];
         run(rig.front.topology.clients.command("ethtool").args(merging)).unwrap();
@@ -209,11 +209,11 @@ fn what_was_agreed_is_kept_to_on_the_connection() {
                 time = Duration::from_millis(50);
                 let end = segment.sequence.wrapping_add(segment.length()).wrapping_sub(connection.expected);
                 (room, longest) = (room.max(end), longest.max(segment.payload.len()));
-                assert!(segment.option(8).is_some(), "{gate:?}: {segment:?}");
+                assert!(segment.option(8).is_some(), "{door:?}: {segment:?}");
             }
             // Timestamps are part of a segment's size (RFC 6691).
-            assert_eq!(longest, usize::from(size) - 12, "{gate:?}, {family:?}");
-            assert!((u32::from(size)..=32 << 7).contains(&room), "{gate:?}, {family:?}: {room}");
+            assert_eq!(longest, usize::from(size) - 12, "{door:?}, {family:?}");
+            assert!((u32::from(size)..=32 << 7).contains(&room), "{door:?}, {family:?}: {room}");
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use fief::Container;
 use fief_control::Fief;
 use fief_testkit::wait_until;
-use fief_tests_netns::{Gate, SOON, Setup, all_end, fork, in_unit, inside, receive, record, role, send, spin, unnamed};
+use fief_tests_netns::{Door, SOON, Setup, all_end, fork, in_unit, inside, receive, record, role, send, spin, unnamed};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 #[test]
@@ -70,7 +70,7 @@ fn every_duplicate_must_be_closed() {
 fn a_passed_descriptor_serves_and_holds() {
     in_unit("a_passed_descriptor_serves_and_holds", || {
         let (near, far) = UnixStream::pair().unwrap();
-        let done = Gate::new();
+        let done = Door::new();
         let child = fork(|| {
             let container = Container::from_fd(receive(&far)).unwrap();
             {

@@ -13,13 +13,13 @@ use fief_testkit::{
     Ending, Family, Feature, Nginx, NginxConfig, ORDINARY_OPTIONS, RawClients, RawConnection, require, wait_until,
 };
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, Gate, plain, ready};
+use fief_tests_netns::front::{Door, Front, plain, ready};
 use rig::{Client, FIRST, Flaw, POLICY, PUBLIC, Rig, SECRET};
 
-/// Does the same on a fresh connection for every gate, family and flaw; how many replacements were counted at each.
+/// Does the same on a fresh connection for every door, family and flaw; how many replacements were counted at each.
 fn for_each_flaw(policy: &str, action: impl Fn(&Client<'_>, Flaw)) {
-    for gate in Gate::GUARDS {
-        let rig = Rig::in_order(gate, policy);
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, policy);
         for family in [Family::V4, Family::V6] {
             for flaw in Flaw::ALL {
                 eprintln!("{family:?}, {flaw:?}");
@@ -30,9 +30,9 @@ fn for_each_flaw(policy: &str, action: impl Fn(&Client<'_>, Flaw)) {
             }
         }
         let all = rig.verdicts();
-        assert!(all.count(abi::FIEF_REQUEST_REPLACED) >= 4, "{gate:?}: {all:?}");
+        assert!(all.count(abi::FIEF_REQUEST_REPLACED) >= 4, "{door:?}: {all:?}");
         let ruled = "a replacement was ruled, not held against what it would replace";
-        assert_eq!(all.count(abi::FIEF_REQUEST_REFUSED), 0, "{gate:?}: {ruled}: {all:?}");
+        assert_eq!(all.count(abi::FIEF_REQUEST_REFUSED), 0, "{door:?}: {ruled}: {all:?}");
     }
 }
 
@@ -150,16 +150,16 @@ fn what_stands_before_a_refused_request_cannot_be_replaced() {
     }
     let (other, size) = (b"GET /secret/11 HTTP/1.1\r\nX: 1\r\n\r\n", PUBLIC.len());
     assert_eq!(other.len(), size);
-    for gate in Gate::GUARDS {
-        let rig = Rig::in_order(gate, POLICY);
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, POLICY);
         let client = rig.open(Family::V4);
         client.send(0, &[PUBLIC, SECRET].concat());
         client.send(0, other);
         client.send(0, PUBLIC);
         client.wait_for(&[FIRST, PUBLIC]);
         let all = rig.verdicts();
-        assert_eq!(all.count(abi::FIEF_REQUEST_REFUSED), 1, "{gate:?}: {all:?}");
-        assert_eq!(all.count(abi::FIEF_REQUEST_REPLACED), 1, "{gate:?}: {all:?}");
+        assert_eq!(all.count(abi::FIEF_REQUEST_REFUSED), 1, "{door:?}: {all:?}");
+        assert_eq!(all.count(abi::FIEF_REQUEST_REPLACED), 1, "{door:?}: {all:?}");
     }
 }
 
@@ -169,15 +169,15 @@ fn a_guard_that_only_watches_counts_replacements_and_lets_them_pass() {
         return;
     }
     let policy = format!("mode = \"monitor\"\n{POLICY}");
-    for gate in Gate::GUARDS {
-        let rig = Rig::in_order(gate, &policy);
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, &policy);
         let client = rig.open(Family::V4);
         client.send_in_vain(Flaw::Checksum, 0, PUBLIC);
         client.send(0, SECRET);
         client.wait_for(&[FIRST, SECRET]);
         let all = rig.verdicts();
-        assert_eq!(all.monitored(abi::FIEF_REQUEST_REPLACED), 1, "{gate:?}: {all:?}");
-        assert_eq!(all.count(abi::FIEF_REQUEST_REPLACED), 0, "{gate:?}: {all:?}");
+        assert_eq!(all.monitored(abi::FIEF_REQUEST_REPLACED), 1, "{door:?}: {all:?}");
+        assert_eq!(all.count(abi::FIEF_REQUEST_REPLACED), 0, "{door:?}: {all:?}");
     }
 }
 
@@ -189,8 +189,8 @@ fn a_server_in_a_managed_unit_sees_no_replacement_either() {
     let request = |path: &str| format!("GET /{path}/10 HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n");
     let first = "GET /1k HTTP/1.1\r\nHost: server\r\n\r\n";
     let stream = [first, &request("public")].concat().into_bytes();
-    for gate in Gate::GUARDS {
-        let front = Front::new(gate, POLICY);
+    for door in Door::GUARDS {
+        let front = Front::new(door, POLICY);
         let config = NginxConfig::new(80, 1, "location /public/ { return 202; } location /secret/ { return 201; }");
         let config = config.unwrap();
         let mut command = front.server_command("nginx");
@@ -214,8 +214,8 @@ fn a_server_in_a_managed_unit_sees_no_replacement_either() {
         clients.send(&connection.segment(ACK, at, request("secret").as_bytes())).unwrap();
         let (words, ending) = connection.converse(&stream, std::slice::from_ref(&rest), SOON).unwrap();
         let words = String::from_utf8_lossy(&words).into_owned();
-        assert!(words.contains("HTTP/1.1 202") && !words.contains("HTTP/1.1 201"), "{gate:?}: {words}");
-        assert_eq!(ending, Ending::Closed, "{gate:?}: {words}");
-        assert_eq!(front.verdicts().count(abi::FIEF_REQUEST_REPLACED), 1, "{gate:?}");
+        assert!(words.contains("HTTP/1.1 202") && !words.contains("HTTP/1.1 201"), "{door:?}: {words}");
+        assert_eq!(ending, Ending::Closed, "{door:?}: {words}");
+        assert_eq!(front.verdicts().count(abi::FIEF_REQUEST_REPLACED), 1, "{door:?}");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, Segment};
 use fief_testkit::{Client, Family, Feature, PlainServer, RawClients, Topology, digest, pattern, require, run};
-use fief_tests_netns::front::{Front, GUARDED, Gate, plain, ready};
+use fief_tests_netns::front::{Door, Front, GUARDED, plain, ready};
 use fief_tests_netns::{Foreign, connect_from};
 
 /// The guard of the other tests, and a rule that refuses.
@@ -24,8 +24,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(gate: Gate) -> Self {
-        let front = Front::new(gate, &policy());
+    fn new(door: Door) -> Self {
+        let front = Front::new(door, &policy());
         let server = front.plain_server();
         Self { front, server }
     }
@@ -72,15 +72,15 @@ fn what_a_packet_filter_drops_never_reaches_the_server() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         rig.nft("table inet t { chain in { type filter hook input priority 0; ip saddr 10.77.2.0/24 tcp dport 80 drop; }; }");
         let dropped = rig.curl(low(), &["http://10.77.0.1/10"]);
-        assert_eq!(dropped.status.code(), Some(28), "{gate:?}: silence");
-        assert_eq!(rig.server.accepted(), 0, "{gate:?}");
+        assert_eq!(dropped.status.code(), Some(28), "{door:?}: silence");
+        assert_eq!(rig.server.accepted(), 0, "{door:?}");
         let passed = rig.curl(high(), &["http://10.77.0.1/10"]);
-        assert_eq!((passed.status.code(), passed.stdout.len()), (Some(0), 10), "{gate:?}");
-        assert_eq!(rig.server.accepted(), 1, "{gate:?}");
+        assert_eq!((passed.status.code(), passed.stdout.len()), (Some(0), 10), "{door:?}");
+        assert_eq!(rig.server.accepted(), 1, "{door:?}");
     }
 }
 
@@ -89,7 +89,7 @@ fn a_firewall_that_takes_whole_connections_only_sees_whole_ones() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
-    let rig = Rig::new(Gate::Kernel);
+    let rig = Rig::new(Door::Kernel);
     rig.nft(
         "table inet t { chain in { type filter hook input priority 0; policy drop; iifname \"lo\" accept; \
          meta l4proto ipv6-icmp accept; ct state invalid counter drop; ct state established,related accept; \
@@ -120,16 +120,16 @@ fn a_program_behind_the_guard_sees_what_the_guard_lets_pass() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         let behind = rig.front.topology.server.run(|| {
             let interface = nix::net::if_::if_nametoindex(Topology::SERVER).unwrap();
             Foreign::attach_ingress(interface)
         });
         let behind = behind.unwrap();
         let mut stream = rig.connect(high());
-        assert_eq!(download(&mut stream, 10), digest(&pattern(10)), "{gate:?}");
-        assert!(behind.calls() > 0, "{gate:?}: at least the request");
+        assert_eq!(download(&mut stream, 10), digest(&pattern(10)), "{door:?}");
+        assert!(behind.calls() > 0, "{door:?}: at least the request");
         drop(stream);
     }
 }
@@ -141,14 +141,14 @@ fn a_classifier_behind_the_guard_has_the_last_word() {
     }
     // the source address; 10.77.2.9: drop; others: as you like
     let code = format!("4,32 0 0 26,21 0 1 {},6 0 0 2,6 0 0 {}", u32::from_be_bytes([10, 77, 2, 9]), u32::MAX);
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         let server = &rig.front.topology.server;
         run(server.command("tc").args(["qdisc", "add", "dev", Topology::SERVER, "clsact"])).unwrap();
         let words = ["filter", "add", "dev", Topology::SERVER, "ingress", "bpf", "da", "bytecode", &code];
         run(server.command("tc").args(words)).unwrap();
-        assert_eq!(rig.curl(low(), &["http://10.77.0.1/10"]).status.code(), Some(28), "{gate:?}");
-        assert_eq!(rig.server.accepted(), 0, "{gate:?}");
-        assert_eq!(rig.curl(high(), &["http://10.77.0.1/10"]).stdout.len(), 10, "{gate:?}");
+        assert_eq!(rig.curl(low(), &["http://10.77.0.1/10"]).status.code(), Some(28), "{door:?}");
+        assert_eq!(rig.server.accepted(), 0, "{door:?}");
+        assert_eq!(rig.curl(high(), &["http://10.77.0.1/10"]).stdout.len(), 10, "{door:?}");
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::{Cgroup, Family, Process, get, wait_ready, wait_until};
-use fief_tests_netns::front::{Front, Gate, anywhere, plain, ready};
+use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
 use fief_tests_netns::{SOON, connect_from, spin};
 
 const HOLD: Duration = Duration::from_secs(1);
@@ -71,32 +71,32 @@ fn a_rule_for_busy_times_is_in_force_while_the_accept_queue_is_deep_and_a_hold_l
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let front = Front::new(gate, &policy("queue = \"25%\""));
+    for door in Door::GUARDS {
+        let front = Front::new(door, &policy("queue = \"25%\""));
         let let_it = server(&front);
         let first = ask(&front, "/dear");
-        assert_eq!(load(&front).0, "always", "{gate:?}");
+        assert_eq!(load(&front).0, "always", "{door:?}");
         let waiting: Vec<_> = (0..8).map(|_| ask(&front, "/cheap")).collect();
         wait_until(SOON, || {
             drop(connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)));
             load(&front).0 == "busy"
         })
-        .unwrap_or_else(|_| panic!("{gate:?}: {:?}", load(&front)));
-        assert!(load(&front).1 >= 25, "{gate:?}: {:?}", load(&front));
-        assert_eq!(status(&front, "/dear"), "503", "{gate:?}: refused though the server accepts nothing");
+        .unwrap_or_else(|_| panic!("{door:?}: {:?}", load(&front)));
+        assert!(load(&front).1 >= 25, "{door:?}: {:?}", load(&front));
+        assert_eq!(status(&front, "/dear"), "503", "{door:?}: refused though the server accepts nothing");
         let_it.send(()).unwrap();
         for mut stream in waiting.into_iter().chain([first]) {
             let mut answer = String::new();
             stream.read_to_string(&mut answer).unwrap();
-            assert!(answer.starts_with("HTTP/1.0 200"), "{gate:?}: {answer}");
+            assert!(answer.starts_with("HTTP/1.0 200"), "{door:?}: {answer}");
         }
         let empty = Instant::now();
-        assert_eq!(status(&front, "/cheap"), "200", "{gate:?}");
-        assert_eq!(status(&front, "/dear"), "503", "{gate:?}: the queue is empty, the hold goes on");
+        assert_eq!(status(&front, "/cheap"), "200", "{door:?}");
+        assert_eq!(status(&front, "/dear"), "503", "{door:?}: the queue is empty, the hold goes on");
         wait_until(SOON, || status(&front, "/dear") == "200").expect("the level is left");
-        assert!(empty.elapsed() >= HOLD / 2, "{gate:?}: {:?}", empty.elapsed());
-        assert_eq!(load(&front).0, "always", "{gate:?}");
-        assert!(front.verdicts().count(abi::FIEF_REQUEST_REFUSED) >= 2, "{gate:?}");
+        assert!(empty.elapsed() >= HOLD / 2, "{door:?}: {:?}", empty.elapsed());
+        assert_eq!(load(&front).0, "always", "{door:?}");
+        assert!(front.verdicts().count(abi::FIEF_REQUEST_REFUSED) >= 2, "{door:?}");
     }
 }
 
@@ -105,7 +105,7 @@ fn work_on_every_cpu_makes_a_listener_busy() {
     if !ready() {
         return;
     }
-    let front = Front::new(Gate::Own, &policy("cpu = \"90%\""));
+    let front = Front::new(Door::Own, &policy("cpu = \"90%\""));
     server(&front).send(()).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -156,7 +156,7 @@ fn a_url_uses_the_cpu_time_that_its_rule_grants() {
         return;
     }
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let front = Front::new(Gate::Own, &cpu_policy(cpus));
+    let front = Front::new(Door::Own, &cpu_policy(cpus));
     let unit = Cgroup::new("burn").unwrap();
     front.installation().manage(unit.path(), Some("web"), true);
     let mut command = front.installation().command_in(unit.path(), "python3");

@@ -9,7 +9,7 @@ use fief_bpf::abi;
 use fief_testkit::segment::{SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, Gate, Verdicts, plain, ready};
+use fief_tests_netns::front::{Door, Front, Verdicts, plain, ready};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 /// A listener whose table ends with these lines; what its clients may do stands in `client`.
@@ -34,7 +34,7 @@ impl Rig {
         if !ready() {
             return None;
         }
-        let front = Front::new(Gate::Own, &policy(listener, client));
+        let front = Front::new(Door::Own, &policy(listener, client));
         let server = front.topology.server.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
         let clients = RawClients::new(&front.topology).unwrap();
         let before = front.verdicts();
@@ -305,7 +305,7 @@ fn ipv6_sources_are_their_64() {
         return;
     }
     let text = policy("isolate = { above = 20, for = \"1m\" }", "").replace("0.0.0.0:80", "[::]:80");
-    let front = Front::new(Gate::Own, &text);
+    let front = Front::new(Door::Own, &text);
     let _server = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
     let clients = RawClients::new(&front.topology).unwrap();
     for n in 1..=50 {

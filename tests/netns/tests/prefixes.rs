@@ -9,7 +9,7 @@ use fief_bpf::abi;
 use fief_bpf::trial::Trial;
 use fief_testkit::segment::{SYN, Segment, frame};
 use fief_testkit::{Dice, Mac, Topology};
-use fief_tests_netns::front::{Front, Gate, plain, ready};
+use fief_tests_netns::front::{Door, Front, plain, ready};
 
 const RULES: usize = 60;
 const PREFIXES: usize = 12_000;
@@ -129,7 +129,7 @@ fn the_kernel_finds_the_rule_among_thousands_of_prefixes() {
     }
     assert_eq!(expected.len(), RULES + 1, "every rule is met");
 
-    let front = Front::new(Gate::Own, &text);
+    let front = Front::new(Door::Own, &text);
     let _server = front.plain_server();
     let before = front.verdicts();
     front.topology.server.run(|| ask(&front, &sources)).unwrap();

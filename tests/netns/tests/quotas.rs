@@ -4,7 +4,7 @@
 
 use fief::{Container, ErrorKind};
 use fief_testkit::wait_until;
-use fief_tests_netns::{Gate, NOBODY, SOON, Setup, all_end, become_user, fork, in_unit, in_unit_of, unnamed};
+use fief_tests_netns::{Door, NOBODY, SOON, Setup, all_end, become_user, fork, in_unit, in_unit_of, unnamed};
 
 #[test]
 fn a_user_has_no_more_containers_than_the_quota() {
@@ -25,7 +25,7 @@ fn a_user_has_no_more_containers_than_the_quota() {
         .finish();
         all_end();
         // each user has its own, and several processes of one share it
-        let most = Gate::new();
+        let most = Door::new();
         let users: Vec<_> = (0..4)
             .map(|n| {
                 let most = &most;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fief_bpf::abi;
 use fief_testkit::{Ending, Family, digest, wait_until};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Gate, Verdicts, ready};
+use fief_tests_netns::front::{Door, Verdicts, ready};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rig::{FIRST, Flaw, POLICY, PUBLIC, Rig, SECRET};
@@ -22,8 +22,8 @@ fn a_rate_is_charged_once_for_a_request_that_comes_again() {
     }
     let request = b"GET /limited/10 HTTP/1.1\r\nHost: server\r\n\r\n";
     let size = request.len();
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate, POLICY);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
         let client = rig.open(Family::V4);
         for n in 0..3 {
             for piece in [0..size, 0..5, 5..size, 0..size] {
@@ -34,11 +34,11 @@ fn a_rate_is_charged_once_for_a_request_that_comes_again() {
             client.wait_for(&[FIRST; 1].into_iter().chain(vec![&request[..]; n + 1]).collect::<Vec<_>>());
         }
         let all = rig.verdicts();
-        assert_eq!((all.count(abi::FIEF_REQUEST_RULE), all.count(abi::FIEF_REQUEST_RATE)), (3, 0), "{gate:?}: {all:?}");
+        assert_eq!((all.count(abi::FIEF_REQUEST_RULE), all.count(abi::FIEF_REQUEST_RATE)), (3, 0), "{door:?}: {all:?}");
     }
 }
 
-/// More pieces of a head than the gate remembers, none of which TCP took.
+/// More pieces of a head than the door remembers, none of which TCP took.
 #[test]
 fn a_head_that_was_cut_finely_may_come_again_in_one() {
     if !ready() {
@@ -47,8 +47,8 @@ fn a_head_that_was_cut_finely_may_come_again_in_one() {
     let filler = "x".repeat(900);
     let request = format!("GET /10 HTTP/1.1\r\nCookie: {filler}\r\n\r\n");
     let request = request.as_bytes();
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate, POLICY);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
         for family in [Family::V4, Family::V6] {
             let mut client = rig.open(family);
             for (n, piece) in request.chunks(12).enumerate() {
@@ -56,7 +56,7 @@ fn a_head_that_was_cut_finely_may_come_again_in_one() {
             }
             let deadline = Instant::now() + SOON;
             while client.acknowledged() < request.len() {
-                assert!(Instant::now() < deadline, "{gate:?}, {family:?}: {} of it", client.acknowledged());
+                assert!(Instant::now() < deadline, "{door:?}, {family:?}: {} of it", client.acknowledged());
                 let at = client.acknowledged();
                 client.send(at, &request[at..]);
                 client.connection.hear(Duration::from_millis(5)).unwrap();
@@ -76,8 +76,8 @@ fn a_sender_may_cut_a_long_head_otherwise_when_it_repeats() {
     let head = format!("POST /10 HTTP/1.1\r\nCookie: {filler}\r\nContent-Length: 600\r\n\r\n");
     let request = [head.as_bytes(), &filler.as_bytes()[..600], PUBLIC].concat();
     let post = request.len() - PUBLIC.len();
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate, POLICY);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
         rig.front.topology.set_mtu(9000).unwrap();
         for family in [Family::V4, Family::V6] {
             for size in [536, 1220, 1448, 4000] {
@@ -86,14 +86,14 @@ fn a_sender_may_cut_a_long_head_otherwise_when_it_repeats() {
                 client.send_in_vain(Flaw::Checksum, 0, &request);
                 let deadline = Instant::now() + SOON;
                 while client.acknowledged() < request.len() {
-                    assert!(Instant::now() < deadline, "{gate:?}, {size}: {} of it", client.acknowledged());
+                    assert!(Instant::now() < deadline, "{door:?}, {size}: {} of it", client.acknowledged());
                     let at = client.acknowledged();
                     client.send(at, &request[at..request.len().min(at + size)]);
                     client.connection.hear(Duration::from_millis(5)).unwrap();
                 }
                 client.wait_for(&[FIRST, &request[..post], PUBLIC]);
                 let new = rig.verdicts().since(&before);
-                assert_eq!((new.requests(), new.count(abi::FIEF_REQUEST_CLIENT)), (3, 3), "{gate:?}, {size}: {new:?}");
+                assert_eq!((new.requests(), new.count(abi::FIEF_REQUEST_CLIENT)), (3, 3), "{door:?}, {size}: {new:?}");
             }
         }
     }
@@ -104,7 +104,7 @@ fn a_sender_may_cut_a_long_head_otherwise_when_it_repeats() {
 enum Fate {
     Arrives,
     Doubled,
-    /// Before the gate.
+    /// Before the door.
     Lost,
     /// Behind it.
     Dropped(Flaw),
@@ -204,10 +204,10 @@ fn honest_repetitions_are_served_and_counted_once_however_they_are_cut() {
     if !ready() {
         return;
     }
-    // With GRO the gate sees long segments, and some of them out of order; without, what was sent.
-    let rigs: [fn(Gate, &str) -> Rig; 2] = [Rig::new, Rig::in_order];
-    for (gate, make) in Gate::GUARDS.into_iter().flat_map(|gate| rigs.map(|make| (gate, make))) {
-        let rig = make(gate, POLICY);
+    // With GRO the door sees long segments, and some of them out of order; without, what was sent.
+    let rigs: [fn(Door, &str) -> Rig; 2] = [Rig::new, Rig::in_order];
+    for (door, make) in Door::GUARDS.into_iter().flat_map(|door| rigs.map(|make| (door, make))) {
+        let rig = make(door, POLICY);
         let play = |case: &Case, attempts: &[Attempt]| -> Result<_, TestCaseError> {
             let before = rig.verdicts();
             let mut client = rig.open(case.family);
@@ -244,7 +244,7 @@ fn honest_repetitions_are_served_and_counted_once_however_they_are_cut() {
             Ok(())
         });
         if let Err(error) = result {
-            panic!("{gate:?}: {error}");
+            panic!("{door:?}: {error}");
         }
     }
 }

@@ -12,7 +12,7 @@ use fief_testkit::{
     Ending, Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, Topology, digest, wait_until,
 };
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, Gate, plain, ready};
+use fief_tests_netns::front::{Door, Front, plain, ready};
 use libbpf_rs::{MapCore, MapHandle};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -69,8 +69,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(gate: Gate) -> Self {
-        let front = Front::new(gate, POLICY);
+    fn new(door: Door) -> Self {
+        let front = Front::new(door, POLICY);
         let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
         Self { front, server, clients, next: 2000.into() }
@@ -175,8 +175,8 @@ fn the_verdict_is_the_same_for_every_way_to_cut_a_request() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         // A counter-example is printed whole; there is no folder to keep it in.
         let config = Config { cases: 40, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
         let result = TestRunner::new(config).run(&cases(), |case| {
@@ -186,7 +186,7 @@ fn the_verdict_is_the_same_for_every_way_to_cut_a_request() {
             Ok(())
         });
         if let Err(error) = result {
-            panic!("{gate:?}: {error}");
+            panic!("{door:?}: {error}");
         }
     }
 }
@@ -205,15 +205,15 @@ fn the_first_bytes_may_come_last_whatever_the_cookie_says_of_the_next_numbers() 
     }
     let stream = request("/secret/1", "none", 120);
     let end = stream.len();
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
             for size in [536, 1300, 1420, 1452, 1460, 9000] {
                 for pieces in
                     [vec![1..end, 0..1], vec![2..end, 0..2], vec![3..end, 1..3, 0..1], vec![2..3, 1..2, 3..end, 0..1]]
                 {
                     let outcome = rig.outcome_of(rig.open(family, &options(size)), &stream, &pieces);
-                    let case = format!("{gate:?}, {family:?}, {size}, {pieces:?}: {outcome:?}");
+                    let case = format!("{door:?}, {family:?}, {size}, {pieces:?}: {outcome:?}");
                     assert_eq!(outcome.verdicts, [("web".to_owned(), Some(0), abi::FIEF_REQUEST_REFUSED)], "{case}");
                 }
             }
@@ -222,11 +222,11 @@ fn the_first_bytes_may_come_last_whatever_the_cookie_says_of_the_next_numbers() 
 }
 
 #[test]
-fn a_client_of_unusual_segments_that_the_gate_forgot_is_ruled_when_it_repeats() {
+fn a_client_of_unusual_segments_that_the_door_forgot_is_ruled_when_it_repeats() {
     if !ready() {
         return;
     }
-    let rig = Rig::new(Gate::Kernel);
+    let rig = Rig::new(Door::Kernel);
     let pin = rig.front.installation().fief().pins().map("unusual_segments");
     let sizes = MapHandle::from_pinned_path(pin).unwrap();
     let stream = request("/secret/1", "none", 3000);
@@ -247,8 +247,8 @@ fn the_verdict_is_the_one_that_the_policy_says() {
         return;
     }
     // What the test above compares must not be the same wrong verdict twice.
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for (stream, container, rule, reason, answer, ending) in [
             (
                 request("/secret/1", "none", 9000),
@@ -280,9 +280,9 @@ fn the_verdict_is_the_one_that_the_policy_says() {
         ] {
             let outcome = rig.outcome(Family::V4, &stream, &whole(&stream));
             let text = String::from_utf8_lossy(&stream[..stream.len().min(40)]).into_owned();
-            assert_eq!(outcome.verdicts, [(container.to_owned(), rule, reason)], "{gate:?}: {text}");
-            assert!(outcome.answer.starts_with(answer) && outcome.ending == ending, "{gate:?}: {text}: {outcome:?}");
-            assert_eq!(outcome.seen, answer.ends_with("200").then(|| digest(&stream)), "{gate:?}: {text}");
+            assert_eq!(outcome.verdicts, [(container.to_owned(), rule, reason)], "{door:?}: {text}");
+            assert!(outcome.answer.starts_with(answer) && outcome.ending == ending, "{door:?}: {text}: {outcome:?}");
+            assert_eq!(outcome.seen, answer.ends_with("200").then(|| digest(&stream)), "{door:?}: {text}");
         }
     }
 }
@@ -292,8 +292,8 @@ fn a_header_beyond_the_longest_is_the_class_of_its_clients_however_it_comes() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         let too_long = (None, abi::FIEF_REQUEST_TOO_LONG);
         // Whole lines count, though the end of the header is not there: with the first length the last line just fits.
         for (length, (rule, reason)) in [
@@ -305,9 +305,9 @@ fn a_header_beyond_the_longest_is_the_class_of_its_clients_however_it_comes() {
             let stream = request("/10", "reset", length);
             let in_order = rig.outcome(Family::V4, &stream, &whole(&stream));
             let backwards: Vec<_> = whole(&stream).into_iter().rev().collect();
-            assert_eq!(rig.outcome(Family::V4, &stream, &backwards), in_order, "{gate:?}, {length}");
-            assert_eq!(in_order.verdicts, [("web".to_owned(), rule, reason)], "{gate:?}, {length}");
-            assert_eq!(in_order.seen, rule.is_none().then(|| digest(&stream)), "{gate:?}, {length}");
+            assert_eq!(rig.outcome(Family::V4, &stream, &backwards), in_order, "{door:?}, {length}");
+            assert_eq!(in_order.verdicts, [("web".to_owned(), rule, reason)], "{door:?}, {length}");
+            assert_eq!(in_order.seen, rule.is_none().then(|| digest(&stream)), "{door:?}, {length}");
         }
     }
 }
@@ -317,8 +317,8 @@ fn a_header_in_pieces_is_served_whatever_its_length() {
     if !ready() {
         return;
     }
-    let rig = Rig::new(Gate::Own);
-    // With GRO the checksum has been looked at before the gate, and nobody does so again.
+    let rig = Rig::new(Door::Own);
+    // With GRO the checksum has been looked at before the door, and nobody does so again.
     let ethtool = ["-K", Topology::SERVER, "gro", "off"];
     fief_testkit::run(rig.front.topology.server.command("ethtool").args(ethtool)).unwrap();
     for length in 210..=230 {
@@ -333,8 +333,8 @@ fn pieces_that_contradict_each_other_smuggle_nothing() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         let (open, secret) = (request("/public/10", "x", 200), request("/secret/10", "x", 200));
         assert_eq!(open.len(), secret.len());
         // Two streams of one length; pieces of them laid over each other in every order of these.
@@ -358,11 +358,11 @@ fn pieces_that_contradict_each_other_smuggle_nothing() {
                 let words = String::from_utf8_lossy(&words).into_owned();
                 assert!(
                     words.starts_with("HTTP/1.1 200") || words.starts_with("HTTP/1.1 503"),
-                    "{gate:?}: {plan:?}: {words}"
+                    "{door:?}: {plan:?}: {words}"
                 );
             }
         }
         let seen = rig.server.seen();
-        assert!(seen.iter().all(|seen| !seen.line.contains("secret")), "{gate:?}: {seen:?}");
+        assert!(seen.iter().all(|seen| !seen.line.contains("secret")), "{door:?}: {seen:?}");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Packets of unusual shape at a guarded port: dropped and counted, or read; none is let round the gate.
+//! Packets of unusual shape at a guarded port: dropped and counted, or read; none is let round the door.
 
 #[path = "shapes/rig.rs"]
 mod rig;
@@ -9,7 +9,7 @@ mod wrapping;
 use fief_testkit::segment::{ACK, PSH, SYN, Segment, URG};
 use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, wait_until};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Gate, plain, ready};
+use fief_tests_netns::front::{Door, plain, ready};
 use rig::{Rig, SECRET, client, shapes_of};
 use wrapping::{FOREIGN, broken, urgent, wrapped};
 
@@ -21,8 +21,8 @@ fn a_handshake_of_unusual_shape_is_read_or_dropped_and_counted() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         let mut n = 0;
         for family in [Family::V4, Family::V6] {
             let names = {
@@ -42,13 +42,13 @@ fn a_handshake_of_unusual_shape_is_read_or_dropped_and_counted() {
                 let (answered, counted) = (rig.answered(syn.source), shapes_of(&rig, &before));
                 assert!(
                     answered || counted > 0 || name == FOREIGN,
-                    "{gate:?}, {family:?}, {name}: neither read nor counted"
+                    "{door:?}, {family:?}, {name}: neither read nor counted"
                 );
                 let sockets = rig.front.sockets(syn.source.port());
-                assert!(sockets.is_empty(), "{gate:?}, {family:?}, {name}: let round the gate, {sockets:?}");
+                assert!(sockets.is_empty(), "{door:?}, {family:?}, {name}: let round the door, {sockets:?}");
             }
         }
-        assert_eq!(rig.server.accepted(), 0, "{gate:?}");
+        assert_eq!(rig.server.accepted(), 0, "{door:?}");
     }
 }
 
@@ -57,8 +57,8 @@ fn a_refused_request_of_unusual_shape_never_reaches_the_server() {
     if !ready() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         let mut n = 0;
         for family in [Family::V4, Family::V6] {
             let count = wrapped(&Segment::new(client(family, 0), plain(family), ACK)).len();
@@ -77,7 +77,7 @@ fn a_refused_request_of_unusual_shape_never_reaches_the_server() {
             }
         }
         let seen = rig.server.seen();
-        assert!(seen.iter().all(|seen| !seen.line.contains("secret")), "{gate:?}: {seen:?}");
+        assert!(seen.iter().all(|seen| !seen.line.contains("secret")), "{door:?}: {seen:?}");
     }
 }
 
@@ -89,10 +89,10 @@ fn urgent_bytes_make_no_other_request_of_what_was_ruled() {
     // The kernel takes the urgent byte out of what the server reads.
     let words = b"GET /sXecret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
     let at = 6;
-    for gate in Gate::ALL {
-        let rig = Rig::new(gate);
+    for door in Door::ALL {
+        let rig = Rig::new(door);
         for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
-            let before = (gate != Gate::Stock).then(|| rig.front.verdicts());
+            let before = (door != Door::Stock).then(|| rig.front.verdicts());
             let connection = rig.open(client(family, n));
             connection.acknowledge().unwrap();
             rig.send(&[urgent(&connection.segment(PSH | ACK | URG, 0, words), at)]);
@@ -106,8 +106,8 @@ fn urgent_bytes_make_no_other_request_of_what_was_ruled() {
                 // Or the rest would prove nothing.
                 None => wait_until(SOON, || secrets() == 2 * (n + 1)).expect("the server reads another request"),
                 Some(before) => {
-                    assert_eq!(secrets(), 0, "{gate:?}, {family:?}");
-                    assert_eq!(shapes_of(&rig, &before), 2, "{gate:?}, {family:?}");
+                    assert_eq!(secrets(), 0, "{door:?}, {family:?}");
+                    assert_eq!(shapes_of(&rig, &before), 2, "{door:?}, {family:?}");
                 }
             }
         }
@@ -120,7 +120,7 @@ fn the_same_shapes_reach_the_server_where_nothing_guards_it() {
         return;
     }
     // Or the tests above would prove nothing.
-    let rig = Rig::new(Gate::Stock);
+    let rig = Rig::new(Door::Stock);
     let mut n = 0;
     for family in [Family::V4, Family::V6] {
         let count = wrapped(&Segment::new(client(family, 0), plain(family), SYN)).len();
@@ -142,8 +142,8 @@ fn shapes_at_other_ports_are_nobodys_business() {
     if !ready() {
         return;
     }
-    let reached = [Gate::Stock, Gate::Own, Gate::Kernel].map(|gate| {
-        let rig = Rig::new(gate);
+    let reached = [Door::Stock, Door::Own, Door::Kernel].map(|door| {
+        let rig = Rig::new(door);
         let _other = PlainServer::start(&rig.front.topology.server, "[::]:81".parse().unwrap()).unwrap();
         let mut n = 0;
         let mut reached = Vec::new();

@@ -6,7 +6,7 @@ use std::process::Command;
 use fief_bpf::abi;
 use fief_testkit::{Feature, Nginx, NginxConfig, require, run, wait_until};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, Gate, ready};
+use fief_tests_netns::front::{Door, Front, ready};
 
 const POLICY: &str = r#"
 [container.web]
@@ -51,8 +51,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(gate: Gate) -> Self {
-        let front = Front::new(gate, POLICY);
+    fn new(door: Door) -> Self {
+        let front = Front::new(door, POLICY);
         let keys = tempfile::Builder::new().prefix("ff-tls-").tempdir().unwrap();
         let (key, certificate) = (keys.path().join("key"), keys.path().join("certificate"));
         let words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=server", "-keyout"];
@@ -89,19 +89,19 @@ fn the_server_name_and_the_protocols_offered_say_whose_a_connection_is() {
     if !has_tls() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         for (host, words, version) in [
             ("gold.example", "--http2", "2"),
             ("WWW.Gold.Example", "--http1.1", "1.1"),
             ("other.example", "--http2", "2"),
             ("other.example", "--http1.1", "1.1"),
         ] {
-            assert_eq!(rig.curl(host, &[words]), (DONE, version.to_owned()), "{gate:?}, {host}, {words}");
+            assert_eq!(rig.curl(host, &[words]), (DONE, version.to_owned()), "{door:?}, {host}, {words}");
         }
         let passed = |container| rig.verdicts(container, abi::FIEF_REQUEST_RULE);
-        wait_until(SOON, || passed("web") == 1).unwrap_or_else(|_| panic!("{gate:?}: {:?}", rig.front.verdicts()));
-        assert_eq!((passed("web/gold"), passed("web/h2")), (2, 1), "{gate:?}: {:?}", rig.front.verdicts());
+        wait_until(SOON, || passed("web") == 1).unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.front.verdicts()));
+        assert_eq!((passed("web/gold"), passed("web/h2")), (2, 1), "{door:?}: {:?}", rig.front.verdicts());
     }
 }
 
@@ -110,17 +110,17 @@ fn a_refused_name_gets_no_handshake() {
     if !has_tls() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
-        assert_eq!(rig.curl("away.example", &[]).0, NO_HANDSHAKE, "{gate:?}: reset");
-        assert_eq!(rig.curl("silent.example", &[]).0, TIMEOUT, "{gate:?}: silence");
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
+        assert_eq!(rig.curl("away.example", &[]).0, NO_HANDSHAKE, "{door:?}: reset");
+        assert_eq!(rig.curl("silent.example", &[]).0, TIMEOUT, "{door:?}: silence");
         let refused = rig.verdicts("web", abi::FIEF_REQUEST_REFUSED);
-        assert!(refused >= 2, "{gate:?}: {:?}", rig.front.verdicts());
+        assert!(refused >= 2, "{door:?}: {:?}", rig.front.verdicts());
         let statuses: Vec<_> = (0..10).map(|_| rig.curl("few.example", &[]).0).collect();
-        assert!(statuses[..3].iter().all(|status| *status == DONE), "{gate:?}: {statuses:?}");
+        assert!(statuses[..3].iter().all(|status| *status == DONE), "{door:?}: {statuses:?}");
         let limited = statuses.iter().filter(|status| **status == NO_HANDSHAKE).count();
-        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_RATE), limited as u64, "{gate:?}: {statuses:?}");
-        assert!(limited >= 3, "{gate:?}: {statuses:?}");
+        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_RATE), limited as u64, "{door:?}: {statuses:?}");
+        assert!(limited >= 3, "{door:?}: {statuses:?}");
     }
 }
 
@@ -129,14 +129,14 @@ fn a_client_of_tls_understands_no_503_and_gets_a_reset() {
     if !has_tls() {
         return;
     }
-    for gate in Gate::GUARDS {
-        let rig = Rig::new(gate);
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
         // an address is no server name
-        assert_eq!(rig.curl("10.77.0.1", &[]).0, NO_HANDSHAKE, "{gate:?}");
-        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_REFUSED), 1, "{gate:?}: {:?}", rig.front.verdicts());
+        assert_eq!(rig.curl("10.77.0.1", &[]).0, NO_HANDSHAKE, "{door:?}");
+        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_REFUSED), 1, "{door:?}: {:?}", rig.front.verdicts());
         let plain = ["-s", "-w", "%{http_code}", "http://10.77.0.1:443/"];
         let said = rig.front.topology.clients.command("curl").args(plain).output().unwrap().stdout;
-        assert_eq!(String::from_utf8_lossy(&said), "503", "{gate:?}: HTTP at the same port");
-        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_REFUSED), 2, "{gate:?}: {:?}", rig.front.verdicts());
+        assert_eq!(String::from_utf8_lossy(&said), "503", "{door:?}: HTTP at the same port");
+        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_REFUSED), 2, "{door:?}: {:?}", rig.front.verdicts());
     }
 }

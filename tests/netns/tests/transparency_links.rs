@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use fief_bpf::abi;
 use fief_testkit::{Client, Family, Impairment, NetNs, Topology, digest, pattern, wait_until};
-use fief_tests_netns::front::{GUARDED, Gate, at_every_gate, plain, ready, through_every_gate};
+use fief_tests_netns::front::{Door, GUARDED, at_every_door, plain, ready, through_every_door};
 use fief_tests_netns::{SOON, connect_from};
 use nix::errno::Errno;
 use stream::{FAMILIES, both_ways, connect, in_sequence, response, server};
@@ -21,7 +21,7 @@ fn every_size_of_packet_will_do() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         for mtu in [9000, 1500, 1280] {
             front.topology.set_mtu(mtu).unwrap();
             for family in FAMILIES {
@@ -39,7 +39,7 @@ fn a_server_with_another_mtu_than_its_client_is_reached() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         for (server, clients) in [(1500, 9000), (9000, 1500)] {
             front.topology.set_mtu(9000).unwrap();
             // The links stay wide; the routes say what each may send.
@@ -93,10 +93,10 @@ fn behind_a_bridge_each_connection_is_ruled_once() {
     }
     let Some(topology) = behind_a_bridge() else { return };
     let policy = GUARDED.replace("container = \"web/rest\"\n", "container = \"web/rest\"\nsyn = { rate = 1000000 }\n");
-    at_every_gate(&policy, topology, |front| {
+    at_every_door(&policy, topology, |front| {
         assert_eq!(in_sequence(front, 20), 20);
         front.assert_ruled(20);
-        if front.gate != Gate::Stock {
+        if front.door != Door::Stock {
             let verdicts = front.verdicts().since(front.before());
             assert_eq!((verdicts.count(abi::FIEF_SYN_TAKEN), verdicts.requests()), (20, 20), "{verdicts:?}");
         }
@@ -108,7 +108,7 @@ fn a_port_is_used_again_while_its_last_connection_is_remembered() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             let server = server(front, family);
             let from = (Client::High.address(family, 1), 5555).into();
@@ -128,7 +128,7 @@ fn a_port_is_used_again_without_timestamps_too() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         front.topology.clients.sysctl("net.ipv4.tcp_timestamps", "0").unwrap();
         let server = server(front, Family::V4);
         let from = (Client::High.address(Family::V4, 1), 5555).into();
@@ -145,7 +145,7 @@ fn thousands_of_connections_one_after_the_other_are_all_served() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let answered = in_sequence(front, 3000);
         front.assert_ruled(3000);
         answered
@@ -157,7 +157,7 @@ fn connections_are_all_served_however_often_the_ports_of_a_client_come_round() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         // as many rounds as a client with all its ports makes in half a million connections
         front.topology.clients.sysctl("net.ipv4.ip_local_port_range", "40000 40099").unwrap();
         let answered = in_sequence(front, 2000);
@@ -172,7 +172,7 @@ fn a_link_that_loses_doubles_and_reorders_packets_changes_nothing_but_the_time()
         return;
     }
     let impairment = Impairment { seed: 11, lost: 15, doubled: 30, reordered: 60 };
-    at_every_gate(GUARDED, Topology::impaired(impairment).unwrap(), |front| {
+    at_every_door(GUARDED, Topology::impaired(impairment).unwrap(), |front| {
         for family in FAMILIES {
             assert!(both_ways(front, family, 400_000), "{family:?}");
         }
@@ -190,7 +190,7 @@ fn a_long_header_survives_a_bad_link() {
         return;
     }
     let impairment = Impairment { seed: 12, lost: 50, doubled: 50, reordered: 150 };
-    at_every_gate(GUARDED, Topology::impaired(impairment).unwrap(), |front| {
+    at_every_door(GUARDED, Topology::impaired(impairment).unwrap(), |front| {
         let server = server(front, Family::V4);
         for n in 0..10 {
             let mut header = b"GET /10 HTTP/1.1\r\nCookie: ".to_vec();

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use fief_testkit::{Family, Feature, Nginx, NginxConfig, Process, pattern, require, run, wait_until};
-use fief_tests_netns::front::{Front, GUARDED, anywhere, plain, ready, through_every_gate};
+use fief_tests_netns::front::{Front, GUARDED, anywhere, plain, ready, through_every_door};
 use fief_tests_netns::{SOON, connect_from};
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -82,7 +82,7 @@ fn curl_gets_files_in_every_version_of_http() {
     if !has_web() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let _web = Web::start(front);
         let mut told = Vec::new();
         for family in FAMILIES {
@@ -110,7 +110,7 @@ fn curl_uploads_and_downloads_megabytes_unchanged() {
     if !has_web() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let web = Web::start(front);
         let folder = tempfile::tempdir().unwrap();
         let (sent, got) = (folder.path().join("sent"), folder.path().join("got"));
@@ -133,7 +133,7 @@ fn curl_sends_headers_of_64_kb() {
     if !has_web() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let _web = Web::start(front);
         let header = format!("X-Long: {}", "y".repeat(65_000));
         let urls = ["http://10.77.0.1/1k", "http://[fd77::1]/1k", "https://10.77.0.1/1k"];
@@ -149,7 +149,7 @@ fn wrk_sees_no_error() {
     if !(has_web() && require(Feature::Wrk)) {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let _web = Web::start(front);
         for url in ["http://10.77.0.1/1k", "https://[fd77::1]/1k"] {
             let mut command = front.topology.clients.command("wrk");
@@ -166,7 +166,7 @@ fn ab_sees_no_error_with_and_without_persistent_connections() {
     if !(has_web() && require(Feature::Ab)) {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let _web = Web::start(front);
         for keep in [&[][..], &["-k"]] {
             for host in FAMILIES.map(host) {
@@ -197,7 +197,7 @@ fn python_posts_to_python() {
         return;
     }
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transparency/web.py");
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let mut command = front.server_command("python3");
         command.arg(&program).args(["serve", "80"]);
         let _server = serve(front, command);
@@ -228,9 +228,9 @@ fn go_posts_to_go() {
         return;
     }
     let program = go_program().to_str().unwrap();
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let mut command = front.server_command(program);
-        // It would listen with MPTCP, which the gate cannot stand before.
+        // It would listen with MPTCP, which the door cannot stand before.
         command.args(["serve", "[::]:80"]).env("GODEBUG", "multipathtcp=0");
         let _server = serve(front, command);
         let told = FAMILIES.map(|family| {
@@ -247,7 +247,7 @@ fn a_server_that_is_restarted_serves_on() {
     if !has_web() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         for _ in 0..2 {
             let web = Web::start(front);
             let told = curl(front, &["-o", "/dev/null", "http://10.77.0.1/1k"]);

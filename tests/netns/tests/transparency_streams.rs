@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use fief_testkit::{Family, PlainServer, digest, pattern, wait_until};
-use fief_tests_netns::front::{GUARDED, anywhere, plain, ready, through_every_gate};
+use fief_tests_netns::front::{GUARDED, anywhere, plain, ready, through_every_door};
 use fief_tests_netns::{SOON, connect_from};
 use nix::errno::Errno;
 use stream::{FAMILIES, both_ways, connect, response, server};
@@ -20,7 +20,7 @@ fn a_request_byte_by_byte_is_served() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             let server = server(front, family);
             let mut stream = connect(front, family);
@@ -40,7 +40,7 @@ fn a_client_that_thinks_before_it_speaks_is_served() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let _server = server(front, Family::V4);
         let mut early = connect(front, Family::V4);
         // Others come and go meanwhile.
@@ -60,7 +60,7 @@ fn a_client_that_closes_its_half_gets_the_whole_answer() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             let _server = server(front, family);
             let mut stream = connect(front, family);
@@ -79,7 +79,7 @@ fn a_client_that_closes_without_a_word_disturbs_nobody() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let _server = server(front, Family::V4);
         for _ in 0..20 {
             drop(connect(front, Family::V4));
@@ -95,7 +95,7 @@ fn requests_in_one_write_are_all_answered_in_order() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let server = server(front, Family::V4);
         let mut stream = connect(front, Family::V4);
         let requests: String = (1..=50).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: server\r\n\r\n")).collect();
@@ -112,7 +112,7 @@ fn a_connection_serves_many_requests_one_after_the_other() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             let server = server(front, family);
             let mut stream = connect(front, family);
@@ -133,7 +133,7 @@ fn megabytes_go_both_ways_unchanged() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             assert!(both_ways(front, family, 8 << 20));
         }
@@ -146,7 +146,7 @@ fn headers_of_64_kb_arrive_whole() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         for family in FAMILIES {
             let server = server(front, family);
             for length in [1000, 5000, 16_000, 16_384, 17_000, 65_536] {
@@ -169,7 +169,7 @@ fn a_client_that_reads_slowly_gets_everything() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let _server = server(front, Family::V4);
         let mut stream = connect(front, Family::V4);
         nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::RcvBuf, &4096).unwrap();
@@ -194,7 +194,7 @@ fn clients_without_the_usual_options_are_served() {
     }
     let usual = ["tcp_timestamps 1", "tcp_sack 1", "tcp_window_scaling 1", "tcp_ecn 2"];
     let settings = ["tcp_timestamps 0", "tcp_sack 0", "tcp_window_scaling 0", "tcp_ecn 1"];
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let set = |setting: &str| {
             let (name, value) = setting.split_once(' ').unwrap();
             front.topology.clients.sysctl(&format!("net.ipv4.{name}"), value).unwrap();
@@ -216,7 +216,7 @@ fn a_refused_connection_is_refused_as_ever() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         FAMILIES.map(|family| {
             let connect = || connect_from(&front.topology.clients, anywhere(family), plain(family)).map(drop);
             let before = connect();
@@ -238,7 +238,7 @@ fn a_server_that_stops_between_handshake_and_request_breaks_the_connection_off()
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let server = server(front, Family::V4);
         let mut stream = connect(front, Family::V4);
         drop(server);
@@ -257,7 +257,7 @@ fn clients_at_the_same_time_are_all_served() {
     if !ready() {
         return;
     }
-    through_every_gate(GUARDED, |front| {
+    through_every_door(GUARDED, |front| {
         let _server = server(front, Family::V4);
         let mut streams: Vec<_> = (0..300).map(|_| connect(front, Family::V4)).collect();
         for stream in &mut streams {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fief::Container;
 use fief_bpf::upgrade::program_id;
 use fief_control::Fief;
-use fief_tests_netns::{Gate, Setup, all_end, fork, in_unit, in_unit_of, spin, unnamed};
+use fief_tests_netns::{Door, Setup, all_end, fork, in_unit, in_unit_of, spin, unnamed};
 
 #[test]
 fn ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left() {
@@ -14,7 +14,7 @@ fn ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left() {
     let name = "ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left";
     let body = || {
         let fief = Fief::from_env().unwrap();
-        let (ready, go) = (Gate::new(), Gate::new());
+        let (ready, go) = (Door::new(), Door::new());
         let holders: Vec<_> = (0..4)
             .map(|_| {
                 fork(|| {

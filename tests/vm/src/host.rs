@@ -12,7 +12,7 @@ use crate::report::text;
 
 /// Where the files of the servers are; there are `yes` and `no`.
 const FILES: &str = "/tmp/files";
-/// How long a client waits for its answer; what the gate drops gets none.
+/// How long a client waits for its answer; what the door drops gets none.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A host.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guarded server that tells what it saw, and a client on a persistent connection whose segments TCP drops behind the gate
+//! A guarded server that tells what it saw, and a client on a persistent connection whose segments TCP drops behind the door
 //! when the test says so: with a wrong checksum, or an old timestamp.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
@@ -9,7 +9,7 @@ use std::cell::Cell;
 use fief_testkit::segment::{ACK, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, Topology, digest, wait_until};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, Gate, Verdicts, plain};
+use fief_tests_netns::front::{Door, Front, Verdicts, plain};
 
 pub const POLICY: &str = r#"
 [container.web]
@@ -35,7 +35,7 @@ pub const FIRST: &[u8] = b"GET /10 HTTP/1.1\r\n\r\n";
 pub const PUBLIC: &[u8] = b"GET /public/10 HTTP/1.1\r\nX: 1\r\n\r\n";
 pub const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nX: 1\r\n\r\n";
 
-/// Why TCP drops a segment that the gate has ruled.
+/// Why TCP drops a segment that the door has ruled.
 #[derive(Clone, Copy, Debug)]
 pub enum Flaw {
     Checksum,
@@ -69,16 +69,16 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new(gate: Gate, policy: &str) -> Self {
-        let front = Front::new(gate, policy);
+    pub fn new(door: Door, policy: &str) -> Self {
+        let front = Front::new(door, policy);
         let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
         Self { front, server, clients, next: 2000.into() }
     }
 
     /// Packets arrive in the order in which they are sent. (GRO keeps good ones for a moment, which broken ones overtake.)
-    pub fn in_order(gate: Gate, policy: &str) -> Self {
-        let rig = Self::new(gate, policy);
+    pub fn in_order(door: Door, policy: &str) -> Self {
+        let rig = Self::new(door, policy);
         let ethtool = ["-K", Topology::SERVER, "gro", "off"];
         fief_testkit::run(rig.front.topology.server.command("ethtool").args(ethtool)).unwrap();
         rig
@@ -125,7 +125,7 @@ impl Client<'_> {
         self.clients().send(&self.segment(offset, bytes)).unwrap();
     }
 
-    /// Sends what reaches the gate and not TCP.
+    /// Sends what reaches the door and not TCP.
     pub fn send_in_vain(&self, flaw: Flaw, offset: usize, bytes: &[u8]) {
         self.clients().send_packet(&[], &flaw.packet(self.segment(offset, bytes))).unwrap();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A server behind a gate, and clients who write their packets by hand.
+//! A server behind a door, and clients who write their packets by hand.
 //!
 //! The packets are sent past the clients' kernel. An ordinary connection afterwards says when all of them are through,
 //! since the link keeps their order.
@@ -13,7 +13,7 @@ use fief_bpf::abi;
 use fief_testkit::segment::{ACK, SYN};
 use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Front, Gate, Verdicts, plain};
+use fief_tests_netns::front::{Door, Front, Verdicts, plain};
 
 /// Nobody may have what is below /secret.
 pub const POLICY: &str = r#"
@@ -42,8 +42,8 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new(gate: Gate) -> Self {
-        let front = Front::new(gate, POLICY);
+    pub fn new(door: Door) -> Self {
+        let front = Front::new(door, POLICY);
         let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
         Self { front, server, clients }

@@ -79,7 +79,7 @@ fn tagged(packet: &[u8]) -> Vec<Shape> {
     ]
 }
 
-/// No device is there for it, so the kernel drops it behind the gate.
+/// No device is there for it, so the kernel drops it behind the door.
 pub const FOREIGN: &str = "a tag of a VLAN";
 
 /// SYNs whose lengths or options do not fit.

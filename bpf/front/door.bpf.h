@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Gate: what becomes of a packet to a guarded port, in the order that is cheapest for what comes most often.
+ * Door: what becomes of a packet to a guarded port, in the order that is cheapest for what comes most often.
  *
  *   an established socket   passes; only its requests are looked at (later.bpf.h)
  *   a request socket        passes once the bytes that come with the handshake's end are ruled (requested.bpf.h)
@@ -252,7 +252,7 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	return verdict;
 }
 
-static __always_inline int gate(struct __sk_buff *skb, struct front_context *front)
+static __always_inline int door(struct __sk_buff *skb, struct front_context *front)
 {
 	__u8 flags = front->packet.flags;
 
