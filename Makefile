@@ -29,7 +29,10 @@ BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: help deps build demo test test-vm check bench install uninstall clean
+CASES ?= 100000
+SEED ?=
+
+.PHONY: help deps build demo test test-vm fuzz check bench install uninstall clean
 
 help: ## list the goals
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +53,9 @@ test: deps ## run all tests; as root also those with real packets and servers
 
 test-vm: deps ## try fief on Debian's own kernels, emulated (QEMU; some minutes; not part of test)
 	@tests/vm/run.sh
+
+fuzz: deps ## hold what Fief passes against real servers: CASES (100000) for each, SEED (the time) (root)
+	@$(CARGO) run --locked -p fief-tests-differential -- --cases $(CASES) $(if $(SEED),--seed $(SEED))
 
 check: deps ## formatting, lints, licence lines
 	@failed=; \

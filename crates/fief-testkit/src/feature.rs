@@ -27,6 +27,9 @@ pub enum Feature {
     Ab,
     Go,
     OpenSsl,
+    Apache,
+    Lighttpd,
+    Node,
 }
 
 impl Feature {
@@ -45,6 +48,9 @@ impl Feature {
             Feature::Ab => "ab",
             Feature::Go => "go",
             Feature::OpenSsl => "openssl",
+            Feature::Apache => "apache2",
+            Feature::Lighttpd => "lighttpd",
+            Feature::Node => "node",
         }
     }
 
@@ -67,6 +73,9 @@ impl Feature {
             Feature::Ab => works("ab", "-V"),
             Feature::Go => works("go", "version"),
             Feature::OpenSsl => works("openssl", "version"),
+            Feature::Apache => works("apache2", "-v"),
+            Feature::Lighttpd => works("lighttpd", "-v"),
+            Feature::Node => works("node", "--version"),
         }
     }
 

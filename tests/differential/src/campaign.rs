@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sends cases through Fief, asks the open port where Fief may have refused, and judges by the servers' answers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fief_testkit::Dice;
+
+use crate::exchange::{End, Job, Outcome, Shut, Work, perform};
+use crate::grow::{Mutation, Recipe};
+use crate::server::{Kind, MARKER, PLAIN, REFUSED};
+use crate::stage::{Port, Position, Stage};
+use crate::valid::is_allowed;
+use crate::vector::{Case, Seed};
+
+const OPENING: &str = "GET /plain HTTP/1.1\r\nHost: plain.example\r\n\r\n";
+const LAST: &str = "GET /marker HTTP/1.1\r\nHost: plain.example\r\nConnection: close\r\n\r\n";
+
+/// Connections under way.
+const AT_ONCE: usize = 400;
+const PATIENCE: Duration = Duration::from_secs(6);
+/// A wrong refusal must show as often, one after the other; a silent server on a busy machine is none.
+const CONFIRMATIONS: u32 = 3;
+const RETRIES: u32 = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Wrong {
+    LetRound,
+    RefusedWrongly,
+}
+
+/// Where a case comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Seed(String),
+    Grown(Recipe),
+    /// Made while a failing case was made smaller.
+    Shrunk,
+}
+
+/// One failure.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub wrong: Wrong,
+    pub kind: Kind,
+    pub port: Port,
+    pub position: Position,
+    pub origin: Origin,
+    pub case: Case,
+}
+
+impl Finding {
+    /// What is told apart: the names of the seed and of what was done to it.
+    pub fn names(&self, seeds: &[Seed]) -> Vec<String> {
+        match &self.origin {
+            Origin::Seed(name) => vec![name.clone()],
+            Origin::Grown(recipe) => {
+                let mutations = recipe.steps.iter().map(|(mutation, _)| name_of(*mutation));
+                std::iter::once(seeds[recipe.seed].name.clone()).chain(mutations).collect()
+            }
+            Origin::Shrunk => vec![],
+        }
+    }
+}
+
+pub fn name_of(mutation: Mutation) -> String {
+    format!("{mutation:?}").to_lowercase()
+}
+
+/// What became of one server's cases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Pairs of a case and this server, each in both positions.
+    pub cases: u64,
+    /// Exchanges through Fief after which the marker was served.
+    pub passed: u64,
+    /// Exchanges that Fief ended, of which the server would have served the refused resource.
+    pub held: u64,
+    /// Exchanges in which the server itself had enough, with and without Fief.
+    pub unserved: u64,
+    pub let_round: u64,
+    pub refused_wrongly: u64,
+    /// Refused once, and served when it was tried again.
+    pub unsteady: u64,
+    /// The opening request had no answer, however often it was tried.
+    pub unopened: u64,
+    /// Exchanges through Fief that ended by patience alone.
+    pub silent: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Trial {
+    kind: Kind,
+    port: Port,
+    position: Position,
+    planned: Arc<(Origin, Case)>,
+    /// Which way it goes: through Fief, to the open port, through Fief again.
+    leg: Leg,
+    retries: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leg {
+    Through,
+    Open,
+    Again(u32),
+}
+
+/// Where grown cases come from.
+struct Growth<'a> {
+    seeds: &'a [Seed],
+    dice: Dice,
+    left: u64,
+    turn: usize,
+}
+
+pub struct Campaign<'a> {
+    kinds: Vec<Kind>,
+    queue: VecDeque<Trial>,
+    growth: Option<Growth<'a>>,
+    pub findings: Vec<Finding>,
+    pub tallies: BTreeMap<Kind, Tally>,
+}
+
+impl<'a> Campaign<'a> {
+    pub fn new(stage: &Stage) -> Campaign<'a> {
+        let kinds = stage.kinds.clone();
+        let tallies = kinds.iter().map(|kind| (*kind, Tally::default())).collect();
+        Campaign { kinds, queue: VecDeque::new(), growth: None, findings: vec![], tallies }
+    }
+
+    /// Every seed to every server, in both positions, at both guarded ports.
+    pub fn with_seeds(mut self, seeds: &[Seed]) -> Campaign<'a> {
+        for seed in seeds {
+            let planned = Arc::new((Origin::Seed(seed.name.clone()), seed.case.clone()));
+            for &kind in &self.kinds.clone() {
+                for port in Port::GUARDED {
+                    for position in Position::ALL {
+                        self.plan(kind, port, position, planned.clone());
+                    }
+                }
+                self.tally(kind).cases += 1;
+            }
+        }
+        self
+    }
+
+    /// So many grown cases, the servers in turns, in both positions.
+    pub fn with_growth(mut self, seeds: &'a [Seed], dice: Dice, cases: u64) -> Campaign<'a> {
+        self.growth = Some(Growth { seeds, dice, left: cases, turn: 0 });
+        self
+    }
+
+    /// One case as it failed.
+    pub fn with_trial(mut self, like: &Finding, case: Case) -> Campaign<'a> {
+        self.plan(like.kind, like.port, like.position, Arc::new((Origin::Shrunk, case)));
+        self
+    }
+
+    fn plan(&mut self, kind: Kind, port: Port, position: Position, planned: Arc<(Origin, Case)>) {
+        self.queue.push_back(Trial { kind, port, position, planned, leg: Leg::Through, retries: 0 });
+    }
+
+    fn grow(&mut self) -> Option<()> {
+        let growth = self.growth.as_mut()?;
+        growth.left = growth.left.checked_sub(1)?;
+        let recipe = Recipe::throw(growth.seeds, &mut growth.dice);
+        let case = recipe.make(growth.seeds);
+        let kind = self.kinds[growth.turn % self.kinds.len()];
+        let port = Port::GUARDED[growth.turn / self.kinds.len() % 2];
+        growth.turn += 1;
+        let planned = Arc::new((Origin::Grown(recipe), case));
+        for position in Position::ALL {
+            self.plan(kind, port, position, planned.clone());
+        }
+        self.tally(kind).cases += 1;
+        Some(())
+    }
+
+    fn tally(&mut self, kind: Kind) -> &mut Tally {
+        self.tallies.entry(kind).or_default()
+    }
+
+    /// Does all of it.
+    pub fn run(mut self, stage: &Stage) -> Campaign<'a> {
+        let work = || perform(&mut self, AT_ONCE, PATIENCE);
+        let done = stage.topology.clients.run(work).unwrap_or_else(|e| panic!("{e}"));
+        done.expect("sockets of a namespace of ours");
+        self
+    }
+
+    fn find(&mut self, trial: &Trial, wrong: Wrong) {
+        let tally = self.tally(trial.kind);
+        match wrong {
+            Wrong::LetRound => tally.let_round += 1,
+            Wrong::RefusedWrongly => tally.refused_wrongly += 1,
+        }
+        let (origin, case) = (*trial.planned).clone();
+        let Trial { kind, port, position, .. } = *trial;
+        self.findings.push(Finding { wrong, kind, port, position, origin, case });
+    }
+}
+
+impl Work for Campaign<'_> {
+    type Ticket = Trial;
+
+    fn next(&mut self) -> Option<(Trial, Job)> {
+        if self.queue.is_empty() {
+            self.grow();
+        }
+        let trial = self.queue.pop_front()?;
+        let port = if trial.leg == Leg::Open { Port::Open } else { trial.port };
+        let opening = if trial.position == Position::Later { OPENING.into() } else { vec![] };
+        let (bytes, pieces) = trial.planned.1.pieces(LAST.as_bytes());
+        let shut = match trial.leg {
+            _ if trial.planned.1.ends => Shut::AtOnce,
+            Leg::Again(_) => Shut::Never,
+            _ => Shut::WhenQuiet,
+        };
+        let server = Stage::address(trial.kind, port);
+        Some((trial, Job { server, opening, opened: PLAIN, bytes, pieces, shut, until: MARKER }))
+    }
+
+    fn done(&mut self, mut trial: Trial, outcome: Outcome) {
+        if outcome.end == End::Unopened {
+            if trial.retries < RETRIES {
+                trial.retries += 1;
+                self.queue.push_front(trial);
+            } else {
+                self.tally(trial.kind).unopened += 1;
+            }
+            return;
+        }
+        match trial.leg {
+            Leg::Through => self.went_through(trial, &outcome),
+            Leg::Open => self.went_open(trial, &outcome),
+            Leg::Again(count) => self.went_again(trial, count, &outcome),
+        }
+    }
+}
+
+impl Campaign<'_> {
+    fn went_through(&mut self, mut trial: Trial, outcome: &Outcome) {
+        if outcome.has(REFUSED) {
+            return self.find(&trial, Wrong::LetRound);
+        }
+        let tally = self.tally(trial.kind);
+        tally.silent += u64::from(outcome.end == End::Silent);
+        if outcome.end == End::Answered || is_served(&trial.planned.1, outcome) {
+            tally.passed += 1;
+        } else {
+            trial.leg = Leg::Open;
+            self.queue.push_front(trial);
+        }
+    }
+
+    fn went_open(&mut self, mut trial: Trial, outcome: &Outcome) {
+        let tally = self.tally(trial.kind);
+        if outcome.has(REFUSED) {
+            tally.held += 1;
+        } else if is_served(&trial.planned.1, outcome) && is_allowed(&trial.planned.1.bytes) {
+            trial.leg = Leg::Again(1);
+            self.queue.push_front(trial);
+        } else {
+            tally.unserved += 1;
+        }
+    }
+
+    fn went_again(&mut self, mut trial: Trial, count: u32, outcome: &Outcome) {
+        if is_served(&trial.planned.1, outcome) {
+            self.tally(trial.kind).unsteady += 1;
+        } else if count < CONFIRMATIONS {
+            trial.leg = Leg::Again(count + 1);
+            self.queue.push_front(trial);
+        } else {
+            self.find(&trial, Wrong::RefusedWrongly);
+        }
+    }
+}
+
+/// Whether the server answered all of it, and none of it with an error.
+fn is_served(case: &Case, outcome: &Outcome) -> bool {
+    let is_error = |line: &[u8]| line.starts_with(b"HTTP/1.") && line.get(8..10).is_some_and(|word| word[1] >= b'4');
+    let errors = outcome.received.split(|&byte| byte == b'\n').any(is_error);
+    let ended = if case.ends { outcome.has(PLAIN) && outcome.end == End::Closed } else { outcome.has(MARKER) };
+    ended && outcome.has(PLAIN) && !outcome.has(REFUSED) && !errors
+}

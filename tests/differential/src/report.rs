@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a run found, in words and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::campaign::{Campaign, Finding, Tally, Wrong};
+use crate::server::Kind;
+use crate::shrink;
+use crate::stage::{Port, Position, Stage};
+use crate::vector::{Seed, known};
+
+/// Failures that are made smaller; the rest is of the same kinds mostly, and counted.
+pub const SHRUNK: usize = 60;
+/// Of these so many lose bytes too.
+const PRINTED: usize = 12;
+
+/// An entry of `known.txt` that every failure is about.
+const EVERYTHING: &str = "everything";
+
+/// A failure, as small as it became.
+#[derive(Debug)]
+pub struct Failure {
+    pub finding: Finding,
+    pub names: Vec<String>,
+    pub line: String,
+    /// The entry of `known.txt` that it is about.
+    pub known: Option<String>,
+}
+
+#[derive(Debug)]
+pub struct Report {
+    pub seed: u64,
+    pub tallies: BTreeMap<Kind, Tally>,
+    pub failures: Vec<Failure>,
+    /// Failures that were not made smaller.
+    pub more: usize,
+}
+
+impl Report {
+    pub fn new(stage: &Stage, seeds: &[Seed], seed: u64, campaign: Campaign<'_>, most: usize) -> Report {
+        let known = known();
+        let (tallies, findings) = (campaign.tallies, campaign.findings);
+        let more = findings.len().saturating_sub(most);
+        let mut failures: Vec<Failure> = vec![];
+        for finding in spread(findings).into_iter().take(most) {
+            let finding = shrink::steps(stage, seeds, finding);
+            let names = finding.names(seeds);
+            let same = |other: &Failure| {
+                (other.finding.wrong, other.finding.kind, &other.names) == (finding.wrong, finding.kind, &names)
+            };
+            if failures.iter().any(same) {
+                continue;
+            }
+            let known = known.iter().find(|name| *name == EVERYTHING || names.contains(name)).cloned();
+            let new = failures.iter().filter(|failure| failure.known.is_none()).count();
+            let case =
+                if known.is_none() && new < PRINTED { shrink::bytes(stage, &finding) } else { finding.case.clone() };
+            failures.push(Failure { line: case.write(), finding, names, known });
+        }
+        Report { seed, tallies, failures, more }
+    }
+
+    /// Failures that no entry of `known.txt` is about; one that was not looked at counts as such where nothing is known.
+    pub fn new_failures(&self) -> usize {
+        let new = self.failures.iter().filter(|failure| failure.known.is_none()).count();
+        if known().is_empty() { new + self.more } else { new }
+    }
+
+    /// One object for each server.
+    pub fn json(&self) -> Vec<Value> {
+        let line = |(kind, tally): (&Kind, &Tally)| {
+            json!({
+                "server": kind.name(), "seed": self.seed, "cases": tally.cases, "let_round": tally.let_round,
+                "refused_wrongly": tally.refused_wrongly, "passed": tally.passed, "held": tally.held,
+                "unserved": tally.unserved, "unsteady": tally.unsteady, "silent": tally.silent, "unopened": tally.unopened,
+            })
+        };
+        self.tallies.iter().map(line).collect()
+    }
+}
+
+/// By server and kind of failure in turns, so that many of one do not hide another.
+fn spread(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut groups: BTreeMap<_, Vec<Finding>> = BTreeMap::new();
+    for finding in findings {
+        groups.entry((finding.wrong, finding.kind)).or_default().push(finding);
+    }
+    let mut turns: Vec<_> = groups.into_values().map(Vec::into_iter).collect();
+    let mut all = vec![];
+    loop {
+        let before = all.len();
+        all.extend(turns.iter_mut().filter_map(Iterator::next));
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}", self.seed)?;
+        writeln!(
+            f,
+            "{:10} {:>8} {:>9} {:>15} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8}",
+            "server",
+            "cases",
+            "let_round",
+            "refused_wrongly",
+            "passed",
+            "held",
+            "unserved",
+            "unsteady",
+            "silent",
+            "unopened"
+        )?;
+        for (kind, tally) in &self.tallies {
+            writeln!(
+                f,
+                "{:10} {:8} {:9} {:15} {:8} {:8} {:8} {:8} {:6} {:8}",
+                kind.name(),
+                tally.cases,
+                tally.let_round,
+                tally.refused_wrongly,
+                tally.passed,
+                tally.held,
+                tally.unserved,
+                tally.unsteady,
+                tally.silent,
+                tally.unopened
+            )?;
+        }
+        for failure in &self.failures {
+            let finding = &failure.finding;
+            let wrong = if finding.wrong == Wrong::LetRound { "let round" } else { "refused wrongly" };
+            let position = if finding.position == Position::First { "first" } else { "later" };
+            let port = if finding.port == Port::Reset { "reset" } else { "503" };
+            let known = failure.known.as_ref().map(|name| format!(" (known: {name})")).unwrap_or_default();
+            let line: String = failure.line.chars().take(600).collect();
+            writeln!(
+                f,
+                "{wrong} at {}, {position}, {port}{known}: {}: {line}",
+                finding.kind.name(),
+                failure.names.join("+")
+            )?;
+        }
+        if self.more > 0 {
+            writeln!(f, "and {} more failures that were not made smaller", self.more)?;
+        }
+        Ok(())
+    }
+}

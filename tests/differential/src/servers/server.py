@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Python's http.server as its own file handler reads paths: decoded and resolved. Any method is served. A body is read
+# where a method usually has one.
+import http.server
+import posixpath
+import socketserver
+import threading
+import urllib.parse
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+
+    def __getattr__(self, name):
+        if name.startswith("do_"):
+            return self.serve
+        raise AttributeError(name)
+
+    def what(self):
+        target = urllib.parse.urlsplit(self.path.split("?", 1)[0].split("#", 1)[0])
+        path = posixpath.normpath(urllib.parse.unquote(target.path, errors="surrogatepass"))
+        path = "/" + path.lstrip("/")
+        if path.startswith("/marker"):
+            return b"@MARKER@"
+        host = (self.headers.get("Host") or "").strip().rsplit(":", 1)[0].lower()
+        refused = path.startswith("/secret") or host == "secret.example" or self.headers.get("X-Secret") == "yes"
+        return b"@REFUSED@" if refused else b"@PLAIN@"
+
+    def serve(self):
+        if self.command in ("POST", "PUT", "PATCH"):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.what()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words):
+        pass
+
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+    request_queue_size = 4096
+
+    def handle_error(self, request, client_address):
+        pass
+
+
+servers = [Server(("0.0.0.0", port), Handler) for port in (@RESET@, @UNAVAILABLE@, @OPEN@)]
+threads = [threading.Thread(target=server.serve_forever) for server in servers]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where it happens: servers in a namespace behind a policy that refuses one resource, clients in another one.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use fief_testkit::{Family, Feature, Topology, TopologyOptions, require};
+use fief_tests_netns::Installation;
+
+use crate::server::{Kind, Server};
+
+/// Which of a server's ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Port {
+    /// Guarded; what is refused is reset.
+    Reset = 1,
+    /// Guarded; what is refused is answered 503.
+    Unavailable = 2,
+    /// No listener of the policy.
+    Open = 3,
+}
+
+impl Port {
+    pub const ALL: [Port; 3] = [Port::Reset, Port::Unavailable, Port::Open];
+    pub const GUARDED: [Port; 2] = [Port::Reset, Port::Unavailable];
+}
+
+/// Where on a connection a case stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Position {
+    First,
+    /// After the answer to a first request.
+    Later,
+}
+
+impl Position {
+    pub const ALL: [Position; 2] = [Position::First, Position::Later];
+}
+
+#[derive(Debug)]
+pub struct Stage {
+    // Dropped in this order: what the installation attached must not outlive the namespace.
+    _servers: Vec<Server>,
+    _installation: Installation,
+    pub topology: Topology,
+    pub kinds: Vec<Kind>,
+}
+
+impl Stage {
+    /// With the servers that the machine has; `None`: it lacks what all need.
+    pub fn new(kinds: Vec<Kind>) -> Option<Stage> {
+        if ![Feature::NetNs, Feature::Cgroup2, Feature::Bpf].into_iter().all(require) || kinds.is_empty() {
+            return None;
+        }
+        let options = TopologyOptions { threaded: false, gro: true, ipv6: false };
+        let topology = Topology::with(options).unwrap_or_else(|e| panic!("{e}"));
+        let guard = || Installation::new(&policy(&kinds), "web");
+        let installation = topology.server.run(guard).unwrap_or_else(|e| panic!("{e}"));
+        let start = |&kind: &Kind| {
+            Server::start(kind, &topology.server, |program| {
+                let mut command = installation.command(program);
+                topology.server.enter(&mut command);
+                command
+            })
+        };
+        let servers = kinds.iter().map(start).collect();
+        Some(Stage { _servers: servers, _installation: installation, topology, kinds })
+    }
+
+    pub fn address(kind: Kind, port: Port) -> SocketAddr {
+        Topology::server_address(Family::V4, kind.port(port))
+    }
+}
+
+/// Two listeners for each server, which refuse the same resource in different ways.
+fn policy(kinds: &[Kind]) -> String {
+    let mut text = "version = 1\n[container.web]\n[container.\"web/rest\"]\n".to_owned();
+    for kind in kinds {
+        for port in Port::GUARDED {
+            let name = format!("{}-{}", kind.name(), if port == Port::Reset { "reset" } else { "503" });
+            let refuse = if port == Port::Reset { "reset" } else { "503" };
+            let mut line = |words: String| writeln!(text, "{words}").expect("a String takes everything");
+            line(format!("[listener.{name}]\naddress = \"0.0.0.0:{}\"", kind.port(port)));
+            line(format!("[[listener.{name}.client]]\nfrom = [\"any\"]\ncontainer = \"web/rest\""));
+            for condition in ["path = \"/secret*\"", "host = \"secret.example\"", "header = { X-Secret = \"yes\" }"] {
+                line(format!("[[listener.{name}.request]]\n{condition}\nrefuse = \"{refuse}\""));
+            }
+        }
+    }
+    text
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which streams are requests as RFC 9112 has them, and which of those the policy of the stage allows: the strict
+//! reading, for *refused wrongly* alone. Anything doubtful is not valid here.
+//!
+//! Left out besides what the grammar forbids: a head above 16 kB, which docs/policy.md excludes, and CONNECT, Upgrade and
+//! Expect, of which the server's answer decides.
+
+const LONGEST_HEAD: usize = 16_384;
+
+/// A request as it was read.
+#[derive(Debug, Default)]
+struct Request<'a> {
+    target: &'a [u8],
+    hosts: Vec<&'a [u8]>,
+    secret: Option<&'a [u8]>,
+}
+
+/// Whether the stream consists of valid requests that the policy allows, and nothing else.
+pub fn is_allowed(mut stream: &[u8]) -> bool {
+    if stream.is_empty() {
+        return false;
+    }
+    while !stream.is_empty() {
+        let mut request = Request::default();
+        let Some(rest) = request.read(stream) else { return false };
+        if request.is_refused() {
+            return false;
+        }
+        stream = rest;
+    }
+    true
+}
+
+impl<'a> Request<'a> {
+    /// RFC 9112, 2.1: a start line, field lines, an empty line, a body. What is behind it; `None`: not valid.
+    fn read(&mut self, stream: &'a [u8]) -> Option<&'a [u8]> {
+        let (line, mut rest) = take_line(stream)?;
+        let minor = self.request_line(line)?;
+        let (mut length, mut chunked) = (None, false);
+        loop {
+            let (field, behind) = take_line(rest)?;
+            rest = behind;
+            if field.is_empty() {
+                break;
+            }
+            let colon = field.iter().position(|&byte| byte == b':')?;
+            let (name, value) = (&field[..colon], trimmed(&field[colon + 1..]));
+            if name.is_empty() || !name.iter().all(|&byte| is_token(byte)) || !value.iter().all(|&byte| is_value(byte))
+            {
+                return None;
+            }
+            match name.to_ascii_lowercase().as_slice() {
+                b"host" => self.hosts.push(value),
+                b"x-secret" if self.secret.is_none() => self.secret = Some(value),
+                b"content-length" if length.is_none() && !chunked => length = Some(number(value)?),
+                b"transfer-encoding" if length.is_none() && !chunked && minor == 1 => {
+                    chunked = value.eq_ignore_ascii_case(b"chunked").then_some(true)?;
+                }
+                b"content-length" | b"transfer-encoding" | b"upgrade" | b"expect" | b"http2-settings" => return None,
+                b"connection" if !value.iter().all(|&byte| is_token(byte) || b", \t".contains(&byte)) => return None,
+                // The last request of a connection: what is behind it is nobody's.
+                b"connection" if value.to_ascii_lowercase().windows(7).any(|word| word == b"upgrade") => return None,
+                _ => {}
+            }
+        }
+        // RFC 9112, 3.2
+        let hosts = if minor == 0 { 0..=1 } else { 1..=1 };
+        if !hosts.contains(&self.hosts.len()) || !self.hosts.iter().all(|host| is_host(host)) {
+            return None;
+        }
+        if stream.len() - rest.len() > LONGEST_HEAD {
+            return None;
+        }
+        if chunked { chunks(rest) } else { rest.get(length.unwrap_or(0)..) }
+    }
+
+    /// RFC 9112, 3: the minor version.
+    fn request_line(&mut self, line: &'a [u8]) -> Option<u8> {
+        let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+        let [method, target, version] = words[..] else { return None };
+        let minor = match version {
+            b"HTTP/1.0" => 0,
+            b"HTTP/1.1" => 1,
+            _ => return None,
+        };
+        if method.is_empty() || !method.iter().all(|&byte| is_token(byte)) || method == b"CONNECT" {
+            return None;
+        }
+        self.target = target;
+        let origin = match target.strip_prefix(b"http://".as_slice()) {
+            None => target,
+            Some(rest) => {
+                let end = rest.iter().position(|byte| b"/?".contains(byte)).unwrap_or(rest.len());
+                if end == 0 || !is_host(&rest[..end]) {
+                    return None;
+                }
+                self.hosts_of_target(&rest[..end]);
+                if rest[end..].starts_with(b"/") { &rest[end..] } else { return None }
+            }
+        };
+        if target == b"*" {
+            return (method == b"OPTIONS").then_some(minor);
+        }
+        (origin.starts_with(b"/") && is_path(origin)).then_some(minor)
+    }
+
+    /// RFC 9112, 3.2.2: it goes before the field, and whoever takes the field is as right here.
+    fn hosts_of_target(&mut self, host: &'a [u8]) {
+        self.secret = self.secret.or(is_secret_host(host).then_some(b"yes"));
+    }
+
+    /// docs/policy.md: values are compared in one form.
+    fn is_refused(&self) -> bool {
+        let path = match self.target.strip_prefix(b"http://".as_slice()) {
+            None => self.target,
+            Some(rest) => &rest[rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len())..],
+        };
+        resolved(path).starts_with(b"/secret")
+            || self.hosts.iter().any(|host| is_secret_host(host))
+            || self.secret == Some(b"yes")
+    }
+}
+
+fn take_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
+    Some((&bytes[..end], &bytes[end + 2..]))
+}
+
+fn trimmed(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// RFC 9110, 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// RFC 9110, 5.5.
+fn is_value(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | 0x21..=0x7e | 0x80..)
+}
+
+fn number(value: &[u8]) -> Option<usize> {
+    if value.is_empty() || value.len() > 9 || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// RFC 3986, 3.2.2 and 3.2.3, but for IP literals.
+fn is_host(host: &[u8]) -> bool {
+    let mut parts = host.splitn(2, |&byte| byte == b':');
+    let name = parts.next().unwrap_or_default();
+    let port = parts.next().unwrap_or_default();
+    !name.is_empty()
+        && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte))
+        && port.iter().all(u8::is_ascii_digit)
+}
+
+/// RFC 3986, 3.3 and 3.4.
+fn is_path(path: &[u8]) -> bool {
+    let mut at = 0;
+    let mut query = false;
+    while at < path.len() {
+        match path[at] {
+            b'%' => {
+                if !path.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
+                    return false;
+                }
+                at += 2;
+            }
+            b'?' => query = true,
+            b'/' => {}
+            byte if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte) => {}
+            _ => return false,
+        }
+        at += 1;
+    }
+    let _ = query;
+    true
+}
+
+/// RFC 9112, 7.1: what is behind the chunks.
+fn chunks(mut rest: &[u8]) -> Option<&[u8]> {
+    loop {
+        let (line, behind) = take_line(rest)?;
+        let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let extension = &line[digits..];
+        if !(1..=7).contains(&digits) || !(extension.is_empty() || is_extension(extension)) {
+            return None;
+        }
+        let size = usize::from_str_radix(std::str::from_utf8(&line[..digits]).ok()?, 16).ok()?;
+        rest = behind;
+        if size == 0 {
+            break;
+        }
+        rest = rest.get(size..)?.strip_prefix(b"\r\n")?;
+    }
+    loop {
+        let (line, behind) = take_line(rest)?;
+        rest = behind;
+        if line.is_empty() {
+            return Some(rest);
+        }
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        let name = line[..colon].to_ascii_lowercase();
+        // Nobody may send what frames or routes in a trailer (RFC 9110, 6.5.1).
+        if name.is_empty() || !name.iter().all(|&byte| is_token(byte)) || name == b"host" {
+            return None;
+        }
+        if !line[colon + 1..].iter().all(|&byte| is_value(byte)) {
+            return None;
+        }
+    }
+}
+
+/// `;name=token` without blanks.
+fn is_extension(text: &[u8]) -> bool {
+    text[0] == b';' && text.len() > 1 && text[1..].iter().all(|&byte| is_token(byte) || b";=".contains(&byte)) && {
+        text[1..].split(|&byte| byte == b';').all(|one| {
+            let mut parts = one.split(|&byte| byte == b'=');
+            parts.clone().count() <= 2 && parts.all(|part| !part.is_empty())
+        })
+    }
+}
+
+fn is_secret_host(host: &[u8]) -> bool {
+    let name = host.split(|&byte| byte == b':').next().unwrap_or_default();
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    name.eq_ignore_ascii_case(b"secret.example")
+}
+
+/// The path without its query, decoded once, `//`, `.` and `..` resolved.
+fn resolved(path: &[u8]) -> Vec<u8> {
+    let path = path.split(|&byte| byte == b'?').next().unwrap_or_default();
+    let mut decoded = vec![];
+    let mut at = 0;
+    while at < path.len() {
+        let code = path.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) if path[at] == b'%' => {
+                decoded.push(byte);
+                at += 3;
+            }
+            _ => {
+                decoded.push(path[at]);
+                at += 1;
+            }
+        }
+    }
+    let mut segments: Vec<&[u8]> = vec![];
+    for segment in decoded.split(|&byte| byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => drop(segments.pop()),
+            other => segments.push(other),
+        }
+    }
+    [b"/", segments.join(&b'/').as_slice()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vector::seeds;
+
+    #[test]
+    fn the_plain_seeds_are_valid_and_no_other_one_is() {
+        for seed in seeds() {
+            let expected = seed.name.starts_with("plain") || seed.name == "ignored-body";
+            assert_eq!(is_allowed(&seed.case.bytes), expected, "{}", seed.name);
+        }
+    }
+
+    #[test]
+    fn what_the_grammar_forbids_is_not_valid() {
+        for head in [
+            "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n z\r\n\r\n",
+            "GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET /# HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n\r",
+        ] {
+            assert!(!is_allowed(head.as_bytes()), "{head:?}");
+        }
+    }
+}
