@@ -282,7 +282,7 @@ pub struct Lab {
     /// Which experiment
     #[arg(value_name = "NAME", value_parser = experiments())]
     pub experiment: String,
-    /// Fewer loads and rounds: ends within 50 seconds
+    /// Fewer loads and rounds of the same measurements: ends within some minutes
     #[arg(long)]
     pub quick: bool,
     /// One JSON object a line; the last one holds the figures

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The figures of an experiment: a name, a value, and what it has to be.
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 /// What a figure must show.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +34,33 @@ pub struct Figure {
     pub name: String,
     pub value: f64,
     pub bound: Option<Bound>,
+    pub meaning: Meaning,
+}
+
+/// What a figure is a figure of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Meaning {
+    pub metric: String,
+    pub unit: &'static str,
+    /// What the machine had to bear meanwhile.
+    pub load: String,
+}
+
+impl Figure {
+    /// Tells the metric, its unit and the load.
+    pub fn of(&mut self, metric: impl Into<String>, unit: &'static str, load: impl Into<String>) {
+        self.meaning = Meaning { metric: metric.into(), unit, load: load.into() };
+    }
+
+    /// With value, bound and meaning, for whoever does not know the name.
+    fn to_json(&self) -> Value {
+        let bound = self.bound.map_or(Value::Null, |bound| Value::String(bound.to_string()));
+        let holds = self.bound.map(|bound| bound.holds(self.value));
+        json!({
+            "figure": self.name, "value": number(self.value), "bound": bound, "holds": holds,
+            "metric": self.meaning.metric, "unit": self.meaning.unit, "load": self.meaning.load,
+        })
+    }
 }
 
 /// In the order in which they were added.
@@ -42,12 +70,17 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub fn add(&mut self, name: impl Into<String>, value: f64) {
-        self.figures.push(Figure { name: name.into(), value, bound: None });
+    pub fn add(&mut self, name: impl Into<String>, value: f64) -> &mut Figure {
+        self.push(Figure { name: name.into(), value, bound: None, meaning: Meaning::default() })
     }
 
-    pub fn must(&mut self, name: impl Into<String>, value: f64, bound: Bound) {
-        self.figures.push(Figure { name: name.into(), value, bound: Some(bound) });
+    pub fn must(&mut self, name: impl Into<String>, value: f64, bound: Bound) -> &mut Figure {
+        self.push(Figure { name: name.into(), value, bound: Some(bound), meaning: Meaning::default() })
+    }
+
+    fn push(&mut self, figure: Figure) -> &mut Figure {
+        self.figures.push(figure);
+        self.figures.last_mut().expect("one was pushed")
     }
 
     pub fn get(&self, name: &str) -> Option<f64> {
@@ -70,10 +103,19 @@ impl Figures {
 
     /// One flat object; what could not be measured is null.
     pub fn to_json(&self) -> Value {
-        let number = |value: f64| serde_json::Number::from_f64(round(value)).map_or(Value::Null, Value::Number);
         let entries = self.iter().map(|figure| (figure.name.clone(), number(figure.value)));
         Value::Object(entries.collect::<Map<_, _>>())
     }
+
+    /// One object each for those whose meaning was told.
+    pub fn told(&self) -> Vec<Value> {
+        self.iter().filter(|figure| !figure.meaning.metric.is_empty()).map(Figure::to_json).collect()
+    }
+}
+
+/// Null if there is none.
+fn number(value: f64) -> Value {
+    serde_json::Number::from_f64(round(value)).map_or(Value::Null, Value::Number)
 }
 
 /// Six significant digits: more would pretend.
@@ -95,6 +137,17 @@ mod tests {
         figures.must("single.flatness", 1.234_567_8, Bound::AtMost(1.6));
         figures.add("haproxy.t40", f64::NAN);
         assert_eq!(figures.to_json(), serde_json::json!({"single.flatness": 1.23457, "haproxy.t40": null}));
+    }
+
+    #[test]
+    fn a_meaning_comes_with_value_bound_and_load() {
+        let mut figures = Figures::default();
+        figures.must("wait_s", 2.0, Bound::AtMost(1.3)).of("p90 from SYN to response", "s", "70,000 SYN/s");
+        figures.add("rest", 1.0);
+        let told = figures.told();
+        assert_eq!(told.len(), 1);
+        assert_eq!((&told[0]["bound"], &told[0]["holds"]), (&json!("<= 1.3"), &json!(false)));
+        assert_eq!((&told[0]["unit"], &told[0]["load"]), (&json!("s"), &json!("70,000 SYN/s")));
     }
 
     #[test]

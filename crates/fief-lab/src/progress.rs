@@ -58,6 +58,7 @@ impl Progress {
     /// Tells what comes next; an error if somebody asked for the end.
     pub fn step(&mut self, what: &str) -> Result<()> {
         check()?;
+        crate::company::look();
         self.done += 1;
         let left = match self.done {
             1 => String::new(),

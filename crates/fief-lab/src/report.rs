@@ -9,11 +9,15 @@ use crate::table::Table;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Prints to standard output. With `json` one object a line: the measurements, then the figures as the last one.
+/// Prints to standard output. With `json` one object a line: the measurements, what each figure means, and the figures
+/// as the last one.
 pub fn print(outcome: &Outcome, json: bool, folder: Option<&Path>) {
     if json {
         for measurement in &outcome.measurements {
             println!("{measurement}");
+        }
+        for figure in outcome.figures.told() {
+            println!("{figure}");
         }
         println!("{}", outcome.figures.to_json());
         return;
@@ -45,6 +49,7 @@ pub fn write(folder: &Path, outcome: &Outcome) -> Result<()> {
         "kernel": kernel(),
         "cpus": fief_testkit::cpus().len(),
         "figures": outcome.figures.to_json(),
+        "meanings": outcome.figures.told(),
         "measurements": outcome.measurements,
     });
     put("result.json", &format!("{result:#}\n"))?;

@@ -127,8 +127,8 @@ fn figures(plan: &Plan, sample: &Sample<'_>) -> Figures {
         let mut add = |name: &str, values: &[f64], bound: Option<Bound>| {
             let name = format!("{}.{name}", kind.name());
             match bound {
-                Some(bound) => figures.must(name, median(values), bound),
-                None => figures.add(name, median(values)),
+                Some(bound) => _ = figures.must(name, median(values), bound),
+                None => _ = figures.add(name, median(values)),
             }
         };
         let bounds = match kind {

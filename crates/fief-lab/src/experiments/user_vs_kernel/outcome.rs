@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From single trials to tables, plots and figures. Pure.
 
-use super::Stage;
+use super::{Cost, Priced, Stage};
 use crate::experiments::Outcome;
 use crate::experiments::overload::{Sample, cell};
 use crate::figures::{Bound, Figures};
@@ -9,75 +9,101 @@ use crate::plot::{Plot, Series};
 use crate::statistics::{median, ratios};
 use crate::table::{Table, number};
 
-const ABOUT: &str = "Well-behaved clients saturate nginx, whose requests cost 2.5 ms of CPU. A crowd beside them is limited \
-to 10 requests a second, and offers more and more. What do the well-behaved keep when the server refuses the crowd, and \
-when the kernel does, at the SYN or at the URL?";
+const ABOUT: &str = "Well-behaved clients saturate nginx, whose requests cost 2.5 ms of CPU, and in turn 0.5 ms. A crowd \
+beside them is limited to 10 requests a second, and offers more and more. What do the well-behaved keep when the server \
+refuses the crowd, and when the kernel does, at the SYN or at the URL?";
 
 /// Places of the crowds in a trial.
 const GOOD: usize = 0;
 const CROWD: usize = 1;
 
-pub fn of(sample: &Sample, parts: &[f64], capacity: f64, notes: Vec<String>) -> Outcome {
-    let stages: Vec<Stage> = Stage::ALL.into_iter().filter(|stage| sample.has(stage.way())).collect();
-    let table = |title: &str, cell: &dyn Fn(Stage, f64) -> String| {
+pub fn of(sample: &Sample, parts: &[f64], priced: &[Priced], notes: Vec<String>) -> Outcome {
+    let mut outcome = Outcome {
+        name: "user-vs-kernel",
+        about: ABOUT.to_owned(),
+        measurements: sample.to_json(),
+        ..Outcome::default()
+    };
+    for priced in priced {
+        outcome.tables.extend(tables(sample, parts, priced));
+        outcome.plots.extend(plots(sample, parts, priced.cost));
+        figures(sample, parts, priced.cost, &mut outcome.figures);
+    }
+    if let Some(table) = outcome.tables.first_mut() {
+        table.notes.extend(notes);
+        table.notes.extend(sample.warnings());
+    }
+    outcome
+}
+
+/// Those that were measured at this cost.
+fn stages(sample: &Sample, cost: Cost) -> Vec<Stage> {
+    Stage::ALL.into_iter().filter(|stage| sample.has(&cost.way(stage.way()))).collect()
+}
+
+fn tables(sample: &Sample, parts: &[f64], Priced { cost, page }: &Priced) -> [Table; 3] {
+    let stages = stages(sample, *cost);
+    let table = |title: &str, cell: &dyn Fn(&str, &str) -> String| {
         let head: Vec<&str> =
             ["refused load, of capacity"].into_iter().chain(stages.iter().map(|s| s.title())).collect();
-        let mut table = Table::new(title, &head);
+        let mut table = Table::new(format!("{title}, {} us a request", cost.us()), &head);
         for &part in parts {
-            let cells = stages.iter().map(|&stage| cell(stage, part));
+            let cells = stages.iter().map(|&stage| cell(&cost.way(stage.way()), &stage.step(part)));
             table.row(std::iter::once(part.to_string()).chain(cells));
         }
         table
     };
-    let mut kept = table("Well-behaved clients, requests served a second (quartiles)", &|stage, part| {
-        cell(&sample.rates(stage.way(), &stage.step(part), GOOD))
+    let mut kept = table("Well-behaved clients, requests served a second (quartiles)", &|way, step| {
+        cell(&sample.rates(way, step, GOOD))
     });
-    kept.note(format!("The server's core does {} requests a second when it has nothing else to do.", number(capacity)));
-    kept.notes.extend(notes);
-    kept.notes.extend(sample.warnings());
-    let response = table("Their response time, ms: mean / 99th percentile", &|stage, part| {
-        let (way, step) = (stage.way(), stage.step(part));
-        let mean = median(&sample.means(way, &step, GOOD));
-        format!("{} / {}", number(mean / 1000.0), number(sample.p99_us(way, &step, GOOD) / 1000.0))
+    let capacity = number(page.capacity);
+    kept.note(format!("The server's core does {capacity} requests a second when it has nothing else to do."));
+    let response = table("Their response time, ms: mean / 99th percentile", &|way, step| {
+        let mean = median(&sample.means(way, step, GOOD));
+        format!("{} / {}", number(mean / 1000.0), number(sample.p99_us(way, step, GOOD) / 1000.0))
     });
-    let crowd = table("The limited crowd, requests served a second", &|stage, part| {
-        cell(&sample.rates(stage.way(), &stage.step(part), CROWD))
-    });
-    Outcome {
-        name: "user-vs-kernel",
-        about: ABOUT.to_owned(),
-        tables: vec![kept, response, crowd],
-        plots: plots(sample, &stages, parts),
-        measurements: sample.to_json(),
-        figures: figures(sample, parts),
+    let crowd =
+        table("The limited crowd, requests served a second", &|way, step| cell(&sample.rates(way, step, CROWD)));
+    [kept, response, crowd]
+}
+
+/// At the paper's cost. Where a request is cheap, as many times its cost in refusals fills the core whoever refuses: there
+/// the figures stand beside the server's own.
+fn bound(stage: Stage, cost: Cost) -> Option<Bound> {
+    match (stage, cost) {
+        (Stage::Syn, Cost::Paper) => Some(Bound::AtLeast(0.95)),
+        (Stage::Url, Cost::Paper) => Some(Bound::AtLeast(0.85)),
+        (Stage::Answer, Cost::Paper) => Some(Bound::AtLeast(0.8)),
+        (_, Cost::Cheap) | (Stage::Server, _) => None,
     }
 }
 
-fn figures(sample: &Sample, parts: &[f64]) -> Figures {
-    let mut figures = Figures::default();
+fn figures(sample: &Sample, parts: &[f64], cost: Cost, figures: &mut Figures) {
     let (Some(&start), Some(&end)) = (parts.first(), parts.last()) else {
-        return figures;
+        return;
     };
+    let load =
+        format!("a crowd offers {end} of the capacity, limited to 10 a second; {} us of CPU a request", cost.us());
     for stage in [Stage::Syn, Stage::Url, Stage::Answer, Stage::Server] {
-        let (way, start, end) = (stage.way(), stage.step(start), stage.step(end));
-        let kept = median(&ratios(&sample.rates(way, &end, GOOD), &sample.rates(way, &start, GOOD)));
-        match stage {
-            Stage::Syn => figures.must(stage.figure(), kept, Bound::AtLeast(0.95)),
-            Stage::Url => figures.must(stage.figure(), kept, Bound::AtLeast(0.85)),
-            Stage::Answer | Stage::Server => figures.add(stage.figure(), kept),
-        }
-        let slower = ratios(&sample.means(way, &end, GOOD), &sample.means(way, &start, GOOD));
-        figures.add(format!("{}.response", stage.figure()), median(&slower));
-        figures.add(format!("{}.refusal_us", stage.figure()), median(&refusal_us(sample, stage, &start, &end)));
-        figures.add(format!("{}.crowd_per_second", stage.figure()), median(&sample.rates(way, &end, CROWD)));
+        let (way, start, end) = (cost.way(stage.way()), stage.step(start), stage.step(end));
+        let name = format!("{}{}", stage.figure(), cost.suffix());
+        let kept = median(&ratios(&sample.rates(&way, &end, GOOD), &sample.rates(&way, &start, GOOD)));
+        let figure = match bound(stage, cost) {
+            Some(bound) => figures.must(&name, kept, bound),
+            None => figures.add(&name, kept),
+        };
+        let metric = format!("well-behaved requests a second at that load, of at {} of the capacity", parts[0]);
+        figure.of(format!("{metric}; limited {}", stage.title()), "ratio", &load);
+        let slower = ratios(&sample.means(&way, &end, GOOD), &sample.means(&way, &start, GOOD));
+        figures.add(format!("{name}.response"), median(&slower));
+        figures.add(format!("{name}.refusal_us"), median(&refusal_us(sample, &way, &start, &end)));
+        figures.add(format!("{name}.crowd_per_second"), median(&sample.rates(&way, &end, CROWD)));
     }
-    figures
 }
 
 /// CPU time on the server's core for each request that was refused, in us: what both crowds' served ones cost by the
 /// first step is taken off.
-fn refusal_us(sample: &Sample, stage: Stage, start: &str, end: &str) -> Vec<f64> {
-    let way = stage.way();
+fn refusal_us(sample: &Sample, way: &str, start: &str, end: &str) -> Vec<f64> {
     let served = |step: &str| {
         let [good, crowd] = [GOOD, CROWD].map(|crowd| sample.rates(way, step, crowd));
         good.iter().zip(&crowd).map(|(good, crowd)| good + crowd).collect::<Vec<_>>()
@@ -89,15 +115,19 @@ fn refusal_us(sample: &Sample, stage: Stage, start: &str, end: &str) -> Vec<f64>
     used.zip(refused).map(|((cpu, (each, served)), refused)| (cpu - each * served) * 1e6 / refused).collect()
 }
 
-fn plots(sample: &Sample, stages: &[Stage], parts: &[f64]) -> Vec<Plot> {
+fn plots(sample: &Sample, parts: &[f64], cost: Cost) -> Vec<Plot> {
+    let stages = stages(sample, cost);
     let plot = |name: &str, title: &str, y: &str, value: &dyn Fn(&str, &str) -> f64| {
         let series = stages.iter().map(|&stage| Series {
             name: stage.title().to_owned(),
-            points: parts.iter().map(|&part| (part * 100.0, value(stage.way(), &stage.step(part)))).collect(),
+            points: parts
+                .iter()
+                .map(|&part| (part * 100.0, value(&cost.way(stage.way()), &stage.step(part))))
+                .collect(),
         });
         Plot {
-            name: name.to_owned(),
-            title: title.to_owned(),
+            name: format!("{name}{}", cost.suffix()),
+            title: format!("{title}, {} us a request", cost.us()),
             x: "refused load, % of the server's capacity".to_owned(),
             y: y.to_owned(),
             series: series.collect(),
@@ -115,29 +145,40 @@ fn plots(sample: &Sample, stages: &[Stage], parts: &[f64]) -> Vec<Plot> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::overload::Page;
+
+    fn outcome(sample: &Sample, notes: Vec<String>) -> Outcome {
+        let priced = Cost::ALL.map(|cost| Priced { cost, page: Page { text: String::new(), capacity: 1000.0 } });
+        of(sample, &[0.02, 4.0], &priced, notes)
+    }
 
     #[test]
-    fn what_is_kept_is_the_end_of_the_start_within_a_round() {
+    fn what_is_kept_is_the_end_of_the_start_within_a_round_at_each_cost() {
         let mut sample = Sample::new("user-vs-kernel");
         for (round, slow) in [(0, 1), (1, 2), (2, 1)] {
-            for (stage, end) in [(Stage::Server, 400), (Stage::Syn, 960), (Stage::Url, 900)] {
-                sample.push_rates(stage.way(), &stage.step(0.02), round, &[1000 / slow, 10]);
-                sample.push_rates(stage.way(), &stage.step(4.0), round, &[end / slow, 10]);
+            for (stage, end) in [(Stage::Server, 400), (Stage::Syn, 960), (Stage::Url, 900), (Stage::Answer, 820)] {
+                for (cost, less) in [(Cost::Paper, 0), (Cost::Cheap, 50)] {
+                    let way = cost.way(stage.way());
+                    sample.push_rates(&way, &stage.step(0.02), round, &[1000 / slow, 10]);
+                    sample.push_rates(&way, &stage.step(4.0), round, &[(end - less) / slow, 10]);
+                }
             }
         }
-        let outcome = of(&sample, &[0.02, 4.0], 1000.0, Vec::new());
+        let outcome = outcome(&sample, Vec::new());
         let figure = |name: &str| outcome.figures.get(name).expect("a figure");
-        assert_eq!([figure("kept"), figure("kept_url"), figure("server_kept")], [0.96, 0.9, 0.4]);
-        assert_eq!(outcome.figures.missed().count(), 0);
+        assert_eq!(["kept", "kept_url", "kept_url_503", "server_kept"].map(figure), [0.96, 0.9, 0.82, 0.4]);
+        assert_eq!([figure("kept_500us"), figure("server_kept_500us")], [0.91, 0.35]);
+        let missed: Vec<_> = outcome.figures.missed().map(|figure| figure.name.as_str()).collect();
+        assert!(missed.is_empty(), "{missed:?}");
     }
 
     #[test]
     fn what_was_not_measured_misses_its_bound_and_says_why() {
         let mut sample = Sample::new("user-vs-kernel");
         sample.push_rates("server", &Stage::Server.step(0.02), 0, &[1000, 10]);
-        let outcome = of(&sample, &[0.02, 4.0], 1000.0, vec!["a reason".into()]);
+        let outcome = outcome(&sample, vec!["a reason".into()]);
         let missed: Vec<_> = outcome.figures.missed().map(|figure| figure.name.as_str()).collect();
-        assert_eq!(missed, ["kept", "kept_url"]);
+        assert_eq!(missed, ["kept", "kept_url", "kept_url_503"]);
         assert!(outcome.tables[0].to_string().contains("a reason"));
     }
 }
