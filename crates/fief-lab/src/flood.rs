@@ -37,6 +37,8 @@ pub struct Flood {
     pub sources: Sources,
     pub per_second: f64,
     pub seconds: f64,
+    /// Each SYN comes a second time, the very same, after so many seconds; both count to the rate. 0: none does.
+    pub again_s: f64,
     pub cpu: usize,
 }
 
@@ -80,6 +82,7 @@ impl Flood {
             sources,
             per_second,
             seconds,
+            again_s: 0.0,
             cpu: Topology::load_cpu(),
         }
     }
@@ -114,7 +117,7 @@ impl Sources {
     }
 
     /// The address that a random number picks.
-    fn address(self, random: u32) -> Ipv4Addr {
+    pub fn address(self, random: u32) -> Ipv4Addr {
         let host = u32::MAX.checked_shr(self.prefix_length.into()).unwrap_or(0);
         Ipv4Addr::from((u32::from(self.first) & !host) | (random & host))
     }
@@ -194,6 +197,7 @@ mod tests {
             sources: Sources::new([10, 88, 0, 0], 16),
             per_second: 1e9,
             seconds: 1.0,
+            again_s: 0.0,
             cpu: 0,
         };
         let refused = |flood: &Flood| {

@@ -18,6 +18,7 @@ mod figures;
 mod flood;
 mod installation;
 mod load;
+mod newcomers;
 mod noise;
 mod plot;
 mod precedence;
@@ -164,6 +165,7 @@ pub fn child_main(words: &[String]) -> ExitCode {
         "lab-guard" => remains::guard_main(arguments),
         "lab-load" => load::load_main(arguments),
         "lab-flood" => flood::flood_main(arguments),
+        "lab-newcomers" => newcomers::newcomers_main(arguments),
         "lab-server" => server::server_main(arguments),
         "lab-workers" => workers::workers_main(arguments),
         "lab-primitives" => experiments::primitives::child_main(arguments),

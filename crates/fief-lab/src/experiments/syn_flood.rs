@@ -5,10 +5,14 @@
 //! Each way has a testbed of its own, so that none finds what another left behind; they take turns. Each figure is a fraction of the same way's
 //! own throughput without a flood in the same round, so that nobody gains by being slow in quiet times. The packet
 //! filter's limit is told the flood's prefix; Fief's policy names no source.
+//!
+//! Those twenty have proved themselves before the flood begins. How a client fares that comes for the first time under
+//! the flood is measured apart (`newcomer`).
 
 mod cost;
 mod isolation;
 mod measure;
+mod newcomer;
 mod outcome;
 mod stand;
 mod way;
@@ -16,6 +20,7 @@ mod way;
 pub use measure::{Attack, Measurement};
 pub use way::Way;
 
+use crate::effort::is_least;
 use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::flood::forget_request_sockets;
@@ -37,14 +42,42 @@ pub struct Plan {
     pub retries: usize,
     /// Of a flood without clients, for what a SYN costs.
     pub cost_seconds: f64,
+    /// Of clients that come for the first time, and how many come in each.
+    pub newcomer_rounds: usize,
+    /// Until each table and queue is as the flood leaves it, and SYNs that come again have begun to.
+    pub newcomer_settle: f64,
+    pub newcomers: usize,
     pub is_quick: bool,
 }
 
 impl Plan {
     fn of(quick: bool) -> Plan {
+        let full = Plan {
+            rounds: 7,
+            seconds: 2.0,
+            warm_up: 1.5,
+            retries: 1,
+            cost_seconds: 1.0,
+            newcomer_rounds: 5,
+            newcomer_settle: 2.5,
+            newcomers: newcomer::COUNT,
+            is_quick: false,
+        };
+        let few = Plan { rounds: 3, seconds: 0.45, warm_up: 0.25, retries: 0, cost_seconds: 0.25, ..full };
         match quick {
-            true => Plan { rounds: 3, seconds: 0.45, warm_up: 0.25, retries: 0, cost_seconds: 0.25, is_quick: true },
-            false => Plan { rounds: 7, seconds: 2.0, warm_up: 1.5, retries: 1, cost_seconds: 1.0, is_quick: false },
+            _ if is_least() => Plan {
+                rounds: 1,
+                seconds: 0.1,
+                warm_up: 0.05,
+                cost_seconds: 0.1,
+                newcomer_rounds: 1,
+                newcomer_settle: 0.3,
+                newcomers: 2,
+                is_quick: true,
+                ..few
+            },
+            true => Plan { newcomer_rounds: 2, is_quick: true, ..few },
+            false => full,
         }
     }
 
@@ -54,7 +87,7 @@ impl Plan {
         if !self.is_quick {
             attacks.insert(1, Attack::Prefix(10_000));
         }
-        if !self.is_quick || matches!(way, Way::Stock | Way::Fief) {
+        if !self.is_quick || matches!(way, Way::Stock | Way::Limit | Way::Fief) {
             attacks.push(Attack::Prefix(200_000));
         }
         if way == Way::Fief || !self.is_quick {
@@ -78,7 +111,8 @@ impl Plan {
         let costs = stands.iter().filter(|stand| self.costs(stand.way)).count();
         let is_fief = stands.iter().any(|stand| stand.way == Way::Fief);
         let isolations = (0..self.rounds).filter(|&round| is_fief && self.isolates(round)).count();
-        self.rounds * (measurements + costs + usize::from(is_fief)) + isolations
+        let newcomers = self.newcomer_rounds * newcomer::cases(stands).len();
+        self.rounds * (measurements + costs + usize::from(is_fief)) + isolations + newcomers
     }
 }
 
@@ -115,8 +149,17 @@ pub fn run(quick: bool) -> Result<Outcome> {
             isolations.push(isolation::measure(fief)?);
         }
     }
+    let mut newcomers = Vec::new();
+    for round in 0..plan.newcomer_rounds {
+        for case in newcomer::cases(&stands) {
+            progress.step(&format!("round {}, newcomers, {}", round + 1, case.title()))?;
+            newcomers.push(newcomer::measure(&plan, &stands, case, round)?);
+        }
+    }
     let ways: Vec<Way> = stands.iter().map(|stand| stand.way).collect();
-    Ok(outcome::of(&plan, &ways, &measurements, &costs, &isolations, notes))
+    let measured =
+        outcome::Measured { floods: &measurements, costs: &costs, isolations: &isolations, newcomers: &newcomers };
+    Ok(outcome::of(&plan, &ways, &measured, notes))
 }
 
 /// Again while somebody else used the machine; the least disturbed one counts.

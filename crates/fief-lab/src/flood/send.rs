@@ -6,6 +6,7 @@ use super::{FIRST_CLIENT_PORT, Flood, Sent};
 use crate::error::{Context, Result};
 use fief_testkit::{PacketSender, Topology};
 use nix::time::{ClockId, clock_gettime};
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,34 +18,75 @@ const LAG: Duration = Duration::from_millis(10);
 /// Until its time or count is over, or `ended` is set.
 pub fn run(flood: &Flood, ended: &AtomicBool) -> Result<Sent> {
     let sender = PacketSender::open(Topology::CLIENTS)?;
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut frames = vec![Syn::new(flood.server_mac, flood.server); PacketSender::BATCH];
+    let mut streams = vec![Stream::new(0.0)];
+    if flood.again_s > 0.0 {
+        // the same numbers later make the same SYNs
+        streams.push(Stream::new(flood.again_s));
+    }
+    let rate = flood.per_second / streams.len() as f64;
     let began_ns = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).context("read the clock")?).as_nanos() as u64;
     let begin = Instant::now();
     let end = Duration::from_secs_f64(flood.seconds);
     let most = (flood.per_second * flood.seconds) as u64;
-    let (mut syns, mut skipped) = (0, 0);
+    let sent = |streams: &[Stream]| streams.iter().map(|stream| stream.sent).sum::<u64>();
     let mut elapsed = begin.elapsed();
-    while elapsed < end && syns < most && !ended.load(Ordering::Relaxed) {
-        let due = (elapsed.as_secs_f64() * flood.per_second) as u64;
-        let lag = due.saturating_sub(syns + skipped);
-        skipped += lag.saturating_sub((LAG.as_secs_f64() * flood.per_second) as u64 + 1);
-        while syns + skipped < due {
-            let count = (due - syns - skipped).min(frames.len() as u64) as usize;
-            for frame in &mut frames[..count] {
-                let (address, sequence) = (random.next() as u32, random.next() as u32);
-                let port = 1 + (random.next() % u64::from(FIRST_CLIENT_PORT - 1)) as u16;
-                frame.set(flood.sources.address(address), port, sequence);
-            }
-            let sent = sender.send(&frames[..count])? as u64;
-            syns += sent;
-            // What a full queue did not take is lost, as on a wire.
-            skipped += count as u64 - sent;
+    while elapsed < end && sent(&streams) < most && !ended.load(Ordering::Relaxed) {
+        for stream in &mut streams {
+            stream.catch_up(flood, rate, elapsed, &sender, &mut frames)?;
         }
         std::thread::sleep(PAUSE);
         elapsed = begin.elapsed();
     }
-    Ok(Sent { syns, seconds: elapsed.as_secs_f64(), began_ns })
+    Ok(Sent { syns: sent(&streams), seconds: elapsed.as_secs_f64(), began_ns })
+}
+
+/// SYNs at a constant rate from some time on; two streams send the same ones.
+struct Stream {
+    random: Random,
+    from_s: f64,
+    sent: u64,
+    skipped: u64,
+}
+
+impl Stream {
+    fn new(from_s: f64) -> Stream {
+        Stream { random: Random(0x9e37_79b9_7f4a_7c15), from_s, sent: 0, skipped: 0 }
+    }
+
+    fn catch_up(
+        &mut self,
+        flood: &Flood,
+        rate: f64,
+        elapsed: Duration,
+        sender: &PacketSender,
+        frames: &mut [Syn],
+    ) -> Result<()> {
+        let due = ((elapsed.as_secs_f64() - self.from_s).max(0.0) * rate) as u64;
+        let lag = due.saturating_sub(self.sent + self.skipped);
+        let given_up = lag.saturating_sub((LAG.as_secs_f64() * rate) as u64 + 1);
+        (0..given_up).for_each(|_| _ = self.next(flood));
+        self.skipped += given_up;
+        while self.sent + self.skipped < due {
+            let count = (due - self.sent - self.skipped).min(frames.len() as u64) as usize;
+            for frame in &mut frames[..count] {
+                let (address, port, sequence) = self.next(flood);
+                frame.set(address, port, sequence);
+            }
+            let sent = sender.send(&frames[..count])? as u64;
+            self.sent += sent;
+            // What a full queue did not take is lost, as on a wire.
+            self.skipped += count as u64 - sent;
+        }
+        Ok(())
+    }
+
+    /// Source, port and number of the next SYN.
+    fn next(&mut self, flood: &Flood) -> (Ipv4Addr, u16, u32) {
+        let (address, sequence) = (self.random.next() as u32, self.random.next() as u32);
+        let port = 1 + (self.random.next() % u64::from(FIRST_CLIENT_PORT - 1)) as u16;
+        (flood.sources.address(address), port, sequence)
+    }
 }
 
 /// xorshift64*: fast, and every run floods alike.
@@ -74,6 +116,24 @@ mod tests {
         (0x06, 0, 0, u32::MAX),
         (0x06, 0, 0, 0),
     ];
+
+    #[test]
+    fn a_second_stream_sends_the_same_syns() {
+        let flood = Flood {
+            server: "10.77.0.1:80".parse().expect("an address"),
+            server_mac: [0; 6],
+            sources: Sources::new([10, 128, 0, 0], 10),
+            per_second: 1.0,
+            seconds: 1.0,
+            again_s: 1.0,
+            cpu: 0,
+        };
+        let [mut first, mut second] = [0.0, 1.0].map(Stream::new);
+        let syns = |stream: &mut Stream| (0..100).map(|_| stream.next(&flood)).collect::<Vec<_>>();
+        let (first, second) = (syns(&mut first), syns(&mut second));
+        assert_eq!(first, second);
+        assert_ne!(first[0], first[1]);
+    }
 
     #[test]
     fn a_flood_keeps_its_rate_and_all_of_it_arrives() {

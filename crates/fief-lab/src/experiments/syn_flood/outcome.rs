@@ -2,24 +2,29 @@
 //! From single measurements to tables, a plot and figures. Pure.
 
 use super::cost::Kind;
+use super::newcomer::{self, Case, PATIENCE_S};
 use super::{Attack, Measurement, Plan, Way};
 use crate::experiments::Outcome;
 use crate::figures::{Bound, Figures};
 use crate::plot::{Plot, Series};
-use crate::statistics::{Spread, median, ratios};
+use crate::statistics::{Spread, median, quantile, ratios};
 use crate::table::{Table, number};
 
 const ABOUT: &str = "Twenty well-behaved clients ask nginx for a file of 1 kB as fast as they are answered, while \
-somebody floods the server with SYNs. How much of its throughput does it keep?";
+somebody floods the server with SYNs. How much of its throughput does it keep? And how long does a client wait that \
+comes for the first time?";
 
-pub fn of(
-    plan: &Plan,
-    ways: &[Way],
-    measurements: &[Measurement],
-    costs: &[(Kind, f64)],
-    isolations: &[f64],
-    notes: Vec<String>,
-) -> Outcome {
+/// All that was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured<'a> {
+    pub floods: &'a [Measurement],
+    pub costs: &'a [(Kind, f64)],
+    pub isolations: &'a [f64],
+    pub newcomers: &'a [newcomer::Measurement],
+}
+
+pub fn of(plan: &Plan, ways: &[Way], measured: &Measured<'_>, notes: Vec<String>) -> Outcome {
+    let Measured { floods: measurements, costs, isolations, newcomers } = *measured;
     let sample = Sample { measurements };
     let mut kept =
         sample.table("Throughput kept, of the same way's own without a flood (quartiles)", ways, |way, attack| {
@@ -34,13 +39,16 @@ pub fn of(
     let stalls = sample.table("Requests that stalled for 0.9 s or more, all rounds", ways, |way, attack| {
         sample.select(way, attack).map(|one| one.seen.stalls).sum::<u64>().to_string()
     });
+    let mut figures = figures(&sample, costs, isolations);
+    newcomer_figures(newcomers, &mut figures);
+    let floods = measurements.iter().map(Measurement::to_json);
     Outcome {
         name: "syn-flood",
         about: ABOUT.to_owned(),
-        tables: vec![kept, throughput, stalls, cost_table(costs)],
+        tables: vec![kept, throughput, stalls, cost_table(costs), newcomer_table(newcomers)],
         plots: if plan.is_quick { Vec::new() } else { vec![sample.plot(ways)] },
-        measurements: measurements.iter().map(Measurement::to_json).collect(),
-        figures: figures(&sample, costs, isolations),
+        measurements: floods.chain(newcomers.iter().map(newcomer::Measurement::to_json)).collect(),
+        figures,
     }
 }
 
@@ -137,20 +145,30 @@ fn figures(sample: &Sample<'_>, costs: &[(Kind, f64)], isolations: &[f64]) -> Fi
     let kept = |way, rate| sample.kept(way, Attack::Prefix(rate));
     let versus = |way, rate| median(&ratios(&kept(Way::Fief, rate), &kept(way, rate)));
     let mut figures = Figures::default();
-    figures.must("useful_70k", median(&kept(Way::Fief, 70_000)), Bound::AtLeast(0.85));
+    let clients = "20 well-behaved closed-loop clients that have proved themselves, a 1 kB file";
+    let from_prefix = |rate: u32| format!("{rate} SYN/s from one /16; {clients}");
+    let own = "requests a second, of the same way's without a flood";
+    let versus_metric = |what: &str| format!("what Fief keeps of its throughput, of what {what} keeps");
+    let add = figures.must("useful_70k", median(&kept(Way::Fief, 70_000)), Bound::AtLeast(0.95));
+    add.of(own, "ratio", from_prefix(70_000));
     figures.must("useful_70k_vs_nft", versus(Way::Limit, 70_000), Bound::AtLeast(0.97));
     figures.must("useful_70k_vs_stock", versus(Way::Stock, 70_000), Bound::AtLeast(1.7));
-    figures.must("useful_200k", median(&kept(Way::Fief, 200_000)), Bound::AtLeast(0.75));
+    let add = figures.must("useful_200k", median(&kept(Way::Fief, 200_000)), Bound::AtLeast(0.95));
+    add.of(own, "ratio", from_prefix(200_000));
     figures.must("useful_200k_vs_stock", versus(Way::Stock, 200_000), Bound::AtLeast(4.0));
+    let add = figures.add("vs_syncookies2_70k", versus(Way::Cookies, 70_000));
+    add.of(versus_metric("a kernel with tcp_syncookies = 2"), "ratio", from_prefix(70_000));
+    let add = figures.add("vs_nft_200k", versus(Way::Limit, 200_000));
+    add.of(versus_metric("an nftables limit on that prefix"), "ratio", from_prefix(200_000));
     let spoofed =
         [Attack::Anywhere(70_000), Attack::AmongClients(70_000)].map(|attack| median(&sample.kept(Way::Fief, attack)));
     // NaN where either is missing, which `min` would hide.
     let worst = if spoofed[0] <= spoofed[1] { spoofed[0] } else { spoofed[1] + 0.0 * spoofed[0] };
-    figures.must("spoofed_70k", worst, Bound::AtLeast(0.75));
+    let load = format!("70000 SYN/s, spoofed all over a /10 or inside the clients' own /24, the worse; {clients}");
+    figures.must("spoofed_70k", worst, Bound::AtLeast(0.85)).of(own, "ratio", load);
     figures.add("spoofed_anywhere_70k", spoofed[0]);
     figures.add("spoofed_among_clients_70k", spoofed[1]);
-    figures.add("nft_70k", median(&kept(Way::Limit, 70_000)));
-    for way in [Way::Stock, Way::Synproxy] {
+    for way in [Way::Stock, Way::Cookies, Way::Limit, Way::Synproxy] {
         for (word, rate) in [("70k", 70_000), ("200k", 200_000)] {
             figures.add(format!("{}_{word}", way.name()), median(&kept(way, rate)));
         }
@@ -164,6 +182,65 @@ fn figures(sample: &Sample<'_>, costs: &[(Kind, f64)], isolations: &[f64]) -> Fi
     let most = flooded.map(|one| one.request_sockets as f64).fold(f64::NAN, f64::max);
     figures.must("request_sockets", most, Bound::AtMost(0.0));
     figures
+}
+
+fn of_case(newcomers: &[newcomer::Measurement], case: Case) -> impl Iterator<Item = &newcomer::Measurement> {
+    newcomers.iter().filter(move |one| one.case == case)
+}
+
+/// Of the newcomers of all rounds.
+fn waits(newcomers: &[newcomer::Measurement], case: Case) -> Vec<f64> {
+    of_case(newcomers, case).flat_map(newcomer::Measurement::seconds).collect()
+}
+
+fn newcomer_table(newcomers: &[newcomer::Measurement]) -> Table {
+    let mut table = Table::new(
+        "A client that comes for the first time, s from its first SYN to the whole response; 70,000 spoofed SYN/s",
+        &["", "median", "90th percentile", "not served", "of", "of these refused"],
+    );
+    for case in Case::ALL {
+        let seconds = waits(newcomers, case);
+        if seconds.is_empty() {
+            continue;
+        }
+        let unserved: usize = of_case(newcomers, case).map(newcomer::Measurement::unserved).sum();
+        let refused: usize = of_case(newcomers, case).map(|one| one.waits.refused).sum();
+        let [p50, p90] = [0.5, 0.9].map(|q| number(quantile(&seconds, q)));
+        let [unserved, count, refused] = [unserved, seconds.len(), refused].map(|count| count.to_string());
+        table.row([case.title().to_owned(), p50, p90, unserved, count, refused]);
+    }
+    table.note(format!(
+        "Newcomers come from the same /10 that the flood's sources are spoofed from; one that was not served within \
+         {PATIENCE_S} s counts as {PATIENCE_S} s. The nftables limit names another prefix and is a stock kernel here."
+    ));
+    let disturbed = newcomers.iter().filter(|one| one.noise.is_disturbed()).count();
+    if disturbed > 0 {
+        table.note(format!("in {disturbed} of {} measurements other programs used the CPU", newcomers.len()));
+    }
+    table
+}
+
+fn newcomer_figures(newcomers: &[newcomer::Measurement], figures: &mut Figures) {
+    for case in Case::ALL {
+        let word = match case.name() {
+            "" => String::new(),
+            name => format!("_{name}"),
+        };
+        let seconds = waits(newcomers, case);
+        for (part, q) in [("p50", 0.5), ("p90", 0.9)] {
+            let name = format!("newcomer_{part}{word}_s");
+            let value = quantile(&seconds, q);
+            let figure = match (case, part) {
+                (Case::Unbudgeted, "p90") => figures.must(name, value, Bound::AtMost(0.1)),
+                (Case::Budgeted, "p90") => figures.must(name, value, Bound::AtMost(1.3)),
+                _ => figures.add(name, value),
+            };
+            let metric = format!("{part} from first SYN to whole response, {}; unserved counts as 7 s", case.title());
+            figure.of(metric, "s", case.load());
+        }
+        let unserved: usize = of_case(newcomers, case).map(newcomer::Measurement::unserved).sum();
+        figures.add(format!("newcomers_unserved{word}"), unserved as f64 / seconds.len() as f64);
+    }
 }
 
 #[cfg(test)]
@@ -185,7 +262,8 @@ mod tests {
 
     fn outcome(measurements: &[Measurement]) -> Outcome {
         let costs = [(Kind::Stock, 2000.0), (Kind::Policed, 500.0), (Kind::Answered, 1000.0)];
-        of(&Plan::of(true), &Way::ALL, measurements, &costs, &[0.4], Vec::new())
+        let measured = Measured { floods: measurements, costs: &costs, isolations: &[0.4], newcomers: &[] };
+        of(&Plan::of(true), &Way::ALL, &measured, Vec::new())
     }
 
     #[test]
@@ -223,6 +301,20 @@ mod tests {
             measurement(Way::Fief, Attack::AmongClients(70_000), 900, 0),
         ]);
         assert!(outcome.figures.get("spoofed_70k").expect("a figure").is_nan());
+    }
+
+    #[test]
+    fn a_newcomer_that_was_not_served_waited_its_whole_patience() {
+        let served = |served_s: &[Option<f64>]| newcomer::Measurement::with_waits(Case::Budgeted, served_s);
+        let newcomers = [served(&[Some(0.1), Some(0.2)]), served(&[Some(0.3), None])];
+        let mut figures = Figures::default();
+        newcomer_figures(&newcomers, &mut figures);
+        let figure = |name: &str| figures.get(name).expect("a figure");
+        assert_eq!(figure("newcomers_unserved_budget"), 0.25);
+        assert!((figure("newcomer_p50_budget_s") - 0.25).abs() < 1e-9 && figure("newcomer_p90_budget_s") > 4.0);
+        let missed: Vec<_> = figures.missed().map(|figure| figure.name.as_str()).collect();
+        assert_eq!(missed, ["newcomer_p90_s", "newcomer_p90_budget_s"], "what was not measured is missed too");
+        assert!(newcomer_table(&newcomers).to_string().contains("unproven = 5000"));
     }
 
     #[test]

@@ -8,8 +8,10 @@ use fief_testkit::{Topology, run};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// The kernel with SYN cookies, as every distribution ships it.
+    /// The kernel with SYN cookies, as every distribution ships it: once its queue is full.
     Stock,
+    /// The kernel that answers every SYN with a cookie (`tcp_syncookies = 2`).
+    Cookies,
     /// The packet filter at the interface, which drops what one prefix sends above a rate.
     Limit,
     /// The packet filter answers SYNs with cookies and opens the connection behind them.
@@ -18,12 +20,13 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Way; 4] = [Way::Stock, Way::Limit, Way::Synproxy, Way::Fief];
+    pub const ALL: [Way; 5] = [Way::Stock, Way::Cookies, Way::Limit, Way::Synproxy, Way::Fief];
 
     /// Part of its figures' names.
     pub fn name(self) -> &'static str {
         match self {
             Way::Stock => "stock",
+            Way::Cookies => "syncookies2",
             Way::Limit => "nft",
             Way::Synproxy => "synproxy",
             Way::Fief => "useful",
@@ -33,6 +36,7 @@ impl Way {
     pub fn title(self) -> &'static str {
         match self {
             Way::Stock => "stock",
+            Way::Cookies => "tcp_syncookies = 2",
             Way::Limit => "nft limit",
             Way::Synproxy => "nft synproxy",
             Way::Fief => "Fief",
@@ -42,7 +46,7 @@ impl Way {
     /// Whether the machine can do it.
     pub fn check(self) -> Result<()> {
         match self {
-            Way::Stock => Ok(()),
+            Way::Stock | Way::Cookies => Ok(()),
             Way::Fief => command::can_run().and_then(|()| PolicyFile::new(&policy(LIMITS))?.check()),
             Way::Limit | Way::Synproxy => run(std::process::Command::new("nft").arg("--version"))
                 .map(drop)
@@ -53,6 +57,7 @@ impl Way {
     /// Of the server's namespace.
     pub fn sysctls(self) -> &'static [(&'static str, &'static str)] {
         match self {
+            Way::Cookies => &[("net.ipv4.tcp_syncookies", "2")],
             Way::Synproxy => &[
                 // A packet without a connection must not open one: it would pass the proxy by.
                 ("net.netfilter.nf_conntrack_tcp_loose", "0"),
@@ -68,7 +73,7 @@ impl Way {
         match self {
             Way::Limit => Some(limit()),
             Way::Synproxy => Some(synproxy()),
-            Way::Stock | Way::Fief => None,
+            Way::Stock | Way::Cookies | Way::Fief => None,
         }
     }
 
@@ -112,6 +117,9 @@ fn synproxy() -> String {
 pub const LIMITS: &str = "isolate = { above = 100, for = \"10s\" }\n\
                           unproven = { rate = 5000, burst = 500 }\n\
                           proven = { rate = 5000, burst = 1000 }\n";
+
+/// The same without a budget: whatever is not isolated is answered.
+pub const NO_BUDGET: &str = "isolate = { above = 100, for = \"10s\" }\nproven = { rate = 5000, burst = 1000 }\n";
 
 /// A policy that holds every handshake back until the first bytes, with these limits.
 pub fn policy(limits: &str) -> String {
