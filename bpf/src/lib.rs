@@ -9,6 +9,7 @@ pub mod batch;
 mod clock;
 pub mod error;
 pub mod files;
+pub mod floor;
 pub mod ingress;
 pub mod inner;
 pub mod lane;

@@ -15,6 +15,10 @@ pub(crate) mod files {
     include!(concat!(env!("OUT_DIR"), "/files.skel.rs"));
 }
 
+pub(crate) mod floor {
+    include!(concat!(env!("OUT_DIR"), "/floor.skel.rs"));
+}
+
 pub(crate) mod lrp {
     include!(concat!(env!("OUT_DIR"), "/lrp.skel.rs"));
 }

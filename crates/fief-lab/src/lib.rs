@@ -27,6 +27,7 @@ mod remains;
 mod report;
 mod sample;
 mod server;
+mod stage;
 mod statistics;
 mod table;
 mod wanted;
@@ -167,6 +168,7 @@ pub fn child_main(words: &[String]) -> ExitCode {
         "lab-flood" => flood::flood_main(arguments),
         "lab-newcomers" => newcomers::newcomers_main(arguments),
         "lab-server" => server::server_main(arguments),
+        "lab-client" => stage::client_main(arguments),
         "lab-workers" => workers::workers_main(arguments),
         "lab-primitives" => experiments::primitives::child_main(arguments),
         "lab-accounting" => experiments::accounting::child_main(arguments),

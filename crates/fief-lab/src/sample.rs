@@ -129,6 +129,16 @@ impl Comparison {
         if self.by_cpu { self.by_cpu_second.median } else { self.by_second.median }
     }
 
+    /// What [`Comparison::figure`] compares.
+    pub fn metric(&self) -> &'static str {
+        match self.by_cpu {
+            true => {
+                "requests a second of the CPU that the server got (the machine was shared or its core not saturated)"
+            }
+            false => "requests a second",
+        }
+    }
+
     pub fn cells(&self) -> [String; 2] {
         [self.by_second, self.by_cpu_second]
             .map(|ratio| format!("{:.4} ({:.4} - {:.4})", ratio.median, ratio.low, ratio.high))

@@ -48,18 +48,7 @@ pub fn measure(topology: &Topology, count: usize, frames: usize) -> Result<Costs
     let policy = PolicyFile::new(&rules.policy(Topology::SERVER, PORT))?;
     let installation = Installation::apply_in(&policy, &topology.server)?;
     let costs = topology.server.run(|| -> Result<Costs> {
-        fief_testkit::pin(0, Topology::server_cpu())?;
-        let interface = nix::net::if_::if_nametoindex(Topology::SERVER).context("find the server's interface")?;
-        let trial = Trial::open(&Pins::new(&scope()), interface).context("try the installed program")?;
-        let mut bench = Bench {
-            trial,
-            rules: &rules,
-            mac: topology.link.near_mac,
-            frames,
-            dice: Dice::new(0),
-            strange: 0,
-            stranger: 0,
-        };
+        let mut bench = Bench::open(topology, &rules, frames)?;
         let clock = bench.clock()?;
         let syn_answered = bench.syns(false, REDIRECT)? - clock;
         // The first SYNs use up the bursts of the limiting rules.
@@ -77,6 +66,36 @@ pub fn measure(topology: &Topology, count: usize, frames: usize) -> Result<Costs
     Ok(costs)
 }
 
+/// Requests to time, and the container that a rule of the policy puts all of them into.
+#[derive(Debug)]
+pub struct Matched<'a> {
+    pub policy: String,
+    pub requests: Vec<&'a [u8]>,
+    pub container: &'a str,
+}
+
+/// ns of each request, from many sources in turn: medians.
+pub fn matched_ns(topology: &Topology, what: &Matched<'_>, frames: usize) -> Result<Vec<f64>> {
+    let policy = PolicyFile::new(&what.policy)?;
+    let installation = Installation::apply_in(&policy, &topology.server)?;
+    // sources of the longest prefixes, which no rule here names
+    let rules = Rules::new(1000);
+    let ns = topology.server.run(|| -> Result<Vec<f64>> {
+        let mut bench = Bench::open(topology, &rules, frames)?;
+        let clock = bench.clock()?;
+        let each =
+            |bench: &mut Bench<'_>, request: &[u8]| bench.requests_of(|_, _| request.to_vec()).map(|took| took - clock);
+        what.requests.iter().map(|request| each(&mut bench, request)).collect()
+    })??;
+    let matched = installation.verdicts("request-rule", what.container)?;
+    let expected = (frames * what.requests.len()) as u64;
+    if matched < expected / 2 {
+        return Err(Error::failed(format!("of {expected} requests only {matched} were matched")));
+    }
+    installation.down()?;
+    Ok(ns)
+}
+
 struct Bench<'a> {
     trial: Trial,
     rules: &'a Rules,
@@ -89,7 +108,16 @@ struct Bench<'a> {
     stranger: i32,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    /// In the server's network namespace, on its core.
+    fn open(topology: &Topology, rules: &'a Rules, frames: usize) -> Result<Bench<'a>> {
+        fief_testkit::pin(0, Topology::server_cpu())?;
+        let interface = nix::net::if_::if_nametoindex(Topology::SERVER).context("find the server's interface")?;
+        let trial = Trial::open(&Pins::new(&scope()), interface).context("try the installed program")?;
+        let mac = topology.link.near_mac;
+        Ok(Bench { trial, rules, mac, frames, dice: Dice::new(0), strange: 0, stranger: 0 })
+    }
+
     /// What a run takes of which the program does next to nothing: the frame's protocol is not its own.
     fn clock(&mut self) -> Result<f64> {
         let mut frame = [0; 60];
@@ -113,6 +141,10 @@ impl Bench<'_> {
     /// Each upon a handshake of its own. Outside of receive the kernel refuses to take the connection over, which is the
     /// last step; the program then drops the frame.
     fn requests(&mut self) -> Result<f64> {
+        self.requests_of(|rules, random| rules.request(random).into_bytes())
+    }
+
+    fn requests_of(&mut self, request: impl Fn(&Rules, u64) -> Vec<u8>) -> Result<f64> {
         let mut syn = Syn::new(self.mac.octets(), SERVER);
         let mut took = Vec::new();
         for _ in 0..self.frames {
@@ -120,8 +152,8 @@ impl Bench<'_> {
             syn.set(self.rules.source(random, false), 1024 + (random >> 50) as u16, (random >> 7) as u32);
             let mut answer = [0; ROOM];
             let tried = self.run(syn.as_ref(), &mut answer)?;
-            let request = self.rules.request(self.dice.number());
-            let Some(frame) = first_bytes(&answer[..tried.length.min(ROOM)], request.as_bytes()) else {
+            let request = request(self.rules, self.dice.number());
+            let Some(frame) = first_bytes(&answer[..tried.length.min(ROOM)], &request) else {
                 self.strange += 1;
                 continue;
             };
