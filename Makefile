@@ -20,7 +20,7 @@ export PATH := $(CARGO_HOME)/bin:$(PATH):/usr/sbin:/sbin
 CARGO := cargo
 FIEF := $(CARGO_TARGET_DIR)/release/fief
 TEST_LOG := $(CARGO_TARGET_DIR)/test.log
-EXPERIMENTS := primitives priority-clients accounting syn-flood admission-cost lrp header-control classes user-vs-kernel
+EXPERIMENTS := primitives priority-clients accounting syn-flood admission-cost parse lrp header-control classes user-vs-kernel
 C_SOURCES = $(shell find bpf shim -name '*.[ch]' ! -name vmlinux.h)
 
 BIN := $(DESTDIR)$(PREFIX)/bin

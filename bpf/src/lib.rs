@@ -19,6 +19,7 @@ pub mod open;
 pub mod pin;
 pub mod process;
 pub mod record;
+pub mod runs;
 mod secret;
 mod skeleton;
 pub mod sweep;

@@ -8,6 +8,7 @@ pub mod demo;
 pub mod header_control;
 pub mod lrp;
 pub mod overload;
+pub mod parse;
 pub mod primitives;
 pub mod priority_clients;
 pub mod syn_flood;

@@ -52,12 +52,13 @@ pub enum Experiment {
     Classes,
     UserVsKernel,
     AdmissionCost,
+    Parse,
     Lrp,
     Demo,
 }
 
 impl Experiment {
-    pub const ALL: [Experiment; 10] = [
+    pub const ALL: [Experiment; 11] = [
         Experiment::Primitives,
         Experiment::PriorityClients,
         Experiment::Accounting,
@@ -66,6 +67,7 @@ impl Experiment {
         Experiment::Classes,
         Experiment::UserVsKernel,
         Experiment::AdmissionCost,
+        Experiment::Parse,
         Experiment::Lrp,
         Experiment::Demo,
     ];
@@ -80,6 +82,7 @@ impl Experiment {
             Experiment::Classes => "classes",
             Experiment::UserVsKernel => "user-vs-kernel",
             Experiment::AdmissionCost => "admission-cost",
+            Experiment::Parse => "parse",
             Experiment::Lrp => "lrp",
             Experiment::Demo => "demo",
         }
@@ -96,6 +99,7 @@ impl Experiment {
             Experiment::Classes => "three classes of clients before 50 blocking workers",
             Experiment::UserVsKernel => "the same limit kept by the server and by the kernel",
             Experiment::AdmissionCost => "what the front door costs a packet, by the number of rules, and a server",
+            Experiment::Parse => "what a head costs whatever its segments are, and whether servers read it the same",
             Experiment::Lrp => "who pays for a flood that nobody polices",
             Experiment::Demo => "priority-clients for newcomers, with a live picture",
         }
@@ -131,6 +135,7 @@ pub fn run(args: &Args) -> Result<Figures> {
         Experiment::Classes => experiments::classes::run(args.quick)?,
         Experiment::UserVsKernel => experiments::user_vs_kernel::run(args.quick)?,
         Experiment::AdmissionCost => experiments::admission_cost::run(args.quick)?,
+        Experiment::Parse => experiments::parse::run(args.quick)?,
         Experiment::Lrp => experiments::lrp::run(args.quick)?,
         Experiment::Demo => experiments::demo::run(args.quick)?,
     };

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reading requests before a server does: what a head costs whatever its segments are, and whether what is read is what
+//! servers read.
+//!
+//! A head of almost 16 kB comes in segments of one byte. The kernel's own count of the installed program's runs tells what
+//! each part of the head cost a segment. Mutated heads and ClientHellos, sent through Fief and without to real servers,
+//! tell how often Fief and a server disagree.
+
+mod differential;
+mod head;
+mod load;
+mod outcome;
+mod segments;
+
+use crate::effort::is_least;
+use crate::error::Result;
+use crate::experiments::Outcome;
+use crate::progress::Progress;
+use crate::wanted::Wanted;
+
+const PORT: u16 = 80;
+
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Heads that are sent byte by byte and timed by position.
+    heads: usize,
+    /// Of a load of such segments at a constant rate.
+    loads: usize,
+    load_seconds: f64,
+    /// Mutated heads and hellos for each server.
+    cases: usize,
+}
+
+impl Plan {
+    fn of(quick: bool) -> Plan {
+        match quick {
+            _ if is_least() => Plan { heads: 1, loads: 1, load_seconds: 0.2, cases: 200 },
+            true => Plan { heads: 5, loads: 3, load_seconds: 2.0, cases: 20_000 },
+            false => Plan { heads: 25, loads: 7, load_seconds: 5.0, cases: 100_000 },
+        }
+    }
+
+    fn steps(&self) -> usize {
+        self.heads + self.loads + 1
+    }
+}
+
+pub fn run(quick: bool) -> Result<Outcome> {
+    crate::command::can_run()?;
+    let plan = Plan::of(quick);
+    let wanted = Wanted::from_env();
+    let mut progress = Progress::new("parse", plan.steps());
+    let mut heads = Vec::new();
+    let mut loads = Vec::new();
+    if wanted.any(&["segments", "load"]) {
+        let door = head::Door::open()?;
+        for _ in 0..plan.heads {
+            progress.step("a head in segments of one byte")?;
+            heads.push(segments::measure(&door)?);
+        }
+        for _ in 0..plan.loads {
+            progress.step("10,000 segments of one byte a second")?;
+            loads.push(load::measure(&door, plan.load_seconds)?);
+        }
+        door.close()?;
+    }
+    progress.step("mutated heads and hellos against real servers")?;
+    let difference = if wanted.any(&["differential"]) { differential::measure(plan.cases)? } else { None };
+    Ok(outcome::of(&heads, &loads, difference.as_ref()))
+}
