@@ -2,5 +2,6 @@
 //! The command as a user has it: what it prints where, its exit codes, and what is in force afterwards.
 
 mod in_force;
+mod lab;
 mod started;
 mod without_root;

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Experiments of the lab, each once to its end in the smallest form: that they run and name their figures. What the
+//! figures say is for a quiet machine.
+
+use std::sync::Mutex;
+
+use fief_testkit::{Feature, require};
+
+use crate::started::fief;
+
+/// One at a time: an experiment judges itself by what its loads get of the machine.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// `measured` have a value; `named` may have none in this form.
+fn runs_to_its_end(name: &str, measured: &[&str], named: &[&str]) {
+    if ![Feature::Root, Feature::NetNs, Feature::Cgroup2, Feature::Bpf, Feature::Nginx].into_iter().all(require) {
+        return;
+    }
+    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut fief = fief().args(["lab", name, "--quick", "--json"]);
+    fief.command().env("FIEF_LAB_LEAST", "1");
+    let ended = fief.ends();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let objects = ended.objects();
+    let figures = objects.last().expect("the figures are the last line");
+    for figure in measured {
+        assert!(figures[figure].is_number(), "{figure} in {figures}");
+    }
+    for figure in named {
+        assert!(figures.get(figure).is_some(), "{figure} in {figures}");
+    }
+    for figure in measured.iter().chain(named) {
+        let meaning = objects.iter().find(|object| object["figure"] == **figure);
+        let meaning = meaning.unwrap_or_else(|| panic!("{figure} says what it is"));
+        let words = ["metric", "unit", "load"].map(|word| meaning[word].as_str().unwrap_or_default());
+        assert!(words.iter().all(|word| !word.is_empty()), "{meaning}");
+    }
+}
+
+#[test]
+fn syn_flood_measures_those_who_are_known_and_those_who_come_for_the_first_time() {
+    let measured = [
+        "useful_70k",
+        "useful_200k",
+        "spoofed_70k",
+        "vs_syncookies2_70k",
+        "vs_nft_200k",
+        "newcomer_p50_s",
+        "newcomer_p90_s",
+        "newcomer_p50_budget_s",
+        "newcomer_p90_budget_s",
+        "newcomer_p90_resend_s",
+        "newcomer_p90_syncookies2_s",
+        "newcomer_p90_nft_s",
+    ];
+    runs_to_its_end("syn-flood", &measured, &["newcomer_p90_synproxy_s"]);
+}
+
+#[test]
+fn user_vs_kernel_measures_at_two_costs_of_a_request() {
+    let measured = ["kept", "kept_url", "kept_url_503", "server_kept"];
+    let cheap = measured.map(|name| format!("{name}_500us"));
+    let all: Vec<&str> = measured.into_iter().chain(cheap.iter().map(String::as_str)).collect();
+    runs_to_its_end("user-vs-kernel", &all, &[]);
+}
+
+#[test]
+fn admission_cost_has_its_floor_beside_it() {
+    let measured = [
+        "admission_cpu",
+        "admission_cpu_floor",
+        "throughput",
+        "throughput_floor",
+        "throughput_vs_floor",
+        "request_matched_11_characters_ns",
+        "request_matched_80_characters_ns",
+        "request_matched_160_characters_ns",
+    ];
+    runs_to_its_end("admission-cost", &measured, &["rules_1m_vs_1"]);
+}
+
+#[test]
+fn parse_tells_what_a_segment_costs_by_its_place() {
+    let measured = ["worst_segment_vs_first", "verdict_segment_vs_first", "core_used"];
+    runs_to_its_end("parse", &measured, &["let_round", "refused_wrongly"]);
+}
