@@ -22,6 +22,7 @@
  *     requested     bytes before the socket       later         requests after the first
  *     answer        what a refused client gets    stray         segments of no connection
  *     heads         of later requests, until TCP has taken them
+ *     taken         whether TCP would take a segment
  *   rule       what becomes of a request
  *     header        of HTTP, with normal (paths)  clienthello   of TLS
  *     match         the first rule it meets       hash, request what is compared, by bytes

@@ -166,16 +166,20 @@ static __noinline enum heads heads_compare(struct __sk_buff *skb, const struct p
 	return HEADS_SAME;
 }
 
-/* Lets the packet pass as far as stream->read. Its checksum, which is ours then, has to be right before. */
-static __noinline int heads_cut(struct __sk_buff *skb, struct packet *p, struct stream *stream)
+/* Lets `length` of the packet's bytes pass. Its checksum, which is ours then, has to be right before. */
+static __noinline int packet_cut(struct __sk_buff *skb, struct packet *p, struct stream *stream, __u32 length)
 {
-	__u32 length = stream->read - p->seq;
-
 	stream_begin(stream, p->seq);
-	if (!length || stream_append(skb, p, stream, 0) != p->payload_length || length >= stream->length)
+	if (stream_append(skb, p, stream, 0) != p->payload_length || length >= stream->length)
 		return TCX_DROP;
 	if (!checksum_valid(skb, p, stream, 0))
 		return TCX_DROP;
 	stream->length = length;
 	return hold_release(skb, p, stream) ? TCX_DROP : TCX_NEXT;
+}
+
+/* Lets the packet pass as far as stream->read, where that lies within it. */
+static __always_inline int heads_cut(struct __sk_buff *skb, struct packet *p, struct stream *stream)
+{
+	return is_behind(stream->read, p->seq) ? packet_cut(skb, p, stream, stream->read - p->seq) : TCX_DROP;
 }

@@ -7,8 +7,9 @@
  * How: the label tells where the next request begins: end of the header + Content-Length. What lies before passes unread.
  * From there on bytes are copied as they pass, in order; the segment that completes a header waits for the verdict. The
  * label takes the request's container, the server follows it when it reads. A refused client gets its answer, the socket
- * a reset in the client's name. A socket that the core has not labelled gets its label here. A verdict counts for the
- * bytes that it was about: until TCP has taken them, others in their place are dropped (heads.bpf.h).
+ * a reset in the client's name. A socket that the core has not labelled gets its label here. Only what TCP would take is
+ * looked at (taken.bpf.h). A verdict counts for the bytes that it was about: until TCP has taken them, others in their
+ * place are dropped (heads.bpf.h).
  * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest
  * verdict; after a body whose length is not told (chunked), after REQUESTS_MOST requests or FIEF_HEADER_MAX bytes of
  * them in one segment, and under TLS the connection is no longer ruled (FIEF_REQUEST_UNTRACKED) and keeps its container.
@@ -17,7 +18,7 @@
 
 #include "admit.bpf.h"
 #include "guard.bpf.h"
-#include "heads.bpf.h"
+#include "taken.bpf.h"
 #include "maps/containers.bpf.h"
 #include "maps/labels.bpf.h"
 
@@ -64,8 +65,6 @@ static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *
 {
 	struct packet *p = &front->packet;
 
-	if (options_read(skb, p, &stream->with))
-		return TCX_DROP;
 	p->ack = tcp->snd_nxt;
 	stream->with.echo = cookie_clock_ms(front->now) + tcp->tsoffset;
 	return answer_and_reset(skb, front, stream, tcp->rcv_nxt);
@@ -144,14 +143,11 @@ static __always_inline int repetition_rule(struct __sk_buff *skb, struct front_c
 }
 
 static __always_inline int requests_rule(struct __sk_buff *skb, struct front_context *front, struct fief_label *label,
-					 struct tcp_sock *tcp, struct head_ranges *ranges)
+					 struct tcp_sock *tcp, struct head_ranges *ranges, struct stream *stream)
 {
 	__u32 from = is_behind(ranges->read, label->next) ? ranges->read : label->next;
-	struct stream *stream = stream_get();
 	int verdict = LATER_AGAIN, i;
 
-	if (!stream)
-		return TCX_NEXT;
 	heads_forget(ranges, tcp->rcv_nxt);
 	if (is_behind(ranges->read, front->packet.seq) && ranges->first != ranges->count)
 		verdict = repetition_rule(skb, front, stream, ranges);
@@ -185,8 +181,6 @@ static __always_inline bool first_of_kernel(struct front_context *front, struct 
 		return false;
 	if (!(front->guard->flags & FIEF_GUARD_MONITOR) && !admit_in_force(front))
 		return false;
-	if (front->packet.seq == tcp->rcv_nxt)
-		admitted_by_kernel(front);
 	label->next = tcp->rcv_nxt;
 	__sync_fetch_and_or(&label->flags, FIEF_LABEL_TRACKED);
 	return true;
@@ -258,7 +252,9 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	const __u32 settled = FIEF_LABEL_TRACKED | FIEF_LABEL_TAKEN;
 	struct head_ranges *ranges = NULL;
+	struct stream *stream;
 	struct tcp_sock *tcp;
+	bool first = false;
 
 	/* where an odd packet ends is not known for sure */
 	if (label && (label->flags & settled) == settled && !p->odd &&
@@ -278,11 +274,20 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 			return TCX_NEXT;
 		if (!segment_guard_find(front))
 			return TCX_NEXT;
-	} else if (!first_of_kernel(front, label, tcp)) {
-		return TCX_NEXT;
+	} else {
+		first = first_of_kernel(front, label, tcp);
+		if (!first)
+			return TCX_NEXT;
 	}
 	if (p->odd)
 		return shape_rule(front);
+	stream = stream_get();
+	if (!stream)
+		return TCX_NEXT;
+	if (!would_be_taken(skb, p, tcp, &stream->with))
+		return front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : packet_cut(skb, p, stream, 0);
+	if (first && p->seq == tcp->rcv_nxt)
+		admitted_by_kernel(front);
 	ranges = heads_get(sk, tcp, ranges);
-	return ranges ? requests_rule(skb, front, label, tcp, ranges) : TCX_DROP;
+	return ranges ? requests_rule(skb, front, label, tcp, ranges, stream) : TCX_DROP;
 }

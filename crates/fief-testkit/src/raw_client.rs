@@ -207,6 +207,11 @@ impl<'a> RawConnection<'a> {
         Ok(None)
     }
 
+    /// What the server has said so far, without gaps.
+    pub fn received(&self) -> &[u8] {
+        &self.received
+    }
+
     fn send(&self, stream: &[u8], piece: Range<usize>) -> Result<()> {
         let offset = u32::try_from(piece.start).expect("streams are short");
         self.clients.send(&self.segment(ACK, offset, &stream[piece]))

@@ -43,7 +43,8 @@ pub enum Flaw {
 }
 
 impl Flaw {
-    pub const ALL: [Flaw; 2] = [Flaw::Checksum, Flaw::Timestamp];
+    /// Those that the door does not see.
+    pub const HIDDEN: [Flaw; 1] = [Flaw::Checksum];
 
     pub fn packet(self, mut segment: Segment) -> Vec<u8> {
         match self {
@@ -128,6 +129,13 @@ impl Client<'_> {
     /// Sends what reaches the door and not TCP.
     pub fn send_in_vain(&self, flaw: Flaw, offset: usize, bytes: &[u8]) {
         self.clients().send_packet(&[], &flaw.packet(self.segment(offset, bytes))).unwrap();
+    }
+
+    /// Sends a segment that the test has changed.
+    pub fn send_changed(&self, offset: usize, bytes: &[u8], change: impl Fn(&mut Segment)) {
+        let mut segment = self.segment(offset, bytes);
+        change(&mut segment);
+        self.clients().send(&segment).unwrap();
     }
 
     /// What the server saw on this connection.
