@@ -8,7 +8,7 @@
 
 /*
  * A pair of virtual interfaces and the kernel thread that polls the second one: what is sent to the first is received
- * in that thread. Counted in segments; what waits is entered - left.
+ * in that thread. Counted in segments; what waits is entered - left - amiss.
  */
 struct fief_lane {
 	struct fief_ref container;
@@ -16,7 +16,10 @@ struct fief_lane {
 	__u32 pad;
 	__u64 entered;
 	__u64 discarded;
-	__u64 apart[4]; /* the other end writes what follows, on another CPU */
+	__s64 amiss;	    /* entered and were lost, less those that left and had not entered */
+	__u64 left_seen;    /* `left` when it was last seen to have changed, */
+	__u64 left_seen_ns; /* and when that was */
+	__u64 apart;	    /* the other end writes what follows, on another CPU */
 	__u64 left;
 	__u64 apart_too[7];
 };

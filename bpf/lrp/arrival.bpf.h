@@ -19,6 +19,7 @@ struct arrival {
 	struct bpf_sock_tuple tuple;
 	bool ipv4;
 	__u16 destination_port; /* host order */
+	__u16 payload;		/* offset in the frame */
 };
 
 static __always_inline bool is_link_local(const struct in6_addr *address)
@@ -71,5 +72,6 @@ static __always_inline bool arrival_read(struct __sk_buff *skb, struct arrival *
 		return false;
 	}
 	a->destination_port = bpf_ntohs(tcp->dest);
+	a->payload = (void *)tcp - data + tcp->doff * 4;
 	return true;
 }

@@ -10,12 +10,19 @@
  *
  * Problem: work that nobody will have time for must not be begun, and its drop must have a name.
  * How: who enters and who has left is counted in segments, which is how the ring is filled; above the bound the packet
- * is dropped here. The ring has a few places more, for CPUs that count at the same moment, so it never overflows.
+ * is dropped here. The ring has a few places more, for CPUs that count at the same moment, so it never overflows. A merged
+ * packet is cut again on its way into the lane, so what enters is counted by length and segment size: a device may tell
+ * the size alone (virtio-net, tap and netfront leave gso_segs at 0). What the kernel loses within the lane, or somebody
+ * else sends into it, is found when more have left than entered, or when nobody has left for STALLED_NS, and is set off
+ * (`amiss`).
  * Limits: several lanes for one listener do not share a bound. The link address of the real interface is not that of
- * the lane's: the packet is declared to be for this host, as it was found to be.
+ * the lane's: the packet is declared to be for this host, as it was found to be. A thread that gets no CPU for STALLED_NS
+ * is taken for a loss: the ring then drops what it has no room for, without a name. A packet of more segments than a lane
+ * holds never passes.
  */
 #pragma once
 
+#include "arrival.bpf.h"
 #include "counted.bpf.h"
 #include "maps/containers.bpf.h"
 #include "maps/lanes.bpf.h"
@@ -76,12 +83,55 @@ static __noinline int lane_discard(struct fief_lane *lane, __u32 listener, __u32
 	return 0;
 }
 
-static __always_inline int lane_enter(struct __sk_buff *skb, struct fief_lane *lane, __u32 listener)
-{
-	__u32 segments = skb->gso_segs ? skb->gso_segs : 1;
-	__u64 waiting = *(volatile __u64 *)&lane->entered - *(volatile __u64 *)&lane->left;
+#define STALLED_NS 1000000000ull
 
-	if (waiting + segments > FIEF_LANE_PACKETS) {
+/* Segments that a packet is cut into before it waits in the ring. */
+static __always_inline __u32 segments_entering(struct __sk_buff *skb, const struct arrival *a)
+{
+	__u32 size = skb->gso_size, length = skb->len;
+
+	if (!size || length <= a->payload)
+		return 1;
+	return (length - a->payload + size - 1) / size;
+}
+
+/* What was received together has been merged after the ring, and was counted by the kernel itself. */
+static __always_inline __u32 segments_leaving(struct __sk_buff *skb)
+{
+	return skb->gso_size && skb->gso_segs ? skb->gso_segs : 1;
+}
+
+/* Segments in the ring. What is lost or strange shows here, and nowhere else. */
+static __always_inline __u64 lane_waiting(struct fief_lane *lane)
+{
+	__s64 amiss = *(volatile __s64 *)&lane->amiss;
+	__u64 left = *(volatile __u64 *)&lane->left; /* before those who entered: who is between is taken to wait */
+	__s64 inside = *(volatile __u64 *)&lane->entered - left, waiting = inside - amiss;
+	__u64 now;
+
+	if (!waiting)
+		return 0;
+	if (waiting > 0) {
+		now = bpf_ktime_get_coarse_ns();
+		if (lane->left_seen != left) {
+			lane->left_seen = left;
+			lane->left_seen_ns = now;
+			return waiting;
+		}
+		if (now - lane->left_seen_ns < STALLED_NS)
+			return waiting;
+		lane->left_seen_ns = now;
+	}
+	__sync_val_compare_and_swap(&lane->amiss, amiss, inside);
+	return 0;
+}
+
+static __always_inline int lane_enter(struct __sk_buff *skb, struct fief_lane *lane, const struct arrival *a,
+				      __u32 listener)
+{
+	__u32 segments = segments_entering(skb, a);
+
+	if (lane_waiting(lane) + segments > FIEF_LANE_PACKETS) {
 		lane_discard(lane, listener, segments);
 		return TCX_DROP;
 	}
@@ -96,7 +146,7 @@ static __always_inline int lane_leave(struct __sk_buff *skb)
 
 	if (!lane)
 		return TCX_NEXT;
-	__sync_fetch_and_add(&lane->left, skb->gso_segs ? skb->gso_segs : 1);
+	__sync_fetch_and_add(&lane->left, segments_leaving(skb));
 	bpf_skb_change_type(skb, PACKET_HOST);
 	return TCX_NEXT;
 }

@@ -30,7 +30,7 @@ int lrp_sorts(struct __sk_buff *skb)
 	struct arrival a = {};
 	struct fief_lane *lane;
 
-	if (!arrival_read(skb, &a) || !port_has_lanes(slot, a.destination_port))
+	if (makes_connection(skb) || !arrival_read(skb, &a) || !port_has_lanes(slot, a.destination_port))
 		return TCX_NEXT;
 	listener = find_listener(slot, a.destination, a.destination_port);
 	if (!listener || !lanes_in_use(slot, listener->index))
@@ -40,7 +40,7 @@ int lrp_sorts(struct __sk_buff *skb)
 	lane = lane_of(owner);
 	if (!lane)
 		return TCX_NEXT;
-	return lane_enter(skb, lane, listener->index);
+	return lane_enter(skb, lane, &a, listener->index);
 }
 
 /* On the receiving end of each lane, in its thread. */

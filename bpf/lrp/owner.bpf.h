@@ -6,7 +6,8 @@
  * How: the socket is looked up as the transport layer will do it, and its label is read at each packet: who relabels a
  * socket moves its receive work. A listening socket has many clients: theirs is the class of the source address.
  * Limits: no socket (time wait, none at all): the class of the source address. Sockets bound to an interface and
- * addresses of other hosts are not ours.
+ * addresses of other hosts are not ours. The packet that makes an admitted connection goes straight: a virtual interface forgets the
+ * request socket that the door has given it.
  */
 #pragma once
 
@@ -32,6 +33,14 @@ static __always_inline bool is_local(struct __sk_buff *skb, struct arrival *a)
 	route.l4_protocol = IPPROTO_TCP;
 	found = bpf_fib_lookup(skb, &route, sizeof(route), 0);
 	return found == BPF_FIB_LKUP_RET_NOT_FWDED || found == BPF_FIB_LKUP_RET_FWD_DISABLED;
+}
+
+/* Whether the door has given the packet the request socket of its connection. */
+static __always_inline bool makes_connection(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk; /* on a packet of this machine's, its sender */
+
+	return sk && sk->state == BPF_TCP_NEW_SYN_RECV;
 }
 
 /* Whether this packet is one that may have a lane, and whose it is. */

@@ -22,6 +22,7 @@ mod sched_stat;
 mod scheduling;
 pub mod segment;
 mod server;
+mod tap;
 mod task_clock;
 mod topology;
 mod veth;
@@ -45,6 +46,7 @@ pub use scheduling::{cpus, pin, pin_command, set_fifo, set_idle, set_nice, set_o
 pub use server::{
     Haproxy, HaproxyConfig, Nginx, NginxConfig, PlainServer, Python, Seen, answers, digest, get, pattern, wait_ready,
 };
+pub use tap::Tap;
 pub use task_clock::TaskClock;
 pub use topology::{Client, Family, Topology, TopologyOptions};
 pub use veth::Veth;

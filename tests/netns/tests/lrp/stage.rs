@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A server under a policy with lanes, and clients of three classes.
+#![allow(dead_code, reason = "each test program takes what it needs")]
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
