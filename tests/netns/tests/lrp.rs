@@ -160,15 +160,15 @@ fn the_higher_class_goes_first_when_both_are_too_much() {
     // as much of each, in turn
     let both: Vec<_> = high.into_iter().zip(low).flat_map(|(high, low)| [high, low]).collect();
     let lanes = || (stage.settled("shop/high"), stage.settled("shop/low"));
-    // where others use the server's core, neither lane runs while the flood comes: a few floods find one where both could
-    wait_until(SOON * 2, || {
-        let before = lanes();
-        stage.flood(&both);
-        let (high, low) = lanes();
-        high.discarded - before.0.discarded < low.discarded - before.1.discarded
-            && high.left - before.0.left > 2 * (low.left - before.1.left)
-    })
-    .unwrap_or_else(|e| panic!("{e}: {:?}", lanes()));
+    // a flood is too much where the machine lets it come fast enough; all of them count
+    let (high, low) = (0..40)
+        .map(|_| {
+            stage.flood(&both);
+            lanes()
+        })
+        .find(|(_, low)| low.discarded > 100_000)
+        .unwrap_or_else(|| panic!("the lanes had too little to do: {:?}", lanes()));
+    assert!(high.discarded < low.discarded && high.left * 4 > low.left * 5, "{high:?} {low:?}");
 }
 
 /// Reads from the first client, then gives the second client's connection to the container it is bound to now.
