@@ -12,7 +12,7 @@
  *   follow       unmodified event loops           usage        reading all of it
  *   admin        the control plane's operations   sweep        what is really held
  *   drops        SYNs that the kernel dropped     told         what a server may know of them
- *   file         labels of files
+ *   file         labels of files                  repeats      when answers to requests are sent again
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -31,6 +31,7 @@
 #include "front/filter.bpf.h"
 #include "admin.bpf.h"
 #include "sweep.bpf.h"
+#include "repeats.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -147,6 +148,8 @@ int sockops_label(struct bpf_sock_ops *ops)
 		listen_label(ops);
 		class_listen(ops);
 		filter_listen(ops);
+	} else if (ops->op == BPF_SOCK_OPS_TIMEOUT_INIT) {
+		repeats_spread(ops);
 	}
 	return 1;
 }
