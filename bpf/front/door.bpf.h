@@ -14,42 +14,41 @@
  *
  * Listeners with `forward` are apart (forward.bpf.h): their connections are other machines'.
  *
- * Limits: connections that the kernel made (admission below its level, TIME_WAIT, MPTCP) are ruled as they pass.
+ * Limits: connections that the kernel made (admission below its level, TIME_WAIT, a listener of multipath TCP unless the
+ * kernel answers with cookies) are ruled as they pass.
  */
 #pragma once
 
 #include "expected.bpf.h"
 #include "forward.bpf.h"
 #include "later.bpf.h"
+#include "plain.bpf.h"
 #include "stray.bpf.h"
-
-static __always_inline bool is_mptcp(struct tcp_sock *listening)
-{
-	return bpf_core_field_exists(listening->is_mptcp) && BPF_CORE_READ_BITFIELD(listening, is_mptcp);
-}
 
 /* What police lets pass: answered here, or left to the kernel. */
 static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
-	if (!admit_in_force(front) || is_mptcp(listening))
-		return TCX_NEXT;
+	if (!admit_in_force(front))
+		return syn_pass(skb, front);
 	if (front->guard->flags & FIEF_GUARD_KERNEL) {
 		kernel_cookie_prepare(skb, &front->packet);
-		return TCX_NEXT;
+		return syn_pass(skb, front);
 	}
+	if (is_multipath(listening))
+		return syn_pass(skb, front);
 	syn_count(front, false);
 	return handshake_answer(skb, front, listening);
 }
 
 /* A SYN from a port whose last connection is remembered (TIME_WAIT): whether it may reuse it, the kernel has to say. */
-static __always_inline int reuse_rule(struct front_context *front)
+static __always_inline int reuse_rule(struct __sk_buff *skb, struct front_context *front)
 {
 	bool drop = false;
 
 	if (front->packet.odd)
 		return shape_rule(front);
 	police_syn(front, &drop);
-	return drop ? TCX_DROP : TCX_NEXT;
+	return drop ? TCX_DROP : syn_pass(skb, front);
 }
 
 static __always_inline int syn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
@@ -91,8 +90,8 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 		return TCX_NEXT; /* nobody listens: the kernel says so */
 	state = sk->state;
 	barrier_var(state);
-	if (state == BPF_TCP_TIME_WAIT && !policed)
-		verdict = reuse_rule(front);
+	if (state == BPF_TCP_TIME_WAIT)
+		verdict = policed ? syn_pass(skb, front) : reuse_rule(skb, front);
 	else if (state == BPF_TCP_LISTEN)
 		listening = bpf_skc_to_tcp_sock(sk);
 	if (listening) {

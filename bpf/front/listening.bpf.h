@@ -86,6 +86,12 @@ static __noinline bool is_local(struct __sk_buff *skb, struct tcp_sock *listenin
 	return found == BPF_FIB_LKUP_RET_NOT_FWDED || found == BPF_FIB_LKUP_RET_FWD_DISABLED;
 }
 
+/* Whether it takes connections of several paths: the kernel lets nobody hand it a connection. */
+static __always_inline bool is_multipath(struct tcp_sock *listening)
+{
+	return bpf_core_field_exists(listening->is_mptcp) && BPF_CORE_READ_BITFIELD(listening, is_mptcp);
+}
+
 /* A socket of one family only takes no connection of the other. */
 static __always_inline bool takes_family(struct tcp_sock *listening, const struct packet *p)
 {

@@ -13,12 +13,15 @@
 #include "guard.bpf.h"
 #include "stream.bpf.h"
 
+extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
+
 /* Whether its sender has seen our SYN-ACK: a forged packet must not have a verdict. */
 static __always_inline bool handshake_ends(struct bpf_sock *sk, const struct packet *p)
 {
-	struct tcp_request_sock *request = bpf_skc_to_tcp_request_sock(sk);
+	/* the helper for this cast knows plain TCP alone, not what multipath TCP derives from it */
+	struct tcp_request_sock *request = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_request_sock));
 
-	return request && p->ack == request->snt_isn + 1 && p->seq == request->rcv_isn + 1;
+	return p->ack == request->snt_isn + 1 && p->seq == request->rcv_isn + 1;
 }
 
 /* No verdict yet. */

@@ -256,7 +256,7 @@ impl Fief {
         steer.write(&steered)?;
         guards.write(slot, &guarded)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;
-        Ok(Doors { netns, interfaces, kernel_answers: plan.kernel })
+        Ok(Doors { netns, interfaces, kernel_answers: plan.kernel_answers_some() })
     }
 
     /// Steers and guards this network namespace. Before the flip, since nothing may come in round the front door; last of

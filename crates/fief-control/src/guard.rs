@@ -99,10 +99,10 @@ fn guard(
         .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("listener {}: no container {path}", listener.name)))?;
     let mut guard = abi::fief_guard { fallback, ..Default::default() };
     police::guard(listener, &mut guard);
-    let admits = listener.admit && listener.addresses().all(|address| plan.admits(address));
+    let admits = listener.admit && !plan.open;
     for (is_set, flag) in [
         (admits, abi::FIEF_GUARD_ADMIT),
-        (admits && plan.kernel, abi::FIEF_GUARD_KERNEL),
+        (admits && plan.kernel_answers(listener), abi::FIEF_GUARD_KERNEL),
         (admits && listener.later_requests, abi::FIEF_GUARD_LATER),
         (listener.forward, abi::FIEF_GUARD_FORWARD),
         ([policy.mode, listener.mode].contains(&Mode::Monitor), abi::FIEF_GUARD_MONITOR),

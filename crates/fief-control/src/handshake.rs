@@ -7,7 +7,6 @@
 //! the listener it is about stays open.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Result};
@@ -41,19 +40,29 @@ const SERVER_FIRST: [(u16, &str); 8] = [
 /// How the listeners of a policy are admitted on this machine.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// The kernel answers.
-    pub(crate) kernel: bool,
+    /// The kernel answers for every listener.
+    kernel: bool,
     /// No listener can be admitted.
-    open: bool,
-    /// Sockets that cannot be handed a connection.
-    mptcp: Vec<Listening>,
+    pub(crate) open: bool,
+    /// Sockets that only the kernel can give a connection, for which it answers.
+    multipath: Vec<Listening>,
 }
 
 impl Plan {
-    /// Whether connections to the listener at this address can be admitted.
-    pub(crate) fn admits(&self, address: SocketAddr) -> bool {
-        !self.open && !self.mptcp.iter().any(|socket| socket.serves(address))
+    /// Whether the kernel answers connection requests to a listener.
+    pub(crate) fn kernel_answers(&self, listener: &Listener) -> bool {
+        self.kernel || multipath(&self.multipath, listener).is_some()
     }
+
+    /// Whether it does for any.
+    pub(crate) fn kernel_answers_some(&self) -> bool {
+        self.kernel || !self.multipath.is_empty()
+    }
+}
+
+/// The first of these sockets that serves a listener.
+pub(crate) fn multipath<'a>(sockets: &'a [Listening], listener: &Listener) -> Option<&'a Listening> {
+    sockets.iter().find(|socket| socket.multipath && listener.addresses().any(|address| socket.serves(address)))
 }
 
 impl Fief {
@@ -69,8 +78,16 @@ impl Fief {
             return Ok(Plan::default());
         }
         let (kernel, why) = choose(policy.front.handshake);
-        if kernel {
+        let sockets = listening::find()
+            .context(|| "cannot list the sockets that listen".into())
+            .map_err(|e| e.remedy("load the kernel's module for it: modprobe tcp_diag"))?;
+        let found: Vec<_> =
+            admitted.iter().filter_map(|listener| Some((listener, multipath(&sockets, listener)?))).collect();
+        let plan_multipath = policy.front.handshake == Handshake::Auto && !kernel;
+        if kernel || plan_multipath && !found.is_empty() {
             self.set_sysctls(netns)?;
+        }
+        if kernel {
             notes.push(format!("the kernel answers connection requests ({} = 2): {why}", WANTED[0].0));
         } else {
             notes.push(format!("the front door answers connection requests itself: {why}"));
@@ -83,25 +100,21 @@ impl Fief {
             ));
         }
         notes.extend(if kernel { window_note() } else { timestamp_note() });
-        let mptcp: Vec<_> = listening::find()
-            .context(|| "cannot list the sockets that listen".into())
-            .map_err(|e| e.remedy("load the kernel's module for it: modprobe tcp_diag"))?
-            .into_iter()
-            .filter(|socket| socket.mptcp)
-            .collect();
         notes.extend(admitted.iter().filter_map(|listener| server_first_note(listener)));
-        for listener in admitted {
-            let Some(socket) = mptcp.iter().find(|socket| listener.addresses().any(|address| socket.serves(address)))
-            else {
-                continue;
-            };
-            notes.push(format!(
-                "connections to {} are let through as they are: {} is a multipath TCP socket, which takes no connection \
-                 from others; start its server without (Go: GODEBUG=multipathtcp=0) and apply again",
-                listener.name, socket.address
-            ));
+        for (listener, socket) in found.iter().filter(|_| !kernel) {
+            notes.push(if plan_multipath {
+                format!(
+                    "the kernel answers connection requests to {} ({} = 2): {} is a multipath TCP socket, which takes no \
+                     connection from others; its clients get plain TCP",
+                    listener.name, WANTED[0].0, socket.address
+                )
+            } else {
+                multipath_note(&listener.name, socket)
+            });
         }
-        Ok(Plan { kernel, open, mptcp })
+        let multipath =
+            if plan_multipath { found.iter().map(|(_, socket)| (*socket).clone()).collect() } else { Vec::new() };
+        Ok(Plan { kernel, open, multipath })
     }
 
     /// Sets what the kernel's cookies want, and notes what was there before that.
@@ -143,6 +156,16 @@ impl Fief {
     fn sysctl_file(&self) -> PathBuf {
         self.run_dir().join("sysctls")
     }
+}
+
+/// Where the front door answers and the kernel makes the connection.
+pub(crate) fn multipath_note(listener: &str, socket: &Listening) -> String {
+    format!(
+        "connections to {listener} are not held until their first request, which is ruled on its way to the server: {} is a \
+         multipath TCP socket, which takes no connection from others; let the kernel answer (front.handshake = \"auto\" or \
+         \"kernel\"), or start the server without (Go: GODEBUG=multipathtcp=0)",
+        socket.address
+    )
 }
 
 /// A connection of two that wait for each other.

@@ -24,7 +24,7 @@ const CGROUP: u16 = 21; // INET_DIAG_CGROUP_ID
 pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
     /// The kernel hands no connection to it whose handshake was another's.
-    pub(crate) mptcp: bool,
+    pub(crate) multipath: bool,
     /// Id of the cgroup that its maker was in: the hooks there see it and the connections that it accepts, wherever the
     /// process is now.
     pub(crate) cgroup: Option<u64>,
@@ -67,7 +67,7 @@ fn read(message: &[u8]) -> Option<Listening> {
     };
     let upper = attribute(attributes, UPPER).and_then(|info| attribute(info, UPPER_NAME)).map(text);
     let cgroup = attribute(attributes, CGROUP).and_then(|id| id.try_into().ok()).map(u64::from_ne_bytes);
-    Some(Listening { address: SocketAddr::new(ip, port), mptcp: upper == Some("mptcp"), cgroup })
+    Some(Listening { address: SocketAddr::new(ip, port), multipath: upper == Some("mptcp"), cgroup })
 }
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
         let address = plain.local_addr().expect("bound");
         let found = find().expect("the kernel answers");
         let own = found.iter().find(|listening| listening.address == address).expect("it is there");
-        assert!(!own.mptcp);
+        assert!(!own.multipath);
         let cgroup = cgroup::of_process(std::process::id().cast_signed()).expect("a cgroup");
         assert_eq!(own.cgroup, Some(cgroup::id(&cgroup).expect("its folder")));
     }
@@ -90,8 +90,9 @@ mod tests {
     #[test]
     fn a_wildcard_serves_the_addresses_of_its_families() {
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
-        let serves =
-            |own: &str, address: &str| Listening { address: at(own), mptcp: true, cgroup: None }.serves(at(address));
+        let serves = |own: &str, address: &str| {
+            Listening { address: at(own), multipath: true, cgroup: None }.serves(at(address))
+        };
         assert!(serves("0.0.0.0:80", "10.1.2.3:80"));
         assert!(serves("10.1.2.3:80", "0.0.0.0:80"));
         assert!(serves("[::]:80", "10.1.2.3:80"));

@@ -2,19 +2,21 @@
 //! What the machine has changed since a policy was applied, as far as the front door does less for it than it would after
 //! another apply. Nobody watches meanwhile; whoever looks at the front door is told.
 
+use std::collections::BTreeMap;
+
 use fief_bpf::{Result, abi, batch, ingress, open};
 use fief_policy::{Handshake, Policy};
 
-use crate::handshake::{COOKIES, choose, read};
+use crate::handshake::{COOKIES, choose, multipath, multipath_note, read};
 use crate::names::Names;
-use crate::{Fief, front, namespace};
+use crate::{Fief, front, listening, namespace};
 
 /// How the front door was made by the apply.
 struct Made {
     /// Indexes of the interfaces that it is at.
     interfaces: Vec<u32>,
-    admits: bool,
-    kernel_answers: bool,
+    /// Listeners that are admitted, and whether the kernel answers for them.
+    admitted: BTreeMap<String, bool>,
 }
 
 impl Fief {
@@ -23,16 +25,18 @@ impl Fief {
         let places = ingress::attached(self.pins());
         let Some((policy, netns)) = names.policy().zip(open::steered(self.pins())) else { return Ok(Vec::new()) };
         let guards: Vec<(u32, abi::fief_guard)> = batch::entries(&self.map("guards")?)?;
-        let mut flags = guards
+        let slot = names.slot();
+        let admitted = guards
             .iter()
-            .filter(|(at, _)| at / abi::FIEF_MAX_LISTENERS == names.slot())
-            .map(|(_, guard)| guard.flags)
-            .filter(|flags| flags & abi::FIEF_GUARD_ADMIT != 0);
-        let first = flags.next();
+            .filter(|(at, guard)| at / abi::FIEF_MAX_LISTENERS == slot && guard.flags & abi::FIEF_GUARD_ADMIT != 0)
+            .map(|(at, guard)| {
+                let index = u16::try_from(at % abi::FIEF_MAX_LISTENERS).expect("listeners are fewer");
+                (names.listener(index), guard.flags & abi::FIEF_GUARD_KERNEL != 0)
+            })
+            .collect();
         let made = Made {
             interfaces: places.into_iter().filter(|place| place.0 == netns).map(|(_, index)| index).collect(),
-            admits: first.is_some(),
-            kernel_answers: first.is_some_and(|flags| flags & abi::FIEF_GUARD_KERNEL != 0),
+            admitted,
         };
         Ok(namespace::within(netns, || Ok(since(policy, &made)))?.unwrap_or_default())
     }
@@ -48,7 +52,8 @@ fn since(policy: &Policy, made: &Made) -> Vec<String> {
     if !new.is_empty() {
         said.push(format!("what comes in at {} is not guarded: it came up after the policy", new.join(", ")));
     }
-    if made.admits && !made.kernel_answers && policy.front.handshake == Handshake::Auto {
+    let [ours, kernels] = [false, true].map(|kernel| made.admitted.values().any(|answers| *answers == kernel));
+    if ours && policy.front.handshake == Handshake::Auto {
         let (kernel, why) = choose(policy.front.handshake);
         if kernel {
             said.push(format!(
@@ -57,11 +62,19 @@ fn since(policy: &Policy, made: &Made) -> Vec<String> {
         }
     }
     let cookies = read(COOKIES).unwrap_or_default();
-    if made.admits && (cookies == "0" || made.kernel_answers && cookies != "2") {
+    if ours && cookies == "0" || kernels && cookies != "2" {
         said.push(format!("{COOKIES} is {cookies} now: the kernel no longer takes every connection that is admitted"));
     }
     for sentence in &mut said {
         sentence.push_str("; apply the policy again");
+    }
+    // such a server may have started since
+    let sockets = listening::find().unwrap_or_default();
+    for listener in policy.listeners.iter().filter(|listener| made.admitted.get(&listener.name) == Some(&false)) {
+        if let Some(socket) = multipath(&sockets, listener) {
+            let again = if policy.front.handshake == Handshake::Auto { ", and apply the policy again" } else { "" };
+            said.push(multipath_note(&listener.name, socket) + again);
+        }
     }
     said
 }

@@ -374,17 +374,16 @@ fn what_the_machine_has_changed_since_the_apply_is_said() {
 }
 
 #[test]
-fn a_listener_of_multipath_tcp_is_left_open_and_said() {
+fn for_a_listener_of_multipath_tcp_the_kernel_answers_unless_the_policy_says_otherwise() {
     let Some(door) = Door::new() else { return };
-    let text = policy("handshake = \"own\"", "admit = true", 10);
-    let plain = door.namespace.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
-    door.apply(&text).unwrap();
-    assert_ne!(door.guards()[&0].flags & abi::FIEF_GUARD_ADMIT, 0);
-    drop(plain);
     let multipath = door.namespace.run(multipath_listener).unwrap();
-    let applied = door.apply(&text).unwrap();
-    assert!(applied.notes.iter().any(|note| note.contains("multipath TCP")), "{:?}", applied.notes);
-    assert_eq!(door.guards()[&0].flags & abi::FIEF_GUARD_ADMIT, 0);
+    let flags = |handshake: &str| {
+        let applied = door.apply(&policy(handshake, "admit = true", 10)).unwrap();
+        assert!(applied.notes.iter().any(|note| note.contains("multipath TCP")), "{:?}", applied.notes);
+        door.guards()[&0].flags & (abi::FIEF_GUARD_ADMIT | abi::FIEF_GUARD_KERNEL)
+    };
+    assert_eq!(flags("handshake = \"own\""), abi::FIEF_GUARD_ADMIT);
+    assert_eq!(flags(""), abi::FIEF_GUARD_ADMIT | abi::FIEF_GUARD_KERNEL);
     drop(multipath);
 }
 
