@@ -178,7 +178,7 @@ mod tests {
         assert_eq!((refused.served_s, refused.refused), (vec![None; 3], 3));
         crate::command::nft(
             &topology.server,
-            "table netdev t { chain c { type filter hook ingress device sv priority 0; drop; } }",
+            "table netdev t {\nchain c {\ntype filter hook ingress device sv priority 0\ndrop\n}\n}",
         )
         .expect("rules");
         let silent = topology.clients.run(|| come(&newcomers("10.77.0.1:80", 0.2))).expect("inside");

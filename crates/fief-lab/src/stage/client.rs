@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_response_is_as_long_as_its_head_and_body() {
-        assert_eq!(whole(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"), Some(48));
+        assert_eq!(whole(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"), Some(49));
         assert_eq!(whole(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n"), None);
     }
 }
