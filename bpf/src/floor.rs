@@ -6,6 +6,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
@@ -57,17 +58,16 @@ pub fn places(pins: &Pins) -> Result<Vec<Place>> {
         })
         .collect();
     let mut places = Vec::new();
-    for entry in std::fs::read_dir(pins.links()).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let section = sections.iter().find(|(program, _)| *program == name);
-        let (_, section) = section.ok_or_else(|| {
-            Error::new(ErrorKind::Drift, format!("the installation has a link {name} that this build does not know"))
-        })?;
-        places.push(Place::Trace(section.clone()));
-    }
-    for folder in [pins.netns(), pins.interfaces()] {
-        for pin in link::pins_below(&folder).into_iter().chain(files(&folder)) {
-            places.extend(Link::open(&pin).ok().and_then(|link| of_link(&link)));
+    for pin in pins_below(pins.root()) {
+        let Ok(link) = Link::open(&pin) else { continue };
+        match of_link(&link)? {
+            Attached::Network(place) => places.push(place),
+            Attached::Cgroup => {}
+            Attached::Trace => {
+                let name = pin.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let section = sections.iter().find(|(program, _)| *program == name).map(|(_, section)| section.clone());
+                places.push(Place::Trace(section.ok_or_else(|| unknown(&pin))?));
+            }
         }
     }
     places.sort();
@@ -75,27 +75,47 @@ pub fn places(pins: &Pins) -> Result<Vec<Place>> {
     Ok(places)
 }
 
-/// Those right below it.
-fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    entries.filter(|path| !path.is_dir()).collect()
+fn unknown(pin: &Path) -> Error {
+    Error::new(ErrorKind::Drift, format!("the installation has a link that the floor does not know: {}", pin.display()))
 }
 
-fn of_link(link: &Link) -> Option<Place> {
+/// Every pin but those of maps and programs.
+fn pins_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| !["maps", "programs"].contains(&&*entry.file_name().to_string_lossy()));
+    entries
+        .flat_map(|entry| match entry.path() {
+            path if path.is_dir() => pins_below(&path),
+            path => vec![path],
+        })
+        .collect()
+}
+
+/// What a link is attached to.
+enum Attached {
+    Trace,
+    Network(Place),
+    Cgroup,
+}
+
+fn of_link(link: &Link) -> Result<Attached> {
     let mut info = libbpf_sys::bpf_link_info::default();
     let mut length = size_of_val(&info) as u32;
     // SAFETY: the descriptor is open; the record and its length are ours alone for the call.
     let err = unsafe { libbpf_sys::bpf_link_get_info_by_fd(link.as_fd().as_raw_fd(), &raw mut info, &raw mut length) };
-    match info.type_ {
-        _ if err < 0 => None,
-        libbpf_sys::BPF_LINK_TYPE_NETNS => Some(Place::Lookup),
+    if err < 0 {
+        return Err(std::io::Error::from_raw_os_error(-err)).context(|| "cannot look at a link".into());
+    }
+    Ok(match info.type_ {
+        libbpf_sys::BPF_LINK_TYPE_NETNS => Attached::Network(Place::Lookup),
+        libbpf_sys::BPF_LINK_TYPE_CGROUP => Attached::Cgroup,
         libbpf_sys::BPF_LINK_TYPE_TCX => {
             // SAFETY: the kernel filled the part that the type says; every bit pattern is valid.
             let (index, side) = unsafe { (info.__bindgen_anon_1.tcx.ifindex, info.__bindgen_anon_1.tcx.attach_type) };
-            Some(Place::Interface { index, egress: side == libbpf_sys::BPF_TCX_EGRESS })
+            Attached::Network(Place::Interface { index, egress: side == libbpf_sys::BPF_TCX_EGRESS })
         }
-        _ => None,
-    }
+        _ => Attached::Trace,
+    })
 }
 
 /// The attached programs; they go with it.

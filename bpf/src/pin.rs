@@ -70,6 +70,11 @@ impl Pins {
         &self.scope
     }
 
+    /// Everything of it is below.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Whether anything is installed.
     pub fn exist(&self) -> bool {
         self.root.join("maps").is_dir()
