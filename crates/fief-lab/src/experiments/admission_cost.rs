@@ -20,6 +20,7 @@ use crate::effort::is_least;
 use crate::error::{Context, Result};
 use crate::experiments::Outcome;
 use crate::figures::Bound;
+use crate::plot::{Plot, Series};
 use crate::progress::Progress;
 use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};
@@ -167,6 +168,16 @@ fn report(plan: &Plan, costs: &[Costs], outcome: &mut Outcome) {
         table.note(format!("{strange} frames met another verdict than they should have"));
     }
     outcome.tables.push(table);
+    let points =
+        |of: Cost| plan.counts.iter().map(|&count| ((count as f64).log10(), median(&with(count, of)))).collect();
+    outcome.plots.push(Plot {
+        name: "rules".to_owned(),
+        title: "What a frame costs the program at the interface".to_owned(),
+        x: "filters, and patterns, power of ten".to_owned(),
+        y: "ns".to_owned(),
+        series: kinds.map(|(_, title, of)| Series { name: title.to_owned(), points: points(of) }).into(),
+        logarithmic: false,
+    });
     for (name, most) in [("100k", (100_000, 2.0)), ("1m", (1_000_000, 3.0))] {
         let (count, most) = most;
         let of_kinds = kinds.map(|(_, _, of)| median(&ratios(&with(count, of), &with(1, of))));

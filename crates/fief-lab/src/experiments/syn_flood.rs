@@ -159,7 +159,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let ways: Vec<Way> = stands.iter().map(|stand| stand.way).collect();
     let measured =
         outcome::Measured { floods: &measurements, costs: &costs, isolations: &isolations, newcomers: &newcomers };
-    Ok(outcome::of(&plan, &ways, &measured, notes))
+    Ok(outcome::of(&ways, &measured, notes))
 }
 
 /// Again while somebody else used the machine; the least disturbed one counts.

@@ -15,7 +15,7 @@ use std::time::Duration;
 const CLIENTS: u8 = 20;
 
 /// Routed to the clients' host, which has no host in it that the server knows.
-const FOREIGN: Sources = Sources::new([10, 88, 0, 0], 16);
+pub const FOREIGN: Sources = Sources::new([10, 88, 0, 0], 16);
 /// Where the well-behaved clients are.
 const AMONG: Sources = Sources::new([10, 77, 2, 0], 24);
 

@@ -2,14 +2,16 @@
 //! How long a client waits that comes for the first time while the server is flooded.
 //!
 //! The flood's sources are spoofed all over a /10, and the newcomers are scattered over the same /10, so no prefix tells
-//! them apart. Nobody else loads the server: what is measured is the way through the door, not a queue behind it. A spoofed
+//! them apart. For `isolate into` both come from one foreign /16, all of which is isolated. Nobody else loads the server: what is measured is the way through the door, not a queue behind it. A spoofed
 //! source that gets a SYN-ACK stays silent, as in the other floods.
 
+use super::measure::FOREIGN;
 use super::stand::{SPOOFED, Stand};
-use super::way::{LIMITS, NO_BUDGET, policy};
-use super::{Attack, PORT, Plan, Way};
+use super::way::{INTO, LIMITS, NO_BUDGET, policy};
+use super::{PORT, Plan, Way};
+use crate::command::can_run_with;
 use crate::error::Result;
-use crate::flood::{Flood, Sent, forget_request_sockets};
+use crate::flood::{Flood, Sent, Sources, forget_request_sockets};
 use crate::newcomers::{Newcomers, Waits};
 use crate::noise::{Noise, Snapshot};
 use serde_json::{Value, json};
@@ -34,13 +36,16 @@ pub enum Case {
     Budgeted,
     /// The same, and each spoofed SYN comes again after a second, as a client's does.
     Resent,
+    /// Flood and newcomers come from one prefix, which is isolated: it is served last.
+    Isolated,
 }
 
 impl Case {
-    pub const ALL: [Case; 7] = [
+    pub const ALL: [Case; 8] = [
         Case::Unbudgeted,
         Case::Budgeted,
         Case::Resent,
+        Case::Isolated,
         Case::Other(Way::Stock),
         Case::Other(Way::Cookies),
         Case::Other(Way::Limit),
@@ -61,6 +66,7 @@ impl Case {
             Case::Unbudgeted => "",
             Case::Budgeted => "budget",
             Case::Resent => "resend",
+            Case::Isolated => "isolated_into",
         }
     }
 
@@ -70,16 +76,32 @@ impl Case {
             Case::Unbudgeted => "Fief",
             Case::Budgeted => "Fief, unproven = 5000",
             Case::Resent => "the same, each spoofed SYN sent twice",
+            Case::Isolated => "of an isolated prefix, isolate into",
         }
     }
 
     pub fn load(self) -> String {
         let each = if self == Case::Resent { ", each SYN twice, 1 s apart (both count)" } else { "" };
-        format!("{RATE} SYN/s spoofed from {SPOOFED}{each}; {COUNT} newcomers of the same prefix a round, 20 a second")
+        let sources = self.sources();
+        format!("{RATE} SYN/s spoofed from {sources}{each}; {COUNT} newcomers of the same prefix a round, 20 a second")
     }
 
     fn limits(self) -> &'static str {
-        if self == Case::Unbudgeted { NO_BUDGET } else { LIMITS }
+        match self {
+            Case::Unbudgeted => NO_BUDGET,
+            Case::Isolated => INTO,
+            _ => LIMITS,
+        }
+    }
+
+    /// Of the flood, and of the newcomers.
+    fn sources(self) -> Sources {
+        if self == Case::Isolated { FOREIGN } else { SPOOFED }
+    }
+
+    /// Whether this Fief has what it needs; another is not measured.
+    fn is_possible(self) -> bool {
+        self != Case::Isolated || can_run_with(&policy(INTO)).is_ok()
     }
 }
 
@@ -114,7 +136,8 @@ impl Measurement {
 
 /// Those that this round measures with the stands that there are.
 pub fn cases(stands: &[Stand]) -> Vec<Case> {
-    Case::ALL.into_iter().filter(|case| stands.iter().any(|stand| stand.way == case.way())).collect()
+    let has_stand = |case: &Case| stands.iter().any(|stand| stand.way == case.way());
+    Case::ALL.into_iter().filter(has_stand).filter(|case| case.is_possible()).collect()
 }
 
 pub fn measure(plan: &Plan, stands: &[Stand], case: Case, round: usize) -> Result<Measurement> {
@@ -124,8 +147,8 @@ pub fn measure(plan: &Plan, stands: &[Stand], case: Case, round: usize) -> Resul
         Way::Fief => Some(stand.fief(&policy(case.limits()))?),
         _ => None,
     };
-    let flood = Attack::Anywhere(RATE).flood(topology, 40.0).expect("a flood");
-    let flood = Flood { again_s: if case == Case::Resent { AGAIN_S } else { 0.0 }, ..flood };
+    let again_s = if case == Case::Resent { AGAIN_S } else { 0.0 };
+    let flood = Flood { again_s, ..Flood::of(topology, case.sources(), f64::from(RATE), 40.0) };
     let flood = flood.start(&topology.clients)?;
     std::thread::sleep(Duration::from_secs_f64(plan.newcomer_settle));
     let before = Snapshot::take();
@@ -147,7 +170,7 @@ pub fn measure(plan: &Plan, stands: &[Stand], case: Case, round: usize) -> Resul
 fn addresses(plan: &Plan, case: Case, round: usize) -> Vec<Ipv4Addr> {
     let place = Case::ALL.iter().position(|&one| one == case).unwrap_or(0);
     let first = (round * Case::ALL.len() + place) * plan.newcomers;
-    (first..first + plan.newcomers).map(|n| SPOOFED.address((n as u32 + 1).wrapping_mul(0x9e37_79b1))).collect()
+    (first..first + plan.newcomers).map(|n| case.sources().address((n as u32 + 1).wrapping_mul(0x9e37_79b1))).collect()
 }
 
 #[cfg(test)]
@@ -170,6 +193,6 @@ mod tests {
             .flat_map(|round| Case::ALL.into_iter().flat_map(move |case| addresses(&Plan::of(false), case, round)))
             .collect();
         assert_eq!(all.len(), plan.newcomer_rounds * Case::ALL.len() * COUNT);
-        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len(), "within a prefix");
     }
 }

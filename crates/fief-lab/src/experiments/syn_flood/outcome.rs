@@ -3,7 +3,7 @@
 
 use super::cost::Kind;
 use super::newcomer::{self, Case, PATIENCE_S};
-use super::{Attack, Measurement, Plan, Way};
+use super::{Attack, Measurement, Way};
 use crate::experiments::Outcome;
 use crate::figures::{Bound, Figures};
 use crate::plot::{Plot, Series};
@@ -23,7 +23,7 @@ pub struct Measured<'a> {
     pub newcomers: &'a [newcomer::Measurement],
 }
 
-pub fn of(plan: &Plan, ways: &[Way], measured: &Measured<'_>, notes: Vec<String>) -> Outcome {
+pub fn of(ways: &[Way], measured: &Measured<'_>, notes: Vec<String>) -> Outcome {
     let Measured { floods: measurements, costs, isolations, newcomers } = *measured;
     let sample = Sample { measurements };
     let mut kept =
@@ -46,7 +46,7 @@ pub fn of(plan: &Plan, ways: &[Way], measured: &Measured<'_>, notes: Vec<String>
         name: "syn-flood",
         about: ABOUT.to_owned(),
         tables: vec![kept, throughput, stalls, cost_table(costs), newcomer_table(newcomers)],
-        plots: if plan.is_quick { Vec::new() } else { vec![sample.plot(ways)] },
+        plots: vec![sample.plot(ways)],
         measurements: floods.chain(newcomers.iter().map(newcomer::Measurement::to_json)).collect(),
         figures,
     }
@@ -263,7 +263,7 @@ mod tests {
     fn outcome(measurements: &[Measurement]) -> Outcome {
         let costs = [(Kind::Stock, 2000.0), (Kind::Policed, 500.0), (Kind::Answered, 1000.0)];
         let measured = Measured { floods: measurements, costs: &costs, isolations: &[0.4], newcomers: &[] };
-        of(&Plan::of(true), &Way::ALL, &measured, Vec::new())
+        of(&Way::ALL, &measured, Vec::new())
     }
 
     #[test]

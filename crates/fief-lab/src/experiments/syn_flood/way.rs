@@ -121,10 +121,16 @@ pub const LIMITS: &str = "isolate = { above = 100, for = \"10s\" }\n\
 /// The same without a budget: whatever is not isolated is answered.
 pub const NO_BUDGET: &str = "isolate = { above = 100, for = \"10s\" }\nproven = { rate = 5000, burst = 1000 }\n";
 
+/// An isolated prefix's connections are served last instead of not at all, from what is left of the budget.
+pub const INTO: &str = "isolate = { above = 100, for = \"10s\", into = \"web/isolated\" }\n\
+                        unproven = { rate = 5000, burst = 500 }\n\
+                        proven = { rate = 5000, burst = 1000 }\n";
+
 /// A policy that holds every handshake back until the first bytes, with these limits.
 pub fn policy(limits: &str) -> String {
+    let isolated = if limits == INTO { "[container.\"web/isolated\"]\ncpu.priority = 0\n\n" } else { "" };
     format!(
-        "version = 1\nmode = \"enforce\"\n\n[container.web]\n\n[container.\"web/browse\"]\n\n\
+        "version = 1\nmode = \"enforce\"\n\n[container.web]\n\n[container.\"web/browse\"]\n\n{isolated}\
          [front]\ninterfaces = [\"{}\"]\n\n\
          [listener.web]\naddress = \"0.0.0.0:{PORT}\"\nadmit = true\n{limits}\n\
          [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"web/browse\"\n",
