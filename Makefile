@@ -67,6 +67,7 @@ check: deps ## formatting, lints, licence lines
 	echo "check: nothing found"
 
 bench: build ## measure what the experiments promise; reports in target/bench (root, an hour or more)
+	@$(CARGO) build --release --locked -p fief-tests-differential # parse asks it
 	@for name in $(EXPERIMENTS); do \
 		$(FIEF) lab $$name --report $(CARGO_TARGET_DIR)/bench/$$name; \
 	done

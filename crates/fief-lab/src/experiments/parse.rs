@@ -13,7 +13,7 @@ mod outcome;
 mod segments;
 
 use crate::effort::is_least;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::experiments::Outcome;
 use crate::progress::Progress;
 use crate::wanted::Wanted;
@@ -34,7 +34,7 @@ struct Plan {
 impl Plan {
     fn of(quick: bool) -> Plan {
         match quick {
-            _ if is_least() => Plan { heads: 1, loads: 1, load_seconds: 0.2, cases: 200 },
+            _ if is_least() => Plan { heads: 1, loads: 1, load_seconds: 0.2, cases: 20 },
             true => Plan { heads: 5, loads: 3, load_seconds: 2.0, cases: 20_000 },
             false => Plan { heads: 25, loads: 7, load_seconds: 5.0, cases: 100_000 },
         }
@@ -65,6 +65,14 @@ pub fn run(quick: bool) -> Result<Outcome> {
         door.close()?;
     }
     progress.step("mutated heads and hellos against real servers")?;
-    let difference = if wanted.any(&["differential"]) { differential::measure(plan.cases)? } else { None };
-    Ok(outcome::of(&heads, &loads, difference.as_ref()))
+    let difference = match wanted.any(&["differential"]) {
+        true => differential::measure(plan.cases),
+        false => Err(Error::new(Kind::Missing, "not asked for")),
+    };
+    let (difference, note) = match difference {
+        Ok(difference) => (Some(difference), None),
+        Err(error) if error.kind() == Kind::Missing => (None, Some(error.to_string())),
+        Err(error) => return Err(error),
+    };
+    Ok(outcome::of(&heads, &loads, difference.as_ref(), note))
 }

@@ -1,21 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether Fief reads what servers read: mutated heads and ClientHellos, sent through Fief and without to real servers.
+//!
+//! The differential test's own program does it (`fief-fuzz`, which `make fuzz` runs). It is no part of an installed fief, so
+//! it is looked for beside the running one, where cargo puts both.
 
-use crate::error::Result;
+use crate::error::{Context, Error, Kind, Result};
+use fief_testkit::Process;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-/// How often they disagreed, for the worst server.
-#[derive(Clone, Debug)]
+const PROGRAM: &str = "fief-fuzz";
+/// Of a hundred thousand cases for seven servers; a bound, and no measure.
+const LONGEST: Duration = Duration::from_secs(4 * 3600);
+
+/// How often they disagreed.
+#[derive(Clone, Debug, Default)]
 pub struct Difference {
-    /// For each server.
-    pub cases: usize,
-    pub servers: Vec<String>,
+    pub tallies: Vec<Tally>,
+}
+
+/// Of one server and one kind of speech: a line of the program.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Tally {
+    pub server: String,
+    /// Heads, or hellos.
+    #[serde(default = "heads")]
+    pub speech: String,
+    pub cases: u64,
     /// Requests that the server served as the refused resource and Fief let pass.
     pub let_round: u64,
     /// Valid and allowed requests that the server served and Fief refused.
     pub refused_wrongly: u64,
 }
 
-/// None where this build has no such test.
-pub fn measure(_cases: usize) -> Result<Option<Difference>> {
-    Ok(None)
+fn heads() -> String {
+    "heads".to_owned()
+}
+
+impl Difference {
+    pub fn total(&self, of: fn(&Tally) -> u64) -> u64 {
+        self.tallies.iter().map(of).sum()
+    }
+
+    /// Each once.
+    pub fn servers(&self) -> Vec<&str> {
+        let mut servers: Vec<&str> = self.tallies.iter().map(|tally| tally.server.as_str()).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        servers
+    }
+
+    /// Of the server that had the fewest.
+    pub fn least_cases(&self) -> u64 {
+        let of = |server: &str| self.tallies.iter().filter(|one| one.server == server).map(|one| one.cases).sum();
+        self.servers().into_iter().map(of).min().unwrap_or(0)
+    }
+
+    pub fn to_json(&self) -> Vec<Value> {
+        let line = |one: &Tally| {
+            json!({
+                "experiment": "parse", "part": "differential", "server": one.server, "speech": one.speech,
+                "cases": one.cases, "let_round": one.let_round, "refused_wrongly": one.refused_wrongly,
+            })
+        };
+        self.tallies.iter().map(line).collect()
+    }
+}
+
+/// So many cases for each server; an error of the kind `Missing` where the program is not there.
+pub fn measure(cases: usize) -> Result<Difference> {
+    let program = program()?;
+    let mut command = Command::new(&program);
+    // a scope of its own; and nothing is made smaller: the figures are counts
+    command.args(["--json", "--shrink", "0", "--seed", "1", "--cases"]).arg(cases.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let output = Process::start(command)?.finish(LONGEST)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let tallies: Vec<Tally> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).context("read a line of the differential test"))
+        .collect::<Result<_>>()?;
+    // it ends with failure where it found something, which the tallies say
+    if tallies.is_empty() {
+        return Err(Error::failed(format!("{} ended with {} and told nothing", program.display(), output.status)));
+    }
+    Ok(Difference { tallies })
+}
+
+fn program() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("find the running program")?.with_file_name(PROGRAM);
+    match program.exists() {
+        true => Ok(program),
+        false => Err(Error::new(
+            Kind::Missing,
+            format!(
+                "{} is not there; `cargo build -p fief-tests-differential` in the same profile makes it",
+                program.display()
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_lines_are_read_and_summed() {
+        let line =
+            r#"{"server":"nginx","speech":"heads","seed":1,"cases":7,"let_round":1,"refused_wrongly":2,"held":0}"#;
+        let tally: Tally = serde_json::from_str(line).expect("a line");
+        let hellos = Tally { speech: "hellos".into(), cases: 3, ..tally.clone() };
+        let other = Tally { server: "go".into(), ..tally.clone() };
+        let difference = Difference { tallies: vec![tally, hellos, other] };
+        assert_eq!((difference.total(|one| one.let_round), difference.total(|one| one.refused_wrongly)), (3, 6));
+        assert_eq!((difference.servers(), difference.least_cases()), (vec!["go", "nginx"], 7));
+    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From single measurements to tables, a plot and figures. Pure.
 
-use super::differential::Difference;
+use super::differential::{Difference, Tally};
 use super::head::LENGTH;
 use super::load::{CONNECTIONS, PER_SECOND, Used};
 use super::segments::{Head, WINDOW};
@@ -17,11 +17,11 @@ interface, by its place in the head? And how often do Fief and a real server rea
 /// Rows of the table.
 const ROWS: usize = 8;
 
-pub fn of(heads: &[Head], loads: &[Used], difference: Option<&Difference>) -> Outcome {
+pub fn of(heads: &[Head], loads: &[Used], difference: Option<&Difference>, note: Option<String>) -> Outcome {
     let mut outcome = Outcome { name: "parse", about: ABOUT.to_owned(), ..Outcome::default() };
     segments(heads, &mut outcome);
     load(loads, &mut outcome);
-    differential(difference, &mut outcome);
+    differential(difference, note, &mut outcome);
     outcome
 }
 
@@ -89,21 +89,30 @@ fn load(loads: &[Used], outcome: &mut Outcome) {
     outcome.figures.add("core_used_by_program", middle(|one| one.program)).of(metric, "part of one core", load);
 }
 
-fn differential(difference: Option<&Difference>, outcome: &mut Outcome) {
-    let count = |of: fn(&Difference) -> u64| difference.map_or(f64::NAN, |one| of(one) as f64);
-    let (load, cases) = match difference {
-        Some(one) => {
-            (format!("{} mutated heads and hellos for each of {}", one.cases, one.servers.join(", ")), one.cases)
-        }
-        None => ("not measured".to_owned(), 0),
-    };
-    let (round, wrong) = (count(|one| one.let_round), count(|one| one.refused_wrongly));
-    let mut table = Table::new("Fief against real servers", &["cases for each", "let round", "refused wrongly"]);
-    table.row([cases.to_string(), number(round), number(wrong)]);
+/// `note`: why it was not measured.
+fn differential(difference: Option<&Difference>, note: Option<String>, outcome: &mut Outcome) {
+    let mut table = Table::new("Fief against real servers", &["server", "", "cases", "let round", "refused wrongly"]);
+    for one in difference.iter().flat_map(|difference| &difference.tallies) {
+        let counts = [one.cases, one.let_round, one.refused_wrongly].map(|count| count.to_string());
+        table.row([one.server.clone(), one.speech.clone()].into_iter().chain(counts));
+    }
+    if let Some(note) = note {
+        table.note(format!("Not measured: {note}"));
+    }
     outcome.tables.push(table);
-    let metric = "requests that a server served as the refused resource and Fief let pass";
+    outcome.measurements.extend(difference.into_iter().flat_map(Difference::to_json));
+    let load = match difference {
+        Some(one) => {
+            let cases = one.least_cases();
+            format!("at least {cases} mutated heads and hellos for each of {}; one seed", one.servers().join(", "))
+        }
+        None => "not measured".to_owned(),
+    };
+    let count = |of: fn(&Tally) -> u64| difference.map_or(f64::NAN, |one| one.total(of) as f64);
+    let (round, wrong) = (count(|one| one.let_round), count(|one| one.refused_wrongly));
+    let metric = "requests that a server served as the refused resource and Fief let pass, of all servers";
     outcome.figures.must("let_round", round, Bound::AtMost(0.0)).of(metric, "requests", &load);
-    let metric = "valid requests that a server served, and that were allowed, and Fief refused";
+    let metric = "valid requests that a server served, and that were allowed, and Fief refused, of all servers";
     outcome.figures.must("refused_wrongly", wrong, Bound::AtMost(0.0)).of(metric, "requests", load);
 }
 
@@ -115,10 +124,11 @@ mod tests {
     fn the_worst_is_the_worst_place_and_not_the_worst_moment() {
         let head = |windows: [f64; 3]| Head { windows: windows.to_vec(), verdict: 9000.0 };
         let heads = [head([1000.0, 1100.0, 1400.0]), head([1000.0, 9000.0, 1400.0]), head([1000.0, 1100.0, 1400.0])];
-        let outcome = of(&heads, &[], None);
+        let outcome = of(&heads, &[], None, Some("a reason".to_owned()));
         let figure = |name: &str| outcome.figures.get(name).expect("a figure");
         assert_eq!((figure("worst_segment_vs_first"), figure("verdict_segment_vs_first")), (1.4, 9.0));
         let missed: Vec<_> = outcome.figures.missed().map(|figure| figure.name.as_str()).collect();
         assert_eq!(missed, ["let_round", "refused_wrongly"], "what was not measured is missed");
+        assert!(outcome.tables.iter().any(|table| table.notes.iter().any(|note| note.contains("a reason"))));
     }
 }
