@@ -6,6 +6,21 @@
 
 #define FIEF_HEADER_MAX 16384
 
+/*
+ * Why the first bytes of a connection, or of a later request, cannot be read as a request. For each kind the policy says
+ * whether such a connection is refused (fief_guard.unread_refused): what clients shape does not fail open.
+ */
+enum fief_unread {
+	FIEF_UNREAD_MALFORMED, /* a head that breaks its own form, or ends before its end */
+	FIEF_UNREAD_TOO_LONG,  /* no end of the head within FIEF_HEADER_MAX bytes */
+	FIEF_UNREAD_UPGRADE,   /* what follows a request to change the protocol, or CONNECT */
+	FIEF_UNREAD_HTTP2,     /* HTTP/2 without TLS */
+	FIEF_UNREAD_PROXY,     /* a PROXY head from a peer that the policy does not take it from */
+	FIEF_UNREAD_NO_ROOM,   /* unfinished heads that gave way to others */
+	FIEF_UNREAD_OTHER,     /* neither HTTP nor TLS; a later request whose begin cannot be known */
+	FIEF_UNREADS
+};
+
 /* What becomes of a refused request. */
 enum fief_refusal { FIEF_REFUSE_DROP = 0, FIEF_REFUSE_RESET = 1, FIEF_REFUSE_503 = 2 };
 

@@ -52,9 +52,11 @@ struct fief_guard {
 	__u64 proven_interval_ns; /* own bucket of each proven source; 0: no limit */
 	__u64 proven_tolerance_ns;
 	__u32 unproven_level;
-	__u32 admit_level; /* from which level on admission is in force */
-	__u64 bloom;	   /* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
-	__u64 bloom_mask;  /* words of it, less one */
+	__u32 admit_level;    /* from which level on admission is in force */
+	__u32 unread_refused; /* bits by enum fief_unread: refused; else they pass into the class of the client */
+	__u32 pad;
+	__u64 bloom;	  /* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
+	__u64 bloom_mask; /* words of it, less one */
 	struct fief_lines patterns;
 	__u64 name[FIEF_NAMES]; /* hashes of header and cookie names in lower case */
 	struct fief_shape shape[FIEF_SHAPES];

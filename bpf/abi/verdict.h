@@ -2,7 +2,7 @@
 /* Verdicts: why one fell, how they are counted, and what is told of refusals. */
 #pragma once
 
-#include "container.h"
+#include "admit.h"
 
 /* Why a verdict fell: one closed list, counted by container, listener and rule (struct fief_verdict_key). */
 enum fief_reason {
@@ -24,14 +24,27 @@ enum fief_reason {
 	FIEF_REQUEST_REFUSED,	/* a rule refuses it */
 	FIEF_REQUEST_RATE,	/* above the rule's requests per second */
 	FIEF_REQUEST_CPU,	/* above the rule's CPU time per second */
-	FIEF_REQUEST_MALFORMED, /* neither HTTP nor TLS, or no byte: the class of its client */
-	FIEF_REQUEST_TOO_LONG,	/* no end of the header within FIEF_HEADER_MAX: the class of its client */
-	FIEF_REQUEST_NO_ROOM,	/* too many unfinished headers at once: dropped, the client sends again */
-	FIEF_REQUEST_UNTRACKED, /* a later request whose begin is unknown (chunked body before it): not ruled */
+	FIEF_REQUEST_UNTRACKED, /* requests of a connection that is older than the guard: not ruled */
 	/* receive in a thread of the class */
 	FIEF_LANE_FULL, /* the queue of the thread is full: discarded before any protocol work */
 	/* admit: a later request, once more */
 	FIEF_REQUEST_REPLACED, /* other bytes in the place of a request's head that was ruled: dropped */
+	/* admit: what cannot be read, in the order of enum fief_unread. It passes into the class of the client ... */
+	FIEF_PASSED_MALFORMED,
+	FIEF_PASSED_TOO_LONG,
+	FIEF_PASSED_UPGRADE,
+	FIEF_PASSED_HTTP2,
+	FIEF_PASSED_PROXY,
+	FIEF_PASSED_NO_ROOM,
+	FIEF_PASSED_OTHER,
+	/* ... or is reset, without a penalty */
+	FIEF_REFUSED_MALFORMED,
+	FIEF_REFUSED_TOO_LONG,
+	FIEF_REFUSED_UPGRADE,
+	FIEF_REFUSED_HTTP2,
+	FIEF_REFUSED_PROXY,
+	FIEF_REFUSED_NO_ROOM,
+	FIEF_REFUSED_OTHER,
 	FIEF_REASONS
 };
 

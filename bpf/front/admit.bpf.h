@@ -163,15 +163,6 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 	return TCX_DROP;
 }
 
-/* The client ended its side before its request did: that is for the server to judge. */
-static __always_inline void ruling_of_client(struct front_context *front, struct ruling *ruling)
-{
-	ruling->container = client_container(front);
-	ruling->rule.rule = FIEF_NO_ID;
-	ruling->reason = FIEF_REQUEST_MALFORMED;
-	verdict_count(front, ruling->container, FIEF_NO_ID, FIEF_REQUEST_MALFORMED, false);
-}
-
 /*
  * Rules the requests behind the first in the packet that makes the connection, which has the whole stream now. What has
  * come of a last one without an end is kept for later.bpf.h. True: one of them is refused, as stream->ruling says.
@@ -194,7 +185,7 @@ static __noinline bool rest_refused(struct __sk_buff *skb, struct front_context 
 		length = stream->length;
 		if (length > FIEF_HEADER_MAX)
 			length = FIEF_HEADER_MAX;
-		if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ruling) ==
+		if (request_rule(front, (const struct request_bytes *)stream->bytes, length, false, ruling) ==
 		    REQUEST_NEED_MORE) {
 			if (skip + length == p->payload_length && hold_keep(p, stream))
 				return false;
@@ -225,19 +216,18 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	struct packet *p = &front->packet;
 	struct ruling *ruling = &stream->ruling;
 	__u32 length = stream->length;
+	bool ended;
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ruling) == REQUEST_NEED_MORE) {
+	ended = p->flags & TCP_FIN && p->seq + p->payload_length == stream->first + 1 + length;
+	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ended, ruling) ==
+	    REQUEST_NEED_MORE) {
 		if (!found)
 			return requested_wait(front);
-		if (!(p->flags & TCP_FIN) || p->seq + p->payload_length != stream->first + 1 + length) {
-			if (hold_keep(p, stream))
-				return hold_acknowledge(skb, p, stream);
-			verdict_count(front, front->guard->fallback, FIEF_NO_ID, FIEF_REQUEST_NO_ROOM, false);
-			return TCX_DROP;
-		}
-		ruling_of_client(front, ruling);
+		if (hold_keep(p, stream))
+			return hold_acknowledge(skb, p, stream);
+		unread_rule(front, ruling, FIEF_UNREAD_NO_ROOM);
 	}
 	if (ruling->refused)
 		return turn_away(skb, front, found, stream);

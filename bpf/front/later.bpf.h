@@ -108,7 +108,8 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	length = stream->length;
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ruling) == REQUEST_NEED_MORE) {
+	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, false, ruling) ==
+	    REQUEST_NEED_MORE) {
 		if (stream->first + 1 + stream->length != end || !hold_keep(p, stream))
 			return later_untrack(front, label);
 		stream->read = end;

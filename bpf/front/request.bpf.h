@@ -38,6 +38,7 @@ enum request_state {
 	REQUEST_COMPLETE,
 	REQUEST_CUT,	   /* complete but for fields behind the first FIEF_HEADER_MAX bytes */
 	REQUEST_MALFORMED, /* whatever follows */
+	REQUEST_UNREAD,	   /* it cannot be read to its end, as request.unread says: what was read of it is set */
 	REQUEST_DECIDED,   /* any but the first: what request_rule() says */
 };
 
@@ -49,6 +50,9 @@ struct front_request {
 	__u32 tracked; /* 1: the next request begins behind the body */
 	__u16 lengths; /* how many headers told the length of the body */
 	__u16 hosts;   /* and the host */
+	__u32 unread;  /* enum fief_unread, with REQUEST_UNREAD */
+	__u32 upgrade; /* 1: it asks for another protocol, or is CONNECT */
+	__u32 chunked; /* 1: its body is chunked; `body` is 0 */
 	/* what it is parsed for */
 	__u32 wanted; /* FIEF_GUARD_HEADERS, FIEF_GUARD_COOKIES */
 	__u32 pad;
@@ -86,6 +90,9 @@ static __always_inline void request_begin(struct front_request *request, __u32 w
 	request->tracked = 0;
 	request->lengths = 0;
 	request->hosts = 0;
+	request->unread = 0;
+	request->upgrade = 0;
+	request->chunked = 0;
 	request->wanted = wanted & (FIEF_GUARD_HEADERS | FIEF_GUARD_COOKIES);
 	request->key[0] = key[0];
 	request->key[1] = key[1];

@@ -5,9 +5,12 @@
  *   parse (header, clienthello)  ->  match  ->  rate  ->  container, or a refusal with its penalty
  *
  * Problem: the verdict must be the same for every way to cut the request into segments.
- * How: it falls when the head is complete, when it cannot become one, or when FIEF_HEADER_MAX bytes are there: then by
- * what they show. Before that there is none.
- * Limits: whatever cannot be judged (no tables, no memory) goes its client's way.
+ * How: it falls when the head is complete, when it cannot become one, when its client has ended its side, or when
+ * FIEF_HEADER_MAX bytes are there. Before that there is none. The rules are asked in any case, about what could be read: one
+ * that refuses it does so. Of what cannot be read else the policy says whether it is refused (fief_guard.unread_refused):
+ * a rule that would let it pass may have read another request than the server will. That refusal is a reset, and draws no
+ * penalty.
+ * Limits: what cannot be judged for a failure of our own (no tables, no memory) goes its client's way.
  */
 #pragma once
 
@@ -21,9 +24,13 @@ struct ruling {
 	struct fief_request rule;  /* rule FIEF_NO_ID: none matched */
 	struct fief_ref container; /* whose the connection is */
 	enum fief_reason reason;
-	bool refused; /* as rule.refusal says; never on trial */
+	bool refused;		 /* as rule.refusal says; never on trial */
+	enum fief_unread unread; /* where the reason is one of FIEF_PASSED_* or FIEF_REFUSED_* */
 	bool tracked;
-	__u32 head; /* if tracked, the next request begins head + body bytes behind the first byte */
+	bool
+	    upgrade; /* it asks for another protocol, or is CONNECT: what follows is not HTTP/1 once the server agrees */
+	bool chunked; /* the length of its body is not known before: `body` is 0 */
+	__u32 head;   /* if tracked, the next request begins head + body bytes behind the first byte */
 	__u64 body;
 };
 
@@ -79,21 +86,53 @@ static __always_inline void request_judge(struct front_context *front, struct ru
 		source_penalise(front, out->rule.penalty_ns);
 }
 
-/* What a request is called that no rule matches. */
-static __always_inline enum fief_reason reason_unmatched(enum request_state state)
+/* What cannot be read, and what no rule refuses: it is reset, or passes into the class of its client. */
+static __noinline int unread_rule(struct front_context *front, struct ruling *out, enum fief_unread unread)
 {
-	if (state == REQUEST_MALFORMED)
-		return FIEF_REQUEST_MALFORMED;
-	return state == REQUEST_CUT ? FIEF_REQUEST_TOO_LONG : FIEF_REQUEST_CLIENT;
+	bool refused = unread_refused(front, unread), watched = front->guard->flags & FIEF_GUARD_MONITOR;
+
+	out->rule.rule = FIEF_NO_ID;
+	out->rule.refusal = FIEF_REFUSE_RESET;
+	out->container = client_container(front);
+	out->unread = unread;
+	out->reason = unread_reason(unread, refused);
+	out->refused = refused && !watched;
+	verdict_count(front, out->container, FIEF_NO_ID, out->reason, refused && watched);
+	return 0;
+}
+
+/* Whether a rule decides about what cannot be read: one that refuses does, another one where the kind passes. */
+static __always_inline bool rule_decides(const struct front_context *front, const struct match_state *match,
+					 enum fief_unread unread)
+{
+	if (match->best.rule != FIEF_NO_ID)
+		return match->best.refuse || !unread_refused(front, unread);
+	return front->guard->flags & FIEF_GUARD_MONITOR && match->shadow.rule != FIEF_NO_ID && match->shadow.refuse;
+}
+
+/* Which kind of what cannot be read the bytes are; FIEF_UNREADS: they can be read. */
+static __always_inline enum fief_unread unread_kind(enum request_state state, const struct front_request *request)
+{
+	switch (state) {
+	case REQUEST_UNREAD:
+		return request->unread;
+	case REQUEST_CUT:
+		return FIEF_UNREAD_TOO_LONG;
+	case REQUEST_COMPLETE:
+		return FIEF_UNREADS;
+	default:
+		return FIEF_UNREAD_MALFORMED;
+	}
 }
 
 /*
- * Rules the request that begins with the first of `length` bytes. REQUEST_NEED_MORE: they do not suffice; else
- * REQUEST_DECIDED: `out` says what is to be done, counted and, if refused, punished already.
+ * Rules the request that begins with the first of `length` bytes. `ended`: its client sends no more. REQUEST_NEED_MORE: they
+ * do not suffice; else REQUEST_DECIDED: `out` says what is to be done, counted and, if refused, punished already.
  */
 static __noinline int request_rule(struct front_context *front, const struct request_bytes *bytes, __u32 length,
-				   struct ruling *out)
+				   bool ended, struct ruling *out)
 {
+	enum fief_unread unread;
 	struct fief_secret *secret;
 	struct front_request *request;
 	enum request_state state;
@@ -102,6 +141,8 @@ static __noinline int request_rule(struct front_context *front, const struct req
 
 	out->rule.rule = FIEF_NO_ID;
 	out->tracked = false;
+	out->upgrade = false;
+	out->chunked = false;
 	out->head = 0;
 	out->body = 0;
 	secret = bpf_map_lookup_elem(&secrets, &zero);
@@ -113,22 +154,26 @@ static __noinline int request_rule(struct front_context *front, const struct req
 	}
 	request_begin(request, front->guard->flags, secret->pattern, front->guard->name);
 	state = request_parse(bytes, length, request);
-	if (state == REQUEST_NEED_MORE)
+	if (state == REQUEST_NEED_MORE && !ended)
 		return REQUEST_NEED_MORE;
+	/* where a client says nothing and ends, there is nothing to be read */
+	unread = length ? unread_kind(state, request) : FIEF_UNREADS;
 	out->tracked = state == REQUEST_COMPLETE && request->tracked;
 	out->head = request->head;
 	out->body = request->body;
-	if (state == REQUEST_MALFORMED) {
-		client_rule(front, out, FIEF_REQUEST_MALFORMED);
-		return REQUEST_DECIDED;
-	}
+	out->upgrade = request->upgrade;
+	out->chunked = request->chunked;
 	match->slot = front->slot;
 	match->level = load_level(front);
 	rule_find(bytes, request, front->guard, match);
 	if (match->shadow.rule != FIEF_NO_ID)
 		rule_try(front, &match->shadow);
+	if (unread < FIEF_UNREADS && !rule_decides(front, match, unread)) {
+		unread_rule(front, out, unread);
+		return REQUEST_DECIDED;
+	}
 	if (match->best.rule == FIEF_NO_ID) {
-		client_rule(front, out, reason_unmatched(state));
+		client_rule(front, out, FIEF_REQUEST_CLIENT);
 		return REQUEST_DECIDED;
 	}
 	out->rule = match->best;

@@ -19,12 +19,27 @@
 #include "maps/refusals.bpf.h"
 
 /* Reasons for which something was not let through, as bits. */
-#define REASON(reason) (1ull << (reason))
+#define REASON(reason)	(1ull << (reason))
+#define UNREAD_REFUSALS ((REASON(FIEF_UNREADS) - 1) << FIEF_REFUSED_MALFORMED)
 #define REFUSALS                                                                                                       \
 	(REASON(FIEF_SYN_RATE) | REASON(FIEF_SYN_UNPROVEN) | REASON(FIEF_SYN_ISOLATED) | REASON(FIEF_SYN_PENALTY) |    \
 	 REASON(FIEF_SYN_QUEUE) | REASON(FIEF_ACK_BAD) | REASON(FIEF_ACK_LIMIT) | REASON(FIEF_SHAPE) |                 \
 	 REASON(FIEF_REQUEST_REFUSED) | REASON(FIEF_REQUEST_RATE) | REASON(FIEF_REQUEST_CPU) |                         \
-	 REASON(FIEF_REQUEST_NO_ROOM) | REASON(FIEF_REQUEST_REPLACED))
+	 REASON(FIEF_REQUEST_REPLACED) | UNREAD_REFUSALS)
+
+_Static_assert(FIEF_REFUSED_MALFORMED == FIEF_PASSED_MALFORMED + FIEF_UNREADS, "one reason for each kind");
+_Static_assert(FIEF_REASONS == FIEF_REFUSED_MALFORMED + FIEF_UNREADS && FIEF_REASONS <= 64, "reasons are bits");
+
+/* How a kind of what cannot be read is counted. */
+static __always_inline enum fief_reason unread_reason(enum fief_unread unread, bool refused)
+{
+	return (refused ? FIEF_REFUSED_MALFORMED : FIEF_PASSED_MALFORMED) + unread;
+}
+
+static __always_inline bool unread_refused(const struct front_context *front, enum fief_unread unread)
+{
+	return front->guard->unread_refused >> unread & 1;
+}
 
 /* Whom a connection belongs to as long as no request says otherwise. */
 static __always_inline struct fief_ref client_container(const struct front_context *front)

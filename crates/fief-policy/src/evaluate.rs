@@ -66,9 +66,9 @@ pub enum Reason {
     /// A rule refuses it.
     RequestRefused,
     /// Neither HTTP nor TLS: the class of its client.
-    RequestMalformed,
+    PassedMalformed,
     /// No rule matches what could be looked at of a head that is too long: the class of its client.
-    RequestTooLong,
+    PassedTooLong,
 }
 
 impl Reason {
@@ -77,8 +77,8 @@ impl Reason {
             Self::RequestRule => "request-rule",
             Self::RequestClient => "request-client",
             Self::RequestRefused => "request-refused",
-            Self::RequestMalformed => "request-malformed",
-            Self::RequestTooLong => "request-too-long",
+            Self::PassedMalformed => "passed-malformed",
+            Self::PassedTooLong => "passed-too-long",
         }
     }
 }
@@ -129,9 +129,11 @@ impl Listener {
     }
 
     fn evaluate_request(&self, sent: Sent<'_>, level: Level) -> RequestVerdict<'_> {
-        let Sent::Request(fields) = sent else {
-            let reason = Reason::RequestMalformed;
-            return RequestVerdict { reason, rule: None, trial: None, refusal: None, rate: None, because: Vec::new() };
+        let nothing = Fields::default();
+        let (fields, unmatched) = match sent {
+            Sent::Request(fields) if fields.is_cut => (fields, Reason::PassedTooLong),
+            Sent::Request(fields) => (fields, Reason::RequestClient),
+            Sent::Other => (&nothing, Reason::PassedMalformed),
         };
         let mut trial = None;
         let mut rule = None;
@@ -150,8 +152,7 @@ impl Listener {
         let reason = match (rule, refusal) {
             (Some(_), Some(_)) => Reason::RequestRefused,
             (Some(_), None) => Reason::RequestRule,
-            (None, _) if fields.is_cut => Reason::RequestTooLong,
-            (None, _) => Reason::RequestClient,
+            (None, _) => unmatched,
         };
         let met = |condition: &Condition| {
             let value = String::from_utf8_lossy(meets(fields, condition)?).into_owned();

@@ -94,11 +94,11 @@ fn what_is_no_request_has_the_class_of_its_client() {
     for text in
         ["", "\r\n", "SSH-2.0-x\r\n", "GET\r\n", "GET  \r\n", "GET x HTTP/1.1", "GET / HTTP/2.0", "G(T / HTTP/1.1"]
     {
-        assert_eq!(ruled(text), browse(Reason::RequestMalformed), "{text:?}");
+        assert_eq!(ruled(text), browse(Reason::PassedMalformed), "{text:?}");
     }
     let long = |path: &str| format!("GET {path} HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(20_000));
-    assert_eq!(ruled(&long("/")), browse(Reason::RequestTooLong));
-    assert_eq!(ruled(&long(&"/".repeat(20_000))), browse(Reason::RequestTooLong));
+    assert_eq!(ruled(&long("/")), browse(Reason::PassedTooLong));
+    assert_eq!(ruled(&long(&"/".repeat(20_000))), browse(Reason::PassedTooLong));
     let within = (Reason::RequestRule, Some(4), "shop/cgi".to_owned());
     assert_eq!(ruled(&long("/cgi-bin/x")), within, "the request line is within what is looked at");
 }

@@ -67,14 +67,6 @@ reasons! {
     RequestRate = FIEF_REQUEST_RATE, "request-rate", "requests above the rate of their rule";
     /// `request-cpu`
     RequestCpu = FIEF_REQUEST_CPU, "request-cpu", "requests above the CPU time of their rule";
-    /// `request-malformed`
-    RequestMalformed = FIEF_REQUEST_MALFORMED, "request-malformed",
-        "first bytes that are neither HTTP nor TLS, or an end without any: the class of their client";
-    /// `request-too-long`
-    RequestTooLong = FIEF_REQUEST_TOO_LONG, "request-too-long",
-        "headers longer than are looked at: the class of their client";
-    /// `request-no-room`
-    RequestNoRoom = FIEF_REQUEST_NO_ROOM, "request-no-room", "requests beyond the room for unfinished headers";
     /// `request-untracked`
     RequestUntracked = FIEF_REQUEST_UNTRACKED, "request-untracked",
         "later requests whose begin is not known: they keep the class of the connection";
@@ -83,6 +75,48 @@ reasons! {
     /// `request-replaced`
     RequestReplaced = FIEF_REQUEST_REPLACED, "request-replaced",
         "packets with other bytes in the place of a later request that was ruled: dropped";
+    /// `passed-malformed`
+    PassedMalformed = FIEF_PASSED_MALFORMED, "passed-malformed",
+        "heads that break their form or end within it: passed into the class of their client";
+    /// `passed-too-long`
+    PassedTooLong = FIEF_PASSED_TOO_LONG, "passed-too-long",
+        "heads longer than are looked at: passed into the class of their client";
+    /// `passed-upgrade`
+    PassedUpgrade = FIEF_PASSED_UPGRADE, "passed-upgrade",
+        "bytes behind a change of protocol that the server has not confirmed: passed into the class of their client";
+    /// `passed-http2`
+    PassedHttp2 = FIEF_PASSED_HTTP2, "passed-http2",
+        "HTTP/2 without TLS: passed into the class of their client";
+    /// `passed-proxy`
+    PassedProxy = FIEF_PASSED_PROXY, "passed-proxy",
+        "PROXY heads of peers that they are not taken from: passed into the class of their client";
+    /// `passed-no-room`
+    PassedNoRoom = FIEF_PASSED_NO_ROOM, "passed-no-room",
+        "unfinished heads beyond the room for them: passed into the class of their client";
+    /// `passed-other`
+    PassedOther = FIEF_PASSED_OTHER, "passed-other",
+        "bytes that are neither HTTP nor TLS, or whose request cannot be found: passed into the class of their client";
+    /// `refused-malformed`
+    RefusedMalformed = FIEF_REFUSED_MALFORMED, "refused-malformed",
+        "heads that break their form or end within it: reset";
+    /// `refused-too-long`
+    RefusedTooLong = FIEF_REFUSED_TOO_LONG, "refused-too-long",
+        "heads longer than are looked at: reset";
+    /// `refused-upgrade`
+    RefusedUpgrade = FIEF_REFUSED_UPGRADE, "refused-upgrade",
+        "bytes behind a change of protocol that the server has not confirmed: reset";
+    /// `refused-http2`
+    RefusedHttp2 = FIEF_REFUSED_HTTP2, "refused-http2",
+        "HTTP/2 without TLS: reset";
+    /// `refused-proxy`
+    RefusedProxy = FIEF_REFUSED_PROXY, "refused-proxy",
+        "PROXY heads of peers that they are not taken from: reset";
+    /// `refused-no-room`
+    RefusedNoRoom = FIEF_REFUSED_NO_ROOM, "refused-no-room",
+        "unfinished heads beyond the room for them: reset";
+    /// `refused-other`
+    RefusedOther = FIEF_REFUSED_OTHER, "refused-other",
+        "bytes that are neither HTTP nor TLS, or whose request cannot be found: reset";
 }
 
 impl Reason {
@@ -93,20 +127,13 @@ impl Reason {
 
     /// Whether what it stands for is let through.
     pub fn lets_pass(self) -> bool {
-        matches!(
-            self,
-            Self::SynTaken
-                | Self::RequestRule
-                | Self::RequestClient
-                | Self::RequestMalformed
-                | Self::RequestTooLong
-                | Self::RequestUntracked
-        )
+        matches!(self, Self::SynTaken | Self::RequestRule | Self::RequestClient | Self::RequestUntracked)
+            || (Self::PassedMalformed..=Self::PassedOther).contains(&self)
     }
 
     /// Whether it is about a request; else about packets before the first one.
     pub fn is_request(self) -> bool {
-        (Self::RequestRule..=Self::RequestUntracked).contains(&self) || self == Self::RequestReplaced
+        (Self::RequestRule..=Self::RequestUntracked).contains(&self) || self >= Self::RequestReplaced
     }
 }
 
@@ -133,7 +160,8 @@ mod tests {
     #[test]
     fn a_word_says_whether_it_is_about_a_request() {
         for reason in Reason::ALL {
-            assert_eq!(reason.is_request(), reason.as_str().starts_with("request-"), "{reason}");
+            let is_request = ["request-", "passed-", "refused-"].iter().any(|start| reason.as_str().starts_with(start));
+            assert_eq!(reason.is_request(), is_request, "{reason}");
         }
     }
 }

@@ -172,8 +172,8 @@ fn expected(listener: &Listener, from: IpAddr, request: &str) -> Vec<Told> {
         Reason::RequestRule => abi::FIEF_REQUEST_RULE,
         Reason::RequestClient => abi::FIEF_REQUEST_CLIENT,
         Reason::RequestRefused => abi::FIEF_REQUEST_REFUSED,
-        Reason::RequestMalformed => abi::FIEF_REQUEST_MALFORMED,
-        Reason::RequestTooLong => abi::FIEF_REQUEST_TOO_LONG,
+        Reason::PassedMalformed => abi::FIEF_PASSED_MALFORMED,
+        Reason::PassedTooLong => abi::FIEF_PASSED_TOO_LONG,
     };
     let position = |rule: usize| u32::try_from(rule).expect("a small policy");
     let rule = ruled.rule.map(|(rule, _)| position(rule));
