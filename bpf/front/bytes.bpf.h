@@ -111,6 +111,12 @@ __noinline __u32 find_byte(const struct request_bytes *bytes __arg_nonnull, __u3
 	return at < end ? at : end;
 }
 
+/* The high bit of each byte that is a control character (below a blank, or DEL); above the lowest there may be false ones. */
+static __always_inline __u64 control_bytes(__u64 word)
+{
+	return ((word - EACH_BYTE(' ')) & ~word & HIGH_BITS) | zero_bytes(word ^ EACH_BYTE(0x7f));
+}
+
 /* Capital letters of ASCII made small; without a branch, which the verifier would follow for each byte. */
 static __always_inline __u8 small_letter(__u8 byte)
 {

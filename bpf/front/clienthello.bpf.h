@@ -6,9 +6,12 @@
  *   message    version 2, random 32, session id <1>, cipher suites <2>, compression <1>, extensions <2>
  *   extension  kind 2, length 2; 0: server name, 16: ALPN
  *
- * Problem: post-quantum keys make it longer than a segment, and it may be cut into several records.
- * How: in one record it is read where it stands; else its pieces are put together in request.text first.
- * Limits: an encrypted client hello shows its public name only. The first 8 protocols.
+ * Problem: post-quantum keys make it longer than a segment, and it may be cut into several records, empty ones among them.
+ * How: in one record it is read where it stands; else its pieces are put together in request.text first. What OpenSSL and Go
+ * refuse (several names, an extension twice) is UNREAD, as are records of other kinds before it, which OpenSSL skips.
+ * Limits: an encrypted client hello shows its public name only, and a name says nothing of the Host in the requests within.
+ * The first 8 protocols. A hello above FIEF_HEADER_MAX bytes with the heads of its records is UNREAD (too long), with the
+ * names that it has shown by then.
  */
 #pragma once
 
@@ -26,24 +29,25 @@ static __always_inline __u32 two_bytes(const struct request_bytes *bytes, __u32 
 	return byte_at(bytes, at) << 8 | byte_at(bytes, at + 1);
 }
 
-/* The first name of type 0 in a server_name extension. */
-static __always_inline void server_name_set(const struct request_bytes *bytes, __u32 at, __u32 end, __u8 place,
+/* The name in a server_name extension, which bears one; false: servers differ about it. */
+static __always_inline bool server_name_set(const struct request_bytes *bytes, __u32 at, __u32 end, __u8 place,
 					    struct front_request *request)
 {
 	__u32 length;
 
 	if (at + 5 > end || byte_at(bytes, at + 2))
-		return;
+		return false;
 	length = two_bytes(bytes, at + 3);
 	at += 5;
-	if (at + length > end)
-		return;
+	if (at + length != end)
+		return false;
 	if (length && byte_at(bytes, at + length - 1) == '.')
 		length--;
 	if (!length || length > REQUEST_NAME_MAX)
-		return;
+		return false;
 	span_set(request, REQUEST_SERVER_NAME, at, length, place);
 	request->span[REQUEST_SERVER_NAME].known |= SPAN_FOLD;
+	return true;
 }
 
 static __always_inline void protocols_set(const struct request_bytes *bytes, __u32 at, __u32 end, __u8 place,
@@ -62,39 +66,61 @@ static __always_inline void protocols_set(const struct request_bytes *bytes, __u
 	request->alpns = i;
 }
 
-/* Reads the body of a client hello in [at, end). */
-__noinline int hello_fields(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end,
+/* Reads an extension; false: servers differ about it. */
+static __always_inline bool extension_read(const struct request_bytes *bytes, __u32 kind, __u32 at, __u32 end,
+					   __u32 place, struct front_request *request)
+{
+	if (kind == TLS_SERVER_NAME) {
+		if (request->hosts++)
+			return false;
+		return server_name_set(bytes, at, end, place, request);
+	}
+	if (kind == TLS_ALPN) {
+		if (request->lengths++)
+			return false;
+		protocols_set(bytes, at, end, place, request);
+	}
+	return true;
+}
+
+/* Reads the body of a client hello, which begins behind its length at `at`; what is before `have` is there. */
+__noinline int hello_fields(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 have,
 			    struct front_request *request __arg_nonnull, __u32 place)
 {
-	__u32 kind, length;
+	__u32 end = at + (byte_at(bytes, at - 3) << 16) + two_bytes(bytes, at - 2), kind, length;
+	__u32 lacking = have < end ? FIEF_UNREAD_TOO_LONG : FIEF_UNREAD_MALFORMED;
 
 	at += 2 + 32;
-	if (at >= end)
-		return REQUEST_MALFORMED;
+	if (at >= have)
+		return request_unread(request, lacking);
 	at += 1 + byte_at(bytes, at);
-	if (at + 2 > end)
-		return REQUEST_MALFORMED;
+	if (at + 2 > have)
+		return request_unread(request, lacking);
 	at += 2 + two_bytes(bytes, at);
-	if (at + 1 > end)
-		return REQUEST_MALFORMED;
+	if (at + 1 > have)
+		return request_unread(request, lacking);
 	at += 1 + byte_at(bytes, at);
 	if (at == end)
 		return REQUEST_COMPLETE; /* no extensions, as before TLS 1.2 */
-	if (at + 2 > end || at + 2 + two_bytes(bytes, at) != end)
-		return REQUEST_MALFORMED;
+	if (at + 2 > have)
+		return request_unread(request, lacking);
+	if (at + 2 + two_bytes(bytes, at) != end)
+		return request_unread(request, FIEF_UNREAD_MALFORMED);
 	at += 2;
-	for (at = loop_from(at); at + 4 <= end && can_loop; at += length) {
+	for (at = loop_from(at); at + 4 <= have && can_loop; at += length) {
 		kind = two_bytes(bytes, at);
 		length = two_bytes(bytes, at + 2);
 		at += 4;
 		if (at + length > end)
-			return REQUEST_MALFORMED;
-		if (kind == TLS_SERVER_NAME && !span_known(request, REQUEST_SERVER_NAME))
-			server_name_set(bytes, at, at + length, place, request);
-		else if (kind == TLS_ALPN && !request->alpns)
-			protocols_set(bytes, at, at + length, place, request);
+			return request_unread(request, FIEF_UNREAD_MALFORMED);
+		if (at + length > have)
+			break;
+		if (!extension_read(bytes, kind, at, at + length, place, request))
+			request->odd = 1;
 	}
-	return at == end ? REQUEST_COMPLETE : REQUEST_MALFORMED;
+	if (have < end || at != end || request->odd)
+		return request_unread(request, lacking);
+	return REQUEST_COMPLETE;
 }
 
 /* Puts `length` bytes from `at` behind `filled` of request.text, by eight; what is too much is overwritten later. */
@@ -109,71 +135,68 @@ __noinline int text_append(const struct request_bytes *bytes __arg_nonnull, __u3
 }
 
 /*
- * A message cut into records: puts it together. Its length, or what is wrong as a negative enum request_state. The masks
- * change nothing; they keep the verifier from counting along.
+ * A message cut into records: puts together what there is of it in request.text, as many bytes as come back. -1: that is
+ * no hello. The masks change nothing; they keep the verifier from counting along.
  */
 __noinline int hello_join(const struct request_bytes *bytes __arg_nonnull, __u32 length,
 			  struct front_request *request __arg_nonnull)
 {
-	__u32 at = loop_from(0), filled = loop_from(0), wanted = FIEF_HEADER_MAX, record, here;
+	__u32 at = loop_from(0), filled = loop_from(0), record, here;
 
 	while (can_loop) {
 		at &= 2 * FIEF_HEADER_MAX - 1;
 		filled &= 2 * FIEF_HEADER_MAX - 1;
-		if (at < length && byte_at(bytes, at) != TLS_HANDSHAKE)
-			return -REQUEST_MALFORMED;
+		if (filled >= 4 && filled >= 4 + two_bytes(&request->text, 2) && !byte_at(&request->text, 1))
+			break;
+		if ((at < length && byte_at(bytes, at) != TLS_HANDSHAKE) ||
+		    (at + 1 < length && byte_at(bytes, at + 1) != 3))
+			return -1;
 		if (at + TLS_RECORD > length)
 			break;
 		record = two_bytes(bytes, at + 3);
-		if (!record || record > TLS_RECORD_MAX || byte_at(bytes, at + 1) != 3)
-			return -REQUEST_MALFORMED;
+		if (record > TLS_RECORD_MAX)
+			return -1;
 		at += TLS_RECORD;
 		here = record < length - at ? record : length - at;
 		text_append(bytes, at, request, filled, here);
 		filled += here;
 		at += here;
-		if (filled >= 2 && byte_at(&request->text, 1))
-			return -REQUEST_MALFORMED; /* longer than 65535 */
-		if (filled >= 4)
-			wanted = 4 + two_bytes(&request->text, 2);
-		if (filled >= wanted)
-			return wanted;
+		if (filled && byte_at(&request->text, 0) != TLS_CLIENT_HELLO)
+			return -1;
 		if (here < record)
 			break;
 	}
-	return REQUEST_NEED_MORE;
+	return filled;
 }
 
 /* What there is of a client hello in the first `length` bytes, of which the first is TLS_HANDSHAKE. */
 __noinline int hello_parse(const struct request_bytes *bytes __arg_nonnull, __u32 length,
 			   struct front_request *request __arg_nonnull)
 {
-	__u32 record, wanted;
+	__u32 have, wanted;
 	int joined;
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	if (length >= 2 && byte_at(bytes, 1) != 3)
-		return REQUEST_MALFORMED;
-	if (length >= 6 && byte_at(bytes, 5) != TLS_CLIENT_HELLO)
-		return REQUEST_MALFORMED;
-	if (length < TLS_RECORD + 4)
-		return REQUEST_NEED_MORE;
-	record = two_bytes(bytes, 3);
-	wanted = 4 + two_bytes(bytes, TLS_RECORD + 2);
-	if (record >= 4 && byte_at(bytes, TLS_RECORD + 1))
-		return REQUEST_MALFORMED; /* longer than 65535 */
-	if (record >= wanted) {
-		if (length < TLS_RECORD + wanted)
-			return length == FIEF_HEADER_MAX ? REQUEST_CUT : REQUEST_NEED_MORE;
-		return hello_fields(bytes, TLS_RECORD + 4, TLS_RECORD + wanted, request, PLACE_STREAM);
+	if (length >= TLS_RECORD + 4 && byte_at(bytes, 1) == 3 && byte_at(bytes, 5) == TLS_CLIENT_HELLO &&
+	    !byte_at(bytes, 6) && two_bytes(bytes, 3) >= 4 + two_bytes(bytes, 7) &&
+	    two_bytes(bytes, 3) <= TLS_RECORD_MAX) {
+		wanted = 4 + two_bytes(bytes, TLS_RECORD + 2);
+		if (length < TLS_RECORD + wanted && length < FIEF_HEADER_MAX)
+			return REQUEST_NEED_MORE;
+		have = length < TLS_RECORD + wanted ? length : TLS_RECORD + wanted;
+		return hello_fields(bytes, TLS_RECORD + 4, have, request, PLACE_STREAM);
 	}
 	joined = hello_join(bytes, length, request);
 	if (joined < 0)
-		return -joined;
-	if (!joined)
-		return length == FIEF_HEADER_MAX ? REQUEST_CUT : REQUEST_NEED_MORE;
-	return hello_fields(&request->text, 4, joined, request, PLACE_TEXT);
+		return request_unread(request, FIEF_UNREAD_MALFORMED);
+	have = joined;
+	if (have < 4)
+		return request_wait(request, length);
+	wanted = 4 + (byte_at(&request->text, 1) << 16) + two_bytes(&request->text, 2);
+	if (have < wanted && length < FIEF_HEADER_MAX)
+		return REQUEST_NEED_MORE;
+	return hello_fields(&request->text, 4, have < wanted ? have : wanted, request, PLACE_TEXT);
 }
 
 /* What the first `length` bytes of a connection, or of a later request, are; the fields are in `request`. */

@@ -8,27 +8,75 @@
  * How: one pass finds where the path ends and whether it needs work at all; most do not, and stay where they are. Else
  * %XX is decoded once, then runs of slashes become one, then "." and ".." segments go (RFC 3986, 5.2.4), in one pass
  * into request.text.
- * Limits: no change of case; ';' and '+' are nothing special; "*" and the authority of CONNECT stay as they are.
+ * A target without a slash is a path to Python's server: it gets its slash, and the request is odd. So are a backslash in
+ * the path, which is a slash to some, and '#'.
+ * Limits: no change of case; ';' and '+' are nothing special, so that a server of Java sees "/a/b" in "/a;x/b"; bytes
+ * above ASCII and "%00" stay as they are; "*" and the authority of CONNECT too. A first "//" is one slash, which
+ * "new URL(request.url, base)" in Node takes for the begin of a host.
  */
 #pragma once
 
 #include "request.bpf.h"
 
-/* Where a host name ends: before the port, and a last dot. Too long a name is none. */
-static __always_inline void host_set(const struct request_bytes *bytes, __u32 at, __u32 end,
-				     struct front_request *request)
+/* Whether a host may have this byte: what RFC 3986 allows, but for a comma, at which some take a header apart. */
+static __always_inline bool is_host_byte(__u8 byte)
 {
-	__u32 stop =
-	    at < end && byte_at(bytes, at) == '[' ? find_byte(bytes, at, end, ']') + 1 : find_byte(bytes, at, end, ':');
+	/* 64..: A-Z [ ] _ a-z ~; 32..: ! $ % & ' ( ) * + - . 0-9 : ; = */
+	if (byte >= 64)
+		return byte < 127 && 0x47fffffeaffffffeull >> (byte - 64) & 1;
+	return 0x2fff6ff200000000ull >> byte & 1;
+}
 
-	if (stop < end)
+/*
+ * Sets the host, without the port and a last dot. Too long a name is none. Whatever is odd in it, and a name that is not
+ * the one before, makes the request odd.
+ */
+__noinline int host_set(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end,
+			struct front_request *request __arg_nonnull)
+{
+	const struct request_span *before = &request->span[REQUEST_HOST];
+	bool odd = false, other = !before->known;
+	__u32 stop, i, length;
+
+	for (i = loop_from(at); i < end && can_loop; i++) {
+		if (!is_host_byte(byte_at(bytes, i)))
+			odd = true;
+	}
+	stop =
+	    at < end && byte_at(bytes, at) == '[' ? find_byte(bytes, at, end, ']') + 1 : find_byte(bytes, at, end, ':');
+	if (stop < end) {
+		if (byte_at(bytes, stop) != ':')
+			odd = true;
+		for (i = loop_from(stop + 1); i < end && can_loop; i++) {
+			if ((__u8)(byte_at(bytes, i) - '0') > 9)
+				odd = true;
+		}
 		end = stop;
+	}
 	if (end > at && byte_at(bytes, end - 1) == '.')
 		end--;
-	if (end <= at || end - at > REQUEST_NAME_MAX)
-		return;
-	span_set(request, REQUEST_HOST, at, end - at, PLACE_STREAM);
-	request->span[REQUEST_HOST].known |= SPAN_FOLD;
+	length = end > at ? end - at : 0;
+	if (request->hosts + request->absolute > 1) {
+		if (length != (other ? 0 : before->length))
+			odd = true;
+		for (i = loop_from(0); i < length && !odd && can_loop; i++) {
+			if (small_letter(byte_at(bytes, at + i)) != small_letter(byte_at(bytes, before->at + i)))
+				odd = true;
+		}
+	} else if (length > REQUEST_NAME_MAX) {
+		odd = true;
+	} else if (length) {
+		span_set(request, REQUEST_HOST, at, length, PLACE_STREAM);
+		request->span[REQUEST_HOST].known |= SPAN_FOLD;
+	}
+	if (odd)
+		request->odd = 1;
+	return 0;
+}
+
+static __always_inline bool is_letter(__u8 byte)
+{
+	return (__u8)((byte | 0x20) - 'a') < 26;
 }
 
 /* Behind "scheme://" of an absolute target; 0: it is none. */
@@ -38,7 +86,7 @@ static __always_inline __u32 authority_begin(const struct request_bytes *bytes, 
 
 	if (colon == at || colon + 3 > end || slash != colon + 1 || byte_at(bytes, colon + 2) != '/')
 		return 0;
-	return colon + 3;
+	return is_letter(byte_at(bytes, at)) ? colon + 3 : 0;
 }
 
 /* Takes the host of an absolute target; its path begins at what comes back. */
@@ -52,11 +100,13 @@ static __always_inline __u32 authority_take(const struct request_bytes *bytes, _
 		byte = byte_at(bytes, i);
 		if (byte == '/' || byte == '?' || byte == '#')
 			break;
-		if (byte == '@')
+		if (byte == '@') {
+			request->odd = 1;
 			begin = i + 1;
+		}
 	}
+	request->absolute = 1;
 	host_set(bytes, begin, i, request);
-	request->hosts = 1; /* the header does not count any more (RFC 9112, 3.2.2) */
 	return i;
 }
 
@@ -92,11 +142,11 @@ static __always_inline __u32 segment_end(const struct request_bytes *text, __u32
 	return length;
 }
 
-/* Decodes and resolves [at, end), which begins with a slash, into request.text. Returns the length. */
+/* Decodes and resolves [at, end), with the first `led` (0 or 1) bytes there already, into request.text. Returns the length. */
 __noinline int path_resolve(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end,
-			    struct front_request *request __arg_nonnull)
+			    struct front_request *request __arg_nonnull, __u32 led)
 {
-	__u32 i, length = 0, segment = 0, high, low;
+	__u32 i, length = led, segment = led, high, low;
 	struct request_bytes *text = &request->text;
 	__u8 byte;
 
@@ -128,51 +178,59 @@ __noinline int path_resolve(const struct request_bytes *bytes __arg_nonnull, __u
 	return segment_end(text, segment, length);
 }
 
-/* The path of a target that begins with a slash, or of what follows an authority. */
-static __always_inline void path_set(const struct request_bytes *bytes, __u32 at, __u32 end,
-				     struct front_request *request)
+/* The path of a target, without the query. A slash is put before what has none. */
+__noinline int path_set(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end,
+			struct front_request *request __arg_nonnull)
 {
 	bool plain = true;
 	__u8 byte, last = 0;
 	__u32 i;
 
+	if (find_byte(bytes, at, end, '#') < end)
+		request->odd = 1;
 	for (i = loop_from(at); i < end && can_loop; i++) {
 		byte = byte_at(bytes, i);
 		if (byte == '?' || byte == '#')
 			break;
 		if (byte == '%' || (last == '/' && (byte == '/' || byte == '.')))
 			plain = false;
+		if (byte == '\\')
+			request->odd = 1;
 		last = byte;
 	}
-	if (i == at) { /* an authority alone */
-		request->text.at[0] = '/';
+	request->text.at[0] = '/';
+	if (i == at) /* an authority alone */
 		span_set(request, REQUEST_PATH, 0, 1, PLACE_TEXT);
-		return;
-	}
-	if (plain)
+	else if (byte_at(bytes, at) != '/')
+		span_set(request, REQUEST_PATH, 0, path_resolve(bytes, at, i, request, 1), PLACE_TEXT);
+	else if (plain)
 		span_set(request, REQUEST_PATH, at, i - at, PLACE_STREAM);
 	else
-		span_set(request, REQUEST_PATH, 0, path_resolve(bytes, at, i, request), PLACE_TEXT);
+		span_set(request, REQUEST_PATH, 0, path_resolve(bytes, at, i, request, 0), PLACE_TEXT);
+	return 0;
 }
 
-/* Reads the target in [at, end), which is not empty; false: it is none. */
-static __always_inline bool target_set(const struct request_bytes *bytes, __u32 at, __u32 end, bool is_connect,
-				       struct front_request *request)
+/* Reads the target in [at, end), which is not empty. */
+__noinline int target_set(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end,
+			  struct front_request *request __arg_nonnull)
 {
 	__u8 first = byte_at(bytes, at);
 	__u32 authority;
 
-	if (first == '/') {
-		path_set(bytes, at, end, request);
-		return true;
-	}
-	if (is_connect || (first == '*' && end - at == 1)) {
+	if (first != '/' && (request->connect || (first == '*' && end == at + 1))) {
+		if (!request->connect && !request->options)
+			request->odd = 1;
 		span_set(request, REQUEST_PATH, at, end - at, PLACE_STREAM);
-		return true;
+		return 0;
 	}
-	authority = authority_begin(bytes, at, end);
-	if (!authority)
-		return false;
-	path_set(bytes, authority_take(bytes, authority, end, request), end, request);
-	return true;
+	if (request->connect)
+		request->odd = 1;
+	if (first != '/') {
+		authority = authority_begin(bytes, at, end);
+		if (authority)
+			at = authority_take(bytes, authority, end, request);
+		else
+			request->odd = 1;
+	}
+	return path_set(bytes, at, end, request);
 }

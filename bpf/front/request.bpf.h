@@ -36,10 +36,8 @@ enum request_field {
 enum request_state {
 	REQUEST_NEED_MORE,
 	REQUEST_COMPLETE,
-	REQUEST_CUT,	   /* complete but for fields behind the first FIEF_HEADER_MAX bytes */
-	REQUEST_MALFORMED, /* whatever follows */
-	REQUEST_UNREAD,	   /* it cannot be read to its end, as request.unread says: what was read of it is set */
-	REQUEST_DECIDED,   /* any but the first: what request_rule() says */
+	REQUEST_UNREAD,	 /* it cannot be read to its end, as request.unread says: what was read of it is set */
+	REQUEST_DECIDED, /* any but the first: what request_rule() says */
 };
 
 struct front_request {
@@ -53,6 +51,14 @@ struct front_request {
 	__u32 unread;  /* enum fief_unread, with REQUEST_UNREAD */
 	__u32 upgrade; /* 1: it asks for another protocol, or is CONNECT */
 	__u32 chunked; /* 1: its body is chunked; `body` is 0 */
+	__u8 odd;      /* 1: servers differ about what they have read so far */
+	__u8 chunks;   /* 1: of a version that knows chunked bodies */
+	__u8 codings;  /* how many headers told the coding of the body */
+	__u8 absolute; /* 1: the target has told the host */
+	__u16 connect; /* 1: the method is CONNECT */
+	__u16 options; /* 1: it is OPTIONS */
+	__u32 line;    /* the first line, without its end */
+	__u32 line_end;
 	/* what it is parsed for */
 	__u32 wanted; /* FIEF_GUARD_HEADERS, FIEF_GUARD_COOKIES */
 	__u32 pad;
@@ -76,6 +82,18 @@ static __always_inline bool span_known(struct front_request *request, __u32 fiel
 	return request->span[as_index(field) & (REQUEST_SPANS - 1)].known;
 }
 
+static __always_inline int request_unread(struct front_request *request, __u32 unread)
+{
+	request->unread = unread;
+	return REQUEST_UNREAD;
+}
+
+/* The first `length` bytes do not suffice: more have to come, if more are looked at. */
+static __always_inline int request_wait(struct front_request *request, __u32 length)
+{
+	return length < FIEF_HEADER_MAX ? REQUEST_NEED_MORE : request_unread(request, FIEF_UNREAD_TOO_LONG);
+}
+
 /* Forgets the last request, and says what this one is parsed for. */
 static __always_inline void request_begin(struct front_request *request, __u32 wanted, const __u64 *key,
 					  const __u64 *names)
@@ -93,6 +111,12 @@ static __always_inline void request_begin(struct front_request *request, __u32 w
 	request->unread = 0;
 	request->upgrade = 0;
 	request->chunked = 0;
+	request->odd = 0;
+	request->chunks = 0;
+	request->codings = 0;
+	request->absolute = 0;
+	request->connect = 0;
+	request->options = 0;
 	request->wanted = wanted & (FIEF_GUARD_HEADERS | FIEF_GUARD_COOKIES);
 	request->key[0] = key[0];
 	request->key[1] = key[1];

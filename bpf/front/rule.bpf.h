@@ -116,8 +116,6 @@ static __always_inline enum fief_unread unread_kind(enum request_state state, co
 	switch (state) {
 	case REQUEST_UNREAD:
 		return request->unread;
-	case REQUEST_CUT:
-		return FIEF_UNREAD_TOO_LONG;
 	case REQUEST_COMPLETE:
 		return FIEF_UNREADS;
 	default:

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use fief_policy::{Fields, Level, Listener, Sent};
+use fief_policy::{Fields, Level, Listener};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| match fief_policy::parse(text, "fuzz.toml") {
@@ -39,9 +39,9 @@ fn requests_are_found(listener: &Listener) {
     assert!(table.shapes.len() <= 64 && table.names.len() <= 8);
     let from = IpAddr::from([10, 0, 0, 1]);
     let http = ["GET / HTTP/1.1\n\n", "POST /a/x.php HTTP/1.1\nHost: shop.example\nCookie: a=1\n\n"];
-    let http = http.map(|text| Fields::of_http(text.as_bytes()).expect("a request"));
+    let http = http.map(|text| Fields::of_http(text.as_bytes()));
     for fields in http.iter().chain([&Fields::of_tls(Some("shop.example"), &["h2"])]) {
-        let verdict = listener.evaluate(from, Some(Sent::Request(fields)), Level::Overloaded).expect("a class");
+        let verdict = listener.evaluate(from, Some(fields), Level::Overloaded).expect("a class");
         let Some(request) = verdict.request else { continue };
         let found = table.lookup(SECRET, fields, Level::Overloaded);
         assert_eq!(found.rule.map(|rule| rule as usize), request.rule.map(|(position, _)| position));

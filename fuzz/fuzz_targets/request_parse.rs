@@ -8,8 +8,8 @@
 
 #![no_main]
 
-use fief_policy::{Fields, Part as Field, PatternHash};
-use fief_tests_parser::{LONGEST, Parser, Part, State};
+use fief_policy::{Fields, Part as Field, PatternHash, Unread as Kind};
+use fief_tests_parser::{LONGEST, Parser, Part, State, Unread};
 use libfuzzer_sys::fuzz_target;
 
 const KEY: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
@@ -30,7 +30,7 @@ struct Said {
 fn say(parser: &mut Parser, bytes: &[u8], rest: u8) -> Said {
     let state = parser.read(bytes, rest);
     match state {
-        State::NeedMore | State::Malformed => Said { state, head: 0, body: None, parts: Default::default() },
+        State::NeedMore => Said { state, head: 0, body: None, parts: Default::default() },
         _ => Said { state, head: parser.head(), body: parser.body(), parts: PARTS.map(|part| parser.get(part)) },
     }
 }
@@ -48,8 +48,23 @@ fuzz_target!(|bytes: &[u8]| {
         let beginning = say(&mut parser, &bytes[..cut], 0);
         assert!(beginning.state == State::NeedMore || beginning == whole, "{cut} bytes: {beginning:?}, {whole:?}");
     }
-    if whole.state == State::Complete && bytes[0] != TLS {
-        let fields = Fields::of_http(&bytes[..bytes.len().min(LONGEST)]).expect("the policy reads it too");
-        assert_eq!(whole.parts[..3], [fields.method, fields.path, fields.host]);
+    if bytes.first() != Some(&TLS) {
+        let fields = Fields::of_http(bytes);
+        let expected = match fields.unread {
+            _ if bytes.is_empty() || fields.is_unfinished => State::NeedMore,
+            None => State::Complete,
+            Some(Kind::Malformed) => State::Unread(Unread::Malformed),
+            Some(Kind::TooLong) => State::Unread(Unread::TooLong),
+            Some(Kind::Http2) => State::Unread(Unread::Http2),
+            Some(Kind::Proxy) => State::Unread(Unread::Proxy),
+            other => {
+                assert_eq!(other, Some(Kind::Other));
+                State::Unread(Unread::Other)
+            }
+        };
+        assert_eq!(whole.state, expected);
+        if whole.state != State::NeedMore {
+            assert_eq!(whole.parts[..3], [fields.method, fields.path, fields.host]);
+        }
     }
 });

@@ -10,23 +10,9 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use serde::Serialize;
 
-use crate::fields::{Fields, Malformed};
+use crate::fields::{Fields, Unread};
 use crate::model::{Client, From, Level, Listener, Mode, Policy};
 use crate::request::{Condition, Field, Refusal, Request, RequestRate};
-
-/// What somebody sent first on a connection.
-#[derive(Clone, Copy, Debug)]
-pub enum Sent<'a> {
-    Request(&'a Fields),
-    /// Neither HTTP nor TLS.
-    Other,
-}
-
-impl<'a> core::convert::From<&'a Result<Fields, Malformed>> for Sent<'a> {
-    fn from(read: &'a Result<Fields, Malformed>) -> Self {
-        read.as_ref().map_or(Self::Other, Self::Request)
-    }
-}
 
 /// What happens to a client and its request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -56,8 +42,7 @@ pub struct RequestVerdict<'p> {
 }
 
 /// Why; the words are those of the kernel's counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// A rule lets it pass, perhaps into another container.
     RequestRule,
@@ -65,10 +50,8 @@ pub enum Reason {
     RequestClient,
     /// A rule refuses it.
     RequestRefused,
-    /// Neither HTTP nor TLS: the class of its client.
-    PassedMalformed,
-    /// No rule matches what could be looked at of a head that is too long: the class of its client.
-    PassedTooLong,
+    /// It cannot be read: the class of its client.
+    Passed(Unread),
 }
 
 impl Reason {
@@ -77,9 +60,20 @@ impl Reason {
             Self::RequestRule => "request-rule",
             Self::RequestClient => "request-client",
             Self::RequestRefused => "request-refused",
-            Self::PassedMalformed => "passed-malformed",
-            Self::PassedTooLong => "passed-too-long",
+            Self::Passed(Unread::Malformed) => "passed-malformed",
+            Self::Passed(Unread::TooLong) => "passed-too-long",
+            Self::Passed(Unread::Upgrade) => "passed-upgrade",
+            Self::Passed(Unread::Http2) => "passed-http2",
+            Self::Passed(Unread::Proxy) => "passed-proxy",
+            Self::Passed(Unread::NoRoom) => "passed-no-room",
+            Self::Passed(Unread::Other) => "passed-other",
         }
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 
@@ -119,7 +113,7 @@ impl Listener {
     }
 
     /// What happens to a client from that address, and to what it sent, at this level of overload.
-    pub fn evaluate(&self, from: IpAddr, sent: Option<Sent<'_>>, level: Level) -> Option<Verdict<'_>> {
+    pub fn evaluate(&self, from: IpAddr, sent: Option<&Fields>, level: Level) -> Option<Verdict<'_>> {
         let (client_rule, client) = self.client_of(from)?;
         let is_ruling = self.admit && self.admit_from <= level && !self.requests.is_empty();
         let request = sent.filter(|_| is_ruling).map(|sent| self.evaluate_request(sent, level));
@@ -128,13 +122,7 @@ impl Listener {
         Some(Verdict { listener: &self.name, client_rule, client, request, container })
     }
 
-    fn evaluate_request(&self, sent: Sent<'_>, level: Level) -> RequestVerdict<'_> {
-        let nothing = Fields::default();
-        let (fields, unmatched) = match sent {
-            Sent::Request(fields) if fields.is_cut => (fields, Reason::PassedTooLong),
-            Sent::Request(fields) => (fields, Reason::RequestClient),
-            Sent::Other => (&nothing, Reason::PassedMalformed),
-        };
+    fn evaluate_request(&self, fields: &Fields, level: Level) -> RequestVerdict<'_> {
         let mut trial = None;
         let mut rule = None;
         for (position, request) in self.requests.iter().enumerate() {
@@ -149,10 +137,11 @@ impl Listener {
         }
         let refusal = rule.filter(|(_, request)| request.refuses_all()).and_then(|(_, request)| request.refusal);
         let refusal = refusal.map(|refusal| refusal.to(fields));
-        let reason = match (rule, refusal) {
-            (Some(_), Some(_)) => Reason::RequestRefused,
-            (Some(_), None) => Reason::RequestRule,
-            (None, _) => unmatched,
+        let reason = match (rule, refusal, fields.unread) {
+            (Some(_), Some(_), _) => Reason::RequestRefused,
+            (Some(_), None, _) => Reason::RequestRule,
+            (None, _, Some(unread)) => Reason::Passed(unread),
+            (None, _, None) => Reason::RequestClient,
         };
         let met = |condition: &Condition| {
             let value = String::from_utf8_lossy(meets(fields, condition)?).into_owned();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What request rules look at, read from what a client sends; `bpf/front/header.bpf.h` is its twin in the kernel.
 //!
-//! Where servers are tolerant, so is this: empty lines first, LF without CR, several blanks, a request line without a
-//! version. Limits: a folded line is not joined to the one before it; the first header and the first cookie of a name
-//! count.
+//! What RFC 9112 allows is read as every server reads it, and so is what servers take beyond that if all that take it
+//! agree. About all else they differ: it is unread, and so is what is no HTTP/1 at all; what could be read of it is said
+//! all the same. Limits: the first header and the first cookie of a name count, but for Host, of which there is one.
 
+use crate::heads::{Head, Line, without_returns};
 use crate::normal;
 use crate::pattern::is_token;
 
 /// Bytes of a head that are looked at; `FIEF_HEADER_MAX`.
-const LONGEST_HEAD: usize = 16_384;
-const LONGEST_METHOD: usize = 32;
+pub(crate) const LONGEST_HEAD: usize = 16_384;
 /// Of a header or cookie.
 const LONGEST_NAME: usize = 255;
 /// Protocols of a ClientHello.
@@ -29,45 +29,67 @@ pub struct Fields {
     pub cookies: Vec<(Vec<u8>, Vec<u8>)>,
     pub server_name: Option<Vec<u8>>,
     pub alpn: Vec<Vec<u8>>,
-    /// The head does not end within what is looked at; these are its whole lines.
-    pub is_cut: bool,
+    /// Why it could not be read to its end; the fields are what could be read.
+    pub unread: Option<Unread>,
+    /// What was sent ends within the head; if more is to follow, it is not known yet what it is.
+    pub is_unfinished: bool,
+    /// Of a head that could be read: its bytes, up to the body.
+    pub head: usize,
+    pub body: Body,
+    /// It asks for another protocol, or is CONNECT.
+    pub is_upgrade: bool,
 }
 
-/// What a client sent is neither HTTP/1 nor TLS.
+/// Kinds of what cannot be read: `enum fief_unread`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unread {
+    /// A head about which servers differ, or that ends before its end.
+    Malformed,
+    /// No end of the head within what is looked at.
+    TooLong,
+    /// What follows a request to change the protocol.
+    Upgrade,
+    /// HTTP/2 without TLS.
+    Http2,
+    /// A head of the PROXY protocol.
+    Proxy,
+    /// It gave way to others before its end.
+    NoRoom,
+    /// Neither HTTP nor TLS.
+    Other,
+}
+
+/// How long the body of a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub enum Body {
+    Length(u64),
+    Chunked,
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Length(0)
+    }
+}
 
 impl Fields {
-    /// The head of an HTTP request. A text that ends before the empty line is taken as if the rest were to follow now.
-    pub fn of_http(text: &[u8]) -> Result<Self, Malformed> {
+    /// The head of an HTTP request. A text that ends before its empty line is one whose client sends no more.
+    pub fn of_http(text: &[u8]) -> Self {
         let shown = &text[..text.len().min(LONGEST_HEAD)];
-        let is_whole = text.len() < LONGEST_HEAD;
-        let Some(start) = shown.iter().position(|byte| !b"\r\n".contains(byte)) else {
-            return if is_whole { Err(Malformed) } else { Ok(Self { is_cut: true, ..Self::default() }) };
-        };
-        let mut lines = shown[start..].split(|&byte| byte == b'\n').peekable();
-        let mut fields = Self::default();
-        let line = lines.next().unwrap_or_default();
-        let is_cut = |is_last: bool| is_last && !is_whole;
-        if is_cut(lines.peek().is_none()) {
-            return Ok(Self { is_cut: true, ..fields });
-        }
-        let RequestLine { has_headers, mut has_host } = fields.request_line(without_cr(line))?;
-        if !has_headers {
-            return Ok(fields);
-        }
-        while let Some(line) = lines.next() {
-            if is_cut(lines.peek().is_none()) {
-                fields.is_cut = true;
-                break;
+        let mut reading = Reading { shown, ..Reading::default() };
+        match reading.head() {
+            Ok(head) => {
+                reading.fields.head = head;
+                reading.fields.unread = reading.is_odd.then_some(Unread::Malformed);
             }
-            let line = without_cr(line);
-            if line.is_empty() {
-                break;
+            Err(End::Unread(kind)) => reading.fields.unread = Some(kind),
+            Err(End::Lacking) if shown.len() == LONGEST_HEAD => reading.fields.unread = Some(Unread::TooLong),
+            Err(End::Lacking) => {
+                reading.fields.unread = Some(Unread::Malformed);
+                reading.fields.is_unfinished = true;
             }
-            fields.header(line, &mut has_host);
         }
-        Ok(fields)
+        reading.fields
     }
 
     /// The names that a TLS client asks for in the clear.
@@ -79,55 +101,163 @@ impl Fields {
             ..Self::default()
         }
     }
+}
 
-    fn request_line(&mut self, line: &[u8]) -> Result<RequestLine, Malformed> {
-        let (method, rest) = at_blank(line);
-        let is_method = (1..=LONGEST_METHOD).contains(&method.len()) && method.iter().all(|&byte| is_token(byte));
-        if !is_method || rest.is_empty() {
-            return Err(Malformed);
+/// Why reading ends before the head does.
+enum End {
+    Unread(Unread),
+    Lacking,
+}
+
+/// What is known while a head is read.
+#[derive(Default)]
+struct Reading<'t> {
+    shown: &'t [u8],
+    fields: Fields,
+    /// Servers differ about what was read so far.
+    is_odd: bool,
+    /// The version knows chunked bodies.
+    has_chunks: bool,
+    /// Of an absolute target; it may be none that can be compared.
+    authority: Option<Option<Vec<u8>>>,
+    hosts: u32,
+    lengths: u32,
+    codings: u32,
+}
+
+impl Reading<'_> {
+    /// Its length.
+    fn head(&mut self) -> Result<usize, End> {
+        let mut head = Head::new(self.shown);
+        let start = head.skip_empty();
+        self.is_odd |= head.is_odd;
+        let Some(&first) = self.shown.get(start) else {
+            return Err(End::Lacking);
+        };
+        if first == 0 && start == 4 && self.shown.starts_with(b"\r\n\r\n") {
+            return Err(End::Unread(Unread::Proxy));
         }
-        let (target, rest) = at_blank(trimmed_start(rest));
-        let target = normal::target(target, method == b"CONNECT").ok_or(Malformed)?;
-        let version = trimmed_start(rest);
-        if !version.is_empty() && !version.starts_with(b"HTTP/1.") {
-            return Err(Malformed);
+        if !is_token(first) && !is_blank(first) {
+            return Err(End::Unread(Unread::Other));
         }
-        self.method = Some(method.to_vec());
-        self.path = Some(target.path);
-        let has_host = target.authority.is_some();
-        self.host = target.authority.flatten();
-        Ok(RequestLine { has_headers: !version.is_empty(), has_host })
+        let Line { text, is_whole } = head.line();
+        self.is_odd |= head.is_odd;
+        let read = self.request_line(without_returns(text));
+        if !is_whole {
+            return Err(End::Lacking);
+        }
+        read.map_err(End::Unread)?;
+        while let Some(lines) = head.folded() {
+            self.is_odd |= head.is_odd;
+            if lines.is_empty() {
+                self.end();
+                return Ok(head.at);
+            }
+            self.header(lines);
+        }
+        Err(End::Lacking)
     }
 
-    fn header(&mut self, line: &[u8], has_host: &mut bool) {
-        // A folded line goes on with the value of the one before it.
-        if line.first().is_some_and(|&byte| is_blank(byte)) {
-            return;
+    fn end(&mut self) {
+        let fields = &mut self.fields;
+        let has_body = self.codings > 0 || fields.body != Body::default();
+        if self.codings > 0 {
+            self.is_odd |= self.lengths > 0 || !self.has_chunks;
+            fields.body = Body::Chunked;
         }
+        self.is_odd |= has_body && fields.method.as_deref() == Some(b"CONNECT");
+    }
+
+    fn request_line(&mut self, line: &[u8]) -> Result<(), Unread> {
+        let (blank, line) = at_word(line);
+        let (method, rest) = at_gap(line);
+        let (gap, rest) = at_word(rest);
+        if rest.is_empty() {
+            return Err(Unread::Other);
+        }
+        self.is_odd |= !blank.is_empty() || gap.iter().any(|&byte| byte != b' ');
+        self.is_odd |= method.is_empty() || !method.iter().all(|&byte| is_token(byte));
+        self.fields.method = Some(method.to_vec());
+        let (target, rest) = at_gap(rest);
+        if method == b"PROXY" && b"TU".contains(&target[0]) {
+            return Err(Unread::Proxy);
+        }
+        self.fields.is_upgrade = method == b"CONNECT";
+        let target_read = normal::target(target, method);
+        self.is_odd |= target_read.is_odd;
+        self.fields.path = Some(target_read.path);
+        self.fields.host = target_read.authority.clone().flatten();
+        self.authority = target_read.authority;
+        let (gap, version) = at_word(rest);
+        self.is_odd |= gap.iter().any(|&byte| byte != b' ');
+        if method == b"PRI" && target[0] == b'*' && version == b"HTTP/2.0" {
+            return Err(Unread::Http2);
+        }
+        self.version(version)
+    }
+
+    fn version(&mut self, version: &[u8]) -> Result<(), Unread> {
+        let number = version.strip_prefix(b"HTTP/").ok_or(Unread::Malformed)?;
+        match number {
+            [b'1', b'.', minor @ b'0'..=b'9', rest @ ..] => {
+                self.has_chunks = *minor > b'0';
+                self.is_odd |= rest.iter().any(|&byte| byte != b' ');
+            }
+            _ => self.is_odd = true,
+        }
+        Ok(())
+    }
+
+    fn header(&mut self, line: &[u8]) {
         let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+            self.is_odd = true;
             return;
         };
-        let (name, value) = (line[..colon].to_ascii_lowercase(), trimmed(&line[colon + 1..]));
+        self.is_odd |= colon == 0 || !line[..colon].iter().all(|&byte| is_token(byte));
+        let name = trimmed_end(&line[..colon]).to_ascii_lowercase();
+        let rest = &line[colon + 1..];
+        let start = rest.iter().position(|byte| !b" \t\r\n".contains(byte)).unwrap_or(rest.len());
+        let value = trimmed_end(&rest[start..]);
         match name.as_slice() {
-            b"host" if !std::mem::replace(has_host, true) => self.host = normal::host(value),
+            b"host" => self.host(value),
             b"cookie" => value.split(|&byte| byte == b';').for_each(|pair| self.cookie(pair)),
+            b"upgrade" => self.fields.is_upgrade = true,
+            b"content-length" => self.content_length(value),
+            b"transfer-encoding" => {
+                self.is_odd |= self.codings > 0 || !value.eq_ignore_ascii_case(b"chunked");
+                self.codings += 1;
+            }
             _ => {}
         }
-        keep_first(&mut self.headers, name, value);
+        keep_first(&mut self.fields.headers, name, value);
+    }
+
+    fn host(&mut self, value: &[u8]) {
+        let host = normal::host(value);
+        self.is_odd |= host.is_odd;
+        let is_first = self.hosts == 0 && self.authority.is_none();
+        self.is_odd |= self.hosts > 0 || (!is_first && host.name != self.fields.host);
+        if is_first {
+            self.fields.host = host.name;
+        }
+        self.hosts += 1;
+    }
+
+    /// One number in digits; about all else servers differ.
+    fn content_length(&mut self, value: &[u8]) {
+        let is_number = (1..=18).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
+        self.is_odd |= !is_number || self.lengths > 0;
+        let digits = value.iter().take_while(|byte| byte.is_ascii_digit());
+        let length = digits.fold(0_u64, |sum, byte| sum.wrapping_mul(10).wrapping_add(u64::from(byte - b'0')));
+        self.fields.body = Body::Length(length);
+        self.lengths += 1;
     }
 
     fn cookie(&mut self, pair: &[u8]) {
         if let Some(equals) = pair.iter().position(|&byte| byte == b'=') {
-            keep_first(&mut self.cookies, trimmed(&pair[..equals]).to_vec(), trimmed(&pair[equals + 1..]));
+            keep_first(&mut self.fields.cookies, trimmed(&pair[..equals]).to_vec(), trimmed(&pair[equals + 1..]));
         }
     }
-}
-
-struct RequestLine {
-    /// HTTP/0.9 has no version and no headers.
-    has_headers: bool,
-    /// An absolute target says the host, and the header does not count (RFC 9112, section 3.2.2).
-    has_host: bool,
 }
 
 fn keep_first(pairs: &mut Vec<(Vec<u8>, Vec<u8>)>, name: Vec<u8>, value: &[u8]) {
@@ -136,23 +266,27 @@ fn keep_first(pairs: &mut Vec<(Vec<u8>, Vec<u8>)>, name: Vec<u8>, value: &[u8]) 
     }
 }
 
-fn without_cr(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
-}
-
 fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-fn at_blank(line: &[u8]) -> (&[u8], &[u8]) {
-    line.split_at(line.iter().position(|&byte| is_blank(byte)).unwrap_or(line.len()))
+/// What some server takes for a blank; Python's takes all of these.
+fn is_gap(byte: u8) -> bool {
+    byte <= b' ' || byte == 0x85 || byte == 0xa0
 }
 
-fn trimmed_start(text: &[u8]) -> &[u8] {
-    &text[text.iter().position(|&byte| !is_blank(byte)).unwrap_or(text.len())..]
+fn at_gap(line: &[u8]) -> (&[u8], &[u8]) {
+    line.split_at(line.iter().position(|&byte| is_gap(byte)).unwrap_or(line.len()))
+}
+
+fn at_word(line: &[u8]) -> (&[u8], &[u8]) {
+    line.split_at(line.iter().position(|&byte| !is_gap(byte)).unwrap_or(line.len()))
+}
+
+fn trimmed_end(text: &[u8]) -> &[u8] {
+    &text[..text.iter().rposition(|&byte| !is_blank(byte)).map_or(0, |last| last + 1)]
 }
 
 fn trimmed(text: &[u8]) -> &[u8] {
-    let text = trimmed_start(text);
-    &text[..text.iter().rposition(|&byte| !is_blank(byte)).map_or(0, |last| last + 1)]
+    trimmed_end(&text[text.iter().position(|&byte| !is_blank(byte)).unwrap_or(text.len())..])
 }

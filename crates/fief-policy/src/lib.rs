@@ -39,6 +39,7 @@ mod diagnostic;
 mod evaluate;
 mod fields;
 mod forward;
+mod heads;
 mod listeners;
 mod mistyped;
 mod model;
@@ -67,8 +68,8 @@ mod table;
 mod vocabulary;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Kind, Related};
-pub use evaluate::{Met, Reason, RequestVerdict, Sent, Verdict};
-pub use fields::{Fields, Malformed};
+pub use evaluate::{Met, Reason, RequestVerdict, Verdict};
+pub use fields::{Body, Fields, Unread};
 pub use model::{
     AcceptOrder, Client, Container, Cpu, From, Front, Handshake, Isolate, Level, Listener, Lrp, Mode, Network,
     Overload, Per, Policy, Serve, SynRate, Thresholds,

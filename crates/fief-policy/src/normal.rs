@@ -9,37 +9,61 @@
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) path: Vec<u8>,
-    /// The target has an authority, which is what counts instead of the header; it may be none that can be compared.
+    /// Of an absolute target; it may be none that can be compared.
     pub(crate) authority: Option<Option<Vec<u8>>>,
+    /// Servers differ about it.
+    pub(crate) is_odd: bool,
+}
+
+/// A host, if it can be compared.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) name: Option<Vec<u8>>,
+    /// Servers differ about it.
+    pub(crate) is_odd: bool,
 }
 
 /// Longest host or server name; a longer one is none.
 const LONGEST_NAME: usize = 255;
 
-/// None: it is no target of a request.
-pub(crate) fn target(target: &[u8], is_connect: bool) -> Option<Target> {
-    if target.starts_with(b"/") {
-        return Some(Target { path: path(target), authority: None });
+/// Of a target that is not empty.
+pub(crate) fn target(target: &[u8], method: &[u8]) -> Target {
+    let is_connect = method == b"CONNECT";
+    if (is_connect && !target.starts_with(b"/")) || target == b"*" {
+        let is_odd = !is_connect && method != b"OPTIONS";
+        return Target { path: target.to_vec(), authority: None, is_odd };
     }
-    if (is_connect && !target.is_empty()) || target == b"*" {
-        return Some(Target { path: target.to_vec(), authority: None });
+    let (mut is_odd, mut authority, mut rest) = (is_connect, None, target);
+    if let Some(after) = absolute(target) {
+        let end = after.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(after.len());
+        let (user_and_host, path) = after.split_at(end);
+        let user = user_and_host.iter().rposition(|&byte| byte == b'@').map(|at| at + 1);
+        let host = host(&user_and_host[user.unwrap_or(0)..]);
+        is_odd |= user.is_some() || host.is_odd;
+        authority = Some(host.name);
+        rest = path;
+    } else {
+        // Python's server takes it for a path.
+        is_odd |= !target.starts_with(b"/");
     }
-    let colon = target.iter().position(|&byte| byte == b':').filter(|&at| at > 0)?;
-    // The first slash of all stands right behind the colon.
-    if target[..colon].contains(&b'/') {
-        return None;
-    }
-    let rest = target[colon + 1..].strip_prefix(b"//")?;
-    let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
-    let (authority, rest) = rest.split_at(end);
-    let after_user = authority.iter().rposition(|&byte| byte == b'@').map_or(0, |at| at + 1);
-    Some(Target { path: path(rest), authority: Some(host(&authority[after_user..])) })
+    let end = rest.iter().position(|byte| b"?#".contains(byte)).unwrap_or(rest.len());
+    is_odd |= rest.contains(&b'#') || rest[..end].contains(&b'\\');
+    Target { path: path(&rest[..end]), authority, is_odd }
 }
 
-/// Without the query, decoded once, double slashes merged, `.` and `..` resolved (RFC 3986, section 5.2.4).
-fn path(target: &[u8]) -> Vec<u8> {
-    let end = target.iter().position(|byte| b"?#".contains(byte)).unwrap_or(target.len());
-    let decoded = decoded(&target[..end]);
+/// What stands behind "scheme://".
+fn absolute(target: &[u8]) -> Option<&[u8]> {
+    let colon = target.iter().position(|&byte| byte == b':')?;
+    // The first slash of all stands right behind the colon.
+    if !target[0].is_ascii_alphabetic() || target[..colon].contains(&b'/') {
+        return None;
+    }
+    target[colon + 1..].strip_prefix(b"//")
+}
+
+/// Decoded once, double slashes merged, `.` and `..` resolved (RFC 3986, section 5.2.4).
+fn path(written: &[u8]) -> Vec<u8> {
+    let decoded = decoded(written);
     let mut segments: Vec<&[u8]> = Vec::new();
     let mut all = decoded.split(|&byte| byte == b'/').peekable();
     while let Some(segment) = all.next() {
@@ -85,14 +109,19 @@ pub(crate) fn decoded(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Lower case, without the port and a last dot. None: nothing is left, or too much.
-pub(crate) fn host(text: &[u8]) -> Option<Vec<u8>> {
+/// Lower case, without the port and a last dot. No name: nothing is left, or too much.
+pub(crate) fn host(text: &[u8]) -> Host {
     let end = if text.starts_with(b"[") {
         text.iter().position(|&byte| byte == b']').map(|at| at + 1)
     } else {
         text.iter().position(|&byte| byte == b':')
     };
-    server_name(&text[..end.unwrap_or(text.len())])
+    let (name, port) = text.split_at(end.unwrap_or(text.len()));
+    let is_port = port.is_empty() || (port[0] == b':' && port[1..].iter().all(u8::is_ascii_digit));
+    // RFC 3986, section 3.2.2, but for a comma, at which some take a header apart.
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=[]:".contains(byte);
+    let is_long = name.strip_suffix(b".").unwrap_or(name).len() > LONGEST_NAME;
+    Host { name: server_name(name), is_odd: is_long || !is_port || !text.iter().all(is_allowed) }
 }
 
 /// Lower case, without a last dot.
@@ -107,8 +136,7 @@ mod tests {
 
     #[track_caller]
     fn path_of(text: &str) -> String {
-        let found = target(text.as_bytes(), false).unwrap_or_else(|| panic!("{text} is a target"));
-        String::from_utf8_lossy(&found.path).into_owned()
+        String::from_utf8_lossy(&target(text.as_bytes(), b"GET").path).into_owned()
     }
 
     #[test]
@@ -117,6 +145,7 @@ mod tests {
             "/cgi-bin/x",
             "/cgi-bin/x?q=/../a",
             "/cgi-bin/x#part",
+            "cgi-bin/./x",
             "//cgi-bin///x",
             "/%63gi-bin/x",
             "/%63%67i%2Dbin%2fx",
@@ -160,31 +189,53 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target_is_none() {
-        for text in ["", "x", "x/y", "cgi-bin/x", "http:/x", "://x", "a/b://c", "shop.example:80"] {
-            assert_eq!(target(text.as_bytes(), false), None, "{text}");
+    fn what_servers_differ_about_is_odd() {
+        for (text, method, path) in [
+            ("x", "GET", "/x"),
+            ("cgi-bin/x", "GET", "/cgi-bin/x"),
+            ("../x", "GET", "/x"),
+            ("http:/x", "GET", "/http:/x"),
+            ("://x", "GET", "/:/x"),
+            ("a/b://c", "GET", "/a/b:/c"),
+            ("shop.example:80", "GET", "/shop.example:80"),
+            ("/cgi-bin\\x", "GET", "/cgi-bin\\x"),
+            ("/x#y", "GET", "/x"),
+            ("/x?#y", "GET", "/x"),
+            ("http://u:p@h/x", "GET", "/x"),
+            ("http://h,g/x", "GET", "/x"),
+            ("*", "GET", "*"),
+            ("/x", "CONNECT", "/x"),
+        ] {
+            let found = target(text.as_bytes(), method.as_bytes());
+            assert_eq!((String::from_utf8_lossy(&found.path).as_ref(), found.is_odd), (path, true), "{text}");
         }
-        assert_eq!(target(b"", true), None, "an authority is something");
-        let connect = target(b"shop.example:80", true).expect("the authority of CONNECT");
-        assert_eq!(connect, Target { path: b"shop.example:80".to_vec(), authority: None });
+        for (text, method) in [("/x?\\", "GET"), ("*", "OPTIONS"), ("shop.example:80", "CONNECT"), ("x://y", "GET")] {
+            assert!(!target(text.as_bytes(), method.as_bytes()).is_odd, "{text}");
+        }
     }
 
     #[test]
     fn hosts_have_no_case_port_or_last_dot() {
-        for (written, name) in [
-            ("Shop.Example", Some("shop.example")),
-            ("shop.example:80", Some("shop.example")),
-            ("shop.example.", Some("shop.example")),
-            ("shop.example.:80", Some("shop.example")),
-            ("[2001:DB8::1]:80", Some("[2001:db8::1]")),
-            ("[2001:db8::1", Some("[2001:db8::1")),
-            ("", None),
-            (":80", None),
-            (".", None),
+        for (written, name, is_odd) in [
+            ("Shop.Example", Some("shop.example"), false),
+            ("shop.example:80", Some("shop.example"), false),
+            ("shop.example.", Some("shop.example"), false),
+            ("shop.example.:80", Some("shop.example"), false),
+            ("[2001:DB8::1]:80", Some("[2001:db8::1]"), false),
+            ("[2001:db8::1", Some("[2001:db8::1"), false),
+            ("", None, false),
+            (":80", None, false),
+            (".", None, false),
+            ("a:b", Some("a"), true),
+            ("[a]b", Some("[a]"), true),
+            ("a,b", Some("a,b"), true),
+            ("u@a", Some("u@a"), true),
+            ("a b", Some("a b"), true),
         ] {
-            assert_eq!(host(written.as_bytes()).as_deref(), name.map(str::as_bytes), "{written}");
+            let expected = Host { name: name.map(|name| name.as_bytes().to_vec()), is_odd };
+            assert_eq!(host(written.as_bytes()), expected, "{written}");
         }
-        assert_eq!(host("a".repeat(256).as_bytes()), None);
-        assert_eq!(host("a".repeat(255).as_bytes()).map(|name| name.len()), Some(255));
+        assert_eq!(host("a".repeat(256).as_bytes()), Host { name: None, is_odd: true });
+        assert_eq!(host("a".repeat(255).as_bytes()).name.map(|name| name.len()), Some(255));
     }
 }

@@ -10,7 +10,6 @@ use crate::request::{Field, Pattern};
 
 /// Bytes of an exact value, or of what stands before or after a `*`; the kernel side looks no further.
 pub(crate) const LONGEST_PATTERN: usize = 255;
-const LONGEST_METHOD: usize = 32;
 
 /// One value of a condition on that field.
 pub(crate) fn pattern(field: &Field, text: &str) -> Result<Pattern, Refused> {
@@ -57,7 +56,7 @@ fn method(text: &str) -> Result<Pattern, Refused> {
     if text.contains('*') {
         return refused(format!("\"{text}\" is not a method"), "name the methods, or remove `method` for any");
     }
-    if !(1..=LONGEST_METHOD).contains(&text.len()) || !text.bytes().all(is_token) {
+    if !(1..=LONGEST_PATTERN).contains(&text.len()) || !text.bytes().all(is_token) {
         return refused(format!("\"{}\" is not a method", text.escape_debug()), "write a method, as in \"POST\"");
     }
     if text.bytes().any(|byte| byte.is_ascii_lowercase()) {

@@ -4,19 +4,21 @@
 mod example;
 
 use example::example;
-use fief_policy::{Fields, Level, Policy, Reason, Refusal, RequestRate, Sent, parse};
+use fief_policy::{Fields, Level, Policy, Reason, Refusal, RequestRate, Unread, parse};
 
 /// Reason, number of the rule, container and refusal of a request.
 #[track_caller]
 fn asked(policy: &Policy, from: &str, sent: &Fields, level: Level) -> (Reason, Option<usize>, String, Option<Refusal>) {
-    let verdict = policy.listeners[0].evaluate(from.parse().expect("an address"), Some(Sent::Request(sent)), level);
+    let verdict = policy.listeners[0].evaluate(from.parse().expect("an address"), Some(sent), level);
     let verdict = verdict.expect("every client has a class");
     let request = verdict.request.expect("requests are ruled");
     (request.reason, request.rule.map(|(at, _)| at + 1), verdict.container.to_owned(), request.refusal)
 }
 
 fn http(text: &str) -> Fields {
-    Fields::of_http(text.as_bytes()).unwrap_or_else(|_| panic!("{text} is a request"))
+    let fields = Fields::of_http(format!("{}\r\n\r\n", text.trim_end()).as_bytes());
+    assert_eq!(fields.unread, None, "{text} is a request");
+    fields
 }
 
 #[test]
@@ -48,7 +50,7 @@ fn a_verdict_says_what_it_looked_at() {
     let shop = example("front-door.toml");
     let fields = http("POST /x/../login HTTP/1.1");
     let from = "192.0.2.1".parse().expect("an address");
-    let verdict = shop.listeners[0].evaluate(from, Some(Sent::Request(&fields)), Level::Always).expect("a verdict");
+    let verdict = shop.listeners[0].evaluate(from, Some(&fields), Level::Always).expect("a verdict");
     let request = verdict.request.expect("it is ruled");
     let seen: Vec<&str> = request.because.iter().map(|met| met.value.as_str()).collect();
     assert_eq!(seen, ["POST", "/login"]);
@@ -65,7 +67,7 @@ fn tls_is_told_apart_by_its_name_and_a_rule_on_trial_changes_nothing() {
     assert_eq!(ask(Some("acme.example.evil")), (Reason::RequestClient, None, "others".to_owned(), None));
     let hello = Fields::of_tls(None, &[]);
     let from = "2001:db8::1".parse().expect("an address");
-    let verdict = sites.listeners[0].evaluate(from, Some(Sent::Request(&hello)), Level::Always).expect("a verdict");
+    let verdict = sites.listeners[0].evaluate(from, Some(&hello), Level::Always).expect("a verdict");
     let request = verdict.request.expect("it is ruled");
     assert_eq!((request.rule, request.trial.map(|(at, _)| at), request.refusal), (None, Some(2), None));
 }
@@ -86,21 +88,43 @@ fn what_is_no_request_has_the_class_of_its_client() {
     let ruled = |text: &str| {
         let read = Fields::of_http(text.as_bytes());
         let from = "192.0.2.1".parse().expect("an address");
-        let verdict = shop.listeners[0].evaluate(from, Some(Sent::from(&read)), Level::Always).expect("a verdict");
+        let verdict = shop.listeners[0].evaluate(from, Some(&read), Level::Always).expect("a verdict");
         let request = verdict.request.expect("it is ruled");
         (request.reason, request.rule.map(|(at, _)| at + 1), verdict.container.to_owned())
     };
-    let browse = |reason| (reason, None, "shop/browse".to_owned());
-    for text in
-        ["", "\r\n", "SSH-2.0-x\r\n", "GET\r\n", "GET  \r\n", "GET x HTTP/1.1", "GET / HTTP/2.0", "G(T / HTTP/1.1"]
-    {
-        assert_eq!(ruled(text), browse(Reason::PassedMalformed), "{text:?}");
+    let browse = |unread| (Reason::Passed(unread), None, "shop/browse".to_owned());
+    for text in ["SSH-2.0-x\r\n", "GET\r\n", "GET  \r\n", "(ET / HTTP/1.1\r\n\r\n"] {
+        assert_eq!(ruled(text), browse(Unread::Other), "{text:?}");
+    }
+    for text in ["", "\r\n", "GET / HTTP/1.1\r\n", "GET x HTTP/1.1\r\n\r\n", "GET / HTTP/2.0\r\n\r\n", "GET /x\r\n"] {
+        assert_eq!(ruled(text), browse(Unread::Malformed), "{text:?}");
     }
     let long = |path: &str| format!("GET {path} HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(20_000));
-    assert_eq!(ruled(&long("/")), browse(Reason::PassedTooLong));
-    assert_eq!(ruled(&long(&"/".repeat(20_000))), browse(Reason::PassedTooLong));
+    for path in ["/", &"/".repeat(20_000)] {
+        assert_eq!(ruled(&long(path)), browse(Unread::TooLong));
+    }
     let within = (Reason::RequestRule, Some(4), "shop/cgi".to_owned());
-    assert_eq!(ruled(&long("/cgi-bin/x")), within, "the request line is within what is looked at");
+    for text in [&long("/cgi-bin/x"), "GET /cgi-bin/x", "GET cgi-bin/x HTTP/2.0\r\n\r\n"] {
+        assert_eq!(ruled(text), within, "what could be read is ruled");
+    }
+}
+
+#[test]
+fn a_rule_refuses_what_could_be_read_of_what_is_no_request() {
+    let text = "version = 1\n[container.a]\n[listener.web]\naddress = \"0.0.0.0:80\"\n\
+        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n\
+        [[listener.web.request]]\npath = \"/cgi-bin/*\"\nrefuse = \"reset\"\n\
+        [[listener.web.request]]\npath = \"/*\"\ncontainer = \"a\"\n\
+        [[listener.web.request]]\nrefuse = \"drop\"\n";
+    let policy = parse(text, "test.toml").unwrap_or_else(|errors| panic!("{errors}"));
+    let ruled = |text: &str| asked(&policy, "10.0.0.1", &Fields::of_http(text.as_bytes()), Level::Always);
+    for text in ["GET /cgi-bin/x", "GET cgi-bin/x HTTP/1.1\r\n", "GET /cgi-bin/x HTTP/2.0\r\n\r\n"] {
+        assert_eq!((ruled(text).0, ruled(text).1), (Reason::RequestRefused, Some(1)), "{text}");
+    }
+    assert_eq!((ruled("GET /x\r\n").0, ruled("GET /x\r\n").1), (Reason::RequestRule, Some(2)));
+    for text in ["\x02", "SSH-2.0-x\r\n", "\r\n\r\n\0"] {
+        assert_eq!((ruled(text).0, ruled(text).1), (Reason::RequestRefused, Some(3)), "{text}");
+    }
 }
 
 #[test]
@@ -109,7 +133,7 @@ fn requests_are_ruled_from_the_level_of_admission_on() {
     shop.listeners[0].admit_from = Level::Busy;
     let from = "192.0.2.1".parse().expect("an address");
     let fields = http("GET /index.php HTTP/1.1");
-    let of = |level| shop.listeners[0].evaluate(from, Some(Sent::Request(&fields)), level).expect("a verdict");
+    let of = |level| shop.listeners[0].evaluate(from, Some(&fields), level).expect("a verdict");
     assert_eq!((of(Level::Always).request, of(Level::Always).container), (None, "shop/browse"));
     assert_eq!(of(Level::Busy).container, "shop/cgi");
 }
@@ -152,15 +176,36 @@ fn named<'f>(pairs: &'f [(Vec<u8>, Vec<u8>)], name: &str) -> Option<&'f str> {
 
 #[test]
 fn reads_a_request_as_tolerantly_as_servers_do() {
-    let fields =
-        http("\r\n\nGET \t /a  HTTP/1.1\nHOST:\tShop.Example:80 \nX:1\n y: 2\nX: 3\nno colon\nz : 4\n\nAfter: 5\n");
+    let fields = http("\r\n\nGET  /a   HTTP/1.1 \nHOST:\tShop.Example:80 \nX:1\ny: 2\nX: 3\n\nAfter: 5\n");
     assert_eq!(fields.method.as_deref(), Some(&b"GET"[..]));
     assert_eq!(fields.path.as_deref(), Some(&b"/a"[..]));
     assert_eq!(fields.host.as_deref(), Some(&b"shop.example"[..]));
     assert_eq!(named(&fields.headers, "x"), Some("1"), "the first one counts");
-    assert_eq!(named(&fields.headers, "y"), None, "a folded line is no header");
-    assert_eq!(named(&fields.headers, "z"), None, "a name ends at the colon");
     assert_eq!(named(&fields.headers, "after"), None, "the head ends at the empty line");
+}
+
+#[test]
+fn what_servers_differ_about_is_unread_but_shown() {
+    let odd = |lines: &str| {
+        let fields = Fields::of_http(format!("GET /a HTTP/1.1\r\n{lines}\r\n").as_bytes());
+        assert_eq!(fields.unread, Some(Unread::Malformed), "{lines:?}");
+        assert_eq!(fields.path.as_deref(), Some(&b"/a"[..]), "{lines:?}");
+        fields.host.map(|host| String::from_utf8(host).expect("a text"))
+    };
+    for (lines, host) in [
+        ("Host: a\r\r\n", Some("a")),
+        ("Host:\r\n a\r\n", Some("a")),
+        ("Host: a\r\n b\r\n", Some("a\r\n b")),
+        ("Host : a\r\n", Some("a")),
+        ("Host: a\r\nHost: a\r\n", Some("a")),
+        ("X: y\r\n Host: a\r\n", None),
+        (" Host: a\r\n", None),
+        ("X: y\rHost: a\r\n", None),
+        ("no colon\r\nHost: a\r\n", Some("a")),
+        ("Host: a\r\nX: \0\r\n", Some("a")),
+    ] {
+        assert_eq!(odd(lines).as_deref(), host, "{lines:?}");
+    }
 }
 
 #[test]
@@ -171,17 +216,21 @@ fn reads_the_first_cookie_of_a_name_over_all_cookie_headers() {
 }
 
 #[test]
-fn takes_the_host_of_an_absolute_target_and_the_first_host_header() {
-    let host = |text: &str| http(text).host.map(|host| String::from_utf8(host).expect("a text"));
-    assert_eq!(host("GET http://a/x HTTP/1.1\nHost: b\n\n").as_deref(), Some("a"));
-    assert_eq!(host("GET http:///x HTTP/1.1\nHost: b\n\n"), None);
-    assert_eq!(host("GET /x HTTP/1.1\nHost: a\nHost: b\n\n").as_deref(), Some("a"));
-    assert_eq!(host("GET /x HTTP/1.1\nHost:\nHost: b\n\n"), None);
+fn the_authority_of_an_absolute_target_and_the_host_must_be_one() {
+    let host = |text: &str| {
+        let fields = Fields::of_http(text.as_bytes());
+        (fields.host.map(|host| String::from_utf8(host).expect("a text")), fields.unread.is_some())
+    };
+    let a = Some("a".to_owned());
+    assert_eq!(host("GET http://a/x HTTP/1.1\nHost: A:80\n\n"), (a.clone(), false));
+    assert_eq!(host("GET http://a/x HTTP/1.1\n\n"), (a.clone(), false));
+    assert_eq!(host("GET http://a/x HTTP/1.1\nHost: b\n\n"), (a.clone(), true));
+    assert_eq!(host("GET http:///x HTTP/1.1\nHost: b\n\n"), (None, true));
+    assert_eq!(host("GET http://a/x HTTP/1.1\nHost:\n\n"), (a.clone(), true));
+    assert_eq!(host("GET http://a/x HTTP/1.1\nHost: a\nHost: a\n\n"), (a, true));
 }
 
 #[test]
-fn a_line_without_a_version_is_the_whole_request() {
-    let fields = http("GET /x\r\nHost: a\r\n\r\n");
-    assert_eq!((fields.path.as_deref(), fields.host), (Some(&b"/x"[..]), None));
+fn no_more_protocols_are_looked_at_than_the_kernel_side_does() {
     assert_eq!(Fields::of_tls(Some("x"), &["a"; 10]).alpn.len(), 8);
 }

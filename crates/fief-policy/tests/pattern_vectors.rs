@@ -124,10 +124,8 @@ fn current() -> String {
         }
     }
     for target in TARGETS {
-        let (path, host) = match Fields::of_http(format!("GET {target} HTTP/1.1\r\n\r\n").as_bytes()) {
-            Ok(fields) => (hex(&fields.path.unwrap_or_default()), hex(&fields.host.unwrap_or_default())),
-            Err(_) => ("-".to_owned(), "-".to_owned()),
-        };
+        let fields = Fields::of_http(format!("GET {target} HTTP/1.1\r\n\r\n").as_bytes());
+        let (path, host) = (hex(&fields.path.unwrap_or_default()), hex(&fields.host.unwrap_or_default()));
         writeln!(text, "target {} {path} {host}", hex(target.as_bytes())).expect("a text");
     }
     text

@@ -2,7 +2,7 @@
 //! The tables that the kernel side looks requests up in say what the rules say, read one after the other.
 
 use fief_policy::{
-    Condition, Field, Fields, From, Level, Listener, Mode, Pattern, Reason, Refusal, Request, RequestTable, Sent, parse,
+    Condition, Field, Fields, From, Level, Listener, Mode, Pattern, Reason, Refusal, Request, RequestTable, parse,
 };
 use proptest::prelude::*;
 
@@ -134,7 +134,7 @@ fn made_for(rule: &Request) -> Fields {
 
 fn agree(listener: &Listener, table: &RequestTable, fields: &Fields, level: Level) -> Result<(), TestCaseError> {
     let from = "10.0.0.1".parse().expect("an address");
-    let verdict = listener.evaluate(from, Some(Sent::Request(fields)), level).expect("there is a catch-all");
+    let verdict = listener.evaluate(from, Some(fields), level).expect("there is a catch-all");
     let found = table.lookup(SECRET, fields, level);
     let (rule, trial) = match &verdict.request {
         Some(request) => (request.rule.map(|(at, _)| at as u32), request.trial.map(|(at, _)| at as u32)),
@@ -200,9 +200,9 @@ fn many_rules_of_one_shape_are_one_look() {
     web.admit = true;
     let table = web.request_table(SECRET);
     assert_eq!((table.shapes.len(), table.patterns.len()), (1, 20_000));
-    let fields = Fields::of_http(b"GET //19999?x HTTP/1.1\r\n\r\n").expect("a request");
+    let fields = Fields::of_http(b"GET //19999?x HTTP/1.1\r\n\r\n");
     assert_eq!(table.lookup(SECRET, &fields, Level::Always).rule, Some(19_999));
     let from = "192.0.2.1".parse().expect("an address");
-    let verdict = web.evaluate(from, Some(Sent::Request(&fields)), Level::Always).expect("a verdict");
+    let verdict = web.evaluate(from, Some(&fields), Level::Always).expect("a verdict");
     assert_eq!(verdict.request.map(|request| request.reason), Some(Reason::RequestRefused));
 }

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use fief_bpf::abi;
-use fief_policy::{Fields, Level, Listener, Reason, Sent};
+use fief_policy::{Fields, Level, Listener, Reason};
 use fief_testkit::{Client, Family, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::{SOON, connect_from};
@@ -166,14 +166,13 @@ type Told = (String, Option<u32>, abi::fief_reason, bool);
 /// What the policy says, in the words of the kernel's counters, in their order.
 fn expected(listener: &Listener, from: IpAddr, request: &str) -> Vec<Told> {
     let read = Fields::of_http(request.as_bytes());
-    let verdict = listener.evaluate(from, Some(Sent::from(&read)), Level::Always).expect("there is a catch-all");
+    let verdict = listener.evaluate(from, Some(&read), Level::Always).expect("there is a catch-all");
     let ruled = verdict.request.expect("requests are ruled");
     let number = |reason| match reason {
         Reason::RequestRule => abi::FIEF_REQUEST_RULE,
         Reason::RequestClient => abi::FIEF_REQUEST_CLIENT,
         Reason::RequestRefused => abi::FIEF_REQUEST_REFUSED,
-        Reason::PassedMalformed => abi::FIEF_PASSED_MALFORMED,
-        Reason::PassedTooLong => abi::FIEF_PASSED_TOO_LONG,
+        Reason::Passed(unread) => abi::FIEF_PASSED_MALFORMED + unread as abi::fief_reason,
     };
     let position = |rule: usize| u32::try_from(rule).expect("a small policy");
     let rule = ruled.rule.map(|(rule, _)| position(rule));

@@ -58,6 +58,9 @@ unsafe extern "C" {
     fn parser_head(parser: NonNull<RawParser>) -> u32;
     fn parser_body(parser: NonNull<RawParser>) -> u64;
     fn parser_tracked(parser: NonNull<RawParser>) -> u32;
+    fn parser_chunked(parser: NonNull<RawParser>) -> u32;
+    fn parser_upgrade(parser: NonNull<RawParser>) -> u32;
+    fn parser_unread(parser: NonNull<RawParser>) -> u32;
     fn parser_shape(parser: NonNull<RawParser>, shape: *const Shape, alpn: u32, hash: *mut u64) -> c_int;
 }
 
@@ -66,9 +69,27 @@ unsafe extern "C" {
 pub enum State {
     NeedMore,
     Complete,
-    /// Longer than what is looked at.
-    Cut,
+    /// It cannot be read to its end.
+    Unread(Unread),
+}
+
+/// `enum fief_unread`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
     Malformed,
+    TooLong,
+    Upgrade,
+    Http2,
+    Proxy,
+    NoRoom,
+    Other,
+}
+
+impl Unread {
+    fn of(number: u32) -> Self {
+        use Unread::*;
+        [Malformed, TooLong, Upgrade, Http2, Proxy, NoRoom, Other][number as usize]
+    }
 }
 
 /// A part of a request; the numbers are `enum request_field`'s.
@@ -110,8 +131,8 @@ impl Parser {
         match state {
             0 => State::NeedMore,
             1 => State::Complete,
-            2 => State::Cut,
-            3 => State::Malformed,
+            // SAFETY: the parser lives as long as self.
+            2 => State::Unread(Unread::of(unsafe { parser_unread(self.raw) })),
             other => unreachable!("no such state: {other}"),
         }
     }
@@ -147,6 +168,18 @@ impl Parser {
     pub fn body(&self) -> Option<u64> {
         // SAFETY: the parser lives as long as self.
         unsafe { (parser_tracked(self.raw) != 0).then(|| parser_body(self.raw)) }
+    }
+
+    /// The body is chunked.
+    pub fn is_chunked(&self) -> bool {
+        // SAFETY: the parser lives as long as self.
+        unsafe { parser_chunked(self.raw) != 0 }
+    }
+
+    /// It asks for another protocol.
+    pub fn is_upgrade(&self) -> bool {
+        // SAFETY: the parser lives as long as self.
+        unsafe { parser_upgrade(self.raw) != 0 }
     }
 
     /// Hash of what a shape looks at; `None`: the request does not have it.

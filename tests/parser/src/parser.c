@@ -79,6 +79,21 @@ __u32 parser_tracked(const struct parser *parser)
 	return parser->request.tracked;
 }
 
+__u32 parser_chunked(const struct parser *parser)
+{
+	return parser->request.chunked;
+}
+
+__u32 parser_upgrade(const struct parser *parser)
+{
+	return parser->request.upgrade;
+}
+
+__u32 parser_unread(const struct parser *parser)
+{
+	return parser->request.unread;
+}
+
 /* 0: the request does not have what the shape looks at. */
 int parser_shape(struct parser *parser, const struct fief_shape *shape, __u32 alpn, __u64 *hash)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Client hellos of TLS, whole, in pieces, and with lengths that lie.
 
-use fief_tests_parser::{LONGEST, Parser, Part, State};
+use fief_tests_parser::{LONGEST, Parser, Part, State, Unread};
 use proptest::prelude::*;
 
 fn sized(bytes: &[u8]) -> Vec<u8> {
@@ -81,23 +81,64 @@ fn more_protocols_than_are_looked_at_do_no_harm() {
 }
 
 #[test]
-fn a_hello_that_is_longer_than_what_is_looked_at_is_cut() {
+fn a_hello_that_is_longer_than_what_is_looked_at_shows_the_names_it_began_with() {
     let mut parser = Parser::new([1, 2], &[]);
     let long = message(&[server_name("x"), extension(51, &[0; 20_000])]);
-    for stream in [records(&long, &[16_384]), records(&long, &[100, 200, 10_000])] {
+    let huge = message(&[server_name("x"), extension(51, &[0; 60_000])]);
+    for stream in [records(&long, &[16_384]), records(&long, &[100, 200, 10_000]), records(&huge, &[16_384, 16_384])] {
         assert_eq!(parser.read(&stream[..LONGEST - 1], 0), State::NeedMore);
-        assert_eq!(parser.read(&stream, 0), State::Cut);
+        assert_eq!(parser.read(&stream, 0), State::Unread(Unread::TooLong));
+        assert_eq!(parser.get(Part::ServerName).as_deref(), Some(&b"x"[..]));
+    }
+    let tiny = records(&message(&[server_name("x"), extension(51, &[0; 2_900])]), &[1; 3_000]);
+    assert_eq!(parser.read(&tiny, 0), State::Unread(Unread::TooLong), "a byte in each record");
+    assert_eq!(parser.get(Part::ServerName).as_deref(), Some(&b"x"[..]));
+}
+
+#[test]
+fn empty_records_are_skipped() {
+    let mut parser = Parser::new([1, 2], &[]);
+    let empty = [22, 3, 1, 0, 0];
+    for at in [0, 1, 4, 100] {
+        let (before, after) = (records(&typical()[..at], &[]), records(&typical()[at..], &[]));
+        let stream = [before.as_slice(), &empty, &empty, after.as_slice()].concat();
+        assert_eq!(parser.read(&stream, 0), State::Complete, "before byte {at}");
+        assert_eq!(parser.get(Part::ServerName).as_deref(), Some(&b"shop.example"[..]));
+    }
+    assert_eq!(parser.read(&empty, 0), State::NeedMore);
+}
+
+#[test]
+fn other_handshakes_and_broken_records_are_unread() {
+    let mut parser = Parser::new([1, 2], &[]);
+    let good = records(&typical(), &[10]);
+    for (at, byte) in [(1, 2), (5, 2), (15, 23), (16, 4)] {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        assert_eq!(parser.read(&bad, 0), State::Unread(Unread::Malformed), "byte {at}");
+    }
+    let version_2 = [0x80, 0x2e, 1, 3, 1, 0, 0x15];
+    for first in [&[21, 3, 1, 0, 2, 1, 0][..], &[20, 3, 1, 0, 1, 1], &[23, 3, 1], &version_2] {
+        assert_eq!(parser.read(first, 0), State::Unread(Unread::Other), "{first:?}");
     }
 }
 
 #[test]
-fn other_handshakes_and_broken_records_are_malformed() {
+fn what_servers_refuse_or_read_otherwise_is_unread() {
     let mut parser = Parser::new([1, 2], &[]);
-    let good = records(&typical(), &[10]);
-    for (at, byte) in [(1, 2), (5, 2), (6, 1), (15, 23), (16, 4)] {
-        let mut bad = good.clone();
-        bad[at] = byte;
-        assert_eq!(parser.read(&bad, 0), State::Malformed, "byte {at}");
+    let two = extension(0, &sized(&[&[0][..], &sized(b"a"), &[0], &sized(b"b")].concat()));
+    let other_kind = extension(0, &sized(&[&[1][..], &sized(b"a")].concat()));
+    for extensions in [
+        vec![two],
+        vec![other_kind],
+        vec![server_name("a"), server_name("b")],
+        vec![server_name("")],
+        vec![server_name(&"a".repeat(256))],
+        vec![extension(0, &[])],
+        vec![alpn(&["h2"]), alpn(&["h3"])],
+    ] {
+        let hello = records(&message(&extensions), &[]);
+        assert_eq!(parser.read(&hello, 0), State::Unread(Unread::Malformed), "{extensions:?}");
     }
 }
 

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Heads of HTTP requests, one peculiarity after the other.
 
-use fief_tests_parser::{LONGEST, Parser, Part, State};
+use fief_tests_parser::{LONGEST, Parser, Part, State, Unread};
 
 fn parser() -> Parser {
     Parser::new([1, 2], &[])
 }
 
+#[track_caller]
 fn read(head: &str) -> Parser {
     let mut parser = parser();
     assert_eq!(parser.read(head.as_bytes(), 0), State::Complete, "{head:?}");
+    parser
+}
+
+#[track_caller]
+fn unread(head: &str, kind: Unread) -> Parser {
+    let mut parser = parser();
+    assert_eq!(parser.read(head.as_bytes(), 0), State::Unread(kind), "{head:?}");
     parser
 }
 
@@ -17,14 +25,22 @@ fn text(parser: &Parser, part: Part) -> Option<String> {
     parser.get(part).map(|bytes| String::from_utf8(bytes).expect("text"))
 }
 
+#[track_caller]
 fn path(target: &str) -> Option<String> {
     text(&read(&format!("GET {target} HTTP/1.1\r\n\r\n")), Part::Path)
 }
 
+#[track_caller]
 fn host(lines: &str) -> Option<String> {
     text(&read(&format!("GET / HTTP/1.1\r\n{lines}\r\n")), Part::Host)
 }
 
+#[track_caller]
+fn odd_host(lines: &str) -> Option<String> {
+    text(&unread(&format!("GET / HTTP/1.1\r\n{lines}\r\n"), Unread::Malformed), Part::Host)
+}
+
+#[track_caller]
 fn body(lines: &str) -> Option<u64> {
     read(&format!("POST / HTTP/1.1\r\n{lines}\r\n")).body()
 }
@@ -51,7 +67,6 @@ fn a_path_has_one_form_however_it_is_written() {
         "/../../cgi-bin/x",
         "/cgi-bin/y//../x",
         "/cgi-bin/x?/../y",
-        "/cgi-bin/x#y",
         "http://shop.example/cgi-bin/x",
     ] {
         assert_eq!(path(target).as_deref(), Some("/cgi-bin/x"), "{target}");
@@ -80,10 +95,22 @@ fn dots_at_the_end_of_a_path_leave_its_folder() {
 }
 
 #[test]
-fn the_authority_of_an_absolute_target_stands_above_the_header() {
-    let parser = read("GET http://u:p@One.Example:81?q HTTP/1.1\r\nHost: two.example\r\n\r\n");
-    assert_eq!(text(&parser, Part::Host).as_deref(), Some("one.example"));
-    assert_eq!(text(&parser, Part::Path).as_deref(), Some("/"));
+fn the_authority_of_an_absolute_target_is_that_of_the_header() {
+    for (authority, lines) in [("One.Example:81", "Host: one.example\r\n"), ("one.example", "")] {
+        let parser = read(&format!("GET http://{authority}?q HTTP/1.1\r\n{lines}\r\n"));
+        assert_eq!(text(&parser, Part::Host).as_deref(), Some("one.example"));
+        assert_eq!(text(&parser, Part::Path).as_deref(), Some("/"));
+    }
+    for (authority, lines) in [
+        ("one.example", "Host: two.example\r\n"),
+        ("one.example", "Host:\r\n"),
+        ("one.example", "Host: one.examplf\r\n"),
+        ("one.example", "Host: one.example\r\nHost: one.example\r\n"),
+        ("u@one.example", "Host: one.example\r\n"),
+    ] {
+        let head = format!("GET http://{authority}/ HTTP/1.1\r\n{lines}\r\n");
+        assert_eq!(text(&unread(&head, Unread::Malformed), Part::Host).as_deref(), Some("one.example"), "{lines}");
+    }
 }
 
 #[test]
@@ -91,66 +118,162 @@ fn a_star_and_an_authority_stay_as_they_are() {
     assert_eq!(text(&read("OPTIONS * HTTP/1.1\r\n\r\n"), Part::Path).as_deref(), Some("*"));
     let connect = read("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
     assert_eq!(text(&connect, Part::Path).as_deref(), Some("a.example:443"));
-    assert_eq!(connect.body(), None, "what follows is a tunnel");
+    assert!(connect.is_upgrade() && connect.body().is_none(), "what follows is a tunnel, if the server agrees");
+    for head in
+        ["GET * HTTP/1.1\r\n\r\n", "CONNECT / HTTP/1.1\r\n\r\n", "CONNECT a:1 HTTP/1.1\r\nContent-Length: 1\r\n\r\n"]
+    {
+        unread(head, Unread::Malformed);
+    }
 }
 
 #[test]
-fn the_first_host_counts_without_port_and_last_dot() {
-    assert_eq!(host("Host:  A.b. \t\r\nHost: c\r\n").as_deref(), Some("a.b"));
+fn there_is_one_host_without_port_and_last_dot() {
+    assert_eq!(host("Host:  A.b. \t\r\n").as_deref(), Some("a.b"));
     assert_eq!(host("hOsT:[::1]:80\r\n").as_deref(), Some("[::1]"));
-    assert_eq!(host("Host :a\r\n"), None, "a name ends at its colon");
-    assert_eq!(host("X: y\r\n Host: folded\r\n"), None);
-    assert_eq!(host(&format!("Host: {}\r\n", "a".repeat(256))), None);
+    assert_eq!(host("Host:\r\n"), None);
     assert_eq!(host(&format!("Host: {}\r\n", "a".repeat(255))), Some("a".repeat(255)));
+    for (lines, found) in [
+        ("Host: a\r\nHost: c\r\n", Some("a")),
+        ("Host: a\r\nHost: a\r\n", Some("a")),
+        ("Host :a\r\n", Some("a")),
+        ("X: y\r\n Host: folded\r\n", None),
+        ("Host:\r\n folded\r\n", Some("folded")),
+        ("Host: a\r\r\n", Some("a")),
+        ("Host: a,b\r\n", Some("a,b")),
+        ("Host: u@b\r\n", Some("u@b")),
+        ("Host: a b\r\n", Some("a b")),
+        ("Host: a:b\r\n", Some("a")),
+        ("Host: a\r\nX y: z\r\n", Some("a")),
+        ("Host: a\r\nno colon\r\n", Some("a")),
+        ("Host: a\r\n: x\r\n", Some("a")),
+        ("Host: a\r\nX: \x01\r\n", Some("a")),
+        ("Host: a\r\nX: \x7f\r\n", Some("a")),
+        ("Host: a\r\nX: y\rHost: b\r\n", Some("a")),
+    ] {
+        assert_eq!(odd_host(lines).as_deref(), found, "{lines:?}");
+    }
+    assert_eq!(odd_host(&format!("Host: {}\r\n", "a".repeat(256))), None);
 }
 
 #[test]
 fn tells_where_the_next_request_begins() {
     assert_eq!(body(""), Some(0));
     assert_eq!(body("Content-Length: 17\r\n"), Some(17));
-    assert_eq!(body("CONTENT-LENGTH:17\r\ncontent-length: 17\r\n"), Some(17));
-    assert_eq!(body("Content-Length: 17\r\nContent-Length: 18\r\n"), None);
-    assert_eq!(body("Content-Length: \r\n"), None);
-    assert_eq!(body("Content-Length: 1x\r\n"), None);
-    assert_eq!(body("Content-Length: -1\r\n"), None);
-    assert_eq!(body("Content-Length: 99999999999999999999\r\n"), None);
-    assert_eq!(body("Transfer-Encoding: chunked\r\nContent-Length: 17\r\n"), None);
-    assert_eq!(body("Upgrade: websocket\r\n"), None);
+    assert_eq!(body("Content-Length: 017 \r\n"), Some(17));
+    assert_eq!(body("Content-Length: 999999999999999999\r\n"), None, "beyond sequence numbers");
+    let chunked = read("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n");
+    assert!(chunked.is_chunked() && chunked.body().is_none());
+    let upgrade = read("GET / HTTP/1.1\r\nUpgrade: websocket\r\nContent-Length: 3\r\n\r\n");
+    assert!(upgrade.is_upgrade() && upgrade.body().is_none());
+    assert_eq!(upgrade.head(), 57);
+}
+
+#[test]
+fn a_body_that_servers_end_elsewhere_is_unread() {
+    for lines in [
+        "CONTENT-LENGTH:17\r\ncontent-length: 17",
+        "Content-Length: 17\r\nContent-Length: 18",
+        "Content-Length: 17, 17",
+        "Content-Length:",
+        "Content-Length: 1x",
+        "Content-Length: -1",
+        "Content-Length: +5",
+        "Content-Length: 0x5",
+        "Content-Length: 5 5",
+        "Content-Length: 9999999999999999999",
+        "Content-Length : 5",
+        "Transfer-Encoding: chunked\r\nContent-Length: 17",
+        "Content-Length: 17\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: x, chunked",
+        "Transfer-Encoding: chunked, identity",
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding:",
+        "Transfer-Encoding : chunked",
+        "Transfer-Encoding:\r\n chunked",
+        "Transfer-Encoding: chunked\r",
+    ] {
+        unread(&format!("POST / HTTP/1.1\r\n{lines}\r\n\r\n"), Unread::Malformed);
+    }
+    unread("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", Unread::Malformed);
 }
 
 #[test]
 fn is_as_tolerant_as_servers_are() {
-    let parser = read("\r\n\nGET \t /x\t HTTP/1.0\nhost: a\n\n");
+    let parser = read("\r\n\nGET   /x  HTTP/1.0 \nhost: a\n\n");
     assert_eq!(text(&parser, Part::Path).as_deref(), Some("/x"));
     assert_eq!(text(&parser, Part::Host).as_deref(), Some("a"));
-    let parser = read("GET /old\r\nHost: a\r\n\r\n");
-    assert_eq!(text(&parser, Part::Path).as_deref(), Some("/old"), "HTTP/0.9 has one line");
-    assert_eq!(text(&parser, Part::Host), None);
-    assert_eq!(parser.head(), 10);
-    assert_eq!(parser.body(), None);
+    let long = "A".repeat(4000);
+    assert_eq!(text(&read(&format!("{long} / HTTP/1.9\r\n\r\n")), Part::Method), Some(long));
+    let mut parser = Parser::new([1, 2], &[]);
+    let late = "\r\n".repeat((LONGEST - 20) / 2) + "GET /x HTTP/1.1\r\n\r\n";
+    assert_eq!(parser.read(late.as_bytes(), 0), State::Complete, "empty lines first");
+    assert_eq!(text(&parser, Part::Path).as_deref(), Some("/x"));
+}
+
+/// Rows of the review of the front door: each is served by one of nginx, HAProxy, Node and Python.
+#[test]
+fn what_some_server_takes_is_never_passed_by() {
+    let long = format!("{}\r\n", "X: y\r\n".repeat(LONGEST / 6));
+    for (head, kind) in [
+        ("GET /cgi-bin/x HTTP/2.0\r\n\r\n", Unread::Malformed),
+        ("GET /cgi-bin/x HTTP/0.9\r\n\r\n", Unread::Malformed),
+        ("GET /cgi-bin/x HTTP/01.1\r\n\r\n", Unread::Malformed),
+        ("GET /cgi-bin/x HTTP/1.10\r\n\r\n", Unread::Malformed),
+        ("GET /cgi-bin/x\r\n", Unread::Malformed),
+        ("GET /cgi-bin/x\u{a0} HTTP/1.1\r\n\r\n", Unread::Malformed),
+        (" GET /cgi-bin/x HTTP/1.1\r\n\r\n", Unread::Malformed),
+        ("GET\x0b/cgi-bin/x HTTP/1.1\r\n\r\n", Unread::Malformed),
+        ("GET\t/cgi-bin/x HTTP/1.1\r\n\r\n", Unread::Malformed),
+        ("GET /cgi-bin/x\rHTTP/1.1\r\n\r\n", Unread::Malformed),
+        ("GET cgi-bin/x HTTP/1.1\r\n\r\n", Unread::Malformed),
+        ("GET /cgi-bin/x#y HTTP/1.1\r\n\r\n", Unread::Malformed),
+        ("\rGET /cgi-bin/x HTTP/1.1\r\n\r\n", Unread::Malformed),
+        ("GET /cgi-bin/x HTTP/1.1\r\n\r\r\n\r\n", Unread::Malformed),
+        (&format!("GET /cgi-bin/x?{}", "y".repeat(17_000)), Unread::TooLong),
+        (&format!("GET /cgi-bin/x HTTP/1.1\r\n{long}"), Unread::TooLong),
+    ] {
+        let path = unread(head, kind).get(Part::Path).expect("a path");
+        assert!(path.starts_with(b"/cgi-bin/x"), "{path:?} of {head:?}");
+    }
+    let half = "GET /cgi-bin/x HTTP/1.0\r\n";
+    let mut parser = parser();
+    for length in ["GET /cgi-bin/x".len(), half.len()] {
+        assert_eq!(parser.read(&half.as_bytes()[..length], 0), State::NeedMore);
+        assert_eq!(text(&parser, Part::Path).as_deref(), Some("/cgi-bin/x"), "a client may end here");
+    }
+    assert_eq!(parser.read(format!("{half}Host: a\r\n").as_bytes(), 0), State::NeedMore);
+    assert_eq!(text(&parser, Part::Host).as_deref(), Some("a"), "or here");
 }
 
 #[test]
-fn what_is_no_request_is_said_at_the_first_byte_that_shows_it() {
-    for (bytes, at) in [
-        ("\0", 1),
-        (" GET / HTTP/1.1\r\n\r\n", 1),
-        ("SSH-2.0-x\r\n", 10),
-        ("PING\r\n", 5),
-        ("GET  \r\n", 7),
-        ("GET x HTTP/1.1\r\n", 16),
-        ("GET / HTTP/2.0\r\n", 16),
-        ("GET / FTP\r\n", 11),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 16),
-        (&format!("{} / HTTP/1.1\r\n", "A".repeat(33)), 33),
+fn what_is_no_request_is_said_at_the_byte_that_shows_it() {
+    for (bytes, at, kind) in [
+        ("\0", 1, Unread::Other),
+        ("\x15\x03\x01", 1, Unread::Other),
+        ("\x0bGET / HTTP/1.1\r\n\r\n", 1, Unread::Other),
+        ("\r\n\r\n\0\r\nQUIT\n\x21\x11", 5, Unread::Proxy),
+        ("PROXY TCP4 10.0.0.1 10.0.0.2 1 80\r\nGET / HTTP/1.1\r\n\r\n", 35, Unread::Proxy),
+        ("PROXY UNKNOWN\r\n", 15, Unread::Proxy),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 16, Unread::Http2),
+        ("SSH-2.0-x\r\n", 11, Unread::Other),
+        ("PING\r\n", 6, Unread::Other),
+        ("GET  \r\n", 7, Unread::Other),
+        (" \r\n", 3, Unread::Other),
+        ("GET / FTP\r\n", 11, Unread::Malformed),
+        ("GET / http/1.1\r\n\r\n", 16, Unread::Malformed),
+        ("GET /a b HTTP/1.1\r\n\r\n", 19, Unread::Malformed),
+        ("GET x HTTP/1.1\r\nHost: a\r\n\r\n", 27, Unread::Malformed),
     ] {
         let mut parser = parser();
         for cut in 1..=bytes.len() {
             let state = parser.read(&bytes.as_bytes()[..cut], b'\n');
-            let expected = if cut < at { State::NeedMore } else { State::Malformed };
+            let expected = if cut < at { State::NeedMore } else { State::Unread(kind) };
             assert_eq!(state, expected, "{cut} bytes of {bytes:?}");
         }
     }
+    read("PROXY /x HTTP/1.1\r\n\r\n");
+    read("PRI /x HTTP/1.1\r\n\r\n");
 }
 
 #[test]
@@ -159,11 +282,15 @@ fn of_a_head_without_end_the_whole_lines_count() {
     let mut parser = parser();
     let head = format!("GET /x HTTP/1.1\r\nHost: a\r\n{long}");
     assert_eq!(parser.read(&head.as_bytes()[..LONGEST - 1], 0), State::NeedMore);
-    assert_eq!(parser.read(head.as_bytes(), 0), State::Cut);
+    assert_eq!(parser.read(head.as_bytes(), 0), State::Unread(Unread::TooLong));
     assert_eq!(text(&parser, Part::Host).as_deref(), Some("a"));
-    for endless in ["\n".repeat(LONGEST), format!("GET /{}", "x".repeat(LONGEST))] {
-        assert_eq!(parser.read(endless.as_bytes(), 0), State::Cut);
-        assert_eq!(parser.get(Part::Path), None);
+    let last = format!("GET /x HTTP/1.1\r\nX: {}\r\nHost: a\r\n", "y".repeat(LONGEST - 31));
+    assert_eq!((last.len(), parser.read(last.as_bytes(), 0)), (LONGEST, State::Unread(Unread::TooLong)));
+    assert_eq!(text(&parser, Part::Host).as_deref(), Some("a"), "a line that just fits");
+    for (endless, path) in [("\n".repeat(LONGEST), None), (format!("GET /{}", "x".repeat(LONGEST)), Some(LONGEST - 4))]
+    {
+        assert_eq!(parser.read(endless.as_bytes(), 0), State::Unread(Unread::TooLong));
+        assert_eq!(parser.get(Part::Path).map(|path| path.len()), path);
     }
 }
 

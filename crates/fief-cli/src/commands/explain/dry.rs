@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use fief_policy::{Client, Fields, Level, Listener, Policy, Refusal, Request, RequestRate, Sent, Verdict};
+use fief_policy::{Client, Fields, Level, Listener, Policy, Refusal, Request, RequestRate, Verdict};
 use serde::Serialize;
 
 use crate::cli::Explain;
@@ -29,7 +29,7 @@ pub fn run(args: &Explain, from: IpAddr, output: &mut Output) -> Result<()> {
         _ => Level::Always,
     };
     let verdict = listener
-        .evaluate(from, sent.as_ref().map(Sent::from), level)
+        .evaluate(from, sent.as_ref(), level)
         .ok_or_else(|| Failure::new(format!("listener {} has no rule for {from}", listener.name)))?;
     match args.json {
         true => output.json(&Explained { from, listener, verdict: &verdict }.record()),
@@ -69,7 +69,7 @@ fn listener<'p>(policy: &'p Policy, args: &Explain) -> Result<&'p Listener> {
 }
 
 /// What the client sends first, as the command line says it.
-fn sent(args: &Explain) -> Option<std::result::Result<Fields, fief_policy::Malformed>> {
+fn sent(args: &Explain) -> Option<Fields> {
     if let Some(line) = &args.request {
         // as curl does it: who asks for `GET /x` means a request of today
         let version = if line.split_whitespace().count() < 3 { " HTTP/1.1" } else { "" };
@@ -77,7 +77,7 @@ fn sent(args: &Explain) -> Option<std::result::Result<Fields, fief_policy::Malfo
         return Some(Fields::of_http(format!("{}{version}\r\n{headers}\r\n", line.trim_end()).as_bytes()));
     }
     let alpn: Vec<&str> = args.alpn.iter().map(String::as_str).collect();
-    (args.server_name.is_some() || !alpn.is_empty()).then(|| Ok(Fields::of_tls(args.server_name.as_deref(), &alpn)))
+    (args.server_name.is_some() || !alpn.is_empty()).then(|| Fields::of_tls(args.server_name.as_deref(), &alpn))
 }
 
 struct Explained<'a> {
