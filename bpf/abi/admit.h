@@ -64,6 +64,22 @@ struct fief_admitted {
 	__u32 pad;
 };
 
+/* How far a head was looked through for its end, as it comes: all zero at its begin. See the front room's scan.bpf.h. */
+struct fief_scan {
+	__u32 at;     /* what is before need not be looked at again */
+	__u32 phase;  /* enum scan_phase */
+	__u32 filled; /* TLS: bytes of the message in the records before `at` */
+	__u32 wanted; /* TLS: its length, as far as those bytes say it */
+};
+
+/* Where in its body a request has come to. See the front room's body.bpf.h. */
+struct fief_body {
+	__u64 left;   /* of the data, or of the chunk; while its size is read: that */
+	__u16 phase;  /* enum body_phase */
+	__u16 digits; /* of the size */
+	__u32 pad;
+};
+
 /* The begin of a connection's first request, as far as it has come. */
 struct fief_pending {
 	__u32 first;  /* the client's initial sequence number */

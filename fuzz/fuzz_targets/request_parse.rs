@@ -9,7 +9,7 @@
 #![no_main]
 
 use fief_policy::{Fields, Part as Field, PatternHash, Unread as Kind};
-use fief_tests_parser::{LONGEST, Parser, Part, State, Unread};
+use fief_tests_parser::{LONGEST, Parser, Part, Scan, State, Unread};
 use libfuzzer_sys::fuzz_target;
 
 const KEY: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
@@ -47,6 +47,11 @@ fuzz_target!(|bytes: &[u8]| {
     for cut in [bytes.len() / 4, bytes.len() / 2, bytes.len().saturating_sub(1)] {
         let beginning = say(&mut parser, &bytes[..cut], 0);
         assert!(beginning.state == State::NeedMore || beginning == whole, "{cut} bytes: {beginning:?}, {whole:?}");
+    }
+    let mut scan = Scan::default();
+    for end in [bytes.len() / 3, bytes.len() / 2, bytes.len()] {
+        let is_ready = parser.scan(&bytes[..end], 0, &mut scan);
+        assert!(is_ready || parser.read(&bytes[..end], 0) == State::NeedMore, "the scan missed {end} bytes");
     }
     if bytes.first() != Some(&TLS) {
         let fields = Fields::of_http(bytes);

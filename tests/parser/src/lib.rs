@@ -43,6 +43,35 @@ pub struct Shape {
     pub condition: [Condition; 4],
 }
 
+/// How far a head was looked through: `struct fief_scan`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    pub at: u32,
+    phase: u32,
+    filled: u32,
+    wanted: u32,
+}
+
+/// Where in a body a request has come to: `struct fief_body`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Follower {
+    pub left: u64,
+    phase: u16,
+    digits: u16,
+    pad: u32,
+}
+
+/// What there is to say of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Followed {
+    Within,
+    /// What follows is the next request.
+    Ended,
+    Odd,
+}
+
 unsafe extern "C" {
     fn parser_new() -> Option<NonNull<RawParser>>;
     fn parser_free(parser: NonNull<RawParser>);
@@ -61,6 +90,15 @@ unsafe extern "C" {
     fn parser_chunked(parser: NonNull<RawParser>) -> u32;
     fn parser_upgrade(parser: NonNull<RawParser>) -> u32;
     fn parser_unread(parser: NonNull<RawParser>) -> u32;
+    fn parser_scan(parser: NonNull<RawParser>, bytes: *const u8, length: u32, rest: u8, scan: *mut Scan) -> c_int;
+    fn parser_body_begin(body: *mut Follower, is_chunked: bool, length: u64);
+    fn parser_body_follow(
+        parser: NonNull<RawParser>,
+        bytes: *const u8,
+        length: u32,
+        rest: u8,
+        body: *mut Follower,
+    ) -> u32;
     fn parser_shape(parser: NonNull<RawParser>, shape: *const Shape, alpn: u32, hash: *mut u64) -> c_int;
 }
 
@@ -182,12 +220,44 @@ impl Parser {
         unsafe { parser_upgrade(self.raw) != 0 }
     }
 
+    /// Whether these first bytes are worth reading, which began with those that `scan` has seen.
+    pub fn scan(&mut self, bytes: &[u8], rest: u8, scan: &mut Scan) -> bool {
+        let length = bytes.len().min(LONGEST) as u32;
+        // SAFETY: the parser lives as long as self; `length` bytes and `scan` are there.
+        unsafe { parser_scan(self.raw, bytes.as_ptr(), length, rest, scan) != 0 }
+    }
+
+    /// Follows a body; how many of the bytes are of it.
+    pub fn follow(&mut self, bytes: &[u8], rest: u8, body: &mut Follower) -> usize {
+        let length = bytes.len().min(LONGEST) as u32;
+        // SAFETY: the parser lives as long as self; `length` bytes and `body` are there.
+        unsafe { parser_body_follow(self.raw, bytes.as_ptr(), length, rest, body) as usize }
+    }
+
     /// Hash of what a shape looks at; `None`: the request does not have it.
     pub fn shape(&mut self, shape: &Shape, alpn: u32) -> Option<u64> {
         let mut hash = 0;
         // SAFETY: the parser lives as long as self; `shape` and `hash` are there.
         let has = unsafe { parser_shape(self.raw, shape, alpn, &raw mut hash) };
         (has != 0).then_some(hash)
+    }
+}
+
+impl Follower {
+    /// At the begin of a chunked body, or of one of known length.
+    pub fn new(length: Option<u64>) -> Self {
+        let mut body = Self { left: 0, phase: 0, digits: 0, pad: 0 };
+        // SAFETY: `body` is there.
+        unsafe { parser_body_begin(&mut body, length.is_none(), length.unwrap_or(0)) };
+        body
+    }
+
+    pub fn said(&self) -> Followed {
+        match self.phase {
+            13 => Followed::Ended,
+            14 => Followed::Odd,
+            _ => Followed::Within,
+        }
     }
 }
 

@@ -11,7 +11,8 @@
 #include "bytes.bpf.h"
 #include "mix.bpf.h"
 #include "header.bpf.h"
-#include "clienthello.bpf.h"
+#include "scan.bpf.h"
+#include "body.bpf.h"
 
 struct parser {
 	struct request_bytes stream;
@@ -103,4 +104,29 @@ int parser_shape(struct parser *parser, const struct fief_shape *shape, __u32 al
 	has = shape_hash(&parser->stream, &parser->request, &parser->hashes, shape);
 	*hash = parser->hashes.shape;
 	return has;
+}
+
+/* Looks through the first `length` bytes, of which those before were looked through with the same `scan`. */
+int parser_scan(struct parser *parser, const __u8 *bytes, __u32 length, __u8 rest, struct fief_scan *scan)
+{
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	memset(&parser->stream, rest, sizeof(parser->stream));
+	memcpy(parser->stream.at, bytes, length);
+	return head_scan(&parser->stream, length, scan);
+}
+
+void parser_body_begin(struct fief_body *body, bool chunked, __u64 length)
+{
+	body_begin(body, chunked, length);
+}
+
+/* Follows a body through `length` bytes; how many of them are of it. */
+__u32 parser_body_follow(struct parser *parser, const __u8 *bytes, __u32 length, __u8 rest, struct fief_body *body)
+{
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	memset(&parser->stream, rest, sizeof(parser->stream));
+	memcpy(parser->stream.at, bytes, length);
+	return body_follow(&parser->stream, 0, length, body);
 }
