@@ -9,9 +9,10 @@ use fief_testkit::Dice;
 
 use crate::exchange::{End, Job, Outcome, Shut, Work, perform};
 use crate::grow::{Mutation, Recipe};
-use crate::server::{Kind, MARKER, PLAIN, REFUSED};
+use crate::hello;
+use crate::server::{Kind, MARKER, PLAIN, REFUSED, RESOURCE};
 use crate::stage::{Port, Position, Stage};
-use crate::valid::is_allowed;
+use crate::valid;
 use crate::vector::{Case, Seed};
 
 const OPENING: &str = "GET /plain HTTP/1.1\r\nHost: plain.example\r\n\r\n";
@@ -28,6 +29,29 @@ const RETRIES: u32 = 5;
 pub enum Wrong {
     LetRound,
     RefusedWrongly,
+}
+
+/// What the cases of a campaign are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// Of HTTP/1.
+    Heads,
+    /// Of TLS.
+    Hellos,
+}
+
+impl Speech {
+    fn positions(self) -> &'static [Position] {
+        if self == Speech::Heads { &Position::ALL } else { &[Position::First] }
+    }
+
+    fn ports(self) -> &'static [Port] {
+        if self == Speech::Heads { &Port::GUARDED } else { &[Port::Tls] }
+    }
+
+    pub fn name(self) -> &'static str {
+        if self == Speech::Heads { "heads" } else { "hellos" }
+    }
 }
 
 /// Where a case comes from.
@@ -65,7 +89,10 @@ impl Finding {
 }
 
 pub fn name_of(mutation: Mutation) -> String {
-    format!("{mutation:?}").to_lowercase()
+    match mutation {
+        Mutation::Hello(change) => format!("hello-{change:?}").to_lowercase(),
+        head => format!("{head:?}").to_lowercase(),
+    }
 }
 
 /// What became of one server's cases.
@@ -116,6 +143,7 @@ struct Growth<'a> {
 }
 
 pub struct Campaign<'a> {
+    pub speech: Speech,
     kinds: Vec<Kind>,
     queue: VecDeque<Trial>,
     growth: Option<Growth<'a>>,
@@ -124,19 +152,20 @@ pub struct Campaign<'a> {
 }
 
 impl<'a> Campaign<'a> {
-    pub fn new(stage: &Stage) -> Campaign<'a> {
-        let kinds = stage.kinds.clone();
+    pub fn new(stage: &Stage, speech: Speech) -> Campaign<'a> {
+        let mut kinds = stage.kinds.clone();
+        kinds.retain(|kind| speech == Speech::Heads || kind.speaks_tls());
         let tallies = kinds.iter().map(|kind| (*kind, Tally::default())).collect();
-        Campaign { kinds, queue: VecDeque::new(), growth: None, findings: vec![], tallies }
+        Campaign { speech, kinds, queue: VecDeque::new(), growth: None, findings: vec![], tallies }
     }
 
-    /// Every seed to every server, in both positions, at both guarded ports.
+    /// Every seed to every server, in every position, at every guarded port.
     pub fn with_seeds(mut self, seeds: &[Seed]) -> Campaign<'a> {
         for seed in seeds {
             let planned = Arc::new((Origin::Seed(seed.name.clone()), seed.case.clone()));
             for &kind in &self.kinds.clone() {
-                for port in Port::GUARDED {
-                    for position in Position::ALL {
+                for &port in self.speech.ports() {
+                    for &position in self.speech.positions() {
                         self.plan(kind, port, position, planned.clone());
                     }
                 }
@@ -165,13 +194,14 @@ impl<'a> Campaign<'a> {
     fn grow(&mut self) -> Option<()> {
         let growth = self.growth.as_mut()?;
         growth.left = growth.left.checked_sub(1)?;
-        let recipe = Recipe::throw(growth.seeds, &mut growth.dice);
+        let recipe = Recipe::throw(self.speech, growth.seeds, &mut growth.dice);
         let case = recipe.make(growth.seeds);
         let kind = self.kinds[growth.turn % self.kinds.len()];
-        let port = Port::GUARDED[growth.turn / self.kinds.len() % 2];
+        let ports = self.speech.ports();
+        let port = ports[growth.turn / self.kinds.len() % ports.len()];
         growth.turn += 1;
         let planned = Arc::new((Origin::Grown(recipe), case));
-        for position in Position::ALL {
+        for &position in self.speech.positions() {
             self.plan(kind, port, position, planned.clone());
         }
         self.tally(kind).cases += 1;
@@ -210,16 +240,18 @@ impl Work for Campaign<'_> {
             self.grow();
         }
         let trial = self.queue.pop_front()?;
-        let port = if trial.leg == Leg::Open { Port::Open } else { trial.port };
+        let port = if trial.leg == Leg::Open { trial.port.open() } else { trial.port };
         let opening = if trial.position == Position::Later { OPENING.into() } else { vec![] };
-        let (bytes, pieces) = trial.planned.1.pieces(LAST.as_bytes());
+        // After its certificate a server waits for the client.
+        let (behind, until) = if self.speech == Speech::Heads { (LAST, MARKER) } else { ("", RESOURCE) };
+        let (bytes, pieces) = trial.planned.1.pieces(behind.as_bytes());
         let shut = match trial.leg {
             _ if trial.planned.1.ends => Shut::AtOnce,
             Leg::Again(_) => Shut::Never,
             _ => Shut::WhenQuiet,
         };
         let server = Stage::address(trial.kind, port);
-        Some((trial, Job { server, opening, opened: PLAIN, bytes, pieces, shut, until: MARKER }))
+        Some((trial, Job { server, opening, opened: PLAIN, bytes, pieces, shut, until }))
     }
 
     fn done(&mut self, mut trial: Trial, outcome: Outcome) {
@@ -245,9 +277,10 @@ impl Campaign<'_> {
         if outcome.has(REFUSED) {
             return self.find(&trial, Wrong::LetRound);
         }
+        let is_served = self.is_served(&trial.planned.1, outcome);
         let tally = self.tally(trial.kind);
         tally.silent += u64::from(outcome.end == End::Silent);
-        if outcome.end == End::Answered || is_served(&trial.planned.1, outcome) {
+        if outcome.end == End::Answered || is_served {
             tally.passed += 1;
         } else {
             trial.leg = Leg::Open;
@@ -256,19 +289,19 @@ impl Campaign<'_> {
     }
 
     fn went_open(&mut self, mut trial: Trial, outcome: &Outcome) {
-        let tally = self.tally(trial.kind);
+        let case = &trial.planned.1;
         if outcome.has(REFUSED) {
-            tally.held += 1;
-        } else if is_served(&trial.planned.1, outcome) && is_allowed(&trial.planned.1.bytes) {
+            self.tally(trial.kind).held += 1;
+        } else if self.is_served(case, outcome) && self.is_allowed(case) {
             trial.leg = Leg::Again(1);
             self.queue.push_front(trial);
         } else {
-            tally.unserved += 1;
+            self.tally(trial.kind).unserved += 1;
         }
     }
 
     fn went_again(&mut self, mut trial: Trial, count: u32, outcome: &Outcome) {
-        if is_served(&trial.planned.1, outcome) {
+        if self.is_served(&trial.planned.1, outcome) {
             self.tally(trial.kind).unsteady += 1;
         } else if count < CONFIRMATIONS {
             trial.leg = Leg::Again(count + 1);
@@ -277,12 +310,24 @@ impl Campaign<'_> {
             self.find(&trial, Wrong::RefusedWrongly);
         }
     }
-}
 
-/// Whether the server answered all of it, and none of it with an error.
-fn is_served(case: &Case, outcome: &Outcome) -> bool {
-    let is_error = |line: &[u8]| line.starts_with(b"HTTP/1.") && line.get(8..10).is_some_and(|word| word[1] >= b'4');
-    let errors = outcome.received.split(|&byte| byte == b'\n').any(is_error);
-    let ended = if case.ends { outcome.has(PLAIN) && outcome.end == End::Closed } else { outcome.has(MARKER) };
-    ended && outcome.has(PLAIN) && !outcome.has(REFUSED) && !errors
+    fn is_allowed(&self, case: &Case) -> bool {
+        match self.speech {
+            Speech::Heads => valid::is_allowed(&case.bytes),
+            Speech::Hellos => hello::is_allowed(&case.bytes),
+        }
+    }
+
+    /// Whether the server answered all of it, and none of it with an error.
+    fn is_served(&self, case: &Case, outcome: &Outcome) -> bool {
+        let is_other = outcome.has(PLAIN) && !outcome.has(REFUSED);
+        if self.speech == Speech::Hellos {
+            return is_other;
+        }
+        let is_error =
+            |line: &[u8]| line.starts_with(b"HTTP/1.") && line.get(8..10).is_some_and(|word| word[1] >= b'4');
+        let errors = outcome.received.split(|&byte| byte == b'\n').any(is_error);
+        let ended = if case.ends { outcome.end == End::Closed } else { outcome.has(MARKER) };
+        is_other && ended && !errors
+    }
 }

@@ -10,6 +10,8 @@ mod target;
 
 use fief_testkit::Dice;
 
+use crate::campaign::Speech;
+use crate::hello::{self, Change};
 use crate::vector::{Case, Seed};
 
 /// What can be done to a head.
@@ -31,12 +33,14 @@ pub enum Mutation {
     Chunks,
     Pipeline,
     Bytes,
+    Hello(Change),
     /// The last ones: the others move what they place.
     End,
     Pieces,
 }
 
 impl Mutation {
+    /// Those of heads.
     pub const ALL: [Mutation; 18] = [
         Mutation::Method,
         Mutation::Version,
@@ -76,6 +80,8 @@ impl Mutation {
             Mutation::Chunks => body::chunks(&mut case.bytes, dice),
             Mutation::Pipeline => body::pipeline(&mut case.bytes, dice),
             Mutation::Bytes => pieces::bytes(&mut case.bytes, dice),
+            // Together with the others of its kind, Recipe::make.
+            Mutation::Hello(_) => {}
             Mutation::End => pieces::end(case, dice),
             Mutation::Pieces => pieces::pieces(case, dice),
         }
@@ -90,7 +96,7 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    pub fn throw(seeds: &[Seed], dice: &mut Dice) -> Recipe {
+    pub fn throw(speech: Speech, seeds: &[Seed], dice: &mut Dice) -> Recipe {
         // Most cases begin with what everybody reads alike, so that one oddity stands alone.
         let ordinary = |seed: &Seed| seed.name.starts_with("plain") || seed.name.starts_with("secret");
         let mut seed = dice.roll(seeds.len());
@@ -98,14 +104,26 @@ impl Recipe {
             seed = dice.roll(seeds.len());
         }
         let count = 1 + [0, 0, 0, 1, 1, 2, 3][dice.roll(7)];
-        let mut steps: Vec<_> =
-            (0..count).map(|_| (Mutation::ALL[dice.roll(Mutation::ALL.len())], dice.number())).collect();
-        steps.sort_by_key(|(mutation, _)| (*mutation >= Mutation::End).then_some(*mutation));
+        let one = |dice: &mut Dice| match speech {
+            Speech::Heads => Mutation::ALL[dice.roll(Mutation::ALL.len())],
+            Speech::Hellos => match dice.roll(Change::ALL.len() + 2) {
+                0 => Mutation::End,
+                1 => Mutation::Pieces,
+                change => Mutation::Hello(Change::ALL[change - 2]),
+            },
+        };
+        let mut steps: Vec<_> = (0..count).map(|_| (one(dice), dice.number())).collect();
+        steps.sort_by_key(|(mutation, _)| (*mutation >= Mutation::Hello(Change::Name)).then_some(*mutation));
         Recipe { seed, steps }
     }
 
     pub fn make(&self, seeds: &[Seed]) -> Case {
         let mut case = seeds[self.seed].case.clone();
+        let change = |(mutation, seed): &(Mutation, u64)| match mutation {
+            Mutation::Hello(change) => Some((*change, *seed)),
+            _ => None,
+        };
+        hello::make(&mut case, &self.steps.iter().filter_map(change).collect::<Vec<_>>());
         for (mutation, seed) in &self.steps {
             mutation.apply(&mut case, &mut Dice::new(*seed));
         }
@@ -163,12 +181,14 @@ fn field_place(bytes: &[u8], dice: &mut Dice) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::campaign::Speech;
+
     use crate::vector::seeds;
 
     #[test]
     fn a_recipe_always_makes_the_same_case() {
         let seeds = seeds();
-        let throw = || Recipe::throw(&seeds, &mut Dice::new(7));
+        let throw = || Recipe::throw(Speech::Heads, &seeds, &mut Dice::new(7));
         assert_eq!((throw(), throw().make(&seeds)), (throw(), throw().make(&seeds)));
     }
 

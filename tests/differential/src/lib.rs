@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Holds what Fief lets pass against what real servers make of it.
 //!
-//! A policy refuses one resource, by its path, its host or a header. Heads that mean that resource to some server, in
-//! thousands of spellings, are sent to nginx, HAProxy, Apache, lighttpd, Node, Python and Go through a guarded port. The
+//! A policy refuses one resource, by its path, its host or a header. Heads and ClientHellos that mean that resource to some server,
+//! in thousands of spellings, are sent to nginx, HAProxy, Apache, lighttpd, Node, Python and Go through a guarded port. The
 //! servers themselves say in their answers which resource they served, so no reading of ours takes part:
 //!
 //! - *let round*: a server served the refused resource through the guarded port;
@@ -15,6 +15,7 @@
 pub mod campaign;
 pub mod exchange;
 pub mod grow;
+pub mod hello;
 pub mod report;
 pub mod server;
 pub mod shrink;
@@ -22,7 +23,7 @@ pub mod stage;
 pub mod valid;
 pub mod vector;
 
-pub use campaign::{Campaign, Finding, Wrong};
+pub use campaign::{Campaign, Finding, Speech, Wrong};
 pub use report::Report;
 pub use server::Kind;
 pub use stage::{Port, Position, Stage};

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use crate::campaign::{Campaign, Finding, Tally, Wrong};
+use crate::campaign::{Campaign, Finding, Speech, Tally, Wrong};
 use crate::server::Kind;
 use crate::shrink;
 use crate::stage::{Port, Position, Stage};
@@ -32,6 +32,7 @@ pub struct Failure {
 
 #[derive(Debug)]
 pub struct Report {
+    pub speech: Speech,
     pub seed: u64,
     pub tallies: BTreeMap<Kind, Tally>,
     pub failures: Vec<Failure>,
@@ -41,12 +42,12 @@ pub struct Report {
 
 impl Report {
     pub fn new(stage: &Stage, seeds: &[Seed], seed: u64, campaign: Campaign<'_>, most: usize) -> Report {
-        let known = known();
+        let (known, speech) = (known(), campaign.speech);
         let (tallies, findings) = (campaign.tallies, campaign.findings);
         let more = findings.len().saturating_sub(most);
         let mut failures: Vec<Failure> = vec![];
         for finding in spread(findings).into_iter().take(most) {
-            let finding = shrink::steps(stage, seeds, finding);
+            let finding = shrink::steps(stage, speech, seeds, finding);
             let names = finding.names(seeds);
             let same = |other: &Failure| {
                 (other.finding.wrong, other.finding.kind, &other.names) == (finding.wrong, finding.kind, &names)
@@ -56,11 +57,14 @@ impl Report {
             }
             let known = known.iter().find(|name| *name == EVERYTHING || names.contains(name)).cloned();
             let new = failures.iter().filter(|failure| failure.known.is_none()).count();
-            let case =
-                if known.is_none() && new < PRINTED { shrink::bytes(stage, &finding) } else { finding.case.clone() };
+            let case = if known.is_none() && new < PRINTED {
+                shrink::bytes(stage, speech, &finding)
+            } else {
+                finding.case.clone()
+            };
             failures.push(Failure { line: case.write(), finding, names, known });
         }
-        Report { seed, tallies, failures, more }
+        Report { speech, seed, tallies, failures, more }
     }
 
     /// Failures that no entry of `known.txt` is about; one that was not looked at counts as such where nothing is known.
@@ -73,7 +77,7 @@ impl Report {
     pub fn json(&self) -> Vec<Value> {
         let line = |(kind, tally): (&Kind, &Tally)| {
             json!({
-                "server": kind.name(), "seed": self.seed, "cases": tally.cases, "let_round": tally.let_round,
+                "server": kind.name(), "speech": self.speech.name(), "seed": self.seed, "cases": tally.cases, "let_round": tally.let_round,
                 "refused_wrongly": tally.refused_wrongly, "passed": tally.passed, "held": tally.held,
                 "unserved": tally.unserved, "unsteady": tally.unsteady, "silent": tally.silent, "unopened": tally.unopened,
             })
@@ -101,7 +105,7 @@ fn spread(findings: Vec<Finding>) -> Vec<Finding> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}", self.seed)?;
+        writeln!(f, "{}, seed {}", self.speech.name(), self.seed)?;
         writeln!(
             f,
             "{:10} {:>8} {:>9} {:>15} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8}",
@@ -136,9 +140,11 @@ impl fmt::Display for Report {
             let finding = &failure.finding;
             let wrong = if finding.wrong == Wrong::LetRound { "let round" } else { "refused wrongly" };
             let position = if finding.position == Position::First { "first" } else { "later" };
-            let port = if finding.port == Port::Reset { "reset" } else { "503" };
+            let port = if finding.port == Port::Unavailable { "503" } else { "reset" };
             let known = failure.known.as_ref().map(|name| format!(" (known: {name})")).unwrap_or_default();
-            let line: String = failure.line.chars().take(600).collect();
+            // An open one is in the table already.
+            let most = if failure.known.is_some() { 150 } else { 2000 };
+            let line: String = failure.line.chars().take(most).collect();
             writeln!(
                 f,
                 "{wrong} at {}, {position}, {port}{known}: {}: {line}",

@@ -12,6 +12,8 @@ use crate::stage::Port;
 /// What stands in a server's answer; no case contains one of them.
 pub const REFUSED: &str = "%the-refused-resource%";
 pub const PLAIN: &str = "%another-resource%";
+/// What the end of both has.
+pub const RESOURCE: &str = "resource%";
 pub const MARKER: &str = "%the-marker%";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,6 +60,11 @@ impl Kind {
         Kind::ALL.into_iter().filter(|kind| require(kind.feature())).collect()
     }
 
+    /// Debian's lighttpd has it in a package of its own.
+    pub fn speaks_tls(self) -> bool {
+        self != Kind::Lighttpd
+    }
+
     pub fn port(self, port: Port) -> u16 {
         8100 + 10 * self as u16 + port as u16
     }
@@ -78,6 +85,9 @@ impl Server {
         std::fs::set_permissions(folder.path(), open).expect("a folder of ours");
         for (name, text) in [("refused", REFUSED), ("plain", PLAIN), ("marker", MARKER)] {
             std::fs::write(folder.path().join(format!("{name}.txt")), text).expect("a file");
+        }
+        for (name, resource) in [("plain", PLAIN), ("secret", REFUSED)] {
+            certificate(&folder.path().join(format!("{name}.pem")), &format!("/O={resource}/CN={name}.example"));
         }
         let place = |name: &str, text: &str| {
             let file = folder.path().join(name);
@@ -108,7 +118,7 @@ impl Server {
             Kind::Go => {
                 let program = go_program(&place("server.go", include_str!("servers/server.go")));
                 let mut command = prepare(program.to_str().expect("a plain path"));
-                command.args(Port::ALL.map(|port| kind.port(port).to_string()));
+                command.args(Port::HTTP.map(|port| kind.port(port).to_string()));
                 // It would listen with MPTCP, which the door cannot stand before.
                 command.env("GODEBUG", "multipathtcp=0");
                 command
@@ -118,7 +128,7 @@ impl Server {
         let said = std::fs::File::create(&log).expect("a file");
         command.stdout(Stdio::null()).stderr(said).current_dir(folder.path());
         let mut process = Process::start(command).unwrap_or_else(|e| panic!("{e}"));
-        for port in Port::ALL {
+        for port in Port::HTTP {
             wait_ready(namespace, &mut process, kind.port(port), Some(&log))
                 .unwrap_or_else(|e| panic!("{}: {e}", kind.name()));
         }
@@ -134,6 +144,8 @@ fn filled(kind: Kind, folder: &Path, text: &str) -> String {
         .replace("@RESET@", &kind.port(Port::Reset).to_string())
         .replace("@UNAVAILABLE@", &kind.port(Port::Unavailable).to_string())
         .replace("@OPEN@", &kind.port(Port::Open).to_string())
+        .replace("@TLS@", &kind.port(Port::Tls).to_string())
+        .replace("@TLS-OPEN@", &kind.port(Port::TlsOpen).to_string())
         .replace("@REFUSED@", REFUSED)
         .replace("@PLAIN@", PLAIN)
         .replace("@MARKER@", MARKER)
@@ -148,4 +160,15 @@ fn go_program(source: &Path) -> PathBuf {
     run(Command::new("go").args(["build", "-o"]).arg(&program).arg(source).env("CGO_ENABLED", "0"))
         .unwrap_or_else(|e| panic!("{e}"));
     program
+}
+
+/// A key and a certificate for it in one file. The subject tells whose it is, in the clear before TLS 1.3.
+fn certificate(file: &Path, subject: &str) {
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]);
+    let key = file.with_extension("key");
+    command.args(["-subj", subject, "-keyout"]).arg(&key);
+    let certificate = run(&mut command).unwrap_or_else(|e| panic!("{e}"));
+    let key = std::fs::read_to_string(key).expect("openssl wrote it");
+    std::fs::write(file, key + &certificate).expect("a file");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes a failing case smaller while it still fails: steps of its recipe are left out, then bytes.
 
-use crate::campaign::{Campaign, Finding, Origin};
+use crate::campaign::{Campaign, Finding, Origin, Speech};
 use crate::stage::Stage;
 use crate::vector::{Case, Seed};
 
@@ -9,14 +9,15 @@ use crate::vector::{Case, Seed};
 const ROUNDS: usize = 24;
 
 /// Whether each of these fails as `like` does.
-fn fail(stage: &Stage, like: &Finding, cases: &[Case]) -> Vec<bool> {
-    let campaign = cases.iter().fold(Campaign::new(stage), |campaign, case| campaign.with_trial(like, case.clone()));
+fn fail(stage: &Stage, speech: Speech, like: &Finding, cases: &[Case]) -> Vec<bool> {
+    let campaign =
+        cases.iter().fold(Campaign::new(stage, speech), |campaign, case| campaign.with_trial(like, case.clone()));
     let findings = campaign.run(stage).findings;
     cases.iter().map(|case| findings.iter().any(|found| found.wrong == like.wrong && found.case == *case)).collect()
 }
 
 /// The same failure with as few steps as it needs. Its names tell what it is about.
-pub fn steps(stage: &Stage, seeds: &[Seed], mut finding: Finding) -> Finding {
+pub fn steps(stage: &Stage, speech: Speech, seeds: &[Seed], mut finding: Finding) -> Finding {
     while let Origin::Grown(recipe) = &finding.origin {
         let without = |step: usize| {
             let mut recipe = recipe.clone();
@@ -25,7 +26,7 @@ pub fn steps(stage: &Stage, seeds: &[Seed], mut finding: Finding) -> Finding {
         };
         let recipes: Vec<_> = (0..recipe.steps.len()).map(without).collect();
         let cases: Vec<_> = recipes.iter().map(|recipe| recipe.make(seeds)).collect();
-        let failed = fail(stage, &finding, &cases);
+        let failed = fail(stage, speech, &finding, &cases);
         let Some(at) = failed.iter().position(|&failed| failed) else { break };
         finding.case = cases[at].clone();
         finding.origin = Origin::Grown(recipes[at].clone());
@@ -34,7 +35,7 @@ pub fn steps(stage: &Stage, seeds: &[Seed], mut finding: Finding) -> Finding {
 }
 
 /// The same failure with fewer bytes and cuts; for the printed line alone.
-pub fn bytes(stage: &Stage, finding: &Finding) -> Case {
+pub fn bytes(stage: &Stage, speech: Speech, finding: &Finding) -> Case {
     let mut case = finding.case.clone();
     let mut size = case.bytes.len().div_ceil(2).max(1);
     for _ in 0..ROUNDS {
@@ -43,7 +44,7 @@ pub fn bytes(stage: &Stage, finding: &Finding) -> Case {
         if !case.cuts.is_empty() {
             smaller.insert(0, Case { cuts: vec![], ..case.clone() });
         }
-        let failed = fail(stage, finding, &smaller);
+        let failed = fail(stage, speech, finding, &smaller);
         match failed.iter().position(|&failed| failed) {
             Some(at) => case = smaller[at].clone(),
             None if size == 1 => break,

@@ -18,11 +18,20 @@ pub enum Port {
     Unavailable = 2,
     /// No listener of the policy.
     Open = 3,
+    /// Guarded, TLS; what is refused is reset.
+    Tls = 4,
+    /// TLS, no listener of the policy.
+    TlsOpen = 5,
 }
 
 impl Port {
-    pub const ALL: [Port; 3] = [Port::Reset, Port::Unavailable, Port::Open];
+    pub const HTTP: [Port; 3] = [Port::Reset, Port::Unavailable, Port::Open];
     pub const GUARDED: [Port; 2] = [Port::Reset, Port::Unavailable];
+
+    /// The same server without Fief.
+    pub fn open(self) -> Port {
+        if self >= Port::Tls { Port::TlsOpen } else { Port::Open }
+    }
 }
 
 /// Where on a connection a case stands.
@@ -49,7 +58,9 @@ pub struct Stage {
 impl Stage {
     /// With the servers that the machine has; `None`: it lacks what all need.
     pub fn new(kinds: Vec<Kind>) -> Option<Stage> {
-        if ![Feature::NetNs, Feature::Cgroup2, Feature::Bpf].into_iter().all(require) || kinds.is_empty() {
+        if ![Feature::NetNs, Feature::Cgroup2, Feature::Bpf, Feature::OpenSsl].into_iter().all(require)
+            || kinds.is_empty()
+        {
             return None;
         }
         let options = TopologyOptions { threaded: false, gro: true, ipv6: false };
@@ -72,18 +83,21 @@ impl Stage {
     }
 }
 
-/// Two listeners for each server, which refuse the same resource in different ways.
+/// Two listeners for each server, which refuse the same resource in different ways, and one for its TLS.
 fn policy(kinds: &[Kind]) -> String {
     let mut text = "version = 1\n[container.web]\n[container.\"web/rest\"]\n".to_owned();
+    let heads = ["path = \"/secret*\"", "host = \"secret.example\"", "header = { X-Secret = \"yes\" }"];
+    let hellos = ["server-name = \"secret.example\""];
     for kind in kinds {
-        for port in Port::GUARDED {
-            let name = format!("{}-{}", kind.name(), if port == Port::Reset { "reset" } else { "503" });
-            let refuse = if port == Port::Reset { "reset" } else { "503" };
+        for (port, refuse, conditions) in
+            [(Port::Reset, "reset", &heads[..]), (Port::Unavailable, "503", &heads), (Port::Tls, "reset", &hellos)]
+        {
+            let number = kind.port(port);
             let mut line = |words: String| writeln!(text, "{words}").expect("a String takes everything");
-            line(format!("[listener.{name}]\naddress = \"0.0.0.0:{}\"", kind.port(port)));
-            line(format!("[[listener.{name}.client]]\nfrom = [\"any\"]\ncontainer = \"web/rest\""));
-            for condition in ["path = \"/secret*\"", "host = \"secret.example\"", "header = { X-Secret = \"yes\" }"] {
-                line(format!("[[listener.{name}.request]]\n{condition}\nrefuse = \"{refuse}\""));
+            line(format!("[listener.port-{number}]\naddress = \"0.0.0.0:{number}\""));
+            line(format!("[[listener.port-{number}.client]]\nfrom = [\"any\"]\ncontainer = \"web/rest\""));
+            for condition in conditions {
+                line(format!("[[listener.port-{number}.request]]\n{condition}\nrefuse = \"{refuse}\""));
             }
         }
     }

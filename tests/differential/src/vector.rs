@@ -30,7 +30,12 @@ pub struct Seed {
 
 /// The standing table, the review's finds first.
 pub fn seeds() -> Vec<Seed> {
-    lines(include_str!("seeds.txt")).map(|line| seed(line).unwrap_or_else(|why| panic!("{line}: {why}"))).collect()
+    read_all(include_str!("seeds.txt")).collect()
+}
+
+/// The seeds of a text.
+pub(crate) fn read_all(text: &'static str) -> impl Iterator<Item = Seed> {
+    lines(text).map(|line| seed(line).unwrap_or_else(|why| panic!("{line}: {why}")))
 }
 
 /// Seeds and mutations whose failures are open; each with a reason behind it.
@@ -39,7 +44,7 @@ pub fn known() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-fn lines(text: &str) -> impl Iterator<Item = &str> {
+fn lines(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"io"
 	"log"
 	"net"
@@ -28,9 +29,31 @@ func what(r *http.Request) string {
 	return "@PLAIN@"
 }
 
+func names(port string) {
+	certificate := func(name string) *tls.Certificate {
+		pair, err := tls.LoadX509KeyPair("@ROOT@/"+name+".pem", "@ROOT@/"+name+".pem")
+		if err != nil {
+			log.Fatal(err)
+		}
+		return &pair
+	}
+	plain, secret := certificate("plain"), certificate("secret")
+	config := &tls.Config{MaxVersion: tls.VersionTLS12, GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if strings.EqualFold(hello.ServerName, "secret.example") {
+			return secret, nil
+		}
+		return plain, nil
+	}}
+	server := &http.Server{Addr: "0.0.0.0:" + port, TLSConfig: config}
+	server.ListenAndServeTLS("", "")
+}
+
 func main() {
 	log.SetOutput(io.Discard)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, what(r)) })
+	for _, port := range []string{"@TLS@", "@TLS-OPEN@"} {
+		go names(port)
+	}
 	for _, port := range os.Args[2:] {
 		go http.ListenAndServe("0.0.0.0:"+port, handler)
 	}

@@ -4,6 +4,7 @@
 import http.server
 import posixpath
 import socketserver
+import ssl
 import threading
 import urllib.parse
 
@@ -48,7 +49,35 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         pass
 
 
+def context(name):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(f"@ROOT@/{name}.pem")
+    return context
+
+
+PLAIN, SECRET = context("plain"), context("secret")
+
+
+def choose(connection, name, _):
+    if (name or "").lower() == "secret.example":
+        connection.context = SECRET
+
+
+PLAIN.sni_callback = choose
+
+
+class Names(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.settimeout(30)
+        try:
+            PLAIN.wrap_socket(self.request, server_side=True).recv(1)
+        except OSError:
+            pass
+
+
 servers = [Server(("0.0.0.0", port), Handler) for port in (@RESET@, @UNAVAILABLE@, @OPEN@)]
+servers += [Server(("0.0.0.0", port), Names) for port in (@TLS@, @TLS-OPEN@)]
 threads = [threading.Thread(target=server.serve_forever) for server in servers]
 for thread in threads:
     thread.start()
