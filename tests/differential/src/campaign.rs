@@ -75,6 +75,10 @@ pub struct Finding {
 }
 
 impl Finding {
+    pub fn steps(&self) -> usize {
+        if let Origin::Grown(recipe) = &self.origin { recipe.steps.len() } else { 0 }
+    }
+
     /// What is told apart: the names of the seed and of what was done to it.
     pub fn names(&self, seeds: &[Seed]) -> Vec<String> {
         match &self.origin {

@@ -115,6 +115,8 @@ pub fn seeds() -> Vec<Seed> {
         ("secret-records", in_records(&secret, 50)),
         ("secret-capitals", name("SECRET.example")),
         ("secret-dot", name("secret.example.")),
+        // nginx drops the port
+        ("port-in-name", name("secret.example:443")),
         ("empty-record", [record(0x0301, &[]), secret.records()].concat()),
         ("empty-record-second", behind_first_byte(&secret)),
         ("records-of-1", in_records(&secret, 1)),

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         let cases = cases * campaign.tallies.len() as u64;
         let campaign = campaign.with_seeds(&seeds).with_growth(&seeds, Dice::new(seed), cases).run(&stage);
         let report = Report::new(&stage, &seeds, seed, campaign, words.shrink);
-        failures += report.failures.len() + report.more;
+        failures += report.failures.len() + report.more + report.open;
         if words.json {
             report.json().iter().for_each(|line| println!("{line}"));
             eprint!("{report}");

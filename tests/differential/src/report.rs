@@ -36,7 +36,9 @@ pub struct Report {
     pub seed: u64,
     pub tallies: BTreeMap<Kind, Tally>,
     pub failures: Vec<Failure>,
-    /// Failures that were not made smaller.
+    /// Failures that an entry of `known.txt` is about, at first sight.
+    pub open: usize,
+    /// Others that were not made smaller.
     pub more: usize,
 }
 
@@ -44,6 +46,10 @@ impl Report {
     pub fn new(stage: &Stage, seeds: &[Seed], seed: u64, campaign: Campaign<'_>, most: usize) -> Report {
         let (known, speech) = (known(), campaign.speech);
         let (tallies, findings) = (campaign.tallies, campaign.findings);
+        // What an open entry already names is not made smaller: the new ones are to be seen.
+        let everything = known.iter().any(|name| name == EVERYTHING);
+        let is_known = |finding: &Finding| everything || finding.names(seeds).iter().any(|name| known.contains(name));
+        let (open, findings): (Vec<_>, Vec<_>) = findings.into_iter().partition(is_known);
         let more = findings.len().saturating_sub(most);
         let mut failures: Vec<Failure> = vec![];
         for finding in spread(findings).into_iter().take(most) {
@@ -55,7 +61,7 @@ impl Report {
             if failures.iter().any(same) {
                 continue;
             }
-            let known = known.iter().find(|name| *name == EVERYTHING || names.contains(name)).cloned();
+            let known = names.iter().find(|name| known.contains(name)).cloned();
             let new = failures.iter().filter(|failure| failure.known.is_none()).count();
             let case = if known.is_none() && new < PRINTED {
                 shrink::bytes(stage, speech, &finding)
@@ -64,13 +70,12 @@ impl Report {
             };
             failures.push(Failure { line: case.write(), finding, names, known });
         }
-        Report { speech, seed, tallies, failures, more }
+        Report { speech, seed, tallies, failures, open: open.len(), more }
     }
 
-    /// Failures that no entry of `known.txt` is about; one that was not looked at counts as such where nothing is known.
+    /// Failures that no entry of `known.txt` is about.
     pub fn new_failures(&self) -> usize {
-        let new = self.failures.iter().filter(|failure| failure.known.is_none()).count();
-        if known().is_empty() { new + self.more } else { new }
+        self.failures.iter().filter(|failure| failure.known.is_none()).count() + self.more
     }
 
     /// One object for each server.
@@ -86,9 +91,10 @@ impl Report {
     }
 }
 
-/// By server and kind of failure in turns, so that many of one do not hide another.
-fn spread(findings: Vec<Finding>) -> Vec<Finding> {
+/// By server and kind of failure in turns, those of few steps first, so that many of one do not hide another.
+fn spread(mut findings: Vec<Finding>) -> Vec<Finding> {
     let mut groups: BTreeMap<_, Vec<Finding>> = BTreeMap::new();
+    findings.sort_by_key(Finding::steps);
     for finding in findings {
         groups.entry((finding.wrong, finding.kind)).or_default().push(finding);
     }
@@ -151,6 +157,9 @@ impl fmt::Display for Report {
                 finding.kind.name(),
                 failure.names.join("+")
             )?;
+        }
+        if self.open > 0 {
+            writeln!(f, "and {} that known.txt names", self.open)?;
         }
         if self.more > 0 {
             writeln!(f, "and {} more failures that were not made smaller", self.more)?;

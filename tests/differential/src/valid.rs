@@ -12,6 +12,8 @@ const LONGEST_HEAD: usize = 16_384;
 struct Request<'a> {
     target: &'a [u8],
     hosts: Vec<&'a [u8]>,
+    /// Of an absolute target.
+    authority: Option<&'a [u8]>,
     secret: Option<&'a [u8]>,
 }
 
@@ -65,6 +67,10 @@ impl<'a> Request<'a> {
         }
         // RFC 9112, 3.2
         let hosts = if minor == 0 { 0..=1 } else { 1..=1 };
+        // RFC 9112, 3.2.2: a client says the same twice.
+        if self.authority.is_some_and(|authority| self.hosts.iter().any(|host| !host.eq_ignore_ascii_case(authority))) {
+            return None;
+        }
         if !hosts.contains(&self.hosts.len()) || !self.hosts.iter().all(|host| is_host(host)) {
             return None;
         }
@@ -94,7 +100,7 @@ impl<'a> Request<'a> {
                 if end == 0 || !is_host(&rest[..end]) {
                     return None;
                 }
-                self.hosts_of_target(&rest[..end]);
+                self.authority = Some(&rest[..end]);
                 if rest[end..].starts_with(b"/") { &rest[end..] } else { return None }
             }
         };
@@ -104,11 +110,6 @@ impl<'a> Request<'a> {
         (origin.starts_with(b"/") && is_path(origin)).then_some(minor)
     }
 
-    /// RFC 9112, 3.2.2: it goes before the field, and whoever takes the field is as right here.
-    fn hosts_of_target(&mut self, host: &'a [u8]) {
-        self.secret = self.secret.or(is_secret_host(host).then_some(b"yes"));
-    }
-
     /// docs/policy.md: values are compared in one form.
     fn is_refused(&self) -> bool {
         let path = match self.target.strip_prefix(b"http://".as_slice()) {
@@ -116,7 +117,7 @@ impl<'a> Request<'a> {
             Some(rest) => &rest[rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len())..],
         };
         resolved(path).starts_with(b"/secret")
-            || self.hosts.iter().any(|host| is_secret_host(host))
+            || self.hosts.iter().chain(&self.authority).any(|host| is_secret_host(host))
             || self.secret == Some(b"yes")
     }
 }
