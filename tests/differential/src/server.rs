@@ -119,8 +119,6 @@ impl Server {
                 let program = go_program(&place("server.go", include_str!("servers/server.go")));
                 let mut command = prepare(program.to_str().expect("a plain path"));
                 command.args(Port::HTTP.map(|port| kind.port(port).to_string()));
-                // It would listen with MPTCP, which the door cannot stand before.
-                command.env("GODEBUG", "multipathtcp=0");
                 command
             }
         };
