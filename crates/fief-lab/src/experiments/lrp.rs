@@ -4,12 +4,16 @@
 //! A high-priority client, twenty low ones and a flood from a prefix that is the lowest class. Plain nginx, copies of
 //! nginx under Fief, and the same with receive work in a thread of each class, in turn. Without it, every packet of the
 //! flood is worked through before any process runs; with it, the flood's thread waits for the others.
+//!
+//! Each for longer than the kernel keeps a connection request unanswered, and with two lengths of the listeners' queues:
+//! what the kernel repeats of a full one comes a second after the flood began, and later.
 
 mod charge;
 mod measure;
 mod outcome;
 mod way;
 
+use crate::effort::is_least;
 use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::flood;
@@ -21,6 +25,8 @@ use way::Way;
 
 const PORT: u16 = 80;
 const SYNS_PER_SECOND: u32 = 200_000;
+/// Of the listeners: nginx's own, and what a busy machine sets.
+const BACKLOGS: [u32; 2] = [511, 4096];
 
 #[derive(Clone, Debug)]
 struct Plan {
@@ -33,8 +39,9 @@ struct Plan {
 impl Plan {
     fn of(quick: bool) -> Plan {
         match quick {
-            true => Plan { rounds: 3, seconds: 0.55, warm_up: 0.2, charge_seconds: 1.2 },
-            false => Plan { rounds: 7, seconds: 2.0, warm_up: 1.0, charge_seconds: 4.0 },
+            _ if is_least() => Plan { rounds: 1, seconds: 0.3, warm_up: 0.1, charge_seconds: 0.3 },
+            true => Plan { rounds: 1, seconds: 10.0, warm_up: 0.2, charge_seconds: 1.2 },
+            false => Plan { rounds: 5, seconds: 10.0, warm_up: 1.0, charge_seconds: 4.0 },
         }
     }
 }
@@ -46,22 +53,26 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let only = Wanted::from_env();
     let wanted = Way::ALL.into_iter().filter(|way| only.any(&[way.name()]));
     let (ways, notes) = usable(wanted, |way| way.check(), |way| way.title().to_owned());
-    let mut progress = Progress::new("lrp", plan.rounds * (ways.len() * Load::ALL.len() + 1));
+    let each = ways.len() * Load::ALL.len() + 1;
+    let mut progress = Progress::new("lrp", plan.rounds * BACKLOGS.len() * each);
     let (mut measurements, mut charges) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
-        for turn in 0..ways.len() {
-            let way = ways[(turn + round) % ways.len()];
-            let server = way.start(&topology)?;
-            for load in Load::ALL {
-                progress.step(&format!("round {}, {}, {}", round + 1, way.title(), load.title()))?;
-                measurements.push(measure(&plan, &topology, way, load, round)?);
+        for backlog in BACKLOGS {
+            for turn in 0..ways.len() {
+                let way = ways[(turn + round) % ways.len()];
+                let server = way.start(&topology, backlog)?;
+                let stage = format!("round {}, backlog {backlog}", round + 1);
+                for load in Load::ALL {
+                    progress.step(&format!("{stage}, {}, {}", way.title(), load.title()))?;
+                    measurements.push(Measurement { backlog, ..measure(&plan, &topology, way, load, round)? });
+                }
+                if way == Way::Lanes {
+                    progress.step(&format!("{stage}, whom the flood is charged to"))?;
+                    charges.push(charge::measure(&plan, &topology)?);
+                }
+                server.stop()?;
+                flood::forget_request_sockets(&topology.server);
             }
-            if way == Way::Lanes {
-                progress.step(&format!("round {}, whom the flood is charged to", round + 1))?;
-                charges.push(charge::measure(&plan, &topology)?);
-            }
-            server.stop()?;
-            flood::forget_request_sockets(&topology.server);
         }
     }
     Ok(outcome::of(&ways, &measurements, &charges, notes))

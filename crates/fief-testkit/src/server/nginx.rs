@@ -47,7 +47,8 @@ impl NginxConfig {
         line(http);
         line(&format!("server {{\nroot {root};"));
         for address in addresses {
-            line(&format!("listen {address} backlog=4096;"));
+            let backlog = if address.contains("backlog=") { "" } else { " backlog=4096" };
+            line(&format!("listen {address}{backlog};"));
         }
         line(more);
         line("}\n}");

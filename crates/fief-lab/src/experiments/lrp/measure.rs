@@ -37,6 +37,8 @@ impl Load {
 pub struct Measurement {
     pub way: Way,
     pub load: Load,
+    /// Room in the listeners' queues of connection requests.
+    pub backlog: u32,
     pub round: usize,
     pub high: Seen,
     pub low: Seen,
@@ -51,6 +53,7 @@ impl Measurement {
             "experiment": "lrp",
             "way": self.way.title(),
             "load": self.load.title(),
+            "backlog": self.backlog,
             "round": self.round,
             "high_per_second": self.high.per_second(),
             "high_mean_us": self.high.mean_us(),
@@ -92,7 +95,7 @@ pub fn measure(plan: &Plan, topology: &Topology, way: Way, load: Load, round: us
     let high = high.finish()?;
     let low = low.map(|low| low.finish()).transpose()?.unwrap_or_default();
     let sent = flood.map(|flood| flood.end()).transpose()?.unwrap_or_default();
-    Ok(Measurement { way, load, round, high, low, sent, noise })
+    Ok(Measurement { way, load, backlog: 0, round, high, low, sent, noise })
 }
 
 fn load_of(plan: &Plan, class: Client) -> load::Load {

@@ -64,8 +64,8 @@ impl Way {
     }
 
     /// Starts it on the server's core, all of its receive work included; ready when it answers.
-    pub fn start(self, topology: &Topology) -> Result<Server> {
-        let config = NginxConfig::listening(PORT, &[&PORT.to_string()], 1, "")?;
+    pub fn start(self, topology: &Topology, backlog: u32) -> Result<Server> {
+        let config = NginxConfig::listening(PORT, &[&format!("{PORT} backlog={backlog}")], 1, "")?;
         let policy = self.policy().map(|policy| PolicyFile::new(&policy)).transpose()?;
         let mut command = match &policy {
             Some(policy) => policy.run(&topology.server, "nginx", config.arguments())?,
