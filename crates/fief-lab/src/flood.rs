@@ -39,8 +39,13 @@ pub struct Flood {
     pub seconds: f64,
     /// Each SYN comes a second time, the very same, after so many seconds; both count to the rate. 0: none does.
     pub again_s: f64,
+    /// Between two bursts.
+    pub pause_us: u32,
     pub cpu: usize,
 }
+
+/// Shorter would cost the core more wake-ups, longer would overflow the receiver's queue.
+const PAUSE_US: u32 = 250;
 
 /// A prefix whose addresses the SYNs come from, each as often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +88,7 @@ impl Flood {
             per_second,
             seconds,
             again_s: 0.0,
+            pause_us: PAUSE_US,
             cpu: Topology::load_cpu(),
         }
     }
@@ -198,6 +204,7 @@ mod tests {
             per_second: 1e9,
             seconds: 1.0,
             again_s: 0.0,
+            pause_us: PAUSE_US,
             cpu: 0,
         };
         let refused = |flood: &Flood| {

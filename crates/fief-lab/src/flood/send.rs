@@ -10,8 +10,6 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Between two bursts. Shorter would cost the core more wake-ups, longer would overflow the receiver's queue.
-const PAUSE: Duration = Duration::from_micros(250);
 /// What it may fall behind before it gives up the rest: to catch up for long would be another load.
 const LAG: Duration = Duration::from_millis(10);
 
@@ -35,7 +33,7 @@ pub fn run(flood: &Flood, ended: &AtomicBool) -> Result<Sent> {
         for stream in &mut streams {
             stream.catch_up(flood, rate, elapsed, &sender, &mut frames)?;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(Duration::from_micros(flood.pause_us.into()));
         elapsed = begin.elapsed();
     }
     Ok(Sent { syns: sent(&streams), seconds: elapsed.as_secs_f64(), began_ns })
@@ -126,6 +124,7 @@ mod tests {
             per_second: 1.0,
             seconds: 1.0,
             again_s: 1.0,
+            pause_us: 250,
             cpu: 0,
         };
         let [mut first, mut second] = [0.0, 1.0].map(Stream::new);

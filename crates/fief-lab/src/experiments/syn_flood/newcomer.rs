@@ -25,6 +25,9 @@ pub const PATIENCE_S: f64 = 7.0;
 pub const COUNT: usize = 20;
 const PER_SECOND: f64 = 20.0;
 const AGAIN_S: f64 = 1.0;
+/// A SYN or two at a time: in the long pauses of larger bursts a budget gathers tokens, and newcomers, which run on the
+/// flooder's core while it sleeps, would take most of them.
+const PAUSE_US: u32 = 20;
 
 /// What stands in front, and how the flooder goes about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +151,7 @@ pub fn measure(plan: &Plan, stands: &[Stand], case: Case, round: usize) -> Resul
         _ => None,
     };
     let again_s = if case == Case::Resent { AGAIN_S } else { 0.0 };
-    let flood = Flood { again_s, ..Flood::of(topology, case.sources(), f64::from(RATE), 40.0) };
+    let flood = Flood { again_s, pause_us: PAUSE_US, ..Flood::of(topology, case.sources(), f64::from(RATE), 40.0) };
     let flood = flood.start(&topology.clients)?;
     std::thread::sleep(Duration::from_secs_f64(plan.newcomer_settle));
     let before = Snapshot::take();
