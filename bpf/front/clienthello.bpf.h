@@ -45,6 +45,9 @@ static __always_inline bool server_name_set(const struct request_bytes *bytes, _
 		length--;
 	if (!length || length > REQUEST_NAME_MAX)
 		return false;
+	/* nginx takes what is behind a colon for a port */
+	if (find_byte(bytes, at, at + length, ':') < at + length)
+		return false;
 	span_set(request, REQUEST_SERVER_NAME, at, length, place);
 	request->span[REQUEST_SERVER_NAME].known |= SPAN_FOLD;
 	return true;

@@ -94,7 +94,7 @@ static __always_inline __u32 authority_take(const struct request_bytes *bytes, _
 					    struct front_request *request)
 {
 	__u32 i, begin = at;
-	__u8 byte;
+	__u8 byte = 0;
 
 	for (i = loop_from(at); i < end && can_loop; i++) {
 		byte = byte_at(bytes, i);
@@ -105,6 +105,9 @@ static __always_inline __u32 authority_take(const struct request_bytes *bytes, _
 			begin = i + 1;
 		}
 	}
+	/* HAProxy passes over such a query, and takes the slash behind it for the path's */
+	if (i < end && byte != '/' && find_byte(bytes, i, end, '/') < end)
+		request->odd = 1;
 	request->absolute = 1;
 	host_set(bytes, begin, i, request);
 	return i;

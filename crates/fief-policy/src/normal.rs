@@ -40,6 +40,8 @@ pub(crate) fn target(target: &[u8], method: &[u8]) -> Target {
         let user = user_and_host.iter().rposition(|&byte| byte == b'@').map(|at| at + 1);
         let host = host(&user_and_host[user.unwrap_or(0)..]);
         is_odd |= user.is_some() || host.is_odd;
+        // HAProxy passes over a query that stands here, and takes the slash behind it for the path's.
+        is_odd |= !path.starts_with(b"/") && path.contains(&b'/');
         authority = Some(host.name);
         rest = path;
     } else {

@@ -95,6 +95,7 @@ fn what_servers_refuse_or_read_otherwise_is_unread() {
         vec![other_kind],
         vec![server_name("a"), server_name("b")],
         vec![server_name("")],
+        vec![server_name("a:443")],
         vec![server_name(&"a".repeat(256))],
         vec![extension(0, &[])],
         vec![alpn(&["h2"]), alpn(&["h3"])],

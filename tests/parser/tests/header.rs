@@ -107,6 +107,7 @@ fn the_authority_of_an_absolute_target_is_that_of_the_header() {
         ("one.example", "Host: one.examplf\r\n"),
         ("one.example", "Host: one.example\r\nHost: one.example\r\n"),
         ("u@one.example", "Host: one.example\r\n"),
+        ("one.example?x", "Host: one.example\r\n"),
     ] {
         let head = format!("GET http://{authority}/ HTTP/1.1\r\n{lines}\r\n");
         assert_eq!(text(&unread(&head, Unread::Malformed), Part::Host).as_deref(), Some("one.example"), "{lines}");
