@@ -3,7 +3,6 @@
 //! never half of a policy.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
