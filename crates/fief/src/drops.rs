@@ -41,7 +41,10 @@ pub struct Notice {
 /// What was dropped before `listener`, a listening TCP socket of this process. One system call, cheap enough for each
 /// turn of an event loop.
 ///
-/// A server that is flooded can put the flood behind everything else, without privilege:
+/// A server that is flooded can put the flood behind everything else, without privilege. The network gets a listening
+/// socket of its own, and the server accepts from that one when no other has a connection: that order is the server's
+/// doing. The priority says the same to whoever orders by it (`fief`'s event order, the classes of a listener); until CPU
+/// priorities are enforced, it takes no CPU time from anybody. `examples/isolating.rs` is such a server as a whole.
 ///
 /// ```no_run
 /// use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -50,13 +53,14 @@ pub struct Notice {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let address: SocketAddr = "0.0.0.0:8080".parse()?;
 /// let (everybody, flood) = (Container::create()?, Container::create()?);
-/// flood.set_priority(0)?; // only when nothing else wants the CPU
+/// flood.set_priority(0)?;
 /// let listener = bind_filtered(address, Filter::any(), &everybody)?;
 /// let mut isolated: Vec<(IpAddr, TcpListener)> = Vec::new();
 /// loop {
-///     // ... accept and serve ...
+///     // ... accept from `listener` and serve; when it has nobody, from those in `isolated` ...
 ///     if let Some(notice) = drops(&listener)?.last
 ///         && notice.count > 100
+///         && isolated.len() < 64 // sources can be invented
 ///         && !isolated.iter().any(|(source, _)| *source == notice.source)
 ///     {
 ///         // that address's connections have a queue of their own from here on
