@@ -47,7 +47,8 @@ struct fief_guard {
 	__u64 isolate_ns;	  /* how long; 0: no isolation */
 	__u32 isolate_above;	  /* unproven SYNs a second from one prefix */
 	__u32 isolate_level;
-	__u64 unproven_interval_ns; /* budget of SYNs from unproven sources as a bucket; 0: no limit */
+	struct fief_ref isolate_into; /* FIEF_GUARD_INTO: class of who proves itself while its prefix is isolated */
+	__u64 unproven_interval_ns;   /* budget of SYNs from unproven sources as a bucket; 0: no limit */
 	__u64 unproven_tolerance_ns;
 	__u64 proven_interval_ns; /* own bucket of each proven source; 0: no limit */
 	__u64 proven_tolerance_ns;
@@ -69,3 +70,4 @@ struct fief_guard {
 #define FIEF_GUARD_HEADERS 32u	/* some request rule looks at a header */
 #define FIEF_GUARD_COOKIES 64u	/* some request rule looks at a cookie */
 #define FIEF_GUARD_FORWARD 128u /* connections pass through to others: SYNs are policed, none is answered */
+#define FIEF_GUARD_INTO	   256u /* an isolated prefix is served last, and not shut out */

@@ -32,32 +32,49 @@ enum fief_bucket_kind {
 	FIEF_BUCKET_CPU = 2,	    /* charged CPU time instead of requests */
 };
 
-/* Key of a source's own bucket under a rule "per source". */
-struct fief_source_bucket_key {
-	__u8 address[16]; /* IPv4 mapped, or an IPv6 /64 */
-	__u32 bucket;
-	__u32 slot;
-};
-
 /*
- * An address (IPv4 mapped) or an IPv6 /64 (the rest zero) that returned a cookie once: proven. LRU, so bounded. Only its
- * own deeds count against it, since what it returned shows that it receives at that address.
+ * A source that returned a cookie once: proven. Only its own deeds count against it, since what it returned shows that it
+ * receives at that address. The first half of the table is for IPv4 addresses, the second for IPv6 /64s.
  */
 struct fief_source {
-	__u64 proven_ns;	/* last cookie that it returned */
+	__u8 address[16];	/* IPv4 mapped, or an IPv6 /64 with the rest zero */
+	__u64 since_ns;		/* first cookie that it returned */
+	__u64 proven_ns;	/* last one; 0: the entry is free */
 	__u64 arrival_ns;	/* its own bucket of SYNs, as in struct fief_bucket */
 	__u64 penalty_until_ns; /* its SYNs are dropped until then */
+	__u64 pad[2];
+};
+
+/* A source's own bucket under a rule "per source". */
+struct fief_source_bucket {
+	__u64 source;	  /* IPv4: the address; IPv6: the /64 */
+	__u64 arrival_ns; /* as in struct fief_bucket */
+	__u32 bucket;	  /* number in the policy; 0: the entry is free */
+	__u16 slot;
+	__u16 ipv6;
 };
 
 /*
- * SYNs of unproven addresses of one prefix (IPv4 /24, IPv6 /64) at one listener, for isolation. A place in a table of
- * fixed size: who floods from ever new prefixes makes no entries, and who is isolated is displaced by nobody.
+ * Places of a table by sets of FIEF_WAYS. An IPv6 /48 has all of its sources in one set, and at most so many of them, a
+ * /56 at most so many: whoever is given many prefixes displaces nobody outside of its /48 by more than that.
+ */
+#define FIEF_WAYS	 16
+#define FIEF_SOURCE_SETS 4096 /* of either family */
+#define FIEF_WAYS_OF_48	 8
+#define FIEF_WAYS_OF_56	 4
+
+/*
+ * SYNs of unproven addresses of one prefix (IPv4 /24, IPv6 /64 and /48) at one listener, for isolation. A place in a table
+ * of fixed size: who floods from ever new prefixes makes no entries, and who is isolated is displaced by nobody.
  */
 struct fief_meter {
 	__u8 prefix[16];
-	__u64 window_ns; /* begin of the window that syns counts */
+	__u64 window_ns;	 /* begin of the window that syns counts */
+	__u64 isolated_since_ns; /* begin of the isolation that ends at isolated_until_ns */
 	__u64 isolated_until_ns;
 	__u32 syns;
-	__u32 listener;
+	__u16 listener;
+	__u8 length; /* of the prefix, in bits of its family */
+	__u8 pad;
 };
 #define FIEF_METERS 65536

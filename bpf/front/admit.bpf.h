@@ -16,6 +16,7 @@
 
 #include "answer.bpf.h"
 #include "handshake.bpf.h"
+#include "isolated.bpf.h"
 #include "listening.bpf.h"
 #include "requested.bpf.h"
 #include "maps/admitted.bpf.h"
@@ -221,6 +222,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
 	ended = p->flags & TCP_FIN && p->seq + p->payload_length == stream->first + 1 + length;
+	isolated_look(front);
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ended, ruling) ==
 	    REQUEST_NEED_MORE) {
 		if (!found)

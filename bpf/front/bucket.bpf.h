@@ -5,15 +5,18 @@
  * Problem: all CPUs share a limit; a bucket for each CPU would let as many times the rate through.
  * How: the state is one word, moved by compare-and-swap. A bucket of CPU time is moved by what its container has been
  * charged since the last look, and a request conforms while it is not too far ahead: what a request costs is known only
- * afterwards, so the next ones pay.
+ * afterwards, so the next ones pay. Buckets "per source" lie in sets; the emptiest of a set goes for a new one, within its
+ * aggregate if that has all its places (aggregate.bpf.h).
  * Limits: a bucket that is not there limits nothing. CPU time is looked at once in LOOK_NS.
  */
 #pragma once
 
-#include "context.bpf.h"
+#include "aggregate.bpf.h"
 #include "bytes.bpf.h"
+#include "context.bpf.h"
 #include "spent.bpf.h"
 #include "maps/bucket_tables.bpf.h"
+#include "maps/secrets.bpf.h"
 #include "maps/source_buckets.bpf.h"
 
 #define LOOK_NS 1000000ull
@@ -34,29 +37,171 @@ static __always_inline bool cell_take(__u64 *arrival, __u64 interval, __u64 tole
 	return false;
 }
 
-static __always_inline void source_bucket_key(const struct packet *p, struct fief_source_bucket_key *key)
+/* Of some places of a set the emptiest bucket, which is forgotten first since it says least. */
+struct emptiest {
+	__u64 arrival_ns;
+	__u32 way;
+	__u32 places;
+};
+
+/* Whose bucket is looked for, and where: in memory of the CPU, since the stack is short. */
+struct source_bucket_look {
+	struct fief_source_bucket of;
+	__u64 words[2]; /* the network that its set is of */
+	__u32 set;
+	__u32 at; /* in the table */
+	__u16 tag;
+	__u16 pad[3];
+	struct emptiest all;
+	struct emptiest of_48;
+	struct emptiest of_56;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct source_bucket_look);
+} source_bucket_looks SEC(".maps");
+
+static __always_inline void emptiest_begin(struct emptiest *of)
 {
-	__builtin_memcpy(key->address, p->source, 16);
-	if (p->ipv6)
-		__builtin_memset(key->address + 8, 0, 8);
+	of->arrival_ns = ~0ull;
+	of->way = FIEF_WAYS;
+	of->places = 0;
 }
 
+static __always_inline void emptiest_count(struct emptiest *of, const struct fief_source_bucket *kept, __u32 way)
+{
+	of->places++;
+	if (kept->arrival_ns >= of->arrival_ns)
+		return;
+	of->arrival_ns = kept->arrival_ns;
+	of->way = way;
+}
+
+/* Counts what the set has of all, of the /48 and of the /56. */
+static __noinline int source_buckets_count(struct source_bucket_look *look)
+{
+	struct fief_source_bucket *kept;
+	enum kinship kin;
+	__u32 way, at;
+
+	emptiest_begin(&look->all);
+	emptiest_begin(&look->of_48);
+	emptiest_begin(&look->of_56);
+	for (way = loop_from(0); way < FIEF_WAYS && can_loop; way++) {
+		at = look->set * FIEF_WAYS + way;
+		kept = bpf_map_lookup_elem(&source_buckets, &at);
+		if (!kept)
+			break;
+		emptiest_count(&look->all, kept, way);
+		if (!look->of.ipv6 || !kept->ipv6 || kept->bucket != look->of.bucket || kept->slot != look->of.slot)
+			continue;
+		kin = kinship(kept->source, look->of.source);
+		if (kin != KIN_NONE)
+			emptiest_count(&look->of_48, kept, way);
+		if (kin == KIN_NEAR)
+			emptiest_count(&look->of_56, kept, way);
+	}
+	return 0;
+}
+
+/* Makes one: as full as the one before it in its place, if both are one aggregate; false: there is no place. */
+__noinline int source_bucket_add(struct source_bucket_look *look __arg_nonnull)
+{
+	struct way_tags *tags = bpf_map_lookup_elem(&source_bucket_tags, &look->set);
+	struct fief_source_bucket *kept;
+	bool owed = true;
+	__u32 way;
+
+	source_buckets_count(look);
+	if (look->of_56.places >= FIEF_WAYS_OF_56) {
+		way = look->of_56.way;
+	} else if (look->of_48.places >= FIEF_WAYS_OF_48) {
+		way = look->of_48.way;
+	} else {
+		way = look->all.way;
+		owed = false;
+	}
+	look->at = look->set * FIEF_WAYS + way;
+	kept = bpf_map_lookup_elem(&source_buckets, &look->at);
+	if (!tags || !kept || way >= FIEF_WAYS)
+		return false;
+	*(volatile __u16 *)&tags->of[way] = 0;
+	barrier();
+	if (!owed)
+		kept->arrival_ns = 0;
+	kept->source = look->of.source;
+	kept->bucket = look->of.bucket;
+	kept->slot = look->of.slot;
+	kept->ipv6 = look->of.ipv6;
+	barrier();
+	*(volatile __u16 *)&tags->of[way] = look->tag;
+	return true;
+}
+
+/* Where its set is; false: there are no keys. */
+static __always_inline bool source_bucket_place(const struct packet *p, struct source_bucket_look *look)
+{
+	__u32 zero = 0;
+	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
+	__u64 hash;
+
+	if (!secret)
+		return false;
+	__builtin_memcpy(look->words, p->source, 16);
+	look->of.source = p->ipv6 ? look->words[0] : look->words[1];
+	look->of.ipv6 = p->ipv6;
+	if (p->ipv6) {
+		look->words[0] = first_bits(look->words[0], IPV6_48);
+		look->words[1] = 0;
+	}
+	hash = hash_mix(address_hash(secret, look->words) ^ ((__u64)look->of.bucket << 8 | look->of.slot));
+	look->set = hash >> 32 & (FIEF_SOURCE_SETS - 1);
+	look->tag = way_tag(hash_mix(hash ^ look->of.source));
+	return true;
+}
+
+/* Finds the source's own bucket, at look->at. */
+__noinline int source_bucket_find(const struct packet *p __arg_nonnull, struct source_bucket_look *look __arg_nonnull)
+{
+	struct fief_source_bucket *kept;
+	struct way_tags *tags;
+	__u32 ways, way;
+
+	if (!source_bucket_place(p, look))
+		return false;
+	tags = bpf_map_lookup_elem(&source_bucket_tags, &look->set);
+	ways = tags ? ways_tagged(tags, look->tag) : 0;
+	for (way = loop_from(0); ways >> way && can_loop; way++) {
+		if (!(ways >> way & 1))
+			continue;
+		look->at = look->set * FIEF_WAYS + way;
+		kept = bpf_map_lookup_elem(&source_buckets, &look->at);
+		if (kept && kept->source == look->of.source && kept->bucket == look->of.bucket &&
+		    kept->slot == look->of.slot && kept->ipv6 == look->of.ipv6)
+			return true;
+	}
+	return false;
+}
+
+/* Takes one of the source's own; where there is none nothing is limited. */
 static __always_inline bool source_take(const struct packet *p, __u32 slot, __u32 number, struct fief_bucket *bucket,
 					__u64 now)
 {
-	struct fief_source_bucket_key key = {.bucket = number, .slot = slot};
-	__u64 *arrival, first = now + bucket->interval_ns;
+	__u32 zero = 0;
+	struct source_bucket_look *look = bpf_map_lookup_elem(&source_bucket_looks, &zero);
+	struct fief_source_bucket *kept;
 
-	source_bucket_key(p, &key);
-	arrival = bpf_map_lookup_elem(&source_buckets, &key);
-	if (!arrival) {
-		if (!bpf_map_update_elem(&source_buckets, &key, &first, BPF_NOEXIST))
-			return true;
-		arrival = bpf_map_lookup_elem(&source_buckets, &key);
-		if (!arrival)
-			return true;
-	}
-	return cell_take(arrival, bucket->interval_ns, bucket->tolerance_ns, now);
+	if (!look)
+		return true;
+	look->of.bucket = number;
+	look->of.slot = slot;
+	if (!source_bucket_find(p, look) && !source_bucket_add(look))
+		return true;
+	kept = bpf_map_lookup_elem(&source_buckets, &look->at);
+	return !kept || cell_take(&kept->arrival_ns, bucket->interval_ns, bucket->tolerance_ns, now);
 }
 
 /* Moves a bucket of CPU time by what its container was charged since the last look. */

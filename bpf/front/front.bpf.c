@@ -15,8 +15,11 @@
  *     kernel_cookie where the kernel answers      segment       makes the packet into an answer
  *     expected      its end, if all is as usual
  *   police     whether a SYN is answered
- *     sources       who is proven, who floods     bucket        rates, of CPU time too (spent)
- *     marks         who cannot be proven          load          the level of overload
+ *     sources       who is proven                 bucket        rates, of CPU time too (spent)
+ *     prefixes      who floods                    aggregate     what one IPv6 network may take
+ *     isolated      who is served last for it     load          the level of overload
+ *     newcomers     what the budget is spent on   resent        SYNs that came before
+ *     idle          whether the CPU has time left
  *   admit      a connection after its verdict
  *     stream        its first bytes               hold          a header in pieces
  *     requested     bytes before the socket       later         requests after the first

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "context.bpf.h"
+#include "load.bpf.h"
 #include "verdict.bpf.h"
 #include "maps/guarded_ports.bpf.h"
 #include "maps/guards.bpf.h"

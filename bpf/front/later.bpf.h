@@ -18,6 +18,7 @@
 
 #include "admit.bpf.h"
 #include "guard.bpf.h"
+#include "isolated.bpf.h"
 #include "taken.bpf.h"
 #include "maps/containers.bpf.h"
 #include "maps/labels.bpf.h"
@@ -96,6 +97,7 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	__u32 length, at, end = p->seq + p->payload_length;
 	struct ruling *ruling = &stream->ruling;
 
+	isolated_keep(front, label->container);
 	later_find(p, stream, label->next);
 	at = label->next + stream->length;
 	if (is_behind(p->seq, at))

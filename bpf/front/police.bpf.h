@@ -3,7 +3,7 @@
  * Police: whether a SYN is answered.
  *
  *   penalty      its source was refused a request a short time ago, proven or not
- *   isolation    unproven, and its prefix sends too many
+ *   isolation    unproven, and its prefix sends too many; with a class for these, they are answered last
  *   rate         of the filter that its source matches
  *   own bucket   of a proven source; or the budget of all unproven ones
  *
@@ -15,7 +15,10 @@
 #pragma once
 
 #include "bucket.bpf.h"
+#include "guard.bpf.h"
 #include "load.bpf.h"
+#include "newcomers.bpf.h"
+#include "prefixes.bpf.h"
 #include "sources.bpf.h"
 #include "verdict.bpf.h"
 
@@ -39,17 +42,20 @@ static __always_inline bool proven_take(struct front_context *front, struct fief
 	       cell_take(&source->arrival_ns, guard->proven_interval_ns, guard->proven_tolerance_ns, front->now);
 }
 
-static __always_inline bool unproven_take(struct front_context *front, struct police_view *view)
+/* `last`: its prefix is isolated, and is served when nobody else wants to be. */
+static __always_inline bool unproven_take(struct front_context *front, struct police_view *view, bool last)
 {
 	const struct fief_guard *guard = front->guard;
-	__u32 listener = front->listener->index;
-	struct fief_load *load;
 
-	if (!guard->unproven_interval_ns || !in_force(view, guard->unproven_level))
+	if (!guard->unproven_interval_ns || (!last && !in_force(view, guard->unproven_level)))
 		return true;
-	load = bpf_map_lookup_elem(&loads, &listener);
-	return !load || cell_take(&load->unproven_arrival_ns, guard->unproven_interval_ns, guard->unproven_tolerance_ns,
-				  front->now);
+	return newcomer_take(front, last);
+}
+
+/* Who has to return a cookie gets the class of those that are served last (isolated.bpf.h); nobody else can. */
+static __always_inline bool served_last(struct front_context *front)
+{
+	return front->guard->flags & FIEF_GUARD_INTO && admit_in_force(front);
 }
 
 /* Whether the rate is for the port that the SYN comes from. */
@@ -81,18 +87,22 @@ static __always_inline bool rule_take(struct front_context *front, struct police
 static __always_inline enum fief_reason police_judge(struct front_context *front, struct police_view *view)
 {
 	const struct fief_guard *guard = front->guard;
+	bool isolated;
 
 	view->source = source_find(front);
 	front->proven = view->source;
 	if (view->source && view->source->penalty_until_ns > front->now)
 		return FIEF_SYN_PENALTY;
-	if (!view->source && guard->isolate_ns && in_force(view, guard->isolate_level) && prefix_isolated(front))
+	isolated = !view->source && guard->isolate_ns && in_force(view, guard->isolate_level) && prefix_isolated(front);
+	if (isolated && !served_last(front))
 		return FIEF_SYN_ISOLATED;
 	if (!rule_take(front, view))
 		return FIEF_SYN_RATE;
 	if (view->source)
 		return proven_take(front, view->source) ? FIEF_SYN_TAKEN : FIEF_SYN_ISOLATED;
-	return unproven_take(front, view) ? FIEF_SYN_TAKEN : FIEF_SYN_UNPROVEN;
+	if (unproven_take(front, view, isolated))
+		return FIEF_SYN_TAKEN;
+	return isolated ? FIEF_SYN_ISOLATED : FIEF_SYN_UNPROVEN;
 }
 
 /* Judges a SYN and counts the verdict. */

@@ -51,7 +51,7 @@ static __always_inline enum fief_reason rule_judge(struct front_context *front, 
 
 static __always_inline struct fief_ref rule_container(struct front_context *front, const struct fief_request *rule)
 {
-	return rule->container.id == FIEF_NO_ID ? client_container(front) : rule->container;
+	return rule->container.id == FIEF_NO_ID || front->isolated ? client_container(front) : rule->container;
 }
 
 /* A rule on trial: what it would have done is counted. */

@@ -1,40 +1,96 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Sources: which addresses have proved that they are there, and which prefixes send too many SYNs.
+ * Sources: which addresses have proved that they are there.
  *
  * Problem: the source of a SYN can be anybody's address: who punishes it punishes the one whose address it is.
  * How: an address that returned a cookie receives what is sent there: it is proven, has a bucket of its own, and is
- * punished for its own requests only. The others are metered by prefix (IPv4 /24, IPv6 /64); a prefix above the
- * threshold is isolated: its unproven addresses are not answered for a while. Each prefix has two places in a table of
- * fixed size, found by a keyed hash; whoever finds both taken by others wears down the weaker, so that only those who
- * send much hold their place (Misra and Gries 1982).
- * Limits: the table of proven addresses forgets the least recent. An IPv6 source is its /64. New clients of an isolated
- * prefix wait until the flood ends.
+ * punished for its own requests only. An IPv6 source is its /64. The families have a table each, in sets: a new source
+ * takes a free place of its set; else the oldest of the network that has most places there goes (aggregate.bpf.h).
+ * Limits: whoever has been gone for as many sources as a set holds is forgotten.
  */
 #pragma once
 
+#include "aggregate.bpf.h"
 #include "context.bpf.h"
 #include "hash.bpf.h"
-#include "marks.bpf.h"
-#include "maps/meters.bpf.h"
 #include "maps/secrets.bpf.h"
+#include "maps/sources.bpf.h"
 
-#define METER_WINDOW_NS 1000000000ull
 #define PROVEN_FRESH_NS 1000000000ull /* no write for each cookie of a busy client */
 
-static __always_inline void source_key(const struct packet *p, struct in6_addr *key)
+/* Where a source is, if it is anywhere. */
+struct source_place {
+	__u64 words[2]; /* its address; an IPv6 /64 */
+	__u32 set;
+	__u16 tag;
+	__u16 ipv6;
+};
+
+static __always_inline bool source_place(const struct packet *p, struct source_place *at)
 {
-	__builtin_memcpy(key, p->source, 16);
+	__u32 zero = 0;
+	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
+	__u64 hash, wide[2];
+
+	if (!secret)
+		return false;
+	__builtin_memcpy(at->words, p->source, 16);
+	at->ipv6 = p->ipv6;
 	if (p->ipv6)
-		__builtin_memset((__u8 *)key + 8, 0, 8);
+		at->words[1] = 0;
+	wide[0] = p->ipv6 ? first_bits(at->words[0], IPV6_48) : at->words[0];
+	wide[1] = at->words[1];
+	hash = address_hash(secret, wide);
+	at->set = hash >> 32 & (FIEF_SOURCE_SETS - 1);
+	if (p->ipv6) {
+		at->set += FIEF_SOURCE_SETS;
+		hash = hash_mix(hash ^ at->words[0]);
+	}
+	at->tag = way_tag(hash);
+	return true;
+}
+
+static __always_inline struct fief_source *source_at(__u32 set, __u32 way)
+{
+	__u32 at = set * FIEF_WAYS + way;
+
+	return bpf_map_lookup_elem(&sources, &at);
+}
+
+static __always_inline __u64 *source_words(struct fief_source *source)
+{
+	return (__u64 *)source->address;
+}
+
+/* Of the places with its tag, the one that is the source's. */
+static __noinline struct fief_source *source_among(const struct source_place *at, __u32 ways)
+{
+	struct fief_source *source;
+	__u32 way;
+
+	for (way = loop_from(0); way < FIEF_WAYS && can_loop; way++) {
+		if (!(ways >> way & 1))
+			continue;
+		source = source_at(at->set, way);
+		if (source && source_words(source)[0] == at->words[0] && source_words(source)[1] == at->words[1])
+			return source;
+	}
+	return NULL;
+}
+
+static __always_inline struct fief_source *source_find_at(const struct source_place *at)
+{
+	struct way_tags *tags = bpf_map_lookup_elem(&source_tags, &at->set);
+	__u32 ways = tags ? ways_tagged(tags, at->tag) : 0;
+
+	return ways ? source_among(at, ways) : NULL;
 }
 
 static __always_inline struct fief_source *source_find(const struct front_context *front)
 {
-	struct in6_addr key;
+	struct source_place at;
 
-	source_key(&front->packet, &key);
-	return source_marked(&key) ? bpf_map_lookup_elem(&sources, &key) : NULL;
+	return source_place(&front->packet, &at) ? source_find_at(&at) : NULL;
 }
 
 static __always_inline bool source_proven(const struct front_context *front)
@@ -42,125 +98,210 @@ static __always_inline bool source_proven(const struct front_context *front)
 	return source_find(front);
 }
 
-/* A valid cookie came back from it. */
-static __noinline void source_prove(struct front_context *front)
-{
-	struct fief_source fresh = {.proven_ns = front->now}, *source;
-	struct in6_addr key;
+/* ---- a new one ---- */
 
-	source_key(&front->packet, &key);
-	source_mark(&key);
-	source = bpf_map_lookup_elem(&sources, &key);
+/* Whether two sources of a set are of one network, for who has most places in it. */
+static __always_inline bool same_network(const struct source_place *at, __u64 *one, __u64 *other)
+{
+	if (at->ipv6)
+		return kinship(one[0], other[0]) != KIN_NONE;
+	return !((one[1] ^ other[1]) & bpf_cpu_to_be64(0xffff0000)); /* IPv4 /16 */
+}
+
+/* Of some places of a set the source that goes first. */
+struct first_to_go {
+	__u64 penalty_until_ns; /* 0: it has none */
+	__u64 proven_ns;
+	__u32 way;
+	__u32 places;
+};
+
+/* A source that proves itself, and its set: in memory of the CPU, since the stack is short. */
+struct source_look {
+	struct source_place at;
+	__u64 now;
+	struct first_to_go of_48;
+	struct first_to_go of_56;
+	struct first_to_go of_most; /* of the network with most places in the set */
+	__u32 free;
+	__u32 most;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct source_look);
+} source_looks SEC(".maps");
+
+static __always_inline void first_begin(struct first_to_go *first)
+{
+	first->proven_ns = ~0ull;
+	first->penalty_until_ns = ~0ull;
+	first->way = FIEF_WAYS;
+	first->places = 0;
+}
+
+/* Who has a penalty goes after those who have none, the one whose end is nearest first; else who was seen least lately. */
+static __always_inline void first_count(struct first_to_go *first, const struct fief_source *source, __u32 way,
+					__u64 now)
+{
+	__u64 penalty = source->penalty_until_ns > now ? source->penalty_until_ns : 0;
+
+	first->places++;
+	if (penalty > first->penalty_until_ns ||
+	    (penalty == first->penalty_until_ns && source->proven_ns >= first->proven_ns))
+		return;
+	first->penalty_until_ns = penalty;
+	first->proven_ns = source->proven_ns;
+	first->way = way;
+}
+
+/* Counts what the set has of the /48 and of the /56, and finds a free place. */
+static __noinline int sources_count(struct source_look *look)
+{
+	struct fief_source *source;
+	enum kinship kin;
+	__u32 way;
+
+	first_begin(&look->of_48);
+	first_begin(&look->of_56);
+	look->free = FIEF_WAYS;
+	for (way = loop_from(0); way < FIEF_WAYS && can_loop; way++) {
+		source = source_at(look->at.set, way);
+		if (!source)
+			break;
+		if (!source->proven_ns) {
+			look->free = way;
+			continue;
+		}
+		kin = look->at.ipv6 ? kinship(look->at.words[0], source_words(source)[0]) : KIN_NONE;
+		if (kin != KIN_NONE)
+			first_count(&look->of_48, source, way, look->now);
+		if (kin == KIN_NEAR)
+			first_count(&look->of_56, source, way, look->now);
+	}
+	return 0;
+}
+
+/* How many sources of the set are of the same network as that at `way`, with it. */
+static __always_inline __u32 places_of_network(struct source_look *look, struct fief_source *one)
+{
+	__u32 way, count = loop_from(0);
+	struct fief_source *other;
+
+	for (way = loop_from(0); way < FIEF_WAYS && can_loop; way++) {
+		other = source_at(look->at.set, way);
+		if (other && same_network(&look->at, source_words(one), source_words(other)))
+			count++;
+	}
+	return count;
+}
+
+/* The set is full: whose network has most places in it. */
+static __noinline int sources_most(struct source_look *look)
+{
+	struct fief_source *source;
+	__u32 way, count;
+
+	look->most = 0;
+	for (way = loop_from(0); way < FIEF_WAYS && can_loop; way++) {
+		source = source_at(look->at.set, way);
+		if (!source)
+			break;
+		count = places_of_network(look, source);
+		if (count < look->most)
+			continue;
+		if (count > look->most)
+			first_begin(&look->of_most);
+		look->most = count;
+		first_count(&look->of_most, source, way, look->now);
+	}
+	return 0;
+}
+
+/* The place that a new source takes; `owed`: with what the one before it is owed, since both are one aggregate. */
+static __always_inline __u32 way_for(struct source_look *look, bool *owed)
+{
+	sources_count(look);
+	*owed = true;
+	if (look->of_56.places >= FIEF_WAYS_OF_56)
+		return look->of_56.way;
+	if (look->of_48.places >= FIEF_WAYS_OF_48)
+		return look->of_48.way;
+	*owed = false;
+	if (look->free < FIEF_WAYS)
+		return look->free;
+	sources_most(look);
+	return look->of_most.way;
+}
+
+/* Nobody finds the entry by its tag until it is whole. A function of its own to the verifier, which follows it once. */
+__noinline int source_add(struct source_look *look __arg_nonnull)
+{
+	struct way_tags *tags = bpf_map_lookup_elem(&source_tags, &look->at.set);
+	struct fief_source *source;
+	bool owed;
+	__u32 way;
+
+	way = way_for(look, &owed);
+	source = source_at(look->at.set, way);
+	if (!tags || !source || way >= FIEF_WAYS)
+		return 0;
+	*(volatile __u16 *)&tags->of[way] = 0;
+	barrier();
+	if (!owed) {
+		source->arrival_ns = 0;
+		source->penalty_until_ns = 0;
+	}
+	source->since_ns = look->now;
+	source->proven_ns = look->now;
+	source_words(source)[0] = look->at.words[0];
+	source_words(source)[1] = look->at.words[1];
+	barrier();
+	*(volatile __u16 *)&tags->of[way] = look->at.tag;
+	return 0;
+}
+
+__noinline int source_prove_at(const struct packet *p __arg_nonnull, __u64 now)
+{
+	__u32 zero = 0;
+	struct source_look *look = bpf_map_lookup_elem(&source_looks, &zero);
+	struct fief_source *source;
+
+	if (!look || !source_place(p, &look->at))
+		return 0;
+	look->now = now;
+	source = source_find_at(&look->at);
 	if (!source)
-		bpf_map_update_elem(&sources, &key, &fresh, BPF_NOEXIST);
-	else if (front->now - source->proven_ns >= PROVEN_FRESH_NS)
-		source->proven_ns = front->now;
+		source_add(look);
+	else if (now - source->proven_ns >= PROVEN_FRESH_NS)
+		source->proven_ns = now;
+	return 0;
+}
+
+/* A valid cookie came back from it. */
+static __always_inline void source_prove(struct front_context *front)
+{
+	source_prove_at(&front->packet, front->now);
+}
+
+__noinline int source_penalise_at(const struct packet *p __arg_nonnull, __u64 until)
+{
+	struct fief_source *source;
+	struct source_place at;
+
+	source = source_place(p, &at) ? source_find_at(&at) : NULL;
+	if (source)
+		source->penalty_until_ns = until;
+	return 0;
 }
 
 /* Its SYNs are dropped for so long. */
 static __always_inline void source_penalise(struct front_context *front, __u64 ns)
 {
-	struct fief_source *source;
-
 	if (!ns)
 		return;
 	source_prove(front);
-	source = source_find(front);
-	if (source)
-		source->penalty_until_ns = front->now + ns;
-}
-
-/* ---- prefixes ---- */
-
-static __always_inline void meter_prefix(const struct packet *p, __u64 *prefix)
-{
-	__builtin_memcpy(prefix, p->source, 16);
-	if (p->ipv6)
-		prefix[1] = 0;
-	else
-		prefix[1] &= bpf_cpu_to_be64(~0xffull);
-}
-
-static __always_inline bool meter_is(const struct fief_meter *meter, const __u64 *prefix, __u32 listener)
-{
-	const __u64 *words = (const __u64 *)meter->prefix;
-
-	return words[0] == prefix[0] && words[1] == prefix[1] && meter->listener == listener && meter->window_ns;
-}
-
-/* How strongly a place is held now; an old window holds nothing. */
-static __always_inline __u32 meter_held(const struct fief_meter *meter, __u64 now)
-{
-	if (meter->isolated_until_ns > now)
-		return ~0u;
-	return now - meter->window_ns < METER_WINDOW_NS ? meter->syns : 0;
-}
-
-static __always_inline void meter_take(struct fief_meter *meter, const __u64 *prefix, __u32 listener, __u64 now)
-{
-	__u64 *words = (__u64 *)meter->prefix;
-
-	words[0] = prefix[0];
-	words[1] = prefix[1];
-	meter->listener = listener;
-	meter->window_ns = now;
-	meter->isolated_until_ns = 0;
-	meter->syns = 1;
-}
-
-/* Counts a SYN; true: its prefix has had more than `above` within the window. */
-static __always_inline bool meter_count(struct fief_meter *meter, __u32 above, __u64 now)
-{
-	if (now - meter->window_ns >= METER_WINDOW_NS) {
-		meter->window_ns = now;
-		meter->syns = 1;
-		return false;
-	}
-	return __sync_fetch_and_add(&meter->syns, 1) >= above;
-}
-
-/* Whether the prefix of an unproven source is isolated, this SYN counted. */
-static __noinline bool prefix_isolated(struct front_context *front)
-{
-	__u32 zero = 0, at, other, held, held_other, listener = front->listener->index;
-	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
-	const struct fief_guard *guard = front->guard;
-	struct fief_meter *meter, *second;
-	__u64 prefix[2], hash, now = front->now;
-	bool isolated;
-
-	if (!secret)
-		return false;
-	meter_prefix(&front->packet, prefix);
-	hash = hash_mix(address_hash(secret, prefix) ^ listener ^ secret->pattern[1]);
-	at = hash & (FIEF_METERS - 1);
-	other = hash >> 32 & (FIEF_METERS - 1);
-	meter = bpf_map_lookup_elem(&meters, &at);
-	if (!meter)
-		return false;
-	if (!meter_is(meter, prefix, listener)) {
-		second = bpf_map_lookup_elem(&meters, &other);
-		if (!second)
-			return false;
-		if (!meter_is(second, prefix, listener)) {
-			held = meter_held(meter, now);
-			held_other = meter_held(second, now);
-			if (held > held_other) {
-				meter = second;
-				held = held_other;
-			}
-			if (!held)
-				meter_take(meter, prefix, listener, now);
-			else if (held != ~0u)
-				__sync_fetch_and_sub(&meter->syns, 1);
-			return false;
-		}
-		meter = second;
-	}
-	isolated = meter->isolated_until_ns > now;
-	if (meter_count(meter, guard->isolate_above, now)) {
-		meter->isolated_until_ns = now + guard->isolate_ns;
-		return true;
-	}
-	return isolated;
+	source_penalise_at(&front->packet, front->now + ns);
 }

@@ -68,7 +68,7 @@ records!(
     fief_load,
     fief_request,
     fief_secret,
-    fief_source_bucket_key,
+    fief_source_bucket,
     fief_verdict_key,
     fief_lane,
     fief_notice,

@@ -99,6 +99,11 @@ fn guard(
         .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("listener {}: no container {path}", listener.name)))?;
     let mut guard = abi::fief_guard { fallback, ..Default::default() };
     police::guard(listener, &mut guard);
+    if let Some(path) = listener.isolate.as_ref().and_then(|isolate| isolate.into.as_ref()) {
+        let missing = || Error::new(ErrorKind::NotFound, format!("listener {}: no container {path}", listener.name));
+        guard.isolate_into = container(path).ok_or_else(missing)?;
+        guard.flags |= abi::FIEF_GUARD_INTO;
+    }
     let admits = listener.admit && !plan.open;
     for (is_set, flag) in [
         (admits, abi::FIEF_GUARD_ADMIT),

@@ -54,9 +54,10 @@ pub struct LoadView {
     pub level: &'static str,
     /// Connections that wait for accept, of the queue's length.
     pub queue_percent: u32,
-    /// CPU time of the machine that was not idle, in parts per million.
+    /// CPU time of the machine that was spent for somebody: not idle, and not on packets that found no socket of a
+    /// managed unit. In parts per million.
     pub cpu_ppm: u32,
-    /// Connection requests that the kernel or the front door dropped, in the last second it looked at.
+    /// Connections that found the listen queue full, in the last second it looked at.
     pub drops_per_second: u32,
     /// How long ago the kernel side looked; it does when a connection request comes.
     pub age_ns: u64,
@@ -100,7 +101,7 @@ impl Fief {
         self.require_installed()?;
         let names = self.names()?;
         let taken_ns = now_ns()?;
-        let sources: Vec<([u8; 16], abi::fief_source)> = batch::entries(&self.map("sources")?)?;
+        let sources: Vec<(u32, abi::fief_source)> = batch::entries(&self.map("sources")?)?;
         Ok(FrontView {
             taken_ns,
             interfaces: self.interfaces(),
@@ -143,16 +144,19 @@ impl Fief {
         Ok(views)
     }
 
-    fn shut_out(&self, sources: &[([u8; 16], abi::fief_source)], now: u64) -> Result<Vec<ShutOut>> {
+    fn shut_out(&self, sources: &[(u32, abi::fief_source)], now: u64) -> Result<Vec<ShutOut>> {
         let meters: Vec<(u32, abi::fief_meter)> = batch::entries(&self.map("meters")?)?;
-        let prefixes =
-            meters.iter().map(|(_, meter)| (prefix(&meter.prefix), Reason::SynIsolated, meter.isolated_until_ns));
-        let own = sources.iter().map(|(key, source)| (self::source(key), Reason::SynPenalty, source.penalty_until_ns));
-        let mut views: Vec<_> = prefixes
-            .chain(own)
-            .filter(|(.., until)| *until > now)
-            .map(|(source, why, until)| ShutOut { source, why, remaining_ns: until - now })
-            .collect();
+        let prefixes = meters.iter().filter(|(_, meter)| meter.isolated_until_ns > now).map(|(_, meter)| ShutOut {
+            source: prefix(&meter.prefix, meter.length),
+            why: Reason::SynIsolated,
+            remaining_ns: meter.isolated_until_ns - now,
+        });
+        let own = sources.iter().filter(|(_, source)| source.penalty_until_ns > now).map(|(_, source)| ShutOut {
+            source: self::source(&source.address),
+            why: Reason::SynPenalty,
+            remaining_ns: source.penalty_until_ns - now,
+        });
+        let mut views: Vec<_> = prefixes.chain(own).collect();
         views.sort_by(|a, b| (a.why, &a.source).cmp(&(b.why, &b.source)));
         Ok(views)
     }
@@ -198,12 +202,9 @@ pub(crate) fn source(bytes: &[u8; 16]) -> String {
     }
 }
 
-/// What isolation takes together: an IPv4 /24 or an IPv6 /64.
-fn prefix(bytes: &[u8; 16]) -> String {
-    match address(bytes) {
-        IpAddr::V4(v4) => format!("{v4}/24"),
-        IpAddr::V6(v6) => format!("{v6}/64"),
-    }
+/// What isolation takes together: an IPv4 /24, an IPv6 /64 or /48.
+fn prefix(bytes: &[u8; 16], length: u8) -> String {
+    format!("{}/{length}", address(bytes))
 }
 
 #[cfg(test)]
@@ -213,8 +214,8 @@ mod tests {
     #[test]
     fn sources_and_prefixes_are_written_as_people_write_them() {
         let v4 = "10.88.3.0".parse::<std::net::Ipv4Addr>().expect("an address").to_ipv6_mapped().octets();
-        assert_eq!((source(&v4), prefix(&v4)), ("10.88.3.0".to_owned(), "10.88.3.0/24".to_owned()));
+        assert_eq!((source(&v4), prefix(&v4, 24)), ("10.88.3.0".to_owned(), "10.88.3.0/24".to_owned()));
         let v6 = "fd77:1::".parse::<Ipv6Addr>().expect("an address").octets();
-        assert_eq!((source(&v6), prefix(&v6)), ("fd77:1::/64".to_owned(), "fd77:1::/64".to_owned()));
+        assert_eq!((source(&v6), prefix(&v6, 48)), ("fd77:1::/64".to_owned(), "fd77:1::/48".to_owned()));
     }
 }

@@ -52,6 +52,11 @@ impl Containers {
         self.known.contains(path)
     }
 
+    /// What the tree has of that path.
+    pub(crate) fn get(&self, path: &str) -> Option<&Declared> {
+        self.tree.iter().find(|declared| declared.container.path == path)
+    }
+
     pub(crate) fn nearest(&self, path: &str) -> Option<&str> {
         nearest(path, self.tree.iter().map(|declared| declared.container.path.as_str()))
     }

@@ -10,11 +10,12 @@ use std::ops::Range;
 use crate::address::{self, Listening};
 use crate::containers::Containers;
 use crate::diagnostic::{Findings, Kind};
-use crate::model::{AcceptOrder, Isolate, Level, Listener, Lrp, Mode, Serve, SynRate};
+use crate::model::{AcceptOrder, Level, Listener, Lrp, Mode, Serve, SynRate};
 use crate::quantity::{self, Refused};
 use crate::reader::{Named, View};
 use crate::requests::{Defaults, RequestRule};
 use crate::rules::Rule;
+use crate::syn_rates::Isolation;
 use crate::vocabulary::Shape;
 use crate::{covered, forward, name, reach, syn_rates};
 
@@ -58,10 +59,13 @@ pub(crate) fn read(
         let rules = rules.unwrap_or_default();
         let requests = requests(&view, mode, containers, findings);
         covered::check(&view, &requests, &mut patterns, findings);
-        let classes = check_classes(&view, &rules, &requests, findings);
+        let guarding = Guarding::read(&view, containers, findings);
+        let classes = check_classes(&view, &rules, &requests, &guarding.isolation, findings);
+        let named = rules.iter().filter_map(|rule| rule.container.as_ref());
+        let named = named.chain(requests.iter().filter_map(|rule| rule.container.as_ref()));
+        syn_rates::check_into(&view, &guarding.isolation, guarding.admit, containers, named, findings);
         let forward = forward::read(&view, findings);
         let serve = if forward { Serve::Shared } else { serve(&view, classes, findings) };
-        let guarding = Guarding::read(&view, findings);
         let clients = rules.into_iter().filter_map(Rule::into_client).collect();
         let requests = requests.into_iter().filter_map(|rule| rule.request).collect();
         if let Some((address, last_port, span)) = address {
@@ -116,14 +120,14 @@ struct Guarding {
     admit_from: Level,
     later_requests: bool,
     penalty_ns: u64,
-    isolate: Option<Isolate>,
+    isolation: Isolation,
     unproven: Option<SynRate>,
     proven: Option<SynRate>,
     lrp: Option<Lrp>,
 }
 
 impl Guarding {
-    fn read(view: &View<'_, '_>, findings: &mut Findings) -> Self {
+    fn read(view: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Self {
         let has_requests = view.get("request").is_some() || view.is_misspelt("request");
         let admit = view.flag("admit", findings);
         let later_requests = view.flag("later-requests", findings);
@@ -147,7 +151,7 @@ impl Guarding {
             admit_from: syn_rates::level(view, "admit-from", findings),
             later_requests: later_requests.unwrap_or(has_requests),
             penalty_ns: penalty(view, findings),
-            isolate: syn_rates::isolate(view, findings),
+            isolation: syn_rates::isolate(view, containers, findings),
             unproven: syn_rates::rate(view, "unproven", findings),
             proven: syn_rates::rate(view, "proven", findings),
             lrp: syn_rates::lrp(view, findings),
@@ -155,7 +159,8 @@ impl Guarding {
     }
 
     fn fill(self, listener: Listener) -> Listener {
-        let Self { admit, admit_from, later_requests, penalty_ns, isolate, unproven, proven, lrp } = self;
+        let Self { admit, admit_from, later_requests, penalty_ns, isolation, unproven, proven, lrp } = self;
+        let isolate = isolation.isolate;
         Listener { admit, admit_from, later_requests, penalty_ns, isolate, unproven, proven, lrp, ..listener }
     }
 }
@@ -199,7 +204,13 @@ fn rules(view: &View<'_, '_>, mode: Mode, containers: &Containers, findings: &mu
 }
 
 /// Counts the classes, and reports what the kernel side cannot tell apart or has no room for.
-fn check_classes(view: &View<'_, '_>, rules: &[Rule], requests: &[RequestRule], findings: &mut Findings) -> usize {
+fn check_classes(
+    view: &View<'_, '_>,
+    rules: &[Rule],
+    requests: &[RequestRule],
+    isolation: &Isolation,
+    findings: &mut Findings,
+) -> usize {
     let word = |accept: AcceptOrder| match accept {
         AcceptOrder::Before => "before",
         AcceptOrder::After => "after",
@@ -228,7 +239,7 @@ fn check_classes(view: &View<'_, '_>, rules: &[Rule], requests: &[RequestRule], 
             }
         }
     }
-    for (container, span) in requests.iter().filter_map(|rule| rule.container.as_ref()) {
+    for (container, span) in requests.iter().filter_map(|rule| rule.container.as_ref()).chain(&isolation.into) {
         if !classes.iter().any(|(other, ..)| other == container) {
             classes.push((container, AcceptOrder::Before, span));
             check_class_count(view, container, classes.len(), span, findings);

@@ -262,12 +262,14 @@ impl Listener {
 }
 
 /// Sources that ask for too many connections are shut out, an IPv4 /24 or IPv6 /64 together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Isolate {
     /// Connection requests a second.
     pub above: u32,
     pub for_ns: u64,
     pub when: Level,
+    /// Not shut out, but of this class, which is served last.
+    pub into: Option<String>,
 }
 
 /// Receive work in a thread of the class.

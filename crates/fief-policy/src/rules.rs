@@ -70,7 +70,17 @@ pub(crate) fn container(
     containers: &Containers,
     findings: &mut Findings,
 ) -> Option<(String, Range<usize>)> {
-    let (path, span) = view.text("container", findings)?;
+    container_at(view, "container", containers, findings)
+}
+
+/// The same under another key.
+pub(crate) fn container_at(
+    view: &View<'_, '_>,
+    key: &str,
+    containers: &Containers,
+    findings: &mut Findings,
+) -> Option<(String, Range<usize>)> {
+    let (path, span) = view.text(key, findings)?;
     if !containers.knows(path) {
         let section = format!("[container.{}]", bare_or_quoted(path));
         let remedy = match (containers.nearest(path), name::check_path(path)) {

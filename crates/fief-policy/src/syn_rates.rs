@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads how many connections may be asked for: rates of client rules, of proven and of other sources, and isolation.
 
-use crate::diagnostic::Findings;
+use std::ops::Range;
+
+use crate::containers::Containers;
+use crate::diagnostic::{Findings, Kind};
 use crate::model::{Isolate, Level, Lrp, Mode, Per, SynRate};
 use crate::quantity;
-use crate::reader::View;
-use crate::vocabulary;
+use crate::reader::{View, bare_or_quoted};
+use crate::{rules, vocabulary};
 
 /// `syn` of a client rule, `unproven` or `proven` of a listener.
 pub(crate) fn rate(view: &View<'_, '_>, key: &str, findings: &mut Findings) -> Option<SynRate> {
@@ -23,8 +26,15 @@ pub(crate) fn rate(view: &View<'_, '_>, key: &str, findings: &mut Findings) -> O
     Some(SynRate { per_second, burst: burst.unwrap_or(per_second), per, when, from_port })
 }
 
-pub(crate) fn isolate(listener: &View<'_, '_>, findings: &mut Findings) -> Option<Isolate> {
-    let table = listener.table("isolate", findings)?;
+/// Isolation, and its class in the file.
+#[derive(Default)]
+pub(crate) struct Isolation {
+    pub(crate) isolate: Option<Isolate>,
+    pub(crate) into: Option<(String, Range<usize>)>,
+}
+
+pub(crate) fn isolate(listener: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Isolation {
+    let Some(table) = listener.table("isolate", findings) else { return Isolation::default() };
     for key in ["above", "for"] {
         if table.get(key).is_none() {
             table.missing(key, findings);
@@ -33,7 +43,53 @@ pub(crate) fn isolate(listener: &View<'_, '_>, findings: &mut Findings) -> Optio
     let above = count(&table, "above", findings);
     let for_ns = table.quantity("for", quantity::duration, findings).map(|(ns, _)| ns);
     let when = level(&table, "when", findings);
-    Some(Isolate { above: above?, for_ns: for_ns?, when })
+    let into = rules::container_at(&table, "into", containers, findings);
+    let of = |(above, for_ns)| Isolate { above, for_ns, when, into: into.as_ref().map(|(path, _)| path.clone()) };
+    Isolation { isolate: above.zip(for_ns).map(of), into }
+}
+
+/// The class of the isolated is told by the cookie that comes back, and answered from what `unproven` leaves; and nobody
+/// else is of it, so that a connection can be known by it.
+pub(crate) fn check_into<'a>(
+    listener: &View<'_, '_>,
+    isolation: &Isolation,
+    admits: bool,
+    containers: &Containers,
+    others: impl Iterator<Item = &'a (String, Range<usize>)>,
+    findings: &mut Findings,
+) {
+    let Some((path, span)) = &isolation.into else { return };
+    if !admits {
+        let message = format!("{} has `isolate.into`, but no admission", listener.title);
+        let remedy = "add admit = true, or remove `into`: isolated sources are then shut out";
+        findings.add(Kind::Contradiction, span.clone(), message, "`isolate.into` beside admit = true", remedy);
+    }
+    if listener.get("unproven").is_none() && !listener.is_misspelt("unproven") {
+        let message = format!("{} has `isolate.into`, but no budget that something could be left of", listener.title);
+        let remedy = "add unproven = { rate = 5000 }, or remove `into`: isolated sources are then shut out";
+        findings.add(Kind::Missing, span.clone(), message, "`unproven` beside `isolate.into`", remedy);
+    }
+    if let Some(declared) = containers.get(path).filter(|declared| declared.container.cpu.priority > 0) {
+        let message = format!(
+            "isolated sources would be served before others: `{path}` has cpu.priority = {}",
+            declared.container.cpu.priority
+        );
+        let remedy = format!("write cpu.priority = 0 in [container.{}]", bare_or_quoted(path));
+        findings
+            .add(Kind::Contradiction, span.clone(), message, "a container with cpu.priority = 0", remedy)
+            .also(declared.span.clone(), "its container");
+    }
+    for (other, at) in others {
+        if other == path {
+            let message = format!("`{path}` is the class of isolated sources, and of others too");
+            let expected = "a container that no rule of the listener names";
+            let remedy = "make a container of its own for isolated sources, with cpu.priority = 0";
+            findings
+                .add(Kind::Contradiction, span.clone(), message, expected, remedy)
+                .also(at.clone(), "this rule names it");
+            return;
+        }
+    }
 }
 
 pub(crate) fn lrp(listener: &View<'_, '_>, findings: &mut Findings) -> Option<Lrp> {

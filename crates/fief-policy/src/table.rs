@@ -116,7 +116,7 @@ impl Listener {
         ClassTable { classes, entries }
     }
 
-    /// The classes of these rules and of the request rules, in their order, and each client rule's class.
+    /// The classes of these rules, of the request rules and of the isolated, in their order, and each client rule's class.
     fn classes(&self, rules: &[usize]) -> (Vec<ClassSpec>, HashMap<usize, u16>) {
         let mut classes: Vec<ClassSpec> = Vec::new();
         let mut class_of_rule = HashMap::new();
@@ -129,7 +129,8 @@ impl Listener {
             });
             class_of_rule.insert(rule, narrow(class));
         }
-        for container in self.requests.iter().filter_map(|request| request.container.as_ref()) {
+        let isolated = self.isolate.iter().filter_map(|isolate| isolate.into.as_ref());
+        for container in self.requests.iter().filter_map(|request| request.container.as_ref()).chain(isolated) {
             if !classes.iter().any(|class| class.container == *container) {
                 classes.push(ClassSpec { container: container.clone(), accept: AcceptOrder::Before });
             }

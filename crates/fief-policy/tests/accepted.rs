@@ -244,11 +244,25 @@ fn request_rules_bring_admission_and_later_requests_with_them() {
 }
 
 #[test]
+fn isolated_sources_can_have_a_class_of_their_own() {
+    let text = "version = 1\n[container.a]\n[container.\"a/last\"]\ncpu.priority = 0\n[listener.web]\n\
+        address = \"0.0.0.0:80\"\nadmit = true\nunproven.rate = 5000\n\
+        isolate = { above = 10, for = \"1s\", into = \"a/last\" }\n\
+        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n";
+    let policy = fief_policy::parse(text, "a.toml").unwrap_or_else(|errors| panic!("{errors}"));
+    let web = &policy.listeners[0];
+    assert_eq!(web.isolate.as_ref().and_then(|isolate| isolate.into.as_deref()), Some("a/last"));
+    let classes: Vec<_> = web.table().classes.into_iter().map(|class| class.container).collect();
+    assert_eq!(classes, ["a", "a/last"]);
+    assert_eq!(web.serve, Serve::Shim, "two classes have two listening sockets");
+}
+
+#[test]
 fn rates_of_connection_requests_have_a_burst_of_a_second() {
     let lines = "isolate = { above = 1000, for = \"1.5s\", when = \"busy\" }\nproven.rate = 7\nlrp = {}\n\
         unproven = { rate = 5000, burst = 5, when = \"overloaded\" }\n";
     let web = guarded(lines, "syn = { rate = 300, per = \"source\" }");
-    assert_eq!(web.isolate, Some(Isolate { above: 1000, for_ns: 1_500_000_000, when: Level::Busy }));
+    assert_eq!(web.isolate, Some(Isolate { above: 1000, for_ns: 1_500_000_000, when: Level::Busy, into: None }));
     let rate = |per_second, burst, per, when| Some(SynRate { per_second, burst, per, when, from_port: None });
     assert_eq!(web.unproven, rate(5000, 5, Per::Rule, Level::Overloaded));
     assert_eq!(web.proven, rate(7, 7, Per::Rule, Level::Always));

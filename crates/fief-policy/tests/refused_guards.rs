@@ -57,6 +57,30 @@ fn refuses_a_mode_of_no_rate() {
 }
 
 #[test]
+fn refuses_a_class_of_isolated_sources_that_could_not_be_last() {
+    let last = "[container.last]\ncpu.priority = 0\n";
+    let with = |lines: &str| web(lines).replace("[listener.web]", &format!("{last}[listener.web]"));
+    let isolate = "unproven.rate = 9\nisolate = { above = 1, for = \"1s\", into = ";
+    accepts(&with(&format!("admit = true\n{isolate}\"last\" }}")));
+    let text = with(&format!("{isolate}⟦\"last\"⟧ }}"));
+    refuses(&text, Kind::Contradiction, "`isolate.into`, but no admission", "add admit = true");
+    let text = with("admit = true\nisolate = { above = 1, for = \"1s\", into = ⟦\"last\"⟧ }");
+    refuses(&text, Kind::Missing, "no budget", "add unproven = { rate = 5000 }");
+    let text = with(&format!("admit = true\n{isolate}⟦\"lost\"⟧ }}"));
+    refuses(&text, Kind::UnknownContainer, "no container `lost`", "write \"last\"");
+    let text = with(&format!("admit = true\n{isolate}⟦\"shop/gold\"⟧ }}"));
+    refuses(
+        &text,
+        Kind::Contradiction,
+        "has cpu.priority = 100",
+        "write cpu.priority = 0 in [container.\"shop/gold\"]",
+    );
+    let text =
+        with(&format!("admit = true\n{isolate}⟦\"last\"⟧ }}")).replace("container = \"shop\"", "container = \"last\"");
+    refuses(&text, Kind::Contradiction, "the class of isolated sources, and of others", "a container of its own");
+}
+
+#[test]
 fn refuses_rates_and_isolation_of_a_listener_that_say_half() {
     let text = web("unproven = ⟦{ when = \"busy\" }⟧");
     refuses(&text, Kind::Missing, "`unproven` in [listener.web] has no `rate`", "add rate = 300");

@@ -146,6 +146,24 @@ impl Front {
         self.topology.server.run(|| self.installation().fief().front().unwrap().proven_sources).unwrap()
     }
 
+    /// From now on no CPU has time left to answer more than a budget allows, so that a budget is exact.
+    pub fn no_cpu_idle(&self) {
+        self.hold_cpus(0);
+    }
+
+    /// From now on every CPU has time left.
+    pub fn cpus_idle(&self) {
+        self.hold_cpus(1);
+    }
+
+    fn hold_cpus(&self, spare: u64) {
+        let map = MapHandle::from_pinned_path(self.installation().fief().pins().map("idle_looks")).unwrap();
+        // A look of the far future: none is due before.
+        let look = [u64::MAX / 2, 0, spare].map(u64::to_ne_bytes).concat();
+        let looks = vec![look; libbpf_rs::num_possible_cpus().unwrap()];
+        map.update_percpu(&0u32.to_ne_bytes(), &looks, MapFlags::ANY).unwrap();
+    }
+
     /// Verdicts so far.
     pub fn verdicts(&self) -> Verdicts {
         Verdicts::read(self.installation())

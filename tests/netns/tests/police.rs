@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which SYNs are answered: rates, isolation, proven sources, and the level of overload they depend on.
+//! Which SYNs are answered: rates, isolation, proven sources and the budget of all others.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -10,12 +10,11 @@ use fief_testkit::segment::{SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, Verdicts, plain, ready};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 /// A listener whose table ends with these lines; what its clients may do stands in `client`.
 fn policy(listener: &str, client: &str) -> String {
     format!(
-        "[overload]\nbusy = {{ drops = 20 }}\noverloaded = {{ drops = 1000000 }}\nhold = \"1s\"\n[container.web]\n\
+        "[container.web]\n\
          [listener.plain]\naddress = \"0.0.0.0:80\"\nadmit = true\n{listener}\n\
          [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n{client}\n"
     )
@@ -37,6 +36,7 @@ impl Rig {
         let front = Front::new(Door::Own, &policy(listener, client));
         let server = front.topology.server.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
         let clients = RawClients::new(&front.topology).unwrap();
+        front.no_cpu_idle();
         let before = front.verdicts();
         Some(Self { front, clients, before, sent: 0, _server: server })
     }
@@ -55,25 +55,11 @@ impl Rig {
     /// Returns a cookie from this address.
     fn prove(&mut self, from: Ipv4Addr) {
         let ends = [SocketAddr::new(from.into(), 60_000), plain(Family::V4)];
+        let proven = self.front.proven_sources();
         let connection = RawConnection::open(&self.clients, ends, 7, &ORDINARY_OPTIONS, SOON).unwrap();
         connection.expect("a SYN-ACK").acknowledge().unwrap();
         self.sent += 1;
-        let key = Ipv4Addr::to_ipv6_mapped(&from).octets();
-        let sources = self.map("sources");
-        wait_until(SOON, || sources.lookup(&key, MapFlags::ANY).unwrap().is_some()).expect("the source is proven");
-    }
-
-    /// The next source that proves itself is as if it were the last of a generation.
-    fn fill_generation(&self) {
-        let marks = self.map("source_marks");
-        let behind = (marks.max_entries() - 1).to_ne_bytes();
-        let mut state = marks.lookup(&behind, MapFlags::ANY).unwrap().expect("an array has all its entries");
-        state[8..].copy_from_slice(&u64::from(self.map("sources").max_entries() - 1).to_ne_bytes());
-        marks.update(&behind, &state, MapFlags::ANY).unwrap();
-    }
-
-    fn map(&self, name: &str) -> MapHandle {
-        MapHandle::from_pinned_path(self.front.installation().fief().pins().map(name)).unwrap()
+        wait_until(SOON, || self.front.proven_sources() > proven).expect("the source is proven");
     }
 
     /// Verdicts on what was sent since the last call, once all of it has arrived.
@@ -97,12 +83,6 @@ impl Rig {
         let view = front.topology.server.run(|| front.installation().fief().front().unwrap()).unwrap();
         let isolated = view.shut_out.into_iter().filter(|shut_out| shut_out.why == Reason::SynIsolated);
         isolated.map(|shut_out| shut_out.source).collect()
-    }
-
-    fn level(&self) -> &'static str {
-        let front = &self.front;
-        let view = front.topology.server.run(|| front.installation().fief().front().unwrap()).unwrap();
-        view.loads.first().map_or("unknown", |load| load.level)
     }
 }
 
@@ -160,7 +140,7 @@ fn sources_that_are_not_proven_share_a_budget_which_proven_ones_do_not_need() {
     rig.prove(client(1, 1));
     rig.verdicts();
     for n in 2..=21 {
-        rig.syns(client(1, n), 2);
+        rig.syns(client(n, n), 2);
     }
     let verdicts = rig.verdicts();
     assert_burst(verdicts.count(abi::FIEF_SYN_TAKEN), 9, began);
@@ -170,23 +150,6 @@ fn sources_that_are_not_proven_share_a_budget_which_proven_ones_do_not_need() {
     let verdicts = rig.verdicts();
     assert_burst(verdicts.count(abi::FIEF_SYN_TAKEN), 4, began);
     assert_eq!(verdicts.count(abi::FIEF_SYN_TAKEN) + verdicts.count(abi::FIEF_SYN_ISOLATED), 10);
-}
-
-#[test]
-fn a_source_is_proven_until_as_many_as_the_table_holds_have_proved_themselves_since() {
-    let Some(mut rig) = Rig::new("isolate = { above = 20, for = \"1m\" }", "") else { return };
-    rig.prove(client(1, 1));
-    rig.syns(client(1, 2), 100);
-    rig.verdicts();
-    let mut turn = |by| {
-        rig.fill_generation();
-        rig.prove(by);
-        rig.verdicts();
-        rig.syns(client(1, 1), 5);
-        rig.verdicts()
-    };
-    assert_eq!(turn(client(2, 1)).count(abi::FIEF_SYN_TAKEN), 5, "of the generation before");
-    assert_eq!(turn(client(2, 2)).count(abi::FIEF_SYN_ISOLATED), 5, "of the one before that");
 }
 
 #[test]
@@ -270,33 +233,10 @@ fn a_rate_on_trial_is_counted_and_the_budget_behind_it_holds() {
     rig.syns(client(1, 1), 20);
     let verdicts = rig.verdicts();
     assert_burst(20 - verdicts.monitored(abi::FIEF_SYN_RATE), 6, began);
-    assert_burst(verdicts.count(abi::FIEF_SYN_TAKEN), 10, began);
+    // one network has half of the burst at least
+    let taken = verdicts.count(abi::FIEF_SYN_TAKEN);
+    assert!((5..=11 + began.elapsed().as_secs()).contains(&taken), "{taken}");
     assert_eq!(verdicts.count(abi::FIEF_SYN_TAKEN) + verdicts.count(abi::FIEF_SYN_UNPROVEN), 20);
-}
-
-#[test]
-fn drops_make_a_listener_busy_and_what_waits_for_that_is_in_force_until_the_hold_ends() {
-    let limits = "unproven = { rate = 1, burst = 1, when = \"busy\" }";
-    let Some(mut rig) = Rig::new(limits, "syn = { rate = 50, burst = 50, per = \"source\" }") else { return };
-    rig.syns(client(1, 1), 50);
-    assert_eq!(rig.verdicts().count(abi::FIEF_SYN_TAKEN), 50);
-    assert_eq!(rig.level(), "always");
-    let end = Instant::now() + Duration::from_millis(600);
-    while Instant::now() < end {
-        rig.syns(client(1, 1), 100);
-        rig.verdicts();
-    }
-    assert_eq!(rig.level(), "busy");
-    rig.syns(client(2, 1), 10);
-    assert!(rig.verdicts().count(abi::FIEF_SYN_UNPROVEN) >= 8);
-    wait_until(SOON, || {
-        rig.syns(client(3, 1), 1);
-        rig.verdicts();
-        rig.level() == "always"
-    })
-    .expect("calm again");
-    rig.syns(client(4, 1), 10);
-    assert_eq!(rig.verdicts().count(abi::FIEF_SYN_TAKEN), 10);
 }
 
 #[test]

@@ -209,7 +209,8 @@ static PROVEN: Section = Section {
 };
 
 static ISOLATE: Section = Section {
-    doc: "Sources that ask for too many connections are shut out: an IPv4 /24 or IPv6 /64 together, proven sources excepted.",
+    doc: "Sources that ask for too many connections are shut out, or served last: an IPv4 /24 or IPv6 /64 together, proven \
+          sources excepted.",
     required: &["above", "for"],
     keys: &[
         Key {
@@ -219,9 +220,23 @@ static ISOLATE: Section = Section {
             doc: "Connection requests a second from one prefix, of sources that have not returned a cookie. Required.",
         },
         Key { name: "for", shape: Shape::Duration, example: "\"10s\"", doc: "For how long. Required." },
+        Key {
+            name: "into",
+            shape: Shape::Path,
+            example: "\"shop/isolated\"",
+            doc: "Serve them last instead: a connection of a source that proves itself only while it is isolated is of this \
+                  container, whose cpu.priority should be 0. Needs admit and unproven. Default: they are shut out.",
+        },
         WHEN,
     ],
-    synonyms: &[("rate", "above"), ("threshold", "above"), ("time", "for"), ("interval", "for")],
+    synonyms: &[
+        ("rate", "above"),
+        ("threshold", "above"),
+        ("time", "for"),
+        ("interval", "for"),
+        ("container", "into"),
+        ("class", "into"),
+    ],
 };
 
 static LRP: Section = Section {

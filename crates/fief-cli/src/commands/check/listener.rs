@@ -46,11 +46,17 @@ fn guards(listener: &Listener) -> Vec<String> {
     if listener.later_requests {
         lines.push("later requests of a connection are ruled too".to_owned());
     }
-    if let Some(Isolate { above, for_ns, when: level }) = listener.isolate {
-        let (long, level) = (span(for_ns), when(level));
-        lines.push(format!(
-            "a network with more than {above} connection requests a second is shut out for {long}{level}"
-        ));
+    if let Some(Isolate { above, for_ns, when: level, into }) = &listener.isolate {
+        let (long, level) = (span(*for_ns), when(*level));
+        lines.push(match into {
+            None => {
+                format!("a network with more than {above} connection requests a second is shut out for {long}{level}")
+            }
+            Some(class) => format!(
+                "a network with more than {above} connection requests a second is served last, as {class}, for \
+                 {long}{level}"
+            ),
+        });
     }
     if let Some(rate) = &listener.unproven {
         lines.push(format!("from sources that have not shown their address: {}", syn_rate(rate)));
@@ -263,6 +269,14 @@ RULE  CLIENTS      CONTAINER  NEW CONNECTIONS
    2  all others   b          after those being served; 50 a second from each source, 100 at once
 "
         );
+    }
+
+    #[test]
+    fn a_class_of_isolated_sources_is_named() {
+        let told = of("address = \"0.0.0.0:80\"\nadmit = true\nunproven.rate = 9\n\
+             isolate = { above = 5, for = \"2s\", into = \"b\" }\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n[container.b.cpu]\npriority = 0\n");
+        assert!(told.contains("more than 5 connection requests a second is served last, as b, for 2 s\n"), "{told}");
     }
 
     #[test]

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Isolated: the class of clients from a prefix that floods (`isolate.into`).
+ *
+ * Problem: to drop the unproven of a flooding prefix shuts its honest new clients out; to serve them like everybody gives the
+ * flood what it wants, since a flood of real hosts returns cookies too.
+ * How: they are answered from what is left of the budget (newcomers.bpf.h). Whoever returned a first cookie only after the
+ * prefix was isolated is of the class `into`, whose priority is to be 0: it is served when nobody else wants the server. A
+ * connection keeps the class for its life, whatever its requests are; sources that were proven before keep theirs.
+ * Limits: a source is proven at all listeners at once; the isolation is one listener's.
+ */
+#pragma once
+
+#include "guard.bpf.h"
+#include "prefixes.bpf.h"
+#include "sources.bpf.h"
+
+static __always_inline void isolated_set(struct front_context *front)
+{
+	front->isolated = true;
+	front->container = front->guard->isolate_into;
+}
+
+/* Whether a prefix of the source is isolated, and was before the source proved itself. A function of its own to the verifier. */
+__noinline int isolated_by(const struct packet *p __arg_nonnull, __u32 listener, __u64 now)
+{
+	struct fief_source *source;
+	struct source_place at;
+	struct metered of;
+	__u64 since, then;
+
+	source = source_place(p, &at) ? source_find_at(&at) : NULL;
+	then = source ? source->since_ns : now;
+	metered_prefix(p, listener, false, &of);
+	since = metered_since(&of, now);
+	if (since && since <= then)
+		return true;
+	if (!p->ipv6)
+		return false;
+	metered_prefix(p, listener, true, &of);
+	since = metered_since(&of, now);
+	return since && since <= then;
+}
+
+/* A connection is about to be ruled for the first time. */
+static __always_inline void isolated_look(struct front_context *front)
+{
+	if (!(front->guard->flags & FIEF_GUARD_INTO) || !level_reached(front, front->guard->isolate_level))
+		return;
+	if (isolated_by(&front->packet, front->listener->index, front->now))
+		isolated_set(front);
+}
+
+/* A connection that has its container already; no rule of the listener names that class. */
+static __always_inline void isolated_keep(struct front_context *front, struct fief_ref container)
+{
+	const struct fief_guard *guard = front->guard;
+
+	if (guard->flags & FIEF_GUARD_INTO && container.id == guard->isolate_into.id &&
+	    container.generation == guard->isolate_into.generation)
+		isolated_set(front);
+}

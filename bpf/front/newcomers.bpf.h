@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Newcomers: which SYNs of unproven sources the budget (`unproven`) is spent on.
+ *
+ *   how full the bucket is        who is still answered
+ *   empty                         isolated prefixes that are served last (`into`): what nobody else wanted
+ *   to half of the burst          everybody
+ *   to the burst                  a prefix the longer, the less it was given this second
+ *   to two bursts                 a SYN that was sent again, the longer the more often
+ *   beyond                        everybody, while the CPU has time left (idle.bpf.h)
+ *
+ * Problem: a budget that drops blindly drops new clients as often as the flood: at 70,000 spoofed SYNs a second and a
+ * budget of 5,000 a client needs 14 SYNs, which takes it minutes.
+ * How: one bucket, so that the rate holds; who may fill it how far decides who goes first. A flood keeps it full up to its
+ * own mark, and whoever may fill it further finds room. What a prefix was given is counted by hash of its /24 (IPv6 /64)
+ * and /16 (/48), once the bucket is half full.
+ * Limits: prefixes share counters by chance. A flood of invented addresses, each sent as often as a client's, is told
+ * from clients by nothing but their patience.
+ */
+#pragma once
+
+#include "aggregate.bpf.h"
+#include "bucket.bpf.h"
+#include "guard.bpf.h"
+#include "idle.bpf.h"
+#include "resent.bpf.h"
+
+#define GIVEN_PLACES 8192
+#define GIVEN_SECOND 30 /* of nanoseconds, as a shift */
+#define GIVEN_STEPS  8	/* a prefix that was given 255 may fill no more than half of the burst */
+#define GIVEN_MUCH   5	/* from 31 on, sending again does not help */
+#define GIVEN_WIDER  4	/* a /16, and a /48, may be given 16 times as much as one prefix of it */
+
+/* SYNs of some prefix that were answered in a second: the second << 32, and how many. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GIVEN_PLACES);
+	__type(key, __u32);
+	__type(value, __u64);
+} given SEC(".maps");
+
+/* Where the narrow and the wide prefix of a source are counted. */
+struct given_places {
+	__u64 *narrow;
+	__u64 *wide;
+};
+
+static __always_inline __u64 *given_place(const struct fief_secret *secret, const __u64 *words, __u32 length)
+{
+	__u64 hash = hash_mix(address_hash(secret, words) ^ secret->pattern[0] ^ length);
+	__u32 at = hash & (GIVEN_PLACES - 1);
+
+	return bpf_map_lookup_elem(&given, &at);
+}
+
+static __noinline int given_find(const struct packet *p, struct given_places *places)
+{
+	__u32 zero = 0;
+	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
+	__u64 words[2];
+
+	places->narrow = places->wide = NULL;
+	if (!secret)
+		return 0;
+	__builtin_memcpy(words, p->source, 16);
+	words[1] = p->ipv6 ? 0 : words[1] & bpf_cpu_to_be64(~0xffull);
+	places->narrow = given_place(secret, words, 0);
+	if (p->ipv6)
+		words[0] = first_bits(words[0], IPV6_48);
+	else
+		words[1] &= bpf_cpu_to_be64(~0xffffull);
+	places->wide = given_place(secret, words, 1);
+	return 0;
+}
+
+static __always_inline __u32 given_now(const __u64 *place, __u64 now)
+{
+	__u64 count = place ? *(volatile __u64 *)place : 0;
+
+	return count >> 32 == now >> GIVEN_SECOND ? count : 0;
+}
+
+static __always_inline void given_count(__u64 *place, __u64 now)
+{
+	if (place)
+		*(volatile __u64 *)place = now >> GIVEN_SECOND << 32 | (given_now(place, now) + 1);
+}
+
+/* How much its prefixes were given this second: the logarithm, up to GIVEN_STEPS. */
+static __always_inline __u32 given_steps(const struct given_places *places, __u64 now)
+{
+	__u32 narrow = given_now(places->narrow, now), wide = given_now(places->wide, now) >> GIVEN_WIDER, steps;
+
+	steps = highest_bit((narrow > wide ? narrow : wide) + 1ull);
+	return steps < GIVEN_STEPS ? steps : GIVEN_STEPS;
+}
+
+/* Whether the answer costs nothing but time of this CPU. */
+static __always_inline bool answered_here(struct front_context *front)
+{
+	return !(front->guard->flags & FIEF_GUARD_FORWARD) && admit_in_force(front);
+}
+
+/* The bucket is half full, or more. */
+static __noinline bool newcomer_take_late(struct front_context *front, __u64 *arrival, __u64 lead)
+{
+	__u64 interval = front->guard->unproven_interval_ns, burst = front->guard->unproven_tolerance_ns, mark;
+	struct given_places places;
+	__u32 times;
+
+	if (lead <= burst) {
+		given_find(&front->packet, &places);
+		mark = burst - burst / 2 / GIVEN_STEPS * given_steps(&places, front->now);
+		if (cell_take(arrival, interval, mark, front->now)) {
+			given_count(places.narrow, front->now);
+			given_count(places.wide, front->now);
+			return true;
+		}
+	}
+	if (answered_here(front) && cpu_spare(front->now))
+		return true;
+	times = syn_resent(&front->packet, front->now);
+	if (!times)
+		return false;
+	given_find(&front->packet, &places);
+	if (given_steps(&places, front->now) >= GIVEN_MUCH)
+		return false;
+	mark = burst + (burst + interval) / RESENT_MOST * times;
+	if (!cell_take(arrival, interval, mark, front->now))
+		return false;
+	given_count(places.narrow, front->now);
+	given_count(places.wide, front->now);
+	return true;
+}
+
+/* Whether a SYN of an unproven source is answered. `last`: only from what nobody else wanted. */
+static __always_inline bool newcomer_take(struct front_context *front, bool last)
+{
+	const struct fief_guard *guard = front->guard;
+	__u32 listener = front->listener->index;
+	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
+	__u64 *arrival, seen, lead;
+
+	if (!load)
+		return true;
+	arrival = &load->unproven_arrival_ns;
+	if (last)
+		return cell_take(arrival, guard->unproven_interval_ns, 0, front->now);
+	seen = *(volatile __u64 *)arrival;
+	lead = seen > front->now ? seen - front->now : 0;
+	if (lead <= guard->unproven_tolerance_ns / 2 &&
+	    cell_take(arrival, guard->unproven_interval_ns, guard->unproven_tolerance_ns / 2, front->now))
+		return true;
+	return newcomer_take_late(front, arrival, lead);
+}

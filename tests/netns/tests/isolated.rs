@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Clients of a network that floods, where they are served last and not shut out.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use fief_bpf::abi;
+use fief_testkit::segment::{SYN, Segment};
+use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, wait_until};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Door, Front, plain, ready};
+
+fn policy(isolate: &str, unproven: &str) -> String {
+    format!(
+        "[container.web]\n[container.\"web/dear\"]\n[container.\"web/last\"]\ncpu.priority = 0\n\
+         [listener.plain]\naddress = \"[::]:80\"\nadmit = true\nunproven = {{ {unproven} }}\n\
+         isolate = {{ above = 20, for = \"1m\"{isolate} }}\n\
+         [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n\
+         [[listener.plain.request]]\npath = \"/dear\"\ncontainer = \"web/dear\"\n\
+         [[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"reset\"\n"
+    )
+}
+
+const INTO: &str = ", into = \"web/last\"";
+
+struct Rig {
+    front: Front,
+    clients: RawClients,
+    port: u16,
+    _server: PlainServer,
+}
+
+impl Rig {
+    fn new(isolate: &str, unproven: &str) -> Option<Self> {
+        if !ready() {
+            return None;
+        }
+        let front = Front::new(Door::Own, &policy(isolate, unproven));
+        let server = front.plain_server();
+        let clients = RawClients::new(&front.topology).unwrap();
+        front.no_cpu_idle();
+        Some(Self { front, clients, port: 3000, _server: server })
+    }
+
+    /// SYNs of ever new addresses of a network, spoofed.
+    fn flood(&self, network: u8, count: u32) {
+        for n in 0..count {
+            let source = Ipv4Addr::new(10, 89, network, 100 + (n % 100) as u8);
+            let mut syn = Segment::new((source, 1000 + (n / 100) as u16).into(), plain(Family::V4), SYN);
+            syn.options = ORDINARY_OPTIONS.to_vec();
+            syn.sequence = n;
+            self.clients.send(&syn).unwrap();
+        }
+    }
+
+    /// Opens a connection; none if nothing is answered.
+    fn open(&mut self, client: Ipv4Addr) -> Option<RawConnection<'_>> {
+        self.port += 1;
+        let ends = [SocketAddr::new(client.into(), self.port), plain(Family::V4)];
+        RawConnection::open(&self.clients, ends, 7, &ORDINARY_OPTIONS, Duration::from_millis(300)).unwrap()
+    }
+
+    /// The container of the verdict upon a request for each of these, one after the other on one connection.
+    fn asks(&mut self, client: Ipv4Addr, paths: &[&str]) -> Vec<String> {
+        let requests: Vec<String> =
+            paths.iter().map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+        let before = self.front.verdicts();
+        let mut connection = self.open(client).expect("an answer");
+        connection.acknowledge().unwrap();
+        let stream = requests.concat();
+        let mut ends = Vec::new();
+        for request in &requests {
+            let begin = ends.last().map_or(0, |range: &std::ops::Range<usize>| range.end);
+            ends.push(begin..begin + request.len());
+        }
+        connection.converse(stream.as_bytes(), &ends, Duration::from_millis(300)).unwrap();
+        drop(connection);
+        let new = || self.front.verdicts().since(&before);
+        wait_until(SOON, || new().requests() >= paths.len() as u64).unwrap_or_else(|_| panic!("{:?}", new()));
+        let of_requests = |verdict: &&_| {
+            let verdict: &fief_tests_netns::front::Verdict = verdict;
+            (abi::FIEF_REQUEST_RULE..=abi::FIEF_REQUEST_CPU).contains(&verdict.reason)
+        };
+        new().all().iter().filter(of_requests).map(|verdict| verdict.container.clone()).collect()
+    }
+
+    fn isolate(&self, network: u8) {
+        self.flood(network, 200);
+        let front = &self.front;
+        wait_until(SOON, || {
+            let view = front.topology.server.run(|| front.installation().fief().front().unwrap()).unwrap();
+            view.shut_out.iter().any(|shut_out| shut_out.source == format!("10.89.{network}.0/24"))
+        })
+        .expect("isolated");
+    }
+}
+
+fn client(network: u8, n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 89, network, n)
+}
+
+#[test]
+fn who_proves_itself_while_its_network_is_isolated_is_of_the_last_class_for_good() {
+    let Some(mut rig) = Rig::new(INTO, "rate = 100000") else { return };
+    assert_eq!(rig.asks(client(1, 1), &["/10"]), ["web"]);
+    rig.isolate(1);
+    assert_eq!(rig.asks(client(1, 2), &["/10"]), ["web/last"], "a new one");
+    assert_eq!(rig.asks(client(1, 1), &["/10"]), ["web"], "who was proven before");
+    assert_eq!(rig.asks(client(2, 2), &["/10"]), ["web"], "of another network");
+    assert_eq!(rig.asks(client(1, 2), &["/10"]), ["web/last"], "once more while it lasts");
+}
+
+#[test]
+fn no_rule_gives_an_isolated_client_a_better_class_and_each_still_refuses_it() {
+    let Some(mut rig) = Rig::new(INTO, "rate = 100000") else { return };
+    assert_eq!(rig.asks(client(2, 2), &["/dear"]), ["web/dear"]);
+    rig.isolate(1);
+    assert_eq!(rig.asks(client(1, 2), &["/dear"]), ["web/last"]);
+    assert_eq!(rig.asks(client(1, 3), &["/10", "/dear"]), ["web/last", "web/last"], "a later request");
+    assert_eq!(rig.asks(client(1, 4), &["/secret"]), ["web/last"]);
+    assert_eq!(rig.front.verdicts().count(abi::FIEF_REQUEST_REFUSED), 1);
+}
+
+#[test]
+fn an_isolated_network_is_answered_from_what_others_leave() {
+    let Some(mut rig) = Rig::new(INTO, "rate = 20, burst = 20") else { return };
+    rig.isolate(1);
+    wait_until(SOON, || rig.open(client(1, 2)).is_some()).expect("answered while nobody else asks");
+    // 18 from as many networks: less than half of the burst, so that all are answered
+    for network in 2..8 {
+        rig.flood(network, 1);
+    }
+    assert!(rig.open(client(9, 1)).is_some(), "somebody else");
+    let before = rig.front.verdicts();
+    for network in 10..30 {
+        rig.flood(network, 1);
+        rig.flood(1, 5);
+    }
+    let new = || rig.front.verdicts().since(&before);
+    wait_until(SOON, || new().count(abi::FIEF_SYN_ISOLATED) >= 95).unwrap_or_else(|_| panic!("{:?}", new()));
+    assert!(new().count(abi::FIEF_SYN_TAKEN) >= 5, "{:?}", new());
+}
+
+#[test]
+fn without_a_class_isolated_clients_are_shut_out() {
+    let Some(mut rig) = Rig::new("", "rate = 100000") else { return };
+    rig.isolate(1);
+    assert!(rig.open(client(1, 2)).is_none());
+    assert!(rig.open(client(2, 2)).is_some());
+}
