@@ -10,8 +10,8 @@ enum fief_level { FIEF_ALWAYS = 0, FIEF_BUSY = 1, FIEF_OVERLOADED = 2 };
 /* Thresholds of the levels of overload, one for the policy; state of them, one for each listener. */
 struct fief_thresholds {
 	__u32 queue_percent[2]; /* of the accept queue, for busy and overloaded; 0: not looked at */
-	__u32 cpu_percent[2];	/* of the machine not idle */
-	__u32 drops[2];		/* SYNs dropped by the kernel or by us, a second */
+	__u32 cpu_percent[2];	/* of the machine at work for somebody */
+	__u32 drops[2];		/* connections a second that found the accept queue full */
 	__u64 hold_ns;		/* a level is left after so long below it */
 };
 
@@ -20,11 +20,12 @@ struct fief_load {
 	__u64 above_ns[2];	       /* when the level was last reached */
 	__u64 idle_ns;		       /* of all CPUs, at the last look */
 	__u64 unproven_arrival_ns;     /* the budget of SYNs from unproven sources, as in struct fief_bucket */
-	__u64 dropped_seen;	       /* our refusals at the last look */
+	__u64 receiving_ns;	       /* of all CPUs for nobody, at the last look */
+	__u64 dropped_seen;	       /* connections that we found no place for, at the last look */
 	__u64 notice_ns[FIEF_REASONS]; /* when the last notice for each reason went out */
 	__u32 level;		       /* enum fief_level */
 	__u32 queue_percent;
-	__u32 cpu_ppm;	  /* of the machine not idle, smoothed over FIEF_LOAD_SMOOTH_NS */
+	__u32 cpu_ppm;	  /* of the machine at work for somebody, smoothed over FIEF_LOAD_SMOOTH_NS */
 	__u32 drops;	  /* a second, smoothed likewise */
 	__u32 drops_seen; /* counter of the listening socket at the last look */
 	__u32 cpus;	  /* that were counted at the last look */

@@ -69,9 +69,10 @@ struct fief_notice {
 	__u32 pad;
 };
 
-/* SYNs and requests that we refused, by listener and CPU: what the level of overload and the notices count. */
+/* SYNs and requests that we refused, by listener and CPU: what servers are told, and the level of overload counts. */
 struct fief_refusals {
 	__u64 refused;		    /* all of them, ever */
+	__u64 queue_full;	    /* of these, connections that found the accept queue full */
 	__u64 untold[FIEF_REASONS]; /* since this CPU's last notice */
 };
 

@@ -2,13 +2,20 @@
 /*
  * Load: the degree of overload of a listener, from which controls can be made to depend (Voigt et al. 2001, section 3).
  *
- *   accept queue   of the listening socket, now            any of them at its threshold: the level is reached;
- *   CPU            of the machine not idle, smoothed       it is left when none was for `hold_ns`
- *   drops          by the kernel and by us, smoothed
+ *   accept queue   of the listening socket, now                          any of them at its threshold: the level is
+ *   CPU            of the machine at work for somebody, smoothed         reached; it is left when none was for `hold_ns`
+ *   drops          connections that found the accept queue full, smoothed
  *
- * Problem: it must be known while a flood arrives, without a daemon, and not flap.
+ * Problem: it must be known while a flood arrives, without a daemon, and not flap. And only honest work may raise it: a
+ * control that is bound to a level must not be switched on by whoever it is against, nor by its own refusals.
  * How: who handles a packet looks, at most once in FIEF_LOAD_LOOK_NS for each listener; one CPU takes the turn.
+ *   What we refuse is no drop, whyever. A drop is a connection with a valid cookie that found the queue full, and what the
+ *   kernel counts at the listening socket while its accept queue is nearly full: at other times anybody can make it count
+ *   there, by SYNs that overflow the queue of handshakes or by segments signed with MD5 (tcp_v4_rcv: sk_drops_skbadd).
+ *   Of the CPU, receive work that found no socket of a managed unit is left out: that is where the packets of a flood end.
  * Limits: a listener that nobody calls keeps its level until the next packet; the first look only takes the counters.
+ * Servers outside of managed units count by their threads alone. Where the kernel answers SYNs, each that police lets pass
+ * is work for the listener.
  */
 #pragma once
 
@@ -18,8 +25,9 @@
 #include "maps/loads.bpf.h"
 #include "maps/thresholds.bpf.h"
 
-#define MILLION	  1000000u
-#define SECOND_NS 1000000000ull
+#define MILLION	    1000000u
+#define SECOND_NS   1000000000ull
+#define NEARLY_FULL 75 /* percent of the accept queue, which servers empty in batches */
 
 /* Moves `old` towards `fresh`, by as much as `passed` is of the time that is smoothed over. */
 static __always_inline __u32 smoothed(__u32 old, __u32 fresh, __u64 passed)
@@ -36,12 +44,15 @@ static __always_inline __u32 smoothed(__u32 old, __u32 fresh, __u64 passed)
 
 static __always_inline void cpu_look(struct fief_load *load, __u64 passed, __u64 now)
 {
-	__u64 idle, was = load->idle_ns;
+	__u64 idle, was = load->idle_ns + load->receiving_ns, receiving;
 	__u32 count = cpus_charged(), busy = MILLION;
 
 	idle = container_spent(FIEF_IDLE, now);
+	receiving = received_for_nobody();
 	load->idle_ns = idle;
+	load->receiving_ns = receiving;
 	load->cpus = count;
+	idle += receiving;
 	if (!passed || !count || idle < was)
 		return;
 	idle = (idle - was) * MILLION / (passed * count);
@@ -52,15 +63,18 @@ static __always_inline void cpu_look(struct fief_load *load, __u64 passed, __u64
 	load->cpu_ppm = smoothed(load->cpu_ppm, busy, passed);
 }
 
-static __always_inline void drops_look(struct fief_load *load, __u32 listener, struct sock *listening, __u64 passed)
+/* After queue_look; `before`: how full the queue was at the look before. */
+static __always_inline void drops_look(struct fief_load *load, __u32 listener, struct sock *listening, __u32 before,
+				       __u64 passed)
 {
-	__u64 refused = refused_sum(listener), drops = refused - load->dropped_seen;
+	__u64 full = queue_full_sum(listener), drops = full - load->dropped_seen;
 	__u32 kernel;
 
-	load->dropped_seen = refused;
+	load->dropped_seen = full;
 	if (listening) {
 		kernel = listening->sk_drops.counter;
-		if (kernel >= load->drops_seen) /* else it is another socket */
+		/* else it is another socket */
+		if (kernel >= load->drops_seen && (load->queue_percent >= NEARLY_FULL || before >= NEARLY_FULL))
 			drops += kernel - load->drops_seen;
 		load->drops_seen = kernel;
 	}
@@ -103,14 +117,15 @@ static __noinline int load_renew(struct fief_load *load, struct sock *listening,
 {
 	const struct fief_thresholds *from = bpf_map_lookup_elem(&thresholds, &slot);
 	__u64 looked = load->looked_ns, passed;
+	__u32 before = load->queue_percent;
 
 	if (!from || __sync_val_compare_and_swap(&load->looked_ns, looked, now) != looked)
 		return 0;
 	passed = looked ? now - looked : 0;
 	cpu_look(load, passed, now);
-	drops_look(load, listener, listening, passed);
 	if (listening)
 		queue_look(load, listening);
+	drops_look(load, listener, listening, before, passed);
 	level_set(load, from, now);
 	return 0;
 }

@@ -60,3 +60,20 @@ __noinline __u32 cpus_charged(void)
 	}
 	return count;
 }
+
+/* Receive work of all CPUs that found no container: packets that were dropped, or are for strangers. */
+__noinline __u64 received_for_nobody(void)
+{
+	__u64 spent = 0;
+	__u32 cpu;
+
+	bpf_for (cpu, 0, FIEF_MAX_CPUS) {
+		struct fief_cpu *of_cpu = bpf_map_lookup_elem(&cpus, &cpu);
+
+		if (!of_cpu)
+			break;
+		spent += of_cpu->system_kind_ns[FIEF_SYSTEM_NET_RX] + of_cpu->system_kind_ns[FIEF_SYSTEM_NAPI] +
+			 of_cpu->system_kind_ns[FIEF_SYSTEM_KSOFTIRQD] + of_cpu->system_kind_ns[FIEF_SYSTEM_HARDIRQ];
+	}
+	return spent;
+}

@@ -93,8 +93,10 @@ static __always_inline void refusal_tell(const struct packet *p, const struct fi
 
 	if (!refused || !load || reason >= FIEF_REASONS)
 		return;
-	if (!key->monitored)
+	if (!key->monitored) {
 		refused->refused++;
+		refused->queue_full += reason == FIEF_SYN_QUEUE;
+	}
 	if (bucket) {
 		__sync_fetch_and_add(&bucket->refused, 1);
 		if (notice_due(&bucket->notice_ns, now))

@@ -35,3 +35,19 @@ static __always_inline __u64 refused_sum(__u32 listener)
 	}
 	return refused;
 }
+
+/* Of these, connections that found the accept queue full. */
+static __always_inline __u64 queue_full_sum(__u32 listener)
+{
+	__u64 full = 0;
+	__u32 cpu;
+
+	bpf_for (cpu, 0, FIEF_MAX_CPUS) {
+		struct fief_refusals *here = bpf_map_lookup_percpu_elem(&refusals, &listener, cpu);
+
+		if (!here)
+			break;
+		full += here->queue_full;
+	}
+	return full;
+}
