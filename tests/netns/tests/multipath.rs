@@ -151,7 +151,8 @@ fn the_first_bytes_may_end_the_handshake() {
                     RawConnection::open(&clients, ends, 77, options, SOON).unwrap().expect("a SYN-ACK");
                 assert_eq!(connection.greeting.option(30), None, "one path only");
                 let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").into_bytes();
-                let (words, _) = connection.converse(&request, &[0..request.len()], SOON).unwrap();
+                let (words, _) =
+                    connection.converse(&request, std::slice::from_ref(&(0..request.len())), SOON).unwrap();
                 let words = String::from_utf8_lossy(&words).into_owned();
                 assert!(words.starts_with(expected), "{path}: {words}");
             }
@@ -236,7 +237,7 @@ fn bytes_that_come_with_the_connection_request_are_ruled_too() {
                 let mut first = RawConnection::open(&clients, ends, 77, &ORDINARY_OPTIONS, SOON).unwrap().unwrap();
                 first.acknowledge().unwrap();
                 let fine = b"GET /fine HTTP/1.1\r\nHost: a\r\n\r\n";
-                first.converse(fine, &[0..fine.len()], SOON).unwrap();
+                first.converse(fine, std::slice::from_ref(&(0..fine.len())), SOON).unwrap();
                 let mut fin = first.segment(fief_testkit::segment::FIN | ACK, fine.len() as u32, b"");
                 fin.acknowledgment = first.expected;
                 clients.send(&fin).unwrap();
