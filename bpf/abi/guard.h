@@ -39,6 +39,14 @@ struct fief_shape {
 	struct fief_condition condition[FIEF_CONDITIONS];
 };
 
+/* Peers whose connections begin with a PROXY head: an IPv6 prefix, IPv4 mapped into it. */
+#define FIEF_PROXIES 16
+struct fief_proxy {
+	__u8 address[16];
+	__u32 bits;
+	__u32 pad;
+};
+
 struct fief_guard {
 	__u32 flags;		  /* FIEF_GUARD_* */
 	__u32 shapes;		  /* request rules; 0: none */
@@ -55,10 +63,11 @@ struct fief_guard {
 	__u32 unproven_level;
 	__u32 admit_level;    /* from which level on admission is in force */
 	__u32 unread_refused; /* bits by enum fief_unread: refused; else they pass into the class of the client */
-	__u32 pad;
-	__u64 bloom;	  /* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
-	__u64 bloom_mask; /* words of it, less one */
+	__u32 proxies;	      /* how many of `proxy` there are */
+	__u64 bloom;	      /* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
+	__u64 bloom_mask;     /* words of it, less one */
 	struct fief_lines patterns;
+	struct fief_proxy proxy[FIEF_PROXIES];
 	__u64 name[FIEF_NAMES]; /* hashes of header and cookie names in lower case */
 	struct fief_shape shape[FIEF_SHAPES];
 };

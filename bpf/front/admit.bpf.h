@@ -186,7 +186,7 @@ static __noinline bool rest_refused(struct __sk_buff *skb, struct front_context 
 		length = stream->length;
 		if (length > FIEF_HEADER_MAX)
 			length = FIEF_HEADER_MAX;
-		if (request_rule(front, (const struct request_bytes *)stream->bytes, length, false, ruling) ==
+		if (request_rule(front, (const struct request_bytes *)stream->bytes, length, 0, ruling) ==
 		    REQUEST_NEED_MORE) {
 			if (skip + length == p->payload_length && hold_keep(p, stream))
 				return false;
@@ -217,13 +217,14 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	struct packet *p = &front->packet;
 	struct ruling *ruling = &stream->ruling;
 	__u32 length = stream->length;
-	bool ended;
+	__u32 how = RULE_FIRST;
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	ended = p->flags & TCP_FIN && p->seq + p->payload_length == stream->first + 1 + length;
 	isolated_look(front);
-	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ended, ruling) ==
+	if (p->flags & TCP_FIN && p->seq + p->payload_length == stream->first + 1 + length)
+		how |= RULE_ENDED;
+	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) ==
 	    REQUEST_NEED_MORE) {
 		if (!found)
 			return requested_wait(front);

@@ -52,7 +52,7 @@ static __noinline struct segment *answer_segment(struct front_context *front, st
 	__u32 end = packet_end(p);
 	struct segment *s;
 
-	if (rule->refusal != FIEF_REFUSE_503 || stream->bytes[0] == TLS_HANDSHAKE)
+	if (rule->refusal != FIEF_REFUSE_503 || stream->ruling.tls)
 		return segment_begin(p->ack, end, 0, TCP_ACK | TCP_RST);
 	s = segment_begin(p->ack, end, ANSWER_WINDOW, TCP_ACK | TCP_PSH | TCP_FIN);
 	if (!s)

@@ -110,8 +110,7 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	length = stream->length;
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, false, ruling) ==
-	    REQUEST_NEED_MORE) {
+	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, 0, ruling) == REQUEST_NEED_MORE) {
 		if (stream->first + 1 + stream->length != end || !hold_keep(p, stream))
 			return later_untrack(front, label);
 		stream->read = end;
@@ -249,7 +248,7 @@ static __always_inline struct head_ranges *heads_get(struct bpf_sock *sk, struct
 }
 
 /* Bytes to a socket that is there. */
-static __always_inline int data_arrives(struct __sk_buff *skb, struct front_context *front, struct bpf_sock *sk)
+static __noinline int data_arrives(struct __sk_buff *skb, struct front_context *front, struct bpf_sock *sk)
 {
 	struct packet *p = &front->packet;
 	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);

@@ -17,8 +17,15 @@
 #include "bucket.bpf.h"
 #include "load.bpf.h"
 #include "match.bpf.h"
+#include "proxy.bpf.h"
 #include "sources.bpf.h"
 #include "verdict.bpf.h"
+
+/* Of request_rule(). */
+#define RULE_ENDED 1u /* the client sends no more */
+#define RULE_FIRST 2u /* the bytes begin the connection */
+#define RULE_CUT   4u /* of its own: no more is looked at */
+#define RULE_PROXY 8u /* of its own: a PROXY head that cannot be read */
 
 struct ruling {
 	struct fief_request rule;  /* rule FIEF_NO_ID: none matched */
@@ -26,6 +33,9 @@ struct ruling {
 	enum fief_reason reason;
 	bool refused;		 /* as rule.refusal says; never on trial */
 	enum fief_unread unread; /* where the reason is one of FIEF_PASSED_* or FIEF_REFUSED_* */
+	__u32 how;		 /* RULE_* */
+	__u32 skipped;		 /* bytes of a PROXY head before the request */
+	bool tls;		 /* its client understands no answer of HTTP */
 	bool tracked;
 	bool
 	    upgrade; /* it asks for another protocol, or is CONNECT: what follows is not HTTP/1 once the server agrees */
@@ -111,26 +121,27 @@ static __always_inline bool rule_decides(const struct front_context *front, cons
 }
 
 /* Which kind of what cannot be read the bytes are; FIEF_UNREADS: they can be read. */
-static __always_inline enum fief_unread unread_kind(enum request_state state, const struct front_request *request)
+static __always_inline enum fief_unread unread_kind(enum request_state state, const struct front_request *request,
+						    __u32 how)
 {
 	switch (state) {
 	case REQUEST_UNREAD:
 		return request->unread;
 	case REQUEST_COMPLETE:
 		return FIEF_UNREADS;
+	case REQUEST_NEED_MORE:
+		return how & RULE_ENDED ? FIEF_UNREAD_MALFORMED : FIEF_UNREAD_TOO_LONG;
 	default:
 		return FIEF_UNREAD_MALFORMED;
 	}
 }
 
 /*
- * Rules the request that begins with the first of `length` bytes. `ended`: its client sends no more. REQUEST_NEED_MORE: they
- * do not suffice; else REQUEST_DECIDED: `out` says what is to be done, counted and, if refused, punished already.
+ * Rules the request that begins with the first of `length` bytes. REQUEST_NEED_MORE: they do not suffice; else REQUEST_DECIDED: `out` says what is to be done, counted and, if refused, punished already.
  */
 static __noinline int request_rule(struct front_context *front, const struct request_bytes *bytes, __u32 length,
-				   bool ended, struct ruling *out)
+				   __u32 how, struct ruling *out)
 {
-	enum fief_unread unread;
 	struct fief_secret *secret;
 	struct front_request *request;
 	enum request_state state;
@@ -138,6 +149,8 @@ static __noinline int request_rule(struct front_context *front, const struct req
 	__u32 zero = 0;
 
 	out->rule.rule = FIEF_NO_ID;
+	out->skipped = 0;
+	out->tls = false;
 	out->tracked = false;
 	out->upgrade = false;
 	out->chunked = false;
@@ -145,29 +158,55 @@ static __noinline int request_rule(struct front_context *front, const struct req
 	out->body = 0;
 	secret = bpf_map_lookup_elem(&secrets, &zero);
 	request = bpf_map_lookup_elem(&requests, &zero);
-	match = bpf_map_lookup_elem(&matches, &zero);
-	if (!secret || !request || !match || !front->guard->shapes) {
+	if (!secret || !request || !front->guard->shapes) {
 		client_rule(front, out, FIEF_REQUEST_CLIENT);
 		return REQUEST_DECIDED;
 	}
+	if (length >= FIEF_HEADER_MAX)
+		how |= RULE_CUT;
+	out->how = how;
+	if (out->how & RULE_FIRST && front->guard->proxies) {
+		int skip = proxy_skip(front, bytes, length);
+
+		if (skip == PROXY_NEED_MORE && !(out->how & (RULE_ENDED | RULE_CUT)))
+			return REQUEST_NEED_MORE;
+		if (skip < 0)
+			out->how |= RULE_PROXY;
+		if (skip > 0) {
+			bytes = bpf_map_lookup_elem(&unwrapped, &zero);
+			if (!bytes)
+				return REQUEST_NEED_MORE;
+			length -= skip;
+			out->skipped = skip;
+		}
+	}
+	out->tls = length && byte_at(bytes, 0) == TLS_HANDSHAKE;
 	request_begin(request, front->guard->flags, secret->pattern, front->guard->name);
 	state = request_parse(bytes, length, request);
-	if (state == REQUEST_NEED_MORE && !ended)
+	if (state == REQUEST_NEED_MORE && !(out->how & (RULE_ENDED | RULE_CUT)))
 		return REQUEST_NEED_MORE;
 	/* where a client says nothing and ends, there is nothing to be read */
-	unread = length ? unread_kind(state, request) : FIEF_UNREADS;
+	out->unread = length ? unread_kind(state, request, out->how) : FIEF_UNREADS;
+	if (out->how & RULE_PROXY ||
+	    (out->unread < FIEF_UNREADS && out->how & RULE_FIRST && !out->skipped && is_proxy(bytes, length)))
+		out->unread = FIEF_UNREAD_PROXY;
 	out->tracked = state == REQUEST_COMPLETE && request->tracked;
-	out->head = request->head;
+	out->head = request->head + out->skipped;
 	out->body = request->body;
 	out->upgrade = request->upgrade;
 	out->chunked = request->chunked;
+	match = bpf_map_lookup_elem(&matches, &zero);
+	if (!match) {
+		client_rule(front, out, FIEF_REQUEST_CLIENT);
+		return REQUEST_DECIDED;
+	}
 	match->slot = front->slot;
 	match->level = load_level(front);
 	rule_find(bytes, request, front->guard, match);
 	if (match->shadow.rule != FIEF_NO_ID)
 		rule_try(front, &match->shadow);
-	if (unread < FIEF_UNREADS && !rule_decides(front, match, unread)) {
-		unread_rule(front, out, unread);
+	if (out->unread < FIEF_UNREADS && !rule_decides(front, match, out->unread)) {
+		unread_rule(front, out, out->unread);
 		return REQUEST_DECIDED;
 	}
 	if (match->best.rule == FIEF_NO_ID) {

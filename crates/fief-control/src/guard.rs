@@ -4,7 +4,8 @@
 
 use fief_bpf::record;
 use fief_bpf::{Error, ErrorKind, Result, abi, batch};
-use fief_policy::{Listener, Mode, Policy};
+use fief_policy::{Listener, Mode, Policy, Unread};
+use ipnet::IpNet;
 use libbpf_rs::MapHandle;
 
 use crate::handshake::Plan;
@@ -115,5 +116,30 @@ fn guard(
         guard.flags |= if is_set { flag } else { 0 };
     }
     guard.admit_level = police::level(listener.admit_from).into();
+    unread(listener, &mut guard);
     Ok(guard)
+}
+
+/// What becomes of what cannot be read, and whose PROXY heads are read.
+fn unread(listener: &Listener, guard: &mut abi::fief_guard) {
+    guard.unread_refused = listener.unread_refused.iter().map(|kind| 1 << kind_number(*kind)).sum();
+    guard.proxies = listener.proxies.len() as u32;
+    for (to, net) in guard.proxy.iter_mut().zip(&listener.proxies) {
+        (to.address, to.bits) = match net {
+            IpNet::V4(net) => (net.addr().to_ipv6_mapped().octets(), 96 + u32::from(net.prefix_len())),
+            IpNet::V6(net) => (net.addr().octets(), net.prefix_len().into()),
+        };
+    }
+}
+
+fn kind_number(kind: Unread) -> u32 {
+    match kind {
+        Unread::Malformed => abi::FIEF_UNREAD_MALFORMED,
+        Unread::TooLong => abi::FIEF_UNREAD_TOO_LONG,
+        Unread::Upgrade => abi::FIEF_UNREAD_UPGRADE,
+        Unread::Http2 => abi::FIEF_UNREAD_HTTP2,
+        Unread::Proxy => abi::FIEF_UNREAD_PROXY,
+        Unread::NoRoom => abi::FIEF_UNREAD_NO_ROOM,
+        Unread::Other => abi::FIEF_UNREAD_OTHER,
+    }
 }

@@ -50,8 +50,10 @@ pub enum Reason {
     RequestClient,
     /// A rule refuses it.
     RequestRefused,
-    /// It cannot be read: the class of its client.
+    /// It cannot be read, no rule refuses it, and the policy lets such bytes pass: the class of its client.
     Passed(Unread),
+    /// It cannot be read, and the policy refuses such bytes: a reset.
+    Refused(Unread),
 }
 
 impl Reason {
@@ -67,6 +69,13 @@ impl Reason {
             Self::Passed(Unread::Proxy) => "passed-proxy",
             Self::Passed(Unread::NoRoom) => "passed-no-room",
             Self::Passed(Unread::Other) => "passed-other",
+            Self::Refused(Unread::Malformed) => "refused-malformed",
+            Self::Refused(Unread::TooLong) => "refused-too-long",
+            Self::Refused(Unread::Upgrade) => "refused-upgrade",
+            Self::Refused(Unread::Http2) => "refused-http2",
+            Self::Refused(Unread::Proxy) => "refused-proxy",
+            Self::Refused(Unread::NoRoom) => "refused-no-room",
+            Self::Refused(Unread::Other) => "refused-other",
         }
     }
 }
@@ -134,6 +143,14 @@ impl Listener {
                 break;
             }
             trial = trial.or(Some((position, request)));
+        }
+        // A rule that would let it pass may have read another request than the server will.
+        if let Some(kind) = fields.unread.filter(|kind| self.unread_refused.contains(kind))
+            && !rule.is_some_and(|(_, request)| request.refuses_all())
+        {
+            let refusal = (self.mode == Mode::Enforce).then_some(Refusal::Reset);
+            let reason = Reason::Refused(kind);
+            return RequestVerdict { reason, rule: None, trial, refusal, rate: None, because: Vec::new() };
         }
         let refusal = rule.filter(|(_, request)| request.refuses_all()).and_then(|(_, request)| request.refusal);
         let refusal = refusal.map(|refusal| refusal.to(fields));

@@ -5,6 +5,8 @@
 //! agree. About all else they differ: it is unread, and so is what is no HTTP/1 at all; what could be read of it is said
 //! all the same. Limits: the first header and the first cookie of a name count, but for Host, of which there is one.
 
+use serde::Serialize;
+
 use crate::heads::{Head, Line, without_returns};
 use crate::normal;
 use crate::pattern::is_token;
@@ -41,7 +43,8 @@ pub struct Fields {
 }
 
 /// Kinds of what cannot be read: `enum fief_unread`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Unread {
     /// A head about which servers differ, or that ends before its end.
     Malformed,

@@ -7,12 +7,14 @@ use crate::model::Listener;
 use crate::reader::View;
 
 /// Each key that does not go with `forward`, and what to do instead.
-const NOT_BESIDE: [(&str, &str); 8] = [
+const NOT_BESIDE: [(&str, &str); 10] = [
     ("request", PROXY),
     ("admit", PROXY),
     ("admit-from", PROXY),
     ("later-requests", PROXY),
     ("penalty", PROXY),
+    ("unread", PROXY),
+    ("proxy", PROXY),
     ("copies", "remove `copies`: the servers are other machines"),
     ("classes", "remove `classes`: there is no listening socket here"),
     ("lrp", "remove `lrp`: there is no receiving socket here"),

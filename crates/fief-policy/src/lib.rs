@@ -65,6 +65,7 @@ mod shares;
 mod sweep;
 mod syn_rates;
 mod table;
+mod unread;
 mod vocabulary;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Kind, Related};

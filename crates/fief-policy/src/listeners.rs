@@ -17,7 +17,7 @@ use crate::requests::{Defaults, RequestRule};
 use crate::rules::Rule;
 use crate::syn_rates::Isolation;
 use crate::vocabulary::Shape;
-use crate::{covered, forward, name, reach, syn_rates};
+use crate::{covered, forward, name, reach, syn_rates, unread};
 
 /// Listeners of a policy; the kernel side has room for so many.
 const MOST_LISTENERS: usize = 1024;
@@ -67,12 +67,23 @@ pub(crate) fn read(
         let forward = forward::read(&view, findings);
         let serve = if forward { Serve::Shared } else { serve(&view, classes, findings) };
         let clients = rules.into_iter().filter_map(Rule::into_client).collect();
-        let requests = requests.into_iter().filter_map(|rule| rule.request).collect();
+        let requests: Vec<_> = requests.into_iter().filter_map(|rule| rule.request).collect();
+        let unread_refused = unread::read(&view, mode, &requests, findings);
+        let proxies = unread::proxies(&view, findings);
         if let Some((address, last_port, span)) = address {
             check_ports(&view, address, last_port, serve, &span, findings);
             listening.push(Listening { name, address, last_port, forward, span });
-            let listener =
-                Listener { last_port, serve, mode, forward, clients, requests, ..Listener::new(name, address) };
+            let listener = Listener {
+                last_port,
+                serve,
+                mode,
+                forward,
+                unread_refused,
+                proxies,
+                clients,
+                requests,
+                ..Listener::new(name, address)
+            };
             let listener = guarding.fill(listener);
             forward::check(&view, &listener, findings);
             listeners.push(listener);

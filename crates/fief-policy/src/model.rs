@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 use serde::Serialize;
 
+use crate::fields::Unread;
 use crate::request::Request;
 
 /// A whole policy file.
@@ -213,6 +214,10 @@ pub struct Listener {
     /// Connection requests of each source that has.
     pub proven: Option<SynRate>,
     pub lrp: Option<Lrp>,
+    /// What is refused of what cannot be read as a request, in the order of the kinds; the rest passes.
+    pub unread_refused: Vec<Unread>,
+    /// Peers whose connections begin with a PROXY head.
+    pub proxies: Vec<IpNet>,
     /// First match wins; the last one matches every client.
     pub clients: Vec<Client>,
     /// First match wins; without a match the client's class stays.
@@ -237,6 +242,8 @@ impl Listener {
             unproven: None,
             proven: None,
             lrp: None,
+            unread_refused: Vec::new(),
+            proxies: Vec::new(),
             clients: Vec::new(),
             requests: Vec::new(),
         }

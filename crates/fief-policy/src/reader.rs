@@ -113,6 +113,11 @@ impl<'a, 'i> View<'a, 'i> {
         self.section.key(key).is_some()
     }
 
+    /// Is the value a table?
+    pub(crate) fn is_table(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| matches!(value.get_ref(), DeValue::Table(_)))
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&'a Value<'i>> {
         self.entries.get(key)
     }
@@ -223,7 +228,9 @@ impl<'a, 'i> View<'a, 'i> {
     /// One of the words of the vocabulary.
     pub(crate) fn choice(&self, key: &str, findings: &mut Findings) -> Option<&'static str> {
         let (text, span) = self.text(key, findings)?;
-        let Shape::Choice(words) = self.key(key).shape else { unreachable!("`{key}` is a choice in the vocabulary") };
+        let (Shape::Choice(words) | Shape::ChoiceOrTable(words, _)) = self.key(key).shape else {
+            unreachable!("`{key}` is a choice in the vocabulary")
+        };
         let chosen = words.iter().copied().find(|&word| word == text);
         if chosen.is_none() {
             let remedy = match nearest(text, words.iter().copied()) {
@@ -237,7 +244,9 @@ impl<'a, 'i> View<'a, 'i> {
 
     /// A table within this one.
     pub(crate) fn table(&self, key: &str, findings: &mut Findings) -> Option<View<'a, 'i>> {
-        let Shape::Table(section) = self.key(key).shape else { unreachable!("`{key}` is a table in the vocabulary") };
+        let (Shape::Table(section) | Shape::ChoiceOrTable(_, section)) = self.key(key).shape else {
+            unreachable!("`{key}` is a table in the vocabulary")
+        };
         let (entries, span) = self.typed(key, findings, |value| match value {
             DeValue::Table(entries) => Some(entries),
             _ => None,

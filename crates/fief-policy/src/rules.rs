@@ -131,7 +131,7 @@ fn sources(view: &View<'_, '_>, findings: &mut Findings) -> Option<From> {
 }
 
 /// The elements of a list; none if something in it is wrong.
-fn nets(view: &View<'_, '_>, key: &str, findings: &mut Findings) -> Option<From> {
+pub(crate) fn nets(view: &View<'_, '_>, key: &str, findings: &mut Findings) -> Option<From> {
     let value = view.get(key)?;
     let DeValue::Array(items) = value.get_ref() else {
         view.mistyped(key, value, findings);

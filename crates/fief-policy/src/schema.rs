@@ -94,6 +94,7 @@ fn shape(shape: &'static Shape) -> Value {
             "minProperties": 1,
             "additionalProperties": one_or_more(json!({ "type": "string", "pattern": ONE_STAR })),
         }),
+        Shape::ChoiceOrTable(words, section) => json!({ "anyOf": [{ "enum": words }, table(section)] }),
         Shape::Table(section) => table(section),
         Shape::Named(section) => {
             let is_listener = std::ptr::eq(*section, &raw const vocabulary::LISTENER);

@@ -22,6 +22,7 @@ pub(crate) const LEAST_MEMORY: u64 = 4096;
 /// less than a thousandth.
 pub(crate) const RATE: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 pub(crate) const LEVELS: &[&str] = &["always", "busy", "overloaded"];
+pub(crate) const UNREAD: &[&str] = &["refuse", "pass"];
 pub(crate) const MODES: &[&str] = &["enforce", "monitor"];
 
 /// A kind of table.
@@ -74,6 +75,8 @@ pub(crate) enum Shape {
     Patterns,
     /// Patterns by the name of a header or cookie.
     NamedPatterns,
+    /// One word for all of them, or a table with a word for each key.
+    ChoiceOrTable(&'static [&'static str], &'static Section),
     /// A table with keys of its own.
     Table(&'static Section),
     /// A table of tables, each under a name that the operator gives.
@@ -124,6 +127,9 @@ impl Shape {
             Self::Words => "a word, or an array of words of which one has to be met".into(),
             Self::Patterns => "a value with at most one `*`, or an array of values of which one has to be met".into(),
             Self::NamedPatterns => "a table from names to values, as in { \"user-agent\" = \"Bad*\" }".into(),
+            Self::ChoiceOrTable(words, _) => {
+                format!("{}, or a table with one of them for each kind", quoted_list(words))
+            }
             Self::Table(_) => "a table of keys".into(),
             Self::Named(_) => "a table for each name".into(),
             Self::List(_) => "an array of tables, each under a header in double brackets".into(),

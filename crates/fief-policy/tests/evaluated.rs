@@ -83,29 +83,37 @@ fn tls_is_reset_where_http_would_be_answered() {
 }
 
 #[test]
-fn what_is_no_request_has_the_class_of_its_client() {
+fn what_cannot_be_read_is_refused_where_a_rule_refuses_and_passes_where_the_policy_says_so() {
     let shop = example("front-door.toml");
-    let ruled = |text: &str| {
+    let mut tolerant = example("front-door.toml");
+    tolerant.listeners[0].unread_refused.clear();
+    let ruled = |policy: &Policy, text: &str| {
         let read = Fields::of_http(text.as_bytes());
         let from = "192.0.2.1".parse().expect("an address");
-        let verdict = shop.listeners[0].evaluate(from, Some(&read), Level::Always).expect("a verdict");
+        let verdict = policy.listeners[0].evaluate(from, Some(&read), Level::Always).expect("a verdict");
         let request = verdict.request.expect("it is ruled");
         (request.reason, request.rule.map(|(at, _)| at + 1), verdict.container.to_owned())
     };
-    let browse = |unread| (Reason::Passed(unread), None, "shop/browse".to_owned());
+    let browse = |reason| (reason, None, "shop/browse".to_owned());
+    let each = |text: &str, kind| {
+        assert_eq!(ruled(&shop, text), browse(Reason::Refused(kind)), "{text:?}");
+        assert_eq!(ruled(&tolerant, text), browse(Reason::Passed(kind)), "{text:?}");
+    };
     for text in ["SSH-2.0-x\r\n", "GET\r\n", "GET  \r\n", "(ET / HTTP/1.1\r\n\r\n"] {
-        assert_eq!(ruled(text), browse(Unread::Other), "{text:?}");
+        each(text, Unread::Other);
     }
     for text in ["", "\r\n", "GET / HTTP/1.1\r\n", "GET x HTTP/1.1\r\n\r\n", "GET / HTTP/2.0\r\n\r\n", "GET /x\r\n"] {
-        assert_eq!(ruled(text), browse(Unread::Malformed), "{text:?}");
+        each(text, Unread::Malformed);
     }
     let long = |path: &str| format!("GET {path} HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(20_000));
     for path in ["/", &"/".repeat(20_000)] {
-        assert_eq!(ruled(&long(path)), browse(Unread::TooLong));
+        each(&long(path), Unread::TooLong);
     }
     let within = (Reason::RequestRule, Some(4), "shop/cgi".to_owned());
     for text in [&long("/cgi-bin/x"), "GET /cgi-bin/x", "GET cgi-bin/x HTTP/2.0\r\n\r\n"] {
-        assert_eq!(ruled(text), within, "what could be read is ruled");
+        assert_eq!(ruled(&tolerant, text), within, "what could be read is ruled");
+        let refused = matches!(ruled(&shop, text).0, Reason::Refused(_));
+        assert!(refused, "a rule that lets pass may have read another request: {text}");
     }
 }
 
@@ -121,7 +129,8 @@ fn a_rule_refuses_what_could_be_read_of_what_is_no_request() {
     for text in ["GET /cgi-bin/x", "GET cgi-bin/x HTTP/1.1\r\n", "GET /cgi-bin/x HTTP/2.0\r\n\r\n"] {
         assert_eq!((ruled(text).0, ruled(text).1), (Reason::RequestRefused, Some(1)), "{text}");
     }
-    assert_eq!((ruled("GET /x\r\n").0, ruled("GET /x\r\n").1), (Reason::RequestRule, Some(2)));
+    let unread = (Reason::Refused(Unread::Malformed), None);
+    assert_eq!((ruled("GET /x\r\n").0, ruled("GET /x\r\n").1), unread, "a rule that lets pass does not decide");
     for text in ["\x02", "SSH-2.0-x\r\n", "\r\n\r\n\0"] {
         assert_eq!((ruled(text).0, ruled(text).1), (Reason::RequestRefused, Some(3)), "{text}");
     }
@@ -233,4 +242,45 @@ fn the_authority_of_an_absolute_target_and_the_host_must_be_one() {
 #[test]
 fn no_more_protocols_are_looked_at_than_the_kernel_side_does() {
     assert_eq!(Fields::of_tls(Some("x"), &["a"; 10]).alpn.len(), 8);
+}
+
+// ---- unread -------------------------------------------------------------------------------------------------------
+
+fn listener(keys: &str, rules: &str) -> Result<fief_policy::Listener, fief_policy::Diagnostics> {
+    let text = format!(
+        "version = 1\n[container.a]\n[listener.web]\naddress = \"0.0.0.0:80\"\n{keys}\n\
+         [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n{rules}"
+    );
+    parse(&text, "test.toml").map(|mut policy| policy.listeners.remove(0))
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_by_default_where_a_rule_in_force_refuses_or_rates() {
+    let refused = |keys: &str, rule: &str| {
+        let rule = format!("[[listener.web.request]]\npath = \"/x\"\n{rule}");
+        listener(keys, &rule).unwrap_or_else(|errors| panic!("{errors}")).unread_refused
+    };
+    assert_eq!(refused("", "refuse = \"503\""), Unread::ALL);
+    assert_eq!(refused("", "rate = { per-second = 9 }"), Unread::ALL);
+    assert_eq!(refused("", ""), [], "a rule that only names a class can be gone round without harm");
+    assert_eq!(refused("", "refuse = \"503\"\nmode = \"monitor\""), [], "a rule on trial breaks nothing");
+    assert_eq!(refused("mode = \"monitor\"", "refuse = \"503\""), Unread::ALL, "and is counted on a listener on trial");
+    assert_eq!(refused("unread = \"pass\"", "refuse = \"503\""), []);
+    assert_eq!(refused("unread = \"refuse\"", ""), Unread::ALL);
+    assert_eq!(refused("unread = { http2 = \"refuse\" }", ""), [Unread::Http2]);
+    let all_but = refused("unread = { http2 = \"pass\", upgrade = \"pass\" }", "refuse = \"503\"");
+    assert_eq!(all_but, [Unread::Malformed, Unread::TooLong, Unread::Proxy, Unread::NoRoom, Unread::Other]);
+}
+
+#[test]
+fn unread_and_proxy_are_checked() {
+    let rule = "[[listener.web.request]]\npath = \"/x\"\nrefuse = \"503\"\n";
+    let wrong = |keys: &str, rules: &str| listener(keys, rules).expect_err("an error").to_string();
+    assert!(wrong("unread = \"refuse\"", "").contains("nothing is read"));
+    assert!(wrong("unread = \"deny\"", rule).contains("\"deny\" is unknown"));
+    assert!(wrong("unread = { h2c = \"pass\" }", rule).contains("h2c"));
+    assert!(wrong("proxy = { from = [\"any\"] }", rule).contains("names everybody"));
+    assert!(wrong("proxy = {}", rule).contains("from"));
+    let balanced = listener("proxy = { from = [\"10.0.0.5\", \"2001:db8::/32\"] }", rule).expect("a policy");
+    assert_eq!(balanced.proxies.len(), 2);
 }

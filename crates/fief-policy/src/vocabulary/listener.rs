@@ -2,7 +2,7 @@
 //! Keys of a listener and of its client rules.
 
 use super::request::REQUEST;
-use super::{Key, LEVELS, MODES, Section, Shape};
+use super::{Key, LEVELS, MODES, Section, Shape, UNREAD};
 
 pub(crate) static LISTENER: Section = Section {
     required: &["address", "client"],
@@ -93,6 +93,19 @@ pub(crate) static LISTENER: Section = Section {
             shape: Shape::List(&REQUEST),
             example: "",
             doc: "What happens with which requests. The first match wins; without a match the client's class stays.",
+        },
+        Key {
+            name: "unread",
+            shape: Shape::ChoiceOrTable(UNREAD, &KINDS),
+            example: "\"refuse\"",
+            doc: "What becomes of bytes that cannot be read as a request, all together or by kind. \"refuse\": a reset; \"pass\": \
+                  into the class of the client. Default: \"refuse\" where a request rule refuses or rates, else \"pass\".",
+        },
+        Key {
+            name: "proxy",
+            shape: Shape::Table(&PROXY),
+            example: "{ from = [\"10.0.0.5\"] }",
+            doc: "Balancers whose connections begin with a PROXY head.",
         },
         Key {
             name: "lrp",
@@ -237,6 +250,39 @@ static ISOLATE: Section = Section {
         ("container", "into"),
         ("class", "into"),
     ],
+};
+
+macro_rules! kind {
+    ($name:literal, $doc:literal) => {
+        Key { name: $name, shape: Shape::Choice(UNREAD), example: "\"pass\"", doc: $doc }
+    };
+}
+
+static KINDS: Section = Section {
+    doc: "What becomes of bytes that cannot be read as a request, by kind.",
+    required: &[],
+    keys: &[
+        kind!("malformed", "Heads that break their form, or end within it."),
+        kind!("too-long", "Heads that are longer than 16 kB."),
+        kind!("upgrade", "What follows a change of protocol (Upgrade, CONNECT) that the server has not confirmed."),
+        kind!("http2", "HTTP/2 without TLS (h2c, gRPC)."),
+        kind!("proxy", "PROXY heads of other peers than those of `proxy.from`."),
+        kind!("no-room", "Unfinished heads beyond the room for them."),
+        kind!("other", "What is neither HTTP nor TLS."),
+    ],
+    synonyms: &[("upgrades", "upgrade"), ("websocket", "upgrade"), ("h2c", "http2"), ("long", "too-long")],
+};
+
+static PROXY: Section = Section {
+    doc: "Balancers whose connections begin with a PROXY head (version 1 or 2).",
+    required: &["from"],
+    keys: &[Key {
+        name: "from",
+        shape: Shape::Prefixes,
+        example: "[\"10.0.0.5\"]",
+        doc: "Their addresses and prefixes. Required.",
+    }],
+    synonyms: &[("source", "from"), ("peers", "from")],
 };
 
 static LRP: Section = Section {
