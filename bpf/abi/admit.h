@@ -61,7 +61,7 @@ struct fief_admitted {
 	__u32 begin;   /* sequence number of its first byte: what was left by an earlier connection has another */
 	__u64 time_ns; /* of the verdict: what follows is let through for a short time, until the socket is there */
 	__u32 answer; /* sequence number of the server's first byte: who acknowledges more was answered by its socket */
-	__u32 pad;
+	__u32 verdicts; /* upon the same first bytes */
 };
 
 /* How far a head was looked through for its end, as it comes: all zero at its begin. See the front room's scan.bpf.h. */

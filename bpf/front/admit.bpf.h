@@ -8,9 +8,10 @@
  * remembers (bpf_sk_assign_tcp_reqsk) and a listening socket; the same segment then makes the socket. The label of the
  * socket takes its container from `admitted`.
  * Several requests that come at once are all ruled before the first of them passes, and share the strictest verdict.
- * A cookie that has made its socket is `spent`.
+ * A cookie that has made its socket is `spent`: the core tells so of servers in managed units; elsewhere it shows when the
+ * client ends the connection. In any case first bytes have VERDICTS_MOST verdicts at most.
  * Limits: a full accept queue makes the client send again, as in the kernel. That a cookie is spent is known as long as
- * `admitted` remembers it, and of servers in managed units only: elsewhere nobody tells that a socket was made.
+ * `admitted` remembers it.
  */
 #pragma once
 
@@ -25,6 +26,9 @@
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym;
 
+/* So far apart are numbers of one connection at most. With more, a later one with the same ports could be taken for it. */
+#define FORGOTTEN_BYTES (1u << 24)
+
 /* What the verdict upon the first request, which begins the packet, leaves for the socket. */
 static __always_inline void admitted_begin(struct front_context *front, struct stream *stream)
 {
@@ -38,7 +42,23 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 	entry->next = entry->begin + ruling->head + ruling->body;
 	entry->tracked = ruling->tracked && front->guard->flags & FIEF_GUARD_LATER;
 	entry->spent = 0;
+	entry->verdicts = 1;
 	entry->time_ns = front->now;
+}
+
+/* As often as a client sends again while the accept queue is full: tcp_retries2. */
+#define VERDICTS_MOST 16
+
+/* A client resets or ends a connection that has its socket: its first bytes shall not make another one. */
+static __noinline void admitted_ended(const struct packet *p)
+{
+	struct fief_admitted *entry;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	entry = admitted_find(&key);
+	if (entry && p->seq - entry->begin < FORGOTTEN_BYTES)
+		entry->spent = 1;
 }
 
 /*
@@ -52,7 +72,7 @@ static __noinline bool cookie_spent(const struct packet *p)
 
 	flow_key(p, &key);
 	entry = admitted_find(&key);
-	return entry && entry->spent && entry->begin == p->seq;
+	return entry && entry->begin == p->seq && (entry->spent || entry->verdicts >= VERDICTS_MOST);
 }
 
 /* Before the packet goes on: what follows it must find the verdict. */

@@ -44,6 +44,14 @@ static __noinline void answered_note(const struct front_context *front)
 	bpf_map_update_elem(&answered, &key, &front->now, BPF_ANY);
 }
 
+static __noinline bool is_answered(const struct packet *p)
+{
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	return bpf_map_lookup_elem(&answered, &key);
+}
+
 /* What the rule says that the client gets; not for FIEF_REFUSE_DROP. Its next byte from us is p->ack. */
 static __noinline struct segment *answer_segment(struct front_context *front, struct stream *stream)
 {
@@ -82,14 +90,28 @@ static __always_inline int answer(struct __sk_buff *skb, struct front_context *f
 static __noinline int answer_ends(struct __sk_buff *skb, struct front_context *front, const struct handshake *with)
 {
 	struct packet *p = &front->packet;
-	struct fief_flow_key key;
 
-	flow_key(p, &key);
-	if (!bpf_map_lookup_elem(&answered, &key))
+	if (!is_answered(p))
 		return -1;
 	if (is_bare(p))
 		return TCX_DROP;
 	return acknowledge(skb, p, with, packet_end(p));
+}
+
+/*
+ * The first bytes on a cookie whose source was refused a request meanwhile. Who was answered already, and has not heard it,
+ * learns by a reset that there is no connection; all others wait as their SYNs do.
+ */
+static __noinline int penalised_rule(struct __sk_buff *skb, struct front_context *front)
+{
+	struct packet *p = &front->packet;
+	struct segment *s;
+
+	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_SYN_PENALTY, false);
+	if (!is_answered(p))
+		return TCX_DROP;
+	s = segment_begin(p->ack, packet_end(p), 0, TCP_ACK | TCP_RST);
+	return s ? segment_answer(skb, p, s) : TCX_DROP;
 }
 
 /*

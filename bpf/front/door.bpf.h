@@ -25,6 +25,11 @@
 #include "plain.bpf.h"
 #include "stray.bpf.h"
 
+static __always_inline bool has_stream(__u32 state)
+{
+	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2;
+}
+
 /* What police lets pass: answered here, or left to the kernel. */
 static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
@@ -112,14 +117,15 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 	int verdict = TCX_NEXT;
 	struct bpf_sock *sk;
 
-	if (!guard_only_find(front) || is_forward(front) || front->guard->flags & FIEF_GUARD_KERNEL ||
-	    !admit_in_force(front))
+	if (!guard_only_find(front) || is_forward(front) || !admit_in_force(front))
 		return TCX_NEXT;
 	sk = guarded_socket_find(skb, front);
 	if (!sk)
 		return TCX_NEXT;
-	if (sk->state == BPF_TCP_LISTEN)
+	if (sk->state == BPF_TCP_LISTEN && !(front->guard->flags & FIEF_GUARD_KERNEL))
 		listening = bpf_skc_to_tcp_sock(sk);
+	else if (has_stream(sk->state))
+		admitted_ended(&front->packet);
 	if (listening && (is_live(front->listener, front->now) || is_local(skb, listening, &front->packet)))
 		verdict = TCX_DROP;
 	bpf_sk_release(sk);
@@ -155,16 +161,6 @@ static __always_inline int missing_look(struct __sk_buff *skb, const struct pack
 	return hold_keep(p, stream) ? hold_acknowledge(skb, p, stream) : TCX_DROP;
 }
 
-/* The stream of a connection begins with the segment. */
-static __always_inline void stream_open(const struct packet *p, struct stream *stream)
-{
-	stream->first = p->seq - 1;
-	stream->first -= stream->with.missing;
-	stream->cookie = p->ack - 1;
-	stream->length = 0;
-	stream->doubted = 0;
-}
-
 /* A segment without a socket, at a listener whose connections are held. A verdict, or STREAM_ENDS. */
 static __noinline int segment_look(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				   struct stream *stream)
@@ -183,11 +179,13 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 	if (p->odd || options_read(skb, p, with))
 		return count_drop(front, FIEF_SHAPE);
 	if (expected) {
+		if (source_penalised(front))
+			return penalised_rule(skb, front);
 		cookie_read(p, p->ack - 1, with);
 		stream_open(p, stream);
 		return bytes_gather(skb, p, stream);
 	}
-	if (!with->timestamps && bad_too_many(front->now) && !source_proven(front))
+	if (!with->timestamps && bad_too_many(front))
 		return count_drop(front, FIEF_ACK_LIMIT);
 	if (!handshake_proven(front, listening, with))
 		return stray_rule(skb, front, listening, stream);
@@ -196,9 +194,11 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		return TCX_DROP; /* the handshake's end: the request tells more */
 	}
 	if (cookie_spent(p)) {
-		bad_count(front->now);
+		bad_count(front);
 		return count_drop(front, FIEF_ACK_BAD);
 	}
+	if (source_penalised(front))
+		return penalised_rule(skb, front);
 	source_prove(front);
 	if (!hold_find(p, stream))
 		stream_open(p, stream);
@@ -211,11 +211,6 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 static __always_inline int torn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
 	return is_local(skb, listening, &front->packet) ? shape_rule(front) : TCX_NEXT;
-}
-
-static __always_inline bool has_stream(__u32 state)
-{
-	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2;
 }
 
 static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_context *front)
@@ -247,6 +242,8 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		verdict = segment_look(skb, front, listening, stream);
 	if (verdict == STREAM_ENDS)
 		verdict = stream_rule(skb, front, listening, stream);
+	else if (has_stream(state) && front->packet.flags & TCP_FIN && verdict == TCX_NEXT)
+		admitted_ended(&front->packet);
 	bpf_sk_release(sk);
 	return verdict;
 }

@@ -286,22 +286,36 @@ static __always_inline void source_prove(struct front_context *front)
 	source_prove_at(&front->packet, front->now);
 }
 
-__noinline int source_penalise_at(const struct packet *p __arg_nonnull, __u64 until)
+__noinline int source_penalise_at(const struct packet *p __arg_nonnull, __u64 now, __u64 ns)
 {
 	struct fief_source *source;
 	struct source_place at;
 
 	source = source_place(p, &at) ? source_find_at(&at) : NULL;
-	if (source)
-		source->penalty_until_ns = until;
+	if (source && source->penalty_until_ns <= now)
+		source->penalty_until_ns = now + ns;
 	return 0;
 }
 
-/* Its SYNs are dropped for so long. */
+/* Whether it was refused a request a short time ago. */
+static __always_inline bool source_penalised(const struct front_context *front)
+{
+	struct fief_source *source;
+
+	if (!(front->guard->flags & FIEF_GUARD_POLICE) || front->guard->flags & FIEF_GUARD_MONITOR)
+		return false;
+	source = source_find(front);
+	return source && source->penalty_until_ns > front->now;
+}
+
+/*
+ * Its SYNs, and the cookies that it has gathered, are worth nothing for so long. A penalty that runs is not renewed: who sends
+ * a refused request again waits no longer for it.
+ */
 static __always_inline void source_penalise(struct front_context *front, __u64 ns)
 {
 	if (!ns)
 		return;
 	source_prove(front);
-	source_penalise_at(&front->packet, front->now + ns);
+	source_penalise_at(&front->packet, front->now, ns);
 }

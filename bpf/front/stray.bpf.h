@@ -18,29 +18,60 @@
 #include "kernel_cookie.bpf.h"
 
 /*
- * Bad segments that are looked at in a second: without timestamps a cookie is 23 bits, so one in two hours is forged. Who
- * returned a cookie before is looked at in any case.
+ * Bad segments that are looked at: without timestamps a cookie is 23 bits, and is forged by who may try often enough. Each
+ * prefix (IPv4 /24, IPv6 /64) has a budget of its own, a proven source one apart from its prefix, so that who forges
+ * segments from anywhere spends other budgets than those of the clients that connect. One source forges a cookie a week.
  */
-#define BAD_INTERVAL_NS	 1000000ull
+#define BAD_INTERVAL_NS	 62500000ull /* 16 a second */
 #define BAD_TOLERANCE_NS 1000000000ull
+#define BAD_BUDGETS	 65536
 
-__u64 bad_arrival_ns; /* a bucket as struct fief_bucket's */
+/* Buckets as struct fief_bucket's, found by a keyed hash. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BAD_BUDGETS);
+	__type(key, __u32);
+	__type(value, __u64);
+} bad_arrivals SEC(".maps");
 
-static __always_inline bool bad_too_many(__u64 now)
+static __noinline __u64 *bad_budget(const struct front_context *front)
 {
-	__u64 arrival = *(volatile __u64 *)&bad_arrival_ns;
+	__u32 zero = 0, at;
+	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
+	bool proven = source_proven(front);
+	__u64 whose[2];
 
-	return arrival > now && arrival - now > BAD_TOLERANCE_NS;
+	if (!secret)
+		return NULL;
+	if (proven)
+		source_key(&front->packet, (struct in6_addr *)whose);
+	else
+		meter_prefix(&front->packet, whose);
+	at = hash_mix(address_hash(secret, whose) ^ proven ^ secret->pattern[0]) & (BAD_BUDGETS - 1);
+	return bpf_map_lookup_elem(&bad_arrivals, &at);
 }
 
-static __always_inline void bad_count(__u64 now)
+static __always_inline bool bad_too_many(const struct front_context *front)
 {
-	__u64 arrival = *(volatile __u64 *)&bad_arrival_ns;
+	__u64 *budget = bad_budget(front), arrival;
 
-	if (arrival < now)
-		__sync_val_compare_and_swap(&bad_arrival_ns, arrival, now + BAD_INTERVAL_NS);
-	else if (arrival - now <= BAD_TOLERANCE_NS)
-		__sync_fetch_and_add(&bad_arrival_ns, BAD_INTERVAL_NS);
+	if (!budget)
+		return false;
+	arrival = *(volatile __u64 *)budget;
+	return arrival > front->now && arrival - front->now > BAD_TOLERANCE_NS;
+}
+
+static __always_inline void bad_count(const struct front_context *front)
+{
+	__u64 *budget = bad_budget(front), arrival;
+
+	if (!budget)
+		return;
+	arrival = *(volatile __u64 *)budget;
+	if (arrival < front->now)
+		__sync_val_compare_and_swap(budget, arrival, front->now + BAD_INTERVAL_NS);
+	else if (arrival - front->now <= BAD_TOLERANCE_NS)
+		__sync_fetch_and_add(budget, BAD_INTERVAL_NS);
 }
 
 /*
@@ -48,9 +79,6 @@ static __always_inline void bad_count(__u64 now)
  * TCP. Later than that it has failed, and a segment that is passed on would draw a reset.
  */
 #define ADMITTED_FRESH_NS 2000000ull
-
-/* So far apart are numbers of one connection at most. With more, a later one with the same ports could be taken for it. */
-#define FORGOTTEN_BYTES (1u << 24)
 
 /*
  * Whether the connection that was admitted had its socket: the client has been answered by it. Where servers close first,
@@ -100,6 +128,35 @@ static __always_inline bool ran_out(struct front_context *front, const struct ha
 	return cookie_ran_out(&front->packet, front->now);
 }
 
+/* The stream of a connection begins with the segment. */
+static __always_inline void stream_open(const struct packet *p, struct stream *stream)
+{
+	stream->first = p->seq - 1;
+	stream->first -= stream->with.missing;
+	stream->cookie = p->ack - 1;
+	stream->length = 0;
+	stream->doubted = 0;
+}
+
+/*
+ * The kernel answered its SYN before we did, with a cookie of its own. Without bytes it makes the connection, and the request
+ * is ruled as it passes; bytes would reach the server with the socket, and are ruled here.
+ */
+static __noinline int kernel_answered(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
+				      struct stream *stream)
+{
+	struct packet *p = &front->packet;
+
+	if (is_bare(p))
+		return TCX_NEXT;
+	if (cookie_spent(p))
+		return count_drop(front, FIEF_ACK_BAD);
+	kernel_cookie_read(p, listening, &stream->with);
+	stream->with.missing = 0;
+	stream_open(p, stream);
+	return bytes_gather(skb, p, stream);
+}
+
 /* A verdict, or STREAM_ENDS. */
 static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				 struct stream *stream)
@@ -108,6 +165,8 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	int verdict;
 
 	if (!is_bare(p) && hold_find(p, stream)) {
+		if (source_penalised(front))
+			return penalised_rule(skb, front);
 		if (front->guard->flags & FIEF_GUARD_KERNEL)
 			kernel_cookie_read(p, listening, &stream->with);
 		else
@@ -120,10 +179,12 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	verdict = answer_ends(skb, front, &stream->with);
 	if (verdict >= 0)
 		return verdict;
-	if (!admit_in_force(front) || (tracked_status(skb, p) & ADDRESSES_TRANSLATED) || kernel_cookie_check(p))
-		return TCX_NEXT; /* the kernel's own answer of before: the request is ruled as it passes */
-	bad_count(front->now);
-	if (!bad_too_many(front->now) && ran_out(front, &stream->with))
+	if (!admit_in_force(front) || (tracked_status(skb, p) & ADDRESSES_TRANSLATED))
+		return TCX_NEXT;
+	if (kernel_cookie_check(p))
+		return kernel_answered(skb, front, listening, stream);
+	bad_count(front);
+	if (!bad_too_many(front) && ran_out(front, &stream->with))
 		return too_late(skb, front);
 	return count_drop(front, FIEF_ACK_BAD);
 }

@@ -80,6 +80,7 @@ static __always_inline void admitted_keep(const struct fief_flow_key *key, const
 	__u64 hash, *any = admitted_any();
 	struct admitted_pair *pair = admitted_pair(key, &hash);
 	struct admitted_line *line;
+	__u32 before = 0;
 
 	if (!pair)
 		return;
@@ -88,9 +89,12 @@ static __always_inline void admitted_keep(const struct fief_flow_key *key, const
 	line = &pair->line[0];
 	if (line->flow != hash && (pair->line[1].flow == hash || pair->line[1].verdict.time_ns < line->verdict.time_ns))
 		line = &pair->line[1];
+	if (line->flow == hash && line->verdict.begin == verdict->begin)
+		before = line->verdict.verdicts;
 	*(volatile __u64 *)&line->flow = 0;
 	barrier();
 	line->verdict = *verdict;
+	line->verdict.verdicts += before;
 	barrier();
 	*(volatile __u64 *)&line->flow = hash;
 }

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A penalty holds however its source prepared for it, and a cookie opens one connection.
+
+use fief_bpf::abi;
+use fief_testkit::segment::{ACK, RST, Segment};
+use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, wait_until};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Door, Front, plain, ready};
+use std::time::{Duration, Instant};
+
+const POLICY: &str = r#"
+[container.web]
+[listener.plain]
+address = "[::]:80"
+[[listener.plain.client]]
+from = ["any"]
+container = "web"
+[[listener.plain.request]]
+path = "/refused"
+refuse = "reset"
+penalty = "1h"
+[[listener.plain.request]]
+path = "/short"
+refuse = "drop"
+penalty = "2s"
+"#;
+
+const GOOD: &[u8] = b"GET /10 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+struct Rig {
+    front: Front,
+    server: PlainServer,
+    clients: RawClients,
+}
+
+impl Rig {
+    fn new(door: Door) -> Self {
+        let front = Front::new(door, POLICY);
+        let server = front.plain_server();
+        let clients = RawClients::new(&front.topology).unwrap();
+        Self { front, server, clients }
+    }
+
+    fn open(&self, n: u16, port: u16) -> RawConnection<'_> {
+        let addresses = [(RawClients::address(Family::V4, n), port).into(), plain(Family::V4)];
+        let options = &ORDINARY_OPTIONS;
+        RawConnection::open(&self.clients, addresses, u32::from(port) << 8, options, SOON).unwrap().expect("a SYN-ACK")
+    }
+}
+
+#[test]
+fn a_cookie_that_was_gathered_before_the_penalty_is_worth_nothing_within_it() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
+        let mut gathered: Vec<_> = (0..5).map(|n| rig.open(1, 3000 + n)).collect();
+        gathered.iter().for_each(|connection| connection.acknowledge().unwrap());
+        // One of them has begun its head already.
+        rig.clients.send(&gathered[4].segment(ACK, 0, &GOOD[..9])).unwrap();
+        let (_, ending) = rig.open(1, 2999).converse(b"GET /refused HTTP/1.1\r\n\r\n", &[0..25], SOON).unwrap();
+        assert_eq!(ending, Ending::Reset, "{door:?}");
+        let before = rig.front.verdicts();
+        for connection in &mut gathered {
+            let (words, _) = connection.converse(GOOD, &[0..GOOD.len()], Duration::from_millis(100)).unwrap();
+            assert!(words.is_empty(), "{door:?}: served within the penalty");
+        }
+        wait_until(SOON, || rig.front.verdicts().since(&before).count(abi::FIEF_SYN_PENALTY) >= 5).unwrap();
+        assert_eq!(rig.server.accepted(), 0, "{door:?}");
+        // A neighbour is served.
+        let (words, _) = rig.open(2, 3000).converse(GOOD, &[0..GOOD.len()], Duration::from_millis(300)).unwrap();
+        assert!(words.starts_with(b"HTTP/1.1 200"), "{door:?}");
+    }
+}
+
+#[test]
+fn a_running_penalty_is_not_renewed() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Door::Own);
+    let connection = rig.open(1, 2000);
+    let begin = Instant::now();
+    let refused =
+        || rig.front.verdicts().count(abi::FIEF_SYN_PENALTY) + rig.front.verdicts().count(abi::FIEF_REQUEST_REFUSED);
+    let again = connection.segment(ACK, 0, b"GET /short HTTP/1.1\r\n\r\n");
+    rig.clients.send(&again).unwrap();
+    wait_until(SOON, || refused() == 1).unwrap();
+    // It sends the refused request again until shortly before the penalty's end, as TCP does with what is dropped.
+    while begin.elapsed() < Duration::from_millis(1500) {
+        let before = refused();
+        rig.clients.send(&again).unwrap();
+        wait_until(SOON, || refused() > before).unwrap();
+    }
+    let (words, at) = loop {
+        let mut other = rig.open_when_answered();
+        let (words, _) = other.converse(GOOD, &[0..GOOD.len()], Duration::from_millis(300)).unwrap();
+        break (words, begin.elapsed());
+    };
+    assert!(words.starts_with(b"HTTP/1.1 200"));
+    assert!(at < Duration::from_millis(3500), "the penalty ended after {at:?}");
+}
+
+impl Rig {
+    /// Asks for a connection until it is answered.
+    fn open_when_answered(&self) -> RawConnection<'_> {
+        for port in 4000.. {
+            let addresses = [(RawClients::address(Family::V4, 1), port).into(), plain(Family::V4)];
+            let time = Duration::from_millis(100);
+            if let Some(open) = RawConnection::open(&self.clients, addresses, 9, &ORDINARY_OPTIONS, time).unwrap() {
+                return open;
+            }
+        }
+        unreachable!("ports are enough")
+    }
+}
+
+#[test]
+fn a_cookie_opens_one_connection_also_of_a_server_that_is_not_managed() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
+        let mut connection = rig.open(1, 2000);
+        let (words, _) = connection.converse(GOOD, &[0..GOOD.len()], Duration::from_millis(300)).unwrap();
+        assert!(words.starts_with(b"HTTP/1.1 200"), "{door:?}");
+        let port = connection.client.port();
+        let first: Segment = connection.segment(ACK, 0, GOOD);
+        let expected = connection.greeting.sequence.wrapping_add(1);
+        let again = Segment { acknowledgment: expected, ..first };
+        for _ in 0..5 {
+            rig.clients.send(&connection.segment(RST | ACK, GOOD.len() as u32, &[])).unwrap();
+            wait_until(SOON, || rig.front.sockets(port).is_empty()).unwrap();
+            let before = rig.front.verdicts();
+            rig.clients.send(&again).unwrap();
+            wait_until(SOON, || rig.front.verdicts().since(&before).count(abi::FIEF_ACK_BAD) > 0)
+                .unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.front.verdicts().since(&before)));
+        }
+        assert_eq!(rig.server.accepted(), 1, "{door:?}");
+    }
+}
