@@ -19,7 +19,7 @@
 
 /*
  * Bad segments that are looked at: without timestamps a cookie is 23 bits, and is forged by who may try often enough. Each
- * prefix (IPv4 /24, IPv6 /64) has a budget of its own, a proven source one apart from its prefix, so that who forges
+ * prefix (IPv4 /24, IPv6 /48) has a budget of its own, a proven source one apart from its prefix, so that who forges
  * segments from anywhere spends other budgets than those of the clients that connect. One source forges a cookie a week.
  */
 #define BAD_INTERVAL_NS	 62500000ull /* 16 a second */
@@ -43,10 +43,13 @@ static __noinline __u64 *bad_budget(const struct front_context *front)
 
 	if (!secret)
 		return NULL;
-	if (proven)
-		source_key(&front->packet, (struct in6_addr *)whose);
-	else
-		meter_prefix(&front->packet, whose);
+	__builtin_memcpy(whose, front->packet.source, 16);
+	if (front->packet.ipv6) {
+		whose[0] = proven ? whose[0] : first_bits(whose[0], IPV6_48);
+		whose[1] = 0;
+	} else if (!proven) {
+		whose[1] &= bpf_cpu_to_be64(~0xffull);
+	}
 	at = hash_mix(address_hash(secret, whose) ^ proven ^ secret->pattern[0]) & (BAD_BUDGETS - 1);
 	return bpf_map_lookup_elem(&bad_arrivals, &at);
 }

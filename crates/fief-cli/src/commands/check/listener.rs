@@ -3,7 +3,7 @@
 
 use fief_policy::{
     AcceptOrder, Client, Condition, Field, From, Isolate, Level, Listener, Mode, Pattern, Per, Refusal, Request,
-    RequestRate, Serve, SynRate,
+    RequestRate, Serve, SynRate, Unread,
 };
 
 use crate::output::{Align, Table, printable};
@@ -46,6 +46,10 @@ fn guards(listener: &Listener) -> Vec<String> {
     if listener.later_requests {
         lines.push("later requests of a connection are ruled too".to_owned());
     }
+    if !listener.proxies.is_empty() {
+        lines.push(format!("a PROXY head is skipped from {}", list(&listener.proxies)));
+    }
+    lines.extend(unread(listener));
     if let Some(Isolate { above, for_ns, when: level, into }) = &listener.isolate {
         let (long, level) = (span(*for_ns), when(*level));
         lines.push(match into {
@@ -66,6 +70,30 @@ fn guards(listener: &Listener) -> Vec<String> {
     }
     if let Some(lrp) = &listener.lrp {
         lines.push(format!("packets are received in a thread for each class{}", when(lrp.when)));
+    }
+    lines
+}
+
+/// What becomes of bytes that cannot be read as a request: what that breaks, and what it leaves open.
+fn unread(listener: &Listener) -> Vec<String> {
+    let means = |kind: Unread| match kind {
+        Unread::Malformed => "heads that break their form",
+        Unread::TooLong => "heads above 16 kB",
+        Unread::Upgrade => "WebSockets that the server does not confirm",
+        Unread::Http2 => "HTTP/2 and gRPC without TLS",
+        Unread::Proxy => "PROXY heads of balancers that `proxy.from` does not name",
+        Unread::NoRoom => "unfinished heads beyond the room for them",
+        Unread::Other => "what is neither HTTP nor TLS",
+    };
+    let words = |kinds: &[Unread]| kinds.iter().map(|kind| means(*kind)).collect::<Vec<_>>().join(", ");
+    let refuses = listener.requests.iter().any(|request| request.refusal.is_some() || request.rate.is_some());
+    let passes: Vec<_> = Unread::ALL.into_iter().filter(|kind| !listener.unread_refused.contains(kind)).collect();
+    let mut lines = Vec::new();
+    if !listener.unread_refused.is_empty() {
+        lines.push(format!("what cannot be read is reset: {}", words(&listener.unread_refused)));
+    }
+    if refuses && !passes.is_empty() {
+        lines.push(format!("what cannot be read passes, round every rule that refuses: {}", words(&passes)));
     }
     lines
 }
@@ -299,6 +327,9 @@ RULE  CLIENTS      CONTAINER  NEW CONNECTIONS
 listener web on 0.0.0.0:8000-8003: one listening socket for all classes
   connections wait for their first bytes before the server
   later requests of a connection are ruled too
+  what cannot be read is reset: heads that break their form, heads above 16 kB, WebSockets that the server does not confirm, \
+HTTP/2 and gRPC without TLS, PROXY heads of balancers that `proxy.from` does not name, unfinished heads beyond the room for them, \
+what is neither HTTP nor TLS
 RULE  CLIENTS  CONTAINER  NEW CONNECTIONS
    1  all      a          before those being served
 
