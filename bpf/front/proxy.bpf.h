@@ -42,6 +42,17 @@ static __always_inline bool is_proxy_two(const struct request_bytes *bytes)
 	       (__u32)word_at(bytes, 8) == (__u32)LETTERS('U', 'I', 'T', '\n', 0, 0, 0, 0);
 }
 
+/* Whether the bytes could become the begin of a head of version 2. */
+static __always_inline bool may_be_proxy_two(const struct request_bytes *bytes, __u32 length)
+{
+	__u64 differs = word_at(bytes, 0) ^ LETTERS('\r', '\n', '\r', '\n', 0, '\r', '\n', 'Q');
+	__u64 rest = (word_at(bytes, 8) ^ LETTERS('U', 'I', 'T', '\n', 0, 0, 0, 0)) << 32;
+
+	if (length < 8)
+		return !(differs & ~(~0ull << (length & 7) * 8));
+	return !differs && !(rest & ~(~0ull << (32 + (length & 3) * 8)));
+}
+
 static __always_inline bool is_proxy(const struct request_bytes *bytes, __u32 length)
 {
 	return (length >= 6 && is_proxy_one(bytes)) || (length >= 12 && is_proxy_two(bytes));
@@ -78,7 +89,9 @@ static __always_inline int proxy_length(const struct request_bytes *bytes, __u32
 			return end + 1;
 		return length < PROXY_LINE_MOST ? PROXY_NEED_MORE : PROXY_UNREAD;
 	}
-	if (length < 12 || !is_proxy_two(bytes))
+	if (length < 12)
+		return may_be_proxy_two(bytes, length) ? PROXY_NEED_MORE : 0;
+	if (!is_proxy_two(bytes))
 		return 0;
 	if (length < PROXY_TWO)
 		return PROXY_NEED_MORE;

@@ -27,7 +27,7 @@ fn beginnings() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("a binary protocol", b"\x00\x00\x00\x08\x04\xd2\x16\x2f".to_vec()),
         ("another text protocol", b"SSH-2.0-x\r\n".to_vec()),
-        ("a method with a delimiter", b"G(T /10 HTTP/1.1\r\n\r\n".to_vec()),
+        ("a method with a delimiter", b"G(T /11 HTTP/1.1\r\n\r\n".to_vec()),
         ("HTTP/2 without TLS", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec()),
         ("a path that does not end", long),
         ("a record that is no ClientHello", b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00".to_vec()),
@@ -184,7 +184,7 @@ fn the_request_behind_a_proxy_head_of_a_named_balancer_is_ruled() {
             let pieces: Vec<_> = (0..stream.len()).step_by(7).map(|at| at..stream.len().min(at + 7)).collect();
             connection.converse(&stream, &pieces, Duration::from_millis(200)).unwrap();
             let verdicts = rig.front.verdicts().since(&before);
-            assert_eq!(verdicts.count(abi::FIEF_REQUEST_CLIENT), 1, "{door:?}: {verdicts:?}");
+            assert_eq!(verdicts.count(abi::FIEF_REQUEST_CLIENT), 1, "{door:?}: {head:?} in pieces: {verdicts:?}");
         }
         let refused = [&one[..], b"GET /cgi-bin/x HTTP/1.1\r\n\r\n"].concat();
         let (ending, verdicts) = rig.outcome(&refused, SOON);
