@@ -27,6 +27,7 @@ mod police;
 mod probe;
 mod rule_table;
 mod run;
+mod run_folder;
 mod schedule;
 mod staging;
 mod state;

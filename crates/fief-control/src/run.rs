@@ -25,6 +25,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::Pid;
 
 use crate::apply::ApplyOptions;
+use crate::run_folder::RUN;
 use crate::schedule::nice_of;
 use crate::steer::Shim;
 use crate::tree::Tree;
@@ -117,8 +118,7 @@ impl Fief {
         cgroup::create(&own)?;
         let tree = Tree::read(&Table::open(self.pins())?);
         let starts = self.plan(policy, &tree, &own, options)?;
-        let shim =
-            if starts.iter().any(|start| start.shim) { Some(Shim::write(Path::new("/run/fief"))?) } else { None };
+        let shim = if starts.iter().any(|start| start.shim) { Some(Shim::write(Path::new(RUN))?) } else { None };
         let mut servers = Vec::new();
         for start in starts {
             cgroup::create(&start.cgroup)?;

@@ -9,6 +9,7 @@ use fief_bpf::{Context, Error, ErrorKind, Result};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::Fief;
+use crate::run_folder::{self, RUN};
 
 /// Held while state is changed; a second changer waits.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub struct Lock {
 impl Fief {
     /// `/run/fief/<scope>`: gone with a reboot, as the kernel's state is.
     pub(crate) fn run_dir(&self) -> PathBuf {
-        PathBuf::from("/run/fief").join(self.pins().scope())
+        PathBuf::from(RUN).join(self.pins().scope())
     }
 
     /// Waits for who changes state now. The lock file goes with `fief down`, so one that was removed while we waited
@@ -27,8 +28,8 @@ impl Fief {
     pub(crate) fn lock(&self) -> Result<Lock> {
         let path = self.lock_file();
         loop {
-            fs::create_dir_all("/run/fief").context(|| "cannot make /run/fief".into()).map_err(needs_root)?;
-            let file = File::create(&path).context(|| format!("cannot open {}", path.display())).map_err(needs_root)?;
+            run_folder::ensure(RUN.as_ref()).map_err(needs_root)?;
+            let file = run_folder::open_lock(&path).map_err(needs_root)?;
             let locked = Flock::lock(file, FlockArg::LockExclusive)
                 .map_err(|(_, e)| e)
                 .context(|| format!("cannot lock {}", path.display()))?;
@@ -40,7 +41,7 @@ impl Fief {
     }
 
     fn lock_file(&self) -> PathBuf {
-        PathBuf::from(format!("/run/fief/{}.lock", self.pins().scope()))
+        PathBuf::from(RUN).join(format!("{}.lock", self.pins().scope()))
     }
 
     /// Keeps the text of a policy for the slot that it is built in.

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Result};
 
+use crate::run_folder;
+
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fief-shim.so"));
 
 /// The shim, written out.
@@ -28,15 +30,11 @@ impl Shim {
         let mut hasher = DefaultHasher::new();
         OBJECT.hash(&mut hasher);
         let path = folder.join(format!("shim-{:016x}.so", hasher.finish()));
+        run_folder::ensure(folder)?;
         if fs::read(&path).is_ok_and(|there| there == OBJECT) {
             return Ok(Self { path });
         }
         let what = || format!("cannot write the listen shim to {}", path.display());
-        if !folder.exists() {
-            fs::create_dir_all(folder).context(what)?;
-            // Servers of every user read it, whatever our umask is.
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).context(what)?;
-        }
         // Built aside and renamed, so that no server ever maps half of it.
         let aside = folder.join(format!(".shim-{}", std::process::id()));
         let mut file = fs::File::create(&aside).context(what)?;

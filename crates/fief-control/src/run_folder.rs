@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `/run/fief`: what lies beside the kernel's state, and libraries that servers of every user load.
+//!
+//! Whoever may write there could replace the library that root's server loads; whoever may not read there starts a
+//! server without it. So the mode follows from neither the umask of the first command nor from what was there before.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use fief_bpf::{Context, Error, ErrorKind, Result};
+
+/// The folder of every installation.
+pub(crate) const RUN: &str = "/run/fief";
+
+/// Everybody reads, the owner writes.
+const FOLDER_MODE: u32 = 0o755;
+
+/// `flock` needs no more than an open file: one that others can open is a lock that others can hold.
+const LOCK_MODE: u32 = 0o600;
+
+/// Makes the folder, or sets right the mode of the one that is there.
+pub(crate) fn ensure(folder: &Path) -> Result<()> {
+    match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(e).context(|| format!("cannot make {}", folder.display()));
+        }
+        _ => {}
+    }
+    let found = fs::symlink_metadata(folder).context(|| format!("cannot look at {}", folder.display()))?;
+    if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
+        let what = format!("{} is not a folder of this user's own", folder.display());
+        return Err(Error::new(ErrorKind::Permission, what).remedy("remove it, as root"));
+    }
+    if found.mode() & 0o7777 != FOLDER_MODE {
+        fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE))
+            .context(|| format!("cannot set the mode of {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Opens a lock file, which nobody but its owner can open.
+pub(crate) fn open_lock(path: &Path) -> Result<File> {
+    let what = || format!("cannot open {}", path.display());
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(LOCK_MODE).open(path).context(what)?;
+    if file.metadata().context(what)?.mode() & 0o7777 != LOCK_MODE {
+        file.set_permissions(Permissions::from_mode(LOCK_MODE)).context(what)?;
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("there").mode() & 0o7777
+    }
+
+    #[test]
+    fn the_folder_is_everybodys_to_read_and_the_owners_to_write() {
+        let top = tempfile::tempdir().expect("a folder");
+        let folder = top.path().join("fief");
+        for before in [None, Some(0o777), Some(0o700), Some(0o1777)] {
+            if let Some(before) = before {
+                fs::set_permissions(&folder, Permissions::from_mode(before)).expect("set");
+            }
+            ensure(&folder).expect("made");
+            assert_eq!(mode(&folder), 0o755, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_folder_is_refused() {
+        let top = tempfile::tempdir().expect("a folder");
+        let folder = top.path().join("fief");
+        std::os::unix::fs::symlink("/tmp", &folder).expect("a link");
+        assert!(ensure(&folder).is_err());
+    }
+
+    #[test]
+    fn a_lock_that_everybody_could_open_is_closed_to_others() {
+        let top = tempfile::tempdir().expect("a folder");
+        let path = top.path().join("lock");
+        fs::write(&path, "").expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("set");
+        open_lock(&path).expect("opened");
+        assert_eq!(mode(&path), 0o600);
+        fs::remove_file(&path).expect("removed");
+        open_lock(&path).expect("made");
+        assert_eq!(mode(&path), 0o600);
+    }
+}
