@@ -2,8 +2,9 @@
 //! Gives what already runs its container: whole units, or single processes.
 
 mod listeners;
+mod unit;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -141,6 +142,7 @@ impl Fief {
     /// Attaches the hooks to a cgroup and tells the kernel side the home of its threads. What fails leaves nothing of it.
     pub(crate) fn manage_cgroup(&self, path: &Path, home: abi::fief_ref, flags: u32) -> Result<()> {
         let id = cgroup::id(path)?;
+        self.refuse_nesting(path, id)?;
         let is_new = !self.pins().unit(id).exists();
         let managed = self.place_cgroup(path, id, home, flags);
         if managed.is_err() && is_new {
@@ -148,6 +150,34 @@ impl Fief {
             let _ = sweep::forget_unit(self.pins(), id);
         }
         managed
+    }
+
+    /// The hooks of a cgroup run for all that is below it: a managed cgroup within another one would run each hook twice,
+    /// and every descriptor, packet and accept would count double.
+    fn refuse_nesting(&self, path: &Path, id: u64) -> Result<()> {
+        let units = MapHandle::from_pinned_path(self.pins().map("units")).context(|| "cannot open units".into())?;
+        let managed: HashSet<u64> =
+            units.keys().filter_map(|key| Some(u64::from_ne_bytes(key.try_into().ok()?))).collect();
+        if managed.contains(&id) || managed.is_empty() {
+            return Ok(());
+        }
+        let top = cgroup::mount_point()?;
+        let mut above = path.ancestors().skip(1).take_while(|above| above.starts_with(&top));
+        if let Some(above) = above.find(|above| cgroup::id(above).is_ok_and(|id| managed.contains(&id))) {
+            return Err(Error::new(
+                ErrorKind::Exists,
+                format!("{} is below {}, which is managed with all that is in it", path.display(), above.display()),
+            )
+            .remedy("manage either of them; a process within can be bound: fief bind PID CONTAINER"));
+        }
+        match find_cgroup(path, &|below| cgroup::id(below).is_ok_and(|id| managed.contains(&id))) {
+            Some(below) => Err(Error::new(
+                ErrorKind::Exists,
+                format!("{} is managed already, and it is below {}", below.display(), path.display()),
+            )
+            .remedy("end what runs there or take its management back by `fief down`, then manage the whole")),
+            None => Ok(()),
+        }
     }
 
     fn place_cgroup(&self, path: &Path, id: u64, home: abi::fief_ref, flags: u32) -> Result<()> {
@@ -237,12 +267,7 @@ impl Fief {
                 Ok((path.clone(), shorten(&name)))
             }
             Target::Unit(unit) => {
-                let found = find_cgroup(&top, &|path| path.file_name().is_some_and(|name| name == unit.as_str()));
-                let path = found.ok_or_else(|| {
-                    Error::new(ErrorKind::NotFound, format!("no cgroup of the unit {unit} below {}", top.display()))
-                        .remedy("is it running? name its main process or its cgroup instead")
-                })?;
-                Ok((path, shorten(unit.rsplit_once('.').map_or(unit.as_str(), |(name, _)| name))))
+                Ok((unit::cgroup(&top, unit)?, shorten(unit.rsplit_once('.').map_or(unit.as_str(), |(name, _)| name))))
             }
             Target::Process(pid) => {
                 let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))

@@ -459,3 +459,22 @@ fn sleeper() -> std::process::Command {
     command.arg("100");
     command
 }
+
+#[test]
+fn a_cgroup_within_a_managed_one_is_not_managed_once_more() {
+    let installation = Installation::with(&Setup::default());
+    let outer = installation.cgroup();
+    let inner = outer.join("inner");
+    fs::create_dir_all(&inner).unwrap();
+    let manage = |path: &Path| {
+        let options = ManageOptions { container: Some("unit".into()), follow: false };
+        installation.fief().manage(&Target::Cgroup(path.to_owned()), &options)
+    };
+    let error = manage(&inner).unwrap_err();
+    assert_eq!(error.kind(), fief_control::ErrorKind::Exists, "{error}");
+    // nor is one that has a managed one below it; the same one again is no other
+    let error = manage(outer.parent().unwrap()).unwrap_err();
+    assert_eq!(error.kind(), fief_control::ErrorKind::Exists, "{error}");
+    manage(&outer).unwrap();
+    wait_until(SOON, || fs::remove_dir(&inner).is_ok()).unwrap();
+}
