@@ -131,7 +131,7 @@ int egress_charges(struct __sk_buff *skb)
 	if (!sk)
 		return 1;
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
-	by = label && container_alive(label->container) ? label->container : unit_home(bpf_skb_cgroup_id(skb));
+	by = label && container_alive(label->container) ? label->container : unit_home(skb);
 	packet_sent(by, skb->gso_segs ? skb->gso_segs : 1, skb->len);
 	return 1;
 }

@@ -16,16 +16,29 @@
 #include "maps/admitted.bpf.h"
 #include "maps/labels.bpf.h"
 
+#define UNIT_DEPTH 64 /* levels of cgroups that are looked at; the kernel allows more, systemd and pods use ten */
+
 static __always_inline struct fief_ref unattributed(void)
 {
 	return (struct fief_ref){FIEF_UNATTRIBUTED, 0};
 }
 
-static __always_inline struct fief_ref unit_home(__u64 cgroup)
+/* Home of the managed cgroup that the packet's socket was made in, or below. */
+static __always_inline struct fief_ref unit_home(struct __sk_buff *skb)
 {
+	__u64 cgroup = bpf_skb_cgroup_id(skb);
 	struct fief_unit *unit = bpf_map_lookup_elem(&units, &cgroup);
+	int level;
 
-	return unit ? unit->home : unattributed();
+	bpf_for (level, 0, UNIT_DEPTH) {
+		if (unit)
+			return unit->home;
+		cgroup = bpf_skb_ancestor_cgroup_id(skb, level);
+		if (!cgroup)
+			break;
+		unit = bpf_map_lookup_elem(&units, &cgroup);
+	}
+	return unattributed();
 }
 
 /* The source of a packet as the network layer has it, IPv4 mapped, and whether it is a SYN. */
@@ -58,7 +71,7 @@ static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, s
 	bool syn = false;
 
 	if (!label)
-		return unit_home(bpf_skb_cgroup_id(skb));
+		return unit_home(skb);
 	to = label->container;
 	if (listens && packet_source(skb, source, &syn)) {
 		if (label->flags & FIEF_LABEL_LISTENER) {
@@ -74,7 +87,7 @@ static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, s
 		}
 	}
 	if (!container_alive(to))
-		return unit_home(bpf_skb_cgroup_id(skb));
+		return unit_home(skb);
 	return to;
 }
 

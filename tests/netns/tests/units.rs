@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -477,4 +477,30 @@ fn a_cgroup_within_a_managed_one_is_not_managed_once_more() {
     assert_eq!(error.kind(), fief_control::ErrorKind::Exists, "{error}");
     manage(&outer).unwrap();
     wait_until(SOON, || fs::remove_dir(&inner).is_ok()).unwrap();
+}
+
+#[test]
+fn packets_of_a_cgroup_below_the_managed_one_are_the_units() {
+    let name = "packets_of_a_cgroup_below_the_managed_one_are_the_units";
+    if role().is_some() {
+        let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let mut room = [0; 100];
+        for _ in 0..2000 {
+            far.send_to(&[1; 50], near.local_addr().unwrap()).unwrap();
+            near.recv_from(&mut room).unwrap();
+        }
+        return;
+    }
+    let installation = Installation::with(&Setup::default());
+    let deepest = installation.cgroup().join("pod").join("a-container");
+    fs::create_dir_all(&deepest).unwrap();
+    let before = view(installation.fief(), "unit").usage;
+    let process = installation.start(Some(&deepest), name, "sender");
+    assert!(process.finish(SOON).unwrap().status.success());
+    let after = view(installation.fief(), "unit").usage;
+    assert!(after.packets_in - before.packets_in >= 2000, "{before:?} {after:?}");
+    assert!(after.packets_out - before.packets_out >= 2000, "{before:?} {after:?}");
+    for cgroup in [deepest.as_path(), deepest.parent().unwrap()] {
+        wait_until(SOON, || fs::remove_dir(cgroup).is_ok()).unwrap();
+    }
 }
