@@ -50,7 +50,15 @@ impl Admin {
         for (to, from) in args.name.iter_mut().zip(name.bytes().take(abi::FIEF_NAME_LEN as usize - 1)) {
             *to = from as _;
         }
-        run(&self.create, &mut args).context(|| format!("cannot make the container {name}"))?;
+        run(&self.create, &mut args).context(|| format!("cannot make the container {name}")).map_err(|error| {
+            match error.kind() {
+                ErrorKind::Full => error.remedy(
+                    "the table has no room: end containers that are not used, or take Fief \
+                     down and apply with a larger table (--containers)",
+                ),
+                _ => error,
+            }
+        })?;
         Ok(args.container)
     }
 

@@ -94,10 +94,9 @@ fn kind_of(error: &std::io::Error) -> ErrorKind {
 
 /// What to do about an error from below that is the same whatever was tried. By its words: libbpf-rs gives no numbers.
 pub(crate) fn remedy_of(error: &dyn fmt::Display) -> Option<&'static str> {
-    let too_many = nix::errno::Errno::EMFILE.desc();
-    format!("{error:#}")
-        .contains(too_many)
-        .then_some("this process may open too few files at once: raise its limit (`ulimit -n 1024`)")
+    let (own, machine) = (nix::errno::Errno::EMFILE.desc(), "Too many open files in system");
+    let told = format!("{error:#}").replace(machine, "");
+    told.contains(own).then_some("this process may open too few files at once: raise its limit (`ulimit -n 1024`)")
 }
 
 /// Adds what was tried to an error from below.
@@ -149,6 +148,9 @@ mod tests {
         for error in [plain.unwrap_err(), below.unwrap_err()] {
             assert!(error.advice().is_some_and(|advice| advice.contains("ulimit -n")), "{error}");
         }
+        // ENFILE begins with the same words, and is the container table's word too
+        let full: Result<()> = Err(std::io::Error::from_raw_os_error(libc::ENFILE)).context(|| "cannot".into());
+        assert_eq!(full.unwrap_err().advice(), None);
         let other: Result<()> = Err(std::io::Error::from_raw_os_error(libc::EIO)).context(|| "cannot".into());
         assert_eq!(other.unwrap_err().advice(), None);
     }
