@@ -107,7 +107,7 @@ struct fief_container {
 	__u32 generation;
 	__u32 state;	 /* enum fief_container_state */
 	__u32 height;	 /* most levels that there were below it */
-	__u32 owner_uid; /* whose quota it counts against */
+	__u32 owner_uid; /* whose quota it counts against, or FIEF_OWNER_* */
 	__u32 flags;	 /* FIEF_CONTAINER_* */
 	__u32 descendants;
 	__u32 reserved_ppm; /* by children that applications made; a policy's own are in its attributes */

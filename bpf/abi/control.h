@@ -6,18 +6,18 @@
 
 struct fief_control {
 	__u32 abi_version;
-	__u32 slot;	  /* policy tables in force: 0 or 1 */
-	__u32 epoch;	  /* counts applied policies */
-	__u32 containers; /* in use */
-	__u32 machine_wide;
-	__u32 user_quota; /* containers per unprivileged user */
+	__u32 slot;	       /* policy tables in force: 0 or 1 */
+	__u32 epoch;	       /* counts applied policies */
+	__u32 containers;      /* slots of the table, those of Fief's own included */
+	__u32 user_containers; /* held by unprivileged users now, all together */
+	__u32 user_quota;      /* containers per unprivileged user */
 	__u32 tree_lock;
 	__u32 build;	 /* whose programs are in force: a hash of them */
 	__u64 errors[8]; /* enum fief_error */
 	__u32 labelled;	 /* files */
 	/* By policy slot: which instance of the files object charges labelled files; 0: files have no labels. */
 	__u32 file_instance[2];
-	__u32 pad;
+	__u32 last_filter; /* ids of filtered listeners count from 1, over upgrades too */
 };
 enum fief_error {
 	FIEF_ERR_NO_STORAGE,
@@ -28,12 +28,24 @@ enum fief_error {
 	FIEF_ERRORS
 };
 
+/*
+ * What unprivileged users cannot have of the table, all together: with it the operator can always apply a policy and
+ * manage units. One part in so many.
+ */
+#define FIEF_RESERVED_PART 8
+
+/* Owners of a container whose quota is nobody's: the operator, and a user's own parent (user/<uid>). */
+#define FIEF_OWNER_OPERATOR    0xffffffffu
+#define FIEF_OWNER_USER_PARENT 0xfffffffeu
+
 /* containers of one user against the quota */
 struct fief_user {
-	__u32 containers;
+	__u32 containers;	/* FIEF_USER_GONE: the entry is being removed; a new one takes its place */
 	__u32 quota;		/* 0: fief_control.user_quota */
 	struct fief_ref parent; /* user/<uid> */
 };
+
+#define FIEF_USER_GONE 0x80000000u
 
 /* a managed cgroup */
 struct fief_unit {

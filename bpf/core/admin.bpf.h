@@ -42,7 +42,7 @@ static __always_inline int table_init(struct fief_admin *a)
 static __always_inline int admin_create_named(struct fief_admin *a)
 {
 	struct fief_ref parent = a->container, made;
-	int err = container_create(&parent, 0, &made);
+	int err = container_create(&parent, FIEF_OWNER_OPERATOR, &made);
 	struct fief_container *c;
 
 	if (err)
@@ -88,6 +88,27 @@ static __always_inline int admin_let_go(struct fief_admin *a)
 	if (parent.id != FIEF_NO_ID)
 		container_adopt(a->container, parent);
 	return container_put(a->container.id, FIEF_HANDLE);
+}
+
+/*
+ * Removes the entry of a user (a->value) without containers, and lets go of user/<uid>. An entry that is marked is counted
+ * in by nobody any more; a container that is made at this moment is refused, and made by the next try.
+ */
+static __always_inline int admin_user_forget(struct fief_admin *a)
+{
+	__u32 uid = a->value;
+	struct fief_user *u = bpf_map_lookup_elem(&users, &uid);
+	struct fief_ref parent;
+
+	if (!u || u->quota)
+		return -ENOENT;
+	if (__sync_val_compare_and_swap(&u->containers, 0, FIEF_USER_GONE))
+		return -EBUSY;
+	parent = u->parent;
+	bpf_map_delete_elem(&users, &uid);
+	if (parent.id >= FIEF_FIRST_ID)
+		container_put(parent.id, FIEF_HANDLE);
+	return 0;
 }
 
 /* The policy built in the other slot comes into force; other programs may have come before it (a->value). */

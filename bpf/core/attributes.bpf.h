@@ -161,7 +161,10 @@ static __noinline int container_adopt(struct fief_ref ref, struct fief_ref paren
 	err = container_room(parent, moved, ref);
 	if (err)
 		goto out;
-	container_hold(p, FIEF_CHILD);
+	if (!child_hold(parent)) {
+		err = -ESTALE;
+		goto out;
+	}
 	__sync_fetch_and_add(&p->reserved_ppm, share);
 	descendants_count(parent, moved);
 	descendants_count(from, -(int)moved);
@@ -170,8 +173,7 @@ static __noinline int container_adopt(struct fief_ref ref, struct fief_ref paren
 	old = container_get(from);
 	if (old) {
 		__sync_fetch_and_add(&old->reserved_ppm, -share);
-		if (from.id >= FIEF_FIRST_ID && refs_drop(old, FIEF_CHILD) == FIEF_CHILD)
-			container_free(from.id);
+		child_put(from);
 	}
 out:
 	tree_unlock(control);

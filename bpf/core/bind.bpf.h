@@ -334,17 +334,18 @@ static __always_inline void task_copy(struct fief_task *to, const struct fief_ta
 		__builtin_memcpy(to->nest, from->nest, sizeof(to->nest));
 }
 
+#define RECORD_NONE   0 /* fresh storage is zero; also what has ended and may be claimed again */
 #define RECORD_MAKING 1
 #define RECORD_MADE   2
 #define MAKING_TRIES  4096
 
 /*
  * Two can give a thread its record at the same time: fief manage, and the thread itself by its first call. One of them
- * makes it; the other waits. Storage begins with zeros.
+ * makes it; the other waits.
  */
 static __always_inline bool record_claim(struct fief_task *v)
 {
-	return !__sync_val_compare_and_swap(&v->made, 0, RECORD_MAKING);
+	return __sync_val_compare_and_swap(&v->made, RECORD_NONE, RECORD_MAKING) == RECORD_NONE;
 }
 
 /* Whether the record that another one makes is there; if that one was interrupted, the caller may try again. */
@@ -371,6 +372,8 @@ static __always_inline void task_init(struct fief_task *t, struct fief_ref home,
 	t->staged.id = FIEF_NO_ID;
 	t->followed.id = FIEF_NO_ID;
 	t->counted.id = FIEF_NO_ID;
+	t->nested = 0;
+	__sync_val_compare_and_swap(&t->request, REQUEST_CLOSED, 0);
 }
 
 /* What the kernel counted before the thread was managed is not its container's. */
@@ -387,10 +390,15 @@ static __always_inline void counters_skip(struct fief_task *t, struct task_struc
 }
 
 /*
- * Set once a new thread could not be given its record (the storage of its CPU was busy: a hook was preempted in the
+ * Whether a new thread could not be given its record (the storage of its CPU was busy: a hook was preempted in the
  * middle of a look-up). From then on threads without one are asked for their cgroup at each switch, until they have it.
  */
-__u32 records_lost;
+static __always_inline bool records_lost(void)
+{
+	struct fief_control *control = control_get();
+
+	return control && control->errors[FIEF_ERR_NO_STORAGE];
+}
 
 /* The managed unit that a cgroup is in, at any depth. */
 static __noinline struct fief_unit *unit_of(struct cgroup *cgroup)
@@ -426,7 +434,7 @@ static __noinline int task_adopt(struct task_struct *p, struct fief_ref home, __
 	if (p->flags & PF_EXITING)
 		return -ESRCH; /* nothing would take the record away again */
 	v = bpf_task_storage_get(&tasks, p, 0, 0);
-	if (v)
+	if (v && v->made != RECORD_NONE)
 		return record_wait(v);
 	v = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!v) {

@@ -146,12 +146,31 @@ static __noinline int usage_inherit(struct fief_container *c, __u32 id)
 	return 0;
 }
 
-static __noinline int user_count(__u32 uid, int by)
+/* The user's entry; NULL: there is none, or it is about to go. */
+static __always_inline struct fief_user *user_get(__u32 uid)
 {
 	struct fief_user *u = bpf_map_lookup_elem(&users, &uid);
 
-	if (u)
-		__sync_fetch_and_add(&u->containers, by);
+	return u && !(*(volatile __u32 *)&u->containers & FIEF_USER_GONE) ? u : NULL;
+}
+
+/* Counts for the owner of a container; -EAGAIN: its entry went at this moment. */
+static __noinline int owner_count(__u32 owner, int by)
+{
+	struct fief_control *control = control_get();
+	struct fief_user *u;
+
+	if (owner == FIEF_OWNER_OPERATOR)
+		return 0;
+	if (owner != FIEF_OWNER_USER_PARENT) {
+		u = user_get(owner);
+		if (!u)
+			return -EAGAIN;
+		if (__sync_fetch_and_add(&u->containers, by) & FIEF_USER_GONE)
+			return -EAGAIN;
+	}
+	if (control)
+		__sync_fetch_and_add(&control->user_containers, by);
 	return 0;
 }
 
@@ -258,21 +277,24 @@ static __noinline int container_free(__u32 id)
 	bpf_for (i, 0, FIEF_MAX_DEPTH + 1) {
 		struct fief_container *c = container_at(id), *p;
 		struct fief_ref parent;
+		__u32 share = 0;
 		__u64 old;
 
 		if (!c || id < FIEF_FIRST_ID)
 			break;
 		parent = c->parent;
+		if (!(c->flags & FIEF_CONTAINER_POLICY))
+			share = c->attributes[0].share_ppm;
 		descendants_count(parent, -1);
-		user_count(c->owner_uid, -1);
+		owner_count(c->owner_uid, -1);
 		c->state = FIEF_FREE;
 		c->name[0] = 0;
 		if (bpf_map_push_elem(&free_slots, &id, 0))
 			count_error(FIEF_ERR_TABLE_FULL);
 		p = container_at(parent.id);
 		/* not before: descendants that outlive it have their shares within its own */
-		if (p && !(c->flags & FIEF_CONTAINER_POLICY))
-			__sync_fetch_and_add(&p->reserved_ppm, -c->attributes[0].share_ppm);
+		if (p)
+			__sync_fetch_and_add(&p->reserved_ppm, -share);
 		if (!p || parent.id < FIEF_FIRST_ID)
 			break;
 		old = refs_drop(p, FIEF_CHILD);
@@ -317,7 +339,7 @@ static __always_inline void container_hold(struct fief_container *c, __u64 unit)
 	__sync_fetch_and_add(&c->refs, unit);
 }
 
-/* For who found it by a stored reference: fails once the last holder is gone. */
+/* For a caller that found it by a stored reference: fails once the last holder is gone. */
 static __always_inline bool container_hold_live(struct fief_container *c, __u64 unit)
 {
 	__u64 old = c->refs, seen;
@@ -334,4 +356,30 @@ static __always_inline bool container_hold_live(struct fief_container *c, __u64 
 		old = seen;
 	}
 	return held;
+}
+
+/* Lets a child go. */
+static __always_inline void child_put(struct fief_ref parent)
+{
+	struct fief_container *p = container_at(parent.id);
+
+	if (p && parent.id >= FIEF_FIRST_ID && refs_drop(p, FIEF_CHILD) == FIEF_CHILD)
+		container_free(parent.id);
+}
+
+/* Takes a child reference of a parent that may end, and its slot be another container's, at the same moment. */
+static __always_inline bool child_hold(struct fief_ref parent)
+{
+	struct fief_container *p = container_at(parent.id);
+
+	if (!p)
+		return false;
+	if (parent.id < FIEF_FIRST_ID)
+		return true; /* those never end */
+	if (!container_hold_live(p, FIEF_CHILD))
+		return false;
+	if (p->generation == parent.generation)
+		return true;
+	child_put(parent);
+	return false;
 }

@@ -328,6 +328,12 @@ int admin_forget(struct fief_admin *a)
 }
 
 SEC("syscall")
+int admin_userless(struct fief_admin *a)
+{
+	return admin_user_forget(a);
+}
+
+SEC("syscall")
 int admin_unlabel(struct fief_admin *a)
 {
 	return admin_file_forget(a);

@@ -4,7 +4,8 @@
  *
  * Problem: quotas of a user and of every unit above must hold while several create at once; what a slot's last container
  * left must not be the new one's.
- * How: counted first, asked then, taken back if there is no room. The slot that is free longest is taken.
+ * How: counted first, asked then, taken back if there is no room. The slot that is free longest is taken. Users together
+ * never have the last part of the table: it is the operator's, whose policy has to find room whatever they hold.
  * Limits: two who ask for the last place at once can both be refused.
  */
 #pragma once
@@ -36,18 +37,23 @@ static __noinline int container_room(struct fief_ref up, __u32 more, struct fief
 }
 
 /* `taken`: the one that is asked for is counted already. */
-static __always_inline int user_room(__u32 uid, __u32 taken)
+static __always_inline int owner_room(__u32 owner, __u32 taken)
 {
 	struct fief_control *control = control_get();
 	struct fief_user *u, fresh = {};
 	__u32 most;
 
-	if (!uid || !control)
+	if (owner == FIEF_OWNER_OPERATOR || !control)
 		return 0;
-	u = bpf_map_lookup_elem(&users, &uid);
+	most = control->containers - FIEF_FIRST_ID;
+	if (control->user_containers + 1 - taken > most - most / FIEF_RESERVED_PART)
+		return -ENFILE;
+	if (owner == FIEF_OWNER_USER_PARENT)
+		return 0;
+	u = user_get(owner);
 	if (!u) {
-		bpf_map_update_elem(&users, &uid, &fresh, BPF_NOEXIST);
-		u = bpf_map_lookup_elem(&users, &uid);
+		bpf_map_update_elem(&users, &owner, &fresh, BPF_NOEXIST);
+		u = user_get(owner);
 	}
 	if (!u)
 		return -ENFILE; /* table of users is full */
@@ -56,10 +62,11 @@ static __always_inline int user_room(__u32 uid, __u32 taken)
 }
 
 /*
- * A child of `below`, which the caller holds, with one handle. Global, as container_put. Errors: -EDQUOT quota of the user or of a
- * unit above, -ENFILE table full, -EOPNOTSUPP too deep, -ESTALE parent has ended.
+ * A child of `below`, with one handle. Global, as container_put. Errors: -EDQUOT quota of the user or of a unit above,
+ * -ENFILE table full, or as full as users may make it, -EOPNOTSUPP too deep, -ESTALE parent has ended, -EAGAIN the user's
+ * entry was removed at this moment.
  */
-__noinline int container_create(const struct fief_ref *below __arg_nonnull, __u32 uid,
+__noinline int container_create(const struct fief_ref *below __arg_nonnull, __u32 owner,
 				struct fief_ref *made __arg_nonnull)
 {
 	struct fief_ref nobody = {FIEF_NO_ID, 0}, parent = *below;
@@ -73,13 +80,20 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 	if (container_depth(parent) >= FIEF_MAX_DEPTH)
 		return -EOPNOTSUPP;
 	/* counted before it is asked for, so that two at once do not both have the last one */
-	err = user_room(uid, 0);
+	err = owner_room(owner, 0);
+	if (!err)
+		err = owner_count(owner, 1);
+	if (err)
+		return err;
+	/* the parent may end at this moment, and its slot be another container's: it is held before anything is made */
+	if (!child_hold(parent)) {
+		owner_count(owner, -1);
+		return -ESTALE;
+	}
 	descendants_count(parent, 1);
-	user_count(uid, 1);
+	err = container_room(parent, 0, nobody);
 	if (!err)
-		err = container_room(parent, 0, nobody);
-	if (!err)
-		err = user_room(uid, 1);
+		err = owner_room(owner, 1);
 	if (!err && bpf_map_pop_elem(&free_slots, &id)) {
 		count_error(FIEF_ERR_TABLE_FULL);
 		err = -ENFILE;
@@ -87,7 +101,8 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 	c = err ? NULL : container_at(id);
 	if (!c) {
 		descendants_count(parent, -1);
-		user_count(uid, -1);
+		owner_count(owner, -1);
+		child_put(parent);
 		return err ? err : -ENFILE;
 	}
 	/* what a CPU's cache brought after the end belongs to the old generation */
@@ -100,7 +115,7 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 	c->parent = parent;
 	c->height = 0;
 	height_raise(parent, 1);
-	c->owner_uid = uid;
+	c->owner_uid = owner;
 	c->flags = 0;
 	c->descendants = 0;
 	c->cached = 0;
@@ -114,7 +129,6 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 	c->attributes[0].priority = 100;
 	c->attributes[0].net_weight = 100;
 	__builtin_memset(c->name, 0, sizeof(c->name));
-	container_hold(p, FIEF_CHILD);
 	barrier();
 	c->state = FIEF_ALIVE;
 	made->id = id;

@@ -51,6 +51,20 @@ static __always_inline __u64 ref_word(struct fief_ref ref)
 	return (__u64)ref.generation << 32 | ref.id;
 }
 
+/*
+ * Who makes a container. Whoever may administer the machine is its operator; root without that right, as in a container
+ * of the usual kind, is a user like others.
+ */
+static __always_inline __u32 caller_owner(void)
+{
+	const struct cred *cred = bpf_get_current_task_btf()->cred;
+	__u32 uid = bpf_get_current_uid_gid();
+
+	if (!uid && cred->user_ns->level == 0 && cred->cap_effective.val & (1ull << CAP_SYS_ADMIN))
+		return FIEF_OWNER_OPERATOR;
+	return uid;
+}
+
 /* The parent of what an unprivileged user makes outside of every unit: user/<uid>. */
 static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 {
@@ -59,10 +73,10 @@ static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 	struct fief_user *u;
 	int err;
 
-	err = user_room(uid, 0);
+	err = owner_room(uid, 0);
 	if (err)
 		return err;
-	u = bpf_map_lookup_elem(&users, &uid);
+	u = user_get(uid);
 	if (!u)
 		return -ENFILE;
 	was = u->parent;
@@ -71,7 +85,7 @@ static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 		return 0;
 	}
 	top = ref_of(FIEF_USERS);
-	err = container_create(&top, 0, &made);
+	err = container_create(&top, FIEF_OWNER_USER_PARENT, &made);
 	if (err)
 		return err;
 	c = container_at(made.id);
@@ -90,14 +104,14 @@ static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 }
 
 /* The root is the machine's: what an unprivileged user puts there comes below user/<uid>. */
-static __always_inline int parent_for(__u32 uid, struct fief_ref *parent)
+static __always_inline int parent_for(__u32 owner, struct fief_ref *parent)
 {
-	return parent->id == FIEF_ROOT && uid ? user_parent(uid, parent) : 0;
+	return parent->id == FIEF_ROOT && owner != FIEF_OWNER_OPERATOR ? user_parent(owner, parent) : 0;
 }
 
 static __always_inline int create(struct bpf_sock *sk, struct fief_create *args)
 {
-	__u32 uid = bpf_get_current_uid_gid();
+	__u32 owner = caller_owner();
 	struct fief_cpu *cs = caller();
 	struct fief_ref parent, made;
 	int err;
@@ -110,10 +124,10 @@ static __always_inline int create(struct bpf_sock *sk, struct fief_create *args)
 	if (!(cs->task.rights & FIEF_RIGHT_CHILDREN))
 		return -EPERM;
 	parent = cs->task.binding;
-	err = parent_for(uid, &parent);
+	err = parent_for(owner, &parent);
 	if (err)
 		return err;
-	err = container_create(&parent, uid, &made);
+	err = container_create(&parent, owner, &made);
 	if (err)
 		return err;
 	struct fief_container *c = container_at(made.id);
@@ -128,7 +142,7 @@ static __always_inline int create(struct bpf_sock *sk, struct fief_create *args)
 /* A new container for each request without a new socket for each: create and the last close in one call. */
 static __always_inline int renew(struct fief_descriptor *d)
 {
-	__u32 uid = bpf_get_current_uid_gid();
+	__u32 owner = caller_owner();
 	struct fief_cpu *cs = caller();
 	struct fief_ref parent, made, was;
 	int err;
@@ -138,10 +152,10 @@ static __always_inline int renew(struct fief_descriptor *d)
 	if (!(cs->task.rights & FIEF_RIGHT_CHILDREN) || !(d->rights & FIEF_RIGHT_ADMINISTER))
 		return -EPERM;
 	parent = cs->task.binding;
-	err = parent_for(uid, &parent);
+	err = parent_for(owner, &parent);
 	if (err)
 		return err;
-	err = container_create(&parent, uid, &made);
+	err = container_create(&parent, owner, &made);
 	if (err)
 		return err;
 	was = d->container;
@@ -185,7 +199,7 @@ static __always_inline int duplicate(struct bpf_sock *sk, bool of_binding)
 		ref = cs->task.binding;
 		rights = cs->task.rights & (FIEF_RIGHT_USE | FIEF_RIGHT_READ);
 		/* nobody else's work may be charged to the machine */
-		if (ref.id == FIEF_ROOT && (__u32)bpf_get_current_uid_gid())
+		if (ref.id == FIEF_ROOT && caller_owner() != FIEF_OWNER_OPERATOR)
 			rights &= ~FIEF_RIGHT_USE;
 	} else {
 		ref = cs->task.staged;
@@ -259,7 +273,7 @@ static __always_inline int adopt(struct fief_descriptor *d)
 	if (!(d->rights & FIEF_RIGHT_ADMINISTER) || !(cs->task.rights & FIEF_RIGHT_CHILDREN))
 		return -EPERM;
 	parent = cs->task.binding;
-	err = parent_for(bpf_get_current_uid_gid(), &parent);
+	err = parent_for(caller_owner(), &parent);
 	return err ? err : container_adopt(d->container, parent);
 }
 

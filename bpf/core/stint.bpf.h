@@ -128,9 +128,9 @@ static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *
 {
 	struct fief_task *v = bpf_task_storage_get(&tasks, next, 0, 0);
 
-	if (v && v->made == RECORD_MAKING)
-		v = NULL; /* there at the next switch */
-	else if (!v && records_lost && next->pid && !(next->flags & PF_KTHREAD))
+	if (v && v->made != RECORD_MADE)
+		v = NULL; /* there at the next switch, or ended */
+	else if (!v && next->pid && !(next->flags & PF_KTHREAD) && records_lost())
 		v = record_recover(next);
 	cs->receive = FIEF_RX_NONE;
 	cs->refresh = 0;
@@ -158,12 +158,18 @@ static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *
 	}
 }
 
-/* Nobody works under this record any more. */
+/*
+ * Nobody works under this record any more. The storage that holds it may outlive it: the kernel refuses to delete one while
+ * its CPU's storage is busy. So the record itself says that it has ended, and its references are dropped once.
+ */
 static __always_inline void record_end(struct fief_task *v)
 {
 	struct fief_ref binding = v->binding, home = v->home;
-	__u64 request = __sync_lock_test_and_set(&v->request, REQUEST_CLOSED);
+	__u64 request;
 
+	if (__sync_lock_test_and_set(&v->made, RECORD_NONE) != RECORD_MADE)
+		return;
+	request = __sync_lock_test_and_set(&v->request, REQUEST_CLOSED);
 	if (request)
 		request_drop(request);
 	for (int i = 0; i < FIEF_NEST; i++) {

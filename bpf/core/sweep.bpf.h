@@ -53,7 +53,7 @@ static __always_inline int task_mark(struct seq_file *to, struct task_struct *p)
 	if (!p)
 		return 0;
 	stored = bpf_task_storage_get(&tasks, p, 0, 0);
-	if (!stored)
+	if (!stored || stored->made != RECORD_MADE)
 		return 0;
 	v = stored;
 	cpu = p->thread_info.cpu;

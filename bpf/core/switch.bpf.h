@@ -105,7 +105,6 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	v = bpf_task_storage_get(&tasks, child, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!v) {
 		count_error(FIEF_ERR_NO_STORAGE);
-		records_lost = 1;
 		return 0;
 	}
 	if (!record_claim(v))
@@ -135,7 +134,7 @@ static __always_inline int task_free(struct task_struct *p)
 	struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
 	struct fief_cpu *cs;
 
-	if (!v)
+	if (!v || v->made != RECORD_MADE)
 		return 0;
 	count_error(FIEF_ERR_SWITCH);
 	cs = cpu_at(bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : 0);

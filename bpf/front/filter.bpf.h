@@ -26,7 +26,13 @@
 #define NO_FLAGS	 0
 #define NO_REUSEPORT	 BPF_SK_LOOKUP_F_NO_REUSEPORT
 
-__u32 last_filter; /* ids count from 1; a reused one after 2^32 listeners meets no socket */
+/* Numbers count from 1; one that is used again after 2^32 listeners meets no socket. 0: there are no controls. */
+static __always_inline __u32 filter_number(void)
+{
+	struct fief_control *control = control_get();
+
+	return control ? __sync_fetch_and_add(&control->last_filter, 1) + 1 : 0;
+}
 
 /* ---- setsockopt ---- */
 
@@ -160,7 +166,11 @@ static __always_inline int filter_register(struct bpf_sock *ctx)
 	set = set_hold(&address, filtered->address.pad[0]);
 	if (!set)
 		return refuse(-EADDRINUSE);
-	id = __sync_fetch_and_add(&last_filter, 1) + 1;
+	id = filter_number();
+	if (!id) {
+		set_put(&address, set);
+		return refuse(-ESTALE);
+	}
 	if (filtered->filter.complement) {
 		if (__sync_val_compare_and_swap(&set->rest, 0, id)) {
 			set_put(&address, set);

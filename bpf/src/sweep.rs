@@ -119,6 +119,7 @@ fn lost(pins: &Pins, table: &Table) -> Result<Vec<Lost>> {
         .rows()
         .filter(|row| row.container.id >= abi::FIEF_FIRST_ID && row.record.state == abi::FIEF_ALIVE)
         .collect();
+    settle();
     let held = held(pins)?;
     Ok(before
         .into_iter()
@@ -140,6 +141,26 @@ fn lost(pins: &Pins, table: &Table) -> Result<Vec<Lost>> {
             (more != Holds::default()).then_some(Lost { container, refs, holds: more })
         })
         .collect())
+}
+
+/// Waits until every program that runs now has ended: a reference that one of them has counted, and not yet stored where the
+/// walks find it, is stored then. Where the kernel refuses to wait (nohz_full), two walks have to agree all the same.
+fn settle() {
+    // SAFETY: takes no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period of RCU (kernel/sched/membarrier.c).
+    unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
+}
+
+/// Removes the entries of users that have no containers any more; returns how many there were.
+pub fn sweep_users(pins: &Pins) -> Result<usize> {
+    let forget = pins.open_program("admin_userless")?;
+    let mut gone = 0;
+    for key in pins.open_map("users")?.keys() {
+        let Ok(uid) = key.try_into().map(u32::from_ne_bytes) else { continue };
+        let mut args = abi::fief_admin { value: uid.into(), ..Default::default() };
+        // refused while the user has containers
+        gone += usize::from(admin::run(&forget, &mut args).is_ok());
+    }
+    Ok(gone)
 }
 
 /// A policy, a unit made without a name of the policy, and the table of users each hold what they made.

@@ -19,6 +19,8 @@ impl Fief {
                 notes.push(format!("the managed cgroup with the id {gone} was removed, and is forgotten"));
             }
         }
+        // no news: users come and go
+        sweep::sweep_users(self.pins())?;
         match sweep::sweep_files(self.pins())? {
             0 => {}
             lost => notes.push(format!("{lost} labels of files were lost and are removed")),

@@ -25,7 +25,7 @@ pub use passing::{receive, send};
 pub use ring::Ring;
 pub use stepping::{kill_before, steps, watch_steps};
 pub use table::{SOON, all_end, cpu_ns_of, in_use, left, record, spin, unnamed, unnamed_at_once};
-pub use user::{NOBODY, become_user};
+pub use user::{NOBODY, become_user, drop_capabilities};
 
 /// Which part of a test this process plays; `None`: the test itself, outside.
 pub fn role() -> Option<String> {

@@ -2,9 +2,16 @@
 //! How much an application may have: containers of a user and below a unit, and shares of the CPU, however it makes, moves
 //! and closes them.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use fief::{Container, ErrorKind};
 use fief_testkit::wait_until;
-use fief_tests_netns::{Door, NOBODY, SOON, Setup, all_end, become_user, fork, in_unit, in_unit_of, unnamed};
+use fief_tests_netns::{
+    Door, Installation, NOBODY, SOON, Setup, all_end, become_user, drop_capabilities, fork, in_unit, in_unit_of,
+    unnamed,
+};
+use libbpf_rs::MapCore;
 
 #[test]
 fn a_user_has_no_more_containers_than_the_quota() {
@@ -121,4 +128,77 @@ fn shares_of_descendants_that_outlive_their_parent_stay_reserved() {
     };
     let name = "shares_of_descendants_that_outlive_their_parent_stay_reserved";
     in_unit_of(name, &setup, body, |_| ());
+}
+
+/// Containers until the first error, which must be `last`.
+fn held_until(last: ErrorKind) -> Vec<Container> {
+    let mut held = Vec::new();
+    loop {
+        match Container::create() {
+            Ok(container) => held.push(container),
+            Err(e) => {
+                assert_eq!(e.kind(), last, "{e}");
+                return held;
+            }
+        }
+    }
+}
+
+#[test]
+fn users_that_fill_the_table_leave_room_for_a_policy() {
+    let name = "users_that_fill_the_table_leave_room_for_a_policy";
+    if fief_tests_netns::inside() {
+        become_user(NOBODY);
+        let held = held_until(ErrorKind::Full);
+        assert!(held.len() >= 48, "{} of 64", held.len());
+        println!("filled");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        return;
+    }
+    let installation = Installation::with(&Setup { containers: 64, ..Setup::default() });
+    let mut command = installation.part(Some(&installation.cgroup()), name, "user");
+    let mut user = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(user.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().ends_with("filled")));
+    installation.apply("version = 1\n[container.unit]\n[container.a]\n[container.b]\n[container.\"b/c\"]\n").unwrap();
+    drop(user.stdin.take());
+    assert!(user.wait().unwrap().success());
+}
+
+#[test]
+fn a_user_without_containers_is_forgotten_at_the_next_apply() {
+    let users = |installation: &Installation| installation.fief().pins().open_map("users").unwrap().keys().count();
+    let name = "a_user_without_containers_is_forgotten_at_the_next_apply";
+    let body = || {
+        for uid in 3000..3020 {
+            fork(move || {
+                become_user(uid);
+                Container::create().unwrap();
+            })
+            .finish();
+        }
+        all_end();
+    };
+    in_unit_of(name, &Setup::default(), body, |installation| {
+        assert_eq!(users(installation), 20);
+        installation.apply(fief_tests_netns::PLAIN_POLICY).unwrap();
+        assert_eq!(users(installation), 0);
+    });
+}
+
+#[test]
+fn root_without_capabilities_has_a_quota_like_others() {
+    let setup = Setup { user_quota: Some(10), ..Setup::default() };
+    let body = || {
+        assert!((0..20).map(|_| Container::create().unwrap()).collect::<Vec<_>>().len() == 20);
+        all_end();
+        fork(|| {
+            drop_capabilities();
+            assert!(nix::unistd::geteuid().is_root());
+            assert_eq!(held_until(ErrorKind::Quota).len(), 10);
+        })
+        .finish();
+        all_end();
+    };
+    in_unit_of("root_without_capabilities_has_a_quota_like_others", &setup, body, |_| ());
 }
