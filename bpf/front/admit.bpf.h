@@ -254,7 +254,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	}
 	if (ruling->refused)
 		return turn_away(skb, front, found, stream);
-	if (p->seq != stream->first + 1 && hold_release(skb, p, stream))
+	if (p->seq != stream->first + 1 && packet_grow(skb, p, stream))
 		return TCX_DROP;
 	admitted_begin(front, stream);
 	if (stream->admitted.tracked && rest_refused(skb, front, stream))

@@ -24,7 +24,7 @@
  *     stream        its first bytes               hold          a header in pieces
  *     requested     bytes before the socket       later         requests after the first
  *     answer        what a refused client gets    stray         segments of no connection
- *     heads         of later requests, until TCP has taken them
+ *     grow          a segment to the whole stream heads         of later requests, until TCP has taken them
  *     taken         whether TCP would take a segment
  *   rule       what becomes of a request
  *     header        of HTTP, with normal (paths)  clienthello   of TLS

@@ -175,7 +175,7 @@ static __noinline int packet_cut(struct __sk_buff *skb, struct packet *p, struct
 	if (!checksum_valid(skb, p, stream, 0))
 		return TCX_DROP;
 	stream->length = length;
-	return hold_release(skb, p, stream) ? TCX_DROP : TCX_NEXT;
+	return packet_grow(skb, p, stream) ? TCX_DROP : TCX_NEXT;
 }
 
 /* Lets the packet pass as far as stream->read, where that lies within it. */

@@ -6,19 +6,17 @@
  * The kernel shall keep no socket before the verdict.
  * How: most headers come whole; that case keeps nothing. Else the bytes are kept in order (`pending`) and acknowledged by
  * us; what is out of order is dropped, and the acknowledgement repeated. With the verdict the segment at hand is grown to
- * the whole stream from its first byte, and makes the connection as if it had come so. The checksum of what is kept is
- * looked at before, since that of the grown segment is ours.
- * Limits: the kernel lets a packet grow to just below 16 kB: the last bytes of a longer header are looked at, but neither
+ * the whole stream from its first byte (grow.bpf.h), and makes the connection as if it had come so.
+ * Limits: the last bytes of a header that is longer than what a segment can grow to are looked at, but neither
  * acknowledged nor delivered with it; the client sends them again. Who sends half a header and waits is forgotten when
  * the map is full, and then has to connect again.
  */
 #pragma once
 
+#include "grow.bpf.h"
 #include "options.bpf.h"
-#include "stream.bpf.h"
 #include "maps/pending.bpf.h"
 
-#define HOLD_MOST   STREAM_PIECE /* bytes of a grown segment: the kernel takes frames of up to 16064 */
 #define HOLD_WINDOW 64240
 
 static __always_inline void flow_key(const struct packet *p, struct fief_flow_key *key)
@@ -56,8 +54,8 @@ static __always_inline int hold_acknowledge(struct __sk_buff *skb, const struct 
 {
 	__u32 length = stream->length;
 
-	if (length > HOLD_MOST)
-		length = HOLD_MOST;
+	if (length > GROWN_MOST)
+		length = GROWN_MOST;
 	return acknowledge(skb, p, &stream->with, stream->first + 1 + length);
 }
 
@@ -80,40 +78,6 @@ static __noinline bool hold_find(const struct packet *p, struct stream *stream)
 	stream->doubted = kept->doubted;
 	stream->length = length;
 	return !length || !bpf_probe_read_kernel(stream->bytes, length, kept->bytes);
-}
-
-/* The TCP header with its options, into the scratch segment. Its length; 0: it cannot be read. */
-static __always_inline __u32 header_load(struct __sk_buff *skb, const struct packet *p, struct segment *s)
-{
-	__u32 length = p->payload - p->transport;
-
-	if (length < sizeof(s->tcp) || length > sizeof(s->tcp) + SEGMENT_OPTIONS)
-		return 0;
-	if (bpf_skb_load_bytes(skb, p->transport, &s->tcp, length))
-		return 0;
-	return length;
-}
-
-/* Of a packet whose whole payload stands in the stream from `from` on. */
-static __noinline bool checksum_valid(struct __sk_buff *skb, const struct packet *p, struct stream *stream, __u32 from)
-{
-	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
-	__u32 summed = BPF_CORE_READ_BITFIELD(buffer, ip_summed), length;
-	struct segment *s;
-	__u64 sum;
-
-	if (summed == CHECKSUM_PARTIAL || summed == CHECKSUM_UNNECESSARY)
-		return true;
-	s = segment_begin(0, 0, 0, 0);
-	if (!s)
-		return false;
-	length = header_load(skb, p, s);
-	if (!length)
-		return false;
-	sum = pseudo_sum(p, length + p->payload_length);
-	sum += (__u32)bpf_csum_diff(NULL, 0, (__be32 *)&s->tcp, length & ~3u, 0);
-	sum += (__u32)stream_sum(stream, from, p->payload_length);
-	return fold_sum(sum) == 0xffff;
 }
 
 enum hold {
@@ -147,62 +111,6 @@ static __noinline bool hold_keep(const struct packet *p, struct stream *stream)
 
 	flow_key(p, &key);
 	return !bpf_map_update_elem(&pending, &key, stream, BPF_ANY);
-}
-
-static __always_inline int length_write(struct __sk_buff *skb, const struct packet *p, __u32 tcp_length)
-{
-	__be16 old, new;
-
-	if (p->ipv6) {
-		new = bpf_htons(tcp_length);
-		return bpf_skb_store_bytes(skb, p->network + 4, &new, sizeof(new), BPF_F_RECOMPUTE_CSUM);
-	}
-	new = bpf_htons(tcp_length + sizeof(struct iphdr));
-	if (bpf_skb_load_bytes(skb, p->network + 2, &old, sizeof(old)))
-		return -1;
-	if (bpf_l3_csum_replace(skb, p->network + 10, old, new, sizeof(new)))
-		return -1;
-	return bpf_skb_store_bytes(skb, p->network + 2, &new, sizeof(new), 0);
-}
-
-/* Grows the packet to the stream, from its first byte. 0, or negative: it is spoilt. */
-static __noinline int hold_release(struct __sk_buff *skb, struct packet *p, struct stream *stream)
-{
-	__u32 length = stream->length, head;
-	struct segment *s = segment_begin(0, 0, 0, 0);
-	bool partial = checksum_partial(skb);
-	__u32 end = p->seq + p->payload_length;
-	__u64 sum;
-
-	if (!s)
-		return -1;
-	head = header_load(skb, p, s);
-	if (!head)
-		return -1;
-	if (length > HOLD_MOST)
-		length = HOLD_MOST;
-	s->tcp.seq = bpf_htonl(stream->first + 1);
-	s->tcp.psh = 1;
-	if (stream->first + 1 + length != end)
-		s->tcp.fin = 0; /* the client sends the rest again */
-	s->tcp.check = 0;
-	sum = pseudo_sum(p, head + length);
-	if (partial) {
-		s->tcp.check = fold_sum(sum);
-	} else {
-		sum += (__u32)bpf_csum_diff(NULL, 0, (__be32 *)&s->tcp, head & ~3u, 0);
-		sum += (__u32)stream_sum(stream, 0, length);
-		s->tcp.check = ~fold_sum(sum);
-	}
-	if (bpf_skb_change_tail(skb, p->payload + length, 0) || length_write(skb, p, head + length))
-		return -1;
-	if (bpf_skb_store_bytes(skb, p->transport, &s->tcp, head, BPF_F_RECOMPUTE_CSUM))
-		return -1;
-	if (length && bpf_skb_store_bytes(skb, p->payload, stream->bytes, length, BPF_F_RECOMPUTE_CSUM))
-		return -1;
-	p->seq = stream->first + 1;
-	p->payload_length = length;
-	return 0;
 }
 
 /* Bytes, or a FIN, whose place in a stream is known. A verdict, or STREAM_ENDS. */

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Grow: makes the packet at hand into a segment that bears the whole stream, from its first byte.
+ *
+ * Problem: bytes that were kept have to reach the server, and a program at the ingress has no buffers of its own.
+ * How: the packet is grown, and the stream is written behind its TCP header, whose options stay. The checksum of each
+ * packet whose bytes are kept is looked at before, since that of the grown segment is ours.
+ * Limits: the kernel lets a packet grow to just below 16 kB, GROWN_MOST bytes of stream.
+ */
+#pragma once
+
+#include "stream.bpf.h"
+
+#define GROWN_MOST STREAM_PIECE /* the kernel takes frames of up to 16064 bytes */
+
+/* The TCP header with its options, into the scratch segment. Its length; 0: it cannot be read. */
+static __always_inline __u32 header_load(struct __sk_buff *skb, const struct packet *p, struct segment *s)
+{
+	__u32 length = p->payload - p->transport;
+
+	if (length < sizeof(s->tcp) || length > sizeof(s->tcp) + SEGMENT_OPTIONS)
+		return 0;
+	if (bpf_skb_load_bytes(skb, p->transport, &s->tcp, length))
+		return 0;
+	return length;
+}
+
+/* Of a packet whose whole payload stands in the stream from `from` on. */
+static __noinline bool checksum_valid(struct __sk_buff *skb, const struct packet *p, struct stream *stream, __u32 from)
+{
+	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
+	__u32 summed = BPF_CORE_READ_BITFIELD(buffer, ip_summed), length;
+	struct segment *s;
+	__u64 sum;
+
+	if (summed == CHECKSUM_PARTIAL || summed == CHECKSUM_UNNECESSARY)
+		return true;
+	s = segment_begin(0, 0, 0, 0);
+	if (!s)
+		return false;
+	length = header_load(skb, p, s);
+	if (!length)
+		return false;
+	sum = pseudo_sum(p, length + p->payload_length);
+	sum += (__u32)bpf_csum_diff(NULL, 0, (__be32 *)&s->tcp, length & ~3u, 0);
+	sum += (__u32)stream_sum(stream, from, p->payload_length);
+	return fold_sum(sum) == 0xffff;
+}
+
+static __always_inline int length_write(struct __sk_buff *skb, const struct packet *p, __u32 tcp_length)
+{
+	__be16 old, new;
+
+	if (p->ipv6) {
+		new = bpf_htons(tcp_length);
+		return bpf_skb_store_bytes(skb, p->network + 4, &new, sizeof(new), BPF_F_RECOMPUTE_CSUM);
+	}
+	new = bpf_htons(tcp_length + sizeof(struct iphdr));
+	if (bpf_skb_load_bytes(skb, p->network + 2, &old, sizeof(old)))
+		return -1;
+	if (bpf_l3_csum_replace(skb, p->network + 10, old, new, sizeof(new)))
+		return -1;
+	return bpf_skb_store_bytes(skb, p->network + 2, &new, sizeof(new), 0);
+}
+
+/* Grows the packet to the stream. 0, or negative: it is spoilt. */
+static __noinline int packet_grow(struct __sk_buff *skb, struct packet *p, struct stream *stream)
+{
+	__u32 length = stream->length, head;
+	struct segment *s = segment_begin(0, 0, 0, 0);
+	bool partial = checksum_partial(skb);
+	__u32 end = p->seq + p->payload_length;
+	__u64 sum;
+
+	if (!s)
+		return -1;
+	head = header_load(skb, p, s);
+	if (!head)
+		return -1;
+	if (length > GROWN_MOST)
+		length = GROWN_MOST;
+	s->tcp.seq = bpf_htonl(stream->first + 1);
+	s->tcp.psh = 1;
+	if (stream->first + 1 + length != end)
+		s->tcp.fin = 0; /* the client sends the rest again */
+	s->tcp.check = 0;
+	sum = pseudo_sum(p, head + length);
+	if (partial) {
+		s->tcp.check = fold_sum(sum);
+	} else {
+		sum += (__u32)bpf_csum_diff(NULL, 0, (__be32 *)&s->tcp, head & ~3u, 0);
+		sum += (__u32)stream_sum(stream, 0, length);
+		s->tcp.check = ~fold_sum(sum);
+	}
+	if (bpf_skb_change_tail(skb, p->payload + length, 0) || length_write(skb, p, head + length))
+		return -1;
+	if (bpf_skb_store_bytes(skb, p->transport, &s->tcp, head, BPF_F_RECOMPUTE_CSUM))
+		return -1;
+	if (length && bpf_skb_store_bytes(skb, p->payload, stream->bytes, length, BPF_F_RECOMPUTE_CSUM))
+		return -1;
+	p->seq = stream->first + 1;
+	p->payload_length = length;
+	return 0;
+}
