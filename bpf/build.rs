@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     println!("cargo::rustc-env=FIEF_BPF_BUILD={:08x}", build as u32 ^ (build >> 32) as u32);
-    for folder in ["abi", "core", "front", "lrp", "files", "floor", "include", "include/maps"] {
+    for folder in ["abi", "flow", "core", "front", "lrp", "files", "floor", "include", "include/maps"] {
         println!("cargo::rerun-if-changed={folder}");
         for file in fs::read_dir(folder).into_iter().flatten().flatten() {
             println!("cargo::rerun-if-changed={}", file.path().display());

@@ -13,6 +13,7 @@
 #include "classify.bpf.h"
 #include "containers.bpf.h"
 #include "counted.bpf.h"
+#include "flow/received.bpf.h"
 #include "maps/dropped.bpf.h"
 #include "maps/labels.bpf.h"
 #include "maps/notices.bpf.h"
@@ -107,22 +108,9 @@ static __always_inline void drops_settle(struct fief_dropped *d, struct fief_lab
 
 static __always_inline void ends_read(struct __sk_buff *skb, const __u8 *source, struct fief_ends *ends)
 {
-	__u32 ipv4 = 0, transport = 40;
-	__be16 ports[2] = {};
-	__u8 first = 0;
-
 	__builtin_memcpy(ends->source, source, sizeof(ends->source));
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		bpf_skb_load_bytes(skb, 16, &ipv4, sizeof(ipv4));
-		mapped_ipv4(ipv4, ends->destination);
-		bpf_skb_load_bytes(skb, 0, &first, sizeof(first));
-		transport = (first & 15) * 4;
-	} else {
-		bpf_skb_load_bytes(skb, 24, ends->destination, sizeof(ends->destination));
-	}
-	bpf_skb_load_bytes(skb, transport, ports, sizeof(ports));
-	ends->source_port = bpf_ntohs(ports[0]);
-	ends->destination_port = bpf_ntohs(ports[1]);
+	received_address(skb, false, ends->destination);
+	received_ports(skb, &ends->source_port, &ends->destination_port);
 }
 
 /* A SYN for the container `to` comes to a listening socket. */

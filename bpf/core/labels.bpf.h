@@ -13,6 +13,8 @@
 #include "bind.bpf.h"
 #include "classify.bpf.h"
 #include "drops.bpf.h"
+#include "flow/received.bpf.h"
+#include "flow/socket.bpf.h"
 #include "maps/admitted.bpf.h"
 #include "maps/labels.bpf.h"
 
@@ -41,46 +43,24 @@ static __always_inline struct fief_ref unit_home(struct __sk_buff *skb)
 	return unattributed();
 }
 
-/* The source of a packet as the network layer has it, IPv4 mapped, and whether it is a SYN. */
-static __always_inline bool packet_source(struct __sk_buff *skb, __u8 *source, bool *syn)
-{
-	__u32 ipv4, transport;
-	__u8 first, flags = 0;
-
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		if (bpf_skb_load_bytes(skb, 12, &ipv4, 4) || bpf_skb_load_bytes(skb, 0, &first, 1))
-			return false;
-		mapped_ipv4(ipv4, source);
-		transport = (first & 15) * 4;
-	} else {
-		if (bpf_skb_load_bytes(skb, 8, source, 16))
-			return false;
-		transport = 40;
-	}
-	bpf_skb_load_bytes(skb, transport + 13, &flags, 1);
-	*syn = (flags & 0x12) == 0x02;
-	return true;
-}
-
 /* Whose packet this is; `sk` is the socket that it reached, with its label. */
 static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, struct bpf_sock *sk,
 							struct fief_label *label, bool listens)
 {
 	struct fief_ref to;
 	__u8 source[16];
-	bool syn = false;
 
 	if (!label)
 		return unit_home(skb);
 	to = label->container;
-	if (listens && packet_source(skb, source, &syn)) {
+	if (listens && received_address(skb, true, source)) {
 		if (label->flags & FIEF_LABEL_LISTENER) {
 			struct fief_client *client = classify(policy_slot(), label->listener, source);
 
 			if (client)
 				to = client->container;
 		}
-		struct fief_container *c = syn ? container_get(to) : NULL;
+		struct fief_container *c = received_syn(skb) ? container_get(to) : NULL;
 		if (c) {
 			__sync_fetch_and_add(&c->usage.syns_seen, 1);
 			drops_look(skb, sk, label, to, source);
@@ -89,30 +69,6 @@ static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, s
 	if (!container_alive(to))
 		return unit_home(skb);
 	return to;
-}
-
-/* Every field is read before the branch: the context takes constant offsets only, and the compiler would
- * merge them. */
-static __always_inline void ops_address(struct bpf_sock_ops *ops, bool local, __u8 *address)
-{
-	__u32 *words = (__u32 *)address;
-	__u32 ipv4, family = ops->family;
-
-	if (local) {
-		ipv4 = *(volatile __u32 *)&ops->local_ip4;
-		words[0] = *(volatile __u32 *)&ops->local_ip6[0];
-		words[1] = *(volatile __u32 *)&ops->local_ip6[1];
-		words[2] = *(volatile __u32 *)&ops->local_ip6[2];
-		words[3] = *(volatile __u32 *)&ops->local_ip6[3];
-	} else {
-		ipv4 = *(volatile __u32 *)&ops->remote_ip4;
-		words[0] = *(volatile __u32 *)&ops->remote_ip6[0];
-		words[1] = *(volatile __u32 *)&ops->remote_ip6[1];
-		words[2] = *(volatile __u32 *)&ops->remote_ip6[2];
-		words[3] = *(volatile __u32 *)&ops->remote_ip6[3];
-	}
-	if (family == AF_INET)
-		mapped_ipv4(ipv4, address);
 }
 
 /* A listener on an address of the policy remembers which; class listeners were labelled before bind(). */
@@ -141,12 +97,9 @@ static __always_inline void listen_label(struct bpf_sock_ops *ops)
 /* What the door ruled about this connection's first request, once; NULL: nothing. */
 static __always_inline struct fief_admitted *admitted_take(struct bpf_sock_ops *ops)
 {
-	struct fief_flow_key key = {};
+	struct fief_flow_key key;
 
-	ops_address(ops, false, key.remote);
-	ops_address(ops, true, key.local);
-	key.remote_port = bpf_ntohl(ops->remote_port);
-	key.local_port = ops->local_port;
+	ops_flow_key(ops, &key);
 	return admitted_spend(&key, ops->rcv_nxt);
 }
 

@@ -2,8 +2,8 @@
 /* What the parts of the door know about the packet at hand. */
 #pragma once
 
+#include "flow/packet.bpf.h"
 #include "found.bpf.h"
-#include "packet.bpf.h"
 
 struct front_context {
 	struct packet packet;

@@ -321,7 +321,7 @@ static __always_inline int steer_filtered(struct bpf_sk_lookup *ctx, const void 
 	if (!set || (set->ipv6_only && ctx->family == AF_INET))
 		return SK_PASS;
 	__builtin_memcpy(key.address, at.address, 16);
-	remote_address(ctx, client);
+	lookup_remote_address(ctx, client);
 	id = filter_find(set, &key, client);
 	if (!id && set->rest && rest_serves(set, client))
 		id = set->rest;

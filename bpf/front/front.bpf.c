@@ -6,10 +6,10 @@
  *   steer      which listening socket a connection reaches
  *   filter     listeners with a filter of their own, as a connection finds them
  *   door       what becomes of a packet to a guarded port
- *     packet        what the frame says           context       what is known about it
- *     guard         what guards its listener      found         which listener that is, as seen last
- *     listening     which socket it is for        steering      told to steer within that lookup
- *     conntrack     what the kernel tracks        forward       what passes through to others
+ *     context       what is known about it        found         which listener that is, as seen last
+ *     guard         what guards its listener      steering      told to steer within that lookup
+ *     listening     which socket it is for        conntrack     what the kernel tracks
+ *     forward       what passes through to others
  *   handshake  a SYN, answered and forgotten
  *     options       of the packet                 cookie        all that is remembered, with siphash
  *     kernel_cookie where the kernel answers      segment       makes the packet into an answer
@@ -31,7 +31,7 @@
  *     match         the first rule it meets       hash, request what is compared, by bytes
  *   verdict    counts of what was decided, and notices
  *
- * It reuses the core's maps. What servers register when they listen (register, filter) is called from the core's
+ * What a frame says, and what flows and sources are called, stands in flow/. It reuses the core's maps. What servers register when they listen (register, filter) is called from the core's
  * programs, since each hook has one program.
  */
 #include "vmlinux.h"
@@ -74,7 +74,7 @@ int lookup_steer(struct bpf_sk_lookup *ctx)
 		return SK_PASS;
 	if (steering && steering->known)
 		return steer_class(ctx, steering->listener, steering->serve, slot);
-	local_address(ctx, address);
+	lookup_local_address(ctx, address);
 	listener = listener_search(slot, address, ctx->local_port);
 	return listener ? steer_class(ctx, listener->index, listener->serve, slot) : steer_filtered(ctx, address);
 }

@@ -19,15 +19,6 @@
 
 #define HOLD_WINDOW 64240
 
-static __always_inline void flow_key(const struct packet *p, struct fief_flow_key *key)
-{
-	__builtin_memcpy(key->remote, p->source, 16);
-	__builtin_memcpy(key->local, p->destination, 16);
-	key->remote_port = p->source_port;
-	key->local_port = p->destination_port;
-	key->pad = 0;
-}
-
 /* Our clock as the client saw it last does: it must not go back, that is all. */
 static __always_inline void timestamps_option(struct segment *s, const struct handshake *with)
 {

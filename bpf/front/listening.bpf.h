@@ -12,23 +12,9 @@
 #pragma once
 
 #include "context.bpf.h"
+#include "flow/key.bpf.h"
+#include "flow/route.bpf.h"
 #include "steering.bpf.h"
-
-static __always_inline void flow_tuple(const struct packet *p, struct bpf_sock_tuple *tuple)
-{
-	if (p->ipv6) {
-		__builtin_memcpy(tuple->ipv6.saddr, p->source, 16);
-		__builtin_memcpy(tuple->ipv6.daddr, p->destination, 16);
-		tuple->ipv6.sport = bpf_htons(p->source_port);
-		tuple->ipv6.dport = bpf_htons(p->destination_port);
-	} else {
-		__builtin_memset(tuple, 0, sizeof(*tuple));
-		__builtin_memcpy(&tuple->ipv4.saddr, p->source + 12, 4);
-		__builtin_memcpy(&tuple->ipv4.daddr, p->destination + 12, 4);
-		tuple->ipv4.sport = bpf_htons(p->source_port);
-		tuple->ipv4.dport = bpf_htons(p->destination_port);
-	}
-}
 
 /* The socket of the flow in whatever state, else the listening one, which the caller releases. */
 static __noinline struct bpf_sock *socket_find(struct __sk_buff *skb, const struct packet *p)
@@ -64,26 +50,9 @@ static __always_inline bool bound_to(struct tcp_sock *listening, const struct pa
 	       sk->skc_v6_rcv_saddr.in6_u.u6_addr32[3] == words[3];
 }
 
-static __noinline bool is_local(struct __sk_buff *skb, struct tcp_sock *listening, const struct packet *p)
+static __always_inline bool is_local(struct __sk_buff *skb, struct tcp_sock *listening, const struct packet *p)
 {
-	struct bpf_fib_lookup route = {};
-	long found;
-
-	if (bound_to(listening, p))
-		return true;
-	route.ifindex = skb->ifindex;
-	route.l4_protocol = IPPROTO_TCP;
-	if (p->ipv6) {
-		route.family = AF_INET6;
-		__builtin_memcpy(route.ipv6_src, p->source, 16);
-		__builtin_memcpy(route.ipv6_dst, p->destination, 16);
-	} else {
-		route.family = AF_INET;
-		__builtin_memcpy(&route.ipv4_src, p->source + 12, 4);
-		__builtin_memcpy(&route.ipv4_dst, p->destination + 12, 4);
-	}
-	found = bpf_fib_lookup(skb, &route, sizeof(route), 0);
-	return found == BPF_FIB_LKUP_RET_NOT_FWDED || found == BPF_FIB_LKUP_RET_FWD_DISABLED;
+	return bound_to(listening, p) || route_is_local(skb, p);
 }
 
 /* Whether it takes connections of several paths: the kernel lets nobody hand it a connection. */

@@ -21,6 +21,7 @@
 #pragma once
 
 #include "classify.bpf.h"
+#include "flow/socket.bpf.h"
 #include "maps/labels.bpf.h"
 #include "maps/cpus.bpf.h"
 #include "maps/class_listeners.bpf.h"
@@ -55,19 +56,6 @@ static __always_inline struct fief_listener *bound_listener(const void *address,
 		return NULL;
 	words[2] ^= MAPPED_PREFIX;
 	return listener_at(&key);
-}
-
-static __always_inline void socket_address(struct bpf_sock *sk, __u32 *words)
-{
-	__u32 ipv4 = sk->src_ip4;
-
-	barrier_var(ipv4);
-	words[0] = sk->src_ip6[0];
-	words[1] = sk->src_ip6[1];
-	words[2] = sk->src_ip6[2];
-	words[3] = sk->src_ip6[3];
-	if (sk->family == AF_INET)
-		mapped_ipv4(ipv4, words);
 }
 
 /* ---- setsockopt, getsockopt ---- */

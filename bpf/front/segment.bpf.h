@@ -46,7 +46,7 @@ static __always_inline struct segment *segment_begin(__u32 seq, __u32 ack, __u16
 	s->tcp.seq = bpf_htonl(seq);
 	s->tcp.ack_seq = bpf_htonl(ack);
 	s->tcp.window = bpf_htons(window);
-	((__u8 *)&s->tcp)[13] = flags;
+	((__u8 *)&s->tcp)[TCP_FLAGS_AT] = flags;
 	s->options = 0;
 	s->payload = 0;
 	return s;

@@ -12,34 +12,8 @@
 #pragma once
 
 #include "classify.bpf.h"
+#include "flow/socket.bpf.h"
 #include "maps/class_listeners.bpf.h"
-
-/* clang would choose between two offsets into the context and load once, which the verifier forbids. */
-static __always_inline void local_address(struct bpf_sk_lookup *ctx, __u32 *words)
-{
-	__u32 ipv4 = ctx->local_ip4;
-
-	barrier_var(ipv4);
-	words[0] = ctx->local_ip6[0];
-	words[1] = ctx->local_ip6[1];
-	words[2] = ctx->local_ip6[2];
-	words[3] = ctx->local_ip6[3];
-	if (ctx->family == AF_INET)
-		mapped_ipv4(ipv4, words);
-}
-
-static __always_inline void remote_address(struct bpf_sk_lookup *ctx, __u32 *words)
-{
-	__u32 ipv4 = ctx->remote_ip4;
-
-	barrier_var(ipv4);
-	words[0] = ctx->remote_ip6[0];
-	words[1] = ctx->remote_ip6[1];
-	words[2] = ctx->remote_ip6[2];
-	words[3] = ctx->remote_ip6[3];
-	if (ctx->family == AF_INET)
-		mapped_ipv4(ipv4, words);
-}
 
 /* Assigns the first socket of the class that takes the connection: one of the other family refuses it. */
 static __always_inline bool assign_class(struct bpf_sk_lookup *ctx, __u32 listener, __u32 container)
@@ -71,7 +45,7 @@ static __always_inline int steer_class(struct bpf_sk_lookup *ctx, __u32 listener
 
 	if (serve == FIEF_SERVE_SHARED)
 		return SK_PASS;
-	remote_address(ctx, address);
+	lookup_remote_address(ctx, address);
 	client = classify(slot, listener, address);
 	if (client)
 		assign_class(ctx, listener, client->container.id);

@@ -12,22 +12,11 @@
 
 #include "bits.bpf.h"
 #include "bloom.bpf.h"
+#include "flow/address.bpf.h"
 #include "maps/controls.bpf.h"
 #include "maps/listeners.bpf.h"
 #include "maps/prefix_lengths.bpf.h"
 #include "rule_table.bpf.h"
-
-#define MAPPED_PREFIX bpf_htonl(0xffff)
-
-static __always_inline void mapped_ipv4(__u32 ipv4, void *address)
-{
-	__u32 *words = address;
-
-	words[0] = 0;
-	words[1] = 0;
-	words[2] = MAPPED_PREFIX;
-	words[3] = ipv4;
-}
 
 /* The tables in force: 0 or 1. */
 static __always_inline __u32 policy_slot(void)

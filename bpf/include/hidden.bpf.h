@@ -10,20 +10,15 @@
  */
 #pragma once
 
+#include "flow/received.bpf.h"
 #include "maps/labels.bpf.h"
 
 static __always_inline bool reaches_hidden(struct __sk_buff *skb, struct bpf_sock *sk, struct fief_label *label)
 {
-	__u32 transport = 40;
-	__u16 port = 0;
-	__u8 first = 0;
+	__u16 source, destination;
 
 	if (!label || !(label->flags & FIEF_LABEL_CLASS_LISTENER))
 		return false;
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		bpf_skb_load_bytes(skb, 0, &first, 1);
-		transport = (first & 15) * 4;
-	}
-	bpf_skb_load_bytes(skb, transport + 2, &port, 2);
-	return bpf_ntohs(port) == sk->src_port;
+	received_ports(skb, &source, &destination);
+	return destination == sk->src_port;
 }

@@ -86,13 +86,13 @@ static __noinline int lane_discard(struct fief_lane *lane, __u32 listener, __u32
 #define STALLED_NS 1000000000ull
 
 /* Segments that a packet is cut into before it waits in the ring. */
-static __always_inline __u32 segments_entering(struct __sk_buff *skb, const struct arrival *a)
+static __always_inline __u32 segments_entering(struct __sk_buff *skb, const struct packet *p)
 {
 	__u32 size = skb->gso_size, length = skb->len;
 
-	if (!size || length <= a->payload)
+	if (!size || length <= p->payload)
 		return 1;
-	return (length - a->payload + size - 1) / size;
+	return (length - p->payload + size - 1) / size;
 }
 
 /* What was received together has been merged after the ring, and was counted by the kernel itself. */
@@ -126,10 +126,10 @@ static __always_inline __u64 lane_waiting(struct fief_lane *lane)
 	return 0;
 }
 
-static __always_inline int lane_enter(struct __sk_buff *skb, struct fief_lane *lane, const struct arrival *a,
+static __always_inline int lane_enter(struct __sk_buff *skb, struct fief_lane *lane, const struct packet *p,
 				      __u32 listener)
 {
-	__u32 segments = segments_entering(skb, a);
+	__u32 segments = segments_entering(skb, p);
 
 	if (lane_waiting(lane) + segments > FIEF_LANE_PACKETS) {
 		lane_discard(lane, listener, segments);

@@ -3,7 +3,7 @@
  * Lazy receiver processing: protocol work in a thread of the class that the packet is for. A table of contents; the
  * parts are beside it.
  *
- *   arrival   what a packet says of itself
+ *   arrival   which packets may take a lane
  *   owner     which container it is for
  *   lane      the bounded queue to the thread of that container
  *
@@ -27,20 +27,20 @@ int lrp_sorts(struct __sk_buff *skb)
 	struct fief_listener *listener;
 	__u32 slot = policy_slot();
 	struct fief_ref owner;
-	struct arrival a = {};
+	struct packet p = {};
 	struct fief_lane *lane;
 
-	if (makes_connection(skb) || !arrival_read(skb, &a) || !port_has_lanes(slot, a.destination_port))
+	if (makes_connection(skb) || !arrival_read(skb, &p) || !port_has_lanes(slot, p.destination_port))
 		return TCX_NEXT;
-	listener = find_listener(slot, a.destination, a.destination_port);
+	listener = find_listener(slot, p.destination, p.destination_port);
 	if (!listener || !lanes_in_use(slot, listener->index))
 		return TCX_NEXT;
-	if (!arrival_owner(skb, &a, slot, listener, &owner))
+	if (!arrival_owner(skb, &p, slot, listener, &owner))
 		return TCX_NEXT;
 	lane = lane_of(owner);
 	if (!lane)
 		return TCX_NEXT;
-	return lane_enter(skb, lane, &a, listener->index);
+	return lane_enter(skb, lane, &p, listener->index);
 }
 
 /* On the receiving end of each lane, in its thread. */

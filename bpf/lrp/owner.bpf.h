@@ -11,29 +11,11 @@
  */
 #pragma once
 
-#include "arrival.bpf.h"
+#include "classify.bpf.h"
+#include "flow/key.bpf.h"
+#include "flow/route.bpf.h"
 #include "maps/labels.bpf.h"
 #include "maps/containers.bpf.h"
-
-/* Addressed to this host, and not through it. Where nothing is forwarded, what is not for us dies in the network layer. */
-static __always_inline bool is_local(struct __sk_buff *skb, struct arrival *a)
-{
-	struct bpf_fib_lookup route = {.ifindex = skb->ingress_ifindex};
-	long found;
-
-	if (a->ipv4) {
-		route.family = AF_INET;
-		route.ipv4_src = a->tuple.ipv4.saddr;
-		route.ipv4_dst = a->tuple.ipv4.daddr;
-	} else {
-		route.family = AF_INET6;
-		__builtin_memcpy(route.ipv6_src, a->source, 16);
-		__builtin_memcpy(route.ipv6_dst, a->destination, 16);
-	}
-	route.l4_protocol = IPPROTO_TCP;
-	found = bpf_fib_lookup(skb, &route, sizeof(route), 0);
-	return found == BPF_FIB_LKUP_RET_NOT_FWDED || found == BPF_FIB_LKUP_RET_FWD_DISABLED;
-}
 
 /* Whether the door has given the packet the request socket of its connection. */
 static __always_inline bool makes_connection(struct __sk_buff *skb)
@@ -44,18 +26,20 @@ static __always_inline bool makes_connection(struct __sk_buff *skb)
 }
 
 /* Whether this packet is one that may have a lane, and whose it is. */
-static __always_inline bool arrival_owner(struct __sk_buff *skb, struct arrival *a, __u32 slot,
+static __always_inline bool arrival_owner(struct __sk_buff *skb, const struct packet *p, __u32 slot,
 					  struct fief_listener *listener, struct fief_ref *owner)
 {
 	struct bpf_sock *sk;
 	bool connected = false, bound = false;
+	struct bpf_sock_tuple tuple;
 	struct fief_client *client;
 	struct fief_label *label;
 
-	if (a->ipv4)
-		sk = bpf_sk_lookup_tcp(skb, &a->tuple, sizeof(a->tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	flow_tuple(p, &tuple);
+	if (p->ipv6)
+		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
 	else
-		sk = bpf_sk_lookup_tcp(skb, &a->tuple, sizeof(a->tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	if (sk) {
 		connected = sk->state != BPF_TCP_LISTEN;
 		bound = sk->bound_dev_if != 0;
@@ -68,9 +52,9 @@ static __always_inline bool arrival_owner(struct __sk_buff *skb, struct arrival 
 		if (label)
 			return true;
 	}
-	if (!connected && !is_local(skb, a))
+	if (!connected && !route_is_local(skb, p))
 		return false;
-	client = classify(slot, listener->index, a->source);
+	client = classify(slot, listener->index, p->source);
 	if (!client)
 		return false;
 	*owner = client->container;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Packet: what a frame says, read once, and whether the door can read it at all.
+ * Packet: what a frame of the link layer says, read once, and whether it is one that we work with at all.
  *
  * Problem: IPv4 options, IPv6 extension headers, fragments and tags must not lead round the door, and a header can lie
  * outside of the linear part of the buffer.
@@ -15,17 +15,8 @@
  */
 #pragma once
 
-#include "classify.bpf.h"
-
-#define TCP_FLAGS_AT	    13 /* kernels do not agree on the bit fields of struct tcphdr */
-#define TCP_FIN		    0x01
-#define TCP_SYN		    0x02
-#define TCP_RST		    0x04
-#define TCP_PSH		    0x08
-#define TCP_ACK		    0x10
-#define TCP_URG		    0x20
-#define TCP_ECE		    0x40
-#define TCP_CWR		    0x80
+#include "flow/address.bpf.h"
+#include "flow/tcp.bpf.h"
 
 #define IPV4_MORE_FRAGMENTS 0x2000
 #define IPV4_OFFSET	    0x1fff
@@ -65,12 +56,6 @@ static __always_inline bool is_bare(const struct packet *p)
 static __always_inline __u32 packet_end(const struct packet *p)
 {
 	return p->seq + p->payload_length + (p->flags & TCP_FIN);
-}
-
-/* Whether sequence number `a` lies behind `b`. */
-static __always_inline bool is_behind(__u32 a, __u32 b)
-{
-	return (__s32)(a - b) > 0;
 }
 
 extern void *bpf_cast_to_kern_ctx(void *context) __ksym;

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Address: 16 bytes for both families, in network order; IPv4 is mapped (::ffff:a.b.c.d).
+ *
+ * Problem: tables, keys and packets have to agree on what an address is, and on how much of it is one client.
+ * How: one form for all of them, and its prefixes beside it.
+ * Limits: an IPv6 network of more than 64 bits is one source.
+ */
+#pragma once
+
+#define MAPPED_PREFIX bpf_htonl(0xffff)
+
+static __always_inline void mapped_ipv4(__u32 ipv4, void *address)
+{
+	__u32 *words = address;
+
+	words[0] = 0;
+	words[1] = 0;
+	words[2] = MAPPED_PREFIX;
+	words[3] = ipv4;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Key: what a packet's flow is called in tables, and in the kernel's lookups.
+ */
+#pragma once
+
+#include "flow/packet.bpf.h"
+
+static __always_inline void flow_key(const struct packet *p, struct fief_flow_key *key)
+{
+	__builtin_memcpy(key->remote, p->source, 16);
+	__builtin_memcpy(key->local, p->destination, 16);
+	key->remote_port = p->source_port;
+	key->local_port = p->destination_port;
+	key->pad = 0;
+}
+
+static __always_inline void flow_tuple(const struct packet *p, struct bpf_sock_tuple *tuple)
+{
+	if (p->ipv6) {
+		__builtin_memcpy(tuple->ipv6.saddr, p->source, 16);
+		__builtin_memcpy(tuple->ipv6.daddr, p->destination, 16);
+		tuple->ipv6.sport = bpf_htons(p->source_port);
+		tuple->ipv6.dport = bpf_htons(p->destination_port);
+	} else {
+		__builtin_memset(tuple, 0, sizeof(*tuple));
+		__builtin_memcpy(&tuple->ipv4.saddr, p->source + 12, 4);
+		__builtin_memcpy(&tuple->ipv4.daddr, p->destination + 12, 4);
+		tuple->ipv4.sport = bpf_htons(p->source_port);
+		tuple->ipv4.dport = bpf_htons(p->destination_port);
+	}
+}

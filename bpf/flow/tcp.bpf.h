@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* TCP: the flags of its header, and the order of its sequence numbers. */
+#pragma once
+
+#define TCP_FLAGS_AT 13 /* kernels do not agree on the bit fields of struct tcphdr */
+#define TCP_FIN	     0x01
+#define TCP_SYN	     0x02
+#define TCP_RST	     0x04
+#define TCP_PSH	     0x08
+#define TCP_ACK	     0x10
+#define TCP_URG	     0x20
+#define TCP_ECE	     0x40
+#define TCP_CWR	     0x80
+
+/* Whether sequence number `a` lies behind `b`. */
+static __always_inline bool is_behind(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) > 0;
+}
