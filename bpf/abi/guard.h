@@ -71,12 +71,14 @@ struct fief_guard {
 	__u64 name[FIEF_NAMES]; /* hashes of header and cookie names in lower case */
 	struct fief_shape shape[FIEF_SHAPES];
 };
-#define FIEF_GUARD_ADMIT   1u	/* hold the handshake until the first bytes */
-#define FIEF_GUARD_POLICE  2u	/* some rule, or the listener, limits SYNs */
-#define FIEF_GUARD_MONITOR 4u	/* count what would be done, do nothing */
-#define FIEF_GUARD_LATER   8u	/* rule later requests of a connection too */
-#define FIEF_GUARD_KERNEL  16u	/* the kernel answers SYNs with its own cookies (tcp_syncookies = 2) */
-#define FIEF_GUARD_HEADERS 32u	/* some request rule looks at a header */
-#define FIEF_GUARD_COOKIES 64u	/* some request rule looks at a cookie */
-#define FIEF_GUARD_FORWARD 128u /* connections pass through to others: SYNs are policed, none is answered */
-#define FIEF_GUARD_INTO	   256u /* an isolated prefix is served last, and not shut out */
+#define FIEF_GUARD_ADMIT      1u    /* hold the handshake until the first bytes */
+#define FIEF_GUARD_POLICE     2u    /* some rule, or the listener, limits SYNs */
+#define FIEF_GUARD_MONITOR    4u    /* count what would be done, do nothing */
+#define FIEF_GUARD_LATER      8u    /* rule later requests of a connection too */
+#define FIEF_GUARD_KERNEL     16u   /* the kernel answers SYNs with its own cookies (tcp_syncookies = 2) */
+#define FIEF_GUARD_HEADERS    32u   /* some request rule looks at a header */
+#define FIEF_GUARD_COOKIES    64u   /* some request rule looks at a cookie */
+#define FIEF_GUARD_FORWARD    128u  /* connections pass through to others: SYNs are policed, none is answered */
+#define FIEF_GUARD_INTO	      256u  /* an isolated prefix is served last, and not shut out */
+#define FIEF_GUARD_EVERYWHERE 512u  /* a new connection that passed no door is counted */
+#define FIEF_GUARD_CLOSED     1024u /* ... and refused */

@@ -27,6 +27,9 @@ enum fief_reason {
 	FIEF_REQUEST_UNTRACKED, /* requests of a connection that is older than the guard: not ruled */
 	/* receive in a thread of the class */
 	FIEF_LANE_FULL, /* the queue of the thread is full: discarded before any protocol work */
+	/* the door itself */
+	FIEF_ANSWER_UNROUTED, /* no route leads to its source: a SYN is the kernel's, anything else is dropped */
+	FIEF_SYN_UNGUARDED,   /* a new connection that passed no door, at a listener that is guarded */
 	/* admit: a later request, once more */
 	FIEF_REQUEST_REPLACED, /* other bytes in the place of a request's head that was ruled: dropped */
 	/* admit: what cannot be read, in the order of enum fief_unread. It passes into the class of the client ... */

@@ -19,3 +19,9 @@ static __always_inline void mapped_ipv4(__u32 ipv4, void *address)
 	words[2] = MAPPED_PREFIX;
 	words[3] = ipv4;
 }
+
+/* Multicast, too: both belong to their link. */
+static __always_inline bool is_link_local(const __u8 *address)
+{
+	return address[0] == 0xff || (address[0] == 0xfe && (address[1] & 0xc0) == 0x80);
+}

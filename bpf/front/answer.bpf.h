@@ -11,6 +11,7 @@
 #pragma once
 
 #include "hold.bpf.h"
+#include "verdict.bpf.h"
 #include "maps/answered.bpf.h"
 
 /* As the kernel's sink of a closing connection. */
@@ -87,15 +88,21 @@ static __always_inline int answer(struct __sk_buff *skb, struct front_context *f
 }
 
 /* What comes after an answer: it is acknowledged to its end. Negative: this flow got none. */
-static __noinline int answer_ends(struct __sk_buff *skb, struct front_context *front, const struct handshake *with)
+static __always_inline int answer_ends(struct __sk_buff *skb, struct front_context *front, const struct handshake *with)
 {
 	struct packet *p = &front->packet;
 
 	if (!is_answered(p))
 		return -1;
-	if (is_bare(p))
-		return TCX_DROP;
-	return acknowledge(skb, p, with, packet_end(p));
+	return is_bare(p) ? TCX_DROP : acknowledge(skb, p, with, packet_end(p));
+}
+
+/* Makes the packet the reset of its socket, in the client's name; `expected` is the socket's next byte. */
+static __noinline int socket_reset(struct __sk_buff *skb, const struct packet *p, __u32 expected)
+{
+	struct segment *s = segment_begin(expected, p->ack, 0, TCP_ACK | TCP_RST);
+
+	return s ? segment_put(skb, p, s, false) : -1;
 }
 
 /*
@@ -115,24 +122,37 @@ static __noinline int penalised_rule(struct __sk_buff *skb, struct front_context
 }
 
 /*
- * Refuses a request that was made to a socket of ours: the client's answer goes out as a copy, and the packet itself
- * becomes the reset of the socket, in the client's name. `expected` is the socket's next byte. Else a server that serves
- * one after the other would wait on it for ever.
+ * Refuses a request that was made to a socket of ours: the client gets its answer, and the socket a reset. Else a server
+ * that serves one after the other would wait on it for ever. One of them goes as a copy: the answer where it goes back as
+ * it came. Where it takes a route, which no copy can be sent to, the reset comes in once more.
  */
 static __noinline int answer_and_reset(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 				       __u32 expected)
 {
 	struct packet *p = &front->packet;
+	enum answer_leaves leaves;
 	struct segment *s;
 
 	if (stream->ruling.rule.refusal == FIEF_REFUSE_DROP)
 		return TCX_DROP;
 	s = answer_segment(front, stream);
+	if (!s)
+		return TCX_DROP;
+	leaves = answer_route(skb, p, &s->way);
+	if (leaves == LEAVES_BACK) {
+		if (segment_put(skb, p, s, true))
+			return TCX_DROP;
+		bpf_clone_redirect(skb, skb->ifindex, 0);
+	}
+	if (socket_reset(skb, p, expected))
+		return TCX_DROP;
+	if (leaves == LEAVES_NOWHERE)
+		verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_ANSWER_UNROUTED, false);
+	if (leaves != LEAVES_BY_ROUTE)
+		return TCX_NEXT;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	s = answer_segment(front, stream);
 	if (!s || segment_put(skb, p, s, true))
 		return TCX_DROP;
-	bpf_clone_redirect(skb, skb->ifindex, 0);
-	s = segment_begin(expected, p->ack, 0, TCP_ACK | TCP_RST);
-	if (!s || segment_put(skb, p, s, false))
-		return TCX_DROP;
-	return TCX_NEXT;
+	return route_take(skb, p, &s->way);
 }

@@ -14,5 +14,6 @@ struct front_context {
 	struct fief_client *client; /* of a SYN; NULL: no rule names it */
 	bool proven;		    /* a SYN's source has returned a cookie before */
 	bool isolated;		    /* the connection is of those that are served last, whatever its requests are */
+	bool connected;		    /* a segment has a socket, and not only a listening one */
 	struct fief_ref container;  /* whose a connection is as long as no request says otherwise */
 };

@@ -22,6 +22,7 @@
 #include "expected.bpf.h"
 #include "forward.bpf.h"
 #include "later.bpf.h"
+#include "passed.bpf.h"
 #include "plain.bpf.h"
 #include "stray.bpf.h"
 
@@ -33,6 +34,9 @@ static __always_inline bool has_stream(__u32 state)
 /* What police lets pass: answered here, or left to the kernel. */
 static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
+	struct segment *synack;
+	int verdict;
+
 	if (!admit_in_force(front))
 		return syn_pass(skb, front);
 	if (front->guard->flags & FIEF_GUARD_KERNEL) {
@@ -41,8 +45,11 @@ static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *fr
 	}
 	if (is_multipath(listening))
 		return syn_pass(skb, front);
-	syn_count(front, false);
-	return handshake_answer(skb, front, listening);
+	synack = handshake_answer(skb, front, listening);
+	verdict = synack ? segment_answer(skb, &front->packet, synack) : TCX_DROP;
+	if (verdict != SEGMENT_UNROUTED)
+		syn_count(front, false);
+	return verdict;
 }
 
 /* A SYN from a port whose last connection is remembered (TIME_WAIT): whether it may reuse it, the kernel has to say. */
@@ -90,7 +97,7 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 		if (drop)
 			return TCX_DROP;
 	}
-	sk = guarded_socket_find(skb, front);
+	sk = socket_find(skb, &front->packet, front->listener);
 	if (!sk)
 		return TCX_NEXT; /* nobody listens: the kernel says so */
 	state = sk->state;
@@ -119,7 +126,7 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 
 	if (!guard_only_find(front) || is_forward(front) || !admit_in_force(front))
 		return TCX_NEXT;
-	sk = guarded_socket_find(skb, front);
+	sk = socket_find(skb, &front->packet, front->listener);
 	if (!sk)
 		return TCX_NEXT;
 	if (sk->state == BPF_TCP_LISTEN && !(front->guard->flags & FIEF_GUARD_KERNEL))
@@ -225,11 +232,12 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		return TCX_DROP;
 	if (end_expected(&front->packet))
 		return TCX_DROP;
-	sk = socket_find(skb, &front->packet);
+	sk = socket_find(skb, &front->packet, NULL);
 	if (!sk)
 		return segment_guard_find(front) && is_forward(front) ? forward_segment(skb, front) : TCX_NEXT;
 	state = sk->state;
 	barrier_var(state);
+	front->connected = state != BPF_TCP_LISTEN;
 	if (state == BPF_TCP_LISTEN && segment_guard_find(front))
 		listening = bpf_skc_to_tcp_sock(sk);
 	else if (has_stream(state) && (front->packet.payload_length || front->packet.odd))
@@ -248,7 +256,7 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	return verdict;
 }
 
-static __always_inline int door(struct __sk_buff *skb, struct front_context *front)
+static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_context *front)
 {
 	__u8 flags = front->packet.flags;
 
@@ -265,4 +273,22 @@ static __always_inline int door(struct __sk_buff *skb, struct front_context *fro
 	default:
 		return TCX_NEXT; /* what the kernel drops or refuses by itself, as a SYN with a FIN */
 	}
+}
+
+/* An answer that has no way: the kernel may know one for its own SYN-ACK, and else the client cannot be told anything. */
+static __noinline int answer_unrouted(struct __sk_buff *skb, struct front_context *front)
+{
+	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_ANSWER_UNROUTED, false);
+	return (front->packet.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN ? syn_pass(skb, front) : TCX_DROP;
+}
+
+static __always_inline int door(struct __sk_buff *skb, struct front_context *front)
+{
+	int verdict = packet_arrives(skb, front);
+
+	if (verdict == SEGMENT_UNROUTED)
+		verdict = front->listener ? answer_unrouted(skb, front) : TCX_DROP;
+	if (verdict == TCX_NEXT && !front->connected)
+		passed_note(&front->packet);
+	return verdict;
 }

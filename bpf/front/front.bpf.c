@@ -9,7 +9,7 @@
  *     context       what is known about it        found         which listener that is, as seen last
  *     guard         what guards its listener      steering      told to steer within that lookup
  *     listening     which socket it is for        conntrack     what the kernel tracks
- *     forward       what passes through to others
+ *     forward       what passes through to others passed       whether it was here, for steer
  *   handshake  a SYN, answered and forgotten
  *     options       of the packet                 cookie        all that is remembered, with siphash
  *     kernel_cookie where the kernel answers      segment       makes the packet into an answer
@@ -51,6 +51,7 @@
 #include "maps/loads.bpf.h"
 #include "maps/meters.bpf.h"
 #include "maps/notices.bpf.h"
+#include "maps/passed.bpf.h"
 #include "maps/rule_tables.bpf.h"
 #include "maps/secrets.bpf.h"
 #include "maps/source_buckets.bpf.h"
@@ -76,7 +77,11 @@ int lookup_steer(struct bpf_sk_lookup *ctx)
 		return steer_class(ctx, steering->listener, steering->serve, slot);
 	lookup_local_address(ctx, address);
 	listener = listener_search(slot, address, ctx->local_port);
-	return listener ? steer_class(ctx, listener->index, listener->serve, slot) : steer_filtered(ctx, address);
+	if (!listener)
+		return steer_filtered(ctx, address);
+	if ((!steering || !steering->looking) && unguarded_refuse(ctx, slot, listener->index))
+		return SK_DROP;
+	return steer_class(ctx, listener->index, listener->serve, slot);
 }
 
 /* ---- a packet arrives at an interface ---- */

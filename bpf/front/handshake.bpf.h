@@ -64,7 +64,9 @@ static __always_inline __u16 window_offered(struct tcp_sock *listening)
 	return half < WINDOW_MOST ? half : WINDOW_MOST;
 }
 
-static __noinline int handshake_answer(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
+/* The SYN-ACK; NULL: there is none. */
+static __noinline struct segment *handshake_answer(struct __sk_buff *skb, struct front_context *front,
+						   struct tcp_sock *listening)
 {
 	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
 	struct packet *p = &front->packet;
@@ -75,14 +77,14 @@ static __noinline int handshake_answer(struct __sk_buff *skb, struct front_conte
 	__u8 flags = TCP_SYN | TCP_ACK;
 
 	if (options_read(skb, p, &with))
-		return TCX_DROP;
+		return NULL;
 	with.ecn = (p->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR);
 	handshake_offer(listening, &with);
 	window = window_offered(listening);
 	if (with.ecn)
 		flags |= TCP_ECE;
 	if (cookie_make(front, &with, &sequence, &timestamp))
-		return TCX_DROP;
+		return NULL;
 	if (front->proven)
 		end_expect(front, sequence);
 	size = buffer->dev->mtu - sizeof(struct tcphdr) - (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
@@ -90,7 +92,7 @@ static __noinline int handshake_answer(struct __sk_buff *skb, struct front_conte
 		size = SEGMENT_SIZE_MOST;
 	s = segment_begin(sequence, p->seq + 1, window, flags);
 	if (!s)
-		return TCX_DROP;
+		return NULL;
 	synack_options(s, &with, timestamp, size);
-	return segment_answer(skb, p, s);
+	return s;
 }

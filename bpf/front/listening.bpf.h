@@ -16,23 +16,22 @@
 #include "flow/route.bpf.h"
 #include "steering.bpf.h"
 
-/* The socket of the flow in whatever state, else the listening one, which the caller releases. */
-static __noinline struct bpf_sock *socket_find(struct __sk_buff *skb, const struct packet *p)
+/*
+ * The socket of the flow in whatever state, else the listening one, which the caller releases. `listener`: the policy's, which
+ * then need not be looked for again, or NULL.
+ */
+static __noinline struct bpf_sock *socket_find(struct __sk_buff *skb, const struct packet *p,
+					       const struct listener_found *listener)
 {
+	struct steering *steering = steering_begin(listener);
 	struct bpf_sock_tuple tuple;
+	struct bpf_sock *sk;
 
 	flow_tuple(p, &tuple);
 	if (p->ipv6)
-		return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
-	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
-}
-
-/* The same for a packet whose listener of the policy is known, so that it need not be looked for again. */
-static __always_inline struct bpf_sock *guarded_socket_find(struct __sk_buff *skb, struct front_context *front)
-{
-	struct steering *steering = steering_begin(front->listener);
-	struct bpf_sock *sk = socket_find(skb, &front->packet);
-
+		sk = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	else
+		sk = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	steering_end(steering);
 	return sk;
 }

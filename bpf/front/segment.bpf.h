@@ -11,9 +11,11 @@
 #pragma once
 
 #include "context.bpf.h"
+#include "flow/route.bpf.h"
 
 #define SEGMENT_OPTIONS	   40
 #define SEGMENT_PAYLOAD	   256
+#define SEGMENT_UNROUTED   64 /* a verdict of no kernel's: the answer has no way, and the packet is as it was */
 #define TIME_TO_LIVE	   64
 #define CHECKSUM_PARTIAL   3
 #define IPV4_DONT_FRAGMENT 0x4000
@@ -25,6 +27,7 @@ struct segment {
 	__u8 rest[SEGMENT_OPTIONS + SEGMENT_PAYLOAD + 4]; /* options, then payload */
 	__u32 options;					  /* bytes of each, options in words of 4 */
 	__u32 payload;
+	struct answer_way way;
 };
 
 struct {
@@ -150,9 +153,14 @@ static __noinline int segment_put(struct __sk_buff *skb, const struct packet *p,
 	return bpf_skb_store_bytes(skb, p->network, s->network + start, 40 - start + length, BPF_F_RECOMPUTE_CSUM);
 }
 
-static __always_inline int segment_answer(struct __sk_buff *skb, const struct packet *p, struct segment *s)
+/* TCX_*, or SEGMENT_UNROUTED. */
+static __noinline int segment_answer(struct __sk_buff *skb, const struct packet *p, struct segment *s)
 {
+	enum answer_leaves leaves = answer_route(skb, p, &s->way);
+
+	if (leaves == LEAVES_NOWHERE)
+		return SEGMENT_UNROUTED;
 	if (segment_put(skb, p, s, true))
 		return TCX_DROP;
-	return bpf_redirect(skb->ifindex, 0);
+	return leaves == LEAVES_BACK ? bpf_redirect(skb->ifindex, 0) : route_take(skb, p, &s->way);
 }

@@ -11,11 +11,6 @@
 
 #include "flow/packet.bpf.h"
 
-static __always_inline bool is_link_local(const __u8 *address)
-{
-	return address[0] == 0xff || (address[0] == 0xfe && (address[1] & 0xc0) == 0x80);
-}
-
 static __always_inline bool arrival_read(struct __sk_buff *skb, struct packet *p)
 {
 	struct bpf_dynptr frame;

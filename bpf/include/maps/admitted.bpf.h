@@ -46,16 +46,11 @@ static __always_inline __u64 *admitted_any(void)
 /* Where the flow's verdict lies, and by which hash; NULL: there are no keys. */
 static __always_inline struct admitted_pair *admitted_pair(const struct fief_flow_key *key, __u64 *hash)
 {
-	__u64 words[sizeof(*key) / 8];
-	struct fief_secret *secret;
-	__u32 at = 0;
+	__u32 at;
 
-	secret = bpf_map_lookup_elem(&secrets, &at);
-	if (!secret)
+	*hash = flow_hash(key);
+	if (!*hash)
 		return NULL;
-	__builtin_memcpy(words, key, sizeof(words));
-	*hash = hash_mix((address_hash(secret, words) ^ words[2]) * HASH_GOLDEN ^ words[3]);
-	*hash = hash_mix(*hash ^ words[4] ^ secret->pattern[1]) | 1;
 	at = *hash >> 32 & (ADMITTED_PAIRS - 1);
 	return bpf_map_lookup_elem(&admitted, &at);
 }

@@ -126,15 +126,13 @@ impl Fief {
             let _ = self.retire_files();
             if !sysctls_were_set {
                 // as above: the error that stopped the policy is the one to tell
-                let _ = self.restore_sysctls();
+                let _ = self.restore_sysctls(&[]);
             }
         }
         let (containers, doors) = staged?;
         admin.flip(slot)?;
         ingress::detach_others(self.pins(), &doors.places())?;
-        if !doors.kernel_answers {
-            self.restore_sysctls()?;
-        }
+        self.restore_sysctls(&doors.sysctls)?;
         self.retire_lanes(policy, &containers, &doors)?;
         self.retire_files()?;
         let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
@@ -256,7 +254,7 @@ impl Fief {
         steer.write(&steered)?;
         guards.write(slot, &guarded)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;
-        Ok(Doors { netns, interfaces, kernel_answers: plan.kernel_answers_some() })
+        Ok(Doors { netns, interfaces, sysctls: plan.sysctls })
     }
 
     /// Steers and guards this network namespace. Before the flip, since nothing may come in round the front door; last of
@@ -318,7 +316,7 @@ impl Fief {
             }
             down.units = self.units(&tree)?.len();
         }
-        let restored = self.restore_sysctls();
+        let restored = self.restore_sysctls(&[]);
         self.clear()?;
         restored.map(|()| down)
     }

@@ -23,8 +23,8 @@ pub(crate) const OWN_INTERFACES: &str = "fief-";
 pub(crate) struct Doors {
     pub(crate) netns: Namespace,
     pub(crate) interfaces: Vec<u32>,
-    /// Whether the kernel answers SYNs, with its own cookies.
-    pub(crate) kernel_answers: bool,
+    /// Sysctls that are set for them.
+    pub(crate) sysctls: Vec<&'static str>,
 }
 
 impl Doors {

@@ -105,6 +105,7 @@ fn guard(
         guard.isolate_into = container(path).ok_or_else(missing)?;
         guard.flags |= abi::FIEF_GUARD_INTO;
     }
+    let unguarded = policy.front.refuses_unguarded(listener).filter(|_| listener.is_guarded() && !listener.forward);
     let admits = listener.admit && !plan.open;
     for (is_set, flag) in [
         (admits, abi::FIEF_GUARD_ADMIT),
@@ -112,6 +113,8 @@ fn guard(
         (admits && listener.later_requests, abi::FIEF_GUARD_LATER),
         (listener.forward, abi::FIEF_GUARD_FORWARD),
         ([policy.mode, listener.mode].contains(&Mode::Monitor), abi::FIEF_GUARD_MONITOR),
+        (unguarded.is_some(), abi::FIEF_GUARD_EVERYWHERE),
+        (unguarded == Some(true), abi::FIEF_GUARD_CLOSED),
     ] {
         guard.flags |= if is_set { flag } else { 0 };
     }

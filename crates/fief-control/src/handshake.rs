@@ -25,6 +25,10 @@ const TCP_RECEIVE: &str = "net.ipv4.tcp_rmem";
 /// offset, which the front door can read.
 const WANTED: [(&str, &str); 2] = [(COOKIES, "2"), (TIMESTAMPS, "2")];
 
+/// What the front door's own answers want: only then the kernel tells it where they belong, behind a balancer that
+/// rewrites link addresses and wherever else the way back is another. On the loopback it changes nothing else.
+const ROUTES: [(&str, &str); 2] = [("net.ipv4.conf.lo.forwarding", "1"), ("net.ipv6.conf.lo.forwarding", "1")];
+
 /// Where the server usually speaks first, and its client waits for that (IANA's registry of ports).
 const SERVER_FIRST: [(u16, &str); 8] = [
     (21, "FTP"),
@@ -46,17 +50,14 @@ pub(crate) struct Plan {
     pub(crate) open: bool,
     /// Sockets that only the kernel can give a connection, for which it answers.
     multipath: Vec<Listening>,
+    /// Sysctls that are set for it.
+    pub(crate) sysctls: Vec<&'static str>,
 }
 
 impl Plan {
     /// Whether the kernel answers connection requests to a listener.
     pub(crate) fn kernel_answers(&self, listener: &Listener) -> bool {
         self.kernel || multipath(&self.multipath, listener).is_some()
-    }
-
-    /// Whether it does for any.
-    pub(crate) fn kernel_answers_some(&self) -> bool {
-        self.kernel || !self.multipath.is_empty()
     }
 }
 
@@ -84,8 +85,16 @@ impl Fief {
         let found: Vec<_> =
             admitted.iter().filter_map(|listener| Some((listener, multipath(&sockets, listener)?))).collect();
         let plan_multipath = policy.front.handshake == Handshake::Auto && !kernel;
+        let mut sysctls: Vec<_> = ROUTES.into_iter().filter(|(name, _)| file(name).exists()).collect();
+        if let Err(error) = self.set_sysctls(netns, &sysctls) {
+            sysctls.clear();
+            notes.push(format!(
+                "answers of the front door go back where the requests come from, whatever routes say: {error}"
+            ));
+        }
         if kernel || plan_multipath && !found.is_empty() {
-            self.set_sysctls(netns)?;
+            self.set_sysctls(netns, &WANTED)?;
+            sysctls.extend(WANTED);
         }
         if kernel {
             notes.push(format!("the kernel answers connection requests ({} = 2): {why}", WANTED[0].0));
@@ -114,14 +123,15 @@ impl Fief {
         }
         let multipath =
             if plan_multipath { found.iter().map(|(_, socket)| (*socket).clone()).collect() } else { Vec::new() };
-        Ok(Plan { kernel, open, multipath })
+        let sysctls = sysctls.into_iter().map(|(name, _)| name).collect();
+        Ok(Plan { kernel, open, multipath, sysctls })
     }
 
-    /// Sets what the kernel's cookies want, and notes what was there before that.
-    fn set_sysctls(&self, netns: &Namespace) -> Result<()> {
+    /// Sets sysctls, and notes what was there before that.
+    fn set_sysctls(&self, netns: &Namespace, wanted: &[(&str, &str)]) -> Result<()> {
         let mut before = self.sysctls_before().filter(|before| before.netns == netns.inode).unwrap_or_default();
         before.netns = netns.inode;
-        for (name, wanted) in WANTED {
+        for &(name, wanted) in wanted {
             let now = read(name)?;
             if now != wanted && !before.values.iter().any(|(noted, _)| noted == name) {
                 before.values.push((name.to_owned(), now));
@@ -131,17 +141,23 @@ impl Fief {
         let file = self.sysctl_file();
         fs::create_dir_all(self.run_dir()).context(|| format!("cannot make {}", self.run_dir().display()))?;
         fs::write(&file, before.to_text()).context(|| format!("cannot write {}", file.display()))?;
-        WANTED.iter().try_for_each(|(name, wanted)| write(name, wanted))
+        wanted.iter().try_for_each(|(name, wanted)| write(name, wanted))
     }
 
-    /// Gives the sysctls back that were changed, unless somebody else has changed them since.
-    pub(crate) fn restore_sysctls(&self) -> Result<()> {
+    /// Gives the sysctls back that were changed, but for those named, unless somebody else has changed them since.
+    pub(crate) fn restore_sysctls(&self, keep: &[&str]) -> Result<()> {
         let Some(before) = self.sysctls_before() else { return Ok(()) };
+        let (kept, restored): (Vec<_>, _) =
+            before.values.into_iter().partition(|(name, _)| keep.contains(&name.as_str()));
         let restore =
-            || before.values.iter().filter(|(name, _)| is_ours(name)).try_for_each(|(name, value)| write(name, value));
+            || restored.iter().filter(|(name, _)| is_ours(name)).try_for_each(|(name, value)| write(name, value));
         namespace::within(before.netns, restore)?;
         let file = self.sysctl_file();
-        fs::remove_file(&file).context(|| format!("cannot remove {}", file.display()))
+        if kept.is_empty() {
+            return fs::remove_file(&file).context(|| format!("cannot remove {}", file.display()));
+        }
+        let left = Before { netns: before.netns, values: kept };
+        fs::write(&file, left.to_text()).context(|| format!("cannot write {}", file.display()))
     }
 
     /// Whether sysctls are changed now.
@@ -238,7 +254,7 @@ impl Before {
 }
 
 fn is_ours(name: &str) -> bool {
-    WANTED.iter().any(|(own, wanted)| *own == name && read(name).is_ok_and(|now| now == *wanted))
+    WANTED.iter().chain(&ROUTES).any(|(own, wanted)| *own == name && read(name).is_ok_and(|now| now == *wanted))
 }
 
 fn file(name: &str) -> PathBuf {

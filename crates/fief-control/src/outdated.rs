@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use fief_bpf::{Result, abi, batch, ingress, open};
-use fief_policy::{Handshake, Policy};
+use fief_policy::{Handshake, Listener, Policy};
 
 use crate::handshake::{COOKIES, choose, multipath, multipath_note, read};
 use crate::names::Names;
@@ -50,7 +50,17 @@ fn since(policy: &Policy, made: &Made) -> Vec<String> {
     let new: Vec<String> =
         now.into_iter().filter(|index| !made.interfaces.contains(index)).filter_map(front::name).collect();
     if !new.is_empty() {
-        said.push(format!("what comes in at {} is not guarded: it came up after the policy", new.join(", ")));
+        let refuses = |listener: &Listener| {
+            listener.is_guarded() && !listener.forward && policy.front.refuses_unguarded(listener) == Some(true)
+        };
+        let refused: Vec<_> =
+            policy.listeners.iter().filter(|listener| refuses(listener)).map(|listener| &*listener.name).collect();
+        let becomes = if refused.is_empty() {
+            String::new()
+        } else {
+            format!(", so connections to {} are refused there", refused.join(", "))
+        };
+        said.push(format!("what comes in at {} is not guarded{becomes}: it came up after the policy", new.join(", ")));
     }
     let [ours, kernels] = [false, true].map(|kernel| made.admitted.values().any(|answers| *answers == kernel));
     if ours && policy.front.handshake == Handshake::Auto {

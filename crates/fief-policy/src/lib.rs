@@ -73,7 +73,7 @@ pub use evaluate::{Met, Reason, RequestVerdict, Verdict};
 pub use fields::{Body, Fields, Unread};
 pub use model::{
     AcceptOrder, Client, Container, Cpu, From, Front, Handshake, Isolate, Level, Listener, Lrp, Mode, Network,
-    Overload, Per, Policy, Serve, SynRate, Thresholds,
+    Overload, Per, Policy, Serve, SynRate, Thresholds, Unguarded,
 };
 pub use parse::parse;
 pub use patterns::{Comparison, Part, PatternHash, ShapeCondition};

@@ -56,6 +56,29 @@ pub struct Front {
     /// Empty: every interface that is up, but lo; of a bridge or bond itself, not its ports.
     pub interfaces: Vec<String>,
     pub handshake: Handshake,
+    /// `None`: it depends on the listener.
+    pub unguarded: Option<Unguarded>,
+}
+
+/// What becomes of a new connection that came in where nothing guards its listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unguarded {
+    /// It is refused, and counted.
+    Refuse,
+    /// It is counted.
+    Pass,
+}
+
+impl Front {
+    /// Whether connections to the listener that came in where nothing guards are refused; `None`: they are expected.
+    pub fn refuses_unguarded(&self, listener: &Listener) -> Option<bool> {
+        match self.unguarded {
+            Some(unguarded) => Some(unguarded == Unguarded::Refuse),
+            None if self.interfaces.is_empty() => Some(listener.limits()),
+            None => None,
+        }
+    }
 }
 
 /// Who answers connection requests.
@@ -258,6 +281,11 @@ impl Listener {
     /// Does anything stand before the server: admission, or some limit of connection requests?
     pub fn is_guarded(&self) -> bool {
         self.admit || self.is_policed()
+    }
+
+    /// Is anything refused here, always or above a rate?
+    pub fn limits(&self) -> bool {
+        self.is_policed() || self.requests.iter().any(|request| request.refusal.is_some() || request.rate.is_some())
     }
 
     /// Are connection requests limited, by any rule or for all?

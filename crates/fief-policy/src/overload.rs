@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use crate::diagnostic::{Findings, Kind};
 use crate::mistyped::type_of;
-use crate::model::{Front, Handshake, Overload, Thresholds};
+use crate::model::{Front, Handshake, Overload, Thresholds, Unguarded};
 use crate::quantity;
 use crate::reader::View;
 use crate::vocabulary::{self, Shape};
@@ -22,7 +22,11 @@ pub(crate) fn front(policy: &View<'_, '_>, findings: &mut Findings) -> Front {
         Some("kernel") => Handshake::Kernel,
         _ => Handshake::Auto,
     };
-    Front { interfaces: interfaces(&front, findings), handshake }
+    let unguarded = front.choice("unguarded", findings).map(|word| match word {
+        "refuse" => Unguarded::Refuse,
+        _ => Unguarded::Pass,
+    });
+    Front { interfaces: interfaces(&front, findings), handshake, unguarded }
 }
 
 /// The kernel's record has room for 16 with a final NUL.

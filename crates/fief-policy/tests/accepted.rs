@@ -355,3 +355,20 @@ fn levels_have_the_thresholds_that_are_written_or_the_defaults() {
     let front = policy("version = 1\n[front]\ninterfaces = [\"eth0\"]\nhandshake = \"kernel\"").front;
     assert_eq!((front.interfaces, front.handshake), (vec!["eth0".to_owned()], Handshake::Kernel));
 }
+
+#[test]
+fn what_comes_in_unguarded_is_refused_where_the_listener_refuses() {
+    let refuses = |front: &str, rule: &str| {
+        let policy = policy(&format!(
+            "version = 1\n[front]\n{front}\n[container.a]\n[listener.web]\naddress = \"[::]:80\"\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n[[listener.web.request]]\npath = \"/x\"\n{rule}\n"
+        ));
+        policy.front.refuses_unguarded(&policy.listeners[0])
+    };
+    let (refusal, into) = ("refuse = \"reset\"", "container = \"a\"");
+    assert_eq!((refuses("", refusal), refuses("", into)), (Some(true), Some(false)));
+    assert_eq!(refuses("", "container = \"a\"\nrate = { per-second = 5 }"), Some(true));
+    assert_eq!(refuses("interfaces = [\"eth0\"]", refusal), None);
+    assert_eq!(refuses("interfaces = [\"eth0\"]\nunguarded = \"refuse\"", into), Some(true));
+    assert_eq!(refuses("unguarded = \"pass\"", refusal), Some(false));
+}

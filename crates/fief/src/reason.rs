@@ -72,6 +72,12 @@ reasons! {
         "later requests whose begin is not known: they keep the class of the connection";
     /// `lane-full`
     LaneFull = FIEF_LANE_FULL, "lane-full", "packets discarded because the receive thread of their class lags behind";
+    /// `answer-unrouted`
+    AnswerUnrouted = FIEF_ANSWER_UNROUTED, "answer-unrouted",
+        "clients that no route of the front door's leads to: SYNs are left to the kernel, the rest is dropped";
+    /// `syn-unguarded`
+    SynUnguarded = FIEF_SYN_UNGUARDED, "syn-unguarded",
+        "new connections that came in where nothing guards: at an interface of later, or through another port";
     /// `request-replaced`
     RequestReplaced = FIEF_REQUEST_REPLACED, "request-replaced",
         "packets with other bytes in the place of a later request that was ruled: dropped";

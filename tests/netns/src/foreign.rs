@@ -35,6 +35,38 @@ impl Foreign {
         Self::attach_to(interface, libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, NEXT)
     }
 
+    /// Attaches a program before all those that look at what an interface of this network namespace receives, with the verdict
+    /// that ends their chain: the packet goes on to the network layer.
+    pub fn attach_ingress_before(interface: u32) -> Self {
+        const ON: i32 = 0; // TCX_PASS
+        let interface = i32::try_from(interface).expect("numbers of interfaces are small");
+        let (calls, program) = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, ON);
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            flags: libbpf_sys::BPF_F_BEFORE,
+            ..Default::default()
+        };
+        // SAFETY: the program is open, the interface is a number, and the options live through the call.
+        let link = unsafe {
+            libbpf_sys::bpf_link_create(program.as_raw_fd(), interface, libbpf_sys::BPF_TCX_INGRESS, &raw const options)
+        };
+        Self { calls, _link: own(link) }
+    }
+
+    /// Attaches a program at an interface's ingress as `tc` does, behind all of tcx.
+    pub fn attach_ingress_by_tc(interface: u32) -> Self {
+        const GO_ON: i32 = -1; // TC_ACT_UNSPEC
+        let (calls, program) = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, libbpf_sys::BPF_TCX_INGRESS, GO_ON);
+        let interface = i32::try_from(interface).expect("numbers of interfaces are small");
+        let mut hook = libbpf_rs::TcHookBuilder::new(program.as_fd())
+            .ifindex(interface)
+            .handle(1)
+            .priority(1)
+            .hook(libbpf_rs::TC_INGRESS);
+        hook.create().and_then(|mut hook| hook.attach()).expect("a kernel with clsact");
+        Self { calls, _link: program }
+    }
+
     /// Attaches a program of the kind cgroup/setsockopt in the old way, in which it bears no other beside it.
     pub fn attach_alone(cgroup: BorrowedFd<'_>) -> Alone {
         let kind = libbpf_sys::BPF_CGROUP_SETSOCKOPT;

@@ -20,6 +20,14 @@ pub(super) static FRONT: Section = Section {
             doc: "Who answers connection requests: Fief before the firewall, or the kernel with its own cookies behind it. \
                   Default \"auto\": what goes together with the firewall of the machine.",
         },
+        Key {
+            name: "unguarded",
+            shape: Shape::Choice(&["refuse", "pass"]),
+            example: "\"refuse\"",
+            doc: "What becomes of a new connection to a guarded listener that came in where nothing guards: at an interface that \
+                  came up later, or through a redirected port. Default: refused where a rule of the listener refuses or \
+                  rates, unless `interfaces` says where connections come in.",
+        },
     ],
     synonyms: &[
         ("interface", "interfaces"),

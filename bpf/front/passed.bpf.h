@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Passed: whether a packet that finds a guarded listener has come through the door.
+ *
+ * Problem: the door stands at the interfaces that were up when the policy came into force, and it knows packets by the port
+ * that they bear there. What comes in at an interface of later, is taken away before the door by another program, was
+ * encrypted, or bears another port until the firewall redirects it, finds the listener all the same, unruled.
+ * How: the door notes the flow of each packet that it lets through to no connection. Whoever looks for the listening socket
+ * of such a packet (steer) finds the note; without one the packet was never ruled. A note is one word:
+ *
+ *      63                        24 23            0
+ *     +----------------------------+---------------+
+ *     |  hash of the flow, keyed   |  when, in ms  |
+ *     +----------------------------+---------------+
+ *
+ * Limits: a note is good for PASSED_MS, since firewalls may keep a packet; a client that reaches the machine by two ways, one of
+ * which has a door, can use it on the other for so long. A look by another program of the machine counts like a packet.
+ * A connection of the machine to itself passes no door: it is known by its address, which is the one that it calls or one of the
+ * loopback. From another address of its own it is taken for a stranger's.
+ */
+#pragma once
+
+#include "context.bpf.h"
+#include "flow/key.bpf.h"
+#include "flow/socket.bpf.h"
+#include "counted.bpf.h"
+#include "maps/guards.bpf.h"
+#include "maps/passed.bpf.h"
+#include "maps/secrets.bpf.h"
+
+#define PASSED_MS   1000
+#define PASSED_TIME 0xffffffull
+
+static __always_inline __u64 passed_now(void)
+{
+	return bpf_ktime_get_ns() / 1000000 & PASSED_TIME;
+}
+
+static __always_inline bool passed_lately(__u64 note, __u64 now)
+{
+	return (now - note & PASSED_TIME) < PASSED_MS;
+}
+
+/* The place of a flow's note, or else the one of its two places that was taken first. */
+static __always_inline __u64 *passed_place(__u64 hash, __u64 now)
+{
+	__u32 at = hash >> 1 & (PASSED_PLACES - 1), beside = at ^ 1;
+	__u64 *one = bpf_map_lookup_elem(&passed, &at), *other = bpf_map_lookup_elem(&passed, &beside);
+
+	if (!one || !other)
+		return NULL;
+	if ((*one ^ hash) <= PASSED_TIME)
+		return one;
+	if ((*other ^ hash) <= PASSED_TIME)
+		return other;
+	return (now - *one & PASSED_TIME) > (now - *other & PASSED_TIME) ? one : other;
+}
+
+/*
+ * The door lets the packet through, and it belongs to no connection. A function of its own to the verifier, which then
+ * follows it once.
+ */
+__noinline int passed_note(const struct packet *p __arg_nonnull)
+{
+	struct fief_flow_key key;
+	__u64 hash, now, *place;
+
+	flow_key(p, &key);
+	hash = flow_hash(&key);
+	now = passed_now();
+	place = passed_place(hash, now);
+	if (place)
+		*(volatile __u64 *)place = (hash & ~PASSED_TIME) | now;
+	return 0;
+}
+
+static __always_inline bool passed_find(const struct fief_flow_key *key)
+{
+	__u64 hash = flow_hash(key), now = passed_now(), *place = passed_place(hash, now), note;
+
+	if (!place)
+		return true; /* a table of ours is missing */
+	note = *(volatile __u64 *)place;
+	return (note ^ hash) <= PASSED_TIME && passed_lately(note, now);
+}
+
+/* The wire brings no such address: the kernel drops what claims it, or answers to itself. */
+static __always_inline bool is_own(const struct fief_flow_key *key)
+{
+	const __u64 *remote = (const __u64 *)key->remote, *local = (const __u64 *)key->local;
+
+	if (remote[0] == local[0] && remote[1] == local[1])
+		return true;
+	if (remote[0])
+		return false;
+	return remote[1] == bpf_cpu_to_be64(1) || bpf_be64_to_cpu(remote[1]) >> 24 == 0xffff7full;
+}
+
+static __always_inline void unguarded_count(const struct fief_guard *guard, __u32 listener, bool monitored)
+{
+	struct fief_verdict_key key = {
+	    .container = guard->fallback,
+	    .rule = FIEF_NO_ID,
+	    .listener = listener,
+	    .reason = FIEF_SYN_UNGUARDED,
+	    .monitored = monitored,
+	};
+
+	verdict_add(&key, 1);
+}
+
+/* Whether a packet that looks for this listener is refused, since it has passed no door. Counted. */
+static __noinline bool unguarded_refuse(struct bpf_sk_lookup *ctx, __u32 slot, __u32 listener)
+{
+	__u32 at = slot * FIEF_MAX_LISTENERS + listener;
+	struct fief_guard *guard = bpf_map_lookup_elem(&guards, &at);
+	struct fief_flow_key key;
+	bool refuse;
+
+	if (!guard || !(guard->flags & FIEF_GUARD_EVERYWHERE) || !ctx->ingress_ifindex)
+		return false; /* or no packet came in at all: a program asks */
+	lookup_remote_address(ctx, (__u32 *)key.remote);
+	lookup_local_address(ctx, (__u32 *)key.local);
+	key.remote_port = bpf_ntohs(ctx->remote_port);
+	key.local_port = ctx->local_port;
+	key.pad = 0;
+	if (is_own(&key) || passed_find(&key))
+		return false;
+	refuse = (guard->flags & (FIEF_GUARD_CLOSED | FIEF_GUARD_MONITOR)) == FIEF_GUARD_CLOSED;
+	unguarded_count(guard, listener, !refuse);
+	return refuse;
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A guarded listener is reached through the door only: what comes in at an interface of later, through a redirected port or
+//! past another program is refused, or counted where the policy says so.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
+
+use fief_bpf::abi;
+use fief_testkit::{Client, Family, NetNs, PlainServer, Topology, Veth};
+use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::{Foreign, connect_from, connect_once_served};
+use nix::errno::Errno;
+
+const POLICY: &str = r#"
+[container.web]
+[listener.plain]
+address = "[::]:80"
+[[listener.plain.client]]
+from = ["any"]
+container = "web"
+[[listener.plain.request]]
+path = "/refused"
+refuse = "503"
+"#;
+
+/// The server's address at a second link, and the client's.
+const SECOND: &str = "10.66.3.1:80";
+const AT_SECOND: &str = "10.66.3.2";
+
+struct Rig {
+    front: Front,
+    _server: PlainServer,
+}
+
+impl Rig {
+    fn new(door: Door, policy: &str) -> Self {
+        let front = Front::new(door, policy);
+        let server = front.plain_server();
+        Self { front, _server: server }
+    }
+
+    /// Status of one request on a connection of its own, or why there was none.
+    fn status(&self, from: IpAddr, to: SocketAddr, path: &str) -> Result<u16, Errno> {
+        let mut stream = connect_from(&self.front.topology.clients, (from, 0).into(), to)?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        Ok(text.split(' ').nth(1).unwrap().parse().unwrap())
+    }
+
+    fn over_the_first(&self, path: &str) -> Result<u16, Errno> {
+        self.status(Client::High.address(Family::V4, 1), plain(Family::V4), path)
+    }
+
+    fn over_the_second(&self, path: &str) -> Result<u16, Errno> {
+        self.status(AT_SECOND.parse().unwrap(), SECOND.parse().unwrap(), path)
+    }
+
+    fn unguarded(&self) -> (u64, u64) {
+        let verdicts = self.front.verdicts().since(self.front.before());
+        (verdicts.count(abi::FIEF_SYN_UNGUARDED), verdicts.monitored(abi::FIEF_SYN_UNGUARDED))
+    }
+}
+
+fn second_link(topology: &Topology) {
+    let _link = Veth::between((&topology.server, "s2"), (&topology.clients, "c2")).unwrap();
+    topology.clients.ip("addr add 10.66.3.2/30 dev c2").unwrap();
+    topology.clients.ip("link set c2 up").unwrap();
+    second_up(&topology.server);
+}
+
+fn second_up(server: &NetNs) {
+    server.sysctl("net/ipv4/conf/s2/rp_filter", "0").unwrap();
+    server.ip("addr add 10.66.3.1/30 dev s2").unwrap();
+    server.ip("link set s2 up").unwrap();
+}
+
+#[test]
+fn what_comes_in_at_an_interface_of_later_is_refused_until_the_policy_is_applied_again() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
+        second_link(&rig.front.topology);
+        assert_eq!(rig.over_the_second("/refused"), Err(Errno::ECONNREFUSED), "{door:?}");
+        assert_eq!(rig.over_the_second("/close/10"), Err(Errno::ECONNREFUSED), "{door:?}");
+        assert_eq!(rig.unguarded(), (2, 0), "{door:?}");
+        let said = rig.front.topology.server.run(|| rig.front.installation().fief().front().unwrap().notes).unwrap();
+        assert!(
+            said.iter().any(|text| text.contains("s2 is not guarded, so connections to plain are refused")),
+            "{said:?}"
+        );
+        // the door that is there goes on
+        assert_eq!((rig.over_the_first("/refused"), rig.over_the_first("/close/10")), (Ok(503), Ok(200)), "{door:?}");
+        rig.front.apply(POLICY).unwrap();
+        assert_eq!((rig.over_the_second("/refused"), rig.over_the_second("/close/10")), (Ok(503), Ok(200)), "{door:?}");
+        assert_eq!(rig.unguarded(), (2, 0), "{door:?}");
+    }
+}
+
+#[test]
+fn a_policy_can_let_pass_what_came_in_unguarded_and_counts_it() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, &format!("unguarded = \"pass\"\n{POLICY}"));
+        second_link(&rig.front.topology);
+        assert_eq!(rig.over_the_second("/refused"), Ok(200), "{door:?}");
+        let (refused, passed) = rig.unguarded();
+        assert!(refused == 0 && passed >= 1, "{door:?}: {refused}, {passed}");
+    }
+}
+
+#[test]
+fn where_the_interfaces_are_named_others_are_none_of_its_business() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Door::Own, &format!("interfaces = [\"sv\"]\n{POLICY}"));
+    second_link(&rig.front.topology);
+    assert_eq!(rig.over_the_second("/refused"), Ok(200));
+    assert_eq!((rig.over_the_first("/refused"), rig.unguarded()), (Ok(503), (0, 0)));
+}
+
+#[test]
+fn connections_over_the_loopback_are_the_machines_own() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
+        let server = &rig.front.topology.server;
+        for to in ["127.0.0.1:80", "10.77.0.1:80", "[::1]:80"] {
+            let to: SocketAddr = to.parse().unwrap();
+            let from = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            connect_from(server, from.parse().unwrap(), to).unwrap_or_else(|e| panic!("{door:?}: {to}: {e}"));
+        }
+        assert_eq!(rig.unguarded(), (0, 0), "{door:?}");
+    }
+}
+
+#[test]
+fn an_interface_is_guarded_under_another_name_and_back_from_another_namespace() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let topology = Topology::new().unwrap();
+        second_link(&topology);
+        let front = Front::at(door, POLICY, topology);
+        let rig = Rig { _server: front.plain_server(), front };
+        let server = &rig.front.topology.server;
+        assert_eq!(rig.over_the_second("/refused"), Ok(503), "{door:?}");
+        server.ip("link set s2 down").unwrap();
+        server.ip("link set s2 name s3").unwrap();
+        server.ip("link set s3 up").unwrap();
+        assert_eq!(rig.over_the_second("/refused"), Ok(503), "{door:?}");
+        let elsewhere = NetNs::new("elsewhere").unwrap();
+        server.ip(&format!("link set s3 netns {} name s2", elsewhere.name())).unwrap();
+        elsewhere.ip(&format!("link set s2 netns {}", server.name())).unwrap();
+        second_up(server);
+        let passed = rig.over_the_second("/refused");
+        assert!(matches!(passed, Ok(503) | Err(Errno::ECONNREFUSED)), "{door:?}: {passed:?}");
+        eprintln!("after the move: {passed:?}");
+        rig.front.apply(POLICY).unwrap();
+        assert_eq!(rig.over_the_second("/refused"), Ok(503), "{door:?}");
+    }
+}
+
+fn nft(namespace: &NetNs, text: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules");
+    std::fs::write(&file, text).unwrap();
+    let done = namespace.command("nft").arg("-f").arg(file).status().unwrap();
+    assert!(done.success(), "nft refuses {text}");
+}
+
+#[test]
+fn a_port_that_is_redirected_to_the_listener_is_no_way_round() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
+        let redirect =
+            "table ip t { chain c { type nat hook prerouting priority dstnat; tcp dport 8080 redirect to :80; }\n}";
+        nft(&rig.front.topology.server, redirect);
+        let other: SocketAddr = "10.77.0.1:8080".parse().unwrap();
+        let from = Client::High.address(Family::V4, 1);
+        assert_eq!(rig.status(from, other, "/refused"), Err(Errno::ECONNREFUSED), "{door:?}");
+        assert_eq!(rig.unguarded(), (1, 0), "{door:?}");
+        if door == Door::Kernel {
+            assert_eq!((rig.over_the_first("/refused"), rig.over_the_first("/close/10")), (Ok(503), Ok(200)));
+        }
+    }
+}
+
+#[test]
+fn a_program_that_takes_packets_past_the_door_is_seen() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
+        let server = &rig.front.topology.server;
+        let index = server.run(|| nix::net::if_::if_nametoindex("sv").unwrap()).unwrap();
+        let before = server.run(|| Foreign::attach_ingress_before(index)).unwrap();
+        assert_eq!(rig.over_the_first("/close/10"), Err(Errno::ECONNREFUSED), "{door:?}");
+        assert!(before.calls() > 0 && rig.unguarded() == (1, 0), "{door:?}");
+        drop(before);
+        assert_eq!((rig.over_the_first("/refused"), rig.over_the_first("/close/10")), (Ok(503), Ok(200)), "{door:?}");
+    }
+}
+
+#[test]
+fn a_program_behind_the_door_sees_what_the_door_lets_pass() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
+        let server = &rig.front.topology.server;
+        let index = server.run(|| nix::net::if_::if_nametoindex("sv").unwrap()).unwrap();
+        let behind = server.run(|| Foreign::attach_ingress(index)).unwrap();
+        let last = server.run(|| Foreign::attach_ingress_by_tc(index)).unwrap();
+        assert_eq!((rig.over_the_first("/refused"), rig.over_the_first("/close/10")), (Ok(503), Ok(200)), "{door:?}");
+        assert!(behind.calls() > 0 && last.calls() > 0 && rig.unguarded() == (0, 0), "{door:?}");
+    }
+}
+
+/// A container's namespace behind a bridge, as Docker makes it, with a server at port 80.
+fn container(topology: &Topology) -> (NetNs, PlainServer) {
+    let container = NetNs::new("container").unwrap();
+    let _link = Veth::between((&topology.server, "vc"), (&container, "eth0")).unwrap();
+    for line in [
+        "link add docker0 type bridge",
+        "addr add 172.30.0.1/16 dev docker0",
+        "link set vc master docker0",
+        "link set docker0 up",
+        "link set vc up",
+    ] {
+        topology.server.ip(line).unwrap();
+    }
+    for line in ["addr add 172.30.0.2/16 dev eth0", "link set eth0 up", "route add default via 172.30.0.1"] {
+        container.ip(line).unwrap();
+    }
+    topology.server.sysctl("net.ipv4.ip_forward", "1").unwrap();
+    let server = PlainServer::start(&container, "0.0.0.0:80".parse().unwrap()).unwrap();
+    (container, server)
+}
+
+/// `-p 8080:80`, and `-p 80:80` beside a proxy that listens there, as Docker has one.
+#[test]
+fn published_ports_of_containers_are_reached_as_ever() {
+    if !ready() {
+        return;
+    }
+    let topology = Topology::new().unwrap();
+    let (container, inside) = container(&topology);
+    let publish = "table ip nat { chain PREROUTING { type nat hook prerouting priority dstnat; \
+                   ip daddr 10.77.0.1 tcp dport 8080 dnat to 172.30.0.2:80; \
+                   ip daddr 10.77.0.1 tcp dport 80 dnat to 172.30.0.2:80; }\n}";
+    nft(&topology.server, publish);
+    let front = Front::at(Door::Kernel, POLICY, topology);
+    let rig = Rig { _server: front.plain_server(), front };
+    let from = Client::High.address(Family::V4, 1);
+    assert_eq!(rig.status(from, "10.77.0.1:8080".parse().unwrap(), "/close/10"), Ok(200));
+    assert_eq!(rig.over_the_first("/close/10"), Ok(200));
+    assert_eq!(inside.accepted(), 2);
+    // a container calls the machine's own listener, over a bridge that has a door
+    let to = SocketAddr::from(([172, 30, 0, 1], 80));
+    let stream = connect_once_served(&container, SocketAddr::from(([172, 30, 0, 2], 0)), to);
+    drop(stream);
+    assert_eq!(rig.unguarded(), (0, 0));
+}
