@@ -26,6 +26,12 @@ penalty = "2s"
 "#;
 
 const GOOD: &[u8] = b"GET /10 HTTP/1.1\r\nHost: a\r\n\r\n";
+const REFUSED: &[u8] = b"GET /refused HTTP/1.1\r\n\r\n";
+
+/// A stream in one piece.
+fn whole(stream: &[u8]) -> Vec<std::ops::Range<usize>> {
+    std::iter::once(0..stream.len()).collect()
+}
 
 struct Rig {
     front: Front,
@@ -59,17 +65,17 @@ fn a_cookie_that_was_gathered_before_the_penalty_is_worth_nothing_within_it() {
         gathered.iter().for_each(|connection| connection.acknowledge().unwrap());
         // One of them has begun its head already.
         rig.clients.send(&gathered[4].segment(ACK, 0, &GOOD[..9])).unwrap();
-        let (_, ending) = rig.open(1, 2999).converse(b"GET /refused HTTP/1.1\r\n\r\n", &[0..25], SOON).unwrap();
+        let (_, ending) = rig.open(1, 2999).converse(REFUSED, &whole(REFUSED), SOON).unwrap();
         assert_eq!(ending, Ending::Reset, "{door:?}");
         let before = rig.front.verdicts();
         for connection in &mut gathered {
-            let (words, _) = connection.converse(GOOD, &[0..GOOD.len()], Duration::from_millis(100)).unwrap();
+            let (words, _) = connection.converse(GOOD, &whole(GOOD), Duration::from_millis(100)).unwrap();
             assert!(words.is_empty(), "{door:?}: served within the penalty");
         }
         wait_until(SOON, || rig.front.verdicts().since(&before).count(abi::FIEF_SYN_PENALTY) >= 5).unwrap();
         assert_eq!(rig.server.accepted(), 0, "{door:?}");
         // A neighbour is served.
-        let (words, _) = rig.open(2, 3000).converse(GOOD, &[0..GOOD.len()], Duration::from_millis(300)).unwrap();
+        let (words, _) = rig.open(2, 3000).converse(GOOD, &whole(GOOD), Duration::from_millis(300)).unwrap();
         assert!(words.starts_with(b"HTTP/1.1 200"), "{door:?}");
     }
 }
@@ -93,11 +99,9 @@ fn a_running_penalty_is_not_renewed() {
         rig.clients.send(&again).unwrap();
         wait_until(SOON, || refused() > before).unwrap();
     }
-    let (words, at) = loop {
-        let mut other = rig.open_when_answered();
-        let (words, _) = other.converse(GOOD, &[0..GOOD.len()], Duration::from_millis(300)).unwrap();
-        break (words, begin.elapsed());
-    };
+    let mut other = rig.open_when_answered();
+    let (words, _) = other.converse(GOOD, &whole(GOOD), Duration::from_millis(300)).unwrap();
+    let at = begin.elapsed();
     assert!(words.starts_with(b"HTTP/1.1 200"));
     assert!(at < Duration::from_millis(3500), "the penalty ended after {at:?}");
 }
@@ -124,7 +128,7 @@ fn a_cookie_opens_one_connection_also_of_a_server_that_is_not_managed() {
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         let mut connection = rig.open(1, 2000);
-        let (words, _) = connection.converse(GOOD, &[0..GOOD.len()], Duration::from_millis(300)).unwrap();
+        let (words, _) = connection.converse(GOOD, &whole(GOOD), Duration::from_millis(300)).unwrap();
         assert!(words.starts_with(b"HTTP/1.1 200"), "{door:?}");
         let port = connection.client.port();
         let first: Segment = connection.segment(ACK, 0, GOOD);

@@ -94,7 +94,7 @@ fn figures(sample: &Sample<'_>, charges: &[Charge]) -> Figures {
         let kept = median(&ratios(&high(Load::LowAndFlood), &high(Load::None)));
         // one that has no value is the worst
         worst = if worst.is_nan() || kept.is_nan() { f64::NAN } else { worst.min(kept) };
-        figures.must(&format!("high_kept_{backlog}"), kept, Bound::AtLeast(0.9));
+        figures.must(format!("high_kept_{backlog}"), kept, Bound::AtLeast(0.9));
     }
     figures.must("high_kept", worst, Bound::AtLeast(0.9));
     figures.add("high_kept_without", high_kept(Way::Copies));
