@@ -24,3 +24,10 @@ struct fief_label {
 #define FIEF_LABEL_FRESH	  64u  /* accepted by TCP; nobody has received from it yet */
 #define FIEF_LABEL_TRACKED	  128u /* where its next request begins is known */
 #define FIEF_LABEL_TAKEN	  256u /* and TCP has taken every head of a request that was ruled */
+/* What stands at `next` if it is not a request: */
+#define FIEF_LABEL_CHUNK     512u  /* the line of a chunk's size, */
+#define FIEF_LABEL_CHUNK_END 1024u /* not the first: behind the end of the one before it */
+#define FIEF_LABEL_TRAILER   2048u /* a line behind the last chunk */
+#define FIEF_LABEL_LOST	     4096u /* what has come before was not seen, or is forgotten */
+/* what a verdict upon the first request says */
+#define FIEF_LABEL_VERDICT (FIEF_LABEL_TRACKED | FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER)

@@ -131,8 +131,7 @@ static __always_inline void established_label(struct bpf_sock_ops *ops)
 	if (ruled) {
 		label->container = ruled->container;
 		label->next = ruled->next;
-		if (ruled->tracked)
-			label->flags |= FIEF_LABEL_TRACKED;
+		label->flags |= ruled->tracked & FIEF_LABEL_VERDICT;
 	}
 	label->owner = (__u64)(unsigned long)sk;
 	c = container_get(label->container);

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "answer.bpf.h"
+#include "behind.bpf.h"
 #include "handshake.bpf.h"
 #include "isolated.bpf.h"
 #include "listening.bpf.h"
@@ -40,7 +41,7 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 	entry->begin = front->packet.seq;
 	entry->answer = front->packet.ack;
 	entry->next = entry->begin + ruling->head + ruling->body;
-	entry->tracked = ruling->tracked && front->guard->flags & FIEF_GUARD_LATER;
+	entry->tracked = flags_behind(front, stream);
 	entry->spent = 0;
 	entry->verdicts = 1;
 	entry->time_ns = front->now;
@@ -184,43 +185,89 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 	return TCX_DROP;
 }
 
-/*
- * Rules the requests behind the first in the packet that makes the connection, which has the whole stream now. What has
- * come of a last one without an end is kept for later.bpf.h. True: one of them is refused, as stream->ruling says.
- */
-static __noinline bool rest_refused(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+/* Reads the line of a body in chunks that begins the stream. REQUEST_UNREAD has its verdict. */
+static __always_inline int rest_chunk(struct front_context *front, struct stream *stream, __u32 length)
+{
+	struct fief_admitted *entry = &stream->admitted;
+	struct chunk_line line = {.state = entry->tracked & CHUNK_STATES};
+	int state = chunk_read((const struct request_bytes *)stream->bytes, length, &line);
+
+	if (state == REQUEST_NEED_MORE)
+		return REQUEST_NEED_MORE;
+	if (state == REQUEST_UNREAD) {
+		unread_rule(front, &stream->ruling, FIEF_UNREAD_MALFORMED);
+		return REQUEST_UNREAD;
+	}
+	entry->tracked = (entry->tracked & ~CHUNK_STATES) | line.state;
+	entry->next += line.head + line.data;
+	return REQUEST_COMPLETE;
+}
+
+/* Rules what stands at entry->next with what there is of it. */
+static __always_inline int rest_step(struct front_context *front, struct stream *stream, bool ended)
 {
 	struct fief_admitted *entry = &stream->admitted;
 	struct ruling *ruling = &stream->ruling;
+	__u32 length = stream->length;
+
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	if (entry->tracked & CHUNK_STATES)
+		return rest_chunk(front, stream, length);
+	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, ended ? RULE_ENDED : 0, ruling) ==
+	    REQUEST_NEED_MORE)
+		return REQUEST_NEED_MORE;
+	if (ruling->refused)
+		return REQUEST_UNREAD;
+	entry->tracked = flags_behind(front, stream);
+	entry->next += ruling->head + ruling->body;
+	return REQUEST_COMPLETE;
+}
+
+/*
+ * Rules what stands behind the first request in the packet that makes the connection, which has the whole stream now. What
+ * has come of a last one without an end is kept for later.bpf.h; where there is more than is looked at in one go, the rest
+ * comes again. REST_PASSES, REST_REFUSED as stream->ruling says, or REST_SPOILT.
+ */
+enum rest { REST_PASSES, REST_REFUSED, REST_SPOILT };
+
+static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+{
+	struct fief_admitted *entry = &stream->admitted;
 	struct packet *p = &front->packet;
-	__u32 skip, length;
-	int i;
+	__u32 skip;
+	bool last;
+	int i, state;
 
 	bpf_for (i, 0, REQUESTS_MOST) {
 		skip = entry->next - p->seq;
-		if (skip >= p->payload_length)
-			return false;
+		if (!entry->tracked || skip >= p->payload_length)
+			return REST_PASSES;
 		stream_begin(stream, entry->next);
 		if (stream_append(skb, p, stream, skip) < 0)
-			break;
-		length = stream->length;
-		if (length > FIEF_HEADER_MAX)
-			length = FIEF_HEADER_MAX;
-		if (request_rule(front, (const struct request_bytes *)stream->bytes, length, 0, ruling) ==
-		    REQUEST_NEED_MORE) {
-			if (skip + length == p->payload_length && hold_keep(p, stream))
-				return false;
-			break;
+			return REST_SPOILT;
+		last = skip + stream->length == p->payload_length;
+		state = rest_step(front, stream, last && p->flags & TCP_FIN);
+		if (state == REQUEST_UNREAD) {
+			if (stream->ruling.refused)
+				return REST_REFUSED;
+			entry->tracked = 0;
+			return REST_PASSES;
 		}
-		if (ruling->refused)
-			return true;
-		if (!ruling->tracked)
+		if (state == REQUEST_NEED_MORE && !last)
 			break;
-		entry->next += ruling->head + ruling->body;
+		if (state == REQUEST_NEED_MORE && hold_keep(p, stream))
+			return REST_PASSES;
+		if (state == REQUEST_NEED_MORE) {
+			unread_rule(front, &stream->ruling, FIEF_UNREAD_NO_ROOM);
+			entry->tracked = 0;
+			return stream->ruling.refused ? REST_REFUSED : REST_PASSES;
+		}
 	}
-	entry->tracked = 0;
-	verdict_count(front, entry->container, FIEF_NO_ID, FIEF_REQUEST_UNTRACKED, false);
-	return false;
+	skip = entry->next - p->seq;
+	if (skip >= p->payload_length)
+		return REST_PASSES;
+	return packet_cut(skb, p, stream, skip) == TCX_DROP ? REST_SPOILT : REST_PASSES;
 }
 
 /* Without a listening socket the kernel keeps the handshake, whose end may be on its way up already. */
@@ -238,6 +285,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	struct ruling *ruling = &stream->ruling;
 	__u32 length = stream->length;
 	__u32 how = RULE_FIRST;
+	enum rest rest;
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
@@ -257,7 +305,10 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	if (p->seq != stream->first + 1 && packet_grow(skb, p, stream))
 		return TCX_DROP;
 	admitted_begin(front, stream);
-	if (stream->admitted.tracked && rest_refused(skb, front, stream))
+	rest = stream->admitted.tracked ? rest_rule(skb, front, stream) : REST_PASSES;
+	if (rest == REST_REFUSED)
 		return turn_away(skb, front, found, stream);
+	if (rest == REST_SPOILT)
+		return TCX_DROP;
 	return admit(skb, front, found, stream);
 }

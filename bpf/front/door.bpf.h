@@ -240,7 +240,7 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	front->connected = state != BPF_TCP_LISTEN;
 	if (state == BPF_TCP_LISTEN && segment_guard_find(front))
 		listening = bpf_skc_to_tcp_sock(sk);
-	else if (has_stream(state) && (front->packet.payload_length || front->packet.odd))
+	else if (has_stream(state) && (!is_bare(&front->packet) || front->packet.odd))
 		verdict = data_arrives(skb, front, sk);
 	else if (state == BPF_TCP_NEW_SYN_RECV && (front->packet.payload_length || front->packet.odd))
 		verdict = request_look(skb, front, sk, stream);

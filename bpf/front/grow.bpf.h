@@ -35,6 +35,8 @@ static __noinline bool checksum_valid(struct __sk_buff *skb, const struct packet
 
 	if (summed == CHECKSUM_PARTIAL || summed == CHECKSUM_UNNECESSARY)
 		return true;
+	if (stream->length - from < p->payload_length)
+		return false;
 	s = segment_begin(0, 0, 0, 0);
 	if (!s)
 		return false;
@@ -101,4 +103,40 @@ static __noinline int packet_grow(struct __sk_buff *skb, struct packet *p, struc
 	p->seq = stream->first + 1;
 	p->payload_length = length;
 	return 0;
+}
+
+/* Lets `length` of the packet's bytes pass. Its checksum, which is ours then, has to be right before. */
+static __noinline int packet_cut(struct __sk_buff *skb, struct packet *p, struct stream *stream, __u32 length)
+{
+	struct segment *s;
+	__u32 head;
+	__u64 sum;
+
+	stream_begin(stream, p->seq);
+	if (length > p->payload_length || stream_append(skb, p, stream, 0) < 0 || !checksum_valid(skb, p, stream, 0))
+		return TCX_DROP;
+	s = segment_begin(0, 0, 0, 0);
+	if (!s)
+		return TCX_DROP;
+	head = header_load(skb, p, s);
+	if (!head)
+		return TCX_DROP;
+	s->tcp.fin = 0;
+	s->tcp.check = 0;
+	sum = pseudo_sum(p, head + length);
+	if (checksum_partial(skb)) {
+		s->tcp.check = fold_sum(sum);
+	} else {
+		if (length > stream->length)
+			return TCX_DROP;
+		sum += (__u32)bpf_csum_diff(NULL, 0, (__be32 *)&s->tcp, head & ~3u, 0);
+		sum += (__u32)stream_sum(stream, 0, length);
+		s->tcp.check = ~fold_sum(sum);
+	}
+	if (bpf_skb_change_tail(skb, p->payload + length, 0) || length_write(skb, p, head + length))
+		return TCX_DROP;
+	if (bpf_skb_store_bytes(skb, p->transport, &s->tcp, head, BPF_F_RECOMPUTE_CSUM))
+		return TCX_DROP;
+	p->payload_length = length;
+	return TCX_NEXT;
 }

@@ -19,8 +19,9 @@
 #include "siphash.bpf.h"
 #include "maps/secrets.bpf.h"
 
-#define RANGE_MOST 512 /* below what any sender must be able to send at once (RFC 9293: 536) */
-#define RANGES	   32  /* FIEF_HEADER_MAX bytes; a power of two */
+#define RANGE_MOST  512 /* below what any sender must be able to send at once (RFC 9293: 536) */
+#define RANGES	    64	/* twice FIEF_HEADER_MAX bytes, so that one more head has room; a power of two */
+#define HEAD_RANGES (1 + FIEF_HEADER_MAX / RANGE_MOST)
 
 struct head_range {
 	__u32 from; /* sequence numbers */
@@ -94,7 +95,15 @@ static __always_inline void heads_forget(struct head_ranges *ranges, __u32 taken
 	}
 }
 
-/* Whether what the packet may add to the heads, which ends at `from` now, will have room; but for the longest. */
+/* As far as the head at `next` is known, or was ruled before the socket was there. */
+static __always_inline __u32 heads_end(const struct packet *p, const struct head_ranges *ranges, __u32 next)
+{
+	__u32 from = is_behind(ranges->read, next) ? ranges->read : next;
+
+	return is_behind(p->seq, from) ? p->seq : from;
+}
+
+/* Whether what the packet may add to one head, of which it is known as far as `from`, has room. */
 static __always_inline bool heads_room(const struct packet *p, const struct head_ranges *ranges, __u32 from)
 {
 	__u32 end = p->seq + p->payload_length, used = ranges->count - ranges->first, needed;
@@ -102,14 +111,14 @@ static __always_inline bool heads_room(const struct packet *p, const struct head
 	if (!is_behind(end, from))
 		return true;
 	needed = 1 + (end - from) / RANGE_MOST;
-	if (needed > RANGES / 2)
-		needed = RANGES / 2;
-	return !used || used + needed <= RANGES;
+	if (needed > HEAD_RANGES)
+		needed = HEAD_RANGES;
+	return used + needed <= RANGES;
 }
 
-/* Notes what passes of heads with this packet: [from, stream->read). False: there is no room. */
-static __noinline bool heads_note(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
-				  struct head_ranges *ranges, __u32 from)
+/* Notes what passes of a head with this packet: [from, stream->read), for which there is room. */
+static __noinline int heads_note(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
+				 struct head_ranges *ranges, __u32 from)
 {
 	struct head_range *range;
 	__u32 length;
@@ -128,7 +137,7 @@ static __noinline bool heads_note(struct __sk_buff *skb, const struct packet *p,
 		from += length;
 		ranges->count++;
 	}
-	return from == stream->read;
+	return 0;
 }
 
 enum heads {
@@ -164,18 +173,6 @@ static __noinline enum heads heads_compare(struct __sk_buff *skb, const struct p
 			return HEADS_OTHER;
 	}
 	return HEADS_SAME;
-}
-
-/* Lets `length` of the packet's bytes pass. Its checksum, which is ours then, has to be right before. */
-static __noinline int packet_cut(struct __sk_buff *skb, struct packet *p, struct stream *stream, __u32 length)
-{
-	stream_begin(stream, p->seq);
-	if (stream_append(skb, p, stream, 0) != p->payload_length || length >= stream->length)
-		return TCX_DROP;
-	if (!checksum_valid(skb, p, stream, 0))
-		return TCX_DROP;
-	stream->length = length;
-	return packet_grow(skb, p, stream) ? TCX_DROP : TCX_NEXT;
 }
 
 /* Lets the packet pass as far as stream->read, where that lies within it. */

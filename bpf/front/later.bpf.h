@@ -10,9 +10,13 @@
  * a reset in the client's name. A socket that the core has not labelled gets its label here. Only what TCP would take is
  * looked at (taken.bpf.h). A verdict counts for the bytes that it was about: until TCP has taken them, others in their
  * place are dropped (heads.bpf.h).
+ * Where a body comes in chunks the label tells where the next of its lines begins (chunks.bpf.h). What cannot be read, half
+ * a request whose begin gave way to others, and what comes behind what was never seen is for the policy to refuse: both
+ * sides are reset. A packet with more than is looked at in one go passes as far as it was ruled, and the rest comes again.
+ * The end of the client's side is the end of half a request too.
  * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest
- * verdict; after a body whose length is not told (chunked), after REQUESTS_MOST requests or FIEF_HEADER_MAX bytes of
- * them in one segment, and under TLS the connection is no longer ruled (FIEF_REQUEST_UNTRACKED) and keeps its container.
+ * verdict. Under TLS, and behind a request for another protocol, the connection is no longer ruled and keeps its
+ * container. A connection that was there before the guard cannot be told from one whose verdict was displaced.
  */
 #pragma once
 
@@ -26,6 +30,15 @@
 /* TCX_NEXT is -1 */
 #define LATER_AGAIN   -2 /* the packet has more */
 #define LATER_REFUSED -3 /* as stream->ruling says */
+#define LATER_CUT     -4 /* what is behind stream->read comes again */
+
+/* A socket, and what is remembered of it. */
+struct connection {
+	struct tcp_sock *tcp;
+	struct fief_label *label;
+	struct head_ranges *ranges;
+	bool ended; /* the packet at hand ends the client's side, and all of it is in the stream */
+};
 
 static __always_inline struct fief_container *labelled_container(struct fief_ref ref)
 {
@@ -53,11 +66,19 @@ static __always_inline void label_move(struct fief_label *label, struct fief_ref
 	label->container = to;
 }
 
-static __always_inline int later_untrack(struct front_context *front, struct fief_label *label)
+/* What follows is no longer looked at. */
+static __always_inline int later_untrack(struct fief_label *label)
 {
-	__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_TRACKED);
-	verdict_count(front, label->container, FIEF_NO_ID, FIEF_REQUEST_UNTRACKED, false);
+	__sync_fetch_and_and(&label->flags, ~(FIEF_LABEL_VERDICT | FIEF_LABEL_LOST));
 	return TCX_NEXT;
+}
+
+/* What stands at label->next cannot be read, or nobody knows where that is. */
+static __always_inline int later_unread(struct front_context *front, struct fief_label *label, struct stream *stream,
+					enum fief_unread kind)
+{
+	unread_rule(front, &stream->ruling, kind);
+	return stream->ruling.refused ? LATER_REFUSED : later_untrack(label);
 }
 
 /* The client's answer goes out as a copy; the packet itself becomes the reset of its socket. */
@@ -89,45 +110,106 @@ static __noinline void later_find(const struct packet *p, struct stream *stream,
 	stream->length = length;
 }
 
-/* Rules the request at label->next with what the packet adds to it. A verdict, or LATER_*. */
-static __noinline int later_rule(struct __sk_buff *skb, struct front_context *front, struct fief_label *label,
-				 struct tcp_sock *tcp, struct stream *stream)
+/* What has come does not end: it is kept. */
+static __always_inline int later_wait(struct front_context *front, struct connection *on, struct stream *stream)
 {
-	struct packet *p = &front->packet;
-	__u32 length, at, end = p->seq + p->payload_length;
-	struct ruling *ruling = &stream->ruling;
+	const struct packet *p = &front->packet;
 
-	isolated_keep(front, label->container);
-	later_find(p, stream, label->next);
-	at = label->next + stream->length;
-	if (is_behind(p->seq, at))
-		/* a gap: what is behind it must not complete a header unseen, and comes again */
-		return is_behind(tcp->rcv_nxt, at) ? later_untrack(front, label) : TCX_DROP;
-	if (!is_behind(end, at))
-		return TCX_NEXT;
-	if (stream_append(skb, p, stream, at - p->seq) < 0)
-		return later_untrack(front, label);
-	length = stream->length;
+	if (!hold_keep(p, stream))
+		return later_unread(front, on->label, stream, FIEF_UNREAD_NO_ROOM);
+	stream->read = on->label->next + stream->length;
+	return stream->read == p->seq + p->payload_length ? TCX_NEXT : LATER_CUT;
+}
+
+/* The line at label->next belongs to a body in chunks, and is in the stream as far as it has come. */
+static __always_inline int chunk_rule(struct front_context *front, struct connection *on, struct stream *stream)
+{
+	struct chunk_line line = {.state = on->label->flags & CHUNK_STATES};
+	__u32 length = stream->length;
+	int state;
+
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, 0, ruling) == REQUEST_NEED_MORE) {
-		if (stream->first + 1 + stream->length != end || !hold_keep(p, stream))
-			return later_untrack(front, label);
-		stream->read = end;
-		return TCX_NEXT;
-	}
+	state = chunk_read((const struct request_bytes *)stream->bytes, length, &line);
+	if (state == REQUEST_UNREAD)
+		return later_unread(front, on->label, stream, FIEF_UNREAD_MALFORMED);
+	if (state == REQUEST_NEED_MORE && length == FIEF_HEADER_MAX)
+		return later_unread(front, on->label, stream, FIEF_UNREAD_TOO_LONG);
+	if (state == REQUEST_NEED_MORE)
+		return later_wait(front, on, stream);
+	stream->read = on->label->next + line.head;
+	on->label->next = stream->read + line.data;
+	__sync_fetch_and_and(&on->label->flags, ~CHUNK_STATES);
+	__sync_fetch_and_or(&on->label->flags, line.state);
+	return LATER_AGAIN;
+}
+
+/* What stands behind the request whose head has `head` bytes. */
+static __always_inline int later_follow(struct front_context *front, struct connection *on, struct stream *stream)
+{
+	struct ruling *ruling = &stream->ruling;
+	__u32 flags;
+
+	flags = flags_behind(front, stream);
+	if (!flags)
+		return later_untrack(on->label);
+	stream->read = on->label->next + ruling->head;
+	on->label->next = stream->read + ruling->body;
+	__sync_fetch_and_or(&on->label->flags, flags);
+	return LATER_AGAIN;
+}
+
+/* The request at label->next is in the stream as far as it has come. */
+static __always_inline int later_judge(struct front_context *front, struct connection *on, struct stream *stream)
+{
+	struct ruling *ruling = &stream->ruling;
+	__u32 length = stream->length;
+
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, on->ended ? RULE_ENDED : 0,
+			 ruling) == REQUEST_NEED_MORE)
+		return later_wait(front, on, stream);
 	if (ruling->refused)
 		return LATER_REFUSED;
-	label_move(label, ruling->container);
-	if (!(front->guard->flags & FIEF_GUARD_LATER)) {
-		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_TRACKED);
+	label_move(on->label, ruling->container);
+	return later_follow(front, on, stream);
+}
+
+/* Rules what stands at label->next with what the packet adds to it. A verdict, or LATER_*. */
+static __noinline int later_rule(struct __sk_buff *skb, struct front_context *front, struct connection *on,
+				 struct stream *stream)
+{
+	struct packet *p = &front->packet;
+	__u32 at, end = p->seq + p->payload_length;
+	bool ended = p->flags & TCP_FIN && is_behind(end, on->label->next);
+
+	if (!is_behind(end, on->label->next))
+		return TCX_NEXT;
+	isolated_keep(front, on->label->container);
+	if (on->label->flags & FIEF_LABEL_LOST)
+		return later_unread(front, on->label, stream, FIEF_UNREAD_OTHER);
+	later_find(p, stream, on->label->next);
+	at = on->label->next + stream->length;
+	if (is_behind(p->seq, at))
+		/* a gap: what is behind it must not complete a head unseen, and comes again, unless TCP has taken what is
+		 * missing here */
+		return is_behind(on->tcp->rcv_nxt, at) ? later_unread(front, on->label, stream, FIEF_UNREAD_NO_ROOM)
+						       : TCX_DROP;
+	if (!heads_room(p, on->ranges, stream->from) && !(front->guard->flags & FIEF_GUARD_MONITOR))
+		return LATER_CUT; /* TCP has to take something first */
+	if (is_behind(end, at)) {
+		if (stream_append(skb, p, stream, at - p->seq) < 0)
+			return later_unread(front, on->label, stream, FIEF_UNREAD_TOO_LONG);
+	} else if (ended) {
+		stream->length = end - on->label->next;
+	} else {
 		return TCX_NEXT;
 	}
-	if (!ruling->tracked)
-		return later_untrack(front, label);
-	stream->read = label->next + ruling->head;
-	label->next = stream->read + ruling->body;
-	return is_behind(end, label->next) ? LATER_AGAIN : TCX_NEXT;
+	on->ended = ended && stream->first + 1 + stream->length == end;
+	if (on->label->flags & CHUNK_STATES)
+		return is_behind(end, at) ? chunk_rule(front, on, stream) : TCX_NEXT;
+	return later_judge(front, on, stream);
 }
 
 /* Holds what comes again against what was ruled. A verdict, or LATER_AGAIN: the packet may pass, as far as this goes. */
@@ -144,35 +226,36 @@ static __always_inline int repetition_rule(struct __sk_buff *skb, struct front_c
 	return is == HEADS_PART ? heads_cut(skb, &front->packet, stream) : TCX_DROP;
 }
 
-static __always_inline int requests_rule(struct __sk_buff *skb, struct front_context *front, struct fief_label *label,
-					 struct tcp_sock *tcp, struct head_ranges *ranges, struct stream *stream)
+static __always_inline int requests_rule(struct __sk_buff *skb, struct front_context *front, struct connection *on,
+					 struct stream *stream)
 {
-	__u32 from = is_behind(ranges->read, label->next) ? ranges->read : label->next;
+	struct head_ranges *ranges = on->ranges;
 	int verdict = LATER_AGAIN, i;
 
-	heads_forget(ranges, tcp->rcv_nxt);
+	heads_forget(ranges, on->tcp->rcv_nxt);
 	if (is_behind(ranges->read, front->packet.seq) && ranges->first != ranges->count)
 		verdict = repetition_rule(skb, front, stream, ranges);
 	if (verdict != LATER_AGAIN)
 		return verdict;
-	stream->read = from;
-	if (!heads_room(&front->packet, ranges, from) && !(front->guard->flags & FIEF_GUARD_MONITOR))
-		/* TCP has to take something first: what was ruled of this, if it bears any */
-		return is_behind(from, front->packet.seq) ? heads_cut(skb, &front->packet, stream) : TCX_DROP;
 	bpf_for (i, 0, REQUESTS_MOST) {
-		verdict = later_rule(skb, front, label, tcp, stream);
+		stream->from = heads_end(&front->packet, ranges, on->label->next);
+		stream->read = stream->from;
+		verdict = later_rule(skb, front, on, stream);
+		if (verdict != LATER_REFUSED && is_behind(stream->read, stream->from)) {
+			heads_note(skb, &front->packet, stream, ranges, stream->from);
+			ranges->read = stream->read;
+			__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_TAKEN);
+		}
 		if (verdict != LATER_AGAIN)
 			break;
 	}
-	if (verdict == LATER_AGAIN)
-		return later_untrack(front, label);
-	if (is_behind(stream->read, from) && label->flags & FIEF_LABEL_TRACKED) {
-		ranges->read = stream->read;
-		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_TAKEN);
-		if (!heads_note(skb, &front->packet, stream, ranges, from))
-			later_untrack(front, label);
+	if (verdict == LATER_AGAIN) {
+		stream->read = on->label->next;
+		verdict = is_behind(packet_end(&front->packet), stream->read) ? LATER_CUT : TCX_NEXT;
 	}
-	return verdict == LATER_REFUSED ? later_refuse(skb, front, stream, tcp) : verdict;
+	if (verdict == LATER_CUT)
+		verdict = front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : heads_cut(skb, &front->packet, stream);
+	return verdict == LATER_REFUSED ? later_refuse(skb, front, stream, on->tcp) : verdict;
 }
 
 /* Whether the kernel made this connection, and this is its first request. */
@@ -203,17 +286,30 @@ static __noinline struct fief_label *label_make(struct front_context *front, str
 		return NULL;
 	fresh.listener = front->listener->index;
 	flow_key(&front->packet, &key);
-	ruled = admitted_spend(&key, begin);
+	ruled = admitted_find(&key);
+	if (ruled && ruled->begin != begin)
+		ruled = NULL; /* an earlier connection's */
 	if (ruled) {
+		/* another CPU may have done so a moment ago, and makes the same label */
+		ruled->spent = 1;
 		fresh.container = ruled->container;
 		fresh.next = ruled->next;
-		fresh.flags = ruled->tracked ? FIEF_LABEL_TRACKED : 0;
+		fresh.flags = ruled->tracked & FIEF_LABEL_VERDICT;
 	} else {
 		fresh.container = client_container(front);
-		if (tcp->bytes_received) /* older than the guard, or its verdict gave way to later ones */
-			verdict_count(front, fresh.container, FIEF_NO_ID, FIEF_REQUEST_UNTRACKED, false);
+		fresh.next = tcp->rcv_nxt;
+		if (tcp->bytes_received && front->guard->flags & FIEF_GUARD_LATER)
+			/* older than the guard, or its verdict gave way to later ones */
+			fresh.flags = FIEF_LABEL_TRACKED | FIEF_LABEL_LOST;
 	}
 	return bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+/* TCP has not taken what made the socket: it is ruled once more. */
+static __always_inline void begin_again(struct fief_label *label, struct tcp_sock *tcp)
+{
+	label->next = tcp->rcv_nxt;
+	__sync_fetch_and_and(&label->flags, ~(FIEF_LABEL_VERDICT & ~FIEF_LABEL_TRACKED));
 }
 
 /* Whether a packet on a tracked connection may pass unread: it ends before the next request, and replaces no head. */
@@ -227,7 +323,7 @@ static __always_inline bool is_settled(const struct packet *p, struct fief_label
 	else
 		taken = tcp->bytes_received;
 	if (!ranges && !taken && !is_behind(p->seq, tcp->rcv_nxt))
-		label->next = tcp->rcv_nxt; /* TCP has not taken what made the socket: it is ruled once more */
+		begin_again(label, tcp);
 	if (is_behind(p->seq + p->payload_length, label->next))
 		return false;
 	if (taken)
@@ -247,7 +343,23 @@ static __always_inline struct head_ranges *heads_get(struct bpf_sock *sk, struct
 	return ranges;
 }
 
-/* Bytes to a socket that is there. */
+static __always_inline bool is_bare_end(const struct packet *p)
+{
+	return !p->payload_length && !p->odd;
+}
+
+/* Whether the end of a client's side, to a socket without a label, may be that of half a request. */
+static __noinline bool half_admitted(const struct packet *p)
+{
+	struct fief_admitted *entry;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	entry = admitted_find(&key);
+	return entry && entry->tracked && is_behind(p->seq, entry->next);
+}
+
+/* Bytes to a socket that is there, or the end of them. */
 static __noinline int data_arrives(struct __sk_buff *skb, struct front_context *front, struct bpf_sock *sk)
 {
 	struct packet *p = &front->packet;
@@ -256,6 +368,7 @@ static __noinline int data_arrives(struct __sk_buff *skb, struct front_context *
 	struct head_ranges *ranges = NULL;
 	struct stream *stream;
 	struct tcp_sock *tcp;
+	struct connection on;
 	bool first = false;
 
 	/* where an odd packet ends is not known for sure */
@@ -264,6 +377,8 @@ static __noinline int data_arrives(struct __sk_buff *skb, struct front_context *
 		return TCX_NEXT;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp)
+		return TCX_NEXT;
+	if (!label && is_bare_end(p) && !half_admitted(p))
 		return TCX_NEXT;
 	if (!label) {
 		label = label_make(front, sk, tcp);
@@ -291,5 +406,10 @@ static __noinline int data_arrives(struct __sk_buff *skb, struct front_context *
 	if (first && p->seq == tcp->rcv_nxt)
 		admitted_by_kernel(front);
 	ranges = heads_get(sk, tcp, ranges);
-	return ranges ? requests_rule(skb, front, label, tcp, ranges, stream) : TCX_DROP;
+	if (!ranges)
+		return TCX_DROP;
+	on.tcp = tcp;
+	on.label = label;
+	on.ranges = ranges;
+	return requests_rule(skb, front, &on, stream);
 }

@@ -59,7 +59,7 @@ static __always_inline bool is_proxy(const struct request_bytes *bytes, __u32 le
 }
 
 /* Whether the policy takes PROXY heads from the packet's source. */
-static __always_inline bool proxy_trusted(const struct front_context *front)
+static __noinline bool proxy_trusted(const struct front_context *front)
 {
 	const __u64 *source = (const __u64 *)front->packet.source;
 	const struct fief_guard *guard = front->guard;
@@ -102,14 +102,12 @@ static __always_inline int proxy_length(const struct request_bytes *bytes, __u32
 }
 
 /* How long the PROXY head at the begin is; what follows it is put into `unwrapped`. 0: there is none. Or PROXY_*. */
-static __noinline int proxy_skip(const struct front_context *front, const struct request_bytes *bytes, __u32 length)
+static __noinline int proxy_skip(const struct request_bytes *bytes, __u32 length)
 {
 	struct request_bytes *to;
 	__u32 zero = 0, left;
 	int skip;
 
-	if (!proxy_trusted(front))
-		return 0;
 	skip = proxy_length(bytes, length);
 	if (skip <= 0 || skip > PROXY_MOST)
 		return skip;

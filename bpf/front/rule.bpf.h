@@ -22,18 +22,18 @@
 #include "verdict.bpf.h"
 
 /* Of request_rule(). */
-#define RULE_ENDED 1u /* the client sends no more */
-#define RULE_FIRST 2u /* the bytes begin the connection */
-#define RULE_CUT   4u /* of its own: no more is looked at */
-#define RULE_PROXY 8u /* of its own: a PROXY head that cannot be read */
+#define RULE_ENDED   1u	 /* the client sends no more */
+#define RULE_FIRST   2u	 /* the bytes begin the connection */
+#define RULE_CUT     4u	 /* of its own: no more is looked at */
+#define RULE_PROXY   8u	 /* of its own: a PROXY head that cannot be read */
+#define RULE_TRUSTED 16u /* of its own: a PROXY head is skipped */
 
 struct ruling {
 	struct fief_request rule;  /* rule FIEF_NO_ID: none matched */
 	struct fief_ref container; /* whose the connection is */
 	enum fief_reason reason;
 	bool refused;		 /* as rule.refusal says; never on trial */
-	enum fief_unread unread; /* where the reason is one of FIEF_PASSED_* or FIEF_REFUSED_* */
-	__u32 how;		 /* RULE_* */
+	enum fief_unread unread; /* why it cannot be read; FIEF_UNREADS: it can */
 	__u32 skipped;		 /* bytes of a PROXY head before the request */
 	bool tls;		 /* its client understands no answer of HTTP */
 	bool tracked;
@@ -127,8 +127,8 @@ static __always_inline enum fief_unread unread_kind(enum request_state state, co
 	switch (state) {
 	case REQUEST_UNREAD:
 		return request->unread;
-	case REQUEST_COMPLETE:
-		return FIEF_UNREADS;
+	case REQUEST_COMPLETE: /* where the next request begins must be known */
+		return request->body > BODY_MAX ? FIEF_UNREAD_OTHER : FIEF_UNREADS;
 	case REQUEST_NEED_MORE:
 		return how & RULE_ENDED ? FIEF_UNREAD_MALFORMED : FIEF_UNREAD_TOO_LONG;
 	default:
@@ -137,10 +137,12 @@ static __always_inline enum fief_unread unread_kind(enum request_state state, co
 }
 
 /*
- * Rules the request that begins with the first of `length` bytes. REQUEST_NEED_MORE: they do not suffice; else REQUEST_DECIDED: `out` says what is to be done, counted and, if refused, punished already.
+ * Reads the request, and finds the rules that it meets: `matches` has them, and is told the policy's slot and the level
+ * before. Negative: a failure of our own. A function of its own to the verifier, which then follows it once and not from
+ * each place that it is called from.
  */
-static __noinline int request_rule(struct front_context *front, const struct request_bytes *bytes, __u32 length,
-				   __u32 how, struct ruling *out)
+__noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u32 length, __u32 how,
+			    const struct fief_guard *guard __arg_nonnull, struct ruling *out __arg_nonnull)
 {
 	struct fief_secret *secret;
 	struct front_request *request;
@@ -148,30 +150,18 @@ static __noinline int request_rule(struct front_context *front, const struct req
 	struct match_state *match;
 	__u32 zero = 0;
 
-	out->rule.rule = FIEF_NO_ID;
-	out->skipped = 0;
-	out->tls = false;
-	out->tracked = false;
-	out->upgrade = false;
-	out->chunked = false;
-	out->head = 0;
-	out->body = 0;
 	secret = bpf_map_lookup_elem(&secrets, &zero);
 	request = bpf_map_lookup_elem(&requests, &zero);
-	if (!secret || !request || !front->guard->shapes) {
-		client_rule(front, out, FIEF_REQUEST_CLIENT);
-		return REQUEST_DECIDED;
-	}
-	if (length >= FIEF_HEADER_MAX)
-		how |= RULE_CUT;
-	out->how = how;
-	if (out->how & RULE_FIRST && front->guard->proxies) {
-		int skip = proxy_skip(front, bytes, length);
+	match = bpf_map_lookup_elem(&matches, &zero);
+	if (!secret || !request || !match)
+		return -1;
+	if (how & RULE_TRUSTED) {
+		int skip = proxy_skip(bytes, length);
 
-		if (skip == PROXY_NEED_MORE && !(out->how & (RULE_ENDED | RULE_CUT)))
+		if (skip == PROXY_NEED_MORE && !(how & (RULE_ENDED | RULE_CUT)))
 			return REQUEST_NEED_MORE;
 		if (skip < 0)
-			out->how |= RULE_PROXY;
+			how |= RULE_PROXY;
 		if (skip > 0) {
 			bytes = bpf_map_lookup_elem(&unwrapped, &zero);
 			if (!bytes)
@@ -181,28 +171,35 @@ static __noinline int request_rule(struct front_context *front, const struct req
 		}
 	}
 	out->tls = length && byte_at(bytes, 0) == TLS_HANDSHAKE;
-	request_begin(request, front->guard->flags, secret->pattern, front->guard->name);
+	request_begin(request, guard->flags, secret->pattern, guard->name);
 	state = request_parse(bytes, length, request);
-	if (state == REQUEST_NEED_MORE && !(out->how & (RULE_ENDED | RULE_CUT)))
+	if (state == REQUEST_NEED_MORE && !(how & (RULE_ENDED | RULE_CUT)))
 		return REQUEST_NEED_MORE;
 	/* where a client says nothing and ends, there is nothing to be read */
-	out->unread = length ? unread_kind(state, request, out->how) : FIEF_UNREADS;
-	if (out->how & RULE_PROXY ||
-	    (out->unread < FIEF_UNREADS && out->how & RULE_FIRST && !out->skipped && is_proxy(bytes, length)))
+	out->unread = length ? unread_kind(state, request, how) : FIEF_UNREADS;
+	if (how & RULE_PROXY ||
+	    (out->unread < FIEF_UNREADS && how & RULE_FIRST && !out->skipped && is_proxy(bytes, length)))
 		out->unread = FIEF_UNREAD_PROXY;
 	out->tracked = state == REQUEST_COMPLETE && request->tracked;
 	out->head = request->head + out->skipped;
 	out->body = request->body;
 	out->upgrade = request->upgrade;
 	out->chunked = request->chunked;
+	rule_find(bytes, request, guard, match);
+	return REQUEST_DECIDED;
+}
+
+/* What becomes of the request, after request_find() has said so much. */
+static __noinline int found_rule(struct front_context *front, int found, struct ruling *out)
+{
+	struct match_state *match;
+	__u32 zero = 0;
+
 	match = bpf_map_lookup_elem(&matches, &zero);
-	if (!match) {
+	if (!match || found < 0) {
 		client_rule(front, out, FIEF_REQUEST_CLIENT);
 		return REQUEST_DECIDED;
 	}
-	match->slot = front->slot;
-	match->level = load_level(front);
-	rule_find(bytes, request, front->guard, match);
 	if (match->shadow.rule != FIEF_NO_ID)
 		rule_try(front, &match->shadow);
 	if (out->unread < FIEF_UNREADS && !rule_decides(front, match, out->unread)) {
@@ -216,4 +213,46 @@ static __noinline int request_rule(struct front_context *front, const struct req
 	out->rule = match->best;
 	request_judge(front, out);
 	return REQUEST_DECIDED;
+}
+
+/* Prepares request_find(). False: no rule is to be asked. */
+static __noinline bool ruling_begin(struct front_context *front, struct ruling *out)
+{
+	struct match_state *match;
+	__u32 zero = 0;
+
+	out->rule.rule = FIEF_NO_ID;
+	out->unread = FIEF_UNREADS;
+	out->skipped = 0;
+	out->tls = false;
+	out->tracked = false;
+	out->upgrade = false;
+	out->chunked = false;
+	out->head = 0;
+	out->body = 0;
+	match = bpf_map_lookup_elem(&matches, &zero);
+	if (!match || !front->guard->shapes)
+		return false;
+	match->slot = front->slot;
+	match->level = load_level(front);
+	return true;
+}
+
+/*
+ * Rules the request that begins with the first of `length` bytes. REQUEST_NEED_MORE: they do not suffice; else
+ * REQUEST_DECIDED: `out` says what is to be done, counted and, if refused, punished already. Inline: the call stack of
+ * what follows is as deep as the kernel lets it be.
+ */
+static __always_inline int request_rule(struct front_context *front, const struct request_bytes *bytes, __u32 length,
+					__u32 how, struct ruling *out)
+{
+	int found = -1;
+
+	if (length >= FIEF_HEADER_MAX)
+		how |= RULE_CUT;
+	if (how & RULE_FIRST && proxy_trusted(front))
+		how |= RULE_TRUSTED;
+	if (ruling_begin(front, out))
+		found = request_find(bytes, length, how, front->guard, out);
+	return found == REQUEST_NEED_MORE ? REQUEST_NEED_MORE : found_rule(front, found, out);
 }

@@ -27,7 +27,8 @@ struct stream {
 	struct handshake with;
 	struct ruling ruling;
 	struct fief_admitted admitted; /* what the first request's verdict leaves for the socket */
-	__u32 read;		       /* of a later request: where what was read of heads ends */
+	__u32 from;		       /* of a later request: where the packet goes on with it */
+	__u32 read;		       /* and where what was read of it ends */
 };
 
 struct {
@@ -75,8 +76,9 @@ static __always_inline int stream_append(struct __sk_buff *skb, const struct pac
 	return count;
 }
 
-/* Sum of `length` bytes from `from` on, which is a multiple of 4; what follows the last byte is made zero. */
-static __noinline __u64 stream_sum(struct stream *stream, __u32 from, __u32 length)
+/* Sum of `length` bytes from `from` on, which is a multiple of 4; what follows the last byte is made zero. To the verifier a
+ * function of its own, which it follows once. */
+__noinline __u64 stream_sum(struct stream *stream __arg_nonnull, __u32 from, __u32 length)
 {
 	__u64 sum = 0;
 	__u32 at, size, end = from + length;

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Chunks: where a body in chunks ends (RFC 9112, 7.1), line by line.
+ *
+ *   5;name=value CR LF hello     a chunk: its size in hexadecimal, perhaps extensions; the data
+ *   CR LF 0 CR LF                the next one begins behind the end of the data; size 0: the last
+ *   Name: value CR LF CR LF      perhaps trailers, up to an empty line
+ *
+ * Problem: the next request begins behind the last line, and a server that sees that in another place is handed a request
+ * that nobody ruled.
+ * How: only the form above is taken, of which servers make the same. What cannot become it is said with its first byte.
+ * Limits: a chunk of more than BODY_MAX bytes is not taken.
+ */
+#pragma once
+
+#include "header.bpf.h"
+
+#define SIZE_DIGITS 8
+
+/* What stands where a body goes on: flags of the label. */
+#define CHUNK_STATES (FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER)
+
+struct chunk_line {
+	__u32 state; /* of CHUNK_STATES, before and after; 0: the body has ended */
+	__u32 head;  /* bytes of the line */
+	__u32 data;  /* bytes behind it up to the next one */
+};
+
+/* The value of a digit; 16: it is none. */
+static __always_inline __u32 digit_value(__u8 byte)
+{
+	if (byte >= '0' && byte <= '9')
+		return byte - '0';
+	byte |= CASE;
+	return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : 16;
+}
+
+/* Reads on to the end of the line, from `at`. REQUEST_COMPLETE: `head` is set. */
+static __always_inline int line_rest(const struct request_bytes *bytes, __u32 at, __u32 length, struct chunk_line *line)
+{
+	for (at = loop_from(at); at < length && can_loop; at++) {
+		__u8 byte = byte_at(bytes, at);
+
+		if (byte == '\r') {
+			if (at + 1 == length)
+				return REQUEST_NEED_MORE;
+			line->head = at + 2;
+			return byte_at(bytes, at + 1) == '\n' ? REQUEST_COMPLETE : REQUEST_UNREAD;
+		}
+		if ((byte < ' ' && byte != '\t') || byte == 127)
+			return REQUEST_UNREAD;
+	}
+	return REQUEST_NEED_MORE;
+}
+
+static __always_inline int trailer_read(const struct request_bytes *bytes, __u32 length, struct chunk_line *line)
+{
+	int state = line_rest(bytes, 0, length, line);
+
+	if (is_blank(byte_at(bytes, 0)))
+		return REQUEST_UNREAD;
+	if (state == REQUEST_COMPLETE && line->head == 2)
+		line->state = 0;
+	return state;
+}
+
+/* Reads the line at the begin of `length` bytes, at least one. REQUEST_NEED_MORE, _COMPLETE or _UNREAD. */
+__noinline int chunk_read(const struct request_bytes *bytes __arg_nonnull, __u32 length,
+			  struct chunk_line *line __arg_nonnull)
+{
+	__u32 at = 0, value, data = 0;
+	int state, digits;
+
+	line->data = 0;
+	if (line->state & FIEF_LABEL_TRAILER)
+		return trailer_read(bytes, length, line);
+	if (line->state & FIEF_LABEL_CHUNK_END) {
+		if (byte_at(bytes, 0) != '\r' || (length > 1 && byte_at(bytes, 1) != '\n'))
+			return REQUEST_UNREAD;
+		at = 2;
+	}
+	at = loop_from(at);
+	bpf_for (digits, 0, SIZE_DIGITS + 1) {
+		value = at < length ? digit_value(byte_at(bytes, at)) : 16;
+		if (value > 15)
+			break;
+		if (digits == SIZE_DIGITS)
+			return REQUEST_UNREAD;
+		data = data << 4 | value;
+		at++;
+	}
+	line->data = data;
+	if (data > BODY_MAX)
+		return REQUEST_UNREAD;
+	if (at >= length)
+		return REQUEST_NEED_MORE;
+	if (!digits || (byte_at(bytes, at) != '\r' && byte_at(bytes, at) != ';'))
+		return REQUEST_UNREAD;
+	state = line_rest(bytes, at, length, line);
+	if (state == REQUEST_COMPLETE)
+		line->state = line->data ? FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END : FIEF_LABEL_TRAILER;
+	return state;
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ways round the rules by a later request, behind a harmless first one. The servers say what they served.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::Stdio;
+use std::time::Duration;
+
+use fief_bpf::abi;
+use fief_testkit::{Family, Feature, Process, require, wait_until};
+use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
+use fief_tests_netns::{SOON, connect_from};
+
+const POLICY: &str = r#"
+[container.web]
+[listener.plain]
+address = "[::]:80"
+[[listener.plain.client]]
+from = ["any"]
+container = "web"
+[[listener.plain.request]]
+path = "/secret/*"
+refuse = "reset"
+"#;
+
+const FIRST: &str = "GET /first HTTP/1.1\r\nHost: server\r\n\r\n";
+const PUBLIC: &str = "GET /public/1 HTTP/1.1\r\nHost: server\r\n\r\n";
+const SECRET: &str = "GET /secret/1 HTTP/1.1\r\nHost: server\r\n\r\n";
+
+/// Tells on its output which paths it serves.
+const NODE: &str = r#"
+const http = require("http");
+http.createServer((request, response) => {
+    request.resume();
+    request.on("end", () => { console.log(request.url); response.end("served " + request.url + "\n"); });
+}).listen(80, "::");
+"#;
+
+/// The same, of the standard library's kind: it serves a head that ends with the stream.
+const PYTHON: &str = r#"
+import http.server, socket
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        body = ("served " + self.path + "\n").encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *args):
+        pass
+class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+Server(("::", 80), Handler).serve_forever()
+"#;
+
+struct Judge {
+    front: Front,
+    _server: Process,
+}
+
+impl Judge {
+    fn start(door: Door, program: &str, arguments: &[&str]) -> Self {
+        let front = Front::new(door, POLICY);
+        let mut command = front.server_command(program);
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        let judge = Self { _server: Process::start(command).unwrap(), front };
+        wait_until(SOON, || judge.connect().is_some()).unwrap();
+        judge
+    }
+
+    fn node(door: Door) -> Self {
+        Self::start(door, "node", &["-e", NODE])
+    }
+
+    fn python(door: Door) -> Self {
+        Self::start(door, "python3", &["-c", PYTHON])
+    }
+
+    fn connect(&self) -> Option<TcpStream> {
+        connect_from(&self.front.topology.clients, anywhere(Family::V4), plain(Family::V4)).ok()
+    }
+
+    /// A connection whose first request is served.
+    fn open(&self) -> TcpStream {
+        let mut stream = self.connect().expect("a connection");
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(FIRST.as_bytes()).unwrap();
+        until(&mut stream, "served /first\n");
+        stream
+    }
+
+    /// Sends these on one connection; what it served of them until it ends, or the marker is served.
+    fn served(&self, pieces: &[&[u8]], end: bool) -> String {
+        let mut stream = self.open();
+        for piece in pieces {
+            if stream.write_all(piece).is_err() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        if end {
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+        until(&mut stream, "served /secret/1\n")
+    }
+}
+
+/// Reads until these words have come, or the end.
+fn until(stream: &mut TcpStream, words: &str) -> String {
+    let (mut all, mut buffer) = (String::new(), [0; 4096]);
+    stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    while !all.contains(words) {
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(length) => all.push_str(&String::from_utf8_lossy(&buffer[..length])),
+        }
+    }
+    all
+}
+
+fn chunked(body: &str) -> Vec<u8> {
+    let mut bytes = b"POST /public/2 HTTP/1.1\r\nHost: server\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    bytes.extend(body.as_bytes());
+    bytes
+}
+
+#[test]
+fn a_request_behind_many_others_in_one_packet_is_ruled() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let judge = Judge::python(door);
+        let honest = PUBLIC.repeat(40);
+        let mut stream = judge.open();
+        stream.write_all(honest.as_bytes()).unwrap();
+        let mut served = 0;
+        while served < 40 {
+            let words = until(&mut stream, "served /public/1\n");
+            assert!(!words.is_empty(), "{door:?}: {served} of 40");
+            served += words.matches("served /public/1\n").count();
+        }
+        for before in [33, 40, 64, 70] {
+            let hostile = PUBLIC.repeat(before) + SECRET;
+            let words = judge.served(&[hostile.as_bytes()], false);
+            assert!(!words.contains("served /secret"), "{door:?}, {before}");
+        }
+    }
+}
+
+#[test]
+fn half_a_request_that_ends_with_the_stream_is_ruled() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let judge = Judge::python(door);
+        let half = b"GET /secret/1 HTTP/1.0\r\n";
+        let words = judge.served(&[half], true);
+        assert!(!words.contains("served /secret"), "{door:?}: {words}");
+        let words = judge.served(&[&half[..9], &half[9..]], true);
+        assert!(!words.contains("served /secret"), "{door:?}: {words}");
+        let words = judge.served(&[[PUBLIC.as_bytes(), half].concat().as_slice()], true);
+        assert!(!words.contains("served /secret"), "{door:?}: {words}");
+        // Who ends his side behind a whole request is served.
+        assert!(judge.served(&[PUBLIC.as_bytes()], true).contains("served /public/1\n"), "{door:?}");
+    }
+}
+
+#[test]
+fn half_a_request_that_others_displace_is_not_forgotten() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let judge = Judge::python(door);
+        let mut stream = judge.open();
+        stream.write_all(&SECRET.as_bytes()[..8]).unwrap();
+        let others: Vec<_> = (0..700)
+            .map(|_| {
+                let mut other = judge.connect().expect("a connection");
+                other.write_all(b"GET /pub").unwrap();
+                other
+            })
+            .collect();
+        let _ = stream.write_all(&SECRET.as_bytes()[8..]);
+        let words = until(&mut stream, "served /secret/1\n");
+        assert!(!words.contains("served /secret"), "{door:?}: {words}");
+        drop(others);
+    }
+}
+
+#[test]
+fn a_request_behind_a_body_in_chunks_is_ruled() {
+    if !(ready() && require(Feature::Node)) {
+        return;
+    }
+    let bodies = [
+        "5\r\nhello\r\n0\r\n\r\n",
+        "5;name=\"va;lue\"\r\nhello\r\n00000A\r\n0123456789\r\n0\r\nTrailer: 1\r\nOther: 2\r\n\r\n",
+        "2d\r\nGET /secret/9 HTTP/1.1\r\nHost: in the body\r\n\r\n\r\n0\r\n\r\n",
+    ];
+    for door in Door::GUARDS {
+        let judge = Judge::node(door);
+        for body in bodies {
+            let post = chunked(body);
+            let whole = [&post, PUBLIC.as_bytes()].concat();
+            let hostile = [&post, SECRET.as_bytes()].concat();
+            for size in [1, 7, 1 << 16] {
+                let pieces: Vec<_> = whole.chunks(size).collect();
+                let mut stream = judge.open();
+                pieces.iter().for_each(|piece| stream.write_all(piece).unwrap());
+                let words = until(&mut stream, "served /public/1\n");
+                assert!(words.contains("served /public/2\n"), "{door:?}, {size}, {body:?}: {words}");
+                assert!(words.contains("served /public/1\n"), "{door:?}, {size}, {body:?}: {words}");
+                let words = judge.served(&hostile.chunks(size).collect::<Vec<_>>(), false);
+                assert!(!words.contains("served /secret"), "{door:?}, {size}, {body:?}: {words}");
+            }
+        }
+    }
+}
+
+/// And behind a first request with such a body, in the packet that makes the connection and after it.
+#[test]
+fn a_request_behind_a_first_body_in_chunks_is_ruled() {
+    if !(ready() && require(Feature::Node)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let judge = Judge::node(door);
+        let post = chunked("5\r\nhello\r\n3\r\nyou\r\n0\r\nTrailer: 1\r\n\r\n");
+        for (last, marker) in [(PUBLIC, "served /public/1\n"), (SECRET, "served /secret/1\n")] {
+            let stream = [&post, last.as_bytes()].concat();
+            for size in [1 << 16, 80, 75, 79, 3] {
+                let mut connection = judge.connect().expect("a connection");
+                connection.set_nodelay(true).unwrap();
+                for piece in stream.chunks(size) {
+                    let _ = connection.write_all(piece);
+                }
+                let words = until(&mut connection, marker);
+                assert_eq!(words.contains(marker), last == PUBLIC, "{door:?}, {size}: {words}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_chunk_is_refused() {
+    if !(ready() && require(Feature::Node)) {
+        return;
+    }
+    let bodies = [
+        "0x5\r\nhello\r\n",
+        "5 \r\nhello\r\n",
+        "5\nhello\n",
+        "5\r\nhelloX",
+        "\r\n5\r\nhello",
+        "100000000\r\n",
+        "-1\r\n",
+    ];
+    for door in Door::GUARDS {
+        let judge = Judge::node(door);
+        for body in bodies {
+            let before = judge.front.verdicts();
+            judge.served(&[&chunked(body), SECRET.as_bytes()], false);
+            let new = judge.front.verdicts().since(&before);
+            assert_eq!(new.count(abi::FIEF_REFUSED_MALFORMED), 1, "{door:?}, {body:?}: {new:?}");
+        }
+    }
+}
