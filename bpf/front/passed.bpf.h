@@ -16,7 +16,8 @@
  * Limits: a note is good for PASSED_MS, since firewalls may keep a packet; a client that reaches the machine by two ways, one of
  * which has a door, can use it on the other for so long. A look by another program of the machine counts like a packet.
  * A connection of the machine to itself passes no door: it is known by its address, which is the one that it calls or one of the
- * loopback. From another address of its own it is taken for a stranger's.
+ * loopback, and by the device of the address that is called, if that is the loopback. From another address of its own to one of
+ * another device it is taken for a stranger's: the kernel names that device, as if the packet had come in there.
  */
 #pragma once
 
@@ -117,8 +118,10 @@ static __noinline bool unguarded_refuse(struct bpf_sk_lookup *ctx, __u32 slot, _
 	struct fief_flow_key key;
 	bool refuse;
 
-	if (!guard || !(guard->flags & FIEF_GUARD_EVERYWHERE) || !ctx->ingress_ifindex)
-		return false; /* or no packet came in at all: a program asks */
+	if (!guard || !(guard->flags & FIEF_GUARD_EVERYWHERE))
+		return false;
+	if (!ctx->ingress_ifindex || ctx->ingress_ifindex == LOOPBACK_INDEX)
+		return false; /* no packet came in: a program asks, or the machine calls itself */
 	lookup_remote_address(ctx, (__u32 *)key.remote);
 	lookup_local_address(ctx, (__u32 *)key.local);
 	key.remote_port = bpf_ntohs(ctx->remote_port);
