@@ -7,7 +7,9 @@
  * How: slices of a dynptr are copied where they are not linear. Tags and headers in front of TCP are walked, as many as a
  * packet holds, so that the port is known; a packet that bears any is `odd`: it is never answered by us. So is one with
  * urgent bytes: the kernel takes them out of the server's stream, which would then not be what was ruled. A packet
- * that ends within its TCP header, as a first fragment may, is `torn`: nothing but its ports is known.
+ * that ends within its TCP header, as a first fragment may, is `torn`: nothing but its ports is known. A frame above 64 kB that
+ * GRO or a sender's offload made has no length in its header (BIG TCP), and in IPv6 a header in front of TCP that says so: it
+ * is `big`, and read like any other, but not made into another packet.
  * Limits: what is encrypted (ESP) or encapsulated is read by whoever unpacks it, and a tag that names a VLAN leads to that
  * VLAN's device, which has a door of its own. Fragments after the first carry no port; they are let through, since without
  * the first nothing comes of them. Of a source route that the machine follows (it does not unless told so) the address at
@@ -44,6 +46,7 @@ struct packet {
 	__u8 ipv6;
 	__u8 odd;  /* bears what the door does not answer */
 	__u8 torn; /* odd, and only the ports are known */
+	__u8 big;  /* bears a jumbo option */
 };
 
 /* Neither bytes nor an end of the stream. */
@@ -78,6 +81,17 @@ struct ipv6_extension {
 	__be16 offset_and_more; /* of a fragment header */
 };
 
+/* A hop-by-hop header with nothing but a jumbo option (RFC 2675). */
+struct ipv6_jumbo {
+	__u8 next;
+	__u8 length;
+	__u8 option;
+	__u8 option_length;
+	__be32 payload_length;
+};
+
+#define OPTION_JUMBO 0xc2
+
 static __always_inline int ipv4_read(struct bpf_dynptr *frame, struct packet *p, __u32 *end)
 {
 	struct iphdr room, *ip = bpf_dynptr_slice(frame, p->network, &room, sizeof(room));
@@ -97,7 +111,7 @@ static __always_inline int ipv4_read(struct bpf_dynptr *frame, struct packet *p,
 	mapped_ipv4(ip->saddr, p->source);
 	mapped_ipv4(ip->daddr, p->destination);
 	p->transport = p->network + length;
-	*end = p->network + bpf_ntohs(ip->tot_len);
+	*end = ip->tot_len ? p->network + bpf_ntohs(ip->tot_len) : 0;
 	return 0;
 }
 
@@ -140,7 +154,21 @@ static __noinline int ipv6_walk(struct bpf_dynptr *frame, struct packet *p, __u3
 	return -1;
 }
 
-static __always_inline int ipv6_read(struct bpf_dynptr *frame, struct packet *p, __u32 *end)
+/* Takes a jumbo option for what the kernel put there. One that came over the wire stands in no packet of several segments. */
+static __always_inline bool jumbo_read(struct __sk_buff *skb, struct bpf_dynptr *frame, struct packet *p)
+{
+	struct ipv6_jumbo room, *jumbo = bpf_dynptr_slice(frame, p->transport, &room, sizeof(room));
+
+	if (!skb->gso_size || !jumbo || jumbo->next != IPPROTO_TCP || jumbo->length || jumbo->option != OPTION_JUMBO ||
+	    jumbo->option_length != sizeof(jumbo->payload_length) ||
+	    bpf_ntohl(jumbo->payload_length) != skb->len - p->transport)
+		return false;
+	p->transport += sizeof(*jumbo);
+	p->big = 1;
+	return true;
+}
+
+static __always_inline int ipv6_read(struct __sk_buff *skb, struct bpf_dynptr *frame, struct packet *p, __u32 *end)
 {
 	struct ipv6hdr room, *ip = bpf_dynptr_slice(frame, p->network, &room, sizeof(room));
 
@@ -150,8 +178,10 @@ static __always_inline int ipv6_read(struct bpf_dynptr *frame, struct packet *p,
 	__builtin_memcpy(p->source, &ip->saddr, 16);
 	__builtin_memcpy(p->destination, &ip->daddr, 16);
 	p->transport = p->network + sizeof(*ip);
-	*end = p->transport + bpf_ntohs(ip->payload_len);
+	*end = ip->payload_len ? p->transport + bpf_ntohs(ip->payload_len) : 0;
 	if (ip->nexthdr == IPPROTO_TCP)
+		return 0;
+	if (!*end && ip->nexthdr == NEXTHDR_HOP && jumbo_read(skb, frame, p))
 		return 0;
 	return ipv6_walk(frame, p, ip->nexthdr);
 }
@@ -211,13 +241,13 @@ static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *fram
 		if (ipv4_read(frame, p, &end))
 			return -1;
 	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
-		if (ipv6_read(frame, p, &end))
+		if (ipv6_read(skb, frame, p, &end))
 			return -1;
 	} else {
 		return -1;
 	}
-	if (skb->gso_segs > 1)
-		end = skb->len;
+	if (!end && skb->gso_size)
+		end = skb->len; /* as the kernel takes it; else its own length counts */
 	if (p->transport + sizeof(*tcp) > end)
 		return torn_read(frame, p, end);
 	tcp = bpf_dynptr_slice(frame, p->transport, &room, sizeof(room));

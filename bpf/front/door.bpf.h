@@ -214,10 +214,21 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 	return bytes_gather(skb, p, stream);
 }
 
-/* It may be a SYN or a segment. */
+/*
+ * It may be a SYN or a segment. What passes through to others is policed by its SYNs, and no sender that is honest parts them
+ * from their flags.
+ */
 static __always_inline int torn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
-	return is_local(skb, listening, &front->packet) ? shape_rule(front) : TCX_NEXT;
+	return is_forward(front) || is_local(skb, listening, &front->packet) ? shape_rule(front) : TCX_NEXT;
+}
+
+/* A segment of no socket here. */
+static __always_inline int passing_rule(struct __sk_buff *skb, struct front_context *front)
+{
+	if (!segment_guard_find(front) || !is_forward(front))
+		return TCX_NEXT;
+	return front->packet.torn ? shape_rule(front) : forward_segment(skb, front);
 }
 
 static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_context *front)
@@ -234,7 +245,7 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		return TCX_DROP;
 	sk = socket_find(skb, &front->packet, NULL);
 	if (!sk)
-		return segment_guard_find(front) && is_forward(front) ? forward_segment(skb, front) : TCX_NEXT;
+		return passing_rule(skb, front);
 	state = sk->state;
 	barrier_var(state);
 	front->connected = state != BPF_TCP_LISTEN;

@@ -74,7 +74,7 @@ static __noinline int packet_grow(struct __sk_buff *skb, struct packet *p, struc
 	__u32 end = p->seq + p->payload_length;
 	__u64 sum;
 
-	if (!s)
+	if (!s || p->big)
 		return -1;
 	head = header_load(skb, p, s);
 	if (!head)

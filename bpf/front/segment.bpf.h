@@ -131,7 +131,7 @@ static __noinline int segment_put(struct __sk_buff *skb, const struct packet *p,
 	bool partial = checksum_partial(skb);
 	__u64 sum;
 
-	if (options > SEGMENT_OPTIONS || payload > SEGMENT_PAYLOAD)
+	if (options > SEGMENT_OPTIONS || payload > SEGMENT_PAYLOAD || p->big)
 		return -1;
 	length = sizeof(s->tcp) + options + payload;
 	s->tcp.source = bpf_htons(back ? p->destination_port : p->source_port);

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 
 use fief_bpf::abi;
-use fief_testkit::segment::{ACK, SYN, Segment};
+use fief_testkit::segment::{ACK, SYN, Segment, TCP, ipv4};
 use fief_testkit::{
     Client, Family, Feature, NetNs, Nginx, NginxConfig, ORDINARY_OPTIONS, PlainServer, Process, RawClients, Topology,
     Veth, get, require, wait_until,
@@ -279,4 +279,24 @@ fn the_examples_proxy_gets_only_what_the_rules_let_pass() {
     assert_eq!(gateway.count(abi::FIEF_REQUEST_REFUSED), 1);
     assert_eq!(gateway.count(abi::FIEF_REQUEST_RATE), refused.len() as u64);
     assert!(gateway.farm.iter_mut().all(|nginx| nginx.process().try_wait().is_none()));
+}
+
+/// The flags of a SYN come in the second fragment, so the first one must not pass as a segment of some connection.
+#[test]
+fn a_syn_in_fragments_that_part_it_from_its_flags_does_not_pass() {
+    let Some(gateway) = Gateway::new(&passing("", "syn = { rate = 1000, burst = 1000 }")) else { return };
+    let clients = RawClients::new(&gateway.front.topology).unwrap();
+    let from: SocketAddr = (RawClients::address(Family::V4, 9), 4000).into();
+    let mut syn = Segment::new(from, server(0), SYN);
+    syn.options = ORDINARY_OPTIONS.to_vec();
+    let tcp = syn.tcp();
+    let (IpAddr::V4(source), IpAddr::V4(to)) = (from.ip(), server(0).ip()) else { unreachable!("both are IPv4") };
+    let more = 0x2000;
+    clients.send_packet(&[], &ipv4(source, to, &[], more, TCP, &tcp[..8])).unwrap();
+    clients.send_packet(&[], &ipv4(source, to, &[], 1, TCP, &tcp[8..])).unwrap();
+    wait_until(SOON, || gateway.count(abi::FIEF_SHAPE) == 1)
+        .unwrap_or_else(|_| panic!("{:?}", gateway.front.verdicts()));
+    // a whole one comes through, and nothing of the parts has before
+    clients.send(&syn).unwrap();
+    wait_until(SOON, || gateway.count(abi::FIEF_SYN_TAKEN) == 1).expect("a verdict on the whole SYN");
 }

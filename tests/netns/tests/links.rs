@@ -6,9 +6,9 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 
 use fief_bpf::abi;
-use fief_testkit::{Client, Family, NetNs, PlainServer, Topology, Veth};
+use fief_testkit::{Client, Family, NetNs, PlainServer, Topology, Veth, Wire, pattern, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::{Foreign, connect_from, connect_once_served};
+use fief_tests_netns::{Foreign, SOON, connect_from, connect_once_served};
 use nix::errno::Errno;
 
 const POLICY: &str = r#"
@@ -136,6 +136,25 @@ fn connections_over_the_loopback_are_the_machines_own() {
             let to: SocketAddr = to.parse().unwrap();
             let from = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             connect_from(server, from.parse().unwrap(), to).unwrap_or_else(|e| panic!("{door:?}: {to}: {e}"));
+        }
+        assert_eq!(rig.unguarded(), (0, 0), "{door:?}");
+    }
+}
+
+/// From another address of its own to one of the loopback, as balanced servers bear them.
+#[test]
+fn the_machine_reaches_its_addresses_of_the_loopback() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
+        let server = &rig.front.topology.server;
+        server.ip("addr add 10.66.9.9/32 dev lo").unwrap();
+        server.ip("addr add fd66::9/128 dev lo").unwrap();
+        for (from, to) in [("10.77.0.1:0", "10.66.9.9:80"), ("[fd77::1]:0", "[fd66::9]:80")] {
+            connect_from(server, from.parse().unwrap(), to.parse().unwrap())
+                .unwrap_or_else(|e| panic!("{door:?}: {from} to {to}: {e}"));
         }
         assert_eq!(rig.unguarded(), (0, 0), "{door:?}");
     }
@@ -274,4 +293,42 @@ fn published_ports_of_containers_are_reached_as_ever() {
     let stream = connect_once_served(&container, SocketAddr::from(([172, 30, 0, 2], 0)), to);
     drop(stream);
     assert_eq!(rig.unguarded(), (0, 0));
+}
+
+/// Frames above 64 kB have no length in their IP header (BIG TCP). Sizes for IPv4 are apart, and not every `ip` can set them.
+#[test]
+fn frames_larger_than_an_ip_header_can_say_are_read() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
+        let (server, clients) = (&rig.front.topology.server, &rig.front.topology.clients);
+        let offload = ["-K", "cv", "tx", "on", "tso", "on", "gso", "on", "sg", "on"];
+        assert!(clients.command("ethtool").args(offload).status().unwrap().success());
+        for (namespace, device) in [(clients, "cv"), (server, "sv")] {
+            let sizes = "gso_max_size 190000 gro_max_size 190000";
+            namespace.ip(&format!("link set {device} {sizes}")).unwrap();
+        }
+        for family in [Family::V6] {
+            let wire = Wire::open(server, "sv").unwrap();
+            let from = (Client::High.address(family, 3), 0).into();
+            let mut stream = connect_from(clients, from, plain(family)).unwrap();
+            let length = 16 << 20;
+            let body = pattern(length);
+            let mut writing = stream.try_clone().unwrap();
+            let writer = std::thread::spawn(move || {
+                writing.write_all(format!("POST /close/10 HTTP/1.1\r\nContent-Length: {length}\r\n\r\n").as_bytes())?;
+                writing.write_all(&body)
+            });
+            let mut answer = String::new();
+            let mut buffer = vec![0; 1 << 20];
+            let big = wait_until(SOON, || wire.receive_now(&mut buffer).is_some_and(|length| length > 66_000));
+            stream.read_to_string(&mut answer).unwrap();
+            writer.join().unwrap().unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{door:?} {family:?}: {answer}");
+            big.unwrap_or_else(|_| panic!("{door:?} {family:?}: no frame was that large"));
+            assert_eq!(rig.front.verdicts().count(abi::FIEF_SHAPE), 0, "{door:?} {family:?}");
+        }
+    }
 }
