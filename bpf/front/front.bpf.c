@@ -26,7 +26,7 @@
  *     answer        what a refused client gets    stray         segments of no connection
  *     grow          a segment to the whole stream heads         of later requests, until TCP has taken them
  *     taken         whether TCP would take a segment  behind       what stands behind a request
- *     chunks        of a body, line by line
+ *     chunks        of a body, line by line            ignored       bodies that servers may not read
  *   rule       what becomes of a request
  *     header        of HTTP, with normal (paths)  clienthello   of TLS
  *     match         the first rule it meets       hash, request what is compared, by bytes

@@ -106,7 +106,8 @@ static __noinline int packet_grow(struct __sk_buff *skb, struct packet *p, struc
 }
 
 /* Lets `length` of the packet's bytes pass. Its checksum, which is ours then, has to be right before. */
-static __noinline int packet_cut(struct __sk_buff *skb, struct packet *p, struct stream *stream, __u32 length)
+__noinline int packet_cut(struct __sk_buff *skb, struct packet *p __arg_nonnull, struct stream *stream __arg_nonnull,
+			  __u32 length)
 {
 	struct segment *s;
 	__u32 head;

@@ -117,8 +117,8 @@ static __always_inline bool heads_room(const struct packet *p, const struct head
 }
 
 /* Notes what passes of a head with this packet: [from, stream->read), for which there is room. */
-static __noinline int heads_note(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
-				 struct head_ranges *ranges, __u32 from)
+__noinline int heads_note(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			  struct stream *stream __arg_nonnull, struct head_ranges *ranges __arg_nonnull, __u32 from)
 {
 	struct head_range *range;
 	__u32 length;
@@ -148,8 +148,8 @@ enum heads {
 };
 
 /* Holds the packet against what was ruled and may not be taken. */
-static __noinline enum heads heads_compare(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
-					   struct head_ranges *ranges)
+__noinline int heads_compare(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			     struct stream *stream __arg_nonnull, struct head_ranges *ranges __arg_nonnull)
 {
 	__u32 end = p->seq + p->payload_length;
 	struct head_range *range;

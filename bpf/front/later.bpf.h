@@ -1,31 +1,38 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Later: requests on a connection that has its socket: those after the first, and the first where the kernel made the
- * connection by itself (admission below its level, monitor mode, a reused TIME_WAIT).
+ * Later: requests on a connection that has its socket: those after the first,
+ * and the first where the kernel made the connection by itself (admission below
+ * its level, monitor mode, a reused TIME_WAIT).
  *
- * Problem: a persistent connection would have one verdict for all of its requests.
- * How: the label tells where the next request begins: end of the header + Content-Length. What lies before passes unread.
- * From there on bytes are copied as they pass, in order; the segment that completes a header waits for the verdict. The
- * label takes the request's container, the server follows it when it reads. A refused client gets its answer, the socket
- * a reset in the client's name. A socket that the core has not labelled gets its label here. Only what TCP would take is
- * looked at (taken.bpf.h). A verdict counts for the bytes that it was about: until TCP has taken them, others in their
- * place are dropped (heads.bpf.h).
- * Where a body comes in chunks the label tells where the next of its lines begins (chunks.bpf.h). What cannot be read, half
- * a request whose begin gave way to others, and what comes behind what was never seen is for the policy to refuse: both
- * sides are reset. A packet with more than is looked at in one go passes as far as it was ruled, and the rest comes again.
+ * Problem: a persistent connection would have one verdict for all of its
+ * requests. How: the label tells where the next request begins: end of the
+ * header + Content-Length. What lies before passes unread. From there on bytes
+ * are copied as they pass, in order; the segment that completes a header waits
+ * for the verdict. The label takes the request's container, the server follows
+ * it when it reads. A refused client gets its answer, the socket a reset in the
+ * client's name. A socket that the core has not labelled gets its label here.
+ * Only what TCP would take is looked at (taken.bpf.h). A verdict counts for the
+ * bytes that it was about: until TCP has taken them, others in their place are
+ * dropped (heads.bpf.h). Where a body comes in chunks the label tells where the
+ * next of its lines begins (chunks.bpf.h). What cannot be read, half a request
+ * whose begin gave way to others, and what comes behind what was never seen is
+ * for the policy to refuse: both sides are reset. A packet with more than is
+ * looked at in one go passes as far as it was ruled, and the rest comes again.
  * The end of the client's side is the end of half a request too.
- * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest
- * verdict. Under TLS, and behind a request for another protocol, the connection is no longer ruled and keeps its
- * container. A connection that was there before the guard cannot be told from one whose verdict was displaced.
+ * Limits: the listening socket stays that of the first request. Several
+ * requests in one segment share the strictest verdict. Under TLS, and behind a
+ * request for another protocol, the connection is no longer ruled and keeps its
+ * container. A connection that was there before the guard cannot be told from
+ * one whose verdict was displaced.
  */
 #pragma once
 
 #include "admit.bpf.h"
 #include "guard.bpf.h"
 #include "isolated.bpf.h"
-#include "taken.bpf.h"
 #include "maps/containers.bpf.h"
 #include "maps/labels.bpf.h"
+#include "taken.bpf.h"
 
 /* TCX_NEXT is -1 */
 #define LATER_AGAIN   -2 /* the packet has more */
@@ -37,7 +44,8 @@ struct connection {
 	struct tcp_sock *tcp;
 	struct fief_label *label;
 	struct head_ranges *ranges;
-	bool ended; /* the packet at hand ends the client's side, and all of it is in the stream */
+	bool ended; /* the packet at hand ends the client's side, and all of it is in
+                 the stream */
 };
 
 static __always_inline struct fief_container *labelled_container(struct fief_ref ref)
@@ -47,7 +55,8 @@ static __always_inline struct fief_container *labelled_container(struct fief_ref
 	return c && c->generation == ref.generation ? c : NULL;
 }
 
-/* The sockets of a container are counted once somebody has received from them. */
+/* The sockets of a container are counted once somebody has received from them.
+ */
 static __always_inline void label_move(struct fief_label *label, struct fief_ref to)
 {
 	struct fief_container *c;
@@ -81,7 +90,8 @@ static __always_inline int later_unread(struct front_context *front, struct fief
 	return stream->ruling.refused ? LATER_REFUSED : later_untrack(label);
 }
 
-/* The client's answer goes out as a copy; the packet itself becomes the reset of its socket. */
+/* The client's answer goes out as a copy; the packet itself becomes the reset
+ * of its socket. */
 static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 				   struct tcp_sock *tcp)
 {
@@ -121,7 +131,8 @@ static __always_inline int later_wait(struct front_context *front, struct connec
 	return stream->read == p->seq + p->payload_length ? TCX_NEXT : LATER_CUT;
 }
 
-/* The line at label->next belongs to a body in chunks, and is in the stream as far as it has come. */
+/* The line at label->next belongs to a body in chunks, and is in the stream as
+ * far as it has come. */
 static __always_inline int chunk_rule(struct front_context *front, struct connection *on, struct stream *stream)
 {
 	struct chunk_line line = {.state = on->label->flags & CHUNK_STATES};
@@ -155,6 +166,7 @@ static __always_inline int later_follow(struct front_context *front, struct conn
 		return later_untrack(on->label);
 	stream->read = on->label->next + ruling->head;
 	on->label->next = stream->read + ruling->body;
+	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_UPGRADE);
 	__sync_fetch_and_or(&on->label->flags, flags);
 	return LATER_AGAIN;
 }
@@ -163,12 +175,18 @@ static __always_inline int later_follow(struct front_context *front, struct conn
 static __always_inline int later_judge(struct front_context *front, struct connection *on, struct stream *stream)
 {
 	struct ruling *ruling = &stream->ruling;
-	__u32 length = stream->length;
+	__u32 length = stream->length, how = on->ended ? RULE_ENDED : 0;
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, on->ended ? RULE_ENDED : 0,
-			 ruling) == REQUEST_NEED_MORE)
+	if (on->label->flags & FIEF_LABEL_UPGRADE) {
+		if (length && is_foreign(stream->bytes[0])) {
+			verdict_count(front, on->label->container, FIEF_NO_ID, FIEF_PASSED_UPGRADE, false);
+			return later_untrack(on->label);
+		}
+		how |= RULE_UPGRADE;
+	}
+	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) == REQUEST_NEED_MORE)
 		return later_wait(front, on, stream);
 	if (ruling->refused)
 		return LATER_REFUSED;
@@ -176,7 +194,8 @@ static __always_inline int later_judge(struct front_context *front, struct conne
 	return later_follow(front, on, stream);
 }
 
-/* Rules what stands at label->next with what the packet adds to it. A verdict, or LATER_*. */
+/* Rules what stands at label->next with what the packet adds to it. A verdict,
+ * or LATER_*. */
 static __noinline int later_rule(struct __sk_buff *skb, struct front_context *front, struct connection *on,
 				 struct stream *stream)
 {
@@ -192,8 +211,8 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	later_find(p, stream, on->label->next);
 	at = on->label->next + stream->length;
 	if (is_behind(p->seq, at))
-		/* a gap: what is behind it must not complete a head unseen, and comes again, unless TCP has taken what is
-		 * missing here */
+		/* a gap: what is behind it must not complete a head unseen, and comes
+     * again, unless TCP has taken what is missing here */
 		return is_behind(on->tcp->rcv_nxt, at) ? later_unread(front, on->label, stream, FIEF_UNREAD_NO_ROOM)
 						       : TCX_DROP;
 	if (!heads_room(p, on->ranges, stream->from) && !(front->guard->flags & FIEF_GUARD_MONITOR))
@@ -212,7 +231,8 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	return later_judge(front, on, stream);
 }
 
-/* Holds what comes again against what was ruled. A verdict, or LATER_AGAIN: the packet may pass, as far as this goes. */
+/* Holds what comes again against what was ruled. A verdict, or LATER_AGAIN: the
+ * packet may pass, as far as this goes. */
 static __always_inline int repetition_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					   struct head_ranges *ranges)
 {
@@ -272,8 +292,9 @@ static __always_inline bool first_of_kernel(struct front_context *front, struct 
 }
 
 /*
- * Labels a socket that has no label: the core has labelled those of managed units, but a guard stands before every
- * server. The verdict upon its first request is still where the door left it. NULL: no request of it is ruled.
+ * Labels a socket that has no label: the core has labelled those of managed
+ * units, but a guard stands before every server. The verdict upon its first
+ * request is still where the door left it. NULL: no request of it is ruled.
  */
 static __noinline struct fief_label *label_make(struct front_context *front, struct bpf_sock *sk, struct tcp_sock *tcp)
 {
@@ -312,7 +333,8 @@ static __always_inline void begin_again(struct fief_label *label, struct tcp_soc
 	__sync_fetch_and_and(&label->flags, ~(FIEF_LABEL_VERDICT & ~FIEF_LABEL_TRACKED));
 }
 
-/* Whether a packet on a tracked connection may pass unread: it ends before the next request, and replaces no head. */
+/* Whether a packet on a tracked connection may pass unread: it ends before the
+ * next request, and replaces no head. */
 static __always_inline bool is_settled(const struct packet *p, struct fief_label *label, struct tcp_sock *tcp,
 				       const struct head_ranges *ranges)
 {
@@ -331,7 +353,8 @@ static __always_inline bool is_settled(const struct packet *p, struct fief_label
 	return taken || !ranges || !is_behind(ranges->read, p->seq);
 }
 
-/* What is remembered of the heads on this connection; `ranges`: if there is something. NULL: no memory. */
+/* What is remembered of the heads on this connection; `ranges`: if there is
+ * something. NULL: no memory. */
 static __always_inline struct head_ranges *heads_get(struct bpf_sock *sk, struct tcp_sock *tcp,
 						     struct head_ranges *ranges)
 {
@@ -348,7 +371,8 @@ static __always_inline bool is_bare_end(const struct packet *p)
 	return !p->payload_length && !p->odd;
 }
 
-/* Whether the end of a client's side, to a socket without a label, may be that of half a request. */
+/* Whether the end of a client's side, to a socket without a label, may be that
+ * of half a request. */
 static __noinline bool half_admitted(const struct packet *p)
 {
 	struct fief_admitted *entry;

@@ -2,19 +2,23 @@
 /*
  * Rule: what becomes of a request.
  *
- *   parse (header, clienthello)  ->  match  ->  rate  ->  container, or a refusal with its penalty
+ *   parse (header, clienthello)  ->  match  ->  rate  ->  container, or a
+ * refusal with its penalty
  *
- * Problem: the verdict must be the same for every way to cut the request into segments.
- * How: it falls when the head is complete, when it cannot become one, when its client has ended its side, or when
- * FIEF_HEADER_MAX bytes are there. Before that there is none. The rules are asked in any case, about what could be read: one
- * that refuses it does so. Of what cannot be read else the policy says whether it is refused (fief_guard.unread_refused):
- * a rule that would let it pass may have read another request than the server will. That refusal is a reset, and draws no
- * penalty.
- * Limits: what cannot be judged for a failure of our own (no tables, no memory) goes its client's way.
+ * Problem: the verdict must be the same for every way to cut the request into
+ * segments. How: it falls when the head is complete, when it cannot become one,
+ * when its client has ended its side, or when FIEF_HEADER_MAX bytes are there.
+ * Before that there is none. The rules are asked in any case, about what could
+ * be read: one that refuses it does so. Of what cannot be read else the policy
+ * says whether it is refused (fief_guard.unread_refused): a rule that would let
+ * it pass may have read another request than the server will. That refusal is a
+ * reset, and draws no penalty. Limits: what cannot be judged for a failure of
+ * our own (no tables, no memory) goes its client's way.
  */
 #pragma once
 
 #include "bucket.bpf.h"
+#include "ignored.bpf.h"
 #include "load.bpf.h"
 #include "match.bpf.h"
 #include "proxy.bpf.h"
@@ -27,6 +31,7 @@
 #define RULE_CUT     4u	 /* of its own: no more is looked at */
 #define RULE_PROXY   8u	 /* of its own: a PROXY head that cannot be read */
 #define RULE_TRUSTED 16u /* of its own: a PROXY head is skipped */
+#define RULE_UPGRADE 32u /* the request before asked for another protocol */
 
 struct ruling {
 	struct fief_request rule;  /* rule FIEF_NO_ID: none matched */
@@ -37,14 +42,16 @@ struct ruling {
 	__u32 skipped;		 /* bytes of a PROXY head before the request */
 	bool tls;		 /* its client understands no answer of HTTP */
 	bool tracked;
-	bool
-	    upgrade; /* it asks for another protocol, or is CONNECT: what follows is not HTTP/1 once the server agrees */
+	bool upgrade; /* it asks for another protocol, or is CONNECT: what follows is
+                   not HTTP/1 once the server agrees */
 	bool chunked; /* the length of its body is not known before: `body` is 0 */
-	__u32 head;   /* if tracked, the next request begins head + body bytes behind the first byte */
+	__u32 head;   /* if tracked, the next request begins head + body bytes behind
+                   the first byte */
 	__u64 body;
 };
 
-/* What a rule makes of a request that it matches. `bucket`: the one that refused. */
+/* What a rule makes of a request that it matches. `bucket`: the one that
+ * refused. */
 static __always_inline enum fief_reason rule_judge(struct front_context *front, const struct fief_request *rule,
 						   struct fief_bucket **bucket)
 {
@@ -96,7 +103,8 @@ static __always_inline void request_judge(struct front_context *front, struct ru
 		source_penalise(front, out->rule.penalty_ns);
 }
 
-/* What cannot be read, and what no rule refuses: it is reset, or passes into the class of its client. */
+/* What cannot be read, and what no rule refuses: it is reset, or passes into
+ * the class of its client. */
 static __noinline int unread_rule(struct front_context *front, struct ruling *out, enum fief_unread unread)
 {
 	bool refused = unread_refused(front, unread), watched = front->guard->flags & FIEF_GUARD_MONITOR;
@@ -111,7 +119,8 @@ static __noinline int unread_rule(struct front_context *front, struct ruling *ou
 	return 0;
 }
 
-/* Whether a rule decides about what cannot be read: one that refuses does, another one where the kind passes. */
+/* Whether a rule decides about what cannot be read: one that refuses does,
+ * another one where the kind passes. */
 static __always_inline bool rule_decides(const struct front_context *front, const struct match_state *match,
 					 enum fief_unread unread)
 {
@@ -120,7 +129,8 @@ static __always_inline bool rule_decides(const struct front_context *front, cons
 	return front->guard->flags & FIEF_GUARD_MONITOR && match->shadow.rule != FIEF_NO_ID && match->shadow.refuse;
 }
 
-/* Which kind of what cannot be read the bytes are; FIEF_UNREADS: they can be read. */
+/* Which kind of what cannot be read the bytes are; FIEF_UNREADS: they can be
+ * read. */
 static __always_inline enum fief_unread unread_kind(enum request_state state, const struct front_request *request,
 						    __u32 how)
 {
@@ -137,9 +147,10 @@ static __always_inline enum fief_unread unread_kind(enum request_state state, co
 }
 
 /*
- * Reads the request, and finds the rules that it meets: `matches` has them, and is told the policy's slot and the level
- * before. Negative: a failure of our own. A function of its own to the verifier, which then follows it once and not from
- * each place that it is called from.
+ * Reads the request, and finds the rules that it meets: `matches` has them, and
+ * is told the policy's slot and the level before. Negative: a failure of our
+ * own. A function of its own to the verifier, which then follows it once and
+ * not from each place that it is called from.
  */
 __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u32 length, __u32 how,
 			    const struct fief_guard *guard __arg_nonnull, struct ruling *out __arg_nonnull)
@@ -173,6 +184,8 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	out->tls = length && byte_at(bytes, 0) == TLS_HANDSHAKE;
 	request_begin(request, guard->flags, secret->pattern, guard->name);
 	state = request_parse(bytes, length, request);
+	if (state == REQUEST_COMPLETE && request->body)
+		state = ignored_body(bytes, length, request);
 	if (state == REQUEST_NEED_MORE && !(how & (RULE_ENDED | RULE_CUT)))
 		return REQUEST_NEED_MORE;
 	/* where a client says nothing and ends, there is nothing to be read */
@@ -180,6 +193,8 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	if (how & RULE_PROXY ||
 	    (out->unread < FIEF_UNREADS && how & RULE_FIRST && !out->skipped && is_proxy(bytes, length)))
 		out->unread = FIEF_UNREAD_PROXY;
+	if (how & RULE_UPGRADE && out->unread < FIEF_UNREADS)
+		out->unread = FIEF_UNREAD_UPGRADE;
 	out->tracked = state == REQUEST_COMPLETE && request->tracked;
 	out->head = request->head + out->skipped;
 	out->body = request->body;
@@ -239,9 +254,10 @@ static __noinline bool ruling_begin(struct front_context *front, struct ruling *
 }
 
 /*
- * Rules the request that begins with the first of `length` bytes. REQUEST_NEED_MORE: they do not suffice; else
- * REQUEST_DECIDED: `out` says what is to be done, counted and, if refused, punished already. Inline: the call stack of
- * what follows is as deep as the kernel lets it be.
+ * Rules the request that begins with the first of `length` bytes.
+ * REQUEST_NEED_MORE: they do not suffice; else REQUEST_DECIDED: `out` says what
+ * is to be done, counted and, if refused, punished already. Inline: the call
+ * stack of what follows is as deep as the kernel lets it be.
  */
 static __always_inline int request_rule(struct front_context *front, const struct request_bytes *bytes, __u32 length,
 					__u32 how, struct ruling *out)

@@ -270,3 +270,104 @@ fn what_is_no_chunk_is_refused() {
         }
     }
 }
+
+/// A GET with a body, to a server that does not read it and takes it for the next request.
+#[test]
+fn a_body_that_its_server_ignores_is_no_request() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    let get =
+        |body: &str| format!("GET /public/2 HTTP/1.1\r\nHost: server\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    for door in Door::GUARDS {
+        let judge = Judge::python(door);
+        for before in ["", "\r\n", "\n"] {
+            let hostile = get(&format!("{before}{SECRET}"));
+            for size in [1 << 16, 90, 1] {
+                let words = judge.served(&hostile.as_bytes().chunks(size).collect::<Vec<_>>(), false);
+                assert!(!words.contains("served /secret"), "{door:?}, {before:?}, {size}: {words}");
+            }
+        }
+        // The begin of a word, which what follows ends.
+        let words = judge.served(&[(get("GET") + &SECRET[3..]).as_bytes()], false);
+        assert!(!words.contains("served /secret"), "{door:?}: {words}");
+        // What cannot become a request is a body.
+        let mut stream = judge.open();
+        stream.write_all(get("{\"query\": 1}").as_bytes()).unwrap();
+        assert!(until(&mut stream, "served /public/2\n").contains("served /public/2\n"), "{door:?}");
+    }
+}
+
+/// Agrees to change to another protocol, which says everything again.
+const UPGRADER: &str = r#"
+const http = require("http");
+const server = http.createServer((request, response) => {
+    request.resume();
+    request.on("end", () => response.end("served " + request.url + "\n"));
+});
+server.on("upgrade", (request, socket, head) => {
+    socket.write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n");
+    socket.write(head);
+    socket.pipe(socket);
+});
+server.listen(80, "::");
+"#;
+
+fn upgrade() -> String {
+    "GET /public/2 HTTP/1.1\r\nHost: server\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n".to_owned()
+}
+
+#[test]
+fn a_request_behind_an_upgrade_that_the_server_ignores_is_ruled() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let judge = Judge::python(door);
+        for (last, marker) in [(PUBLIC, "served /public/1\n"), (SECRET, "served /secret/1\n")] {
+            for stream in [upgrade() + last, FIRST.to_owned() + &upgrade() + last] {
+                for size in [1 << 16, 40] {
+                    let mut connection = judge.connect().expect("a connection");
+                    connection.set_nodelay(true).unwrap();
+                    for piece in stream.as_bytes().chunks(size) {
+                        let _ = connection.write_all(piece);
+                    }
+                    let words = until(&mut connection, marker);
+                    assert_eq!(words.contains(marker), last == PUBLIC, "{door:?}, {size}: {words}");
+                }
+            }
+        }
+        // No request begins so, and the server ends the connection.
+        let words = judge.served(&[upgrade().as_bytes(), b"\x81\r\n\r\n", SECRET.as_bytes()], false);
+        assert!(!words.contains("served /secret"), "{door:?}: {words}");
+    }
+}
+
+#[test]
+fn a_protocol_that_cannot_be_http_passes_behind_an_upgrade() {
+    if !(ready() && require(Feature::Node)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let judge = Judge::start(door, "node", &["-e", UPGRADER]);
+        let open = || {
+            let mut stream = judge.connect().expect("a connection");
+            stream.write_all(upgrade().as_bytes()).unwrap();
+            assert!(until(&mut stream, "\r\n\r\n").contains("101 Switching"), "{door:?}");
+            stream
+        };
+        let mut stream = open();
+        let before = judge.front.verdicts();
+        stream.write_all(b"\x81\x05hello").unwrap();
+        assert!(until(&mut stream, "hello").contains("hello"), "{door:?}");
+        stream.write_all(b"no request\r\n").unwrap();
+        assert!(until(&mut stream, "no request").contains("no request"), "{door:?}");
+        assert_eq!(judge.front.verdicts().since(&before).count(abi::FIEF_PASSED_UPGRADE), 1, "{door:?}");
+        // What a request could begin with is ruled as one.
+        let mut stream = open();
+        let before = judge.front.verdicts();
+        stream.write_all(b"no request\r\n").unwrap();
+        assert!(!until(&mut stream, "no request").contains("no request"), "{door:?}");
+        assert_eq!(judge.front.verdicts().since(&before).count(abi::FIEF_REFUSED_UPGRADE), 1, "{door:?}");
+    }
+}
