@@ -112,6 +112,8 @@ impl<'a> Bench<'a> {
     /// In the server's network namespace, on its core.
     fn open(topology: &Topology, rules: &'a Rules, frames: usize) -> Result<Bench<'a>> {
         fief_testkit::pin(0, Topology::server_cpu())?;
+        // Sources are from everywhere, and an answer goes where a route leads. None of these frames is ever sent.
+        topology.server.ip(&format!("route replace default via 10.77.0.2 dev {}", Topology::SERVER))?;
         let interface = nix::net::if_::if_nametoindex(Topology::SERVER).context("find the server's interface")?;
         let trial = Trial::open(&Pins::new(&scope()), interface).context("try the installed program")?;
         let mac = topology.link.near_mac;
