@@ -13,8 +13,6 @@
 #include "switch.bpf.h"
 #include "maps/descriptors.bpf.h"
 
-#define CAP_KILL 5
-
 /* The caller's record as its CPU holds it; made for a stranger who was passed a descriptor. */
 static __always_inline struct fief_cpu *caller_find(void)
 {

@@ -18,7 +18,6 @@
 #include "caller.bpf.h"
 
 #define SOCK_DGRAM 2
-#define CAP_KILL   5
 
 static __always_inline struct fief_descriptor *descriptor_of(struct bpf_sock *sk)
 {
@@ -52,8 +51,8 @@ static __always_inline __u64 ref_word(struct fief_ref ref)
 }
 
 /*
- * Who makes a container. Whoever may administer the machine is its operator; root without that right, as in a container
- * of the usual kind, is a user like others.
+ * The owner of what the caller makes. A caller that may administer the machine is its operator; root without that right, as
+ * in a container of the usual kind, is a user like others.
  */
 static __always_inline __u32 caller_owner(void)
 {

@@ -22,6 +22,7 @@
 #define EADDRNOTAVAIL	 99
 #define ESTALE		 116
 #define EDQUOT		 122
+#define CAP_KILL	 5
 #define CAP_SYS_ADMIN	 21
 #define AF_INET		 2
 #define AF_INET6	 10
