@@ -79,12 +79,3 @@ struct fief_body {
 	__u16 digits; /* of the size */
 	__u32 pad;
 };
-
-/* The begin of a connection's first request, as far as it has come. */
-struct fief_pending {
-	__u32 first;  /* the client's initial sequence number */
-	__u32 cookie; /* ours */
-	__u32 length;
-	__u32 doubted; /* number of a segment that may be the first one, or not */
-	__u8 bytes[FIEF_HEADER_MAX];
-};

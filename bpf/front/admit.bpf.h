@@ -319,12 +319,13 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 		if (!found)
 			return requested_wait(front);
 		if (hold_keep(p, stream))
-			return hold_acknowledge(skb, p, stream);
+			return kept_acknowledge(skb, p, stream);
 		unread_rule(front, ruling, FIEF_UNREAD_NO_ROOM);
 	}
+	half_done(stream);
 	if (ruling->refused)
 		return turn_away(skb, front, found, stream);
-	if (p->seq != stream->first + 1 && packet_grow(skb, p, stream))
+	if ((p->seq != stream->first + 1 || stream->known) && packet_grow(skb, p, stream))
 		return TCX_DROP;
 	admitted_begin(front, stream);
 	rest = stream->admitted.tracked ? rest_rule(skb, front, stream) : REST_PASSES;

@@ -158,8 +158,12 @@ static __always_inline bool handshake_proven(struct front_context *front, struct
  * Bytes before the segment are missing, by the kernel's cookie. Who sends from here again, where that is in doubt, begins
  * here.
  */
-static __always_inline int missing_look(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
+static __always_inline int missing_look(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
+	const struct packet *p = &front->packet;
+
+	if (half_lost(&stream->half))
+		return gave_way(skb, front);
 	if (stream->doubted == p->seq && !size_remembered(p)) {
 		stream->first = p->seq - 1;
 		return bytes_gather(skb, p, stream);
@@ -210,7 +214,7 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 	if (!hold_find(p, stream))
 		stream_open(p, stream);
 	if (with->missing && !stream->length)
-		return missing_look(skb, p, stream);
+		return missing_look(skb, front, stream);
 	return bytes_gather(skb, p, stream);
 }
 
@@ -259,6 +263,8 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		verdict = torn_rule(skb, front, listening);
 	else if (listening)
 		verdict = segment_look(skb, front, listening, stream);
+	if (verdict == STREAM_ENDS && stream->known)
+		verdict = stream_join(skb, front, stream);
 	if (verdict == STREAM_ENDS)
 		verdict = stream_rule(skb, front, listening, stream);
 	else if (has_stream(state) && front->packet.flags & TCP_FIN && verdict == TCX_NEXT)

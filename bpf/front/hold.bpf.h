@@ -4,18 +4,20 @@
  *
  * Problem: a header can come in any number of segments, and a sender may wait for the acknowledgement of each (Nagle).
  * The kernel shall keep no socket before the verdict.
- * How: most headers come whole; that case keeps nothing. Else the bytes are kept in order (`pending`) and acknowledged by
- * us; what is out of order is dropped, and the acknowledgement repeated. With the verdict the segment at hand is grown to
- * the whole stream from its first byte (grow.bpf.h), and makes the connection as if it had come so.
+ * How: most headers come whole; that case keeps nothing. Else the bytes are kept in order (halves.bpf.h) and acknowledged by
+ * us; what is out of order is dropped, and the acknowledgement repeated. What comes is added where it is kept, and looked
+ * through for the end of the head (scan.bpf.h): a segment costs what its own bytes cost, wherever it stands. Where there may
+ * be a verdict the whole is copied. With the verdict the segment at hand is grown to the whole stream from its first byte
+ * (grow.bpf.h), and makes the connection as if it had come so.
  * Limits: the last bytes of a header that is longer than what a segment can grow to are looked at, but neither
- * acknowledged nor delivered with it; the client sends them again. Who sends half a header and waits is forgotten when
- * the map is full, and then has to connect again.
+ * acknowledged nor delivered with it; the client sends them again. Who has to give way to others is reset, and has to
+ * connect again. Behind a PROXY head each segment costs what the whole head does.
  */
 #pragma once
 
 #include "grow.bpf.h"
+#include "halves.bpf.h"
 #include "options.bpf.h"
-#include "maps/pending.bpf.h"
 
 #define HOLD_WINDOW 64240
 
@@ -50,58 +52,71 @@ static __always_inline int hold_acknowledge(struct __sk_buff *skb, const struct 
 	return acknowledge(skb, p, &stream->with, stream->first + 1 + length);
 }
 
-/* Takes over what is kept of the flow; false: nothing of this connection. */
-static __noinline bool hold_find(const struct packet *p, struct stream *stream)
+/* Takes over what is known of the connection's begin; false: nothing is kept of it. */
+static __always_inline bool hold_find(const struct packet *p, struct stream *stream)
 {
-	struct fief_flow_key key;
-	struct fief_pending *kept;
-	__u32 length;
-
-	flow_key(p, &key);
-	kept = bpf_map_lookup_elem(&pending, &key);
-	if (!kept || kept->cookie != p->ack - 1)
-		return false;
-	length = kept->length;
-	if (length > FIEF_HEADER_MAX)
-		return false;
-	stream->first = kept->first;
-	stream->cookie = kept->cookie;
-	stream->doubted = kept->doubted;
-	stream->length = length;
-	return !length || !bpf_probe_read_kernel(stream->bytes, length, kept->bytes);
+	return half_look(p, p->ack - 1, stream);
 }
 
 enum hold {
 	HOLD_KNOWN,	/* nothing new: acknowledge it again */
 	HOLD_SPOILT,	/* a wrong checksum, or not readable */
-	HOLD_FOLLOWING, /* the stream is as long as it can be from here */
+	HOLD_FOLLOWING, /* the stream goes on with it */
 };
 
-/* Puts the packet's bytes behind those that are kept. */
+/* Puts the packet's bytes into the stream: all of them, also those that are known already. */
 static __noinline enum hold hold_gather(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
 {
-	__u32 at = p->seq - (stream->first + 1), known = stream->length;
+	__u32 at = p->seq - (stream->first + 1), known = stream->length, end = at + p->payload_length;
 	int count;
 
 	if (at > known)
 		return HOLD_KNOWN; /* out of order, or of before */
-	if (at + p->payload_length <= known && !(p->flags & TCP_FIN))
+	if (end <= known && !(p->flags & TCP_FIN && end == known))
 		return HOLD_KNOWN;
-	stream->length = at;
+	stream->length = 0;
+	stream->known = known;
 	count = stream_append(skb, p, stream, 0);
 	if (count < 0)
 		return HOLD_SPOILT;
-	if (count == p->payload_length && count && !checksum_valid(skb, p, stream, at))
+	if (count == p->payload_length && count && !checksum_valid(skb, p, stream, 0))
 		return HOLD_SPOILT;
 	return HOLD_FOLLOWING;
 }
 
-static __noinline bool hold_keep(const struct packet *p, struct stream *stream)
+/* Acknowledges what is kept of the stream. */
+static __always_inline int kept_acknowledge(struct __sk_buff *skb, const struct packet *p, struct stream *stream)
 {
-	struct fief_flow_key key;
+	if (stream->length)
+		half_mark(&stream->half);
+	return hold_acknowledge(skb, p, stream);
+}
 
-	flow_key(p, &key);
-	return !bpf_map_update_elem(&pending, &key, stream, BPF_ANY);
+/*
+ * Puts what is new of a gathered packet behind what is kept. What came first counts: nobody replaces what was
+ * acknowledged. A verdict, or STREAM_ENDS: the whole is in the stream.
+ */
+static __noinline int stream_join(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+{
+	const struct packet *p = &front->packet;
+	__u32 known = stream->known, skip = stream->first + 1 + known - p->seq, length = stream->length;
+	__u32 how = p->flags & TCP_FIN ? HALF_ENDED : 0;
+
+	if (front->guard->proxies)
+		how |= HALF_PROXIES;
+	switch (half_add(p, stream, known, skip, how)) {
+	case HALF_KEPT:
+		stream->length = known + length - skip;
+		return kept_acknowledge(skb, p, stream);
+	case HALF_READY:
+		break;
+	default:
+		return TCX_DROP;
+	}
+	stream->length = known;
+	if (!half_load(p, stream) || stream_append(skb, p, stream, skip) < 0)
+		return TCX_DROP;
+	return STREAM_ENDS;
 }
 
 /* Bytes, or a FIN, whose place in a stream is known. A verdict, or STREAM_ENDS. */

@@ -105,19 +105,13 @@ static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *
 /* Begins the stream with what was kept of the request that starts at `next`. */
 static __noinline void later_find(const struct packet *p, struct stream *stream, __u32 next)
 {
-	struct fief_flow_key key;
-	struct fief_pending *kept;
-	__u32 length;
+	bool found = half_look(p, next, stream) && stream->first == next - 1 && stream->length < FIEF_HEADER_MAX &&
+		     half_load(p, stream);
 
-	stream_begin(stream, next);
-	flow_key(p, &key);
-	kept = bpf_map_lookup_elem(&pending, &key);
-	if (!kept || kept->first != next - 1 || kept->cookie != next)
-		return;
-	length = kept->length;
-	if (!length || length >= FIEF_HEADER_MAX || bpf_probe_read_kernel(stream->bytes, length, kept->bytes))
-		return;
-	stream->length = length;
+	if (found)
+		half_done(stream); /* until it is kept again */
+	else
+		stream_begin(stream, next);
 }
 
 /* What has come does not end: it is kept. */

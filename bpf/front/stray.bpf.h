@@ -123,6 +123,17 @@ static __noinline int too_late(struct __sk_buff *skb, struct front_context *fron
 	return s ? segment_answer(skb, p, s) : TCX_DROP;
 }
 
+/* Bytes of its connection were acknowledged, and had to give way to others. */
+static __noinline int gave_way(struct __sk_buff *skb, struct front_context *front)
+{
+	struct packet *p = &front->packet;
+	struct segment *s;
+
+	verdict_count(front, client_container(front), FIEF_NO_ID, unread_reason(FIEF_UNREAD_NO_ROOM, true), false);
+	s = segment_begin(p->ack, packet_end(p), 0, TCP_ACK | TCP_RST);
+	return s ? segment_answer(skb, p, s) : TCX_DROP;
+}
+
 /* Whether the segment comes with a cookie that was good once. */
 static __always_inline bool ran_out(struct front_context *front, const struct handshake *with)
 {
@@ -138,6 +149,8 @@ static __always_inline void stream_open(const struct packet *p, struct stream *s
 	stream->first -= stream->with.missing;
 	stream->cookie = p->ack - 1;
 	stream->length = 0;
+	stream->held = HALF_NONE;
+	stream->known = 0;
 	stream->doubted = 0;
 }
 
@@ -182,6 +195,8 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	verdict = answer_ends(skb, front, &stream->with);
 	if (verdict >= 0)
 		return verdict;
+	if (!is_bare(p) && half_lost(&stream->half))
+		return gave_way(skb, front);
 	if (!admit_in_force(front) || (tracked_status(skb, p) & ADDRESSES_TRANSLATED))
 		return TCX_NEXT;
 	if (kernel_cookie_check(p))

@@ -1,21 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Stream: the first bytes of a connection, gathered for the rules in a buffer of the CPU.
- *
- * Its head is that of a map value of `pending`, so that it can be kept as it is.
  */
 #pragma once
 
 #include "options.bpf.h"
+#include "scan.bpf.h"
 #include "segment.bpf.h"
 
 #define STREAM_PIECE	     (FIEF_HEADER_MAX - 512) /* of one packet; values of per-CPU maps are below 32 kB */
 #define STREAM_ROOM	     (FIEF_HEADER_MAX + STREAM_PIECE)
+#define STREAM_STEP	     512 /* bytes that are copied at once */
 #define REQUESTS_MOST	     32	 /* that are ruled in one packet */
 #define SUM_PIECE	     512 /* bytes that bpf_csum_diff takes at once */
 #define CHECKSUM_UNNECESSARY 1
 
 #define STREAM_ENDS	     -2 /* no verdict yet (TCX_NEXT is -1): the stream is to be ruled as far as it has come */
+
+/* What a connection is known by where begins of requests are kept (halves.bpf.h). */
+struct half_name {
+	__u32 tag;
+	__u32 network;
+	__u32 row;
+	__u32 other_row;
+	__u32 mark;
+};
 
 struct stream {
 	__u32 first;
@@ -29,6 +38,10 @@ struct stream {
 	struct fief_admitted admitted; /* what the first request's verdict leaves for the socket */
 	__u32 from;		       /* of a later request: where the packet goes on with it */
 	__u32 read;		       /* and where what was read of it ends */
+	struct half_name half;
+	__u32 held; /* where its begin is kept; HALF_NONE */
+	struct fief_scan scan;
+	__u32 known; /* bytes that are kept of it, and come before those of the packet */
 };
 
 struct {
@@ -51,6 +64,8 @@ static __always_inline void stream_begin(struct stream *stream, __u32 next)
 	stream->first = next - 1;
 	stream->cookie = next; /* tells it from a handshake's */
 	stream->length = 0;
+	stream->held = ~0u;
+	stream->known = 0;
 }
 
 /* Appends up to STREAM_PIECE bytes of the packet's payload, without its first `skip`. How many, or negative. */
