@@ -2,16 +2,17 @@
 //! Segments with a connection's addresses by somebody who does not see it. The kernel says what TCP makes of them, and the
 //! door adds nothing to that: no answer, no reset, no penalty, nothing noted.
 
-#[path = "later/rig.rs"]
-mod rig;
+#[path = "later/client.rs"]
+mod client;
 
+use client::{Client, FIRST, PUBLIC, SECRET};
 use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, FIN, RST, Segment};
 use fief_testkit::{Ending, Family};
 use fief_tests_netns::front::{Door, ready};
-use rig::{Client, FIRST, PUBLIC, Rig, SECRET};
+use fief_tests_netns::rig::Rig;
 
 /// Whoever asks for a secret is told so, reset, and kept out for a while.
 const POLICY: &str = r#"
@@ -62,7 +63,7 @@ fn forge(rig: &Rig, bytes: &[u8]) {
     for family in [Family::V4, Family::V6] {
         for (name, change) in FORGED {
             eprintln!("{family:?}, {name}");
-            let mut client = rig.open(family);
+            let mut client = Client::open(rig, family);
             let before = outcome(&mut client);
             for _ in 0..3 {
                 client.send_changed(0, bytes, change);
@@ -70,7 +71,7 @@ fn forge(rig: &Rig, bytes: &[u8]) {
             assert_eq!(outcome(&mut client), before, "{name}");
             client.send(0, PUBLIC);
             client.wait_for(&[FIRST, PUBLIC]);
-            rig.open(family);
+            Client::open(rig, family);
         }
     }
 }
@@ -105,7 +106,7 @@ fn an_acknowledgement_from_long_ago_has_no_verdict() {
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         for family in [Family::V4, Family::V6] {
-            let mut client = rig.open(family);
+            let mut client = Client::open(&rig, family);
             let before = outcome(&mut client);
             for back in [1 << 10, 1 << 24, 1 << 30] {
                 client.send_changed(0, SECRET, |segment| {
@@ -127,7 +128,7 @@ fn an_acknowledgement_of_a_moment_ago_is_ruled() {
     }
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
-        let mut client = rig.open(Family::V4);
+        let mut client = Client::open(&rig, Family::V4);
         outcome(&mut client);
         let answered = client.connection.received().len() as u32;
         client

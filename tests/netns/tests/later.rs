@@ -2,9 +2,10 @@
 //! A verdict upon a later request of a connection counts only for bytes that TCP takes: nobody has one request ruled and
 //! another one served.
 
-#[path = "later/rig.rs"]
-mod rig;
+#[path = "later/client.rs"]
+mod client;
 
+use client::{Client, FIRST, Flaw, POLICY, PUBLIC, SECRET};
 use std::time::Duration;
 
 use fief_bpf::abi;
@@ -14,7 +15,7 @@ use fief_testkit::{
 };
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use rig::{Client, FIRST, Flaw, POLICY, PUBLIC, Rig, SECRET};
+use fief_tests_netns::rig::Rig;
 
 /// Does the same on a fresh connection for every door, family and flaw; how many replacements were counted at each.
 fn for_each_flaw(policy: &str, action: impl Fn(&Client<'_>, Flaw)) {
@@ -24,7 +25,7 @@ fn for_each_flaw(policy: &str, action: impl Fn(&Client<'_>, Flaw)) {
             for flaw in Flaw::HIDDEN {
                 eprintln!("{family:?}, {flaw:?}");
                 let before = rig.verdicts();
-                action(&rig.open(family), flaw);
+                action(&Client::open(&rig, family), flaw);
                 let new = rig.verdicts().since(&before);
                 assert_eq!(new.count(abi::FIEF_REQUEST_UNTRACKED), 0, "{new:?}");
             }
@@ -152,7 +153,7 @@ fn what_stands_before_a_refused_request_cannot_be_replaced() {
     assert_eq!(other.len(), size);
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
-        let client = rig.open(Family::V4);
+        let client = Client::open(&rig, Family::V4);
         client.send(0, &[PUBLIC, SECRET].concat());
         client.send(0, other);
         client.send(0, PUBLIC);
@@ -171,7 +172,7 @@ fn a_guard_that_only_watches_counts_replacements_and_lets_them_pass() {
     let policy = format!("mode = \"monitor\"\n{POLICY}");
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &policy);
-        let client = rig.open(Family::V4);
+        let client = Client::open(&rig, Family::V4);
         client.send_in_vain(Flaw::Checksum, 0, PUBLIC);
         client.send(0, SECRET);
         client.wait_for(&[FIRST, SECRET]);

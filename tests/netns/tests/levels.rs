@@ -2,17 +2,15 @@
 //! Who can push a level of overload: honest work alone. What the front door refuses, and what anybody can forge, leaves a
 //! listener as calm as it was.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
-use std::sync::mpsc::{Sender, channel};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, wait_until};
-use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Door, Front, plain, ready};
+use nix::errno::Errno;
 
 /// How long each attack goes on: longer than a level needs to rise (FIEF_LOAD_SMOOTH_NS).
 const PULSE: Duration = Duration::from_millis(800);
@@ -25,60 +23,23 @@ const POLICY: &str = "[overload]\nbusy = { drops = 10 }\noverloaded = { drops = 
      [[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"reset\"\n\
      [[listener.plain.request]]\npath = \"/dear\"\nrefuse = \"503\"\nwhen = \"busy\"\n";
 
-/// Listens with room for two, and serves once it is let.
-fn server(front: &Front) -> Sender<()> {
-    let listener = front.topology.server.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
-    // SAFETY: no pointers are passed. A second listen only changes the length of the queue.
-    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 2) }, 0);
-    let (let_it, go) = channel();
-    std::thread::spawn(move || go.recv().is_ok_and(|()| serve(&listener)));
-    let_it
-}
-
-fn serve(listener: &TcpListener) -> bool {
-    loop {
-        let Ok((mut stream, _)) = listener.accept() else { return false };
-        let _ = stream.set_read_timeout(Some(SOON));
-        let _ = stream.read(&mut [0; 4096]);
-        let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n");
-    }
-}
-
-fn ask(front: &Front, path: &str) -> TcpStream {
-    let mut stream = connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)).unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
-    stream
-}
-
-/// The status of the answer; nothing for a reset.
-fn status(front: &Front, path: &str) -> String {
-    let mut answer = String::new();
-    let _ = ask(front, path).read_to_string(&mut answer);
-    answer.split(' ').nth(1).unwrap_or_default().to_owned()
-}
-
-fn level(front: &Front) -> &'static str {
-    let view = front.topology.server.run(|| front.installation().fief().front().unwrap()).unwrap();
-    view.loads.first().map_or("unknown", |load| load.level)
-}
-
 /// Goes on with `attack` for a while, beside honest requests that would be refused if the listener were busy.
 fn withstands(door: Door, reasons: &[abi::fief_reason], attack: impl Fn(&Front, &RawClients, u16)) {
     if !ready() {
         return;
     }
     let front = Front::new(door, POLICY);
-    server(&front).send(()).unwrap();
+    front.server_with_queue(2).send(()).unwrap();
     let clients = RawClients::new(&front.topology).unwrap();
-    assert_eq!(status(&front, "/dear"), "200");
+    assert_eq!(front.status("/dear"), Ok(200));
     let end = Instant::now() + PULSE;
     let mut turn = 0;
     while Instant::now() < end {
         attack(&front, &clients, turn);
         turn += 1;
-        assert_eq!(status(&front, "/dear"), "200", "{door:?}, turn {turn}: {:?}", front.verdicts());
+        assert_eq!(front.status("/dear"), Ok(200), "{door:?}, turn {turn}: {:?}", front.verdicts());
     }
-    assert_eq!(level(&front), "always", "{door:?}");
+    assert_eq!(front.level(), "always", "{door:?}");
     let refused: u64 = reasons.iter().map(|reason| front.verdicts().count(*reason)).sum();
     assert!(refused >= 30, "{door:?}: {:?}", front.verdicts());
 }
@@ -118,7 +79,7 @@ fn refused_requests_raise_no_level() {
     for door in Door::GUARDS {
         withstands(door, &[abi::FIEF_REQUEST_REFUSED], |front, _, _| {
             for _ in 0..10 {
-                assert_eq!(status(front, "/secret"), "");
+                assert_eq!(front.status("/secret"), Err(Errno::ECONNRESET));
             }
         });
     }
@@ -130,15 +91,15 @@ fn connections_that_find_the_queue_full_make_a_listener_busy_until_they_are_serv
         return;
     }
     let front = Front::new(Door::Own, POLICY);
-    let let_it = server(&front);
-    let mut waiting: Vec<_> = (0..3).map(|_| ask(&front, "/dear")).collect();
+    let let_it = front.server_with_queue(2);
+    let mut waiting: Vec<_> = (0..3).map(|_| front.ask("/dear")).collect();
     wait_until(SOON, || {
-        waiting.push(ask(&front, "/dear"));
-        level(&front) == "busy"
+        waiting.push(front.ask("/dear"));
+        front.level() == "busy"
     })
     .unwrap_or_else(|_| panic!("{:?}", front.verdicts()));
     assert!(front.verdicts().count(abi::FIEF_SYN_QUEUE) > 0, "{:?}", front.verdicts());
     drop(waiting);
     let_it.send(()).unwrap();
-    wait_until(SOON, || status(&front, "/dear") == "200").expect("calm again");
+    wait_until(SOON, || front.status("/dear") == Ok(200)).expect("calm again");
 }

@@ -3,11 +3,12 @@
 //! past another program is refused, or counted where the policy says so.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use fief_bpf::abi;
 use fief_testkit::{Client, Family, NetNs, PlainServer, Topology, Veth, Wire, pattern, wait_until};
-use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::front::{Door, plain, ready};
+use fief_tests_netns::rig::Rig;
 use fief_tests_netns::{Foreign, SOON, connect_from, connect_once_served};
 use nix::errno::Errno;
 
@@ -27,39 +28,18 @@ refuse = "503"
 const SECOND: &str = "10.66.3.1:80";
 const AT_SECOND: &str = "10.66.3.2";
 
-struct Rig {
-    front: Front,
-    _server: PlainServer,
+fn over_the_first(rig: &Rig, path: &str) -> Result<u16, Errno> {
+    rig.front.status_from(Client::High.address(Family::V4, 1), plain(Family::V4), path)
 }
 
-impl Rig {
-    fn new(door: Door, policy: &str) -> Self {
-        let front = Front::new(door, policy);
-        let server = front.plain_server();
-        Self { front, _server: server }
-    }
+fn over_the_second(rig: &Rig, path: &str) -> Result<u16, Errno> {
+    rig.front.status_from(AT_SECOND.parse().unwrap(), SECOND.parse().unwrap(), path)
+}
 
-    /// Status of one request on a connection of its own, or why there was none.
-    fn status(&self, from: IpAddr, to: SocketAddr, path: &str) -> Result<u16, Errno> {
-        let mut stream = connect_from(&self.front.topology.clients, (from, 0).into(), to)?;
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        Ok(text.split(' ').nth(1).unwrap().parse().unwrap())
-    }
-
-    fn over_the_first(&self, path: &str) -> Result<u16, Errno> {
-        self.status(Client::High.address(Family::V4, 1), plain(Family::V4), path)
-    }
-
-    fn over_the_second(&self, path: &str) -> Result<u16, Errno> {
-        self.status(AT_SECOND.parse().unwrap(), SECOND.parse().unwrap(), path)
-    }
-
-    fn unguarded(&self) -> (u64, u64) {
-        let verdicts = self.front.verdicts().since(self.front.before());
-        (verdicts.count(abi::FIEF_SYN_UNGUARDED), verdicts.monitored(abi::FIEF_SYN_UNGUARDED))
-    }
+/// Connections that came past the door: refused, and counted only.
+fn unguarded(rig: &Rig) -> (u64, u64) {
+    let verdicts = rig.verdicts().since(rig.front.before());
+    (verdicts.count(abi::FIEF_SYN_UNGUARDED), verdicts.monitored(abi::FIEF_SYN_UNGUARDED))
 }
 
 fn second_link(topology: &Topology) {
@@ -83,19 +63,27 @@ fn what_comes_in_at_an_interface_of_later_is_refused_until_the_policy_is_applied
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         second_link(&rig.front.topology);
-        assert_eq!(rig.over_the_second("/refused"), Err(Errno::ECONNREFUSED), "{door:?}");
-        assert_eq!(rig.over_the_second("/close/10"), Err(Errno::ECONNREFUSED), "{door:?}");
-        assert_eq!(rig.unguarded(), (2, 0), "{door:?}");
+        assert_eq!(over_the_second(&rig, "/refused"), Err(Errno::ECONNREFUSED), "{door:?}");
+        assert_eq!(over_the_second(&rig, "/close/10"), Err(Errno::ECONNREFUSED), "{door:?}");
+        assert_eq!(unguarded(&rig), (2, 0), "{door:?}");
         let said = rig.front.topology.server.run(|| rig.front.installation().fief().front().unwrap().notes).unwrap();
         assert!(
             said.iter().any(|text| text.contains("s2 is not guarded, so connections to plain are refused")),
             "{said:?}"
         );
         // the door that is there goes on
-        assert_eq!((rig.over_the_first("/refused"), rig.over_the_first("/close/10")), (Ok(503), Ok(200)), "{door:?}");
+        assert_eq!(
+            (over_the_first(&rig, "/refused"), over_the_first(&rig, "/close/10")),
+            (Ok(503), Ok(200)),
+            "{door:?}"
+        );
         rig.front.apply(POLICY).unwrap();
-        assert_eq!((rig.over_the_second("/refused"), rig.over_the_second("/close/10")), (Ok(503), Ok(200)), "{door:?}");
-        assert_eq!(rig.unguarded(), (2, 0), "{door:?}");
+        assert_eq!(
+            (over_the_second(&rig, "/refused"), over_the_second(&rig, "/close/10")),
+            (Ok(503), Ok(200)),
+            "{door:?}"
+        );
+        assert_eq!(unguarded(&rig), (2, 0), "{door:?}");
     }
 }
 
@@ -107,8 +95,8 @@ fn a_policy_can_let_pass_what_came_in_unguarded_and_counts_it() {
     for door in Door::GUARDS {
         let rig = Rig::new(door, &format!("unguarded = \"pass\"\n{POLICY}"));
         second_link(&rig.front.topology);
-        assert_eq!(rig.over_the_second("/refused"), Ok(200), "{door:?}");
-        let (refused, passed) = rig.unguarded();
+        assert_eq!(over_the_second(&rig, "/refused"), Ok(200), "{door:?}");
+        let (refused, passed) = unguarded(&rig);
         assert!(refused == 0 && passed >= 1, "{door:?}: {refused}, {passed}");
     }
 }
@@ -120,8 +108,8 @@ fn where_the_interfaces_are_named_others_are_none_of_its_business() {
     }
     let rig = Rig::new(Door::Own, &format!("interfaces = [\"sv\"]\n{POLICY}"));
     second_link(&rig.front.topology);
-    assert_eq!(rig.over_the_second("/refused"), Ok(200));
-    assert_eq!((rig.over_the_first("/refused"), rig.unguarded()), (Ok(503), (0, 0)));
+    assert_eq!(over_the_second(&rig, "/refused"), Ok(200));
+    assert_eq!((over_the_first(&rig, "/refused"), unguarded(&rig)), (Ok(503), (0, 0)));
 }
 
 #[test]
@@ -137,7 +125,7 @@ fn connections_over_the_loopback_are_the_machines_own() {
             let from = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
             connect_from(server, from.parse().unwrap(), to).unwrap_or_else(|e| panic!("{door:?}: {to}: {e}"));
         }
-        assert_eq!(rig.unguarded(), (0, 0), "{door:?}");
+        assert_eq!(unguarded(&rig), (0, 0), "{door:?}");
     }
 }
 
@@ -156,7 +144,7 @@ fn the_machine_reaches_its_addresses_of_the_loopback() {
             connect_from(server, from.parse().unwrap(), to.parse().unwrap())
                 .unwrap_or_else(|e| panic!("{door:?}: {from} to {to}: {e}"));
         }
-        assert_eq!(rig.unguarded(), (0, 0), "{door:?}");
+        assert_eq!(unguarded(&rig), (0, 0), "{door:?}");
     }
 }
 
@@ -168,23 +156,22 @@ fn an_interface_is_guarded_under_another_name_and_back_from_another_namespace() 
     for door in Door::GUARDS {
         let topology = Topology::new().unwrap();
         second_link(&topology);
-        let front = Front::at(door, POLICY, topology);
-        let rig = Rig { _server: front.plain_server(), front };
+        let rig = Rig::at(door, POLICY, topology);
         let server = &rig.front.topology.server;
-        assert_eq!(rig.over_the_second("/refused"), Ok(503), "{door:?}");
+        assert_eq!(over_the_second(&rig, "/refused"), Ok(503), "{door:?}");
         server.ip("link set s2 down").unwrap();
         server.ip("link set s2 name s3").unwrap();
         server.ip("link set s3 up").unwrap();
-        assert_eq!(rig.over_the_second("/refused"), Ok(503), "{door:?}");
+        assert_eq!(over_the_second(&rig, "/refused"), Ok(503), "{door:?}");
         let elsewhere = NetNs::new("elsewhere").unwrap();
         server.ip(&format!("link set s3 netns {} name s2", elsewhere.name())).unwrap();
         elsewhere.ip(&format!("link set s2 netns {}", server.name())).unwrap();
         second_up(server);
-        let passed = rig.over_the_second("/refused");
+        let passed = over_the_second(&rig, "/refused");
         assert!(matches!(passed, Ok(503) | Err(Errno::ECONNREFUSED)), "{door:?}: {passed:?}");
         eprintln!("after the move: {passed:?}");
         rig.front.apply(POLICY).unwrap();
-        assert_eq!(rig.over_the_second("/refused"), Ok(503), "{door:?}");
+        assert_eq!(over_the_second(&rig, "/refused"), Ok(503), "{door:?}");
     }
 }
 
@@ -208,10 +195,10 @@ fn a_port_that_is_redirected_to_the_listener_is_no_way_round() {
         nft(&rig.front.topology.server, redirect);
         let other: SocketAddr = "10.77.0.1:8080".parse().unwrap();
         let from = Client::High.address(Family::V4, 1);
-        assert_eq!(rig.status(from, other, "/refused"), Err(Errno::ECONNREFUSED), "{door:?}");
-        assert_eq!(rig.unguarded(), (1, 0), "{door:?}");
+        assert_eq!(rig.front.status_from(from, other, "/refused"), Err(Errno::ECONNREFUSED), "{door:?}");
+        assert_eq!(unguarded(&rig), (1, 0), "{door:?}");
         if door == Door::Kernel {
-            assert_eq!((rig.over_the_first("/refused"), rig.over_the_first("/close/10")), (Ok(503), Ok(200)));
+            assert_eq!((over_the_first(&rig, "/refused"), over_the_first(&rig, "/close/10")), (Ok(503), Ok(200)));
         }
     }
 }
@@ -226,12 +213,12 @@ fn a_program_that_takes_packets_past_the_door_is_seen() {
         let server = &rig.front.topology.server;
         let index = server.run(|| nix::net::if_::if_nametoindex("sv").unwrap()).unwrap();
         let before = server.run(|| Foreign::attach_ingress_before(index)).unwrap();
-        assert_eq!(rig.over_the_first("/close/10"), Err(Errno::ECONNREFUSED), "{door:?}");
-        assert!(before.calls() > 0 && rig.unguarded() == (1, 0), "{door:?}");
+        assert_eq!(over_the_first(&rig, "/close/10"), Err(Errno::ECONNREFUSED), "{door:?}");
+        assert!(before.calls() > 0 && unguarded(&rig) == (1, 0), "{door:?}");
         drop(before);
         // The kernel detaches it a moment later.
-        wait_until(SOON, || rig.over_the_first("/close/10") == Ok(200)).unwrap_or_else(|e| panic!("{door:?}: {e}"));
-        assert_eq!(rig.over_the_first("/refused"), Ok(503), "{door:?}");
+        wait_until(SOON, || over_the_first(&rig, "/close/10") == Ok(200)).unwrap_or_else(|e| panic!("{door:?}: {e}"));
+        assert_eq!(over_the_first(&rig, "/refused"), Ok(503), "{door:?}");
     }
 }
 
@@ -246,8 +233,12 @@ fn a_program_behind_the_door_sees_what_the_door_lets_pass() {
         let index = server.run(|| nix::net::if_::if_nametoindex("sv").unwrap()).unwrap();
         let behind = server.run(|| Foreign::attach_ingress(index)).unwrap();
         let last = server.run(|| Foreign::attach_ingress_by_tc(index)).unwrap();
-        assert_eq!((rig.over_the_first("/refused"), rig.over_the_first("/close/10")), (Ok(503), Ok(200)), "{door:?}");
-        assert!(behind.calls() > 0 && last.calls() > 0 && rig.unguarded() == (0, 0), "{door:?}");
+        assert_eq!(
+            (over_the_first(&rig, "/refused"), over_the_first(&rig, "/close/10")),
+            (Ok(503), Ok(200)),
+            "{door:?}"
+        );
+        assert!(behind.calls() > 0 && last.calls() > 0 && unguarded(&rig) == (0, 0), "{door:?}");
     }
 }
 
@@ -284,17 +275,16 @@ fn published_ports_of_containers_are_reached_as_ever() {
                    ip daddr 10.77.0.1 tcp dport 8080 dnat to 172.30.0.2:80; \
                    ip daddr 10.77.0.1 tcp dport 80 dnat to 172.30.0.2:80; }\n}";
     nft(&topology.server, publish);
-    let front = Front::at(Door::Kernel, POLICY, topology);
-    let rig = Rig { _server: front.plain_server(), front };
+    let rig = Rig::at(Door::Kernel, POLICY, topology);
     let from = Client::High.address(Family::V4, 1);
-    assert_eq!(rig.status(from, "10.77.0.1:8080".parse().unwrap(), "/close/10"), Ok(200));
-    assert_eq!(rig.over_the_first("/close/10"), Ok(200));
+    assert_eq!(rig.front.status_from(from, "10.77.0.1:8080".parse().unwrap(), "/close/10"), Ok(200));
+    assert_eq!(over_the_first(&rig, "/close/10"), Ok(200));
     assert_eq!(inside.accepted(), 2);
     // a container calls the machine's own listener, over a bridge that has a door
     let to = SocketAddr::from(([172, 30, 0, 1], 80));
     let stream = connect_once_served(&container, SocketAddr::from(([172, 30, 0, 2], 0)), to);
     drop(stream);
-    assert_eq!(rig.unguarded(), (0, 0));
+    assert_eq!(unguarded(&rig), (0, 0));
 }
 
 /// Frames above 64 kB have no length in their IP header (BIG TCP). Sizes for IPv4 are apart, and not every `ip` can set them.

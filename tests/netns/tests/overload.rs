@@ -2,11 +2,9 @@
 //! Controls that depend on what is measured: on the depth of a real accept queue, on the CPU, and on the CPU time that a
 //! real server is charged.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::io::Read;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
@@ -28,44 +26,6 @@ fn policy(busy: &str) -> String {
     )
 }
 
-/// A server that listens, and accepts and answers once it is let.
-fn server(front: &Front) -> Sender<()> {
-    let listener = front.topology.server.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
-    // SAFETY: no pointers are passed. A second listen only changes the length of the queue.
-    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), PLACES) }, 0);
-    let (let_it, go) = channel();
-    std::thread::spawn(move || go.recv().is_ok_and(|()| serve(&listener)));
-    let_it
-}
-
-fn serve(listener: &TcpListener) -> bool {
-    loop {
-        let Ok((mut stream, _)) = listener.accept() else { return false };
-        // who connected only to be counted says nothing
-        let _ = stream.set_read_timeout(Some(SOON));
-        let _ = stream.read(&mut [0; 4096]);
-        let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n");
-    }
-}
-
-fn ask(front: &Front, path: &str) -> TcpStream {
-    let mut stream = connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)).unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
-    stream
-}
-
-fn status(front: &Front, path: &str) -> String {
-    let mut answer = String::new();
-    ask(front, path).read_to_string(&mut answer).unwrap();
-    answer.split(' ').nth(1).unwrap_or_default().to_owned()
-}
-
-/// Level, and percent of the accept queue at the last look.
-fn load(front: &Front) -> (&'static str, u32) {
-    let view = front.topology.server.run(|| front.installation().fief().front().unwrap()).unwrap();
-    view.loads.first().map_or(("unknown", 0), |load| (load.level, load.queue_percent))
-}
-
 #[test]
 fn a_rule_for_busy_times_is_in_force_while_the_accept_queue_is_deep_and_a_hold_longer() {
     if !ready() {
@@ -73,17 +33,17 @@ fn a_rule_for_busy_times_is_in_force_while_the_accept_queue_is_deep_and_a_hold_l
     }
     for door in Door::GUARDS {
         let front = Front::new(door, &policy("queue = \"25%\""));
-        let let_it = server(&front);
-        let first = ask(&front, "/dear");
-        assert_eq!(load(&front).0, "always", "{door:?}");
-        let waiting: Vec<_> = (0..8).map(|_| ask(&front, "/cheap")).collect();
+        let let_it = front.server_with_queue(PLACES);
+        let first = front.ask("/dear");
+        assert_eq!(front.load().0, "always", "{door:?}");
+        let waiting: Vec<_> = (0..8).map(|_| front.ask("/cheap")).collect();
         wait_until(SOON, || {
             drop(connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)));
-            load(&front).0 == "busy"
+            front.load().0 == "busy"
         })
-        .unwrap_or_else(|_| panic!("{door:?}: {:?}", load(&front)));
-        assert!(load(&front).1 >= 25, "{door:?}: {:?}", load(&front));
-        assert_eq!(status(&front, "/dear"), "503", "{door:?}: refused though the server accepts nothing");
+        .unwrap_or_else(|_| panic!("{door:?}: {:?}", front.load()));
+        assert!(front.load().1 >= 25, "{door:?}: {:?}", front.load());
+        assert_eq!(front.status("/dear"), Ok(503), "{door:?}: refused though the server accepts nothing");
         let_it.send(()).unwrap();
         for mut stream in waiting.into_iter().chain([first]) {
             let mut answer = String::new();
@@ -91,11 +51,11 @@ fn a_rule_for_busy_times_is_in_force_while_the_accept_queue_is_deep_and_a_hold_l
             assert!(answer.starts_with("HTTP/1.0 200"), "{door:?}: {answer}");
         }
         let empty = Instant::now();
-        assert_eq!(status(&front, "/cheap"), "200", "{door:?}");
-        assert_eq!(status(&front, "/dear"), "503", "{door:?}: the queue is empty, the hold goes on");
-        wait_until(SOON, || status(&front, "/dear") == "200").expect("the level is left");
+        assert_eq!(front.status("/cheap"), Ok(200), "{door:?}");
+        assert_eq!(front.status("/dear"), Ok(503), "{door:?}: the queue is empty, the hold goes on");
+        wait_until(SOON, || front.status("/dear") == Ok(200)).expect("the level is left");
         assert!(empty.elapsed() >= HOLD / 2, "{door:?}: {:?}", empty.elapsed());
-        assert_eq!(load(&front).0, "always", "{door:?}");
+        assert_eq!(front.load().0, "always", "{door:?}");
         assert!(front.verdicts().count(abi::FIEF_REQUEST_REFUSED) >= 2, "{door:?}");
     }
 }
@@ -106,7 +66,7 @@ fn work_on_every_cpu_makes_a_listener_busy() {
         return;
     }
     let front = Front::new(Door::Own, &policy("cpu = \"90%\""));
-    server(&front).send(()).unwrap();
+    front.server_with_queue(PLACES).send(()).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().unwrap().get() {
@@ -116,7 +76,7 @@ fn work_on_every_cpu_makes_a_listener_busy() {
                 }
             });
         }
-        let refused = wait_until(SOON, || status(&front, "/dear") == "503");
+        let refused = wait_until(SOON, || front.status("/dear") == Ok(503));
         done.store(true, Ordering::Relaxed);
         refused.expect("refused while every CPU works");
     });

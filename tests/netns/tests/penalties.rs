@@ -3,9 +3,10 @@
 
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, RST, Segment};
-use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, wait_until};
+use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::front::{Door, plain, ready};
+use fief_tests_netns::rig::{Rig, whole};
 use std::time::{Duration, Instant};
 
 const POLICY: &str = r#"
@@ -28,30 +29,8 @@ penalty = "2s"
 const GOOD: &[u8] = b"GET /10 HTTP/1.1\r\nHost: a\r\n\r\n";
 const REFUSED: &[u8] = b"GET /refused HTTP/1.1\r\n\r\n";
 
-/// A stream in one piece.
-fn whole(stream: &[u8]) -> Vec<std::ops::Range<usize>> {
-    std::iter::once(0..stream.len()).collect()
-}
-
-struct Rig {
-    front: Front,
-    server: PlainServer,
-    clients: RawClients,
-}
-
-impl Rig {
-    fn new(door: Door) -> Self {
-        let front = Front::new(door, POLICY);
-        let server = front.plain_server();
-        let clients = RawClients::new(&front.topology).unwrap();
-        Self { front, server, clients }
-    }
-
-    fn open(&self, n: u16, port: u16) -> RawConnection<'_> {
-        let addresses = [(RawClients::address(Family::V4, n), port).into(), plain(Family::V4)];
-        let options = &ORDINARY_OPTIONS;
-        RawConnection::open(&self.clients, addresses, u32::from(port) << 8, options, SOON).unwrap().expect("a SYN-ACK")
-    }
+fn open(rig: &Rig, n: u16, port: u16) -> RawConnection<'_> {
+    rig.open_from((RawClients::address(Family::V4, n), port).into())
 }
 
 #[test]
@@ -60,12 +39,12 @@ fn a_cookie_that_was_gathered_before_the_penalty_is_worth_nothing_within_it() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Rig::new(door);
-        let mut gathered: Vec<_> = (0..5).map(|n| rig.open(1, 3000 + n)).collect();
+        let rig = Rig::new(door, POLICY);
+        let mut gathered: Vec<_> = (0..5).map(|n| open(&rig, 1, 3000 + n)).collect();
         gathered.iter().for_each(|connection| connection.acknowledge().unwrap());
         // One of them has begun its head already.
         rig.clients.send(&gathered[4].segment(ACK, 0, &GOOD[..9])).unwrap();
-        let (_, ending) = rig.open(1, 2999).converse(REFUSED, &whole(REFUSED), SOON).unwrap();
+        let (_, ending) = open(&rig, 1, 2999).converse(REFUSED, &whole(REFUSED), SOON).unwrap();
         assert_eq!(ending, Ending::Reset, "{door:?}");
         let before = rig.front.verdicts();
         for connection in &mut gathered {
@@ -75,7 +54,7 @@ fn a_cookie_that_was_gathered_before_the_penalty_is_worth_nothing_within_it() {
         wait_until(SOON, || rig.front.verdicts().since(&before).count(abi::FIEF_SYN_PENALTY) >= 5).unwrap();
         assert_eq!(rig.server.accepted(), 0, "{door:?}");
         // A neighbour is served.
-        let (words, _) = rig.open(2, 3000).converse(GOOD, &whole(GOOD), Duration::from_millis(300)).unwrap();
+        let (words, _) = open(&rig, 2, 3000).converse(GOOD, &whole(GOOD), Duration::from_millis(300)).unwrap();
         assert!(words.starts_with(b"HTTP/1.1 200"), "{door:?}");
     }
 }
@@ -85,8 +64,8 @@ fn a_running_penalty_is_not_renewed() {
     if !ready() {
         return;
     }
-    let rig = Rig::new(Door::Own);
-    let connection = rig.open(1, 2000);
+    let rig = Rig::new(Door::Own, POLICY);
+    let connection = open(&rig, 1, 2000);
     let begin = Instant::now();
     let refused =
         || rig.front.verdicts().count(abi::FIEF_SYN_PENALTY) + rig.front.verdicts().count(abi::FIEF_REQUEST_REFUSED);
@@ -99,25 +78,23 @@ fn a_running_penalty_is_not_renewed() {
         rig.clients.send(&again).unwrap();
         wait_until(SOON, || refused() > before).unwrap();
     }
-    let mut other = rig.open_when_answered();
+    let mut other = open_when_answered(&rig);
     let (words, _) = other.converse(GOOD, &whole(GOOD), Duration::from_millis(300)).unwrap();
     let at = begin.elapsed();
     assert!(words.starts_with(b"HTTP/1.1 200"));
     assert!(at < Duration::from_millis(3500), "the penalty ended after {at:?}");
 }
 
-impl Rig {
-    /// Asks for a connection until it is answered.
-    fn open_when_answered(&self) -> RawConnection<'_> {
-        for port in 4000.. {
-            let addresses = [(RawClients::address(Family::V4, 1), port).into(), plain(Family::V4)];
-            let time = Duration::from_millis(100);
-            if let Some(open) = RawConnection::open(&self.clients, addresses, 9, &ORDINARY_OPTIONS, time).unwrap() {
-                return open;
-            }
+/// Asks for a connection until it is answered.
+fn open_when_answered(rig: &Rig) -> RawConnection<'_> {
+    for port in 4000.. {
+        let addresses = [(RawClients::address(Family::V4, 1), port).into(), plain(Family::V4)];
+        let time = Duration::from_millis(100);
+        if let Some(open) = RawConnection::open(&rig.clients, addresses, 9, &ORDINARY_OPTIONS, time).unwrap() {
+            return open;
         }
-        unreachable!("ports are enough")
     }
+    unreachable!("ports are enough")
 }
 
 #[test]
@@ -126,8 +103,8 @@ fn a_cookie_opens_one_connection_also_of_a_server_that_is_not_managed() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Rig::new(door);
-        let mut connection = rig.open(1, 2000);
+        let rig = Rig::new(door, POLICY);
+        let mut connection = open(&rig, 1, 2000);
         let (words, _) = connection.converse(GOOD, &whole(GOOD), Duration::from_millis(300)).unwrap();
         assert!(words.starts_with(b"HTTP/1.1 200"), "{door:?}");
         let port = connection.client.port();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who honestly repeats what was lost of a later request is served, and counted once, however he cuts it.
 
-#[path = "later/rig.rs"]
-mod rig;
+#[path = "later/client.rs"]
+mod client;
 
+use client::{Client, FIRST, Flaw, POLICY, PUBLIC, SECRET};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -11,9 +12,9 @@ use fief_bpf::abi;
 use fief_testkit::{Ending, Family, digest, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Verdicts, ready};
+use fief_tests_netns::rig::Rig;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use rig::{FIRST, Flaw, POLICY, PUBLIC, Rig, SECRET};
 
 #[test]
 fn a_rate_is_charged_once_for_a_request_that_comes_again() {
@@ -24,7 +25,7 @@ fn a_rate_is_charged_once_for_a_request_that_comes_again() {
     let size = request.len();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
-        let client = rig.open(Family::V4);
+        let client = Client::open(&rig, Family::V4);
         for n in 0..3 {
             for piece in [0..size, 0..5, 5..size, 0..size] {
                 client.send_in_vain(Flaw::Checksum, n * size + piece.start, &request[piece]);
@@ -50,7 +51,7 @@ fn a_head_that_was_cut_finely_may_come_again_in_one() {
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         for family in [Family::V4, Family::V6] {
-            let mut client = rig.open(family);
+            let mut client = Client::open(&rig, family);
             for (n, piece) in request.chunks(12).enumerate() {
                 client.send_in_vain(Flaw::Checksum, 12 * n, piece);
             }
@@ -82,7 +83,7 @@ fn a_sender_may_cut_a_long_head_otherwise_when_it_repeats() {
         for family in [Family::V4, Family::V6] {
             for size in [536, 1220, 1448, 4000] {
                 let before = rig.verdicts();
-                let mut client = rig.open(family);
+                let mut client = Client::open(&rig, family);
                 client.send_in_vain(Flaw::Checksum, 0, &request);
                 let deadline = Instant::now() + SOON;
                 while client.acknowledged() < request.len() {
@@ -210,7 +211,7 @@ fn honest_repetitions_are_served_and_counted_once_however_they_are_cut() {
         let rig = make(door, POLICY);
         let play = |case: &Case, attempts: &[Attempt]| -> Result<_, TestCaseError> {
             let before = rig.verdicts();
-            let mut client = rig.open(case.family);
+            let mut client = Client::open(&rig, case.family);
             let stream = case.requests.concat();
             let last = Attempt::plain();
             let mut attempts = attempts.iter();

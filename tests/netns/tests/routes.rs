@@ -10,6 +10,7 @@ use fief_testkit::segment::{SYN, Segment};
 use fief_testkit::{Client, Family, NetNs, ORDINARY_OPTIONS, PlainServer, RawClients, Topology, Veth, wait_until};
 use fief_tests_netns::front::{Door, Front, at_every_door, ready};
 use fief_tests_netns::{SOON, connect_from};
+use nix::errno::Errno;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
@@ -114,19 +115,6 @@ fn on_two_links() -> (Topology, NetNs) {
     (topology, balancer)
 }
 
-/// One request on a connection of its own; the status of the answer, 0 for a reset, none if nothing came.
-fn status(front: &Front, from: IpAddr, to: SocketAddr, path: &str) -> Option<u16> {
-    let mut stream = connect_from(&front.topology.clients, (from, 0).into(), to).ok()?;
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
-    let mut text = String::new();
-    match stream.read_to_string(&mut text) {
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Some(0),
-        result => result.ok()?,
-    };
-    text.split(' ').nth(1)?.parse().ok()
-}
-
 /// An upload in small pieces, which are held and acknowledged before there is a socket; how it was answered.
 fn in_pieces(front: &Front, from: IpAddr, to: SocketAddr) -> Option<String> {
     let mut stream = connect_from(&front.topology.clients, (from, 0).into(), to).ok()?;
@@ -156,11 +144,12 @@ fn unacknowledged(stream: &std::net::TcpStream) -> i32 {
 fn is_served(front: &Front, to: SocketAddr, family: Family) {
     let server = PlainServer::start(&front.topology.server, "[::]:80".parse().unwrap()).unwrap();
     let from = Client::High.address(family, 7);
-    assert_eq!(status(front, from, to, "/close/100"), Some(200), "{family:?}");
+    assert_eq!(front.status_from(from, to, "/close/100"), Ok(200), "{family:?}");
     assert_eq!(in_pieces(front, from, to).as_deref(), Some("HTTP/1.1 200 OK"), "{family:?}");
-    let (refused, reset) = if front.door == Door::Stock { (200, 200) } else { (503, 0) };
-    assert_eq!(status(front, from, to, "/refused"), Some(refused), "{family:?}");
-    assert_eq!(status(front, from, to, "/reset"), Some(reset), "{family:?}");
+    let (refused, reset) =
+        if front.door == Door::Stock { (Ok(200), Ok(200)) } else { (Ok(503), Err(Errno::ECONNRESET)) };
+    assert_eq!(front.status_from(from, to, "/refused"), refused, "{family:?}");
+    assert_eq!(front.status_from(from, to, "/reset"), reset, "{family:?}");
     drop(server);
 }
 

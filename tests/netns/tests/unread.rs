@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, FIN};
-use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, wait_until};
+use fief_testkit::{Ending, Family, wait_until};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Door, Front, Verdicts, plain, ready};
+use fief_tests_netns::front::{Door, Verdicts, ready};
+use fief_tests_netns::rig::{Rig, pieces};
 
 /// One rule refuses a path; `listener` are keys of the listener, `rules` stand behind the first.
 fn policy(listener: &str, rules: &str) -> String {
@@ -35,37 +36,12 @@ fn beginnings() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-struct Rig {
-    front: Front,
-    server: PlainServer,
-    clients: RawClients,
-    next: std::cell::Cell<u16>,
-}
-
-impl Rig {
-    fn new(door: Door, policy: &str) -> Self {
-        let front = Front::new(door, policy);
-        let server = front.plain_server();
-        let clients = RawClients::new(&front.topology).unwrap();
-        Self { front, server, clients, next: 2000.into() }
-    }
-
-    fn open(&self) -> RawConnection<'_> {
-        let port = self.next.replace(self.next.get() + 1);
-        let addresses = [(RawClients::address(Family::V4, 5), port).into(), plain(Family::V4)];
-        let open = RawConnection::open(&self.clients, addresses, u32::from(port) << 8, &ORDINARY_OPTIONS, SOON);
-        open.unwrap().expect("a SYN-ACK")
-    }
-
-    /// How a connection with this stream ends, and which verdicts it had.
-    fn outcome(&self, stream: &[u8], silence: Duration) -> (Ending, Verdicts) {
-        let before = self.front.verdicts();
-        let mut connection = self.open();
-        let pieces: Vec<_> = (0..stream.len()).step_by(1400).map(|at| at..stream.len().min(at + 1400)).collect();
-        let (_, ending) = connection.converse(stream, &pieces, silence).unwrap();
-        wait_until(SOON, || self.front.verdicts().since(&before).requests() > 0).unwrap();
-        (ending, self.front.verdicts().since(&before))
-    }
+/// How a connection with this stream ends, and which verdicts it had.
+fn outcome(rig: &Rig, stream: &[u8], silence: Duration) -> (Ending, Verdicts) {
+    let before = rig.verdicts();
+    let (_, ending) = rig.open(Family::V4).converse(stream, &pieces(stream, 1400), silence).unwrap();
+    wait_until(SOON, || rig.verdicts().since(&before).requests() > 0).unwrap();
+    (ending, rig.verdicts().since(&before))
 }
 
 fn refused(verdicts: &Verdicts) -> u64 {
@@ -80,11 +56,11 @@ fn what_cannot_be_read_is_reset_without_a_penalty_where_a_rule_refuses() {
     for door in Door::GUARDS {
         let rig = Rig::new(door, &policy("", ""));
         for (what, stream) in beginnings() {
-            let (ending, verdicts) = rig.outcome(&stream, SOON);
+            let (ending, verdicts) = outcome(&rig, &stream, SOON);
             assert_eq!((ending, refused(&verdicts)), (Ending::Reset, 1), "{door:?}: {what}: {verdicts:?}");
         }
         assert_eq!(rig.server.accepted(), 0, "{door:?}");
-        let (ending, _) = rig.outcome(b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n", SOON);
+        let (ending, _) = outcome(&rig, b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n", SOON);
         assert_eq!(ending, Ending::Closed, "{door:?}: a penalty for what could not be read");
     }
 }
@@ -97,7 +73,7 @@ fn what_cannot_be_read_passes_where_the_policy_says_so() {
     for door in Door::GUARDS {
         let rig = Rig::new(door, &policy("unread = \"pass\"", ""));
         for (count, (what, stream)) in beginnings().into_iter().enumerate() {
-            let (_, verdicts) = rig.outcome(&stream, Duration::from_millis(200));
+            let (_, verdicts) = outcome(&rig, &stream, Duration::from_millis(200));
             assert_eq!(refused(&verdicts), 0, "{door:?}: {what}: {verdicts:?}");
             wait_until(SOON, || rig.server.accepted() == count as u64 + 1)
                 .unwrap_or_else(|_| panic!("{door:?}: {what} did not reach the server"));
@@ -114,10 +90,10 @@ fn a_rule_without_conditions_matches_what_cannot_be_read() {
         for listener in ["", "unread = \"pass\""] {
             let rig = Rig::new(door, &policy(listener, DENY));
             for (what, stream) in beginnings() {
-                let (_, verdicts) = rig.outcome(&stream, Duration::from_millis(200));
+                let (_, verdicts) = outcome(&rig, &stream, Duration::from_millis(200));
                 assert_eq!(verdicts.count(abi::FIEF_REQUEST_REFUSED), 1, "{door:?}: {what}: {verdicts:?}");
             }
-            let (ending, _) = rig.outcome(b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n", SOON);
+            let (ending, _) = outcome(&rig, b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n", SOON);
             assert_eq!((ending, rig.server.accepted()), (Ending::Closed, 1), "{door:?}");
         }
     }
@@ -130,16 +106,15 @@ fn a_guard_on_trial_counts_what_it_would_refuse() {
     }
     let rig = Rig::new(Door::Own, &policy("mode = \"monitor\"", ""));
     for (what, stream) in beginnings().into_iter().filter(|(_, stream)| stream.len() < 1400) {
-        let before = rig.front.verdicts();
-        let mut connection = rig.open();
-        let pieces: Vec<_> = (0..stream.len()).step_by(1400).map(|at| at..stream.len().min(at + 1400)).collect();
-        connection.converse(&stream, &pieces, Duration::from_millis(200)).unwrap();
+        let before = rig.verdicts();
+        let mut connection = rig.open(Family::V4);
+        connection.converse(&stream, &pieces(&stream, 1400), Duration::from_millis(200)).unwrap();
         let counted = || {
-            let new = rig.front.verdicts().since(&before);
+            let new = rig.verdicts().since(&before);
             (abi::FIEF_REFUSED_MALFORMED..abi::FIEF_REASONS).map(|reason| new.monitored(reason)).sum::<u64>()
         };
-        wait_until(SOON, || counted() > 0).unwrap_or_else(|_| panic!("{what}: {:?}", rig.front.verdicts()));
-        assert_eq!(refused(&rig.front.verdicts().since(&before)), 0, "{what}");
+        wait_until(SOON, || counted() > 0).unwrap_or_else(|_| panic!("{what}: {:?}", rig.verdicts()));
+        assert_eq!(refused(&rig.verdicts().since(&before)), 0, "{what}");
     }
 }
 
@@ -153,11 +128,11 @@ fn a_head_that_its_client_ends_is_not_served() {
         let rig = Rig::new(door, &policy("", ""));
         // The last one meets the rule, and draws its penalty.
         for head in [&b"GET /x HTTP/1.0\r\nA: b\r\n"[..], b"GET /x", b"GET /cgi-bin/x HTTP/1.0\r\n"] {
-            let before = rig.front.verdicts();
-            let mut connection = rig.open();
+            let before = rig.verdicts();
+            let mut connection = rig.open(Family::V4);
             rig.clients.send(&connection.segment(ACK | FIN, 0, head)).unwrap();
             let ending = connection.hear(SOON).unwrap();
-            let verdicts = rig.front.verdicts().since(&before);
+            let verdicts = rig.verdicts().since(&before);
             assert_eq!(ending, Some(Ending::Reset), "{door:?}: {verdicts:?}");
         }
         assert_eq!(rig.server.accepted(), 0, "{door:?}");
@@ -175,19 +150,18 @@ fn the_request_behind_a_proxy_head_of_a_named_balancer_is_ruled() {
         let rig = Rig::new(door, &policy("proxy = { from = [\"10.89.0.0/16\"] }", ""));
         for head in [&one, &two] {
             let ask = |path: &str| [&head[..], format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()].concat();
-            let (_, verdicts) = rig.outcome(&ask("/10"), Duration::from_millis(200));
+            let (_, verdicts) = outcome(&rig, &ask("/10"), Duration::from_millis(200));
             assert_eq!(verdicts.count(abi::FIEF_REQUEST_CLIENT), 1, "{door:?}: {verdicts:?}");
-            let before = rig.front.verdicts();
-            let mut connection = rig.open();
+            let before = rig.verdicts();
+            let mut connection = rig.open(Family::V4);
             let stream = ask("/other");
             // In small pieces, so that the PROXY head is cut too.
-            let pieces: Vec<_> = (0..stream.len()).step_by(7).map(|at| at..stream.len().min(at + 7)).collect();
-            connection.converse(&stream, &pieces, Duration::from_millis(200)).unwrap();
-            let verdicts = rig.front.verdicts().since(&before);
+            connection.converse(&stream, &pieces(&stream, 7), Duration::from_millis(200)).unwrap();
+            let verdicts = rig.verdicts().since(&before);
             assert_eq!(verdicts.count(abi::FIEF_REQUEST_CLIENT), 1, "{door:?}: {head:?} in pieces: {verdicts:?}");
         }
         let refused = [&one[..], b"GET /cgi-bin/x HTTP/1.1\r\n\r\n"].concat();
-        let (ending, verdicts) = rig.outcome(&refused, SOON);
+        let (ending, verdicts) = outcome(&rig, &refused, SOON);
         assert_eq!((ending, verdicts.count(abi::FIEF_REQUEST_REFUSED)), (Ending::Reset, 1), "{door:?}: {verdicts:?}");
     }
 }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guarded server that tells what it saw, and a client on a persistent connection whose segments TCP drops behind the door
-//! when the test says so: with a wrong checksum, or an old timestamp.
+//! A client on a persistent connection to a guarded server that tells what it saw. TCP drops its segments behind the door when
+//! the test says so: they have a wrong checksum, or an old timestamp.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
-use std::cell::Cell;
-
 use fief_testkit::segment::{ACK, Segment};
-use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, Topology, digest, wait_until};
+use fief_testkit::{Family, RawConnection, digest, wait_until};
 use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Door, Front, Verdicts, plain};
+use fief_tests_netns::rig::Rig;
 
 pub const POLICY: &str = r#"
 [container.web]
@@ -62,49 +60,6 @@ impl Flaw {
     }
 }
 
-pub struct Rig {
-    pub front: Front,
-    server: PlainServer,
-    clients: RawClients,
-    next: Cell<u16>,
-}
-
-impl Rig {
-    pub fn new(door: Door, policy: &str) -> Self {
-        let front = Front::new(door, policy);
-        let server = front.plain_server();
-        let clients = RawClients::new(&front.topology).unwrap();
-        Self { front, server, clients, next: 2000.into() }
-    }
-
-    /// Packets arrive in the order in which they are sent. (GRO keeps good ones for a moment, which broken ones overtake.)
-    pub fn in_order(door: Door, policy: &str) -> Self {
-        let rig = Self::new(door, policy);
-        let ethtool = ["-K", Topology::SERVER, "gro", "off"];
-        fief_testkit::run(rig.front.topology.server.command("ethtool").args(ethtool)).unwrap();
-        rig
-    }
-
-    /// A connection whose first request is served.
-    pub fn open(&self, family: Family) -> Client<'_> {
-        let port = self.next.replace(self.next.get() + 1);
-        let addresses = [(RawClients::address(family, 5), port).into(), plain(family)];
-        // The stream passes the end of the sequence numbers in every third connection.
-        let first = if port.is_multiple_of(3) { u32::MAX - 50 } else { u32::from(port) << 8 };
-        let open = RawConnection::open(&self.clients, addresses, first, &ORDINARY_OPTIONS, SOON);
-        let seen = self.server.seen().len();
-        let client = Client { rig: self, connection: open.unwrap().expect("a SYN-ACK"), seen };
-        client.connection.acknowledge().unwrap();
-        client.clients().send(&client.connection.segment(ACK, 0, FIRST)).unwrap();
-        client.wait_for(&[FIRST]);
-        client
-    }
-
-    pub fn verdicts(&self) -> Verdicts {
-        self.front.verdicts()
-    }
-}
-
 /// A connection to the guarded server; offsets count from behind its first request.
 pub struct Client<'a> {
     rig: &'a Rig,
@@ -113,9 +68,15 @@ pub struct Client<'a> {
     seen: usize,
 }
 
-impl Client<'_> {
-    fn clients(&self) -> &RawClients {
-        &self.rig.clients
+impl<'a> Client<'a> {
+    /// A connection whose first request is served.
+    pub fn open(rig: &'a Rig, family: Family) -> Self {
+        let seen = rig.server.seen().len();
+        let client = Client { rig, connection: rig.open(family), seen };
+        client.connection.acknowledge().unwrap();
+        rig.clients.send(&client.connection.segment(ACK, 0, FIRST)).unwrap();
+        client.wait_for(&[FIRST]);
+        client
     }
 
     fn segment(&self, offset: usize, bytes: &[u8]) -> Segment {
@@ -123,19 +84,19 @@ impl Client<'_> {
     }
 
     pub fn send(&self, offset: usize, bytes: &[u8]) {
-        self.clients().send(&self.segment(offset, bytes)).unwrap();
+        self.rig.clients.send(&self.segment(offset, bytes)).unwrap();
     }
 
     /// Sends what reaches the door and not TCP.
     pub fn send_in_vain(&self, flaw: Flaw, offset: usize, bytes: &[u8]) {
-        self.clients().send_packet(&[], &flaw.packet(self.segment(offset, bytes))).unwrap();
+        self.rig.clients.send_packet(&[], &flaw.packet(self.segment(offset, bytes))).unwrap();
     }
 
     /// Sends a segment that the test has changed.
     pub fn send_changed(&self, offset: usize, bytes: &[u8], change: impl Fn(&mut Segment)) {
         let mut segment = self.segment(offset, bytes);
         change(&mut segment);
-        self.clients().send(&segment).unwrap();
+        self.rig.clients.send(&segment).unwrap();
     }
 
     /// What the server saw on this connection.
