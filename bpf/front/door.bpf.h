@@ -2,15 +2,9 @@
 /*
  * Door: what becomes of a packet to a guarded port, in the order that is cheapest for what comes most often.
  *
- *   an established socket   passes; only its requests are looked at (later.bpf.h)
- *   a request socket        passes once the bytes that come with the handshake's end are ruled (requested.bpf.h)
  *   SYN                     is policed, then answered by us or left to the kernel
  *   RST without a socket    is dropped
- *   the end of a handshake  that was answered a moment ago is dropped unlooked (expected.bpf.h)
- *   cookie, no bytes        is dropped: the connection is not there yet, and costs nothing
- *   cookie and bytes        are ruled; refused ones are answered here
- *   anything else           is dropped and counted (strict): passed on, it would draw a reset upon a client whose first
- *                           segment was lost
+ *   ACK                     is another program's (ack.bpf.h)
  *
  * Listeners with `forward` are apart (forward.bpf.h): their connections are other machines'.
  *
@@ -19,17 +13,9 @@
  */
 #pragma once
 
-#include "expected.bpf.h"
+#include "ack.bpf.h"
 #include "forward.bpf.h"
-#include "later.bpf.h"
-#include "passed.bpf.h"
 #include "plain.bpf.h"
-#include "stray.bpf.h"
-
-static __always_inline bool has_stream(__u32 state)
-{
-	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2;
-}
 
 /* What police lets pass: answered here, or left to the kernel. */
 static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
@@ -139,151 +125,13 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 	return verdict;
 }
 
-/* Whether the segment is the first after a handshake, by whoever's cookie; what was agreed is added to `with`. */
-static __always_inline bool handshake_proven(struct front_context *front, struct tcp_sock *listening,
-					     struct handshake *with)
-{
-	const struct packet *p = &front->packet;
-
-	if (!(front->guard->flags & FIEF_GUARD_KERNEL))
-		return cookie_check(front, p->seq - 1, p->ack - 1, with);
-	if (!kernel_cookie_check(p))
-		return false;
-	kernel_cookie_read(p, listening, with);
-	with->missing = kernel_cookie_missing(p, listening, with->segment_size);
-	return true;
-}
-
-/*
- * Bytes before the segment are missing, by the kernel's cookie. Who sends from here again, where that is in doubt, begins
- * here.
- */
-static __always_inline int missing_look(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
-{
-	const struct packet *p = &front->packet;
-
-	if (half_lost(&stream->half))
-		return gave_way(skb, front);
-	if (stream->doubted == p->seq && !size_remembered(p)) {
-		stream->first = p->seq - 1;
-		return bytes_gather(skb, p, stream);
-	}
-	stream->doubted = p->seq;
-	return hold_keep(p, stream) ? hold_acknowledge(skb, p, stream) : TCX_DROP;
-}
-
-/* A segment without a socket, at a listener whose connections are held. A verdict, or STREAM_ENDS. */
-static __noinline int segment_look(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
-				   struct stream *stream)
-{
-	struct packet *p = &front->packet;
-	struct handshake *with = &stream->with;
-	bool expected;
-
-	if (is_forward(front))
-		return forward_segment(skb, front);
-	if ((front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) != FIEF_GUARD_ADMIT)
-		return TCX_NEXT;
-	expected = !p->odd && !(front->guard->flags & FIEF_GUARD_KERNEL) && begin_expected(front);
-	if (!expected && !is_local(skb, listening, p))
-		return TCX_NEXT;
-	if (p->odd || options_read(skb, p, with))
-		return count_drop(front, FIEF_SHAPE);
-	if (expected) {
-		if (source_penalised(front))
-			return penalised_rule(skb, front);
-		cookie_read(p, p->ack - 1, with);
-		stream_open(p, stream);
-		return bytes_gather(skb, p, stream);
-	}
-	if (!with->timestamps && bad_too_many(front))
-		return count_drop(front, FIEF_ACK_LIMIT);
-	if (!handshake_proven(front, listening, with))
-		return stray_rule(skb, front, listening, stream);
-	if (is_bare(p)) {
-		source_prove(front);
-		return TCX_DROP; /* the handshake's end: the request tells more */
-	}
-	if (cookie_spent(p)) {
-		bad_count(front);
-		return count_drop(front, FIEF_ACK_BAD);
-	}
-	if (source_penalised(front))
-		return penalised_rule(skb, front);
-	source_prove(front);
-	if (!hold_find(p, stream))
-		stream_open(p, stream);
-	if (with->missing && !stream->length)
-		return missing_look(skb, front, stream);
-	return bytes_gather(skb, p, stream);
-}
-
-/*
- * It may be a SYN or a segment. What passes through to others is policed by its SYNs, and no sender that is honest parts them
- * from their flags.
- */
-static __always_inline int torn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
-{
-	return is_forward(front) || is_local(skb, listening, &front->packet) ? shape_rule(front) : TCX_NEXT;
-}
-
-/* A segment of no socket here. */
-static __always_inline int passing_rule(struct __sk_buff *skb, struct front_context *front)
-{
-	if (!segment_guard_find(front) || !is_forward(front))
-		return TCX_NEXT;
-	return front->packet.torn ? shape_rule(front) : forward_segment(skb, front);
-}
-
-static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_context *front)
-{
-	struct stream *stream = stream_get();
-	struct tcp_sock *listening = NULL;
-	int verdict = TCX_NEXT;
-	struct bpf_sock *sk;
-	__u32 state;
-
-	if (!stream)
-		return TCX_DROP;
-	if (end_expected(&front->packet))
-		return TCX_DROP;
-	sk = socket_find(skb, &front->packet, NULL);
-	if (!sk)
-		return passing_rule(skb, front);
-	state = sk->state;
-	barrier_var(state);
-	front->connected = state != BPF_TCP_LISTEN;
-	if (state == BPF_TCP_LISTEN && segment_guard_find(front))
-		listening = bpf_skc_to_tcp_sock(sk);
-	else if (has_stream(state) && (!is_bare(&front->packet) || front->packet.odd))
-		verdict = data_arrives(skb, front, sk);
-	else if (state == BPF_TCP_NEW_SYN_RECV && (front->packet.payload_length || front->packet.odd))
-		verdict = request_look(skb, front, sk, stream);
-	if (listening && front->packet.torn)
-		verdict = torn_rule(skb, front, listening);
-	else if (listening)
-		verdict = segment_look(skb, front, listening, stream);
-	if (verdict == STREAM_ENDS && stream->known)
-		verdict = stream_join(skb, front, stream);
-	if (verdict == STREAM_ENDS)
-		verdict = stream_rule(skb, front, listening, stream);
-	else if (has_stream(state) && front->packet.flags & TCP_FIN && verdict == TCX_NEXT)
-		admitted_ended(&front->packet);
-	bpf_sk_release(sk);
-	return verdict;
-}
-
 static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_context *front)
 {
 	__u8 flags = front->packet.flags;
 
-	if (front->packet.torn)
-		return segment_arrives(skb, front);
 	switch (flags & (TCP_SYN | TCP_RST | TCP_ACK)) {
 	case TCP_SYN:
 		return flags & TCP_FIN ? TCX_NEXT : syn_arrives(skb, front);
-	case TCP_ACK:
-		return segment_arrives(skb, front);
 	case TCP_RST:
 	case TCP_RST | TCP_ACK:
 		return reset_arrives(skb, front);
@@ -292,20 +140,10 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_co
 	}
 }
 
-/* An answer that has no way: the kernel may know one for its own SYN-ACK, and else the client cannot be told anything. */
-static __noinline int answer_unrouted(struct __sk_buff *skb, struct front_context *front)
-{
-	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_ANSWER_UNROUTED, false);
-	return (front->packet.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN ? syn_pass(skb, front) : TCX_DROP;
-}
-
+/* A packet to a guarded port. */
 static __always_inline int door(struct __sk_buff *skb, struct front_context *front)
 {
-	int verdict = packet_arrives(skb, front);
-
-	if (verdict == SEGMENT_UNROUTED)
-		verdict = front->listener ? answer_unrouted(skb, front) : TCX_DROP;
-	if (verdict == TCX_NEXT && !front->connected)
-		passed_note(&front->packet);
-	return verdict;
+	if (is_ack(&front->packet))
+		return ack_hand(skb, front);
+	return door_leave(skb, front, packet_arrives(skb, front));
 }

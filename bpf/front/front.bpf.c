@@ -5,7 +5,7 @@
  *
  *   steer      which listening socket a connection reaches
  *   filter     listeners with a filter of their own, as a connection finds them
- *   door       what becomes of a packet to a guarded port
+ *   door       what becomes of a packet to a guarded port, with ack for those behind a SYN
  *     context       what is known about it        found         which listener that is, as seen last
  *     guard         what guards its listener      steering      told to steer within that lookup
  *     listening     which socket it is for        conntrack     what the kernel tracks
@@ -25,6 +25,7 @@
  *     requested     bytes before the socket       later         requests after the first
  *     answer        what a refused client gets    stray         segments of no connection
  *     grow          a segment to the whole stream heads         of later requests, until TCP has taken them
+ *     halves        begins of requests that wait
  *     taken         whether TCP would take a segment  behind       what stands behind a request
  *     chunks        of a body, line by line            ignored       bodies that servers may not read
  *   rule       what becomes of a request
@@ -98,6 +99,15 @@ int ingress_guards(struct __sk_buff *skb)
 	if (!port_guarded(front.slot, front.packet.destination_port))
 		return TCX_NEXT;
 	return door(skb, &front);
+}
+
+/* Called by ingress_guards. */
+SEC("tcx/ingress")
+int ack_guards(struct __sk_buff *skb)
+{
+	struct front_context front = {};
+
+	return ack_take(&front) ? TCX_NEXT : door_leave(skb, &front, segment_arrives(skb, &front));
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
