@@ -2,18 +2,15 @@
 /*
  * Admit: hands a connection to the server once its first bytes are ruled.
  *
- * Problem: a server shall spend nothing on a connection before it is known what
- * is asked of it, and the connection shall reach the listening socket of its
- * request's class. How: the first data segment bears the cookie (seq = first +
- * 1). With the verdict the kernel is handed what the cookie remembers
- * (bpf_sk_assign_tcp_reqsk) and a listening socket; the same segment then makes
- * the socket. The label of the socket takes its container from `admitted`.
- * Several requests that come at once are all ruled before the first of them
- * passes, and share the strictest verdict. A cookie that has made its socket is
- * `spent`: the core tells so of servers in managed units; elsewhere it shows
- * when the client ends the connection. In any case first bytes have
- * VERDICTS_MOST verdicts at most. Limits: a full accept queue makes the client
- * send again, as in the kernel. That a cookie is spent is known as long as
+ * Problem: a server shall spend nothing on a connection before it is known what is asked of it, and the connection shall
+ * reach the listening socket of its request's class.
+ * How: the first data segment bears the cookie (seq = first + 1). With the verdict the kernel is handed what the cookie
+ * remembers (bpf_sk_assign_tcp_reqsk) and a listening socket; the same segment then makes the socket. The label of the
+ * socket takes its container from `admitted`. Several requests that come at once are all ruled before the first of them
+ * passes, and share the strictest verdict. A cookie that has made its socket is `spent`: the core tells so of servers in
+ * managed units; elsewhere it shows when the client ends the connection. In any case first bytes have VERDICTS_MOST verdicts
+ * at most.
+ * Limits: a full accept queue makes the client send again, as in the kernel. That a cookie is spent is known as long as
  * `admitted` remembers it.
  */
 #pragma once
@@ -30,12 +27,12 @@
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym;
 
-/* So far apart are numbers of one connection at most. With more, a later one
- * with the same ports could be taken for it. */
+/*
+ * So far apart are numbers of one connection at most. With more, a later one with the same ports could be taken for it.
+ */
 #define FORGOTTEN_BYTES (1u << 24)
 
-/* What the verdict upon the first request, which begins the packet, leaves for
- * the socket. */
+/* What the verdict upon the first request, which begins the packet, leaves for the socket. */
 static __always_inline void admitted_begin(struct front_context *front, struct stream *stream)
 {
 	const struct ruling *ruling = &stream->ruling;
@@ -52,12 +49,10 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 	entry->time_ns = front->now;
 }
 
-/* As often as a client sends again while the accept queue is full:
- * tcp_retries2. */
+/* As often as a client sends again while the accept queue is full: tcp_retries2. */
 #define VERDICTS_MOST 16
 
-/* A client resets or ends a connection that has its socket: its first bytes
- * shall not make another one. */
+/* A client resets or ends a connection that has its socket: its first bytes shall not make another one. */
 static __noinline void admitted_ended(const struct packet *p)
 {
 	struct fief_admitted *entry;
@@ -70,9 +65,8 @@ static __noinline void admitted_ended(const struct packet *p)
 }
 
 /*
- * Whether the packet begins a connection that was there and has ended: a late
- * double, or somebody who wants more of them than his connection requests were
- * allowed.
+ * Whether the packet begins a connection that was there and has ended: a late double, or somebody who wants more of
+ * them than his connection requests were allowed.
  */
 static __noinline bool cookie_spent(const struct packet *p)
 {
@@ -93,8 +87,10 @@ static __noinline void admitted_note(struct front_context *front, const struct f
 	admitted_keep(&key, verdict);
 }
 
-/* A connection that the kernel made and whose first bytes these are: remembered
- * for what comes after its end (stray.bpf.h). */
+/*
+ * A connection that the kernel made and whose first bytes these are: remembered for what comes after its end
+ * (stray.bpf.h).
+ */
 static __noinline void admitted_by_kernel(struct front_context *front)
 {
 	struct fief_admitted entry = {
@@ -136,8 +132,7 @@ static __always_inline enum assigned assign_to(struct __sk_buff *skb, struct tcp
 	return ASSIGNED;
 }
 
-/* A socket of the class that takes it; several serve one class during a
- * restart, or one for each family. */
+/* A socket of the class that takes it; several serve one class during a restart, or one for each family. */
 static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, struct front_context *front,
 						     __u32 container, const struct handshake *with)
 {
@@ -165,9 +160,8 @@ static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, stru
 }
 
 /*
- * A listener of multipath TCP takes no request socket of ours. Where the cookie
- * is the kernel's, the packet bears it, and the kernel makes the connection
- * from it as if it had not been held.
+ * A listener of multipath TCP takes no request socket of ours. Where the cookie is the kernel's, the packet bears it,
+ * and the kernel makes the connection from it as if it had not been held.
  */
 static __always_inline bool takes_cookies_alone(const struct front_context *front, struct tcp_sock *found)
 {
@@ -175,8 +169,8 @@ static __always_inline bool takes_cookies_alone(const struct front_context *fron
 }
 
 /*
- * Lets the packet make the connection. `found` is the listening socket that the
- * kernel's lookup gives; NULL: the kernel has made it as far as that.
+ * Lets the packet make the connection. `found` is the listening socket that the kernel's lookup gives; NULL: the kernel
+ * has made it as far as that.
  */
 static __noinline int admit(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
 			    const struct stream *stream)
@@ -196,8 +190,7 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 	return TCX_DROP;
 }
 
-/* Reads the line of a body in chunks that begins the stream. REQUEST_UNREAD has
- * its verdict. */
+/* Reads the line of a body in chunks that begins the stream. REQUEST_UNREAD has its verdict. */
 static __always_inline int rest_chunk(struct front_context *front, struct stream *stream, __u32 length)
 {
 	struct fief_admitted *entry = &stream->admitted;
@@ -244,11 +237,9 @@ static __always_inline int rest_step(struct front_context *front, struct stream 
 }
 
 /*
- * Rules what stands behind the first request in the packet that makes the
- * connection, which has the whole stream now. What has come of a last one
- * without an end is kept for later.bpf.h; where there is more than is looked at
- * in one go, the rest comes again. REST_PASSES, REST_REFUSED as stream->ruling
- * says, or REST_SPOILT.
+ * Rules what stands behind the first request in the packet that makes the connection, which has the whole stream now.
+ * What has come of a last one without an end is kept for later.bpf.h; where there is more than is looked at in one go,
+ * the rest comes again. REST_PASSES, REST_REFUSED as stream->ruling says, or REST_SPOILT.
  */
 enum rest { REST_PASSES, REST_REFUSED, REST_SPOILT };
 
@@ -291,8 +282,7 @@ static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_contex
 	return packet_cut(skb, p, stream, skip) == TCX_DROP ? REST_SPOILT : REST_PASSES;
 }
 
-/* Without a listening socket the kernel keeps the handshake, whose end may be
- * on its way up already. */
+/* Without a listening socket the kernel keeps the handshake, whose end may be on its way up already. */
 static __always_inline int turn_away(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
 				     struct stream *stream)
 {

@@ -1,29 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Later: requests on a connection that has its socket: those after the first,
- * and the first where the kernel made the connection by itself (admission below
- * its level, monitor mode, a reused TIME_WAIT).
+ * Later: requests on a connection that has its socket: those after the first, and the first where the kernel made the
+ * connection by itself (admission below its level, monitor mode, a reused TIME_WAIT).
  *
- * Problem: a persistent connection would have one verdict for all of its
- * requests. How: the label tells where the next request begins: end of the
- * header + Content-Length. What lies before passes unread. From there on bytes
- * are copied as they pass, in order; the segment that completes a header waits
- * for the verdict. The label takes the request's container, the server follows
- * it when it reads. A refused client gets its answer, the socket a reset in the
- * client's name. A socket that the core has not labelled gets its label here.
- * Only what TCP would take is looked at (taken.bpf.h). A verdict counts for the
- * bytes that it was about: until TCP has taken them, others in their place are
- * dropped (heads.bpf.h). Where a body comes in chunks the label tells where the
- * next of its lines begins (chunks.bpf.h). What cannot be read, half a request
- * whose begin gave way to others, and what comes behind what was never seen is
- * for the policy to refuse: both sides are reset. A packet with more than is
- * looked at in one go passes as far as it was ruled, and the rest comes again.
- * The end of the client's side is the end of half a request too.
- * Limits: the listening socket stays that of the first request. Several
- * requests in one segment share the strictest verdict. Under TLS, and behind a
- * request for another protocol, the connection is no longer ruled and keeps its
- * container. A connection that was there before the guard cannot be told from
- * one whose verdict was displaced.
+ * Problem: a persistent connection would have one verdict for all of its requests.
+ * How: the label tells where the next request begins: end of the header + Content-Length. What lies before passes unread.
+ * From there on bytes are copied as they pass, in order; the segment that completes a header waits for the verdict. The
+ * label takes the request's container, the server follows it when it reads. A refused client gets its answer, the socket a
+ * reset in the client's name. A socket that the core has not labelled gets its label here.
+ * Only what TCP would take is looked at (taken.bpf.h). A verdict counts for the bytes that it was about: until TCP has taken
+ * them, others in their place are dropped (heads.bpf.h). Where a body comes in chunks the label tells where the next of its
+ * lines begins (chunks.bpf.h). What cannot be read, half a request whose begin gave way to others, and what comes behind what
+ * was never seen is for the policy to refuse: both sides are reset. A packet with more than is looked at in one go passes as
+ * far as it was ruled, and the rest comes again. The end of the client's side is the end of half a request too.
+ * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest verdict.
+ * Under TLS, and behind a request for another protocol, the connection is no longer ruled and keeps its container. A
+ * connection that was there before the guard cannot be told from one whose verdict was displaced.
  */
 #pragma once
 
@@ -44,8 +36,7 @@ struct connection {
 	struct tcp_sock *tcp;
 	struct fief_label *label;
 	struct head_ranges *ranges;
-	bool ended; /* the packet at hand ends the client's side, and all of it is in
-                 the stream */
+	bool ended; /* the packet at hand ends the client's side, and all of it is in the stream */
 };
 
 static __always_inline struct fief_container *labelled_container(struct fief_ref ref)
@@ -55,8 +46,7 @@ static __always_inline struct fief_container *labelled_container(struct fief_ref
 	return c && c->generation == ref.generation ? c : NULL;
 }
 
-/* The sockets of a container are counted once somebody has received from them.
- */
+/* The sockets of a container are counted once somebody has received from them. */
 static __always_inline void label_move(struct fief_label *label, struct fief_ref to)
 {
 	struct fief_container *c;
@@ -90,8 +80,7 @@ static __always_inline int later_unread(struct front_context *front, struct fief
 	return stream->ruling.refused ? LATER_REFUSED : later_untrack(label);
 }
 
-/* The client's answer goes out as a copy; the packet itself becomes the reset
- * of its socket. */
+/* The client's answer goes out as a copy; the packet itself becomes the reset of its socket. */
 static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 				   struct tcp_sock *tcp)
 {
@@ -102,16 +91,20 @@ static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *
 	return answer_and_reset(skb, front, stream, tcp->rcv_nxt);
 }
 
-/* Begins the stream with what was kept of the request that starts at `next`. */
+/* Finds what was kept of the request that starts at `next`, and leaves it where it is. */
 static __noinline void later_find(const struct packet *p, struct stream *stream, __u32 next)
 {
-	bool found = half_look(p, next, stream) && stream->first == next - 1 && stream->length < FIEF_HEADER_MAX &&
-		     half_load(p, stream);
-
-	if (found)
-		half_done(stream); /* until it is kept again */
-	else
+	if (!half_look(p, next, stream) || stream->first != next - 1 || stream->length >= FIEF_HEADER_MAX)
 		stream_begin(stream, next);
+}
+
+/* Puts what was found into the stream. */
+static __always_inline bool later_load(const struct packet *p, struct stream *stream)
+{
+	if (!stream->length)
+		return true;
+	half_done(stream); /* until it is kept again */
+	return half_load(p, stream);
 }
 
 /* What has come does not end: it is kept. */
@@ -125,8 +118,35 @@ static __always_inline int later_wait(struct front_context *front, struct connec
 	return stream->read == p->seq + p->payload_length ? TCX_NEXT : LATER_CUT;
 }
 
-/* The line at label->next belongs to a body in chunks, and is in the stream as
- * far as it has come. */
+/*
+ * Puts the packet's bytes from `skip` on behind what was found, which stays where it is as long as there can be no verdict. A
+ * verdict, or LATER_AGAIN: all of it is in the stream.
+ */
+static __noinline int later_join(struct __sk_buff *skb, struct front_context *front, struct connection *on,
+				 struct stream *stream, __u32 skip)
+{
+	struct packet *p = &front->packet;
+	enum half_added added = HALF_READY;
+	__u32 known = stream->length;
+
+	if (known && !(on->label->flags & CHUNK_STATES)) {
+		stream->length = 0;
+		if (stream_append(skb, p, stream, skip) < 0)
+			return TCX_DROP;
+		stream->read = p->seq + skip + stream->length;
+		added = half_add(p, stream, known, 0, p->flags & TCP_FIN ? HALF_ENDED : 0);
+		stream->length = known;
+	}
+	if (added == HALF_KEPT)
+		return stream->read == p->seq + p->payload_length ? TCX_NEXT : LATER_CUT;
+	if (added == HALF_SPOILT || !later_load(p, stream))
+		return TCX_DROP;
+	if (stream_append(skb, p, stream, skip) < 0)
+		return later_unread(front, on->label, stream, FIEF_UNREAD_TOO_LONG);
+	return LATER_AGAIN;
+}
+
+/* The line at label->next belongs to a body in chunks, and is in the stream as far as it has come. */
 static __always_inline int chunk_rule(struct front_context *front, struct connection *on, struct stream *stream)
 {
 	struct chunk_line line = {.state = on->label->flags & CHUNK_STATES};
@@ -188,14 +208,14 @@ static __always_inline int later_judge(struct front_context *front, struct conne
 	return later_follow(front, on, stream);
 }
 
-/* Rules what stands at label->next with what the packet adds to it. A verdict,
- * or LATER_*. */
+/* Rules what stands at label->next with what the packet adds to it. A verdict, or LATER_*. */
 static __noinline int later_rule(struct __sk_buff *skb, struct front_context *front, struct connection *on,
 				 struct stream *stream)
 {
 	struct packet *p = &front->packet;
 	__u32 at, end = p->seq + p->payload_length;
 	bool ended = p->flags & TCP_FIN && is_behind(end, on->label->next);
+	int verdict;
 
 	if (!is_behind(end, on->label->next))
 		return TCX_NEXT;
@@ -205,19 +225,24 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	later_find(p, stream, on->label->next);
 	at = on->label->next + stream->length;
 	if (is_behind(p->seq, at))
-		/* a gap: what is behind it must not complete a head unseen, and comes
-     * again, unless TCP has taken what is missing here */
+		/*
+		 * a gap: what is behind it must not complete a head unseen, and comes again, unless TCP has taken what
+		 * is missing here
+		 */
 		return is_behind(on->tcp->rcv_nxt, at) ? later_unread(front, on->label, stream, FIEF_UNREAD_NO_ROOM)
 						       : TCX_DROP;
 	if (!heads_room(p, on->ranges, stream->from) && !(front->guard->flags & FIEF_GUARD_MONITOR))
 		return LATER_CUT; /* TCP has to take something first */
 	if (is_behind(end, at)) {
-		if (stream_append(skb, p, stream, at - p->seq) < 0)
-			return later_unread(front, on->label, stream, FIEF_UNREAD_TOO_LONG);
-	} else if (ended) {
+		verdict = later_join(skb, front, on, stream, at - p->seq);
+		if (verdict != LATER_AGAIN)
+			return verdict;
+	} else if (!ended) {
+		return TCX_NEXT;
+	} else if (later_load(p, stream)) {
 		stream->length = end - on->label->next;
 	} else {
-		return TCX_NEXT;
+		return TCX_DROP;
 	}
 	on->ended = ended && stream->first + 1 + stream->length == end;
 	if (on->label->flags & CHUNK_STATES)
@@ -225,8 +250,9 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	return later_judge(front, on, stream);
 }
 
-/* Holds what comes again against what was ruled. A verdict, or LATER_AGAIN: the
- * packet may pass, as far as this goes. */
+/*
+ * Holds what comes again against what was ruled. A verdict, or LATER_AGAIN: the packet may pass, as far as this goes.
+ */
 static __always_inline int repetition_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					   struct head_ranges *ranges)
 {
@@ -327,8 +353,7 @@ static __always_inline void begin_again(struct fief_label *label, struct tcp_soc
 	__sync_fetch_and_and(&label->flags, ~(FIEF_LABEL_VERDICT & ~FIEF_LABEL_TRACKED));
 }
 
-/* Whether a packet on a tracked connection may pass unread: it ends before the
- * next request, and replaces no head. */
+/* Whether a packet on a tracked connection may pass unread: it ends before the next request, and replaces no head. */
 static __always_inline bool is_settled(const struct packet *p, struct fief_label *label, struct tcp_sock *tcp,
 				       const struct head_ranges *ranges)
 {
@@ -347,8 +372,7 @@ static __always_inline bool is_settled(const struct packet *p, struct fief_label
 	return taken || !ranges || !is_behind(ranges->read, p->seq);
 }
 
-/* What is remembered of the heads on this connection; `ranges`: if there is
- * something. NULL: no memory. */
+/* What is remembered of the heads on this connection; `ranges`: if there is something. NULL: no memory. */
 static __always_inline struct head_ranges *heads_get(struct bpf_sock *sk, struct tcp_sock *tcp,
 						     struct head_ranges *ranges)
 {
@@ -365,8 +389,7 @@ static __always_inline bool is_bare_end(const struct packet *p)
 	return !p->payload_length && !p->odd;
 }
 
-/* Whether the end of a client's side, to a socket without a label, may be that
- * of half a request. */
+/* Whether the end of a client's side, to a socket without a label, may be that of half a request. */
 static __noinline bool half_admitted(const struct packet *p)
 {
 	struct fief_admitted *entry;
