@@ -21,6 +21,8 @@
  * Bad segments that are looked at: without timestamps a cookie is 23 bits, and is forged by who may try often enough. Each
  * prefix (IPv4 /24, IPv6 /48) has a budget of its own, a proven source one apart from its prefix, so that who forges
  * segments from anywhere spends other budgets than those of the clients that connect. One source forges a cookie a week.
+ * A spoofer can spend the budget of a client's network. What was sent before is looked at all the same (resent.bpf.h): a client
+ * sends its first bytes again, and a guess that is sent twice costs twice.
  */
 #define BAD_INTERVAL_NS	 62500000ull /* 16 a second */
 #define BAD_TOLERANCE_NS 1000000000ull
@@ -200,7 +202,8 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	if (!admit_in_force(front) || (tracked_status(skb, p) & ADDRESSES_TRANSLATED))
 		return TCX_NEXT;
 	if (kernel_cookie_check(p))
-		return kernel_answered(skb, front, listening, stream);
+		return source_penalised(front) ? penalised_rule(skb, front)
+					       : kernel_answered(skb, front, listening, stream);
 	bad_count(front);
 	if (!bad_too_many(front) && ran_out(front, &stream->with))
 		return too_late(skb, front);
