@@ -102,7 +102,7 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		stream_open(p, stream);
 		return bytes_gather(skb, p, stream);
 	}
-	if (!with->timestamps && bad_too_many(front))
+	if (!with->timestamps && bad_too_many(front) && !resent(p, front->now))
 		return count_drop(front, FIEF_ACK_LIMIT);
 	if (!handshake_proven(front, listening, with))
 		return stray_rule(skb, front, listening, stream);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Resent: how often a SYN was sent before, of those that were not answered.
+ * Resent: how often a SYN was sent before, of those that were not answered, or a segment whose cookie was not looked at.
  *
  *      31            16 15        14 13              0
  *     +----------------+------------+-----------------+
@@ -12,7 +12,7 @@
  * How: a client sends the same SYN again, same ports and number; who invents addresses has no reason to, and does it at
  * the price of as many SYNs. A keyed hash of each SYN that was dropped stands in a table of half cache lines, the oldest of
  * its line goes. A SYN counts as sent again RESENT_LEAST_NS after the last time: doubles on the way do not.
- * Limits: at more than 400,000 dropped SYNs a second most are forgotten before a second has passed, and new clients are
+ * Limits: at more than 400,000 of them a second most are forgotten before a second has passed, and new clients are
  * answered as it comes.
  */
 #pragma once
@@ -46,8 +46,8 @@ static __always_inline __u32 resent_age(__u32 place, __u32 tick)
 	return place ? (tick - place) & RESENT_TIME : ~0u;
 }
 
-/* How often the SYN came before, up to RESENT_MOST; it is remembered. */
-__noinline int syn_resent(const struct packet *p __arg_nonnull, __u64 now)
+/* How often the SYN or segment came before, up to RESENT_MOST; it is remembered. */
+__noinline int resent(const struct packet *p __arg_nonnull, __u64 now)
 {
 	__u32 zero = 0, at, tick, tag, i, age, oldest = 0, oldest_age = 0, times;
 	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
@@ -58,7 +58,7 @@ __noinline int syn_resent(const struct packet *p __arg_nonnull, __u64 now)
 		return 0;
 	__builtin_memcpy(words, p->source, 16);
 	hash = address_hash(secret, words) ^ ((__u64)p->seq << 32 | (__u32)p->source_port << 16 | p->destination_port);
-	hash = hash_mix(hash * HASH_GOLDEN ^ secret->pattern[1]);
+	hash = hash_mix(hash * HASH_GOLDEN ^ secret->pattern[1] ^ p->ack);
 	at = hash & (RESENT_SETS - 1);
 	tag = (hash >> 48) << 16;
 	tick = now >> RESENT_TICK;
