@@ -33,6 +33,11 @@ struct fief_label {
 #define FIEF_LABEL_TRAILER   2048u /* a line behind the last chunk */
 #define FIEF_LABEL_UPGRADE   8192u /* or, beside a request, what the one before asked to change to */
 #define FIEF_LABEL_LOST	     4096u /* what has come before was not seen, or is forgotten */
+/* Beside FIEF_LABEL_UPGRADE: */
+#define FIEF_LABEL_FIRST                                                                                               \
+	16384u /* the request that asked is the connection's first: the server's first bytes answer it */
+#define FIEF_LABEL_CONNECT 32768u /* and was CONNECT */
+#define FIEF_LABEL_ASKED   (FIEF_LABEL_UPGRADE | FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT)
 /* what a verdict upon the first request says */
 #define FIEF_LABEL_VERDICT                                                                                             \
-	(FIEF_LABEL_TRACKED | FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER | FIEF_LABEL_UPGRADE)
+	(FIEF_LABEL_TRACKED | FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER | FIEF_LABEL_ASKED)

@@ -43,7 +43,7 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 	entry->begin = front->packet.seq;
 	entry->answer = front->packet.ack;
 	entry->next = entry->begin + ruling->head + ruling->body;
-	entry->tracked = flags_behind(front, stream);
+	entry->tracked = flags_behind(front, stream, true);
 	entry->spent = 0;
 	entry->verdicts = 1;
 	entry->time_ns = front->now;
@@ -219,19 +219,13 @@ static __always_inline int rest_step(struct front_context *front, struct stream 
 		length = FIEF_HEADER_MAX;
 	if (entry->tracked & CHUNK_STATES)
 		return rest_chunk(front, stream, length);
-	if (entry->tracked & FIEF_LABEL_UPGRADE) {
-		if (length && is_foreign(stream->bytes[0])) {
-			verdict_count(front, entry->container, FIEF_NO_ID, FIEF_PASSED_UPGRADE, false);
-			entry->tracked = 0;
-			return REQUEST_COMPLETE;
-		}
+	if (entry->tracked & FIEF_LABEL_UPGRADE)
 		how |= RULE_UPGRADE;
-	}
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) == REQUEST_NEED_MORE)
 		return REQUEST_NEED_MORE;
 	if (ruling->refused)
 		return REQUEST_UNREAD;
-	entry->tracked = flags_behind(front, stream);
+	entry->tracked = flags_behind(front, stream, false);
 	entry->next += ruling->head + ruling->body;
 	return REQUEST_COMPLETE;
 }

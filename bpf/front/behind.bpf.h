@@ -2,25 +2,22 @@
 /*
  * Behind: what stands behind a request that may pass.
  *
- * A request, or the first line of a body in chunks. What is ruled no longer:
- * TLS, what the policy lets pass unread, where later requests are not ruled;
- * and what is counted as passed unread: behind a body whose end is not known.
- * Behind a request for another protocol (Upgrade, CONNECT) there is no telling
- * whether the server agrees; many take no notice and go on with HTTP. So what
- * can be a request is ruled, and what begins as no server lets a request begin,
- * passes for good: WebSocket does, and TLS. A server that has not agreed ends
- * the connection upon it. Limits: another protocol whose first byte may begin a
- * request is ruled as one, and unread where it is none.
+ * A request, or the first line of a body in chunks. What is ruled no longer: TLS, what the policy lets pass unread, where
+ * later requests are not ruled; and what is counted as passed unread: behind a body whose end is not known. Behind a request
+ * for another protocol (Upgrade, CONNECT) what comes before the server has agreed (confirmed.bpf.h) is ruled as HTTP, and
+ * unread (`upgrade`) where it is none: a client has to wait for the answer (RFC 9110, 7.8).
+ * Limits: HTTP/2 is known by its first bytes, which every client of it sends.
  */
 #pragma once
 
 #include "chunks.bpf.h"
+#include "confirmed.bpf.h"
 #include "rule.bpf.h"
 #include "stream.bpf.h"
 
-/* Flags of the label, of FIEF_LABEL_VERDICT, for what stands behind the request
- * that begins the stream. 0: not ruled. */
-static __noinline __u32 flags_behind(struct front_context *front, const struct stream *stream)
+/* Flags of the label, of FIEF_LABEL_VERDICT, for what stands behind the request that begins the stream. 0: not ruled. `first`:
+ * it is the connection's first. */
+static __noinline __u32 flags_behind(struct front_context *front, const struct stream *stream, bool first)
 {
 	const struct ruling *ruling = &stream->ruling;
 	__u32 flags = FIEF_LABEL_TRACKED;
@@ -33,16 +30,17 @@ static __noinline __u32 flags_behind(struct front_context *front, const struct s
 	}
 	if (ruling->chunked)
 		flags |= FIEF_LABEL_CHUNK;
-	if (ruling->upgrade)
-		flags |= FIEF_LABEL_UPGRADE;
+	if (!ruling->upgrade)
+		return flags;
+	flags |= FIEF_LABEL_UPGRADE;
+	if (first)
+		flags |= ruling->connect ? FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT : FIEF_LABEL_FIRST;
 	return flags;
 }
 
-/* Whether a server refuses what begins so, and ends the connection, if it takes
- * it for a request at all. */
-static __always_inline bool is_foreign(__u8 first)
+/* Whether these bytes, of which there is one at least, may begin HTTP/2. */
+static __always_inline bool may_be_http2(const __u8 *bytes, __u32 length)
 {
-	if (first >= 0x80)
-		return first != 0x85 && first != 0xa0;
-	return first < '\t' || (first > '\r' && first < 0x1c);
+	return bytes[0] == 'P' && (length < 2 || bytes[1] == 'R') && (length < 3 || bytes[2] == 'I') &&
+	       (length < 4 || bytes[3] == ' ');
 }

@@ -28,6 +28,7 @@
  *     halves        begins of requests that wait
  *     taken         whether TCP would take a segment  behind       what stands behind a request
  *     chunks        of a body, line by line            ignored       bodies that servers may not read
+ *     confirmed     whether the server leaves HTTP
  *   rule       what becomes of a request
  *     header        of HTTP, with normal (paths)  clienthello   of TLS
  *     match         the first rule it meets       hash, request what is compared, by bytes
@@ -108,6 +109,20 @@ int ack_guards(struct __sk_buff *skb)
 	struct front_context front = {};
 
 	return ack_take(&front) ? TCX_NEXT : door_leave(skb, &front, segment_arrives(skb, &front));
+}
+
+/* ---- a packet leaves by an interface ---- */
+
+SEC("tcx/egress")
+int egress_confirms(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	if (sk)
+		answer_look(skb, sk);
+	return TCX_NEXT;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -173,14 +173,14 @@ static __always_inline int chunk_rule(struct front_context *front, struct connec
 static __always_inline int later_follow(struct front_context *front, struct connection *on, struct stream *stream)
 {
 	struct ruling *ruling = &stream->ruling;
-	__u32 flags;
+	__u32 begin = on->tcp->rcv_nxt - (__u32)on->tcp->bytes_received, flags;
 
-	flags = flags_behind(front, stream);
+	flags = flags_behind(front, stream, on->label->next == begin);
 	if (!flags)
 		return later_untrack(on->label);
 	stream->read = on->label->next + ruling->head;
 	on->label->next = stream->read + ruling->body;
-	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_UPGRADE);
+	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_ASKED);
 	__sync_fetch_and_or(&on->label->flags, flags);
 	return LATER_AGAIN;
 }
@@ -194,11 +194,12 @@ static __always_inline int later_judge(struct front_context *front, struct conne
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
 	if (on->label->flags & FIEF_LABEL_UPGRADE) {
-		if (length && is_foreign(stream->bytes[0])) {
+		if (!is_confirmed(on->tcp, on->label)) {
+			how |= RULE_UPGRADE;
+		} else if (!length || !may_be_http2(stream->bytes, length)) {
 			verdict_count(front, on->label->container, FIEF_NO_ID, FIEF_PASSED_UPGRADE, false);
 			return later_untrack(on->label);
 		}
-		how |= RULE_UPGRADE;
 	}
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) == REQUEST_NEED_MORE)
 		return later_wait(front, on, stream);

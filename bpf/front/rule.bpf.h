@@ -44,6 +44,7 @@ struct ruling {
 	bool tracked;
 	bool upgrade; /* it asks for another protocol, or is CONNECT: what follows is
                    not HTTP/1 once the server agrees */
+	bool connect; /* it is CONNECT */
 	bool chunked; /* the length of its body is not known before: `body` is 0 */
 	__u32 head;   /* if tracked, the next request begins head + body bytes behind
                    the first byte */
@@ -199,6 +200,7 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	out->head = request->head + out->skipped;
 	out->body = request->body;
 	out->upgrade = request->upgrade;
+	out->connect = request->connect;
 	out->chunked = request->chunked;
 	rule_find(bytes, request, guard, match);
 	return REQUEST_DECIDED;
@@ -242,6 +244,7 @@ static __noinline bool ruling_begin(struct front_context *front, struct ruling *
 	out->tls = false;
 	out->tracked = false;
 	out->upgrade = false;
+	out->connect = false;
 	out->chunked = false;
 	out->head = 0;
 	out->body = 0;

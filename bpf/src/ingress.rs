@@ -1,35 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The front door at network interfaces: which of them its program is attached to.
+//! The front door at network interfaces: which of them its programs are attached to.
 //!
-//! A tcx link belongs to an interface, is pinned below `interfaces/<namespace>/<index>`, and ends with the interface: the
-//! pin then stands for nothing and is replaced. The program goes in front of whatever else is attached: one that ends
-//! the chain (TC_ACT_OK) would let packets round it. It ends the chain itself only where it answers or drops.
+//! A tcx link belongs to an interface, is pinned below `interfaces/<namespace>/` as `<index>` or `<index>-<suffix>`, and ends
+//! with the interface: the pin then stands for nothing and is replaced. A program goes in front of whatever else is attached:
+//! one that ends the chain (TC_ACT_OK) would let packets round it. It ends the chain itself only where it answers or drops.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
-use crate::link::{self, Place};
+use crate::link::{self, Place, Side};
 use crate::pin::{Pins, make_dir};
 
 /// The program at the interfaces.
 pub const INGRESS_PROGRAM: &str = "ingress_guards";
 
-/// Attaches to the interfaces with these indexes in the caller's network namespace, whose inode is `netns`. What is
-/// attached already stays.
-pub fn attach(pins: &Pins, netns: u64, indexes: &[u32]) -> Result<()> {
-    let folder = pins.interfaces().join(netns.to_string());
-    make_dir(&folder)?;
-    for &index in indexes {
-        link::attach_ingress(pins, INGRESS_PROGRAM, Place::First, index, &folder.join(index.to_string()))?;
+/// The programs of the front door at interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Rules what arrives.
+    Guards,
+    /// Looks at the answers of servers that were asked for another protocol, as they leave.
+    Confirms,
+}
+
+/// A program at an interface of a network namespace, which is known by its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub struct Stand {
+    pub netns: u64,
+    pub interface: u32,
+    pub part: Part,
+}
+
+impl Part {
+    const ALL: [Part; 2] = [Part::Guards, Part::Confirms];
+
+    /// The program's name.
+    pub fn program(self) -> &'static str {
+        match self {
+            Part::Guards => INGRESS_PROGRAM,
+            Part::Confirms => "egress_confirms",
+        }
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Part::Guards => "",
+            Part::Confirms => "-out",
+        }
+    }
+
+    fn side(self) -> Side {
+        match self {
+            Part::Guards => Side::Ingress,
+            Part::Confirms => Side::Egress,
+        }
+    }
+
+    /// Of the program with this name.
+    pub(crate) fn of(program: &str) -> Option<Part> {
+        Part::ALL.into_iter().find(|part| part.program() == program)
+    }
+}
+
+impl Stand {
+    fn pin(&self, pins: &Pins) -> PathBuf {
+        let name = format!("{}{}", self.interface, self.part.suffix());
+        pins.interfaces().join(self.netns.to_string()).join(name)
+    }
+
+    /// By its pin, if what that is attached to is there.
+    fn read(pin: &Path) -> Option<Stand> {
+        let netns = pin.parent()?.file_name()?.to_str()?.parse().ok()?;
+        Some(Stand { netns, interface: link::target(pin)?, part: part_of(pin)? })
+    }
+}
+
+fn part_of(pin: &Path) -> Option<Part> {
+    let name = pin.file_name()?.to_str()?;
+    let suffix = name.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    Part::ALL.into_iter().find(|part| part.suffix() == suffix)
+}
+
+/// Attaches these programs to interfaces of the caller's network namespace. What is attached already stays.
+pub fn attach(pins: &Pins, stands: &[Stand]) -> Result<()> {
+    for stand in stands {
+        make_dir(&pins.interfaces().join(stand.netns.to_string()))?;
+        let (program, side) = (stand.part.program(), stand.part.side());
+        link::attach_interface(pins, program, side, Place::First, stand.interface, &stand.pin(pins))?;
     }
     Ok(())
 }
 
-/// Lets go of every interface but these: inode of the network namespace and index.
-pub fn detach_others(pins: &Pins, keep: &[(u64, u32)]) -> Result<()> {
-    let pin = |(netns, index): &(u64, u32)| pins.interfaces().join(netns.to_string()).join(index.to_string());
-    let keep: Vec<_> = keep.iter().map(pin).collect();
-    for pin in links(pins) {
+/// Detaches every program but these.
+pub fn detach_others(pins: &Pins, keep: &[Stand]) -> Result<()> {
+    let keep: Vec<_> = keep.iter().map(|stand| stand.pin(pins)).collect();
+    for pin in link::pins_below(&pins.interfaces()) {
         if !keep.contains(&pin) {
             link::remove(&pin)?;
         }
@@ -38,16 +104,22 @@ pub fn detach_others(pins: &Pins, keep: &[(u64, u32)]) -> Result<()> {
     Ok(())
 }
 
-/// The interfaces that it is attached to now: inode of the network namespace and index.
-pub fn attached(pins: &Pins) -> Vec<(u64, u32)> {
-    let number = |path: &Path| path.file_name()?.to_str()?.parse::<u64>().ok();
-    let place = |pin: PathBuf| Some((number(pin.parent()?)?, link::target(&pin)?));
-    let mut found: Vec<_> = links(pins).into_iter().filter_map(place).collect();
+/// What is attached now.
+pub fn standing(pins: &Pins) -> Vec<Stand> {
+    let mut found: Vec<_> = link::pins_below(&pins.interfaces()).iter().filter_map(|pin| Stand::read(pin)).collect();
     found.sort_unstable();
     found
 }
 
-/// The pins of the links.
-pub(crate) fn links(pins: &Pins) -> Vec<PathBuf> {
-    link::pins_below(&pins.interfaces())
+/// The interfaces that are guarded now: inode of the network namespace and index.
+pub fn attached(pins: &Pins) -> Vec<(u64, u32)> {
+    let guards = standing(pins).into_iter().filter(|stand| stand.part == Part::Guards);
+    guards.map(|stand| (stand.netns, stand.interface)).collect()
+}
+
+/// The pins of the links of one program.
+pub(crate) fn links(pins: &Pins, part: Part) -> Vec<PathBuf> {
+    let mut all = link::pins_below(&pins.interfaces());
+    all.retain(|pin| part_of(pin) == Some(part));
+    all
 }

@@ -11,7 +11,7 @@ use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
 use crate::error::{Context, Result};
-use crate::link::{self, Place};
+use crate::link::{self, Place, Side};
 use crate::open;
 use crate::pin::{Pins, make_dir};
 use crate::skeleton::lrp;
@@ -56,7 +56,8 @@ pub fn attach_end(pins: &Pins, netns: u64, interface: u32) -> Result<()> {
 fn attach(pins: &Pins, netns: u64, name: &str, interface: u32) -> Result<()> {
     let folder = pins.lanes().join(netns.to_string());
     make_dir(&folder)?;
-    link::attach_ingress(pins, name, Place::Last, interface, &folder.join(format!("{name}-{interface}")))
+    let pin = folder.join(format!("{name}-{interface}"));
+    link::attach_interface(pins, name, Side::Ingress, Place::Last, interface, &pin)
 }
 
 /// Detaches what sorts from every interface but these, at once.

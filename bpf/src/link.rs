@@ -24,7 +24,7 @@ pub(crate) fn create_trace(program: BorrowedFd<'_>) -> std::io::Result<OwnedFd> 
     create_with(program, 0, libbpf_sys::BPF_TRACE_RAW_TP, std::ptr::null())
 }
 
-fn create_ingress(program: BorrowedFd<'_>, interface: u32, place: Place) -> std::io::Result<OwnedFd> {
+fn create_at(program: BorrowedFd<'_>, side: Side, interface: u32, place: Place) -> std::io::Result<OwnedFd> {
     let opts = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
         flags: match place {
@@ -33,7 +33,11 @@ fn create_ingress(program: BorrowedFd<'_>, interface: u32, place: Place) -> std:
         },
         ..Default::default()
     };
-    create_with(program, interface as i32, libbpf_sys::BPF_TCX_INGRESS, &raw const opts)
+    let kind = match side {
+        Side::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+        Side::Egress => libbpf_sys::BPF_TCX_EGRESS,
+    };
+    create_with(program, interface as i32, kind, &raw const opts)
 }
 
 fn create_with(
@@ -55,6 +59,15 @@ pub(crate) fn owned(fd: i32) -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Which side of an interface.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Side {
+    /// What it receives.
+    Ingress,
+    /// What it sends.
+    Egress,
+}
+
 /// Where a program stands among those of an interface.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place {
@@ -62,15 +75,22 @@ pub(crate) enum Place {
     Last,
 }
 
-/// Attaches a pinned program to the receiving side of an interface of the caller's network namespace, and pins the link.
-/// One that is attached already stays.
-pub(crate) fn attach_ingress(pins: &Pins, name: &str, place: Place, interface: u32, pin: &Path) -> Result<()> {
+/// Attaches a pinned program to one side of an interface of the caller's network namespace, and pins the link. One that is
+/// attached already stays.
+pub(crate) fn attach_interface(
+    pins: &Pins,
+    name: &str,
+    side: Side,
+    place: Place,
+    interface: u32,
+    pin: &Path,
+) -> Result<()> {
     if target(pin) == Some(interface) {
         return Ok(());
     }
     remove(pin)?;
     let program = pins.open_program(name)?;
-    let attached = create_ingress(program.as_fd(), interface, place)
+    let attached = create_at(program.as_fd(), side, interface, place)
         .context(|| format!("cannot attach {name} to the interface {interface}"))
         .map_err(|e| e.remedy("use a kernel of 6.6 or later with CONFIG_NET_XGRESS"))?;
     self::pin(attached.as_fd(), pin)

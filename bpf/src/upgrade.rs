@@ -14,6 +14,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, Object, OpenObject, Program};
 
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::ingress::{self, Part};
 use crate::open::{pin_new_maps, reuse_maps, unsupported};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
@@ -106,9 +107,11 @@ fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> 
 /// The pinned links that a program is swapped in, by place: units, network namespaces, interfaces.
 fn links_of(pins: &Pins, name: &str) -> Vec<PathBuf> {
     let below = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    if let Some(part) = Part::of(name) {
+        return ingress::links(pins, part);
+    }
     match name {
         crate::open::NETNS_PROGRAM => below(pins.netns()).collect(),
-        crate::ingress::INGRESS_PROGRAM => crate::ingress::links(pins),
         lane::SORTS | lane::LEAVES => lane::links(pins, name),
         _ => below(pins.units()).map(|unit| unit.join(name)).filter(|pin| pin.exists()).collect(),
     }

@@ -131,7 +131,7 @@ impl Fief {
         }
         let (containers, doors) = staged?;
         admin.flip(slot)?;
-        ingress::detach_others(self.pins(), &doors.places())?;
+        ingress::detach_others(self.pins(), &doors.stands())?;
         self.restore_sysctls(&doors.sysctls)?;
         self.retire_lanes(policy, &containers, &doors)?;
         self.retire_files()?;
@@ -254,15 +254,15 @@ impl Fief {
         steer.write(&steered)?;
         guards.write(slot, &guarded)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;
-        Ok(Doors { netns, interfaces, sysctls: plan.sysctls })
+        Ok(Doors { netns, interfaces, confirms: front::confirms(policy), sysctls: plan.sysctls })
     }
 
     /// Steers and guards this network namespace. Before the flip, since nothing may come in round the front door; last of
     /// what is staged, since what stands where the old policy has nothing would follow that one's rules.
     fn open_doors(&self, doors: &Doors) -> Result<()> {
-        let before = ingress::attached(self.pins());
+        let before = ingress::standing(self.pins());
         // Also without listeners: applications make some of their own, with filters.
-        let opened = ingress::attach(self.pins(), doors.netns.inode, &doors.interfaces)
+        let opened = ingress::attach(self.pins(), &doors.stands())
             .and_then(|()| open::attach_netns(self.pins(), doors.netns.file.as_fd(), doors.netns.inode));
         if opened.is_err() {
             // the error that stopped the policy is the one to tell

@@ -7,8 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fief_bpf::ingress::{Part, Stand};
 use fief_bpf::{Context, Error, ErrorKind, Result};
-use fief_policy::Policy;
+use fief_policy::{Listener, Policy};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nameindex, if_nametoindex};
 
@@ -23,15 +24,29 @@ pub(crate) const OWN_INTERFACES: &str = "fief-";
 pub(crate) struct Doors {
     pub(crate) netns: Namespace,
     pub(crate) interfaces: Vec<u32>,
+    /// Answers are looked at as they leave.
+    pub(crate) confirms: bool,
     /// Sysctls that are set for them.
     pub(crate) sysctls: Vec<&'static str>,
 }
 
 impl Doors {
-    /// The interfaces with their network namespace, by inode.
-    pub(crate) fn places(&self) -> Vec<(u64, u32)> {
-        self.interfaces.iter().map(|index| (self.netns.inode, *index)).collect()
+    /// Which programs stand where.
+    pub(crate) fn stands(&self) -> Vec<Stand> {
+        let parts: &[Part] = if self.confirms { &[Part::Guards, Part::Confirms] } else { &[Part::Guards] };
+        stands(self.netns.inode, &self.interfaces, parts)
     }
+}
+
+/// These programs at each of these interfaces.
+pub(crate) fn stands(netns: u64, interfaces: &[u32], parts: &[Part]) -> Vec<Stand> {
+    let at = |&interface: &u32| parts.iter().map(move |&part| Stand { netns, interface, part });
+    interfaces.iter().flat_map(at).collect()
+}
+
+/// Whether a policy asks for the answers of servers.
+pub(crate) fn confirms(policy: &Policy) -> bool {
+    policy.listeners.iter().any(Listener::confirms_upgrades)
 }
 
 /// An interface of the caller's network namespace.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use fief_bpf::files;
-use fief_bpf::ingress::{self, INGRESS_PROGRAM};
+use fief_bpf::ingress::{self, INGRESS_PROGRAM, Part};
 use fief_bpf::lane;
 use fief_bpf::open::{self, Config};
 use fief_bpf::pin::Pins;
@@ -12,7 +12,7 @@ use fief_bpf::upgrade::program_id;
 use fief_bpf::{Error, ErrorKind, Result, abi};
 
 use crate::namespace::Namespace;
-use crate::{Fief, cgroup};
+use crate::{Fief, cgroup, front};
 
 /// In every network namespace.
 const LOOPBACK: u32 = 1;
@@ -171,7 +171,8 @@ impl Fief {
     fn try_front(&self) -> [Feature; 3] {
         let attached = || -> Result<String> {
             let netns = Namespace::of_caller()?;
-            ingress::attach(self.pins(), netns.inode, &[LOOPBACK])?;
+            let parts = [Part::Guards, Part::Confirms];
+            ingress::attach(self.pins(), &front::stands(netns.inode, &[LOOPBACK], &parts))?;
             ingress::detach_others(self.pins(), &[])?;
             Ok("attached to the loopback and detached".to_owned())
         };

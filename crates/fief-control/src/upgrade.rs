@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Another version of Fief takes over what is in force, without a gap.
 
-use fief_bpf::Result;
 use fief_bpf::upgrade::{self, Upgraded};
+use fief_bpf::{Result, ingress, open};
 
-use crate::Fief;
+use crate::{Fief, front, namespace};
 
 impl Fief {
     /// Replaces the programs in force by this binary's; containers, bindings, descriptors and usage go on.
     pub fn upgrade(&self) -> Result<Upgraded> {
         let _lock = self.lock()?;
         self.require_installed()?;
-        upgrade::upgrade(self.pins())
+        let done = upgrade::upgrade(self.pins())?;
+        self.complete_doors()?;
+        Ok(done)
+    }
+
+    /// Attaches what the version before did not know to the interfaces that are guarded.
+    fn complete_doors(&self) -> Result<()> {
+        let names = self.names()?;
+        let Some((policy, netns)) = names.policy().zip(open::steered(self.pins())) else { return Ok(()) };
+        if !front::confirms(policy) {
+            return Ok(());
+        }
+        let guarded = ingress::attached(self.pins()).into_iter().filter(|place| place.0 == netns);
+        let interfaces: Vec<u32> = guarded.map(|(_, index)| index).collect();
+        let stands = front::stands(netns, &interfaces, &[ingress::Part::Confirms]);
+        namespace::within(netns, || ingress::attach(self.pins(), &stands)).map(drop)
     }
 }

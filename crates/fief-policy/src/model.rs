@@ -288,6 +288,11 @@ impl Listener {
         self.is_policed() || self.requests.iter().any(|request| request.refusal.is_some() || request.rate.is_some())
     }
 
+    /// Does the server's answer decide about what stands behind a request for another protocol?
+    pub fn confirms_upgrades(&self) -> bool {
+        self.later_requests && self.unread_refused.contains(&Unread::Upgrade)
+    }
+
     /// Are connection requests limited, by any rule or for all?
     pub fn is_policed(&self) -> bool {
         let limits_all = self.isolate.is_some() || self.unproven.is_some() || self.proven.is_some();

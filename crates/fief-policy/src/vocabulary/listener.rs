@@ -264,7 +264,7 @@ static KINDS: Section = Section {
     keys: &[
         kind!("malformed", "Heads that break their form, or end within it."),
         kind!("too-long", "Heads that are longer than 16 kB."),
-        kind!("upgrade", "What follows Upgrade or CONNECT, could begin a request and is none."),
+        kind!("upgrade", "What follows Upgrade or CONNECT before the server has confirmed it, and is no request."),
         kind!("http2", "HTTP/2 without TLS (h2c, gRPC)."),
         kind!("proxy", "PROXY heads of other peers than those of `proxy.from`."),
         kind!("no-room", "Unfinished heads beyond the room for them."),

@@ -79,7 +79,7 @@ fn unread(listener: &Listener) -> Vec<String> {
     let means = |kind: Unread| match kind {
         Unread::Malformed => "heads that break their form",
         Unread::TooLong => "heads above 16 kB",
-        Unread::Upgrade => "WebSockets that the server does not confirm",
+        Unread::Upgrade => "what follows Upgrade or CONNECT before the server's first answer confirms it",
         Unread::Http2 => "HTTP/2 and gRPC without TLS",
         Unread::Proxy => "PROXY heads of balancers that `proxy.from` does not name",
         Unread::NoRoom => "unfinished heads beyond the room for them",
@@ -327,8 +327,8 @@ RULE  CLIENTS      CONTAINER  NEW CONNECTIONS
 listener web on 0.0.0.0:8000-8003: one listening socket for all classes
   connections wait for their first bytes before the server
   later requests of a connection are ruled too
-  what cannot be read is reset: heads that break their form, heads above 16 kB, WebSockets that the server does not confirm, \
-HTTP/2 and gRPC without TLS, PROXY heads of balancers that `proxy.from` does not name, unfinished heads beyond the room for them, \
+  what cannot be read is reset: heads that break their form, heads above 16 kB, what follows Upgrade or CONNECT before the server's \
+first answer confirms it, HTTP/2 and gRPC without TLS, PROXY heads of balancers that `proxy.from` does not name, unfinished heads beyond the room for them, \
 what is neither HTTP nor TLS
 RULE  CLIENTS  CONTAINER  NEW CONNECTIONS
    1  all      a          before those being served

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Confirmed: whether the server agrees to leave HTTP, by the answer that it sends.
+ *
+ * Problem: behind a request for another protocol (Upgrade, CONNECT) the client's bytes are no longer HTTP if the server
+ * agrees. Many servers take no notice and go on with HTTP, so the request alone must not end the ruling.
+ * How: a program at the sending side of the guarded interfaces reads the first line of the server's first answer: 101 agrees
+ * to Upgrade, 2xx to CONNECT; other 1xx answers are skipped with their heads. How far it has read stands in the socket's
+ * storage, so that the line may come in any pieces. The socket is that of the packet, whatever way the packet takes. What the
+ * door finds confirmed passes for good, but HTTP/2: that is HTTP.
+ * Limits: only the answer to a connection's first request has a place that is known without reading all answers: where the
+ * server's stream begins. So an upgrade that another request precedes is never confirmed: else the rest of an earlier answer,
+ * whose bytes a client may have chosen, could stand at its place. An answer of which a part goes out by another interface
+ * confirms nothing.
+ */
+#pragma once
+
+#include "guard.bpf.h"
+#include "maps/admitted.bpf.h"
+#include "maps/labels.bpf.h"
+
+#define ANSWER_PIECE  64 /* bytes that are copied at once */
+#define ANSWER_PIECES 64 /* of one packet: heads of 1xx answers are short */
+
+enum answer_phase {
+	ANSWER_LINE,	/* in its first line */
+	ANSWER_HEAD,	/* in a line of a head that is skipped */
+	ANSWER_BREAK,	/* where a line of it ends: an empty one ends the head */
+	ANSWER_AGREES,	/* to what was asked */
+	ANSWER_DIFFERS, /* or not, or it was not seen */
+};
+
+struct confirmation {
+	__u32 next;  /* sequence number of the first byte that was not read */
+	__u32 phase; /* enum answer_phase */
+	__u16 at;    /* place in the first line */
+	__u16 status;
+	__u32 connect; /* 1: CONNECT was asked, else Upgrade */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct confirmation);
+} confirmations SEC(".maps");
+
+struct answer_bytes {
+	__u8 at[ANSWER_PIECE];
+};
+
+/* "HTTP/1.1 101", and what follows it is no digit. */
+#define STATUS_AT  9
+#define STATUS_END 12
+
+static __always_inline bool is_digit(__u8 byte)
+{
+	return (__u8)(byte - '0') <= 9;
+}
+
+static __always_inline bool line_fits(__u32 at, __u8 byte)
+{
+	const __u64 begin = 'H' | 'T' << 8 | 'T' << 16 | (__u64)'P' << 24 | (__u64)'/' << 32;
+
+	switch (at) {
+	case 5:
+	case 7:
+		return is_digit(byte);
+	case 6:
+		return byte == '.';
+	case 8:
+		return byte == ' ';
+	default:
+		return at < 5 ? byte == (__u8)(begin >> at * 8) : is_digit(byte);
+	}
+}
+
+static __always_inline __u32 status_judge(__u32 status, bool connect, __u8 byte)
+{
+	if (connect ? status / 100 == 2 : status == 101)
+		return ANSWER_AGREES;
+	if (status / 100 != 1 || status == 101)
+		return ANSWER_DIFFERS;
+	return byte == '\n' ? ANSWER_BREAK : ANSWER_HEAD;
+}
+
+static __always_inline void answer_step(struct confirmation *known, __u8 byte)
+{
+	switch (known->phase) {
+	case ANSWER_LINE:
+		if (known->at == STATUS_END)
+			known->phase =
+			    is_digit(byte) ? ANSWER_DIFFERS : status_judge(known->status, known->connect, byte);
+		else if (!line_fits(known->at, byte))
+			known->phase = ANSWER_DIFFERS;
+		else if (known->at >= STATUS_AT)
+			known->status = known->status * 10 + byte - '0';
+		known->at++;
+		break;
+	case ANSWER_HEAD:
+		if (byte == '\n')
+			known->phase = ANSWER_BREAK;
+		break;
+	default:
+		if (byte == '\r')
+			break;
+		known->phase = byte == '\n' ? ANSWER_LINE : ANSWER_HEAD;
+		known->at = 0;
+		known->status = 0;
+	}
+}
+
+/* A function of its own to the verifier, which then follows it once. */
+__noinline int answer_piece(struct confirmation *known __arg_nonnull, const struct answer_bytes *bytes __arg_nonnull,
+			    __u32 length)
+{
+	int i;
+
+	bpf_for (i, 0, ANSWER_PIECE) {
+		if (i >= length || known->phase >= ANSWER_AGREES)
+			break;
+		answer_step(known, bytes->at[i & (ANSWER_PIECE - 1)]);
+	}
+	return 0;
+}
+
+/* Reads on in the packet, from known->next. */
+static __noinline int answer_read(struct __sk_buff *skb, const struct packet *p, struct confirmation *known)
+{
+	struct answer_bytes bytes;
+	__u32 skip, length;
+	int i;
+
+	bpf_for (i, 0, ANSWER_PIECES) {
+		skip = known->next - p->seq;
+		if (skip >= p->payload_length)
+			return 0;
+		length = p->payload_length - skip;
+		if (length > ANSWER_PIECE)
+			length = ANSWER_PIECE;
+		barrier_var(length);
+		if (!length || length > ANSWER_PIECE || bpf_skb_load_bytes(skb, p->payload + skip, &bytes, length))
+			break;
+		answer_piece(known, &bytes, length);
+		if (known->phase >= ANSWER_AGREES)
+			return 0;
+		known->next += length;
+	}
+	known->phase = ANSWER_DIFFERS;
+	return 0;
+}
+
+/* What a socket's first request asks for: flags of its label. A socket without one has them where the door left them. */
+static __noinline __u32 asked_first(const struct fief_label *label, const struct packet *p)
+{
+	struct fief_admitted *entry;
+	struct fief_flow_key key;
+
+	if (label)
+		return label->flags;
+	__builtin_memcpy(key.remote, p->destination, 16);
+	__builtin_memcpy(key.local, p->source, 16);
+	key.remote_port = p->destination_port;
+	key.local_port = p->source_port;
+	key.pad = 0;
+	entry = admitted_find(&key);
+	return entry && entry->answer == p->seq ? entry->tracked : 0;
+}
+
+/* The server's first packet with bytes: begins to read it, if it is to be read. */
+static __always_inline struct confirmation *answer_begin(struct bpf_sock *sk, const struct fief_label *label,
+							 const struct packet *p)
+{
+	__u32 flags = asked_first(label, p);
+	struct confirmation *known;
+
+	if (!(flags & FIEF_LABEL_FIRST))
+		return NULL;
+	known = bpf_sk_storage_get(&confirmations, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!known)
+		return NULL;
+	known->next = p->seq;
+	known->connect = !!(flags & FIEF_LABEL_CONNECT);
+	return known;
+}
+
+/* A packet of this socket goes out. */
+static __always_inline void answer_look(struct __sk_buff *skb, struct bpf_sock *sk)
+{
+	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	struct confirmation *known;
+	struct packet packet = {};
+	struct bpf_dynptr frame;
+	struct tcp_sock *tcp;
+
+	if (label ? !(label->flags & FIEF_LABEL_FIRST) : !port_guarded(policy_slot(), sk->src_port))
+		return;
+	known = bpf_sk_storage_get(&confirmations, sk, 0, 0);
+	if (known && known->phase >= ANSWER_AGREES)
+		return;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (!tcp || (!known && tcp->bytes_acked))
+		return;
+	if (bpf_dynptr_from_skb(skb, 0, &frame) || packet_read(skb, &frame, &packet) || !packet.payload_length)
+		return;
+	if (!known && packet.seq != tcp->snd_una)
+		return;
+	if (!known)
+		known = answer_begin(sk, label, &packet);
+	if (!known)
+		return;
+	if (is_behind(packet.seq, known->next))
+		known->phase = ANSWER_DIFFERS; /* what lies between was not seen */
+	else if (is_behind(packet.seq + packet.payload_length, known->next))
+		answer_read(skb, &packet, known);
+}
+
+/* Whether the server has agreed to what the socket's first request asked for. */
+static __always_inline bool is_confirmed(struct tcp_sock *tcp, const struct fief_label *label)
+{
+	struct confirmation *known;
+
+	if (!(label->flags & FIEF_LABEL_FIRST))
+		return false;
+	known = bpf_sk_storage_get(&confirmations, tcp, 0, 0);
+	return known && known->phase == ANSWER_AGREES;
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bytes that begin no request of RFC 9112, behind a request for another protocol of which real servers took no notice. Not
+//! every server ends a connection upon them, so Fief goes by the server's confirmation and not by a first byte.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use fief_testkit::NetNs;
+use fief_tests_differential::server::{MARKER, PLAIN};
+use fief_tests_differential::{Kind, Port, Stage};
+
+/// First bytes of a WebSocket's frame, of TLS, of other protocols; then a line, so that a server has something to read.
+const FOREIGN: [&[u8]; 6] = [b"\x81\x85\x01\x02", b"\x16\x03\x01", b"\x00", b"\x1b", b"\x82\n", b"\xff\r\n"];
+
+fn ask(clients: &NetNs, kind: Kind, port: Port, pieces: [&[u8]; 2]) -> String {
+    let address = Stage::address(kind, port);
+    let mut stream = clients.run(|| TcpStream::connect(address)).unwrap().unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    stream.write_all(pieces[0]).unwrap();
+    let words = until(&mut stream, PLAIN);
+    assert!(words.contains(PLAIN), "{}: {words}", kind.name());
+    let _ = stream.write_all(pieces[1]);
+    until(&mut stream, MARKER)
+}
+
+fn until(stream: &mut TcpStream, words: &str) -> String {
+    let (mut all, mut buffer) = (String::new(), [0; 4096]);
+    while !all.contains(words) {
+        match stream.read(&mut buffer) {
+            Ok(length @ 1..) => all.push_str(&String::from_utf8_lossy(&buffer[..length])),
+            Ok(_) | Err(_) => break,
+        }
+    }
+    all
+}
+
+#[test]
+fn nothing_is_served_behind_foreign_bytes_that_follow_an_upgrade_which_the_server_ignores() {
+    let Some(stage) = Stage::new(Kind::present()) else { return };
+    let upgrade = "GET /plain HTTP/1.1\r\nHost: plain.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+    let marker = "GET /marker HTTP/1.1\r\nHost: plain.example\r\n\r\n".repeat(2);
+    let served = |kind, port, bytes: &[u8]| {
+        let words = ask(&stage.topology.clients, kind, port, [upgrade.as_bytes(), bytes]);
+        words.contains(MARKER)
+    };
+    for &kind in &stage.kinds {
+        for port in [Port::Open, Port::Reset] {
+            assert!(served(kind, port, marker.as_bytes()), "{} keeps the connection", kind.name());
+        }
+        for foreign in FOREIGN {
+            for between in ["", "\r\n", "\r\n\r\n"] {
+                let bytes = [foreign, between.as_bytes(), marker.as_bytes()].concat();
+                if served(kind, Port::Open, &bytes) {
+                    println!("{} without Fief serves what follows {foreign:?} {between:?}", kind.name());
+                }
+                assert!(!served(kind, Port::Reset, &bytes), "{}: {foreign:?} {between:?}", kind.name());
+            }
+        }
+    }
+}

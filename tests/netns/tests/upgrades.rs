@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What stands behind a request for another protocol: it passes once the server has confirmed, and is ruled as HTTP until then.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+use fief_bpf::abi;
+use fief_bpf::upgrade::program_id;
+use fief_testkit::{Client, Family, Feature, Process, Topology, Veth, require, wait_until};
+use fief_tests_netns::front::{Door, Front, Verdicts, plain, ready};
+use fief_tests_netns::{SOON, connect_from};
+use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo};
+
+const RULE: &str = "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\"\n";
+const PUBLIC: &str = "GET /public/1 HTTP/1.1\r\nHost: server\r\n\r\n";
+const SECRET: &str = "GET /secret/1 HTTP/1.1\r\nHost: server\r\n\r\n";
+/// A frame of a WebSocket that holds "hello".
+const FRAME: &[u8] = b"\x81\x85\x01\x02\x03\x04\x69\x67\x6f\x68\x6e";
+
+/// Words that no request begins with, one that could, and one that a rule would refuse.
+const FOREIGN: [&[u8]; 3] = [FRAME, b"no request\r\n", SECRET.as_bytes()];
+
+/// The end of the scripted server's confirmation.
+const SWITCHED: &str = "Connection: Upgrade\r\n\r\n";
+
+const SCRIPTED: &str = include_str!("upgrades/server.py");
+
+/// Agrees to change to another protocol, which says everything again; with `none`, there is no such handler.
+const NODE: &str = r#"
+const http = require("http");
+const server = http.createServer((request, response) => {
+    request.resume();
+    request.on("end", () => response.end("served " + request.url + "\n"));
+});
+server.on("upgrade", (request, socket, head) => {
+    socket.write("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+    socket.write(head);
+    socket.pipe(socket);
+});
+server.listen(Number(process.argv[1]), "::");
+"#;
+
+fn policy(listener: &str) -> String {
+    format!(
+        "[container.web]\n[listener.plain]\naddress = \"[::]:80\"\n{listener}\n[[listener.plain.client]]\n\
+         from = [\"any\"]\ncontainer = \"web\"\n{RULE}"
+    )
+}
+
+fn upgrade(path: &str) -> Vec<u8> {
+    let lines = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                 Sec-WebSocket-Version: 13\r\n";
+    format!("GET {path} HTTP/1.1\r\nHost: server\r\n{lines}\r\n").into_bytes()
+}
+
+fn connect(to: &str) -> Vec<u8> {
+    format!("CONNECT {to}:80 HTTP/1.1\r\nHost: {to}:80\r\n\r\n").into_bytes()
+}
+
+struct Rig {
+    front: Front,
+    servers: Vec<Process>,
+}
+
+impl Rig {
+    fn new(door: Door, listener: &str) -> Self {
+        Self { front: Front::new(door, &policy(listener)), servers: Vec::new() }
+    }
+
+    /// A server of the test's own, whose answer the path names, in a managed cgroup or not.
+    fn scripted(door: Door, listener: &str, managed: bool) -> Self {
+        let rig = Self::new(door, listener);
+        let mut command =
+            if managed { rig.front.server_command("python3") } else { rig.front.topology.server.command("python3") };
+        command.args(["-c", SCRIPTED]);
+        rig.with(command)
+    }
+
+    fn with(mut self, mut command: Command) -> Self {
+        command.stdout(Stdio::null());
+        self.servers.push(Process::start(command).unwrap());
+        wait_until(SOON, || self.dial().is_some()).unwrap();
+        self
+    }
+
+    fn dial(&self) -> Option<TcpStream> {
+        self.dial_from(Client::High.address(Family::V4, 1))
+    }
+
+    fn dial_from(&self, from: IpAddr) -> Option<TcpStream> {
+        let stream = connect_from(&self.front.topology.clients, (from, 0).into(), plain(Family::V4)).ok()?;
+        stream.set_nodelay(true).unwrap();
+        Some(stream)
+    }
+
+    /// A connection that has sent this and was answered so.
+    fn asked(&self, request: &[u8], answer: &str) -> TcpStream {
+        let mut stream = self.dial().expect("a connection");
+        stream.write_all(request).unwrap();
+        let words = until(&mut stream, answer);
+        assert!(words.contains(answer), "{words}");
+        stream
+    }
+
+    fn since(&self, before: &Verdicts) -> Verdicts {
+        self.front.verdicts().since(before)
+    }
+}
+
+/// Reads until these words have come, or the end.
+fn until(stream: &mut TcpStream, words: &str) -> String {
+    let (mut all, mut buffer) = (String::new(), [0; 65536]);
+    while !all.contains(words) {
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(length) => all.push_str(&String::from_utf8_lossy(&buffer[..length])),
+        }
+    }
+    all
+}
+
+/// Whether the other side says these bytes again.
+fn echoes(stream: &mut TcpStream, bytes: &[u8]) -> bool {
+    let mut back = vec![0; bytes.len()];
+    stream.write_all(bytes).is_ok() && stream.read_exact(&mut back).is_ok() && back == bytes
+}
+
+#[test]
+fn what_stands_behind_a_confirmed_upgrade_passes() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    let requests = [
+        (upgrade("/public/101"), SWITCHED),
+        (upgrade("/public/bytewise"), SWITCHED),
+        (upgrade("/public/hints"), SWITCHED),
+        (connect("tunnel"), "established\r\n\r\n"),
+    ];
+    for door in Door::GUARDS {
+        for managed in [true, false] {
+            let rig = Rig::scripted(door, "", managed);
+            for (request, answer) in &requests {
+                for words in FOREIGN {
+                    let before = rig.front.verdicts();
+                    let mut stream = rig.asked(request, answer);
+                    assert!(echoes(&mut stream, words), "{door:?}, {managed}, {answer}: {words:?}");
+                    assert!(echoes(&mut stream, SECRET.as_bytes()), "{door:?}, {managed}, {answer}: {words:?}");
+                    let new = rig.since(&before);
+                    assert_eq!(new.count(abi::FIEF_PASSED_UPGRADE), 1, "{door:?}: {new:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_behind_an_upgrade_that_is_not_confirmed_is_ruled() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    let requests = [upgrade("/public/2"), upgrade("/public/fake"), connect("closed")];
+    for door in Door::GUARDS {
+        let rig = Rig::scripted(door, "", true);
+        for request in &requests {
+            let mut stream = rig.asked(request, "\r\n\r\n");
+            stream.write_all(PUBLIC.as_bytes()).unwrap();
+            assert!(until(&mut stream, "served /public/1").contains("served /public/1"), "{door:?}");
+            let before = rig.front.verdicts();
+            let _ = stream.write_all(SECRET.as_bytes());
+            assert!(!until(&mut stream, "served /secret").contains("served"), "{door:?}");
+            assert_eq!(rig.since(&before).count(abi::FIEF_REQUEST_REFUSED), 1, "{door:?}");
+            let mut stream = rig.asked(request, "\r\n\r\n");
+            let before = rig.front.verdicts();
+            let _ = stream.write_all(FRAME);
+            until(&mut stream, "until it ends");
+            assert_eq!(rig.since(&before).count(abi::FIEF_REFUSED_UPGRADE), 1, "{door:?}");
+        }
+    }
+}
+
+#[test]
+fn who_does_not_wait_for_the_confirmation_is_ruled() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        for managed in [true, false] {
+            let rig = Rig::scripted(door, "", managed);
+            for in_one in [true, false] {
+                let before = rig.front.verdicts();
+                let mut stream = rig.dial().expect("a connection");
+                if in_one {
+                    stream.write_all(&[&upgrade("/public/wait"), FRAME].concat()).unwrap();
+                } else {
+                    stream.write_all(&upgrade("/public/wait")).unwrap();
+                    wait_until(SOON, || rig.since(&before).requests() > 0).unwrap();
+                    let _ = stream.write_all(FRAME);
+                }
+                let words = until(&mut stream, "101");
+                assert!(!words.contains("101"), "{door:?}, {managed}, {in_one}: {words}");
+                let new = rig.since(&before);
+                assert_eq!(new.count(abi::FIEF_REFUSED_UPGRADE), 1, "{door:?}, {managed}, {in_one}: {new:?}");
+            }
+        }
+    }
+}
+
+/// Where in the server's stream its answer begins is not known, so the end of an earlier answer could pass for it.
+#[test]
+fn an_upgrade_that_is_not_the_first_request_is_not_confirmed() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::scripted(door, "", true);
+        for together in [true, false] {
+            for request in [connect("closed"), connect("tunnel"), upgrade("/public/101")] {
+                let mut stream = rig.dial().expect("a connection");
+                if together {
+                    stream.write_all(&[PUBLIC.as_bytes(), &request].concat()).unwrap();
+                } else {
+                    stream.write_all(PUBLIC.as_bytes()).unwrap();
+                    until(&mut stream, "served /public/1\n");
+                    stream.write_all(&request).unwrap();
+                }
+                let answered = if request[..3] == *b"GET" { SWITCHED } else { "tunnel" };
+                let words = until(&mut stream, answered);
+                let before = rig.front.verdicts();
+                let _ = stream.write_all(FRAME);
+                until(&mut stream, "until it ends");
+                assert_eq!(rig.since(&before).count(abi::FIEF_REFUSED_UPGRADE), 1, "{door:?}, {together}: {words}");
+            }
+        }
+    }
+}
+
+/// HTTP/2 behind `Upgrade: h2c` is as little ruled as from a connection's begin on.
+#[test]
+fn http_2_behind_a_confirmed_upgrade_is_unread() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    for door in Door::GUARDS {
+        let rig = Rig::scripted(door, "", true);
+        for size in [1, 3, preface.len()] {
+            let mut stream = rig.asked(&upgrade("/public/101"), "\r\n\r\n");
+            let before = rig.front.verdicts();
+            for piece in preface.chunks(size) {
+                let _ = stream.write_all(piece);
+            }
+            until(&mut stream, "until it ends");
+            let new = rig.since(&before);
+            assert_eq!(new.count(abi::FIEF_REFUSED_HTTP2), 1, "{door:?}, {size}: {new:?}");
+        }
+        let rig = Rig::scripted(door, "unread = { http2 = \"pass\" }", true);
+        let mut stream = rig.asked(&upgrade("/public/101"), "\r\n\r\n");
+        assert!(echoes(&mut stream, preface), "{door:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_goes_out_by_another_interface_confirms() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        for named in [false, true] {
+            let topology = Topology::new().unwrap();
+            let _link = Veth::between((&topology.server, "s2"), (&topology.clients, "c2")).unwrap();
+            for (namespace, device, address) in
+                [(&topology.server, "s2", "10.66.3.1/30"), (&topology.clients, "c2", "10.66.3.2/30")]
+            {
+                namespace.ip(&format!("addr add {address} dev {device}")).unwrap();
+                namespace.ip(&format!("link set {device} up")).unwrap();
+            }
+            for device in ["all", "default", "cv", "c2"] {
+                topology.clients.sysctl(&format!("net/ipv4/conf/{device}/rp_filter"), "0").unwrap();
+            }
+            let client = Client::High.address(Family::V4, 1);
+            topology.server.ip(&format!("route add {client}/32 via 10.66.3.2 dev s2")).unwrap();
+            for device in ["all", "default", "sv", "s2"] {
+                topology.server.sysctl(&format!("net/ipv4/conf/{device}/rp_filter"), "0").unwrap();
+            }
+            let mut text = policy("");
+            if named {
+                text = format!("interfaces = [\"sv\"]\n{text}");
+            }
+            let rig = Rig { front: Front::at(door, &text, topology), servers: Vec::new() };
+            let mut command = rig.front.server_command("python3");
+            command.args(["-c", SCRIPTED]);
+            let rig = rig.with(command);
+            let mut stream = rig.asked(&upgrade("/public/101"), "\r\n\r\n");
+            // what was not seen confirms nothing
+            assert_eq!(echoes(&mut stream, FRAME), !named, "{door:?}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_is_found_in_a_large_segment() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::scripted(door, "", true);
+        let offload = ["-K", "sv", "tx", "on", "tso", "on", "gso", "on", "sg", "on"];
+        assert!(rig.front.topology.server.command("ethtool").args(offload).status().unwrap().success());
+        let mut stream = rig.asked(&upgrade("/public/large"), "xyz");
+        assert!(echoes(&mut stream, FRAME), "{door:?}");
+    }
+}
+
+fn nginx(backend: u16) -> String {
+    format!(
+        "worker_processes 1; daemon off; error_log stderr;\nevents {{ worker_connections 64; }}\n\
+         http {{ access_log off;\nserver {{ listen [::]:80 ipv6only=off; keepalive_timeout 60s;\n\
+         location /public/ {{ return 200 \"served $uri\\n\"; }}\nlocation /secret/ {{ return 200 \"served $uri\\n\"; }}\n\
+         location /socket {{ proxy_pass http://127.0.0.1:{backend}; proxy_http_version 1.1;\n\
+         proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection \"upgrade\"; }}\n}} }}\n"
+    )
+}
+
+#[test]
+fn nginx_and_node_pass_web_sockets_and_ignore_others() {
+    if !(ready() && require(Feature::Nginx) && require(Feature::Node)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, "");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("nginx.conf");
+        std::fs::write(&file, nginx(8080)).unwrap();
+        let mut node = rig.front.topology.server.command("node");
+        node.args(["-e", NODE, "8080"]);
+        let backend = Process::start(node).unwrap();
+        let mut command = rig.front.server_command("nginx");
+        command.arg("-c").arg(&file).arg("-p").arg(folder.path()).stderr(Stdio::null());
+        let rig = rig.with(command);
+        let server = &rig.front.topology.server;
+        wait_until(SOON, || connect_from(server, any(), "127.0.0.1:8080".parse().unwrap()).is_ok()).unwrap();
+        for words in FOREIGN {
+            let mut stream = rig.asked(&upgrade("/socket"), "\r\n\r\n");
+            assert!(echoes(&mut stream, words), "{door:?}: {words:?}");
+        }
+        let mut stream = rig.asked(&upgrade("/public/2"), "served /public/2\n");
+        let _ = stream.write_all(SECRET.as_bytes());
+        assert!(!until(&mut stream, "served /secret").contains("served"), "{door:?}");
+        drop(backend);
+    }
+}
+
+fn any() -> SocketAddr {
+    SocketAddr::from(([0, 0, 0, 0], 0))
+}
+
+#[test]
+fn node_itself_confirms() {
+    if !(ready() && require(Feature::Node)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, "");
+        let mut command = rig.front.server_command("node");
+        command.args(["-e", NODE, "80"]);
+        let rig = rig.with(command);
+        for words in FOREIGN {
+            let mut stream = rig.asked(&upgrade("/socket"), "\r\n\r\n");
+            assert!(echoes(&mut stream, words), "{door:?}: {words:?}");
+        }
+    }
+}
+
+/// HAProxy hands CONNECT on to a proxy behind it.
+#[test]
+fn haproxy_opens_a_tunnel_that_passes() {
+    if !(ready() && require(Feature::Haproxy) && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, "");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("haproxy.cfg");
+        let config = "defaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n\
+                      frontend in\n  bind :::80 v4v6\n  default_backend out\n\
+                      backend out\n  server one 127.0.0.1:8080\n";
+        std::fs::write(&file, config).unwrap();
+        let mut proxy = rig.front.topology.server.command("python3");
+        proxy.args(["-c", &SCRIPTED.replace("80)", "8080)")]);
+        let proxy = Process::start(proxy).unwrap();
+        let mut command = rig.front.server_command("haproxy");
+        command.arg("-db").arg("-f").arg(&file).stderr(Stdio::null());
+        let rig = rig.with(command);
+        let server = &rig.front.topology.server;
+        wait_until(SOON, || connect_from(server, any(), "127.0.0.1:8080".parse().unwrap()).is_ok()).unwrap();
+        for words in FOREIGN {
+            let mut stream = rig.asked(&connect("tunnel"), "\r\n\r\n");
+            assert!(echoes(&mut stream, words), "{door:?}: {words:?}");
+        }
+        let mut stream = rig.asked(&connect("closed"), "\r\n\r\n");
+        let _ = stream.write_all(SECRET.as_bytes());
+        assert!(!until(&mut stream, "served /secret").contains("served"), "{door:?}");
+        drop(proxy);
+    }
+}
+
+/// The interfaces that this program is attached to.
+fn places(rig: &Rig) -> usize {
+    let program = program_id(rig.front.installation().fief().pins(), "egress_confirms").unwrap();
+    let here = |info: &libbpf_rs::query::LinkInfo| info.prog_id == program;
+    LinkInfoIter::default().filter(here).filter(|info| matches!(info.info, LinkTypeInfo::Tcx(_))).count()
+}
+
+#[test]
+fn answers_are_looked_at_only_where_a_listener_asks() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    let rig = Rig::scripted(Door::Own, "", true);
+    assert_eq!(places(&rig), 1);
+    let mut stream = rig.asked(&upgrade("/public/101"), "\r\n\r\n");
+    rig.front.topology.server.run(|| rig.front.installation().fief().upgrade().unwrap()).unwrap();
+    assert_eq!(places(&rig), 1);
+    assert!(echoes(&mut stream, FRAME), "a confirmation outlives an upgrade of the programs");
+    rig.front.apply(&policy("unread = { upgrade = \"pass\" }")).unwrap();
+    assert_eq!(places(&rig), 0);
+    let mut stream = rig.asked(&upgrade("/public/101"), "\r\n\r\n");
+    assert!(echoes(&mut stream, FRAME));
+    rig.front.apply(&policy("")).unwrap();
+    assert_eq!(places(&rig), 1);
+}
