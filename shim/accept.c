@@ -50,7 +50,7 @@ static int waiter(struct front *front)
 		if (front->queues[i].fd >= 0)
 			real()->epoll_ctl(fd, EPOLL_CTL_ADD, front->queues[i].fd, &event);
 	}
-	d->kind = WAITER;
+	descriptor_is(fd, WAITER);
 	d->front = front;
 	front->waiter = fd;
 	front->waiter_owner = own_process;
@@ -122,7 +122,7 @@ static int accept_from(struct front *front, int fd, int queue, struct sockaddr *
 		d->priority = front->queues[queue].priority;
 		d->events = -1;
 		d->pending = 0;
-		d->kind = CONNECTION;
+		descriptor_is(result, CONNECTION);
 	}
 	return result;
 }

@@ -30,17 +30,27 @@ bool in_own_process(void)
 static void forked(void)
 {
 	own_process = getpid();
+	fronts_forked();
 }
 
 /* ---- close ---- */
 
-void front_remember(struct front *front, int events)
+bool front_remember(struct front *front, int events)
 {
 	for (int i = 0; i < front->set_count; i++)
 		if (front->sets[i] == events)
-			return;
-	if (front->set_count < SETS_PER_FRONT)
-		front->sets[front->set_count++] = events;
+			return true;
+	if (front->set_count == SETS_PER_FRONT)
+		return false;
+	front->sets[front->set_count++] = events;
+	return true;
+}
+
+void front_close_queues(struct front *front)
+{
+	for (int i = 0; i < front->count - 1; i++)
+		if (front->queues[i].fd >= 0)
+			close(front->queues[i].fd);
 }
 
 static void close_front(struct front *front, int fd)
@@ -49,20 +59,29 @@ static void close_front(struct front *front, int fd)
 		struct descriptor *d = descriptor_at(front->sets[i]);
 
 		if (d && d->kind == EVENTS)
-			events_forget_front(d->set, fd);
+			events_forget_front(d->set, fd, true);
 	}
 	if (--front->names) {
 		/* the queue that stands for the front itself goes on under another name */
-		for (int i = 0; i < MAX_DESCRIPTORS && front->queues[front->count - 1].fd == fd; i++)
+		for (int i = 0; i < descriptors_used() && front->queues[front->count - 1].fd == fd; i++)
 			if (i != fd && descriptors[i].kind == FRONT && descriptors[i].front == front)
 				front->queues[front->count - 1].fd = i;
 		return;
 	}
-	for (int i = 0; i < front->count - 1; i++)
-		close(front->queues[i].fd);
+	front_close_queues(front);
 	if (front->waiter >= 0 && front->waiter_owner == own_process)
 		close(front->waiter);
 	/* another thread may be in accept(): the record stays, it is small and fronts are few */
+}
+
+/*
+ * A child of vfork() closes a front: its class listeners go with it there, and stay ours. Under another name the front may
+ * live on there.
+ */
+static void close_in_child(const struct front *front)
+{
+	for (int i = 0; front->names == 1 && i < front->count - 1; i++)
+		real()->close(front->queues[i].fd);
 }
 
 /* Before `fd` is closed or replaced. */
@@ -73,8 +92,11 @@ static void forget(int fd)
 
 	if (!d || d->kind == PLAIN)
 		return;
-	if ((d->kind != CONNECTION || d->pending) && !in_own_process())
+	if ((d->kind != CONNECTION || d->pending) && !in_own_process()) {
+		if (d->kind == FRONT)
+			close_in_child(d->front);
 		return;
+	}
 	switch (d->kind) {
 	case FRONT:
 		front = d->front;
@@ -117,7 +139,7 @@ PUBLIC int fclose(FILE *file)
 PUBLIC int close_range(unsigned first, unsigned last, int flags)
 {
 	if (!(flags & CLOSE_RANGE_CLOEXEC) && atomic_load(&front_count))
-		for (unsigned fd = first; fd <= last && fd < MAX_DESCRIPTORS; fd++)
+		for (unsigned fd = first; fd <= last && fd < (unsigned)descriptors_used(); fd++)
 			forget(fd);
 	return real()->close_range(first, last, flags);
 }
@@ -139,7 +161,7 @@ static void duplicate(int fd, int copy)
 	if (from->kind == FRONT && in_own_process()) {
 		front_name(from->front, copy);
 	} else if (from->kind == CONNECTION) {
-		to->kind = CONNECTION;
+		descriptor_is(copy, CONNECTION);
 		to->priority = from->priority;
 		to->pending = 0;
 		to->events = -1;
@@ -156,12 +178,19 @@ PUBLIC int dup(int fd)
 	return copy;
 }
 
+/* Before `copy` becomes a duplicate of `fd`; where that will fail, it stays what it is. */
+static void replace(int fd, int copy)
+{
+	if (fd != copy && real()->fcntl(fd, F_GETFD) >= 0)
+		forget(copy);
+}
+
 PUBLIC int dup2(int fd, int copy)
 {
-	int result;
+	int result, saved = errno;
 
-	if (fd != copy)
-		forget(copy);
+	replace(fd, copy);
+	errno = saved;
 	result = real()->dup2(fd, copy);
 	if (fd != copy && result >= 0)
 		duplicate(fd, copy);
@@ -170,10 +199,11 @@ PUBLIC int dup2(int fd, int copy)
 
 PUBLIC int dup3(int fd, int copy, int flags)
 {
-	int result;
+	int result, saved = errno;
 
-	if (fd != copy)
-		forget(copy);
+	if (!(flags & ~O_CLOEXEC))
+		replace(fd, copy);
+	errno = saved;
 	result = real()->dup3(fd, copy, flags);
 	if (result >= 0)
 		duplicate(fd, copy);
@@ -277,6 +307,18 @@ static __attribute__((constructor)) void start(void)
 	for (int fd = 0; fd < 65536; fd++)
 		if (descriptors[fd].kind == FRONT)
 			front_open_queues(descriptors[fd].front, fd, SOMAXCONN);
+}
+
+/* A child that is started without a front gets none of its class listeners, as with close() in one of vfork(). */
+PUBLIC int posix_spawn_file_actions_addclose(posix_spawn_file_actions_t *actions, int fd)
+{
+	struct front *front = front_of(fd);
+	int failed = 0;
+
+	for (int i = 0; front && front->names == 1 && i < front->count - 1 && !failed; i++)
+		if (front->queues[i].fd >= 0)
+			failed = real()->addclose(actions, front->queues[i].fd);
+	return failed ? failed : real()->addclose(actions, fd);
 }
 
 /* A server that hands its listening sockets to a new program may leave LD_PRELOAD out of the environment

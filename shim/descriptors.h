@@ -7,11 +7,12 @@
 #include "events.h"
 #include "fronts.h"
 
-/* The set that a front was added to, so that its class listeners leave it when the front is closed. */
-void front_remember(struct front *front, int events);
+/* The set that a front was added to, so that its class listeners leave it when the front is closed. False: no room. */
+bool front_remember(struct front *front, int events);
 void events_forget(int fd);
 void events_share(int fd);
-void events_forget_front(struct events *set, int fd);
+/* The front leaves the set; `closed`: since its descriptor is. */
+void events_forget_front(struct events *set, int fd, bool closed);
 
 /* A queue came to a front that is in sets already. */
 void events_tell_queue(struct front *front, int queue);

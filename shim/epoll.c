@@ -32,6 +32,7 @@ static struct events *set_new(int fd)
 		return NULL;
 	pthread_mutex_init(&set->lock, NULL);
 	set->fd = fd;
+	set->owner = own_process;
 	d->set = set;
 	d->kind = EVENTS;
 	return set;
@@ -47,6 +48,8 @@ void events_forget(int fd)
 	descriptors[fd].set = NULL;
 	for (int i = 0; i < set->level_count; i++)
 		free(set->levels[i].held);
+	for (int i = 0; i < FRONT_CHUNKS && set->registered[i]; i++)
+		free(set->registered[i]);
 	pthread_mutex_destroy(&set->lock);
 	free(set);
 }
@@ -65,15 +68,16 @@ void events_share(int fd)
 static int position(struct events *set, int fd)
 {
 	for (int i = 0; i < set->registered_count; i++)
-		if (set->registered[i].front && set->registered[i].fd == fd)
+		if (registered_at(set, i)->front && registered_at(set, i)->fd == fd)
 			return i;
 	return -1;
 }
 
 static void queue_control(struct events *set, int operation, int at, uint32_t mask)
 {
-	struct registered *r = &set->registered[at];
+	struct registered *r = registered_at(set, at);
 
+	r->disarmed = false;
 	for (int i = 0; i < r->front->count - 1; i++) {
 		struct epoll_event event = {.events = mask, .data.u64 = events_mark(at, i)};
 
@@ -88,7 +92,7 @@ void events_tell_queue(struct front *front, int queue)
 		struct events *set = set_of(front->sets[i]);
 
 		for (int at = 0; set && at < set->registered_count; at++) {
-			struct registered *r = &set->registered[at];
+			struct registered *r = registered_at(set, at);
 			struct epoll_event event = {.events = r->mask, .data.u64 = events_mark(at, queue)};
 
 			if (r->front == front)
@@ -99,30 +103,50 @@ void events_tell_queue(struct front *front, int queue)
 		close(front->waiter); /* the next accept() makes one with all of them */
 }
 
-static void front_add(struct events *set, struct front *front, int fd, const struct epoll_event *event)
+/* A free place for a front; -1: there is none. */
+static int front_place(struct events *set)
 {
+	struct registered **chunk;
 	int at;
 
-	for (at = 0; at < set->registered_count && set->registered[at].front; at++)
+	for (at = 0; at < set->registered_count && registered_at(set, at)->front; at++)
 		;
 	if (at == FRONTS_PER_SET)
-		return; /* its classes are not heard of here */
-	set->registered[at] =
+		return -1;
+	chunk = &set->registered[at / FRONT_CHUNK];
+	if (!*chunk)
+		*chunk = calloc(FRONT_CHUNK, sizeof(**chunk));
+	return *chunk ? at : -1;
+}
+
+static void front_add(struct events *set, struct front *front, int fd, const struct epoll_event *event)
+{
+	int at = front_remember(front, set->fd) ? front_place(set) : -1;
+
+	if (at < 0) {
+		front_close_queues(
+		    front); /* nobody would hear of their connections; the front's own queue takes them */
+		return;
+	}
+	*registered_at(set, at) =
 	    (struct registered){.front = front, .fd = fd, .mask = event->events, .data = event->data.u64};
+	/* who waits looks at the places without the lock */
 	if (at == set->registered_count)
-		set->registered_count++;
+		__atomic_store_n(&set->registered_count, at + 1, __ATOMIC_RELEASE);
 	queue_control(set, EPOLL_CTL_ADD, at, event->events);
 }
 
-void events_forget_front(struct events *set, int fd)
+void events_forget_front(struct events *set, int fd, bool closed)
 {
 	int at;
 
 	pthread_mutex_lock(&set->lock);
 	at = position(set, fd);
 	if (at >= 0) {
-		queue_control(set, EPOLL_CTL_DEL, at, 0);
-		set->registered[at].front = NULL;
+		/* a child that closes what it inherited takes nothing out of its parent's set */
+		if (!closed || set->owner == own_process)
+			queue_control(set, EPOLL_CTL_DEL, at, 0);
+		registered_at(set, at)->front = NULL;
 	}
 	pthread_mutex_unlock(&set->lock);
 }
@@ -135,7 +159,7 @@ static void front_control(int events, int operation, struct front *front, int fd
 	if (!set)
 		return;
 	if (operation == EPOLL_CTL_DEL) {
-		events_forget_front(set, fd);
+		events_forget_front(set, fd, false);
 		return;
 	}
 	pthread_mutex_lock(&set->lock);
@@ -143,12 +167,11 @@ static void front_control(int events, int operation, struct front *front, int fd
 	if (operation == EPOLL_CTL_ADD && at < 0) {
 		front_add(set, front, fd, event);
 	} else if (at >= 0) {
-		set->registered[at].mask = event->events;
-		set->registered[at].data = event->data.u64;
+		registered_at(set, at)->mask = event->events;
+		registered_at(set, at)->data = event->data.u64;
 		queue_control(set, EPOLL_CTL_MOD, at, event->events);
 	}
 	pthread_mutex_unlock(&set->lock);
-	front_remember(front, events);
 }
 
 static void connection_control(int events, int operation, struct descriptor *d, int fd, const struct epoll_event *event)
@@ -224,6 +247,19 @@ static int kernel_wait(int fd, struct epoll_event *events, int room, const struc
 	return real()->epoll_pwait2(fd, events, room, timeout, mask);
 }
 
+static void fronts_refresh(struct events *set)
+{
+	int count = __atomic_load_n(&set->registered_count, __ATOMIC_ACQUIRE);
+
+	for (int i = 0; i < count; i++) {
+		struct registered *r = registered_at(set, i);
+		struct front *front = r->front;
+
+		if (front)
+			front_refresh(front, r->fd);
+	}
+}
+
 static int wait_in_order(struct events *set, struct epoll_event *out, int room, const struct timespec *timeout,
 			 const sigset_t *mask)
 {
@@ -239,9 +275,7 @@ static int wait_in_order(struct events *set, struct epoll_event *out, int room, 
 
 		most = room < most ? room : most;
 		note_waiter(set);
-		for (int i = 0; i < set->registered_count; i++)
-			if (set->registered[i].front)
-				front_refresh(set->registered[i].front, set->registered[i].fd);
+		fronts_refresh(set);
 		count = kernel_wait(set->fd, fresh, most,
 				    held ? &at_once : (again ? left(timeout, &start, &rest) : timeout), mask);
 		if (count < 0 && !held)
@@ -249,8 +283,11 @@ static int wait_in_order(struct events *set, struct epoll_event *out, int room, 
 		pthread_mutex_lock(&set->lock);
 		ready = events_order(set, fresh, count < 0 ? 0 : count, out, room);
 		pthread_mutex_unlock(&set->lock);
-		/* nothing: the time is over, or all that was held had become void */
-		if (ready || !held)
+		/*
+		 * Nothing: the time is over, or all that was held had become void, or all that was told is of fronts that
+		 * have left. Who waits for ever is not told of nothing.
+		 */
+		if (ready || (!held && (timeout || count <= 0)))
 			return ready;
 	}
 }

@@ -14,12 +14,17 @@
 #define _GNU_SOURCE
 #include "events.h"
 #include "order.h"
+#include "real.h"
 
 #include <stdlib.h>
 #include <sys/random.h>
 
-#define MARK_BITS 11 /* of a mark: position of the front, number of the queue */
-#define ONCE	  (EPOLLET | EPOLLONESHOT)
+#define QUEUE_BITS 6
+#define MARK_BITS  (14 + QUEUE_BITS) /* of a mark: position of the front, number of the queue */
+
+_Static_assert(FRONTS_PER_SET <= 1 << (MARK_BITS - QUEUE_BITS) && MAX_QUEUES <= 1 << QUEUE_BITS,
+	       "marks are too narrow");
+#define ONCE (EPOLLET | EPOLLONESHOT)
 
 static uint64_t secret;
 static int burst = 4;
@@ -36,18 +41,25 @@ static __attribute__((constructor)) void choose(void)
 
 uint64_t events_mark(int at, int queue)
 {
-	return secret << MARK_BITS | (uint64_t)at << 6 | (uint64_t)queue;
+	return secret << MARK_BITS | (uint64_t)at << QUEUE_BITS | (uint64_t)queue;
 }
 
+static bool is_mark(uint64_t data)
+{
+	return data >> MARK_BITS == (secret << MARK_BITS) >> MARK_BITS;
+}
+
+/* NULL: its front has left the set since the kernel told of it. */
 static struct registered *marked(struct events *set, uint64_t data, int *at, int *queue)
 {
-	if (data >> MARK_BITS != (secret << MARK_BITS) >> MARK_BITS)
+	struct registered *r;
+
+	*at = data >> QUEUE_BITS & (FRONTS_PER_SET - 1);
+	*queue = data & ((1 << QUEUE_BITS) - 1);
+	if (*at >= set->registered_count)
 		return NULL;
-	*at = data >> 6 & (FRONTS_PER_SET - 1);
-	*queue = data & 63;
-	if (*at >= set->registered_count || !set->registered[*at].front)
-		return NULL;
-	return *queue < set->registered[*at].front->count ? &set->registered[*at] : NULL;
+	r = registered_at(set, *at);
+	return r->front && *queue < r->front->count ? r : NULL;
 }
 
 static struct hint *hint_at(struct events *set, uint64_t data)
@@ -106,9 +118,12 @@ static void hold(struct events *set, struct level *level, struct held what)
 static uint32_t *pending_of(struct events *set, const struct held *what)
 {
 	struct descriptor *d = descriptor_at(what->fd);
+	struct registered *r;
 
-	if (what->fd < 0)
-		return what->at < set->registered_count ? &set->registered[what->at].pending[what->queue] : NULL;
+	if (what->fd < 0) {
+		r = what->at < set->registered_count ? registered_at(set, what->at) : NULL;
+		return r && !r->disarmed ? &r->pending[what->queue] : NULL;
+	}
 	return d && d->kind == CONNECTION && d->events == set->fd && d->data == what->data ? &d->pending : NULL;
 }
 
@@ -145,6 +160,15 @@ struct turn {
 	struct passing passing[FETCH];
 };
 
+/* A one-shot front was told of: neither its own queue nor another may be, until the server asks again. */
+static void disarm(struct events *set, struct registered *r)
+{
+	struct epoll_event nothing = {.data.u64 = r->data};
+
+	r->disarmed = true;
+	real()->epoll_ctl(set->fd, EPOLL_CTL_MOD, r->fd, &nothing);
+}
+
 static void hand_out(struct turn *turn, const struct held *what, uint32_t events)
 {
 	struct events *set = turn->set;
@@ -153,10 +177,23 @@ static void hand_out(struct turn *turn, const struct held *what, uint32_t events
 	out->events = events;
 	out->data.u64 = what->data;
 	if (what->fd < 0) {
-		struct registered *r = &set->registered[what->at];
+		struct registered *r = registered_at(set, what->at);
 
 		out->data.u64 = r->data;
+		if (r->mask & EPOLLONESHOT)
+			disarm(set, r);
 		atomic_fetch_or(&r->front->offered, 1ull << what->queue);
+	}
+}
+
+/* The kernel tells of a front's own queue. */
+static void own_told(struct events *set, uint64_t data)
+{
+	for (int at = 0; at < set->registered_count; at++) {
+		struct registered *r = registered_at(set, at);
+
+		if (r->front && r->mask & EPOLLONESHOT && r->data == data)
+			r->disarmed = true;
 	}
 }
 
@@ -170,8 +207,10 @@ static void sort_in(struct turn *turn, const struct epoll_event *event)
 	uint32_t *pending, mask;
 	int level, at, queue;
 
-	r = marked(set, event->data.u64, &at, &queue);
-	if (r) {
+	if (is_mark(event->data.u64)) {
+		r = marked(set, event->data.u64, &at, &queue);
+		if (!r || r->disarmed)
+			return; /* what is still so when it is asked for again, the kernel tells then */
 		what.at = at;
 		what.queue = queue;
 		mask = r->mask;
@@ -180,6 +219,7 @@ static void sort_in(struct turn *turn, const struct epoll_event *event)
 		d = hint->data == event->data.u64 ? descriptor_at(hint->fd) : NULL;
 		what.fd = hint->fd;
 		if (!d || !pending_of(set, &what)) {
+			own_told(set, event->data.u64);
 			turn->out[turn->done++] = *event;
 			return;
 		}

@@ -10,9 +10,11 @@
 #include "fronts.h"
 
 #define HINTS	       8192 /* a power of two */
-#define FRONTS_PER_SET 32
-#define FETCH	       256 /* most events asked of the kernel at once */
-#define FETCH_AGAIN    64  /* while many come that it will tell again anyway */
+#define FRONT_CHUNK    32   /* fronts of a set that get memory at once */
+#define FRONT_CHUNKS   512
+#define FRONTS_PER_SET (FRONT_CHUNK * FRONT_CHUNKS) /* a power of two */
+#define FETCH	       256			    /* most events asked of the kernel at once */
+#define FETCH_AGAIN    64			    /* while many come that it will tell again anyway */
 #define MAX_LEVELS     (2 * MAX_QUEUES)
 
 /* Finds the connection behind an event. Only a hint: what it says is checked against the descriptor. */
@@ -27,6 +29,7 @@ struct registered {
 	int fd;
 	uint32_t mask;
 	uint64_t data; /* what the server wants to see */
+	bool disarmed; /* one-shot, and told: nothing of it is until it is asked for again */
 	uint32_t pending[MAX_QUEUES];
 };
 
@@ -51,19 +54,26 @@ struct level {
 struct events {
 	pthread_mutex_t lock;
 	int fd;
+	pid_t owner; /* the process that made it; a child shares what the kernel keeps of it */
 	pthread_t waiter;
 	bool waited;
 	bool shared;	 /* several threads wait, or somebody polls the descriptor itself: nothing may be held
 			back */
 	bool many_again; /* the last turn left out many that the kernel will tell again */
 	int registered_count;
-	struct registered registered[FRONTS_PER_SET];
-	uint32_t held_count; /* in all levels */
+	struct registered *registered[FRONT_CHUNKS]; /* in chunks, which stay where they are */
+	uint32_t held_count;			     /* in all levels */
 	int level_count;
 	struct level levels[MAX_LEVELS];
 	uint8_t ranking[MAX_LEVELS]; /* levels, best first */
 	struct hint hints[HINTS];
 };
+
+/* A front of the set; `at` is below registered_count. */
+static inline struct registered *registered_at(struct events *set, int at)
+{
+	return &set->registered[at / FRONT_CHUNK][at % FRONT_CHUNK];
+}
 
 /* What the server sees instead of the shim's own word for a queue of a front. */
 uint64_t events_mark(int at, int queue);

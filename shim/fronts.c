@@ -23,6 +23,29 @@
 
 struct descriptor descriptors[MAX_DESCRIPTORS];
 atomic_int front_count;
+static atomic_int used;
+
+/* Who looks at the policy: one thread at a time makes class listeners. */
+static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+
+void fronts_forked(void)
+{
+	pthread_mutex_init(&looking, NULL); /* whoever held it is not in the child */
+}
+
+int descriptors_used(void)
+{
+	return atomic_load_explicit(&used, memory_order_relaxed);
+}
+
+void descriptor_is(int fd, enum kind kind)
+{
+	int most = descriptors_used();
+
+	while (fd >= most && !atomic_compare_exchange_weak(&used, &most, fd + 1))
+		;
+	descriptors[fd].kind = kind;
+}
 
 bool front_ask(int fd, struct fief_classes *answer)
 {
@@ -67,7 +90,7 @@ void front_name(struct front *front, int fd)
 		return;
 	front->names++;
 	d->front = front;
-	d->kind = FRONT;
+	descriptor_is(fd, FRONT);
 }
 
 /* A front without queues yet but its own. */
@@ -100,7 +123,7 @@ static void add_queue(struct front *front, int fd, const struct fief_class *clas
 	struct descriptor *d = descriptor_at(fd);
 
 	if (d) {
-		d->kind = QUEUE;
+		descriptor_is(fd, QUEUE);
 		d->front = front;
 	}
 	front->queues[front->count - 1] = (struct queue){
@@ -127,7 +150,7 @@ void front_adopt_queue(struct front *front, int fd, const struct fief_class *cla
 	add_queue(front, fd, class);
 }
 
-void front_open_queues(struct front *front, int fd, int backlog)
+static void open_queues(struct front *front, int fd, int backlog)
 {
 	struct fief_classes classes;
 
@@ -155,15 +178,25 @@ void front_open_queues(struct front *front, int fd, int backlog)
 	}
 }
 
+void front_open_queues(struct front *front, int fd, int backlog)
+{
+	pthread_mutex_lock(&looking);
+	open_queues(front, fd, backlog);
+	pthread_mutex_unlock(&looking);
+}
+
 void front_refresh(struct front *front, int fd)
 {
 	struct timespec now;
 	int saved = errno;
 
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	if (now.tv_sec == front->looked)
+	if (now.tv_sec == front->looked || pthread_mutex_trylock(&looking))
 		return;
-	front->looked = now.tv_sec;
-	front_open_queues(front, fd, SOMAXCONN);
+	if (now.tv_sec != front->looked) {
+		front->looked = now.tv_sec;
+		open_queues(front, fd, SOMAXCONN);
+	}
+	pthread_mutex_unlock(&looking);
 	errno = saved;
 }

@@ -20,7 +20,7 @@
 /* One more queue than classes: the front's own, which is not classified. */
 #define MAX_QUEUES     (FIEF_MAX_CLASSES + 1)
 
-#define SETS_PER_FRONT 16
+#define SETS_PER_FRONT 256
 
 struct queue {
 	int fd; /* -1: the class has no listener (yet) */
@@ -80,6 +80,10 @@ static inline struct descriptor *descriptor_at(int fd)
 	return fd >= 0 && fd < MAX_DESCRIPTORS ? &descriptors[fd] : NULL;
 }
 
+/* All descriptors that mean anything are below. */
+int descriptors_used(void);
+void descriptor_is(int fd, enum kind kind);
+
 static inline struct front *front_of(int fd)
 {
 	struct descriptor *d = descriptor_at(fd);
@@ -95,6 +99,8 @@ extern pid_t own_process;
 
 struct front *front_new(int fd, int listener);
 void front_name(struct front *front, int fd);
+/* Its classes go on through its own queue. */
+void front_close_queues(struct front *front);
 bool front_ask(int fd, struct fief_classes *answer);
 void front_read_timeout(struct front *front, int fd);
 /* Gives the front a class listener that is there already, unless it has one of the class. */
@@ -103,6 +109,8 @@ void front_adopt_queue(struct front *front, int fd, const struct fief_class *cla
 void front_open_queues(struct front *front, int fd, int backlog);
 /* The same, now and then. */
 void front_refresh(struct front *front, int fd);
+/* In a child of fork(). */
+void fronts_forked(void);
 
 /* A listening socket for one class of the front's address, or -1. */
 int open_queue(int front, uint32_t class, int backlog);

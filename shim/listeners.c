@@ -19,8 +19,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -42,11 +44,15 @@ static const struct {
     {SOL_SOCKET, SO_RCVLOWAT},
     {SOL_SOCKET, SO_BUSY_POLL},
     {SOL_SOCKET, SO_OOBINLINE},
+    {SOL_SOCKET, SO_RCVTIMEO},
+    {SOL_SOCKET, SO_SNDTIMEO},
     {SOL_SOCKET, SO_BINDTODEVICE},
     {IPPROTO_IP, IP_TOS},
     {IPPROTO_IP, IP_TTL},
+    {IPPROTO_IP, IP_TRANSPARENT},
     {IPPROTO_IPV6, IPV6_V6ONLY},
     {IPPROTO_IPV6, IPV6_TCLASS},
+    {IPPROTO_IPV6, IPV6_TRANSPARENT},
     {IPPROTO_TCP, TCP_CONGESTION},
     {IPPROTO_TCP, TCP_NODELAY},
     {IPPROTO_TCP, TCP_MAXSEG},
@@ -92,12 +98,29 @@ static void copy_buffer(int from, int to, int name, int lock_bit)
 	real()->setsockopt(to, SOL_SOCKET, name, &size, sizeof(size));
 }
 
+/* A filter of the classic kind, which connections inherit. One in BPF proper cannot be read back. */
+static void copy_filter(int from, int to)
+{
+	struct sock_fprog program = {};
+	socklen_t count = 0;
+
+	/* counted in instructions */
+	if (getsockopt(from, SOL_SOCKET, SO_GET_FILTER, NULL, &count) || !count)
+		return;
+	program.filter = calloc(count, sizeof(*program.filter));
+	program.len = count;
+	if (program.filter && !getsockopt(from, SOL_SOCKET, SO_GET_FILTER, program.filter, &count))
+		real()->setsockopt(to, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+	free(program.filter);
+}
+
 static void copy_options(int from, int to)
 {
 	for (unsigned i = 0; i < sizeof(inherited) / sizeof(inherited[0]); i++)
 		copy_option(from, to, inherited[i].level, inherited[i].name);
 	copy_buffer(from, to, SO_RCVBUF, RECEIVE_BUFFER_LOCKED);
 	copy_buffer(from, to, SO_SNDBUF, SEND_BUFFER_LOCKED);
+	copy_filter(from, to);
 }
 
 /* A listening socket for one class of the front's address, or -1. */
@@ -167,9 +190,8 @@ PUBLIC int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		return result;
 	if (level == SOL_SOCKET && name == SO_RCVTIMEO)
 		front_read_timeout(front, fd);
-	else
-		for (int i = 0; i < front->count - 1; i++)
-			real()->setsockopt(front->queues[i].fd, level, name, value, size);
+	for (int i = 0; i < front->count - 1; i++)
+		real()->setsockopt(front->queues[i].fd, level, name, value, size);
 	errno = saved;
 	return result;
 }

@@ -34,6 +34,7 @@ static void resolve(void)
 	    {"ppoll", &table.ppoll},
 	    {"select", &table.select},
 	    {"pselect", &table.pselect},
+	    {"posix_spawn_file_actions_addclose", &table.addclose},
 	    {"execve", &table.execve},
 	};
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <poll.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -31,6 +32,7 @@ struct real {
 	int (*ppoll)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
 	int (*select)(int, fd_set *, fd_set *, fd_set *, struct timeval *);
 	int (*pselect)(int, fd_set *, fd_set *, fd_set *, const struct timespec *, const sigset_t *);
+	int (*addclose)(posix_spawn_file_actions_t *, int);
 	int (*execve)(const char *, char *const *, char *const *);
 };
 

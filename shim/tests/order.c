@@ -67,7 +67,8 @@ static struct events *set_with_front(uint32_t mask)
 	front.queues[2] = (struct queue){.fd = FRONT_FD, .priority = 100};
 	set->fd = EPOLL_FD;
 	set->registered_count = 1;
-	set->registered[0] = (struct registered){.front = &front, .fd = FRONT_FD, .mask = mask, .data = FRONT_WORD};
+	set->registered[0] = calloc(FRONT_CHUNK, sizeof(struct registered));
+	*registered_at(set, 0) = (struct registered){.front = &front, .fd = FRONT_FD, .mask = mask, .data = FRONT_WORD};
 	return set;
 }
 

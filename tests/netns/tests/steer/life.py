@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""What servers do with a listening socket and its event set besides accepting. Answers each connection at once.
+
+It says "listening" when it waits.
+"""
+import os
+import select
+import socket
+import sys
+
+way, ports = sys.argv[1], [int(port) for port in sys.argv[2].split("-")]
+
+
+def listener(port):
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("0.0.0.0", port))
+    s.listen(64)
+    s.setblocking(False)
+    return s
+
+
+def accept(s):
+    try:
+        connection, _ = s.accept()
+    except BlockingIOError:
+        return False
+    os.write(1, b"accepted\n")
+    connection.settimeout(10)
+    connection.recv(100)
+    connection.sendall(f"{os.getpid()} 0.0.0.0 {s.getsockname()[1]}".encode())
+    connection.close()
+    return True
+
+
+listeners = {s.fileno(): s for s in map(listener, range(ports[0], ports[-1] + 1))}
+first = next(iter(listeners.values()))
+events = select.epoll()
+for fd in listeners:
+    events.register(fd, select.EPOLLIN | (select.EPOLLONESHOT if way == "one-shot" else 0))
+
+if way == "child-closes":
+    child = os.fork()
+    if child == 0:
+        first.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+if way == "spawns":
+    os.set_inheritable(first.fileno(), True)
+    actions = [(os.POSIX_SPAWN_CLOSE, first.fileno())]
+    helper = os.posix_spawn("/bin/sleep", ["sleep", "60"], os.environ, file_actions=actions)
+    os.write(1, f"{helper}\n".encode())
+if way == "replaces":
+    try:
+        os.dup2(9999, first.fileno())
+    except OSError:
+        pass
+
+os.write(1, b"listening\n")
+if way == "one-shot":
+    # connections of two classes wait when the word comes
+    sys.stdin.readline()
+    told = events.poll(30)
+    told += events.poll(1)
+    os.write(1, f"told {len(told)}\n".encode())
+    while accept(first):
+        pass
+    events.modify(first.fileno(), select.EPOLLIN)
+while True:
+    for fd, _ in events.poll():
+        accept(listeners[fd])
