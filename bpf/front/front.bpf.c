@@ -111,6 +111,14 @@ int ack_guards(struct __sk_buff *skb)
 	return ack_take(&front) ? TCX_NEXT : door_leave(skb, &front, segment_arrives(skb, &front));
 }
 
+/* At the loopback, where it has no door. */
+SEC("tcx/ingress")
+int ingress_notes(struct __sk_buff *skb)
+{
+	own_note(skb);
+	return TCX_NEXT;
+}
+
 /* ---- a packet leaves by an interface ---- */
 
 SEC("tcx/egress")

@@ -17,7 +17,9 @@
  * which has a door, can use it on the other for so long. A look by another program of the machine counts like a packet.
  * A connection of the machine to itself passes no door: it is known by its address, which is the one that it calls or one of the
  * loopback, and by the device of the address that is called, if that is the loopback. From another address of its own to one of
- * another device it is taken for a stranger's: the kernel names that device, as if the packet had come in there.
+ * another device the kernel names that device, as if the packet had come in there; so a small program at the loopback
+ * (ingress_notes), through which alone such packets go, notes them. Not by their address: over IPv6, and with accept_local, the
+ * wire brings packets with an address of the machine's own. What another program redirects to the loopback counts as own.
  */
 #pragma once
 
@@ -25,6 +27,7 @@
 #include "flow/key.bpf.h"
 #include "flow/socket.bpf.h"
 #include "counted.bpf.h"
+#include "guard.bpf.h"
 #include "maps/guards.bpf.h"
 #include "maps/passed.bpf.h"
 #include "maps/secrets.bpf.h"
@@ -83,6 +86,18 @@ static __always_inline bool passed_find(const struct fief_flow_key *key)
 		return true; /* a table of ours is missing */
 	note = *(volatile __u64 *)place;
 	return (note ^ hash) <= PASSED_TIME && passed_lately(note, now);
+}
+
+/* A packet to a guarded port at the loopback. */
+static __always_inline void own_note(struct __sk_buff *skb)
+{
+	struct packet packet = {};
+	struct bpf_dynptr frame;
+
+	if (bpf_dynptr_from_skb(skb, 0, &frame) || packet_read(skb, &frame, &packet))
+		return;
+	if (port_guarded(policy_slot(), packet.destination_port))
+		passed_note(&packet);
 }
 
 /* The wire brings no such address: the kernel drops what claims it, or answers to itself. */

@@ -21,6 +21,8 @@ pub enum Part {
     Guards,
     /// Looks at the answers of servers that were asked for another protocol, as they leave.
     Confirms,
+    /// At the loopback: notes which connections are the machine's own.
+    Notes,
 }
 
 /// A program at an interface of a network namespace, which is known by its inode.
@@ -33,13 +35,14 @@ pub struct Stand {
 }
 
 impl Part {
-    const ALL: [Part; 2] = [Part::Guards, Part::Confirms];
+    const ALL: [Part; 3] = [Part::Guards, Part::Confirms, Part::Notes];
 
     /// The program's name.
     pub fn program(self) -> &'static str {
         match self {
             Part::Guards => INGRESS_PROGRAM,
             Part::Confirms => "egress_confirms",
+            Part::Notes => "ingress_notes",
         }
     }
 
@@ -47,12 +50,13 @@ impl Part {
         match self {
             Part::Guards => "",
             Part::Confirms => "-out",
+            Part::Notes => "-own",
         }
     }
 
     fn side(self) -> Side {
         match self {
-            Part::Guards => Side::Ingress,
+            Part::Guards | Part::Notes => Side::Ingress,
             Part::Confirms => Side::Egress,
         }
     }

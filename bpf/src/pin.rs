@@ -9,6 +9,7 @@
 //!                  netns/<inode>         sk_lookup of one network namespace
 //!                  interfaces/<inode>/<index>   the front door at one interface of it
 //!                  interfaces/<inode>/<index>-out   what looks at the answers that leave by it
+//!                  interfaces/<inode>/1-own   what notes the machine's own connections
 //!                  files/<build>-<instance>/<program>   attachments that charge labelled files
 //!                  lanes/<inode>/<program>-<index>   what sorts into lanes, and the lanes' ends
 //! ```

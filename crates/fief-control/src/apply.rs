@@ -15,7 +15,7 @@ use fief_bpf::upgrade;
 use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
-use crate::front::Doors;
+use crate::front::{Doors, Others};
 use crate::namespace::Namespace;
 use crate::staging::Staging;
 use crate::tree::Tree;
@@ -254,7 +254,7 @@ impl Fief {
         steer.write(&steered)?;
         guards.write(slot, &guarded)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;
-        Ok(Doors { netns, interfaces, confirms: front::confirms(policy), sysctls: plan.sysctls })
+        Ok(Doors { netns, interfaces, others: Others::of(policy), sysctls: plan.sysctls })
     }
 
     /// Steers and guards this network namespace. Before the flip, since nothing may come in round the front door; last of

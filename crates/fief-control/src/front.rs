@@ -19,13 +19,15 @@ use crate::namespace::Namespace;
 /// How the names of interfaces begin that Fief makes.
 pub(crate) const OWN_INTERFACES: &str = "fief-";
 
+/// In every network namespace.
+pub(crate) const LOOPBACK: u32 = 1;
+
 /// What a policy wants of the network namespace.
 #[derive(Debug)]
 pub(crate) struct Doors {
     pub(crate) netns: Namespace,
     pub(crate) interfaces: Vec<u32>,
-    /// Answers are looked at as they leave.
-    pub(crate) confirms: bool,
+    pub(crate) others: Others,
     /// Sysctls that are set for them.
     pub(crate) sysctls: Vec<&'static str>,
 }
@@ -33,20 +35,38 @@ pub(crate) struct Doors {
 impl Doors {
     /// Which programs stand where.
     pub(crate) fn stands(&self) -> Vec<Stand> {
-        let parts: &[Part] = if self.confirms { &[Part::Guards, Part::Confirms] } else { &[Part::Guards] };
-        stands(self.netns.inode, &self.interfaces, parts)
+        let netns = self.netns.inode;
+        let guards = self.interfaces.iter().map(|&interface| Stand { netns, interface, part: Part::Guards });
+        guards.chain(self.others.stands(netns, &self.interfaces)).collect()
     }
 }
 
-/// These programs at each of these interfaces.
-pub(crate) fn stands(netns: u64, interfaces: &[u32], parts: &[Part]) -> Vec<Stand> {
-    let at = |&interface: &u32| parts.iter().map(move |&part| Stand { netns, interface, part });
-    interfaces.iter().flat_map(at).collect()
+/// What a policy wants at interfaces beside the guards.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Others {
+    /// At the guarded ones: some listener's upgrades have to be confirmed.
+    confirms: bool,
+    /// At the loopback: some listener refuses or counts what passed no guard.
+    notes: bool,
 }
 
-/// Whether a policy asks for the answers of servers.
-pub(crate) fn confirms(policy: &Policy) -> bool {
-    policy.listeners.iter().any(Listener::confirms_upgrades)
+impl Others {
+    pub(crate) fn of(policy: &Policy) -> Self {
+        let counts = |listener: &Listener| {
+            listener.is_guarded() && !listener.forward && policy.front.refuses_unguarded(listener).is_some()
+        };
+        Self {
+            confirms: policy.listeners.iter().any(Listener::confirms_upgrades),
+            notes: policy.listeners.iter().any(counts),
+        }
+    }
+
+    /// Where the guards are at these interfaces.
+    pub(crate) fn stands(self, netns: u64, guarded: &[u32]) -> Vec<Stand> {
+        let confirms = guarded.iter().filter(|_| self.confirms).map(|&interface| (interface, Part::Confirms));
+        let notes = (self.notes && !guarded.contains(&LOOPBACK)).then_some((LOOPBACK, Part::Notes));
+        confirms.chain(notes).map(|(interface, part)| Stand { netns, interface, part }).collect()
+    }
 }
 
 /// An interface of the caller's network namespace.

@@ -4,18 +4,16 @@
 use std::path::Path;
 
 use fief_bpf::files;
-use fief_bpf::ingress::{self, INGRESS_PROGRAM, Part};
+use fief_bpf::ingress::{self, INGRESS_PROGRAM, Part, Stand};
 use fief_bpf::lane;
 use fief_bpf::open::{self, Config};
 use fief_bpf::pin::Pins;
 use fief_bpf::upgrade::program_id;
 use fief_bpf::{Error, ErrorKind, Result, abi};
 
+use crate::front::LOOPBACK;
 use crate::namespace::Namespace;
-use crate::{Fief, cgroup, front};
-
-/// In every network namespace.
-const LOOPBACK: u32 = 1;
+use crate::{Fief, cgroup};
 
 /// One mechanism.
 #[derive(Debug, Clone)]
@@ -171,8 +169,8 @@ impl Fief {
     fn try_front(&self) -> [Feature; 3] {
         let attached = || -> Result<String> {
             let netns = Namespace::of_caller()?;
-            let parts = [Part::Guards, Part::Confirms];
-            ingress::attach(self.pins(), &front::stands(netns.inode, &[LOOPBACK], &parts))?;
+            let at = |part| Stand { netns: netns.inode, interface: LOOPBACK, part };
+            ingress::attach(self.pins(), &[Part::Guards, Part::Confirms].map(at))?;
             ingress::detach_others(self.pins(), &[])?;
             Ok("attached to the loopback and detached".to_owned())
         };

@@ -4,7 +4,8 @@
 use fief_bpf::upgrade::{self, Upgraded};
 use fief_bpf::{Result, ingress, open};
 
-use crate::{Fief, front, namespace};
+use crate::front::Others;
+use crate::{Fief, namespace};
 
 impl Fief {
     /// Replaces the programs in force by this binary's; containers, bindings, descriptors and usage go on.
@@ -20,12 +21,9 @@ impl Fief {
     fn complete_doors(&self) -> Result<()> {
         let names = self.names()?;
         let Some((policy, netns)) = names.policy().zip(open::steered(self.pins())) else { return Ok(()) };
-        if !front::confirms(policy) {
-            return Ok(());
-        }
         let guarded = ingress::attached(self.pins()).into_iter().filter(|place| place.0 == netns);
         let interfaces: Vec<u32> = guarded.map(|(_, index)| index).collect();
-        let stands = front::stands(netns, &interfaces, &[ingress::Part::Confirms]);
+        let stands = Others::of(policy).stands(netns, &interfaces);
         namespace::within(netns, || ingress::attach(self.pins(), &stands)).map(drop)
     }
 }
