@@ -273,6 +273,12 @@ impl Verdicts {
         requests.map(|verdict| verdict.count).sum()
     }
 
+    /// How many connection requests were looked at, other than on trial.
+    pub fn syns(&self) -> u64 {
+        let syns = self.0.iter().filter(|verdict| verdict.reason <= abi::FIEF_SYN_QUEUE && !verdict.monitored);
+        syns.map(|verdict| verdict.count).sum()
+    }
+
     /// What fell since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let earlier = |verdict: &Verdict| {

@@ -7,12 +7,17 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
-use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, Topology};
+use fief_testkit::segment::{ACK, SYN, Segment};
+use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, Topology, wait_until};
 use nix::errno::Errno;
 
 use crate::front::{Door, Front, Verdicts, anywhere, plain};
 use crate::{SOON, connect_from};
+
+/// Handshakes under way, fewer than what is received between two reads.
+const AT_ONCE: usize = 250;
 
 /// The server listens at port 80 over both families.
 pub struct Rig {
@@ -61,6 +66,54 @@ impl Rig {
         let server = plain(family_of(client.ip()));
         let open = RawConnection::open(&self.clients, [client, server], first, options, SOON).unwrap();
         open.unwrap_or_else(|| panic!("no SYN-ACK for {client}: {:?}", self.verdicts()))
+    }
+
+    /// A connection request from this address.
+    pub fn syn(&self, client: SocketAddr) {
+        let mut syn = Segment::new(client, plain(family_of(client.ip())), SYN);
+        syn.options = ORDINARY_OPTIONS.to_vec();
+        self.clients.send(&syn).unwrap();
+    }
+
+    /// Every one of these addresses returns a cookie, with these bytes behind it.
+    pub fn begin(&self, sources: &[IpAddr], bytes: &[u8]) {
+        for piece in sources.chunks(AT_ONCE) {
+            let clients: Vec<_> = piece.iter().map(|source| SocketAddr::new(*source, 60_000)).collect();
+            clients.iter().for_each(|client| self.syn(*client));
+            for client in clients {
+                let greeting = self.greeting(client);
+                let mut first = Segment::new(client, greeting.source, ACK);
+                first.sequence = greeting.acknowledgment;
+                first.acknowledgment = greeting.sequence.wrapping_add(1);
+                first.payload = bytes.to_vec();
+                if let Some(stamp) = greeting.option(8) {
+                    first.options = vec![1, 1, 8, 10, 0, 0, 0x10, 1];
+                    first.options.extend(&stamp[..4]);
+                }
+                self.clients.send(&first).unwrap();
+            }
+        }
+    }
+
+    /// The answer to a SYN that was sent; what is lost is sent again.
+    fn greeting(&self, client: SocketAddr) -> Segment {
+        let end = Instant::now() + SOON;
+        loop {
+            match self.clients.receive(client, Duration::from_millis(300)) {
+                Some(greeting) if greeting.has(SYN | ACK) => return greeting,
+                Some(_) => continue,
+                None => {}
+            }
+            assert!(Instant::now() < end, "no SYN-ACK for {client}: {:?}", self.verdicts());
+            self.syn(client);
+        }
+    }
+
+    /// What became of so many SYNs that were sent since `before`.
+    pub fn verdicts_on(&self, before: &Verdicts, syns: u64) -> Verdicts {
+        let new = || self.verdicts().since(before);
+        wait_until(SOON, || new().syns() >= syns).unwrap_or_else(|_| panic!("{syns} SYNs, {:?}", new()));
+        new()
     }
 
     pub fn verdicts(&self) -> Verdicts {
