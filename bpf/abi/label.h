@@ -37,6 +37,7 @@ struct fief_label {
 #define FIEF_LABEL_FIRST                                                                                               \
 	16384u /* the request that asked is the connection's first: the server's first bytes answer it */
 #define FIEF_LABEL_CONNECT 32768u /* and was CONNECT */
+#define FIEF_LABEL_IPV4	   65536u /* listener of both families: the policy names its IPv4 address alone */
 #define FIEF_LABEL_ASKED   (FIEF_LABEL_UPGRADE | FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT)
 /* what a verdict upon the first request says */
 #define FIEF_LABEL_VERDICT                                                                                             \

@@ -236,6 +236,8 @@ static __always_inline int assign(struct bpf_sock *sk)
 		return -ESRCH;
 	if (descriptor_of(sk))
 		return -EINVAL; /* a container is not a socket to label */
+	if (sk->protocol == IPPROTO_MPTCP)
+		return -EINVAL; /* the kernel copies its label to what it accepts, with the reference in it */
 	ref = cs->task.binding;
 	c = container_get(ref);
 	if (!c)

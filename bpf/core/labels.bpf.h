@@ -43,6 +43,14 @@ static __always_inline struct fief_ref unit_home(struct __sk_buff *skb)
 	return unattributed();
 }
 
+/* A client of the other family than the policy names. */
+static __always_inline bool is_unnamed(const struct fief_label *label, const void *source)
+{
+	const __u32 *words = source;
+
+	return label->flags & FIEF_LABEL_IPV4 && (words[0] || words[1] || words[2] != MAPPED_PREFIX);
+}
+
 /* Whose packet this is; `sk` is the socket that it reached, with its label. */
 static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, struct bpf_sock *sk,
 							struct fief_label *label, bool listens)
@@ -54,6 +62,8 @@ static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, s
 		return unit_home(skb);
 	to = label->container;
 	if (listens && received_address(skb, true, source)) {
+		if (is_unnamed(label, source))
+			return unit_home(skb);
 		if (label->flags & FIEF_LABEL_LISTENER) {
 			struct fief_client *client = classify(policy_slot(), label->listener, source);
 
@@ -85,12 +95,17 @@ static __always_inline void listen_label(struct bpf_sock_ops *ops)
 	if (label)
 		return;
 	ops_address(ops, true, address);
+	fresh.flags = FIEF_LABEL_LISTENER;
 	listener = find_listener(policy_slot(), address, ops->local_port);
+	if (!listener) {
+		/* a socket of both families, and a policy for one */
+		listener = bound_listener(address, ops->local_port, is_ipv6_only(sk));
+		fresh.flags |= FIEF_LABEL_IPV4;
+	}
 	if (!listener)
 		return;
 	fresh.container = listener->class_[0].container;
 	fresh.listener = listener->index;
-	fresh.flags = FIEF_LABEL_LISTENER;
 	bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
@@ -121,7 +136,10 @@ static __always_inline void established_label(struct bpf_sock_ops *ops)
 	if (label->flags & FIEF_LABEL_LISTENER) {
 		ops_address(ops, false, source);
 		client = classify(policy_slot(), label->listener, source);
-		if (client) {
+		if (is_unnamed(label, source)) {
+			label->container = (struct fief_ref){FIEF_NO_ID, 0};
+			label->listener = FIEF_NO_LISTENER;
+		} else if (client) {
 			label->container = client->container;
 			label->rule = client->rule;
 		}

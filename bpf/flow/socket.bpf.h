@@ -80,3 +80,10 @@ static __always_inline void ops_flow_key(struct bpf_sock_ops *ops, struct fief_f
 	key->local_port = ops->local_port;
 	key->pad = 0;
 }
+
+static __always_inline bool is_ipv6_only(struct bpf_sock *sk)
+{
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+
+	return tcp && BPF_CORE_READ_BITFIELD(&tcp->inet_conn.icsk_inet.sk.__sk_common, skc_ipv6only);
+}

@@ -28,35 +28,10 @@
 #include "maps/steered.bpf.h"
 
 #define LOOPBACK_IPV4 0x7f000001
+#define RESERVED_IPV4 0xf0000000 /* 240.0.0.0/4, RFC 1112 */
+#define DISCARD_IPV6  0x01000000 /* 100::/64, RFC 6666 */
 #define REFUSE	      0
 #define ALLOW	      1
-
-static __always_inline bool is_ipv6_only(struct bpf_sock *sk)
-{
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-
-	return tcp && BPF_CORE_READ_BITFIELD(&tcp->inet_conn.icsk_inet.sk.__sk_common, skc_ipv6only);
-}
-
-/* What a socket bound to this address serves; its own kind of wildcard, then the other. `only`: it is known
- * to be IPv6 only. */
-static __always_inline struct fief_listener *bound_listener(const void *address, __u16 port, bool only)
-{
-	struct fief_listener_key key = {.port = port, .slot = policy_slot()};
-	__u32 *words = (__u32 *)key.address;
-	struct fief_listener *found;
-
-	__builtin_memcpy(key.address, address, 16);
-	found = listener_at(&key);
-	if (found || words[0] || words[1] || words[3])
-		return found;
-	if (words[2] && words[2] != MAPPED_PREFIX)
-		return NULL;
-	if (!words[2] && only)
-		return NULL;
-	words[2] ^= MAPPED_PREFIX;
-	return listener_at(&key);
-}
 
 /* ---- setsockopt, getsockopt ---- */
 
@@ -131,8 +106,24 @@ static __always_inline bool is_steered(struct bpf_sock *sk)
 	return tcp && inode && *inode && tcp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum == *inode;
 }
 
-/* Somebody of the caller's user listens on the address. */
-static __always_inline bool user_listens(struct bpf_sock_addr *ctx, const __u32 *address, __u16 port)
+/* It is bound to just this address, or is the listener of a class there. */
+static __always_inline bool stands_on(struct bpf_sock *sk, __u32 family, const __u32 *address, __u32 listener)
+{
+	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	__u32 own[4];
+
+	if (label && label->flags & FIEF_LABEL_CLASS_LISTENER)
+		return label->listener == listener;
+	socket_address(sk, own);
+	return sk->family == family && own[0] == address[0] && own[1] == address[1] && own[2] == address[2] &&
+	       own[3] == address[3];
+}
+
+/*
+ * Somebody of the caller's user listens on the address. Who listens on all addresses is found by one that nobody can have
+ * bound before: others may listen on single ones beside him.
+ */
+static __always_inline bool user_listens(struct bpf_sock_addr *ctx, const __u32 *address, __u16 port, __u32 listener)
 {
 	struct bpf_sock_tuple tuple = {};
 	struct tcp_sock *tcp;
@@ -140,14 +131,17 @@ static __always_inline bool user_listens(struct bpf_sock_addr *ctx, const __u32 
 	bool same = false;
 
 	if (ctx->family == AF_INET) {
-		tuple.ipv4.daddr = address[3] ? address[3] : bpf_htonl(LOOPBACK_IPV4);
+		tuple.ipv4.daddr = address[3] ? address[3] : bpf_htonl(RESERVED_IPV4) | bpf_get_prandom_u32();
 		tuple.ipv4.saddr = tuple.ipv4.daddr;
 		tuple.ipv4.dport = bpf_htons(port);
 		sk = bpf_sk_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	} else {
 		__builtin_memcpy(tuple.ipv6.daddr, address, 16);
-		if (!address[0] && !address[1] && !address[2] && !address[3])
-			tuple.ipv6.daddr[3] = bpf_htonl(1);
+		if (!address[0] && !address[1] && !address[2] && !address[3]) {
+			tuple.ipv6.daddr[0] = bpf_htonl(DISCARD_IPV6);
+			tuple.ipv6.daddr[2] = bpf_get_prandom_u32();
+			tuple.ipv6.daddr[3] = bpf_get_prandom_u32();
+		}
 		__builtin_memcpy(tuple.ipv6.saddr, tuple.ipv6.daddr, 16);
 		tuple.ipv6.dport = bpf_htons(port);
 		sk = bpf_sk_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
@@ -155,7 +149,7 @@ static __always_inline bool user_listens(struct bpf_sock_addr *ctx, const __u32 
 	if (!sk)
 		return false;
 	tcp = bpf_skc_to_tcp_sock(sk);
-	if (tcp)
+	if (tcp && stands_on(sk, ctx->family, address, listener))
 		same = tcp->inet_conn.icsk_inet.sk.sk_uid.val == (__u32)bpf_get_current_uid_gid();
 	bpf_sk_release(sk);
 	return same;
@@ -211,7 +205,7 @@ static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *ad
 	if (label && label->flags & FIEF_LABEL_BINDING) {
 		if (!listener || listener->serve != FIEF_SERVE_SHIM || !is_steered(sk))
 			return -EADDRNOTAVAIL;
-		if (!user_listens(ctx, address, port))
+		if (!user_listens(ctx, address, port, listener->index))
 			return -EACCES;
 		return label_class(label, listener, label->rule) ? 1 : -EINVAL;
 	}

@@ -53,6 +53,26 @@ static __always_inline struct fief_listener *find_listener(__u32 slot, const voi
 	return listener_at(&key);
 }
 
+/* What a socket bound to this address serves; its own kind of wildcard, then the other. `only`: it is known
+ * to be IPv6 only. */
+static __always_inline struct fief_listener *bound_listener(const void *address, __u16 port, bool only)
+{
+	struct fief_listener_key key = {.port = port, .slot = policy_slot()};
+	__u32 *words = (__u32 *)key.address;
+	struct fief_listener *found;
+
+	__builtin_memcpy(key.address, address, 16);
+	found = listener_at(&key);
+	if (found || words[0] || words[1] || words[3])
+		return found;
+	if (words[2] && words[2] != MAPPED_PREFIX)
+		return NULL;
+	if (!words[2] && only)
+		return NULL;
+	words[2] ^= MAPPED_PREFIX;
+	return listener_at(&key);
+}
+
 static __always_inline void mask_address(__u8 *masked, const void *address, __u32 length)
 {
 	__u64 high = 0, low = 0;

@@ -327,6 +327,24 @@ fn connections_are_counted_for_the_container_of_their_class() {
 }
 
 #[test]
+fn a_socket_of_both_families_has_the_classes_of_a_policy_for_one() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(&rig::POLICY.replacen("0.0.0.0:8080\"", "0.0.0.0:8080\"\nclasses = \"shared\"", 1));
+    let program = rig.script();
+    let mut command = rig.command("python3");
+    command.arg(program).args(["blocking", "::", &PORT.to_string()]);
+    let mut server = rig::Server::start(command);
+    server.go();
+    rig::answered(rig.connect(&[high(1), low(1)], Topology::server_address(Family::V4, PORT)));
+    let six = fief_testkit::Client::High.address(Family::V6, 1);
+    rig::answered(rig.connect(&[six], Topology::server_address(Family::V6, PORT)));
+    let accepts = (rig.accepts("shop/high"), rig.accepts("shop/low"));
+    assert_eq!(accepts, (1, 1), "the policy does not name the address of the third");
+}
+
+#[test]
 fn a_killed_server_leaves_nothing_and_the_next_registers_by_itself() {
     if !ready() {
         return;

@@ -54,6 +54,37 @@ fn another_user_may_not_take_connections_of_an_address() {
     assert_eq!(rig.registered().len(), 3);
 }
 
+/// Listens on an address of its own, then asks for a class of all addresses, in both families.
+const SQUAT: &str = r#"
+import errno, os, socket, struct, sys
+uid, port = int(sys.argv[1]), int(sys.argv[2])
+os.setresuid(uid, uid, uid)
+own = socket.socket(socket.AF_INET6)
+own.bind(("::1", port))
+own.listen(16)
+s = socket.socket(socket.AF_INET6)
+try:
+    s.setsockopt(0x46696566, 12, struct.pack("I", 0))
+    s.bind(("::", port))
+    s.listen(16)
+    print("registered")
+except OSError as e:
+    print(errno.errorcode[e.errno])
+"#;
+
+#[test]
+fn a_listener_on_one_address_gives_no_right_to_all() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let _server = rig.server("blocking", "0.0.0.0", PORT);
+    let mut command = rig.command("python3");
+    command.args(["-c", SQUAT, "65534", &PORT.to_string()]);
+    assert_eq!(run(&mut command).unwrap().trim(), "EACCES");
+    assert_eq!(rig.registered().len(), 3);
+}
+
 #[test]
 fn nobody_may_where_no_server_listens() {
     if !ready() {
