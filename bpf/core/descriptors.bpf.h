@@ -163,20 +163,35 @@ static __always_inline int renew(struct fief_descriptor *d)
 	return 0;
 }
 
-static __always_inline int stage(struct fief_descriptor *d)
+/* What the running thread has staged: for its next FIEF_DUP, and no longer. */
+static __always_inline void stage_note(struct fief_ref ref, __u32 rights)
 {
-	struct fief_cpu *cs = caller();
+	struct fief_cpu *cs;
 	unsigned long flags;
 
-	if (!cs)
-		return -ESRCH;
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs && cs->has_task) {
-		cs->task.staged = d->container;
-		cs->task.staged_rights = d->rights;
+		cs->task.staged = ref;
+		cs->task.staged_rights = rights;
 	}
 	irq_restore(&flags);
+}
+
+static __always_inline int stage(struct fief_descriptor *d)
+{
+	if (!caller())
+		return -ESRCH;
+	stage_note(d->container, d->rights);
+	return 0;
+}
+
+/* Who drops rights keeps none by what he has staged before. */
+static __always_inline int rights_drop(struct fief_descriptor *d, __u32 keep)
+{
+	d->rights &= keep;
+	if (caller())
+		stage_note((struct fief_ref){FIEF_NO_ID, 0}, 0);
 	return 0;
 }
 
@@ -213,7 +228,10 @@ static __always_inline int duplicate(struct bpf_sock *sk, bool of_binding)
 		container_put(ref.id, FIEF_HANDLE);
 		return -EMFILE;
 	}
-	return descriptor_make(sk, ref, rights);
+	err = descriptor_make(sk, ref, rights);
+	if (!err && !of_binding)
+		stage_note((struct fief_ref){FIEF_NO_ID, 0}, 0);
+	return err;
 }
 
 /* The label's reference, so that a labelled socket keeps its container alive; clones do not hold. */

@@ -43,8 +43,7 @@ static __always_inline int descriptor_set(struct bpf_sockopt *ctx, struct bpf_so
 	case FIEF_DROP_RIGHTS:
 		if (value + sizeof(__u32) > end)
 			return -EINVAL;
-		d->rights &= *(__u32 *)value;
-		return 0;
+		return rights_drop(d, *(__u32 *)value);
 	case FIEF_SET_NAME:
 		return set_name(d, value, end);
 	}

@@ -137,6 +137,20 @@ fn a_passed_descriptor_allows_what_its_rights_say() {
 }
 
 #[test]
+fn what_was_staged_gives_no_rights_back() {
+    in_unit("what_was_staged_gives_no_rights_back", || {
+        let again = || set_option(fresh_socket(), abi::FIEF_DUP, &[]);
+        let container = Container::create().unwrap();
+        let copy = container.duplicate().unwrap();
+        assert_eq!(again(), Err(Errno::EINVAL), "a duplicate takes what was staged");
+        set_option(&container, abi::FIEF_STAGE, &[]).unwrap();
+        container.keep_rights(Rights::READ).unwrap();
+        copy.keep_rights(Rights::READ).unwrap();
+        assert_eq!(again(), Err(Errno::EINVAL), "nor does it outlive the rights");
+    });
+}
+
+#[test]
 fn another_thread_is_bound_only_by_who_may_signal_it_and_stands_above_it() {
     let policy = "version = 1\n[container.unit]\n[container.\"unit/below\"]\n[container.other]\n";
     let name = "another_thread_is_bound_only_by_who_may_signal_it_and_stands_above_it";
