@@ -26,7 +26,7 @@ static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *fr
 	if (!admit_in_force(front))
 		return syn_pass(skb, front);
 	if (front->guard->flags & FIEF_GUARD_KERNEL) {
-		kernel_cookie_prepare(skb, &front->packet);
+		kernel_cookie_prepare(skb, front);
 		return syn_pass(skb, front);
 	}
 	if (is_multipath(listening))

@@ -14,11 +14,14 @@
  *
  * So whoever knows the size knows how many bytes before a segment are missing. Where the size is only taken for the
  * usual one, what is missing is in doubt until the client, which repeats the earliest that it has, begins there again.
- * Limits: net.core.rmem_max above tcp_rmem's would make the kernel's window scale larger than ours.
+ * Limits: of clients that have not proven themselves a flood of SYNs with such sizes makes the door forget the size; they
+ * repeat their first segment, and are sent segments of the usual size. So do proven ones, if others of them flood.
+ * net.core.rmem_max above tcp_rmem's would make the kernel's window scale larger than ours.
  */
 #pragma once
 
 #include "hold.bpf.h"
+#include "sources.bpf.h"
 #include "maps/unusual_segments.bpf.h"
 
 #define KERNEL_SCALE	  0x0f
@@ -52,14 +55,20 @@ static __always_inline bool is_usual(const struct packet *p, __u16 size)
 }
 
 /* The SYN goes on to the kernel. */
-static __noinline void kernel_cookie_prepare(struct __sk_buff *skb, const struct packet *p)
+static __noinline void kernel_cookie_prepare(struct __sk_buff *skb, const struct front_context *front)
 {
+	const struct packet *p = &front->packet;
 	struct fief_flow_key key;
 	struct handshake with;
 
 	if (options_read(skb, p, &with) || is_usual(p, with.segment_size))
 		return;
 	flow_key(p, &key);
+	if (source_proven(front)) {
+		bpf_map_update_elem(&proven_segments, &key, &with.segment_size, BPF_ANY);
+		return;
+	}
+	bpf_map_delete_elem(&proven_segments, &key); /* of a connection before */
 	bpf_map_update_elem(&unusual_segments, &key, &with.segment_size, BPF_ANY);
 }
 
@@ -70,7 +79,9 @@ static __always_inline __u16 size_remembered(const struct packet *p)
 	struct fief_flow_key key;
 
 	flow_key(p, &key);
-	size = bpf_map_lookup_elem(&unusual_segments, &key);
+	size = bpf_map_lookup_elem(&proven_segments, &key);
+	if (!size)
+		size = bpf_map_lookup_elem(&unusual_segments, &key);
 	if (!size)
 		return 0;
 	return *size < least ? least : *size;

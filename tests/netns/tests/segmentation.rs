@@ -227,14 +227,19 @@ fn a_client_of_unusual_segments_that_the_door_forgot_is_ruled_when_it_repeats() 
         return;
     }
     let rig = Rig::new(Door::Kernel);
-    let pin = rig.front.installation().fief().pins().map("unusual_segments");
-    let sizes = MapHandle::from_pinned_path(pin).unwrap();
+    // of clients that have not proven themselves, and of those that have
+    let tables = ["unusual_segments", "proven_segments"]
+        .map(|name| MapHandle::from_pinned_path(rig.front.installation().fief().pins().map(name)).unwrap());
     let stream = request("/secret/1", "none", 3000);
     for size in [536, 1300, 1440] {
         let connection = rig.open(Family::V4, &options(size));
-        let keys: Vec<_> = sizes.keys().collect();
-        assert!(!keys.is_empty(), "{size} is remembered");
-        keys.iter().for_each(|key| sizes.delete(key).unwrap());
+        let mut remembered = 0;
+        for sizes in &tables {
+            let keys: Vec<_> = sizes.keys().collect();
+            remembered += keys.len();
+            keys.iter().for_each(|key| sizes.delete(key).unwrap());
+        }
+        assert_eq!(remembered, 1, "{size} is remembered");
         let outcome = rig.outcome_of(connection, &stream, &whole(&stream));
         assert_eq!(outcome.verdicts[0].2, abi::FIEF_REQUEST_REFUSED, "{size}: {outcome:?}");
         assert_eq!(outcome.answer, "HTTP/1.1 503 Service Unavailable");
