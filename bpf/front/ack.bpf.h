@@ -78,6 +78,12 @@ static __always_inline int missing_look(struct __sk_buff *skb, struct front_cont
 	return hold_keep(p, stream) ? hold_acknowledge(skb, p, stream) : TCX_DROP;
 }
 
+/* The kernel makes the connection of its own cookie, as where it keeps the handshake. */
+static __always_inline bool is_below_admission(struct front_context *front)
+{
+	return front->guard->flags & FIEF_GUARD_KERNEL && !admit_in_force(front);
+}
+
 /* A segment without a socket, at a listener whose connections are held. A verdict, or STREAM_ENDS. */
 static __noinline int segment_look(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				   struct stream *stream)
@@ -92,6 +98,8 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		return TCX_NEXT;
 	expected = !p->odd && !(front->guard->flags & FIEF_GUARD_KERNEL) && begin_expected(front);
 	if (!expected && !is_local(skb, listening, p))
+		return TCX_NEXT;
+	if (is_below_admission(front) && (is_bare(p) || !hold_find(p, stream)))
 		return TCX_NEXT;
 	if (p->odd || options_read(skb, p, with))
 		return count_drop(front, FIEF_SHAPE);

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is in force from the higher level of overload on: rules, admission, receive work in lanes. And who cannot raise a
+//! level by the CPU.
+
+#[path = "lrp/stage.rs"]
+mod stage;
+
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fief_bpf::{abi, record};
+use fief_testkit::segment::{ACK, SYN, Segment, frame};
+use fief_testkit::{
+    Client, Family, Feature, ORDINARY_OPTIONS, PacketSender, RawClients, SchedStat, Topology, napi_threads, require,
+    wait_until,
+};
+use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
+use fief_tests_netns::rig::status_of;
+use fief_tests_netns::{SOON, connect_from, role, spin};
+use libbpf_rs::MapHandle;
+use stage::{PORT, Stage, policy, serve};
+
+/// Of the listen queue.
+const PLACES: i32 = 16;
+
+/// Busy with 4 connections in the queue, overloaded with 10.
+fn by_queue(listener: &str) -> String {
+    format!(
+        "[overload]\nbusy = {{ queue = \"25%\", cpu = \"100%\", drops = 1000000 }}\n\
+         overloaded = {{ queue = \"60%\", cpu = \"100%\", drops = 1000000 }}\nhold = \"1s\"\n\
+         [container.web]\n[listener.plain]\naddress = \"0.0.0.0:80\"\n{listener}\n\
+         [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n"
+    )
+}
+
+/// Asks for `path` until the listener is at this level; who waits in its queue.
+fn crowd(front: &Front, level: &str) -> Vec<std::net::TcpStream> {
+    let mut waiting = Vec::new();
+    wait_until(SOON, || {
+        if front.load().1 < 60 {
+            waiting.push(front.ask("/cheap"));
+        } else {
+            // a look is taken with the next packet
+            drop(connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)));
+        }
+        front.level() == level
+    })
+    .unwrap_or_else(|_| panic!("{:?}", front.load()));
+    waiting
+}
+
+#[test]
+fn a_rule_for_overload_is_in_force_above_the_busy_level_only() {
+    if !ready() {
+        return;
+    }
+    let rules = "[[listener.plain.request]]\npath = \"/dear\"\nrefuse = \"503\"\nwhen = \"busy\"\n\
+                 [[listener.plain.request]]\npath = \"/dearer\"\nrefuse = \"503\"\nwhen = \"overloaded\"\n";
+    for door in Door::GUARDS {
+        let front = Front::new(door, &(by_queue("") + rules));
+        let let_it = front.server_with_queue(PLACES);
+        let first = front.ask("/dearer");
+        let mut waiting = crowd(&front, "busy");
+        assert_eq!(front.status("/dear"), Ok(503), "{door:?}");
+        let refused = || front.verdicts().count(abi::FIEF_REQUEST_REFUSED);
+        let before = refused();
+        waiting.push(front.ask("/dearer"));
+        waiting.extend(crowd(&front, "overloaded"));
+        assert_eq!(refused(), before, "{door:?}: served while busy");
+        assert_eq!((front.status("/dearer"), front.status("/dear")), (Ok(503), Ok(503)), "{door:?}");
+        let_it.send(()).unwrap();
+        for stream in waiting.into_iter().chain([first]) {
+            assert_eq!(status_of(stream), Ok(200), "{door:?}");
+        }
+        wait_until(SOON, || front.status("/dearer") == Ok(200)).expect("the higher level is left");
+        wait_until(SOON, || front.status("/dear") == Ok(200)).expect("the lower level is left");
+    }
+}
+
+#[test]
+fn admission_from_a_level_on_is_in_force_there_and_not_below() {
+    if !ready() {
+        return;
+    }
+    let rules = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"503\"\n";
+    for door in Door::GUARDS {
+        let front = Front::new(door, &(by_queue("admit-from = \"overloaded\"") + rules));
+        let let_it = front.server_with_queue(PLACES);
+        // Below the level connections are the kernel's, and what they ask for is not asked.
+        let below = front.ask("/secret");
+        // One that has its handshake from below the level, and says something above it.
+        let mut early = connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)).unwrap();
+        let waiting = crowd(&front, "overloaded");
+        let accepted = |front: &Front| front.verdicts().count(abi::FIEF_REQUEST_CLIENT);
+        assert_eq!(front.status("/secret"), Ok(503), "{door:?}");
+        assert_eq!(front.verdicts().count(abi::FIEF_REQUEST_REFUSED), 1, "{door:?}: {:?}", front.verdicts());
+        early.write_all(b"GET /secret HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+        let mut words = String::new();
+        early.read_to_string(&mut words).unwrap();
+        assert!(words.starts_with("HTTP/1.1 503"), "{door:?}: {words}: {:?}", front.verdicts());
+        let before = accepted(&front);
+        let last = front.ask("/cheap");
+        wait_until(SOON, || accepted(&front) > before).unwrap_or_else(|_| panic!("{door:?}: {:?}", front.verdicts()));
+        let_it.send(()).unwrap();
+        for stream in waiting.into_iter().chain([below, last]) {
+            assert_eq!(status_of(stream), Ok(200), "{door:?}");
+        }
+        wait_until(SOON, || front.status("/secret") == Ok(200)).expect("the level is left");
+    }
+}
+
+#[test]
+fn lanes_are_used_while_the_listener_is_overloaded() {
+    let name = "lanes_are_used_while_the_listener_is_overloaded";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::ThreadedNapi) {
+        return;
+    }
+    let stage = Stage::new(name, "overloaded");
+    let thresholds = "[overload]\nbusy = { cpu = \"80%\" }\noverloaded = { cpu = \"85%\" }\nhold = \"1s\"\n";
+    let text = policy("overloaded").replace("version = 1\n", &format!("version = 1\n{thresholds}"));
+    stage.topology.server.run(|| stage.installation.apply(&text).unwrap()).unwrap();
+    let entered = || stage.lane("shop/high").entered;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    spin(Duration::from_millis(10));
+                }
+            });
+        }
+        let used = wait_until(SOON, || {
+            stage.upload(Family::V4, Client::High, PORT, 1 << 16);
+            entered() > 0
+        });
+        done.store(true, Ordering::Relaxed);
+        used.unwrap_or_else(|_| panic!("{:?}", stage.installation.fief().front().unwrap().loads));
+    });
+}
+
+/// Time that the levels leave out as nobody's, at the first listener's last look.
+fn received_for_nobody(front: &Front) -> Duration {
+    let map = MapHandle::from_pinned_path(front.installation().fief().pins().map("loads")).unwrap();
+    let load = record::lookup::<abi::fief_load>(&map, &0u32.to_ne_bytes()).unwrap().unwrap();
+    Duration::from_nanos(load.receiving_ns)
+}
+
+/// The machine's own share of a level by the CPU is not of the flood's making, as far as the thread that receives it shows.
+#[test]
+fn the_work_of_a_flood_is_no_load_by_the_cpu() {
+    if !(ready() && require(Feature::ThreadedNapi)) {
+        return;
+    }
+    let policy = by_queue("").replace(
+        "[[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n",
+        "[[listener.plain.client]]\nfrom = [\"10.89.0.0/16\"]\ncontainer = \"web\"\nsyn = { rate = 1, burst = 1 }\n\
+         [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n\
+         [[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"drop\"\n",
+    );
+    let kinds: [(&str, u8, &[u8], u32); 3] = [
+        ("SYNs above a rate", SYN, &[], 0x0a59_0000),
+        ("SYNs that we answer", SYN, &[], 0x0a58_0000),
+        ("forged first bytes", ACK, b"GET / HTTP/1.1\r\n\r\n", 0x0a58_0000),
+    ];
+    let front = Front::new(Door::Own, &policy);
+    front.server_with_queue(PLACES).send(()).unwrap();
+    let _routes = RawClients::new(&front.topology).unwrap();
+    let thread = napi_threads(&front.topology.server, Topology::SERVER).unwrap()[0];
+    let link = &front.topology.link;
+    let sender = front.topology.clients.run(|| PacketSender::open(Topology::CLIENTS)).unwrap().unwrap();
+    for (what, flags, payload, network) in kinds {
+        let frames: Vec<_> = (0..20_000u32)
+            .map(|n| {
+                let from = std::net::Ipv4Addr::from(network + n % 65_000);
+                let mut segment = Segment::new((from, 2000).into(), plain(Family::V4), flags);
+                (segment.acknowledgment, segment.payload) = (n, payload.to_vec());
+                if flags == SYN {
+                    segment.options = ORDINARY_OPTIONS.to_vec();
+                }
+                frame(link.near_mac.octets(), link.far_mac.octets(), &[], &segment.packet())
+            })
+            .collect();
+        assert_eq!(front.status("/cheap"), Ok(200));
+        let ran = || SchedStat::of(thread).unwrap().ran;
+        let (ran_before, nobody_before) = (ran(), received_for_nobody(&front));
+        wait_until(SOON, || {
+            let mut rest = &frames[..];
+            while !rest.is_empty() {
+                rest = &rest[sender.send(rest).unwrap()..];
+            }
+            ran() - ran_before > Duration::from_millis(300)
+        })
+        .unwrap();
+        assert_eq!(front.status("/cheap"), Ok(200), "{what}");
+        let (ran, nobody) = (ran() - ran_before, received_for_nobody(&front) - nobody_before);
+        eprintln!("{what}: the thread ran {ran:?}, {nobody:?} were left out");
+        assert!(nobody >= ran.mul_f64(0.8), "{what}: {nobody:?} of {ran:?}");
+    }
+}
