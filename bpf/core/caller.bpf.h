@@ -35,11 +35,14 @@ static __always_inline struct fief_cpu *caller_find(void)
 		irq_save(&flags);
 		cs = this_cpu();
 		if (cs) {
-			charge_until(cs, bpf_ktime_get_ns());
-			task_copy(&cs->task, v);
-			cs->has_task = 1;
+			/* a softirq may have taken it over since, and the thread have changed it */
+			if (!cs->has_task) {
+				charge_until(cs, bpf_ktime_get_ns());
+				task_copy(&cs->task, v);
+				cs->has_task = 1;
+				cs->current_ = v->binding;
+			}
 			cs->refresh = 0;
-			cs->current_ = v->binding;
 		}
 		irq_restore(&flags);
 	}
@@ -213,11 +216,23 @@ static __always_inline bool may_signal(struct task_struct *p, struct task_struct
 	return mine->user_ns->level == 0 && (mine->cap_effective.val & (1ull << CAP_KILL));
 }
 
+/* The thread of this number in the caller's PID namespace, to be released; NULL: there is none, or the kernel cannot say. */
+static __always_inline struct task_struct *thread_of(__s32 number)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+
+	if (bpf_ksym_exists(bpf_task_from_vpid))
+		return bpf_task_from_vpid(number);
+	if (bpf_ksym_exists(bpf_task_from_pid) && !BPF_CORE_READ(p, thread_pid, level))
+		return bpf_task_from_pid(number);
+	return NULL;
+}
+
 /* Leaves a request with another thread, taken at its next boundary (L2). */
 static __always_inline int bind_other(struct fief_descriptor *d, __s32 number)
 {
 	struct fief_container *c = container_get(d->container);
-	struct task_struct *target = NULL, *p = bpf_get_current_task_btf();
+	struct task_struct *target, *p = bpf_get_current_task_btf();
 	struct fief_cpu *cs = caller(), *its;
 	struct fief_task *v;
 	int err = -ESRCH;
@@ -228,10 +243,7 @@ static __always_inline int bind_other(struct fief_descriptor *d, __s32 number)
 		return -ESTALE;
 	if (!(d->rights & FIEF_RIGHT_USE))
 		return -EPERM;
-	if (bpf_ksym_exists(bpf_task_from_vpid))
-		target = bpf_task_from_vpid(number);
-	else if (bpf_ksym_exists(bpf_task_from_pid))
-		target = bpf_task_from_pid(number);
+	target = thread_of(number);
 	if (!target)
 		return -ESRCH;
 	if (!may_signal(p, target)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Network namespaces: the caller's own, and how to work in another one that is known by its number.
+//! Namespaces: the caller's own network namespace, how to work in another one that is known by its number, and whether the
+//! caller sees the machine's processes.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -22,6 +23,14 @@ impl Namespace {
         let inode = file.metadata().context(|| "cannot look at the network namespace".into())?.ino();
         Ok(Self { file, inode })
     }
+}
+
+/// The kernel gives the first PID namespace this number (include/linux/proc_ns.h).
+const INITIAL_PIDS: u64 = 0xEFFF_FFFC;
+
+/// Whether the caller's PID namespace is the machine's own, in which every thread has a number.
+pub(crate) fn sees_all_processes() -> bool {
+    fs::metadata("/proc/self/ns/pid").is_ok_and(|meta| meta.ino() == INITIAL_PIDS)
 }
 
 /// Runs `work` in a network namespace; `None`: it is gone, and what was in it too.

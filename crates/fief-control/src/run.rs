@@ -25,6 +25,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::Pid;
 
 use crate::apply::ApplyOptions;
+use crate::namespace::sees_all_processes;
 use crate::run_folder::RUN;
 use crate::schedule::nice_of;
 use crate::steer::Shim;
@@ -196,7 +197,8 @@ impl Fief {
     /// A run that was killed, and its guard with it, is taken down by the next.
     fn sweep_dead_run(&self) -> Result<()> {
         let Ok(pid) = std::fs::read_to_string(self.run_file()) else { return Ok(()) };
-        if !Path::new("/proc").join(pid.trim()).exists() {
+        // elsewhere the number is another process's, or nobody's, while the run lives
+        if sees_all_processes() && !Path::new("/proc").join(pid.trim()).exists() {
             self.down_locked()?;
         }
         Ok(())

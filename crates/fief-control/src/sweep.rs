@@ -4,6 +4,7 @@
 use fief_bpf::{Result, sweep};
 use libbpf_rs::MapCore;
 
+use crate::namespace::sees_all_processes;
 use crate::{Fief, cgroup};
 
 impl Fief {
@@ -24,6 +25,14 @@ impl Fief {
         match sweep::sweep_files(self.pins())? {
             0 => {}
             lost => notes.push(format!("{lost} labels of files were lost and are removed")),
+        }
+        if !sees_all_processes() {
+            // the walk over threads would miss those outside, and take what they hold for lost
+            notes.push(
+                "lost references are not looked for: this is not the machine's PID namespace (run fief with --pid=host)"
+                    .to_owned(),
+            );
+            return Ok(notes);
         }
         match sweep::sweep(self.pins())? {
             0 => {}

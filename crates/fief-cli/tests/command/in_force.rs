@@ -190,6 +190,36 @@ syn = { rate = 1, burst = 1 }
 "#;
 
 #[test]
+fn a_command_in_another_pid_namespace_lets_go_of_nothing() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+    let pid = sleeper.id().to_string();
+    assert_eq!(place.fief().args(["bind", &pid, "shop/gold"]).ends().code, 0);
+    // it would be the only holder now
+    let other = policy(SHOP.replace("shop/gold", "shop/silver").as_str());
+    assert_eq!(place.fief().arg("apply").arg(other.path()).ends().code, 0);
+
+    let inside = |words: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_fief")]).args(words);
+        command.env("FIEF_SCOPE", &place.scope);
+        place.namespace.enter(&mut command);
+        let ended = command.output().expect("unshare runs");
+        (ended.status.code(), String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned())
+    };
+    let (code, said) = inside(&["apply", other.path().to_str().expect("UTF-8")]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("PID namespace"), "{said}");
+    assert!(place.containers().contains(&"shop/gold".to_owned()), "{:?}", place.containers());
+    // there is no such process inside
+    let (code, said) = inside(&["bind", &pid, "shop/silver"]);
+    assert_eq!(code, Some(1), "{said}");
+    sleeper.kill().expect("sleep is there");
+    sleeper.wait().expect("sleep is there");
+}
+
+#[test]
 fn explain_counts_what_was_refused_and_tells_it_as_it_happens() {
     let Some(place) = Place::new() else { return };
     let clients = NetNs::new("clients").expect("a namespace");
