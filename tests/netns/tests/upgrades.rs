@@ -1,30 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What stands behind a request for another protocol: it passes once the server has confirmed, and is ruled as HTTP until then.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
+#[path = "upgrades/rig.rs"]
+mod rig;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::Stdio;
 
 use fief_bpf::abi;
 use fief_bpf::upgrade::program_id;
 use fief_testkit::{Client, Family, Feature, Process, Topology, Veth, require, wait_until};
-use fief_tests_netns::front::{Door, Front, Verdicts, plain, ready};
+use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::{SOON, connect_from};
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo};
 
-const RULE: &str = "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\"\n";
-const PUBLIC: &str = "GET /public/1 HTTP/1.1\r\nHost: server\r\n\r\n";
-const SECRET: &str = "GET /secret/1 HTTP/1.1\r\nHost: server\r\n\r\n";
-/// A frame of a WebSocket that holds "hello".
-const FRAME: &[u8] = b"\x81\x85\x01\x02\x03\x04\x69\x67\x6f\x68\x6e";
-
-/// Words that no request begins with, one that could, and one that a rule would refuse.
-const FOREIGN: [&[u8]; 3] = [FRAME, b"no request\r\n", SECRET.as_bytes()];
-
-/// The end of the scripted server's confirmation.
-const SWITCHED: &str = "Connection: Upgrade\r\n\r\n";
-
-const SCRIPTED: &str = include_str!("upgrades/server.py");
+use rig::{FOREIGN, FRAME, PUBLIC, Rig, SCRIPTED, SECRET, SWITCHED, connect, echoes, policy, until, upgrade};
 
 /// Agrees to change to another protocol, which says everything again; with `none`, there is no such handler.
 const NODE: &str = r#"
@@ -40,91 +31,6 @@ server.on("upgrade", (request, socket, head) => {
 });
 server.listen(Number(process.argv[1]), "::");
 "#;
-
-fn policy(listener: &str) -> String {
-    format!(
-        "[container.web]\n[listener.plain]\naddress = \"[::]:80\"\n{listener}\n[[listener.plain.client]]\n\
-         from = [\"any\"]\ncontainer = \"web\"\n{RULE}"
-    )
-}
-
-fn upgrade(path: &str) -> Vec<u8> {
-    let lines = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
-                 Sec-WebSocket-Version: 13\r\n";
-    format!("GET {path} HTTP/1.1\r\nHost: server\r\n{lines}\r\n").into_bytes()
-}
-
-fn connect(to: &str) -> Vec<u8> {
-    format!("CONNECT {to}:80 HTTP/1.1\r\nHost: {to}:80\r\n\r\n").into_bytes()
-}
-
-struct Rig {
-    front: Front,
-    servers: Vec<Process>,
-}
-
-impl Rig {
-    fn new(door: Door, listener: &str) -> Self {
-        Self { front: Front::new(door, &policy(listener)), servers: Vec::new() }
-    }
-
-    /// A server of the test's own, whose answer the path names, in a managed cgroup or not.
-    fn scripted(door: Door, listener: &str, managed: bool) -> Self {
-        let rig = Self::new(door, listener);
-        let mut command =
-            if managed { rig.front.server_command("python3") } else { rig.front.topology.server.command("python3") };
-        command.args(["-c", SCRIPTED]);
-        rig.with(command)
-    }
-
-    fn with(mut self, mut command: Command) -> Self {
-        command.stdout(Stdio::null());
-        self.servers.push(Process::start(command).unwrap());
-        wait_until(SOON, || self.dial().is_some()).unwrap();
-        self
-    }
-
-    fn dial(&self) -> Option<TcpStream> {
-        self.dial_from(Client::High.address(Family::V4, 1))
-    }
-
-    fn dial_from(&self, from: IpAddr) -> Option<TcpStream> {
-        let stream = connect_from(&self.front.topology.clients, (from, 0).into(), plain(Family::V4)).ok()?;
-        stream.set_nodelay(true).unwrap();
-        Some(stream)
-    }
-
-    /// A connection that has sent this and was answered so.
-    fn asked(&self, request: &[u8], answer: &str) -> TcpStream {
-        let mut stream = self.dial().expect("a connection");
-        stream.write_all(request).unwrap();
-        let words = until(&mut stream, answer);
-        assert!(words.contains(answer), "{words}");
-        stream
-    }
-
-    fn since(&self, before: &Verdicts) -> Verdicts {
-        self.front.verdicts().since(before)
-    }
-}
-
-/// Reads until these words have come, or the end.
-fn until(stream: &mut TcpStream, words: &str) -> String {
-    let (mut all, mut buffer) = (String::new(), [0; 65536]);
-    while !all.contains(words) {
-        match stream.read(&mut buffer) {
-            Ok(0) | Err(_) => break,
-            Ok(length) => all.push_str(&String::from_utf8_lossy(&buffer[..length])),
-        }
-    }
-    all
-}
-
-/// Whether the other side says these bytes again.
-fn echoes(stream: &mut TcpStream, bytes: &[u8]) -> bool {
-    let mut back = vec![0; bytes.len()];
-    stream.write_all(bytes).is_ok() && stream.read_exact(&mut back).is_ok() && back == bytes
-}
 
 #[test]
 fn what_stands_behind_a_confirmed_upgrade_passes() {
@@ -429,4 +335,51 @@ fn answers_are_looked_at_only_where_a_listener_asks() {
     assert!(echoes(&mut stream, FRAME));
     rig.front.apply(&policy("")).unwrap();
     assert_eq!(places(&rig), 1);
+}
+
+/// The answer leaves by the bridge, whose port has no program.
+#[test]
+fn an_answer_over_a_bridge_confirms() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let topology = Topology::new().unwrap();
+        let _link = Veth::between((&topology.server, "s2"), (&topology.clients, "c2")).unwrap();
+        topology.server.ip("link add br0 type bridge").unwrap();
+        topology.server.ip("link set s2 up master br0").unwrap();
+        for (namespace, device, host) in [(&topology.server, "br0", 1), (&topology.clients, "c2", 2)] {
+            namespace.ip(&format!("addr add 10.66.7.{host}/24 dev {device}")).unwrap();
+            namespace.ip(&format!("link set {device} up")).unwrap();
+        }
+        let rig = Rig { front: Front::at(door, &policy(""), topology), servers: Vec::new() };
+        let mut command = rig.front.server_command("python3");
+        command.args(["-c", SCRIPTED]);
+        let rig = rig.with(command);
+        for (request, answer) in [(upgrade("/public/101"), SWITCHED), (connect("tunnel"), "established\r\n\r\n")] {
+            let [from, to] = [([10, 66, 7, 2], 0), ([10, 66, 7, 1], 80)].map(SocketAddr::from);
+            let mut stream = connect_from(&rig.front.topology.clients, from, to).unwrap();
+            stream.write_all(&request).unwrap();
+            let words = until(&mut stream, answer);
+            assert!(echoes(&mut stream, FRAME), "{door:?}: {words}");
+        }
+    }
+}
+
+/// Over IPv6, whose answers have another header before them.
+#[test]
+fn an_answer_over_ipv6_confirms() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        for managed in [true, false] {
+            let rig = Rig::scripted(door, "", managed);
+            let from = (Client::High.address(Family::V6, 1), 0).into();
+            let mut stream = connect_from(&rig.front.topology.clients, from, plain(Family::V6)).unwrap();
+            stream.write_all(&upgrade("/public/101")).unwrap();
+            let words = until(&mut stream, SWITCHED);
+            assert!(echoes(&mut stream, FRAME), "{door:?}, {managed}: {words}");
+        }
+    }
 }
