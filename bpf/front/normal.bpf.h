@@ -18,13 +18,16 @@
 
 #include "request.bpf.h"
 
-/* Whether a host may have this byte: what RFC 3986 allows, but for a comma, at which some take a header apart. */
+/*
+ * Whether a host may have this byte: what RFC 3986 allows, but for a comma, at which some take a header apart, and '%', which
+ * Node's URL decodes and most servers do not.
+ */
 static __always_inline bool is_host_byte(__u8 byte)
 {
-	/* 64..: A-Z [ ] _ a-z ~; 32..: ! $ % & ' ( ) * + - . 0-9 : ; = */
+	/* 64..: A-Z [ ] _ a-z ~; 32..: ! $ & ' ( ) * + - . 0-9 : ; = */
 	if (byte >= 64)
 		return byte < 127 && 0x47fffffeaffffffeull >> (byte - 64) & 1;
-	return 0x2fff6ff200000000ull >> byte & 1;
+	return 0x2fff6fd200000000ull >> byte & 1;
 }
 
 /*

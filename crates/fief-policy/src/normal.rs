@@ -120,8 +120,8 @@ pub(crate) fn host(text: &[u8]) -> Host {
     };
     let (name, port) = text.split_at(end.unwrap_or(text.len()));
     let is_port = port.is_empty() || (port[0] == b':' && port[1..].iter().all(u8::is_ascii_digit));
-    // RFC 3986, section 3.2.2, but for a comma, at which some take a header apart.
-    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=[]:".contains(byte);
+    // RFC 3986, section 3.2.2, but for a comma, at which some take a header apart, and '%', which Node's URL decodes.
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=[]:".contains(byte);
     let is_long = name.strip_suffix(b".").unwrap_or(name).len() > LONGEST_NAME;
     Host { name: server_name(name), is_odd: is_long || !is_port || !text.iter().all(is_allowed) }
 }
@@ -232,6 +232,7 @@ mod tests {
             ("[a]b", Some("[a]"), true),
             ("a,b", Some("a,b"), true),
             ("u@a", Some("u@a"), true),
+            ("a%2Eb", Some("a%2eb"), true),
             ("a b", Some("a b"), true),
         ] {
             let expected = Host { name: name.map(|name| name.as_bytes().to_vec()), is_odd };

@@ -142,6 +142,8 @@ fn there_is_one_host_without_port_and_last_dot() {
         ("Host: a\r\r\n", Some("a")),
         ("Host: a,b\r\n", Some("a,b")),
         ("Host: u@b\r\n", Some("u@b")),
+        ("Host: a%2eb\r\n", Some("a%2eb")),
+        ("Host: [fe80::1%25x]\r\n", Some("[fe80::1%25x]")),
         ("Host: a b\r\n", Some("a b")),
         ("Host: a:b\r\n", Some("a")),
         ("Host: a\r\nX y: z\r\n", Some("a")),

@@ -69,6 +69,7 @@ fn line() -> impl Strategy<Value = String> {
         "a",
         " Shop.Example:80 ",
         "[::1]:80",
+        "a%2eb",
         "u.",
         "7",
         "7 ",
