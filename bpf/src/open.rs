@@ -63,7 +63,7 @@ pub fn install(pins: &Pins, config: &Config) -> Result<()> {
             format!("a table of {} containers is not possible; 64 to {}", config.containers, abi::FIEF_MAX_CONTAINERS),
         ));
     }
-    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| tracing::debug!("{}", text.trim_end()))));
+    listen_to_libbpf();
     let staging = pins.stage()?;
     let mut links = load_core(staging.pins(), config, true)
         .or_else(|first| load_core(staging.pins(), config, false).map_err(|_| first))?;
@@ -73,6 +73,11 @@ pub fn install(pins: &Pins, config: &Config) -> Result<()> {
     }
     wake_every_cpu();
     staging.commit()
+}
+
+/// What libbpf prints, the verifier's log among it, goes to who listens to tracing and not to the terminal.
+pub(crate) fn listen_to_libbpf() {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| tracing::debug!("{}", text.trim_end()))));
 }
 
 type Links = Vec<(String, libbpf_rs::Link)>;

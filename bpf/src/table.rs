@@ -128,6 +128,12 @@ impl Table {
         self.controls.get(0).map_or(0, |control| control.file_instance[slot as usize & 1])
     }
 
+    /// What the kernel side could not do, by `fief_error`.
+    pub fn failures(&self) -> [u64; abi::FIEF_ERRORS as usize] {
+        let errors = self.controls.get(0).map_or([0; 8], |control| control.errors);
+        std::array::from_fn(|which| errors[which])
+    }
+
     /// Size of the table.
     pub fn size(&self) -> u32 {
         self.containers.count

@@ -15,7 +15,7 @@ use libbpf_rs::{MapCore, MapHandle, Object, OpenObject, Program};
 
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::ingress::{self, Part};
-use crate::open::{pin_new_maps, reuse_maps, unsupported};
+use crate::open::{listen_to_libbpf, pin_new_maps, reuse_maps, unsupported};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
 use crate::{lane, managed};
@@ -37,6 +37,7 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     if !pins.exist() {
         return Err(Error::new(ErrorKind::NotFound, format!("{} is not installed", pins.scope())));
     }
+    listen_to_libbpf();
     let containers = MapHandle::from_pinned_path(pins.map("containers")).context(|| "containers".into())?;
     let (mut first, mut second) = (MaybeUninit::<OpenObject>::uninit(), MaybeUninit::<OpenObject>::uninit());
     let mut front_place = MaybeUninit::<OpenObject>::uninit();

@@ -31,12 +31,20 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage_error(&error),
     };
+    log();
     let mut output = Output::standard();
     let done = dispatch(&cli.command, &mut output);
     match done.and_then(|code| output.finish().map(|()| code)) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
+}
+
+/// What libraries tell of themselves, as the verifier's words upon a program that it refuses: where `FIEF_LOG` asks for it
+/// (a filter as of the crate tracing-subscriber: `debug`, `fief_bpf=debug`), on standard error.
+fn log() {
+    let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("FIEF_LOG") else { return };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
 }
 
 fn dispatch(command: &Command, output: &mut Output) -> Result<ExitCode> {

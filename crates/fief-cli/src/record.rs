@@ -238,6 +238,7 @@ pub mod sample {
             cpus: 2,
             containers,
             system_kinds: vec![("timer", 40), ("rcu", 2)],
+            failures: Vec::new(),
             class_listeners: Vec::new(),
             units: Vec::new(),
         }

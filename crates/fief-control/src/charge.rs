@@ -16,6 +16,8 @@ use crate::tree::Tree;
 use crate::{Fief, steer};
 
 /// Names of the kinds of time that the system container was charged, in the order of `enum fief_system_kind`.
+/// By `fief_error`.
+const FAILURES: [&str; 5] = ["no_storage", "stale_reference", "table_full", "lock_held", "switch_missed"];
 const SYSTEM_KINDS: [&str; 15] = [
     "softirq_hi",
     "softirq_timer",
@@ -100,6 +102,8 @@ pub struct Snapshot {
     pub containers: Vec<ContainerView>,
     /// Time of the system container by kind.
     pub system_kinds: Vec<(&'static str, u64)>,
+    /// What the kernel side could not do, by kind, since the installation.
+    pub failures: Vec<(&'static str, u64)>,
     /// Managed cgroups.
     pub units: Vec<UnitView>,
     /// Listening sockets that servers registered for the classes.
@@ -120,6 +124,7 @@ impl Fief {
             cpus: online_cpus(),
             containers,
             system_kinds: SYSTEM_KINDS.into_iter().zip(table.system_kinds()).collect(),
+            failures: FAILURES.into_iter().zip(table.failures()).collect(),
             units: self.units(&tree)?,
             class_listeners: self.class_listeners(&tree)?,
         })

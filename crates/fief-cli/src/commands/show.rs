@@ -43,6 +43,15 @@ struct Details<'a> {
     /// Of the system container: what its time went to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kinds: Vec<Kind>,
+    /// Of the system container: what the kernel side could not do since the installation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<Failure>,
+}
+
+#[derive(Debug, Serialize)]
+struct Failure {
+    failure: &'static str,
+    count: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -57,9 +66,9 @@ impl<'a> Details<'a> {
         let view = &snapshot.containers[at];
         let usage_of = |at: usize| Usage::from(&snapshot.containers[at].usage);
         let path_of = |at: &usize| snapshot.containers[*at].path.as_str();
-        let kinds = match view.id {
-            fief::abi::FIEF_SYSTEM => snapshot.system_kinds.as_slice(),
-            _ => &[],
+        let (kinds, failures) = match view.id {
+            fief::abi::FIEF_SYSTEM => (snapshot.system_kinds.as_slice(), snapshot.failures.as_slice()),
+            _ => (&[][..], &[][..]),
         };
         let units = snapshot.units.iter().filter(|unit| unit.container == view.path);
         let own: Vec<_> = verdicts.iter().filter(|verdict| verdict.container == view.path).collect();
@@ -75,6 +84,7 @@ impl<'a> Details<'a> {
             verdicts: own.iter().map(|verdict| Counted::of(verdict)).collect(),
             verdict_table: (!own.is_empty()).then(|| counted::verdicts(own.iter().copied())),
             kinds: kinds.iter().map(|&(kind, time_ns)| Kind { kind, time_ns }).collect(),
+            failures: failures.iter().map(|&(failure, count)| Failure { failure, count }).collect(),
         }
     }
 }
@@ -90,6 +100,13 @@ fn page(details: &Details) -> String {
         let mut table = Table::new(&[("KIND", Align::Left), ("TIME", Align::Right)]);
         for kind in &details.kinds {
             table.push([kind.kind.into(), duration(kind.time_ns)]);
+        }
+        page.push_str(&format!("\n{table}"));
+    }
+    if details.failures.iter().any(|failure| failure.count > 0) {
+        let mut table = Table::new(&[("FAILED", Align::Left), ("COUNT", Align::Right)]);
+        for failure in &details.failures {
+            table.push([failure.failure.into(), count(failure.count)]);
         }
         page.push_str(&format!("\n{table}"));
     }
@@ -223,6 +240,19 @@ mod tests {
         let snapshot = snapshot();
         let page = page(&Details::of(&snapshot, 2, &[]));
         assert!(page.ends_with("KIND    TIME\ntimer  40 ns\nrcu     2 ns\n"), "{page}");
+    }
+
+    #[test]
+    fn what_the_kernel_side_could_not_do_is_told() {
+        let mut snapshot = snapshot();
+        snapshot.failures = vec![("no_storage", 0), ("table_full", 7)];
+        let details = Details::of(&snapshot, 2, &[]);
+        assert!(
+            page(&details).ends_with("FAILED      COUNT\nno_storage      0\ntable_full      7\n"),
+            "{}",
+            page(&details)
+        );
+        assert_eq!(serde_json::to_value(&details).expect("texts and numbers")["failures"][1]["count"], 7);
     }
 
     #[test]
