@@ -9,7 +9,8 @@
  * urgent bytes: the kernel takes them out of the server's stream, which would then not be what was ruled. A packet
  * that ends within its TCP header, as a first fragment may, is `torn`: nothing but its ports is known. A frame above 64 kB that
  * GRO or a sender's offload made has no length in its header (BIG TCP), and in IPv6 a header in front of TCP that says so: it
- * is `big`, and read like any other, but not made into another packet.
+ * is `big`, and read like any other, but not made into another packet. A first piece of IPv6 whose headers go on in another
+ * one is blind: it may be for any port, and nobody honest sends it.
  * Limits: what is encrypted (ESP) or encapsulated is read by whoever unpacks it, and a tag that names a VLAN leads to that
  * VLAN's device, which has a door of its own. Fragments after the first carry no port; they are let through, since without
  * the first nothing comes of them. Of a source route that the machine follows (it does not unless told so) the address at
@@ -29,6 +30,8 @@
 #define EXTENSIONS_MOST (0x10000 / 8)
 
 #define VLAN_NUMBER	0xfff
+
+#define PACKET_BLIND	-2
 
 struct packet {
 	__u8 source[16]; /* IPv4 mapped */
@@ -115,8 +118,8 @@ static __always_inline int ipv4_read(struct bpf_dynptr *frame, struct packet *p,
 	return 0;
 }
 
-/* Walks to the TCP header. */
-static __noinline int ipv6_walk(struct bpf_dynptr *frame, struct packet *p, __u32 next)
+/* Walks to the TCP header; the packet ends at `end`, whatever the frame holds behind it. */
+static __noinline int ipv6_walk(struct bpf_dynptr *frame, struct packet *p, __u32 next, __u32 end)
 {
 	struct ipv6_extension room, *extension;
 	__u32 at = p->transport;
@@ -128,9 +131,9 @@ static __noinline int ipv6_walk(struct bpf_dynptr *frame, struct packet *p, __u3
 			p->transport = at;
 			return 0;
 		}
-		extension = bpf_dynptr_slice(frame, at, &room, sizeof(room));
+		extension = at + sizeof(room) > end ? NULL : bpf_dynptr_slice(frame, at, &room, sizeof(room));
 		if (!extension)
-			return -1;
+			return PACKET_BLIND;
 		switch (next) {
 		case NEXTHDR_HOP:
 		case NEXTHDR_ROUTING:
@@ -181,9 +184,12 @@ static __always_inline int ipv6_read(struct __sk_buff *skb, struct bpf_dynptr *f
 	*end = ip->payload_len ? p->transport + bpf_ntohs(ip->payload_len) : 0;
 	if (ip->nexthdr == IPPROTO_TCP)
 		return 0;
-	if (!*end && ip->nexthdr == NEXTHDR_HOP && jumbo_read(skb, frame, p))
-		return 0;
-	return ipv6_walk(frame, p, ip->nexthdr);
+	if (!*end && ip->nexthdr == NEXTHDR_HOP) {
+		*end = skb->len; /* as the kernel takes it, whether the header says so or not */
+		if (jumbo_read(skb, frame, p))
+			return 0;
+	}
+	return ipv6_walk(frame, p, ip->nexthdr, *end);
 }
 
 /* Leaves the protocol behind the tags. The kernel takes off tags without a number; the others name a device. */
@@ -213,7 +219,7 @@ static __always_inline int torn_read(struct bpf_dynptr *frame, struct packet *p,
 	struct tcp_ports room, *ports;
 
 	if (p->transport + sizeof(*ports) > end)
-		return -1;
+		return p->ipv6 ? PACKET_BLIND : -1; /* of IPv4 the kernel takes no piece below 8 bytes */
 	ports = bpf_dynptr_slice(frame, p->transport, &room, sizeof(room));
 	if (!ports)
 		return -1;
@@ -224,13 +230,17 @@ static __always_inline int torn_read(struct bpf_dynptr *frame, struct packet *p,
 	return 0;
 }
 
-/* 0: `p` is filled; if it is odd, perhaps without the payload. -1: not TCP, or not for this machine. */
+/*
+ * 0: `p` is filled; if it is odd, perhaps without the payload. -1: not TCP, or not for this machine. PACKET_BLIND: its headers
+ * go on in another fragment, and its ports are there.
+ */
 static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *frame, struct packet *p)
 {
 	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
 	struct tcphdr room, *tcp;
 	__u32 end = 0, length;
 	__u16 protocol = skb->protocol;
+	int failed;
 
 	if (skb->pkt_type != PACKET_HOST)
 		return -1;
@@ -241,8 +251,9 @@ static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *fram
 		if (ipv4_read(frame, p, &end))
 			return -1;
 	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
-		if (ipv6_read(skb, frame, p, &end))
-			return -1;
+		failed = ipv6_read(skb, frame, p, &end);
+		if (failed)
+			return failed;
 	} else {
 		return -1;
 	}

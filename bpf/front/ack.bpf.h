@@ -3,6 +3,7 @@
  * Ack: what becomes of a segment that acknowledges something, in the order that is cheapest for what comes most often.
  *
  *   an established socket   passes; only its requests are looked at (later.bpf.h)
+ *   a socket in the making  is for what made it; bytes come again
  *   a request socket        passes once the bytes that come with the handshake's end are ruled (requested.bpf.h)
  *   the end of a handshake  that was answered a moment ago is dropped unlooked (expected.bpf.h)
  *   cookie, no bytes        is dropped: the connection is not there yet, and costs nothing
@@ -149,6 +150,17 @@ static __always_inline int passing_rule(struct __sk_buff *skb, struct front_cont
 	return front->packet.torn ? shape_rule(front) : forward_segment(skb, front);
 }
 
+/*
+ * Another CPU makes the socket at this moment, from the segment before: nothing can be known of it yet, and what came to it
+ * now would be taken unruled. The client sends it again.
+ */
+static __always_inline int begun_rule(struct front_context *front)
+{
+	if (!segment_guard_find(front) || !front->guard->shapes || front->guard->flags & FIEF_GUARD_MONITOR)
+		return TCX_NEXT;
+	return TCX_DROP;
+}
+
 static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_context *front)
 {
 	struct stream *stream = stream_get();
@@ -171,6 +183,8 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		listening = bpf_skc_to_tcp_sock(sk);
 	else if (has_stream(state) && (!is_bare(&front->packet) || front->packet.odd))
 		verdict = data_arrives(skb, front, sk);
+	else if (state == BPF_TCP_SYN_RECV && (!is_bare(&front->packet) || front->packet.odd))
+		verdict = begun_rule(front);
 	else if (state == BPF_TCP_NEW_SYN_RECV && (front->packet.payload_length || front->packet.odd))
 		verdict = request_look(skb, front, sk, stream);
 	if (listening && front->packet.torn)

@@ -94,9 +94,13 @@ int ingress_guards(struct __sk_buff *skb)
 {
 	struct front_context front = {.slot = policy_slot()};
 	struct bpf_dynptr frame;
+	int read;
 
-	if (bpf_dynptr_from_skb(skb, 0, &frame) || packet_read(skb, &frame, &front.packet))
+	if (bpf_dynptr_from_skb(skb, 0, &frame))
 		return TCX_NEXT;
+	read = packet_read(skb, &frame, &front.packet);
+	if (read)
+		return read == PACKET_BLIND ? blind_rule(front.slot) : TCX_NEXT;
 	if (!port_guarded(front.slot, front.packet.destination_port))
 		return TCX_NEXT;
 	return door(skb, &front);

@@ -16,6 +16,25 @@ static __always_inline bool port_guarded(__u32 slot, __u16 port)
 	return word && *word >> (port & 63) & 1;
 }
 
+/*
+ * A piece of a packet without its ports, which may be for a guarded one. Nobody honest sends it (RFC 8200 4.5: the first
+ * fragment has all headers). It counts for no listener; where all guards only watch, it passes.
+ */
+static __always_inline int blind_rule(__u32 slot)
+{
+	bool enforced = port_guarded(slot, GUARDED_BY_ANY);
+	struct fief_verdict_key key = {
+	    .container = {FIEF_NO_ID, 0},
+	    .rule = FIEF_NO_ID,
+	    .listener = FIEF_NO_LISTENER,
+	    .reason = FIEF_SHAPE,
+	    .monitored = !enforced,
+	};
+
+	verdict_add(&key, 1);
+	return enforced ? TCX_DROP : TCX_NEXT;
+}
+
 /* Without the rule for the client. */
 static __noinline bool guard_only_find(struct front_context *front)
 {

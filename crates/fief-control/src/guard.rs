@@ -60,6 +60,9 @@ pub(crate) fn stage(
         }
         let mut guard = guard(policy, listener, plan, &container)?;
         admit::stage(policy, listener, &mut guard, staging, &container)?;
+        if listener.is_guarded() && guard.flags & abi::FIEF_GUARD_MONITOR == 0 {
+            ports[0] |= 1; // no server has port 0: its bit says that some guard does more than watch
+        }
         guards.push((staging.slot * abi::FIEF_MAX_LISTENERS + u32::from(index), guard));
         for address in listener.addresses() {
             ports[usize::from(address.port()) / 64] |= 1 << (address.port() % 64);

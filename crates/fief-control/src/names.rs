@@ -49,7 +49,11 @@ impl Names {
     }
 
     pub(crate) fn listener(&self, index: u16) -> String {
-        self.listeners.get(&index).cloned().unwrap_or_else(|| format!("#{index}"))
+        let unknown = || match u32::from(index) {
+            abi::FIEF_NO_LISTENER => "(none)".to_owned(),
+            _ => format!("#{index}"),
+        };
+        self.listeners.get(&index).cloned().unwrap_or_else(unknown)
     }
 
     pub(crate) fn container(&self, container: abi::fief_ref) -> String {

@@ -11,7 +11,10 @@ use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, wait_until
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use rig::{Rig, SECRET, client, shapes_of};
-use wrapping::{FOREIGN, broken, urgent, wrapped};
+use wrapping::{BLIND, FOREIGN, broken, urgent, wrapped};
+
+/// The server keeps the connection.
+const KEPT: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
 
 /// What the kernel does not take either.
 const NOT_TAKEN: [&str; 1] = [FOREIGN];
@@ -73,6 +76,17 @@ fn a_refused_request_of_unusual_shape_never_reaches_the_server() {
                 let (_, packets) = wrapped(&connection.segment(ACK, 0, &[])).swap_remove(index);
                 rig.send(&packets);
                 rig.clients.send(&connection.segment(PSH | ACK, 0, SECRET)).unwrap();
+                // And as the second request of a connection.
+                let mut connection = rig.open(client(family, 1000 + n));
+                rig.clients.send(&connection.segment(PSH | ACK, 0, KEPT)).unwrap();
+                wait_until(SOON, || {
+                    connection.hear(std::time::Duration::from_millis(20)).unwrap();
+                    connection.received().starts_with(b"HTTP/1.1 200")
+                })
+                .unwrap();
+                let (_, packets) =
+                    wrapped(&connection.segment(PSH | ACK, KEPT.len() as u32, SECRET)).swap_remove(index);
+                rig.send(&packets);
                 rig.pass_through(3000 + n as u16);
             }
         }
@@ -153,6 +167,9 @@ fn shapes_at_other_ports_are_nobodys_business() {
             for index in 0..wrapped(&Segment::new(client(family, 0), other, SYN)).len() {
                 n += 1;
                 let (name, packets) = wrapped(&Segment::new(client(family, n), other, SYN)).swap_remove(index);
+                if name == BLIND {
+                    continue;
+                }
                 rig.send(&packets);
                 rig.pass_through(3000 + n as u16);
                 reached.push((name, rig.answered(client(family, n)) || !rig.front.sockets(2000 + n as u16).is_empty()));

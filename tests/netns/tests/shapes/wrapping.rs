@@ -61,6 +61,20 @@ pub fn wrapped(segment: &Segment) -> Vec<Shape> {
                 ),
                 ("more headers than anybody needs", headers(60, &[pad(60).repeat(20), pad(TCP).to_vec()].concat())),
                 ("fragments", vec![piece(0..cut, 1), piece(cut..tcp.len(), 0)]),
+                ("hop-by-hop options and no length", {
+                    let mut packets = headers(0, &pad(TCP));
+                    packets[0].1[4..6].fill(0);
+                    packets
+                }),
+                (BLIND, {
+                    let whole = [&pad(60)[..], &pad(TCP), &tcp].concat();
+                    let piece = |at: std::ops::Range<usize>, more: u16| {
+                        let offset = (at.start as u16 & !7) | more;
+                        let header = [&[60, 0][..], &offset.to_be_bytes(), &[0, 0, 47, 12]].concat();
+                        (vec![], ipv6(from, to, 44, &[&header, &whole[at]].concat()))
+                    };
+                    vec![piece(0..8, 1), piece(8..whole.len(), 0)]
+                }),
             ]
         }
         _ => unreachable!("one family"),
@@ -78,6 +92,9 @@ fn tagged(packet: &[u8]) -> Vec<Shape> {
         (FOREIGN, vec![(vec![0, 5], packet.to_vec())]),
     ]
 }
+
+/// Whose port it is for nobody can tell from the first piece.
+pub const BLIND: &str = "fragments, the first without the port";
 
 /// No device is there for it, so the kernel drops it behind the door.
 pub const FOREIGN: &str = "a tag of a VLAN";
