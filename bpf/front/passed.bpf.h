@@ -15,6 +15,7 @@
  *
  * Limits: a note is good for PASSED_MS, since firewalls may keep a packet; a client that reaches the machine by two ways, one of
  * which has a door, can use it on the other for so long. A look by another program of the machine counts like a packet.
+ * A connection that has its socket is looked up without steer: what comes for it at an interface without a door is not ruled.
  * A connection of the machine to itself passes no door: it is known by its address, which is the one that it calls or one of the
  * loopback, and by the device of the address that is called, if that is the loopback. From another address of its own to one of
  * another device the kernel names that device, as if the packet had come in there; so a small program at the loopback

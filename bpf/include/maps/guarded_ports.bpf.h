@@ -2,7 +2,7 @@
 /* One bit for each port with a guarded listener: word slot * GUARDED_PORT_WORDS + port / 64. Asked for every packet. */
 #pragma once
 
-#define GUARDED_BY_ANY 0 /* no server has this port: its bit says that some guard does more than watch */
+#define GUARDED_BY_ANY	   0 /* no server has this port: its bit says that some guard does more than watch */
 
 #define GUARDED_PORT_WORDS 1024
 
