@@ -77,6 +77,10 @@ fn threads_have_the_priority_of_their_containers() {
     assert_eq!((stage.thread("shop/low"), of("shop/low").0), (thread, -10));
 }
 
+/// How often the charge is measured, and how many of these somebody else may have disturbed, either way.
+const MEASURED: usize = 10;
+const DISTURBED: usize = 3;
+
 #[test]
 fn the_time_of_the_thread_is_charged_to_its_class() {
     let name = "the_time_of_the_thread_is_charged_to_its_class";
@@ -95,22 +99,26 @@ fn the_time_of_the_thread_is_charged_to_its_class() {
             // no socket ever sees these
             frames.iter_mut().for_each(|frame| *frame.last_mut().unwrap() ^= 0xff);
         }
-        let mut errors = Vec::new();
-        // the thread's clock has interrupts on top of it, and what a hypervisor takes; the class has not
-        while errors.last().is_none_or(|error: &f64| error.abs() >= 0.03) {
-            assert!(errors.len() < 20, "{family:?}, sound: {sound}: {errors:?}");
-            let mut clock = TaskClock::of(thread.cast_unsigned()).unwrap();
-            let charged = stage.receive_ns("shop/low");
-            // on a busy machine the thread's queue is full most of the time, and it hardly runs
-            wait_until(SOON, || {
-                stage.flood(&frames);
-                stage.settled("shop/low");
-                clock.ran().unwrap() > Duration::from_millis(2)
+        let mut errors: Vec<f64> = (0..MEASURED)
+            .map(|_| {
+                let mut clock = TaskClock::of(thread.cast_unsigned()).unwrap();
+                let charged = stage.receive_ns("shop/low");
+                // on a busy machine the thread's queue is full most of the time, and it hardly runs
+                wait_until(SOON, || {
+                    stage.flood(&frames);
+                    stage.settled("shop/low");
+                    clock.ran().unwrap() > Duration::from_millis(5)
+                })
+                .expect("the thread works");
+                let (charged, ran) = (stage.receive_ns("shop/low") - charged, clock.ran().unwrap());
+                charged as f64 / ran.as_nanos() as f64 - 1.0
             })
-            .expect("the thread works");
-            let (charged, ran) = (stage.receive_ns("shop/low") - charged, clock.ran().unwrap());
-            errors.push(charged as f64 / ran.as_nanos() as f64 - 1.0);
-        }
+            .collect();
+        errors.sort_by(f64::total_cmp);
+        eprintln!("{family:?}, sound: {sound}: {errors:.4?}");
+        // the thread's clock has interrupts on top of it, and what a hypervisor takes; the class has not
+        let (least, most) = (errors[DISTURBED], errors[MEASURED - 1 - DISTURBED]);
+        assert!(least > -0.03 && most < 0.03, "{family:?}, sound: {sound}: {errors:?}");
     }
 }
 
