@@ -50,15 +50,18 @@ impl Rig {
 
     /// A handshake of the fifth raw client, from a port of its own, without the ACK that ends it.
     pub fn open(&self, family: Family) -> RawConnection<'_> {
-        let port = self.next.replace(self.next.get() + 1);
-        self.open_from((RawClients::address(family, 5), port).into())
+        self.open_offering(family, &ORDINARY_OPTIONS)
     }
 
-    /// The same from this address. The stream passes the end of the sequence numbers in every third connection.
+    /// The same with these options of the SYN.
+    pub fn open_offering(&self, family: Family, options: &[u8]) -> RawConnection<'_> {
+        let port = self.next.replace(self.next.get() + 1);
+        self.open_with((RawClients::address(family, 5), port).into(), first_number(port), options)
+    }
+
+    /// The same from this address.
     pub fn open_from(&self, client: SocketAddr) -> RawConnection<'_> {
-        let port = client.port();
-        let first = if port.is_multiple_of(3) { u32::MAX - 50 } else { u32::from(port) << 8 };
-        self.open_with(client, first, &ORDINARY_OPTIONS)
+        self.open_with(client, first_number(client.port()), &ORDINARY_OPTIONS)
     }
 
     /// The same with this first number and these options of the SYN.
@@ -119,6 +122,11 @@ impl Rig {
     pub fn verdicts(&self) -> Verdicts {
         if self.front.door == Door::Stock { Verdicts::default() } else { self.front.verdicts() }
     }
+}
+
+/// The stream passes the end of the sequence numbers in every third connection.
+fn first_number(port: u16) -> u32 {
+    if port.is_multiple_of(3) { u32::MAX - 50 } else { u32::from(port) << 8 }
 }
 
 pub fn family_of(address: IpAddr) -> Family {
