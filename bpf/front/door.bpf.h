@@ -101,6 +101,21 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 }
 
 /*
+ * A client that resets its connection in the middle of a request leaves the place that the begin had. An answer that nobody
+ * asked for draws a reset without an acknowledgement: floods of them cost nothing here.
+ */
+static __noinline int reset_forget(const struct packet *p)
+{
+	struct half_name name;
+
+	if (!(p->flags & TCP_ACK))
+		return 0;
+	half_reset(p, p->ack - 1, &name);
+	half_reset(p, HALF_LATER, &name);
+	return 0;
+}
+
+/*
  * A reset of what has no socket. Clients send them upon an answer that they did not ask for, as many as a spoofed flood
  * has SYNs. The kernel would drop it too, behind its whole receive path.
  */
@@ -119,6 +134,7 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 		listening = bpf_skc_to_tcp_sock(sk);
 	else if (has_stream(sk->state))
 		admitted_ended(&front->packet);
+	reset_forget(&front->packet);
 	if (listening && (is_live(front->listener, front->now) || is_local(skb, listening, &front->packet)))
 		verdict = TCX_DROP;
 	bpf_sk_release(sk);

@@ -73,7 +73,16 @@ struct {
 	__type(value, __u32);
 } half_tags SEC(".maps");
 
-/* Names the connection of the packet with this cookie. */
+/* A later request needs no cookie for its name: its connection has a socket, and one place at most. */
+#define HALF_LATER 0
+
+/* What a stream is named by. */
+static __always_inline __u32 half_cookie(const struct stream *stream)
+{
+	return stream->cookie == stream->first + 1 ? HALF_LATER : stream->cookie;
+}
+
+/* Names the connection of the packet with this cookie, or HALF_LATER. */
 __noinline int half_name(const struct packet *p __arg_nonnull, __u32 cookie, struct half_name *name __arg_nonnull)
 {
 	__u32 zero = 0;
@@ -239,14 +248,15 @@ static __always_inline void half_unlock(struct half *half)
 	__sync_val_compare_and_swap(&half->busy, 1, 0);
 }
 
-/* Finds what is kept of the connection with this cookie; the bytes are left where they are. */
-__noinline int half_look(const struct packet *p __arg_nonnull, __u32 cookie, struct stream *stream __arg_nonnull)
+/* Finds what is kept of the connection with this cookie and name; the bytes are left where they are. */
+__noinline int half_look(const struct packet *p __arg_nonnull, __u32 cookie, __u32 name,
+			 struct stream *stream __arg_nonnull)
 {
 	struct half *half;
 	__u32 at;
 
 	stream->held = HALF_NONE;
-	if (!half_name(p, cookie, &stream->half))
+	if (!half_name(p, name, &stream->half))
 		return false;
 	at = half_find(&stream->half);
 	half = bpf_map_lookup_elem(&halves, &at);
@@ -282,7 +292,7 @@ __noinline int hold_keep(const struct packet *p __arg_nonnull, struct stream *st
 	__u32 at, length = stream->length;
 	struct half *half;
 
-	if (!half_name(p, stream->cookie, &stream->half))
+	if (!half_name(p, half_cookie(stream), &stream->half))
 		return false;
 	at = half_find(&stream->half);
 	if (at == HALF_NONE)
@@ -309,6 +319,21 @@ __noinline int hold_keep(const struct packet *p __arg_nonnull, struct stream *st
 	half->scan = stream->scan;
 	half_unlock(half);
 	return true;
+}
+
+/* Frees the place of a name if a reset that stands right behind what is kept there ends its connection. */
+__noinline int half_reset(const struct packet *p __arg_nonnull, __u32 cookie, struct half_name *name __arg_nonnull)
+{
+	struct half *half;
+	__u32 at;
+
+	if (!half_name(p, cookie, name))
+		return 0;
+	at = half_find(name);
+	half = bpf_map_lookup_elem(&halves, &at);
+	if (half && half_is(half, p, half->cookie) && p->seq == half->first + 1 + half->length)
+		half_touch(at, name, 0);
+	return 0;
 }
 
 /* Copies `count` bytes of the stream, which has the packet's payload, from `from` on behind the `known` bytes of a half. */

@@ -55,7 +55,7 @@ static __always_inline int hold_acknowledge(struct __sk_buff *skb, const struct 
 /* Takes over what is known of the connection's begin; false: nothing is kept of it. */
 static __always_inline bool hold_find(const struct packet *p, struct stream *stream)
 {
-	return half_look(p, p->ack - 1, stream);
+	return half_look(p, p->ack - 1, p->ack - 1, stream);
 }
 
 enum hold {

@@ -94,7 +94,7 @@ static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *
 /* Finds what was kept of the request that starts at `next`, and leaves it where it is. */
 static __noinline void later_find(const struct packet *p, struct stream *stream, __u32 next)
 {
-	if (!half_look(p, next, stream) || stream->first != next - 1 || stream->length >= FIEF_HEADER_MAX)
+	if (!half_look(p, next, HALF_LATER, stream) || stream->first != next - 1 || stream->length >= FIEF_HEADER_MAX)
 		stream_begin(stream, next);
 }
 

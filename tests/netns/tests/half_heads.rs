@@ -108,6 +108,21 @@ fn who_had_to_give_way_is_reset() {
     }
 }
 
+#[test]
+fn a_client_that_resets_its_connection_leaves_its_place() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
+        for n in 0..600 {
+            let connection = open(&rig, attacker(Family::V4, n));
+            assert!(send(&rig, &connection, OPEN, 0, 20), "{door:?}: no room for half a head after {n} resets");
+            rig.clients.send(&connection.segment(RST | ACK, 20, &[])).unwrap();
+        }
+    }
+}
+
 /// The n-th of many clients, of 200 networks.
 fn networks(n: u16) -> SocketAddr {
     (Ipv4Addr::new(10, 89, (n % 200) as u8, 9), 4000 + n).into()
