@@ -56,12 +56,13 @@ struct fief_admitted {
 	struct fief_ref container;
 	__u32 rule;
 	__u32 next;    /* sequence number at which its next request begins; valid if tracked */
-	__u16 tracked; /* flags for the label, of FIEF_LABEL_VERDICT; 0: nothing that follows is ruled */
-	__u16 spent;   /* its socket was made: who sends the same first bytes again sends a copy */
+	__u32 tracked; /* flags for the label, of FIEF_LABEL_VERDICT; 0: nothing that follows is ruled */
 	__u32 begin;   /* sequence number of its first byte: what was left by an earlier connection has another */
 	__u64 time_ns; /* of the verdict: what follows is let through for a short time, until the socket is there */
 	__u32 answer; /* sequence number of the server's first byte: who acknowledges more was answered by its socket */
 	__u32 verdicts; /* upon the same first bytes */
+	__u32 body;	/* as in struct fief_label */
+	__u32 spent;	/* its socket was made: who sends the same first bytes again sends a copy */
 };
 
 /* How far a head was looked through for its end, as it comes: all zero at its begin. See the front room's scan.bpf.h. */

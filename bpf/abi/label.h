@@ -13,8 +13,9 @@ struct fief_label {
 	__u32 flags;	/* FIEF_LABEL_* */
 	__u64 owner;	/* the socket whose label counts and holds; a clone's differs */
 	__u32 drops;	/* listeners: sk_drops at the last look */
-	__u32 next;	/* connections: sequence number at which the next request begins
-                  (FIEF_LABEL_TRACKED) */
+	__u32 next;	/* connections: sequence number at which the next request begins (FIEF_LABEL_TRACKED) */
+	__u32 body;	/* bytes of the body that begins there instead (FIEF_LABEL_INSIDE) */
+	__u32 pad;
 };
 #define FIEF_LABEL_CLASS_LISTENER 1u /* hidden listener of one class: clones need no classification */
 #define FIEF_LABEL_LISTENER	  2u /* listener of a policy's address: classify by the remote address */
@@ -28,11 +29,12 @@ struct fief_label {
 #define FIEF_LABEL_TRACKED 128u /* where its next request begins is known */
 #define FIEF_LABEL_TAKEN   256u /* and TCP has taken every head of a request that was ruled */
 /* What stands at `next` if it is not a request: */
-#define FIEF_LABEL_CHUNK     512u  /* the line of a chunk's size, */
-#define FIEF_LABEL_CHUNK_END 1024u /* not the first: behind the end of the one before it */
-#define FIEF_LABEL_TRAILER   2048u /* a line behind the last chunk */
-#define FIEF_LABEL_UPGRADE   8192u /* or, beside a request, what the one before asked to change to */
-#define FIEF_LABEL_LOST	     4096u /* what has come before was not seen, or is forgotten */
+#define FIEF_LABEL_CHUNK     512u    /* the line of a chunk's size, */
+#define FIEF_LABEL_CHUNK_END 1024u   /* not the first: behind the end of the one before it */
+#define FIEF_LABEL_TRAILER   2048u   /* a line behind the last chunk */
+#define FIEF_LABEL_UPGRADE   8192u   /* or, beside a request, what the one before asked to change to */
+#define FIEF_LABEL_INSIDE    131072u /* a body that some servers take for the next request */
+#define FIEF_LABEL_LOST	     4096u   /* what has come before was not seen, or is forgotten */
 /* Beside FIEF_LABEL_UPGRADE: */
 #define FIEF_LABEL_FIRST                                                                                               \
 	16384u /* the request that asked is the connection's first: the server's first bytes answer it */
@@ -41,4 +43,5 @@ struct fief_label {
 #define FIEF_LABEL_ASKED   (FIEF_LABEL_UPGRADE | FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT)
 /* what a verdict upon the first request says */
 #define FIEF_LABEL_VERDICT                                                                                             \
-	(FIEF_LABEL_TRACKED | FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER | FIEF_LABEL_ASKED)
+	(FIEF_LABEL_TRACKED | FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER | FIEF_LABEL_ASKED |        \
+	 FIEF_LABEL_INSIDE)

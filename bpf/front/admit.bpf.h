@@ -42,7 +42,8 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 	entry->rule = ruling->rule.rule;
 	entry->begin = front->packet.seq;
 	entry->answer = front->packet.ack;
-	entry->next = entry->begin + ruling->head + ruling->body;
+	entry->next = entry->begin + ruling->head + passed_over(ruling);
+	entry->body = ruling->body;
 	entry->tracked = flags_behind(front, stream, true);
 	entry->spent = 0;
 	entry->verdicts = 1;
@@ -195,7 +196,7 @@ static __always_inline int rest_chunk(struct front_context *front, struct stream
 {
 	struct fief_admitted *entry = &stream->admitted;
 	struct chunk_line line = {.state = entry->tracked & CHUNK_STATES};
-	int state = chunk_read((const struct request_bytes *)stream->bytes, length, &line);
+	int state = chunks_read((const struct request_bytes *)stream->bytes, length, &line);
 
 	if (state == REQUEST_NEED_MORE)
 		return REQUEST_NEED_MORE;
@@ -205,6 +206,22 @@ static __always_inline int rest_chunk(struct front_context *front, struct stream
 	}
 	entry->tracked = (entry->tracked & ~CHUNK_STATES) | line.state;
 	entry->next += line.head + line.data;
+	return REQUEST_COMPLETE;
+}
+
+/* Rules the body that begins the stream, which some servers take for a request. REQUEST_UNREAD: it is refused. */
+static __always_inline int rest_inside(struct front_context *front, struct stream *stream, __u32 length, __u32 how)
+{
+	struct fief_admitted *entry = &stream->admitted;
+	struct ruling *ruling = &stream->ruling;
+	int state = inside_rule(front, (const struct request_bytes *)stream->bytes, length, entry->body, how, ruling);
+
+	if (state == REQUEST_NEED_MORE)
+		return REQUEST_NEED_MORE;
+	if (state != REQUEST_COMPLETE && ruling->refused)
+		return REQUEST_UNREAD;
+	entry->tracked &= ~FIEF_LABEL_INSIDE;
+	entry->next += entry->body;
 	return REQUEST_COMPLETE;
 }
 
@@ -219,6 +236,8 @@ static __always_inline int rest_step(struct front_context *front, struct stream 
 		length = FIEF_HEADER_MAX;
 	if (entry->tracked & CHUNK_STATES)
 		return rest_chunk(front, stream, length);
+	if (entry->tracked & FIEF_LABEL_INSIDE)
+		return rest_inside(front, stream, length, how);
 	if (entry->tracked & FIEF_LABEL_UPGRADE)
 		how |= RULE_UPGRADE;
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) == REQUEST_NEED_MORE)
@@ -226,7 +245,8 @@ static __always_inline int rest_step(struct front_context *front, struct stream 
 	if (ruling->refused)
 		return REQUEST_UNREAD;
 	entry->tracked = flags_behind(front, stream, false);
-	entry->next += ruling->head + ruling->body;
+	entry->next += ruling->head + passed_over(ruling);
+	entry->body = ruling->body;
 	return REQUEST_COMPLETE;
 }
 
@@ -245,7 +265,9 @@ static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_contex
 	bool last;
 	int i, state;
 
-	bpf_for (i, 0, REQUESTS_MOST) {
+	bpf_for (i, 0, 2 * REQUESTS_MOST) {
+		if (i >= REQUESTS_MOST && !(entry->tracked & BODY_STATES))
+			break;
 		skip = entry->next - p->seq;
 		if (!entry->tracked || skip >= p->payload_length)
 			return REST_PASSES;

@@ -15,6 +15,12 @@
 #include "rule.bpf.h"
 #include "stream.bpf.h"
 
+/*
+ * Where more comes at once than is looked at in one go, the rest comes again; not within a request, which HAProxy answers when
+ * its head is there, and then ends the connection if the body is not.
+ */
+#define BODY_STATES (CHUNK_STATES | FIEF_LABEL_INSIDE)
+
 /* Flags of the label, of FIEF_LABEL_VERDICT, for what stands behind the request that begins the stream. 0: not ruled. `first`:
  * it is the connection's first. */
 static __noinline __u32 flags_behind(struct front_context *front, const struct stream *stream, bool first)
@@ -30,12 +36,20 @@ static __noinline __u32 flags_behind(struct front_context *front, const struct s
 	}
 	if (ruling->chunked)
 		flags |= FIEF_LABEL_CHUNK;
+	if (ruling->inside)
+		flags |= FIEF_LABEL_INSIDE;
 	if (!ruling->upgrade)
 		return flags;
 	flags |= FIEF_LABEL_UPGRADE;
 	if (first)
 		flags |= ruling->connect ? FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT : FIEF_LABEL_FIRST;
 	return flags;
+}
+
+/* How far behind its head what is to be ruled next begins. */
+static __always_inline __u32 passed_over(const struct ruling *ruling)
+{
+	return ruling->inside ? 0 : ruling->body;
 }
 
 /* Whether these bytes, of which there is one at least, may begin HTTP/2. */

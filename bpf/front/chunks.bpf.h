@@ -22,7 +22,7 @@
 
 struct chunk_line {
 	__u32 state; /* of CHUNK_STATES, before and after; 0: the body has ended */
-	__u32 head;  /* bytes of the line */
+	__u32 head;  /* where the line ends; before: what was read begins here */
 	__u32 data;  /* bytes behind it up to the next one */
 };
 
@@ -55,29 +55,30 @@ static __always_inline int line_rest(const struct request_bytes *bytes, __u32 at
 
 static __always_inline int trailer_read(const struct request_bytes *bytes, __u32 length, struct chunk_line *line)
 {
-	int state = line_rest(bytes, 0, length, line);
+	__u32 at = line->head;
+	int state = line_rest(bytes, at, length, line);
 
-	if (is_blank(byte_at(bytes, 0)))
+	if (is_blank(byte_at(bytes, at)))
 		return REQUEST_UNREAD;
-	if (state == REQUEST_COMPLETE && line->head == 2)
+	if (state == REQUEST_COMPLETE && line->head == at + 2)
 		line->state = 0;
 	return state;
 }
 
-/* Reads the line at the begin of `length` bytes, at least one. REQUEST_NEED_MORE, _COMPLETE or _UNREAD. */
+/* Reads the line at line->head, of which there is at least one byte. REQUEST_NEED_MORE, _COMPLETE or _UNREAD. */
 __noinline int chunk_read(const struct request_bytes *bytes __arg_nonnull, __u32 length,
 			  struct chunk_line *line __arg_nonnull)
 {
-	__u32 at = 0, value, data = 0;
+	__u32 at = line->head, value, data = 0;
 	int state, digits;
 
 	line->data = 0;
 	if (line->state & FIEF_LABEL_TRAILER)
 		return trailer_read(bytes, length, line);
 	if (line->state & FIEF_LABEL_CHUNK_END) {
-		if (byte_at(bytes, 0) != '\r' || (length > 1 && byte_at(bytes, 1) != '\n'))
+		if (byte_at(bytes, at) != '\r' || (length > at + 1 && byte_at(bytes, at + 1) != '\n'))
 			return REQUEST_UNREAD;
-		at = 2;
+		at += 2;
 	}
 	at = loop_from(at);
 	bpf_for (digits, 0, SIZE_DIGITS + 1) {
@@ -100,4 +101,27 @@ __noinline int chunk_read(const struct request_bytes *bytes __arg_nonnull, __u32
 	if (state == REQUEST_COMPLETE)
 		line->state = line->data ? FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END : FIEF_LABEL_TRAILER;
 	return state;
+}
+
+/*
+ * Reads as many lines as end in `length` bytes, from the begin on. REQUEST_COMPLETE: `line` is the last one of them.
+ * REQUEST_NEED_MORE: none does.
+ */
+__noinline int chunks_read(const struct request_bytes *bytes __arg_nonnull, __u32 length,
+			   struct chunk_line *line __arg_nonnull)
+{
+	struct chunk_line next = {.state = line->state};
+	int state = REQUEST_NEED_MORE;
+	__u32 i;
+
+	for (i = loop_from(0); i < length && can_loop; i++) {
+		state = chunk_read(bytes, length, &next);
+		if (state != REQUEST_COMPLETE)
+			break;
+		*line = next;
+		next.head += next.data;
+		if (!next.state || next.head >= length)
+			break;
+	}
+	return state == REQUEST_NEED_MORE && i ? REQUEST_COMPLETE : state;
 }

@@ -31,6 +31,7 @@
  *     confirmed     whether the server leaves HTTP
  *   rule       what becomes of a request
  *     header        of HTTP, with normal (paths)  clienthello   of TLS
+ *     readings      what servers take it for, each ruled
  *     match         the first rule it meets       hash, request what is compared, by bytes
  *   verdict    counts of what was decided, and notices
  *

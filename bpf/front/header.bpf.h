@@ -287,6 +287,24 @@ static __always_inline __u32 skip_folds(const struct request_bytes *bytes, __u32
 	return loop_from(at);
 }
 
+/* RFC 9112, 9.3 and 9.6, where it is said in one way that all servers read alike. */
+static __always_inline void connection_set(const struct request_bytes *bytes, __u32 at, __u32 end,
+					   struct front_request *request)
+{
+	__u64 word = (word_at(bytes, at) | EACH_BYTE(CASE)) & ~0ull >> 24;
+
+	if (end - at == 5 && word == LETTERS('c', 'l', 'o', 's', 'e', 0, 0, 0))
+		request->closes = 1;
+	else if (request->chunks || end - at >= 10) /* as long as "keep-alive" */
+		request->stays = 1;
+}
+
+/* Whether the server ends the connection behind the request. */
+static __always_inline bool is_last(const struct front_request *request)
+{
+	return !request->stays && (request->closes || !request->chunks);
+}
+
 /* Reads the header line [at, end), with the lines that are folded into it. */
 __noinline int header_line(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end,
 			   struct front_request *request __arg_nonnull)
@@ -321,6 +339,11 @@ __noinline int header_line(const struct request_bytes *bytes __arg_nonnull, __u3
 	case 7: /* upgrade */
 		if ((small & ~0ull >> 8) == LETTERS('u', 'p', 'g', 'r', 'a', 'd', 'e', 0))
 			request->upgrade = 1;
+		break;
+	case 10: /* connection */
+		if (small == LETTERS('c', 'o', 'n', 'n', 'e', 'c', 't', 'i') &&
+		    ((word_at(bytes, at + 8) | EACH_BYTE(CASE)) & ~0ull >> 48) == LETTERS('o', 'n', 0, 0, 0, 0, 0, 0))
+			connection_set(bytes, value, end, request);
 		break;
 	case 14: /* content-length */
 		if ((word | LETTERS(CASE, CASE, CASE, CASE, CASE, CASE, CASE, 0)) ==

@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Ignored: bodies of requests that have none as a rule (GET and its like).
+ * Ignored: bodies of requests that have none as a rule (all but POST, PUT and PATCH).
  *
- * Problem: servers that expect no body do not read it, as Python's http.server,
- * and take it for the next request; to us and to all others it is a body. How:
- * its first word is waited for. Where that could begin a request (a token and a
- * blank, or cut off by the end) the body is unread. Where it could not, as in
- * JSON, a server that takes it for a request refuses it and ends the
- * connection. Limits: a client that wants to be asked for the body (Expect:
- * 100-continue) waits until it gives up waiting. Of other methods servers are
- * taken to read the body.
+ * Problem: servers that expect no body do not read it, as Python's http.server, and take it for the next request; to us and
+ * to all others it is a body.
+ * How: the body is ruled as what stands behind the request, once its first line is there. A server that takes that for a
+ * request line serves one of three words, whose last one is a version, or GET with a target alone (HTTP/0.9), and ends the
+ * connection upon anything else: JSON, a form or prose is no request. What could be one is ruled as a later request is, whose
+ * head must end where the body does; else it is unread. So is a word of capitals alone: a server joins it to the method of the
+ * request that follows.
+ * Behind a request that ends its connection (RFC 9112, 9.6) nothing is a request.
+ * Limits: what could be a request must end within FIEF_HEADER_MAX bytes. POST, PUT and PATCH servers are taken to read to the
+ * end.
  */
 #pragma once
 
 #include "header.bpf.h"
 
-static __always_inline bool is_without_body(const struct request_bytes *bytes, const struct front_request *request)
+/* What the line at hand is to a server that takes it for the first of a request. */
+enum inside { INSIDE_NOTHING, INSIDE_REQUEST, INSIDE_MORE };
+
+static __always_inline bool has_body(const struct request_bytes *bytes, const struct front_request *request)
 {
 	__u32 at = request->span[REQUEST_METHOD].at, length = request->span[REQUEST_METHOD].length;
 
-	return is_method(bytes, at, length, LETTERS('G', 'E', 'T', 0, 0, 0, 0, 0), 3) ||
-	       is_method(bytes, at, length, LETTERS('H', 'E', 'A', 'D', 0, 0, 0, 0), 4) ||
-	       is_method(bytes, at, length, LETTERS('T', 'R', 'A', 'C', 'E', 0, 0, 0), 5) ||
-	       is_method(bytes, at, length, LETTERS('D', 'E', 'L', 'E', 'T', 'E', 0, 0), 6) ||
-	       is_method(bytes, at, length, LETTERS('O', 'P', 'T', 'I', 'O', 'N', 'S', 0), 7);
+	return is_method(bytes, at, length, LETTERS('P', 'O', 'S', 'T', 0, 0, 0, 0), 4) ||
+	       is_method(bytes, at, length, LETTERS('P', 'U', 'T', 0, 0, 0, 0, 0), 3) ||
+	       is_method(bytes, at, length, LETTERS('P', 'A', 'T', 'C', 'H', 0, 0, 0), 5);
 }
 
 /* Behind the ends of lines at `at`. */
@@ -36,31 +39,96 @@ static __always_inline __u32 skip_ends(const struct request_bytes *bytes, __u32 
 	return loop_from(at);
 }
 
-static __always_inline __u32 skip_token(const struct request_bytes *bytes, __u32 at, __u32 end)
+/* What parts words to Python's server. Upon another control character it ends the connection. */
+static __always_inline bool is_space(__u8 byte)
 {
-	for (at = loop_from(at); at < end && can_loop; at++) {
-		if (!is_token(byte_at(bytes, at)))
-			break;
-	}
-	return loop_from(at);
+	return byte == ' ' || (byte >= '\t' && byte <= '\r') || (byte >= 0x1c && byte <= 0x1f) || byte == 0x85 ||
+	       byte == 0xa0;
 }
 
-/* Of a head that is there and has a body of known length. */
-__noinline int ignored_body(const struct request_bytes *bytes __arg_nonnull, __u32 length,
-			    struct front_request *request __arg_nonnull)
+/* Where the spaces, or the word, at `at` end: within the line, or at its LF. */
+__noinline __u32 spaces_end(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end, __u32 spaces)
 {
-	bool whole = request->head + request->body <= length;
-	__u32 at, word, end = whole ? request->head + request->body : length;
+	for (at = loop_from(at); at < end && can_loop; at++) {
+		if (byte_at(bytes, at) == '\n' || is_space(byte_at(bytes, at)) != !!spaces)
+			break;
+	}
+	return at;
+}
 
-	if (!is_without_body(bytes, request))
+/* Whether [at, end) is "HTTP/", digits, a dot, digits. */
+__noinline int is_version(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end)
+{
+	__u32 i, dots = 0;
+	__u8 byte = 0;
+
+	if (at + 8 > end || (word_at(bytes, at) & ~0ull >> 24) != LETTERS('H', 'T', 'T', 'P', '/', 0, 0, 0))
+		return false;
+	for (i = loop_from(at + 5); i < end && can_loop; i++) {
+		byte = byte_at(bytes, i);
+		dots = loop_from(dots) + (byte == '.');
+		if (byte != '.' && (__u8)(byte - '0') > 9)
+			return false;
+	}
+	return dots == 1 && byte != '.' && byte_at(bytes, at + 5) != '.';
+}
+
+/* Whether [at, end) could be the begin of a method that a rule names. */
+static __always_inline bool is_capitals(const struct request_bytes *bytes, __u32 at, __u32 end)
+{
+	for (at = loop_from(at); at < end && can_loop; at++) {
+		__u8 byte = byte_at(bytes, at);
+
+		if ((__u8)(byte - 'A') > 25 && byte != '-' && byte != '_')
+			break;
+	}
+	return at >= end;
+}
+
+/* What stands in [at, end), which is all that the body has if `whole`. */
+__noinline int inside_line(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end, __u32 whole)
+{
+	__u32 first, words, last = 0, stop = 0;
+	bool get = false;
+
+	first = spaces_end(bytes, skip_ends(bytes, at, end), end, true);
+	at = first;
+	for (words = 0; words < 4; words++) {
+		at = spaces_end(bytes, at, end, true);
+		if (at >= end || byte_at(bytes, at) == '\n')
+			break;
+		last = at;
+		at = spaces_end(bytes, at, end, false);
+		stop = at;
+		if (words)
+			continue;
+		if (!is_name(bytes, first, at))
+			return INSIDE_NOTHING;
+		get = is_method(bytes, first, at - first, LETTERS('G', 'E', 'T', 0, 0, 0, 0, 0), 3);
+	}
+	if (words > 3)
+		return INSIDE_NOTHING;
+	if (at >= end && !whole)
+		return INSIDE_MORE;
+	if (words == 1 && stop == end)
+		return is_capitals(bytes, first, end) ? INSIDE_REQUEST : INSIDE_NOTHING;
+	if (words == 2)
+		return get ? INSIDE_REQUEST : INSIDE_NOTHING;
+	return words == 3 && is_version(bytes, last, stop) ? INSIDE_REQUEST : INSIDE_NOTHING;
+}
+
+/*
+ * What there is to say of a body of which there are `length` bytes, or which has no more: REQUEST_NEED_MORE, REQUEST_COMPLETE if
+ * there is no request in it, or REQUEST_DECIDED: its first line could begin one.
+ */
+__noinline int inside_state(const struct request_bytes *bytes __arg_nonnull, __u32 length, __u32 whole)
+{
+	switch (inside_line(bytes, 0, length, whole)) {
+	case INSIDE_NOTHING:
 		return REQUEST_COMPLETE;
-	at = skip_ends(bytes, request->head, end);
-	if (at >= end && whole)
-		return REQUEST_COMPLETE;
-	word = skip_token(bytes, at, end);
-	if (word >= end)
-		return whole ? request_unread(request, FIEF_UNREAD_OTHER) : request_wait(request, length);
-	if (byte_at(bytes, word) == '\n' || !is_gap(byte_at(bytes, word)))
-		return REQUEST_COMPLETE;
-	return request_unread(request, FIEF_UNREAD_OTHER);
+	case INSIDE_REQUEST:
+		return REQUEST_DECIDED;
+	default:
+		return REQUEST_NEED_MORE;
+	}
 }

@@ -129,7 +129,7 @@ static __noinline int later_join(struct __sk_buff *skb, struct front_context *fr
 	enum half_added added = HALF_READY;
 	__u32 known = stream->length;
 
-	if (known && !(on->label->flags & CHUNK_STATES)) {
+	if (known && !(on->label->flags & (CHUNK_STATES | FIEF_LABEL_INSIDE))) {
 		stream->length = 0;
 		if (stream_append(skb, p, stream, skip) < 0)
 			return TCX_DROP;
@@ -155,7 +155,7 @@ static __always_inline int chunk_rule(struct front_context *front, struct connec
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	state = chunk_read((const struct request_bytes *)stream->bytes, length, &line);
+	state = chunks_read((const struct request_bytes *)stream->bytes, length, &line);
 	if (state == REQUEST_UNREAD)
 		return later_unread(front, on->label, stream, FIEF_UNREAD_MALFORMED);
 	if (state == REQUEST_NEED_MORE && length == FIEF_HEADER_MAX)
@@ -169,6 +169,26 @@ static __always_inline int chunk_rule(struct front_context *front, struct connec
 	return LATER_AGAIN;
 }
 
+/* The body at label->next, which some servers take for a request, is in the stream as far as it has come. */
+static __always_inline int body_rule(struct front_context *front, struct connection *on, struct stream *stream)
+{
+	__u32 length = stream->length, body = on->label->body;
+	int state;
+
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	state = inside_rule(front, (const struct request_bytes *)stream->bytes, length, body,
+			    on->ended ? RULE_ENDED : 0, &stream->ruling);
+	if (state == REQUEST_NEED_MORE)
+		return later_wait(front, on, stream);
+	if (state != REQUEST_COMPLETE && stream->ruling.refused)
+		return LATER_REFUSED;
+	stream->read = on->label->next + (body < length ? body : length);
+	on->label->next += body;
+	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_INSIDE);
+	return LATER_AGAIN;
+}
+
 /* What stands behind the request whose head has `head` bytes. */
 static __always_inline int later_follow(struct front_context *front, struct connection *on, struct stream *stream)
 {
@@ -179,7 +199,8 @@ static __always_inline int later_follow(struct front_context *front, struct conn
 	if (!flags)
 		return later_untrack(on->label);
 	stream->read = on->label->next + ruling->head;
-	on->label->next = stream->read + ruling->body;
+	on->label->next = stream->read + passed_over(ruling);
+	on->label->body = ruling->body;
 	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_ASKED);
 	__sync_fetch_and_or(&on->label->flags, flags);
 	return LATER_AGAIN;
@@ -248,6 +269,8 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	on->ended = ended && stream->first + 1 + stream->length == end;
 	if (on->label->flags & CHUNK_STATES)
 		return is_behind(end, at) ? chunk_rule(front, on, stream) : TCX_NEXT;
+	if (on->label->flags & FIEF_LABEL_INSIDE)
+		return body_rule(front, on, stream);
 	return later_judge(front, on, stream);
 }
 
@@ -278,7 +301,9 @@ static __always_inline int requests_rule(struct __sk_buff *skb, struct front_con
 		verdict = repetition_rule(skb, front, stream, ranges);
 	if (verdict != LATER_AGAIN)
 		return verdict;
-	bpf_for (i, 0, REQUESTS_MOST) {
+	bpf_for (i, 0, 2 * REQUESTS_MOST) {
+		if (i >= REQUESTS_MOST && !(on->label->flags & BODY_STATES))
+			break;
 		stream->from = heads_end(&front->packet, ranges, on->label->next);
 		stream->read = stream->from;
 		verdict = later_rule(skb, front, on, stream);
@@ -336,6 +361,7 @@ static __noinline struct fief_label *label_make(struct front_context *front, str
 		ruled->spent = 1;
 		fresh.container = ruled->container;
 		fresh.next = ruled->next;
+		fresh.body = ruled->body;
 		fresh.flags = ruled->tracked & FIEF_LABEL_VERDICT;
 	} else {
 		fresh.container = client_container(front);

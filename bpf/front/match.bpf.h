@@ -23,8 +23,14 @@
 struct match_state {
 	struct fief_request best;   /* rule FIEF_NO_ID: none */
 	struct fief_request shadow; /* on trial, and earlier than best */
-	__u32 slot;		    /* of the policy; by the caller, as the next */
-	__u32 level;		    /* enum fief_level: of overload, now */
+	/* of all readings so far (readings.bpf.h) */
+	struct fief_request strictest;
+	struct fief_request trial;
+	struct request_span host; /* as it stands in the request */
+	__u32 part;		  /* where the next part of it begins */
+	__u32 read;		  /* how many readings there were */
+	__u32 slot;		  /* of the policy; by the caller, as the next */
+	__u32 level;		  /* enum fief_level: of overload, now */
 	struct hashes hashes;
 };
 

@@ -8,6 +8,8 @@
  * How: one pass finds where the path ends and whether it needs work at all; most do not, and stay where they are. Else
  * %XX is decoded once, then runs of slashes become one, then "." and ".." segments go (RFC 3986, 5.2.4), in one pass
  * into request.text.
+ * A server that compares paths as they are written sees another one: where "//", "." or ".." went, the path before that is a
+ * second reading (path_unresolved), which is ruled too (readings.bpf.h).
  * A target without a slash is a path to Python's server: it gets its slash, and the request is odd. So are a backslash in
  * the path, which is a slash to some, and '#'.
  * Limits: no change of case; ';' and '+' are nothing special, so that a server of Java sees "/a/b" in "/a;x/b"; bytes
@@ -18,16 +20,25 @@
 
 #include "request.bpf.h"
 
-/*
- * Whether a host may have this byte: what RFC 3986 allows, but for a comma, at which some take a header apart, and '%', which
- * Node's URL decodes and most servers do not.
- */
+#define HOSTS_MOST 8 /* parts of a host that some take for a list */
+
+/* Whether RFC 3986 allows a host this byte, but for '%', which Node's URL decodes and most servers do not. */
 static __always_inline bool is_host_byte(__u8 byte)
 {
-	/* 64..: A-Z [ ] _ a-z ~; 32..: ! $ & ' ( ) * + - . 0-9 : ; = */
+	/* 64..: A-Z [ ] _ a-z ~; 32..: ! $ & ' ( ) * + , - . 0-9 : ; = */
 	if (byte >= 64)
 		return byte < 127 && 0x47fffffeaffffffeull >> (byte - 64) & 1;
-	return 0x2fff6fd200000000ull >> byte & 1;
+	return 0x2fff7fd200000000ull >> byte & 1;
+}
+
+/* Parts of what may be a list of hosts. */
+__noinline __u32 hosts_count(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end)
+{
+	__u32 count = 1;
+
+	for (at = loop_from(at); at < end && can_loop; at++)
+		count = loop_from(count) + (byte_at(bytes, at) == ',');
+	return count;
 }
 
 /*
@@ -45,6 +56,8 @@ __noinline int host_set(const struct request_bytes *bytes __arg_nonnull, __u32 a
 		if (!is_host_byte(byte_at(bytes, i)))
 			odd = true;
 	}
+	if (hosts_count(bytes, at, end) > HOSTS_MOST)
+		odd = true;
 	stop =
 	    at < end && byte_at(bytes, at) == '[' ? find_byte(bytes, at, end, ']') + 1 : find_byte(bytes, at, end, ':');
 	if (stop < end) {
@@ -148,26 +161,38 @@ static __always_inline __u32 segment_end(const struct request_bytes *text, __u32
 	return length;
 }
 
-/* Decodes and resolves [at, end), with the first `led` (0 or 1) bytes there already, into request.text. Returns the length. */
+/* The byte at `at`, decoded if it is %XX: then `at` is put upon its last digit. */
+static __always_inline __u8 decoded_at(const struct request_bytes *bytes, __u32 *at, __u32 end)
+{
+	__u8 byte = byte_at(bytes, *at);
+	__u32 high, low;
+
+	if (byte != '%' || *at + 2 >= end)
+		return byte;
+	high = hex_digit(byte_at(bytes, *at + 1));
+	low = hex_digit(byte_at(bytes, *at + 2));
+	if (high > 15 || low > 15)
+		return byte;
+	*at += 2;
+	return high << 4 | low;
+}
+
+/*
+ * Decodes and resolves [at, end), with the first `led` (0 or 1) bytes there already, into request.text. Returns the length;
+ * `written` is what it is before it is resolved.
+ */
 __noinline int path_resolve(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end,
 			    struct front_request *request __arg_nonnull, __u32 led)
 {
-	__u32 i, length = led, segment = led, high, low;
+	__u32 i, length = led, segment = led, written = led;
 	struct request_bytes *text = &request->text;
 	__u8 byte;
 
 	for (i = loop_from(at); i < end && can_loop; i++) {
 		length = loop_from(length);
 		segment = loop_from(segment);
-		byte = byte_at(bytes, i);
-		if (byte == '%' && i + 2 < end) {
-			high = hex_digit(byte_at(bytes, i + 1));
-			low = hex_digit(byte_at(bytes, i + 2));
-			if (high < 16 && low < 16) {
-				byte = high << 4 | low;
-				i += 2;
-			}
-		}
+		written = loop_from(written) + 1;
+		byte = decoded_at(bytes, &i, end);
 		if (byte == '/') {
 			if (length && length == segment)
 				continue;
@@ -181,7 +206,37 @@ __noinline int path_resolve(const struct request_bytes *bytes __arg_nonnull, __u
 		text->at[length & BYTES_MASK] = byte;
 		length++;
 	}
+	request->written = written;
 	return segment_end(text, segment, length);
+}
+
+/* Resolves [at, end) into request.text, and remembers where it stands if a server that resolves nothing sees another path. */
+static __always_inline void path_put(const struct request_bytes *bytes, __u32 at, __u32 end,
+				     struct front_request *request, __u32 led)
+{
+	__u32 length = path_resolve(bytes, at, end, request, led);
+
+	span_set(request, REQUEST_PATH, 0, length, PLACE_TEXT);
+	request->twofold = length != request->written;
+	request->path_at = at;
+	request->path_end = end;
+	request->path_led = led;
+}
+
+/* The path as a server has it that decodes it and resolves nothing, into request.text in the place of the other one. */
+__noinline int path_unresolved(const struct request_bytes *bytes __arg_nonnull,
+			       struct front_request *request __arg_nonnull)
+{
+	__u32 i, length = request->path_led, end = request->path_end;
+
+	request->text.at[0] = '/';
+	for (i = loop_from(request->path_at); i < end && can_loop; i++) {
+		length = loop_from(length);
+		request->text.at[length & BYTES_MASK] = decoded_at(bytes, &i, end);
+		length++;
+	}
+	span_set(request, REQUEST_PATH, 0, length, PLACE_TEXT);
+	return 0;
 }
 
 /* The path of a target, without the query. A slash is put before what has none. */
@@ -208,11 +263,11 @@ __noinline int path_set(const struct request_bytes *bytes __arg_nonnull, __u32 a
 	if (i == at) /* an authority alone */
 		span_set(request, REQUEST_PATH, 0, 1, PLACE_TEXT);
 	else if (byte_at(bytes, at) != '/')
-		span_set(request, REQUEST_PATH, 0, path_resolve(bytes, at, i, request, 1), PLACE_TEXT);
+		path_put(bytes, at, i, request, 1);
 	else if (plain)
 		span_set(request, REQUEST_PATH, at, i - at, PLACE_STREAM);
 	else
-		span_set(request, REQUEST_PATH, 0, path_resolve(bytes, at, i, request, 0), PLACE_TEXT);
+		path_put(bytes, at, i, request, 0);
 	return 0;
 }
 
@@ -221,10 +276,13 @@ __noinline int target_set(const struct request_bytes *bytes __arg_nonnull, __u32
 			  struct front_request *request __arg_nonnull)
 {
 	__u8 first = byte_at(bytes, at);
+	/* without a port, or with a slash, it is no authority, but a path to some */
+	bool authority_form =
+	    request->connect && find_byte(bytes, at, end, ':') < end && find_byte(bytes, at, end, '/') == end;
 	__u32 authority;
 
-	if (first != '/' && (request->connect || (first == '*' && end == at + 1))) {
-		if (!request->connect && !request->options)
+	if (authority_form || (first != '/' && first == '*' && end == at + 1)) {
+		if (!authority_form && !request->options)
 			request->odd = 1;
 		span_set(request, REQUEST_PATH, at, end - at, PLACE_STREAM);
 		return 0;

@@ -57,11 +57,17 @@ struct front_request {
 	__u8 absolute; /* 1: the target has told the host */
 	__u16 connect; /* 1: the method is CONNECT */
 	__u16 options; /* 1: it is OPTIONS */
-	__u32 line;    /* the first line, without its end */
+	__u8 twofold;  /* 1: the path is another one before it is resolved, of `written` bytes */
+	__u8 path_led; /* 1: it was given its slash */
+	__u8 closes;   /* 1: the server ends the connection behind it, whatever follows */
+	__u8 stays;    /* 1: a header told what becomes of the connection, and not that */
+	__u32 path_at; /* where it stands */
+	__u32 path_end;
+	__u32 written;
+	__u32 line; /* the first line, without its end */
 	__u32 line_end;
 	/* what it is parsed for */
 	__u32 wanted; /* FIEF_GUARD_HEADERS, FIEF_GUARD_COOKIES */
-	__u32 pad;
 	__u64 key[2]; /* fief_secret.pattern */
 	__u64 name[FIEF_NAMES];
 	struct request_bytes text; /* the path in normal form, or the ClientHello out of its records */
@@ -117,6 +123,9 @@ static __always_inline void request_begin(struct front_request *request, __u32 w
 	request->absolute = 0;
 	request->connect = 0;
 	request->options = 0;
+	request->twofold = 0;
+	request->closes = 0;
+	request->stays = 0;
 	request->wanted = wanted & (FIEF_GUARD_HEADERS | FIEF_GUARD_COOKIES);
 	request->key[0] = key[0];
 	request->key[1] = key[1];

@@ -20,8 +20,8 @@
 #include "bucket.bpf.h"
 #include "ignored.bpf.h"
 #include "load.bpf.h"
-#include "match.bpf.h"
 #include "proxy.bpf.h"
+#include "readings.bpf.h"
 #include "sources.bpf.h"
 #include "verdict.bpf.h"
 
@@ -46,6 +46,7 @@ struct ruling {
                    not HTTP/1 once the server agrees */
 	bool connect; /* it is CONNECT */
 	bool chunked; /* the length of its body is not known before: `body` is 0 */
+	bool inside;  /* servers that do not read its body take that for the next request */
 	__u32 head;   /* if tracked, the next request begins head + body bytes behind
                    the first byte */
 	__u64 body;
@@ -147,6 +148,54 @@ static __always_inline enum fief_unread unread_kind(enum request_state state, co
 	}
 }
 
+/* Whether the request that was parsed of a body of `body` bytes is all of it; FIEF_UNREADS: it is, else why it is unread. */
+static __always_inline __u32 inside_said(const struct front_request *request, __u32 state, __u32 body)
+{
+	if (state == REQUEST_UNREAD)
+		return request->unread;
+	if (state == REQUEST_NEED_MORE)
+		return FIEF_UNREAD_MALFORMED;
+	return request->head != body || request->body || request->chunked || request->upgrade ? FIEF_UNREAD_OTHER
+											      : FIEF_UNREADS;
+}
+
+/*
+ * Reads what there is of a body that some servers take for the next request, of out->body bytes, and finds the rules that the
+ * request in it meets, by all of its readings. REQUEST_COMPLETE: there is none in it. REQUEST_NEED_MORE: its head has not come
+ * to its end, which must not pass before it is ruled.
+ */
+__noinline int inside_find(const struct request_bytes *bytes __arg_nonnull, __u32 length, __u32 how,
+			   const struct fief_guard *guard __arg_nonnull, struct ruling *out __arg_nonnull)
+{
+	struct front_request *request;
+	__u32 body = out->body, zero = 0;
+	struct fief_secret *secret;
+	struct match_state *match;
+	bool whole;
+	int state;
+
+	secret = bpf_map_lookup_elem(&secrets, &zero);
+	request = bpf_map_lookup_elem(&requests, &zero);
+	match = bpf_map_lookup_elem(&matches, &zero);
+	if (!secret || !request || !match)
+		return -1;
+	whole = body <= length || how & (RULE_ENDED | RULE_CUT);
+	if (body < length)
+		length = body;
+	state = inside_state(bytes, length, whole);
+	if (state != REQUEST_DECIDED)
+		return state;
+	request_begin(request, guard->flags, secret->pattern, guard->name);
+	state = header_parse(bytes, length, request);
+	if (state == REQUEST_NEED_MORE && !whole)
+		return REQUEST_NEED_MORE;
+	match->read = 0;
+	readings_rule(bytes, request, guard, match);
+	readings_end(match);
+	out->unread = inside_said(request, state, body);
+	return REQUEST_DECIDED;
+}
+
 /*
  * Reads the request, and finds the rules that it meets: `matches` has them, and
  * is told the policy's slot and the level before. Negative: a failure of our
@@ -185,8 +234,6 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	out->tls = length && byte_at(bytes, 0) == TLS_HANDSHAKE;
 	request_begin(request, guard->flags, secret->pattern, guard->name);
 	state = request_parse(bytes, length, request);
-	if (state == REQUEST_COMPLETE && request->body)
-		state = ignored_body(bytes, length, request);
 	if (state == REQUEST_NEED_MORE && !(how & (RULE_ENDED | RULE_CUT)))
 		return REQUEST_NEED_MORE;
 	/* where a client says nothing and ends, there is nothing to be read */
@@ -202,7 +249,10 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	out->upgrade = request->upgrade;
 	out->connect = request->connect;
 	out->chunked = request->chunked;
-	rule_find(bytes, request, guard, match);
+	out->inside = request->body && !is_last(request) && !has_body(bytes, request);
+	match->read = 0;
+	readings_rule(bytes, request, guard, match);
+	readings_end(match);
 	return REQUEST_DECIDED;
 }
 
@@ -246,6 +296,7 @@ static __noinline bool ruling_begin(struct front_context *front, struct ruling *
 	out->upgrade = false;
 	out->connect = false;
 	out->chunked = false;
+	out->inside = false;
 	out->head = 0;
 	out->body = 0;
 	match = bpf_map_lookup_elem(&matches, &zero);
@@ -274,4 +325,22 @@ static __always_inline int request_rule(struct front_context *front, const struc
 	if (ruling_begin(front, out))
 		found = request_find(bytes, length, how, front->guard, out);
 	return found == REQUEST_NEED_MORE ? REQUEST_NEED_MORE : found_rule(front, found, out);
+}
+
+/*
+ * Rules the body that begins with the first of `length` bytes as request_rule() does a request. REQUEST_COMPLETE: it is a body
+ * to everybody.
+ */
+static __always_inline int inside_rule(struct front_context *front, const struct request_bytes *bytes, __u32 length,
+				       __u32 body, __u32 how, struct ruling *out)
+{
+	int found = -1;
+
+	if (length >= FIEF_HEADER_MAX)
+		how |= RULE_CUT;
+	if (ruling_begin(front, out)) {
+		out->body = body;
+		found = inside_find(bytes, length, how, front->guard, out);
+	}
+	return found == REQUEST_NEED_MORE || found == REQUEST_COMPLETE ? found : found_rule(front, found, out);
 }

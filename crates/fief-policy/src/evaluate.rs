@@ -131,18 +131,33 @@ impl Listener {
         Some(Verdict { listener: &self.name, client_rule, client, request, container })
     }
 
-    fn evaluate_request(&self, fields: &Fields, level: Level) -> RequestVerdict<'_> {
+    /// The first rule that a reading of the request meets, and the first one on trial before it.
+    fn first_rules(&self, fields: &Fields, level: Level) -> (Found<'_>, Found<'_>) {
         let mut trial = None;
-        let mut rule = None;
         for (position, request) in self.requests.iter().enumerate() {
             if request.when > level || !request.conditions.iter().all(|condition| meets(fields, condition).is_some()) {
                 continue;
             }
             if request.mode == Mode::Enforce {
-                rule = Some((position, request));
-                break;
+                return (Some((position, request)), trial);
             }
             trial = trial.or(Some((position, request)));
+        }
+        (None, trial)
+    }
+
+    /// The strictest verdict upon what servers may read in it, of equals the first one's.
+    fn evaluate_request(&self, fields: &Fields, level: Level) -> RequestVerdict<'_> {
+        let readings = fields.readings();
+        let mut all = readings.iter().map(|reading| (reading, self.first_rules(reading, level)));
+        let (mut fields, (mut rule, mut trial)) = all.next().unwrap_or((fields, (None, None)));
+        for (reading, (other_rule, other_trial)) in all {
+            if strictness(other_rule) > strictness(rule) {
+                (fields, rule) = (reading, other_rule);
+            }
+            if strictness(other_trial) > strictness(trial) {
+                trial = other_trial;
+            }
         }
         // A rule that would let it pass may have read another request than the server will.
         if let Some(kind) = fields.unread.filter(|kind| self.unread_refused.contains(kind))
@@ -166,6 +181,18 @@ impl Listener {
         };
         let because = rule.iter().flat_map(|(_, request)| &request.conditions).filter_map(met).collect();
         RequestVerdict { reason, rule, trial, refusal, rate: rule.and_then(|(_, request)| request.rate), because }
+    }
+}
+
+/// A rule with its position.
+type Found<'p> = Option<(usize, &'p Request)>;
+
+/// A refusal comes before a rate, and that before a rule that lets pass, or none.
+fn strictness(found: Found<'_>) -> u8 {
+    match found {
+        Some((_, rule)) if rule.refuses_all() => 2,
+        Some((_, rule)) => u8::from(rule.rate.is_some()),
+        None => 0,
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Fields {
     pub method: Option<Vec<u8>>,
     /// In the form in which it is compared.
     pub path: Option<Vec<u8>>,
+    /// The path as a server has it that resolves nothing, if that is another one.
+    pub unresolved_path: Option<Vec<u8>>,
     pub host: Option<Vec<u8>>,
     /// Names in lower case, in the order of the request.
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
@@ -103,6 +105,20 @@ impl Fields {
             alpn: alpn.iter().take(MOST_PROTOCOLS).map(|protocol| protocol.as_bytes().to_vec()).collect(),
             ..Self::default()
         }
+    }
+}
+
+impl Fields {
+    /// What servers may take the request for: the path is resolved or not, and a host with commas is one or a list of them.
+    /// Each differs from the others; the first one is what nearly all servers read, and the one that there always is.
+    pub fn readings(&self) -> Vec<Self> {
+        let hosts =
+            self.host.iter().filter(|host| host.contains(&b',')).flat_map(|host| host.split(|&byte| byte == b','));
+        let hosts = hosts.map(|host| host.strip_suffix(b".").unwrap_or(host).to_vec());
+        let hosts: Vec<_> = std::iter::once(self.host.clone()).chain(hosts.map(Some)).collect();
+        let paths = std::iter::once(self.path.clone()).chain(self.unresolved_path.clone().map(Some));
+        let both = paths.flat_map(|path| hosts.iter().map(move |host| (path.clone(), host.clone())));
+        both.map(|(path, host)| Self { path, host, ..self.clone() }).collect()
     }
 }
 
@@ -189,6 +205,7 @@ impl Reading<'_> {
         let target_read = normal::target(target, method);
         self.is_odd |= target_read.is_odd;
         self.fields.path = Some(target_read.path);
+        self.fields.unresolved_path = target_read.unresolved;
         self.fields.host = target_read.authority.clone().flatten();
         self.authority = target_read.authority;
         let (gap, version) = at_word(rest);

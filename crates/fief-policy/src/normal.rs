@@ -9,6 +9,8 @@
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) path: Vec<u8>,
+    /// The path as a server has it that decodes it and resolves nothing, if that is another one.
+    pub(crate) unresolved: Option<Vec<u8>>,
     /// Of an absolute target; it may be none that can be compared.
     pub(crate) authority: Option<Option<Vec<u8>>>,
     /// Servers differ about it.
@@ -25,13 +27,17 @@ pub(crate) struct Host {
 
 /// Longest host or server name; a longer one is none.
 const LONGEST_NAME: usize = 255;
+/// Parts of a host that some servers take for a list.
+const MOST_HOSTS: usize = 8;
 
 /// Of a target that is not empty.
 pub(crate) fn target(target: &[u8], method: &[u8]) -> Target {
     let is_connect = method == b"CONNECT";
-    if (is_connect && !target.starts_with(b"/")) || target == b"*" {
-        let is_odd = !is_connect && method != b"OPTIONS";
-        return Target { path: target.to_vec(), authority: None, is_odd };
+    // Without a port, or with a slash, it is no authority, but a path to some.
+    let is_authority = is_connect && target.contains(&b':') && !target.contains(&b'/');
+    if is_authority || target == b"*" {
+        let is_odd = !is_authority && method != b"OPTIONS";
+        return Target { path: target.to_vec(), unresolved: None, authority: None, is_odd };
     }
     let (mut is_odd, mut authority, mut rest) = (is_connect, None, target);
     if let Some(after) = absolute(target) {
@@ -50,7 +56,11 @@ pub(crate) fn target(target: &[u8], method: &[u8]) -> Target {
     }
     let end = rest.iter().position(|byte| b"?#".contains(byte)).unwrap_or(rest.len());
     is_odd |= rest.contains(&b'#') || rest[..end].contains(&b'\\');
-    Target { path: path(&rest[..end]), authority, is_odd }
+    let (written, path) = (decoded(&rest[..end]), path(&rest[..end]));
+    // What is empty, or has no slash, is given one.
+    let led = if rest.starts_with(b"/") { &b""[..] } else { b"/" };
+    let written = [led, &written].concat();
+    Target { unresolved: (written != path).then_some(written), path, authority, is_odd }
 }
 
 /// What stands behind "scheme://".
@@ -120,9 +130,10 @@ pub(crate) fn host(text: &[u8]) -> Host {
     };
     let (name, port) = text.split_at(end.unwrap_or(text.len()));
     let is_port = port.is_empty() || (port[0] == b':' && port[1..].iter().all(u8::is_ascii_digit));
-    // RFC 3986, section 3.2.2, but for a comma, at which some take a header apart, and '%', which Node's URL decodes.
-    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=[]:".contains(byte);
-    let is_long = name.strip_suffix(b".").unwrap_or(name).len() > LONGEST_NAME;
+    // RFC 3986, section 3.2.2, but for '%', which Node's URL decodes.
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=[]:".contains(byte);
+    let is_long = name.strip_suffix(b".").unwrap_or(name).len() > LONGEST_NAME
+        || text.split(|&byte| byte == b',').count() > MOST_HOSTS;
     Host { name: server_name(name), is_odd: is_long || !is_port || !text.iter().all(is_allowed) }
 }
 
@@ -182,6 +193,26 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_is_not_resolved_is_another_one_only_where_something_is_resolved() {
+        for (written, unresolved) in [
+            ("/a/%2e%2e/b?q", Some("/a/../b")),
+            ("/%61/./b", Some("/a/./b")),
+            ("//a", Some("//a")),
+            ("/a%2F/b", Some("/a//b")),
+            ("a/../b", Some("/a/../b")),
+            ("http://h//a", Some("//a")),
+            ("/%61/b", None),
+            ("/a/", None),
+            ("http://h", None),
+            ("a", None),
+        ] {
+            let found = target(written.as_bytes(), b"GET").unresolved;
+            let found = found.map(|path| String::from_utf8_lossy(&path).into_owned());
+            assert_eq!(found.as_deref(), unresolved, "{written}");
+        }
+    }
+
+    #[test]
     fn what_is_no_escape_and_no_dot_segment_stays() {
         for path in ["/100%", "/a%2", "/a%zz", "/...", "/.git", "/a..b", "/;v=1/x", "/a+b", "/A"] {
             assert_eq!(path_of(path), path);
@@ -204,9 +235,12 @@ mod tests {
             ("/x#y", "GET", "/x"),
             ("/x?#y", "GET", "/x"),
             ("http://u:p@h/x", "GET", "/x"),
-            ("http://h,g/x", "GET", "/x"),
+            ("http://h,g,h,g,h,g,h,g,h/x", "GET", "/x"),
             ("*", "GET", "*"),
             ("/x", "CONNECT", "/x"),
+            ("x", "CONNECT", "/x"),
+            ("h:1/x", "CONNECT", "/h:1/x"),
+            ("s:///x", "CONNECT", "/x"),
         ] {
             let found = target(text.as_bytes(), method.as_bytes());
             assert_eq!((String::from_utf8_lossy(&found.path).as_ref(), found.is_odd), (path, true), "{text}");
@@ -230,7 +264,10 @@ mod tests {
             (".", None, false),
             ("a:b", Some("a"), true),
             ("[a]b", Some("[a]"), true),
-            ("a,b", Some("a,b"), true),
+            ("a,b:80", Some("a,b"), false),
+            ("a,,,,,,,b", Some("a,,,,,,,b"), false),
+            ("a,,,,,,,,b", Some("a,,,,,,,,b"), true),
+            ("a:80,b", Some("a"), true),
             ("u@a", Some("u@a"), true),
             ("a%2Eb", Some("a%2eb"), true),
             ("a b", Some("a b"), true),

@@ -84,6 +84,15 @@ unsafe extern "C" {
         names: *const u64,
     ) -> c_int;
     fn parser_field(parser: NonNull<RawParser>, field: u32) -> RawField;
+    fn parser_unresolve(parser: NonNull<RawParser>) -> c_int;
+    fn parser_inside(
+        parser: NonNull<RawParser>,
+        bytes: *const u8,
+        length: u32,
+        rest: u8,
+        body: u32,
+        is_last: bool,
+    ) -> c_int;
     fn parser_head(parser: NonNull<RawParser>) -> u32;
     fn parser_body(parser: NonNull<RawParser>) -> u64;
     fn parser_tracked(parser: NonNull<RawParser>) -> u32;
@@ -128,6 +137,16 @@ impl Unread {
         use Unread::*;
         [Malformed, TooLong, Upgrade, Http2, Proxy, NoRoom, Other][number as usize]
     }
+}
+
+/// What a body is to a server that takes it for the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inside {
+    NeedMore,
+    /// No request: the server ends the connection.
+    Body,
+    /// It may be one, and is to be ruled.
+    Request,
 }
 
 /// A part of a request; the numbers are `enum request_field`'s.
@@ -194,6 +213,25 @@ impl Parser {
         let bytes = unsafe { std::slice::from_raw_parts(field.bytes, field.length as usize) };
         let folds = field.known & 2 != 0;
         Some(if folds { bytes.to_ascii_lowercase() } else { bytes.to_vec() })
+    }
+
+    /// The path as a server has it that resolves nothing, if it is another one; it takes the other one's place.
+    pub fn unresolved(&mut self) -> Option<Vec<u8>> {
+        // SAFETY: the parser lives as long as self.
+        let is_other = unsafe { parser_unresolve(self.raw) != 0 };
+        if is_other { self.get(Part::Path) } else { None }
+    }
+
+    /// What a body of `body` bytes, or a stream's last bytes, that begin so are to a server that does not read bodies.
+    pub fn inside(&mut self, bytes: &[u8], rest: u8, body: usize, is_last: bool) -> Inside {
+        let length = bytes.len().min(LONGEST) as u32;
+        // SAFETY: the parser lives as long as self; `length` bytes are there.
+        match unsafe { parser_inside(self.raw, bytes.as_ptr(), length, rest, body as u32, is_last) } {
+            0 => Inside::NeedMore,
+            1 => Inside::Body,
+            3 => Inside::Request,
+            other => unreachable!("no such state: {other}"),
+        }
     }
 
     /// Bytes up to the body.

@@ -13,6 +13,7 @@
 #include "header.bpf.h"
 #include "scan.bpf.h"
 #include "body.bpf.h"
+#include "ignored.bpf.h"
 
 struct parser {
 	struct request_bytes stream;
@@ -63,6 +64,25 @@ struct parser_field parser_field(const struct parser *parser, __u32 field)
 		found.length = span->length;
 	}
 	return found;
+}
+
+/* Puts the path as it is before it is resolved in the place of the other one. 0: there is none. */
+int parser_unresolve(struct parser *parser)
+{
+	if (!parser->request.twofold)
+		return 0;
+	path_unresolved(&parser->stream, &parser->request);
+	return 1;
+}
+
+/* What the first `length` bytes of a body of `body` bytes are to a server that takes it for the next request. */
+int parser_inside(struct parser *parser, const __u8 *bytes, __u32 length, __u8 rest, __u32 body, bool last)
+{
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	memset(&parser->stream, rest, sizeof(parser->stream));
+	memcpy(parser->stream.at, bytes, length);
+	return inside_state(&parser->stream, body < length ? body : length, body <= length || last);
 }
 
 __u32 parser_head(const struct parser *parser)

@@ -132,6 +132,7 @@ fn there_is_one_host_without_port_and_last_dot() {
     assert_eq!(host("Host:  A.b. \t\r\n").as_deref(), Some("a.b"));
     assert_eq!(host("hOsT:[::1]:80\r\n").as_deref(), Some("[::1]"));
     assert_eq!(host("Host:\r\n"), None);
+    assert_eq!(host("Host: a,b:80\r\n").as_deref(), Some("a,b"));
     assert_eq!(host(&format!("Host: {}\r\n", "a".repeat(255))), Some("a".repeat(255)));
     for (lines, found) in [
         ("Host: a\r\nHost: c\r\n", Some("a")),
@@ -140,7 +141,7 @@ fn there_is_one_host_without_port_and_last_dot() {
         ("X: y\r\n Host: folded\r\n", None),
         ("Host:\r\n folded\r\n", Some("folded")),
         ("Host: a\r\r\n", Some("a")),
-        ("Host: a,b\r\n", Some("a,b")),
+        ("Host: a,,,,,,,,b\r\n", Some("a,,,,,,,,b")),
         ("Host: u@b\r\n", Some("u@b")),
         ("Host: a%2eb\r\n", Some("a%2eb")),
         ("Host: [fe80::1%25x]\r\n", Some("[fe80::1%25x]")),

@@ -219,6 +219,7 @@ proptest! {
         prop_assert_eq!(parser.get(Part::Value(2)), named(&fields.cookies, "a"));
         prop_assert_eq!(parser.get(Part::Value(3)), named(&fields.cookies, "A"));
         prop_assert_eq!(parser.shape(&shape(conditions), 0), expected_hash(&fields, conditions));
+        prop_assert_eq!(parser.unresolved(), fields.unresolved_path.clone());
     }
 
     #[test]
