@@ -112,6 +112,8 @@ pub struct Tally {
     pub unserved: u64,
     pub let_round: u64,
     pub refused_wrongly: u64,
+    /// Refused, and rightly: another server reads the refused resource there, or a request where there is none.
+    pub read_otherwise: u64,
     /// Refused once, and served when it was tried again.
     pub unsteady: u64,
     /// The opening request had no answer, however often it was tried.
@@ -126,7 +128,7 @@ pub struct Trial {
     port: Port,
     position: Position,
     planned: Arc<(Origin, Case)>,
-    /// Which way it goes: through Fief, to the open port, through Fief again.
+    /// Which way it goes: through Fief, to the open port, through Fief again, to the other servers.
     leg: Leg,
     retries: u32,
 }
@@ -136,6 +138,8 @@ enum Leg {
     Through,
     Open,
     Again(u32),
+    /// To the server of this place among the campaign's: it may read the refused resource there.
+    Other(usize),
 }
 
 /// Where grown cases come from.
@@ -244,17 +248,27 @@ impl Work for Campaign<'_> {
             self.grow();
         }
         let trial = self.queue.pop_front()?;
-        let port = if trial.leg == Leg::Open { trial.port.open() } else { trial.port };
+        let (kind, port) = match trial.leg {
+            Leg::Open => (trial.kind, trial.port.open()),
+            Leg::Other(at) => (self.kinds[at], trial.port.open()),
+            Leg::Through | Leg::Again(_) => (trial.kind, trial.port),
+        };
         let opening = if trial.position == Position::Later { OPENING.into() } else { vec![] };
         // After its certificate a server waits for the client.
         let (behind, until) = if self.speech == Speech::Heads { (LAST, MARKER) } else { ("", RESOURCE) };
-        let (bytes, pieces) = trial.planned.1.pieces(behind.as_bytes());
+        let case = &trial.planned.1;
+        let (bytes, pieces) = match trial.leg {
+            Leg::Other(_) => valid::doubtful(case).pieces(behind.as_bytes()),
+            _ => case.pieces(behind.as_bytes()),
+        };
         let shut = match trial.leg {
+            // HAProxy drops requests that come together with the end of the stream, at times.
+            Leg::Again(_) if trial.planned.1.ends => Shut::WhenQuiet,
             _ if trial.planned.1.ends => Shut::AtOnce,
             Leg::Again(_) => Shut::Never,
             _ => Shut::WhenQuiet,
         };
-        let server = Stage::address(trial.kind, port);
+        let server = Stage::address(kind, port);
         Some((trial, Job { server, opening, opened: PLAIN, bytes, pieces, shut, until }))
     }
 
@@ -272,6 +286,7 @@ impl Work for Campaign<'_> {
             Leg::Through => self.went_through(trial, &outcome),
             Leg::Open => self.went_open(trial, &outcome),
             Leg::Again(count) => self.went_again(trial, count, &outcome),
+            Leg::Other(at) => self.went_to_other(trial, at, &outcome),
         }
     }
 }
@@ -309,6 +324,24 @@ impl Campaign<'_> {
             self.tally(trial.kind).unsteady += 1;
         } else if count < CONFIRMATIONS {
             trial.leg = Leg::Again(count + 1);
+            self.queue.push_front(trial);
+        } else {
+            trial.leg = Leg::Other(0);
+            self.queue.push_front(trial);
+        }
+    }
+
+    /// One policy holds for every server, and Fief does not know which one it stands before: the other ones say whether the
+    /// refusal has a reason.
+    fn went_to_other(&mut self, mut trial: Trial, at: usize, outcome: &Outcome) {
+        let requests = valid::doubtful_requests(&trial.planned.1);
+        let answers = outcome.count(PLAIN) + outcome.count(REFUSED);
+        // What is read as a request where none is, and is none that everybody reads alike.
+        let is_more = answers > requests && !valid::holds_requests(&trial.planned.1.bytes);
+        if self.speech == Speech::Heads && (outcome.has(REFUSED) || is_more) {
+            self.tally(trial.kind).read_otherwise += 1;
+        } else if self.speech == Speech::Heads && at + 1 < self.kinds.len() {
+            trial.leg = Leg::Other(at + 1);
             self.queue.push_front(trial);
         } else {
             self.find(&trial, Wrong::RefusedWrongly);

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         let campaign = Campaign::new(&stage, speech);
         let cases = cases * campaign.tallies.len() as u64;
         let campaign = campaign.with_seeds(&seeds).with_growth(&seeds, Dice::new(seed), cases).run(&stage);
+        eprintln!("{:?}", stage.verdicts());
         let report = Report::new(&stage, &seeds, seed, campaign, words.shrink);
         failures += report.failures.len() + report.more + report.open;
         if words.json {

@@ -84,7 +84,7 @@ impl Report {
             json!({
                 "server": kind.name(), "speech": self.speech.name(), "seed": self.seed, "cases": tally.cases, "let_round": tally.let_round,
                 "refused_wrongly": tally.refused_wrongly, "passed": tally.passed, "held": tally.held,
-                "unserved": tally.unserved, "unsteady": tally.unsteady, "silent": tally.silent, "unopened": tally.unopened,
+                "unserved": tally.unserved, "read_otherwise": tally.read_otherwise, "unsteady": tally.unsteady, "silent": tally.silent, "unopened": tally.unopened,
             })
         };
         self.tallies.iter().map(line).collect()
@@ -114,11 +114,12 @@ impl fmt::Display for Report {
         writeln!(f, "{}, seed {}", self.speech.name(), self.seed)?;
         writeln!(
             f,
-            "{:10} {:>8} {:>9} {:>15} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8}",
+            "{:10} {:>8} {:>9} {:>15} {:>14} {:>8} {:>8} {:>8} {:>8} {:>6} {:>8}",
             "server",
             "cases",
             "let_round",
             "refused_wrongly",
+            "read_otherwise",
             "passed",
             "held",
             "unserved",
@@ -129,11 +130,12 @@ impl fmt::Display for Report {
         for (kind, tally) in &self.tallies {
             writeln!(
                 f,
-                "{:10} {:8} {:9} {:15} {:8} {:8} {:8} {:8} {:6} {:8}",
+                "{:10} {:8} {:9} {:15} {:14} {:8} {:8} {:8} {:8} {:6} {:8}",
                 kind.name(),
                 tally.cases,
                 tally.let_round,
                 tally.refused_wrongly,
+                tally.read_otherwise,
                 tally.passed,
                 tally.held,
                 tally.unserved,

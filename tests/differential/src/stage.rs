@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where it happens: servers in a namespace behind a policy that refuses one resource, clients in another one.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -50,7 +51,7 @@ impl Position {
 pub struct Stage {
     // Dropped in this order: what the installation attached must not outlive the namespace.
     _servers: Vec<Server>,
-    _installation: Installation,
+    installation: Installation,
     pub topology: Topology,
     pub kinds: Vec<Kind>,
 }
@@ -75,7 +76,17 @@ impl Stage {
             })
         };
         let servers = kinds.iter().map(start).collect();
-        Some(Stage { _servers: servers, _installation: installation, topology, kinds })
+        Some(Stage { _servers: servers, installation: installation, topology, kinds })
+    }
+
+    /// How often each verdict fell, by its word.
+    pub fn verdicts(&self) -> BTreeMap<&'static str, u64> {
+        let mut counts = BTreeMap::new();
+        let front = self.installation.fief().front().unwrap_or_else(|e| panic!("{e}"));
+        for verdict in front.verdicts {
+            *counts.entry(verdict.reason.as_str()).or_default() += verdict.count;
+        }
+        counts
     }
 
     pub fn address(kind: Kind, port: Port) -> SocketAddr {

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Python's http.server as its own file handler reads paths: decoded and resolved. Any method is served. A body is read
+# Python's http.server as its own file handler reads paths: decoded and resolved. Any method is served that is a token: a
+# handler has a function for each, and no word of another kind can be the name of one. A body is read
 # where a method usually has one.
 import http.server
 import posixpath
+import re
 import socketserver
 import ssl
 import threading
@@ -14,13 +16,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
     timeout = 30
 
     def __getattr__(self, name):
-        if name.startswith("do_"):
+        if re.fullmatch("do_[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             return self.serve
         raise AttributeError(name)
 
     def what(self):
         target = urllib.parse.urlsplit(self.path.split("?", 1)[0].split("#", 1)[0])
-        path = posixpath.normpath(urllib.parse.unquote(target.path, errors="surrogatepass"))
+        path = posixpath.normpath(urllib.parse.unquote(target.path, errors="surrogateescape"))
         path = "/" + path.lstrip("/")
         if path.startswith("/marker"):
             return b"@MARKER@"
