@@ -25,6 +25,7 @@ enum fief_error {
 	FIEF_ERR_TABLE_FULL,
 	FIEF_ERR_LOCK,
 	FIEF_ERR_SWITCH,
+	FIEF_ERR_DOOR, /* a part of the door was not there: the packet passed unruled */
 	FIEF_ERRORS
 };
 

@@ -237,12 +237,16 @@ static __always_inline int ack_hand(struct __sk_buff *skb, const struct front_co
 {
 	__u32 zero = 0;
 	struct handed *to = bpf_map_lookup_elem(&handed, &zero);
+	struct fief_control *control;
 
 	if (!to)
 		return TCX_NEXT;
 	to->packet = front->packet;
 	to->slot = front->slot;
 	bpf_tail_call(skb, &door_programs, 0);
+	control = control_get();
+	if (control)
+		__sync_fetch_and_add(&control->errors[FIEF_ERR_DOOR], 1);
 	return TCX_NEXT;
 }
 

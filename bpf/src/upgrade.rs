@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, Object, OpenObject, Program};
 
+use crate::abi;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::ingress::{self, Part};
 use crate::open::{listen_to_libbpf, pin_new_maps, reuse_maps, unsupported};
@@ -36,6 +37,12 @@ pub struct Upgraded {
 pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     if !pins.exist() {
         return Err(Error::new(ErrorKind::NotFound, format!("{} is not installed", pins.scope())));
+    }
+    let controls = MapHandle::from_pinned_path(pins.map("controls")).context(|| "controls".into())?;
+    let control: Option<abi::fief_control> = crate::record::lookup(&controls, &0u32.to_ne_bytes())?;
+    if control.is_none_or(|control| control.abi_version != abi::FIEF_ABI_VERSION) {
+        return Err(Error::new(ErrorKind::Drift, "what is in force keeps records of another version of fief")
+            .remedy("take the old version down first: fief down"));
     }
     listen_to_libbpf();
     let containers = MapHandle::from_pinned_path(pins.map("containers")).context(|| "containers".into())?;

@@ -17,7 +17,8 @@ use crate::{Fief, steer};
 
 /// Names of the kinds of time that the system container was charged, in the order of `enum fief_system_kind`.
 /// By `fief_error`.
-const FAILURES: [&str; 5] = ["no_storage", "stale_reference", "table_full", "lock_held", "switch_missed"];
+const FAILURES: [&str; 6] =
+    ["no_storage", "stale_reference", "table_full", "lock_held", "switch_missed", "door_incomplete"];
 const SYSTEM_KINDS: [&str; 15] = [
     "softirq_hi",
     "softirq_timer",

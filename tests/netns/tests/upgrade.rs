@@ -84,6 +84,24 @@ fn bindings_usage_and_descriptors_go_on_under_the_new_programs() {
 }
 
 #[test]
+fn records_of_another_version_are_refused_before_anything_is_touched() {
+    in_unit("records_of_another_version_are_refused_before_anything_is_touched", || {
+        let fief = Fief::from_env().unwrap();
+        let before = program_id(fief.pins(), "switch_charges").unwrap();
+        let controls = libbpf_rs::MapHandle::from_pinned_path(fief.pins().map("controls")).unwrap();
+        let mut control: fief_bpf::abi::fief_control =
+            fief_bpf::record::lookup(&controls, &0u32.to_ne_bytes()).unwrap().unwrap();
+        control.abi_version += 1;
+        fief_bpf::record::update(&controls, 0, &control).unwrap();
+        assert_eq!(fief.upgrade().unwrap_err().kind(), fief_bpf::ErrorKind::Drift);
+        assert_eq!(program_id(fief.pins(), "switch_charges").unwrap(), before);
+        control.abi_version -= 1;
+        fief_bpf::record::update(&controls, 0, &control).unwrap();
+        fief.upgrade().unwrap();
+    });
+}
+
+#[test]
 fn apply_brings_its_own_programs_when_those_in_force_are_others() {
     in_unit("apply_brings_its_own_programs_when_those_in_force_are_others", || {
         let fief = Fief::from_env().unwrap();
