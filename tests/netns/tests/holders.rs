@@ -13,7 +13,9 @@ use std::time::Duration;
 use fief::Container;
 use fief_control::Fief;
 use fief_testkit::wait_until;
-use fief_tests_netns::{Door, SOON, Setup, all_end, fork, in_unit, inside, receive, record, role, send, spin, unnamed};
+use fief_tests_netns::{
+    Door, SOON, Setup, all_end, fork, in_unit, in_unit_of, inside, receive, record, role, send, spin, unnamed,
+};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 #[test]
@@ -152,6 +154,37 @@ fn a_socket_of_multipath_tcp_is_not_labelled() {
         let container = Container::create().unwrap();
         assert_eq!(container.assign(&socket).unwrap_err().kind(), fief::ErrorKind::Invalid);
     });
+}
+
+#[test]
+fn what_is_left_of_an_ended_container_is_nobody_elses_when_its_slot_is_used_again() {
+    let name = "what_is_left_of_an_ended_container_is_nobody_elses_when_its_slot_is_used_again";
+    let setup = Setup { containers: 64, follow: true, ..Setup::default() };
+    let body = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let first = Container::create().unwrap();
+        let id = first.info().unwrap().id;
+        first.assign(&listener).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        drop(listener);
+        drop(first);
+        // free slots are used in their order
+        let second = std::iter::repeat_with(|| Container::create().unwrap())
+            .take(200)
+            .find(|other| other.info().unwrap().id == id);
+        let _second = second.expect("the slot is used again");
+        let before = record(id).unwrap().usage;
+        for _ in 0..100 {
+            client.write_all(b"x").unwrap();
+            accepted.read_exact(&mut [0]).unwrap();
+            spin(Duration::from_micros(200));
+        }
+        let after = record(id).unwrap().usage;
+        let used = |usage: &fief_bpf::abi::fief_usage| (usage.packets_in, usage.packets_out, usage.thread_ns);
+        assert_eq!(used(&after), used(&before), "the second is charged for the first one's connection");
+    };
+    in_unit_of(name, &setup, body, |_| ());
 }
 
 #[test]
