@@ -55,8 +55,8 @@ struct fief_flow_key {
 struct fief_admitted {
 	struct fief_ref container;
 	__u32 rule;
-	__u32 next;    /* sequence number at which its next request begins; valid if tracked */
-	__u32 tracked; /* flags for the label, of FIEF_LABEL_VERDICT; 0: nothing that follows is ruled */
+	__u32 next;    /* as in the label */
+	__u32 tracked; /* flags for the label, of FIEF_LABEL_VERDICT */
 	__u32 begin;   /* sequence number of its first byte: what was left by an earlier connection has another */
 	__u64 time_ns; /* of the verdict: what follows is let through for a short time, until the socket is there */
 	__u32 answer; /* sequence number of the server's first byte: who acknowledges more was answered by its socket */

@@ -64,8 +64,10 @@ struct fief_guard {
 	__u32 admit_level;    /* from which level on admission is in force */
 	__u32 unread_refused; /* bits by enum fief_unread: refused; else they pass into the class of the client */
 	__u32 proxies;	      /* how many of `proxy` there are */
-	__u64 bloom;	      /* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
-	__u64 bloom_mask;     /* words of it, less one */
+	__u32 rules;	      /* a hash of what is said of requests: other rules have another */
+	__u32 pad;
+	__u64 bloom;	  /* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
+	__u64 bloom_mask; /* words of it, less one */
 	struct fief_lines patterns;
 	struct fief_proxy proxy[FIEF_PROXIES];
 	__u64 name[FIEF_NAMES]; /* hashes of header and cookie names in lower case */
@@ -82,3 +84,4 @@ struct fief_guard {
 #define FIEF_GUARD_INTO	      256u  /* an isolated prefix is served last, and not shut out */
 #define FIEF_GUARD_EVERYWHERE 512u  /* a new connection that passed no door is counted */
 #define FIEF_GUARD_CLOSED     1024u /* ... and refused */
+#define FIEF_GUARD_NAMES      2048u /* some request rule looks at what a client of TLS asks for */

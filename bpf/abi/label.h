@@ -38,10 +38,14 @@ struct fief_label {
 /* Beside FIEF_LABEL_UPGRADE: */
 #define FIEF_LABEL_FIRST                                                                                               \
 	16384u /* the request that asked is the connection's first: the server's first bytes answer it */
-#define FIEF_LABEL_CONNECT 32768u /* and was CONNECT */
-#define FIEF_LABEL_IPV4	   65536u /* listener of both families: the policy names its IPv4 address alone */
-#define FIEF_LABEL_ASKED   (FIEF_LABEL_UPGRADE | FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT)
+#define FIEF_LABEL_CONNECT 32768u  /* and was CONNECT */
+#define FIEF_LABEL_IPV4	   65536u  /* listener of both families: the policy names its IPv4 address alone */
+#define FIEF_LABEL_TLS	   262144u /* `next`: a record of TLS, before anything is encrypted */
+#define FIEF_LABEL_EARLY   524288u /* beside it: the client may send encrypted bytes that its server skips */
+#define FIEF_LABEL_PASSED                                                                                              \
+	1048576u /* ruled no longer, as the rules said that `next` is the number of (fief_guard.rules) */
+#define FIEF_LABEL_ASKED (FIEF_LABEL_UPGRADE | FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT)
 /* what a verdict upon the first request says */
 #define FIEF_LABEL_VERDICT                                                                                             \
 	(FIEF_LABEL_TRACKED | FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER | FIEF_LABEL_ASKED |        \
-	 FIEF_LABEL_INSIDE)
+	 FIEF_LABEL_INSIDE | FIEF_LABEL_TLS | FIEF_LABEL_EARLY | FIEF_LABEL_PASSED)

@@ -32,6 +32,25 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struc
  */
 #define FORGOTTEN_BYTES (1u << 24)
 
+/* Nothing that follows is ruled. */
+static __always_inline void admitted_pass(const struct front_context *front, struct fief_admitted *entry)
+{
+	entry->tracked = FIEF_LABEL_PASSED;
+	entry->next = front->guard->rules;
+}
+
+/* What follows the request at entry->next. */
+static __always_inline void admitted_go_on(struct front_context *front, struct stream *stream, bool first)
+{
+	struct fief_admitted *entry = &stream->admitted;
+
+	entry->tracked = flags_behind(front, stream, first);
+	entry->next += stream->ruling.head + passed_over(&stream->ruling);
+	entry->body = stream->ruling.body;
+	if (!(entry->tracked & FIEF_LABEL_TRACKED))
+		admitted_pass(front, entry);
+}
+
 /* What the verdict upon the first request, which begins the packet, leaves for the socket. */
 static __always_inline void admitted_begin(struct front_context *front, struct stream *stream)
 {
@@ -42,9 +61,8 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 	entry->rule = ruling->rule.rule;
 	entry->begin = front->packet.seq;
 	entry->answer = front->packet.ack;
-	entry->next = entry->begin + ruling->head + passed_over(ruling);
-	entry->body = ruling->body;
-	entry->tracked = flags_behind(front, stream, true);
+	entry->next = entry->begin;
+	admitted_go_on(front, stream, true);
 	entry->spent = 0;
 	entry->verdicts = 1;
 	entry->time_ns = front->now;
@@ -225,12 +243,34 @@ static __always_inline int rest_inside(struct front_context *front, struct strea
 	return REQUEST_COMPLETE;
 }
 
+/* Reads the head of the record of TLS that begins the stream. RECORD_HELLO: it is to be ruled. */
+static __always_inline int rest_record(struct front_context *front, struct stream *stream, __u32 length)
+{
+	struct fief_admitted *entry = &stream->admitted;
+	struct chunk_line line = {};
+	__u32 early = entry->tracked & FIEF_LABEL_EARLY && entry->next - entry->begin < EARLY_MOST;
+	int state;
+
+	if (!length)
+		return REQUEST_NEED_MORE;
+	state = record_read((const struct request_bytes *)stream->bytes, length, early, &line);
+	if (state == REQUEST_COMPLETE)
+		entry->next += line.head + line.data;
+	if (state == REQUEST_UNREAD)
+		unread_rule(front, &stream->ruling, FIEF_UNREAD_MALFORMED);
+	if (state != RECORD_LAST)
+		return state;
+	stream->ruling.refused = false;
+	return REQUEST_UNREAD;
+}
+
 /* Rules what stands at entry->next with what there is of it. */
 static __always_inline int rest_step(struct front_context *front, struct stream *stream, bool ended)
 {
 	struct fief_admitted *entry = &stream->admitted;
 	struct ruling *ruling = &stream->ruling;
 	__u32 length = stream->length, how = ended ? RULE_ENDED : 0;
+	int state;
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
@@ -238,15 +278,18 @@ static __always_inline int rest_step(struct front_context *front, struct stream 
 		return rest_chunk(front, stream, length);
 	if (entry->tracked & FIEF_LABEL_INSIDE)
 		return rest_inside(front, stream, length, how);
+	if (entry->tracked & FIEF_LABEL_TLS) {
+		state = rest_record(front, stream, length);
+		if (state != RECORD_HELLO)
+			return state;
+	}
 	if (entry->tracked & FIEF_LABEL_UPGRADE)
 		how |= RULE_UPGRADE;
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) == REQUEST_NEED_MORE)
 		return REQUEST_NEED_MORE;
 	if (ruling->refused)
 		return REQUEST_UNREAD;
-	entry->tracked = flags_behind(front, stream, false);
-	entry->next += ruling->head + passed_over(ruling);
-	entry->body = ruling->body;
+	admitted_go_on(front, stream, false);
 	return REQUEST_COMPLETE;
 }
 
@@ -269,7 +312,7 @@ static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_contex
 		if (i >= REQUESTS_MOST && !(entry->tracked & BODY_STATES))
 			break;
 		skip = entry->next - p->seq;
-		if (!entry->tracked || skip >= p->payload_length)
+		if (!(entry->tracked & FIEF_LABEL_TRACKED) || skip >= p->payload_length)
 			return REST_PASSES;
 		stream_begin(stream, entry->next);
 		if (stream_append(skb, p, stream, skip) < 0)
@@ -279,7 +322,7 @@ static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_contex
 		if (state == REQUEST_UNREAD) {
 			if (stream->ruling.refused)
 				return REST_REFUSED;
-			entry->tracked = 0;
+			admitted_pass(front, entry);
 			return REST_PASSES;
 		}
 		if (state == REQUEST_NEED_MORE && !last)
@@ -288,7 +331,7 @@ static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_contex
 			return REST_PASSES;
 		if (state == REQUEST_NEED_MORE) {
 			unread_rule(front, &stream->ruling, FIEF_UNREAD_NO_ROOM);
-			entry->tracked = 0;
+			admitted_pass(front, entry);
 			return stream->ruling.refused ? REST_REFUSED : REST_PASSES;
 		}
 	}
@@ -334,7 +377,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	if ((p->seq != stream->first + 1 || stream->known) && packet_grow(skb, p, stream))
 		return TCX_DROP;
 	admitted_begin(front, stream);
-	rest = stream->admitted.tracked ? rest_rule(skb, front, stream) : REST_PASSES;
+	rest = stream->admitted.tracked & FIEF_LABEL_TRACKED ? rest_rule(skb, front, stream) : REST_PASSES;
 	if (rest == REST_REFUSED)
 		return turn_away(skb, front, found, stream);
 	if (rest == REST_SPOILT)

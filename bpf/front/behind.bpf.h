@@ -2,7 +2,7 @@
 /*
  * Behind: what stands behind a request that may pass.
  *
- * A request, or the first line of a body in chunks. What is ruled no longer: TLS, what the policy lets pass unread, where
+ * A request, the first line of a body in chunks, or a record of TLS. What is ruled no longer: what is encrypted, what the policy lets pass unread, where
  * later requests are not ruled; and what is counted as passed unread: behind a body whose end is not known. Behind a request
  * for another protocol (Upgrade, CONNECT) what comes before the server has agreed (confirmed.bpf.h) is ruled as HTTP, and
  * unread (`upgrade`) where it is none: a client has to wait for the answer (RFC 9110, 7.8).
@@ -12,6 +12,7 @@
 
 #include "chunks.bpf.h"
 #include "confirmed.bpf.h"
+#include "records.bpf.h"
 #include "rule.bpf.h"
 #include "stream.bpf.h"
 
@@ -21,18 +22,30 @@
  */
 #define BODY_STATES (CHUNK_STATES | FIEF_LABEL_INSIDE)
 
-/* Flags of the label, of FIEF_LABEL_VERDICT, for what stands behind the request that begins the stream. 0: not ruled. `first`:
- * it is the connection's first. */
+/* Behind a client hello: the next one, if its server may ask for it. */
+static __always_inline __u32 flags_behind_hello(const struct front_context *front, const struct ruling *ruling)
+{
+	if (!(front->guard->flags & FIEF_GUARD_NAMES) || !(ruling->hello & HELLO_RETRY))
+		return FIEF_LABEL_PASSED;
+	return FIEF_LABEL_TRACKED | FIEF_LABEL_TLS | (ruling->hello & HELLO_EARLY ? FIEF_LABEL_EARLY : 0);
+}
+
+/* Flags of the label, of FIEF_LABEL_VERDICT, for what stands behind the request that begins the stream. `first`: it is the
+ * connection's first. */
 static __noinline __u32 flags_behind(struct front_context *front, const struct stream *stream, bool first)
 {
 	const struct ruling *ruling = &stream->ruling;
 	__u32 flags = FIEF_LABEL_TRACKED;
 
-	if (!(front->guard->flags & FIEF_GUARD_LATER) || ruling->unread < FIEF_UNREADS || ruling->tls)
-		return 0;
+	if (ruling->unread < FIEF_UNREADS)
+		return FIEF_LABEL_PASSED;
+	if (ruling->tls)
+		return flags_behind_hello(front, ruling);
+	if (!(front->guard->flags & FIEF_GUARD_LATER))
+		return FIEF_LABEL_PASSED;
 	if (!ruling->tracked && !ruling->chunked && !ruling->upgrade) {
 		verdict_count(front, ruling->container, FIEF_NO_ID, FIEF_PASSED_OTHER, false);
-		return 0;
+		return FIEF_LABEL_PASSED;
 	}
 	if (ruling->chunked)
 		flags |= FIEF_LABEL_CHUNK;

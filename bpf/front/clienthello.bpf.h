@@ -21,7 +21,9 @@
 #define TLS_CLIENT_HELLO 1
 #define TLS_SERVER_NAME	 0
 #define TLS_ALPN	 16
-#define TLS_RECORD	 5 /* bytes of its head */
+#define TLS_EARLY_DATA	 42
+#define TLS_VERSIONS	 43 /* only who knows TLS 1.3 sends it */
+#define TLS_RECORD	 5  /* bytes of its head */
 #define TLS_RECORD_MAX	 16384
 
 static __always_inline __u32 two_bytes(const struct request_bytes *bytes, __u32 at)
@@ -83,6 +85,10 @@ static __always_inline bool extension_read(const struct request_bytes *bytes, __
 			return false;
 		protocols_set(bytes, at, end, place, request);
 	}
+	if (kind == TLS_EARLY_DATA)
+		request->hello |= HELLO_EARLY;
+	if (kind == TLS_VERSIONS)
+		request->hello |= HELLO_RETRY;
 	return true;
 }
 
@@ -139,12 +145,14 @@ __noinline int text_append(const struct request_bytes *bytes __arg_nonnull, __u3
 
 /*
  * A message cut into records: puts together what there is of it in request.text, as many bytes as come back. -1: that is
- * no hello. The masks change nothing; they keep the verifier from counting along.
+ * no hello. request.head is where it ends, if a record ends there. The masks change nothing; they keep the verifier from counting along.
  */
 __noinline int hello_join(const struct request_bytes *bytes __arg_nonnull, __u32 length,
 			  struct front_request *request __arg_nonnull)
 {
 	__u32 at = loop_from(0), filled = loop_from(0), record, here;
+
+	request->head = 0;
 
 	while (can_loop) {
 		at &= 2 * FIEF_HEADER_MAX - 1;
@@ -166,10 +174,19 @@ __noinline int hello_join(const struct request_bytes *bytes __arg_nonnull, __u32
 		at += here;
 		if (filled && byte_at(&request->text, 0) != TLS_CLIENT_HELLO)
 			return -1;
-		if (here < record)
+		if (here < record) {
+			request->head = 0;
 			break;
+		}
+		request->head = at;
 	}
 	return filled;
+}
+
+/* More stands in the record that ends the hello, which no client sends. */
+static __always_inline int hello_unended(struct front_request *request, int state)
+{
+	return state == REQUEST_COMPLETE ? request_unread(request, FIEF_UNREAD_MALFORMED) : state;
 }
 
 /* What there is of a client hello in the first `length` bytes, of which the first is TLS_HANDSHAKE. */
@@ -177,7 +194,7 @@ __noinline int hello_parse(const struct request_bytes *bytes __arg_nonnull, __u3
 			   struct front_request *request __arg_nonnull)
 {
 	__u32 have, wanted;
-	int joined;
+	int joined, state;
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
@@ -188,7 +205,9 @@ __noinline int hello_parse(const struct request_bytes *bytes __arg_nonnull, __u3
 		if (length < TLS_RECORD + wanted && length < FIEF_HEADER_MAX)
 			return REQUEST_NEED_MORE;
 		have = length < TLS_RECORD + wanted ? length : TLS_RECORD + wanted;
-		return hello_fields(bytes, TLS_RECORD + 4, have, request, PLACE_STREAM);
+		state = hello_fields(bytes, TLS_RECORD + 4, have, request, PLACE_STREAM);
+		request->head = TLS_RECORD + wanted;
+		return two_bytes(bytes, 3) == wanted ? state : hello_unended(request, state);
 	}
 	joined = hello_join(bytes, length, request);
 	if (joined < 0)
@@ -199,7 +218,8 @@ __noinline int hello_parse(const struct request_bytes *bytes __arg_nonnull, __u3
 	wanted = 4 + (byte_at(&request->text, 1) << 16) + two_bytes(&request->text, 2);
 	if (have < wanted && length < FIEF_HEADER_MAX)
 		return REQUEST_NEED_MORE;
-	return hello_fields(&request->text, 4, have < wanted ? have : wanted, request, PLACE_TEXT);
+	state = hello_fields(&request->text, 4, have < wanted ? have : wanted, request, PLACE_TEXT);
+	return have == wanted && request->head ? state : hello_unended(request, state);
 }
 
 /* What the first `length` bytes of a connection, or of a later request, are; the fields are in `request`. */

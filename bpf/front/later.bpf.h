@@ -14,7 +14,7 @@
  * was never seen is for the policy to refuse: both sides are reset. A packet with more than is looked at in one go passes as
  * far as it was ruled, and the rest comes again. The end of the client's side is the end of half a request too.
  * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest verdict.
- * Under TLS, and behind a request for another protocol, the connection is no longer ruled and keeps its container. A
+ * Under TLS (what comes before is ruled: records.bpf.h), and behind a request for another protocol, the connection is no longer ruled and keeps its container. A
  * connection that was there before the guard cannot be told from one whose verdict was displaced.
  */
 #pragma once
@@ -66,9 +66,11 @@ static __always_inline void label_move(struct fief_label *label, struct fief_ref
 }
 
 /* What follows is no longer looked at. */
-static __always_inline int later_untrack(struct fief_label *label)
+static __always_inline int later_untrack(const struct front_context *front, struct fief_label *label)
 {
 	__sync_fetch_and_and(&label->flags, ~(FIEF_LABEL_VERDICT | FIEF_LABEL_LOST));
+	label->next = front->guard->rules;
+	__sync_fetch_and_or(&label->flags, FIEF_LABEL_PASSED);
 	return TCX_NEXT;
 }
 
@@ -77,7 +79,7 @@ static __always_inline int later_unread(struct front_context *front, struct fief
 					enum fief_unread kind)
 {
 	unread_rule(front, &stream->ruling, kind);
-	return stream->ruling.refused ? LATER_REFUSED : later_untrack(label);
+	return stream->ruling.refused ? LATER_REFUSED : later_untrack(front, label);
 }
 
 /* The client's answer goes out as a copy; the packet itself becomes the reset of its socket. */
@@ -129,7 +131,7 @@ static __noinline int later_join(struct __sk_buff *skb, struct front_context *fr
 	enum half_added added = HALF_READY;
 	__u32 known = stream->length;
 
-	if (known && !(on->label->flags & (CHUNK_STATES | FIEF_LABEL_INSIDE))) {
+	if (known && !(on->label->flags & (CHUNK_STATES | FIEF_LABEL_INSIDE | FIEF_LABEL_TLS))) {
 		stream->length = 0;
 		if (stream_append(skb, p, stream, skip) < 0)
 			return TCX_DROP;
@@ -196,13 +198,39 @@ static __always_inline int later_follow(struct front_context *front, struct conn
 	__u32 begin = on->tcp->rcv_nxt - (__u32)on->tcp->bytes_received, flags;
 
 	flags = flags_behind(front, stream, on->label->next == begin);
-	if (!flags)
-		return later_untrack(on->label);
+	if (!(flags & FIEF_LABEL_TRACKED))
+		return later_untrack(front, on->label);
 	stream->read = on->label->next + ruling->head;
 	on->label->next = stream->read + passed_over(ruling);
 	on->label->body = ruling->body;
-	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_ASKED);
+	__sync_fetch_and_and(&on->label->flags, ~(FIEF_LABEL_ASKED | FIEF_LABEL_TLS | FIEF_LABEL_EARLY));
 	__sync_fetch_and_or(&on->label->flags, flags);
+	return LATER_AGAIN;
+}
+
+/* The record of TLS at label->next is in the stream as far as it has come. RECORD_HELLO: it is to be ruled. */
+static __noinline int later_record(struct front_context *front, struct connection *on, struct stream *stream)
+{
+	__u32 begin = on->tcp->rcv_nxt - (__u32)on->tcp->bytes_received, length = stream->length, early;
+	struct chunk_line line = {};
+	int state;
+
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	if (!length)
+		return TCX_NEXT;
+	early = on->label->flags & FIEF_LABEL_EARLY && on->label->next - begin < EARLY_MOST;
+	state = record_read((const struct request_bytes *)stream->bytes, length, early, &line);
+	if (state == RECORD_HELLO)
+		return RECORD_HELLO;
+	if (state == RECORD_LAST)
+		return later_untrack(front, on->label);
+	if (state == REQUEST_UNREAD)
+		return later_unread(front, on->label, stream, FIEF_UNREAD_MALFORMED);
+	if (state == REQUEST_NEED_MORE)
+		return later_wait(front, on, stream);
+	stream->read = on->label->next + line.head;
+	on->label->next = stream->read + line.data;
 	return LATER_AGAIN;
 }
 
@@ -211,15 +239,21 @@ static __always_inline int later_judge(struct front_context *front, struct conne
 {
 	struct ruling *ruling = &stream->ruling;
 	__u32 length = stream->length, how = on->ended ? RULE_ENDED : 0;
+	int verdict;
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
+	if (on->label->flags & FIEF_LABEL_TLS) {
+		verdict = later_record(front, on, stream);
+		if (verdict != RECORD_HELLO)
+			return verdict;
+	}
 	if (on->label->flags & FIEF_LABEL_UPGRADE) {
 		if (!is_confirmed(on->tcp, on->label)) {
 			how |= RULE_UPGRADE;
 		} else if (!length || !may_be_http2(stream->bytes, length)) {
 			verdict_count(front, on->label->container, FIEF_NO_ID, FIEF_PASSED_UPGRADE, false);
-			return later_untrack(on->label);
+			return later_untrack(front, on->label);
 		}
 	}
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) == REQUEST_NEED_MORE)
@@ -424,7 +458,7 @@ static __noinline bool half_admitted(const struct packet *p)
 
 	flow_key(p, &key);
 	entry = admitted_find(&key);
-	return entry && entry->tracked && is_behind(p->seq, entry->next);
+	return entry && entry->tracked & FIEF_LABEL_TRACKED && is_behind(p->seq, entry->next);
 }
 
 /* Bytes to a socket that is there, or the end of them. */

@@ -40,6 +40,10 @@ enum request_state {
 	REQUEST_DECIDED, /* any but the first: what request_rule() says */
 };
 
+/* What a client of TLS says of records to come. */
+#define HELLO_RETRY 1 /* it knows TLS 1.3, so that its server can ask for another hello */
+#define HELLO_EARLY 2 /* it may send encrypted bytes at once */
+
 struct front_request {
 	struct request_span span[REQUEST_SPANS];
 	__u32 alpns;
@@ -68,6 +72,7 @@ struct front_request {
 	__u32 line_end;
 	/* what it is parsed for */
 	__u32 wanted; /* FIEF_GUARD_HEADERS, FIEF_GUARD_COOKIES */
+	__u32 hello;  /* of HELLO_* */
 	__u64 key[2]; /* fief_secret.pattern */
 	__u64 name[FIEF_NAMES];
 	struct request_bytes text; /* the path in normal form, or the ClientHello out of its records */
@@ -126,6 +131,7 @@ static __always_inline void request_begin(struct front_request *request, __u32 w
 	request->twofold = 0;
 	request->closes = 0;
 	request->stays = 0;
+	request->hello = 0;
 	request->wanted = wanted & (FIEF_GUARD_HEADERS | FIEF_GUARD_COOKIES);
 	request->key[0] = key[0];
 	request->key[1] = key[1];

@@ -41,6 +41,7 @@ struct ruling {
 	enum fief_unread unread; /* why it cannot be read; FIEF_UNREADS: it can */
 	__u32 skipped;		 /* bytes of a PROXY head before the request */
 	bool tls;		 /* its client understands no answer of HTTP */
+	__u32 hello;		 /* of HELLO_* */
 	bool tracked;
 	bool upgrade; /* it asks for another protocol, or is CONNECT: what follows is
                    not HTTP/1 once the server agrees */
@@ -249,6 +250,7 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	out->upgrade = request->upgrade;
 	out->connect = request->connect;
 	out->chunked = request->chunked;
+	out->hello = request->hello;
 	out->inside = request->body && !is_last(request) && !has_body(bytes, request);
 	match->read = 0;
 	readings_rule(bytes, request, guard, match);
@@ -297,6 +299,7 @@ static __noinline bool ruling_begin(struct front_context *front, struct ruling *
 	out->connect = false;
 	out->chunked = false;
 	out->inside = false;
+	out->hello = 0;
 	out->head = 0;
 	out->body = 0;
 	match = bpf_map_lookup_elem(&matches, &zero);

@@ -109,7 +109,7 @@ static __noinline int once_admitted(struct front_context *front)
 		return TCX_NEXT;
 	if (entry->spent || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
 		return STREAM_ENDS;
-	if (entry->tracked && is_behind(p->seq + p->payload_length, entry->next))
+	if (entry->tracked & FIEF_LABEL_TRACKED && is_behind(p->seq + p->payload_length, entry->next))
 		return TCX_DROP; /* it comes again */
 	return TCX_NEXT;
 }

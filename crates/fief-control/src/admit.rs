@@ -56,6 +56,9 @@ fn add_shapes(
     for (part, flag) in [(Part::Header, abi::FIEF_GUARD_HEADERS), (Part::Cookie, abi::FIEF_GUARD_COOKIES)] {
         guard.flags |= if table.compares(part) { flag } else { 0 };
     }
+    if table.compares(Part::ServerName) || table.compares(Part::Alpn) {
+        guard.flags |= abi::FIEF_GUARD_NAMES;
+    }
     guard.shapes = table.shapes.len() as u32;
     for (to, shape) in guard.shape.iter_mut().zip(&table.shapes) {
         to.first_rule = shape.first_rule;

@@ -2,6 +2,8 @@
 //! What stands before the listeners of a policy, written into the slot that is not in force: guards, the ports they
 //! are at, thresholds, request rules. Nothing that a packet meets changes before the flip.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use fief_bpf::record;
 use fief_bpf::{Error, ErrorKind, Result, abi, batch};
 use fief_policy::{Listener, Mode, Policy, Unread};
@@ -123,7 +125,17 @@ fn guard(
     }
     guard.admit_level = police::level(listener.admit_from).into();
     unread(listener, &mut guard);
+    guard.rules = rules_hash(policy, listener);
     Ok(guard)
+}
+
+/// Of what is said of requests here: what passes unread does so for as long as this stays.
+fn rules_hash(policy: &Policy, listener: &Listener) -> u32 {
+    let said = (&listener.requests, &listener.unread_refused, &listener.proxies);
+    let how = (policy.mode, listener.mode, listener.admit, listener.later_requests);
+    let mut hasher = DefaultHasher::new();
+    format!("{said:?} {how:?}").hash(&mut hasher);
+    hasher.finish() as u32
 }
 
 /// What becomes of what cannot be read, and whose PROXY heads are read.
