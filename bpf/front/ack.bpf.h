@@ -85,6 +85,19 @@ static __always_inline bool is_below_admission(struct front_context *front)
 	return front->guard->flags & FIEF_GUARD_KERNEL && !admit_in_force(front);
 }
 
+/*
+ * Whether the segment is one guess too many at the cookie of a client without timestamps. What goes on behind kept bytes is
+ * none: it is known by the whole cookie.
+ */
+static __noinline bool is_guess(struct front_context *front, struct stream *stream)
+{
+	struct packet *p = &front->packet;
+
+	if (!bad_too_many(front))
+		return false;
+	return (is_bare(p) || !hold_find(p, stream)) && !resent(p, front->now, RESENT_SEGMENT);
+}
+
 /* A segment without a socket, at a listener whose connections are held. A verdict, or STREAM_ENDS. */
 static __noinline int segment_look(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				   struct stream *stream)
@@ -111,7 +124,7 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		stream_open(p, stream);
 		return bytes_gather(skb, p, stream);
 	}
-	if (!with->timestamps && bad_too_many(front) && !resent(p, front->now))
+	if (!with->timestamps && is_guess(front, stream))
 		return count_drop(front, FIEF_ACK_LIMIT);
 	if (!handshake_proven(front, listening, with))
 		return stray_rule(skb, front, listening, stream);

@@ -119,7 +119,7 @@ static __noinline bool newcomer_take_late(struct front_context *front, __u64 *ar
 	}
 	if (answered_here(front) && cpu_spare(front->now))
 		return true;
-	times = resent(&front->packet, front->now);
+	times = resent(&front->packet, front->now, RESENT_SYN);
 	if (!times)
 		return false;
 	given_find(&front->packet, &places);

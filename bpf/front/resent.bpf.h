@@ -11,7 +11,8 @@
  * Problem: of a spoofed flood and a new client one SYN each looks alike.
  * How: a client sends the same SYN again, same ports and number; who invents addresses has no reason to, and does it at
  * the price of as many SYNs. A keyed hash of each SYN that was dropped stands in a table of half cache lines, the oldest of
- * its line goes. A SYN counts as sent again RESENT_LEAST_NS after the last time: doubles on the way do not.
+ * its line goes. What comes again counts as sent again after the shortest time in which a client does so: doubles on the
+ * way do not.
  * Limits: at more than 400,000 of them a second most are forgotten before a second has passed, and new clients are
  * answered as it comes.
  */
@@ -21,13 +22,14 @@
 #include "hash.bpf.h"
 #include "maps/secrets.bpf.h"
 
-#define RESENT_SETS	65536
-#define RESENT_WAYS	8
-#define RESENT_MOST	3  /* as counted */
-#define RESENT_TICK	24 /* of nanoseconds, as a shift: 17 ms; the field turns over in 275 s */
-#define RESENT_TIME	0x3fffu
-#define RESENT_AGE	(8000000000ull >> RESENT_TICK)
-#define RESENT_LEAST_NS 400000000ull
+#define RESENT_SETS    65536
+#define RESENT_WAYS    8
+#define RESENT_MOST    3  /* as counted */
+#define RESENT_TICK    24 /* of nanoseconds, as a shift: 17 ms; the field turns over in 275 s */
+#define RESENT_TIME    0x3fffu
+#define RESENT_AGE     (8000000000ull >> RESENT_TICK)
+#define RESENT_SYN     (400000000u >> RESENT_TICK) /* ticks after which it was sent again: of 1 s */
+#define RESENT_SEGMENT (150000000u >> RESENT_TICK) /* of 200 ms */
 
 struct resent_set {
 	__u32 of[RESENT_WAYS];
@@ -46,8 +48,8 @@ static __always_inline __u32 resent_age(__u32 place, __u32 tick)
 	return place ? (tick - place) & RESENT_TIME : ~0u;
 }
 
-/* How often the SYN or segment came before, up to RESENT_MOST; it is remembered. */
-__noinline int resent(const struct packet *p __arg_nonnull, __u64 now)
+/* How often the SYN or segment came before, `least` ticks apart, up to RESENT_MOST; it is remembered. */
+__noinline int resent(const struct packet *p __arg_nonnull, __u64 now, __u32 least)
 {
 	__u32 zero = 0, at, tick, tag, i, age, oldest = 0, oldest_age = 0, times;
 	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
@@ -80,7 +82,7 @@ __noinline int resent(const struct packet *p __arg_nonnull, __u64 now)
 	return 0;
 known:
 	times = set->of[i & (RESENT_WAYS - 1)] >> 14 & RESENT_MOST;
-	if (age < RESENT_LEAST_NS >> RESENT_TICK)
+	if (age < least)
 		return times;
 	times += times < RESENT_MOST;
 	set->of[i & (RESENT_WAYS - 1)] = tag | times << 14 | (tick & RESENT_TIME);

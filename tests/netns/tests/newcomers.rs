@@ -10,7 +10,7 @@ use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, Verdicts, plain, ready};
 
-/// Longer than what keeps a double apart from a SYN that is sent again (RESENT_LEAST_NS).
+/// Longer than what keeps a double apart from a SYN that is sent again (RESENT_SYN).
 const AGAIN: Duration = Duration::from_millis(500);
 
 struct Rig {

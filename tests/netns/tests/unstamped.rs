@@ -152,6 +152,46 @@ fn a_client_whose_name_a_guesser_bears_is_served_once_it_sends_again() {
     }
 }
 
+/// The shortest time after which a client sends again (TCP_RTO_MIN).
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What comes behind a part of a head that is kept is no guess.
+#[test]
+fn a_head_in_pieces_has_to_be_sent_again_once_at_most() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
+        let forger = Forger { rig: &rig, sent: 0.into() };
+        for port in 2001..2006 {
+            let client = address(1, 1);
+            let before = rig.server.accepted();
+            let connection = open_at(&rig, client, port);
+            let flood = || (0..MANY).for_each(|_| forger.guess(client));
+            let first = connection.segment(ACK, 0, &REQUEST[..20]);
+            flood();
+            rig.clients.send(&first).unwrap();
+            std::thread::sleep(AGAIN);
+            flood();
+            rig.clients.send(&first).unwrap();
+            let kept = || {
+                let answer = rig.clients.receive(connection.client, SOON);
+                answer.is_some_and(|answer| answer.acknowledgment == first.sequence.wrapping_add(20))
+            };
+            assert!(kept(), "{door:?}: {:?}", rig.verdicts());
+            for at in 20..24 {
+                flood();
+                rig.clients.send(&connection.segment(ACK, at, &REQUEST[at as usize..][..1])).unwrap();
+            }
+            flood();
+            rig.clients.send(&connection.segment(ACK, 24, &REQUEST[24..])).unwrap();
+            wait_until(SOON, || rig.server.accepted() > before)
+                .unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.verdicts()));
+        }
+    }
+}
+
 /// Else a guesser would send its first guess twice, and the others unbounded.
 #[test]
 fn a_guess_with_another_number_was_not_sent_again() {
