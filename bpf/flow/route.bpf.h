@@ -20,7 +20,9 @@
 
 /*
  * Unknown neighbours on the packet's own link that are asked for in a second. With one for each invented source a flood
- * would fill the machine's table of neighbours; the answers above the rate go back where their packets came from.
+ * would fill the machine's table of neighbours. There is no answer above the rate: sent back where the packet came from it
+ * would prove to whoever is there a neighbour's address. A neighbour that is one has asked for this machine's link address
+ * before it sent, and is known by that.
  */
 #define RESOLVE_INTERVAL_NS  5000000ull
 #define RESOLVE_TOLERANCE_NS 1000000000ull
@@ -56,6 +58,7 @@ enum answer_leaves {
 	LEAVES_BACK,	 /* by the link and to the link address that the packet came from */
 	LEAVES_BY_ROUTE, /* to the neighbour that the route names */
 	LEAVES_NOWHERE,	 /* the kernel has no route, or one that only it can use */
+	LEAVES_UNASKED,	 /* its neighbour is not known, and too many are asked for */
 };
 
 /* Too large for the stack. */
@@ -115,9 +118,7 @@ __noinline int answer_route(struct __sk_buff *skb, const struct packet *p __arg_
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
 		direct = route->family == AF_INET6 ? !__builtin_memcmp(route->ipv6_dst, p->source, 16)
 						   : !__builtin_memcmp(&route->ipv4_dst, p->source + 12, 4);
-		if (!direct || resolve_take())
-			return LEAVES_BY_ROUTE;
-		return route->ifindex == skb->ifindex ? LEAVES_BACK : LEAVES_NOWHERE;
+		return !direct || resolve_take() ? LEAVES_BY_ROUTE : LEAVES_UNASKED;
 	case BPF_FIB_LKUP_RET_FWD_DISABLED:
 		return LEAVES_BACK;
 	default:

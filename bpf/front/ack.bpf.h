@@ -30,17 +30,19 @@ static __always_inline bool has_stream(__u32 state)
 }
 
 /* An answer that has no way: the kernel may know one for its own SYN-ACK, and else the client cannot be told anything. */
-static __noinline int answer_unrouted(struct __sk_buff *skb, struct front_context *front)
+static __noinline int answer_unrouted(struct __sk_buff *skb, struct front_context *front, int verdict)
 {
 	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_ANSWER_UNROUTED, false);
+	if (verdict == SEGMENT_UNASKED)
+		return TCX_DROP; /* the kernel would ask for its neighbour */
 	return (front->packet.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN ? syn_pass(skb, front) : TCX_DROP;
 }
 
 /* Carries out the verdict upon the packet. */
 static __always_inline int door_leave(struct __sk_buff *skb, struct front_context *front, int verdict)
 {
-	if (verdict == SEGMENT_UNROUTED)
-		verdict = front->listener ? answer_unrouted(skb, front) : TCX_DROP;
+	if (verdict == SEGMENT_UNROUTED || verdict == SEGMENT_UNASKED)
+		verdict = front->listener ? answer_unrouted(skb, front, verdict) : TCX_DROP;
 	if (verdict == TCX_NEXT && !front->connected)
 		passed_note(&front->packet);
 	return verdict;

@@ -146,7 +146,7 @@ static __noinline int answer_and_reset(struct __sk_buff *skb, struct front_conte
 	}
 	if (socket_reset(skb, p, expected))
 		return TCX_DROP;
-	if (leaves == LEAVES_NOWHERE)
+	if (leaves == LEAVES_NOWHERE || leaves == LEAVES_UNASKED)
 		verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_ANSWER_UNROUTED, false);
 	if (leaves != LEAVES_BY_ROUTE)
 		return TCX_NEXT;

@@ -16,6 +16,7 @@
 #define SEGMENT_OPTIONS	   40
 #define SEGMENT_PAYLOAD	   256
 #define SEGMENT_UNROUTED   64 /* a verdict of no kernel's: the answer has no way, and the packet is as it was */
+#define SEGMENT_UNASKED	   65 /* the same, of a neighbour that is not asked for */
 #define TIME_TO_LIVE	   64
 #define CHECKSUM_PARTIAL   3
 #define IPV4_DONT_FRAGMENT 0x4000
@@ -153,13 +154,15 @@ static __noinline int segment_put(struct __sk_buff *skb, const struct packet *p,
 	return bpf_skb_store_bytes(skb, p->network, s->network + start, 40 - start + length, BPF_F_RECOMPUTE_CSUM);
 }
 
-/* TCX_*, or SEGMENT_UNROUTED. */
+/* TCX_*, or SEGMENT_UNROUTED, or SEGMENT_UNASKED. */
 static __noinline int segment_answer(struct __sk_buff *skb, const struct packet *p, struct segment *s)
 {
 	enum answer_leaves leaves = answer_route(skb, p, &s->way);
 
 	if (leaves == LEAVES_NOWHERE)
 		return SEGMENT_UNROUTED;
+	if (leaves == LEAVES_UNASKED)
+		return SEGMENT_UNASKED;
 	if (segment_put(skb, p, s, true))
 		return TCX_DROP;
 	return leaves == LEAVES_BACK ? bpf_redirect(skb->ifindex, 0) : route_take(skb, p, &s->way);

@@ -4,11 +4,13 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_testkit::segment::{SYN, Segment};
 use fief_testkit::{Client, Family, NetNs, ORDINARY_OPTIONS, PlainServer, RawClients, Topology, Veth, wait_until};
 use fief_tests_netns::front::{Door, Front, at_every_door, ready};
+use fief_tests_netns::rig::Rig;
 use fief_tests_netns::{SOON, connect_from};
 use nix::errno::Errno;
 
@@ -261,6 +263,29 @@ fn what_no_route_leads_to_is_left_to_the_kernel_and_counted() {
         drop(server);
         is_served(&front, Topology::server_address(family, 80), family);
     }
+}
+
+/// More neighbours that are not known than are asked for at once.
+const STRANGERS: u16 = 400;
+
+/// Nobody has these addresses: who sends from them bears the names of others on the link.
+#[test]
+fn who_bears_the_name_of_a_neighbour_gets_none_of_its_answers() {
+    if !ready() {
+        return;
+    }
+    let topology = Topology::new().unwrap();
+    topology.server.ip("addr add 10.90.0.1/16 dev sv").unwrap();
+    let rig = Rig::at(Door::Own, POLICY, topology);
+    let before = rig.verdicts();
+    let strangers = (0..STRANGERS).map(|n| SocketAddr::from(([10, 90, 1 + (n >> 8) as u8, n as u8], 2000)));
+    strangers.clone().for_each(|stranger| rig.syn(stranger));
+    rig.verdicts_on(&before, STRANGERS.into());
+    let answered = strangers.filter(|stranger| rig.clients.receive(*stranger, Duration::from_millis(1)).is_some());
+    assert_eq!(answered.count(), 0);
+    let unrouted = rig.verdicts().since(&before).count(abi::FIEF_ANSWER_UNROUTED);
+    assert!((1..=u64::from(STRANGERS) - 100).contains(&unrouted), "{unrouted} were not asked for");
+    assert_eq!(rig.front.sockets(2000), Vec::<String>::new(), "the kernel keeps none of them either");
 }
 
 #[test]
