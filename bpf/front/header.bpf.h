@@ -9,7 +9,7 @@
  * Problem: a request that we read otherwise than the server passes round the rules; the verdict must not depend on
  * how the bytes were cut into segments.
  * How: a head that RFC 9112 allows is read as every server reads it (COMPLETE). So is what servers take beyond that if all
- * that take it agree: empty lines first, LF without CR, several blanks. About all else servers differ: some refuse it, some
+ * that take it agree: empty lines first, LF without CR, several blanks before the target. About all else servers differ: some refuse it, some
  * skip it, some read another request. Such a head is odd: it is read as the most tolerant of them read it, and UNREAD
  * (malformed) once it is there. A first line without a version (HTTP/0.9, after which some servers read on and some do not),
  * of HTTP/2, of the PROXY protocol or of anything else is UNREAD at its end; a head that does not end within
@@ -192,6 +192,9 @@ __noinline int request_line(const struct request_bytes *bytes __arg_nonnull, __u
 	stop = word_end(bytes, target, end);
 	target_set(bytes, target, stop, request);
 	version = skip_gap(bytes, stop, end, request);
+	/* to lighttpd a second blank is of the target, whose last segment is another one then */
+	if (version < end && version > stop + 1)
+		request->odd = 1;
 	if (is_method(bytes, method, length, LETTERS('P', 'R', 'I', 0, 0, 0, 0, 0), 3) &&
 	    byte_at(bytes, target) == '*' && version + 8 == end &&
 	    word_at(bytes, version) == LETTERS('H', 'T', 'T', 'P', '/', '2', '.', '0')) {

@@ -285,6 +285,11 @@ __noinline int target_set(const struct request_bytes *bytes __arg_nonnull, __u32
 		if (!authority_form && !request->options)
 			request->odd = 1;
 		span_set(request, REQUEST_PATH, at, end - at, PLACE_STREAM);
+		/* a path to Python's server */
+		request->twofold = authority_form;
+		request->path_at = at;
+		request->path_end = end;
+		request->path_led = 1;
 		return 0;
 	}
 	if (request->connect)

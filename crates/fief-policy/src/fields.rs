@@ -210,6 +210,8 @@ impl Reading<'_> {
         self.authority = target_read.authority;
         let (gap, version) = at_word(rest);
         self.is_odd |= gap.iter().any(|&byte| byte != b' ');
+        // To lighttpd a second blank is of the target, whose last segment is another one then.
+        self.is_odd |= gap.len() > 1 && !version.is_empty();
         if method == b"PRI" && target[0] == b'*' && version == b"HTTP/2.0" {
             return Err(Unread::Http2);
         }

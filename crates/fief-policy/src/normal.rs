@@ -37,7 +37,9 @@ pub(crate) fn target(target: &[u8], method: &[u8]) -> Target {
     let is_authority = is_connect && target.contains(&b':') && !target.contains(&b'/');
     if is_authority || target == b"*" {
         let is_odd = !is_authority && method != b"OPTIONS";
-        return Target { path: target.to_vec(), unresolved: None, authority: None, is_odd };
+        // A path to Python's server.
+        let unresolved = is_authority.then(|| [b"/", decoded(target).as_slice()].concat());
+        return Target { path: target.to_vec(), unresolved, authority: None, is_odd };
     }
     let (mut is_odd, mut authority, mut rest) = (is_connect, None, target);
     if let Some(after) = absolute(target) {
