@@ -76,7 +76,7 @@ impl Stage {
             })
         };
         let servers = kinds.iter().map(start).collect();
-        Some(Stage { _servers: servers, installation: installation, topology, kinds })
+        Some(Stage { _servers: servers, installation, topology, kinds })
     }
 
     /// How often each verdict fell, by its word.
