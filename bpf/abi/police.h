@@ -40,16 +40,18 @@ struct fief_source {
 	__u8 address[16];	/* IPv4 mapped, or an IPv6 /64 with the rest zero */
 	__u64 since_ns;		/* first cookie that it returned */
 	__u64 proven_ns;	/* last one; 0: the entry is free */
-	__u64 arrival_ns;	/* its own bucket of SYNs, as in struct fief_bucket */
+	__u64 arrival_ns;	/* its own bucket of connections, as in struct fief_bucket */
 	__u64 penalty_until_ns; /* its SYNs are dropped until then */
-	__u64 pad[2];
+	__u64 syn_arrival_ns;	/* its bucket of SYNs, which others may have forged */
+	__u64 pad;
 };
 
-/* A source's own bucket under a rule "per source". */
+/* A source's own bucket under a rule "per source": of its connections, and one of SYNs, which others may have forged. */
+#define FIEF_BUCKET_OF_SYNS (1u << 31)
 struct fief_source_bucket {
 	__u64 source;	  /* IPv4: the address; IPv6: the /64 */
 	__u64 arrival_ns; /* as in struct fief_bucket */
-	__u32 bucket;	  /* number in the policy; 0: the entry is free */
+	__u32 bucket;	  /* number in the policy, perhaps with FIEF_BUCKET_OF_SYNS; 0: the entry is free */
 	__u16 slot;
 	__u16 ipv6;
 };

@@ -122,6 +122,8 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 	if (expected) {
 		if (source_penalised(front))
 			return penalised_rule(skb, front);
+		if (!connection_take(front))
+			return TCX_DROP;
 		cookie_read(p, p->ack - 1, with);
 		stream_open(p, stream);
 		return bytes_gather(skb, p, stream);
@@ -141,8 +143,11 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 	if (source_penalised(front))
 		return penalised_rule(skb, front);
 	source_prove(front);
-	if (!hold_find(p, stream))
+	if (!hold_find(p, stream)) {
+		if (!connection_take(front))
+			return TCX_DROP; /* it comes again */
 		stream_open(p, stream);
+	}
 	if (with->missing && !stream->length)
 		return missing_look(skb, front, stream);
 	return bytes_gather(skb, p, stream);

@@ -37,6 +37,14 @@ static __always_inline bool cell_take(__u64 *arrival, __u64 interval, __u64 tole
 	return false;
 }
 
+/* Whether a cell would come too early. */
+static __always_inline bool cell_early(const __u64 *arrival, __u64 tolerance, __u64 now)
+{
+	__u64 seen = *(const volatile __u64 *)arrival;
+
+	return seen > now && seen - now > tolerance;
+}
+
 /* Of some places of a set the emptiest bucket, which is forgotten first since it says least. */
 struct emptiest {
 	__u64 arrival_ns;
@@ -202,6 +210,24 @@ static __always_inline bool source_take(const struct packet *p, __u32 slot, __u3
 		return true;
 	kept = bpf_map_lookup_elem(&source_buckets, &look->at);
 	return !kept || cell_take(&kept->arrival_ns, bucket->interval_ns, bucket->tolerance_ns, now);
+}
+
+/* Whether the source has reached the rate with what is in its bucket. */
+__noinline int source_reached(const struct packet *p __arg_nonnull, __u32 slot, __u32 number,
+			      struct fief_bucket *bucket __arg_nonnull, __u64 now)
+{
+	__u32 zero = 0;
+	struct source_bucket_look *look = bpf_map_lookup_elem(&source_bucket_looks, &zero);
+	struct fief_source_bucket *kept;
+
+	if (!look)
+		return false;
+	look->of.bucket = number;
+	look->of.slot = slot;
+	if (!source_bucket_find(p, look))
+		return false;
+	kept = bpf_map_lookup_elem(&source_buckets, &look->at);
+	return kept && cell_early(&kept->arrival_ns, bucket->tolerance_ns, now);
 }
 
 /* Moves a bucket of CPU time by what its container was charged since the last look. */

@@ -10,7 +10,11 @@
  * Problem: a flood must cost little, hit its sender, and leave the clients alone, with spoofed sources too.
  * How: in this order; the first that says no decides, silently. Controls bound to a level of overload are not asked below
  * it. A control on trial is counted, and the next is asked.
- * Limits: of a listener on trial nothing is dropped, and only the first no is counted.
+ * A SYN may be forged in a proven source's name. So what its own rates count are its connections, by the first bytes that
+ * come with a cookie; a SYN is refused where these have reached the rate. SYNs have the same rate beside it, and those
+ * above it are nobody's: they are of the budget of the unproven ones.
+ * Limits: of a listener on trial nothing is dropped, and only the first no is counted. Where the kernel makes the
+ * connections (no admission, `forward`, a port in TIME_WAIT) SYNs are all that is counted.
  */
 #pragma once
 
@@ -27,6 +31,7 @@ struct police_view {
 	struct fief_source *source; /* NULL: unproven */
 	struct fief_bucket *bucket; /* the one that refused */
 	__u32 level;
+	enum fief_reason beyond; /* of a proven source's SYN that is above its own rate; FIEF_REASON_NONE: it is not */
 };
 
 static __always_inline bool in_force(const struct police_view *view, __u32 level)
@@ -34,12 +39,27 @@ static __always_inline bool in_force(const struct police_view *view, __u32 level
 	return level <= view->level;
 }
 
-static __always_inline bool proven_take(struct front_context *front, struct fief_source *source)
+/* Whether a SYN costs its alleged source nothing, and the connection does. */
+static __always_inline bool connections_count(struct front_context *front)
 {
-	const struct fief_guard *guard = front->guard;
+	return front->proven && answered_here(front);
+}
 
-	return !guard->proven_interval_ns ||
-	       cell_take(&source->arrival_ns, guard->proven_interval_ns, guard->proven_tolerance_ns, front->now);
+static __always_inline bool proven_take(struct front_context *front, struct police_view *view)
+{
+	struct fief_source *source = view->source;
+	const struct fief_guard *guard = front->guard;
+	__u64 interval = guard->proven_interval_ns, tolerance = guard->proven_tolerance_ns;
+
+	if (!interval)
+		return true;
+	if (!connections_count(front))
+		return cell_take(&source->arrival_ns, interval, tolerance, front->now);
+	if (cell_early(&source->arrival_ns, tolerance, front->now))
+		return false;
+	if (!cell_take(&source->syn_arrival_ns, interval, tolerance, front->now))
+		view->beyond = FIEF_SYN_ISOLATED;
+	return true;
 }
 
 /* `last`: its prefix is isolated, and is served when nobody else wants to be. */
@@ -64,6 +84,22 @@ static __always_inline bool rate_is_for(const struct fief_client *client, __u16 
 	return !client->port_last || (port >= client->port_first && port <= client->port_last);
 }
 
+static __always_inline bool rate_take(struct front_context *front, struct police_view *view, struct fief_bucket *bucket)
+{
+	const struct fief_client *client = front->client;
+	bool own = !client->monitor && connections_count(front);
+
+	if (bucket->kind != FIEF_BUCKET_PER_SOURCE)
+		return bucket_take(front, client->bucket, bucket);
+	if (own && source_reached(&front->packet, front->slot, client->bucket, bucket, front->now))
+		return false;
+	if (bucket_take(front, client->bucket | FIEF_BUCKET_OF_SYNS, bucket))
+		return true;
+	if (own)
+		view->beyond = FIEF_SYN_RATE;
+	return own;
+}
+
 /* The rate of the client rule; on trial, it is counted here and lets pass. */
 static __always_inline bool rule_take(struct front_context *front, struct police_view *view)
 {
@@ -74,7 +110,7 @@ static __always_inline bool rule_take(struct front_context *front, struct police
 	    !rate_is_for(client, front->packet.source_port))
 		return true;
 	bucket = bucket_find(front->slot, client->bucket);
-	if (!bucket || bucket_take(front, client->bucket, bucket))
+	if (!bucket || rate_take(front, view, bucket))
 		return true;
 	if (client->monitor && !(front->guard->flags & FIEF_GUARD_MONITOR)) {
 		verdict_count_bucket(front, client->container, client->rule, FIEF_SYN_RATE, true, bucket);
@@ -98,10 +134,12 @@ static __always_inline enum fief_reason police_judge(struct front_context *front
 		return FIEF_SYN_ISOLATED;
 	if (!rule_take(front, view))
 		return FIEF_SYN_RATE;
-	if (view->source)
-		return proven_take(front, view->source) ? FIEF_SYN_TAKEN : FIEF_SYN_ISOLATED;
-	if (unproven_take(front, view, isolated))
+	if (view->source && !proven_take(front, view))
+		return FIEF_SYN_ISOLATED;
+	if ((view->source && !view->beyond) || unproven_take(front, view, isolated))
 		return FIEF_SYN_TAKEN;
+	if (view->beyond)
+		return view->beyond;
 	return isolated ? FIEF_SYN_ISOLATED : FIEF_SYN_UNPROVEN;
 }
 
@@ -122,4 +160,30 @@ static __noinline enum fief_reason police_syn(struct front_context *front, bool 
 	else
 		syn_count(front, true);
 	return reason;
+}
+
+/* The first bytes of a connection have come, with its cookie: whether its source may have one more. */
+static __noinline bool connection_take(struct front_context *front)
+{
+	const struct fief_guard *guard = front->guard;
+	struct fief_bucket *bucket = NULL;
+	struct fief_source *source;
+	struct fief_client *client;
+
+	if (!(guard->flags & FIEF_GUARD_POLICE))
+		return true;
+	client = classify(front->slot, front->listener->index, front->packet.source);
+	if (client && !client->monitor && level_reached(front, client->level) &&
+	    rate_is_for(client, front->packet.source_port))
+		bucket = bucket_find(front->slot, client->bucket);
+	if (bucket && bucket->kind == FIEF_BUCKET_PER_SOURCE && !bucket_take(front, client->bucket, bucket)) {
+		verdict_count_bucket(front, client->container, client->rule, FIEF_SYN_RATE, false, bucket);
+		return false;
+	}
+	source = guard->proven_interval_ns ? source_find(front) : NULL;
+	if (!source ||
+	    cell_take(&source->arrival_ns, guard->proven_interval_ns, guard->proven_tolerance_ns, front->now))
+		return true;
+	verdict_count(front, client_container(front), client ? client->rule : FIEF_NO_ID, FIEF_SYN_ISOLATED, false);
+	return false;
 }

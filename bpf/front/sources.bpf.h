@@ -252,6 +252,7 @@ __noinline int source_add(struct source_look *look __arg_nonnull)
 	barrier();
 	if (!owed) {
 		source->arrival_ns = 0;
+		source->syn_arrival_ns = 0;
 		source->penalty_until_ns = 0;
 	}
 	source->since_ns = look->now;

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The rates of single sources: SYNs that others forge in a proven source's name cost it nothing, its own connections do.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use fief_bpf::abi;
+use fief_testkit::segment::ACK;
+use fief_testkit::{RawConnection, wait_until};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Door, ready};
+use fief_tests_netns::rig::{Rig, whole};
+
+const REQUEST: &[u8] = b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n";
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 89, 1, 1);
+const BURST: u16 = 3;
+
+/// A rate of single sources as a listener, or a rule for clients, has it, and why it refuses.
+const RATES: [(&str, &str, u32); 2] = [
+    ("proven = { rate = 1, burst = 3 }", "", abi::FIEF_SYN_ISOLATED),
+    ("", "syn = { rate = 1, burst = 3, per = \"source\" }", abi::FIEF_SYN_RATE),
+];
+
+fn policy(listener: &str, client: &str) -> String {
+    format!(
+        "[container.web]\n[listener.plain]\naddress = \"[::]:80\"\nadmit = true\n{listener}\n\
+         [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n{client}\n"
+    )
+}
+
+fn open(rig: &Rig, port: u16) -> RawConnection<'_> {
+    rig.open_from((CLIENT, port).into())
+}
+
+fn is_served(connection: &mut RawConnection<'_>) -> bool {
+    connection.converse(REQUEST, &whole(REQUEST), SOON).unwrap().0.starts_with(b"HTTP/1.1 200")
+}
+
+/// The client returns a cookie, and makes no connection of it.
+fn prove(rig: &Rig) {
+    open(rig, 1999).acknowledge().unwrap();
+    wait_until(SOON, || rig.front.proven_sources() == 1).unwrap();
+}
+
+#[test]
+fn forged_requests_for_connections_cost_a_proven_source_nothing() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        for (listener, client, _) in RATES {
+            let rig = Rig::new(door, &policy(listener, client));
+            prove(&rig);
+            for port in 2000..2003 {
+                let before = rig.verdicts();
+                (10_000..10_100).for_each(|port| rig.syn(SocketAddr::new(CLIENT.into(), port)));
+                rig.verdicts_on(&before, 100);
+                assert!(is_served(&mut open(&rig, port)), "{door:?}, {listener}{client}");
+            }
+        }
+    }
+}
+
+#[test]
+fn connections_above_the_own_rate_of_a_source_wait_for_their_turn() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        for (listener, client, reason) in RATES {
+            let rig = Rig::new(door, &policy(listener, client));
+            prove(&rig);
+            let began = Instant::now();
+            let mut connections: Vec<_> = (0..2 * BURST).map(|n| open(&rig, 2000 + n)).collect();
+            for connection in &connections {
+                rig.clients.send(&connection.segment(ACK, 0, REQUEST)).unwrap();
+            }
+            let refused = || rig.verdicts().count(reason);
+            wait_until(SOON, || rig.server.accepted() + refused() >= u64::from(2 * BURST)).unwrap();
+            let brought = began.elapsed().as_secs() + 1;
+            let accepted = rig.server.accepted();
+            assert!((3..=3 + brought).contains(&accepted), "{door:?}, {listener}{client}: {accepted}");
+            // A client that sends its bytes again is served in its turn.
+            let mut last = connections.pop().unwrap();
+            let time = Duration::from_millis(300);
+            wait_until(SOON, || last.converse(REQUEST, &whole(REQUEST), time).unwrap().0.starts_with(b"HTTP/1.1 200"))
+                .unwrap_or_else(|_| panic!("{door:?}, {listener}{client}: {:?}", rig.verdicts()));
+        }
+    }
+}
+
+/// What is forged in a proven source's name is bounded as what is forged in a stranger's.
+#[test]
+fn requests_above_the_own_rate_of_a_source_are_of_the_budget_of_all() {
+    if !ready() {
+        return;
+    }
+    for (listener, client, reason) in RATES {
+        let rig = Rig::new(Door::Own, &policy(&format!("unproven = {{ rate = 1, burst = 10 }}\n{listener}"), client));
+        rig.front.no_cpu_idle();
+        prove(&rig);
+        let (before, began) = (rig.verdicts(), Instant::now());
+        (10_000..10_100).for_each(|port| rig.syn(SocketAddr::new(CLIENT.into(), port)));
+        let verdicts = rig.verdicts_on(&before, 100);
+        let (taken, brought) = (verdicts.count(abi::FIEF_SYN_TAKEN), 2 * (began.elapsed().as_secs() + 1));
+        assert!((6..=14 + brought).contains(&taken), "{listener}{client}: {verdicts:?}");
+        assert_eq!(verdicts.count(reason), 100 - taken, "{listener}{client}: {verdicts:?}");
+    }
+}
