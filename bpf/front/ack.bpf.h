@@ -81,7 +81,10 @@ static __always_inline int missing_look(struct __sk_buff *skb, struct front_cont
 	return hold_keep(p, stream) ? hold_acknowledge(skb, p, stream) : TCX_DROP;
 }
 
-/* The kernel makes the connection of its own cookie, as where it keeps the handshake. */
+/*
+ * The kernel makes the connection of its own cookie, as where it keeps the handshake. Bytes that make it, without a bare ACK
+ * that came before, are not ruled.
+ */
 static __always_inline bool is_below_admission(struct front_context *front)
 {
 	return front->guard->flags & FIEF_GUARD_KERNEL && !admit_in_force(front);

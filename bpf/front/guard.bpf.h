@@ -86,6 +86,12 @@ static __always_inline int shape_rule(struct front_context *front)
 	return TCX_NEXT;
 }
 
+/* Whether what connections ask for is ruled: as they pass, where they are not held. */
+static __always_inline bool requests_ruled(const struct front_context *front)
+{
+	return front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR) && front->guard->shapes;
+}
+
 /* Whether connections are held until their first bytes, now. */
 static __always_inline bool admit_in_force(struct front_context *front)
 {

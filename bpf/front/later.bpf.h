@@ -15,7 +15,8 @@
  * far as it was ruled, and the rest comes again. The end of the client's side is the end of half a request too.
  * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest verdict.
  * Under TLS (what comes before is ruled: records.bpf.h), and behind a request for another protocol, the connection is no longer ruled and keeps its container. A
- * connection that was there before the guard cannot be told from one whose verdict was displaced.
+ * connection that was there before the guard cannot be told from one whose verdict was displaced, nor, under other rules than
+ * those that let it pass unread, one of TLS from one of HTTP.
  */
 #pragma once
 
@@ -362,12 +363,30 @@ static __always_inline int requests_rule(struct __sk_buff *skb, struct front_con
 static __always_inline bool first_of_kernel(struct front_context *front, struct fief_label *label, struct tcp_sock *tcp)
 {
 	if (tcp->bytes_received || label->listener == FIEF_NO_LISTENER || !segment_guard_find(front) ||
-	    !front->guard->shapes)
+	    !requests_ruled(front))
 		return false;
-	if (!(front->guard->flags & FIEF_GUARD_MONITOR) && !admit_in_force(front))
-		return false;
+	if (label->flags & FIEF_LABEL_PASSED && is_behind(front->packet.seq, tcp->rcv_nxt))
+		return false; /* what it is behind has passed a moment ago */
+	__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_PASSED);
 	label->next = tcp->rcv_nxt;
 	__sync_fetch_and_or(&label->flags, FIEF_LABEL_TRACKED);
+	return true;
+}
+
+/* Whether requests on this connection are to be ruled that came unseen before: these rules did not let it pass. */
+static __always_inline bool is_lost(struct front_context *front, struct fief_label *label, struct tcp_sock *tcp)
+{
+	if (!tcp->bytes_received || !segment_guard_find(front) || !front->guard->shapes)
+		return false;
+	if (label->flags & FIEF_LABEL_PASSED && label->next == front->guard->rules)
+		return false;
+	if (!(front->guard->flags & FIEF_GUARD_LATER)) {
+		later_untrack(front, label);
+		return false;
+	}
+	__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_PASSED);
+	label->next = tcp->rcv_nxt;
+	__sync_fetch_and_or(&label->flags, FIEF_LABEL_TRACKED | FIEF_LABEL_LOST);
 	return true;
 }
 
@@ -495,7 +514,7 @@ static __noinline int data_arrives(struct __sk_buff *skb, struct front_context *
 			return TCX_NEXT;
 	} else {
 		first = first_of_kernel(front, label, tcp);
-		if (!first)
+		if (!first && !is_lost(front, label, tcp))
 			return TCX_NEXT;
 	}
 	if (p->odd)

@@ -36,9 +36,7 @@ static __noinline int request_look(struct __sk_buff *skb, struct front_context *
 {
 	struct packet *p = &front->packet;
 
-	if (!segment_guard_find(front) || !front->guard->shapes)
-		return TCX_NEXT;
-	if (!(front->guard->flags & FIEF_GUARD_MONITOR) && !admit_in_force(front))
+	if (!segment_guard_find(front) || !requests_ruled(front))
 		return TCX_NEXT;
 	if (p->odd)
 		return shape_rule(front);
