@@ -206,6 +206,8 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		listening = bpf_skc_to_tcp_sock(sk);
 	else if (has_stream(state) && (!is_bare(&front->packet) || front->packet.odd))
 		verdict = data_arrives(skb, front, sk);
+	else if (state == BPF_TCP_ESTABLISHED)
+		verdict_settle(front, sk);
 	else if (state == BPF_TCP_SYN_RECV && (!is_bare(&front->packet) || front->packet.odd))
 		verdict = begun_rule(front);
 	else if (state == BPF_TCP_NEW_SYN_RECV && (front->packet.payload_length || front->packet.odd))

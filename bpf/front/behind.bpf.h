@@ -2,10 +2,11 @@
 /*
  * Behind: what stands behind a request that may pass.
  *
- * A request, the first line of a body in chunks, or a record of TLS. What is ruled no longer: what is encrypted, what the policy lets pass unread, where
- * later requests are not ruled; and what is counted as passed unread: behind a body whose end is not known. Behind a request
- * for another protocol (Upgrade, CONNECT) what comes before the server has agreed (confirmed.bpf.h) is ruled as HTTP, and
- * unread (`upgrade`) where it is none: a client has to wait for the answer (RFC 9110, 7.8).
+ * A request, the first line of a body in chunks, or a record of TLS. What is ruled no longer: what is encrypted, what
+ * the policy lets pass unread, where later requests are not ruled; and what is counted as passed unread: behind a body
+ * whose end is not known. Behind a request for another protocol (Upgrade, CONNECT) what comes before the server has
+ * agreed (confirmed.bpf.h) is ruled as HTTP, and unread (`upgrade`) where it is none: a client has to wait for the
+ * answer (RFC 9110, 7.8).
  * Limits: HTTP/2 is known by its first bytes, which every client of it sends.
  */
 #pragma once

@@ -144,8 +144,9 @@ __noinline int text_append(const struct request_bytes *bytes __arg_nonnull, __u3
 }
 
 /*
- * A message cut into records: puts together what there is of it in request.text, as many bytes as come back. -1: that is
- * no hello. request.head is where it ends, if a record ends there. The masks change nothing; they keep the verifier from counting along.
+ * A message cut into records: puts together what there is of it in request.text, as many bytes as come back. -1: that
+ * is no hello. request.head is where it ends, if a record ends there. The masks change nothing; they keep the verifier
+ * from counting along.
  */
 __noinline int hello_join(const struct request_bytes *bytes __arg_nonnull, __u32 length,
 			  struct front_request *request __arg_nonnull)

@@ -8,12 +8,13 @@
  *
  * Problem: a request that we read otherwise than the server passes round the rules; the verdict must not depend on
  * how the bytes were cut into segments.
- * How: a head that RFC 9112 allows is read as every server reads it (COMPLETE). So is what servers take beyond that if all
- * that take it agree: empty lines first, LF without CR, several blanks before the target. About all else servers differ: some refuse it, some
- * skip it, some read another request. Such a head is odd: it is read as the most tolerant of them read it, and UNREAD
- * (malformed) once it is there. A first line without a version (HTTP/0.9, after which some servers read on and some do not),
- * of HTTP/2, of the PROXY protocol or of anything else is UNREAD at its end; a head that does not end within
- * FIEF_HEADER_MAX bytes is so there. What could be read of any of them is set, of the unfinished first line too.
+ * How: a head that RFC 9112 allows is read as every server reads it (COMPLETE). So is what servers take beyond that if
+ * all that take it agree: empty lines first, LF without CR, several blanks before the target. About all else servers
+ * differ: some refuse it, some skip it, some read another request. Such a head is odd: it is read as the most tolerant
+ * of them read it, and UNREAD (malformed) once it is there. A first line without a version (HTTP/0.9, after which some
+ * servers read on and some do not), of HTTP/2, of the PROXY protocol or of anything else is UNREAD at its end; a head
+ * that does not end within FIEF_HEADER_MAX bytes is so there. What could be read of any of them is set, of the
+ * unfinished first line too.
  * Limits: of headers and cookies of one name the first counts, but for Host, of which there is one. Transfer codings other
  * than "chunked" alone are odd: most servers know no other.
  */

@@ -14,9 +14,9 @@
  * was never seen is for the policy to refuse: both sides are reset. A packet with more than is looked at in one go passes as
  * far as it was ruled, and the rest comes again. The end of the client's side is the end of half a request too.
  * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest verdict.
- * Under TLS (what comes before is ruled: records.bpf.h), and behind a request for another protocol, the connection is no longer ruled and keeps its container. A
- * connection that was there before the guard cannot be told from one whose verdict was displaced, nor, under other rules than
- * those that let it pass unread, one of TLS from one of HTTP.
+ * Under TLS (what comes before is ruled: records.bpf.h), and behind a request for another protocol, the connection is no
+ * longer ruled and keeps its container. A connection that was there before the guard cannot be told from one whose verdict
+ * was displaced, nor, under other rules than those that let it pass unread, one of TLS from one of HTTP.
  */
 #pragma once
 
@@ -424,6 +424,22 @@ static __noinline struct fief_label *label_make(struct front_context *front, str
 			fresh.flags = FIEF_LABEL_TRACKED | FIEF_LABEL_LOST;
 	}
 	return bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+/*
+ * The client acknowledges an answer, and may be silent for long: the verdict upon its first request waits in a table that other
+ * connections fill, and becomes a label now. A connection that its server ends with the answer needs none.
+ */
+static __noinline int verdict_settle(struct front_context *front, struct bpf_sock *sk)
+{
+	struct tcp_sock *tcp;
+
+	if (bpf_sk_storage_get(&labels, sk, 0, 0))
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (tcp && tcp->bytes_received)
+		label_make(front, sk, tcp);
+	return 0;
 }
 
 /* TCP has not taken what made the socket: it is ruled once more. */

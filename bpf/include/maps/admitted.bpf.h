@@ -19,12 +19,14 @@
 struct admitted_line {
 	__u64 flow; /* 0: none */
 	struct fief_admitted verdict;
-	__u64 pad[2];
+	__u64 pad;
 };
 
 struct admitted_pair {
 	struct admitted_line line[2];
 };
+
+_Static_assert(sizeof(struct admitted_line) == 64, "a line of the cache");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
