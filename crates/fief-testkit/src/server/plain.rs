@@ -4,7 +4,7 @@
 //! `GET /<n>` is answered with n bytes of [`pattern`], anything else with its [`Seen`] in words. Persistent unless the
 //! client says otherwise or the path is below `/close/`, which the server closes first.
 
-use crate::{Error, NetNs, Result};
+use crate::{Error, NetNs, Result, wait_until};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -35,6 +35,20 @@ struct State {
     open: Mutex<Vec<TcpStream>>,
 }
 
+/// A child that another thread starts holds the listener of a server before, from its fork to its exec.
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let mut bound = TcpListener::bind(address);
+    let _ = wait_until(Duration::from_secs(10), || {
+        if bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+            bound = TcpListener::bind(address);
+        }
+        !bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    });
+    let listener = bound?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
 /// Serves until it is dropped.
 #[derive(Debug)]
 pub struct PlainServer {
@@ -46,11 +60,11 @@ pub struct PlainServer {
 impl PlainServer {
     /// Listens on an address of the namespace.
     pub fn start(namespace: &NetNs, address: SocketAddr) -> Result<PlainServer> {
-        let listener = namespace
-            .run(|| TcpListener::bind(address).and_then(|socket| socket.set_nonblocking(true).map(|()| socket)))?
-            .map_err(|error| Error::io(format!("listen on {address}"), error))?;
+        let listener = namespace.run(|| bind(address))?.map_err(|e| Error::io(format!("listen on {address}"), e))?;
         let state = Arc::new(State::default());
-        let (stopped, stop) = nix::unistd::pipe().map_err(|errno| Error::errno("make a pipe", errno))?;
+        // a child that is started meanwhile must not hold the server's end
+        let pipe = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC);
+        let (stopped, stop) = pipe.map_err(|errno| Error::errno("make a pipe", errno))?;
         let shared = state.clone();
         let accepting = Some(std::thread::spawn(move || accept(&listener, &stopped, &shared)));
         Ok(PlainServer { state, stop: Some(stop), accepting })
