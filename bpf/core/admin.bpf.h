@@ -163,17 +163,16 @@ static __always_inline int task_request(struct fief_task *v, const struct fief_a
 static __always_inline int admin_task_place(struct fief_admin *a)
 {
 	struct fief_container *c = container_get(a->container);
-	struct task_struct *target = thread_of(a->pid);
+	struct task_struct *target;
 	struct fief_task *v;
 	struct fief_cpu *its;
 	int err = 0;
 
+	if (!c || c->state != FIEF_ALIVE)
+		return -ESTALE;
+	target = thread_of(a->pid);
 	if (!target)
 		return -ESRCH;
-	if (!c || c->state != FIEF_ALIVE) {
-		bpf_task_release(target);
-		return -ESTALE;
-	}
 	v = bpf_task_storage_get(&tasks, target, 0, 0);
 	if (target->flags & PF_KTHREAD && a->flags) {
 		err = -EPERM;

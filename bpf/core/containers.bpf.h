@@ -53,14 +53,6 @@ static __always_inline bool same_ref(struct fief_ref a, struct fief_ref b)
 	return a.id == b.id && a.generation == b.generation;
 }
 
-static __always_inline void count_error(enum fief_error which)
-{
-	struct fief_control *control = control_get();
-
-	if (control)
-		__sync_fetch_and_add(&control->errors[which & 7], 1);
-}
-
 /* The attributes in force: a policy's container has one set for each policy slot. */
 static __always_inline struct fief_attributes *attributes_of(struct fief_container *c)
 {

@@ -186,7 +186,7 @@ static __always_inline int stage(struct fief_descriptor *d)
 	return 0;
 }
 
-/* Who drops rights keeps none by what he has staged before. */
+/* A thread that drops rights keeps none of them by what it has staged before. */
 static __always_inline int rights_drop(struct fief_descriptor *d, __u32 keep)
 {
 	d->rights &= keep;

@@ -64,15 +64,15 @@ static __always_inline bool handshake_proven(struct front_context *front, struct
 }
 
 /*
- * Bytes before the segment are missing, by the kernel's cookie. Who sends from here again, where that is in doubt, begins
- * here.
+ * Bytes before the segment are missing, by the kernel's cookie. Where that is in doubt, a client that sends from here once
+ * more begins here.
  */
 static __always_inline int missing_look(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
 	const struct packet *p = &front->packet;
 
 	if (half_lost(&stream->half))
-		return gave_way(skb, front);
+		return no_connection(skb, front, unread_reason(FIEF_UNREAD_NO_ROOM, true));
 	if (stream->doubted == p->seq && !size_remembered(p)) {
 		stream->first = p->seq - 1;
 		return bytes_gather(skb, p, stream);
@@ -157,8 +157,8 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 }
 
 /*
- * It may be a SYN or a segment. What passes through to others is policed by its SYNs, and no sender that is honest parts them
- * from their flags.
+ * It may be a SYN or a segment. A connection that passes through to others is policed by its SYN, and no honest sender parts
+ * a SYN from its flags.
  */
 static __always_inline int torn_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
@@ -262,16 +262,13 @@ static __always_inline int ack_hand(struct __sk_buff *skb, const struct front_co
 {
 	__u32 zero = 0;
 	struct handed *to = bpf_map_lookup_elem(&handed, &zero);
-	struct fief_control *control;
 
 	if (!to)
 		return TCX_NEXT;
 	to->packet = front->packet;
 	to->slot = front->slot;
 	bpf_tail_call(skb, &door_programs, 0);
-	control = control_get();
-	if (control)
-		__sync_fetch_and_add(&control->errors[FIEF_ERR_DOOR], 1);
+	count_error(FIEF_ERR_DOOR);
 	return TCX_NEXT;
 }
 

@@ -28,6 +28,17 @@ static __always_inline __u64 first_bits(__u64 word, __u32 bits)
 	return word & bpf_cpu_to_be64(~0ull << (64 - bits));
 }
 
+/* Leaves of an address its network: of IPv4 the /24, of IPv6 the /48. */
+static __always_inline void network_take(__u64 *words, bool ipv6)
+{
+	if (ipv6) {
+		words[0] = first_bits(words[0], IPV6_48);
+		words[1] = 0;
+	} else {
+		words[1] &= bpf_cpu_to_be64(~0xffull);
+	}
+}
+
 /* Of two IPv6 /64s. */
 static __always_inline enum kinship kinship(__u64 one, __u64 other)
 {

@@ -97,12 +97,7 @@ __noinline int half_name(const struct packet *p __arg_nonnull, __u32 cookie, str
 	name->tag = (__u32)hash | 1;
 	name->other_row = hash >> 32 & (HALF_ROWS - 1);
 	name->mark = hash >> 48 & (HALF_TAGS - 1);
-	if (p->ipv6) {
-		words[0] = first_bits(words[0], IPV6_48);
-		words[1] = 0;
-	} else {
-		words[1] &= bpf_cpu_to_be64(~0xffull);
-	}
+	network_take(words, p->ipv6);
 	hash = hash_mix(address_hash(secret, words) ^ secret->pattern[0]);
 	name->network = hash;
 	name->row = hash >> 32 & (HALF_ROWS - 1);

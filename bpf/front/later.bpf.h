@@ -391,9 +391,8 @@ static __always_inline bool is_lost(struct front_context *front, struct fief_lab
 }
 
 /*
- * Labels a socket that has no label: the core has labelled those of managed
- * units, but a guard stands before every server. The verdict upon its first
- * request is still where the door left it. NULL: no request of it is ruled.
+ * Labels a socket that has no label: the core has labelled those of managed units, but a guard stands before every server.
+ * The verdict upon its first request is still where the door left it. NULL: no request of it is ruled.
  */
 static __noinline struct fief_label *label_make(struct front_context *front, struct bpf_sock *sk, struct tcp_sock *tcp)
 {

@@ -46,12 +46,10 @@ static __noinline __u64 *bad_budget(const struct front_context *front)
 	if (!secret)
 		return NULL;
 	__builtin_memcpy(whose, front->packet.source, 16);
-	if (front->packet.ipv6) {
-		whose[0] = proven ? whose[0] : first_bits(whose[0], IPV6_48);
+	if (!proven)
+		network_take(whose, front->packet.ipv6);
+	else if (front->packet.ipv6)
 		whose[1] = 0;
-	} else if (!proven) {
-		whose[1] &= bpf_cpu_to_be64(~0xffull);
-	}
 	at = hash_mix(address_hash(secret, whose) ^ proven ^ secret->pattern[0]) & (BAD_BUDGETS - 1);
 	return bpf_map_lookup_elem(&bad_arrivals, &at);
 }
@@ -114,24 +112,16 @@ static __noinline int once_admitted(struct front_context *front)
 	return TCX_NEXT;
 }
 
-/* Its client learns that the connection is none, as from a server that has closed it, and can make another one. */
-static __noinline int too_late(struct __sk_buff *skb, struct front_context *front)
+/*
+ * Counts the segment. Its client learns that there is no connection, as from a server that has closed it, and can make another
+ * one.
+ */
+static __noinline int no_connection(struct __sk_buff *skb, struct front_context *front, enum fief_reason reason)
 {
 	struct packet *p = &front->packet;
 	struct segment *s;
 
-	count_drop(front, FIEF_ACK_BAD);
-	s = segment_begin(p->ack, packet_end(p), 0, TCP_ACK | TCP_RST);
-	return s ? segment_answer(skb, p, s) : TCX_DROP;
-}
-
-/* Bytes of its connection were acknowledged, and had to give way to others. */
-static __noinline int gave_way(struct __sk_buff *skb, struct front_context *front)
-{
-	struct packet *p = &front->packet;
-	struct segment *s;
-
-	verdict_count(front, client_container(front), FIEF_NO_ID, unread_reason(FIEF_UNREAD_NO_ROOM, true), false);
+	count_drop(front, reason);
 	s = segment_begin(p->ack, packet_end(p), 0, TCP_ACK | TCP_RST);
 	return s ? segment_answer(skb, p, s) : TCX_DROP;
 }
@@ -198,7 +188,7 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	if (verdict >= 0)
 		return verdict;
 	if (!is_bare(p) && half_lost(&stream->half))
-		return gave_way(skb, front);
+		return no_connection(skb, front, unread_reason(FIEF_UNREAD_NO_ROOM, true));
 	if (!admit_in_force(front) || (tracked_status(skb, p) & ADDRESSES_TRANSLATED))
 		return TCX_NEXT;
 	if (kernel_cookie_check(p))
@@ -206,6 +196,6 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 					       : kernel_answered(skb, front, listening, stream);
 	bad_count(front);
 	if (!bad_too_many(front) && ran_out(front, &stream->with))
-		return too_late(skb, front);
+		return no_connection(skb, front, FIEF_ACK_BAD);
 	return count_drop(front, FIEF_ACK_BAD);
 }

@@ -17,3 +17,11 @@ static __always_inline struct fief_control *control_get(void)
 
 	return bpf_map_lookup_elem(&controls, &zero);
 }
+
+static __always_inline void count_error(enum fief_error which)
+{
+	struct fief_control *control = control_get();
+
+	if (control)
+		__sync_fetch_and_add(&control->errors[which & 7], 1);
+}

@@ -15,6 +15,22 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::{Installation, SOON};
 
+/// A policy whose one listener refuses one path: text of `path` and of `refuse`.
+#[macro_export]
+macro_rules! refusing {
+    ($path:literal, $refuse:literal) => {
+        concat!(
+            "\n[container.web]\n[listener.plain]\naddress = \"[::]:80\"\n",
+            "[[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n",
+            "[[listener.plain.request]]\npath = \"",
+            $path,
+            "\"\nrefuse = \"",
+            $refuse,
+            "\"\n"
+        )
+    };
+}
+
 /// What stands before the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {

@@ -11,21 +11,12 @@ use fief_bpf::abi;
 use fief_testkit::segment::{ACK, RST, SYN, Segment, frame};
 use fief_testkit::{Family, Mac, ORDINARY_OPTIONS, Tap, Topology, Veth, wait_until};
 use fief_tests_netns::front::{Door, plain, ready};
+use fief_tests_netns::refusing;
 use fief_tests_netns::rig::Rig;
 use fief_tests_netns::{SOON, connect_from};
 use nix::errno::Errno;
 
-const POLICY: &str = r#"
-[container.web]
-[listener.plain]
-address = "[::]:80"
-[[listener.plain.client]]
-from = ["any"]
-container = "web"
-[[listener.plain.request]]
-path = "/secret/*"
-refuse = "503"
-"#;
+const POLICY: &str = refusing!("/secret/*", "503");
 
 const PUBLIC: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
 const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nHost: server\r\n\r\n";

@@ -9,19 +9,10 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::{Family, Feature, Process, require, wait_until};
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
+use fief_tests_netns::refusing;
 use fief_tests_netns::{SOON, connect_from};
 
-const POLICY: &str = r#"
-[container.web]
-[listener.plain]
-address = "[::]:80"
-[[listener.plain.client]]
-from = ["any"]
-container = "web"
-[[listener.plain.request]]
-path = "/secret/*"
-refuse = "reset"
-"#;
+const POLICY: &str = refusing!("/secret/*", "reset");
 
 const FIRST: &str = "GET /first HTTP/1.1\r\nHost: server\r\n\r\n";
 const PUBLIC: &str = "GET /public/1 HTTP/1.1\r\nHost: server\r\n\r\n";

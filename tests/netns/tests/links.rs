@@ -8,21 +8,12 @@ use std::net::SocketAddr;
 use fief_bpf::abi;
 use fief_testkit::{Client, Family, Feature, NetNs, PlainServer, Topology, Veth, Wire, pattern, require, wait_until};
 use fief_tests_netns::front::{Door, plain, ready};
+use fief_tests_netns::refusing;
 use fief_tests_netns::rig::Rig;
 use fief_tests_netns::{Foreign, SOON, connect_from, connect_once_served};
 use nix::errno::Errno;
 
-const POLICY: &str = r#"
-[container.web]
-[listener.plain]
-address = "[::]:80"
-[[listener.plain.client]]
-from = ["any"]
-container = "web"
-[[listener.plain.request]]
-path = "/refused"
-refuse = "503"
-"#;
+const POLICY: &str = refusing!("/refused", "503");
 
 /// The server's address at a second link, and the client's.
 const SECOND: &str = "10.66.3.1:80";

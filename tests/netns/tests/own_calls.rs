@@ -9,19 +9,10 @@ use fief_bpf::abi;
 use fief_testkit::segment::{SYN, Segment, frame};
 use fief_testkit::{NetNs, Topology, Veth, Wire, wait_until};
 use fief_tests_netns::front::{Door, Front, ready};
+use fief_tests_netns::refusing;
 use fief_tests_netns::{SOON, connect_from};
 
-const POLICY: &str = r#"
-[container.web]
-[listener.plain]
-address = "[::]:80"
-[[listener.plain.client]]
-from = ["any"]
-container = "web"
-[[listener.plain.request]]
-path = "/refused"
-refuse = "503"
-"#;
+const POLICY: &str = refusing!("/refused", "503");
 
 /// Addresses of two devices of the server: the first one has a door, the second one comes up later.
 const V4: [&str; 2] = ["10.77.0.1", "10.66.3.1"];

@@ -7,19 +7,10 @@ use fief_testkit::segment::{ACK, SYN, Segment};
 use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
+use fief_tests_netns::refusing;
 use fief_tests_netns::rig::{Rig, whole};
 
-const POLICY: &str = r#"
-[container.web]
-[listener.plain]
-address = "[::]:80"
-[[listener.plain.client]]
-from = ["any"]
-container = "web"
-[[listener.plain.request]]
-path = "/secret/*"
-refuse = "reset"
-"#;
+const POLICY: &str = refusing!("/secret/*", "reset");
 
 const SECRET: &[u8] = b"GET /secret/1 HTTP/1.1\r\nHost: server\r\n\r\n";
 

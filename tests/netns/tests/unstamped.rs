@@ -11,19 +11,10 @@ use fief_testkit::segment::{ACK, Segment};
 use fief_testkit::{Family, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
+use fief_tests_netns::refusing;
 use fief_tests_netns::rig::{Rig, whole};
 
-const POLICY: &str = r#"
-[container.web]
-[listener.plain]
-address = "[::]:80"
-[[listener.plain.client]]
-from = ["any"]
-container = "web"
-[[listener.plain.request]]
-path = "/secret/*"
-refuse = "drop"
-"#;
+const POLICY: &str = refusing!("/secret/*", "drop");
 
 const REQUEST: &[u8] = b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n";
 

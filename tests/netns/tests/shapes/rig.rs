@@ -14,19 +14,10 @@ use fief_testkit::segment::{ACK, SYN};
 use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, Verdicts, plain};
+use fief_tests_netns::refusing;
 
 /// Nobody may have what is below /secret.
-pub const POLICY: &str = r#"
-[container.web]
-[listener.plain]
-address = "[::]:80"
-[[listener.plain.client]]
-from = ["any"]
-container = "web"
-[[listener.plain.request]]
-path = "/secret/*"
-refuse = "drop"
-"#;
+pub const POLICY: &str = refusing!("/secret/*", "drop");
 
 pub const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 
