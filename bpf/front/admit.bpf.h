@@ -39,7 +39,7 @@ static __always_inline void admitted_pass(const struct front_context *front, str
 	entry->next = front->guard->rules;
 }
 
-/* What follows the request at entry->next. */
+/* Notes in `entry` what follows the request that stands at entry->next. */
 static __always_inline void admitted_go_on(struct front_context *front, struct stream *stream, bool first)
 {
 	struct fief_admitted *entry = &stream->admitted;
@@ -85,7 +85,7 @@ static __noinline void admitted_ended(const struct packet *p)
 
 /*
  * Whether the packet begins a connection that was there and has ended: a late double, or somebody who wants more of
- * them than his connection requests were allowed.
+ * them than its connection requests were allowed.
  */
 static __noinline bool cookie_spent(const struct packet *p)
 {

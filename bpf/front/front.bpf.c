@@ -25,7 +25,7 @@
  *     requested     bytes before the socket       later         requests after the first
  *     answer        what a refused client gets    stray         segments of no connection
  *     grow          a segment to the whole stream heads         of later requests, until TCP has taken them
- *     halves        begins of requests that wait
+ *     halves        begins of requests that wait      labelled      what a socket bears of it
  *     taken         whether TCP would take a segment  behind       what stands behind a request
  *     chunks        of a body, line by line            ignored       bodies that servers may not read
  *     confirmed     whether the server leaves HTTP

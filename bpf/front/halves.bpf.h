@@ -6,7 +6,7 @@
  * way were acknowledged: its client would wait for ever.
  * How: a network (IPv4 /24, IPv6 /48) has a row of places, and a connection of it may stand in another row, which its own
  * hash tells, as long as there is a free place. In a full row the network with the most places gives one to who has fewer;
- * so does whoever has been silent for SILENT_NS. What finds no place is for the policy to refuse. A tag of each connection
+ * so does whoever has been silent for SILENT_NS. The policy decides about a head that finds no place. A tag of each connection
  * whose bytes were acknowledged tells that it had to give way, if it is not here any more: it is reset.
  * The bytes of a place are written where they are. A word says that somebody does so; who finds it set drops the packet,
  * which comes again.

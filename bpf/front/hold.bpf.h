@@ -10,8 +10,8 @@
  * be a verdict the whole is copied. With the verdict the segment at hand is grown to the whole stream from its first byte
  * (grow.bpf.h), and makes the connection as if it had come so.
  * Limits: the last bytes of a header that is longer than what a segment can grow to are looked at, but neither
- * acknowledged nor delivered with it; the client sends them again. Who has to give way to others is reset, and has to
- * connect again. Behind a PROXY head each segment costs what the whole head does.
+ * acknowledged nor delivered with it; the client sends them again. A client that has to give way to others is reset, and has
+ * to connect again. Behind a PROXY head each segment costs what the whole head does.
  */
 #pragma once
 
