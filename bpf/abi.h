@@ -18,7 +18,7 @@
 #ifndef FIEF_ABI_H
 #define FIEF_ABI_H
 
-#define FIEF_ABI_VERSION 3
+#define FIEF_ABI_VERSION 4
 
 #include "abi/container.h"
 #include "abi/descriptor.h"

@@ -40,5 +40,4 @@ struct fief_task {
 #define FIEF_TASK_EXPLICIT 2u /* bound by a call: sockets are not followed until it unbinds */
 #define FIEF_TASK_SLEPT	   4u /* went to sleep by itself since the last socket event */
 #define FIEF_TASK_MANAGED  8u
-#define FIEF_TASK_FOREIGN  16u /* bound outside of home's subtree, by a descriptor that was passed */
 #define FIEF_TASK_WRITES   32u /* a kernel thread that writes a labelled file back */

@@ -9,7 +9,7 @@
 #define FIEF_CACHE_SLOTS 64
 #define FIEF_KEPT	 8
 
-/* write-back cache of usage, one line per container */
+/* one entry of the write-back cache of usage: a container's */
 struct fief_cache_slot {
 	struct fief_ref container;
 	__u32 heir; /* where the counters go if the container has ended meanwhile */
@@ -42,7 +42,7 @@ enum fief_system_kind {
 	FIEF_SYSTEM_KINDS = 16,
 };
 
-/* What every event reads and writes first, in one cache line; each line of the cache is one too. */
+/* What every event reads and writes comes first: 64 bytes, which are one cache line where the record begins at one. */
 struct fief_cpu {
 	__u32 sequence; /* odd while a charge is under way */
 	__u32 online;
@@ -75,8 +75,11 @@ struct fief_cpu {
 	__u32 irq_receive;
 	__s32 kthread; /* the last kernel thread here, by number, and what kind of work it does */
 	__u32 kthread_kind;
-	__u32 switches; /* its context switches when its stint began */
+	__u32 switches;	      /* its context switches when its stint began */
+	__u32 clock_compared; /* the run queue's clock when it was last compared, in units of switch.bpf.h */
+	__u32 changing;	      /* threads in the midst of changing their record here, where interrupts cannot be off */
 	__u32 pad;
+	__u64 thread;	  /* where the kernel keeps the running thread, whose number exec can change */
 	__u64 run_clock;  /* where the kernel accounts what threads ran on this CPU; 0: no switch was missed here */
 	__u64 ran_before; /* what it showed when this stint began */
 	__u64 run_queue;  /* where the kernel says who runs here; 0: not known yet */

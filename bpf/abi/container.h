@@ -49,7 +49,7 @@ struct fief_usage {
 	__u64 major_faults;
 	__u64 syns_seen;
 	__u64 syns_dropped;
-	__u64 binds;
+	__u64 spare;
 	__u64 accepts; /* connections labelled with this container */
 };
 #define FIEF_USAGE_COUNTERS 16

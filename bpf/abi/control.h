@@ -21,11 +21,11 @@ struct fief_control {
 };
 enum fief_error {
 	FIEF_ERR_NO_STORAGE,
-	FIEF_ERR_STALE,
 	FIEF_ERR_TABLE_FULL,
 	FIEF_ERR_LOCK,
 	FIEF_ERR_SWITCH,
-	FIEF_ERR_DOOR, /* a part of the door was not there: the packet passed unruled */
+	FIEF_ERR_DOOR,	  /* a part of the door was not there: the packet passed unruled */
+	FIEF_ERR_VERDICT, /* the table of counters was full: a verdict was carried out and not counted */
 	FIEF_ERRORS
 };
 

@@ -17,13 +17,13 @@ struct fief_thresholds {
 
 struct fief_load {
 	__u64 looked_ns;
-	__u64 above_ns[2];	       /* when the level was last reached */
-	__u64 idle_ns;		       /* of all CPUs, at the last look */
-	__u64 unproven_arrival_ns;     /* the budget of SYNs from unproven sources, as in struct fief_bucket */
-	__u64 receiving_ns;	       /* of all CPUs for nobody, at the last look */
-	__u64 dropped_seen;	       /* connections that we found no place for, at the last look */
-	__u64 notice_ns[FIEF_REASONS]; /* when the last notice for each reason went out */
-	__u32 level;		       /* enum fief_level */
+	__u64 above_ns[2];		   /* when the level was last reached */
+	__u64 idle_ns;			   /* of all CPUs, at the last look */
+	__u64 unproven_arrival_ns;	   /* the budget of SYNs from unproven sources, as in struct fief_bucket */
+	__u64 receiving_ns;		   /* of all CPUs for nobody, at the last look */
+	__u64 dropped_seen;		   /* connections that we found no place for, at the last look */
+	__u64 notice_ns[FIEF_REASON_ROOM]; /* when the last notice for each reason went out */
+	__u32 level;			   /* enum fief_level */
 	__u32 queue_percent;
 	__u32 cpu_ppm;	  /* of the machine at work for somebody, smoothed over FIEF_LOAD_SMOOTH_NS */
 	__u32 drops;	  /* a second, smoothed likewise */

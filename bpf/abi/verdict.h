@@ -51,6 +51,9 @@ enum fief_reason {
 	FIEF_REASONS
 };
 
+/* Tables have room for so many reasons: a new one must not change the size of records, which would refuse every upgrade. */
+#define FIEF_REASON_ROOM 64
+
 struct fief_verdict_key {
 	struct fief_ref container;
 	__u32 rule; /* client rule (SYN_*), request rule (REQUEST_*) or FIEF_NO_ID */
@@ -74,9 +77,9 @@ struct fief_notice {
 
 /* SYNs and requests that we refused, by listener and CPU: what servers are told, and the level of overload counts. */
 struct fief_refusals {
-	__u64 refused;		    /* all of them, ever */
-	__u64 queue_full;	    /* of these, connections that found the accept queue full */
-	__u64 untold[FIEF_REASONS]; /* since this CPU's last notice */
+	__u64 refused;			/* all of them, ever */
+	__u64 queue_full;		/* of these, connections that found the accept queue full */
+	__u64 untold[FIEF_REASON_ROOM]; /* since this CPU's last notice */
 };
 
 /* What never reached a listening socket; the last notice of it changes at most once in FIEF_NOTICE_NS. */

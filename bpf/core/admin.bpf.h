@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Admin: what the privileged control plane does, run by BPF_PROG_RUN, so that the table has one
+ * Admin: the privileged operations of the control plane, run by BPF_PROG_RUN, so that the container table has one
  * implementation.
  */
 #pragma once
@@ -157,6 +157,23 @@ static __always_inline int task_request(struct fief_task *v, const struct fief_a
 }
 
 /*
+ * Numbers of threads are used again, so the thread found can be another one than was meant: who is to get the home of a cgroup
+ * has to be there, and who is to be bound has to be of the process whose descriptor's inode is a->value.
+ */
+static __always_inline bool is_meant(struct task_struct *target, const struct fief_admin *a)
+{
+	struct fief_unit *unit;
+
+	if (a->flags & FIEF_TASK_MANAGED) {
+		unit = unit_of(target->cgroups->dfl_cgrp);
+		return unit && same_ref(unit->home, a->container);
+	}
+	if (!a->flags || !bpf_core_field_exists(struct pid, ino))
+		return true;
+	return BPF_CORE_READ(target, signal, pids[PIDTYPE_TGID], ino) == a->value;
+}
+
+/*
  * Gives a running thread its home (fief manage), or binds it (fief bind; a->flags FIEF_TASK_EXPLICIT). Kernel threads work for
  * many: of them only those of lanes are placed, with no flags.
  */
@@ -176,6 +193,8 @@ static __always_inline int admin_task_place(struct fief_admin *a)
 	v = bpf_task_storage_get(&tasks, target, 0, 0);
 	if (target->flags & PF_KTHREAD && a->flags) {
 		err = -EPERM;
+	} else if (!is_meant(target, a)) {
+		err = -ESRCH;
 	} else if (!v) {
 		err = task_adopt(target, a->container, a->flags & ~FIEF_TASK_EXPLICIT, false);
 	} else {

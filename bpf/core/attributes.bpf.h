@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Attributes and places in the tree: what must stay consistent over several containers.
+ * Attributes and places in the tree: the state that must stay consistent over several containers.
  *
- * Problem: shares of siblings must fit into the parent's, and parents must not form a loop, while others change both.
+ * Problem: shares of siblings must fit into the parent's, and parents must not form a loop, while other callers change both.
  * How: one lock for the whole tree, taken by a bounded number of tries; reads take none.
- * Limits: contended for long, the caller gets -EAGAIN and tries again.
+ * Limits: if the lock is contended for long, the caller gets -EAGAIN and tries again.
  */
 #pragma once
 

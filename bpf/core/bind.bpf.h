@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Bind: whose work a thread does.
+ * Bind: which container a thread works for.
  *
- * Problem: the binding changes in socket option hooks, tracepoints and by other threads; task storage is refused in
- * cgroup hooks before 6.13, and a look-up at each of them costs.
- * How: while a thread runs its record is in its CPU's record (`task`, `has_task`); sched_switch copies it in and out.
- * Hooks on the thread's own CPU work on the copy with interrupts off. Other threads leave a request in the storage,
- * which is taken at the next boundary.
+ * Problem: the binding changes in socket option hooks, in tracepoints and by other threads. Task storage is refused in cgroup
+ * hooks before 6.13, and a lookup at each of them costs.
+ * How: while a thread runs its record is in its CPU's record (`task`, `has_task`); sched_switch copies it in and out. Hooks on
+ * the thread's own CPU work on the copy with interrupts off. Other threads leave a request in the storage, which takes effect
+ * at the next boundary.
  * Limits: a request for a thread that runs alone takes effect at its next softirq (one tick).
  */
 #pragma once
@@ -324,6 +324,28 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 	member_settle(&cs->task, p, false);
 	if (!same_ref(was, home))
 		container_put_here(was.id, FIEF_THREAD);
+}
+
+/*
+ * The running thread begins to change its record. Where interrupts cannot be off (compat.bpf.h), a softirq or a switch can come
+ * in its midst, and would take a request: a reference were let go of twice, and another never. It sees that it has to wait.
+ */
+static __always_inline struct fief_cpu *record_hold(unsigned long *flags)
+{
+	struct fief_cpu *cs;
+
+	irq_save(flags);
+	cs = this_cpu();
+	if (cs && !bpf_ksym_exists(bpf_local_irq_save))
+		__sync_fetch_and_add(&cs->changing, 1);
+	return cs;
+}
+
+static __always_inline void record_let_go(struct fief_cpu *cs, unsigned long *flags)
+{
+	if (cs && !bpf_ksym_exists(bpf_local_irq_save))
+		__sync_fetch_and_sub(&cs->changing, 1);
+	irq_restore(flags);
 }
 
 /* Copies a record; its nest only if something is on it. */

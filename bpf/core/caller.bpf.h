@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The caller: what a thread asks for itself, or for another thread.
+ * The caller: requests of a thread for itself or for another thread.
  *
- * Problem: a call must change the caller's own record, on whichever CPU it runs, and never anybody else's.
- * How: the hook runs on the caller's CPU without migrating; with interrupts off the working copy there is the
- * caller's. Another thread gets a request in its storage.
- * Limits: before 6.13 a thread that nobody manages cannot call, since its record cannot be made here.
+ * Problem: a call must change the caller's own record, on whichever CPU it runs, and no other thread's.
+ * How: the hook runs on the caller's CPU without migrating; with interrupts off the working copy there is the caller's. Another
+ * thread gets a request in its storage.
+ * Limits: before 6.13 an unmanaged thread cannot call, since its record cannot be made here.
  */
 #pragma once
 
@@ -32,8 +32,7 @@ static __always_inline struct fief_cpu *caller_find(void)
 		struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
 		if (!v)
 			return NULL;
-		irq_save(&flags);
-		cs = this_cpu();
+		cs = record_hold(&flags);
 		if (cs) {
 			/* a softirq may have taken it over since, and the thread have changed it */
 			if (!cs->has_task) {
@@ -44,7 +43,7 @@ static __always_inline struct fief_cpu *caller_find(void)
 			}
 			cs->refresh = 0;
 		}
-		irq_restore(&flags);
+		record_let_go(cs, &flags);
 	}
 	return cs;
 }
@@ -69,15 +68,14 @@ static __always_inline bool bind_try(struct fief_descriptor *d, struct task_stru
 	unsigned long flags;
 	bool bound = false;
 
-	irq_save(&flags);
-	cs = this_cpu();
+	cs = record_hold(&flags);
 	if (cs && cs->has_task && cs->running == pid) {
 		*was = task_rebind(cs, p, d->container, d->rights, false, now);
 		cs->task.flags |= FIEF_TASK_EXPLICIT;
 		*home = cs->task.home;
 		bound = true;
 	}
-	irq_restore(&flags);
+	record_let_go(cs, &flags);
 	return bound;
 }
 
@@ -112,10 +110,9 @@ static __always_inline int unbind_self(void)
 
 	if (!cs)
 		return -ESRCH;
-	irq_save(&flags);
-	cs = this_cpu();
+	cs = record_hold(&flags);
 	if (!cs || !cs->has_task) {
-		irq_restore(&flags);
+		record_let_go(cs, &flags);
 		return -ESRCH;
 	}
 	home = cs->task.home;
@@ -126,7 +123,7 @@ static __always_inline int unbind_self(void)
 	for (int i = 0; i < FIEF_NEST; i++)
 		left[i] = i < cs->task.nested ? cs->task.nest[i].container : home;
 	cs->task.nested = 0;
-	irq_restore(&flags);
+	record_let_go(cs, &flags);
 	binding_keep(was, home);
 	for (int i = 0; i < FIEF_NEST; i++)
 		binding_keep(left[i], home);
@@ -153,8 +150,7 @@ static __always_inline int enter(struct fief_descriptor *d)
 	home = cs->task.home;
 	if (!same_ref(d->container, home))
 		binding_hold(c, d->container);
-	irq_save(&flags);
-	cs = this_cpu();
+	cs = record_hold(&flags);
 	if (cs && cs->has_task && cs->task.nested < FIEF_NEST && same_ref(cs->task.home, home)) {
 		was.rights = cs->task.rights;
 		was.flags = cs->task.flags & FIEF_TASK_EXPLICIT;
@@ -168,7 +164,7 @@ static __always_inline int enter(struct fief_descriptor *d)
 			err = 0;
 		}
 	}
-	irq_restore(&flags);
+	record_let_go(cs, &flags);
 	if (err)
 		binding_keep(d->container, home);
 	return err;
@@ -183,8 +179,7 @@ static __always_inline int leave(void)
 
 	if (!cs)
 		return -ESRCH;
-	irq_save(&flags);
-	cs = this_cpu();
+	cs = record_hold(&flags);
 	if (cs && cs->has_task && cs->task.nested) {
 		home = cs->task.home;
 		at = cs->task.nested - 1;
@@ -198,7 +193,7 @@ static __always_inline int leave(void)
 			cs->task.nested = at;
 		}
 	}
-	irq_restore(&flags);
+	record_let_go(cs, &flags);
 	if (was.id == FIEF_NO_ID)
 		return -EINVAL;
 	binding_keep(was, home);

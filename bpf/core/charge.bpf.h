@@ -2,12 +2,12 @@
 /*
  * Charge: one state machine per CPU; every nanosecond goes to exactly one container.
  *
- * Problem: time, packets and bytes belong to a container that changes at context switches, system calls, softirqs and
- * within a list of packets; a counter per container and CPU would take gigabytes.
- * How: the CPU's record says whom the time since `last_ns` belongs to; each boundary charges up to now. Counters live
- * once per container; each CPU gathers into a small write-back cache and flushes a line when another container wants
- * it. Readers add the caches and the open stint (usage.bpf.h); `sequence` tells them that a charge is under way.
- * Limits: memory order of `sequence` is x86's (stores in order); other machines need a barrier here.
+ * Problem: time, packets and bytes belong to a container that changes at context switches, system calls, softirqs and within a
+ * list of packets; a counter per container and CPU would take gigabytes.
+ * How: the CPU's record names the owner of the time since `last_ns`; each boundary charges up to now. Counters exist once per
+ * container. Each CPU gathers charges in a small write-back cache and flushes a line when another container needs it. Readers
+ * add the caches and the open stint (usage.bpf.h); `sequence` tells them that a charge is under way.
+ * Limits: the memory order of `sequence` is x86's (stores in order); other machines need a barrier here.
  */
 #pragma once
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The life of a container: hold, let go, end, reuse.
+ * The life of a container: hold, release, end, reuse.
  *
- * Problem: descriptors, bound threads, labels and children end on several CPUs at once, also by kill -9; each end must
- * be seen exactly once, and what a container used must not be lost.
- * How: one word counts every kind of reference (abi.h draws it). Who takes the last holder away puts a child
- * reference in its place in the same step, so that nobody frees the slot while the end is under way. Who brings the
- * word to 0 frees the slot, and goes on with an ended parent whose last child that was.
+ * Problem: descriptors, bound threads, labels and children end on several CPUs at once, also by kill -9. Each end must be seen
+ * exactly once, and the container's usage must not be lost.
+ * How: one word counts every kind of reference (abi.h draws it). The step that takes the last holder away puts a child
+ * reference in its place, so that nobody frees the slot while the end is under way. The caller that brings the word to 0 frees
+ * the slot, and then releases an ended parent whose last child that was.
  * Limits: FIEF_MAX_DEPTH levels; a slot stays taken while descendants live (their limits lead through it).
  */
 #pragma once
@@ -306,7 +306,7 @@ static __noinline int container_put_here(__u32 id, __u64 unit)
 
 	if (!c || id < FIEF_FIRST_ID)
 		return 0;
-	ref = ref_of(id);
+	ref = (struct fief_ref){id, c->generation};
 	others = (refs_drop(c, unit) & FIEF_HOLDERS_MASK) - unit;
 	/* threads without a handle: some of them may have left already */
 	if (others && (unit != FIEF_HANDLE || others & FIEF_HANDLES_MASK || !kept_recall(ref)))

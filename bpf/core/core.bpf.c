@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The core object: container table, descriptors, bind, charge. A table of contents; the parts are beside it.
+ * The core object: container table, descriptors, bind, charge. This file is a table of contents of the parts:
  *
  *   containers   the life of a container          create       a new one, and whether there is room
- *   attributes   what spans several containers
+ *   attributes   state over several containers
  *   descriptors  containers as file descriptors   options      the socket options that are the calls
- *   caller       what a thread asks               bind         whose work a thread does
+ *   caller       a thread's requests              bind         which container a thread works for
  *   charge       one state machine per CPU        switch       context switches, life of threads
- *   stint        a thread between two switches    unseen       switches that the kernel did not tell of
- *   receive      softirq, NAPI, packets           labels       what a socket belongs to
+ *   stint        a thread between two switches    unseen       switches that ran no program
+ *   receive      softirq, NAPI, packets           labels       which container a socket belongs to
  *   follow       unmodified event loops           usage        reading all of it
- *   admin        the control plane's operations   sweep        what is really held
- *   drops        SYNs that the kernel dropped     told         what a server may know of them
+ *   admin        the control plane's operations   sweep        the references that are really held
+ *   drops        SYNs that the kernel dropped     told         notices to a server about them
  *   file         labels of files                  repeats      when answers to requests are sent again
+ *   kept         references of former bindings
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>

@@ -2,11 +2,12 @@
 /*
  * Create: a new container, and whether there is room for it.
  *
- * Problem: quotas of a user and of every unit above must hold while several create at once; what a slot's last container
- * left must not be the new one's.
- * How: counted first, asked then, taken back if there is no room. The slot that is free longest is taken. Users together
- * never have the last part of the table: it is the operator's, whose policy has to find room whatever they hold.
- * Limits: two who ask for the last place at once can both be refused.
+ * Problem: quotas of a user and of every unit above must hold while several callers create at once. A new container must not
+ * inherit anything from the slot's last one.
+ * How: the new container is counted first, then checked, and taken back if there is no room. It gets the slot that is free
+ * longest. The last part of the table is the operator's: users together never get it, so a policy finds room whatever they
+ * hold.
+ * Limits: two callers that ask for the last place at once can both be refused.
  */
 #pragma once
 

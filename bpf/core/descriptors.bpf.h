@@ -3,14 +3,17 @@
  * Descriptors: a container is an unbound AF_INET datagram socket whose storage names it.
  *
  * Problem: applications need containers without privilege and without a daemon, with the life of a file descriptor.
- * How: socket options at level FIEF_SOL, served here; the last close is told by cgroup/sock_release. The caller's
- * current container is the implicit second operand, so that no option takes an id that could be forged.
+ * How: socket options at level FIEF_SOL, served here; cgroup/sock_release reports the last close. The caller's current
+ * container is the implicit second operand, so that no option takes an id that could be forged.
  * Limits: hooks run for sockets made inside managed cgroups; a descriptor keeps its hooks wherever it is passed.
- * Errors: -EINVAL wrong socket, value or option; -EBADF not a container descriptor; -ESTALE the container has ended;
- * -EPERM a right is missing; -EDQUOT a quota is full; -ENFILE the table is full; -EOPNOTSUPP too deep; -ESRCH no such
- * thread, or one that is not managed; -EBUSY shares that do not fit, a loop of parents, or too many entered at once;
- * -EAGAIN the tree is being changed, try again; -EEXIST the socket is a descriptor already; -EMFILE too many
- * descriptors of one container; -ENOMEM no storage.
+ * Errors:
+ *   -EINVAL      wrong socket, value or option            -EBADF    not a container descriptor
+ *   -ESTALE      the container has ended                  -EPERM    a right is missing
+ *   -EDQUOT      a quota is full                          -ENFILE   the table is full
+ *   -EOPNOTSUPP  too deep                                 -ESRCH    no such thread, or one that is not managed
+ *   -EAGAIN      the tree is being changed, try again     -EEXIST   the socket is a descriptor already
+ *   -EMFILE      too many descriptors of one container    -ENOMEM   no storage
+ *   -EBUSY       shares that do not fit, a loop of parents, or too many entered at once
  */
 #pragma once
 

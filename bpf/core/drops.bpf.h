@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Drops: SYNs that the kernel dropped at a listening socket, because a queue of it was full.
+ * Drops: SYNs that the kernel dropped at a listening socket, because one of its queues was full.
  *
- * Problem: the server is told nothing, and no hook sees the drop (Resource Containers, 5.7).
- * How: the socket counts its drops. Our hook sees each SYN before the kernel decides about it, so what the counter has
- * grown by at the next SYN, or when somebody asks, is put down to the SYN before. The notice for the server changes at
- * most once in FIEF_NOTICE_NS.
- * Limits: of SYNs that two CPUs take at the same time, the wrong one may be named; the number is exact.
+ * Problem: the server learns nothing of the drop, and no hook sees it (Resource Containers, 5.7).
+ * How: the socket counts its drops. Our hook sees each SYN before the kernel decides about it. So the growth of the counter up
+ * to the next SYN, or up to a reader's query, is attributed to the SYN before. The notice for the server changes at most once
+ * in FIEF_NOTICE_NS.
+ * Limits: if two CPUs take SYNs at the same time, the notice may name the wrong one; the number is exact.
  */
 #pragma once
 

@@ -5,14 +5,14 @@
  *   socket()  setsockopt(FIEF_ASSIGN_FILE, fd)   the socket is the label; it holds the caller's container
  *   close()   of its last descriptor, also by kill -9: the label ends
  *
- * Problem: kernel work on behalf of a file (its pages, their way to the disk) is done by whichever thread comes upon it;
- * an open file has no storage of ours and no hook tells its last close on every kernel.
- * How: a socket has both. What the page cache knows of a file, its inode, is the key of a table that the programs of the
- * files object ask (bpf/files). The label is a container's descriptor without rights, so everything that counts and sweeps
- * references counts it too.
+ * Problem: any thread may do the kernel's work for a file (its pages, their way to the disk). An open file has no storage for
+ * us, and no hook reports its last close on every kernel.
+ * How: a socket has both. The page cache knows the inode of a file, which is the key of a table for the programs of the files
+ * object (bpf/files). The label is a container's descriptor without rights, so the code that counts and sweeps references
+ * counts it too.
  * Limits: one label for each inode, not for each open file: the page cache knows no more. Regular files of file systems that
- * write back; on overlayfs the pages are another inode's, so label the file below it. A snapshot of btrfs has the numbers
- * of the file that it was taken of, and its label.
+ * write back; on overlayfs the pages are another inode's, so label the file below it. A btrfs snapshot has the inode number of
+ * the original file, and so its label.
  */
 #pragma once
 

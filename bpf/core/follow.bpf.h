@@ -3,10 +3,10 @@
  * Follow: an unmodified server's thread takes the container of the socket it works on.
  *
  * Problem: an event loop serves all classes in one thread and knows nothing of containers.
- * How: each receive and send on a labelled socket rebinds the thread. After a voluntary sleep the time is pending until
- * the first socket event tells whom it belongs to.
- * Limits: only within the subtree of the thread's home, never a thread that bound itself by a call; work between the
- * last event of one connection and the first of the next is the former's.
+ * How: each receive and send on a labelled socket rebinds the thread. After a voluntary sleep the time is pending until the
+ * first socket event tells its container.
+ * Limits: only within the subtree of the thread's home, never a thread that bound itself by a call; work between the last event
+ * of one connection and the first of the next is charged to the former.
  */
 #pragma once
 
@@ -29,17 +29,16 @@ static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to)
 	home = cs->task.home;
 	if (!same_ref(to, home) && !kept_take(to) && !container_hold_live(c, FIEF_THREAD))
 		return 0;
-	irq_save(&flags);
 	/* look again: the thread may have moved to another CPU while interrupts were on */
-	cs = this_cpu();
+	cs = record_hold(&flags);
 	if (!cs || !cs->has_task || !same_ref(cs->task.home, home)) {
-		irq_restore(&flags);
+		record_let_go(cs, &flags);
 		binding_put(to, home);
 		return 0;
 	}
 	cs->task.followed = to;
 	was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, true, bpf_ktime_get_ns());
-	irq_restore(&flags);
+	record_let_go(cs, &flags);
 	binding_keep(was, home);
 	return 0;
 }

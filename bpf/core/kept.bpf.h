@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Kept: references of former bindings, held back by the CPU where the thread left.
+ * Kept: references of former bindings, held back by the CPU where the thread unbound.
  *
  * Problem: threads on all CPUs bind to one class and leave it, request by request, and each wrote the one word of its
- * references twice; on two hyperthreads that alone made a pair a quarter dearer.
- * How: who leaves a container leaves its reference with the CPU, by the container's number modulo FIEF_KEPT; who binds to
- * it there takes the reference over. A container ends no later for that: whose last handle goes, calls back what is kept.
- * Who keeps looks for handles afterwards, and who lets go of the last one looks for what is kept afterwards, each after a
- * full barrier: one of the two sees the other, and the word is swapped out once.
- * Limits: the last handle of a container that other threads are bound to asks every CPU.
+ * references twice. On two hyperthreads that alone made a bind and unbind a quarter dearer.
+ * How: a thread that leaves a container leaves its reference with the CPU, by the container's number modulo FIEF_KEPT. A thread
+ * that binds to it there takes the reference over. Containers end no later: the caller that releases the last handle calls back
+ * the kept references. The keeping CPU checks for handles after keeping, and the releasing caller checks for kept references
+ * after releasing, each after a full barrier: one of the two sees the other, and the word is swapped out once.
+ * Limits: if other threads are bound to a container, the end of its last handle asks every CPU.
  */
 #pragma once
 
@@ -46,8 +46,10 @@ __noinline int kept_put(__u32 id, __u32 generation)
 	struct fief_container *c = container_at(id);
 	struct fief_cpu *cs = this_cpu();
 
-	if (!c || !cs || id < FIEF_FIRST_ID)
+	if (!c || id < FIEF_FIRST_ID)
 		return 0;
+	if (!cs)
+		return container_put_here(id, FIEF_THREAD); /* a CPU beyond those that have a record */
 	old = __sync_lock_test_and_set(&cs->kept[id & (FIEF_KEPT - 1)], word);
 	if (old)
 		container_put_here((__u32)old, FIEF_THREAD);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Labels: what a socket belongs to. Decided once, read by every later stage.
+ * Labels: which container a socket belongs to, for every later stage to read.
  *
  * Problem: packets, accepts and socket events must find their container without a search.
- * How: the label lies in the socket's storage. A listener's label is cloned to the sockets accepted from it; for a
- * listener that serves several classes the class of the remote address replaces it at the end of the handshake.
- * A socket without a label, but of a managed unit, is its unit's.
- * Limits: a clone made while the container ends is stale, and then the unit's.
+ * How: the label lies in the socket's storage. A listener's label is cloned to the sockets accepted from it; for a listener
+ * that serves several classes the class of the remote address replaces it at the end of the handshake. A socket of a managed
+ * unit without a label belongs to its unit.
+ * Limits: a clone made while the container ends is stale; its socket then belongs to the unit.
  */
 #pragma once
 
@@ -118,6 +118,33 @@ static __always_inline struct fief_admitted *admitted_take(struct bpf_sock_ops *
 	return admitted_spend(&key, ops->rcv_nxt);
 }
 
+/*
+ * The label of the socket that a server's threads work on, where it is not the one that packets reach: that of a connection
+ * over several paths stands above its paths. The first path's class is the connection's, and later paths take it over. (Where
+ * the door rules requests, which could change the class later, connections have one path.) Whether this is a later path.
+ */
+static __always_inline bool above_label(struct bpf_sock *sk, struct fief_label *label)
+{
+	struct fief_label *above, fresh = *label;
+	struct mptcp_sock *connection;
+
+	if (!bpf_core_type_exists(struct mptcp_sock))
+		return false;
+	connection = bpf_skc_to_mptcp_sock(sk);
+	if (!connection)
+		return false;
+	label->flags &= ~FIEF_LABEL_FRESH; /* nobody receives from a path */
+	above = bpf_sk_storage_get(&labels, connection, 0, 0);
+	if (above) {
+		label->container = above->container;
+		return true;
+	}
+	fresh.owner = (__u64)(unsigned long)connection;
+	fresh.flags = FIEF_LABEL_FRESH;
+	bpf_sk_storage_get(&labels, connection, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+	return false;
+}
+
 /* The handshake has ended: the connection's class is decided here, unless the door has decided it by the request. */
 static __always_inline void established_label(struct bpf_sock_ops *ops)
 {
@@ -153,6 +180,8 @@ static __always_inline void established_label(struct bpf_sock_ops *ops)
 		label->flags |= ruled->tracked & FIEF_LABEL_VERDICT;
 	}
 	label->owner = (__u64)(unsigned long)sk;
+	if (above_label(sk, label))
+		return;
 	c = container_get(label->container);
 	if (c)
 		__sync_fetch_and_add(&c->usage.accepts, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Options: which call a socket option at our level is, and its answer. The records are described in abi.h.
+ * Options: finds the call for a socket option at our level, and returns its answer. abi.h describes the records.
  */
 #pragma once
 
@@ -128,14 +128,13 @@ static __always_inline void self_settle(void)
 	struct fief_cpu *cs;
 	unsigned long flags;
 
-	irq_save(&flags);
-	cs = this_cpu();
+	cs = record_hold(&flags);
 	if (cs && cs->has_task && cs->running == p->pid) {
 		charge_until(cs, bpf_ktime_get_ns());
 		counters_settle(cs, p);
 		member_settle(&cs->task, p, false);
 	}
-	irq_restore(&flags);
+	record_let_go(cs, &flags);
 }
 
 static __always_inline int socket_get(struct bpf_sockopt *ctx, struct bpf_sock *sk)

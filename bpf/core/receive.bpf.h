@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Receive contexts: softirq on top of whatever runs, ksoftirqd, threaded NAPI; the interrupted thread is never charged.
+ * Receive contexts: softirq on top of any thread, ksoftirqd, threaded NAPI; the interrupted thread is never charged.
  *
- * Problem: protocol work is done for the socket that a packet turns out to be for, which is known only late; GRO hands
- * up lists, so that several packets start before the first of them reaches its socket.
- * How: time before a packet's socket is known gathers in a pool; when cgroup_skb/ingress tells the socket's container,
- * the packet takes its part of the pool, and the time up to the next mark is its container's. What finds no container
- * closes with the pool: the system container, kind net_rx.
- * Limits: in a list, the work on a packet for a stranger's socket is charged to the packet before it (strangers run no
- * hook of ours); marks of the list are the packets of managed sockets only.
+ * Problem: protocol work is done for the packet's socket, which is known only late. GRO hands up lists, so that several packets
+ * start before the first of them reaches its socket.
+ * How: time before a packet's socket is known gathers in a pool. When cgroup_skb/ingress tells the socket's container, the
+ * packet takes its part of the pool, and the time up to the next mark is its container's. A packet without a container is
+ * charged with the pool to the system container, kind net_rx.
+ * Limits: in a list, the work on a packet for an unmanaged socket is charged to the packet before it (those sockets run no hook
+ * of ours); marks of the list are the packets of managed sockets only.
  */
 #pragma once
 
@@ -65,7 +65,7 @@ static __always_inline int softirq_leave(void)
 		cs->current_ = cs->interrupted;
 		cs->kind = cs->interrupted_kind;
 		cs->receive = cs->interrupted_receive;
-		if (cs->refresh) {
+		if (cs->refresh && !cs->changing) {
 			/* somebody bound the running thread, or gave it a home */
 			struct task_struct *p = bpf_get_current_task_btf();
 			struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
@@ -165,33 +165,47 @@ static __always_inline int poll_end(void)
 	return 0;
 }
 
+/*
+ * Whether the open time is `to`'s whatever the clock says: the pool is for this packet alone, or the packet before was of the
+ * same container. In the thread of a lane each packet is a charge all the same: what is carried on is taken from its packets
+ * (carry_take), and with its time left open a tenth of it was not charged to its class (lab lrp, charge_error).
+ */
+static __always_inline bool open_time_is(struct fief_cpu *cs, struct fief_ref to)
+{
+	if (cs->has_task && !cs->softirq_vector)
+		return false;
+	return cs->receive == FIEF_RX_OPEN ? cs->pool_packets == 1 : same_ref(cs->current_, to);
+}
+
 /* The packet has found its socket. */
 static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u32 bytes)
 {
 	struct fief_cache_slot *slot;
 	struct fief_cpu *cs;
 	unsigned long flags;
-	__u64 part = 0;
 
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs) {
-		if (cs->receive != FIEF_RX_NONE) {
+		if (cs->receive != FIEF_RX_NONE && !open_time_is(cs, to)) {
 			__u64 now = bpf_ktime_get_ns();
 
 			carry_take(cs, now);
 			charge_until(cs, now);
+		}
+		slot = slot_of(cs, to);
+		charge_begin(cs);
+		if (cs->receive != FIEF_RX_NONE) {
 			if (cs->pool_packets) {
-				part = cs->pool_packets > 1 ? cs->pool_ns / cs->pool_packets : cs->pool_ns;
+				__u64 part = cs->pool_packets > 1 ? cs->pool_ns / cs->pool_packets : cs->pool_ns;
+
 				cs->pool_packets--;
+				cs->pool_ns -= part;
+				slot->receive_ns += part;
 			}
 			cs->current_ = to;
 			cs->receive = FIEF_RX_PACKET;
 		}
-		slot = slot_of(cs, to);
-		charge_begin(cs);
-		cs->pool_ns -= part;
-		slot->receive_ns += part;
 		slot->packets_in += packets;
 		slot->bytes_in += bytes;
 		charge_end(cs);

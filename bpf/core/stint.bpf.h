@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Stint: what a thread does between two context switches, from whom it is charged at the begin to what is settled at the end.
+ * Stint: a thread's time between two context switches, from the charge at its begin to the settlement at its end.
  *
- * Problem: the wall clock between two switches holds the thread's own time, softirqs on top of it and time that the
- * hypervisor took; the kernel's own account of the thread (sum_exec_runtime) tells the last from the others.
- * How: at every boundary the run queue's steal clock tells what was taken since the one before. At the switch, the wall
- * clock and the kernel's account of the stint tell the rest, to the nanosecond; what does not fit into the stint's
- * uncharged end is carried to the thread's next stint, so that per thread the charges meet the kernel's account.
- * Limits: the run queue knows of steal up to a tick late; within that time it is taken from the container bound last.
+ * Problem: the wall clock between two switches holds the thread's own time, softirqs on top of it and stolen time; the kernel's
+ * own account of the thread (sum_exec_runtime) separates the last from the others.
+ * How: at every boundary the run queue's steal clock tells the steal since the one before. At the switch, the wall clock and
+ * the kernel's account of the stint tell the rest, to the nanosecond. A remainder that exceeds the stint's uncharged end is
+ * carried to the thread's next stint, so that per thread the charges equal the kernel's account.
+ * Limits: the run queue knows of steal up to a tick late; such steal is taken from the container bound last.
  */
 #pragma once
 
@@ -123,10 +123,16 @@ static __noinline struct fief_task *record_recover(struct task_struct *p)
 	return bpf_task_storage_get(&tasks, p, 0, 0);
 }
 
+/* A thread's record. Most threads have no storage at all, nor has the idle one: they are spared the call. */
+static __always_inline struct fief_task *record_of(struct task_struct *p)
+{
+	return p->bpf_storage ? bpf_task_storage_get(&tasks, p, 0, 0) : NULL;
+}
+
 /* The working copy becomes the running thread's. */
 static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *next)
 {
-	struct fief_task *v = bpf_task_storage_get(&tasks, next, 0, 0);
+	struct fief_task *v = record_of(next);
 
 	if (v && v->made != RECORD_MADE)
 		v = NULL; /* there at the next switch, or ended */
@@ -137,7 +143,9 @@ static __always_inline void task_enter(struct fief_cpu *cs, struct task_struct *
 	cs->has_task = v != NULL;
 	if (v) {
 		task_copy(&cs->task, v);
-		if (v->request)
+		if (v->request && cs->changing)
+			cs->refresh = 1; /* perhaps by this thread: a softirq takes it later */
+		else if (v->request)
 			request_take(cs, v, next);
 		cs->current_ = cs->task.binding;
 		if ((cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_SLEPT)) ==
@@ -197,7 +205,10 @@ static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *
 		pending_settle(cs, cs->task.home);
 	member_settle(&cs->task, prev, dead);
 	/* all but the request, its first word: one can come at any time */
-	__builtin_memcpy((__u64 *)v + 1, (__u64 *)&cs->task + 1, sizeof(*v) - sizeof(__u64));
+	__builtin_memcpy((__u64 *)v + 1, (__u64 *)&cs->task + 1,
+			 __builtin_offsetof(struct fief_task, nest) - sizeof(__u64));
+	if (cs->task.nested)
+		__builtin_memcpy(v->nest, cs->task.nest, sizeof(v->nest));
 	if (!dead)
 		return;
 	record_end(v);
@@ -220,6 +231,7 @@ static __always_inline void stint_begin(struct fief_cpu *cs, struct task_struct 
 {
 	task_enter(cs, p);
 	cs->running = p->pid;
+	cs->thread = (__u64)p;
 	cs->switches = switches_of(p);
 	cs->switched_in_ns = now;
 	cs->switched_in_exec = p->pid ? exec : EXEC_UNKNOWN;

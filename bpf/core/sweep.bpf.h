@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Sweep: what sockets and threads really hold, so that references which no hook saw go can be found.
+ * Sweep: the references that sockets and threads really hold, to find those that no hook saw end.
  *
- * Problem: a descriptor's last close is told by a hook on its creator's cgroup. Whoever removes that cgroup, or takes the
- * hooks away, takes the telling with it, and the container would stay for ever.
- * How: iterators walk the storage of all sockets and all threads and write down who holds what; user space compares
- * (sweep.rs) and lets go, one reference after the other, only as long as the container's word is what it compared.
+ * Problem: a hook on the creator's cgroup reports a descriptor's last close. If that cgroup or its hooks are removed, nothing
+ * reports it, and the container would stay for ever.
+ * How: iterators walk the storage of all sockets and all threads and record each holder's container. User space compares
+ * (sweep.rs) and releases one reference after the other, as long as the container's word is the compared one.
  * Limits: a reference moved from one holder to another during the walk can be missed: two walks have to agree. Thread
- * references are looked for once the last handle has gone, since until then they move without a change of the word (kept).
+ * references are checked once the last handle has gone, since until then they move without a change of the word (kept).
  */
 #pragma once
 

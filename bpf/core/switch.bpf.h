@@ -9,20 +9,21 @@
 #define CLOCK_WINDOW_NS	  10000000
 #define CLOCK_LATE_MAX_NS 10000000 /* more is another clock, not a late switch */
 #define CLOCK_DRIFT_SHIFT 14	   /* what the clocks' rates differ by is less */
+#define CLOCK_CLOSE_NS	  1000	   /* a distance that is the smallest again, but for what stands between both looks */
+/* how long a comparison of the clocks lasts: about 1 ms, in units of 65 us */
+#define CLOCK_COMPARED_SHIFT 16
+#define CLOCK_COMPARED_LASTS 16
 
 /*
  * How far the run queue's clock is behind, at a switch. A wake-up that leads to a switch has read it, and spares the switch a
  * second look (kernel/sched/core.c, rq_clock_skip_update). Both clocks apart are known by the smallest distance of the last
  * two windows: a CPU has a look of its own at least when a thread goes to sleep.
  */
-static __always_inline __u64 clock_late(struct fief_cpu *cs, struct task_struct *p, __u64 now)
+static __always_inline __u64 clock_late(struct fief_cpu *cs, __u64 clock, __u64 now)
 {
 	__u64 age = now - cs->clock_from;
-	__s64 distance, late;
+	__s64 distance = now - clock, late;
 
-	if (!bpf_core_field_exists(p->se.cfs_rq))
-		return 0;
-	distance = now - p->se.cfs_rq->rq->clock;
 	if (age >= CLOCK_WINDOW_NS) {
 		cs->clock_offset = cs->clock_from ? cs->clock_next : distance;
 		cs->clock_next = distance;
@@ -33,9 +34,28 @@ static __always_inline __u64 clock_late(struct fief_cpu *cs, struct task_struct 
 	if (distance < cs->clock_offset)
 		cs->clock_offset = distance;
 	late = distance - cs->clock_offset;
+	if (late < CLOCK_CLOSE_NS)
+		cs->clock_compared = clock >> CLOCK_COMPARED_SHIFT;
 	if (late >= CLOCK_LATE_MAX_NS)
 		cs->clock_offset = distance;
 	return late > (__s64)(age >> CLOCK_DRIFT_SHIFT) && late < CLOCK_LATE_MAX_NS ? late : 0;
+}
+
+/*
+ * When the CPU switched, by its own accounts. The run queue's clock tells it; CLOCK_MONOTONIC, whose reading is a third of
+ * what a switch costs here, is asked only when both were not compared for a while.
+ */
+static __always_inline __u64 switch_time(struct fief_cpu *cs, struct task_struct *p)
+{
+	__u64 clock, now;
+
+	if (!bpf_core_field_exists(p->se.cfs_rq))
+		return bpf_ktime_get_ns();
+	clock = p->se.cfs_rq->rq->clock;
+	if (cs->clock_from && (__u32)(clock >> CLOCK_COMPARED_SHIFT) - cs->clock_compared < CLOCK_COMPARED_LASTS)
+		return clock + cs->clock_offset;
+	now = bpf_ktime_get_ns();
+	return now - clock_late(cs, clock, now);
 }
 
 /*
@@ -50,12 +70,12 @@ static __always_inline bool record_ends(struct fief_cpu *cs, unsigned int prev_s
 static __always_inline int switch_charge(bool preempt, struct task_struct *prev, struct task_struct *next,
 					 unsigned int prev_state)
 {
-	__u64 now = bpf_ktime_get_ns();
 	struct fief_cpu *cs = this_cpu();
+	__u64 now;
 
 	if (!cs)
 		return 0;
-	now -= clock_late(cs, next, now); /* when it switched by its own accounts */
+	now = switch_time(cs, next);
 	if (!cs->run_queue && bpf_core_field_exists(next->se.cfs_rq))
 		cs->run_queue = (__u64)next->se.cfs_rq->rq;
 	if (!cpu_first_event(cs, now)) {
@@ -112,8 +132,7 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	task_init(v, cs->task.home, 0);
 	v->binding = cs->task.binding;
 	v->rights = cs->task.rights;
-	v->flags = (cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_MANAGED | FIEF_TASK_FOREIGN)) |
-		   FIEF_TASK_SLEPT;
+	v->flags = (cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_MANAGED)) | FIEF_TASK_SLEPT;
 	binding = container_at(v->binding.id);
 	home = container_at(v->home.id);
 	if (binding && !same_ref(v->binding, v->home))

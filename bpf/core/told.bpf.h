@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Told: what a server may know about connections that it never saw: dropped by the kernel at its socket, refused by the
- * policy before it. The later of the two is the notice.
+ * Told: notices to a server about connections that it never saw: those that the kernel dropped at its socket, and those that
+ * the policy refused before. The later of the two is the notice.
  */
 #pragma once
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Unseen: switches that the kernel made and did not tell of.
+ * Unseen: switches that the kernel made without running our programs.
  *
- * Problem: there are guests where patched kernel text is not the same in all address spaces (ARCHITECTURE.md): switches
+ * Problem: there are guests where patched kernel text is not the same in all address spaces (docs/kernel-facts.md). Switches
  * away from some threads, and from an idle CPU whose last thread was one of them, run no program; ftrace misses the same.
- * How: the next boundary finds another thread than was noted. The kernel's own accounts tell the rest: what it charged to
- * the thread that is gone, when the present one got the CPU, and what all threads of this CPU ran together (the root of
- * cpuacct). What nobody was seen to run is unattributed, the rest was idle.
- * Limits: a CPU looks at its account only once a switch was missed there; without cpuacct that time counts as idle.
+ * How: the next boundary finds another thread than was noted. The kernel's own accounts tell the rest: the former thread's run
+ * time, the present one's start on the CPU, and the run time of all threads of this CPU together (the root of cpuacct). Run
+ * time of no known thread is unattributed, the rest was idle.
+ * Limits: a CPU reads its account only once a switch was missed there; without cpuacct that time counts as idle.
  */
 #pragma once
 
@@ -133,14 +133,29 @@ static __always_inline void stint_join(struct fief_cpu *cs, struct task_struct *
 }
 
 /*
+ * The noted thread under another number: by exec it has become its process's leader (fs/exec.c de_thread), in the midst of a
+ * stint. Another thread, whose record lies where that of one lay that left unseen, has not switched as often, or never led none.
+ */
+static __always_inline bool thread_renamed(struct fief_cpu *cs, struct task_struct *p)
+{
+	return cs->has_task && cs->thread == (__u64)p && p->pid == p->tgid && !cs->task.leads &&
+	       switches_of(p) - cs->switches <= 1;
+}
+
+/*
  * A switch to `p` that the kernel did not tell of. What is gone ran until its account was used up, and `p` since it got the
  * CPU; between the two others ran unseen, or none. Interrupts are off.
  */
 static __noinline int switch_missed(struct fief_cpu *cs, struct task_struct *p, __u64 now)
 {
-	__u64 gone = departure_settle(cs, now), begin = now, part = stint_part(p);
+	__u64 gone, begin = now, part = stint_part(p);
 	__s64 unseen;
 
+	if (thread_renamed(cs, p)) {
+		cs->running = p->pid;
+		return 0;
+	}
+	gone = departure_settle(cs, now);
 	count_error(FIEF_ERR_SWITCH);
 	if (p->pid && cs->clock_offset)
 		begin = p->sched_info.last_arrival + cs->clock_offset;

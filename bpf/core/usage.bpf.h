@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Reading usage: the record, what the CPUs' caches still hold, and the open stint of every running thread.
+ * Reading usage: the record, the charges in the CPUs' caches, and the open stint of every running thread.
  *
  * Problem: the three change while they are read; a reader must never see time twice, nor less than before.
- * How: each CPU's `sequence` tells that a charge was under way; `flushes_begun` and `flushes_done` tell that a cache
- * line moved to the record between the two looks. Then everything is read again, a bounded number of times.
- * Limits: after READ_TRIES the last look stands; it can miss or double what was moved in its midst.
+ * How: each CPU's `sequence` tells that a charge was under way; `flushes_begun` and `flushes_done` tell that a cache line moved
+ * to the record between the two looks. Then everything is read again, a bounded number of times.
+ * Limits: after READ_TRIES the last look stands; it can miss or double charges that moved during it.
  */
 #pragma once
 

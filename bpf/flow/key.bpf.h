@@ -30,3 +30,23 @@ static __always_inline void flow_tuple(const struct packet *p, struct bpf_sock_t
 		tuple->ipv4.dport = bpf_htons(p->destination_port);
 	}
 }
+
+/* The same of a key. Whether it is of IPv6. */
+static __always_inline bool key_tuple(const struct fief_flow_key *key, struct bpf_sock_tuple *tuple)
+{
+	const __u32 *remote = (const __u32 *)key->remote, *local = (const __u32 *)key->local;
+
+	if (remote[0] || remote[1] || remote[2] != MAPPED_PREFIX) {
+		__builtin_memcpy(tuple->ipv6.saddr, key->remote, 16);
+		__builtin_memcpy(tuple->ipv6.daddr, key->local, 16);
+		tuple->ipv6.sport = bpf_htons(key->remote_port);
+		tuple->ipv6.dport = bpf_htons(key->local_port);
+		return true;
+	}
+	__builtin_memset(tuple, 0, sizeof(*tuple));
+	tuple->ipv4.saddr = remote[3];
+	tuple->ipv4.daddr = local[3];
+	tuple->ipv4.sport = bpf_htons(key->remote_port);
+	tuple->ipv4.dport = bpf_htons(key->local_port);
+	return false;
+}

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "flow/packet.bpf.h"
+#include "maps/resolved.bpf.h"
 
 #define LOOPBACK_INDEX	 1 /* in every network namespace */
 #define IFF_L3MDEV_SLAVE (1u << 21)
@@ -26,8 +27,6 @@
  */
 #define RESOLVE_INTERVAL_NS  5000000ull
 #define RESOLVE_TOLERANCE_NS 1000000000ull
-
-__u64 resolve_arrival_ns; /* a bucket as struct fief_bucket's */
 
 static __always_inline void route_ends(struct bpf_fib_lookup *route, const struct packet *p, const __u8 *from,
 				       const __u8 *to)
@@ -87,11 +86,14 @@ static __always_inline bool came_from_neighbour(struct __sk_buff *skb, const str
 
 static __always_inline bool resolve_take(void)
 {
-	__u64 now = bpf_ktime_get_ns(), arrival = *(volatile __u64 *)&resolve_arrival_ns;
-	__u64 base = arrival > now ? arrival : now;
+	__u64 *arrival_ns = resolved_arrival(), now = bpf_ktime_get_ns(), arrival, base;
 
+	if (!arrival_ns)
+		return false;
+	arrival = *(volatile __u64 *)arrival_ns;
+	base = arrival > now ? arrival : now;
 	return base - now <= RESOLVE_TOLERANCE_NS &&
-	       __sync_val_compare_and_swap(&resolve_arrival_ns, arrival, base + RESOLVE_INTERVAL_NS) == arrival;
+	       __sync_val_compare_and_swap(arrival_ns, arrival, base + RESOLVE_INTERVAL_NS) == arrival;
 }
 
 /*

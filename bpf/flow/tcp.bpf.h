@@ -17,3 +17,9 @@ static __always_inline bool is_behind(__u32 a, __u32 b)
 {
 	return (__s32)(a - b) > 0;
 }
+
+/* Whether the client of a socket in this state may still send. */
+static __always_inline bool has_stream(__u32 state)
+{
+	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2;
+}

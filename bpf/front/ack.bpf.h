@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Ack: what becomes of a segment that acknowledges something, in the order that is cheapest for what comes most often.
+ * Ack: what the door does with a segment that acknowledges something. The most frequent cases come first where that is cheap.
  *
- *   an established socket   passes; only its requests are looked at (later.bpf.h)
- *   a socket in the making  is for what made it; bytes come again
- *   a request socket        passes once the bytes that come with the handshake's end are ruled (requested.bpf.h)
- *   the end of a handshake  that was answered a moment ago is dropped unlooked (expected.bpf.h)
- *   cookie, no bytes        is dropped: the connection is not there yet, and costs nothing
+ *   an established socket   the segment passes; only its requests are ruled (later.bpf.h)
+ *   a socket in the making  another CPU makes it now: bytes are dropped, and come again
+ *   a request socket        passes once the handshake's end is counted (ends.bpf.h); bytes that come with it are ruled
+ *   the end of a handshake  that this CPU has just answered is dropped without a lookup (expected.bpf.h)
+ *   cookie, no bytes        is dropped: the connection does not exist yet, and costs nothing
  *   cookie and bytes        are ruled; refused ones are answered here
  *   anything else           is dropped and counted (strict): passed on, it would draw a reset upon a client whose first
  *                           segment was lost
  *
- * Problem: with the rules in it the door is more than the kernel's verifier follows in one program.
- * How: a program of its own, which the door's ends in (tail call); what was read of the packet goes with it.
- * Limits: while an upgrade is under way, the door may be of one version and this of the next.
+ * Problem: with all its rules the door is more than the verifier follows in one program.
+ * How: this is a program of its own, which the door's program tail-calls with the parsed packet.
+ * Limits: during an upgrade, the door's program may be of one version and this one of the next.
  */
 #pragma once
 
@@ -23,11 +23,6 @@
 #include "passed.bpf.h"
 #include "plain.bpf.h"
 #include "stray.bpf.h"
-
-static __always_inline bool has_stream(__u32 state)
-{
-	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2;
-}
 
 /* An answer that has no way: the kernel may know one for its own SYN-ACK, and else the client cannot be told anything. */
 static __noinline int answer_unrouted(struct __sk_buff *skb, struct front_context *front, int verdict)
@@ -81,10 +76,7 @@ static __always_inline int missing_look(struct __sk_buff *skb, struct front_cont
 	return hold_keep(p, stream) ? hold_acknowledge(skb, p, stream) : TCX_DROP;
 }
 
-/*
- * The kernel makes the connection of its own cookie, as where it keeps the handshake. Bytes that make it, without a bare ACK
- * that came before, are not ruled.
- */
+/* The kernel makes the connection of its own cookie, as where it keeps the handshake. */
 static __always_inline bool is_below_admission(struct front_context *front)
 {
 	return front->guard->flags & FIEF_GUARD_KERNEL && !admit_in_force(front);
@@ -98,12 +90,15 @@ static __noinline bool is_guess(struct front_context *front, struct stream *stre
 {
 	struct packet *p = &front->packet;
 
-	if (!bad_too_many(front))
+	if (!bad_too_many(p, front->now, 0))
 		return false;
-	return (is_bare(p) || !hold_find(p, stream)) && !resent(p, front->now, RESENT_SEGMENT);
+	if (!is_bare(p) && hold_find(p, stream))
+		return false;
+	stream->times = resent(p, front->now, RESENT_SEGMENT);
+	return !stream->times || bad_too_many(p, front->now, stream->times);
 }
 
-/* A segment without a socket, at a listener whose connections are held. A verdict, or STREAM_ENDS. */
+/* A segment without a socket. A verdict, STREAM_ENDS, STREAM_UNHELD, or HANDSHAKE_ENDS. */
 static __noinline int segment_look(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				   struct stream *stream)
 {
@@ -113,13 +108,15 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 
 	if (is_forward(front))
 		return forward_segment(skb, front);
-	if ((front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) != FIEF_GUARD_ADMIT)
-		return TCX_NEXT;
+	if (front->guard->flags & FIEF_GUARD_MONITOR)
+		return unheld_rule(skb, front, stream);
+	if (!(front->guard->flags & FIEF_GUARD_ADMIT))
+		return front->guard->flags & FIEF_GUARD_POLICE ? unheld_rule(skb, front, stream) : TCX_NEXT;
 	expected = !p->odd && !(front->guard->flags & FIEF_GUARD_KERNEL) && begin_expected(front);
 	if (!expected && !is_local(skb, listening, p))
 		return TCX_NEXT;
 	if (is_below_admission(front) && (is_bare(p) || !hold_find(p, stream)))
-		return TCX_NEXT;
+		return unheld_rule(skb, front, stream);
 	if (p->odd || options_read(skb, p, with))
 		return count_drop(front, FIEF_SHAPE);
 	if (expected) {
@@ -131,6 +128,7 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		stream_open(p, stream);
 		return bytes_gather(skb, p, stream);
 	}
+	stream->times = 0;
 	if (!with->timestamps && is_guess(front, stream))
 		return count_drop(front, FIEF_ACK_LIMIT);
 	if (!handshake_proven(front, listening, with))
@@ -140,7 +138,7 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		return TCX_DROP; /* the handshake's end: the request tells more */
 	}
 	if (cookie_spent(p)) {
-		bad_count(front);
+		bad_count(p, front->now, stream->times);
 		return count_drop(front, FIEF_ACK_BAD);
 	}
 	if (source_penalised(front))
@@ -175,13 +173,18 @@ static __always_inline int passing_rule(struct __sk_buff *skb, struct front_cont
 
 /*
  * Another CPU makes the socket at this moment, from the segment before: nothing can be known of it yet, and what came to it
- * now would be taken unruled. The client sends it again.
+ * now would be taken unruled. The client sends it again. A guard that watches holds nothing up: it rules the bytes as if their
+ * numbers were good, and spoils a count at worst.
  */
-static __always_inline int begun_rule(struct front_context *front)
+static __always_inline int begun_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
-	if (!segment_guard_find(front) || !front->guard->shapes || front->guard->flags & FIEF_GUARD_MONITOR)
+	const struct packet *p = &front->packet;
+
+	if (!segment_guard_find(front) || !front->guard->shapes)
 		return TCX_NEXT;
-	return TCX_DROP;
+	if (!(front->guard->flags & FIEF_GUARD_MONITOR))
+		return TCX_DROP;
+	return p->odd ? TCX_NEXT : requested_verdict(front, unheld_begin(skb, p, stream));
 }
 
 static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_context *front)
@@ -206,22 +209,25 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		listening = bpf_skc_to_tcp_sock(sk);
 	else if (has_stream(state) && (!is_bare(&front->packet) || front->packet.odd))
 		verdict = data_arrives(skb, front, sk);
-	else if (state == BPF_TCP_ESTABLISHED)
+	else if (has_stream(state) && sk->bound_dev_if)
 		verdict_settle(front, sk);
 	else if (state == BPF_TCP_SYN_RECV && (!is_bare(&front->packet) || front->packet.odd))
-		verdict = begun_rule(front);
-	else if (state == BPF_TCP_NEW_SYN_RECV && (front->packet.payload_length || front->packet.odd))
+		verdict = begun_rule(skb, front, stream);
+	else if (state == BPF_TCP_NEW_SYN_RECV)
 		verdict = request_look(skb, front, sk, stream);
 	if (listening && front->packet.torn)
 		verdict = torn_rule(skb, front, listening);
 	else if (listening)
 		verdict = segment_look(skb, front, listening, stream);
+	if (verdict == STREAM_UNHELD)
+		listening = NULL;
+	verdict = end_rule(front, verdict);
 	if (verdict == STREAM_ENDS && stream->known)
 		verdict = stream_join(skb, front, stream);
 	if (verdict == STREAM_ENDS)
 		verdict = stream_rule(skb, front, listening, stream);
 	else if (has_stream(state) && front->packet.flags & TCP_FIN && verdict == TCX_NEXT)
-		admitted_ended(&front->packet);
+		admitted_ended(&front->packet, sk);
 	bpf_sk_release(sk);
 	return verdict;
 }

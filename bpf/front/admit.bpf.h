@@ -2,21 +2,21 @@
 /*
  * Admit: hands a connection to the server once its first bytes are ruled.
  *
- * Problem: a server shall spend nothing on a connection before it is known what is asked of it, and the connection shall
- * reach the listening socket of its request's class.
- * How: the first data segment bears the cookie (seq = first + 1). With the verdict the kernel is handed what the cookie
- * remembers (bpf_sk_assign_tcp_reqsk) and a listening socket; the same segment then makes the socket. The label of the
- * socket takes its container from `admitted`. Several requests that come at once are all ruled before the first of them
- * passes, and share the strictest verdict. A cookie that has made its socket is `spent`: the core tells so of servers in
- * managed units; elsewhere it shows when the client ends the connection. In any case first bytes have VERDICTS_MOST verdicts
- * at most.
- * Limits: a full accept queue makes the client send again, as in the kernel. That a cookie is spent is known as long as
- * `admitted` remembers it.
+ * Problem: a server must spend nothing on a connection before the door knows its request, and the connection must reach the
+ * listening socket of the request's class.
+ * How: the first data segment bears the cookie (seq = first + 1). With the verdict the kernel gets the contents of the cookie
+ * (bpf_sk_assign_tcp_reqsk) and a listening socket; the same segment then makes the socket. The label of the socket takes its
+ * container from `admitted`. Several requests that come at once are all ruled before the first of them passes, and share the
+ * strictest verdict. A cookie that has made its socket is `spent`. For servers in managed units the core reports this;
+ * elsewhere it shows when the client ends the connection. In any case first bytes have VERDICTS_MOST verdicts at most.
+ * Limits: a full accept queue makes the client send again, as in the kernel. A spent cookie is known as long as `admitted` has
+ * its entry.
  */
 #pragma once
 
 #include "answer.bpf.h"
 #include "behind.bpf.h"
+#include "displaced.bpf.h"
 #include "handshake.bpf.h"
 #include "isolated.bpf.h"
 #include "listening.bpf.h"
@@ -44,7 +44,7 @@ static __always_inline void admitted_go_on(struct front_context *front, struct s
 {
 	struct fief_admitted *entry = &stream->admitted;
 
-	entry->tracked = flags_behind(front, stream, first);
+	entry->tracked = flags_behind(&front->packet, front->guard, &stream->ruling, first);
 	entry->next += stream->ruling.head + passed_over(&stream->ruling);
 	entry->body = stream->ruling.body;
 	if (!(entry->tracked & FIEF_LABEL_TRACKED))
@@ -71,12 +71,19 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 /* As often as a client sends again while the accept queue is full: tcp_retries2. */
 #define VERDICTS_MOST 16
 
-/* A client resets or ends a connection that has its socket: its first bytes shall not make another one. */
-static __noinline void admitted_ended(const struct packet *p)
+/*
+ * A client resets or ends a connection that has its socket: its first bytes shall not make another one, and nobody looks for the
+ * socket any more. Only with the very next byte that the socket expects: anybody can send a reset with another one, and TCP would
+ * go on.
+ */
+static __noinline void admitted_ended(const struct packet *p, struct bpf_sock *sk)
 {
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	struct fief_admitted *entry;
 	struct fief_flow_key key;
 
+	if (!tcp || tcp->rcv_nxt != p->seq)
+		return;
 	flow_key(p, &key);
 	entry = admitted_find(&key);
 	if (entry && p->seq - entry->begin < FORGOTTEN_BYTES)
@@ -98,19 +105,29 @@ static __noinline bool cookie_spent(const struct packet *p)
 }
 
 /* Before the packet goes on: what follows it must find the verdict. */
-static __noinline void admitted_note(struct front_context *front, const struct fief_admitted *verdict)
+static __noinline void admitted_note(struct __sk_buff *skb, struct front_context *front,
+				     const struct fief_admitted *verdict)
 {
-	struct fief_flow_key key;
+	struct displaced *of = displaced_get();
+	struct admitted_line *line;
+	__u64 hash;
 
-	flow_key(&front->packet, &key);
-	admitted_keep(&key, verdict);
+	if (!of)
+		return;
+	flow_key(&front->packet, &of->key);
+	line = admitted_line(&of->key, &hash);
+	if (!line)
+		return;
+	if (line->flow && line->flow != hash && !line->verdict.spent)
+		displaced_settle(skb, line, front->slot);
+	admitted_keep(line, hash, &of->key, verdict);
 }
 
 /*
  * A connection that the kernel made and whose first bytes these are: remembered for what comes after its end
  * (stray.bpf.h).
  */
-static __noinline void admitted_by_kernel(struct front_context *front)
+static __noinline void admitted_by_kernel(struct __sk_buff *skb, struct front_context *front)
 {
 	struct fief_admitted entry = {
 	    .container = client_container(front),
@@ -121,7 +138,7 @@ static __noinline void admitted_by_kernel(struct front_context *front)
 	    .answer = front->packet.ack,
 	};
 
-	admitted_note(front, &entry);
+	admitted_note(skb, front, &entry);
 }
 
 enum assigned { ASSIGNED, ASSIGN_REFUSED, ASSIGN_FULL };
@@ -196,7 +213,7 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 {
 	enum assigned done = ASSIGN_REFUSED;
 
-	admitted_note(front, &stream->admitted);
+	admitted_note(skb, front, &stream->admitted);
 	if (!found || takes_cookies_alone(front, found))
 		return TCX_NEXT;
 	if (front->listener->serve != FIEF_SERVE_SHARED)
@@ -336,7 +353,7 @@ static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_contex
 		}
 	}
 	skip = entry->next - p->seq;
-	if (skip >= p->payload_length)
+	if (skip >= p->payload_length || front->guard->flags & FIEF_GUARD_MONITOR)
 		return REST_PASSES;
 	return packet_cut(skb, p, stream, skip) == TCX_DROP ? REST_SPOILT : REST_PASSES;
 }
@@ -345,7 +362,9 @@ static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_contex
 static __always_inline int turn_away(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
 				     struct stream *stream)
 {
-	return found ? answer(skb, front, stream) : answer_and_reset(skb, front, stream, front->packet.seq);
+	const struct packet *p = &front->packet;
+
+	return found ? answer(skb, p, stream) : answer_and_reset(skb, p, stream, p->seq);
 }
 
 /* Rules the stream, and carries it out on the packet that ends it. */
@@ -366,7 +385,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) ==
 	    REQUEST_NEED_MORE) {
 		if (!found)
-			return requested_wait(front);
+			return requested_cut(skb, front, stream);
 		if (hold_keep(p, stream))
 			return kept_acknowledge(skb, p, stream);
 		unread_rule(front, ruling, FIEF_UNREAD_NO_ROOM);

@@ -2,13 +2,13 @@
 /*
  * Aggregate: how many places of a table the sources of one IPv6 network may have.
  *
- * Problem: an IPv4 source is one address, which is scarce; of IPv6 a customer is given a /56 or a /48, with 256 or 65,536
- * networks, each of which returns cookies. Counted one by one they fill any table, and each has a bucket of its own.
+ * Problem: an IPv4 source is one address, and addresses are scarce. An IPv6 customer has a /56 or a /48, that is 256 or 65,536
+ * networks, each of which returns cookies. Counted one by one they fill any table, and each has its own bucket.
  * How: a /48 has all of its sources (/64s) in one set of a table, at most FIEF_WAYS_OF_48 of them, and a /56 at most
- * FIEF_WAYS_OF_56. A source beyond that takes the place of another one of the same aggregate, and what that one is owed
- * (its bucket, its penalty): beyond its places, the aggregate is the source.
- * Limits: clients of one provider's /48 share its places; who is displaced proves itself again. A sender with many /48s
- * can fill several sets; with each it displaces who has most places in the set, so itself first.
+ * FIEF_WAYS_OF_56. A source beyond that takes the place of another one of the same aggregate, with its bucket and its penalty:
+ * beyond its places, the aggregate is the source.
+ * Limits: clients of one provider's /48 share its places; a displaced source has to prove itself again. A sender with many /48s
+ * can fill several sets; in each set it displaces the aggregate with most places, so itself first.
  */
 #pragma once
 

@@ -2,10 +2,10 @@
 /*
  * Answer: what a refused client gets, without a socket.
  *
- * Problem: 503 has to be a connection's orderly end, or the client sees a reset instead of it.
- * How: one segment bears the answer and the FIN. What the client still sends, to its own FIN, is acknowledged and
- * forgotten; `answered` says of which flows.
- * Limits: a lost answer is made anew, with a verdict of its own, when the client sends its request again. TLS clients
+ * Problem: 503 has to end the connection in order, or the client sees a reset instead.
+ * How: one segment bears the answer and the FIN. Further bytes of the client, up to its own FIN, are acknowledged and
+ * forgotten; `answered` has the flows concerned.
+ * Limits: if an answer is lost and the client sends its request again, the request is ruled and answered anew. TLS clients
  * cannot read an answer before the handshake and are reset.
  */
 #pragma once
@@ -37,12 +37,12 @@ static __always_inline __u32 unavailable_write(__u8 *at, __u16 retry_after_s)
 	return digits + 4;
 }
 
-static __noinline void answered_note(const struct front_context *front)
+static __noinline void answered_note(const struct packet *p, __u64 now)
 {
 	struct fief_flow_key key;
 
-	flow_key(&front->packet, &key);
-	bpf_map_update_elem(&answered, &key, &front->now, BPF_ANY);
+	flow_key(p, &key);
+	bpf_map_update_elem(&answered, &key, &now, BPF_ANY);
 }
 
 static __noinline bool is_answered(const struct packet *p)
@@ -54,10 +54,9 @@ static __noinline bool is_answered(const struct packet *p)
 }
 
 /* What the rule says that the client gets; not for FIEF_REFUSE_DROP. Its next byte from us is p->ack. */
-static __noinline struct segment *answer_segment(struct front_context *front, struct stream *stream)
+static __always_inline struct segment *answer_segment(const struct packet *p, struct stream *stream)
 {
 	const struct fief_request *rule = &stream->ruling.rule;
-	struct packet *p = &front->packet;
 	__u32 end = packet_end(p);
 	struct segment *s;
 
@@ -72,19 +71,19 @@ static __noinline struct segment *answer_segment(struct front_context *front, st
 		s->payload = unavailable_write(s->rest + 12, rule->retry_after_s);
 	else
 		s->payload = unavailable_write(s->rest, rule->retry_after_s);
-	answered_note(front);
+	answered_note(p, stream->ruling.by.now);
 	return s;
 }
 
-/* Carries a refusal out. */
-static __always_inline int answer(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+/* Carries a refusal out. A function of its own to the verifier, as the next one. */
+__noinline int answer(struct __sk_buff *skb, const struct packet *p __arg_nonnull, struct stream *stream __arg_nonnull)
 {
 	struct segment *s;
 
 	if (stream->ruling.rule.refusal == FIEF_REFUSE_DROP)
 		return TCX_DROP;
-	s = answer_segment(front, stream);
-	return s ? segment_answer(skb, &front->packet, s) : TCX_DROP;
+	s = answer_segment(p, stream);
+	return s ? segment_answer(skb, p, s) : TCX_DROP;
 }
 
 /* What comes after an answer: it is acknowledged to its end. Negative: this flow got none. */
@@ -126,16 +125,16 @@ static __noinline int penalised_rule(struct __sk_buff *skb, struct front_context
  * that serves one after the other would wait on it for ever. One of them goes as a copy: the answer where it goes back as
  * it came. Where it takes a route, which no copy can be sent to, the reset comes in once more.
  */
-static __noinline int answer_and_reset(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-				       __u32 expected)
+__noinline int answer_and_reset(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+				struct stream *stream __arg_nonnull, __u32 expected)
 {
-	struct packet *p = &front->packet;
+	const struct asking *by = &stream->ruling.by;
 	enum answer_leaves leaves;
 	struct segment *s;
 
 	if (stream->ruling.rule.refusal == FIEF_REFUSE_DROP)
 		return TCX_DROP;
-	s = answer_segment(front, stream);
+	s = answer_segment(p, stream);
 	if (!s)
 		return TCX_DROP;
 	leaves = answer_route(skb, p, &s->way);
@@ -147,11 +146,11 @@ static __noinline int answer_and_reset(struct __sk_buff *skb, struct front_conte
 	if (socket_reset(skb, p, expected))
 		return TCX_DROP;
 	if (leaves == LEAVES_NOWHERE || leaves == LEAVES_UNASKED)
-		verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_ANSWER_UNROUTED, false);
+		ruling_count(p, by, by->container, FIEF_NO_ID, FIEF_ANSWER_UNROUTED, false, NULL);
 	if (leaves != LEAVES_BY_ROUTE)
 		return TCX_NEXT;
 	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
-	s = answer_segment(front, stream);
+	s = answer_segment(p, stream);
 	if (!s || segment_put(skb, p, s, true))
 		return TCX_DROP;
 	return route_take(skb, p, &s->way);

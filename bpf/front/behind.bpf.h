@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Behind: what stands behind a request that may pass.
+ * Behind: what follows a request that may pass.
  *
- * A request, the first line of a body in chunks, or a record of TLS. What is ruled no longer: what is encrypted, what
- * the policy lets pass unread, where later requests are not ruled; and what is counted as passed unread: behind a body
- * whose end is not known. Behind a request for another protocol (Upgrade, CONNECT) what comes before the server has
- * agreed (confirmed.bpf.h) is ruled as HTTP, and unread (`upgrade`) where it is none: a client has to wait for the
- * answer (RFC 9110, 7.8).
- * Limits: HTTP/2 is known by its first bytes, which every client of it sends.
+ *   a request, the first line of a body in chunks, a record of TLS    is ruled
+ *   encrypted bytes, bytes that the policy lets pass unread,          are ruled no longer
+ *   later requests where these are not ruled
+ *   bytes after a body whose end is not known                         are counted as passed unread
+ *
+ * After a request for another protocol (Upgrade, CONNECT) the door rules bytes as HTTP until the server has agreed
+ * (confirmed.bpf.h); bytes that are no HTTP are unread (`upgrade`). A client has to wait for the answer (RFC 9110, 7.8).
+ * Limits: HTTP/2 is recognized by its first bytes, which every client of it sends.
  */
 #pragma once
 
@@ -24,28 +26,28 @@
 #define BODY_STATES (CHUNK_STATES | FIEF_LABEL_INSIDE)
 
 /* Behind a client hello: the next one, if its server may ask for it. */
-static __always_inline __u32 flags_behind_hello(const struct front_context *front, const struct ruling *ruling)
+static __always_inline __u32 flags_behind_hello(const struct fief_guard *guard, const struct ruling *ruling)
 {
-	if (!(front->guard->flags & FIEF_GUARD_NAMES) || !(ruling->hello & HELLO_RETRY))
+	if (!(guard->flags & FIEF_GUARD_NAMES) || !(ruling->hello & HELLO_RETRY))
 		return FIEF_LABEL_PASSED;
 	return FIEF_LABEL_TRACKED | FIEF_LABEL_TLS | (ruling->hello & HELLO_EARLY ? FIEF_LABEL_EARLY : 0);
 }
 
 /* Flags of the label, of FIEF_LABEL_VERDICT, for what stands behind the request that begins the stream. `first`: it is the
  * connection's first. */
-static __noinline __u32 flags_behind(struct front_context *front, const struct stream *stream, bool first)
+__noinline __u32 flags_behind(const struct packet *p __arg_nonnull, const struct fief_guard *guard __arg_nonnull,
+			      const struct ruling *ruling __arg_nonnull, bool first)
 {
-	const struct ruling *ruling = &stream->ruling;
 	__u32 flags = FIEF_LABEL_TRACKED;
 
 	if (ruling->unread < FIEF_UNREADS)
 		return FIEF_LABEL_PASSED;
 	if (ruling->tls)
-		return flags_behind_hello(front, ruling);
-	if (!(front->guard->flags & FIEF_GUARD_LATER))
+		return flags_behind_hello(guard, ruling);
+	if (!(guard->flags & FIEF_GUARD_LATER))
 		return FIEF_LABEL_PASSED;
 	if (!ruling->tracked && !ruling->chunked && !ruling->upgrade) {
-		verdict_count(front, ruling->container, FIEF_NO_ID, FIEF_PASSED_OTHER, false);
+		ruling_count(p, &ruling->by, ruling->container, FIEF_NO_ID, FIEF_PASSED_OTHER, false, NULL);
 		return FIEF_LABEL_PASSED;
 	}
 	if (ruling->chunked)

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Body: where the body of a request ends, as it comes (RFC 9112, 6 and 7.1).
+ * Body: where the body of a request ends, found as its bytes come (RFC 9112, 6 and 7.1).
  *
  *   5;name=value CRLF hello CRLF 0 CRLF Trailer: value CRLF CRLF        a chunked body of five bytes
  *
- * Problem: the next request begins behind it. A client that can move that place for us, but not for the server, hides
+ * Problem: the next request begins after the body. A client that can move that place for us, but not for the server, hides
  * requests in bodies.
- * How: one byte after the other, in explicit phases that are kept between segments (struct fief_body). Data is not looked
- * at: body_skip() passes it by its length alone. Where servers differ the body is odd (BODY_ODD), and what follows is
- * unread: line ends of LF alone, a CR without its LF, other control characters, sizes of more than 15 digits or with a
- * sign, a prefix or nothing, data that ends elsewhere than its chunk. Blanks behind the size, and extensions, are read by
- * all servers alike, or refused.
- * Limits: what trailers say is not looked at. Servers that do not read the body of a request, as Python's http.server, take
- * it for the next request; to us it is a body.
+ * How: one byte after the other, in explicit phases that are kept between segments (struct fief_body). body_skip() passes data
+ * by its length alone. Where servers differ the body is odd (BODY_ODD), and what follows is unread: line ends of LF alone, a CR
+ * without its LF, other control characters, sizes of more than 15 digits or with a sign, a prefix or nothing, data that ends
+ * elsewhere than its chunk. All servers read blanks after the size and extensions alike, or refuse them.
+ * Limits: the contents of trailers are not read. Servers that do not read the body of a request, such as Python's http.server,
+ * take it for the next request; to us it is a body.
  */
 #pragma once
 

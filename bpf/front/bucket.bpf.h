@@ -2,12 +2,12 @@
 /*
  * Bucket: whether one more is within a rate (generic cell rate algorithm, ITU-T I.371; struct fief_bucket).
  *
- * Problem: all CPUs share a limit; a bucket for each CPU would let as many times the rate through.
- * How: the state is one word, moved by compare-and-swap. A bucket of CPU time is moved by what its container has been
- * charged since the last look, and a request conforms while it is not too far ahead: what a request costs is known only
- * afterwards, so the next ones pay. Buckets "per source" lie in sets; the emptiest of a set goes for a new one, within its
- * aggregate if that has all its places (aggregate.bpf.h).
- * Limits: a bucket that is not there limits nothing. CPU time is looked at once in LOOK_NS.
+ * Problem: all CPUs share a limit; with a bucket for each CPU the rate would multiply by their number.
+ * How: the state is one word, moved by compare-and-swap. A bucket of CPU time moves by what its container was charged since the
+ * last look. A request conforms while the bucket is not too far ahead: the cost of a request is known only afterwards, so the
+ * next ones pay. Buckets "per source" lie in sets. A new one takes the place of the emptiest of its set, or of its aggregate if
+ * that has all its places (aggregate.bpf.h).
+ * Limits: a missing bucket limits nothing. CPU time is read once in LOOK_NS.
  */
 #pragma once
 

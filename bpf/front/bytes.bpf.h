@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Bytes: what the parsers need of the world around them, in BPF or in user space.
+ * Bytes: what the parsers need of their environment, in BPF or in user space.
  *
- * Problem: the parsers of requests are run by the kernel, and by tests and a fuzzer in user space; and the verifier
- * follows each pass of a loop whose counter it knows.
- * How: they use only what stands here. Loops count from loop_from(), which the verifier takes for any number, and go
- * on while can_loop, which tells it that they end. Bytes are read eight at a time where a line is searched.
- * Limits: little-endian machines that read words at any address. In user space the includer brings the types.
+ * Problem: the kernel runs the parsers of requests, and so do tests and a fuzzer in user space. And the verifier follows each
+ * pass of a loop whose counter it knows.
+ * How: parsers use only the functions here. Loops count from loop_from(), which the verifier takes for any number, and go on
+ * while can_loop, which tells it that they end. A loop that branches within takes its counter from loop_from() in each pass:
+ * otherwise 6.12 finds no two passes alike, and gives up after 8,192 (E2BIG). The search for a line's end reads eight bytes at
+ * a time.
+ * Limits: little-endian machines that read words at any address. In user space the including file defines the types.
  */
 #pragma once
 

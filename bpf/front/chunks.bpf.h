@@ -3,12 +3,13 @@
  * Chunks: where a body in chunks ends (RFC 9112, 7.1), line by line.
  *
  *   5;name=value CR LF hello     a chunk: its size in hexadecimal, perhaps extensions; the data
- *   CR LF 0 CR LF                the next one begins behind the end of the data; size 0: the last
+ *   CR LF 0 CR LF                the next one begins after the end of the data; size 0: the last
  *   Name: value CR LF CR LF      perhaps trailers, up to an empty line
  *
- * Problem: the next request begins behind the last line, and a server that sees that in another place is handed a request
- * that nobody ruled.
- * How: only the form above is taken, of which servers make the same. What cannot become it is said with its first byte.
+ * Problem: the next request begins after the last line. A server that finds another place for it reads a request that nobody
+ * ruled.
+ * How: only the form above is taken, because servers agree about it. A line that cannot have this form is reported at the first
+ * wrong byte.
  * Limits: a chunk of more than BODY_MAX bytes is not taken.
  */
 #pragma once

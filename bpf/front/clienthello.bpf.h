@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Client hello: the server name and the protocols (ALPN) that a TLS client asks for, in the clear (RFC 8446, 4.1.2).
+ * Client hello: the server name and the protocols (ALPN) that a TLS client asks for, unencrypted (RFC 8446, 4.1.2).
  *
  *   record     22, version, length | handshake message 1, length (3 bytes) | ...
  *   message    version 2, random 32, session id <1>, cipher suites <2>, compression <1>, extensions <2>
  *   extension  kind 2, length 2; 0: server name, 16: ALPN
  *
- * Problem: post-quantum keys make it longer than a segment, and it may be cut into several records, empty ones among them.
- * How: in one record it is read where it stands; else its pieces are put together in request.text first. What OpenSSL and Go
- * refuse (several names, an extension twice) is UNREAD, as are records of other kinds before it, which OpenSSL skips.
+ * Problem: post-quantum keys make a hello longer than a segment, and it may be cut into several records, some of them empty.
+ * How: a hello in one record is read in place; otherwise its pieces are first joined in request.text. Hellos that OpenSSL and
+ * Go refuse (several names, an extension twice) are UNREAD, and so are records of other kinds before a hello, which OpenSSL
+ * skips.
  * Limits: an encrypted client hello shows its public name only, and a name says nothing of the Host in the requests within.
- * The first 8 protocols. A hello above FIEF_HEADER_MAX bytes with the heads of its records is UNREAD (too long), with the
- * names that it has shown by then.
+ * Only the first 8 protocols are read. A hello above FIEF_HEADER_MAX bytes with the heads of its records is UNREAD (too long),
+ * with the names that it has shown by then.
  */
 #pragma once
 

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Confirmed: whether the server agrees to leave HTTP, by the answer that it sends.
+ * Confirmed: whether the server's answer agrees to leave HTTP.
  *
- * Problem: behind a request for another protocol (Upgrade, CONNECT) the client's bytes are no longer HTTP if the server
- * agrees. Many servers take no notice and go on with HTTP, so the request alone must not end the ruling.
- * How: a program at the sending side of the guarded interfaces reads the first line of the server's first answer: 101 agrees
- * to Upgrade, 2xx to CONNECT; other 1xx answers are skipped with their heads. How far it has read stands in the socket's
- * storage, so that the line may come in any pieces. The socket is that of the packet, whatever way the packet takes. What the
- * door finds confirmed passes for good, but HTTP/2: that is HTTP.
- * Limits: only the answer to a connection's first request has a place that is known without reading all answers: where the
- * server's stream begins. So an upgrade that another request precedes is never confirmed: else the rest of an earlier answer,
- * whose bytes a client may have chosen, could stand at its place. An answer of which a part goes out by another interface
- * confirms nothing.
+ * Problem: after a request for another protocol (Upgrade, CONNECT) the client's bytes are no longer HTTP if the server agrees.
+ * Many servers ignore the request and go on with HTTP, so the request alone must not end the ruling.
+ * How: a program at the sending side of the guarded interfaces reads the first line of the server's first answer. 101 agrees to
+ * Upgrade, 2xx to CONNECT; other 1xx answers are skipped with their heads. The socket's storage keeps the position, so the line
+ * may come in any pieces. The socket is the packet's own, whatever route the packet takes. A confirmed connection passes for
+ * good, except HTTP/2, which is HTTP.
+ * Limits: only the answer to a connection's first request has a place that is known without reading all answers: the begin of
+ * the server's stream. So an upgrade after another request is never confirmed: the rest of an earlier answer, whose bytes a
+ * client may have chosen, could stand at its place. An answer of which a part leaves by another interface confirms nothing.
  */
 #pragma once
 

@@ -2,7 +2,8 @@
 /*
  * Conntrack: what the kernel's connection tracking knows about the flow of a packet.
  *
- * Limits: the door stands before it, so a flow's first packet is not known yet. A kernel without it knows nothing.
+ * Limits: the door stands before connection tracking, which therefore does not know a flow's first packet yet. A kernel without
+ * it knows no flow.
  */
 #pragma once
 

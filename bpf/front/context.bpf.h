@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the parts of the door know about the packet at hand. */
+/* What the parts of the door know about the current packet. */
 #pragma once
 
 #include "flow/packet.bpf.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Cookie: what the door must remember of a SYN, sent along in the answer instead of kept.
+ * Cookie: what the door must know of a SYN later. The answer carries it, so the door keeps nothing.
  *
  *      31                       9   8   7       5   4   3         0
  *     +--------------------------+-----+-----------+------+------------+
@@ -10,10 +10,10 @@
  *
  *     timestamp value = 32 further bits of the hash + milliseconds, even: the lowest bit says ECN
  *
- * Problem: 23 bits are guessed once a second by who sends 10 million segments a second.
- * How: a client with timestamps has to echo one that lies in the last two epochs as counted from a secret origin: 15 more
- * bits. From clients without them, only so many bad segments a second are looked at (admit.bpf.h). The key is derived from
- * the master for each epoch of 69 s; a cookie lives through its epoch and the next.
+ * Problem: a sender of 10 million segments a second guesses 23 bits once a second.
+ * How: a client with timestamps has to echo one that lies in the last two epochs as counted from a secret origin: 15 more bits.
+ * From clients without timestamps, only a limited number of bad segments a second is checked (guesses.bpf.h). The key is
+ * derived from the master for each epoch of 69 s; a cookie is valid in its epoch and the next.
  * Limits: a client that is silent for longer after the handshake has to connect again.
  */
 #pragma once

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Door: what becomes of a packet to a guarded port, in the order that is cheapest for what comes most often.
+ * Door: what happens to a packet to a guarded port. The most frequent cases come first where that is cheap.
  *
  *   SYN                     is policed, then answered by us or left to the kernel
  *   RST without a socket    is dropped
  *   ACK                     is another program's (ack.bpf.h)
  *
- * Listeners with `forward` are apart (forward.bpf.h): their connections are other machines'.
+ * Listeners with `forward` have their own path (forward.bpf.h): their connections are other machines'.
  *
- * Limits: connections that the kernel made (admission below its level, TIME_WAIT, a listener of multipath TCP unless the
- * kernel answers with cookies) are ruled as they pass.
+ * Limits: connections that the kernel made (admission below its level, TIME_WAIT, a listener of multipath TCP unless the kernel
+ * answers with cookies) are ruled as they pass.
  */
 #pragma once
 
@@ -133,7 +133,7 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 	if (sk->state == BPF_TCP_LISTEN && !(front->guard->flags & FIEF_GUARD_KERNEL))
 		listening = bpf_skc_to_tcp_sock(sk);
 	else if (has_stream(sk->state))
-		admitted_ended(&front->packet);
+		admitted_ended(&front->packet, sk);
 	reset_forget(&front->packet);
 	if (listening && (is_live(front->listener, front->now) || is_local(skb, listening, &front->packet)))
 		verdict = TCX_DROP;

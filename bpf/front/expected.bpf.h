@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Expected: the ends of the handshakes that this CPU has answered a moment ago.
+ * Expected: the ends of the handshakes that this CPU has just answered.
  *
- * Problem: the bare ACK that ends a handshake says nothing yet and is dropped; but to look for its socket, its listener
- * and its cookie costs as much as to answer the SYN did. So does all that the first bytes have to prove.
- * How: a small table of each CPU holds what was answered, by flow. An ACK that is just the one expected is known without
- * any of this: the numbers are the cookie's own, and no connection has them before its first byte has come. The first
- * segment with bytes bears them too, and takes the place away: its cookie is good and not spent, its source is proven, its
- * destination is this machine's, and nothing of it is held. Only proven sources have a place, so that no flood takes them.
- * Limits: what comes later than EXPECTED_NS, at another CPU, or after others have taken its place goes the long way, with
- * the same end.
+ * Problem: the bare ACK that ends a handshake says nothing yet and is dropped. But looking up its socket and its listener and
+ * checking its cookie costs as much as answering the SYN did. The checks of the first bytes cost as much again.
+ * How: each CPU has a small table of its answers, by flow. The expected ACK is recognized without any of these steps: the
+ * numbers are the cookie's own, and no connection has them before its first byte has come. The first segment with bytes bears
+ * them too, and removes the entry: its cookie is good and not spent, its source is proven, its destination is this machine's,
+ * and none of its bytes are held. Only proven sources have an entry, so that no flood fills the table. A forged SYN in the name
+ * of one allows one guess at its answer, the cookie: a wrong number removes the entry too. And a source has a budget of such
+ * guesses (guesses.bpf.h).
+ * Limits: a segment that comes later than EXPECTED_NS, at another CPU, or after its entry was displaced takes the slow path,
+ * with the same result.
  */
 #pragma once
 
-#include "sources.bpf.h"
+#include "guesses.bpf.h"
 
 #define EXPECTED_NS 1000000000ull
 #define EXPECTED    256
@@ -67,13 +69,13 @@ static __noinline int end_expect(const struct front_context *front, __u32 cookie
 	return 0;
 }
 
-/* The handshake that was answered a moment ago and that the segment's numbers end; NULL: none. */
+/* The handshake that was answered a moment ago and that the segment goes on from, by its own numbers; NULL: none. */
 static __always_inline struct expected *expected_find(const struct packet *p, __u64 now)
 {
 	struct expected *kept = expected_place(p);
 	__u64 source[2], destination[2];
 
-	if (!kept || kept->ack != p->ack || kept->seq != p->seq || kept->ports != ports_word(p))
+	if (!kept || kept->seq != p->seq || kept->ports != ports_word(p))
 		return NULL;
 	__builtin_memcpy(source, p->source, 16);
 	__builtin_memcpy(destination, p->destination, 16);
@@ -83,19 +85,25 @@ static __always_inline struct expected *expected_find(const struct packet *p, __
 	return now - kept->answered_ns < EXPECTED_NS ? kept : NULL;
 }
 
-/* Whether the segment is the bare end of such a handshake. */
+/* Whether the segment is the bare end of such a handshake. A guesser learns nothing from it: other ends are dropped too. */
 static __noinline bool end_expected(const struct packet *p)
 {
-	return !p->odd && is_bare(p) && expected_find(p, bpf_ktime_get_ns());
+	struct expected *kept = !p->odd && is_bare(p) ? expected_find(p, bpf_ktime_get_ns()) : NULL;
+
+	return kept && kept->ack == p->ack;
 }
 
-/* Whether the segment is the first with bytes after such a handshake, which is then no longer known. */
+/* Whether the segment is the first with bytes after such a handshake, which in any case is no longer known. */
 static __noinline bool begin_expected(const struct front_context *front)
 {
-	struct expected *kept = expected_find(&front->packet, front->now);
+	const struct packet *p = &front->packet;
+	struct expected *kept = expected_find(p, front->now);
 
 	if (!kept)
 		return false;
 	kept->answered_ns = 0;
-	return true;
+	if (kept->ack == p->ack)
+		return !bad_too_many(p, front->now, BAD_EXPECTED);
+	bad_count(p, front->now, BAD_EXPECTED);
+	return false;
 }

@@ -3,16 +3,16 @@
  * Filter: several listening sockets on one address and port, each for some clients (Resource Containers, 4.8).
  *
  *   socket()  setsockopt(SO_REUSEPORT), setsockopt(FIEF_FILTER)   the socket remembers its filter
- *   bind(A)   the kernel decides as ever who may; then the filter enters the tables of A
+ *   bind(A)   the kernel decides as usual who may; then the filter enters the tables of A
  *   listen()  the socket enters the map of class listeners
- *   close()   all of it goes
+ *   close()   removes all of it
  *
- * Problem: an unprivileged server shall tell its clients apart, and take no connection that was not its own.
- * How: the sockets are a group of SO_REUSEPORT, which the kernel lets only one user join; sk_lookup picks the
- * member with the longest matching prefix, else the one whose filter is a complement. Whom no filter names is
- * refused, as where nobody listens.
- * Limits: an address of the policy belongs to the policy. In the group of a filter a socket without one gets
- * no connections. One complement for each address. Only where connections are steered (is_steered).
+ * Problem: an unprivileged server must be able to divide its clients, and must get no connection that was not its own.
+ * How: the sockets are a group of SO_REUSEPORT, which the kernel lets only one user join. sk_lookup picks the member with the
+ * longest matching prefix, else the one whose filter is a complement. A client that no filter names is refused, as where nobody
+ * listens.
+ * Limits: an address of the policy belongs to the policy. In the group of a filter a socket without one gets no connections.
+ * Each address has one complement at most. Filters work only where connections are steered (is_steered).
  */
 #pragma once
 

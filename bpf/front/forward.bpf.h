@@ -2,12 +2,12 @@
 /*
  * Forward: connections that pass through this machine to others, a gateway before a farm.
  *
- * Problem: a flood upon the farm passes through the gateway, which has no socket for it.
- * How: SYNs to the address of a listener with `forward` are policed as they pass, by the address that they bear before any
- * translation. Nothing is answered here, so no cookie comes back: proven is whose handshake connection tracking has seen.
- * Limits: no header control. A request can only be read once the handshake is done, and by then the numbers of one of
- * the two handshakes would have to be translated for the life of the connection: that is what a proxy does. Without
- * connection tracking nobody is proven, and isolation shuts out all of a prefix.
+ * Problem: a flood to the farm passes through the gateway, which has no socket for it.
+ * How: SYNs to the address of a listener with `forward` are policed as they pass, by their address before any translation.
+ * Nothing is answered here, so no cookie comes back: a source is proven if connection tracking has seen its handshake.
+ * Limits: no header control. A request can only be read once the handshake is done, and by then the numbers of one of the two
+ * handshakes would have to be translated for the life of the connection, as a proxy does. Without connection tracking no source
+ * is proven, and isolation shuts out all of a prefix.
  */
 #pragma once
 

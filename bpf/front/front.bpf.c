@@ -1,42 +1,44 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The front door: what happens to a connection before a server accepts it. A table of contents; the parts are beside
- * it.
+ * The front door: what happens to a connection before a server accepts it. This file is a table of contents of the parts:
  *
  *   steer      which listening socket a connection reaches
  *   filter     listeners with a filter of their own, as a connection finds them
- *   door       what becomes of a packet to a guarded port, with ack for those behind a SYN
+ *   door       what happens to a packet to a guarded port, with ack for those after a SYN
  *     context       what is known about it        found         which listener that is, as seen last
- *     guard         what guards its listener      steering      told to steer within that lookup
+ *     guard         the guard of its listener     steering      told to steer within that lookup
  *     listening     which socket it is for        conntrack     what the kernel tracks
- *     forward       what passes through to others passed       whether it was here, for steer
+ *     forward       connections to other machines passed        whether it was here, for steer
  *   handshake  a SYN, answered and forgotten
  *     options       of the packet                 cookie        all that is remembered, with siphash
  *     kernel_cookie where the kernel answers      segment       makes the packet into an answer
- *     expected      its end, if all is as usual
+ *     expected      its end, if all is as usual   guesses       at cookies, how many are checked
  *   police     whether a SYN is answered
- *     sources       who is proven                 bucket        rates, of CPU time too (spent)
- *     prefixes      who floods                    aggregate     what one IPv6 network may take
- *     isolated      who is served last for it     load          the level of overload
+ *     sources       which are proven              bucket        rates, of CPU time too (spent)
+ *     prefixes      which flood                   aggregate     what one IPv6 network may take
+ *     isolated      which are served last for it  load          the level of overload
  *     newcomers     what the budget is spent on   resent        SYNs that came before
- *     idle          whether the CPU has time left
+ *     idle          whether the CPU has time left plain         SYNs that the kernel answers, without multipath
  *   admit      a connection after its verdict
  *     stream        its first bytes               hold          a header in pieces
  *     requested     bytes before the socket       later         requests after the first
+ *     ends          of handshakes that the kernel keeps, counted
  *     answer        what a refused client gets    stray         segments of no connection
  *     grow          a segment to the whole stream heads         of later requests, until TCP has taken them
- *     halves        begins of requests that wait      labelled      what a socket bears of it
- *     taken         whether TCP would take a segment  behind       what stands behind a request
- *     chunks        of a body, line by line            ignored       bodies that servers may not read
- *     confirmed     whether the server leaves HTTP
- *   rule       what becomes of a request
+ *     halves        begins of requests that wait  labelled      a connection's label
+ *     displaced     verdicts that others displace behind        what follows a request
+ *     taken         whether TCP would take a segment
+ *     chunks        of a body, line by line       ignored       bodies that servers may not read
+ *     confirmed     whether the server leaves HTTP records      of TLS, behind a client hello
+ *   rule       the verdict on a request
  *     header        of HTTP, with normal (paths)  clienthello   of TLS
- *     readings      what servers take it for, each ruled
- *     match         the first rule it meets       hash, request what is compared, by bytes
- *   verdict    counts of what was decided, and notices
+ *     readings      what servers take it for      proxy         the PROXY head before it
+ *     scan          whether a head can be complete
+ *     match         the first rule that matches   hash, request what is compared, by bytes
+ *   verdict    counts of verdicts, and notices
  *
- * What a frame says, and what flows and sources are called, stands in flow/. It reuses the core's maps. What servers register when they listen (register, filter) is called from the core's
- * programs, since each hook has one program.
+ * The readers of frames, and the keys of flows and sources, stand in flow/. The object reuses the core's maps. Since each hook
+ * has one program, the core's programs call the parts that register a server's listeners (register, filter).
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Grow: makes the packet at hand into a segment that bears the whole stream, from its first byte.
+ * Grow: makes the current packet into a segment that bears the whole stream, from its first byte.
  *
- * Problem: bytes that were kept have to reach the server, and a program at the ingress has no buffers of its own.
- * How: the packet is grown, and the stream is written behind its TCP header, whose options stay. The checksum of each
- * packet whose bytes are kept is looked at before, since that of the grown segment is ours.
+ * Problem: kept bytes have to reach the server, and a program at the ingress has no buffers of its own.
+ * How: the packet is grown, and the stream is written after its TCP header, whose options stay. The checksum of each packet
+ * whose bytes are kept is checked before, since the grown segment has a checksum of ours.
  * Limits: the kernel lets a packet grow to just below 16 kB, GROWN_MOST bytes of stream.
  */
 #pragma once

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Guard: what guards the listener that a packet is for, and whether it holds connections now. */
+/* Guard: the guard of the listener that a packet is for, and whether it holds connections now. */
 #pragma once
 
 #include "context.bpf.h"

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Halves: where the begins of requests are kept whose heads have not come to their end.
+ * Halves: the begins of requests whose heads are not complete.
  *
- * Problem: whoever sends half a head takes room, and there is little of it. And the bytes of a connection that has to give
- * way were acknowledged: its client would wait for ever.
- * How: a network (IPv4 /24, IPv6 /48) has a row of places, and a connection of it may stand in another row, which its own
- * hash tells, as long as there is a free place. In a full row the network with the most places gives one to who has fewer;
- * so does whoever has been silent for SILENT_NS. The policy decides about a head that finds no place. A tag of each connection
- * whose bytes were acknowledged tells that it had to give way, if it is not here any more: it is reset.
- * The bytes of a place are written where they are. A word says that somebody does so; who finds it set drops the packet,
- * which comes again.
- * Limits: clients of one network share its row. Tags are overwritten by those of 65,536 others.
+ * Problem: each sender of half a head takes room, and there is little of it. And the bytes of a displaced connection were
+ * acknowledged: its client would wait for ever.
+ * How: a network (IPv4 /24, IPv6 /48) has a row of places. A connection of it may also stand in one of three other rows, which
+ * its own hash names, as long as there is a free place. In a full row the network with the most places gives one to a network
+ * with fewer; so does a connection that has been silent for HALF_SILENT_NS. The policy decides about a head that finds no place.
+ * Each connection whose bytes were acknowledged has a tag. If it has a tag and no place, it was displaced and is reset.
+ * The bytes of a place are written where they are. A word marks the place as being written; a CPU that finds it set drops its
+ * packet, which comes again.
+ * Limits: begins of requests from a thousand networks displace all others, and in IPv6 a /36 has as many networks. Clients of
+ * one network share its row. Tags are overwritten by those of 65,536 others. With one other row instead of three, hundreds of
+ * clients of few networks had no room long before the places were full: where that row was full too.
  */
 #pragma once
 
@@ -19,7 +21,8 @@
 #include "proxy.bpf.h"
 #include "stream.bpf.h"
 
-#define HALF_ROWS      32
+#define HALF_ROWS      64
+#define HALF_ROWS_OF   4 /* in which a connection may stand, the network's with them */
 #define HALF_PLACES    16
 #define HALVES	       (HALF_ROWS * HALF_PLACES)
 #define HALF_SILENT_NS 10000000000ull
@@ -96,6 +99,7 @@ __noinline int half_name(const struct packet *p __arg_nonnull, __u32 cookie, str
 	hash = hash_mix(hash ^ secret->pattern[1]);
 	name->tag = (__u32)hash | 1;
 	name->other_row = hash >> 32 & (HALF_ROWS - 1);
+	name->stride = (hash >> 40 & (HALF_ROWS - 1)) | 1;
 	name->mark = hash >> 48 & (HALF_TAGS - 1);
 	network_take(words, p->ipv6);
 	hash = hash_mix(address_hash(secret, words) ^ secret->pattern[0]);
@@ -124,11 +128,19 @@ __noinline __u32 row_find(__u32 number, __u32 tag)
 	return HALF_NONE;
 }
 
-static __always_inline __u32 half_find(const struct half_name *name)
+/* The rows in which a connection may stand: its network's, and others that differ. */
+static __always_inline __u32 half_row_of(const struct half_name *name, __u32 turn)
 {
-	__u32 at = row_find(name->row, name->tag);
+	return turn ? (name->other_row + turn * name->stride) & (HALF_ROWS - 1) : name->row;
+}
 
-	return at != HALF_NONE ? at : row_find(name->other_row, name->tag);
+__noinline __u32 half_find(const struct half_name *name __arg_nonnull)
+{
+	__u32 turn, at = HALF_NONE;
+
+	for (turn = loop_from(0); turn < HALF_ROWS_OF && at == HALF_NONE && can_loop; turn++)
+		at = row_find(half_row_of(name, turn), name->tag);
+	return at;
 }
 
 /* The place in a row that is free, or whose client has been silent for the longest time and for `silent` at least. */
@@ -189,17 +201,22 @@ static __always_inline struct half_place *half_place(__u32 at)
 	return row ? place_at(row, at) : NULL;
 }
 
+__noinline __u32 half_spare(const struct half_name *name __arg_nonnull, __u64 silent, __u64 now)
+{
+	__u32 turn, at = HALF_NONE;
+
+	for (turn = loop_from(0); turn < HALF_ROWS_OF && at == HALF_NONE && can_loop; turn++)
+		at = row_spare(half_row_of(name, turn), silent, now);
+	return at;
+}
+
 /* A place for a connection that has none. */
 __noinline __u32 half_claim(const struct half_name *name __arg_nonnull, __u64 now)
 {
-	__u32 at = row_spare(name->row, ~0ull, now);
+	__u32 at = half_spare(name, ~0ull, now);
 
 	if (at == HALF_NONE)
-		at = row_spare(name->other_row, ~0ull, now);
-	if (at == HALF_NONE)
-		at = row_spare(name->row, HALF_SILENT_NS, now);
-	if (at == HALF_NONE)
-		at = row_spare(name->other_row, HALF_SILENT_NS, now);
+		at = half_spare(name, HALF_SILENT_NS, now);
 	if (at == HALF_NONE)
 		at = row_displace(name->row, name->network);
 	return at;

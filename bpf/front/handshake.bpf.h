@@ -2,11 +2,11 @@
 /*
  * Handshake: answers a SYN in the listener's name, and keeps nothing.
  *
- * Problem: a kernel listener spends a request socket and a route for each SYN, also of a flood.
- * How: the SYN is made into the SYN-ACK where it lies; what has to be remembered is the cookie (cookie.bpf.h). What is
- * offered is what the machine offers: its switches are read from the listener's network namespace. The largest segment
- * follows from the link.
- * Limits: no TCP Fast Open (the data is sent again), no MD5 or AO (such SYNs are the kernel's), no ECN without timestamps.
+ * Problem: a kernel listener spends a request socket and a route on each SYN, also on those of a flood.
+ * How: the SYN becomes the SYN-ACK in place; the cookie (cookie.bpf.h) carries what the door needs later. The answer offers
+ * what the machine offers: its switches are read from the listener's network namespace. The largest segment follows from the
+ * link.
+ * Limits: no TCP Fast Open (the data is sent again), no MD5 or AO (such SYNs go to the kernel), no ECN without timestamps.
  */
 #pragma once
 

@@ -5,10 +5,10 @@
  *   forward    f = key0; for each byte: f = (f ^ byte) * (key1 | 1)      one pass gives every prefix
  *   backward   the same from the last byte on                            one pass gives every suffix
  *
- * Problem: rules want prefixes of many lengths of one value, and the value must not be read again for each.
- * How: a table for each direction, made as far as a rule asked. The key is secret, so that nobody makes a request
- * whose hash is another one's.
- * Limits: PATTERN_MAX bytes from either end. The policy's compiler has a twin; a test holds them together.
+ * Problem: rules need prefixes of many lengths of one value, and the value must not be read again for each.
+ * How: a table for each direction, as long as the rules need. The key is secret, so that nobody can make a request with the
+ * hash of another.
+ * Limits: PATTERN_MAX bytes from either end. The policy's compiler has a twin of this code; a test compares them.
  */
 #pragma once
 

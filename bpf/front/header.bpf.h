@@ -3,19 +3,18 @@
  * Header: the head of an HTTP/1 request, as RFC 9112 has it and servers read it.
  *
  *   METHOD target HTTP/1.x
- *   Name: value                  only Host, Cookie, what says how long the body is, and what the rules want
+ *   Name: value                  only Host, Cookie, the fields for the body's length, and those that the rules name
  *   (empty line)
  *
- * Problem: a request that we read otherwise than the server passes round the rules; the verdict must not depend on
- * how the bytes were cut into segments.
- * How: a head that RFC 9112 allows is read as every server reads it (COMPLETE). So is what servers take beyond that if
- * all that take it agree: empty lines first, LF without CR, several blanks before the target. About all else servers
- * differ: some refuse it, some skip it, some read another request. Such a head is odd: it is read as the most tolerant
- * of them read it, and UNREAD (malformed) once it is there. A first line without a version (HTTP/0.9, after which some
- * servers read on and some do not), of HTTP/2, of the PROXY protocol or of anything else is UNREAD at its end; a head
- * that does not end within FIEF_HEADER_MAX bytes is so there. What could be read of any of them is set, of the
- * unfinished first line too.
- * Limits: of headers and cookies of one name the first counts, but for Host, of which there is one. Transfer codings other
+ * Problem: a request that we read otherwise than the server evades the rules. The verdict must not depend on how the bytes were
+ * cut into segments.
+ * How: a head that RFC 9112 allows is read as every server reads it (COMPLETE). So are deviations that all servers which accept
+ * them read alike: empty lines first, LF without CR, several blanks before the target. About all other heads servers differ:
+ * some refuse, some skip lines, some read another request. Such a head is odd: it is read as the most tolerant of these servers
+ * read it, and is UNREAD (malformed) at its end. A first line without a version (HTTP/0.9, after which some servers read on and
+ * some do not), of HTTP/2, of the PROXY protocol or of anything else is UNREAD at the line's end. A head without an end within
+ * FIEF_HEADER_MAX bytes is UNREAD there. The readable fields of all of them are set, those of an unfinished first line too.
+ * Limits: of headers and cookies of one name the first counts, except for Host, of which there is one. Transfer codings other
  * than "chunked" alone are odd: most servers know no other.
  */
 #pragma once
@@ -264,6 +263,7 @@ __noinline int cookies_read(const struct request_bytes *bytes __arg_nonnull, __u
 	__u32 stop, equals, name;
 
 	for (at = loop_from(at); at < end && can_loop; at = stop + 1) {
+		at = loop_from(at);
 		stop = find_byte(bytes, at, end, ';');
 		at = skip_blanks(bytes, at, stop);
 		equals = find_byte(bytes, at, stop, '=');

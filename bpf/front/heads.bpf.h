@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Heads: what was ruled of a connection's later requests, until TCP has taken it.
+ * Heads: the ruled heads of a connection's later requests, until TCP has taken them.
  *
- * Problem: the door rules a segment before TCP looks at it. TCP may drop it (a wrong checksum, an old timestamp, no
- * room) or keep it out of order, where a longer segment displaces it; what the client sends at its place next would pass
- * as ruled. And a sender that repeats honestly may cut otherwise than before.
- * How: a ring of the socket remembers a keyed hash of each RANGE_MOST bytes that passed of heads. Below tcp->rcv_nxt
- * nothing can be replaced. What comes again at or above it has to be the same, so that for each byte of a head there is
- * only one that can reach the server, however TCP joins what it holds. Bodies may differ: where a request begins follows
- * from the heads alone. A packet that holds the begin of a range but not its end is cut before the range: its sender
- * then goes on from there. One that begins within a range comes again from where TCP waits.
- * Limits: a sender that has come to cut heads finer than RANGE_MOST since the door saw them, and whose first attempt TCP
- * dropped, waits in vain.
+ * Problem: the door rules a segment before TCP checks it. TCP may drop it (a wrong checksum, an old timestamp, no room) or keep
+ * it out of order, where a longer segment displaces it. Other bytes that the client then sends at its place would pass as
+ * ruled. And an honest sender may cut its repetition otherwise than before.
+ * How: a ring of the socket has a keyed hash of each RANGE_MOST bytes of heads that passed. Below tcp->rcv_nxt nothing can be
+ * replaced. Repeated bytes at or above it have to be the same, so that only one version of each byte of a head can reach the
+ * server, however TCP joins its segments. Bodies may differ: where a request begins follows from the heads alone. A packet that
+ * holds the begin of a range but not its end is cut before the range; its sender then continues from there. A packet that
+ * begins within a range comes again from where TCP waits.
+ * Limits: a sender whose first attempt TCP dropped, and which then cuts heads finer than RANGE_MOST, waits in vain.
  */
 #pragma once
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Hold: the verdict upon a request does not depend on how its header is cut into segments.
+ * Hold: the verdict on a request does not depend on how its header is cut into segments.
  *
- * Problem: a header can come in any number of segments, and a sender may wait for the acknowledgement of each (Nagle).
- * The kernel shall keep no socket before the verdict.
- * How: most headers come whole; that case keeps nothing. Else the bytes are kept in order (halves.bpf.h) and acknowledged by
- * us; what is out of order is dropped, and the acknowledgement repeated. What comes is added where it is kept, and looked
- * through for the end of the head (scan.bpf.h): a segment costs what its own bytes cost, wherever it stands. Where there may
- * be a verdict the whole is copied. With the verdict the segment at hand is grown to the whole stream from its first byte
- * (grow.bpf.h), and makes the connection as if it had come so.
- * Limits: the last bytes of a header that is longer than what a segment can grow to are looked at, but neither
- * acknowledged nor delivered with it; the client sends them again. A client that has to give way to others is reset, and has
- * to connect again. Behind a PROXY head each segment costs what the whole head does.
+ * Problem: a header can come in any number of segments, and a sender may wait for the acknowledgement of each (Nagle). The
+ * kernel must keep no socket before the verdict.
+ * How: most headers come whole; that case keeps nothing. Otherwise we keep the bytes in order (halves.bpf.h) and acknowledge
+ * them; a segment out of order is dropped, and the acknowledgement repeated. New bytes are appended in place, and scanned for
+ * the end of the head (scan.bpf.h): a segment costs its own bytes only, wherever it stands. Where there may be a verdict the
+ * whole head is copied. With the verdict the current segment grows to the whole stream from its first byte (grow.bpf.h), and
+ * makes the connection as if it had come so.
+ * Limits: the last bytes of a header that is longer than a segment can grow are read, but neither acknowledged nor delivered
+ * with it; the client sends them again. A displaced client is reset, and has to connect again. After a PROXY head each segment
+ * costs what the whole head does.
  */
 #pragma once
 

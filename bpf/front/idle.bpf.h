@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Idle: whether the CPU that takes a packet has time left.
+ * Idle: whether the receiving CPU has time left.
  *
- * Problem: to answer more SYNs than a budget says costs a machine nothing while a CPU would be idle, and costs its server
- * where that wants the CPU; what other CPUs have left says nothing about this one.
- * How: what this CPU was charged for idling, at most once in FIEF_LOAD_LOOK_NS. It has time left if it was idle for a part
- * in SPARE_PART of that time.
- * Limits: the time that the answers take is itself no longer idle, so they end where SPARE_PART begins. A CPU whose idle
- * time the charge machine wrote back in between counts as busy until the next look.
+ * Problem: answering more SYNs than a budget allows costs nothing while the CPU would be idle. It costs the server when the
+ * server wants the CPU, and idle time of other CPUs says nothing about this one.
+ * How: the idle time that this CPU was charged, read at most once in FIEF_LOAD_LOOK_NS. The CPU has time left if it was idle
+ * for a part in SPARE_PART of that time.
+ * Limits: the answers' own time is no longer idle, so they end where SPARE_PART begins. A CPU whose idle time the charge
+ * machine wrote back in between counts as busy until the next look.
  */
 #pragma once
 

@@ -2,16 +2,16 @@
 /*
  * Ignored: bodies of requests that have none as a rule (all but POST, PUT and PATCH).
  *
- * Problem: servers that expect no body do not read it, as Python's http.server, and take it for the next request; to us and
- * to all others it is a body.
- * How: the body is ruled as what stands behind the request, once its first line is there. A server that takes that for a
- * request line serves one of three words, whose last one is a version, or GET with a target alone (HTTP/0.9), and ends the
- * connection upon anything else: JSON, a form or prose is no request. What could be one is ruled as a later request is, whose
- * head must end where the body does; else it is unread. So is a word of capitals alone: a server joins it to the method of the
- * request that follows.
- * Behind a request that ends its connection (RFC 9112, 9.6) nothing is a request.
- * Limits: what could be a request must end within FIEF_HEADER_MAX bytes. POST, PUT and PATCH servers are taken to read to the
- * end.
+ * Problem: servers that expect no body, such as Python's http.server, do not read it and take it for the next request. To us
+ * and to all others it is a body.
+ * How: the body is ruled as what follows the request, once its first line is there. A server that takes the line for a request
+ * line serves one of three words, whose last one is a version, or GET with a target alone (HTTP/0.9). It ends the connection on
+ * anything else: JSON, a form or prose is no request. A body that could be a request is ruled as a later request, whose head
+ * must end where the body does; otherwise it is unread. A word of capitals alone is unread too: a server joins it to the method
+ * of the following request.
+ * After a request that ends its connection (RFC 9112, 9.6) nothing is a request.
+ * Limits: a body that could be a request must end within FIEF_HEADER_MAX bytes. Servers are assumed to read the bodies of POST,
+ * PUT and PATCH to the end.
  */
 #pragma once
 

@@ -2,11 +2,12 @@
 /*
  * Isolated: the class of clients from a prefix that floods (`isolate.into`).
  *
- * Problem: to drop the unproven of a flooding prefix shuts its honest new clients out; to serve them like everybody gives the
- * flood what it wants, since a flood of real hosts returns cookies too.
- * How: they are answered from what is left of the budget (newcomers.bpf.h). Whoever returned a first cookie only after the
- * prefix was isolated is of the class `into`, whose priority is to be 0: it is served when nobody else wants the server. A
- * connection keeps the class for its life, whatever its requests are; sources that were proven before keep theirs.
+ * Problem: dropping the unproven sources of a flooding prefix shuts its honest new clients out. Serving them like all others
+ * lets the flood succeed, since a flood of real hosts returns cookies too.
+ * How: the prefix's unproven sources are answered from the rest of the budget (newcomers.bpf.h). A source that returned its
+ * first cookie only after the prefix was isolated is of the class `into`, whose priority is to be 0: it is served when nobody
+ * else wants the server. A connection keeps the class for its life, whatever its requests are; sources that were proven before
+ * keep theirs.
  * Limits: a source is proven at all listeners at once; the isolation is one listener's.
  */
 #pragma once

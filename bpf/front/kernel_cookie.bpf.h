@@ -2,26 +2,27 @@
 /*
  * Kernel cookie: the handshake where the kernel answers SYNs with its own cookies (FIEF_GUARD_KERNEL).
  *
- * Problem: an own answer leaves before the packet filter has seen the SYN; where a stateful one is, the kernel has to
- * answer.
- * How: with tcp_syncookies = 2 and tcp_timestamps = 2 (no secret offset) the kernel keeps nothing either. Its cookie is
- * checked at the first bytes; the options stand in the lowest bits of the timestamp that comes back, as in
- * cookie_init_timestamp(). The window scale is computed as tcp_select_initial_window() does. A segment size that is not
- * the usual is remembered from the SYN, since the helper does not tell it.
+ * Problem: our own answer leaves before the packet filter has seen the SYN; where a stateful filter is in use, the kernel has
+ * to answer.
+ * How: with tcp_syncookies = 2 and tcp_timestamps = 2 (no secret offset) the kernel keeps nothing either. Its cookie is checked
+ * at the first bytes; the options stand in the lowest bits of the echoed timestamp, as in cookie_init_timestamp(). The window
+ * scale is computed as tcp_select_initial_window() does. An unusual segment size is remembered from the SYN, since the helper
+ * does not tell it.
  *
  *   seq       s0-1   s0   s0+1  s0+2  s0+3       a cookie made for s0 and the last of four sizes
  *   tells       -     3     2     1     0        is one for each of these numbers, and for a smaller size
  *
- * So whoever knows the size knows how many bytes before a segment are missing. Where the size is only taken for the
- * usual one, what is missing is in doubt until the client, which repeats the earliest that it has, begins there again.
- * Limits: of clients that have not proven themselves a flood of SYNs with such sizes makes the door forget the size; they
- * repeat their first segment, and are sent segments of the usual size. So do proven ones, if others of them flood.
+ * So the size tells how many bytes before a segment are missing. Where the usual size is only assumed, the missing bytes are in
+ * doubt until the client, which repeats the earliest that it has, begins there again.
+ * Limits: a flood of unproven SYNs with unusual sizes makes the door forget the sizes of unproven clients. They repeat their
+ * first segment, and are sent segments of the usual size. Proven clients fare the same if other proven ones flood.
  * net.core.rmem_max above tcp_rmem's would make the kernel's window scale larger than ours.
  */
 #pragma once
 
 #include "hold.bpf.h"
 #include "sources.bpf.h"
+#include "flow/key.bpf.h"
 #include "maps/unusual_segments.bpf.h"
 
 #define KERNEL_SCALE	  0x0f

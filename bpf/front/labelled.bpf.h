@@ -2,11 +2,12 @@
 /*
  * Labelled: the label of a connection as the door makes and changes it.
  *
- * Problem: the core labels the sockets of managed units, and a guard stands before every server; a connection may be older
- * than the rules, or have been made by the kernel.
- * How: what has no label gets one from the verdict upon its first request, which waits in `admitted`. What is ruled no longer
- * bears the number of the rules that said so: other rules look again.
- * Limits: a connection whose verdict gave way to others cannot be told from one that is older than the guard.
+ * Problem: the core labels the sockets of managed units only, and a guard stands before every server. A connection may be older
+ * than the rules, or the kernel may have made it.
+ * How: a socket without a label gets one from the verdict on its first request, which waits in `admitted`. A connection that is
+ * ruled no longer bears the number of the rules that decided so: under other rules it is checked again.
+ * Limits: a connection whose verdict was displaced before its socket was there cannot be told from one that is older than the
+ * guard.
  */
 #pragma once
 
@@ -41,7 +42,7 @@ static __always_inline void label_move(struct fief_label *label, struct fief_ref
 	label->container = to;
 }
 
-/* What follows is no longer looked at. */
+/* The door looks no longer at what follows on this connection. */
 static __always_inline int later_untrack(const struct front_context *front, struct fief_label *label)
 {
 	__sync_fetch_and_and(&label->flags, ~(FIEF_LABEL_VERDICT | FIEF_LABEL_LOST));
@@ -102,10 +103,7 @@ static __noinline struct fief_label *label_make(struct front_context *front, str
 	if (ruled) {
 		/* another CPU may have done so a moment ago, and makes the same label */
 		ruled->spent = 1;
-		fresh.container = ruled->container;
-		fresh.next = ruled->next;
-		fresh.body = ruled->body;
-		fresh.flags = ruled->tracked & FIEF_LABEL_VERDICT;
+		verdict_label(&fresh, ruled);
 	} else {
 		fresh.container = client_container(front);
 		fresh.next = tcp->rcv_nxt;
@@ -117,8 +115,8 @@ static __noinline struct fief_label *label_make(struct front_context *front, str
 }
 
 /*
- * The client acknowledges an answer, and may be silent for long: the verdict upon its first request waits in a table that other
- * connections fill, and becomes a label now. A connection that its server ends with the answer needs none.
+ * The client acknowledges an answer, and may be silent for long: its verdict becomes a label now, where nobody would find the
+ * socket later (displaced.bpf.h).
  */
 static __noinline int verdict_settle(struct front_context *front, struct bpf_sock *sk)
 {

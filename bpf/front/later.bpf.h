@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Later: requests on a connection that has its socket: those after the first, and the first where the kernel made the
- * connection by itself (admission below its level, monitor mode, a reused TIME_WAIT).
+ * Later: requests on a connection that has its socket. These are the requests after the first, and the first where the kernel
+ * made the connection by itself (admission below its level, monitor mode, a reused TIME_WAIT).
  *
  * Problem: a persistent connection would have one verdict for all of its requests.
- * How: the label tells where the next request begins: end of the header + Content-Length. What lies before passes unread.
- * From there on bytes are copied as they pass, in order; the segment that completes a header waits for the verdict. The
- * label takes the request's container, the server follows it when it reads. A refused client gets its answer, the socket a
- * reset in the client's name. A socket that the core has not labelled gets its label here.
- * Only what TCP would take is looked at (taken.bpf.h). A verdict counts for the bytes that it was about: until TCP has taken
+ * How: the label tells where the next request begins: end of the header + Content-Length. Bytes before that place pass unread.
+ * From there on bytes are copied as they pass, in order; the segment that completes a header waits for the verdict. The label
+ * takes the request's container, and the server's thread follows the label when it reads. A refused client gets its answer, the
+ * socket a reset in the client's name. A socket that the core has not labelled gets its label here.
+ * Only bytes that TCP would take are ruled (taken.bpf.h). A verdict counts for the bytes that it was about: until TCP has taken
  * them, others in their place are dropped (heads.bpf.h). Where a body comes in chunks the label tells where the next of its
- * lines begins (chunks.bpf.h). What cannot be read, half a request whose begin gave way to others, and what comes behind what
- * was never seen is for the policy to refuse: both sides are reset. A packet with more than is looked at in one go passes as
- * far as it was ruled, and the rest comes again. The end of the client's side is the end of half a request too.
+ * lines begins (chunks.bpf.h). Three cases are for the policy to refuse: unreadable bytes, half a request whose begin was
+ * displaced, and bytes after a gap that the door never saw. Both sides are then reset. A packet too long for one go passes as
+ * far as it was ruled, and the rest comes again. The end of the client's side ends half a request too.
  * Limits: the listening socket stays that of the first request. Several requests in one segment share the strictest verdict.
- * Under TLS (what comes before is ruled: records.bpf.h), and behind a request for another protocol, the connection is no
- * longer ruled and keeps its container. A connection that was there before the guard cannot be told from one whose verdict
- * was displaced, nor, under other rules than those that let it pass unread, one of TLS from one of HTTP.
+ * Under TLS (the records before encrypted bytes are ruled: records.bpf.h), and after a request for another protocol, the
+ * connection is no longer ruled and keeps its container. A connection older than the guard cannot be told from one whose
+ * verdict was displaced. Under other rules than those that let it pass unread, TLS cannot be told from HTTP.
  */
 #pragma once
 
@@ -53,7 +53,7 @@ static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *
 
 	p->ack = tcp->snd_nxt;
 	stream->with.echo = cookie_clock_ms(front->now) + tcp->tsoffset;
-	return answer_and_reset(skb, front, stream, tcp->rcv_nxt);
+	return answer_and_reset(skb, p, stream, tcp->rcv_nxt);
 }
 
 /* Finds what was kept of the request that starts at `next`, and leaves it where it is. */
@@ -160,7 +160,7 @@ static __always_inline int later_follow(struct front_context *front, struct conn
 	struct ruling *ruling = &stream->ruling;
 	__u32 begin = on->tcp->rcv_nxt - (__u32)on->tcp->bytes_received, flags;
 
-	flags = flags_behind(front, stream, on->label->next == begin);
+	flags = flags_behind(&front->packet, front->guard, ruling, on->label->next == begin);
 	if (!(flags & FIEF_LABEL_TRACKED))
 		return later_untrack(front, on->label);
 	stream->read = on->label->next + ruling->head;
@@ -413,7 +413,7 @@ static __noinline int data_arrives(struct __sk_buff *skb, struct front_context *
 	if (!would_be_taken(skb, p, tcp, &stream->with))
 		return front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : packet_cut(skb, p, stream, 0);
 	if (first && p->seq == tcp->rcv_nxt)
-		admitted_by_kernel(front);
+		admitted_by_kernel(skb, front);
 	ranges = heads_get(sk, tcp, ranges);
 	if (!ranges)
 		return TCX_DROP;

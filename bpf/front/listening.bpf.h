@@ -2,19 +2,34 @@
 /*
  * Listening: which socket a packet is for, and whether it is for this machine at all.
  *
- * Problem: a port of the policy can also be that of a forwarded connection, and a listener on every address takes none
- * of those.
+ * Problem: a port of the policy can also be that of a forwarded connection, and a listener on every address takes none of
+ * those.
  * How: the kernel's own lookups: of sockets, and of routes where the socket does not name the very address.
- * Limits: a machine that does not forward drops what is not its own, so there nothing is looked up; and the door cannot
- * see a translation of addresses that comes after it: where such rules are, the kernel has to answer SYNs
- * (FIEF_GUARD_KERNEL).
+ * Limits: a machine that does not forward drops packets for other machines, so there no route is looked up. The door cannot see
+ * a translation of addresses that comes after it: where such rules are, the kernel has to answer SYNs (FIEF_GUARD_KERNEL).
  */
 #pragma once
 
 #include "context.bpf.h"
 #include "flow/key.bpf.h"
+#include "flow/multipath.bpf.h"
 #include "flow/route.bpf.h"
 #include "steering.bpf.h"
+
+/* By the kernel's lookup, within which the door is known to look. As socket_find(). */
+static __always_inline struct bpf_sock *tuple_find(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, bool ipv6,
+						   const struct listener_found *listener)
+{
+	struct steering *steering = steering_begin(listener);
+	struct bpf_sock *sk;
+
+	if (ipv6)
+		sk = bpf_skc_lookup_tcp(skb, tuple, sizeof(tuple->ipv6), BPF_F_CURRENT_NETNS, 0);
+	else
+		sk = bpf_skc_lookup_tcp(skb, tuple, sizeof(tuple->ipv4), BPF_F_CURRENT_NETNS, 0);
+	steering_end(steering);
+	return sk;
+}
 
 /*
  * The socket of the flow in whatever state, else the listening one, which the caller releases. `listener`: the policy's, which
@@ -23,17 +38,10 @@
 static __noinline struct bpf_sock *socket_find(struct __sk_buff *skb, const struct packet *p,
 					       const struct listener_found *listener)
 {
-	struct steering *steering = steering_begin(listener);
 	struct bpf_sock_tuple tuple;
-	struct bpf_sock *sk;
 
 	flow_tuple(p, &tuple);
-	if (p->ipv6)
-		sk = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
-	else
-		sk = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
-	steering_end(steering);
-	return sk;
+	return tuple_find(skb, &tuple, p->ipv6, listener);
 }
 
 static __always_inline bool bound_to(struct tcp_sock *listening, const struct packet *p)
@@ -52,12 +60,6 @@ static __always_inline bool bound_to(struct tcp_sock *listening, const struct pa
 static __always_inline bool is_local(struct __sk_buff *skb, struct tcp_sock *listening, const struct packet *p)
 {
 	return bound_to(listening, p) || route_is_local(skb, p);
-}
-
-/* Whether it takes connections of several paths: the kernel lets nobody hand it a connection. */
-static __always_inline bool is_multipath(struct tcp_sock *listening)
-{
-	return bpf_core_field_exists(listening->is_mptcp) && BPF_CORE_READ_BITFIELD(listening, is_mptcp);
 }
 
 /* A socket of one family only takes no connection of the other. */

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Load: the degree of overload of a listener, from which controls can be made to depend (Voigt et al. 2001, section 3).
+ * Load: the level of overload of a listener, on which controls can depend (Voigt et al. 2001, section 3).
  *
  *   accept queue   of the listening socket, now                          any of them at its threshold: the level is
- *   CPU            of the machine at work for somebody, smoothed         reached; it is left when none was for `hold_ns`
+ *   CPU            of the machine at work for a container, smoothed      reached; it is left when none was for `hold_ns`
  *   drops          connections that found the accept queue full, smoothed
  *
- * Problem: it must be known while a flood arrives, without a daemon, and not flap. And only honest work may raise it: a
- * control that is bound to a level must not be switched on by whoever it is against, nor by its own refusals.
- * How: who handles a packet looks, at most once in FIEF_LOAD_LOOK_NS for each listener; one CPU takes the turn.
- *   What we refuse is no drop, whyever. A drop is a connection with a valid cookie that found the queue full, and what the
- *   kernel counts at the listening socket while its accept queue is nearly full: at other times anybody can make it count
- *   there, by SYNs that overflow the queue of handshakes or by segments signed with MD5 (tcp_v4_rcv: sk_drops_skbadd).
- *   Of the CPU, receive work that found no socket of a managed unit is left out: that is where the packets of a flood end.
- * Limits: a listener that nobody calls keeps its level until the next packet; the first look only takes the counters.
- * Servers outside of managed units count by their threads alone. Where the kernel answers SYNs, each that police lets pass
- * is work for the listener.
+ * Problem: the level must be known while a flood arrives, without a daemon, and must not flap. And only honest work may raise
+ * it: the traffic that a control is against must not switch it on, nor may the control's own refusals.
+ * How: the program that handles a packet takes the measurements, at most once in FIEF_LOAD_LOOK_NS for each listener; one CPU
+ * takes the turn. Our refusals are no drops, whatever their reason. A drop is a connection with a valid cookie that found the
+ * queue full. The kernel's count at the listening socket adds to these while its accept queue is nearly full. At other times
+ * anybody can raise that count, by SYNs that overflow the queue of handshakes or by segments signed with MD5 (tcp_v4_rcv:
+ * sk_drops_skbadd). Of the CPU, receive work that found no socket of a managed unit is left out: the packets of a flood end
+ * there.
+ * Limits: a listener without packets keeps its level until the next packet; the first measurement only takes the counters.
+ * Servers outside of managed units count by their threads alone. Where the kernel answers SYNs, each that police lets pass is
+ * work for the listener.
  */
 #pragma once
 
@@ -144,12 +145,16 @@ static __always_inline void load_look(struct front_context *front, struct bpf_so
 	load_renew(load, tcp ? &tcp->inet_conn.icsk_inet.sk : NULL, listener, front->slot, front->now);
 }
 
-static __always_inline __u32 load_level(const struct front_context *front)
+static __always_inline __u32 load_level_of(__u32 listener)
 {
-	__u32 listener = front->listener->index;
 	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
 
 	return load ? load->level : FIEF_ALWAYS;
+}
+
+static __always_inline __u32 load_level(const struct front_context *front)
+{
+	return load_level_of(front->listener->index);
 }
 
 /* Whether a control that is bound to `level` is in force. */

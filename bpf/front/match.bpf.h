@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Match: the first rule of a listener that a request meets.
+ * Match: the first rule of a listener that matches a request.
  *
- * Problem: up to a million rules of many kinds and prefix lengths, and each request may want other ones: every look into
- * a big table is a miss of the cache.
- * How: rules with the same kinds and lengths of conditions are one shape (struct fief_shape), found by one hash. A word
- * of a Bloom filter tells most shapes that do not match; since nearly all of those branches go the same way, the loads
- * of many shapes are under way at once. Shapes are in the order of their first rule, and the search ends at the first
- * that cannot hold an earlier rule than the best found.
- * Limits: a rule below its level of overload is as if it were not there. A rule on trial (monitor) is told apart, and
- * the next one decides.
+ * Problem: there are up to a million rules of many kinds and prefix lengths, and each request may need other ones. Every lookup
+ * in a big table misses the cache.
+ * How: rules with the same kinds and lengths of conditions are one shape (struct fief_shape), found by one hash. A word of a
+ * Bloom filter excludes most shapes that do not match; since nearly all of those branches go the same way, the loads of many
+ * shapes are under way at once. Shapes are in the order of their first rule, and the search ends at the first that cannot hold
+ * an earlier rule than the best found.
+ * Limits: a rule below its level of overload does not exist. A rule on trial (monitor) is reported apart, and the next one
+ * decides.
  */
 #pragma once
 

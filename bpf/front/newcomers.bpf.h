@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Newcomers: which SYNs of unproven sources the budget (`unproven`) is spent on.
+ * Newcomers: which SYNs of unproven sources get an answer out of the budget (`unproven`).
  *
- *   how full the bucket is        who is still answered
- *   empty                         isolated prefixes that are served last (`into`): what nobody else wanted
- *   to half of the burst          everybody
- *   to the burst                  a prefix the longer, the less it was given this second
- *   to two bursts                 a SYN that was sent again, the longer the more often
- *   beyond                        everybody, while the CPU has time left (idle.bpf.h)
+ *   level of the bucket           SYNs that are still answered
+ *   empty                         of isolated prefixes that are served last (`into`): the rest of the budget
+ *   to half of the burst          all
+ *   to the burst                  of a prefix: the longer, the fewer answers it got this second
+ *   to two bursts                 repeated SYNs: the longer, the more repetitions
+ *   beyond                        all, while the CPU has time left (idle.bpf.h)
  *
- * Problem: a budget that drops blindly drops new clients as often as the flood: at 70,000 spoofed SYNs a second and a
- * budget of 5,000 a client needs 14 SYNs, which takes it minutes.
- * How: one bucket, so that the rate holds; who may fill it how far decides who goes first. A flood keeps it full up to its
- * own mark, and whoever may fill it further finds room. What a prefix was given is counted by hash of its /24 (IPv6 /64)
- * and /16 (/48), once the bucket is half full.
- * Limits: prefixes share counters by chance. A flood of invented addresses, each sent as often as a client's, is told
- * from clients by nothing but their patience.
+ * Problem: a budget that drops blindly drops new clients as often as the flood: at 70,000 spoofed SYNs a second and a budget of
+ * 5,000 a client needs 14 SYNs, which takes it minutes.
+ * How: one bucket keeps the rate; the level to which a SYN may fill it is its priority. A flood keeps the bucket full up to its
+ * own mark, and SYNs that may fill it further find room. Answers are counted by hash of the prefix's /24 (IPv6 /64) and /16
+ * (/48), once the bucket is half full.
+ * Limits: prefixes share counters by chance. A flood of invented addresses, each sent as often as a client's, differs from
+ * clients by its patience alone.
  */
 #pragma once
 

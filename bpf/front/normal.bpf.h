@@ -5,16 +5,16 @@
  *   /cgi-bin//./x?q    /%63gi-bin/x    /img/../cgi-bin/x    http://host/cgi-bin/x     all of them: /cgi-bin/x
  *
  * Problem: a rule on a path must hold for every way to write it.
- * How: one pass finds where the path ends and whether it needs work at all; most do not, and stay where they are. Else
- * %XX is decoded once, then runs of slashes become one, then "." and ".." segments go (RFC 3986, 5.2.4), in one pass
- * into request.text.
- * A server that compares paths as they are written sees another one: where "//", "." or ".." went, the path before that is a
+ * How: one pass finds where the path ends and whether it needs work at all; most do not, and stay in place. For the others one
+ * pass into request.text decodes %XX once, then turns runs of slashes into one, then resolves "." and ".." segments (RFC 3986,
+ * 5.2.4).
+ * A server that compares paths as they are written sees another path. Where "//", "." or ".." went, the path before that is a
  * second reading (path_unresolved), which is ruled too (readings.bpf.h).
- * A target without a slash is a path to Python's server: it gets its slash, and the request is odd. So are a backslash in
- * the path, which is a slash to some, and '#'.
- * Limits: no change of case; ';' and '+' are nothing special, so that a server of Java sees "/a/b" in "/a;x/b"; bytes
- * above ASCII and "%00" stay as they are; "*" and the authority of CONNECT too. A first "//" is one slash, which
- * "new URL(request.url, base)" in Node takes for the begin of a host.
+ * A target without a slash is a path to Python's server: it gets its slash, and the request is odd. A backslash in the path,
+ * which is a slash to some servers, and '#' are odd too.
+ * Limits: the case does not change. ';' and '+' have no meaning here, although a Java server sees "/a/b" in "/a;x/b". Bytes
+ * above ASCII and "%00" stay as they are; "*" and the authority of CONNECT too. A first "//" is one slash, which "new
+ * URL(request.url, base)" in Node takes for the begin of a host.
  */
 #pragma once
 
@@ -53,6 +53,7 @@ __noinline int host_set(const struct request_bytes *bytes __arg_nonnull, __u32 a
 	__u32 stop, i, length;
 
 	for (i = loop_from(at); i < end && can_loop; i++) {
+		i = loop_from(i);
 		if (!is_host_byte(byte_at(bytes, i)))
 			odd = true;
 	}
@@ -64,6 +65,7 @@ __noinline int host_set(const struct request_bytes *bytes __arg_nonnull, __u32 a
 		if (byte_at(bytes, stop) != ':')
 			odd = true;
 		for (i = loop_from(stop + 1); i < end && can_loop; i++) {
+			i = loop_from(i);
 			if ((__u8)(byte_at(bytes, i) - '0') > 9)
 				odd = true;
 		}
@@ -76,6 +78,7 @@ __noinline int host_set(const struct request_bytes *bytes __arg_nonnull, __u32 a
 		if (length != (other ? 0 : before->length))
 			odd = true;
 		for (i = loop_from(0); i < length && !odd && can_loop; i++) {
+			i = loop_from(i);
 			if (small_letter(byte_at(bytes, at + i)) != small_letter(byte_at(bytes, before->at + i)))
 				odd = true;
 		}
@@ -189,6 +192,7 @@ __noinline int path_resolve(const struct request_bytes *bytes __arg_nonnull, __u
 	__u8 byte;
 
 	for (i = loop_from(at); i < end && can_loop; i++) {
+		i = loop_from(i);
 		length = loop_from(length);
 		segment = loop_from(segment);
 		written = loop_from(written) + 1;
@@ -231,6 +235,7 @@ __noinline int path_unresolved(const struct request_bytes *bytes __arg_nonnull,
 
 	request->text.at[0] = '/';
 	for (i = loop_from(request->path_at); i < end && can_loop; i++) {
+		i = loop_from(i);
 		length = loop_from(length);
 		request->text.at[length & BYTES_MASK] = decoded_at(bytes, &i, end);
 		length++;

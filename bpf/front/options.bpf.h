@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Options: the TCP options of the packet at hand.
+ * Options: the TCP options of the current packet.
  *
- * How: they are copied into a fixed buffer and walked by a function that is verified once, on its own; an unrolled loop
- * would exceed what the verifier looks at.
- * Limits: as in the kernel, the rest after a malformed one is not read.
+ * How: they are copied into a fixed buffer and walked by a function that is verified once, on its own; an unrolled loop would
+ * exceed the verifier's limit.
+ * Limits: as in the kernel, the options after a malformed one are not read.
  */
 #pragma once
 

@@ -2,25 +2,27 @@
 /*
  * Passed: whether a packet that finds a guarded listener has come through the door.
  *
- * Problem: the door stands at the interfaces that were up when the policy came into force, and it knows packets by the port
- * that they bear there. What comes in at an interface of later, is taken away before the door by another program, was
- * encrypted, or bears another port until the firewall redirects it, finds the listener all the same, unruled.
- * How: the door notes the flow of each packet that it lets through to no connection. Whoever looks for the listening socket
- * of such a packet (steer) finds the note; without one the packet was never ruled. A note is one word:
+ * Problem: the door stands at the interfaces that were up when the policy came into force, and it knows packets by their port
+ * there. Four kinds of packets find the listener unruled: those that came in at a later interface, that another program took
+ * away before the door, that were encrypted, or that bear another port until the firewall redirects it.
+ * How: the door notes the flow of each packet that it lets through and that belongs to no connection. The program that looks up
+ * the listening socket of such a packet (steer) asks for the note; a packet without one was never ruled. A note is one word:
  *
  *      63                        24 23            0
  *     +----------------------------+---------------+
  *     |  hash of the flow, keyed   |  when, in ms  |
  *     +----------------------------+---------------+
  *
- * Limits: a note is good for PASSED_MS, since firewalls may keep a packet; a client that reaches the machine by two ways, one of
- * which has a door, can use it on the other for so long. A look by another program of the machine counts like a packet.
- * A connection that has its socket is looked up without steer: what comes for it at an interface without a door is not ruled.
- * A connection of the machine to itself passes no door: it is known by its address, which is the one that it calls or one of the
- * loopback, and by the device of the address that is called, if that is the loopback. From another address of its own to one of
- * another device the kernel names that device, as if the packet had come in there; so a small program at the loopback
- * (ingress_notes), through which alone such packets go, notes them. Not by their address: over IPv6, and with accept_local, the
- * wire brings packets with an address of the machine's own. What another program redirects to the loopback counts as own.
+ * Limits: a note is good for PASSED_MS, since firewalls may keep a packet. A client that reaches the machine by two interfaces,
+ * one of which has a door, can use the note on the other for that time. A lookup by another program of the machine counts like
+ * a packet. The lookup of a connection that has its socket does not run steer: its packets from an interface without a door are
+ * not ruled.
+ * A connection of the machine to itself passes no door. It is recognized by its source address (the called address, or one of
+ * the loopback) and by the device of the called address, if that is the loopback. From another address of its own to one of
+ * another device the kernel names that device, as if the packet had come in there. So a small program at the loopback
+ * (ingress_notes), through which alone such packets go, notes them. Addresses do not suffice: over IPv6, and with accept_local,
+ * packets with an address of the machine's own arrive from outside. Packets that another program redirects to the loopback
+ * count as the machine's own.
  */
 #pragma once
 

@@ -2,13 +2,13 @@
 /*
  * Plain: a connection request that the kernel answers asks for a plain TCP connection.
  *
- * Problem: what is ruled is one stream of bytes, from its first byte on. With multipath TCP the pieces of one request may
- * come over several connections, in an order that only the server's kernel knows. With TCP Fast Open bytes reach the
- * server with the request for the connection, or behind it on a socket that is there before the handshake ends.
- * How: in requests that go on to the kernel these options (30, 34, and 254 as Fast Open's experiment used it) become
- * padding, and the bytes are cut off. The kernel then answers as one that knows neither: the client goes on with plain
- * TCP, as both standards say (RFC 8684 3.7, RFC 7413 4.2), and sends its bytes again.
- * Limits: connections of several paths that were there before the policy stay so.
+ * Problem: the door rules one stream of bytes, from its first byte on. With multipath TCP the pieces of one request may come
+ * over several connections, in an order that only the server's kernel knows. With TCP Fast Open bytes reach the server with the
+ * request for the connection, or after it on a socket that is there before the handshake ends.
+ * How: in requests that go on to the kernel these options (30, 34, and 254 as Fast Open's experiment used it) become padding,
+ * and the bytes are cut off. The kernel then answers as one that knows neither. The client goes on with plain TCP, as both
+ * standards say (RFC 8684 3.7, RFC 7413 4.2), and sends its bytes again.
+ * Limits: connections of several paths that are older than the policy stay so.
  */
 #pragma once
 

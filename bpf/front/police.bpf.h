@@ -8,13 +8,13 @@
  *   own bucket   of a proven source; or the budget of all unproven ones
  *
  * Problem: a flood must cost little, hit its sender, and leave the clients alone, with spoofed sources too.
- * How: in this order; the first that says no decides, silently. Controls bound to a level of overload are not asked below
- * it. A control on trial is counted, and the next is asked.
- * A SYN may be forged in a proven source's name. So what its own rates count are its connections, by the first bytes that
- * come with a cookie; a SYN is refused where these have reached the rate. SYNs have the same rate beside it, and those
- * above it are nobody's: they are of the budget of the unproven ones.
- * Limits: of a listener on trial nothing is dropped, and only the first no is counted. Where the kernel makes the
- * connections (no admission, `forward`, a port in TIME_WAIT) SYNs are all that is counted.
+ * How: the controls are asked in this order; the first refusal decides, silently. Controls bound to a level of overload are not
+ * asked below it. A control on trial is counted, and the next is asked.
+ * A SYN may be forged in a proven source's name. So the rates of a proven source count its connections, by the first bytes that
+ * come with a cookie, or by the handshake's end (ends.bpf.h). A SYN is refused while these have reached the rate. SYNs have the
+ * same rate; those above it are charged to the budget of the unproven sources.
+ * Limits: at a listener on trial nothing is dropped, and only the first refusal is counted. Where connections pass through
+ * (`forward`) only SYNs are counted.
  */
 #pragma once
 
@@ -42,7 +42,7 @@ static __always_inline bool in_force(const struct police_view *view, __u32 level
 /* Whether a SYN costs its alleged source nothing, and the connection does. */
 static __always_inline bool connections_count(struct front_context *front)
 {
-	return front->proven && answered_here(front);
+	return front->proven && !(front->guard->flags & (FIEF_GUARD_FORWARD | FIEF_GUARD_MONITOR));
 }
 
 static __always_inline bool proven_take(struct front_context *front, struct police_view *view)

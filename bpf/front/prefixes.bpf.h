@@ -2,11 +2,11 @@
 /*
  * Prefixes: which networks send too many SYNs.
  *
- * Problem: a flood comes from addresses that may be invented; what they have in common is at most the network.
- * How: SYNs of sources that are not proven are metered by prefix (IPv4 /24; IPv6 /64, and /48 with WIDER times the
- * threshold); a prefix above the threshold is isolated for a while. Each prefix has two places in a table of fixed size,
- * found by a keyed hash; whoever finds both taken by others wears down the weaker, so that only those who send much hold
- * their place (Misra and Gries 1982).
+ * Problem: a flood comes from addresses that may be invented; they have at most the network in common.
+ * How: SYNs of unproven sources are metered by prefix (IPv4 /24; IPv6 /64, and /48 with WIDER times the threshold); a prefix
+ * above the threshold is isolated for a while. Each prefix has two places in a table of fixed size, found by a keyed hash. A
+ * prefix that finds both taken by others decrements the weaker one, so that only prefixes that send much hold their place
+ * (Misra and Gries 1982).
  * Limits: new clients of an isolated prefix are answered last (`into`), or wait until the flood ends.
  */
 #pragma once

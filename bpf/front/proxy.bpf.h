@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Proxy: the PROXY head, in which a balancer says for whom it speaks, before the request.
+ * Proxy: the PROXY head, in which a balancer names its client, before the request.
  *
  *   version 1   "PROXY TCP4 192.0.2.1 198.51.100.1 56324 80\r\n", at most 107 bytes
  *   version 2   \r\n\r\n\0\r\nQUIT\n, version and command 1, family 1, length 2, so many bytes
  *
- * Problem: the request behind such a head is not at the beginning, and is not ruled.
- * How: from the peers that the policy names the head is skipped and what follows is ruled. From others it is what cannot be
- * read (FIEF_UNREAD_PROXY): whoever may send such a head says who they are.
- * Limits: the client rules, the penalties and the rates of a source see the balancer and not the client that it names.
- * Heads of up to PROXY_MOST bytes. At the begin of a connection only.
+ * Problem: the request after such a head is not at the beginning, and is not ruled.
+ * How: from the peers that the policy names the head is skipped and the bytes after it are ruled. From other peers it is
+ * unreadable (FIEF_UNREAD_PROXY), because its sender chooses the address in it.
+ * Limits: the client rules, the penalties and the rates of a source see the balancer and not the client that it names. Heads of
+ * up to PROXY_MOST bytes. At the begin of a connection only.
  */
 #pragma once
 
@@ -58,11 +58,10 @@ static __always_inline bool is_proxy(const struct request_bytes *bytes, __u32 le
 	return (length >= 6 && is_proxy_one(bytes)) || (length >= 12 && is_proxy_two(bytes));
 }
 
-/* Whether the policy takes PROXY heads from the packet's source. */
-static __noinline bool proxy_trusted(const struct front_context *front)
+/* Whether the policy takes PROXY heads from the packet's source. A function of its own to the verifier. */
+__noinline int proxy_trusted(const struct packet *p __arg_nonnull, const struct fief_guard *guard __arg_nonnull)
 {
-	const __u64 *source = (const __u64 *)front->packet.source;
-	const struct fief_guard *guard = front->guard;
+	const __u64 *source = (const __u64 *)p->source;
 	__u32 i;
 
 	for (i = 0; i < FIEF_PROXIES; i++) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Readings: what servers may take one request for, each ruled.
+ * Readings: the requests that servers may read from the same bytes, each ruled.
  *
- * Problem: some things that RFC 9112 allows servers read in different ways. HAProxy compares a path as it is written, where
+ * Problem: servers read some things that RFC 9112 allows in different ways. HAProxy compares a path as it is written, where
  * file servers resolve it: "/secret/../in". And it takes a list for several hosts: "Host: a,b".
  * How: the request is ruled as if each reading were a request of its own, and the strictest verdict holds: a refusal before a
- * rate, a rate before none; of equals the first reading's, which is the resolved path and the whole host. A reading may stand
- * in for what is in a body too (ignored.bpf.h). Nearly all requests have one reading.
+ * rate, a rate before none. Of equal verdicts the first reading's holds, which is the resolved path and the whole host. A
+ * request in a body can be a reading too (ignored.bpf.h). Nearly all requests have one reading.
  * Limits: a rule that lets pass and names a path by its begin holds for a path that begins so both before and after it is
- * resolved. Of two rates the first one counts. A host of more than HOSTS_MOST parts is none that can be compared.
+ * resolved. Of two rates the first one counts. A host of more than HOSTS_MOST parts cannot be compared.
  */
 #pragma once
 

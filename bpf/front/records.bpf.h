@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Records: what stands behind a client hello until the client's bytes are encrypted (RFC 8446, 4.1.4).
+ * Records: the records after a client hello until the client's bytes are encrypted (RFC 8446, 4.1.4).
  *
- * Problem: a server that likes no key of the hello asks for another one (HelloRetryRequest), and goes by the name in that.
+ * Problem: a server that accepts no key of the hello asks for another hello (HelloRetryRequest), and uses the name in that.
  * How: records are followed by their heads up to the first that shows that the first hello was taken: encrypted bytes, or a
  * handshake message that is no hello. Records that a server skips are skipped: change of cipher (20), alerts (21, a warning is
- * ignored), and encrypted ones (23) of a client that announced early data, which its server may refuse: the first EARLY_MOST
- * bytes of the connection, more than servers skip.
- * Limits: who knows no TLS 1.3 is never asked for another hello. Behind one that was resumed under TLS 1.2 an encrypted
+ * ignored), and encrypted ones (23) of a client that announced early data, which its server may refuse. These are skipped in
+ * the first EARLY_MOST bytes of the connection, more than servers skip.
+ * Limits: a client without TLS 1.3 is never asked for another hello. After a hello that was resumed under TLS 1.2 an encrypted
  * message that looks like a hello, one in some 20,000, is ruled as one. A second hello counts against rates as the first did.
  */
 #pragma once

@@ -4,23 +4,24 @@
  *
  *   socket()  setsockopt(FIEF_CLASS, n)      label: asks for class n                  (the listen shim)
  *   bind(A)   A is an address of the policy: label: the n-th class of A; the address becomes loopback, port 0
- *   listen()  the socket enters the map of class listeners; its label is cloned to what it accepts
- *   close()   the kernel takes it out of the map
+ *   listen()  the socket enters the map of class listeners; its label is cloned to the sockets that it accepts
+ *   close()   the kernel removes it from the map
  *
- * A copy of the server per class says nothing: its home tells the class at bind().
+ * A copy of the server per class asks for nothing: its home tells the class at bind().
  *
- * Problem: who may register takes connections that belong to the address.
- * How: a copy's home was given to it by whoever manages the machine. A socket of the shim is let in only
- * where a listening socket of the same user stands on the address already, the kernel's own rule for
- * SO_REUSEPORT. Class listeners of such a group share one hidden port, so that the kernel spreads connections
- * over the group as the server meant it.
- * Limits: a server on one address is not a listener of a policy that names all addresses: it would be handed
- * connections to addresses it never bound. It is accounted, not steered. All servers of a policy live in one
- * network namespace; elsewhere nothing is registered.
+ * Problem: a process that registers takes connections that belong to the address.
+ * How: the operator gave a copy its home. A socket of the shim may register only if a listening socket of the same user has the
+ * address already, the kernel's own rule for SO_REUSEPORT. Class listeners of such a group share one hidden port, so that the
+ * kernel spreads connections over the group as the server meant it.
+ * Limits: a server on one address is not a listener of a policy that names all addresses: it would get connections to addresses
+ * that it never bound. It is accounted, not steered. All servers of a policy live in one network namespace; elsewhere nothing
+ * is registered. The map takes no listener of multipath TCP, so a copy is refused its bind(): hidden and not registered, it
+ * would be unreachable. Go's net listens with plain TCP then.
  */
 #pragma once
 
 #include "classify.bpf.h"
+#include "flow/multipath.bpf.h"
 #include "flow/socket.bpf.h"
 #include "maps/labels.bpf.h"
 #include "maps/cpus.bpf.h"
@@ -189,6 +190,14 @@ static __always_inline bool label_class(struct fief_label *label, struct fief_li
 	return true;
 }
 
+/* Whether the socket is bound for one of multipath TCP, which stands above it. */
+static __always_inline bool is_path(struct bpf_sock *sk)
+{
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+
+	return tcp && is_multipath(tcp);
+}
+
 /* Decides whether this bind() is one of a class listener, and labels it. 1: yes, 0: no, or an error. */
 static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *address)
 {
@@ -214,6 +223,8 @@ static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *ad
 	class = class_of_home(listener);
 	if (class < 0 || !label_class(&fresh, listener, class))
 		return 0;
+	if (is_path(sk))
+		return -EPROTONOSUPPORT;
 	return bpf_sk_storage_get(&labels, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE) ? 1 : -ENOMEM;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Request: what the rules look at, as the parsers found it (header, clienthello) and the matcher reads it.
+ * Request: the fields that the rules compare. The parsers (header, clienthello) fill them, and the matcher reads them.
  */
 #pragma once
 

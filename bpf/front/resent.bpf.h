@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Resent: how often a SYN was sent before, of those that were not answered, or a segment whose cookie was not looked at.
+ * Resent: how often a SYN that was not answered, or a segment whose cookie was not checked, was sent before.
  *
  *      31            16 15        14 13              0
  *     +----------------+------------+-----------------+
@@ -8,13 +8,13 @@
  *     |                |  again     |  RESENT_TICKs   |
  *     +----------------+------------+-----------------+
  *
- * Problem: of a spoofed flood and a new client one SYN each looks alike.
- * How: a client sends the same SYN again, same ports and number; who invents addresses has no reason to, and does it at
- * the price of as many SYNs. A keyed hash of each SYN that was dropped stands in a table of half cache lines, the oldest of
- * its line goes. What comes again counts as sent again after the shortest time in which a client does so: doubles on the
+ * Problem: one SYN of a spoofed flood and one of a new client look alike.
+ * How: a client sends the same SYN again, with the same ports and number. A sender that invents addresses has no reason to, and
+ * pays as many SYNs for it. A keyed hash of each dropped SYN stands in a table of half cache lines; a new one takes the place
+ * of the oldest of its line. A SYN counts as sent again after the shortest time in which a client does so: duplicates on the
  * way do not.
- * Limits: at more than 400,000 of them a second most are forgotten before a second has passed, and new clients are
- * answered as it comes.
+ * Limits: at more than 400,000 of them a second most are forgotten before a second has passed, and new clients are answered by
+ * chance.
  */
 #pragma once
 
@@ -48,19 +48,27 @@ static __always_inline __u32 resent_age(__u32 place, __u32 tick)
 	return place ? (tick - place) & RESENT_TIME : ~0u;
 }
 
+/* Of a segment's addresses, ports and numbers, keyed. */
+static __always_inline __u64 segment_hash(const struct fief_secret *secret, const struct packet *p)
+{
+	__u64 words[2], hash;
+
+	__builtin_memcpy(words, p->source, 16);
+	hash = address_hash(secret, words) ^ ((__u64)p->seq << 32 | (__u32)p->source_port << 16 | p->destination_port);
+	return hash_mix(hash * HASH_GOLDEN ^ secret->pattern[1] ^ p->ack);
+}
+
 /* How often the SYN or segment came before, `least` ticks apart, up to RESENT_MOST; it is remembered. */
 __noinline int resent(const struct packet *p __arg_nonnull, __u64 now, __u32 least)
 {
 	__u32 zero = 0, at, tick, tag, i, age, oldest = 0, oldest_age = 0, times;
 	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
 	struct resent_set *set;
-	__u64 words[2], hash;
+	__u64 hash;
 
 	if (!secret)
 		return 0;
-	__builtin_memcpy(words, p->source, 16);
-	hash = address_hash(secret, words) ^ ((__u64)p->seq << 32 | (__u32)p->source_port << 16 | p->destination_port);
-	hash = hash_mix(hash * HASH_GOLDEN ^ secret->pattern[1] ^ p->ack);
+	hash = segment_hash(secret, p);
 	at = hash & (RESENT_SETS - 1);
 	tag = (hash >> 48) << 16;
 	tick = now >> RESENT_TICK;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Scan: whether a head can have come to its end, asked again with each segment.
+ * Scan: whether a head can be complete, asked again with each segment.
  *
- * Problem: a head may come in segments of a byte. If each of them made us read the head from its begin, one of 16 kB would
- * cost as much as 8,000 of them.
- * How: what was looked through is not looked at again (struct fief_scan): of HTTP the line ends, of TLS the heads of the
- * records. The head is parsed only where this says so: at the end of its first line, since that can be a verdict, at its
- * empty line, at the last byte of a hello, at FIEF_HEADER_MAX bytes, and where it can be no head. That is never later than
- * the parser has something to say.
+ * Problem: a head may come in segments of a byte. If each of them made us read the head from its begin, one of 16 kB would cost
+ * as much as 8,000 of them.
+ * How: scanned bytes are not scanned again (struct fief_scan): the scan finds line ends in HTTP, and the heads of records in
+ * TLS. The head is parsed only at these places: at the end of its first line, since that can be a verdict, at its empty line,
+ * at the last byte of a hello, at FIEF_HEADER_MAX bytes, and where it can be no head. That is never later than the parser's
+ * first possible result.
  * Limits: after the first line the parser may still want more, so that a head is parsed twice at most.
  */
 #pragma once
@@ -61,12 +61,14 @@ __noinline int hello_scan(const struct request_bytes *bytes __arg_nonnull, __u32
 }
 
 /* Goes on through the empty lines before a request. True: what follows them is none. */
-static __always_inline bool begin_scan(const struct request_bytes *bytes, __u32 length, struct fief_scan *scan)
+__noinline int begin_scan(const struct request_bytes *bytes __arg_nonnull, __u32 length,
+			  struct fief_scan *scan __arg_nonnull)
 {
 	__u32 at;
 	__u8 byte;
 
 	for (at = loop_from(scan->at); at < length && can_loop; at++) {
+		at = loop_from(at);
 		byte = byte_at(bytes, at);
 		if (byte != '\r' && byte != '\n')
 			break;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Segment: makes the packet at hand into another TCP segment of its flow: an answer to its sender, or a word in the
- * sender's name to the own socket.
+ * Segment: makes the current packet into another TCP segment of its flow: an answer to its sender, or a segment in the sender's
+ * name to the own socket.
  *
  * Problem: a program at the ingress has no buffers of its own.
- * How: the headers are written anew over the old ones, from a scratch area of the CPU, and the packet is cut or grown to
- * length. The checksum is whole, or, where the sender or GRO left it to be completed (CHECKSUM_PARTIAL), the pseudo
- * header's: the offsets are the same, since odd packets never come here.
+ * How: new headers overwrite the old ones, from a scratch area of the CPU, and the packet is cut or grown to length. The
+ * checksum is whole. Where the sender or GRO left it to be completed (CHECKSUM_PARTIAL) it is the pseudo header's: the offsets
+ * are the same, since odd packets never come here.
  */
 #pragma once
 
@@ -125,8 +125,12 @@ static __always_inline int ethernet_swap(struct __sk_buff *skb)
 	return bpf_skb_store_bytes(skb, 0, swapped, sizeof(swapped), 0);
 }
 
-/* Turns the packet into `s`: back to its sender, or on in its direction. 0, or -1: it is spoilt, drop it. */
-static __noinline int segment_put(struct __sk_buff *skb, const struct packet *p, struct segment *s, bool back)
+/*
+ * Turns the packet into `s`: back to its sender, or on in its direction. 0, or -1: it is spoilt, drop it. A function of its own
+ * to the verifier.
+ */
+__noinline int segment_put(struct __sk_buff *skb, const struct packet *p __arg_nonnull, struct segment *s __arg_nonnull,
+			   bool back)
 {
 	__u32 start = p->ipv6 ? 0 : 20, options = s->options, payload = s->payload, length;
 	bool partial = checksum_partial(skb);

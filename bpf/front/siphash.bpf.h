@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * SipHash-2-4 over whole 64-bit words (Aumasson and Bernstein, 2012): a keyed hash that a sender cannot foresee, at the
- * cost of a few tens of nanoseconds. The kernel's own (lib/siphash.c) cannot be called from BPF.
+ * SipHash-2-4 over whole 64-bit words (Aumasson and Bernstein, 2012): a keyed hash that a sender cannot foresee, at the cost of
+ * a few tens of nanoseconds. The kernel's own (lib/siphash.c) cannot be called from BPF.
  *
- * SipHash-1-3, in half the time, is what the kernel's hsiphash() is: for what nobody sees the hashes of, and cannot try
- * often.
+ * SipHash-1-3 takes half the time; the kernel's hsiphash() is this function. It is for hashes that nobody sees and nobody can
+ * try often.
  */
 #pragma once
 

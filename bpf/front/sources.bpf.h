@@ -2,11 +2,11 @@
 /*
  * Sources: which addresses have proved that they are there.
  *
- * Problem: the source of a SYN can be anybody's address: who punishes it punishes the one whose address it is.
- * How: an address that returned a cookie receives what is sent there: it is proven, has a bucket of its own, and is
- * punished for its own requests only. An IPv6 source is its /64. The families have a table each, in sets: a new source
- * takes a free place of its set; else the oldest of the network that has most places there goes (aggregate.bpf.h).
- * Limits: whoever has been gone for as many sources as a set holds is forgotten.
+ * Problem: anybody can forge the source of a SYN, so a punishment may hit the forged address.
+ * How: an address that returned a cookie receives what is sent there: it is proven, has its own bucket, and is punished for its
+ * own requests only. An IPv6 source is its /64. Each family has a table in sets. A new source takes a free place of its set, or
+ * that of the oldest source of the network with most places there (aggregate.bpf.h).
+ * Limits: a source is forgotten when, since its last packet, as many others have come as a set holds.
  */
 #pragma once
 
@@ -313,10 +313,10 @@ static __always_inline bool source_penalised(const struct front_context *front)
  * Its SYNs, and the cookies that it has gathered, are worth nothing for so long. A penalty that runs is not renewed: who sends
  * a refused request again waits no longer for it.
  */
-static __always_inline void source_penalise(struct front_context *front, __u64 ns)
+static __always_inline void source_penalise(const struct packet *p, __u64 now, __u64 ns)
 {
 	if (!ns)
 		return;
-	source_prove(front);
-	source_penalise_at(&front->packet, front->now, ns);
+	source_prove_at(p, now);
+	source_penalise_at(p, now, ns);
 }

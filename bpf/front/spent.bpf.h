@@ -2,10 +2,10 @@
 /*
  * Spent: the CPU time of a container, read while it is charged.
  *
- * Problem: the record of a container lacks what the CPUs still hold in their caches and the stints that are open.
+ * Problem: the record of a container lacks the charges that the CPUs still hold in their caches, and the open stints.
  * How: all three are added, once. A reader that must never see time twice tries again (the core's usage.bpf.h).
- * Limits: a flush that comes between is seen twice or not at all, until the next look: what limits by CPU time looks
- * again and again, and only differences count. Costs a look at each CPU: the callers look once in a while.
+ * Limits: a flush in between is seen twice or not at all, until the next look. Limits by CPU time look again and again and
+ * count differences only. A look visits each CPU, so the callers look once in a while.
  */
 #pragma once
 

@@ -3,11 +3,11 @@
  * Steer: the listening socket of the client's class, on one address and port.
  *
  * Problem: accept takes connections in the order of their arrival; a kernel listener has one queue.
- * How: each class has a listening socket of its own, hidden on a loopback address (register.bpf.h). The
- * lookup of a listener for a new connection finds the class of its source and hands it to that socket.
- * Limits: whatever is missing (policy, rule, socket) lets the connection go to the server's own listener:
- * fail open. The wire cannot reach a hidden socket by its own address and port, since that is loopback; a
- * local process could, and is refused where the packet meets the socket (hidden.bpf.h).
+ * How: each class has its own listening socket, hidden on a loopback address (register.bpf.h). The lookup of a listener for a
+ * new connection finds the class of its source and selects that socket.
+ * Limits: if anything is missing (policy, rule, socket) the connection goes to the server's own listener: fail open. Packets
+ * from outside cannot reach a hidden socket by its own address and port, since that is loopback. A local process could, and is
+ * refused where the packet meets the socket (include/hidden.bpf.h).
  */
 #pragma once
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Steering: what the door tells the program that the kernel runs within the door's own lookup of a socket.
+ * Steering: what the door passes to the program that the kernel runs within the door's own lookup of a socket.
  *
- * Problem: both need the listener of the policy, which takes up to three hash lookups, and under a flood most packets
- * come to both. And that program asks whether a packet has passed the door, which is not decided yet.
+ * Problem: both need the listener of the policy, which takes up to three hash lookups, and under a flood most packets reach
+ * both. And that program asks whether a packet has passed the door, which is not decided yet.
  * How: a word of the CPU, set around the lookup. Neither program can be interrupted by another of its kind there.
  */
 #pragma once

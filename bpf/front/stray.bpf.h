@@ -2,80 +2,27 @@
 /*
  * Stray: a segment without a socket and without a valid cookie.
  *
- * It is the rest of a header that is held, or comes right behind a verdict, or belongs to a connection that the server has
- * forgotten (whom the kernel tells so by a reset), or ends one that was refused, or is of a flow whose addresses are
- * translated behind us, or comes with a cookie that has run out, which draws a reset. What is left is dropped and counted
- * (strict): passed on, it would draw a reset upon a client whose first segment was lost.
+ * Such a segment is one of these:
  *
- * Limits: a forgotten connection is known by its verdict, as long as `admitted` remembers it and for its first 16 MiB each
- * way; one that the kernel made by itself only where requests are ruled. Other clients find out by time.
+ *   the rest of a header that is held
+ *   a segment right after a verdict
+ *   part of a connection that the server has forgotten; the kernel answers it by a reset
+ *   the end of a connection that was refused
+ *   of a flow whose addresses are translated after the door
+ *   a segment with an expired cookie, which draws a reset
+ *
+ * All others are dropped and counted (strict): passed on, one would draw a reset upon a client whose first segment was lost.
+ *
+ * Limits: a forgotten connection is known by its verdict, as long as `admitted` has the entry and for its first 16 MiB each
+ * way; one that the kernel made by itself only where requests are ruled. Other clients find out by a timeout.
  */
 #pragma once
 
 #include "admit.bpf.h"
 #include "conntrack.bpf.h"
 #include "guard.bpf.h"
+#include "guesses.bpf.h"
 #include "kernel_cookie.bpf.h"
-
-/*
- * Bad segments that are looked at: without timestamps a cookie is 23 bits, and is forged by who may try often enough. Each
- * prefix (IPv4 /24, IPv6 /48) has a budget of its own, a proven source one apart from its prefix, so that who forges
- * segments from anywhere spends other budgets than those of the clients that connect. One source forges a cookie a week.
- * A spoofer can spend the budget of a client's network. What was sent before is looked at all the same (resent.bpf.h): a client
- * sends its first bytes again, and a guess that is sent twice costs twice.
- */
-#define BAD_INTERVAL_NS	 62500000ull /* 16 a second */
-#define BAD_TOLERANCE_NS 1000000000ull
-#define BAD_BUDGETS	 65536
-
-/* Buckets as struct fief_bucket's, found by a keyed hash. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, BAD_BUDGETS);
-	__type(key, __u32);
-	__type(value, __u64);
-} bad_arrivals SEC(".maps");
-
-static __noinline __u64 *bad_budget(const struct front_context *front)
-{
-	__u32 zero = 0, at;
-	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
-	bool proven = source_proven(front);
-	__u64 whose[2];
-
-	if (!secret)
-		return NULL;
-	__builtin_memcpy(whose, front->packet.source, 16);
-	if (!proven)
-		network_take(whose, front->packet.ipv6);
-	else if (front->packet.ipv6)
-		whose[1] = 0;
-	at = hash_mix(address_hash(secret, whose) ^ proven ^ secret->pattern[0]) & (BAD_BUDGETS - 1);
-	return bpf_map_lookup_elem(&bad_arrivals, &at);
-}
-
-static __always_inline bool bad_too_many(const struct front_context *front)
-{
-	__u64 *budget = bad_budget(front), arrival;
-
-	if (!budget)
-		return false;
-	arrival = *(volatile __u64 *)budget;
-	return arrival > front->now && arrival - front->now > BAD_TOLERANCE_NS;
-}
-
-static __always_inline void bad_count(const struct front_context *front)
-{
-	__u64 *budget = bad_budget(front), arrival;
-
-	if (!budget)
-		return;
-	arrival = *(volatile __u64 *)budget;
-	if (arrival < front->now)
-		__sync_val_compare_and_swap(budget, arrival, front->now + BAD_INTERVAL_NS);
-	else if (arrival - front->now <= BAD_TOLERANCE_NS)
-		__sync_fetch_and_add(budget, BAD_INTERVAL_NS);
-}
 
 /*
  * The verdict made a socket, or will in a moment: packets of one batch pass here before the first of them has reached
@@ -156,7 +103,7 @@ static __noinline int kernel_answered(struct __sk_buff *skb, struct front_contex
 	struct packet *p = &front->packet;
 
 	if (is_bare(p))
-		return TCX_NEXT;
+		return HANDSHAKE_ENDS;
 	if (cookie_spent(p))
 		return count_drop(front, FIEF_ACK_BAD);
 	kernel_cookie_read(p, listening, &stream->with);
@@ -165,7 +112,13 @@ static __noinline int kernel_answered(struct __sk_buff *skb, struct front_contex
 	return bytes_gather(skb, p, stream);
 }
 
-/* A verdict, or STREAM_ENDS. */
+/* Whether the kernel would make a connection of the segment, and hand its bytes to the server. */
+static __always_inline bool kernel_takes(const struct packet *p)
+{
+	return !is_bare(p) && kernel_cookie_check(p);
+}
+
+/* A verdict, STREAM_ENDS, STREAM_UNHELD, or HANDSHAKE_ENDS. */
 static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				 struct stream *stream)
 {
@@ -181,21 +134,24 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 			cookie_read(p, stream->cookie, &stream->with);
 		return bytes_gather(skb, p, stream);
 	}
+	/* a client can choose its numbers so that another connection looks like the rest of the one before */
 	verdict = once_admitted(front);
-	if (verdict != STREAM_ENDS)
+	if (verdict != STREAM_ENDS && !kernel_takes(p))
 		return verdict;
 	verdict = answer_ends(skb, front, &stream->with);
 	if (verdict >= 0)
 		return verdict;
 	if (!is_bare(p) && half_lost(&stream->half))
 		return no_connection(skb, front, unread_reason(FIEF_UNREAD_NO_ROOM, true));
-	if (!admit_in_force(front) || (tracked_status(skb, p) & ADDRESSES_TRANSLATED))
+	if (tracked_status(skb, p) & ADDRESSES_TRANSLATED && !kernel_takes(p))
 		return TCX_NEXT;
+	if (!admit_in_force(front))
+		return unheld_rule(skb, front, stream);
 	if (kernel_cookie_check(p))
 		return source_penalised(front) ? penalised_rule(skb, front)
 					       : kernel_answered(skb, front, listening, stream);
-	bad_count(front);
-	if (!bad_too_many(front) && ran_out(front, &stream->with))
+	bad_count(p, front->now, stream->times);
+	if (!bad_too_many(p, front->now, stream->times) && ran_out(front, &stream->with))
 		return no_connection(skb, front, FIEF_ACK_BAD);
 	return count_drop(front, FIEF_ACK_BAD);
 }

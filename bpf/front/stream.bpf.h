@@ -23,6 +23,7 @@ struct half_name {
 	__u32 network;
 	__u32 row;
 	__u32 other_row;
+	__u32 stride; /* between other rows; odd */
 	__u32 mark;
 };
 
@@ -42,6 +43,7 @@ struct stream {
 	__u32 held; /* where its begin is kept; HALF_NONE */
 	struct fief_scan scan;
 	__u32 known; /* bytes that are kept of it, and come before those of the packet */
+	__u32 times; /* that a segment that may be a guess came before */
 };
 
 struct {

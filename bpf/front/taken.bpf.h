@@ -2,14 +2,14 @@
 /*
  * Taken: whether TCP would take the bytes of a segment to a socket.
  *
- * Problem: a verdict upon a request costs its client a reset, a penalty or a place in the stream. Whoever does not see
- * a connection can send a segment with its addresses; TCP throws that away, and the door must not act upon it.
- * How: what TCP asks, by the socket's own fields: the window, the timestamp (PAWS, RFC 7323) and the acknowledgement (RFC
- * 5961, 5.2). A segment that fails goes on without its bytes and its FIN, so that TCP answers it as it would, and no
- * byte that was not ruled can enter the stream, even if the socket has moved on when TCP looks.
- * Limits: TCP does not look for an old acknowledgement where the segment is just the one that it expects; here that is
- * a failure too. A sender on the same machine can acknowledge bytes that its peer is still handing down: as long as the
- * socket is busy, what it has not sent yet counts as sent.
+ * Problem: a verdict on a request costs its client a reset, a penalty or a place in the stream. A sender that does not see a
+ * connection can forge a segment with its addresses; TCP drops that, and the door must not act upon it.
+ * How: TCP's own checks, by the socket's fields: the window, the timestamp (PAWS, RFC 7323) and the acknowledgement (RFC 5961,
+ * 5.2). A segment that fails goes on without its bytes and its FIN. TCP then answers it as usual, and no unruled byte can enter
+ * the stream, even if the socket has moved on when TCP checks.
+ * Limits: TCP does not check for an old acknowledgement if the segment is just the one that it expects; here that is a failure
+ * too. A sender on the same machine can acknowledge bytes that its peer is still handing down: as long as the socket is busy,
+ * its unsent bytes count as sent.
  */
 #pragma once
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Verdict: counts what was decided and why, and tells of refusals.
+ * Verdict: counts verdicts with their reasons, and reports refusals.
  *
- * Problem: under a flood each refusal must cost little, and a reader who is told of each is flooded too.
- * How: counters of each CPU by container, rule, listener and reason. At most one notice goes out in FIEF_NOTICE_NS for
- * each bucket, and for each reason of a listener; it says how many refusals it stands for.
- * Limits: those of a listener's reasons are counted by CPU: each is told, but perhaps in a later notice, by the CPU that
+ * Problem: under a flood each refusal must cost little, and a notice for each would flood its reader too.
+ * How: counters of each CPU by container, rule, listener and reason. At most one notice goes out in FIEF_NOTICE_NS for each
+ * bucket, and for each reason of a listener; it has the number of refusals since the last.
+ * Limits: those of a listener's reasons are counted by CPU: each is reported, but perhaps in a later notice, by the CPU that
  * saw it. When nobody reads, notices are lost.
  */
 #pragma once
@@ -28,7 +28,8 @@
 	 REASON(FIEF_REQUEST_REPLACED) | UNREAD_REFUSALS)
 
 _Static_assert(FIEF_REFUSED_MALFORMED == FIEF_PASSED_MALFORMED + FIEF_UNREADS, "one reason for each kind");
-_Static_assert(FIEF_REASONS == FIEF_REFUSED_MALFORMED + FIEF_UNREADS && FIEF_REASONS <= 64, "reasons are bits");
+_Static_assert(FIEF_REASONS == FIEF_REFUSED_MALFORMED + FIEF_UNREADS && FIEF_REASONS <= FIEF_REASON_ROOM,
+	       "reasons are bits, and have room");
 
 /* How a kind of what cannot be read is counted. */
 static __always_inline enum fief_reason unread_reason(enum fief_unread unread, bool refused)
@@ -36,9 +37,9 @@ static __always_inline enum fief_reason unread_reason(enum fief_unread unread, b
 	return (refused ? FIEF_REFUSED_MALFORMED : FIEF_PASSED_MALFORMED) + unread;
 }
 
-static __always_inline bool unread_refused(const struct front_context *front, enum fief_unread unread)
+static __always_inline bool unread_refused(const struct fief_guard *guard, enum fief_unread unread)
 {
-	return front->guard->unread_refused >> unread & 1;
+	return guard->unread_refused >> unread & 1;
 }
 
 /* Whom a connection belongs to as long as no request says otherwise. */

@@ -6,7 +6,7 @@
 
 /* 6.12 has no irq-save kfunc (it came with 6.14). Without it a softirq can come between two words of a charge
  * in process context: the error is one charge's length, seldom; what is lost is shown by the sum over all
- * containers. */
+ * containers. It takes no request meanwhile (record_hold). */
 extern void bpf_local_irq_save(unsigned long *flags) __ksym __weak;
 extern void bpf_local_irq_restore(unsigned long *flags) __ksym __weak;
 

@@ -2,6 +2,7 @@
 /* Counted: what all objects count and read in the same way: verdicts, and refusals over all CPUs. */
 #pragma once
 
+#include "maps/controls.bpf.h"
 #include "maps/refusals.bpf.h"
 #include "maps/verdicts.bpf.h"
 
@@ -14,8 +15,10 @@ static __always_inline void verdict_add(const struct fief_verdict_key *key, __u6
 		if (!bpf_map_update_elem(&verdicts, key, &n, BPF_NOEXIST))
 			return;
 		count = bpf_map_lookup_elem(&verdicts, key); /* another CPU was first */
-		if (!count)
+		if (!count) {
+			count_error(FIEF_ERR_VERDICT);
 			return;
+		}
 	}
 	*count += n;
 }

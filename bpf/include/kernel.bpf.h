@@ -17,6 +17,7 @@
 #define EMFILE		 24
 #define ENOSPC		 28
 #define ENOSYS		 38
+#define EPROTONOSUPPORT	 93
 #define EOPNOTSUPP	 95
 #define EADDRINUSE	 98
 #define EADDRNOTAVAIL	 99

@@ -2,10 +2,11 @@
 /*
  * Arrival: which packets may take a lane.
  *
- * Problem: a lane stands between the link layer and the network layer, and what it does not know must not pass through it.
- * How: the reader of the door says what the frame bears; it marks what is unusual.
- * Limits: whatever is unusual (not for this host's link address, tagged, fragments, options and extension headers, urgent
- * bytes, link-local addresses, which belong to their interface) is not ours: the network layer receives it as ever.
+ * Problem: a lane stands between the link layer and the network layer, and a packet that it does not know must not pass through
+ * it.
+ * How: the reader of the door says what the frame bears, and marks unusual frames.
+ * Limits: the network layer receives all unusual frames as usual: those for another link address, tagged ones, fragments,
+ * frames with options, extension headers or urgent bytes, and link-local addresses, which belong to their interface.
  */
 #pragma once
 

@@ -8,17 +8,17 @@
  *     +--------------+              +----------+   256    +------------------------------------+
  *          entered++                                          left++
  *
- * Problem: work that nobody will have time for must not be begun, and its drop must have a name.
- * How: who enters and who has left is counted in segments, which is how the ring is filled; above the bound the packet
- * is dropped here. The ring has a few places more, for CPUs that count at the same moment, so it never overflows. A merged
- * packet is cut again on its way into the lane, so what enters is counted by length and segment size: a device may tell
- * the size alone (virtio-net, tap and netfront leave gso_segs at 0). What the kernel loses within the lane, or somebody
- * else sends into it, is found when more have left than entered, or when nobody has left for STALLED_NS, and is set off
+ * Problem: work that no thread will have time for must not begin, and its drop must have a name.
+ * How: segments that enter and leave are counted, because segments fill the ring; above the bound the packet is dropped here.
+ * The ring has a few places more, for CPUs that count at the same moment, so it never overflows. A merged packet is cut again
+ * on its way into the lane. So entering segments are counted by length and segment size: a device may tell the size alone
+ * (virtio-net, tap and netfront leave gso_segs at 0). Two signs show packets that the kernel lost within the lane, or that
+ * another sender put into it: more segments have left than entered, or none has left for STALLED_NS. The difference is set off
  * (`amiss`).
- * Limits: several lanes for one listener do not share a bound. The link address of the real interface is not that of
- * the lane's: the packet is declared to be for this host, as it was found to be. A thread that gets no CPU for STALLED_NS
- * is taken for a loss: the ring then drops what it has no room for, without a name. A packet of more segments than a lane
- * holds never passes.
+ * Limits: several lanes for one listener do not share a bound. The link address of the real interface is not that of the
+ * lane's: the packet is declared to be for this host, as it was found to be. A thread that gets no CPU for STALLED_NS is taken
+ * for a loss: the ring then drops packets beyond its room, without a name. A packet of more segments than a lane holds never
+ * passes.
  */
 #pragma once
 
@@ -124,6 +124,25 @@ static __always_inline __u64 lane_waiting(struct fief_lane *lane)
 	}
 	__sync_val_compare_and_swap(&lane->amiss, amiss, inside);
 	return 0;
+}
+
+/*
+ * Whether the packet is a SYN of a class whose lane is full, to a listener that was seen a moment ago: nothing else need be
+ * asked of a flood. It is discarded then.
+ */
+static __always_inline bool lane_flooded(const struct packet *p, __u32 slot, struct listener_found *listener)
+{
+	struct fief_client *client;
+	struct fief_lane *lane;
+
+	if ((p->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN || !is_live(listener, bpf_ktime_get_coarse_ns()))
+		return false;
+	client = classify(slot, listener->index, p->source);
+	lane = client ? lane_of(client->container) : NULL;
+	if (!lane || lane_waiting(lane) < FIEF_LANE_PACKETS)
+		return false;
+	lane_discard(lane, listener->index, 1);
+	return true;
 }
 
 static __always_inline int lane_enter(struct __sk_buff *skb, struct fief_lane *lane, const struct packet *p,

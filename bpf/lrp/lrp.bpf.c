@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Lazy receiver processing: protocol work in a thread of the class that the packet is for. A table of contents; the
- * parts are beside it.
+ * Lazy receiver processing: protocol work in a thread of the class that the packet is for. This file is a table of contents of
+ * the parts:
  *
  *   arrival   which packets may take a lane
  *   owner     which container it is for
@@ -24,7 +24,7 @@
 SEC("tcx/ingress")
 int lrp_sorts(struct __sk_buff *skb)
 {
-	struct fief_listener *listener;
+	struct listener_found *listener;
 	__u32 slot = policy_slot();
 	struct fief_ref owner;
 	struct packet p = {};
@@ -32,9 +32,11 @@ int lrp_sorts(struct __sk_buff *skb)
 
 	if (makes_connection(skb) || !arrival_read(skb, &p) || !port_has_lanes(slot, p.destination_port))
 		return TCX_NEXT;
-	listener = find_listener(slot, p.destination, p.destination_port);
+	listener = listener_search(slot, p.destination, p.destination_port);
 	if (!listener || !lanes_in_use(slot, listener->index))
 		return TCX_NEXT;
+	if (lane_flooded(&p, slot, listener))
+		return TCX_DROP;
 	if (!arrival_owner(skb, &p, slot, listener, &owner))
 		return TCX_NEXT;
 	lane = lane_of(owner);

@@ -3,15 +3,15 @@
  * Owner: the container that a packet's protocol work is for, known before any of it is done.
  *
  * Problem: the order of receive work is the order of the receiving sockets' containers, also after a socket got another.
- * How: the socket is looked up as the transport layer will do it, and its label is read at each packet: who relabels a
- * socket moves its receive work. A listening socket has many clients: theirs is the class of the source address.
- * Limits: no socket (time wait, none at all): the class of the source address. Sockets bound to an interface and
- * addresses of other hosts are not ours. The packet that makes an admitted connection goes straight: a virtual interface forgets the
- * request socket that the door has given it.
+ * How: the socket is looked up as the transport layer will do it, and its label is read at each packet: relabelling a socket
+ * moves its receive work. For a listening socket, which has many clients, the class of the source address counts.
+ * Limits: without a socket (time wait, none at all) the class of the source address counts. Sockets bound to an interface and
+ * addresses of other hosts are not ours. The packet that makes an admitted connection takes no lane: a virtual interface
+ * forgets the request socket that the door has given it.
  */
 #pragma once
 
-#include "classify.bpf.h"
+#include "found.bpf.h"
 #include "flow/key.bpf.h"
 #include "flow/route.bpf.h"
 #include "maps/labels.bpf.h"
@@ -27,10 +27,10 @@ static __always_inline bool makes_connection(struct __sk_buff *skb)
 
 /* Whether this packet is one that may have a lane, and whose it is. */
 static __always_inline bool arrival_owner(struct __sk_buff *skb, const struct packet *p, __u32 slot,
-					  struct fief_listener *listener, struct fief_ref *owner)
+					  struct listener_found *listener, struct fief_ref *owner)
 {
 	struct bpf_sock *sk;
-	bool connected = false, bound = false;
+	bool connected = false, bound = false, listening = false;
 	struct bpf_sock_tuple tuple;
 	struct fief_client *client;
 	struct fief_label *label;
@@ -41,7 +41,8 @@ static __always_inline bool arrival_owner(struct __sk_buff *skb, const struct pa
 	else
 		sk = bpf_sk_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	if (sk) {
-		connected = sk->state != BPF_TCP_LISTEN;
+		listening = sk->state == BPF_TCP_LISTEN;
+		connected = !listening;
 		bound = sk->bound_dev_if != 0;
 		label = connected ? bpf_sk_storage_get(&labels, sk, 0, 0) : NULL;
 		if (label)
@@ -54,6 +55,8 @@ static __always_inline bool arrival_owner(struct __sk_buff *skb, const struct pa
 	}
 	if (!connected && !route_is_local(skb, p))
 		return false;
+	if (listening)
+		live_note(listener, bpf_ktime_get_coarse_ns());
 	client = classify(slot, listener->index, p->source);
 	if (!client)
 		return false;

@@ -101,11 +101,22 @@ impl Admin {
         run(&self.unit, &mut args).context(|| format!("cannot register the cgroup {cgroup}"))
     }
 
-    /// Gives the thread `tid` its home, another one if it has one already; with `FIEF_TASK_EXPLICIT` binds it. `flags` are
-    /// `FIEF_TASK_*`. What a thread with a record is told it does at its next boundary.
+    /// Gives the thread `tid` its home, another one if it has one already. `flags` are `FIEF_TASK_*`. What a thread with a record
+    /// is told it does at its next boundary. With `FIEF_TASK_MANAGED` it has to be in a cgroup that has this home.
     pub fn place_task(&self, tid: i32, container: abi::fief_ref, flags: u32) -> Result<()> {
-        let mut args = abi::fief_admin { container, pid: tid, flags, ..Default::default() };
-        run(&self.task, &mut args).context(|| format!("cannot place thread {tid}"))
+        self.place(abi::fief_admin { container, pid: tid, flags, ..Default::default() })
+    }
+
+    /// Binds the thread `tid` if it is one of this process, which is told by its identity ([`process::identity`]).
+    ///
+    /// [`process::identity`]: crate::process::identity
+    pub fn bind_task(&self, tid: i32, process: u64, container: abi::fief_ref) -> Result<()> {
+        let flags = abi::FIEF_TASK_EXPLICIT;
+        self.place(abi::fief_admin { container, pid: tid, flags, value: process, ..Default::default() })
+    }
+
+    fn place(&self, mut args: abi::fief_admin) -> Result<()> {
+        run(&self.task, &mut args).context(|| format!("cannot place thread {}", args.pid))
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Many entries of a hash at once: a policy of a million rules is a matter of seconds so, and a table that the kernel
-//! side changes all the time is walked to its end, which a walk key by key need not reach.
+//! Many entries of a hash at once. A policy of a million rules takes only seconds this way. A walk also reaches the end of a
+//! table that the kernel side changes all the time, which a walk key by key may not.
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel's own clock of a thread means here, found out by experiment.
+//! The meaning of the kernel's own clock of a thread on this machine, found out by experiment.
 //!
-//! `sum_exec_runtime` counts softirqs on top of a thread as the thread's, except where the kernel accounts interrupts
-//! apart (IRQ_TIME_ACCOUNTING, which can also be switched off at boot). Steal is told from the rest by what that clock
-//! does not count, so its meaning must be known.
+//! `sum_exec_runtime` counts softirqs on top of a thread as the thread's, except where the kernel accounts interrupts apart
+//! (IRQ_TIME_ACCOUNTING, which can also be switched off at boot). Steal is computed from what that clock leaves out, so its
+//! meaning must be known.
 
 use std::net::UdpSocket;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What went wrong in the kernel's interface: what was tried, on what, why it failed, what to do.
+//! Errors of the kernel's interface: what was tried, on what, why it failed, what to do.
 
 use std::fmt;
 

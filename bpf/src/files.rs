@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs that charge labelled files: machine-wide tracepoints, attached where a policy wants them.
+//! The programs that charge labelled files: machine-wide tracepoints, attached where a policy asks for them.
 //!
-//! Their links stand below `files/<build>-<instance>`, all or none of them: they are made beside and renamed. Attached,
-//! they do nothing until the control record says for the policy slot in force that it is their instance that acts. So that
-//! word, and with it the swap of policies, puts them into force and out of it; attaching before and detaching after loses
-//! no event and counts none twice, during an upgrade too.
+//! Their links are pinned below `files/<build>-<instance>`, all or none of them: the folder is made under another name and
+//! renamed. Attached programs do nothing until the control record names their instance for the policy slot in force. So that
+//! word, and with it the swap of policies, puts them into force and out of it. Attaching before and detaching after loses no
+//! event and counts none twice, during an upgrade too.
 
 use std::fs;
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::OpenObject;
@@ -16,7 +17,9 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::abi;
 use crate::admin;
+use crate::attachment::{self, Kind, When};
 use crate::error::{Context, Error, Result};
+use crate::link;
 use crate::open;
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{build, files};
@@ -61,13 +64,14 @@ fn attach(pins: &Pins, instance: u32, to: &Path) -> Result<()> {
     open::reuse_maps(open.open_object_mut(), pins)?;
     let mut skel = open.load().map_err(|e| open::unsupported("files", &e).remedy(REMEDY))?;
     for program in skel.object_mut().progs_mut() {
-        let name = program.name().to_string_lossy().into_owned();
-        let section = program.section().to_string_lossy().into_owned();
-        let mut link = program
-            .attach_trace()
+        let (name, section) = (program.name().to_string_lossy(), program.section().to_string_lossy());
+        if attachment::of(&name).kind != Kind::Trace(When::Labelled) {
+            continue;
+        }
+        let link = link::create_trace(program.as_fd())
             .context(|| format!("cannot attach {name} to {section}"))
             .map_err(|e: Error| e.remedy(REMEDY))?;
-        link.pin(to.join(&name)).context(|| format!("cannot pin the link of {name}"))?;
+        link::pin(link.as_fd(), &to.join(&*name))?;
     }
     Ok(())
 }

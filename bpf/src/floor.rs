@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Empty programs at the places where an installation's are attached: what a program at all costs there.
+//! Empty programs at an installation's attachment points, to measure what any program costs there.
 //!
-//! The places are read from the installation's pinned links, so the floor has no list of its own to keep. Nothing is
-//! pinned: the programs go with the guard. Programs of managed cgroups are not among them.
+//! The attachment points are read from the installation's pinned links, so the floor has no list of its own to keep. Nothing is
+//! pinned: the programs end with the guard. Programs of managed cgroups are not among them.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

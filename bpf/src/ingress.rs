@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The front door at network interfaces: which of them its programs are attached to.
 //!
-//! A tcx link belongs to an interface, is pinned below `interfaces/<namespace>/` as `<index>` or `<index>-<suffix>`, and ends
-//! with the interface: the pin then stands for nothing and is replaced. A program goes in front of whatever else is attached:
-//! one that ends the chain (TC_ACT_OK) would let packets round it. It ends the chain itself only where it answers or drops.
+//! A tcx link belongs to an interface and ends with it; its pin then stands for nothing and is replaced. A program ends the
+//! interface's chain of programs only where it answers or drops.
 
 use std::path::{Path, PathBuf};
 
+use crate::attachment::{self, Attachment};
 use crate::error::Result;
-use crate::link::{self, Place, Side};
-use crate::pin::{Pins, make_dir};
+use crate::link;
+use crate::pin::Pins;
 
 /// The program at the interfaces.
 pub const INGRESS_PROGRAM: &str = "ingress_guards";
@@ -46,31 +46,14 @@ impl Part {
         }
     }
 
-    fn suffix(self) -> &'static str {
-        match self {
-            Part::Guards => "",
-            Part::Confirms => "-out",
-            Part::Notes => "-own",
-        }
-    }
-
-    fn side(self) -> Side {
-        match self {
-            Part::Guards | Part::Notes => Side::Ingress,
-            Part::Confirms => Side::Egress,
-        }
-    }
-
-    /// Of the program with this name.
-    pub(crate) fn of(program: &str) -> Option<Part> {
-        Part::ALL.into_iter().find(|part| part.program() == program)
+    fn row(self) -> &'static Attachment {
+        attachment::of(self.program())
     }
 }
 
 impl Stand {
     fn pin(&self, pins: &Pins) -> PathBuf {
-        let name = format!("{}{}", self.interface, self.part.suffix());
-        pins.interfaces().join(self.netns.to_string()).join(name)
+        self.part.row().pin_at(pins, self.netns, self.interface)
     }
 
     /// By its pin, if what that is attached to is there.
@@ -81,17 +64,13 @@ impl Stand {
 }
 
 fn part_of(pin: &Path) -> Option<Part> {
-    let name = pin.file_name()?.to_str()?;
-    let suffix = name.trim_start_matches(|letter: char| letter.is_ascii_digit());
-    Part::ALL.into_iter().find(|part| part.suffix() == suffix)
+    Part::ALL.into_iter().find(|part| part.row().is_at(pin))
 }
 
 /// Attaches these programs to interfaces of the caller's network namespace. What is attached already stays.
 pub fn attach(pins: &Pins, stands: &[Stand]) -> Result<()> {
     for stand in stands {
-        make_dir(&pins.interfaces().join(stand.netns.to_string()))?;
-        let (program, side) = (stand.part.program(), stand.part.side());
-        link::attach_interface(pins, program, side, Place::First, stand.interface, &stand.pin(pins))?;
+        link::attach_interface(pins, stand.part.row(), stand.netns, stand.interface)?;
     }
     Ok(())
 }
@@ -119,11 +98,4 @@ pub fn standing(pins: &Pins) -> Vec<Stand> {
 pub fn attached(pins: &Pins) -> Vec<(u64, u32)> {
     let guards = standing(pins).into_iter().filter(|stand| stand.part == Part::Guards);
     guards.map(|stand| (stand.netns, stand.interface)).collect()
-}
-
-/// The pins of the links of one program.
-pub(crate) fn links(pins: &Pins, part: Part) -> Vec<PathBuf> {
-    let mut all = link::pins_below(&pins.interfaces());
-    all.retain(|pin| part_of(pin) == Some(part));
-    all
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Arrays inside of an array of maps: each is made of the size that is needed and filled before anybody sees it. An inner
-//! array has no pin; it lives as long as the outer one holds it, and programs that are still in it.
+//! Arrays inside of an array of maps: each is made in the needed size and filled before any program sees it. An inner array has
+//! no pin; it lives while the outer one, or a program that still uses it, holds it.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The lanes' programs: loaded when a policy first wants lanes, attached to the interfaces of the network (what sorts)
-//! and to the receiving end of each lane (what counts who has left).
-//!
-//! What sorts comes last at an interface: what it redirects, no later program there sees.
+//! The lanes' programs: loaded when a policy first has lanes. The sorting program is attached to the interfaces of the network,
+//! the one that counts leaving packets to the receiving end of each lane.
 
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
 
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
+use crate::attachment;
 use crate::error::{Context, Result};
-use crate::link::{self, Place, Side};
+use crate::link;
 use crate::open;
-use crate::pin::{Pins, make_dir};
+use crate::pin::Pins;
 use crate::skeleton::lrp;
 
 /// At the interfaces of the network.
-pub(crate) const SORTS: &str = "lrp_sorts";
+const SORTS: &str = "lrp_sorts";
 /// At the receiving end of a lane.
-pub(crate) const LEAVES: &str = "lrp_leaves";
+const LEAVES: &str = "lrp_leaves";
 
 /// Loads the programs, unless they are there.
 pub fn install(pins: &Pins) -> Result<()> {
@@ -45,24 +43,17 @@ pub(crate) fn installed(pins: &Pins) -> bool {
 
 /// Sorts what comes in at an interface of the caller's network namespace, behind what is attached there now.
 pub fn attach_sorter(pins: &Pins, netns: u64, interface: u32) -> Result<()> {
-    attach(pins, netns, SORTS, interface)
+    link::attach_interface(pins, attachment::of(SORTS), netns, interface)
 }
 
 /// Counts what leaves a lane at its receiving end.
 pub fn attach_end(pins: &Pins, netns: u64, interface: u32) -> Result<()> {
-    attach(pins, netns, LEAVES, interface)
-}
-
-fn attach(pins: &Pins, netns: u64, name: &str, interface: u32) -> Result<()> {
-    let folder = pins.lanes().join(netns.to_string());
-    make_dir(&folder)?;
-    let pin = folder.join(format!("{name}-{interface}"));
-    link::attach_interface(pins, name, Side::Ingress, Place::Last, interface, &pin)
+    link::attach_interface(pins, attachment::of(LEAVES), netns, interface)
 }
 
 /// Detaches what sorts from every interface but these, at once.
 pub fn detach_sorters(pins: &Pins, keep: &[u32]) -> Result<()> {
-    for pin in links(pins, SORTS) {
+    for pin in attachment::of(SORTS).links(pins) {
         if !link::target(&pin).is_some_and(|interface| keep.contains(&interface)) {
             link::remove(&pin)?;
         }
@@ -72,19 +63,11 @@ pub fn detach_sorters(pins: &Pins, keep: &[u32]) -> Result<()> {
 
 /// Removes the pins of lanes that are gone.
 pub fn forget_ends(pins: &Pins) -> Result<()> {
-    for pin in links(pins, LEAVES) {
+    for pin in attachment::of(LEAVES).links(pins) {
         if link::target(&pin).is_none() {
             link::remove(&pin)?;
         }
     }
     link::remove_empty_below(&pins.lanes());
     Ok(())
-}
-
-/// The pinned links of one of the programs.
-pub(crate) fn links(pins: &Pins, name: &str) -> Vec<PathBuf> {
-    let of = |pin: &PathBuf| {
-        pin.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(&format!("{name}-")))
-    };
-    link::pins_below(&pins.lanes()).into_iter().filter(of).collect()
 }

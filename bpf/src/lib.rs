@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel side of Fief: its BPF objects, how they are loaded, attached and pinned, and the records they share with
-//! user space. The only crate that names libbpf.
+//! The kernel side of Fief: its BPF objects, how they are loaded, attached and pinned, and the records they share with user
+//! space. Of the product's crates only this one names libbpf.
 
 pub use fief::abi;
 
 pub mod admin;
+mod attachment;
 pub mod batch;
 mod clock;
 pub mod error;
@@ -15,6 +16,7 @@ pub mod inner;
 pub mod lane;
 mod link;
 pub mod managed;
+pub mod map;
 pub mod open;
 pub mod pin;
 pub mod process;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Attachments as the kernel has them: made, pinned, looked at, let go. What libbpf offers is bound to an object that is
-//! loaded; ours outlive the process that loaded it.
+//! Attachments as the kernel has them: made, pinned, read, released. libbpf's links belong to a loaded object; ours outlive the
+//! process that loaded it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::Link;
 
+use crate::attachment::{Attachment, Kind};
 use crate::error::{Context, Result};
-use crate::pin::{Pins, c_path};
+use crate::pin::{Pins, c_path, make_dir};
 
 /// Attaches a program to what a descriptor means.
 pub(crate) fn create(
@@ -60,7 +61,7 @@ pub(crate) fn owned(fd: i32) -> std::io::Result<OwnedFd> {
 }
 
 /// Which side of an interface.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// What it receives.
     Ingress,
@@ -69,31 +70,27 @@ pub(crate) enum Side {
 }
 
 /// Where a program stands among those of an interface.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     First,
     Last,
 }
 
-/// Attaches a pinned program to one side of an interface of the caller's network namespace, and pins the link. One that is
-/// attached already stays.
-pub(crate) fn attach_interface(
-    pins: &Pins,
-    name: &str,
-    side: Side,
-    place: Place,
-    interface: u32,
-    pin: &Path,
-) -> Result<()> {
-    if target(pin) == Some(interface) {
+/// Attaches a pinned program to one side of an interface of the caller's network namespace, whose inode is `netns`, and pins
+/// the link. One that is attached already stays.
+pub(crate) fn attach_interface(pins: &Pins, row: &Attachment, netns: u64, interface: u32) -> Result<()> {
+    let Kind::Interface { folder, side, place, .. } = row.kind else { unreachable!("{row:?} has no interface") };
+    let (name, pin) = (row.program, row.pin_at(pins, netns, interface));
+    if target(&pin) == Some(interface) {
         return Ok(());
     }
-    remove(pin)?;
+    make_dir(&folder.below(pins).join(netns.to_string()))?;
+    remove(&pin)?;
     let program = pins.open_program(name)?;
     let attached = create_at(program.as_fd(), side, interface, place)
         .context(|| format!("cannot attach {name} to the interface {interface}"))
         .map_err(|e| e.remedy("use a kernel of 6.6 or later with CONFIG_NET_XGRESS"))?;
-    self::pin(attached.as_fd(), pin)
+    self::pin(attached.as_fd(), &pin)
 }
 
 /// The pins below a folder that has one for each network namespace.

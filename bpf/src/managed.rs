@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Machine-wide tracepoints that only managed units have a use for: whose a received packet is, and by which a thread follows
-//! its sockets. Every packet, send and receive of the machine passes them, so they are attached only while there is a unit.
+//! Attachments for managed units: the hooks of each unit's cgroup, and machine-wide tracepoints that only units need.
+//!
+//! Every packet, send and receive of the machine passes these tracepoints, so they are attached only while there is a unit.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
-use crate::error::{Context, Result};
+use crate::attachment::{self, When};
+use crate::error::{Context, ErrorKind, Result};
 use crate::link;
-use crate::pin::Pins;
-
-/// The first two part the receive time between packets; the last one also tells when an accepted socket counts.
-const EVERY_UNIT: [&str; 3] = ["packet_starts", "poll_ends", "recv_follows"];
-const SEND: &str = "send_follows";
-
-/// Whether a machine-wide program waits for a unit that needs it.
-pub(crate) fn is_ours(program: &str) -> bool {
-    program == SEND || EVERY_UNIT.contains(&program)
-}
+use crate::pin::{Pins, make_dir, remove_tree};
 
 /// Before a unit is managed; `follows`: its threads follow their sockets. What is attached already stays.
 pub fn attach(pins: &Pins, follows: bool) -> Result<()> {
-    for name in EVERY_UNIT.into_iter().chain(follows.then_some(SEND)) {
-        let pin = pins.links().join(name);
+    attach_traces(pins, When::Managed)?;
+    if follows { attach_traces(pins, When::Follows) } else { Ok(()) }
+}
+
+/// Attaches the machine's tracepoints of that time and pins their links. What is attached already stays.
+pub(crate) fn attach_traces(pins: &Pins, when: When) -> Result<()> {
+    for row in attachment::traces(when) {
+        let pin = pins.links().join(row.program);
         if !pin.exists() {
-            let program = pins.open_program(name)?;
-            let link = link::create_trace(program.as_fd()).context(|| format!("cannot attach {name}"))?;
+            let program = pins.open_program(row.program)?;
+            let link = link::create_trace(program.as_fd()).context(|| format!("cannot attach {}", row.program))?;
             link::pin(link.as_fd(), &pin)?;
         }
     }
@@ -32,5 +32,52 @@ pub fn attach(pins: &Pins, follows: bool) -> Result<()> {
 
 /// After the last unit.
 pub(crate) fn detach(pins: &Pins) -> Result<()> {
-    EVERY_UNIT.into_iter().chain([SEND]).try_for_each(|name| link::remove(&pins.links().join(name)))
+    let rows = attachment::traces(When::Managed).chain(attachment::traces(When::Follows));
+    rows.flat_map(|row| row.links(pins)).try_for_each(|pin| link::remove(&pin))
+}
+
+/// Attaches the programs of a managed unit to its cgroup and pins the links below `units/<id>`, at once or not at all.
+pub fn attach_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<()> {
+    let folder = pins.unit(id);
+    if folder.exists() {
+        return Ok(());
+    }
+    sweep_units(pins)?;
+    let built = build_unit(pins, cgroup, id).and_then(|building| {
+        std::fs::rename(&building, &folder).context(|| format!("cannot put the unit {id} into force"))
+    });
+    if built.is_err() {
+        sweep_units(pins)?;
+    }
+    built
+}
+
+fn build_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<PathBuf> {
+    let building = pins.units().join(format!("{id}~{}", std::process::id()));
+    make_dir(&building)?;
+    for (name, hook) in attachment::of_units() {
+        let program = pins.open_program(name)?;
+        let link = link::create(program.as_fd(), cgroup, hook)
+            .context(|| format!("cannot attach {name} to the cgroup"))
+            .map_err(|e| match e.kind() {
+                ErrorKind::Permission => e.remedy(
+                    "a program that bears no other beside it is attached there, or above; `bpftool cgroup show FOLDER` \
+                     tells which",
+                ),
+                _ => e,
+            })?;
+        link::pin(link.as_fd(), &building.join(name))?;
+    }
+    Ok(building)
+}
+
+/// Removes what builders of units that failed or were killed left, which is attached.
+fn sweep_units(pins: &Pins) -> Result<()> {
+    for entry in std::fs::read_dir(pins.units()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().contains('~') {
+            link::remove_below(&entry.path())?;
+            remove_tree(&entry.path())?;
+        }
+    }
+    Ok(())
 }

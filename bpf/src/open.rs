@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loads the objects and attaches what is machine-wide: in order, all of it or nothing.
+//! Loads the objects and attaches the machine-wide programs: in order, all of it or nothing.
 //!
-//! The core owns the shared maps; later objects reuse them by name. Reuse checks nothing by itself, so type, sizes and
-//! flags are compared before.
+//! The core owns the shared maps; later objects reuse them by name. Reuse checks nothing by itself, so type, sizes and flags
+//! are compared before. The table of attachments says what is attached.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
 
 use crate::abi;
 use crate::admin::Admin;
+use crate::attachment::{self, When};
 use crate::error::{Context, Error, ErrorKind, Result, remedy_of};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
@@ -33,25 +33,6 @@ impl Default for Config {
     }
 }
 
-/// Cgroup programs of a managed unit: pin name and attach type.
-pub const UNIT_PROGRAMS: &[(&str, libbpf_sys::bpf_attach_type)] = &[
-    ("sockopt_sets", libbpf_sys::BPF_CGROUP_SETSOCKOPT),
-    ("sockopt_gets", libbpf_sys::BPF_CGROUP_GETSOCKOPT),
-    ("release_puts", libbpf_sys::BPF_CGROUP_INET_SOCK_RELEASE),
-    ("bind4_steers", libbpf_sys::BPF_CGROUP_INET4_BIND),
-    ("connect_refuses", libbpf_sys::BPF_CGROUP_INET4_CONNECT),
-    ("sendmsg_refuses", libbpf_sys::BPF_CGROUP_UDP4_SENDMSG),
-    ("sockops_label", libbpf_sys::BPF_CGROUP_SOCK_OPS),
-    ("ingress_charges", libbpf_sys::BPF_CGROUP_INET_INGRESS),
-    ("egress_charges", libbpf_sys::BPF_CGROUP_INET_EGRESS),
-    ("bind6_steers", libbpf_sys::BPF_CGROUP_INET6_BIND),
-    ("bound4_filter", libbpf_sys::BPF_CGROUP_INET4_POST_BIND),
-    ("bound6_filter", libbpf_sys::BPF_CGROUP_INET6_POST_BIND),
-];
-
-/// The program that steers connections in a network namespace.
-pub(crate) const NETNS_PROGRAM: &str = "lookup_steer";
-
 /// Loads everything and puts it into force. Errors: [`ErrorKind::Exists`] if an installation is there.
 pub fn install(pins: &Pins, config: &Config) -> Result<()> {
     if pins.exist() {
@@ -65,12 +46,10 @@ pub fn install(pins: &Pins, config: &Config) -> Result<()> {
     }
     listen_to_libbpf();
     let staging = pins.stage()?;
-    let mut links = load_core(staging.pins(), config, true)
+    load_core(staging.pins(), config, true)
         .or_else(|first| load_core(staging.pins(), config, false).map_err(|_| first))?;
     load_front(staging.pins())?;
-    for (name, link) in &mut links {
-        link.pin(staging.pins().links().join(&*name)).context(|| format!("cannot pin the link of {name}"))?;
-    }
+    managed::attach_traces(staging.pins(), When::Installed)?;
     wake_every_cpu();
     staging.commit()
 }
@@ -80,9 +59,7 @@ pub(crate) fn listen_to_libbpf() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| tracing::debug!("{}", text.trim_end()))));
 }
 
-type Links = Vec<(String, libbpf_rs::Link)>;
-
-fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Result<Links> {
+fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Result<()> {
     let mut place = MaybeUninit::<OpenObject>::uninit();
     let mut open =
         core::CoreSkelBuilder::default().open(&mut place).context(|| "cannot open the core object".into())?;
@@ -102,18 +79,7 @@ fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Resu
         0,
         &control,
     )?;
-    Admin::open(pins)?.init(config.containers)?;
-
-    let mut links = Links::new();
-    for program in skel.object_mut().progs_mut() {
-        let section = program.section().to_string_lossy().into_owned();
-        let name = program.name().to_string_lossy().into_owned();
-        if section.starts_with("tp_btf/") && !managed::is_ours(&name) {
-            let link = program.attach_trace().context(|| format!("cannot attach {name} to {section}"))?;
-            links.push((name, link));
-        }
-    }
-    Ok(links)
+    Admin::open(pins)?.init(config.containers)
 }
 
 /// What the core is told before it is loaded.
@@ -158,11 +124,17 @@ fn load_front(pins: &Pins) -> Result<()> {
     crate::secret::set(pins)
 }
 
+/// Maps whose size the installation chose ([`configure`]); objects that are not told it define another.
+const SIZED: [&str; 3] = ["containers", "free_slots", "cpus"];
+
 /// A map of another version of Fief must not be taken for ours.
 fn check_drift(ours: &libbpf_rs::OpenMapMut<'_>, theirs: &MapHandle, name: &str) -> Result<()> {
+    let info = theirs.info().context(|| format!("cannot ask for the map {name}"))?.info;
     let same = ours.map_type() == theirs.map_type()
         && ours.key_size() == theirs.key_size()
-        && ours.value_size() == theirs.value_size();
+        && ours.value_size() == theirs.value_size()
+        && ours.map_flags() == info.map_flags
+        && (SIZED.contains(&name) || ours.max_entries() == theirs.max_entries());
     if same {
         return Ok(());
     }
@@ -214,52 +186,6 @@ pub(crate) fn unsupported(object: &str, error: &libbpf_rs::Error) -> Error {
     )
 }
 
-/// Attaches the programs of a managed unit to its cgroup and pins the links below `units/<id>`, at once or not at all.
-pub fn attach_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<()> {
-    let folder = pins.unit(id);
-    if folder.exists() {
-        return Ok(());
-    }
-    sweep_units(pins)?;
-    let built = build_unit(pins, cgroup, id).and_then(|building| {
-        std::fs::rename(&building, &folder).context(|| format!("cannot put the unit {id} into force"))
-    });
-    if built.is_err() {
-        sweep_units(pins)?;
-    }
-    built
-}
-
-fn build_unit(pins: &Pins, cgroup: BorrowedFd<'_>, id: u64) -> Result<PathBuf> {
-    let building = pins.units().join(format!("{id}~{}", std::process::id()));
-    make_dir(&building)?;
-    for &(name, attach_type) in UNIT_PROGRAMS {
-        let program = pins.open_program(name)?;
-        let link = link::create(program.as_fd(), cgroup, attach_type)
-            .context(|| format!("cannot attach {name} to the cgroup"))
-            .map_err(|e| match e.kind() {
-                ErrorKind::Permission => e.remedy(
-                    "a program that bears no other beside it is attached there, or above; `bpftool cgroup show FOLDER` \
-                     tells which",
-                ),
-                _ => e,
-            })?;
-        link::pin(link.as_fd(), &building.join(name))?;
-    }
-    Ok(building)
-}
-
-/// Removes what builders of units that failed or were killed left, which is attached.
-fn sweep_units(pins: &Pins) -> Result<()> {
-    for entry in std::fs::read_dir(pins.units()).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().contains('~') {
-            link::remove_below(&entry.path())?;
-            remove_tree(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
 /// The network namespace whose connections are steered, by inode; `None`: none has been yet.
 pub fn steered(pins: &Pins) -> Option<u64> {
     let mut names = std::fs::read_dir(pins.netns()).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -274,9 +200,10 @@ pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()
     let pin = pins.netns().join(inode.to_string());
     // the pin of a namespace that is gone can bear the same number
     if link::target(&pin).map(u64::from) != Some(inode) {
-        let program = pins.open_program(NETNS_PROGRAM)?;
-        let link = link::create(program.as_fd(), netns, libbpf_sys::BPF_SK_LOOKUP)
-            .context(|| format!("cannot attach {NETNS_PROGRAM} to the network namespace"))?;
+        let (name, hook) = attachment::of_namespace();
+        let program = pins.open_program(name)?;
+        let link = link::create(program.as_fd(), netns, hook)
+            .context(|| format!("cannot attach {name} to the network namespace"))?;
         remove_tree(&pins.netns())?;
         make_dir(&pins.netns())?;
         link::pin(link.as_fd(), &pin)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where Fief's state lives in bpffs, and how it gets there at once or not at all.
+//! The place of Fief's state in bpffs, and how it gets there as a whole or not at all.
 //!
 //! ```text
 //! /sys/fs/bpf/fief/maps/<map>            shared state
@@ -8,14 +8,16 @@
 //!                  units/<id>/<program>  attachments to one managed cgroup
 //!                  netns/<inode>         sk_lookup of one network namespace
 //!                  interfaces/<inode>/<index>   the front door at one interface of it
-//!                  interfaces/<inode>/<index>-out   what looks at the answers that leave by it
-//!                  interfaces/<inode>/1-own   what notes the machine's own connections
+//!                  interfaces/<inode>/<index>-out   the program that reads the answers that leave by it
+//!                  interfaces/<inode>/1-own   the program that notes the machine's own connections
 //!                  files/<build>-<instance>/<program>   attachments that charge labelled files
-//!                  lanes/<inode>/<program>-<index>   what sorts into lanes, and the lanes' ends
+//!                  lanes/<inode>/<program>-<index>   the programs that sort into lanes, and the lanes' ends
 //! ```
 //!
-//! An installation is built below `fief~<pid>` and renamed (bpffs knows no dots in names); what a killed builder left is swept by the next one.
+//! An installation is built below `fief~<pid>` and renamed (bpffs refuses dots in names). The next builder sweeps the remains
+//! of a killed one.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -26,11 +28,10 @@ use libbpf_rs::{MapHandle, Program};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::statfs;
 
+use crate::attachment;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::link;
 
-/// Folders of links that act on packets and calls. The kernel lets go of a link some time after its last reference.
-const ACTING: [&str; 3] = ["interfaces", "netns", "units"];
 const BPFFS: &str = "/sys/fs/bpf";
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 
@@ -153,15 +154,17 @@ impl Pins {
     /// link; the rest goes when nothing else holds it.
     pub fn remove(&self) -> Result<()> {
         self.sweep()?;
-        let gone = bpffs().join(format!("{}~{}", self.scope, std::process::id()));
-        remove_tree(&gone)?;
+        let root = bpffs().join(format!("{}~{}", self.scope, std::process::id()));
+        let gone = Self { scope: self.scope.clone(), root };
+        remove_tree(&gone.root)?;
         // out of force in one step; killed while it removes them, the next one goes on
-        match fs::rename(&self.root, &gone) {
+        match fs::rename(&self.root, &gone.root) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(e).context(|| format!("cannot take the pins at {} out of force", self.root.display())),
             Ok(()) => {
-                ACTING.iter().try_for_each(|folder| link::remove_below(&gone.join(folder)))?;
-                remove_tree(&gone)
+                let acting: BTreeSet<_> = attachment::all().filter_map(|row| row.acts_below(&gone)).collect();
+                acting.iter().try_for_each(|folder| link::remove_below(folder))?;
+                remove_tree(&gone.root)
             }
         }
     }

@@ -37,6 +37,11 @@ pub fn open(pid: i32) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
+/// What tells a process from all others, those included that get its number later.
+pub fn identity(process: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(nix::sys::stat::fstat(process)?.st_ino)
+}
+
 /// A copy of a process's descriptor number `fd`.
 pub fn take_fd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The keys of the front door, from the kernel's random source, set once for an installation.
 //!
-//! They outlive policies and upgrades, so that no handshake that is under way is refused. The kernel side derives the
-//! cookies' key of each epoch from them.
+//! They outlive policies and upgrades, so that no handshake under way is refused. The kernel side derives the cookies' key of
+//! each epoch from them.
 
 use crate::abi;
 use crate::error::{Context, Result};

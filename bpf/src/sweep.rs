@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finds references that no hook saw go, and lets go of them: mark what sockets and threads hold, then compare.
+//! Finds references that no hook saw end, and releases them: marks the references of sockets and threads, then compares.
 //!
-//! A descriptor's hook sits on its creator's cgroup; when that is removed before the last close, nobody tells of it. The
-//! iterators of the core object (`bpf/core/sweep.bpf.h`) write down who holds what. A reference counts as lost if two walks
-//! agree on it while the container's word did not change at all.
+//! A descriptor's hook sits on its creator's cgroup; if that is removed before the last close, nothing reports the close. The
+//! iterators of the core object (`bpf/core/sweep.bpf.h`) record each holder's container. A reference counts as lost if two
+//! walks agree on it while the container's word did not change at all.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;

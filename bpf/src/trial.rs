@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One run of a program at an interface upon a frame that never was on a wire (BPF_PROG_TEST_RUN), and what it took.
+//! One run of a program at an interface upon a frame that never was on a wire (BPF_PROG_TEST_RUN), and its duration.
 //!
-//! Each run has a frame of its own: the kernel's own repetition would hand the program the frame that it has changed
-//! before, and its tables would be in the cache.
+//! Each run has a frame of its own: the kernel's own repetition would pass the program the frame that it has changed before,
+//! and its tables would be in the cache.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Replaces the programs of an installation by this binary's, while it is in force.
 //!
-//! Nothing is missed in between: the new programs work on the maps that are pinned; a cgroup link's program is swapped
-//! by the kernel in one step; a tracing link is replaced by a new one before the old is let go. For that moment both
-//! see the same events, which the programs bear. What was bound, opened and charged goes on. It adds maps that the old
-//! version did not know, and changes none: a version whose records differ is refused before anything is touched.
+//! Nothing is missed in between. The new programs work on the pinned maps. The kernel swaps a cgroup link's program in one
+//! step. A new tracing link replaces the old one before that is released; for that moment both see the same events, which the
+//! programs allow for. Bindings, descriptors and charges go on. An upgrade adds maps that the old version did not know, and
+//! changes none: a version whose records differ is refused before any change.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, Object, OpenObject, Program};
 
 use crate::abi;
+use crate::attachment::{self, Kind, When};
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::ingress::{self, Part};
 use crate::open::{listen_to_libbpf, pin_new_maps, reuse_maps, unsupported};
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::skeleton::{core, front};
-use crate::{lane, managed};
+use crate::{lane, link};
 
 /// What was replaced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -91,18 +90,25 @@ fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> 
     make_dir(&staging)?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        for pin in links_of(pins, &name) {
-            done.updated += usize::from(crate::link::update(&pin, program.as_fd())?);
-        }
-        let attached = pins.links().join(&name);
-        if program.section().to_string_lossy().starts_with("tp_btf/") && (attached.exists() || !managed::is_ours(&name))
-        {
-            let mut link = program.attach_trace().context(|| format!("cannot attach {name}"))?;
-            let pin = staging.join(&name);
-            link.pin(&pin).context(|| format!("cannot pin the link of {name}"))?;
-            // over the old one's pin, which lets that go
-            std::fs::rename(&pin, attached).context(|| format!("cannot replace the link of {name}"))?;
-            done.replaced += 1;
+        let row = attachment::of(&name);
+        match row.kind {
+            Kind::Trace(when) => {
+                let attached = pins.links().join(&name);
+                // one that the old version did not have is attached now
+                if when == When::Installed || attached.exists() {
+                    let link = link::create_trace(program.as_fd()).context(|| format!("cannot attach {name}"))?;
+                    let pin = staging.join(&name);
+                    link::pin(link.as_fd(), &pin)?;
+                    // over the old one's pin, which lets that go
+                    std::fs::rename(&pin, attached).context(|| format!("cannot replace the link of {name}"))?;
+                    done.replaced += 1;
+                }
+            }
+            _ => {
+                for pin in row.links(pins) {
+                    done.updated += usize::from(link::update(&pin, program.as_fd())?);
+                }
+            }
         }
         let pin = staging.join(&name);
         program.pin(&pin).context(|| format!("cannot pin the program {name}"))?;
@@ -110,19 +116,6 @@ fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> 
         done.programs += 1;
     }
     remove_tree(&staging)
-}
-
-/// The pinned links that a program is swapped in, by place: units, network namespaces, interfaces.
-fn links_of(pins: &Pins, name: &str) -> Vec<PathBuf> {
-    let below = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    if let Some(part) = Part::of(name) {
-        return ingress::links(pins, part);
-    }
-    match name {
-        crate::open::NETNS_PROGRAM => below(pins.netns()).collect(),
-        lane::SORTS | lane::LEAVES => lane::links(pins, name),
-        _ => below(pins.units()).map(|unit| unit.join(name)).filter(|pin| pin.exists()).collect(),
-    }
 }
 
 /// The kernel's number of a pinned program: another one after an upgrade.

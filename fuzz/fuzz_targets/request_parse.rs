@@ -31,7 +31,11 @@ fn say(parser: &mut Parser, bytes: &[u8], rest: u8) -> Said {
     let state = parser.read(bytes, rest);
     match state {
         State::NeedMore => Said { state, head: 0, body: None, parts: Default::default() },
-        _ => Said { state, head: parser.head(), body: parser.body(), parts: PARTS.map(|part| parser.get(part)) },
+        _ => {
+            // nobody asks where something ends that cannot be read
+            let head = if state == State::Complete { parser.head() } else { 0 };
+            Said { state, head, body: parser.body(), parts: PARTS.map(|part| parser.get(part)) }
+        }
     }
 }
 
@@ -51,7 +55,10 @@ fuzz_target!(|bytes: &[u8]| {
     let mut scan = Scan::default();
     for end in [bytes.len() / 3, bytes.len() / 2, bytes.len()] {
         let is_ready = parser.scan(&bytes[..end], 0, &mut scan);
-        assert!(is_ready || parser.read(&bytes[..end], 0) == State::NeedMore, "the scan missed {end} bytes");
+        if parser.read(&bytes[..end], 0) != State::NeedMore {
+            assert!(is_ready, "the scan missed {end} bytes");
+            break; // nobody asks again
+        }
     }
     if bytes.first() != Some(&TLS) {
         let fields = Fields::of_http(bytes);

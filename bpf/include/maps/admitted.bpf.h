@@ -5,8 +5,8 @@
  * Problem: each connection notes one and looks for it three times; a hash with lists of what was used last takes half a
  * microsecond each time.
  * How: a table of cache lines in pairs. A keyed hash of the flow says which pair, and stands in the line for the flow: nobody
- * makes a flow with another's. A new verdict takes the line of the older one. Where there never was one, nobody looks: a
- * line is a miss of the caches.
+ * makes a flow with another's. A new verdict takes the line of the older one, whose socket is found by the addresses behind it
+ * (displaced.bpf.h). Where there never was one, nobody looks: a line is a miss of the caches.
  * Limits: one in 2^63 flows has another's hash, and differs in `begin`. A look while another CPU writes finds either flow's
  * verdict, or none.
  */
@@ -20,13 +20,16 @@ struct admitted_line {
 	__u64 flow; /* 0: none */
 	struct fief_admitted verdict;
 	__u64 pad;
+	struct fief_flow_key key; /* a line of the cache of its own, which nobody reads who looks for a verdict */
+	__u64 pad_key[3];
 };
 
 struct admitted_pair {
 	struct admitted_line line[2];
 };
 
-_Static_assert(sizeof(struct admitted_line) == 64, "a line of the cache");
+_Static_assert(__builtin_offsetof(struct admitted_line, key) == 64, "a line of the cache");
+_Static_assert(sizeof(struct admitted_line) == 128, "two of them");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -72,24 +75,34 @@ static __always_inline struct fief_admitted *admitted_find(const struct fief_flo
 	return pair->line[1].flow == hash ? &pair->line[1].verdict : NULL;
 }
 
-static __always_inline void admitted_keep(const struct fief_flow_key *key, const struct fief_admitted *verdict)
+/* The line that a flow's verdict goes into, and by which hash; NULL: there are no keys. */
+static __always_inline struct admitted_line *admitted_line(const struct fief_flow_key *key, __u64 *hash)
 {
-	__u64 hash, *any = admitted_any();
-	struct admitted_pair *pair = admitted_pair(key, &hash);
+	struct admitted_pair *pair = admitted_pair(key, hash);
 	struct admitted_line *line;
-	__u32 before = 0;
 
 	if (!pair)
-		return;
+		return NULL;
+	line = &pair->line[0];
+	if (line->flow != *hash &&
+	    (pair->line[1].flow == *hash || pair->line[1].verdict.time_ns < line->verdict.time_ns))
+		line = &pair->line[1];
+	return line;
+}
+
+static __always_inline void admitted_keep(struct admitted_line *line, __u64 hash, const struct fief_flow_key *key,
+					  const struct fief_admitted *verdict)
+{
+	__u64 *any = admitted_any();
+	__u32 before = 0;
+
 	if (any && !*any)
 		*any = 1;
-	line = &pair->line[0];
-	if (line->flow != hash && (pair->line[1].flow == hash || pair->line[1].verdict.time_ns < line->verdict.time_ns))
-		line = &pair->line[1];
 	if (line->flow == hash && line->verdict.begin == verdict->begin)
 		before = line->verdict.verdicts;
 	*(volatile __u64 *)&line->flow = 0;
 	barrier();
+	line->key = *key;
 	line->verdict = *verdict;
 	line->verdict.verdicts += before;
 	barrier();

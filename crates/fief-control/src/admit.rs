@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Admit: which requests come in, as the kernel side's records. The kernel side reads and matches them
-//! (`bpf/front/match.bpf.h`); here a policy's request rules become shapes of a guard, keys of the rule table and their
-//! Bloom filter.
+//! Admit: which requests come in, as the kernel side's records. The kernel side reads and matches requests
+//! (`bpf/front/match.bpf.h`). Here a policy's request rules become shapes of a guard, keys of the rule table and their Bloom
+//! filter.
 
 use fief_bpf::{Error, ErrorKind, Result, abi};
 use fief_policy::{Listener, Part, Policy, Refusal, Request, RequestRate, RequestTable, ShapeCondition};

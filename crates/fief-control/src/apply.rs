@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A policy comes into force as a whole: containers and tables are built beside those in force, then one word is
-//! flipped. Killed before the flip, the old policy stands; after it, the new one. What either leaves behind is swept by
-//! the next apply.
+//! A policy comes into force as a whole: its containers and tables are built next to those in force, then one word is flipped.
+//! After a kill before the flip the old policy stands; after the flip, the new one. The next apply sweeps the remains of
+//! either.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -137,6 +137,7 @@ impl Fief {
         self.retire_files()?;
         let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
         self.release_unnamed(&admin, &Tree::read(&table), slot, heir, &mut applied)?;
+        self.prune_verdicts()?;
         Ok(applied)
     }
 

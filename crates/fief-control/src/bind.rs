@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Gives what already runs its container: whole units, or single processes.
+//! Gives running units or single processes their container.
 
 mod listeners;
 mod unit;
@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use fief_bpf::abi;
 use fief_bpf::admin::Admin;
+use fief_bpf::map::{MapCore, MapFlags};
 use fief_bpf::record::{self, Record};
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result};
-use fief_bpf::{managed, open, sweep};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use fief_bpf::{managed, process, sweep};
 
 use listeners::Listener;
 
@@ -80,6 +80,9 @@ pub struct Bound {
     /// Threads of the process.
     pub threads: usize,
 }
+
+/// What a label says that the policy alone gave a listening socket.
+const LISTENERS_OWN: u32 = abi::FIEF_LABEL_LISTENER | abi::FIEF_LABEL_IPV4;
 
 const KERNEL_THREAD: &str =
     "a kernel thread works for many; what it does is charged to them, or shown by name under system";
@@ -155,7 +158,7 @@ impl Fief {
     /// The hooks of a cgroup run for all that is below it: a managed cgroup within another one would run each hook twice,
     /// and every descriptor, packet and accept would count double.
     fn refuse_nesting(&self, path: &Path, id: u64) -> Result<()> {
-        let units = MapHandle::from_pinned_path(self.pins().map("units")).context(|| "cannot open units".into())?;
+        let units = self.map("units")?;
         let managed: HashSet<u64> =
             units.keys().filter_map(|key| Some(u64::from_ne_bytes(key.try_into().ok()?))).collect();
         if managed.contains(&id) || managed.is_empty() {
@@ -183,7 +186,7 @@ impl Fief {
     fn place_cgroup(&self, path: &Path, id: u64, home: abi::fief_ref, flags: u32) -> Result<()> {
         managed::attach(self.pins(), flags & abi::FIEF_TASK_FOLLOW != 0)?;
         Admin::open(self.pins())?.place_unit(id, home, flags)?;
-        open::attach_unit(self.pins(), cgroup::open(path)?.as_fd(), id)
+        managed::attach_unit(self.pins(), cgroup::open(path)?.as_fd(), id)
     }
 
     /// Binds every thread of a running process to a container.
@@ -194,12 +197,11 @@ impl Fief {
         let tree = Tree::read(&Table::open(self.pins())?);
         let to = home_of(&tree, path)?;
         let threads = cgroup::threads(pid);
-        if threads.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no process {pid}")));
-        }
+        let known = process::open(pid).and_then(|process| process::identity(process.as_fd()));
+        let known = known.context(|| format!("there is no process {pid}"))?;
         let mut bound = 0;
         for tid in threads {
-            match admin.place_task(tid, to, abi::FIEF_TASK_EXPLICIT) {
+            match admin.bind_task(tid, known, to) {
                 Ok(()) => bound += 1,
                 Err(e) if e.kind() == ErrorKind::NotFound => {} // the thread has ended
                 Err(e) if e.kind() == ErrorKind::Permission => return Err(e.remedy(KERNEL_THREAD)),
@@ -211,7 +213,7 @@ impl Fief {
 
     /// Labels the listening sockets that a process had before it was managed, but those that no hook sees; returns how many.
     fn label_listeners(&self, pid: i32, own: Vec<Listener>, unseen: &BTreeSet<SocketAddr>) -> Result<usize> {
-        let labels = MapHandle::from_pinned_path(self.pins().map("labels")).context(|| "cannot open labels".into())?;
+        let labels = self.map("labels")?;
         let tables = self.steer_tables()?;
         let slot = Table::open(self.pins())?.policy().0;
         let indexes = tables.indexes(slot as u8)?;
@@ -224,9 +226,14 @@ impl Fief {
             else {
                 continue;
             };
+            let key = socket.as_raw_fd().to_ne_bytes();
+            let was: Option<abi::fief_label> = record::lookup(&labels, &key)?;
+            if was.is_some_and(|label| label.flags & !LISTENERS_OWN != 0) {
+                continue; // an application assigned it, or it is a class's: what it holds would be lost
+            }
             let label = abi::fief_label { listener: *listener, flags: abi::FIEF_LABEL_LISTENER, ..Default::default() };
             labels
-                .update(&socket.as_raw_fd().to_ne_bytes(), label.bytes(), MapFlags::ANY)
+                .update(&key, label.bytes(), MapFlags::ANY)
                 .context(|| format!("cannot label the listener of process {pid} on {address}"))?;
             labelled += 1;
         }
@@ -235,7 +242,7 @@ impl Fief {
 
     /// The managed cgroups.
     pub(crate) fn units(&self, tree: &Tree) -> Result<Vec<UnitView>> {
-        let units = MapHandle::from_pinned_path(self.pins().map("units")).context(|| "cannot open units".into())?;
+        let units = self.map("units")?;
         let top = cgroup::mount_point()?;
         let mut found = Vec::new();
         for key in units.keys() {

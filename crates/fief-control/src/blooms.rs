@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Room for the Bloom filters of a policy: one table of words, half of it for each slot.
 //!
-//! Where room is short, a filter is laid over itself, upper half over lower: it lets more through in vain, and stays
-//! right. What an earlier policy left in a slot is behind no guard any more and is written over.
+//! Where room is short, the upper half of a filter is laid over the lower: it lets more requests through in vain, and stays
+//! correct. A filter that an earlier policy left in a slot belongs to no guard any more and is overwritten.
 
+use fief_bpf::map::{MapCore, MapHandle};
 use fief_bpf::{Result, batch};
-use libbpf_rs::{MapCore, MapHandle};
 
 use crate::Fief;
 

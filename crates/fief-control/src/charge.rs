@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who used what: the containers with their usage up to now.
+//! The containers with their usage up to now.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use nix::time::{ClockId, clock_gettime};
 use crate::tree::Tree;
 use crate::{Fief, steer};
 
+/// Names of failures, in the order of `enum fief_error`.
+const FAILURES: [&str; abi::FIEF_ERRORS as usize] =
+    ["no_storage", "table_full", "lock_held", "switch_missed", "door_incomplete", "verdict_uncounted"];
 /// Names of the kinds of time that the system container was charged, in the order of `enum fief_system_kind`.
-/// By `fief_error`.
-const FAILURES: [&str; 6] =
-    ["no_storage", "stale_reference", "table_full", "lock_held", "switch_missed", "door_incomplete"];
 const SYSTEM_KINDS: [&str; 15] = [
     "softirq_hi",
     "softirq_timer",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Labels of files (`label-files = true`): whether programs charge them, by policy slot.
+//! Labels of files (`label-files = true`): whether the programs charge labelled files, by policy slot.
 
 use fief_bpf::{Result, files};
 use fief_policy::Policy;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether a firewall of this network namespace wants to see connection requests.
+//! Whether a firewall of this network namespace has to see connection requests.
 //!
-//! The front door stands before netfilter. Where it answers a connection request itself, no rule of nftables or iptables
-//! has seen the request: one that forbids it is too late for the answer, one that tracks connections never learns of
-//! it. So any rule at all is reason enough to let the kernel answer, behind the firewall.
+//! The front door stands before netfilter. If it answers a connection request itself, no rule of nftables or iptables has seen
+//! the request: a rule that forbids it is too late for the answer, and a rule that tracks connections never learns of it. So
+//! any rule at all is reason enough to let the kernel answer, behind the firewall.
 
 use nix::sys::socket::SockProtocol;
 

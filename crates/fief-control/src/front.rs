@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the front door stands: the network namespace of the caller and its interfaces.
+//! The front door's place: the network namespace of the caller and its interfaces.
 //!
-//! Without a word in the policy it is every interface that is up but the loopback, as of the apply; one that comes up
-//! later is guarded from the next apply on. What arrives at a port of a bridge or a bond arrives at that once more, and is
-//! judged there alone: twice, it would use up rates twice.
+//! Without `front.interfaces` it is every interface that is up at the apply, except the loopback; one that comes up later is
+//! guarded from the next apply on. Packets that arrive at a port of a bridge or a bond arrive at the master once more, and only
+//! the master's door judges them: two doors would use up rates twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 

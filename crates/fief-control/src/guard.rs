@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What stands before the listeners of a policy, written into the slot that is not in force: guards, the ports they
-//! are at, thresholds, request rules. Nothing that a packet meets changes before the flip.
+//! The control of a policy's listeners, written into the slot that is not in force: guards, their ports, thresholds, request
+//! rules. Nothing changes for a packet before the flip.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use fief_bpf::map::MapHandle;
 use fief_bpf::record;
 use fief_bpf::{Error, ErrorKind, Result, abi, batch};
 use fief_policy::{Listener, Mode, Policy, Unread};
 use ipnet::IpNet;
-use libbpf_rs::MapHandle;
 
 use crate::handshake::Plan;
 use crate::police;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who answers connection requests at guarded listeners, and whether the machine lets them be admitted at all.
+//! Who answers connection requests at guarded listeners, and whether the machine supports admission there.
 //!
-//! The front door's own cookies cost least, and a flood never gets past the interface. But they come before the
-//! firewall, which then never sees the request. With the kernel's cookies (tcp_syncookies = 2: always) request and answer
-//! pass the firewall as ever, and the front door only holds the first data. What the machine lacks is said, and
-//! the listener it is about stays open.
+//! The front door's own cookies cost least, and a flood never gets past the interface. But they come before the firewall, which
+//! then never sees the request. With the kernel's cookies (tcp_syncookies = 2: always) request and answer pass the firewall as
+//! usual, and the front door only holds the first data. A feature that the machine lacks is reported, and its listener stays
+//! open.
 
 use std::fs;
 use std::path::{Path, PathBuf};

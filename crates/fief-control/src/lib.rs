@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The control plane: puts a compiled policy into the kernel, runs servers under it, reads usage out.
 //!
-//! Everything it builds lives in the kernel, pinned; none of it needs a process of ours to go on. What changes state is
-//! serialised by a lock and comes into force in one step, so that a kill at any moment leaves the old or the new.
+//! Everything it builds lives in the kernel, pinned, and needs no process of ours. A lock serialises changes of the state, and
+//! each comes into force in one step, so that a kill at any moment leaves the old or the new state.
 
 mod admit;
 mod apply;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interfaces of the caller's network namespace, and which of them hand what arrives on to a master (a bridge, a
-//! bond), where it arrives once more.
+//! The interfaces of the caller's network namespace, and which of them pass their packets to a master (a bridge, a bond), where
+//! these arrive once more.
 
 use std::collections::BTreeMap;
 

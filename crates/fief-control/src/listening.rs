@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which sockets listen in this network namespace, which of them the front door cannot hand a connection to, and whose hooks
+//! Which sockets listen in this network namespace, which of them cannot take a connection from the front door, and whose hooks
 //! see them.
 
 use std::io;

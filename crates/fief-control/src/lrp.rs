@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Lazy receiver processing: a lane for each class of a listener that wants it (`[listener.X.lrp]`), so that receive
-//! work is done in a kernel thread with the priority of the class, and charged to it.
+//! Lazy receiver processing: a lane for each class of a listener with `[listener.X.lrp]`. A kernel thread with the priority of
+//! the class does the receive work, which is charged to the class.
 //!
-//! Lanes are made before a policy comes into force and removed after: packets always find theirs. Which network
-//! namespace they are in is written down first, so that whoever comes after a kill finds what was left.
+//! Lanes are made before a policy comes into force and removed after it: packets always find theirs. The network namespace of
+//! the lanes is written down first, so that the next command after a kill finds them.
 
 mod devices;
 mod place;
@@ -12,11 +12,11 @@ mod settings;
 use std::collections::{BTreeMap, HashMap};
 
 use fief_bpf::admin::Admin;
+use fief_bpf::map::{self, MapCore, MapFlags};
 use fief_bpf::record::Record;
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch, lane, process};
 use fief_policy::{Listener, Policy};
-use libbpf_rs::{MapCore, MapFlags};
 
 use crate::Fief;
 use crate::front::Doors;
@@ -281,9 +281,6 @@ impl Fief {
         if !self.pins().map(name).exists() {
             return Ok(());
         }
-        match self.map(name)?.delete(&key.to_ne_bytes()) {
-            Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
-            done => done.context(|| format!("cannot delete from the map {name}")),
-        }
+        map::delete(&self.map(name)?, name, &key.to_ne_bytes())
     }
 }

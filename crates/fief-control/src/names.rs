@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the numbers of the kernel side are called in the policy in force.
+//! Names for the kernel side's numbers, from the policy in force.
 
 use std::collections::BTreeMap;
 
@@ -54,6 +54,16 @@ impl Names {
             _ => format!("#{index}"),
         };
         self.listeners.get(&index).cloned().unwrap_or_else(unknown)
+    }
+
+    /// Whether the policy in force has it; what belongs to none is there always.
+    pub(crate) fn has_listener(&self, index: u16) -> bool {
+        u32::from(index) == abi::FIEF_NO_LISTENER || self.listeners.contains_key(&index)
+    }
+
+    /// Whether it has not ended; likewise.
+    pub(crate) fn has_container(&self, container: abi::fief_ref) -> bool {
+        container.id == abi::FIEF_NO_ID || self.tree.has(container)
     }
 
     pub(crate) fn container(&self, container: abi::fief_ref) -> String {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Namespaces: the caller's own network namespace, how to work in another one that is known by its number, and whether the
-//! caller sees the machine's processes.
+//! Namespaces: the caller's own network namespace, how to work in another one by its number, and whether the caller sees the
+//! machine's processes.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's tables over netlink, in the caller's network namespace: as much of it as the checks before an apply and
-//! the lanes need, so that they speak to the kernel and not to whichever tool is installed.
+//! The kernel's tables over netlink, in the caller's network namespace: only the calls that the lanes and the checks before an
+//! apply need. Both ask the kernel itself, not an installed tool.
 //!
 //! ```text
 //! message:    length:u32 type:u16 flags:u16 sequence:u32 port:u32 payload...

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Drops and refusals as they happen: the kernel side tells each at most once in 10 ms for its bucket, listener and
-//! reason, with the number that it stands for.
+//! Drops and refusals as they happen: the kernel side reports them at most once in 10 ms for each bucket, listener and reason,
+//! with their number.
 //!
-//! There is one ring and it is read once: of two readers at a time each sees a part.
+//! There is one ring, and each notice is read once: two readers at a time each get a part.
 
-use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use fief_bpf::abi;
-use fief_bpf::record::Record;
+use fief_bpf::map;
 use fief_bpf::table::Table;
-use fief_bpf::{Context, Error, Result};
-use libbpf_rs::RingBufferBuilder;
+use fief_bpf::{Error, Result};
 
 use crate::Fief;
 use crate::charge::now_ns;
@@ -46,21 +44,9 @@ impl Fief {
         let map = self.map("notices")?;
         let began = now_ns()?;
         let (mut names, mut epoch) = (self.names()?, self.epoch()?);
-        let taken = RefCell::new(Vec::new());
-        let mut builder = RingBufferBuilder::new();
-        let take = |bytes: &[u8]| {
-            taken.borrow_mut().extend(abi::fief_notice::from_bytes(bytes));
-            0
-        };
-        builder.add(&map, take).context(cannot_read)?;
-        let ring = builder.build().context(cannot_read)?;
-        while goes_on() && self.installed() {
-            match ring.poll(TICK) {
-                Err(e) if e.kind() == libbpf_rs::ErrorKind::Interrupted => {}
-                polled => polled.context(cannot_read)?,
-            }
+        map::follow::<abi::fief_notice, E>(&map, TICK, |told| {
             // those from the time when nobody read are no news
-            let fresh: Vec<_> = taken.take().into_iter().filter(|notice| notice.time_ns >= began).collect();
+            let fresh: Vec<_> = told.into_iter().filter(|notice| notice.time_ns >= began).collect();
             let now = if fresh.is_empty() { epoch } else { self.epoch()? };
             if now != epoch {
                 (names, epoch) = (self.names()?, now);
@@ -68,8 +54,8 @@ impl Fief {
             for notice in fresh.iter().filter_map(|record| view(record, &names)) {
                 each(notice)?;
             }
-        }
-        Ok(())
+            Ok(goes_on() && self.installed())
+        })
     }
 
     /// How many policies have been applied.
@@ -85,8 +71,4 @@ fn view(record: &abi::fief_notice, names: &Names) -> Option<Notice> {
         destination: SocketAddr::new(address(&record.destination), record.destination_port),
         verdict: VerdictView::new(&record.verdict, record.count.into(), names)?,
     })
-}
-
-fn cannot_read() -> String {
-    "cannot read the ring of notices".to_owned()
 }

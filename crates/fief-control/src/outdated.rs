@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the machine has changed since a policy was applied, as far as the front door does less for it than it would after
-//! another apply. Nobody watches meanwhile; whoever looks at the front door is told.
+//! Changes of the machine since a policy was applied, if another apply would make the front door do more. No process watches
+//! for them; commands that show the front door report them.
 
 use std::collections::BTreeMap;
 

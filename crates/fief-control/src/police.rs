@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Police: which connection requests are too many, as the kernel side's records. The kernel side decides
-//! (`bpf/front/police.bpf.h`); here a policy's rates become buckets and guards.
+//! (`bpf/front/police.bpf.h`). Here a policy's rates become buckets and guards.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hasher};
 
+use fief_bpf::map::MapHandle;
 use fief_bpf::{Result, abi, batch, inner};
 use fief_policy::{Client, Level, Listener, Mode, Per, Policy, SynRate, Thresholds};
-use libbpf_rs::MapHandle;
 
 const SECOND_NS: u64 = 1_000_000_000;
 

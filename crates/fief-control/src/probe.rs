@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What this kernel gives, found out by trying: every mechanism is loaded or done once, nothing is read from a list.
+//! The features of this kernel, found by trying: every mechanism is loaded or done once, nothing is read from a list.
 
 use std::path::Path;
 
@@ -93,7 +93,24 @@ fn basics() -> Vec<Feature> {
             cgroup::mount_point().map(|p| p.display().to_string()).map_err(|e| e.to_string()),
             "mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup",
         ),
+        feature(
+            "softirqs that nothing but interrupts preempts",
+            "charge",
+            true,
+            softirqs(nix::sys::utsname::uname().map(|u| u.version().to_owned()).unwrap_or_default()),
+            "use a kernel without CONFIG_PREEMPT_RT: Debian's linux-image-amd64, not linux-image-rt-amd64",
+        ),
     ]
+}
+
+/// Where softirqs are threads' work that threads preempt, their time would be charged to whoever preempts them. The kernel says
+/// so in its version alone: there is nothing to try.
+fn softirqs(version: std::ffi::OsString) -> std::result::Result<String, String> {
+    let version = version.to_string_lossy();
+    if version.split_whitespace().any(|word| word == "PREEMPT_RT") {
+        return Err("this is a real-time kernel (PREEMPT_RT), where threads preempt softirqs".to_owned());
+    }
+    Ok(format!("not PREEMPT_RT: {version}"))
 }
 
 /// Errors: [`ErrorKind::Unsupported`] for the first of the basics that is missing, with its remedy.
@@ -232,5 +249,16 @@ impl Fief {
         let own = cgroup::own(self.pins().scope())?;
         cgroup::create(&own)?;
         self.manage_cgroup(&own, abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 }, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::softirqs;
+
+    #[test]
+    fn a_real_time_kernel_is_known_by_its_version() {
+        assert!(softirqs("#1 SMP PREEMPT_DYNAMIC Debian 6.12.43-1 (2025-08-27)".into()).is_ok());
+        assert!(softirqs("#1 SMP PREEMPT_RT Debian 6.12.43-1 (2025-08-27)".into()).is_err());
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rule table of a policy: prefixes of clients and patterns of requests, by their hash, with what the rules say, in
-//! lines as `bpf/include/rule_table.bpf.h` reads them.
+//! The rule table of a policy: prefixes of clients and patterns of requests, by their hash, with their rules, in lines as
+//! `bpf/include/rule_table.bpf.h` reads them.
 //!
 //! ```text
 //! line 0      1 ..                  first ..             first + count ..
@@ -11,12 +11,13 @@
 //!     +------+---------------------+--------------------+-------------------+---
 //! ```
 //!
-//! A key stands in the first line from its own on that has room, and every line that it passed says so. With four of five
-//! places in use that is nearly always its own or the next; a table of 100,000 keys is half of a CPU's second cache.
+//! A key stands in its own line or in the first line after it that has room, and every line that it passed says so. With four
+//! of five places in use that is nearly always its own or the next; a table of 100,000 keys is half of a CPU's second-level
+//! cache.
 
+use fief_bpf::map::MapHandle;
 use fief_bpf::record::Record;
 use fief_bpf::{Error, ErrorKind, Result, abi, inner};
-use libbpf_rs::MapHandle;
 
 /// Prefixes and patterns of a policy: lines for them have 48 MB.
 const KEYS_MAX: usize = 1 << 22;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A server under a policy, for as long as it runs: apply, start, pass signals and exit code on, take everything down.
 //!
-//! Three processes: this one waits; the server was started through `fief run-exec`, which puts itself into the cgroup
-//! before it becomes the server, so that not one instruction of the server runs unmanaged; `fief run-guard` waits for
-//! the end of this one and takes down what a kill -9 would leave. A server that goes into the background, or hands over to
-//! another binary, becomes a child of this one (a subreaper), and runs until its cgroup is empty.
+//! There are three processes. This one waits. `fief run-exec` puts itself into the cgroup before it becomes the server, so that
+//! not one instruction of the server runs unmanaged. `fief run-guard` waits for the end of this one and takes down whatever a
+//! kill -9 would leave. A server that goes into the background, or hands over to another binary, becomes a child of this one (a
+//! subreaper), and runs until its cgroup is empty.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `/run/fief`: what lies beside the kernel's state, and libraries that servers of every user load.
+//! `/run/fief`: files next to the kernel's state, and libraries that servers of every user load.
 //!
-//! Whoever may write there could replace the library that root's server loads; whoever may not read there starts a
-//! server without it. So the mode follows from neither the umask of the first command nor from what was there before.
+//! A user with write access could replace the library that root's server loads. A server whose user has no read access starts
+//! without it. So the folder's mode follows neither from the umask of the first command nor from a mode that it had before.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;

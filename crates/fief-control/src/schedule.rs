@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The CPU by container, as far as this version goes: a copy of a server runs at the nice value of its container's
-//! priority. Shares, weights and limits come with the scheduler.
+//! The order of containers on the CPU, as far as this version goes: a copy of a server runs at the nice value of its
+//! container's priority. Shares, weights and limits come with the scheduler.
 
 /// Priority 100 is nice 0; every 5 steps of priority are one of nice, within what nice knows.
 pub fn nice_of(priority: u32) -> i32 {

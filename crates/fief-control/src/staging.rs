@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the rules of clients and those of requests share, on its way into the policy slot that is not in force.
+//! State that client rules and request rules share while they are written into the policy slot that is not in force.
 
+use fief_bpf::map::MapHandle;
 use fief_bpf::{Result, abi, record};
-use libbpf_rs::MapHandle;
 
 use crate::Fief;
 use crate::blooms::Blooms;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What lies beside the kernel's state: the lock of those who change it, and the text of the policies by slot.
+//! Files next to the kernel's state: the lock of the commands that change it, and the text of the policies by slot.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 
+use fief_bpf::map::{MapCore, MapFlags, MapHandle};
 use fief_bpf::record::Record;
 use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch};
 use fief_policy::{ClassEntry, ClassSpec, ClassTable, Listener, Serve};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 pub(crate) use index::Indexed;
 use regions::Regions;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What went away without telling: managed cgroups that were removed, and references whose last holder no hook saw.
+//! Forgets removed cgroups of managed units, and references whose last holder no hook saw end.
 
+use fief_bpf::map::MapCore;
 use fief_bpf::{Result, sweep};
-use libbpf_rs::MapCore;
 
 use crate::namespace::sees_all_processes;
 use crate::{Fief, cgroup};

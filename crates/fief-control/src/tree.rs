@@ -28,6 +28,11 @@ impl Tree {
         rows
     }
 
+    /// Whether this one is there, dead or alive.
+    pub fn has(&self, container: abi::fief_ref) -> bool {
+        self.rows.get(&container.id).is_some_and(|row| row.container == container)
+    }
+
     /// The parent, dead or alive; `None` for the known containers.
     pub fn parent(&self, row: &Row) -> Option<&Row> {
         if row.container.id < abi::FIEF_FIRST_ID {

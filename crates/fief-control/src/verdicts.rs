@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the front door decided, and why: counters by listener, container, rule and reason; how loaded each listener is;
-//! who is isolated. All of it is read from the kernel side's tables; nothing here changes anything.
+//! The front door's verdicts with their reasons: counters by listener, container, rule and reason; the level of overload of
+//! each listener; the isolated prefixes. All of it is read from the kernel side's tables; this module changes nothing.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use fief::{Reason, abi};
+use fief_bpf::map::MapHandle;
 use fief_bpf::record::{self, Record};
 use fief_bpf::table::Table;
 use fief_bpf::{Result, batch, ingress};
-use libbpf_rs::MapHandle;
 
 use crate::Fief;
 use crate::charge::now_ns;
@@ -110,8 +110,29 @@ impl Fief {
             loads: self.loads(&names, taken_ns)?,
             shut_out: self.shut_out(&sources, taken_ns)?,
             proven_sources: sources.iter().filter(|(_, source)| source.proven_ns != 0).count(),
-            notes: self.outdated(&names)?,
+            notes: self.outdated(&names)?.into_iter().chain(self.uncounted()?).collect(),
         })
+    }
+
+    /// What verdicts were not counted, since there were too many kinds of them.
+    fn uncounted(&self) -> Result<Option<String>> {
+        let lost = Table::open(self.pins())?.failures()[abi::FIEF_ERR_VERDICT as usize];
+        Ok((lost > 0).then(|| {
+            format!(
+                "{lost} verdicts were not counted: the table of counters was full; `fief apply` makes room, as far as \
+                 counters are of containers and listeners that are gone"
+            )
+        }))
+    }
+
+    /// Lets go of the counters of containers that have ended and of listeners that the policy in force does not have.
+    pub(crate) fn prune_verdicts(&self) -> Result<()> {
+        let (map, names) = (self.map("verdicts")?, self.names()?);
+        let counted: Vec<(abi::fief_verdict_key, u64)> = batch::sums(&map)?;
+        let gone =
+            |key: &abi::fief_verdict_key| !names.has_container(key.container) || !names.has_listener(key.listener);
+        let gone: Vec<_> = counted.into_iter().map(|(key, _)| key).filter(gone).collect();
+        batch::delete(&map, &gone)
     }
 
     /// Counters by listener, container, rule and reason; what never happened is not there.

@@ -3,13 +3,23 @@
 
 use std::process::Command;
 
-#[test]
-fn the_shim_keeps_its_order() {
+fn make(goal: &str) {
     let output = Command::new("make")
-        .args(["--silent", "-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../../shim"), "test"])
+        .args(["--silent", "-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../../shim"), goal])
         .arg(format!("OUT={}", env!("CARGO_TARGET_TMPDIR")))
         .env_remove("MAKEFLAGS")
         .output()
         .expect("make is there, since the build needs it");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_shim_keeps_its_order() {
+    make("test");
+}
+
+/// In a network namespace of its own.
+#[test]
+fn the_shim_follows_a_server_that_opens_closes_forks_and_executes_at_random() {
+    make("stress");
 }

@@ -174,6 +174,7 @@ pub fn child_main(words: &[String]) -> ExitCode {
         "lab-newcomers" => newcomers::newcomers_main(arguments),
         "lab-server" => server::server_main(arguments),
         "lab-client" => stage::client_main(arguments),
+        "lab-isolating" => experiments::syn_flood::isolating_main(arguments),
         "lab-workers" => workers::workers_main(arguments),
         "lab-primitives" => experiments::primitives::child_main(arguments),
         "lab-accounting" => experiments::accounting::child_main(arguments),

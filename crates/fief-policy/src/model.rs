@@ -23,7 +23,7 @@ pub struct Policy {
     pub overload: Overload,
     /// Every path, the implied parents too, parents before their children, otherwise in the order of the file.
     pub containers: Vec<Container>,
-    /// In the order of the file; the position is the listener's index in the kernel.
+    /// In the order of the file. The index in the kernel is another: an address keeps its own from policy to policy.
     pub listeners: Vec<Listener>,
 }
 

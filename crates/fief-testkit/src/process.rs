@@ -16,6 +16,8 @@ use std::time::Duration;
 pub struct Process {
     child: Child,
     name: String,
+    /// How long it has to end by itself when the guard is dropped.
+    grace: Option<Duration>,
 }
 
 impl Process {
@@ -23,7 +25,12 @@ impl Process {
     pub fn start(mut command: Command) -> Result<Process> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command.process_group(0).spawn().map_err(|error| Error::io(format!("start {name}"), error))?;
-        Ok(Process { child, name })
+        Ok(Process { child, name, grace: None })
+    }
+
+    /// The dropped guard asks it to end, and kills it after the deadline: what a killed `fief run` had in force would stay.
+    pub fn ask_first(&mut self, deadline: Duration) {
+        self.grace = Some(deadline);
     }
 
     pub fn pid(&self) -> u32 {
@@ -64,6 +71,11 @@ impl Process {
 
     /// Asks it to end, and makes it after the deadline.
     pub fn stop(mut self, deadline: Duration) -> Option<ExitStatus> {
+        self.grace = None;
+        self.ask(deadline)
+    }
+
+    fn ask(&mut self, deadline: Duration) -> Option<ExitStatus> {
         self.signal(Signal::SIGTERM);
         let mut status = None;
         let _ = wait_until(deadline, || {
@@ -89,6 +101,11 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if let Some(deadline) = self.grace
+            && self.try_wait().is_none()
+        {
+            self.ask(deadline);
+        }
         self.kill_group(Signal::SIGKILL);
         let _ = self.child.wait();
     }

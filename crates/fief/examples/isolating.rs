@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A server that isolates by itself, without privilege and without a word in a policy (Resource Containers, section 5.7).
 //!
-//!     fief run POLICY -- target/debug/examples/isolating 0.0.0.0:8080
+//! ```text
+//! fief run POLICY -- target/debug/examples/isolating 0.0.0.0:8080 [PREFIX]
+//! ```
 //!
 //! It asks after each turn what was dropped before its listening socket. A network from which much is dropped gets a
 //! listening socket of its own, of a container with priority 0, and connections of that socket are served when no others
@@ -16,7 +18,7 @@ use fief::{Container, Filter, bind_filtered, drops};
 
 /// Drops that a notice stands for, above which their network is isolated.
 const MANY: u32 = 20;
-/// Of an IPv4 and of an IPv6 address: one machine of a network is rarely alone.
+/// Of an IPv4 and of an IPv6 address, unless the second argument says otherwise: one machine of a network is rarely alone.
 const NETWORK: [u8; 2] = [24, 64];
 /// Isolated networks at once; a source can be invented, so their number must be bounded.
 const MOST: usize = 64;
@@ -26,6 +28,8 @@ struct Server {
     everybody: TcpListener,
     /// Of isolated networks.
     last: Container,
+    /// Lengths of the networks that are isolated, of IPv4 and of IPv6.
+    network: [u8; 2],
     isolated: Vec<(IpAddr, TcpListener)>,
     /// The last notice that was looked at.
     told: Option<Duration>,
@@ -33,10 +37,16 @@ struct Server {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).ok_or("name the address to listen on, as 0.0.0.0:8080")?.parse()?;
+    let length = std::env::args().nth(2).map(|word| word.parse()).transpose()?;
+    isolating(address, length.map_or(NETWORK, |length| [length; 2]))
+}
+
+/// Serves until it fails.
+pub fn isolating(address: SocketAddr, network: [u8; 2]) -> Result<(), Box<dyn std::error::Error>> {
     let (first, last) = (Container::create()?, Container::create()?);
     last.set_priority(0)?;
     let everybody = listen(address, Filter::any(), &first)?;
-    let mut server = Server { address, everybody, last, isolated: Vec::new(), told: None };
+    let mut server = Server { address, everybody, last, network, isolated: Vec::new(), told: None };
     loop {
         server.wait()?;
         while let Some(stream) = server.next()? {
@@ -89,7 +99,7 @@ impl Server {
             return Ok(());
         };
         self.told = Some(notice.time);
-        let length = NETWORK[usize::from(notice.source.is_ipv6())];
+        let length = self.network[usize::from(notice.source.is_ipv6())];
         let network = network(notice.source, length);
         if notice.count < MANY
             || self.isolated.len() >= MOST

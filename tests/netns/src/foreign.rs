@@ -53,6 +53,26 @@ impl Foreign {
         Self { calls, _link: own(link) }
     }
 
+    /// Attaches a program that redirects what an interface of this network namespace receives to another interface of it: out
+    /// of it, or to where its peer in another namespace receives, as container networks do.
+    pub fn attach_redirect(interface: u32, to: u32, peer: bool) -> Self {
+        const REDIRECT: i32 = 23;
+        const REDIRECT_PEER: i32 = 155;
+        let [interface, to] = [interface, to].map(|n| i32::try_from(n).expect("numbers of interfaces are small"));
+        let kind = libbpf_sys::BPF_TCX_INGRESS;
+        let loaded = load_with(
+            libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+            kind,
+            &[
+                // r0 = redirect(r1 = to, r2 = 0)
+                insn(0xb7, 1, 0, 0, to),
+                insn(0xb7, 2, 0, 0, 0),
+                insn(0x85, 0, 0, 0, if peer { REDIRECT_PEER } else { REDIRECT }),
+            ],
+        );
+        Self::link(interface, kind, loaded)
+    }
+
     /// Attaches a program at an interface's ingress as `tc` does, behind all of tcx.
     pub fn attach_ingress_by_tc(interface: u32) -> Self {
         const GO_ON: i32 = -1; // TC_ACT_UNSPEC
@@ -79,7 +99,10 @@ impl Foreign {
     }
 
     fn attach_to(target: i32, program: bpf_prog_type, kind: bpf_attach_type, verdict: i32) -> Self {
-        let (calls, program) = load(program, kind, verdict);
+        Self::link(target, kind, load(program, kind, verdict))
+    }
+
+    fn link(target: i32, kind: bpf_attach_type, (calls, program): (MapHandle, OwnedFd)) -> Self {
         // SAFETY: the program is open, the target is what the kind wants, and no options are passed.
         let link = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, kind, std::ptr::null()) };
         Self { calls, _link: own(link) }
@@ -109,18 +132,23 @@ impl Drop for Alone {
 
 /// A program that counts its calls, and the counter.
 fn load(program: bpf_prog_type, kind: bpf_attach_type, verdict: i32) -> (MapHandle, OwnedFd) {
+    // r0 = the verdict
+    load_with(program, kind, &[insn(0xb7, 0, 0, 0, verdict)])
+}
+
+/// The same, whose verdict these instructions leave in r0.
+fn load_with(program: bpf_prog_type, kind: bpf_attach_type, verdict: &[bpf_insn]) -> (MapHandle, OwnedFd) {
     let options =
         libbpf_sys::bpf_map_create_opts { sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _, ..Default::default() };
     let calls = MapHandle::create(MapType::Array, Some("ff_calls"), 4, 8, 1, &options).expect("a map");
-    let code = [
-        // r1 = the counter; r2 = 1; lock *r1 += r2; r0 = the verdict; exit
+    let count = [
+        // r1 = the counter; r2 = 1; lock *r1 += r2
         insn(0x18, 1, PSEUDO_MAP_VALUE, 0, calls.as_fd().as_raw_fd()),
         insn(0, 0, 0, 0, 0),
         insn(0xb7, 2, 0, 0, 1),
         insn(0xdb, 1, 2, 0, 0),
-        insn(0xb7, 0, 0, 0, verdict),
-        insn(0x95, 0, 0, 0, 0),
     ];
+    let code: Vec<_> = count.into_iter().chain(verdict.iter().copied()).chain([insn(0x95, 0, 0, 0, 0)]).collect();
     let mut options = libbpf_sys::bpf_prog_load_opts {
         sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
         expected_attach_type: kind,

@@ -12,6 +12,28 @@ use fief_testkit::{Cgroup, Process, lives};
 /// One container for the unit and nothing else.
 pub const PLAIN_POLICY: &str = "version = 1\n[container.unit]\n";
 
+/// Two classes of the clients of one listener: high, from [`fief_testkit::Client::High`], goes before low, all others.
+/// `listener` are its lines, the address among them.
+pub fn two_classes(listener: &str) -> String {
+    format!(
+        r#"version = 1
+[container.shop]
+[container."shop/high"]
+cpu.priority = 200
+[container."shop/low"]
+cpu.priority = 100
+[listener.web]
+{listener}
+[[listener.web.client]]
+from = ["10.77.1.0/24"]
+container = "shop/high"
+[[listener.web.client]]
+from = ["any"]
+container = "shop/low"
+"#
+    )
+}
+
 /// What to install.
 #[derive(Debug, Clone)]
 pub struct Setup<'a> {

@@ -13,6 +13,7 @@ mod installation;
 mod passing;
 pub mod rig;
 mod ring;
+mod second_link;
 mod stepping;
 mod table;
 mod user;
@@ -21,11 +22,12 @@ pub use calls::{fresh_socket, set_option};
 pub use child::{Child, Door, clone_into, fork};
 pub use dial::{connect_from, connect_once_served};
 pub use foreign::Foreign;
-pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary};
+pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary, two_classes};
 pub use passing::{receive, send};
 pub use ring::Ring;
+pub use second_link::{second_link, second_up};
 pub use stepping::{kill_before, steps, watch_steps};
-pub use table::{SOON, all_end, cpu_ns_of, in_use, left, record, spin, unnamed, unnamed_at_once};
+pub use table::{SOON, all_end, cpu_ns_of, in_use, left, record, spin, steady_snapshot, unnamed, unnamed_at_once};
 pub use user::{NOBODY, become_user, drop_capabilities};
 
 /// Which part of a test this process plays; `None`: the test itself, outside.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The container table as a test looks at it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_bpf::table::Table;
-use fief_control::Fief;
+use fief_control::{Fief, Snapshot};
 use fief_testkit::wait_until;
 use nix::time::{ClockId, clock_gettime};
 
@@ -64,6 +64,17 @@ pub fn all_end() {
 pub fn cpu_ns_of(path: &str) -> u64 {
     let snapshot = Fief::from_env().unwrap().snapshot().expect("an installation in FIEF_SCOPE");
     snapshot.containers.iter().find(|c| c.path == path).map_or(0, |c| c.usage.cpu_ns())
+}
+
+/// The table as it is read while nobody preempts the reader: of several readings the one that took least. Who is preempted in
+/// the midst reads the rest late.
+pub fn steady_snapshot(fief: &Fief) -> Snapshot {
+    let readings = (0..10).map(|_| {
+        let begun = Instant::now();
+        let snapshot = fief.snapshot().expect("an installation");
+        (begun.elapsed(), snapshot)
+    });
+    readings.min_by_key(|(took, _)| *took).expect("ten of them").1
 }
 
 /// The record in a slot, unless that is free.

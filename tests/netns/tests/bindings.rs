@@ -4,10 +4,17 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fief::{Container, State};
+use std::os::fd::AsFd;
+
+use fief::{Container, State, abi};
+use fief_bpf::admin::Admin;
+use fief_bpf::process;
+use fief_bpf::table::Table;
 use fief_control::Fief;
-use fief_testkit::wait_until;
-use fief_tests_netns::{Door, SOON, all_end, cpu_ns_of, fork, in_unit, in_unit_with, record, role, spin, unnamed};
+use fief_testkit::{Process, wait_until};
+use fief_tests_netns::{
+    Door, Installation, SOON, Setup, all_end, cpu_ns_of, fork, in_unit, in_unit_with, record, role, spin, unnamed,
+};
 
 #[test]
 fn an_exec_keeps_the_binding() {
@@ -48,6 +55,40 @@ fn a_process_is_counted_once_when_another_thread_takes_its_leaders_place() {
         wait_until(SOON, || std::fs::read_to_string(&name).unwrap().trim() == "sleep").unwrap();
         wait_until(SOON, || processes_of(id) == 1).unwrap();
         child.kill();
+        wait_until(SOON, || record(id).unwrap().members == 0).unwrap();
+        drop(work);
+        all_end();
+    });
+}
+
+/// The kernel renames the thread without a switch where the leader has ended before.
+#[test]
+fn a_binding_stays_when_its_thread_takes_the_place_of_an_ended_leader() {
+    in_unit("a_binding_stays_when_its_thread_takes_the_place_of_an_ended_leader", || {
+        let work = Container::create().unwrap();
+        let id = work.info().unwrap().id;
+        let children: Vec<_> = (0..10)
+            .map(|_| {
+                let work = &work;
+                fork(move || {
+                    std::thread::scope(|scope| {
+                        scope.spawn(|| {
+                            let leader = || std::fs::read_to_string("/proc/self/stat").unwrap();
+                            wait_until(SOON, || leader().contains(") Z ")).unwrap();
+                            work.bind_thread().unwrap();
+                            let error = std::os::unix::process::CommandExt::exec(Command::new("sleep").arg("60"));
+                            panic!("{error}");
+                        });
+                        // SAFETY: ends this thread alone, whose stack stays.
+                        unsafe { libc::syscall(libc::SYS_exit, 0) };
+                    });
+                })
+            })
+            .collect();
+        let sleeps = |pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().trim() == "sleep";
+        wait_until(SOON, || children.iter().all(|child| sleeps(child.pid()))).unwrap();
+        wait_until(SOON, || processes_of(id) == 10).unwrap_or_else(|_| panic!("{} of 10 are bound", processes_of(id)));
+        children.into_iter().for_each(|child| child.kill());
         wait_until(SOON, || record(id).unwrap().members == 0).unwrap();
         drop(work);
         all_end();
@@ -183,4 +224,29 @@ fn threads_keep_a_home_that_the_policy_lets_go_and_so_does_the_cgroup() {
         let parent = container.info().unwrap().parent.unwrap();
         assert!(parent >= fief::abi::FIEF_FIRST_ID, "new processes of the unit are nobody's");
     }
+}
+
+#[test]
+fn a_number_that_another_thread_has_by_now_places_nobody() {
+    let installation = Installation::with(&Setup::default());
+    let [meant, other] = [(); 2].map(|()| Process::start(sleeper()).unwrap());
+    let unit =
+        Table::open(installation.fief().pins()).unwrap().rows().find(|row| row.name() == "unit").unwrap().container;
+    let admin = Admin::open(installation.fief().pins()).unwrap();
+    let of = |process: &Process| {
+        let open = process::open(process.pid().cast_signed()).unwrap();
+        process::identity(open.as_fd()).unwrap()
+    };
+    let (tid, flags) = (other.pid().cast_signed(), abi::FIEF_TASK_MANAGED);
+    // listed in the managed cgroup a moment ago, and of a process outside now
+    assert_eq!(admin.place_task(tid, unit, flags).unwrap_err().kind(), fief_bpf::ErrorKind::NotFound);
+    assert_eq!(admin.bind_task(tid, of(&meant), unit).unwrap_err().kind(), fief_bpf::ErrorKind::NotFound);
+    assert_eq!(installation.fief().snapshot().unwrap().containers.iter().map(|c| c.threads).sum::<u32>(), 0);
+    admin.bind_task(tid, of(&other), unit).unwrap();
+}
+
+fn sleeper() -> Command {
+    let mut command = Command::new("sleep");
+    command.arg("100");
+    command
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use fief::{Container, Usage};
 use fief_control::{Fief, Snapshot};
 use fief_testkit::{Client, Family, Feature, NetNs, Process, Topology, TopologyOptions, require, wait_until};
-use fief_tests_netns::{Door, Installation, SOON, Setup, connect_once_served, fork, in_unit, role, spin};
+use fief_tests_netns::{
+    Door, Installation, SOON, Setup, connect_once_served, fork, in_unit, role, spin, steady_snapshot, two_classes,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 use nix::time::{ClockId, clock_gettime};
@@ -35,20 +37,22 @@ fn all_containers_together_use_all_cpus_all_the_time() {
             }
         };
         let helper = fork(|| (0..8).for_each(|_| work()));
-        // a reader that is preempted in the middle reads late; one that is not must find it all
-        let errors: Vec<f64> = (0..8)
+        let mut errors: Vec<f64> = (0..8)
             .map(|_| {
-                let before = fief.snapshot().unwrap();
+                let before = steady_snapshot(&fief);
                 spin(Duration::from_millis(300));
                 work();
-                let after = fief.snapshot().unwrap();
+                let after = steady_snapshot(&fief);
                 let wall = (after.taken_ns - before.taken_ns) * u64::from(after.cpus);
                 let sum = total(&after) - total(&before);
                 (sum as f64 / wall as f64 - 1.0).abs()
             })
             .collect();
         helper.finish();
-        assert!(errors.iter().any(|error| *error < 0.002), "{errors:?}");
+        errors.sort_by(f64::total_cmp);
+        eprintln!("{errors:.5?}");
+        // the reader may have been preempted in two of them all the same
+        assert!(errors[5] < 0.002 && errors[7] < 0.05, "{errors:?}");
     });
 }
 
@@ -56,7 +60,7 @@ fn all_containers_together_use_all_cpus_all_the_time() {
 #[test]
 fn a_thread_that_often_wakes_is_charged_what_the_kernel_accounts() {
     in_unit("a_thread_that_often_wakes_is_charged_what_the_kernel_accounts", || {
-        let errors: Vec<f64> = (0..4)
+        let mut errors: Vec<f64> = (0..4)
             .map(|_| {
                 let container = Container::create().unwrap();
                 let bound = container.bind().unwrap();
@@ -69,10 +73,13 @@ fn a_thread_that_often_wakes_is_charged_what_the_kernel_accounts() {
                 let own = thread_ns() - before;
                 let charged = container.usage().unwrap().thread_ns;
                 drop(bound);
-                charged as f64 / own as f64 - 1.0
+                (charged as f64 / own as f64 - 1.0).abs()
             })
             .collect();
-        assert!(errors.iter().any(|error| error.abs() < 0.02), "{errors:?}");
+        errors.sort_by(f64::total_cmp);
+        eprintln!("{errors:.4?}");
+        // interrupts that came upon the thread are in its own account; one of four may have had many
+        assert!(errors[2] < 0.02, "{errors:?}");
     });
 }
 
@@ -339,22 +346,6 @@ fn a_thread_under_softirq_is_not_charged_for_it() {
     });
 }
 
-const CLASSES: &str = r#"
-version = 1
-[container.shop]
-[container."shop/high"]
-[container."shop/low"]
-[listener.web]
-address = "0.0.0.0:8080"
-classes = "shared"
-[[listener.web.client]]
-from = ["10.77.1.0/24"]
-container = "shop/high"
-[[listener.web.client]]
-from = ["any"]
-container = "shop/low"
-"#;
-
 /// One thread, one loop, all connections: a request is how many milliseconds to work.
 fn serve() {
     let listener = TcpListener::bind("0.0.0.0:8080").unwrap();
@@ -400,7 +391,8 @@ fn the_one_thread_of_a_server_is_charged_to_the_class_it_serves() {
         return;
     }
     let topology = Topology::new().unwrap();
-    let setup = Setup { policy: CLASSES, home: "shop", follow: true, ..Setup::default() };
+    let policy = two_classes("address = \"0.0.0.0:8080\"\nclasses = \"shared\"");
+    let setup = Setup { policy: &policy, home: "shop", follow: true, ..Setup::default() };
     let installation = topology.server.run(|| Installation::with(&setup)).unwrap();
     let mut part = installation.part(Some(&installation.cgroup()), name, "server");
     topology.server.enter(&mut part);

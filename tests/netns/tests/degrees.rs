@@ -6,6 +6,7 @@
 mod stage;
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use fief_testkit::{
     wait_until,
 };
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
-use fief_tests_netns::rig::status_of;
+use fief_tests_netns::rig::{Rig, pieces, status_of, whole};
 use fief_tests_netns::{SOON, connect_from, role, spin};
 use libbpf_rs::MapHandle;
 use stage::{PORT, Stage, policy, serve};
@@ -108,6 +109,83 @@ fn admission_from_a_level_on_is_in_force_there_and_not_below() {
             assert_eq!(status_of(stream), Ok(200), "{door:?}");
         }
         assert_eq!(front.status("/secret"), Ok(503), "{door:?}: at whichever level");
+    }
+}
+
+/// The kernel's cookies, whether the policy asks for them or the kernel is set so. Each first segment ends its handshake.
+#[test]
+fn below_the_level_a_request_that_ends_the_handshake_of_a_kernels_cookie_is_ruled() {
+    if !ready() {
+        return;
+    }
+    let rules = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"503\"\n";
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, &(by_queue("admit-from = \"overloaded\"") + rules));
+        rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
+        let ask = |path: &str, size| {
+            let stream = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").into_bytes();
+            let mut connection = rig.open(Family::V4);
+            let (words, _) = connection.converse(&stream, &pieces(&stream, size), SOON).unwrap();
+            String::from_utf8(words).unwrap().split(' ').nth(1).map(str::to_owned)
+        };
+        for size in [1000, 20] {
+            assert_eq!(ask("/secret", size).as_deref(), Some("503"), "{door:?}, {size}: {:?}", rig.verdicts());
+            assert_eq!(ask("/10", size).as_deref(), Some("200"), "{door:?}, {size}: {:?}", rig.verdicts());
+        }
+        assert_eq!(rig.verdicts().count(abi::FIEF_REQUEST_REFUSED), 2, "{door:?}: {:?}", rig.verdicts());
+    }
+}
+
+/// The kernel's cookie leaves no request socket: what ends the handshake is the request itself.
+#[test]
+fn a_guard_that_watches_sees_a_request_that_makes_its_connection() {
+    if !ready() {
+        return;
+    }
+    let rules = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"503\"\n";
+    let policy = by_queue("mode = \"monitor\"") + rules;
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, &policy);
+        rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
+        let stream = b"GET /secret HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let (words, _) = rig.open(Family::V4).converse(stream, &pieces(stream, 1000), SOON).unwrap();
+        assert!(words.starts_with(b"HTTP/1.1 200"), "{door:?}: {}", String::from_utf8_lossy(&words));
+        assert_eq!(rig.verdicts().monitored(abi::FIEF_REQUEST_REFUSED), 1, "{door:?}: {:?}", rig.verdicts());
+    }
+}
+
+/// The kernel's cookies of one minute are as far apart as the client's own numbers: a client that goes on behind its last
+/// connection with both makes what begins another one look like the rest of it.
+#[test]
+fn below_the_level_a_connection_that_looks_like_the_rest_of_the_one_before_is_ruled() {
+    if !ready() {
+        return;
+    }
+    let rules = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"503\"\n";
+    for (door, family) in Door::GUARDS.into_iter().flat_map(|door| [(door, Family::V4), (door, Family::V6)]) {
+        let policy = by_queue("admit-from = \"overloaded\"").replace("0.0.0.0:80", "[::]:80");
+        let rig = Rig::new(door, &(policy + rules));
+        rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
+        let ask = |port, first, path: &str| {
+            let stream = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").into_bytes();
+            let client = SocketAddr::new(RawClients::address(family, 5), port);
+            let mut connection = rig.open_with(client, first, &ORDINARY_OPTIONS);
+            let (words, _) = connection.converse(&stream, &whole(&stream), SOON).unwrap();
+            let status = String::from_utf8(words).unwrap().split(' ').nth(1).map(str::to_owned);
+            (connection.greeting.sequence, status)
+        };
+        // a minute may end between the two, and the cookies' next one begin
+        let near = (2000..2003).any(|port| {
+            let (before, status) = ask(port, 4711, "/10");
+            assert_eq!(status.as_deref(), Some("200"), "{door:?}, {family:?}: {:?}", rig.verdicts());
+            wait_until(SOON, || rig.front.sockets(port).is_empty()).expect("the reset ends it");
+            let (after, status) = ask(port, 4711 + 1000, "/secret");
+            assert_eq!(status.as_deref(), Some("503"), "{door:?}, {family:?}: {:?}", rig.verdicts());
+            after.wrapping_sub(before) < 1 << 24
+        });
+        assert!(near, "{door:?}, {family:?}: no cookies of one minute");
+        let seen = rig.server.seen();
+        assert!(seen.iter().all(|seen| seen.line.starts_with("GET /10 ")), "{door:?}, {family:?}: {seen:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 //! whatever end.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, FromRawFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -14,7 +14,8 @@ use fief::Container;
 use fief_control::Fief;
 use fief_testkit::wait_until;
 use fief_tests_netns::{
-    Door, SOON, Setup, all_end, fork, in_unit, in_unit_of, inside, receive, record, role, send, spin, unnamed,
+    Door, Installation, SOON, Setup, all_end, fork, in_unit, in_unit_of, inside, receive, record, role, send, spin,
+    unnamed,
 };
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -255,4 +256,36 @@ fn a_descriptor_outlives_the_cgroup_that_it_was_made_in() {
             assert!(keeper.finish(SOON).unwrap().status.success());
         }
     }
+}
+
+#[test]
+fn managing_again_keeps_what_an_application_assigned() {
+    let name = "managing_again_keeps_what_an_application_assigned";
+    if role().is_some() {
+        let listener = TcpListener::bind("127.0.0.1:8080").unwrap();
+        let container = Container::create().unwrap();
+        container.set_name("assigned").unwrap();
+        container.assign(&listener).unwrap();
+        drop(container);
+        println!("ready");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        drop(listener);
+        return;
+    }
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+    fief_testkit::run(std::process::Command::new("ip").args(["link", "set", "lo", "up"])).unwrap();
+    let policy = "version = 1\n[container.unit]\n[listener.web]\naddress = \"127.0.0.1:8080\"\nclasses = \"shared\"\n\
+        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"unit\"\n";
+    let installation = Installation::new(policy, "unit");
+    let mut part = installation.part(Some(&installation.cgroup()), name, "server");
+    let mut server = part.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
+    told.find(|line| line.ends_with("ready")).unwrap();
+    installation.manage(&installation.cgroup(), Some("unit"), false);
+    let there =
+        || installation.fief().snapshot().unwrap().containers.iter().any(|view| view.path.ends_with("assigned"));
+    assert!(there());
+    drop(server.stdin.take());
+    assert!(server.wait().unwrap().success());
+    wait_until(SOON, || !there()).unwrap();
 }

@@ -4,7 +4,6 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::Stdio;
-use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_testkit::{Family, Feature, Process, require, wait_until};
@@ -101,7 +100,7 @@ impl Judge {
 /// Reads until these words have come, or the end.
 fn until(stream: &mut TcpStream, words: &str) -> String {
     let (mut all, mut buffer) = (String::new(), [0; 4096]);
-    stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
     while !all.contains(words) {
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => break,
@@ -231,7 +230,8 @@ fn a_request_behind_a_first_body_in_chunks_is_ruled() {
                     let _ = connection.write_all(piece);
                 }
                 let words = until(&mut connection, marker);
-                assert_eq!(words.contains(marker), last == PUBLIC, "{door:?}, {size}: {words}");
+                let verdicts = judge.front.verdicts();
+                assert_eq!(words.contains(marker), last == PUBLIC, "{door:?}, {size}: {words}: {verdicts:?}");
             }
         }
     }
@@ -309,7 +309,8 @@ fn a_request_behind_an_upgrade_that_the_server_ignores_is_ruled() {
                         let _ = connection.write_all(piece);
                     }
                     let words = until(&mut connection, marker);
-                    assert_eq!(words.contains(marker), last == PUBLIC, "{door:?}, {size}: {words}");
+                    let verdicts = judge.front.verdicts();
+                    assert_eq!(words.contains(marker), last == PUBLIC, "{door:?}, {size}: {words}: {verdicts:?}");
                 }
             }
         }

@@ -10,7 +10,7 @@ use fief_testkit::{Client, Family, Feature, NetNs, PlainServer, Topology, Veth, 
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::refusing;
 use fief_tests_netns::rig::Rig;
-use fief_tests_netns::{Foreign, SOON, connect_from, connect_once_served};
+use fief_tests_netns::{Foreign, SOON, connect_from, connect_once_served, second_link, second_up};
 use nix::errno::Errno;
 
 const POLICY: &str = refusing!("/refused", "503");
@@ -31,19 +31,6 @@ fn over_the_second(rig: &Rig, path: &str) -> Result<u16, Errno> {
 fn unguarded(rig: &Rig) -> (u64, u64) {
     let verdicts = rig.verdicts().since(rig.front.before());
     (verdicts.count(abi::FIEF_SYN_UNGUARDED), verdicts.monitored(abi::FIEF_SYN_UNGUARDED))
-}
-
-fn second_link(topology: &Topology) {
-    let _link = Veth::between((&topology.server, "s2"), (&topology.clients, "c2")).unwrap();
-    topology.clients.ip("addr add 10.66.3.2/30 dev c2").unwrap();
-    topology.clients.ip("link set c2 up").unwrap();
-    second_up(&topology.server);
-}
-
-fn second_up(server: &NetNs) {
-    server.sysctl("net/ipv4/conf/s2/rp_filter", "0").unwrap();
-    server.ip("addr add 10.66.3.1/30 dev s2").unwrap();
-    server.ip("link set s2 up").unwrap();
 }
 
 #[test]
@@ -157,7 +144,7 @@ fn an_interface_is_guarded_under_another_name_and_back_from_another_namespace() 
         let elsewhere = NetNs::new("elsewhere").unwrap();
         server.ip(&format!("link set s3 netns {} name s2", elsewhere.name())).unwrap();
         elsewhere.ip(&format!("link set s2 netns {}", server.name())).unwrap();
-        second_up(server);
+        second_up(server, "s2", 1);
         let passed = over_the_second(&rig, "/refused");
         assert!(matches!(passed, Ok(503) | Err(Errno::ECONNREFUSED)), "{door:?}: {passed:?}");
         eprintln!("after the move: {passed:?}");
@@ -276,6 +263,54 @@ fn published_ports_of_containers_are_reached_as_ever() {
     let stream = connect_once_served(&container, SocketAddr::from(([172, 30, 0, 2], 0)), to);
     drop(stream);
     assert_eq!(unguarded(&rig), (0, 0));
+}
+
+/// A host whose container network moves packets by programs of its own, between the clients' link and that of the server's
+/// namespace, past the host's network layer.
+struct Redirecting {
+    _host: NetNs,
+    programs: [Foreign; 2],
+}
+
+impl Redirecting {
+    fn new(topology: &Topology) -> Self {
+        let host = NetNs::new("host").unwrap();
+        let outer = Veth::between((&topology.clients, "c2"), (&host, "h0")).unwrap();
+        Veth::between((&topology.server, "s2"), (&host, "lxc")).unwrap();
+        second_up(&topology.clients, "c2", 2);
+        second_up(&topology.server, "s2", 1);
+        for device in ["h0", "lxc"] {
+            host.ip(&format!("link set {device} up")).unwrap();
+        }
+        // The packet goes on in the pod with the address of the host's own link.
+        topology.clients.ip(&format!("neigh replace 10.66.3.1 lladdr {} dev c2 nud permanent", outer.far_mac)).unwrap();
+        topology.server.ip(&format!("neigh replace 10.66.3.2 lladdr {} dev s2 nud permanent", outer.near_mac)).unwrap();
+        let programs = host.run(|| {
+            let [outer, inner] = ["h0", "lxc"].map(|name| nix::net::if_::if_nametoindex(name).unwrap());
+            [Foreign::attach_redirect(outer, inner, true), Foreign::attach_redirect(inner, outer, false)]
+        });
+        Self { _host: host, programs: programs.unwrap() }
+    }
+}
+
+#[test]
+fn what_a_container_network_redirects_into_the_namespace_meets_the_door() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let topology = Topology::new().unwrap();
+        let network = Redirecting::new(&topology);
+        let rig = Rig::at(door, POLICY, topology);
+        assert_eq!(
+            (over_the_second(&rig, "/refused"), over_the_second(&rig, "/close/10")),
+            (Ok(503), Ok(200)),
+            "{door:?}: {:?}",
+            rig.verdicts()
+        );
+        assert!(network.programs.iter().all(|program| program.calls() > 0), "{door:?}");
+        assert_eq!(unguarded(&rig), (0, 0), "{door:?}");
+    }
 }
 
 /// IFLA_GSO_IPV4_MAX_SIZE and IFLA_GRO_IPV4_MAX_SIZE of a device, for those `ip` that do not know them.

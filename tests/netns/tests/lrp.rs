@@ -107,7 +107,7 @@ fn the_time_of_the_thread_is_charged_to_its_class() {
                 wait_until(SOON, || {
                     stage.flood(&frames);
                     stage.settled("shop/low");
-                    clock.ran().unwrap() > Duration::from_millis(5)
+                    clock.ran().unwrap() > Duration::from_millis(10)
                 })
                 .expect("the thread works");
                 let (charged, ran) = (stage.receive_ns("shop/low") - charged, clock.ran().unwrap());

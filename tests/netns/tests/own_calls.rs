@@ -7,27 +7,16 @@ use std::net::SocketAddr;
 
 use fief_bpf::abi;
 use fief_testkit::segment::{SYN, Segment, frame};
-use fief_testkit::{NetNs, Topology, Veth, Wire, wait_until};
+use fief_testkit::{NetNs, Wire, wait_until};
 use fief_tests_netns::front::{Door, Front, ready};
 use fief_tests_netns::refusing;
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, second_link};
 
 const POLICY: &str = refusing!("/refused", "503");
 
 /// Addresses of two devices of the server: the first one has a door, the second one comes up later.
 const V4: [&str; 2] = ["10.77.0.1", "10.66.3.1"];
 const V6: [&str; 2] = ["fd77::1", "fd66:3::1"];
-
-fn second_link(topology: &Topology) -> Veth {
-    let link = Veth::between((&topology.server, "s2"), (&topology.clients, "c2")).unwrap();
-    for (namespace, device, host) in [(&topology.server, "s2", 1), (&topology.clients, "c2", 2)] {
-        namespace.ip(&format!("addr add 10.66.3.{host}/30 dev {device}")).unwrap();
-        namespace.ip(&format!("addr add fd66:3::{host}/64 dev {device} nodad")).unwrap();
-        namespace.ip(&format!("link set {device} up")).unwrap();
-    }
-    topology.server.sysctl("net/ipv4/conf/s2/rp_filter", "0").unwrap();
-    link
-}
 
 fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), port)

@@ -89,6 +89,65 @@ fn connections_above_the_own_rate_of_a_source_wait_for_their_turn() {
     }
 }
 
+/// The kernel keeps the handshakes as long as it has room (1), or answers with cookies of its own (2).
+fn without_admission(listener: &str, client: &str, cookies: &str) -> Rig {
+    let rig = Rig::new(Door::Own, &policy(listener, client));
+    prove(&rig);
+    let policy = policy(listener, client).replace("admit = true\n", "");
+    rig.front.apply(&policy).unwrap();
+    rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", cookies).unwrap();
+    rig
+}
+
+#[test]
+fn without_admission_too_forged_requests_for_connections_cost_nothing() {
+    if !ready() {
+        return;
+    }
+    for cookies in ["1", "2"] {
+        for (listener, client, _) in RATES {
+            let rig = without_admission(listener, client, cookies);
+            for port in 2000..2003 {
+                let before = rig.verdicts();
+                // Not those for which the kernel has a socket already.
+                let first = 100 * (port - 1900);
+                (first..first + 100).for_each(|port| rig.syn(SocketAddr::new(CLIENT.into(), port)));
+                rig.verdicts_on(&before, 100);
+                assert!(is_served(&mut open(&rig, port)), "{cookies}, {listener}{client}: {:?}", rig.verdicts());
+            }
+        }
+    }
+}
+
+#[test]
+fn without_admission_too_connections_above_the_own_rate_wait_for_their_turn() {
+    if !ready() {
+        return;
+    }
+    for cookies in ["1", "2"] {
+        for (listener, client, reason) in RATES {
+            let rig = without_admission(listener, client, cookies);
+            let began = Instant::now();
+            let mut connections: Vec<_> = (0..2 * BURST).map(|n| open(&rig, 2000 + n)).collect();
+            for connection in &connections {
+                connection.acknowledge().unwrap();
+                rig.clients.send(&connection.segment(ACK, 0, REQUEST)).unwrap();
+            }
+            let refused = || rig.verdicts().count(reason);
+            // The bare end and the bytes of a connection are refused one by one.
+            let all = || rig.server.accepted() >= u64::from(BURST) && refused() >= u64::from(BURST);
+            wait_until(SOON, all).unwrap_or_else(|_| panic!("{cookies}, {listener}{client}: {:?}", rig.verdicts()));
+            let brought = began.elapsed().as_secs() + 1;
+            let accepted = rig.server.accepted();
+            assert!((3..=3 + brought).contains(&accepted), "{cookies}, {listener}{client}: {accepted}");
+            let mut last = connections.pop().unwrap();
+            let time = Duration::from_millis(300);
+            wait_until(SOON, || last.converse(REQUEST, &whole(REQUEST), time).unwrap().0.starts_with(b"HTTP/1.1 200"))
+                .unwrap_or_else(|_| panic!("{cookies}, {listener}{client}: {:?}", rig.verdicts()));
+        }
+    }
+}
+
 /// What is forged in a proven source's name is bounded as what is forged in a stranger's.
 #[test]
 fn requests_above_the_own_rate_of_a_source_are_of_the_budget_of_all() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use fief_testkit::segment::{RST, SYN, Segment};
 use fief_testkit::{Family, NetNs, ORDINARY_OPTIONS, RawClients, RawConnection, Topology, run};
+use fief_tests_netns::two_classes;
 use rig::{PORT, Rig, high, low, ready};
 
 /// Asks for class 0 of an address, as the shim does, and says how it went.
@@ -185,28 +186,13 @@ fn a_local_process_does_not_reach_a_hidden_listener() {
     rig.topology.server.run(|| TcpStream::connect_timeout(&own, Duration::from_secs(5)).map(drop)).unwrap().unwrap();
 }
 
-const COPIES: &str = r#"
-version = 1
-[container.shop]
-[container."shop/high"]
-[container."shop/low"]
-[listener.web]
-address = "0.0.0.0:8080"
-copies = "per-class"
-[[listener.web.client]]
-from = ["10.77.1.0/24"]
-container = "shop/high"
-[[listener.web.client]]
-from = ["any"]
-container = "shop/low"
-"#;
-
 #[test]
 fn the_home_of_a_copy_tells_its_class() {
     if !ready() {
         return;
     }
-    let rig = Rig::with_home(COPIES, "shop/high");
+    let policy = two_classes("address = \"0.0.0.0:8080\"\ncopies = \"per-class\"");
+    let rig = Rig::with_home(&policy, "shop/high");
     let other = rig.unit("shop/low");
     // The shim is not needed, and both bind the same address.
     let script = rig.script();
@@ -223,4 +209,20 @@ fn the_home_of_a_copy_tells_its_class() {
     for connection in connections {
         assert_eq!(connection.answer().address, Topology::server_address(Family::V4, PORT));
     }
+}
+
+#[test]
+fn a_copy_that_nobody_would_reach_is_refused_its_address() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(&two_classes("address = \"0.0.0.0:8080\"\ncopies = \"per-class\""), "shop/high");
+    let script = "import errno, socket, sys\n\
+        s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)\n\
+        try: s.bind(('0.0.0.0', int(sys.argv[1]))); print('bound')\n\
+        except OSError as e: print(errno.errorcode[e.errno])\n";
+    let bind = |port: u16| run(rig.command("python3").args(["-c", script, &port.to_string()])).unwrap();
+    // no listener of multipath TCP can be that of a class
+    assert_eq!(bind(PORT), "EPROTONOSUPPORT\n");
+    assert_eq!(bind(PORT + 1), "bound\n");
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rules on what a TLS client says before anything is encrypted, with real handshakes: curl at nginx.
 
-use std::process::Command;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 
 use fief_bpf::abi;
 use fief_testkit::{Feature, Nginx, NginxConfig, require, run, wait_until};
@@ -47,7 +49,7 @@ const TIMEOUT: i32 = 28;
 struct Rig {
     front: Front,
     _nginx: Nginx,
-    _keys: tempfile::TempDir,
+    keys: tempfile::TempDir,
 }
 
 impl Rig {
@@ -69,7 +71,7 @@ impl Rig {
         );
         let config = NginxConfig::listening(80, &["80", "443 ssl http2"], 1, &more).unwrap();
         let nginx = Nginx::start_with(&front.topology.server, config).unwrap();
-        Self { front, _nginx: nginx, _keys: keys }
+        Self { front, _nginx: nginx, keys }
     }
 
     /// curl's exit status, and the version of HTTP that was spoken.
@@ -90,6 +92,22 @@ impl Rig {
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         assert!(!said.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         said
+    }
+
+    /// A client of OpenSSL at the server of this name, which ends with its connection.
+    fn openssl(&self, host: &str, words: &[&str]) -> Command {
+        let mut command = self.front.topology.clients.command("timeout");
+        command.args(["20", "openssl", "s_client", "-connect", "10.77.0.1:443", "-ign_eof", "-servername", host]);
+        command.args(words);
+        command
+    }
+
+    /// What OpenSSL tells, and the server, whom this is asked.
+    fn ask(&self, host: &str, request: &str, words: &[&str]) -> String {
+        let question = self.keys.path().join("question");
+        std::fs::write(&question, request).unwrap();
+        let output = self.openssl(host, words).stdin(File::open(&question).unwrap()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// How often a connection had this verdict, as this container's.
@@ -236,5 +254,76 @@ fn the_name_in_a_hello_that_its_server_asks_for_is_ruled() {
         }
         assert_eq!(rig.curl("gold.example", &["--curves", "X25519:P-384"]).0, DONE, "{door:?}");
         assert_eq!(rig.curl("gold.example", &["--tls-max", "1.2"]).0, DONE, "{door:?}");
+    }
+}
+
+const REQUEST: &str = "GET /1k HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+const SERVED: &str = "HTTP/1.1 200";
+
+/// The first request comes right behind the hello, before any answer.
+#[test]
+fn what_comes_as_early_data_is_ruled_by_the_name_before_it() {
+    if !has_tls() {
+        return;
+    }
+    // A server that takes no key of the first hello refuses early data, and asks for another hello behind it.
+    for (curve, accepted) in [("X25519", true), ("secp384r1", false)] {
+        for door in Door::GUARDS {
+            let nginx = format!("ssl_protocols TLSv1.3;\nssl_early_data on;\nssl_ecdh_curve {curve};");
+            let rig = Rig::with(door, &nginx);
+            let (session, early) = (rig.keys.path().join("session"), rig.keys.path().join("early"));
+            std::fs::write(&early, REQUEST).unwrap();
+            let groups = ["-groups", "X25519:P-384"];
+            let first = [&groups[..], &["-sess_out", session.to_str().unwrap()]].concat();
+            let again = ["-sess_in", session.to_str().unwrap(), "-early_data", early.to_str().unwrap()];
+            let again = [&groups[..], &again].concat();
+            let said = rig.ask("gold.example", REQUEST, &first);
+            assert!(said.contains(SERVED), "{door:?}, {curve}: {said}");
+            let gold = || rig.verdicts("web/gold", abi::FIEF_REQUEST_RULE);
+            let refused = || rig.verdicts("web", abi::FIEF_REQUEST_REFUSED);
+            let before = (gold(), refused());
+            let said = rig.ask("gold.example", if accepted { "" } else { REQUEST }, &again);
+            let early = if accepted { "Early data was accepted" } else { "Early data was rejected" };
+            assert!(said.contains(early) && said.contains(SERVED), "{door:?}, {curve}: {said}");
+            assert!(gold() > before.0, "{door:?}, {curve}: {:?}", rig.front.verdicts());
+            let said = rig.ask("away.example", "", &again);
+            assert!(!said.contains("HTTP/1.1"), "{door:?}, {curve}: {said}");
+            assert_eq!(refused(), before.1 + 1, "{door:?}, {curve}: {:?}", rig.front.verdicts());
+        }
+    }
+}
+
+/// What is inside cannot be ruled by other rules than those that let it pass.
+#[test]
+fn a_connection_goes_on_under_the_same_rules_and_ends_under_others() {
+    if !has_tls() {
+        return;
+    }
+    const NEXT: &[u8] = b"GET /1k HTTP/1.1\r\nHost: a\r\n\r\n";
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
+        let mut command = rig.openssl("gold.example", &["-quiet"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut client = command.spawn().unwrap();
+        let mut asks = client.stdin.take().unwrap();
+        let mut hears = BufReader::new(client.stdout.take().unwrap());
+        let mut is_served = || {
+            asks.write_all(NEXT).is_ok()
+                && loop {
+                    let mut line = Vec::new();
+                    match hears.read_until(b'\n', &mut line) {
+                        Ok(0) | Err(_) => break false,
+                        Ok(_) if String::from_utf8_lossy(&line).contains(SERVED) => break true,
+                        Ok(_) => {}
+                    }
+                }
+        };
+        assert!(is_served(), "{door:?}");
+        rig.front.apply(POLICY).unwrap();
+        assert!(is_served(), "{door:?}: the same policy again: {:?}", rig.front.verdicts());
+        rig.front.apply(&POLICY.replace("silent.example", "quiet.example")).unwrap();
+        assert!(!is_served(), "{door:?}: other rules");
+        assert_eq!(rig.verdicts("web", abi::FIEF_REFUSED_OTHER), 1, "{door:?}: {:?}", rig.front.verdicts());
+        client.wait().unwrap();
     }
 }

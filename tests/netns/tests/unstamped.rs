@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, Segment};
-use fief_testkit::{Family, RawConnection, wait_until};
+use fief_testkit::{Family, ORDINARY_OPTIONS, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::refusing;
@@ -208,4 +208,82 @@ fn a_guess_with_another_number_was_not_sent_again() {
     }
     let looked_at = forger.counted().0;
     assert!(looked_at <= 17 * (begin.elapsed().as_secs() + 2), "{looked_at} of {n}");
+}
+
+/// What is looked at of segments that come again is bounded too, however often each comes.
+#[test]
+fn guesses_that_are_sent_again_and_again_are_bounded() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Door::Own, POLICY);
+    let forger = Forger { rig: &rig, sent: 0.into() };
+    let begin = Instant::now();
+    for _ in 0..8 {
+        let sent = forger.sent.get();
+        for n in 0..10 * MANY {
+            let mut forged = Segment::new((address(1, 1), 3000).into(), plain(Family::V4), ACK);
+            (forged.sequence, forged.acknowledgment, forged.payload) = (n, n, REQUEST.to_vec());
+            rig.clients.send(&forged).unwrap();
+        }
+        forger.sent.set(sent + 10 * MANY);
+        forger.all_counted();
+        // For the shortest time after which it counts as sent again.
+        std::thread::sleep(AGAIN);
+    }
+    // The first of each, and those that came once, twice, and more often.
+    let most = 4 * 17 * (begin.elapsed().as_secs() + 2);
+    assert!(forger.counted().0 <= most, "{:?}", rig.verdicts());
+}
+
+/// A proven source's name, with which somebody else asks for connections: he sees no answer, and has to guess it.
+#[test]
+fn who_forges_a_connection_request_may_guess_at_its_answer_once() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Door::Own, POLICY);
+    let client = address(1, 1);
+    assert!(is_served(&mut open(&rig, client)));
+    let served = rig.server.accepted();
+    let bad = rig.verdicts().count(abi::FIEF_ACK_BAD);
+    let forged = rig.open_with(SocketAddr::new(client.into(), 2001), 4711, &ORDINARY_OPTIONS);
+    // The second guess would be right; but who sees no answer cannot echo its timestamp either.
+    for wrong in [1 << 20, 0] {
+        let mut guess = forged.segment(ACK, 0, REQUEST);
+        guess.acknowledgment ^= wrong;
+        guess.options = vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1];
+        rig.clients.send(&guess).unwrap();
+    }
+    wait_until(SOON, || rig.verdicts().count(abi::FIEF_ACK_BAD) == bad + 2)
+        .unwrap_or_else(|_| panic!("{:?}", rig.verdicts()));
+    assert_eq!(rig.server.accepted(), served);
+}
+
+#[test]
+fn guesses_at_the_answers_to_forged_connection_requests_have_a_budget() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Door::Own, POLICY);
+    let client = address(1, 1);
+    assert!(is_served(&mut open(&rig, client)));
+    let outcome = || (rig.server.accepted(), rig.verdicts().count(abi::FIEF_ACK_LIMIT));
+    let mut port = 2000;
+    let mut forge = |wrong| {
+        port += 1;
+        let forged = open_at(&rig, client, port);
+        let mut guess = forged.segment(ACK, 0, REQUEST);
+        guess.acknowledgment ^= wrong;
+        rig.clients.send(&guess).unwrap();
+    };
+    // Time brings new guesses: one that is right may come by then.
+    wait_until(SOON, || {
+        (0..MANY / 2).for_each(|_| forge(1 << 20));
+        let before = outcome();
+        forge(0);
+        wait_until(SOON, || outcome() != before).unwrap();
+        rig.server.accepted() == before.0
+    })
+    .unwrap_or_else(|_| panic!("{:?}", rig.verdicts()));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fief::Container;
 use fief_bpf::upgrade::program_id;
 use fief_control::Fief;
-use fief_tests_netns::{Door, Setup, all_end, fork, in_unit, in_unit_of, spin, unnamed};
+use fief_tests_netns::{Door, Setup, all_end, fork, in_unit, in_unit_of, spin, steady_snapshot, unnamed};
 
 #[test]
 fn ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left() {
@@ -69,17 +69,20 @@ fn bindings_usage_and_descriptors_go_on_under_the_new_programs() {
         container.child().unwrap().set_weight(3).unwrap();
         let total =
             |snapshot: &fief_control::Snapshot| -> u64 { snapshot.containers.iter().map(|c| c.usage.cpu_ns()).sum() };
-        // all time still goes to exactly one container; a reader that is preempted reads late
-        let errors: Vec<f64> = (0..6)
+        // all time still goes to exactly one container
+        let mut errors: Vec<f64> = (0..6)
             .map(|_| {
-                let first = fief.snapshot().unwrap();
+                let first = steady_snapshot(&fief);
                 spin(Duration::from_millis(300));
-                let second = fief.snapshot().unwrap();
+                let second = steady_snapshot(&fief);
                 let wall = (second.taken_ns - first.taken_ns) * u64::from(second.cpus);
                 ((total(&second) - total(&first)) as f64 / wall as f64 - 1.0).abs()
             })
             .collect();
-        assert!(errors.iter().any(|error| *error < 0.004), "{errors:?}");
+        errors.sort_by(f64::total_cmp);
+        eprintln!("{errors:.5?}");
+        // the reader may have been preempted in one of them all the same
+        assert!(errors[4] < 0.004, "{errors:?}");
     });
 }
 
@@ -97,6 +100,32 @@ fn records_of_another_version_are_refused_before_anything_is_touched() {
         assert_eq!(program_id(fief.pins(), "switch_charges").unwrap(), before);
         control.abi_version -= 1;
         fief_bpf::record::update(&controls, 0, &control).unwrap();
+        fief.upgrade().unwrap();
+    });
+}
+
+#[test]
+fn maps_of_another_size_or_with_other_flags_are_refused_before_anything_is_touched() {
+    let name = "maps_of_another_size_or_with_other_flags_are_refused_before_anything_is_touched";
+    in_unit(name, || {
+        let fief = Fief::from_env().unwrap();
+        let before = program_id(fief.pins(), "switch_charges").unwrap();
+        let pin = fief.pins().map("resolved");
+        let aside = fief.pins().map("set_aside");
+        let size = size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t;
+        for (entries, map_flags) in [(2, 0), (1, libbpf_sys::BPF_F_MMAPABLE)] {
+            let options = libbpf_sys::bpf_map_create_opts { sz: size, map_flags, ..Default::default() };
+            let mut other =
+                libbpf_rs::MapHandle::create(libbpf_rs::MapType::Array, Some("resolved"), 4, 8, entries, &options)
+                    .unwrap();
+            std::fs::rename(&pin, &aside).unwrap();
+            other.pin(&pin).unwrap();
+            let refused = fief.upgrade().map_err(|error| error.kind());
+            std::fs::remove_file(&pin).unwrap();
+            std::fs::rename(&aside, &pin).unwrap();
+            assert_eq!(refused.unwrap_err(), fief_bpf::ErrorKind::Drift, "{entries} entries, flags {map_flags}");
+        }
+        assert_eq!(program_id(fief.pins(), "switch_charges").unwrap(), before);
         fief.upgrade().unwrap();
     });
 }

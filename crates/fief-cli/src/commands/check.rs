@@ -5,7 +5,7 @@ mod listener;
 
 use std::path::Path;
 
-use fief_policy::{Diagnostics, Policy};
+use fief_policy::{Container, Cpu, Diagnostics, Network, Policy};
 use serde::Serialize;
 
 use crate::cli::Check;
@@ -59,11 +59,20 @@ fn meaning(name: &str, policy: &Policy) -> String {
     );
     if !policy.containers.is_empty() {
         page.push_str(&format!("\n{}", containers(policy)));
+        if policy.containers.iter().any(is_unenforced) {
+            page.push_str("all but PRIORITY and BELOW is kept and not enforced in this version\n");
+        }
     }
     for listener in &policy.listeners {
         page.push_str(&format!("\n{}", listener::page(listener)));
     }
     page
+}
+
+/// Says something that waits for a later version.
+fn is_unenforced(container: &Container) -> bool {
+    let enforced = Cpu { priority: container.cpu.priority, ..Cpu::default() };
+    container.cpu != enforced || container.memory_max != 0 || container.network != Network::default()
 }
 
 fn counted(count: usize, what: &str) -> String {
@@ -136,6 +145,7 @@ CONTAINER    SHARE  LIMIT  WEIGHT  PRIORITY  MEMORY  SENDS  BELOW
 shop           60%      -     100       100       -      -      -
 shop/gold        -      -     100       200       -      -      -
 shop/browse      -      -     100       100      1G      -      -
+all but PRIORITY and BELOW is kept and not enforced in this version
 
 listener web on [::]:80: a listening socket for each class behind the server's own
 RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS

@@ -57,6 +57,70 @@ fn syn_flood_measures_those_who_are_known_and_those_who_come_for_the_first_time(
 }
 
 #[test]
+fn primitives_measures_each_operation() {
+    let measured = [
+        "bind_vs_getppid",
+        "bind_vs_cgroup",
+        "create_destroy_vs_socket",
+        "bind_contended",
+        "foreign_sockopt",
+        "usage_ns",
+        "pass_ns",
+    ];
+    runs_to_its_end("primitives", &measured, &[]);
+}
+
+#[test]
+fn priority_clients_compares_every_way_with_plain_nginx() {
+    let measured = [
+        "single.flatness",
+        "single.p99_flatness",
+        "single.t40_vs_plain",
+        "single.p99_t40_vs_plain",
+        "single.throughput",
+        "single.throughput_least",
+        "copies.flatness",
+        "haproxy.t40",
+        "application.t40",
+    ];
+    runs_to_its_end("priority-clients", &measured, &[]);
+}
+
+#[test]
+fn accounting_compares_containers_with_clocks_of_others() {
+    let measured = [
+        "misattribution",
+        "thread_error",
+        "reader_lag_ms",
+        "total_error",
+        "container_per_request",
+        "nginx_throughput",
+        "nginx_throughput_core",
+        "nginx_throughput_core_persistent",
+        "pipe_pingpong",
+    ];
+    runs_to_its_end("accounting", &measured, &[]);
+}
+
+#[test]
+fn lrp_measures_at_two_backlogs() {
+    let measured = ["high_kept_511", "high_kept_4096", "high_kept", "high_kept_plain", "charge_error"];
+    runs_to_its_end("lrp", &measured, &[]);
+}
+
+#[test]
+fn header_control_limits_a_crowd_by_url_and_by_syn() {
+    let measured = ["preferred_url", "preferred_syn", "nginx_preferred", "limited_rate_error", "goodput_kept"];
+    runs_to_its_end("header-control", &measured, &[]);
+}
+
+#[test]
+fn classes_measures_three_classes_before_blocking_workers() {
+    let measured = ["high_share", "high_share_plain", "high_flat", "limited_rate_error", "limited_low"];
+    runs_to_its_end("classes", &measured, &[]);
+}
+
+#[test]
 fn user_vs_kernel_measures_at_two_costs_of_a_request() {
     let measured = ["kept", "kept_url", "kept_url_503", "server_kept"];
     let cheap = measured.map(|name| format!("{name}_500us"));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cgroup of a systemd unit, as systemd has it.
+//! The cgroup of a systemd unit, as systemd reports it.
 //!
-//! A unit is never searched for by the name of its folder: a user with a delegated subtree can make a folder of any name
-//! there, and would be taken for the service.
+//! A unit is never searched for by the name of its folder: a user with a delegated subtree can make a folder of any name there,
+//! and it would be taken for the service.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

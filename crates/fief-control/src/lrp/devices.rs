@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The lanes' interfaces: a pair of virtual Ethernet interfaces in the server's network namespace, whose receiving end
-//! is polled in a kernel thread of its own (threaded NAPI).
+//! The lanes' interfaces: a pair of virtual Ethernet interfaces in the server's network namespace, whose receiving end is
+//! polled in a kernel thread of its own (threaded NAPI).
 //!
 //! ```text
 //! fief-7s ~~~~~~~~~> fief-7r     7: slot of the container; another scope than fief has two hexadecimal digits more
 //! sends              receives    alias: fief lane SCOPE 7.2 shop/gold (7.2: slot and generation)
 //! ```
 //!
-//! No address, no neighbours, no name resolution: only what is redirected to the sending end ever passes.
+//! The pair has no address, no neighbours and no name resolution: only packets redirected to the sending end ever pass.
 
 use std::fs;
 use std::io;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which network namespaces may hold lanes. Written down before the first is made; a command in another namespace, or
-//! after a kill, finds them there.
+//! Which network namespaces may hold lanes. They are written down before the first lane is made, so that a command in another
+//! namespace, or after a kill, finds them.
 
 use std::fs;
 use std::io;

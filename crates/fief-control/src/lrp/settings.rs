@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the network layer treats what comes out of a lane: as it treats what comes in at the interfaces of the network.
+//! Makes the network layer treat packets out of a lane like packets that come in at the network's interfaces.
 //!
 //! Limits: a rule that names an interface (`iifname`, a strict reverse path) sees the lane's.
 

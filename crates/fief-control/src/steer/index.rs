@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which index a listener's address has.
 //!
-//! Sockets are registered under the index. Were it the position in the policy, the sockets of one server would be handed
-//! another's connections after a policy was replaced by one with its listeners in another order.
+//! Sockets are registered under the index. If it were the position in the policy, a new policy with its listeners in another
+//! order would give one server's sockets the connections of another.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;

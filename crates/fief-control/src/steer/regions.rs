@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Regions: which prefix lengths are worth a look for a source, by the first bits of its address.
+//! Regions: which prefix lengths to look up for a source, by the first bits of its address.
 //!
-//! A policy of many prefixes has some of every length, but hardly anywhere all of them. The word of a region has a bit for
-//! each length (two for a bit where there are more than 64) that a prefix in it or around it has.
+//! A policy of many prefixes has some of every length, but few lengths in one place. The word of a region has a bit for each
+//! length (two for a bit where there are more than 64) of a prefix in it or around it.
 //!
 //! ```text
 //! IPv4  a.b.c.d       region a.b              IPv6  aaaa:bbbb:...   region aaaa ^ bbbb

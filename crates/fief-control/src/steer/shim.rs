@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The listen shim as a file, and what a server's environment must say to have it.
+//! The listen shim as a file, and the server's environment variables for it.
 //!
-//! The shared object is part of this program. A server needs it as a file that stays as long as the server may start
-//! programs that inherit its sockets, so it lies under a name made from its contents: every version beside the others,
-//! written once, never changed.
+//! The shared object is part of this program. A server needs it as a file, for as long as the server may start programs that
+//! inherit its sockets. So its name is made from its contents: each version is written once under its own name, and never
+//! changed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -19,6 +19,7 @@ mod throughput;
 mod total;
 mod worker;
 
+use crate::effort::is_least;
 use crate::error::{Error, Kind, Result};
 use crate::experiments::Outcome;
 use crate::progress::Progress;
@@ -46,6 +47,16 @@ struct Plan {
 impl Plan {
     fn of(quick: bool) -> Plan {
         match quick {
+            _ if is_least() => Plan {
+                rounds: 2,
+                stream_seconds: 0.018,
+                binding_runs: 1,
+                binding_seconds: 0.1,
+                lag_seconds: 0.3,
+                total_seconds: 0.3,
+                pairs: 1,
+                load_seconds: 0.1,
+            },
             true => Plan {
                 rounds: 30,
                 stream_seconds: 0.018,

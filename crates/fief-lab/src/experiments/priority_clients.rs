@@ -14,6 +14,7 @@ pub use kind::Kind;
 pub use measure::{Measurement, measure};
 pub use outcome::of as outcome_of;
 
+use crate::effort::is_least;
 use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::progress::Progress;
@@ -37,6 +38,11 @@ impl Plan {
         Plan { kinds: Kind::ALL.to_vec(), loads: vec![5, 40], rounds: 3, seconds: 0.75, warm_up: 0.25, retries: 0 }
     }
 
+    /// Each step tried once.
+    pub fn least() -> Plan {
+        Plan { rounds: 1, seconds: 0.2, warm_up: 0.1, ..Plan::quick() }
+    }
+
     pub fn full() -> Plan {
         Plan {
             loads: vec![0, 5, 10, 20, 30, 40, 200, 1000],
@@ -50,7 +56,11 @@ impl Plan {
 }
 
 pub fn run(quick: bool) -> Result<Outcome> {
-    let plan = if quick { Plan::quick() } else { Plan::full() };
+    let plan = match quick {
+        _ if is_least() => Plan::least(),
+        true => Plan::quick(),
+        false => Plan::full(),
+    };
     let topology = Topology::new()?;
     let (kinds, missing): (Vec<_>, Vec<_>) =
         plan.kinds.iter().map(|&kind| (kind, kind.check())).partition(|(_, check)| check.is_ok());

@@ -9,6 +9,7 @@
 //! Those twenty have proved themselves before the flood begins. How a client fares that comes for the first time under
 //! the flood is measured apart (`newcomer`).
 
+mod by_server;
 mod cost;
 mod isolation;
 mod measure;
@@ -17,6 +18,7 @@ mod outcome;
 mod stand;
 mod way;
 
+pub use by_server::isolating_main;
 pub use measure::{Attack, Measurement};
 pub use way::Way;
 
@@ -28,7 +30,7 @@ use crate::progress::Progress;
 use crate::wanted::{Wanted, usable};
 use cost::Kind;
 use measure::measure;
-use stand::Stand;
+use stand::{Front, Stand};
 
 const PORT: u16 = 80;
 
@@ -87,7 +89,7 @@ impl Plan {
         if !self.is_quick {
             attacks.insert(1, Attack::Prefix(10_000));
         }
-        if !self.is_quick || matches!(way, Way::Stock | Way::Limit | Way::Fief) {
+        if !self.is_quick || matches!(way, Way::Stock | Way::Limit | Way::Server | Way::Fief) {
             attacks.push(Attack::Prefix(200_000));
         }
         if way == Way::Fief || !self.is_quick {
@@ -123,11 +125,13 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let (ways, notes) = usable(wanted, |way| way.check(), |way| way.title().to_owned());
     let stands: Vec<Stand> = ways.into_iter().map(Stand::new).collect::<Result<_>>()?;
     let mut progress = Progress::new("syn-flood", plan.steps(&stands));
-    let (mut measurements, mut costs, mut isolations) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut measurements, mut costs) = (Vec::new(), Vec::new());
+    let (mut isolations, mut by_server) = (Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         for turn in 0..stands.len() {
             let stand = &stands[(turn + round) % stands.len()];
             let front = stand.front()?;
+            by_server.extend(front.as_ref().and_then(Front::time_to_isolate_s));
             for attack in plan.attacks(stand.way) {
                 progress.step(&format!("round {}, {}, {attack}", round + 1, stand.way.title()))?;
                 measurements.push(measure_quietly(&plan, stand, attack, round)?);
@@ -157,8 +161,13 @@ pub fn run(quick: bool) -> Result<Outcome> {
         }
     }
     let ways: Vec<Way> = stands.iter().map(|stand| stand.way).collect();
-    let measured =
-        outcome::Measured { floods: &measurements, costs: &costs, isolations: &isolations, newcomers: &newcomers };
+    let measured = outcome::Measured {
+        floods: &measurements,
+        costs: &costs,
+        isolations: &isolations,
+        by_server: &by_server,
+        newcomers: &newcomers,
+    };
     Ok(outcome::of(&ways, &measured, notes))
 }
 

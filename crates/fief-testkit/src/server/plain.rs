@@ -2,7 +2,8 @@
 //! An HTTP/1.1 server in threads of the test: there at once, and it tells what it saw.
 //!
 //! `GET /<n>` is answered with n bytes of [`pattern`], anything else with its [`Seen`] in words. Persistent unless the
-//! client says otherwise or the path is below `/close/`, which the server closes first.
+//! client says otherwise or the path is below `/close/`, which the server closes first. Below `/half/` it ends its own side
+//! behind the answer, and reads on.
 
 use crate::{Error, NetNs, Result, wait_until};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -132,6 +133,7 @@ fn serve(mut stream: TcpStream, state: &State) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
     let mut reader = BufReader::with_capacity(1 << 16, stream.try_clone()?);
+    let mut answers = true;
     while let Some((header, text)) = read_header(&mut reader)? {
         let field = |name: &str| {
             let mut lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -152,11 +154,18 @@ fn serve(mut stream: TcpStream, state: &State) -> io::Result<()> {
         let answer = path.rsplit('/').next().and_then(|word| word.parse().ok()).map(pattern);
         let answer = answer.unwrap_or_else(|| format!("{seen:?}").into_bytes());
         held(&state.seen).push(seen);
+        if !answers {
+            continue;
+        }
         let word = if last { "close" } else { "keep-alive" };
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: {word}\r\n\r\n", answer.len());
         stream.write_all(&[head.as_bytes(), &answer].concat())?;
         if last {
             break;
+        }
+        if path.starts_with("/half") {
+            stream.shutdown(std::net::Shutdown::Write)?;
+            answers = false;
         }
     }
     stream.shutdown(std::net::Shutdown::Write)

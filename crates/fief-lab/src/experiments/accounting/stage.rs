@@ -14,7 +14,7 @@ const POLICY: &str = "version = 1\n\n[container.lab]\n";
 #[derive(Debug)]
 pub struct Stage {
     pub topology: Topology,
-    process: Option<Process>,
+    process: Process,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
     _policy: PolicyFile,
@@ -29,9 +29,10 @@ impl Stage {
         let mut command = policy.run(&topology.server, own, words.into())?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::start(command)?;
+        process.ask_first(DOWN);
         let orders = process.child().stdin.take().expect("it was piped");
         let answers = BufReader::new(process.child().stdout.take().expect("it was piped"));
-        let mut stage = Stage { topology, process: Some(process), orders, answers, _policy: policy };
+        let mut stage = Stage { topology, process, orders, answers, _policy: policy };
         stage.ask(&Order::Hello)?;
         Ok(stage)
     }
@@ -61,19 +62,10 @@ impl Stage {
     }
 
     /// Ends the worker; an error if Fief did not come down in order.
-    pub fn stop(mut self) -> Result<()> {
-        match self.process.take().and_then(|process| process.stop(DOWN)) {
+    pub fn stop(self) -> Result<()> {
+        match self.process.stop(DOWN) {
             Some(_) => Ok(()),
             None => Err(Error::failed(format!("fief run did not end within {DOWN:?}"))),
-        }
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // A killed `fief run` would leave its programs to its guard, so it is asked first.
-        if let Some(process) = self.process.take() {
-            process.stop(DOWN);
         }
     }
 }

@@ -106,6 +106,7 @@ fn start_nginx(topology: &Topology, cgroup: &Cgroup) -> Result<Nginx> {
 
 fn report(plan: &Plan, way: &Way, samples: &[Vec<Sample>; 3], outcome: &mut Outcome) {
     let mut table = way.table();
+    let load = format!("{CLIENTS} closed-loop clients, {}, a file of 1 kB", way.title);
     for (place, mode) in Mode::ALL.into_iter().enumerate() {
         let comparison = Comparison::of(&samples[place], &samples[0]);
         let middle = |of: fn(&Sample) -> f64| number(median(&samples[place].iter().map(of).collect::<Vec<_>>()));
@@ -117,11 +118,13 @@ fn report(plan: &Plan, way: &Way, samples: &[Vec<Sample>; 3], outcome: &mut Outc
             Mode::Everything => {
                 comparison.note(&mut table);
                 let name = format!("nginx_throughput{}", way.suffix);
-                outcome.figures.must(name, comparison.figure(), Bound::AtLeast(0.95));
+                let figure = outcome.figures.must(name, comparison.figure(), Bound::AtLeast(0.95));
+                figure.of("requests a second of nginx with everything on, of Fief down", "ratio", load.clone());
             }
             Mode::Core => {
                 let name = format!("nginx_throughput_core{}", way.suffix);
-                outcome.figures.must(name, comparison.figure(), Bound::AtLeast(0.98));
+                let figure = outcome.figures.must(name, comparison.figure(), Bound::AtLeast(0.98));
+                figure.of("requests a second of nginx without following sockets, of Fief down", "ratio", load.clone());
             }
         }
     }
@@ -143,5 +146,10 @@ fn report_pings(pings: &[Vec<f64>; 2], outcome: &mut Outcome) {
         format!("{:.4} - {:.4}", ping.low, ping.high),
     ]);
     outcome.tables.push(table);
-    outcome.figures.add("pipe_pingpong", ping.median);
+    let metric = "a byte to and fro between two threads that nobody manages, of Fief down";
+    outcome.figures.add("pipe_pingpong", ping.median).of(
+        metric,
+        "ratio",
+        "two threads on one CPU that wake each other",
+    );
 }

@@ -49,19 +49,26 @@ fn figures(sample: &Sample) -> Figures {
         let all: Vec<f64> = (0..high.len()).map(|round| high[round] + middle[round] + low[round]).collect();
         median(&ratios(&high, &all))
     };
-    figures.must("high_share", share("strict"), Bound::AtLeast(0.95));
-    figures.add("high_share_plain", share("plain"));
+    let high = "requests a second of the high class, of all three";
+    let load = equal(MANY);
+    figures.must("high_share", share("strict"), Bound::AtLeast(0.95)).of(high, "ratio", load.clone());
+    figures.add("high_share_plain", share("plain")).of(high, "ratio", format!("{load}, without Fief"));
     let response = |clients| sample.means("strict", &growing(clients), HIGH);
     let flat = median(&ratios(&response(GROWN.1), &response(GROWN.0)));
-    figures.must("high_flat", flat, Bound::AtMost(1.15));
+    let metric =
+        format!("mean response time of the high class beside {} low clients, of that beside {}", GROWN.1, GROWN.0);
+    figures.must("high_flat", flat, Bound::AtMost(1.15)).of(metric, "ratio", growing(GROWN.1));
     let way = limited(RATES[0]);
     let rates = |crowd| sample.rates(&way, &way, crowd);
     let errors: Vec<f64> = rates(HIGH).iter().map(|rate| (rate / f64::from(RATES[0]) - 1.0).abs()).collect();
-    figures.must("limited_rate_error", median(&errors), Bound::AtMost(0.03));
-    figures.add("limited_high", median(&rates(HIGH)));
+    let figure = figures.must("limited_rate_error", median(&errors), Bound::AtMost(0.03));
+    figure.of("requests a second of the high class, against its limit", "ratio", way.clone());
+    let served = |class: &str| format!("requests a second of the {class} class");
+    figures.add("limited_high", median(&rates(HIGH))).of(served("high"), "1/s", way.clone());
     // One request in a minute would still be starvation.
-    figures.must("limited_middle", median(&rates(MIDDLE)), Bound::AtLeast(1.0));
-    figures.must("limited_low", median(&rates(LOW)), Bound::AtLeast(1.0));
+    for (name, class, crowd) in [("limited_middle", "middle", MIDDLE), ("limited_low", "low", LOW)] {
+        figures.must(name, median(&rates(crowd)), Bound::AtLeast(1.0)).of(served(class), "1/s", way.clone());
+    }
     figures
 }
 

@@ -46,25 +46,47 @@ fn figures(sample: &Sample, setting: &Setting) -> Figures {
     let (by_url, by_syn) = (kept("fief", AT_URL), kept("fief", AT_SYN));
     // f64::min would take the one that was measured for both.
     let worst = if by_syn < by_url || by_syn.is_nan() { by_syn } else { by_url };
-    figures.must("preferred", worst, Bound::AtLeast(0.9));
-    figures.add("preferred_url", by_url);
-    figures.add("preferred_syn", by_syn);
-    figures.add("nginx_preferred", kept("nginx", AT_URL));
-    figures.add("uncontrolled_preferred", kept("nginx", UNCONTROLLED));
+    let preferred = "requests a second of the preferred clients, of those without the crowd";
+    let crowd = "an open-loop crowd that asks for 0.6 of the capacity";
+    figures.must("preferred", worst, Bound::AtLeast(0.9)).of(
+        preferred,
+        "ratio",
+        format!("{crowd}; the worse of the next two"),
+    );
+    for (name, value, limit) in [
+        ("preferred_url", by_url, "limited by its URL to a fiftieth"),
+        ("preferred_syn", by_syn, "limited at its SYNs to a fiftieth"),
+        ("nginx_preferred", kept("nginx", AT_URL), "limited by nginx's limit_req"),
+        ("uncontrolled_preferred", kept("nginx", UNCONTROLLED), "not limited"),
+    ] {
+        figures.add(name, value).of(preferred, "ratio", format!("{crowd}, {limit}"));
+    }
     let served = sample.rates("fief", &goodput(2.5), FIRST);
     let errors: Vec<f64> = served.iter().map(|rate| (rate / setting.capped.per_second - 1.0).abs()).collect();
-    figures.must("limited_rate_error", median(&errors), Bound::AtMost(0.03));
+    let beyond = "2.5 times the limit is asked for";
+    let figure = figures.must("limited_rate_error", median(&errors), Bound::AtMost(0.03));
+    figure.of("a limited URL's requests a second, against its limit", "ratio", beyond);
     let kept = |way: &str| {
         let [beyond, at_limit] = [2.5, 1.0].map(|part| sample.rates(way, &goodput(part), FIRST));
         median(&ratios(&beyond, &at_limit))
     };
-    figures.must("goodput_kept", kept("fief"), Bound::AtLeast(0.95));
-    figures.add("goodput_uncontrolled", kept("nginx"));
+    let useful = "requests a second served within 150 ms, of those when exactly the limit is asked for";
+    figures.must("goodput_kept", kept("fief"), Bound::AtLeast(0.95)).of(useful, "ratio", beyond);
+    figures.add("goodput_uncontrolled", kept("nginx")).of(useful, "ratio", format!("{beyond}; nobody limits"));
     let share = |step: &str, crowd: usize| median(&shares(sample, step, crowd));
     if let Some(&most) = setting.clients().last() {
-        figures.add("url_high_share", share(&priority(most), FIRST));
+        let load = format!("{most} clients of each of two URLs");
+        figures.add("url_high_share", share(&priority(most), FIRST)).of(
+            "requests a second of the URL of high priority, of both",
+            "ratio",
+            load,
+        );
     }
-    figures.add("url_low_share_when_high_is_limited", share(RATED[0].0, SECOND));
+    figures.add("url_low_share_when_high_is_limited", share(RATED[0].0, SECOND)).of(
+        "requests a second of the URL of low priority, of both",
+        "ratio",
+        "the other URL is limited to 0.3 of the capacity",
+    );
     figures
 }
 

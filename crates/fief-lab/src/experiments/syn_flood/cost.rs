@@ -44,7 +44,7 @@ impl Kind {
 impl From<Way> for Kind {
     fn from(way: Way) -> Kind {
         match way {
-            Way::Stock | Way::Cookies | Way::Synproxy => Kind::Stock,
+            Way::Stock | Way::Cookies | Way::Synproxy | Way::Server => Kind::Stock,
             Way::Limit => Kind::Dropped,
             Way::Fief => Kind::Policed,
         }

@@ -11,7 +11,7 @@ use fief_testkit::{PacketCounter, Topology};
 use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-const RATE: u32 = 70_000;
+pub const RATE: u32 = 70_000;
 const ISOLATE: &str = "isolate = { above = 100, for = \"10s\" }\n";
 const LOOK: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(4);

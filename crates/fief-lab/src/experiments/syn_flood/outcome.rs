@@ -20,11 +20,12 @@ pub struct Measured<'a> {
     pub floods: &'a [Measurement],
     pub costs: &'a [(Kind, f64)],
     pub isolations: &'a [f64],
+    pub by_server: &'a [f64],
     pub newcomers: &'a [newcomer::Measurement],
 }
 
 pub fn of(ways: &[Way], measured: &Measured<'_>, notes: Vec<String>) -> Outcome {
-    let Measured { floods: measurements, costs, isolations, newcomers } = *measured;
+    let Measured { floods: measurements, costs, isolations, by_server, newcomers } = *measured;
     let sample = Sample { measurements };
     let mut kept =
         sample.table("Throughput kept, of the same way's own without a flood (quartiles)", ways, |way, attack| {
@@ -40,6 +41,12 @@ pub fn of(ways: &[Way], measured: &Measured<'_>, notes: Vec<String>) -> Outcome 
         sample.select(way, attack).map(|one| one.seen.stalls).sum::<u64>().to_string()
     });
     let mut figures = figures(&sample, costs, isolations);
+    let metric = "from the first SYN until the server has given its network a listening socket of its own";
+    figures.add("time_to_isolate_by_server_s", median(by_server)).of(
+        metric,
+        "s",
+        "70000 SYN/s from one /16".to_owned(),
+    );
     newcomer_figures(newcomers, &mut figures);
     let floods = measurements.iter().map(Measurement::to_json);
     Outcome {
@@ -168,7 +175,7 @@ fn figures(sample: &Sample<'_>, costs: &[(Kind, f64)], isolations: &[f64]) -> Fi
     figures.must("spoofed_70k", worst, Bound::AtLeast(0.85)).of(own, "ratio", load);
     figures.add("spoofed_anywhere_70k", spoofed[0]);
     figures.add("spoofed_among_clients_70k", spoofed[1]);
-    for way in [Way::Stock, Way::Cookies, Way::Limit, Way::Synproxy] {
+    for way in [Way::Stock, Way::Cookies, Way::Limit, Way::Synproxy, Way::Server] {
         for (word, rate) in [("70k", 70_000), ("200k", 200_000)] {
             figures.add(format!("{}_{word}", way.name()), median(&kept(way, rate)));
         }
@@ -262,7 +269,8 @@ mod tests {
 
     fn outcome(measurements: &[Measurement]) -> Outcome {
         let costs = [(Kind::Stock, 2000.0), (Kind::Policed, 500.0), (Kind::Answered, 1000.0)];
-        let measured = Measured { floods: measurements, costs: &costs, isolations: &[0.4], newcomers: &[] };
+        let measured =
+            Measured { floods: measurements, costs: &costs, isolations: &[0.4], by_server: &[], newcomers: &[] };
         of(&Way::ALL, &measured, Vec::new())
     }
 

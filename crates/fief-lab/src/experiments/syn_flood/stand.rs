@@ -3,6 +3,7 @@
 //!
 //! The packet filter's rules last as long as the testbed. Fief is machine-wide, so it is there only while it is measured.
 
+use super::by_server::IsolatingServer;
 use super::{PORT, Way};
 use crate::command::{PolicyFile, nft};
 use crate::error::Result;
@@ -17,7 +18,7 @@ pub const SPOOFED: Sources = Sources::new([10, 128, 0, 0], 10);
 pub struct Stand {
     pub way: Way,
     pub topology: Topology,
-    _nginx: Nginx,
+    _nginx: Option<Nginx>,
 }
 
 impl Stand {
@@ -32,12 +33,15 @@ impl Stand {
         if let Some(rules) = way.rules() {
             nft(&topology.server, &rules)?;
         }
-        let nginx = start_nginx(&topology)?;
+        let nginx = (way != Way::Server).then(|| start_nginx(&topology)).transpose()?;
         Ok(Stand { way, topology, _nginx: nginx })
     }
 
     /// Puts in force what is not there all the time.
     pub fn front(&self) -> Result<Option<Front>> {
+        if self.way == Way::Server {
+            return IsolatingServer::start(&self.topology).map(|server| Some(Front::Server { server }));
+        }
         self.way.policy().map(|policy| self.fief(&policy)).transpose()
     }
 
@@ -45,15 +49,25 @@ impl Stand {
     pub fn fief(&self, policy: &str) -> Result<Front> {
         let policy = PolicyFile::new(policy)?;
         let installation = Installation::apply_in(&policy, &self.topology.server)?;
-        Ok(Front { _installation: installation, _policy: policy })
+        Ok(Front::Policy { _installation: installation, _policy: policy })
     }
 }
 
 /// Fief in force, until the guard ends.
 #[derive(Debug)]
-pub struct Front {
-    _installation: Installation,
-    _policy: PolicyFile,
+pub enum Front {
+    Policy { _installation: Installation, _policy: PolicyFile },
+    Server { server: IsolatingServer },
+}
+
+impl Front {
+    /// Of a server that isolates by itself.
+    pub fn time_to_isolate_s(&self) -> Option<f64> {
+        match self {
+            Front::Policy { .. } => None,
+            Front::Server { server } => Some(server.isolated_s),
+        }
+    }
 }
 
 fn start_nginx(topology: &Topology) -> Result<Nginx> {

@@ -16,11 +16,13 @@ pub enum Way {
     Limit,
     /// The packet filter answers SYNs with cookies and opens the connection behind them.
     Synproxy,
+    /// A server that isolates by itself (crate fief's example), on a kernel without cookies, as the paper's was.
+    Server,
     Fief,
 }
 
 impl Way {
-    pub const ALL: [Way; 5] = [Way::Stock, Way::Cookies, Way::Limit, Way::Synproxy, Way::Fief];
+    pub const ALL: [Way; 6] = [Way::Stock, Way::Cookies, Way::Limit, Way::Synproxy, Way::Server, Way::Fief];
 
     /// Part of its figures' names.
     pub fn name(self) -> &'static str {
@@ -29,6 +31,7 @@ impl Way {
             Way::Cookies => "syncookies2",
             Way::Limit => "nft",
             Way::Synproxy => "synproxy",
+            Way::Server => "by_server",
             Way::Fief => "useful",
         }
     }
@@ -39,6 +42,7 @@ impl Way {
             Way::Cookies => "tcp_syncookies = 2",
             Way::Limit => "nft limit",
             Way::Synproxy => "nft synproxy",
+            Way::Server => "server isolates",
             Way::Fief => "Fief",
         }
     }
@@ -47,6 +51,7 @@ impl Way {
     pub fn check(self) -> Result<()> {
         match self {
             Way::Stock | Way::Cookies => Ok(()),
+            Way::Server => command::can_run(),
             Way::Fief => command::can_run().and_then(|()| PolicyFile::new(&policy(LIMITS))?.check()),
             Way::Limit | Way::Synproxy => run(std::process::Command::new("nft").arg("--version"))
                 .map(drop)
@@ -58,6 +63,8 @@ impl Way {
     pub fn sysctls(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Way::Cookies => &[("net.ipv4.tcp_syncookies", "2")],
+            // With cookies the kernel drops nothing that a server could be told of.
+            Way::Server => &[("net.ipv4.tcp_syncookies", "0"), ("net.ipv4.tcp_synack_retries", "0")],
             Way::Synproxy => &[
                 // A packet without a connection must not open one: it would pass the proxy by.
                 ("net.netfilter.nf_conntrack_tcp_loose", "0"),
@@ -73,7 +80,7 @@ impl Way {
         match self {
             Way::Limit => Some(limit()),
             Way::Synproxy => Some(synproxy()),
-            Way::Stock | Way::Cookies | Way::Fief => None,
+            Way::Stock | Way::Cookies | Way::Server | Way::Fief => None,
         }
     }
 

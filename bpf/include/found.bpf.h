@@ -4,36 +4,18 @@
  * listening.
  *
  * Problem: each packet to a guarded port asks for the listener, which takes up to three hash lookups. And of a flood
- * nearly every SYN is dropped by police: to find out first whether anybody listens there, and whether the address is of
- * this machine, costs more than all of police.
+ * nearly every SYN is dropped, by police or by a full lane: to find out first whether anybody listens there, and whether
+ * the address is of this machine, costs more than all of police.
  * How: a small table of each CPU by address and port, good for the policy tables that it was filled from. While a
- * listener was seen listening within LIVE_NS, police speaks before the kernel is asked.
- * Limits: for so long SYNs above a rate are dropped after the server has ended, instead of refused.
+ * listener was seen listening within LIVE_NS, police and lanes speak before the kernel is asked.
+ * Limits: for so long SYNs are dropped after the server has ended, instead of refused.
  */
 #pragma once
 
 #include "classify.bpf.h"
+#include "maps/listeners_found.bpf.h"
 
-#define LIVE_NS		10000000ull
-#define LISTENERS_FOUND 64
-
-struct listener_found {
-	__u64 address[2];
-	__u64 live_until_ns;
-	__u32 slot;
-	__u32 epoch;
-	__u32 index; /* as in struct fief_listener */
-	__u32 serve;
-	__u16 port;
-	__u16 pad[3];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, LISTENERS_FOUND);
-	__type(key, __u32);
-	__type(value, struct listener_found);
-} listeners_found SEC(".maps");
+#define LIVE_NS 10000000ull
 
 /* The listener of the policy at this address (16 bytes); NULL: none. */
 static __noinline struct listener_found *listener_search(__u32 slot, const void *address, __u16 port)

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Servers as they are shipped, started by `fief run` as users do: clients are answered by class, and counted.
+
+#[path = "run_servers/server.rs"]
+mod server;
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use fief_control::Fief;
+use fief_testkit::{Client, Family, Feature, Process, Topology, require, wait_ready, wait_until};
+use fief_tests_netns::{SOON, connect_from, fief_binary, two_classes};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use server::{Server, Start};
+
+const PORT: u16 = 8080;
+const WAITING: u8 = 30;
+const ADDRESS: &str = "address = \"0.0.0.0:8080\"";
+const CLASSES: [&str; 2] = ["shop/high", "shop/low"];
+
+/// A server under `fief run`, and where it writes whom it answered.
+struct Rig {
+    process: Process,
+    server: Server,
+    topology: Topology,
+    fief: Fief,
+    folder: tempfile::TempDir,
+    _start: Start,
+}
+
+impl Rig {
+    /// `None`: the machine has no such server. `listener` are the lines of the policy's listener.
+    fn new(server: Server, listener: &str) -> Option<Self> {
+        let needed = [Feature::NetNs, Feature::Cgroup2, Feature::Bpf, server.feature()];
+        if !needed.into_iter().all(require) {
+            return None;
+        }
+        let topology = Topology::new().unwrap();
+        let folder = tempfile::Builder::new().prefix("ff-server-").tempdir().unwrap();
+        // a server that gave up root reads it
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let fief = Fief::with_scope(folder.path().file_name().unwrap().to_str().unwrap());
+        let policy = folder.path().join("policy.toml");
+        std::fs::write(&policy, two_classes(listener)).unwrap();
+        let start = server.start(folder.path());
+        let mut command = Command::new(fief_binary());
+        command.arg("run").arg(&policy).arg("--").args(&start.words).env("FIEF_SCOPE", fief.pins().scope());
+        let answered = OpenOptions::new().append(true).create(true).open(folder.path().join("answered")).unwrap();
+        let said = folder.path().join("said");
+        command.stdout(answered).stderr(File::create(&said).unwrap());
+        topology.server.enter(&mut command);
+        let mut process = Process::start(command).unwrap();
+        process.ask_first(SOON);
+        wait_ready(&topology.server, &mut process, PORT, Some(&said)).unwrap();
+        Some(Self { process, server, topology, fief, folder, _start: start })
+    }
+
+    /// A request that waits for its answer.
+    fn ask(&self, from: IpAddr) -> TcpStream {
+        let server = Topology::server_address(Family::V4, PORT);
+        let mut stream = connect_from(&self.topology.clients, (from, 0).into(), server).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(b"GET /1k HTTP/1.0\r\nHost: server\r\n\r\n").unwrap();
+        stream
+    }
+
+    /// Connections that the classes were given so far.
+    fn accepts(&self) -> [u64; 2] {
+        let snapshot = self.fief.snapshot().unwrap();
+        let of = |path| snapshot.containers.iter().find(|view| view.path == path).map_or(0, |view| view.usage.accepts);
+        CLASSES.map(of)
+    }
+
+    /// The containers of the class listeners that are there.
+    fn class_listeners(&self) -> Vec<String> {
+        let snapshot = self.fief.snapshot().unwrap();
+        let mut containers: Vec<_> = snapshot.class_listeners.into_iter().map(|listener| listener.container).collect();
+        containers.sort();
+        containers
+    }
+
+    /// Whom it answered, by which process.
+    fn answered(&self) -> Vec<(IpAddr, u32)> {
+        let text = std::fs::read_to_string(self.folder.path().join("answered")).unwrap();
+        let pair = |line: &str| {
+            let (client, pid) = line.split_once(' ').unwrap();
+            (client.parse().unwrap(), pid.parse().unwrap())
+        };
+        text.lines().map(pair).collect()
+    }
+
+    /// The server stands still while clients come.
+    fn while_it_stands<T>(&self, come: impl FnOnce() -> T) -> T {
+        let word = |pid: &u32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let is_server = |pid: &u32| word(pid, "comm").trim() == self.server.name();
+        let pids: Vec<u32> = self.topology.server.pids().into_iter().filter(is_server).collect();
+        let all = |signal| pids.iter().for_each(|pid| kill(Pid::from_raw(pid.cast_signed()), signal).unwrap());
+        all(Signal::SIGSTOP);
+        wait_until(SOON, || pids.iter().all(|pid| word(pid, "stat").contains(") T "))).unwrap();
+        let come = come();
+        all(Signal::SIGCONT);
+        come
+    }
+
+    /// Many clients of the low class and then one of the high class wait, and are answered and counted. The place of the
+    /// high one among them.
+    fn place_of_high(&self) -> usize {
+        let (before, seen) = (self.accepts(), self.answered().len());
+        let high = Client::High.address(Family::V4, 1);
+        let clients = (1..=WAITING).map(|n| Client::Low.address(Family::V4, n)).chain([high]);
+        let waiting: Vec<_> = self.while_it_stands(|| clients.map(|client| self.ask(client)).collect());
+        waiting.into_iter().for_each(is_answered);
+        wait_until(SOON, || self.answered().len() == seen + usize::from(WAITING) + 1).unwrap();
+        let after = self.accepts();
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [1, u64::from(WAITING)]);
+        self.answered()[seen..].iter().position(|(client, _)| *client == high).expect("it was answered")
+    }
+
+    fn stop(self) {
+        self.process.stop(SOON).expect("it ends when it is asked to");
+        assert!(!self.fief.installed());
+    }
+}
+
+fn is_answered(mut stream: TcpStream) {
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert_eq!(response.split(' ').nth(1), Some("200"), "{response}");
+}
+
+fn the_high_class_goes_first_at(server: Server) {
+    let Some(rig) = Rig::new(server, ADDRESS) else { return };
+    assert_eq!(rig.class_listeners(), CLASSES);
+    let place = rig.place_of_high();
+    assert!(place < 8, "answered as number {place}: {:?}", rig.answered());
+    rig.stop();
+}
+
+#[test]
+fn nginx_answers_the_high_class_first_and_counts_both() {
+    the_high_class_goes_first_at(Server::Nginx);
+}
+
+#[test]
+fn haproxy_answers_the_high_class_first_and_counts_both() {
+    the_high_class_goes_first_at(Server::Haproxy);
+}
+
+/// Its listening thread accepts in order, and its worker threads answer in whichever they are scheduled.
+#[test]
+fn apache_answers_both_classes_and_counts_them() {
+    let Some(rig) = Rig::new(Server::Apache, ADDRESS) else { return };
+    assert_eq!(rig.class_listeners(), CLASSES);
+    rig.place_of_high();
+    rig.stop();
+}
+
+/// The shim does not see it, so its clients are of their classes in what is counted, not in their order.
+#[test]
+fn go_answers_both_classes_and_counts_them() {
+    let Some(rig) = Rig::new(Server::Go, ADDRESS) else { return };
+    assert_eq!(rig.class_listeners(), [""; 0]);
+    rig.place_of_high();
+    rig.stop();
+}
+
+/// Each copy answers its class, in the class's cgroup, and does its work.
+fn a_copy_for_each_class_of(server: Server) {
+    let Some(rig) = Rig::new(server, &format!("{ADDRESS}\ncopies = \"per-class\"")) else { return };
+    wait_until(SOON, || rig.class_listeners() == CLASSES).unwrap();
+    let (before, seen) = (rig.accepts(), rig.answered().len());
+    for n in 1..=5 {
+        for class in [Client::High, Client::Low] {
+            is_answered(rig.ask(class.address(Family::V4, n)));
+        }
+    }
+    wait_until(SOON, || rig.answered().len() == seen + 10).unwrap();
+    let after = rig.accepts();
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [5, 5]);
+    for (client, pid) in &rig.answered()[seen..] {
+        let class = if *client < Client::Low.address(Family::V4, 0) { "shop-high" } else { "shop-low" };
+        let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        assert!(cgroup.trim().ends_with(class), "{client} by a process of {cgroup}");
+    }
+    let spent = |path: &str| {
+        let snapshot = rig.fief.snapshot().unwrap();
+        snapshot.containers.iter().find(|view| view.path == path).unwrap().usage.thread_ns
+    };
+    assert!(CLASSES.into_iter().all(|path| spent(path) > 0));
+    rig.stop();
+}
+
+#[test]
+fn a_copy_of_nginx_for_each_class_serves_its_clients() {
+    a_copy_for_each_class_of(Server::Nginx);
+}
+
+#[test]
+fn a_copy_of_haproxy_for_each_class_serves_its_clients() {
+    a_copy_for_each_class_of(Server::Haproxy);
+}
+
+#[test]
+fn a_copy_of_apache_for_each_class_serves_its_clients() {
+    a_copy_for_each_class_of(Server::Apache);
+}
+
+/// It asks for multipath TCP first, and is content with plain TCP.
+#[test]
+fn a_copy_of_a_go_server_for_each_class_serves_its_clients() {
+    a_copy_for_each_class_of(Server::Go);
+}
