@@ -4,7 +4,7 @@
 Prints the status of each answer, "reset", or "end". A piece "+" waits for an answer to what was sent; "ack" as the first piece
 waits until the connection is there on this side.
 """
-import re, socket, sys
+import errno, re, socket, sys
 
 protocol = 262 if sys.argv[1] == "mptcp" else 0
 family = socket.AF_INET6 if ":" in sys.argv[2] else socket.AF_INET
@@ -28,6 +28,11 @@ def answer():
         try:
             more = s.recv(65536)
         except ConnectionError:
+            return "reset"
+        except OSError as error:
+            # what multipath TCP says, depending on when the reset of its only path was seen
+            if error.errno != errno.ENOTCONN:
+                raise
             return "reset"
         if not more:
             return "end"
