@@ -44,8 +44,9 @@ struct fief_label {
 #define FIEF_LABEL_EARLY   524288u /* beside it: the client may send encrypted bytes that its server skips */
 #define FIEF_LABEL_PASSED                                                                                              \
 	1048576u /* ruled no longer, as the rules said that `next` is the number of (fief_guard.rules) */
+#define FIEF_LABEL_HALF	 2097152u /* the begin of what stands at `next` is kept, or was (halves.bpf.h) */
 #define FIEF_LABEL_ASKED (FIEF_LABEL_UPGRADE | FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT)
 /* what a verdict upon the first request says */
 #define FIEF_LABEL_VERDICT                                                                                             \
 	(FIEF_LABEL_TRACKED | FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER | FIEF_LABEL_ASKED |        \
-	 FIEF_LABEL_INSIDE | FIEF_LABEL_TLS | FIEF_LABEL_EARLY | FIEF_LABEL_PASSED)
+	 FIEF_LABEL_INSIDE | FIEF_LABEL_TLS | FIEF_LABEL_EARLY | FIEF_LABEL_PASSED | FIEF_LABEL_HALF)

@@ -74,20 +74,24 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 /*
  * A client resets or ends a connection that has its socket: its first bytes shall not make another one, and nobody looks for the
  * socket any more. Only with the very next byte that the socket expects: anybody can send a reset with another one, and TCP would
- * go on.
+ * go on. Whether the begin of a request may be kept.
  */
-static __noinline void admitted_ended(const struct packet *p, struct bpf_sock *sk)
+static __noinline bool admitted_ended(const struct packet *p, struct bpf_sock *sk)
 {
+	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+	__u32 flags = label ? label->flags : 0;
 	struct fief_admitted *entry;
 	struct fief_flow_key key;
 
 	if (!tcp || tcp->rcv_nxt != p->seq)
-		return;
+		return flags & FIEF_LABEL_HALF;
 	flow_key(p, &key);
 	entry = admitted_find(&key);
-	if (entry && p->seq - entry->begin < FORGOTTEN_BYTES)
-		entry->spent = 1;
+	if (!entry || p->seq - entry->begin >= FORGOTTEN_BYTES)
+		return flags & FIEF_LABEL_HALF;
+	entry->spent = 1;
+	return (flags | entry->tracked) & FIEF_LABEL_HALF;
 }
 
 /*
@@ -110,17 +114,18 @@ static __noinline void admitted_note(struct __sk_buff *skb, struct front_context
 {
 	struct displaced *of = displaced_get();
 	struct admitted_line *line;
+	struct admitted_key *own;
 	__u64 hash;
 
 	if (!of)
 		return;
 	flow_key(&front->packet, &of->key);
-	line = admitted_line(&of->key, &hash);
+	line = admitted_line(&of->key, &hash, &own);
 	if (!line)
 		return;
 	if (line->flow && line->flow != hash && !line->verdict.spent)
-		displaced_settle(skb, line, front->slot);
-	admitted_keep(line, hash, &of->key, verdict);
+		displaced_settle(skb, line, own, front->slot);
+	admitted_keep(line, hash, own, &of->key, verdict);
 }
 
 /*
@@ -220,8 +225,10 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 		done = assign_to_class(skb, front, stream->admitted.container.id, &stream->with);
 	if (done == ASSIGN_REFUSED)
 		done = assign_to(skb, found, &front->packet, &stream->with);
-	if (done == ASSIGNED)
+	if (done == ASSIGNED) {
+		front->connected = true; /* nobody looks for a listening socket */
 		return TCX_NEXT;
+	}
 	verdict_count(front, stream->admitted.container, stream->admitted.rule, FIEF_SYN_QUEUE, false);
 	return TCX_DROP;
 }
@@ -344,8 +351,10 @@ static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_contex
 		}
 		if (state == REQUEST_NEED_MORE && !last)
 			break;
-		if (state == REQUEST_NEED_MORE && hold_keep(p, stream))
+		if (state == REQUEST_NEED_MORE && hold_keep(p, stream)) {
+			entry->tracked |= FIEF_LABEL_HALF;
 			return REST_PASSES;
+		}
 		if (state == REQUEST_NEED_MORE) {
 			unread_rule(front, &stream->ruling, FIEF_UNREAD_NO_ROOM);
 			admitted_pass(front, entry);

@@ -60,7 +60,8 @@ static __always_inline void displaced_label(struct bpf_sock *sk, const struct fi
 }
 
 /* A function of its own to the verifier, which then follows it once. */
-__noinline int displaced_settle(struct __sk_buff *skb, struct admitted_line *line __arg_nonnull, __u32 slot)
+__noinline int displaced_settle(struct __sk_buff *skb, struct admitted_line *line __arg_nonnull,
+				struct admitted_key *own __arg_nonnull, __u32 slot)
 {
 	struct displaced *with = displaced_get();
 	struct listener_found *listener;
@@ -68,12 +69,12 @@ __noinline int displaced_settle(struct __sk_buff *skb, struct admitted_line *lin
 
 	if (!with)
 		return 0;
-	listener = listener_search(slot, line->key.local, line->key.local_port);
+	listener = listener_search(slot, own->of.local, own->of.local_port);
 	if (!listener)
 		return 0;
 	__builtin_memset(&with->fresh, 0, sizeof(with->fresh));
 	with->fresh.listener = listener->index;
-	sk = tuple_find(skb, &with->tuple, key_tuple(&line->key, &with->tuple), listener);
+	sk = tuple_find(skb, &with->tuple, key_tuple(&own->of, &with->tuple), listener);
 	if (!sk)
 		return 0;
 	if (has_stream(sk->state))

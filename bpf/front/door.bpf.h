@@ -102,16 +102,14 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 
 /*
  * A client that resets its connection in the middle of a request leaves the place that the begin had. An answer that nobody
- * asked for draws a reset without an acknowledgement: floods of them cost nothing here.
+ * asked for draws a reset without an acknowledgement: floods of them cost nothing here. `begun`: there is a socket.
  */
-static __noinline int reset_forget(const struct packet *p)
+static __noinline int reset_forget(const struct packet *p, bool begun)
 {
 	struct half_name name;
 
-	if (!(p->flags & TCP_ACK))
-		return 0;
-	half_reset(p, p->ack - 1, &name);
-	half_reset(p, HALF_LATER, &name);
+	if (p->flags & TCP_ACK)
+		half_reset(p, begun ? HALF_LATER : p->ack - 1, &name);
 	return 0;
 }
 
@@ -130,11 +128,13 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 	sk = socket_find(skb, &front->packet, front->listener);
 	if (!sk)
 		return TCX_NEXT;
+	front->connected = sk->state != BPF_TCP_LISTEN;
 	if (sk->state == BPF_TCP_LISTEN && !(front->guard->flags & FIEF_GUARD_KERNEL))
 		listening = bpf_skc_to_tcp_sock(sk);
-	else if (has_stream(sk->state))
-		admitted_ended(&front->packet, sk);
-	reset_forget(&front->packet);
+	if (!front->connected)
+		reset_forget(&front->packet, false);
+	else if (has_stream(sk->state) && admitted_ended(&front->packet, sk))
+		reset_forget(&front->packet, true);
 	if (listening && (is_live(front->listener, front->now) || is_local(skb, listening, &front->packet)))
 		verdict = TCX_DROP;
 	bpf_sk_release(sk);

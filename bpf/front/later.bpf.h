@@ -56,10 +56,13 @@ static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *
 	return answer_and_reset(skb, p, stream, tcp->rcv_nxt);
 }
 
-/* Finds what was kept of the request that starts at `next`, and leaves it where it is. */
-static __noinline void later_find(const struct packet *p, struct stream *stream, __u32 next)
+/* Finds what was kept of the request that starts at label->next, and leaves it where it is. */
+static __noinline void later_find(const struct packet *p, struct stream *stream, const struct fief_label *label)
 {
-	if (!half_look(p, next, HALF_LATER, stream) || stream->first != next - 1 || stream->length >= FIEF_HEADER_MAX)
+	__u32 next = label->next;
+
+	if (!(label->flags & FIEF_LABEL_HALF) || !half_look(p, next, HALF_LATER, stream) || stream->first != next - 1 ||
+	    stream->length >= FIEF_HEADER_MAX)
 		stream_begin(stream, next);
 }
 
@@ -77,6 +80,7 @@ static __always_inline int later_wait(struct front_context *front, struct connec
 {
 	const struct packet *p = &front->packet;
 
+	__sync_fetch_and_or(&on->label->flags, FIEF_LABEL_HALF); /* before: another CPU may have what follows */
 	if (!hold_keep(p, stream))
 		return later_unread(front, on->label, stream, FIEF_UNREAD_NO_ROOM);
 	stream->read = on->label->next + stream->length;
@@ -129,7 +133,7 @@ static __always_inline int chunk_rule(struct front_context *front, struct connec
 		return later_wait(front, on, stream);
 	stream->read = on->label->next + line.head;
 	on->label->next = stream->read + line.data;
-	__sync_fetch_and_and(&on->label->flags, ~CHUNK_STATES);
+	__sync_fetch_and_and(&on->label->flags, ~(CHUNK_STATES | FIEF_LABEL_HALF));
 	__sync_fetch_and_or(&on->label->flags, line.state);
 	return LATER_AGAIN;
 }
@@ -150,7 +154,7 @@ static __always_inline int body_rule(struct front_context *front, struct connect
 		return LATER_REFUSED;
 	stream->read = on->label->next + (body < length ? body : length);
 	on->label->next += body;
-	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_INSIDE);
+	__sync_fetch_and_and(&on->label->flags, ~(FIEF_LABEL_INSIDE | FIEF_LABEL_HALF));
 	return LATER_AGAIN;
 }
 
@@ -166,7 +170,8 @@ static __always_inline int later_follow(struct front_context *front, struct conn
 	stream->read = on->label->next + ruling->head;
 	on->label->next = stream->read + passed_over(ruling);
 	on->label->body = ruling->body;
-	__sync_fetch_and_and(&on->label->flags, ~(FIEF_LABEL_ASKED | FIEF_LABEL_TLS | FIEF_LABEL_EARLY));
+	__sync_fetch_and_and(&on->label->flags,
+			     ~(FIEF_LABEL_ASKED | FIEF_LABEL_TLS | FIEF_LABEL_EARLY | FIEF_LABEL_HALF));
 	__sync_fetch_and_or(&on->label->flags, flags);
 	return LATER_AGAIN;
 }
@@ -241,7 +246,7 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 	isolated_keep(front, on->label->container);
 	if (on->label->flags & FIEF_LABEL_LOST)
 		return later_unread(front, on->label, stream, FIEF_UNREAD_OTHER);
-	later_find(p, stream, on->label->next);
+	later_find(p, stream, on->label);
 	at = on->label->next + stream->length;
 	if (is_behind(p->seq, at))
 		/*

@@ -20,16 +20,21 @@ struct admitted_line {
 	__u64 flow; /* 0: none */
 	struct fief_admitted verdict;
 	__u64 pad;
-	struct fief_flow_key key; /* a line of the cache of its own, which nobody reads who looks for a verdict */
-	__u64 pad_key[3];
 };
 
+/* A line of the cache of its own, which nobody reads who looks for a verdict. */
+struct admitted_key {
+	struct fief_flow_key of;
+	__u64 pad[3];
+};
+
+/* The verdicts come first, since the memory hands out two lines at once. */
 struct admitted_pair {
 	struct admitted_line line[2];
+	struct admitted_key key[2];
 };
 
-_Static_assert(__builtin_offsetof(struct admitted_line, key) == 64, "a line of the cache");
-_Static_assert(sizeof(struct admitted_line) == 128, "two of them");
+_Static_assert(sizeof(struct admitted_line) == 64 && sizeof(struct admitted_key) == 64, "lines of the cache");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -75,23 +80,24 @@ static __always_inline struct fief_admitted *admitted_find(const struct fief_flo
 	return pair->line[1].flow == hash ? &pair->line[1].verdict : NULL;
 }
 
-/* The line that a flow's verdict goes into, and by which hash; NULL: there are no keys. */
-static __always_inline struct admitted_line *admitted_line(const struct fief_flow_key *key, __u64 *hash)
+/* The line that a flow's verdict goes into, by which hash, and its key; NULL: the installation has no secret. */
+static __always_inline struct admitted_line *admitted_line(const struct fief_flow_key *key, __u64 *hash,
+							   struct admitted_key **own)
 {
 	struct admitted_pair *pair = admitted_pair(key, hash);
-	struct admitted_line *line;
 
 	if (!pair)
 		return NULL;
-	line = &pair->line[0];
-	if (line->flow != *hash &&
-	    (pair->line[1].flow == *hash || pair->line[1].verdict.time_ns < line->verdict.time_ns))
-		line = &pair->line[1];
-	return line;
+	*own = &pair->key[0];
+	if (pair->line[0].flow == *hash ||
+	    (pair->line[1].flow != *hash && pair->line[1].verdict.time_ns >= pair->line[0].verdict.time_ns))
+		return &pair->line[0];
+	*own = &pair->key[1];
+	return &pair->line[1];
 }
 
-static __always_inline void admitted_keep(struct admitted_line *line, __u64 hash, const struct fief_flow_key *key,
-					  const struct fief_admitted *verdict)
+static __always_inline void admitted_keep(struct admitted_line *line, __u64 hash, struct admitted_key *own,
+					  const struct fief_flow_key *key, const struct fief_admitted *verdict)
 {
 	__u64 *any = admitted_any();
 	__u32 before = 0;
@@ -102,7 +108,7 @@ static __always_inline void admitted_keep(struct admitted_line *line, __u64 hash
 		before = line->verdict.verdicts;
 	*(volatile __u64 *)&line->flow = 0;
 	barrier();
-	line->key = *key;
+	own->of = *key;
 	line->verdict = *verdict;
 	line->verdict.verdicts += before;
 	barrier();
