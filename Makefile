@@ -11,6 +11,9 @@ MAKEFLAGS += --no-print-directory
 
 PREFIX ?= /usr/local
 DESTDIR ?=
+# for install alone: libbpf, which cargo builds by make, would be installed there and then not be found
+unexport DESTDIR PREFIX
+MAKEOVERRIDES :=
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 # where rustup and Debian put what a plain shell of root may not see
 CARGO_HOME ?= $(HOME)/.cargo
@@ -19,8 +22,10 @@ export PATH := $(CARGO_HOME)/bin:$(PATH):/usr/sbin:/sbin
 
 CARGO := cargo
 FIEF := $(CARGO_TARGET_DIR)/release/fief
+# what `fief lab` becomes; it is found beside fief
+LAB := $(CARGO_TARGET_DIR)/release/fief-lab
 TEST_LOG := $(CARGO_TARGET_DIR)/test.log
-EXPERIMENTS := primitives priority-clients accounting syn-flood admission-cost parse lrp header-control classes user-vs-kernel
+EXPERIMENTS := primitives priority-clients queue accounting syn-flood admission-cost parse lrp header-control classes user-vs-kernel whole
 C_SOURCES = $(shell find bpf shim -name '*.[ch]' ! -name vmlinux.h)
 
 BIN := $(DESTDIR)$(PREFIX)/bin
@@ -40,9 +45,9 @@ help: ## list the goals
 deps: ## install what Fief is built and tested with: apt packages, the pinned Rust, crates
 	@packaging/deps $(CARGO_TARGET_DIR)/.deps
 
-build: deps ## build the command fief, optimised
-	@$(CARGO) build --release --locked -p fief-cli
-	@echo "built $(FIEF)"
+build: deps ## build the command fief and its lab, optimised
+	@$(CARGO) build --release --locked -p fief-cli -p fief-lab
+	@echo "built $(FIEF) and $(LAB)"
 
 demo: build ## watch one paying client beside 40 others, without and with Fief (root)
 	@$(FIEF) lab demo
@@ -51,8 +56,10 @@ test: deps ## run all tests; as root also those with real packets and servers
 	@$(CARGO) test --workspace --locked --no-fail-fast 2>&1 | tee $(TEST_LOG) || failed=1; \
 		awk -f .ci/sum.awk $(TEST_LOG) && exit $${failed:-0}
 
-test-vm: deps ## try fief on Debian's own kernels, emulated (QEMU; some minutes; not part of test)
-	@tests/vm/run.sh
+KERNEL ?=
+
+test-vm: deps ## all checks on Debian's own kernels, emulated (QEMU; some minutes): KERNEL="6.12 7.0"
+	@tests/vm/run.sh $(KERNEL)
 
 fuzz: deps ## hold what Fief passes against real servers: CASES (100000) for each, SEED (the time) (root)
 	@$(CARGO) run --locked -p fief-tests-differential -- --cases $(CASES) $(if $(SEED),--seed $(SEED))
@@ -72,17 +79,17 @@ bench: build ## measure what the experiments promise; reports in target/bench (r
 		$(FIEF) lab $$name --report $(CARGO_TARGET_DIR)/bench/$$name; \
 	done
 
-install: build ## install command, man pages and completions below PREFIX (/usr/local)
+install: build ## install commands, man pages and completions below PREFIX (/usr/local)
 	@install -d $(BIN) $(MAN) $(BASH) $(ZSH) $(FISH)
-	@install -m 755 $(FIEF) $(BIN)/fief
+	@install -m 755 $(FIEF) $(LAB) $(BIN)
 	@$(FIEF) man $(MAN)
 	@$(FIEF) completions bash > $(BASH)/fief
 	@$(FIEF) completions zsh > $(ZSH)/_fief
 	@$(FIEF) completions fish > $(FISH)/fief.fish
-	@echo "installed $(BIN)/fief"
+	@echo "installed $(BIN)/fief and $(BIN)/fief-lab"
 
 uninstall: ## remove what install put there
-	@rm -f $(BIN)/fief $(MAN)/fief.1 $(MAN)/fief-*.1 $(BASH)/fief $(ZSH)/_fief $(FISH)/fief.fish
+	@rm -f $(BIN)/fief $(BIN)/fief-lab $(MAN)/fief.1 $(MAN)/fief-*.1 $(BASH)/fief $(ZSH)/_fief $(FISH)/fief.fish
 
 clean: ## remove everything built
 	@$(CARGO) clean

@@ -10,7 +10,8 @@
  *   admit        request rules                    lane         received by a thread of the class
  *   bind         the record of a thread           charge       the machine of a CPU
  *   file         labels of files                  control      what the privileged side sets
- *   rule_table   rules by prefix and pattern
+ *   rule_table   rules by prefix and pattern       queue        requests that wait
+ *   schedule     what the scheduler tells
  *
  * The includer brings __u8 .. __u64, __s32 and __s64. Rust gets it through bindgen (crate fief-bpf and, for the part
  * that applications need, crate fief). A record that both sides touch is described here and nowhere else.
@@ -18,7 +19,7 @@
 #ifndef FIEF_ABI_H
 #define FIEF_ABI_H
 
-#define FIEF_ABI_VERSION 4
+#define FIEF_ABI_VERSION 6
 
 #include "abi/container.h"
 #include "abi/descriptor.h"
@@ -30,10 +31,12 @@
 #include "abi/police.h"
 #include "abi/guard.h"
 #include "abi/admit.h"
+#include "abi/queue.h"
 #include "abi/lane.h"
 #include "abi/bind.h"
 #include "abi/file.h"
 #include "abi/charge.h"
+#include "abi/schedule.h"
 #include "abi/control.h"
 
 #endif

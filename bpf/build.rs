@@ -7,7 +7,7 @@ use std::{env, fs};
 use libbpf_cargo::SkeletonBuilder;
 
 /// One object per hook family: folder and name.
-const OBJECTS: [&str; 5] = ["core", "front", "lrp", "files", "floor"];
+const OBJECTS: [&str; 5] = ["core", "front", "lrp", "files", "sched"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     println!("cargo::rustc-env=FIEF_BPF_BUILD={:08x}", build as u32 ^ (build >> 32) as u32);
-    for folder in ["abi", "flow", "core", "front", "lrp", "files", "floor", "include", "include/maps"] {
+    for folder in ["abi", "flow", "core", "front", "lrp", "files", "sched", "include", "include/maps"] {
         println!("cargo::rerun-if-changed={folder}");
         for file in fs::read_dir(folder).into_iter().flatten().flatten() {
             println!("cargo::rerun-if-changed={}", file.path().display());

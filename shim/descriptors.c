@@ -31,6 +31,8 @@ static void forked(void)
 {
 	own_process = getpid();
 	fronts_forked();
+	if (atomic_load(&front_count))
+		events_forked();
 }
 
 /* ---- close ---- */

@@ -11,6 +11,7 @@
 bool front_remember(struct front *front, int events);
 void events_forget(int fd);
 void events_share(int fd);
+void events_forked(void);
 /* The front leaves the set; `closed`: since its descriptor is. */
 void events_forget_front(struct events *set, int fd, bool closed);
 

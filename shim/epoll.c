@@ -2,6 +2,8 @@
 /*
  * epoll: the class listeners behind a front are added, changed and removed with it, and what the kernel tells
  * goes through events_order.
+ *
+ * Limits: a one-shot front in a set that several processes wait on: one does not know that another has armed it again.
  */
 #define _GNU_SOURCE
 #include "descriptors.h"
@@ -52,6 +54,22 @@ void events_forget(int fd)
 		free(set->registered[i]);
 	pthread_mutex_destroy(&set->lock);
 	free(set);
+}
+
+/*
+ * In a new child: a thread that held the lock is not in it. The parent may wait for events of the same set, so the child holds
+ * nothing back; what it inherited as held it hands out, though the parent does so too.
+ */
+void events_forked(void)
+{
+	for (int fd = 0; fd < descriptors_used(); fd++) {
+		struct events *set = set_of(fd);
+
+		if (!set)
+			continue;
+		pthread_mutex_init(&set->lock, NULL);
+		set->shared = true;
+	}
 }
 
 /* Somebody waits for the event descriptor itself, who cannot see what is held. */
@@ -210,12 +228,22 @@ PUBLIC int epoll_ctl(int events, int operation, int fd, struct epoll_event *even
 
 /* ---- epoll_wait ---- */
 
-static void note_waiter(struct events *set)
+/*
+ * Whether something is held. From now on nothing is, if another thread waits too: either that thread, when it puts its events
+ * in order, sees that the set is shared, or this one sees what it held.
+ */
+static bool waiter_note(struct events *set)
 {
+	bool held;
+
+	pthread_mutex_lock(&set->lock);
 	if (set->waited && !pthread_equal(set->waiter, pthread_self()))
 		set->shared = true;
 	set->waiter = pthread_self();
 	set->waited = true;
+	held = set->held_count;
+	pthread_mutex_unlock(&set->lock);
+	return held;
 }
 
 /* The time that is left of `timeout` since `start`; NULL waits for ever. */
@@ -270,11 +298,10 @@ static int wait_in_order(struct events *set, struct epoll_event *out, int room, 
 	if (set->held_count && timeout)
 		clock_gettime(CLOCK_MONOTONIC, &start);
 	for (bool again = false;; again = true) {
-		bool held = set->held_count;
+		bool held = waiter_note(set);
 		int most = set->many_again ? FETCH_AGAIN : FETCH, count, ready;
 
 		most = room < most ? room : most;
-		note_waiter(set);
 		fronts_refresh(set);
 		count = kernel_wait(set->fd, fresh, most,
 				    held ? &at_once : (again ? left(timeout, &start, &rest) : timeout), mask);

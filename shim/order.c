@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 #include "order.h"
 
-/* Those that accept after existing connections give way to the rest. */
+/* Those that accept after existing connections give way to the rest; among equals the one goes first that waited longest. */
 static bool better(const struct queue *a, const struct queue *b)
 {
-	return a->after != b->after ? b->after : a->priority > b->priority;
+	if (a->after != b->after)
+		return b->after;
+	return a->priority != b->priority ? a->priority > b->priority : a->passed > b->passed;
 }
 
 int order_best(const struct queue *queues, int count, uint64_t ready)

@@ -2,8 +2,8 @@
 /*
  * Order: which of the ready queues is next. Pure.
  *
- * The highest priority goes first. One that is passed over OFTEN times in a row gets a turn, so that nothing
- * starves, except at priority 0, which has asked for just that.
+ * The highest priority goes first, and equals take turns. One that is passed over OFTEN times in a row gets a turn, so
+ * that nothing starves, except at priority 0, which has asked for just that.
  */
 #pragma once
 

@@ -35,7 +35,8 @@ struct fief_request {
 	__u8 refusal; /* enum fief_refusal */
 	__u8 level;   /* enum fief_level */
 	__u8 monitor;
-	__u8 pad[2];
+	__u8 unqueued; /* 1: what matches waits in no queue, and takes no place */
+	__u8 pad;
 };
 
 /* Keys of the door, from the kernel's random source, set once for an installation. */
@@ -61,8 +62,9 @@ struct fief_admitted {
 	__u64 time_ns; /* of the verdict: what follows is let through for a short time, until the socket is there */
 	__u32 answer; /* sequence number of the server's first byte: who acknowledges more was answered by its socket */
 	__u32 verdicts; /* upon the same first bytes */
-	__u32 body;	/* as in struct fief_label */
+	__u32 cpu;	/* that has its packet: there, what follows comes to TCP behind it */
 	__u32 spent;	/* its socket was made: who sends the same first bytes again sends a copy */
+	__u64 body;	/* as in struct fief_label */
 };
 
 /* How far a head was looked through for its end, as it comes: all zero at its begin. See the front room's scan.bpf.h. */

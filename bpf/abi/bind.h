@@ -13,7 +13,7 @@ struct fief_nest {
 };
 
 struct fief_task {
-	__u64 request; /* left by another thread, taken at the next boundary; bind.bpf.h draws it */
+	__u64 request; /* left by another thread, taken at the next boundary; request.bpf.h draws it */
 	struct fief_ref binding;
 	struct fief_ref home;
 	__u32 rights; /* of the descriptor the binding was made with */

@@ -8,6 +8,7 @@
 
 #define FIEF_CACHE_SLOTS 64
 #define FIEF_KEPT	 8
+#define FIEF_RECENT	 4
 
 /* one entry of the write-back cache of usage: a container's */
 struct fief_cache_slot {
@@ -20,6 +21,16 @@ struct fief_cache_slot {
 	__u64 bytes_in;
 	__u64 packets_out;
 	__u64 bytes_out;
+};
+
+/* The record of a thread that left this CPU, as it is stored (core/record.bpf.h). */
+struct fief_recent {
+	__u64 thread;	/* where the kernel keeps the thread; 0: an empty entry */
+	__u64 started;	/* when it was made */
+	__u64 requests; /* fief_control's when the record was read */
+	__u32 switches; /* the thread's context switches when it left */
+	__u32 pad;
+	struct fief_task task;
 };
 
 /* why the time of the system container was spent; shown by name */
@@ -45,7 +56,8 @@ enum fief_system_kind {
 /* What every event reads and writes comes first: 64 bytes, which are one cache line where the record begins at one. */
 struct fief_cpu {
 	__u32 sequence; /* odd while a charge is under way */
-	__u32 online;
+	__u16 online;
+	__u16 scheduled;	  /* charges gather in the containers, for the scheduler */
 	__u64 last_ns;		  /* everything before is charged */
 	struct fief_ref current_; /* whom the time since then belongs to */
 	__u32 receive;		  /* enum fief_receive */
@@ -78,16 +90,18 @@ struct fief_cpu {
 	__u32 switches;	      /* its context switches when its stint began */
 	__u32 clock_compared; /* the run queue's clock when it was last compared, in units of switch.bpf.h */
 	__u32 changing;	      /* threads in the midst of changing their record here, where interrupts cannot be off */
-	__u32 pad;
-	__u64 thread;	  /* where the kernel keeps the running thread, whose number exec can change */
-	__u64 run_clock;  /* where the kernel accounts what threads ran on this CPU; 0: no switch was missed here */
-	__u64 ran_before; /* what it showed when this stint began */
-	__u64 run_queue;  /* where the kernel says who runs here; 0: not known yet */
-	__u64 clock_from; /* CLOCK_MONOTONIC when the window of clock_next began */
-	__s64 clock_next; /* the smallest distance of both clocks in it, which the next window begins with */
+	__u32 recalled;	      /* 1: task began as what `recent` has of the thread, which is what is stored */
+	__u64 requests_read;  /* fief_control's requests when the storage of the running thread was asked for one */
+	__u64 thread;	      /* where the kernel keeps the running thread, whose number exec can change */
+	__u64 run_clock;      /* where the kernel accounts what threads ran on this CPU; 0: no switch was missed here */
+	__u64 ran_before;     /* what it showed when this stint began */
+	__u64 run_queue;      /* where the kernel says who runs here; 0: not known yet */
+	__u64 clock_from;     /* CLOCK_MONOTONIC when the window of clock_next began */
+	__s64 clock_next;     /* the smallest distance of both clocks in it, which the next window begins with */
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];
 	/* thread references that were not let go of: id, generation << 32; 0: none (core/kept.bpf.h) */
 	__u64 kept[FIEF_KEPT];
+	struct fief_recent recent[FIEF_RECENT];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];
 };
 enum fief_receive { FIEF_RX_NONE = 0, FIEF_RX_OPEN = 1, FIEF_RX_PACKET = 2 };

@@ -122,6 +122,9 @@ struct fief_container {
 	__u64 refs;    /* apart from what every bind reads: it is written by every CPU */
 	__u64 members; /* threads bound here, FIEF_MEMBER_* each; as of when they last left a CPU */
 	struct fief_usage usage;
+	/* Charged since the scheduler, which is on, last looked: to the container itself, and with all below it. */
+	__u64 charged_own_ns;
+	__u64 charged_ns;
 	char name[FIEF_NAME_LEN];
 };
 
@@ -131,3 +134,7 @@ struct fief_container {
 #define FIEF_CONTAINER_POLICY 1u /* named by a policy, which holds it */
 #define FIEF_CONTAINER_UNIT   2u /* home of a managed unit */
 #define FIEF_CONTAINER_USER   4u /* user/<uid> */
+#define FIEF_CONTAINER_ROOT   8u /* the root, of which a policy sets what its children have of it */
+
+/* They have one set of attributes for each policy slot. */
+#define FIEF_CONTAINER_SLOTS (FIEF_CONTAINER_POLICY | FIEF_CONTAINER_ROOT)

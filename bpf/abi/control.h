@@ -13,6 +13,7 @@ struct fief_control {
 	__u32 user_quota;      /* containers per unprivileged user */
 	__u32 tree_lock;
 	__u32 build;	 /* whose programs are in force: a hash of them */
+	__u64 requests;	 /* that threads were left (core/request.bpf.h), counted when each can be seen */
 	__u64 errors[8]; /* enum fief_error */
 	__u32 labelled;	 /* files */
 	/* By policy slot: which instance of the files object charges labelled files; 0: files have no labels. */

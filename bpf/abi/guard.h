@@ -65,9 +65,9 @@ struct fief_guard {
 	__u32 unread_refused; /* bits by enum fief_unread: refused; else they pass into the class of the client */
 	__u32 proxies;	      /* how many of `proxy` there are */
 	__u32 rules;	      /* a hash of what is said of requests: other rules have another */
-	__u32 pad;
-	__u64 bloom;	  /* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
-	__u64 bloom_mask; /* words of it, less one */
+	__u32 queue;	      /* number of its queue; 0: requests do not wait */
+	__u64 bloom;	      /* first word of this listener's filter in `blooms`; see the front room's match.bpf.h */
+	__u64 bloom_mask;     /* words of it, less one */
 	struct fief_lines patterns;
 	struct fief_proxy proxy[FIEF_PROXIES];
 	__u64 name[FIEF_NAMES]; /* hashes of header and cookie names in lower case */

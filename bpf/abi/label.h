@@ -14,7 +14,8 @@ struct fief_label {
 	__u64 owner;	/* the socket whose label counts and holds; a clone's differs */
 	__u32 drops;	/* listeners: sk_drops at the last look */
 	__u32 next;	/* connections: sequence number at which the next request begins (FIEF_LABEL_TRACKED) */
-	__u32 body;	/* bytes of the body that begins there instead (FIEF_LABEL_INSIDE) */
+	__u64 body;	/* bytes of the body that begins there instead (FIEF_LABEL_INSIDE, FIEF_LABEL_BODY) */
+	__u32 busy;	/* connections: a CPU rules its bytes now */
 	__u32 pad;
 };
 #define FIEF_LABEL_CLASS_LISTENER 1u /* hidden listener of one class: clones need no classification */
@@ -29,12 +30,13 @@ struct fief_label {
 #define FIEF_LABEL_TRACKED 128u /* where its next request begins is known */
 #define FIEF_LABEL_TAKEN   256u /* and TCP has taken every head of a request that was ruled */
 /* What stands at `next` if it is not a request: */
-#define FIEF_LABEL_CHUNK     512u    /* the line of a chunk's size, */
-#define FIEF_LABEL_CHUNK_END 1024u   /* not the first: behind the end of the one before it */
-#define FIEF_LABEL_TRAILER   2048u   /* a line behind the last chunk */
-#define FIEF_LABEL_UPGRADE   8192u   /* or, beside a request, what the one before asked to change to */
-#define FIEF_LABEL_INSIDE    131072u /* a body that some servers take for the next request */
-#define FIEF_LABEL_LOST	     4096u   /* what has come before was not seen, or is forgotten */
+#define FIEF_LABEL_CHUNK     512u     /* the line of a chunk's size, */
+#define FIEF_LABEL_CHUNK_END 1024u    /* not the first: behind the end of the one before it */
+#define FIEF_LABEL_TRAILER   2048u    /* a line behind the last chunk */
+#define FIEF_LABEL_UPGRADE   8192u    /* or, beside a request, what the one before asked to change to */
+#define FIEF_LABEL_INSIDE    131072u  /* a body that some servers take for the next request */
+#define FIEF_LABEL_BODY	     8388608u /* more of a body than sequence numbers can tell at once */
+#define FIEF_LABEL_LOST	     4096u    /* what has come before was not seen, or is forgotten */
 /* Beside FIEF_LABEL_UPGRADE: */
 #define FIEF_LABEL_FIRST                                                                                               \
 	16384u /* the request that asked is the connection's first: the server's first bytes answer it */
@@ -45,8 +47,26 @@ struct fief_label {
 #define FIEF_LABEL_PASSED                                                                                              \
 	1048576u /* ruled no longer, as the rules said that `next` is the number of (fief_guard.rules) */
 #define FIEF_LABEL_HALF	 2097152u /* the begin of what stands at `next` is kept, or was (halves.bpf.h) */
+#define FIEF_LABEL_WAITS 4194304u /* its latest request waits in a queue */
+#define FIEF_LABEL_TAIL                                                                                                \
+	16777216u /* the end of its first head was ruled and not delivered: it has to be the same (tail.bpf.h) */
 #define FIEF_LABEL_ASKED (FIEF_LABEL_UPGRADE | FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT)
 /* what a verdict upon the first request says */
 #define FIEF_LABEL_VERDICT                                                                                             \
 	(FIEF_LABEL_TRACKED | FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER | FIEF_LABEL_ASKED |        \
-	 FIEF_LABEL_INSIDE | FIEF_LABEL_TLS | FIEF_LABEL_EARLY | FIEF_LABEL_PASSED | FIEF_LABEL_HALF)
+	 FIEF_LABEL_INSIDE | FIEF_LABEL_TLS | FIEF_LABEL_EARLY | FIEF_LABEL_PASSED | FIEF_LABEL_HALF |                 \
+	 FIEF_LABEL_BODY | FIEF_LABEL_TAIL)
+/* Each is a bit of its own: else their sum would not be what they are together. A new flag has to stand here too. */
+_Static_assert((FIEF_LABEL_CLASS_LISTENER | FIEF_LABEL_LISTENER | FIEF_LABEL_COUNTED | FIEF_LABEL_HOLDS |
+		FIEF_LABEL_BINDING | FIEF_LABEL_FILTER | FIEF_LABEL_FRESH | FIEF_LABEL_TRACKED | FIEF_LABEL_TAKEN |
+		FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER | FIEF_LABEL_LOST | FIEF_LABEL_UPGRADE |
+		FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT | FIEF_LABEL_IPV4 | FIEF_LABEL_INSIDE | FIEF_LABEL_TLS |
+		FIEF_LABEL_EARLY | FIEF_LABEL_PASSED | FIEF_LABEL_HALF | FIEF_LABEL_WAITS | FIEF_LABEL_BODY |
+		FIEF_LABEL_TAIL) ==
+		   (FIEF_LABEL_CLASS_LISTENER + FIEF_LABEL_LISTENER + FIEF_LABEL_COUNTED + FIEF_LABEL_HOLDS +
+		    FIEF_LABEL_BINDING + FIEF_LABEL_FILTER + FIEF_LABEL_FRESH + FIEF_LABEL_TRACKED + FIEF_LABEL_TAKEN +
+		    FIEF_LABEL_CHUNK + FIEF_LABEL_CHUNK_END + FIEF_LABEL_TRAILER + FIEF_LABEL_LOST +
+		    FIEF_LABEL_UPGRADE + FIEF_LABEL_FIRST + FIEF_LABEL_CONNECT + FIEF_LABEL_IPV4 + FIEF_LABEL_INSIDE +
+		    FIEF_LABEL_TLS + FIEF_LABEL_EARLY + FIEF_LABEL_PASSED + FIEF_LABEL_HALF + FIEF_LABEL_WAITS +
+		    FIEF_LABEL_BODY + FIEF_LABEL_TAIL),
+	       "the flags of a label are distinct bits");

@@ -48,6 +48,9 @@ enum fief_reason {
 	FIEF_REFUSED_PROXY,
 	FIEF_REFUSED_NO_ROOM,
 	FIEF_REFUSED_OTHER,
+	/* the queue of the listener */
+	FIEF_REFUSED_QUEUE_FULL, /* no room for it, or a better one took its place */
+	FIEF_REFUSED_QUEUE_WAIT, /* it waited too long */
 	FIEF_REASONS
 };
 

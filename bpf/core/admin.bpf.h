@@ -15,8 +15,11 @@ static __always_inline void known_init(__u32 id, const char *name)
 		return;
 	c->refs = FIEF_HANDLE;
 	c->state = FIEF_ALIVE;
-	c->attributes[0].weight = 100;
-	c->attributes[0].priority = 100;
+	c->flags = id == FIEF_ROOT ? FIEF_CONTAINER_ROOT : 0;
+	for (int slot = 0; slot < 2; slot++) {
+		c->attributes[slot].weight = 100;
+		c->attributes[slot].priority = 100;
+	}
 	bpf_probe_read_kernel_str(c->name, sizeof(c->name), name);
 }
 
@@ -62,7 +65,7 @@ static __always_inline int admin_stage(struct fief_admin *a)
 {
 	struct fief_container *c = container_get(a->container);
 
-	if (!c || !(c->flags & FIEF_CONTAINER_POLICY))
+	if (!c || !(c->flags & FIEF_CONTAINER_SLOTS))
 		return -ESTALE;
 	c->attributes[a->slot & 1] = a->attributes;
 	return 0;

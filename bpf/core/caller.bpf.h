@@ -37,8 +37,7 @@ static __always_inline struct fief_cpu *caller_find(void)
 			/* a softirq may have taken it over since, and the thread have changed it */
 			if (!cs->has_task) {
 				charge_until(cs, bpf_ktime_get_ns());
-				task_copy(&cs->task, v);
-				cs->has_task = 1;
+				record_load(cs, v);
 				cs->current_ = v->binding;
 			}
 			cs->refresh = 0;

@@ -16,16 +16,6 @@
 
 const volatile __u32 cpu_count = 1;
 
-static __always_inline struct fief_cpu *cpu_at(__u32 cpu)
-{
-	return bpf_map_lookup_elem(&cpus, &cpu);
-}
-
-static __always_inline struct fief_cpu *this_cpu(void)
-{
-	return cpu_at(bpf_get_smp_processor_id());
-}
-
 static __always_inline void charge_begin(struct fief_cpu *cs)
 {
 	(*(volatile __u32 *)&cs->sequence)++;
@@ -78,35 +68,6 @@ static __noinline int slot_flush(struct fief_cache_slot *slot)
 }
 
 /*
- * At the end of a container: takes its lines out of every CPU's cache. Nobody charges it any more, but for a
- * packet that is on its way up; what that adds goes to the heir with the line.
- */
-static __noinline int usage_collect(struct fief_container *c, __u32 id)
-{
-	__u32 cached, cpu;
-
-	if (!c || !c->cached)
-		return 0;
-	cached = c->cached;
-	__sync_fetch_and_add(&c->flushes_begun, 1);
-	bpf_for (cpu, 0, cpu_count) {
-		struct fief_cache_slot *slot;
-		struct fief_cpu *cs;
-
-		if (!(cached & 1u << (cpu & 31)))
-			continue;
-		cs = cpu_at(cpu);
-		if (!cs)
-			break;
-		slot = &cs->cache[id & (FIEF_CACHE_SLOTS - 1)];
-		if (slot->container.id == id && slot->container.generation == c->generation)
-			slot_empty(slot, &c->usage);
-	}
-	__sync_fetch_and_add(&c->flushes_done, 1);
-	return 0;
-}
-
-/*
  * The line of a container in this CPU's cache. Interrupts are off. Before a charge begins, not within: to take the line from
  * another container takes longer than a reader tries.
  */
@@ -134,6 +95,31 @@ static __always_inline struct fief_cache_slot *slot_of(struct fief_cpu *cs, stru
 	return slot;
 }
 
+/* Counts up to the root; the root's own time is that of threads which nobody manages. */
+static __noinline int charged_gather(struct fief_ref to, __u64 ns)
+{
+	struct fief_container *c = container_get(to);
+	int i;
+
+	if (c)
+		__sync_fetch_and_add(&c->charged_own_ns, ns);
+	bpf_for (i, 0, FIEF_MAX_DEPTH) {
+		if (!c || to.id == FIEF_ROOT)
+			break;
+		__sync_fetch_and_add(&c->charged_ns, ns);
+		to = c->parent;
+		c = container_get(to);
+	}
+	return 0;
+}
+
+/* Every nanosecond that a container is charged passes here, so that budgets are of the same time as accounts. */
+static __always_inline void charged(struct fief_cpu *cs, struct fief_ref to, __u64 ns)
+{
+	if (cs->scheduled && (to.id == FIEF_ROOT || to.id >= FIEF_USERS) && to.id != FIEF_NO_ID)
+		charged_gather(to, ns);
+}
+
 /* Charges the time since last_ns to whom it belongs. Interrupts are off. */
 static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 {
@@ -159,6 +145,8 @@ static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 			cs->system_kind_ns[cs->kind & (FIEF_SYSTEM_KINDS - 1)] += d;
 	}
 	charge_end(cs);
+	if (slot)
+		charged(cs, cs->current_, d);
 }
 
 /* The next `ns` of the uncharged time, before `until`, belong to `to`. Interrupts are off. */
@@ -195,6 +183,7 @@ static __always_inline void pool_close(struct fief_cpu *cs)
 		struct fief_ref owner = pool_owner(cs);
 		struct fief_cache_slot *slot = slot_of(cs, owner);
 
+		charged(cs, owner, cs->pool_ns);
 		charge_begin(cs);
 		slot->receive_ns += cs->pool_ns;
 		if (owner.id == FIEF_SYSTEM)

@@ -2,18 +2,20 @@
 /*
  * The core object: container table, descriptors, bind, charge. This file is a table of contents of the parts:
  *
- *   containers   the life of a container          create       a new one, and whether there is room
- *   attributes   state over several containers
+ *   containers   the tree of containers           create       a new one, and whether there is room
+ *   end          how a container ends             attributes   state over several containers
  *   descriptors  containers as file descriptors   options      the socket options that are the calls
- *   caller       a thread's requests              bind         which container a thread works for
+ *   caller       what a thread asks for itself    bind         which container a thread works for
+ *   request      what another thread asks for     record       what is known of a thread, until its end
+ *   kept         references of former bindings    file         labels of files
  *   charge       one state machine per CPU        switch       context switches, life of threads
  *   stint        a thread between two switches    unseen       switches that ran no program
+ *   steal        what the hypervisor had          kthread      what a kernel thread does
  *   receive      softirq, NAPI, packets           labels       which container a socket belongs to
  *   follow       unmodified event loops           usage        reading all of it
  *   admin        the control plane's operations   sweep        the references that are really held
  *   drops        SYNs that the kernel dropped     told         notices to a server about them
- *   file         labels of files                  repeats      when answers to requests are sent again
- *   kept         references of former bindings
+ *   repeats      when answers to requests are sent again
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>

@@ -114,8 +114,8 @@ static __always_inline void ends_read(struct __sk_buff *skb, const __u8 *source,
 }
 
 /* A SYN for the container `to` comes to a listening socket. */
-static __always_inline void drops_look(struct __sk_buff *skb, struct bpf_sock *sk, struct fief_label *label,
-				       struct fief_ref to, const __u8 *source)
+static __always_inline void syn_drops_look(struct __sk_buff *skb, struct bpf_sock *sk, struct fief_label *label,
+					   struct fief_ref to, const __u8 *source)
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	struct fief_dropped *d = bpf_sk_storage_get(&dropped, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);

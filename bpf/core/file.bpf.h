@@ -170,7 +170,7 @@ static __noinline int file_release(struct bpf_sock *sk)
 }
 
 /* What the socket stores; the caller has taken a handle on the container, which is the label's if all of it succeeds. */
-static __always_inline int label_make(struct bpf_sock *sk, struct fief_file_key *key, struct fief_ref container)
+static __always_inline int file_label_make(struct bpf_sock *sk, struct fief_file_key *key, struct fief_ref container)
 {
 	struct fief_descriptor made = {.container = container, .flags = FIEF_DESCRIPTOR_FILE};
 	int err = -ENOMEM;
@@ -214,7 +214,7 @@ static __always_inline int file_assign(struct bpf_sock *sk, __u32 number)
 	c = container_get(ref);
 	if (!c || (ref.id >= FIEF_FIRST_ID && !container_hold_live(c, FIEF_HANDLE)))
 		return -ESTALE;
-	err = (c->refs & FIEF_HANDLES_MASK) > FIEF_HANDLES_MAX ? -EMFILE : label_make(sk, &key, ref);
+	err = (c->refs & FIEF_HANDLES_MASK) > FIEF_HANDLES_MAX ? -EMFILE : file_label_make(sk, &key, ref);
 	if (err)
 		container_put(ref.id, FIEF_HANDLE);
 	return err;

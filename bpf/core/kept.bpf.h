@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "charge.bpf.h"
+#include "end.bpf.h"
 
 static __always_inline __u64 kept_word(struct fief_ref ref)
 {

@@ -10,13 +10,14 @@
  */
 #pragma once
 
-#include "bind.bpf.h"
+#include "record.bpf.h"
 #include "classify.bpf.h"
 #include "drops.bpf.h"
 #include "flow/received.bpf.h"
 #include "flow/socket.bpf.h"
 #include "maps/admitted.bpf.h"
 #include "maps/labels.bpf.h"
+#include "maps/units.bpf.h"
 
 #define UNIT_DEPTH 64 /* levels of cgroups that are looked at; the kernel allows more, systemd and pods use ten */
 
@@ -73,7 +74,7 @@ static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, s
 		struct fief_container *c = received_syn(skb) ? container_get(to) : NULL;
 		if (c) {
 			__sync_fetch_and_add(&c->usage.syns_seen, 1);
-			drops_look(skb, sk, label, to, source);
+			syn_drops_look(skb, sk, label, to, source);
 		}
 	}
 	if (!container_alive(to))

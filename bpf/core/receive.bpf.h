@@ -29,7 +29,7 @@ static __always_inline int softirq_enter(unsigned int vector)
 		if (!cpu_first_event(cs, now)) {
 			if (cs->running != p->pid && !cs->in_irq && !cs->softirq_vector)
 				switch_missed(cs, p, now);
-			steal_settle(cs, p, now);
+			steal_settle(cs, now);
 			charge_until(cs, now);
 		}
 		pool_close(cs);
@@ -72,8 +72,7 @@ static __always_inline int softirq_leave(void)
 
 			cs->refresh = 0;
 			if (v && !cs->has_task) {
-				task_copy(&cs->task, v);
-				cs->has_task = 1;
+				record_load(cs, v);
 				cs->current_ = v->binding;
 			}
 			if (v && v->request) {
@@ -183,6 +182,7 @@ static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u
 	struct fief_cache_slot *slot;
 	struct fief_cpu *cs;
 	unsigned long flags;
+	__u64 part = 0;
 
 	irq_save(&flags);
 	cs = this_cpu();
@@ -197,7 +197,7 @@ static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u
 		charge_begin(cs);
 		if (cs->receive != FIEF_RX_NONE) {
 			if (cs->pool_packets) {
-				__u64 part = cs->pool_packets > 1 ? cs->pool_ns / cs->pool_packets : cs->pool_ns;
+				part = cs->pool_packets > 1 ? cs->pool_ns / cs->pool_packets : cs->pool_ns;
 
 				cs->pool_packets--;
 				cs->pool_ns -= part;
@@ -209,6 +209,8 @@ static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u
 		slot->packets_in += packets;
 		slot->bytes_in += bytes;
 		charge_end(cs);
+		if (part)
+			charged(cs, to, part);
 	}
 	irq_restore(&flags);
 }

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "bind.bpf.h"
+#include "record.bpf.h"
 #include "labels.bpf.h"
 
 static __always_inline void mark_write(struct seq_file *to, struct fief_ref container, __u32 handles, __u32 threads)

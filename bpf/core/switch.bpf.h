@@ -49,9 +49,13 @@ static __always_inline __u64 switch_time(struct fief_cpu *cs, struct task_struct
 {
 	__u64 clock, now;
 
-	if (!bpf_core_field_exists(p->se.cfs_rq))
-		return bpf_ktime_get_ns();
-	clock = p->se.cfs_rq->rq->clock;
+	if (!cs->run_queue) {
+		if (!bpf_core_field_exists(p->se.cfs_rq))
+			return bpf_ktime_get_ns();
+		/* reached through a thread: its own symbol is not in every kernel's table */
+		cs->run_queue = (__u64)p->se.cfs_rq->rq;
+	}
+	clock = queue_of(cs)->clock;
 	if (cs->clock_from && (__u32)(clock >> CLOCK_COMPARED_SHIFT) - cs->clock_compared < CLOCK_COMPARED_LASTS)
 		return clock + cs->clock_offset;
 	now = bpf_ktime_get_ns();
@@ -76,30 +80,18 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 	if (!cs)
 		return 0;
 	now = switch_time(cs, next);
-	if (!cs->run_queue && bpf_core_field_exists(next->se.cfs_rq))
-		cs->run_queue = (__u64)next->se.cfs_rq->rq;
 	if (!cpu_first_event(cs, now)) {
-		bool missed = cs->running != prev->pid;
+		bool sleeps = prev_state && !preempt;
+		bool dead = sleeps && prev_state & (TASK_DEAD | TASK_NOLOAD) && record_ends(cs, prev_state);
+		bool seen = prev->pid ? switches_of(prev) == cs->switches + 1 : !cs->run_clock;
 
-		if (missed)
-			switch_missed(cs, prev, now);
-		steal_settle(cs, prev, now);
-		if (!prev->pid)
-			idle_settle(cs, now);
-		else if (!missed && switches_of(prev) != cs->switches + 1)
-			absence_settle(cs, prev, now);
+		if (seen && cs->running == prev->pid)
+			stint_end(cs, prev, now, true, sleeps, dead);
 		else
-			steal_take(cs, prev, now);
-		charge_until(cs, now);
-		pool_close(cs);
-		bool dead = !preempt && prev_state & (TASK_DEAD | TASK_NOLOAD) && record_ends(cs, prev_state);
-		if (dead && !cs->has_task)
-			task_late(cs, prev);
-		if (cs->has_task)
-			task_leave(cs, prev, prev_state && !preempt, dead);
+			stint_end_unseen(cs, prev, now, sleeps, dead);
 	}
-	stint_begin(cs, next, now, next->se.sum_exec_runtime);
 	run_note(cs, 0);
+	stint_begin(cs, next, now, next->se.sum_exec_runtime);
 	return 0;
 }
 
@@ -158,7 +150,7 @@ static __always_inline int task_free(struct task_struct *p)
 	count_error(FIEF_ERR_SWITCH);
 	cs = cpu_at(bpf_core_field_exists(p->thread_info.cpu) ? p->thread_info.cpu : 0);
 	if (cs && cs->has_task && cs->running == p->pid && switches_of(p) == cs->switches + 1)
-		__builtin_memcpy((__u64 *)v + 1, (__u64 *)&cs->task + 1, sizeof(*v) - sizeof(__u64));
+		record_write(v, &cs->task);
 	member_settle(v, p, true);
 	record_end(v);
 	bpf_task_storage_delete(&tasks, p);

@@ -62,13 +62,13 @@ static __noinline __u64 run_clock_find(struct task_struct *p)
 	return (__u64)BPF_CORE_READ(root, cpuusage) + own_memory();
 }
 
-/* Nanoseconds that threads ran on this CPU, all together, as accounted up to now (kernel/sched/cpuacct.c). */
+/*
+ * Nanoseconds that threads ran on this CPU, all together, as accounted up to now (kernel/sched/cpuacct.c). Read as a structure that
+ * begins with such a number: every switch reads it, and a helper costs ten times a load.
+ */
 static __always_inline __u64 run_clock(struct fief_cpu *cs)
 {
-	__u64 ran = 0;
-
-	bpf_probe_read_kernel(&ran, sizeof(ran), (void *)cs->run_clock);
-	return ran;
+	return bpf_core_cast((void *)cs->run_clock, struct timespec64)->tv_sec;
 }
 
 /* The part of it that is `p`'s since it got the CPU. */
@@ -125,11 +125,11 @@ static __always_inline __u64 departure_settle(struct fief_cpu *cs, __u64 now)
  */
 static __always_inline void stint_join(struct fief_cpu *cs, struct task_struct *p, __u64 part, __u64 now)
 {
-	__u64 from = p->se.exec_start + excluded_clock(p) + cs->clock_offset;
+	__u64 from = p->se.exec_start + excluded_clock(cs) + cs->clock_offset;
 	bool known = p->pid && cs->clock_offset && now - from < STINT_TICK_MAX_NS;
 
-	stint_begin(cs, p, known ? from : cs->last_ns, known ? p->se.sum_exec_runtime : EXEC_UNKNOWN);
 	run_note(cs, known ? 0 : part);
+	stint_begin(cs, p, known ? from : cs->last_ns, known ? p->se.sum_exec_runtime : EXEC_UNKNOWN);
 }
 
 /*
@@ -153,6 +153,7 @@ static __noinline int switch_missed(struct fief_cpu *cs, struct task_struct *p, 
 
 	if (thread_renamed(cs, p)) {
 		cs->running = p->pid;
+		cs->recalled = 0; /* by the former number */
 		return 0;
 	}
 	gone = departure_settle(cs, now);
@@ -198,6 +199,28 @@ static __always_inline void absence_settle(struct fief_cpu *cs, struct task_stru
 static __always_inline void idle_settle(struct fief_cpu *cs, __u64 now)
 {
 	charge_take(cs, FIEF_UNATTRIBUTED, ran_since(cs, 0, 0), now);
+}
+
+/* The end of a stint whose thread was away unseen, or is not the one that was noted; or of idleness. */
+static __noinline int stint_end_unseen(struct fief_cpu *cs, struct task_struct *prev, __u64 now, bool sleeps, bool dead)
+{
+	bool noted = cs->running == prev->pid;
+
+	if (noted && prev->pid) {
+		steal_settle(cs, now);
+		absence_settle(cs, prev, now);
+	} else if (noted) {
+		idle_settle(cs, now);
+	} else {
+		switch_missed(cs, prev, now);
+		steal_settle(cs, now); /* of a thread that only bears another number */
+		if (prev->pid)
+			steal_take(cs, prev, now);
+		else
+			idle_settle(cs, now);
+	}
+	stint_end(cs, prev, now, false, sleeps, dead);
+	return 0;
 }
 
 /* This CPU's record, and the running thread's in it. */

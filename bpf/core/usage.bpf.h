@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "bind.bpf.h"
+#include "record.bpf.h"
 
 #define READ_TRIES 16
 
@@ -23,7 +23,7 @@ struct cpu_look {
 	__s32 running; /* the thread that is there */
 };
 
-static __always_inline void queue_look(struct fief_cpu *cs, struct cpu_look *look)
+static __always_inline void running_look(struct fief_cpu *cs, struct cpu_look *look)
 {
 	struct rq *queue = bpf_core_cast((void *)cs->run_queue, struct rq);
 	struct task_struct *running = queue->curr;
@@ -118,7 +118,7 @@ static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u
 				thread = open;
 		}
 		if (looks)
-			queue_look(cs, &look);
+			running_look(cs, &look);
 		barrier();
 		if (!(sequence & 1) && sequence == *(volatile __u32 *)&cs->sequence)
 			break;

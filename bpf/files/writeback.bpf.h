@@ -32,7 +32,7 @@ static __noinline int writer_end(struct task_struct *p)
 	cs = this_cpu();
 	if (writes(cs) && cs->running == p->pid) {
 		now = bpf_ktime_get_ns();
-		steal_settle(cs, p, now);
+		steal_settle(cs, now);
 		charge_until(cs, now);
 		cs->has_task = 0;
 		set_system(cs, kthread_kind(cs, p));
@@ -61,10 +61,9 @@ static __noinline int writer_begin(struct task_struct *p, struct fief_ref contai
 	/* else it was away since, and came back with its record */
 	if (cs && !cs->has_task && cs->running == p->pid) {
 		now = bpf_ktime_get_ns();
-		steal_settle(cs, p, now);
+		steal_settle(cs, now);
 		charge_until(cs, now);
-		task_copy(&cs->task, v);
-		cs->has_task = 1;
+		record_load(cs, v);
 		cs->current_ = cs->task.binding;
 	}
 	irq_restore(&flags);

@@ -20,6 +20,13 @@ static __always_inline void mapped_ipv4(__u32 ipv4, void *address)
 	words[3] = ipv4;
 }
 
+static __always_inline bool is_mapped(const void *address)
+{
+	const __u32 *words = address;
+
+	return !(words[0] | words[1]) && words[2] == MAPPED_PREFIX;
+}
+
 /* Multicast, too: both belong to their link. */
 static __always_inline bool is_link_local(const __u8 *address)
 {

@@ -47,9 +47,10 @@ struct packet {
 	__u16 payload;
 	__u8 flags;
 	__u8 ipv6;
-	__u8 odd;  /* bears what the door does not answer */
-	__u8 torn; /* odd, and only the ports are known */
-	__u8 big;  /* bears a jumbo option */
+	__u8 odd;    /* bears what the door does not answer */
+	__u8 torn;   /* odd, and only the ports are known */
+	__u8 big;    /* bears a jumbo option */
+	__u8 forged; /* of IPv6, with an IPv4 address: the wire brings none (RFC 4291, 2.5.5.2) */
 };
 
 /* Neither bytes nor an end of the stream. */
@@ -180,6 +181,7 @@ static __always_inline int ipv6_read(struct __sk_buff *skb, struct bpf_dynptr *f
 	p->ipv6 = 1;
 	__builtin_memcpy(p->source, &ip->saddr, 16);
 	__builtin_memcpy(p->destination, &ip->daddr, 16);
+	p->forged = is_mapped(p->source) || is_mapped(p->destination);
 	p->transport = p->network + sizeof(*ip);
 	*end = ip->payload_len ? p->transport + bpf_ntohs(ip->payload_len) : 0;
 	if (ip->nexthdr == IPPROTO_TCP)

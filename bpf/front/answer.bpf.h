@@ -10,7 +10,8 @@
  */
 #pragma once
 
-#include "hold.bpf.h"
+#include "gather.bpf.h"
+#include "ruling.bpf.h"
 #include "verdict.bpf.h"
 #include "maps/answered.bpf.h"
 
@@ -84,74 +85,4 @@ __noinline int answer(struct __sk_buff *skb, const struct packet *p __arg_nonnul
 		return TCX_DROP;
 	s = answer_segment(p, stream);
 	return s ? segment_answer(skb, p, s) : TCX_DROP;
-}
-
-/* What comes after an answer: it is acknowledged to its end. Negative: this flow got none. */
-static __always_inline int answer_ends(struct __sk_buff *skb, struct front_context *front, const struct handshake *with)
-{
-	struct packet *p = &front->packet;
-
-	if (!is_answered(p))
-		return -1;
-	return is_bare(p) ? TCX_DROP : acknowledge(skb, p, with, packet_end(p));
-}
-
-/* Makes the packet the reset of its socket, in the client's name; `expected` is the socket's next byte. */
-static __noinline int socket_reset(struct __sk_buff *skb, const struct packet *p, __u32 expected)
-{
-	struct segment *s = segment_begin(expected, p->ack, 0, TCP_ACK | TCP_RST);
-
-	return s ? segment_put(skb, p, s, false) : -1;
-}
-
-/*
- * The first bytes on a cookie whose source was refused a request meanwhile. Who was answered already, and has not heard it,
- * learns by a reset that there is no connection; all others wait as their SYNs do.
- */
-static __noinline int penalised_rule(struct __sk_buff *skb, struct front_context *front)
-{
-	struct packet *p = &front->packet;
-	struct segment *s;
-
-	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_SYN_PENALTY, false);
-	if (!is_answered(p))
-		return TCX_DROP;
-	s = segment_begin(p->ack, packet_end(p), 0, TCP_ACK | TCP_RST);
-	return s ? segment_answer(skb, p, s) : TCX_DROP;
-}
-
-/*
- * Refuses a request that was made to a socket of ours: the client gets its answer, and the socket a reset. Else a server
- * that serves one after the other would wait on it for ever. One of them goes as a copy: the answer where it goes back as
- * it came. Where it takes a route, which no copy can be sent to, the reset comes in once more.
- */
-__noinline int answer_and_reset(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-				struct stream *stream __arg_nonnull, __u32 expected)
-{
-	const struct asking *by = &stream->ruling.by;
-	enum answer_leaves leaves;
-	struct segment *s;
-
-	if (stream->ruling.rule.refusal == FIEF_REFUSE_DROP)
-		return TCX_DROP;
-	s = answer_segment(p, stream);
-	if (!s)
-		return TCX_DROP;
-	leaves = answer_route(skb, p, &s->way);
-	if (leaves == LEAVES_BACK) {
-		if (segment_put(skb, p, s, true))
-			return TCX_DROP;
-		bpf_clone_redirect(skb, skb->ifindex, 0);
-	}
-	if (socket_reset(skb, p, expected))
-		return TCX_DROP;
-	if (leaves == LEAVES_NOWHERE || leaves == LEAVES_UNASKED)
-		ruling_count(p, by, by->container, FIEF_NO_ID, FIEF_ANSWER_UNROUTED, false, NULL);
-	if (leaves != LEAVES_BY_ROUTE)
-		return TCX_NEXT;
-	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
-	s = answer_segment(p, stream);
-	if (!s || segment_put(skb, p, s, true))
-		return TCX_DROP;
-	return route_take(skb, p, &s->way);
 }

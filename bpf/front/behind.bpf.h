@@ -16,8 +16,9 @@
 #include "chunks.bpf.h"
 #include "confirmed.bpf.h"
 #include "records.bpf.h"
-#include "rule.bpf.h"
+#include "ruling.bpf.h"
 #include "stream.bpf.h"
+#include "tracked.bpf.h"
 
 /*
  * Where more comes at once than is looked at in one go, the rest comes again; not within a request, which HAProxy answers when
@@ -62,10 +63,25 @@ __noinline __u32 flags_behind(const struct packet *p __arg_nonnull, const struct
 	return flags;
 }
 
-/* How far behind its head what is to be ruled next begins. */
-static __always_inline __u32 passed_over(const struct ruling *ruling)
+/*
+ * Takes as much off a body as is passed by at once. How much; `flags`, of a label, tell afterwards whether there is more.
+ */
+static __always_inline __u32 body_pass(__u64 *body, __u32 *flags)
 {
-	return ruling->inside ? 0 : ruling->body;
+	__u32 passed = *body > BODY_MAX ? BODY_MAX : *body;
+
+	*body -= passed;
+	*flags &= ~(FIEF_LABEL_INSIDE | FIEF_LABEL_BODY);
+	if (*body)
+		*flags |= FIEF_LABEL_BODY;
+	return passed;
+}
+
+/* The same behind a head: how far behind it what is to be ruled next begins. A body that could be a request is ruled. */
+static __always_inline __u32 passed_over(const struct ruling *ruling, __u64 *body, __u32 *flags)
+{
+	*body = ruling->body;
+	return ruling->inside ? 0 : body_pass(body, flags);
 }
 
 /* Whether these bytes, of which there is one at least, may begin HTTP/2. */
@@ -73,4 +89,23 @@ static __always_inline bool may_be_http2(const __u8 *bytes, __u32 length)
 {
 	return bytes[0] == 'P' && (length < 2 || bytes[1] == 'R') && (length < 3 || bytes[2] == 'I') &&
 	       (length < 4 || bytes[3] == ' ');
+}
+
+/* What stands behind the request whose head has `head` bytes. */
+static __always_inline int later_follow(struct front_context *front, struct connection *on, struct stream *stream)
+{
+	struct ruling *ruling = &stream->ruling;
+	__u32 flags = flags_behind(&front->packet, front->guard, ruling, is_begin(on));
+	__u64 body;
+
+	if (ruling->unread == FIEF_UNREADS)
+		stream->read = on->label->next + ruling->head;
+	if (!(flags & FIEF_LABEL_TRACKED))
+		return later_untrack(front, on->label);
+	on->label->next = stream->read + passed_over(ruling, &body, &flags);
+	on->label->body = body;
+	__sync_fetch_and_and(&on->label->flags,
+			     ~(FIEF_LABEL_ASKED | FIEF_LABEL_TLS | FIEF_LABEL_EARLY | FIEF_LABEL_HALF));
+	__sync_fetch_and_or(&on->label->flags, flags);
+	return LATER_AGAIN;
 }

@@ -6,12 +6,12 @@
  * How: the state is one word, moved by compare-and-swap. A bucket of CPU time moves by what its container was charged since the
  * last look. A request conforms while the bucket is not too far ahead: the cost of a request is known only afterwards, so the
  * next ones pay. Buckets "per source" lie in sets. A new one takes the place of the emptiest of its set, or of its aggregate if
- * that has all its places (aggregate.bpf.h).
+ * that has all its places (flow/aggregate.bpf.h).
  * Limits: a missing bucket limits nothing. CPU time is read once in LOOK_NS.
  */
 #pragma once
 
-#include "aggregate.bpf.h"
+#include "flow/aggregate.bpf.h"
 #include "bytes.bpf.h"
 #include "context.bpf.h"
 #include "spent.bpf.h"
@@ -278,10 +278,4 @@ __noinline int bucket_take_one(const struct packet *p __arg_nonnull, __u32 slot,
 	default:
 		return cell_take(&bucket->arrival_ns, bucket->interval_ns, bucket->tolerance_ns, now);
 	}
-}
-
-/* Takes one out of bucket `number`, which is `bucket`; false: the rate is reached. */
-static __always_inline bool bucket_take(struct front_context *front, __u32 number, struct fief_bucket *bucket)
-{
-	return bucket_take_one(&front->packet, front->slot, number, bucket, front->now);
 }

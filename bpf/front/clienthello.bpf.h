@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "header.bpf.h"
+#include "head.bpf.h"
 
 #define TLS_HANDSHAKE	 22
 #define TLS_CLIENT_HELLO 1

@@ -4,10 +4,12 @@
  *
  * Problem: after a request for another protocol (Upgrade, CONNECT) the client's bytes are no longer HTTP if the server agrees.
  * Many servers ignore the request and go on with HTTP, so the request alone must not end the ruling.
- * How: a program at the sending side of the guarded interfaces reads the first line of the server's first answer. 101 agrees to
- * Upgrade, 2xx to CONNECT; other 1xx answers are skipped with their heads. The socket's storage keeps the position, so the line
- * may come in any pieces. The socket is the packet's own, whatever route the packet takes. A confirmed connection passes for
- * good, except HTTP/2, which is HTTP.
+ * How: a program at the sending side of the guarded interfaces reads the server's first answer. 101 agrees to Upgrade; other 1xx
+ * answers are skipped with their heads. 2xx agrees to CONNECT once its head has ended: a server that takes CONNECT for any
+ * request and stays with HTTP has to say where its answer ends, and one that opens a tunnel must not (RFC 9110, 9.3.6). So a
+ * head with Content-Length or Transfer-Encoding agrees to nothing, nor do 204 and 205, which have no body anyway. The socket's
+ * storage keeps the position, so the head may come in any pieces. The socket is the packet's own, whatever route the packet
+ * takes. A confirmed connection passes for good, except HTTP/2, which is HTTP.
  * Limits: only the answer to a connection's first request has a place that is known without reading all answers: the begin of
  * the server's stream. So an upgrade after another request is never confirmed: the rest of an earlier answer, whose bytes a
  * client may have chosen, could stand at its place. An answer of which a part leaves by another interface confirms nothing.
@@ -23,19 +25,28 @@
 
 enum answer_phase {
 	ANSWER_LINE,	/* in its first line */
-	ANSWER_HEAD,	/* in a line of a head that is skipped */
+	ANSWER_HEAD,	/* in a line of its head whose rest is skipped */
 	ANSWER_BREAK,	/* where a line of it ends: an empty one ends the head */
 	ANSWER_AGREES,	/* to what was asked */
 	ANSWER_DIFFERS, /* or not, or it was not seen */
+	ANSWER_NAME,	/* in the name of a field that a tunnel must not have, as far as it has come */
 };
 
 struct confirmation {
 	__u32 next;  /* sequence number of the first byte that was not read */
 	__u32 phase; /* enum answer_phase */
-	__u16 at;    /* place in the first line */
+	__u16 at;    /* place in the first line, or in a name */
 	__u16 status;
-	__u32 connect; /* 1: CONNECT was asked, else Upgrade */
+	__u16 connect; /* 1: CONNECT was asked, else Upgrade */
+	__u16 fits;    /* which names fit so far, of NAME_* */
 };
+
+/* Fields that say where an answer ends. */
+#define NAME_LENGTH   1
+#define NAME_ENCODING 2
+
+static const char length_name[] = "content-length";
+static const char encoding_name[] = "transfer-encoding";
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -74,13 +85,58 @@ static __always_inline bool line_fits(__u32 at, __u8 byte)
 	}
 }
 
+/* Whether the status is one with which a server opens a tunnel. */
+static __always_inline bool may_open(__u32 status)
+{
+	return status / 100 == 2 && status != 204 && status != 205;
+}
+
 static __always_inline __u32 status_judge(__u32 status, bool connect, __u8 byte)
 {
-	if (connect ? status / 100 == 2 : status == 101)
+	if (!connect && status == 101)
 		return ANSWER_AGREES;
-	if (status / 100 != 1 || status == 101)
+	if ((status / 100 != 1 || status == 101) && !(connect && may_open(status)))
 		return ANSWER_DIFFERS;
 	return byte == '\n' ? ANSWER_BREAK : ANSWER_HEAD;
+}
+
+/* What the next byte of a name makes of it. */
+static __always_inline __u32 name_step(struct confirmation *known, __u8 byte)
+{
+	__u32 at = known->at++;
+
+	if (byte == '\n')
+		return ANSWER_BREAK;
+	if (byte == ':' || byte == ' ' || byte == '\t') {
+		if ((at == sizeof(length_name) - 1 && known->fits & NAME_LENGTH) ||
+		    (at == sizeof(encoding_name) - 1 && known->fits & NAME_ENCODING))
+			return ANSWER_DIFFERS;
+		return ANSWER_HEAD;
+	}
+	byte |= 0x20; /* letters become small, and a hyphen stays one */
+	if (at >= sizeof(length_name) - 1 || length_name[at] != byte)
+		known->fits &= ~NAME_LENGTH;
+	if (at >= sizeof(encoding_name) - 1 || encoding_name[at] != byte)
+		known->fits &= ~NAME_ENCODING;
+	return known->fits ? ANSWER_NAME : ANSWER_HEAD;
+}
+
+/* The byte behind the end of a line of the head. */
+static __always_inline __u32 break_step(struct confirmation *known, __u8 byte)
+{
+	bool opens = may_open(known->status);
+
+	if (byte == '\r')
+		return ANSWER_BREAK;
+	known->at = 0;
+	if (byte == '\n' && opens)
+		return ANSWER_AGREES;
+	if (byte == '\n') {
+		known->status = 0;
+		return ANSWER_LINE;
+	}
+	known->fits = opens ? NAME_LENGTH | NAME_ENCODING : 0;
+	return name_step(known, byte);
 }
 
 static __always_inline void answer_step(struct confirmation *known, __u8 byte)
@@ -100,13 +156,18 @@ static __always_inline void answer_step(struct confirmation *known, __u8 byte)
 		if (byte == '\n')
 			known->phase = ANSWER_BREAK;
 		break;
+	case ANSWER_NAME:
+		known->phase = name_step(known, byte);
+		break;
 	default:
-		if (byte == '\r')
-			break;
-		known->phase = byte == '\n' ? ANSWER_LINE : ANSWER_HEAD;
-		known->at = 0;
-		known->status = 0;
+		known->phase = break_step(known, byte);
 	}
+}
+
+/* Whether nothing more is to be read. */
+static __always_inline bool answer_known(const struct confirmation *known)
+{
+	return known->phase == ANSWER_AGREES || known->phase == ANSWER_DIFFERS;
 }
 
 /* A function of its own to the verifier, which then follows it once. */
@@ -116,7 +177,7 @@ __noinline int answer_piece(struct confirmation *known __arg_nonnull, const stru
 	int i;
 
 	bpf_for (i, 0, ANSWER_PIECE) {
-		if (i >= length || known->phase >= ANSWER_AGREES)
+		if (i >= length || answer_known(known))
 			break;
 		answer_step(known, bytes->at[i & (ANSWER_PIECE - 1)]);
 	}
@@ -141,7 +202,7 @@ static __noinline int answer_read(struct __sk_buff *skb, const struct packet *p,
 		if (!length || length > ANSWER_PIECE || bpf_skb_load_bytes(skb, p->payload + skip, &bytes, length))
 			break;
 		answer_piece(known, &bytes, length);
-		if (known->phase >= ANSWER_AGREES)
+		if (answer_known(known))
 			return 0;
 		known->next += length;
 	}
@@ -195,7 +256,7 @@ static __always_inline void answer_look(struct __sk_buff *skb, struct bpf_sock *
 	if (label ? !(label->flags & FIEF_LABEL_FIRST) : !port_guarded(policy_slot(), sk->src_port))
 		return;
 	known = bpf_sk_storage_get(&confirmations, sk, 0, 0);
-	if (known && known->phase >= ANSWER_AGREES)
+	if (known && answer_known(known))
 		return;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp || (!known && tcp->bytes_acked))

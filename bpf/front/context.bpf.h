@@ -15,5 +15,7 @@ struct front_context {
 	bool proven;		    /* a SYN's source has returned a cookie before */
 	bool isolated;		    /* the connection is of those that are served last, whatever its requests are */
 	bool connected;		    /* a segment has a socket, and not only a listening one */
+	bool ruled;		    /* it ends the head of a later request, which may pass */
+	bool queued;		    /* one of the requests that it ends may have to wait */
 	struct fief_ref container;  /* whose a connection is as long as no request says otherwise */
 };

@@ -19,33 +19,20 @@
 #pragma once
 
 #include "context.bpf.h"
+#include "flow/options.bpf.h"
 #include "siphash.bpf.h"
 #include "maps/secrets.bpf.h"
 
-#define RECEIVE_SCALE	10 /* windows up to 64 MB, in steps of 1 kB */
+#define RECEIVE_SCALE  10 /* windows up to 64 MB, in steps of 1 kB */
 
-#define EPOCH_SHIFT	36			    /* of nanoseconds: 68.7 s */
-#define COOKIE_PAST	12			    /* epochs that have run out, of one parity */
-#define COOKIE_LIFE_MS	(2ull << EPOCH_SHIFT >> 20) /* not more than two epochs */
-#define COOKIE_LOW	0x1ffu
-#define COOKIE_PARITY	0x100u
-#define COOKIE_SIZE_AT	5
-#define COOKIE_SACK	0x10u
-#define COOKIE_SCALE	0x0fu
-#define COOKIE_NO_SCALE 15u
-
-/* What both sides may use, from the SYN or back from the cookie. */
-struct handshake {
-	__u32 timestamp; /* the client's clock */
-	__u32 echo;	 /* ours, as it came back */
-	__u16 segment_size;
-	__u8 scale; /* COOKIE_NO_SCALE: none */
-	__u8 sack;
-	__u8 timestamps;
-	__u8 ecn;
-	__u8 receive_scale; /* ours */
-	__u8 missing;	    /* bytes before the segment that have not come */
-};
+#define EPOCH_SHIFT    36			   /* of nanoseconds: 68.7 s */
+#define COOKIE_PAST    12			   /* epochs that have run out, of one parity */
+#define COOKIE_LIFE_MS (2ull << EPOCH_SHIFT >> 20) /* not more than two epochs */
+#define COOKIE_LOW     0x1ffu
+#define COOKIE_PARITY  0x100u
+#define COOKIE_SIZE_AT 5
+#define COOKIE_SACK    0x10u
+#define COOKIE_SCALE   0x0fu
 
 struct cookie_hash {
 	__u32 sequence; /* upper 23 bits count */
@@ -203,24 +190,4 @@ static __always_inline bool cookie_check(struct front_context *front, __u32 firs
 		return true;
 	age = (cookie_clock_ms(front->now) & ~1u) - ((with->echo & ~1u) - (hash.origin & ~1u));
 	return age <= COOKIE_LIFE_MS;
-}
-
-/*
- * Whether the segment would be the first of a connection whose cookie was ours, but of one of the epochs before those that
- * live: its client has waited for up to half an hour, as those who open connections in advance do.
- */
-__noinline int cookie_ran_out(const struct packet *p __arg_nonnull, __u64 now)
-{
-	__u32 sequence = p->ack - 1, low = sequence & COOKIE_LOW, epoch = cookie_epoch(now, low), i;
-	struct cookie_hash hash = {};
-	struct cookie_key key = {};
-
-	for (i = loop_from(0); i < COOKIE_PAST && can_loop; i++) {
-		epoch -= 2;
-		if (cookie_key_derive(&key, epoch) || cookie_hash_by(p, p->seq - 1, low, &key, &hash))
-			break;
-		if (!((hash.sequence ^ sequence) & ~COOKIE_LOW))
-			return true;
-	}
-	return false;
 }

@@ -3,6 +3,7 @@
  * Door: what happens to a packet to a guarded port. The most frequent cases come first where that is cheap.
  *
  *   SYN                     is policed, then answered by us or left to the kernel
+ *   SYN-ACK                 is dropped where it would end a handshake
  *   RST without a socket    is dropped
  *   ACK                     is another program's (ack.bpf.h)
  *
@@ -13,9 +14,14 @@
  */
 #pragma once
 
-#include "ack.bpf.h"
-#include "forward.bpf.h"
+#include "handed.bpf.h"
+#include "handshake.bpf.h"
+#include "kernel_handshake.bpf.h"
+#include "leave.bpf.h"
+#include "local.bpf.h"
 #include "plain.bpf.h"
+#include "police.bpf.h"
+#include "waiting.bpf.h"
 
 /* What police lets pass: answered here, or left to the kernel. */
 static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
@@ -131,6 +137,8 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 	front->connected = sk->state != BPF_TCP_LISTEN;
 	if (sk->state == BPF_TCP_LISTEN && !(front->guard->flags & FIEF_GUARD_KERNEL))
 		listening = bpf_skc_to_tcp_sock(sk);
+	if (front->guard->queue)
+		queue_reset(skb, &front->packet);
 	if (!front->connected)
 		reset_forget(&front->packet, false);
 	else if (has_stream(sk->state) && admitted_ended(&front->packet, sk))
@@ -141,6 +149,25 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 	return verdict;
 }
 
+/*
+ * A SYN-ACK, which no client of ours sends. At a listener the kernel answers it by a reset. But of one with bytes, at the
+ * number of the SYN, a request socket becomes a socket that any bare ACK completes: its handshake would end uncounted.
+ */
+static __noinline int greeting_arrives(struct __sk_buff *skb, struct front_context *front)
+{
+	struct bpf_sock *sk;
+	__u32 state;
+
+	if (!guard_only_find(front) || is_forward(front))
+		return TCX_NEXT;
+	sk = socket_find(skb, &front->packet, front->listener);
+	if (!sk)
+		return TCX_NEXT;
+	state = sk->state;
+	bpf_sk_release(sk);
+	return state == BPF_TCP_NEW_SYN_RECV ? shape_rule(front) : TCX_NEXT;
+}
+
 static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_context *front)
 {
 	__u8 flags = front->packet.flags;
@@ -148,6 +175,8 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_co
 	switch (flags & (TCP_SYN | TCP_RST | TCP_ACK)) {
 	case TCP_SYN:
 		return flags & TCP_FIN ? TCX_NEXT : syn_arrives(skb, front);
+	case TCP_SYN | TCP_ACK:
+		return greeting_arrives(skb, front);
 	case TCP_RST:
 	case TCP_RST | TCP_ACK:
 		return reset_arrives(skb, front);
@@ -159,6 +188,8 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_co
 /* A packet to a guarded port. */
 static __always_inline int door(struct __sk_buff *skb, struct front_context *front)
 {
+	if (front->packet.forged)
+		return guard_only_find(front) ? shape_rule(front) : TCX_NEXT;
 	if (is_ack(&front->packet))
 		return ack_hand(skb, front);
 	return door_leave(skb, front, packet_arrives(skb, front));

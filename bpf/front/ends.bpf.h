@@ -11,8 +11,8 @@
  */
 #pragma once
 
-#include "kernel_cookie.bpf.h"
 #include "police.bpf.h"
+#include "resent.bpf.h"
 
 #define COUNTED_ENDS 4096
 

@@ -5,45 +5,71 @@
  *   steer      which listening socket a connection reaches
  *   filter     listeners with a filter of their own, as a connection finds them
  *   door       what happens to a packet to a guarded port, with ack for those after a SYN
+ *     handed        from one program to the next  leave         once it has its verdict
  *     context       what is known about it        found         which listener that is, as seen last
  *     guard         the guard of its listener     steering      told to steer within that lookup
- *     listening     which socket it is for        conntrack     what the kernel tracks
+ *     listening     which socket it is for        local         whether it is for this machine
+ *     conntrack     what the kernel tracks
  *     forward       connections to other machines passed        whether it was here, for steer
  *   handshake  a SYN, answered and forgotten
- *     options       of the packet                 cookie        all that is remembered, with siphash
- *     kernel_cookie where the kernel answers      segment       makes the packet into an answer
+ *     cookie        all that is remembered, with siphash
+ *     kernel_handshake where the kernel answers   segment       makes the packet into an answer
+ *   returned   a segment without a socket, by the cookie that it returns
  *     expected      its end, if all is as usual   guesses       at cookies, how many are checked
+ *     proven        by whoever's cookie           kernel_cookie whether the kernel would take it
+ *     missing       bytes before it               ran_out       cookies that were good once
+ *     unheld        of the kernel's own cookie    penalised     of sources that were refused
+ *     stray         segments of no connection
  *   police     whether a SYN is answered
  *     sources       which are proven              bucket        rates, of CPU time too (spent)
  *     prefixes      which flood                   aggregate     what one IPv6 network may take
  *     isolated      which are served last for it  load          the level of overload
  *     newcomers     what the budget is spent on   resent        SYNs that came before
  *     idle          whether the CPU has time left plain         SYNs that the kernel answers, without multipath
- *   admit      a connection after its verdict
+ *   begin      the first bytes of a connection, ruled
+ *     rest          what is behind them           tail          the end of a head that fits into no packet
+ *     admit         makes the connection          admitted      what is remembered of it
  *     stream        its first bytes               hold          a header in pieces
+ *     gather        bytes, and acknowledges them  tags          connections that were acknowledged
  *     requested     bytes before the socket       later         requests after the first
  *     ends          of handshakes that the kernel keeps, counted
- *     answer        what a refused client gets    stray         segments of no connection
+ *     answer        what a refused client gets    reset         of a socket, in its client's name
+ *     refuse        how a client is turned away
  *     grow          a segment to the whole stream heads         of later requests, until TCP has taken them
- *     halves        begins of requests that wait  labelled      a connection's label
+ *     repeated      held against them             noted         what of them passes
+ *     next          request on a connection       judge         its verdict
+ *     halves        begins of requests that wait  added         bytes behind one
+ *     keep          one that has no end yet       refused       one that was refused
+ *     labelled      a connection's label
+ *     tracked       where its next request begins cut           the first bytes of a packet pass
  *     displaced     verdicts that others displace behind        what follows a request
  *     taken         whether TCP would take a segment
- *     chunks        of a body, line by line       ignored       bodies that servers may not read
+ *     arrive        which bytes to a socket are ruled
+ *     chunks        of a body, line by line       chunked       on a socket
+ *     ignored       bodies servers may not read   inside        the rules about these
  *     confirmed     whether the server leaves HTTP records      of TLS, behind a client hello
  *   rule       the verdict on a request
- *     header        of HTTP, with normal (paths)  clienthello   of TLS
+ *     ruling        what it says                  decide        what becomes of the request
+ *     head          of HTTP: line, then header    normal        the path of the line
+ *     version       that ends a line              clienthello   of TLS
  *     readings      what servers take it for      proxy         the PROXY head before it
  *     scan          whether a head can be complete
  *     match         the first rule that matches   hash, request what is compared, by bytes
+ *   queue      which request the server gets next
+ *     waiting       one that arrives, and waits   carrier       one that goes to the server
+ *     places        how many the server has       clock         what moves the queue on
+ *     lined         what is kept of one
  *   verdict    counts of verdicts, and notices
  *
- * The readers of frames, and the keys of flows and sources, stand in flow/. The object reuses the core's maps. Since each hook
- * has one program, the core's programs call the parts that register a server's listeners (register, filter).
+ * The readers of frames and of TCP options, and the keys of flows and sources, stand in flow/. The object reuses the core's
+ * maps. Since each hook has one program, the core's programs call the parts that register a server's listeners (register,
+ * filter).
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
 #include "abi.h"
 #include "kernel.bpf.h"
 
@@ -67,6 +93,9 @@
 #include "police.bpf.h"
 #include "rule.bpf.h"
 #include "door.bpf.h"
+#include "ack.bpf.h"
+#include "carrier.bpf.h"
+#include "clock.bpf.h"
 
 /* ---- a connection arrives ---- */
 
@@ -99,6 +128,10 @@ int ingress_guards(struct __sk_buff *skb)
 	struct bpf_dynptr frame;
 	int read;
 
+	if (is_carrier(skb)) {
+		bpf_tail_call(skb, &queue_programs, QUEUE_CARRIES);
+		return TCX_DROP;
+	}
 	if (bpf_dynptr_from_skb(skb, 0, &frame))
 		return TCX_NEXT;
 	read = packet_read(skb, &frame, &front.packet);
@@ -114,8 +147,66 @@ SEC("tcx/ingress")
 int ack_guards(struct __sk_buff *skb)
 {
 	struct front_context front = {};
+	int verdict;
 
-	return ack_take(&front) ? TCX_NEXT : door_leave(skb, &front, segment_arrives(skb, &front));
+	if (ack_take(&front))
+		return TCX_NEXT;
+	verdict = segment_arrives(skb, &front);
+	if (queue_asked(&front, verdict)) {
+		bpf_tail_call(skb, &queue_programs, QUEUE_DECIDES);
+		count_error(FIEF_ERR_DOOR);
+	}
+	return door_leave(skb, &front, verdict);
+}
+
+/* Called by ack_guards. */
+SEC("tcx/ingress")
+int queue_decides(struct __sk_buff *skb)
+{
+	struct queue_handed *from = queue_handed_get();
+	struct front_context front = {};
+
+	if (!from)
+		return TCX_DROP;
+	front.packet = from->packet;
+	front.slot = from->slot;
+	front.isolated = from->isolated;
+	front.connected = from->connected;
+	front.queued = from->queued;
+	return door_leave(skb, &front, queue_take(skb, &front, from->what));
+}
+
+/* Called by ingress_guards. */
+SEC("tcx/ingress")
+int queue_carries(struct __sk_buff *skb)
+{
+	struct queue_handed *to = queue_handed_get();
+
+	if (!to || carrier_load(skb, to))
+		return TCX_DROP;
+	bpf_tail_call(skb, &queue_programs, QUEUE_DELIVERS);
+	return TCX_DROP;
+}
+
+/* Called by queue_carries. */
+SEC("tcx/ingress")
+int queue_delivers(struct __sk_buff *skb)
+{
+	return carrier_deliver(skb);
+}
+
+/* Run by user space, which names a queue by the priority: nobody waits there any more. How many are still to go. */
+SEC("tcx/ingress")
+int queue_opens(struct __sk_buff *skb)
+{
+	struct fief_queue *q = queue_get(skb->priority);
+
+	if (!q)
+		return 0;
+	q->open = 1;
+	if (q->waiting || q->refused)
+		queue_kick(skb, q, skb->priority);
+	return q->waiting + q->refused;
 }
 
 /* At the loopback, where it has no door. */
@@ -138,6 +229,19 @@ int egress_confirms(struct __sk_buff *skb)
 	if (sk)
 		answer_look(skb, sk);
 	return TCX_NEXT;
+}
+
+/* Where some listener has a queue. */
+SEC("tcx/egress")
+int egress_clocks(struct __sk_buff *skb)
+{
+	return answer_leaves_by(skb);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(state_clocks, const struct sock *sk, const int oldstate, const int newstate)
+{
+	return socket_ends((struct sock *)sk, newstate);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -91,10 +91,3 @@ static __always_inline bool requests_ruled(const struct front_context *front)
 {
 	return front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR) && front->guard->shapes;
 }
-
-/* Whether connections are held until their first bytes, now. */
-static __always_inline bool admit_in_force(struct front_context *front)
-{
-	return (front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) == FIEF_GUARD_ADMIT &&
-	       level_reached(front, front->guard->admit_level);
-}

@@ -10,8 +10,9 @@
  */
 #pragma once
 
+#include "cookie.bpf.h"
 #include "expected.bpf.h"
-#include "options.bpf.h"
+#include "flow/options.bpf.h"
 #include "segment.bpf.h"
 
 #define WINDOW_MOST	  64240
@@ -27,7 +28,7 @@ static __always_inline void handshake_offer(struct tcp_sock *listening, struct h
 	if (!net->ipv4.sysctl_tcp_sack)
 		with->sack = 0;
 	if (!net->ipv4.sysctl_tcp_window_scaling)
-		with->scale = COOKIE_NO_SCALE;
+		with->scale = SCALE_NONE;
 	if (!net->ipv4.sysctl_tcp_ecn || !with->timestamps)
 		with->ecn = 0;
 }
@@ -49,7 +50,7 @@ static __always_inline void synack_options(struct segment *s, const struct hands
 		*(__be32 *)at = bpf_htonl(OPTION_NOP << 24 | OPTION_NOP << 16 | OPTION_SACK << 8 | 2);
 		at += 4;
 	}
-	if (with->scale != COOKIE_NO_SCALE) {
+	if (with->scale != SCALE_NONE) {
 		*(__be32 *)at = bpf_htonl(OPTION_NOP << 24 | OPTION_SCALE << 16 | 3 << 8 | RECEIVE_SCALE);
 		at += 4;
 	}

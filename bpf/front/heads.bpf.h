@@ -20,6 +20,7 @@
 
 #define RANGE_MOST  512 /* below what any sender must be able to send at once (RFC 9293: 536) */
 #define RANGES	    64	/* twice FIEF_HEADER_MAX bytes, so that one more head has room; a power of two */
+#define HEADS_APART 16	/* ranges that have one head each, however small: who repeats them may cut between them */
 #define HEAD_RANGES (1 + FIEF_HEADER_MAX / RANGE_MOST)
 
 struct head_range {
@@ -63,25 +64,6 @@ __noinline __u64 bytes_hash(const struct request_bytes *bytes __arg_nonnull, __u
 	return hsiphash_end(&s, 8 + length);
 }
 
-/* Hash of the packet's bytes [from, from + length); 0: they cannot be read. */
-static __noinline __u64 range_hash(struct __sk_buff *skb, const struct packet *p, struct stream *stream, __u32 from,
-				   __u32 length)
-{
-	__u32 zero = 0;
-	struct fief_secret *secret = bpf_map_lookup_elem(&secrets, &zero);
-
-	barrier_var(length);
-	if (!secret || !length)
-		return 0;
-	barrier_var(length); /* as in stream_append */
-	if (length > RANGE_MOST)
-		return 0;
-	if (bpf_skb_load_bytes(skb, p->payload + (from - p->seq), stream->bytes, length))
-		return 0;
-	__builtin_memset(stream->bytes + length, 0, 16);
-	return bytes_hash((const struct request_bytes *)stream->bytes, length, from, secret);
-}
-
 /* Forgets what TCP has taken. */
 static __always_inline void heads_forget(struct head_ranges *ranges, __u32 taken)
 {
@@ -100,82 +82,4 @@ static __always_inline __u32 heads_end(const struct packet *p, const struct head
 	__u32 from = is_behind(ranges->read, next) ? ranges->read : next;
 
 	return is_behind(p->seq, from) ? p->seq : from;
-}
-
-/* Whether what the packet may add to one head, of which it is known as far as `from`, has room. */
-static __always_inline bool heads_room(const struct packet *p, const struct head_ranges *ranges, __u32 from)
-{
-	__u32 end = p->seq + p->payload_length, used = ranges->count - ranges->first, needed;
-
-	if (!is_behind(end, from))
-		return true;
-	needed = 1 + (end - from) / RANGE_MOST;
-	if (needed > HEAD_RANGES)
-		needed = HEAD_RANGES;
-	return used + needed <= RANGES;
-}
-
-/* Notes what passes of a head with this packet: [from, stream->read), for which there is room. */
-__noinline int heads_note(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-			  struct stream *stream __arg_nonnull, struct head_ranges *ranges __arg_nonnull, __u32 from)
-{
-	struct head_range *range;
-	__u32 length;
-	int i;
-
-	bpf_for (i, 0, RANGES) {
-		length = stream->read - from;
-		if (!length || ranges->count - ranges->first >= RANGES)
-			break;
-		if (length > RANGE_MOST)
-			length = RANGE_MOST;
-		range = head_range(ranges, ranges->count);
-		range->from = from;
-		range->end = from + length;
-		range->hash = range_hash(skb, p, stream, from, length);
-		from += length;
-		ranges->count++;
-	}
-	return 0;
-}
-
-enum heads {
-	HEADS_SAME,  /* it repeats what was ruled, or touches none of it */
-	HEADS_OTHER, /* it would replace it */
-	HEADS_PART,  /* it ends within a range: stream->read is where that begins */
-	HEADS_WITHIN /* it begins within one */
-};
-
-/* Holds the packet against what was ruled and may not be taken. */
-__noinline int heads_compare(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-			     struct stream *stream __arg_nonnull, struct head_ranges *ranges __arg_nonnull)
-{
-	__u32 end = p->seq + p->payload_length;
-	struct head_range *range;
-	int i;
-
-	bpf_for (i, 0, RANGES) {
-		if (ranges->count - ranges->first <= i)
-			break;
-		range = head_range(ranges, ranges->first + i);
-		if (!is_behind(range->end, p->seq))
-			continue;
-		if (!is_behind(end, range->from))
-			break;
-		if (is_behind(p->seq, range->from))
-			return HEADS_WITHIN;
-		if (is_behind(range->end, end)) {
-			stream->read = range->from;
-			return HEADS_PART;
-		}
-		if (range_hash(skb, p, stream, range->from, range->end - range->from) != range->hash)
-			return HEADS_OTHER;
-	}
-	return HEADS_SAME;
-}
-
-/* Lets the packet pass as far as stream->read, where that lies within it. */
-static __always_inline int heads_cut(struct __sk_buff *skb, struct packet *p, struct stream *stream)
-{
-	return is_behind(stream->read, p->seq) ? packet_cut(skb, p, stream, stream->read - p->seq) : TCX_DROP;
 }

@@ -15,7 +15,9 @@
  */
 #pragma once
 
-#include "header.bpf.h"
+#include "line.bpf.h"
+#include "request.bpf.h"
+#include "version.bpf.h"
 
 /* What the line at hand is to a server that takes it for the first of a request. */
 enum inside { INSIDE_NOTHING, INSIDE_REQUEST, INSIDE_MORE };
@@ -39,13 +41,6 @@ static __always_inline __u32 skip_ends(const struct request_bytes *bytes, __u32 
 	return loop_from(at);
 }
 
-/* What parts words to Python's server. Upon another control character it ends the connection. */
-static __always_inline bool is_space(__u8 byte)
-{
-	return byte == ' ' || (byte >= '\t' && byte <= '\r') || (byte >= 0x1c && byte <= 0x1f) || byte == 0x85 ||
-	       byte == 0xa0;
-}
-
 /* Where the spaces, or the word, at `at` end: within the line, or at its LF. */
 __noinline __u32 spaces_end(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end, __u32 spaces)
 {
@@ -54,23 +49,6 @@ __noinline __u32 spaces_end(const struct request_bytes *bytes __arg_nonnull, __u
 			break;
 	}
 	return at;
-}
-
-/* Whether [at, end) is "HTTP/", digits, a dot, digits. */
-__noinline int is_version(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end)
-{
-	__u32 i, dots = 0;
-	__u8 byte = 0;
-
-	if (at + 8 > end || (word_at(bytes, at) & ~0ull >> 24) != LETTERS('H', 'T', 'T', 'P', '/', 0, 0, 0))
-		return false;
-	for (i = loop_from(at + 5); i < end && can_loop; i++) {
-		byte = byte_at(bytes, i);
-		dots = loop_from(dots) + (byte == '.');
-		if (byte != '.' && (__u8)(byte - '0') > 9)
-			return false;
-	}
-	return dots == 1 && byte != '.' && byte_at(bytes, at + 5) != '.';
 }
 
 /* Whether [at, end) could be the begin of a method that a rule names. */

@@ -51,13 +51,3 @@ static __always_inline void isolated_look(struct front_context *front)
 	if (isolated_by(&front->packet, front->listener->index, front->now))
 		isolated_set(front);
 }
-
-/* A connection that has its container already; no rule of the listener names that class. */
-static __always_inline void isolated_keep(struct front_context *front, struct fief_ref container)
-{
-	const struct fief_guard *guard = front->guard;
-
-	if (guard->flags & FIEF_GUARD_INTO && container.id == guard->isolate_into.id &&
-	    container.generation == guard->isolate_into.generation)
-		isolated_set(front);
-}

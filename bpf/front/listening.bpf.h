@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Listening: which socket a packet is for, and whether it is for this machine at all.
+ * Listening: which socket a packet is for, and what it can take.
  *
- * Problem: a port of the policy can also be that of a forwarded connection, and a listener on every address takes none of
- * those.
- * How: the kernel's own lookups: of sockets, and of routes where the socket does not name the very address.
- * Limits: a machine that does not forward drops packets for other machines, so there no route is looked up. The door cannot see
- * a translation of addresses that comes after it: where such rules are, the kernel has to answer SYNs (FIEF_GUARD_KERNEL).
+ * How: the kernel's own lookup, whatever state the socket is in; local.bpf.h has the lookup of routes.
  */
 #pragma once
 
 #include "context.bpf.h"
 #include "flow/key.bpf.h"
 #include "flow/multipath.bpf.h"
-#include "flow/route.bpf.h"
 #include "steering.bpf.h"
 
 /* By the kernel's lookup, within which the door is known to look. As socket_find(). */
@@ -42,24 +37,6 @@ static __noinline struct bpf_sock *socket_find(struct __sk_buff *skb, const stru
 
 	flow_tuple(p, &tuple);
 	return tuple_find(skb, &tuple, p->ipv6, listener);
-}
-
-static __always_inline bool bound_to(struct tcp_sock *listening, const struct packet *p)
-{
-	struct sock_common *sk = &listening->inet_conn.icsk_inet.sk.__sk_common;
-	const __u32 *words = (const __u32 *)p->destination;
-
-	if (!p->ipv6)
-		return sk->skc_rcv_saddr == words[3];
-	return sk->skc_v6_rcv_saddr.in6_u.u6_addr32[0] == words[0] &&
-	       sk->skc_v6_rcv_saddr.in6_u.u6_addr32[1] == words[1] &&
-	       sk->skc_v6_rcv_saddr.in6_u.u6_addr32[2] == words[2] &&
-	       sk->skc_v6_rcv_saddr.in6_u.u6_addr32[3] == words[3];
-}
-
-static __always_inline bool is_local(struct __sk_buff *skb, struct tcp_sock *listening, const struct packet *p)
-{
-	return bound_to(listening, p) || route_is_local(skb, p);
 }
 
 /* A socket of one family only takes no connection of the other. */

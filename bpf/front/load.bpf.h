@@ -145,13 +145,6 @@ static __always_inline void load_look(struct front_context *front, struct bpf_so
 	load_renew(load, tcp ? &tcp->inet_conn.icsk_inet.sk : NULL, listener, front->slot, front->now);
 }
 
-static __always_inline __u32 load_level_of(__u32 listener)
-{
-	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
-
-	return load ? load->level : FIEF_ALWAYS;
-}
-
 static __always_inline __u32 load_level(const struct front_context *front)
 {
 	return load_level_of(front->listener->index);
@@ -161,4 +154,17 @@ static __always_inline __u32 load_level(const struct front_context *front)
 static __always_inline bool level_reached(struct front_context *front, __u32 level)
 {
 	return level == FIEF_ALWAYS || load_level(front) >= level;
+}
+
+/* Whether connections are held until their first bytes, now. */
+static __always_inline bool admit_in_force(struct front_context *front)
+{
+	return (front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) == FIEF_GUARD_ADMIT &&
+	       level_reached(front, front->guard->admit_level);
+}
+
+/* The kernel makes the connection of its own cookie, as where it keeps the handshake. */
+static __always_inline bool is_below_admission(struct front_context *front)
+{
+	return front->guard->flags & FIEF_GUARD_KERNEL && !admit_in_force(front);
 }

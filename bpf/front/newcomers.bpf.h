@@ -19,7 +19,7 @@
  */
 #pragma once
 
-#include "aggregate.bpf.h"
+#include "flow/aggregate.bpf.h"
 #include "bucket.bpf.h"
 #include "guard.bpf.h"
 #include "idle.bpf.h"

@@ -19,11 +19,15 @@
 #define OPTION_EXPERIMENT  254
 #define EXPERIMENT_OF_OPEN 0xf989
 
-/* Pads the options that ask for more. How many there were. */
+/* Of options_pad(). */
+#define PADDED_MULTIPATH 1
+#define PADDED_OPEN	 2
+
+/* Pads the options that ask for more. Which there were, of PADDED_*. */
 __noinline int options_pad(struct option_bytes *bytes, __u32 length)
 {
 	__u32 at = 0, kind, size;
-	int i, j, found = 0;
+	int i, j, found = 0, is;
 
 	if (!bytes || length > OPTIONS_MOST)
 		return 0;
@@ -40,15 +44,19 @@ __noinline int options_pad(struct option_bytes *bytes, __u32 length)
 		size = bytes->at[(at + 1) & 63];
 		if (size < 2 || at + size > length)
 			break;
-		if (kind == OPTION_MULTIPATH || kind == OPTION_FAST_OPEN ||
-		    (kind == OPTION_EXPERIMENT && size >= 4 &&
-		     (option_word(bytes, at) & 0xffff) == EXPERIMENT_OF_OPEN)) {
+		is = 0;
+		if (kind == OPTION_MULTIPATH)
+			is = PADDED_MULTIPATH;
+		else if (kind == OPTION_FAST_OPEN || (kind == OPTION_EXPERIMENT && size >= 4 &&
+						      (option_word(bytes, at) & 0xffff) == EXPERIMENT_OF_OPEN))
+			is = PADDED_OPEN;
+		if (is) {
 			bpf_for (j, 0, OPTIONS_MOST) {
 				if (j >= size)
 					break;
 				bytes->at[(at + j) & 63] = OPTION_NOP;
 			}
-			found++;
+			found |= is;
 		}
 		at += size;
 	}

@@ -45,6 +45,18 @@ static __always_inline bool connections_count(struct front_context *front)
 	return front->proven && !(front->guard->flags & (FIEF_GUARD_FORWARD | FIEF_GUARD_MONITOR));
 }
 
+/* Takes one out of bucket `number`, which is `bucket`; false: the rate is reached. */
+static __always_inline bool bucket_take(struct front_context *front, __u32 number, struct fief_bucket *bucket)
+{
+	return bucket_take_one(&front->packet, front->slot, number, bucket, front->now);
+}
+
+static __always_inline void verdict_count_bucket(struct front_context *front, struct fief_ref container, __u32 rule,
+						 enum fief_reason reason, bool monitored, struct fief_bucket *bucket)
+{
+	verdict_note(front, container, rule, reason | monitored << 8, bucket);
+}
+
 static __always_inline bool proven_take(struct front_context *front, struct police_view *view)
 {
 	struct fief_source *source = view->source;

@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "aggregate.bpf.h"
+#include "flow/aggregate.bpf.h"
 #include "context.bpf.h"
 #include "hash.bpf.h"
 #include "maps/meters.bpf.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Requested: first bytes that come before the end of a handshake which the kernel keeps (a request socket), or completes from
- * its own cookie below the level of admission.
+ * Requested: first bytes that come before the end of a handshake which the kernel keeps (a request socket).
  *
  * Problem: these bytes end the handshake and reach the server at once, so no request is seen to begin on a socket. This happens
  * wherever the kernel answers SYNs without cookies: a reused TIME_WAIT, monitor mode, admission below its level. A client can
@@ -17,25 +16,19 @@
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
 
-/* Whether its sender has seen our SYN-ACK: a forged packet must not have a verdict. */
-static __always_inline bool handshake_ends(struct bpf_sock *sk, const struct packet *p)
+/* Whether its sender has seen our SYN-ACK: a forged packet must not have a verdict. `first`: and it begins the stream. */
+static __always_inline bool handshake_ends(struct bpf_sock *sk, const struct packet *p, bool first)
 {
 	/* the helper for this cast knows plain TCP alone, not what multipath TCP derives from it */
 	struct tcp_request_sock *request = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_request_sock));
 
-	return p->ack == request->snt_isn + 1 && p->seq == request->rcv_isn + 1;
+	return p->ack == request->snt_isn + 1 && (!first || p->seq == request->rcv_isn + 1);
 }
 
 /* What cannot be ruled. */
 static __always_inline int requested_wait(const struct front_context *front)
 {
 	return front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : TCX_DROP;
-}
-
-/* No verdict yet. */
-static __always_inline int requested_cut(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
-{
-	return front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : packet_cut(skb, &front->packet, stream, 0);
 }
 
 /* The bytes of the segment begin the stream. STREAM_UNHELD, or TCX_DROP. A function of its own to the verifier. */
@@ -59,38 +52,34 @@ static __noinline int request_look(struct __sk_buff *skb, struct front_context *
 				   struct stream *stream)
 {
 	struct packet *p = &front->packet;
-	bool ends;
+	bool bytes = p->payload_length || p->odd, ends;
 
 	if (!segment_guard_find(front))
 		return TCX_NEXT;
-	ends = !p->odd && handshake_ends(sk, p);
-	if (!requests_ruled(front) || !(p->payload_length || p->odd))
-		return ends ? HANDSHAKE_ENDS : TCX_NEXT;
+	if (!requests_ruled(front) || !bytes) {
+		if (p->torn)
+			return shape_rule(front);
+		/* of any place in the window, and with any flag, the kernel makes a socket */
+		return handshake_ends(sk, p, false) ? HANDSHAKE_ENDS : TCX_NEXT;
+	}
+	ends = !p->odd && handshake_ends(sk, p, true);
 	if (p->odd)
 		return shape_rule(front);
 	return requested_verdict(front, ends ? unheld_begin(skb, p, stream) : TCX_DROP);
 }
 
-__noinline int unheld_look(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-			   struct stream *stream __arg_nonnull, bool ruled)
-{
-	if (!kernel_cookie_check(p))
-		return TCX_NEXT;
-	if (!ruled || !p->payload_length)
-		return HANDSHAKE_ENDS;
-	return unheld_begin(skb, p, stream);
-}
-
 /*
- * A segment without a socket, while connections are not held: bytes that make one of the kernel's cookie are ruled. A verdict,
- * STREAM_UNHELD, or HANDSHAKE_ENDS.
+ * Another CPU makes the socket at this moment, from the segment before: nothing can be known of it yet, and what came to it
+ * now would be taken unruled. The client sends it again. A guard that watches holds nothing up: it rules the bytes as if their
+ * numbers were good, and spoils a count at worst.
  */
-static __always_inline int unheld_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+static __always_inline int begun_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
-	struct packet *p = &front->packet;
-	bool ruled = requests_ruled(front);
+	const struct packet *p = &front->packet;
 
-	if (p->odd)
-		return ruled ? shape_rule(front) : TCX_NEXT;
-	return requested_verdict(front, unheld_look(skb, p, stream, ruled));
+	if (!segment_guard_find(front) || !front->guard->shapes)
+		return TCX_NEXT;
+	if (!(front->guard->flags & FIEF_GUARD_MONITOR))
+		return TCX_DROP;
+	return p->odd ? TCX_NEXT : requested_verdict(front, unheld_begin(skb, p, stream));
 }

@@ -5,12 +5,12 @@
  * Problem: anybody can forge the source of a SYN, so a punishment may hit the forged address.
  * How: an address that returned a cookie receives what is sent there: it is proven, has its own bucket, and is punished for its
  * own requests only. An IPv6 source is its /64. Each family has a table in sets. A new source takes a free place of its set, or
- * that of the oldest source of the network with most places there (aggregate.bpf.h).
+ * that of the oldest source of the network with most places there (flow/aggregate.bpf.h).
  * Limits: a source is forgotten when, since its last packet, as many others have come as a set holds.
  */
 #pragma once
 
-#include "aggregate.bpf.h"
+#include "flow/aggregate.bpf.h"
 #include "context.bpf.h"
 #include "hash.bpf.h"
 #include "maps/secrets.bpf.h"
@@ -296,17 +296,6 @@ __noinline int source_penalise_at(const struct packet *p __arg_nonnull, __u64 no
 	if (source && source->penalty_until_ns <= now)
 		source->penalty_until_ns = now + ns;
 	return 0;
-}
-
-/* Whether it was refused a request a short time ago. */
-static __always_inline bool source_penalised(const struct front_context *front)
-{
-	struct fief_source *source;
-
-	if (!(front->guard->flags & FIEF_GUARD_POLICE) || front->guard->flags & FIEF_GUARD_MONITOR)
-		return false;
-	source = source_find(front);
-	return source && source->penalty_until_ns > front->now;
 }
 
 /*

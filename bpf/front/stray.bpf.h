@@ -18,15 +18,22 @@
  */
 #pragma once
 
-#include "admit.bpf.h"
+#include "admitted.bpf.h"
+#include "answer.bpf.h"
 #include "conntrack.bpf.h"
+#include "gather.bpf.h"
 #include "guard.bpf.h"
 #include "guesses.bpf.h"
 #include "kernel_cookie.bpf.h"
+#include "kernel_handshake.bpf.h"
+#include "penalised.bpf.h"
+#include "ran_out.bpf.h"
+#include "tags.bpf.h"
+#include "unheld.bpf.h"
 
 /*
  * The verdict made a socket, or will in a moment: packets of one batch pass here before the first of them has reached
- * TCP. Later than that it has failed, and a segment that is passed on would draw a reset.
+ * TCP, in their order on one CPU. Later than that it has failed, and a segment that is passed on would draw a reset.
  */
 #define ADMITTED_FRESH_NS 2000000ull
 
@@ -54,9 +61,21 @@ static __noinline int once_admitted(struct front_context *front)
 		return TCX_NEXT;
 	if (entry->spent || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
 		return STREAM_ENDS;
-	if (entry->tracked & FIEF_LABEL_TRACKED && is_behind(p->seq + p->payload_length, entry->next))
+	if (entry->tracked & FIEF_LABEL_TAIL ||
+	    (entry->tracked & FIEF_LABEL_TRACKED && is_behind(p->seq + p->payload_length, entry->next)))
 		return TCX_DROP; /* it comes again */
-	return TCX_NEXT;
+	/* on another CPU it could be before its socket, and draw a reset */
+	return entry->cpu == bpf_get_smp_processor_id() ? TCX_NEXT : TCX_DROP;
+}
+
+/* What comes after an answer: it is acknowledged to its end. Negative: this flow got none. */
+static __always_inline int answer_ends(struct __sk_buff *skb, struct front_context *front, const struct handshake *with)
+{
+	struct packet *p = &front->packet;
+
+	if (!is_answered(p))
+		return -1;
+	return is_bare(p) ? TCX_DROP : acknowledge(skb, p, with, packet_end(p));
 }
 
 /*
@@ -71,14 +90,6 @@ static __noinline int no_connection(struct __sk_buff *skb, struct front_context 
 	count_drop(front, reason);
 	s = segment_begin(p->ack, packet_end(p), 0, TCP_ACK | TCP_RST);
 	return s ? segment_answer(skb, p, s) : TCX_DROP;
-}
-
-/* Whether the segment comes with a cookie that was good once. */
-static __always_inline bool ran_out(struct front_context *front, const struct handshake *with)
-{
-	if (front->guard->flags & FIEF_GUARD_KERNEL)
-		return kernel_cookie_ran_out(with, front->now);
-	return cookie_ran_out(&front->packet, front->now);
 }
 
 /* The stream of a connection begins with the segment. */
@@ -104,7 +115,7 @@ static __noinline int kernel_answered(struct __sk_buff *skb, struct front_contex
 
 	if (is_bare(p))
 		return HANDSHAKE_ENDS;
-	if (cookie_spent(p))
+	if (cookie_spent(p, p->seq))
 		return count_drop(front, FIEF_ACK_BAD);
 	kernel_cookie_read(p, listening, &stream->with);
 	stream->with.missing = 0;
@@ -126,6 +137,8 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	int verdict;
 
 	if (!is_bare(p) && hold_find(p, stream)) {
+		if (cookie_spent(p, stream->first + 1))
+			return count_drop(front, FIEF_ACK_BAD);
 		if (source_penalised(front))
 			return penalised_rule(skb, front);
 		if (front->guard->flags & FIEF_GUARD_KERNEL)

@@ -4,18 +4,20 @@
  */
 #pragma once
 
-#include "options.bpf.h"
+#include "flow/options.bpf.h"
+#include "ruling.bpf.h"
 #include "scan.bpf.h"
 #include "segment.bpf.h"
 
 #define STREAM_PIECE	     (FIEF_HEADER_MAX - 512) /* of one packet; values of per-CPU maps are below 32 kB */
 #define STREAM_ROOM	     (FIEF_HEADER_MAX + STREAM_PIECE)
 #define STREAM_STEP	     512 /* bytes that are copied at once */
-#define REQUESTS_MOST	     32	 /* that are ruled in one packet */
+#define REQUESTS_MOST	     256 /* that are ruled in one packet */
 #define SUM_PIECE	     512 /* bytes that bpf_csum_diff takes at once */
 #define CHECKSUM_UNNECESSARY 1
 
 #define STREAM_ENDS	     -2 /* no verdict yet (TCX_NEXT is -1): the stream is to be ruled as far as it has come */
+#define STREAM_REFUSED	     -5 /* it was ruled before, as stream->ruling says */
 
 /* What a connection is known by where begins of requests are kept (halves.bpf.h). */
 struct half_name {
@@ -93,17 +95,18 @@ static __always_inline int stream_append(struct __sk_buff *skb, const struct pac
 	return count;
 }
 
-/* Sum of `length` bytes from `from` on, which is a multiple of 4; what follows the last byte is made zero. To the verifier a
- * function of its own, which it follows once. */
+/* Sum of `length` bytes from `from` on, which is a multiple of 4. To the verifier a function of its own, which it follows once. */
 __noinline __u64 stream_sum(struct stream *stream __arg_nonnull, __u32 from, __u32 length)
 {
 	__u64 sum = 0;
-	__u32 at, size, end = from + length;
+	__u32 at, size, end = from + length, behind;
 	int i;
 
 	barrier_var(end); /* the verifier knows the bounds of a sum only if it is a value of its own */
 	if (from >= STREAM_ROOM || length > STREAM_ROOM || end > STREAM_ROOM)
 		return 0;
+	/* words are summed: what follows the last byte must not count */
+	__builtin_memcpy(&behind, stream->bytes + end, 4);
 	__builtin_memset(stream->bytes + end, 0, 4);
 	bpf_for (i, 0, STREAM_ROOM / SUM_PIECE) {
 		at = i * SUM_PIECE;
@@ -119,5 +122,6 @@ __noinline __u64 stream_sum(struct stream *stream __arg_nonnull, __u32 from, __u
 			break;
 		sum = bpf_csum_diff(NULL, 0, (__be32 *)(stream->bytes + at), size, sum);
 	}
+	__builtin_memcpy(stream->bytes + end, &behind, 4);
 	return sum;
 }

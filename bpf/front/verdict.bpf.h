@@ -25,10 +25,11 @@
 	(REASON(FIEF_SYN_RATE) | REASON(FIEF_SYN_UNPROVEN) | REASON(FIEF_SYN_ISOLATED) | REASON(FIEF_SYN_PENALTY) |    \
 	 REASON(FIEF_SYN_QUEUE) | REASON(FIEF_ACK_BAD) | REASON(FIEF_ACK_LIMIT) | REASON(FIEF_SHAPE) |                 \
 	 REASON(FIEF_REQUEST_REFUSED) | REASON(FIEF_REQUEST_RATE) | REASON(FIEF_REQUEST_CPU) |                         \
-	 REASON(FIEF_REQUEST_REPLACED) | UNREAD_REFUSALS)
+	 REASON(FIEF_REQUEST_REPLACED) | UNREAD_REFUSALS | REASON(FIEF_REFUSED_QUEUE_FULL) |                           \
+	 REASON(FIEF_REFUSED_QUEUE_WAIT))
 
 _Static_assert(FIEF_REFUSED_MALFORMED == FIEF_PASSED_MALFORMED + FIEF_UNREADS, "one reason for each kind");
-_Static_assert(FIEF_REASONS == FIEF_REFUSED_MALFORMED + FIEF_UNREADS && FIEF_REASONS <= FIEF_REASON_ROOM,
+_Static_assert(FIEF_REFUSED_QUEUE_FULL == FIEF_REFUSED_MALFORMED + FIEF_UNREADS && FIEF_REASONS <= FIEF_REASON_ROOM,
 	       "reasons are bits, and have room");
 
 /* How a kind of what cannot be read is counted. */
@@ -142,12 +143,6 @@ static __always_inline void verdict_count(struct front_context *front, struct fi
 					  enum fief_reason reason, bool monitored)
 {
 	verdict_note(front, container, rule, reason | monitored << 8, NULL);
-}
-
-static __always_inline void verdict_count_bucket(struct front_context *front, struct fief_ref container, __u32 rule,
-						 enum fief_reason reason, bool monitored, struct fief_bucket *bucket)
-{
-	verdict_note(front, container, rule, reason | monitored << 8, bucket);
 }
 
 /* A SYN that the core will not see, in the usage of whom it belongs to. */

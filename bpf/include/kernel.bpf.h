@@ -28,6 +28,11 @@
 #define AF_INET		 2
 #define AF_INET6	 10
 
+#define PF_EXITING	 0x00000004
+#define PF_KTHREAD	 0x00200000
+#define TASK_DEAD	 0x00000080
+#define TASK_NOLOAD	 0x00000400
+
 #define ETH_P_IP	 0x0800
 #define ETH_P_IPV6	 0x86dd
 #define ETH_P_8021Q	 0x8100

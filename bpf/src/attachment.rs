@@ -23,6 +23,8 @@ pub(crate) enum Object {
     Lrp,
     /// Loaded while a policy labels files, one instance for each build.
     Files,
+    /// Loaded and attached as a whole while a policy has shares, weights or limits of the CPU.
+    Sched,
 }
 
 /// When a tracepoint of the whole machine is attached.
@@ -36,6 +38,8 @@ pub(crate) enum When {
     Follows,
     /// While a policy labels files.
     Labelled,
+    /// While a listener has a queue.
+    Queued,
 }
 
 /// What a program is attached to.
@@ -49,6 +53,8 @@ pub(crate) enum Kind {
     Namespace(bpf_attach_type),
     /// Interfaces of a network namespace: `<folder>/<inode>/<before><index><after>`.
     Interface { folder: Folder, side: Side, place: Place, before: &'static str, after: &'static str },
+    /// The machine's scheduler, all of whose programs have one link: `schedule/link`.
+    Scheduler,
     /// Nothing: user space runs it, or another program calls it.
     Called,
 }
@@ -84,8 +90,8 @@ const fn lane(program: &'static str, before: &'static str) -> Attachment {
     row(Object::Lrp, program, Kind::Interface { folder: Folder::Lanes, side, place, before, after: "" })
 }
 
-use Kind::{Called, Trace, Unit};
-use Object::{Core, Files, Front};
+use Kind::{Called, Scheduler, Trace, Unit};
+use Object::{Core, Files, Front, Sched};
 
 const TABLE: &[Attachment] = &[
     row(Core, "switch_charges", Trace(When::Installed)),
@@ -135,6 +141,12 @@ const TABLE: &[Attachment] = &[
     row(Front, "ack_guards", Called),
     door("egress_confirms", Side::Egress, "-out"),
     door("ingress_notes", Side::Ingress, "-own"),
+    door("egress_clocks", Side::Egress, "-clock"),
+    row(Front, "state_clocks", Trace(When::Queued)),
+    row(Front, "queue_decides", Called),
+    row(Front, "queue_carries", Called),
+    row(Front, "queue_delivers", Called),
+    row(Front, "queue_opens", Called),
     lane("lrp_sorts", "lrp_sorts-"),
     lane("lrp_leaves", "lrp_leaves-"),
     row(Files, "read_follows", Trace(When::Labelled)),
@@ -143,6 +155,18 @@ const TABLE: &[Attachment] = &[
     row(Files, "dirty_charges", Trace(When::Labelled)),
     row(Files, "write_begins", Trace(When::Labelled)),
     row(Files, "write_ends", Trace(When::Labelled)),
+    row(Sched, "wakeup_places", Scheduler),
+    row(Sched, "enqueue_waits", Scheduler),
+    row(Sched, "dispatch_picks", Scheduler),
+    row(Sched, "running_begins", Scheduler),
+    row(Sched, "stopping_ends", Scheduler),
+    row(Sched, "tick_stops", Scheduler),
+    row(Sched, "quiescent_ends", Scheduler),
+    row(Sched, "cpu_comes", Scheduler),
+    row(Sched, "cpu_goes", Scheduler),
+    row(Sched, "task_begins", Scheduler),
+    row(Sched, "init_begins", Scheduler),
+    row(Sched, "exit_tells", Scheduler),
 ];
 
 /// Every program, in the order in which it is attached.
@@ -210,6 +234,7 @@ impl Attachment {
             Kind::Interface { folder, .. } => {
                 link::pins_below(&folder.below(pins)).into_iter().filter(|pin| self.is_at(pin)).collect()
             }
+            Scheduler => vec![pins.scheduler_link()],
             Called => Vec::new(),
         };
         found.into_iter().filter(|pin| pin.exists()).collect()
@@ -222,6 +247,7 @@ impl Attachment {
             Unit(_) => Some(pins.units()),
             Kind::Namespace(_) => Some(pins.netns()),
             Kind::Interface { folder, .. } => Some(folder.below(pins)),
+            Scheduler => Some(pins.schedule()),
             Trace(_) | Called => None,
         }
     }
@@ -244,6 +270,7 @@ mod tests {
             Kind::Namespace(_) => program == ProgramType::SkLookup,
             Kind::Interface { side: Side::Ingress, .. } => section == "tcx/ingress",
             Kind::Interface { side: Side::Egress, .. } => section == "tcx/egress",
+            Scheduler => program == ProgramType::StructOps,
             Called => section == "syscall" || section.starts_with("iter/") || section == "tcx/ingress",
         }
     }

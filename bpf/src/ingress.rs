@@ -23,6 +23,8 @@ pub enum Part {
     Confirms,
     /// At the loopback: notes which connections are the machine's own.
     Notes,
+    /// Looks at the answers of servers with a queue, as they leave.
+    Clocks,
 }
 
 /// A program at an interface of a network namespace, which is known by its inode.
@@ -35,7 +37,7 @@ pub struct Stand {
 }
 
 impl Part {
-    const ALL: [Part; 3] = [Part::Guards, Part::Confirms, Part::Notes];
+    const ALL: [Part; 4] = [Part::Guards, Part::Confirms, Part::Notes, Part::Clocks];
 
     /// The program's name.
     pub fn program(self) -> &'static str {
@@ -43,6 +45,7 @@ impl Part {
             Part::Guards => INGRESS_PROGRAM,
             Part::Confirms => "egress_confirms",
             Part::Notes => "ingress_notes",
+            Part::Clocks => "egress_clocks",
         }
     }
 

@@ -121,7 +121,8 @@ fn load_front(pins: &Pins) -> Result<()> {
     reuse_maps(open.open_object_mut(), pins)?;
     let mut skel = open.load().map_err(|e| unsupported("front", &e))?;
     pin_all(skel.object_mut(), pins, false)?;
-    crate::secret::set(pins)
+    crate::secret::set(pins)?;
+    crate::queue::set_mark(pins)
 }
 
 /// Maps whose size the installation chose ([`configure`]); objects that are not told it define another.

@@ -11,6 +11,8 @@
 //!                  interfaces/<inode>/<index>-out   the program that reads the answers that leave by it
 //!                  interfaces/<inode>/1-own   the program that notes the machine's own connections
 //!                  files/<build>-<instance>/<program>   attachments that charge labelled files
+//!                  schedule/link         the scheduler, while a policy needs one
+//!                  schedule/state        what it tells of itself; `timer`: keeps its timer going
 //!                  lanes/<inode>/<program>-<index>   the programs that sort into lanes, and the lanes' ends
 //! ```
 //!
@@ -83,6 +85,20 @@ impl Pins {
         self.root.join("maps").is_dir()
     }
 
+    /// The scopes of all installations that this user can see, by name.
+    pub fn all() -> Vec<String> {
+        let entries = fs::read_dir(bpffs()).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut scopes: Vec<String> = names.filter(|name| is_scope(name) && Self::new(name).are_ours()).collect();
+        scopes.sort();
+        scopes
+    }
+
+    /// Others may keep maps in bpffs too.
+    fn are_ours(&self) -> bool {
+        self.map("containers").exists() && self.map("descriptors").exists()
+    }
+
     /// The pin of a map.
     pub fn map(&self, name: &str) -> PathBuf {
         self.root.join("maps").join(name)
@@ -131,6 +147,26 @@ impl Pins {
     /// The folder of what charges labelled files.
     pub fn files(&self) -> PathBuf {
         self.root.join("files")
+    }
+
+    /// The folder of the scheduler.
+    pub fn schedule(&self) -> PathBuf {
+        self.root.join("schedule")
+    }
+
+    /// Its link, which all its programs share.
+    pub(crate) fn scheduler_link(&self) -> PathBuf {
+        self.schedule().join("link")
+    }
+
+    /// The record of the one that is attached, or was.
+    pub(crate) fn scheduler_state(&self) -> PathBuf {
+        self.schedule().join("state")
+    }
+
+    /// The map that has its timer.
+    pub(crate) fn scheduler_timer(&self) -> PathBuf {
+        self.schedule().join("timer")
     }
 
     /// The folder of attachments to network interfaces.

@@ -56,6 +56,7 @@ records!(
     fief_prefix_lengths,
     fief_task,
     fief_control,
+    fief_sched,
     fief_user,
     fief_unit,
     fief_admin,
@@ -73,6 +74,7 @@ records!(
     fief_lane,
     fief_notice,
     fief_mark,
+    fief_queue,
 );
 
 // SAFETY: bytes and integers.

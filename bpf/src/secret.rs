@@ -21,7 +21,7 @@ pub(crate) fn set(pins: &Pins) -> Result<()> {
     record::update(&map, 0, &fresh)
 }
 
-fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
+pub(crate) fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
     // SAFETY: the kernel writes at most as many bytes as there are.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     // requests up to 256 bytes are never cut short

@@ -15,8 +15,8 @@ pub(crate) mod files {
     include!(concat!(env!("OUT_DIR"), "/files.skel.rs"));
 }
 
-pub(crate) mod floor {
-    include!(concat!(env!("OUT_DIR"), "/floor.skel.rs"));
+pub(crate) mod sched {
+    include!(concat!(env!("OUT_DIR"), "/sched.skel.rs"));
 }
 
 pub(crate) mod lrp {
@@ -46,6 +46,8 @@ pub(crate) fn with_objects(mut work: impl FnMut(crate::attachment::Object, &mut 
     work(Object::Lrp, lrp::LrpSkelBuilder::default().open(&mut place).unwrap().open_object_mut());
     let mut place = MaybeUninit::uninit();
     work(Object::Files, files::FilesSkelBuilder::default().open(&mut place).unwrap().open_object_mut());
+    let mut place = MaybeUninit::uninit();
+    work(Object::Sched, sched::SchedSkelBuilder::default().open(&mut place).unwrap().open_object_mut());
 }
 
 #[cfg(test)]
@@ -59,7 +61,7 @@ mod tests {
             let maps = object.maps_mut().map(|map| (map.name().to_string_lossy().into_owned(), map.value_size()));
             let written: u32 =
                 maps.filter(|(map, _)| map.ends_with(".bss") || map.contains(".data")).map(|(_, size)| size).sum();
-            // `nought`, which nobody writes: its value must not be known to the verifier (front/bytes.bpf.h)
+            // `nought`, which nobody writes: its value must not be known to the verifier (include/bytes.bpf.h)
             assert_eq!(written, if name == Object::Front { 4 } else { 0 }, "{name:?}");
         });
     }

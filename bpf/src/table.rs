@@ -64,7 +64,7 @@ pub struct Row {
 impl Row {
     /// The attributes in force while policy slot `slot` is.
     pub fn attributes(&self, slot: u32) -> abi::fief_attributes {
-        let by_policy = self.record.flags & abi::FIEF_CONTAINER_POLICY != 0;
+        let by_policy = self.record.flags & abi::FIEF_CONTAINER_SLOTS != 0;
         let mut attributes = self.record.attributes[if by_policy { slot as usize & 1 } else { 0 }];
         attributes.reserved_ppm += self.record.reserved_ppm;
         attributes

@@ -4,15 +4,20 @@
 //! Each run has a frame of its own: the kernel's own repetition would pass the program the frame that it has changed before,
 //! and its tables would be in the cache.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::error::{Context, Result};
 use crate::ingress::INGRESS_PROGRAM;
 use crate::pin::Pins;
 
+/// Word of `priority` in `struct __sk_buff`.
+const PRIORITY: usize = 8;
 /// Word of `ifindex` in `struct __sk_buff`; the kernel takes the words after it as zero.
 const IFINDEX: usize = 10;
+
+/// Bytes of a frame that says nothing: a link header and more.
+const LEAST_FRAME: usize = 64;
 
 /// The installed program at the interfaces, to try frames on.
 #[derive(Debug)]
@@ -65,4 +70,23 @@ impl Trial {
             length: opts.data_size_out as usize,
         })
     }
+}
+
+/// Runs a program once at an interface of the caller's network namespace, and tells it one number. Its verdict.
+pub(crate) fn tell(program: BorrowedFd<'_>, interface: u32, number: u32) -> std::io::Result<u32> {
+    let mut context = [0u32; IFINDEX + 1];
+    (context[PRIORITY], context[IFINDEX]) = (number, interface);
+    let frame = [0u8; LEAST_FRAME];
+    let mut opts = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        ctx_in: context.as_ptr().cast(),
+        ctx_size_in: size_of_val(&context) as u32,
+        repeat: 1,
+        ..Default::default()
+    };
+    // SAFETY: the kernel reads frame and context as long as said; both outlive the call.
+    let err = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
+    if err < 0 { Err(std::io::Error::from_raw_os_error(-err)) } else { Ok(opts.retval) }
 }

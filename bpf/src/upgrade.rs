@@ -61,12 +61,14 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     let mut front_skel = open.load().map_err(|e| unsupported("front", &e))?;
     pin_new_maps(front_skel.object_mut(), pins)?;
     crate::secret::set(pins)?;
+    crate::queue::set_mark(pins)?;
 
     let mut done = Upgraded::default();
     for object in [core_skel.object_mut(), front_skel.object_mut()] {
         replace(object, pins, &mut done)?;
     }
     crate::files::upgrade(pins)?;
+    crate::schedule::upgrade(pins)?;
     if lane::installed(pins) {
         lane::with_object(pins, |object| replace(object, pins, &mut done))?;
     }

@@ -53,6 +53,16 @@ static void a_low_queue_gets_one_turn_in_32_and_priority_zero_none(void)
 	CHECK(turns[0] == 310 && turns[1] == 10 && turns[2] == 0);
 }
 
+static void equals_take_turns(void)
+{
+	struct queue queues[] = {{.priority = LOW}, {.priority = LOW}, {.priority = LOW}};
+	int turns[3] = {};
+
+	for (int i = 0; i < 300; i++)
+		turns[order_next(queues, 3, 7)]++;
+	CHECK(turns[0] == 100 && turns[1] == 100 && turns[2] == 100);
+}
+
 /* ---- events ---- */
 
 static struct front front;
@@ -258,6 +268,7 @@ int main(void)
 	the_highest_priority_is_next();
 	one_that_waits_for_existing_connections_gives_way();
 	a_low_queue_gets_one_turn_in_32_and_priority_zero_none();
+	equals_take_turns();
 	a_high_connection_comes_before_low_ones_and_alone();
 	few_are_handed_out_at_a_time_and_none_is_lost();
 	a_second_edge_joins_the_one_that_is_held();

@@ -10,14 +10,12 @@
  */
 #define _GNU_SOURCE
 #include "kernel.h"
+#include "network.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/if.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -401,20 +399,6 @@ static void inherit(char *list)
 	}
 }
 
-static void own_namespace(void)
-{
-	struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP};
-	int fd;
-
-	if (unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET)) {
-		fprintf(stderr, "no network namespace of its own (%s): left out\n", strerror(errno));
-		exit(0);
-	}
-	fd = socket(AF_INET, SOCK_DGRAM, 0);
-	CHECK(!ioctl(fd, SIOCSIFFLAGS, &request));
-	close(fd);
-}
-
 int main(int count, char **words)
 {
 	unsigned steps = count > 2 ? atoi(words[2]) : 400;
@@ -422,8 +406,8 @@ int main(int count, char **words)
 	seed = count > 1 ? (unsigned)atoi(words[1]) : (unsigned)time(NULL);
 	depth = count > 3 ? atoi(words[3]) : 0;
 	alarm(300);
-	if (!depth)
-		own_namespace();
+	if (!depth && !own_namespace())
+		return 0;
 	for (int i = 0; i < FRONTS; i++)
 		fronts[i].set = -1;
 	if (count > 4)

@@ -4,7 +4,8 @@
 #
 # VERSION: the first numbers of a kernel that Debian trixie or its backports have; without any, 6.12 and 7.0. With -s, the
 # guest runs the lines of SCRIPT in place of the checks. Kernels, an initramfs and the guests' consoles are kept in
-# target/vm; nothing of the machine's package management is changed. Fails if a check fails or a guest dies.
+# target/vm; nothing of the machine's package management is changed. Fails if a check fails or a guest dies; by 77 if a kernel
+# cannot be had. VM_PROGRAMS: the folder of a built fief and fief-tests-vm; without it both are built.
 set -euo pipefail
 
 script=
@@ -17,6 +18,7 @@ fi
 cd "$(dirname "$0")/../.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 place=$target/vm
+programs=$(realpath -m "${VM_PROGRAMS:-$target/release}")
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 most_seconds=${VM_SECONDS:-300} # a guest that hangs is ended
 mkdir -p "$place/apt/lists/partial" "$place/apt/cache/archives/partial"
@@ -57,14 +59,14 @@ CONFIG
 kernel() {
 	local package files=$place/files module path release
 	if ! compgen -G "$place/kernels/$1[.+-]*/vmlinuz" >/dev/null; then
-		compgen -G "$place/apt/lists/*Packages*" >/dev/null || private_apt apt-get update -qq >&2
+		compgen -G "$place/apt/lists/*Packages*" >/dev/null || private_apt apt-get update -qq >&2 || return 1
 		# since 7.0, linux-image is without the image
 		package=$(private_apt apt-cache search --names-only "^linux-(binary|image)-${1//./\\.}([.+][^-]*)?-cloud-amd64$" |
 			cut -d' ' -f1 | sort -t- -k2,2 -k3,3V | awk -F- '!kind { kind = $2 } $2 == kind' | tail -n 1)
 		[[ -n $package ]] || { echo "Debian trixie has no kernel $1" >&2; return 1; }
 		rm -rf "$files"
 		(cd "$place" && private_apt apt-get download -qq "$package" >&2 && dpkg-deb -x "$package"_*.deb "$files" &&
-			rm "$package"_*.deb)
+			rm "$package"_*.deb) || return 1
 		path=$(compgen -G "$files/boot/vmlinuz-*")
 		release=${path##*vmlinuz-}
 		mkdir -p "$place/kernels/$release"
@@ -89,8 +91,12 @@ install_program() {
 }
 
 build_initramfs() {
-	local applet kernel
-	cargo build --release --locked -p fief-cli -p fief-tests-vm
+	local applet kernel name names=(fief fief-tests-vm) packages=(-p fief-cli -p fief-tests-vm)
+	if [[ -n $script && -z ${VM_PROGRAMS:-} ]]; then # which may have experiments
+		names+=(fief-lab)
+		packages+=(-p fief-lab)
+	fi
+	[[ -n ${VM_PROGRAMS:-} ]] || cargo build --release --locked "${packages[@]}"
 	root=$place/root
 	rm -rf "$root"
 	mkdir -p "$root"/{bin,proc,sys,dev,tmp,run}
@@ -98,8 +104,9 @@ build_initramfs() {
 	for applet in $(busybox --list); do
 		[[ -e $root/bin/$applet ]] || ln -s busybox "$root/bin/$applet"
 	done
-	install_program "$target/release/fief" "$root/bin/fief"
-	install_program "$target/release/fief-tests-vm" "$root/bin/fief-tests-vm"
+	for name in "${names[@]}"; do
+		install_program "$programs/$name" "$root/bin/$name"
+	done
 	rm "$root/bin/ip" # busybox's makes no pair of links
 	install_program "$(command -v ip)" "$root/bin/ip"
 	for kernel in "$@"; do
@@ -113,7 +120,7 @@ build_initramfs() {
 	(cd "$root" && find . | cpio --create --format=newc --quiet) >"$place/initramfs"
 }
 
-# Two CPUs, emulated in turn, whose clock counts instructions: however busy this machine is, figures are exact. What the
+# Two CPUs (VM_CPUS: another number), emulated in turn, whose clock counts instructions: however busy this machine is, figures are exact. What the
 # guest says goes to standard output, its console to a file.
 boot() {
 	local release=${1##*/} said=$place/said console cpu=Nehalem
@@ -121,8 +128,8 @@ boot() {
 	# QEMU 7.2 can leave wrong flags after CMPXCHG16B, of which 6.12 dies; later kernels' local storage needs it
 	[[ $release != 6.12.* ]] || cpu+=,-cx16
 	: >"$said"
-	nice -n 15 timeout "$most_seconds" qemu-system-x86_64 -accel tcg,thread=single -icount shift=2,sleep=off \
-		-cpu "$cpu" -smp 2 -m 1024 -display none -no-reboot -nodefaults -serial "file:$console" \
+	nice -n "${VM_NICE:-15}" timeout "$most_seconds" qemu-system-x86_64 -accel tcg,thread=single -icount shift=2,sleep=off \
+		-cpu "$cpu" -smp "${VM_CPUS:-2}" -m 1024 -display none -no-reboot -nodefaults -serial "file:$console" \
 		-device virtio-serial-pci -chardev "file,id=result,path=$said" -device virtserialport,chardev=result,name=result \
 		-kernel "$1/vmlinuz" -initrd "$place/initramfs" -append 'console=ttyS0 panic=-1 quiet' || true
 	tr -d '\r' <"$said" | tee -a "$place/all"
@@ -137,7 +144,7 @@ boot() {
 : >"$place/all"
 kernels=()
 for version in "$@"; do
-	folder=$(kernel "$version")
+	folder=$(kernel "$version") || { echo "no kernel $version: what apt said is above"; exit 77; }
 	kernels+=("$folder")
 done
 build_initramfs "${kernels[@]}"

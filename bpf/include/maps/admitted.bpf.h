@@ -7,6 +7,9 @@
  * How: a table of cache lines in pairs. A keyed hash of the flow says which pair, and stands in the line for the flow: nobody
  * makes a flow with another's. A new verdict takes the line of the older one, whose socket is found by the addresses behind it
  * (displaced.bpf.h). Where there never was one, nobody looks: a line is a miss of the caches.
+ * The first bytes of a connection pass once: packets of one batch, or of two CPUs, pass the door before TCP has the first of
+ * them, and each would be ruled by itself. The first of them puts the flow's hash and the time into a word of the pair (a
+ * claim). A second packet with the same begin is dropped for CLAIM_MS, and comes again.
  * Limits: one in 2^63 flows has another's hash, and differs in `begin`. A look while another CPU writes finds either flow's
  * verdict, or none.
  */
@@ -15,17 +18,19 @@
 #include "maps/secrets.bpf.h"
 
 #define ADMITTED_PAIRS 32768
+#define CLAIMS	       3
+#define CLAIM_TIME     0xffffffull /* the lowest bits of a claim, in ms */
+#define CLAIM_MS       20	   /* in which a packet that passed the door has reached TCP, or never does */
 
 struct admitted_line {
 	__u64 flow; /* 0: none */
 	struct fief_admitted verdict;
-	__u64 pad;
 };
 
 /* A line of the cache of its own, which nobody reads who looks for a verdict. */
 struct admitted_key {
 	struct fief_flow_key of;
-	__u64 pad[3];
+	__u64 claim[CLAIMS]; /* in the first key of a pair: of its flows whose first bytes passed a moment ago */
 };
 
 /* The verdicts come first, since the memory hands out two lines at once. */
@@ -111,8 +116,45 @@ static __always_inline void admitted_keep(struct admitted_line *line, __u64 hash
 	own->of = *key;
 	line->verdict = *verdict;
 	line->verdict.verdicts += before;
+	line->verdict.cpu = bpf_get_smp_processor_id();
 	barrier();
 	*(volatile __u64 *)&line->flow = hash;
+}
+
+static __always_inline bool claim_lasts(__u64 claim, __u64 now_ms)
+{
+	return claim && (now_ms - claim & CLAIM_TIME) < CLAIM_MS;
+}
+
+/*
+ * Whether the first bytes of this connection may pass now. Where CLAIMS others passed a moment ago, which may be earlier
+ * connections of the same ports, they wait too. `renews`: they passed before, and waited since.
+ */
+static __always_inline bool admitted_claim(const struct fief_flow_key *key, __u32 begin, __u64 now, bool renews)
+{
+	__u64 hash, mine, seen, was = 0, now_ms = now / 1000000;
+	struct admitted_pair *pair = admitted_pair(key, &hash);
+	__u64 *word = NULL;
+	bool own, lasts;
+	int i;
+
+	if (!pair)
+		return true;
+	mine = (hash_mix(hash ^ begin) & ~CLAIM_TIME) | (now_ms & CLAIM_TIME);
+	for (i = 0; i < CLAIMS; i++) {
+		seen = *(volatile __u64 *)&pair->key[0].claim[i];
+		own = (seen ^ mine) <= CLAIM_TIME;
+		lasts = claim_lasts(seen, now_ms);
+		if (own && lasts && !renews)
+			return false;
+		if (!lasts || own) {
+			word = &pair->key[0].claim[i];
+			was = seen;
+		}
+		if (own && renews)
+			break;
+	}
+	return word && __sync_val_compare_and_swap(word, was, mine) == was;
 }
 
 /*

@@ -2,6 +2,8 @@
 /* The container table; the loader sets its size. A slot is valid together with its generation. */
 #pragma once
 
+#include "controls.bpf.h"
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -9,3 +11,51 @@ struct {
 	__type(key, __u32);
 	__type(value, struct fief_container);
 } containers SEC(".maps");
+
+static __always_inline struct fief_container *container_at(__u32 id)
+{
+	return bpf_map_lookup_elem(&containers, &id);
+}
+
+/* The slot of a reference, or NULL if it is stale. An ended container is found too: see container_alive. */
+static __always_inline struct fief_container *container_get(struct fief_ref ref)
+{
+	struct fief_container *c = container_at(ref.id);
+
+	if (!c || c->generation != ref.generation || c->state == FIEF_FREE)
+		return NULL;
+	return c;
+}
+
+static __always_inline bool container_alive(struct fief_ref ref)
+{
+	struct fief_container *c = container_get(ref);
+
+	return c && c->state == FIEF_ALIVE;
+}
+
+static __always_inline struct fief_ref ref_of(__u32 id)
+{
+	struct fief_container *c = container_at(id);
+	struct fief_ref ref = {id, c ? c->generation : 0};
+
+	return ref;
+}
+
+static __always_inline bool same_ref(struct fief_ref a, struct fief_ref b)
+{
+	return a.id == b.id && a.generation == b.generation;
+}
+
+/* The attributes in force: a policy's container has one set for each policy slot. */
+static __always_inline struct fief_attributes *attributes_of(struct fief_container *c)
+{
+	struct fief_control *control;
+
+	if (c->flags & FIEF_CONTAINER_SLOTS) {
+		control = control_get();
+		if (control && control->slot & 1)
+			return &c->attributes[1];
+	}
+	return &c->attributes[0];
+}

@@ -9,3 +9,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct fief_cpu);
 } cpus SEC(".maps");
+
+static __always_inline struct fief_cpu *cpu_at(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&cpus, &cpu);
+}
+
+static __always_inline struct fief_cpu *this_cpu(void)
+{
+	return cpu_at(bpf_get_smp_processor_id());
+}

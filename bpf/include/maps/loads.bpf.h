@@ -8,3 +8,11 @@ struct {
 	__type(key, __u32);
 	__type(value, struct fief_load);
 } loads SEC(".maps");
+
+/* Its level of overload, by its last look. */
+static __always_inline __u32 load_level_of(__u32 listener)
+{
+	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
+
+	return load ? load->level : FIEF_ALWAYS;
+}

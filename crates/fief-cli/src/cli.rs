@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line of `fief`: its words, their arguments and their help. The man pages and completions are made of it.
 //!
-//! Nouns and reads (`probe`, `check`, `ls`, `show`, `explain`, `usage`, `top`) never change anything; verbs do.
+//! Nouns and reads (`probe`, `check`, `status`, `ls`, `show`, `explain`, `usage`, `top`) never change anything; verbs do.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -33,6 +33,7 @@ pub enum Command {
     Probe(Probe),
     Check(Check),
     Apply(Apply),
+    Status(Status),
     Down(Down),
     Run(Run),
     Manage(Manage),
@@ -42,7 +43,7 @@ pub enum Command {
     Explain(Explain),
     Usage(Usage),
     Top(Top),
-    Lab(Lab),
+    Lab(fief_lab_args::Lab),
     /// Print the JSON schema of policies, for editors
     Schema,
     Completions(Completions),
@@ -94,6 +95,18 @@ pub struct Apply {
     /// So many containers for each unprivileged user; counts when nothing is in force yet
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub user_quota: Option<u32>,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Tell whether what is in force works
+///
+/// Which policy is in force and for how long, who listens where it says, whether they are managed, where the front door
+/// stands, and what does not work, with what to do about it. Exit codes: 0 all works; 1 something does not; 3 nothing is in
+/// force.
+#[derive(Debug, Args)]
+pub struct Status {
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -273,26 +286,6 @@ pub struct Top {
     pub plain: bool,
 }
 
-/// Make an experiment, without and with Fief
-///
-/// Makes network namespaces of its own, so that nothing of the machine is touched, and alternates without and with Fief.
-/// Prints a table of medians with their spread.
-#[derive(Debug, Args)]
-pub struct Lab {
-    /// Which experiment
-    #[arg(value_name = "NAME", value_parser = experiments())]
-    pub experiment: String,
-    /// Fewer loads and rounds of the same measurements: ends within some minutes
-    #[arg(long)]
-    pub quick: bool,
-    /// One JSON object a line; the last one holds the figures
-    #[arg(long)]
-    pub json: bool,
-    /// Write the figures, plots and a page into this folder
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub report: Option<PathBuf>,
-}
-
 /// Print a completion script for a shell
 #[derive(Debug, Args)]
 pub struct Completions {
@@ -305,11 +298,6 @@ pub struct Man {
     /// The folder, made if it is not there
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
-}
-
-fn experiments() -> clap::builder::PossibleValuesParser {
-    let experiments = fief_lab::Experiment::ALL;
-    experiments.map(|experiment| clap::builder::PossibleValue::new(experiment.name()).help(experiment.about())).into()
 }
 
 /// From a hundredth of a second to a day.

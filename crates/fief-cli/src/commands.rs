@@ -16,5 +16,6 @@ pub mod probe;
 pub mod run;
 pub mod schema;
 pub mod show;
+pub mod status;
 pub mod top;
 pub mod usage;

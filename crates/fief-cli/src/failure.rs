@@ -116,15 +116,6 @@ impl From<fief_control::Error> for Failure {
     }
 }
 
-impl From<fief_lab::Error> for Failure {
-    fn from(error: fief_lab::Error) -> Self {
-        match error.kind() {
-            fief_lab::Kind::Interrupted => Self::new(error.to_string()).with_code(130),
-            _ => Self::new(error.to_string()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

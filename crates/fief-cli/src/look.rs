@@ -25,11 +25,23 @@ pub fn failure(fief: &Fief, error: Error) -> Failure {
 
 /// There is nothing to read.
 pub fn nothing() -> Failure {
-    nothing_in_force(nix::unistd::geteuid().is_root())
+    let named = std::env::var("FIEF_SCOPE").ok().filter(|scope| !scope.is_empty());
+    nothing_in_force(nix::unistd::geteuid().is_root(), named.as_deref(), &Fief::scopes())
 }
 
-fn nothing_in_force(is_root: bool) -> Failure {
+/// `named`: the scope that was asked for; `others`: those in force.
+fn nothing_in_force(is_root: bool, named: Option<&str>, others: &[String]) -> Failure {
     match is_root {
+        _ if !others.is_empty() => {
+            let here = named.map_or_else(
+                || "nothing is in force".to_owned(),
+                |scope| format!("nothing is in force in the scope {scope}"),
+            );
+            let names = others.join(", ");
+            Failure::new(format!(
+                "{here}; set FIEF_SCOPE to one that is: {names}, or put a policy in force by `fief apply FILE`"
+            ))
+        }
         true => Failure::new("nothing is in force; put a policy in force by `fief apply FILE`"),
         false => Failure::new(
             "nothing is in force as far as this user can see; become root, or put a policy in force by `fief apply FILE`",
@@ -42,9 +54,10 @@ pub fn find(snapshot: &Snapshot, path: &str) -> Result<usize> {
     let wanted = path.strip_prefix('/').unwrap_or(path);
     snapshot.containers.iter().position(|view| view.path == wanted || view.path == path).ok_or_else(|| {
         let last = wanted.rsplit('/').next().unwrap_or(wanted);
-        let likely = snapshot.containers.iter().find(|view| view.path.rsplit('/').next() == Some(last));
-        let advice = match likely {
-            Some(view) => format!("did you mean {}? `fief ls` lists all", view.path),
+        let paths = || snapshot.containers.iter().map(|view| view.path.as_str());
+        let likely = paths().find(|path| path.rsplit('/').next() == Some(last));
+        let advice = match likely.or_else(|| fief_policy::nearest(wanted, paths())) {
+            Some(path) => format!("did you mean {path}? `fief ls` lists all"),
             None => "`fief ls` lists all".to_owned(),
         };
         Failure::new(format!("no container is called {path}; {advice}"))
@@ -64,12 +77,22 @@ mod tests {
         assert_eq!(find(&snapshot, "/shop").ok(), Some(0));
         let failure = find(&snapshot, "gold").expect_err("no such path");
         assert_eq!(failure.to_string(), "no container is called gold; did you mean shop/gold? `fief ls` lists all");
+        let failure = find(&snapshot, "shop/gol").expect_err("no such path");
+        assert!(failure.to_string().contains("did you mean shop/gold?"), "{failure}");
+        let failure = find(&snapshot, "tenant").expect_err("no such path");
+        assert_eq!(failure.to_string(), "no container is called tenant; `fief ls` lists all");
     }
 
     #[test]
     fn nothing_in_force_comes_with_the_remedy() {
         for is_root in [true, false] {
-            assert!(nothing_in_force(is_root).to_string().contains("`fief apply FILE`"));
+            assert!(nothing_in_force(is_root, None, &[]).to_string().contains("`fief apply FILE`"));
         }
+        let scopes = ["fief".to_owned(), "stage".to_owned()];
+        let said = nothing_in_force(true, Some("stag"), &scopes).to_string();
+        assert!(
+            said.starts_with("nothing is in force in the scope stag; set FIEF_SCOPE to one that is: fief, stage"),
+            "{said}"
+        );
     }
 }

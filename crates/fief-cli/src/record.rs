@@ -241,6 +241,7 @@ pub mod sample {
             failures: Vec::new(),
             class_listeners: Vec::new(),
             units: Vec::new(),
+            scheduler: fief_control::SchedulerView::Off,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const OF_OTHERS: [&str; 2] = ["docs/kernel-facts.md", "docs/lab.md"];
 
 /// Folders of the kernel side whose parts are named without `bpf/` and `.bpf.h`.
-const ROOMS: [&str; 6] = ["core", "front", "lrp", "files", "flow", "floor"];
+const ROOMS: [&str; 5] = ["core", "front", "lrp", "files", "flow"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -114,6 +114,7 @@ fn rule(
         refusal: refusal as u8,
         level: police::level(request.when),
         monitor: police::is_monitor([policy.mode, listener.mode, request.mode]),
+        unqueued: request.unqueued.into(),
         ..Default::default()
     })
 }

@@ -10,6 +10,8 @@ use fief_bpf::abi;
 use fief_bpf::admin::Admin;
 use fief_bpf::ingress;
 use fief_bpf::open::{self, Config};
+use fief_bpf::queue;
+use fief_bpf::schedule;
 use fief_bpf::table::Table;
 use fief_bpf::upgrade;
 use fief_bpf::{Error, ErrorKind, Result};
@@ -57,6 +59,11 @@ pub struct Down {
 /// Where the clients go that no rule names: the last rule of the first listener.
 fn catch_all(policy: &Policy) -> Option<&str> {
     Some(&policy.listeners.first()?.clients.last()?.container)
+}
+
+/// Requests of an old queue whose clients hear of it by their own timeouts.
+fn stuck(requests: u32) -> String {
+    format!("{requests} requests that waited could not go on: no interface that they could go by is guarded")
 }
 
 /// A policy that does not come into force leaves no containers.
@@ -130,7 +137,12 @@ impl Fief {
             }
         }
         let (containers, doors) = staged?;
+        let left = self.open_queues(&doors.queues)?;
         admin.flip(slot)?;
+        self.remove_queues(&doors.queues)?;
+        if left > 0 {
+            applied.notes.push(stuck(left));
+        }
         ingress::detach_others(self.pins(), &doors.stands())?;
         self.restore_sysctls(&doors.sysctls)?;
         self.retire_lanes(policy, &containers, &doors)?;
@@ -138,6 +150,7 @@ impl Fief {
         let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
         self.release_unnamed(&admin, &Tree::read(&table), slot, heir, &mut applied)?;
         self.prune_verdicts()?;
+        self.schedule(policy, &mut applied.notes)?;
         Ok(applied)
     }
 
@@ -152,6 +165,7 @@ impl Fief {
         applied: &mut Applied,
     ) -> Result<(HashMap<String, abi::fief_ref>, Doors)> {
         let containers = self.stage_containers(policy, admin, tree, slot, applied)?;
+        self.stage_root(policy, admin, &containers, slot)?;
         let doors = self.stage_listeners(policy, &containers, slot, applied)?;
         self.keep_policy(slot, text)?;
         self.stage_files(policy, slot)?;
@@ -251,17 +265,20 @@ impl Fief {
         let guarded = guard::stage(policy, &steered.indexed(&policy.listeners), &plan, &mut staging, container)?;
         steer.clear(slot)?;
         guards.clear(slot)?;
-        staging.write()?;
+        let queues = staging.write(self)?;
         steer.write(&steered)?;
         guards.write(slot, &guarded)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;
-        Ok(Doors { netns, interfaces, others: Others::of(policy), sysctls: plan.sysctls })
+        Ok(Doors { netns, interfaces, others: Others::of(policy), queues, sysctls: plan.sysctls })
     }
 
     /// Steers and guards this network namespace. Before the flip, since nothing may come in round the front door; last of
     /// what is staged, since what stands where the old policy has nothing would follow that one's rules.
     fn open_doors(&self, doors: &Doors) -> Result<()> {
         let before = ingress::standing(self.pins());
+        if !doors.queues.is_empty() {
+            queue::attach_clock(self.pins())?;
+        }
         // Also without listeners: applications make some of their own, with filters.
         let opened = ingress::attach(self.pins(), &doors.stands())
             .and_then(|()| open::attach_netns(self.pins(), doors.netns.file.as_fd(), doors.netns.inode));
@@ -317,6 +334,8 @@ impl Fief {
             }
             down.units = self.units(&tree)?.len();
         }
+        // what waits goes on while there is a door that it can go by; a failure must not keep the rest up
+        let _ = self.open_queues(&[]);
         let restored = self.restore_sysctls(&[]);
         self.clear()?;
         restored.map(|()| down)
@@ -324,6 +343,7 @@ impl Fief {
 
     fn clear(&self) -> Result<()> {
         self.remove_lanes()?;
+        schedule::remove(self.pins())?;
         self.pins().remove()?;
         cgroup::remove(&cgroup::own(self.pins().scope())?)?;
         cgroup::remove_top();

@@ -109,6 +109,8 @@ pub struct Snapshot {
     pub units: Vec<UnitView>,
     /// Listening sockets that servers registered for the classes.
     pub class_listeners: Vec<ClassListenerView>,
+    /// Whether Fief's scheduler has the CPUs.
+    pub scheduler: crate::SchedulerView,
 }
 
 impl Fief {
@@ -128,6 +130,7 @@ impl Fief {
             failures: FAILURES.into_iter().zip(table.failures()).collect(),
             units: self.units(&tree)?,
             class_listeners: self.class_listeners(&tree)?,
+            scheduler: self.scheduler()?,
         })
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Doors {
     pub(crate) netns: Namespace,
     pub(crate) interfaces: Vec<u32>,
     pub(crate) others: Others,
+    /// Numbers of the queues that it names.
+    pub(crate) queues: Vec<u32>,
     /// Sysctls that are set for them.
     pub(crate) sysctls: Vec<&'static str>,
 }
@@ -48,6 +50,8 @@ pub(crate) struct Others {
     confirms: bool,
     /// At the loopback: some listener refuses or counts what passed no guard.
     notes: bool,
+    /// At the guarded ones: some listener has a queue.
+    pub(crate) clocks: bool,
 }
 
 impl Others {
@@ -58,6 +62,7 @@ impl Others {
         Self {
             confirms: policy.listeners.iter().any(Listener::confirms_upgrades),
             notes: policy.listeners.iter().any(counts),
+            clocks: policy.listeners.iter().any(|listener| listener.queue.is_some()),
         }
     }
 
@@ -65,7 +70,8 @@ impl Others {
     pub(crate) fn stands(self, netns: u64, guarded: &[u32]) -> Vec<Stand> {
         let confirms = guarded.iter().filter(|_| self.confirms).map(|&interface| (interface, Part::Confirms));
         let notes = (self.notes && !guarded.contains(&LOOPBACK)).then_some((LOOPBACK, Part::Notes));
-        confirms.chain(notes).map(|(interface, part)| Stand { netns, interface, part }).collect()
+        let clocks = guarded.iter().filter(|_| self.clocks).map(|&interface| (interface, Part::Clocks));
+        confirms.chain(clocks).chain(notes).map(|(interface, part)| Stand { netns, interface, part }).collect()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::handshake::Plan;
 use crate::police;
 use crate::staging::Staging;
 use crate::steer::Indexed;
-use crate::{Fief, admit};
+use crate::{Fief, admit, queue};
 
 /// Words of `guarded_ports` for one slot: a bit for each port.
 const PORT_WORDS: u32 = 1024;
@@ -62,6 +62,10 @@ pub(crate) fn stage(
         }
         let mut guard = guard(policy, listener, plan, &container)?;
         admit::stage(policy, listener, &mut guard, staging, &container)?;
+        if let Some(queue) = listener.queue.filter(|_| guard.flags & abi::FIEF_GUARD_ADMIT != 0) {
+            guard.queue = staging.queues.add(queue::record(policy, index, listener, queue, &container)?);
+            queue::rule_all(&mut guard);
+        }
         if listener.is_guarded() && guard.flags & abi::FIEF_GUARD_MONITOR == 0 {
             ports[0] |= 1; // no server has port 0: its bit says that some guard does more than watch
         }

@@ -25,12 +25,15 @@ mod notices;
 mod outdated;
 mod police;
 mod probe;
+mod queue;
 mod rule_table;
 mod run;
 mod run_folder;
 mod schedule;
+mod servers;
 mod staging;
 mod state;
+mod status;
 pub mod steer;
 mod sweep;
 mod tree;
@@ -44,7 +47,10 @@ pub use fief_bpf::{Error, ErrorKind, Result};
 pub use lrp::LaneView;
 pub use notices::Notice;
 pub use probe::{Feature, Probe};
+pub use queue::{QueueClassView, QueueView};
 pub use run::{RunOptions, exec_main, guard_main};
+pub use schedule::{SchedulerView, scheduler_here};
+pub use status::{ListenerStatus, ServerStatus, Status};
 pub use verdicts::{FrontView, LoadView, ShutOut, VerdictView};
 
 use fief_bpf::pin::Pins;
@@ -69,6 +75,11 @@ impl Fief {
     /// Whether anything is in force.
     pub fn installed(&self) -> bool {
         self.pins.exist()
+    }
+
+    /// The scopes of all installations in force that this user can see.
+    pub fn scopes() -> Vec<String> {
+        Pins::all()
     }
 
     /// Where its state is pinned.

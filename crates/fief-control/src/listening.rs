@@ -28,6 +28,8 @@ pub(crate) struct Listening {
     /// Id of the cgroup that its maker was in: the hooks there see it and the connections that it accepts, wherever the
     /// process is now.
     pub(crate) cgroup: Option<u64>,
+    /// By which its process has it open.
+    pub(crate) inode: u32,
 }
 
 impl Listening {
@@ -67,7 +69,8 @@ fn read(message: &[u8]) -> Option<Listening> {
     };
     let upper = attribute(attributes, UPPER).and_then(|info| attribute(info, UPPER_NAME)).map(text);
     let cgroup = attribute(attributes, CGROUP).and_then(|id| id.try_into().ok()).map(u64::from_ne_bytes);
-    Some(Listening { address: SocketAddr::new(ip, port), multipath: upper == Some("mptcp"), cgroup })
+    let inode = u32::from_ne_bytes(fixed[68..72].try_into().ok()?);
+    Some(Listening { address: SocketAddr::new(ip, port), multipath: upper == Some("mptcp"), cgroup, inode })
 }
 
 #[cfg(test)]
@@ -91,7 +94,7 @@ mod tests {
     fn a_wildcard_serves_the_addresses_of_its_families() {
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let serves = |own: &str, address: &str| {
-            Listening { address: at(own), multipath: true, cgroup: None }.serves(at(address))
+            Listening { address: at(own), multipath: true, cgroup: None, inode: 0 }.serves(at(address))
         };
         assert!(serves("0.0.0.0:80", "10.1.2.3:80"));
         assert!(serves("10.1.2.3:80", "0.0.0.0:80"));

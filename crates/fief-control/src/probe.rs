@@ -8,6 +8,7 @@ use fief_bpf::ingress::{self, INGRESS_PROGRAM, Part, Stand};
 use fief_bpf::lane;
 use fief_bpf::open::{self, Config};
 use fief_bpf::pin::Pins;
+use fief_bpf::schedule;
 use fief_bpf::upgrade::program_id;
 use fief_bpf::{Error, ErrorKind, Result, abi};
 
@@ -129,14 +130,10 @@ impl Fief {
         let config = Config::default();
         let release = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
         let mut features = basics();
-        features.extend(self.try_objects(&config));
-        features.push(feature(
-            "sched_ext",
-            "schedule",
-            false,
-            there("/sys/kernel/sched_ext", "not configured in this kernel"),
-            "use a kernel with CONFIG_SCHED_CLASS_EXT; until then copies run by nice values",
-        ));
+        if nix::unistd::geteuid().is_root() {
+            // nobody else can try, and what failed for want of rights tells nothing of the kernel
+            features.extend(self.try_objects(&config));
+        }
         let per_container = size_of::<abi::fief_container>();
         Probe {
             kernel: release.unwrap_or_default(),
@@ -172,6 +169,7 @@ impl Fief {
             features.extend(trial.try_front());
             features.push(trial.try_lanes());
             features.push(trial.try_files());
+            features.push(trial.try_scheduler());
         }
         // what the trial left is named after this process, so the next probe or apply sweeps it if this fails
         let _ = trial.pins().remove();
@@ -242,6 +240,23 @@ impl Fief {
             false,
             files::install(self.pins()).map(|()| "loaded and attached".into()).map_err(|e| e.to_string()),
             "use a kernel of 6.12 or later with CONFIG_BPF_EVENTS; until then policies cannot say `label-files`",
+        )
+    }
+
+    /// What shares, weights and limits of the CPU need. It is not attached: that would take the CPUs from the machine's scheduler.
+    fn try_scheduler(&self) -> Feature {
+        let tried = schedule::try_load(self.pins()).map_err(|e| e.to_string());
+        let other = schedule::attached().filter(|name| name != "fief");
+        feature(
+            "sched_ext (the scheduler of containers)",
+            "schedule",
+            false,
+            tried.and_then(|()| match other {
+                Some(name) => Err(format!("the scheduler {name} has the CPUs")),
+                None => Ok("loaded".to_owned()),
+            }),
+            "use a kernel with CONFIG_SCHED_CLASS_EXT and no other scheduler of that kind; until then cpu.share, cpu.limit and \
+             cpu.weight are kept and not enforced, and copies run by nice values",
         )
     }
 

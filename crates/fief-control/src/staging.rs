@@ -7,6 +7,7 @@ use fief_bpf::{Result, abi, record};
 use crate::Fief;
 use crate::blooms::Blooms;
 use crate::police::Buckets;
+use crate::queue::Queues;
 use crate::rule_table::RuleTable;
 
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub(crate) struct Staging {
     pub(crate) buckets: Buckets,
     pub(crate) blooms: Blooms,
     pub(crate) rules: RuleTable,
+    pub(crate) queues: Queues,
     rule_tables: MapHandle,
     bucket_tables: MapHandle,
 }
@@ -30,16 +32,18 @@ impl Staging {
             buckets: Buckets::default(),
             blooms: Blooms::open(fief, slot)?,
             rules: RuleTable::new(),
+            queues: Queues::open(fief)?,
             rule_tables: fief.map("rule_tables")?,
             bucket_tables: fief.map("bucket_tables")?,
         })
     }
 
     /// Writes rules, filters and buckets over those of an earlier policy. Nothing may lead there any more: its listeners
-    /// and guards are cleared.
-    pub(crate) fn write(self) -> Result<()> {
+    /// and guards are cleared. Returns the queues that it names.
+    pub(crate) fn write(self, fief: &Fief) -> Result<Vec<u32>> {
         self.rules.write(&self.rule_tables, self.slot)?;
         self.blooms.write()?;
-        self.buckets.write(&self.bucket_tables, self.slot)
+        self.buckets.write(&self.bucket_tables, self.slot)?;
+        self.queues.write(fief)
     }
 }

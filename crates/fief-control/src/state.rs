@@ -44,18 +44,23 @@ impl Fief {
         PathBuf::from(RUN).join(format!("{}.lock", self.pins().scope()))
     }
 
+    /// Where the text of a slot's policy is kept.
+    pub(crate) fn policy_file(&self, slot: u32) -> PathBuf {
+        self.run_dir().join(format!("policy.{slot}.toml"))
+    }
+
     /// Keeps the text of a policy for the slot that it is built in.
     pub(crate) fn keep_policy(&self, slot: u32, text: &str) -> Result<()> {
         let dir = self.run_dir();
         fs::create_dir_all(&dir).context(|| format!("cannot make {}", dir.display()))?;
-        let path = dir.join(format!("policy.{slot}.toml"));
+        let path = self.policy_file(slot);
         fs::write(&path, text).context(|| format!("cannot write {}", path.display()))
     }
 
     /// The text of the policy in force.
     pub fn policy_text(&self) -> Result<Option<String>> {
         let slot = fief_bpf::table::Table::open(self.pins())?.policy().0;
-        let path = self.run_dir().join(format!("policy.{slot}.toml"));
+        let path = self.policy_file(slot);
         match fs::read_to_string(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             read => read.map(Some).context(|| format!("cannot read {}", path.display())),

@@ -13,6 +13,7 @@ use fief_bpf::{Result, batch, ingress};
 use crate::Fief;
 use crate::charge::now_ns;
 use crate::names::Names;
+use crate::queue::QueueView;
 
 /// How often a verdict fell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +88,8 @@ pub struct FrontView {
     pub verdicts: Vec<VerdictView>,
     /// Of each listener of the policy that was looked at.
     pub loads: Vec<LoadView>,
+    /// Requests that wait in front of servers.
+    pub queues: Vec<QueueView>,
     /// Who is shut out now.
     pub shut_out: Vec<ShutOut>,
     /// Sources that have returned a cookie, as far as the table remembers.
@@ -108,6 +111,7 @@ impl Fief {
             listeners: names.listeners().map(|(_, name)| name.to_owned()).collect(),
             verdicts: self.verdicts(&names)?,
             loads: self.loads(&names, taken_ns)?,
+            queues: self.queues(&names)?,
             shut_out: self.shut_out(&sources, taken_ns)?,
             proven_sources: sources.iter().filter(|(_, source)| source.proven_ns != 0).count(),
             notes: self.outdated(&names)?.into_iter().chain(self.uncounted()?).collect(),

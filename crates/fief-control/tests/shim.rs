@@ -18,7 +18,12 @@ fn the_shim_keeps_its_order() {
     make("test");
 }
 
-/// In a network namespace of its own.
+/// In a network namespace of its own, as the next.
+#[test]
+fn threads_and_processes_that_wait_on_one_set_never_hang() {
+    make("waiters");
+}
+
 #[test]
 fn the_shim_follows_a_server_that_opens_closes_forks_and_executes_at_random() {
     make("stress");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The lab's own children, and the command `fief` that it runs like any user would.
+//! The two programs that experiments start: this one, for load generators and servers, and `fief`, like any user would.
 
 use crate::error::{Context, Error, Kind, Result};
 use fief_testkit::NetNs;
 use serde::Deserialize;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,11 +13,32 @@ use std::time::Duration;
 /// Long enough for every program of a policy to be taken down on a busy machine.
 pub const DOWN: Duration = Duration::from_secs(15);
 
-/// A child of this very binary: `fief lab-load ...` and the like, which the help does not show.
+/// This program, which has the lab's load generators and servers (`children`).
+pub fn own() -> Result<PathBuf> {
+    std::env::current_exe().context("find the running program")
+}
+
+/// `fief-lab lab-load ...` and the like, which the help does not show.
 pub fn child(word: &str) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("find the running program")?);
+    let mut command = Command::new(own()?);
     command.arg(word);
     Ok(command)
+}
+
+/// A program that lies in the folder of this one, where the build and the installation put it.
+pub fn beside(name: &str, package: &str) -> Result<PathBuf> {
+    find_beside(&own()?, name, package)
+}
+
+fn find_beside(own: &Path, name: &str, package: &str) -> Result<PathBuf> {
+    let program = own.with_file_name(name);
+    if program.exists() {
+        return Ok(program);
+    }
+    let program = program.display();
+    let what =
+        format!("{program} is not there; in the source tree `cargo build -p {package}` in the same profile makes it");
+    Err(Error::new(Kind::Missing, what))
 }
 
 /// Gives the namespace's own packet filter these rules.
@@ -32,13 +53,13 @@ pub fn scope() -> String {
     format!("{SCOPE_PREFIX}{}", std::process::id())
 }
 
-/// The command `fief`, which is the running program, in the scope of this lab.
+/// The command `fief`, in the scope of this lab.
 pub fn fief() -> Result<Command> {
     in_scope(&scope())
 }
 
 fn in_scope(scope: &str) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("find the running program")?);
+    let mut command = Command::new(beside("fief", "fief-cli")?);
     command.env("FIEF_SCOPE", scope);
     Ok(command)
 }
@@ -144,4 +165,19 @@ fn try_run() -> Result<std::result::Result<(), String>> {
         return Ok(Ok(()));
     }
     Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_missing_is_named_with_what_builds_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = folder.path().join("fief-lab");
+        let said = find_beside(&own, "fief", "fief-cli").expect_err("an empty folder").to_string();
+        assert!(said.contains("/fief is not there") && said.contains("cargo build -p fief-cli"), "{said}");
+        std::fs::write(folder.path().join("fief"), "").expect("room on the disk");
+        assert_eq!(find_beside(&own, "fief", "fief-cli").expect("it is there"), folder.path().join("fief"));
+    }
 }

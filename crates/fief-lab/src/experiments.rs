@@ -4,6 +4,7 @@
 pub mod accounting;
 pub mod admission_cost;
 pub mod classes;
+pub mod cpu;
 pub mod demo;
 pub mod header_control;
 pub mod lrp;
@@ -11,8 +12,10 @@ pub mod overload;
 pub mod parse;
 pub mod primitives;
 pub mod priority_clients;
+pub mod queue;
 pub mod syn_flood;
 pub mod user_vs_kernel;
+pub mod whole;
 
 use crate::figures::Figures;
 use crate::plot::Plot;

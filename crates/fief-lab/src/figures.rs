@@ -83,10 +83,6 @@ impl Figures {
         self.figures.last_mut().expect("one was pushed")
     }
 
-    pub fn get(&self, name: &str) -> Option<f64> {
-        self.iter().find(|figure| figure.name == name).map(|figure| figure.value)
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = &Figure> {
         self.figures.iter()
     }
@@ -94,11 +90,6 @@ impl Figures {
     /// Leaves out what has no bound.
     pub fn bound_only(&mut self) {
         self.figures.retain(|figure| figure.bound.is_some());
-    }
-
-    /// Those that do not show what they must; a figure that could not be measured is among them.
-    pub fn missed(&self) -> impl Iterator<Item = &Figure> {
-        self.iter().filter(|figure| figure.bound.is_some_and(|bound| !bound.holds(figure.value)))
     }
 
     /// One flat object; what could not be measured is null.
@@ -110,6 +101,19 @@ impl Figures {
     /// One object each for those whose meaning was told.
     pub fn told(&self) -> Vec<Value> {
         self.iter().filter(|figure| !figure.meaning.metric.is_empty()).map(Figure::to_json).collect()
+    }
+}
+
+/// What tests of the experiments ask.
+#[cfg(test)]
+impl Figures {
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+    }
+
+    /// Those that do not show what they must; a figure that could not be measured is among them.
+    pub fn missed(&self) -> impl Iterator<Item = &Figure> {
+        self.iter().filter(|figure| figure.bound.is_some_and(|bound| !bound.holds(figure.value)))
     }
 }
 

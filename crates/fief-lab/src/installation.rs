@@ -25,15 +25,20 @@ pub struct Installation {
 }
 
 impl Installation {
+    /// In the network namespace of the servers that the policy is about.
+    pub fn apply_in(policy: &PolicyFile, servers: &NetNs) -> Result<Installation> {
+        call_in(Some(servers), [OsStr::new("apply"), policy.path().as_os_str()])?;
+        Ok(Installation { is_up: true })
+    }
+
     pub fn apply(policy: &PolicyFile) -> Result<Installation> {
         call([OsStr::new("apply"), policy.path().as_os_str()])?;
         Ok(Installation { is_up: true })
     }
 
-    /// In the network namespace of the servers that the policy is about.
-    pub fn apply_in(policy: &PolicyFile, servers: &NetNs) -> Result<Installation> {
-        call_in(Some(servers), [OsStr::new("apply"), policy.path().as_os_str()])?;
-        Ok(Installation { is_up: true })
+    /// Another policy in its place.
+    pub fn change(&self, policy: &PolicyFile) -> Result<()> {
+        call([OsStr::new("apply"), policy.path().as_os_str()]).map(drop)
     }
 
     pub fn manage(&self, cgroup: &Path, container: &str, follow: bool) -> Result<()> {

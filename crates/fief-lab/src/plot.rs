@@ -18,6 +18,27 @@ pub struct Plot {
     pub logarithmic: bool,
 }
 
+impl Plot {
+    /// Values by the number of the round, for experiments that vary nothing else: how far they can be trusted.
+    pub fn of_rounds(
+        name: &str,
+        title: impl Into<String>,
+        y: &str,
+        series: impl IntoIterator<Item = (String, Vec<f64>)>,
+    ) -> Plot {
+        let number =
+            |values: Vec<f64>| values.into_iter().enumerate().map(|(at, value)| (at as f64 + 1.0, value)).collect();
+        Plot {
+            name: name.to_owned(),
+            title: title.into(),
+            x: "round".to_owned(),
+            y: y.to_owned(),
+            series: series.into_iter().map(|(name, values)| Series { name, points: number(values) }).collect(),
+            logarithmic: false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     pub name: String,
@@ -25,13 +46,15 @@ pub struct Series {
 }
 
 /// Distinct for most kinds of colour blindness (Okabe and Ito).
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
     RGBColor(213, 94, 0),
     RGBColor(0, 114, 178),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(120, 120, 120),
 ];
 const SIZE: (u32, u32) = (860, 480);
 
@@ -55,11 +78,11 @@ impl Plot {
         // The two kinds of axis are different types, hence the two arms.
         if self.logarithmic {
             let mut chart = builder.build_cartesian_2d(x, (bottom / 1.3..top * 1.3).log_scale())?;
-            self.mesh(chart.configure_mesh())?;
+            self.mesh(chart.configure_mesh(), top)?;
             self.lines(&mut chart)?;
         } else {
             let mut chart = builder.build_cartesian_2d(x, 0.0..top * 1.08)?;
-            self.mesh(chart.configure_mesh())?;
+            self.mesh(chart.configure_mesh(), top)?;
             self.lines(&mut chart)?;
         }
         root.present()?;
@@ -69,6 +92,7 @@ impl Plot {
     fn mesh<X, Y, DB>(
         &self,
         mut mesh: plotters::chart::MeshStyle<'_, '_, X, Y, DB>,
+        top: f64,
     ) -> std::result::Result<(), Box<dyn std::error::Error>>
     where
         X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -76,10 +100,12 @@ impl Plot {
         DB: DrawingBackend,
         DB::ErrorType: 'static,
     {
+        let label: &'static dyn Fn(&f64) -> String =
+            if top < 10.0 { &|value| format!("{value:.2}") } else { &|value| format!("{value:.0}") };
         mesh.x_desc(&self.x)
             .y_desc(&self.y)
             .x_label_formatter(&|value| format!("{value:.0}"))
-            .y_label_formatter(&|value| format!("{value:.0}"))
+            .y_label_formatter(label)
             .light_line_style(WHITE)
             .draw()?;
         Ok(())

@@ -8,6 +8,7 @@ use crate::cpu_time::cpu_seconds;
 use crate::error::Result;
 use crate::load::{Close, Load};
 use crate::noise::Snapshot;
+use crate::stage::Manner;
 use crate::statistics::{Spread, ratios};
 use crate::table::Table;
 use fief_testkit::{Client, Family, Topology, napi_threads};
@@ -37,9 +38,7 @@ fn persistent_load(seconds: f64, port: u16, path: &str) -> Load {
 /// How a saturated server is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// Ends the names of its figures.
-    pub suffix: &'static str,
-    pub title: &'static str,
+    pub manner: Manner,
     pub load: fn(f64, u16, &str) -> Load,
 }
 
@@ -48,21 +47,21 @@ impl Way {
     pub fn table(&self) -> Table {
         let what = "requests a second, and a second of the CPU it got; ratios with quartiles";
         Table::new(
-            format!("nginx, one worker, {}: {what}", self.title),
+            format!("nginx, one worker, {}: {what}", self.manner.title()),
             &["", "requests/s", "ratio", "a CPU second", "ratio"],
         )
     }
 }
 
-pub const WAYS: [Way; 2] = [
-    Way { suffix: "", title: "a connection per request", load },
-    Way { suffix: "_persistent", title: "persistent connections", load: persistent_load },
-];
+pub const WAYS: [Way; 2] =
+    [Way { manner: Manner::ConnectionEach, load }, Way { manner: Manner::Persistent, load: persistent_load }];
 
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub per_second: f64,
     pub per_cpu_second: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
     is_server_bound: bool,
     foreign: f64,
     is_disturbed: bool,
@@ -85,6 +84,8 @@ impl Sample {
         Ok(Sample {
             per_second: seen.per_second(),
             per_cpu_second: seen.latency.count() as f64 / (cpu_seconds(&processes) - ran),
+            p50_us: seen.latency.quantile(0.5) / 1000.0,
+            p99_us: seen.p99_us(),
             is_server_bound: noise.is_server_bound(Topology::server_cpu(), Topology::load_cpu()),
             foreign: noise.foreign,
             is_disturbed: noise.is_disturbed(),
@@ -93,10 +94,19 @@ impl Sample {
     }
 
     pub fn to_json(self, experiment: &str, what: &str, round: usize) -> Value {
+        let mut object = self.values();
+        object["experiment"] = experiment.into();
+        object["what"] = what.into();
+        object["round"] = round.into();
+        object
+    }
+
+    /// Without which it is.
+    pub fn values(self) -> Value {
         json!({
-            "experiment": experiment, "what": what, "round": round, "requests_per_second": self.per_second,
-            "requests_per_cpu_second": self.per_cpu_second, "server_bound": self.is_server_bound,
-            "foreign": self.foreign, "errors": self.errors,
+            "requests_per_second": self.per_second, "requests_per_cpu_second": self.per_cpu_second,
+            "server_bound": self.is_server_bound, "foreign": self.foreign, "errors": self.errors, "p50_us": self.p50_us,
+            "p99_us": self.p99_us,
         })
     }
 }

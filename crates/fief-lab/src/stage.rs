@@ -14,7 +14,7 @@ pub use client::client_main;
 
 use crate::error::{Context, Error, Result};
 use crate::statistics::quantile;
-use fief_testkit::{Nginx, NginxConfig, Process, Topology, napi_threads, pin, pin_command, set_fifo};
+use fief_testkit::{Cgroup, Nginx, NginxConfig, Process, Topology, napi_threads, pin, pin_command, set_fifo};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Stdio};
@@ -22,6 +22,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 const PORT: u16 = 80;
+/// For nginx: a persistent connection lasts.
+pub const LASTING: &str = "keepalive_requests 1000000000;";
 /// Of one batch.
 const BATCH: Duration = Duration::from_millis(5);
 /// The quantile of the batches that counts.
@@ -38,6 +40,11 @@ pub enum Manner {
 
 impl Manner {
     pub const ALL: [Manner; 2] = [Manner::ConnectionEach, Manner::Persistent];
+
+    /// In [`Manner::ALL`].
+    pub fn place(self) -> usize {
+        self as usize
+    }
 
     /// Ends the names of its figures.
     pub fn suffix(self) -> &'static str {
@@ -71,13 +78,27 @@ pub struct Stage {
     client: Process,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
-    _nginx: Nginx,
+    _nginx: Option<Nginx>,
     topology: Rc<Topology>,
 }
 
 impl Stage {
-    /// nginx with one worker; `prepare` may change its folder before it starts. The client asks for `path`.
-    pub fn start(path: &str, prepare: impl FnOnce(&NginxConfig) -> Result<()>) -> Result<Stage> {
+    /// nginx with one worker, in a cgroup if there is one; `prepare` may change its folder before it starts. The client asks for
+    /// `path`.
+    pub fn start(
+        path: &str,
+        cgroup: Option<&Cgroup>,
+        prepare: impl FnOnce(&NginxConfig) -> Result<()>,
+    ) -> Result<Stage> {
+        let mut stage = Stage::bare(path)?;
+        let config = NginxConfig::listening(PORT, &[&PORT.to_string()], 1, LASTING)?;
+        prepare(&config)?;
+        stage._nginx = Some(start_nginx(&stage.topology, config, cgroup)?);
+        Ok(stage)
+    }
+
+    /// Without a server; one on port 80 has to be there before the client is asked.
+    pub fn bare(path: &str) -> Result<Stage> {
         let topology = Topology::new()?;
         for (namespace, interface) in [(&topology.server, Topology::SERVER), (&topology.clients, Topology::CLIENTS)] {
             for thread in napi_threads(namespace, interface)? {
@@ -85,14 +106,6 @@ impl Stage {
                 set_fifo(thread, 50)?;
             }
         }
-        // a persistent connection lasts
-        let more = "keepalive_requests 1000000000;";
-        let config = NginxConfig::listening(PORT, &[&PORT.to_string()], 1, more)?;
-        prepare(&config)?;
-        let mut command = topology.server.command("nginx");
-        command.args(config.arguments()).stderr(Stdio::null());
-        pin_command(&mut command, Topology::server_cpu());
-        let nginx = Nginx::start_command(&topology.server, command, config)?;
         let mut command = crate::command::child("lab-client")?;
         topology.clients.enter(&mut command);
         command.arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -100,7 +113,7 @@ impl Stage {
         let lost = || Error::failed("the client of the stage has no pipes");
         let orders = client.child().stdin.take().ok_or_else(lost)?;
         let answers = BufReader::new(client.child().stdout.take().ok_or_else(lost)?);
-        Ok(Stage { client, orders, answers, _nginx: nginx, topology: Rc::new(topology) })
+        Ok(Stage { client, orders, answers, _nginx: None, topology: Rc::new(topology) })
     }
 
     /// Its bench, which lasts as long as somebody holds it.
@@ -136,6 +149,22 @@ impl Stage {
             Err(Error::failed(format!("the client of the stage ended with {status}")))
         }
     }
+}
+
+/// nginx on the server's core. A socket belongs to the cgroup in which it was made, so nginx is inside before it listens.
+pub fn start_nginx(topology: &Topology, config: NginxConfig, cgroup: Option<&Cgroup>) -> Result<Nginx> {
+    let mut command = match cgroup {
+        None => topology.server.command("nginx"),
+        Some(cgroup) => {
+            let mut command = topology.server.command("sh");
+            let script = "echo $$ > \"$0/cgroup.procs\" && exec nginx \"$@\"";
+            command.args(["-c", script]).arg(cgroup.path());
+            command
+        }
+    };
+    command.args(config.arguments()).stderr(Stdio::null());
+    pin_command(&mut command, Topology::server_cpu());
+    Ok(Nginx::start_command(&topology.server, command, config)?)
 }
 
 #[cfg(test)]

@@ -52,6 +52,7 @@ mod pattern;
 mod patterns;
 mod prefix;
 mod quantity;
+mod queue;
 mod reach;
 mod reader;
 mod render;
@@ -73,8 +74,9 @@ pub use evaluate::{Met, Reason, RequestVerdict, Verdict};
 pub use fields::{Body, Fields, Unread};
 pub use model::{
     AcceptOrder, Client, Container, Cpu, From, Front, Handshake, Isolate, Level, Listener, Lrp, Mode, Network,
-    Overload, Per, Policy, Serve, SynRate, Thresholds, Unguarded,
+    Overload, Per, Policy, Queue, Schedule, Serve, SynRate, Thresholds, Unguarded,
 };
+pub use nearest::nearest;
 pub use parse::parse;
 pub use patterns::{Comparison, Part, PatternHash, ShapeCondition};
 pub use request::{Condition, Field, Pattern, Refusal, Request, RequestRate};

@@ -10,14 +10,14 @@ use std::ops::Range;
 use crate::address::{self, Listening};
 use crate::containers::Containers;
 use crate::diagnostic::{Findings, Kind};
-use crate::model::{AcceptOrder, Level, Listener, Lrp, Mode, Serve, SynRate};
+use crate::model::{AcceptOrder, Level, Listener, Lrp, Mode, Queue, Serve, SynRate};
 use crate::quantity::{self, Refused};
 use crate::reader::{Named, View};
 use crate::requests::{Defaults, RequestRule};
 use crate::rules::Rule;
 use crate::syn_rates::Isolation;
 use crate::vocabulary::Shape;
-use crate::{covered, forward, name, reach, syn_rates, unread};
+use crate::{covered, forward, name, queue, reach, syn_rates, unread};
 
 /// Listeners of a policy; the kernel side has room for so many.
 const MOST_LISTENERS: usize = 1024;
@@ -65,7 +65,8 @@ pub(crate) fn read(
         let named = named.chain(requests.iter().filter_map(|rule| rule.container.as_ref()));
         syn_rates::check_into(&view, &guarding.isolation, guarding.admit, containers, named, findings);
         let forward = forward::read(&view, findings);
-        let serve = if forward { Serve::Shared } else { serve(&view, classes, findings) };
+        let has_queue = guarding.queue.is_some() && view.get("copies").is_none();
+        let serve = if forward || has_queue { Serve::Shared } else { serve(&view, classes, findings) };
         let clients = rules.into_iter().filter_map(Rule::into_client).collect();
         let requests: Vec<_> = requests.into_iter().filter_map(|rule| rule.request).collect();
         let unread_refused = unread::read(&view, mode, &requests, findings);
@@ -135,6 +136,7 @@ struct Guarding {
     unproven: Option<SynRate>,
     proven: Option<SynRate>,
     lrp: Option<Lrp>,
+    queue: Option<Queue>,
 }
 
 impl Guarding {
@@ -147,32 +149,41 @@ impl Guarding {
             let remedy = "remove `admit`, or the request rules; to try them without effect write mode = \"monitor\"";
             findings.add(Kind::Contradiction, value.span(), message, "admit = true beside request rules", remedy);
         }
-        if let (Some(true), false, Some(value)) = (later_requests, has_requests, view.get("later-requests")) {
+        if let (Some(true), false, Some(value)) =
+            (later_requests, has_requests || view.get("queue").is_some(), view.get("later-requests"))
+        {
             let message = format!("{} has no request rules that later requests could meet", view.title);
             let remedy = "remove `later-requests`, or add [[listener.NAME.request]]";
             findings.add(Kind::Contradiction, value.span(), message, "`later-requests` beside request rules", remedy);
         }
-        if let (false, Some(value)) = (admit.unwrap_or(has_requests), view.get("admit-from")) {
+        if let (false, Some(value)) =
+            (admit.unwrap_or(has_requests || view.get("queue").is_some()), view.get("admit-from"))
+        {
             let message = format!("{} has `admit-from`, but no admission", view.title);
             let remedy = "add admit = true, or remove `admit-from`";
             findings.add(Kind::Contradiction, value.span(), message, "`admit-from` beside admit = true", remedy);
         }
+        let queue = queue::read(view, findings);
+        let admit = admit.unwrap_or(has_requests || queue.is_some());
+        let admit_from = syn_rates::level(view, "admit-from", findings);
+        queue::check(view, queue, admit, admit_from, findings);
         Self {
-            admit: admit.unwrap_or(has_requests),
-            admit_from: syn_rates::level(view, "admit-from", findings),
-            later_requests: later_requests.unwrap_or(has_requests),
+            admit,
+            admit_from,
+            later_requests: later_requests.unwrap_or(has_requests || queue.is_some()),
             penalty_ns: penalty(view, findings),
             isolation: syn_rates::isolate(view, containers, findings),
             unproven: syn_rates::rate(view, "unproven", findings),
             proven: syn_rates::rate(view, "proven", findings),
             lrp: syn_rates::lrp(view, findings),
+            queue,
         }
     }
 
     fn fill(self, listener: Listener) -> Listener {
-        let Self { admit, admit_from, later_requests, penalty_ns, isolation, unproven, proven, lrp } = self;
+        let Self { admit, admit_from, later_requests, penalty_ns, isolation, unproven, proven, lrp, queue } = self;
         let isolate = isolation.isolate;
-        Listener { admit, admit_from, later_requests, penalty_ns, isolate, unproven, proven, lrp, ..listener }
+        Listener { admit, admit_from, later_requests, penalty_ns, isolate, unproven, proven, lrp, queue, ..listener }
     }
 }
 

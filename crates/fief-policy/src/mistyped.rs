@@ -48,6 +48,12 @@ pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
         (Shape::Choice(words), DeValue::Integer(digits)) if words.contains(&digits.as_str()) => {
             format!("write {full} = \"{}\"", digits.as_str())
         }
+        (Shape::Table(section), DeValue::String(text)) if section.key(PER_SECOND).is_some() && rate(text).is_some() => {
+            format!("write {full} = {{ {PER_SECOND} = {} }}", rate(text).expect("asked before"))
+        }
+        (Shape::Table(section), DeValue::Integer(digits)) if section.key(PER_SECOND).is_some() => {
+            format!("write {full} = {{ {PER_SECOND} = {} }}", digits.as_str())
+        }
         (Shape::Table(_) | Shape::NamedPatterns, _) if example.starts_with('{') => format!("write {full} = {example}"),
         (Shape::Table(section), _) => {
             let first = section.keys.first().expect("every section has keys");
@@ -58,6 +64,16 @@ pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
         }
         _ => format!("write {full} = {example}"),
     }
+}
+
+const PER_SECOND: &str = "per-second";
+
+/// A number a second as other programs write it: "50/s", "50r/s", "50".
+fn rate(text: &str) -> Option<u32> {
+    let unit_at = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let known = ["", "/s", "r/s", "/sec", "/second", "rps"].contains(&unit.trim());
+    number.parse().ok().filter(|_| known)
 }
 
 pub(crate) fn type_of(value: &DeValue<'_>) -> &'static str {

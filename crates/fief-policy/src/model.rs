@@ -19,6 +19,7 @@ pub struct Policy {
     pub mode: Mode,
     /// Files can be labelled with containers.
     pub label_files: bool,
+    pub schedule: Schedule,
     pub front: Front,
     pub overload: Overload,
     /// Every path, the implied parents too, parents before their children, otherwise in the order of the file.
@@ -37,6 +38,29 @@ impl Policy {
     pub fn listener(&self, name: &str) -> Option<&Listener> {
         self.listeners.iter().find(|listener| listener.name == name)
     }
+
+    /// Whether what it says of the CPU needs a scheduler that knows containers. Priorities alone do not: they order accepting and
+    /// serving without one.
+    pub fn wants_scheduler(&self) -> bool {
+        self.schedule == Schedule::Auto && self.divides_cpu()
+    }
+
+    /// Whether a container has a share, a limit or a weight of the CPU.
+    pub fn divides_cpu(&self) -> bool {
+        let divides = |cpu: &Cpu| cpu.share_ppm != 0 || cpu.limit_ppm != 0 || cpu.weight != Cpu::default().weight;
+        self.containers.iter().any(|container| divides(&container.cpu))
+    }
+}
+
+/// Whether Fief schedules threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// Where a container has a share, a limit or a weight.
+    Auto,
+    /// The default, as long as the scheduler has not been turned on and off often enough under load.
+    #[default]
+    Off,
 }
 
 /// What becomes of verdicts on connections and requests. What stands further out holds for all within: a listener of a
@@ -237,6 +261,8 @@ pub struct Listener {
     /// Connection requests of each source that has.
     pub proven: Option<SynRate>,
     pub lrp: Option<Lrp>,
+    /// Requests wait in front of the server.
+    pub queue: Option<Queue>,
     /// What is refused of what cannot be read as a request, in the order of the kinds; the rest passes.
     pub unread_refused: Vec<Unread>,
     /// Peers whose connections begin with a PROXY head.
@@ -265,6 +291,7 @@ impl Listener {
             unproven: None,
             proven: None,
             lrp: None,
+            queue: None,
             unread_refused: Vec::new(),
             proxies: Vec::new(),
             clients: Vec::new(),
@@ -316,6 +343,24 @@ pub struct Isolate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lrp {
     pub when: Level,
+}
+
+/// Requests that wait in front of a server, in the order of their classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Queue {
+    /// Requests that the server has at once; `None`: as many as the machine has CPUs.
+    pub in_service: Option<u32>,
+    /// Most requests that wait.
+    pub length: u32,
+    pub wait_ns: u64,
+    /// Most bytes for those that wait.
+    pub memory: u64,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { in_service: None, length: 10_000, wait_ns: 5_000_000_000, memory: 32 << 20 }
+    }
 }
 
 /// Most connection requests.

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Finds the word that was meant.
 
+/// Letters of a word that stands for a longer one.
+const LEAST_BEGIN: usize = 3;
+
 /// The candidate with the fewest slips of the finger (a letter too many, too few, wrong, or two exchanged), if that is
-/// few for the length of the word. Case and `_` for `-` are no difference.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// few for the length of the word; else the only one that begins with it. Case and `_` for `-` are no difference.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = plain(word);
     // Nobody means a short word with a long one, and the comparison takes length times length.
     if word.len() > 256 {
         return None;
     }
-    candidates
-        .into_iter()
-        .map(|candidate| (slips(&word, &plain(candidate)), candidate))
+    let candidates: Vec<&str> = candidates.into_iter().collect();
+    let mut begun = candidates.iter().filter(|candidate| plain(candidate).starts_with(&word));
+    let begun = begun.next().filter(|_| word.len() >= LEAST_BEGIN && begun.next().is_none()).copied();
+    let close = candidates
+        .iter()
+        .map(|&candidate| (slips(&word, &plain(candidate)), candidate))
         .filter(|&(slips, candidate)| slips <= 1 + candidate.chars().count().min(word.len()) / 4)
         .min_by_key(|&(slips, _)| slips)
-        .map(|(_, candidate)| candidate)
+        .map(|(_, candidate)| candidate);
+    close.or(begun)
 }
 
 fn plain(word: &str) -> Vec<char> {
@@ -53,6 +60,14 @@ mod tests {
         assert_eq!(nearest("cpoies", keys), Some("copies"));
         assert_eq!(nearest("Address", keys), Some("address"));
         assert_eq!(nearest("not_from", ["from", "not-from"]), Some("not-from"));
+    }
+
+    #[test]
+    fn finds_the_only_word_that_begins_so() {
+        assert_eq!(nearest("prio", ["share", "limit", "weight", "priority"]), Some("priority"));
+        assert_eq!(nearest("shop/gol", ["shop", "shop/gold", "shop/browse"]), Some("shop/gold"));
+        assert_eq!(nearest("per", ["per-second", "per-source"]), None);
+        assert_eq!(nearest("pr", ["priority", "share"]), None);
     }
 
     #[test]

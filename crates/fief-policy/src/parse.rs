@@ -5,7 +5,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::containers::Containers;
 use crate::diagnostic::{Diagnostics, Findings, Kind};
-use crate::model::{Mode, Policy};
+use crate::model::{Mode, Policy, Schedule};
 use crate::reader::View;
 use crate::vocabulary::{self, VERSION};
 use crate::{listeners, overload, syn_rates};
@@ -31,12 +31,16 @@ fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
     let policy = version(&view, findings).map(|version| {
         let mode = syn_rates::mode(&view, Mode::Enforce, findings);
         let label_files = view.flag("label-files", findings).unwrap_or(false);
+        let schedule = match view.choice("schedule", findings) {
+            Some("auto") => Schedule::Auto,
+            _ => Schedule::Off,
+        };
         let front = overload::front(&view, findings);
         let overload = overload::overload(&view, findings);
         let containers = Containers::read(&view, findings);
         let listeners = listeners::read(&view, mode, &containers, findings);
         let containers = containers.tree.into_iter().map(|declared| declared.container).collect();
-        Policy { version, mode, label_files, front, overload, containers, listeners }
+        Policy { version, mode, label_files, schedule, front, overload, containers, listeners }
     });
 
     if !errors.is_empty() {
@@ -109,6 +113,10 @@ fn syntax(text: &str, error: &toml::de::Error, findings: &mut Findings) {
         (format!("`{broken}` is not a value"), expected, "put it in double quotes")
     } else if message.contains("missing comma") {
         (message.to_owned(), expected, "put a comma before it, or close the array or table")
+    } else if message.contains("escape") {
+        let remedy =
+            "write `\\\\` for a backslash; patterns are no regular expressions: \"*.php\" is a path that ends so";
+        (message.to_owned(), expected, remedy)
     } else if message.contains("unclosed") || message.contains("invalid basic string") {
         (message.to_owned(), expected, "close it on the line where it begins")
     } else {

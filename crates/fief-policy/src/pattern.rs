@@ -74,9 +74,29 @@ fn protocol(text: &str) -> Result<Pattern, Refused> {
     Ok(Pattern::Exact(text.to_owned()))
 }
 
+/// What to write for a regular expression of a path, as nginx's `location` has them. None: it is not one.
+fn of_expression(text: &str) -> Option<String> {
+    if !text.starts_with(['~', '^']) && !text.starts_with("\\.") {
+        return None;
+    }
+    let plain = text.trim_start_matches(['~', '*']).trim_start();
+    let inner = plain.trim_start_matches('^').trim_end_matches('$').replace(".*", "*").replace("\\.", ".");
+    let before = if plain.starts_with('^') { "" } else { "*" };
+    let after = if plain.ends_with('$') { "" } else { "*" };
+    let meant = format!("{before}{inner}{after}").replace("**", "*");
+    let is_simple = !inner.contains(['(', '[', '|', '+', '?', '\\', '{']) && meant.matches('*').count() <= 1;
+    Some(match is_simple {
+        true => format!("write \"{meant}\""),
+        false => "name the values in an array, each with at most one `*`".to_owned(),
+    })
+}
+
 /// As it is compared: decoded, with resolved segments, without the query.
 fn path(text: &str) -> Result<String, Refused> {
     let never = |why: &str| format!("\"{}\" can never match: {why}", text.escape_debug());
+    if let Some(remedy) = of_expression(text) {
+        return refused(never("patterns are no regular expressions"), remedy);
+    }
     if !text.starts_with(['/', '*']) {
         let remedy = format!("write \"/{text}\", or \"*{text}\" for any path that ends so");
         return refused(never("a path begins with `/`"), remedy);

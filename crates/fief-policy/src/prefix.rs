@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads source addresses: prefixes of both families, single addresses, and `any`.
+//! Reads source addresses: prefixes of both families, single addresses, ranges of addresses, and `any`.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,18 +8,25 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::nearest::nearest;
 use crate::quantity::Refused;
 
-pub(crate) const EXPECTED: &str = "a prefix like \"10.1.0.0/16\" or \"2001:db8::/32\", an address, or \"any\"";
+pub(crate) const EXPECTED: &str =
+    "a prefix like \"10.1.0.0/16\" or \"2001:db8::/32\", an address, a range like \"10.0.0.5-10.0.0.9\", or \"any\"";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Any,
-    Net(IpNet),
+    /// One prefix, or those that make up a range.
+    Nets(Vec<IpNet>),
 }
 
 /// One element of `from` or `not-from`.
 pub(crate) fn source(text: &str) -> Result<Source, Refused> {
     if text == "any" {
         return Ok(Source::Any);
+    }
+    if let Some((first, last)) = text.split_once('-')
+        && let (Ok(first), Ok(last)) = (first.parse(), last.parse())
+    {
+        return range(text, first, last);
     }
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
@@ -43,7 +50,7 @@ pub(crate) fn source(text: &str) -> Result<Source, Refused> {
             remedy: format!("write \"{}\" for the whole prefix, or \"{address}\" for the one address", net.trunc()),
         });
     }
-    Ok(Source::Net(without_mapping(net)))
+    Ok(Source::Nets(vec![without_mapping(net)]))
 }
 
 /// ::ffff:10.0.0.0/104 is 10.0.0.0/8.
@@ -89,9 +96,6 @@ fn not_an_address(text: &str, address: &str, length: Option<&str>) -> Refused {
         format!("write \"{words}\"")
     } else if let Some(guess) = completed(address, length) {
         format!("write \"{guess}\"")
-    } else if let Some((first, last)) = text.split_once('-').and_then(|(first, last)| range(first, last)) {
-        let prefixes: Vec<String> = between(first, last).iter().map(|net| format!("\"{net}\"")).collect();
-        format!("write the range as prefixes: {}", prefixes.join(", "))
     } else if looks_like_a_name(address) {
         "write its addresses; names are not looked up".to_owned()
     } else {
@@ -126,10 +130,17 @@ fn completed(address: &str, length: Option<&str>) -> Option<IpNet> {
     Some(IpNet::V4(Ipv4Net::new(octets.into(), length).ok()?.trunc()))
 }
 
-fn range(first: &str, last: &str) -> Option<(IpAddr, IpAddr)> {
-    let first: IpAddr = first.trim().parse().ok()?;
-    let last: IpAddr = last.trim().parse().ok()?;
-    (first.is_ipv4() == last.is_ipv4() && first <= last).then_some((first, last))
+/// Addresses from the first to the last, as prefixes.
+fn range(text: &str, first: IpAddr, last: IpAddr) -> Result<Source, Refused> {
+    if first.is_ipv4() != last.is_ipv4() {
+        let message = format!("\"{text}\" begins in one family of addresses and ends in the other");
+        return Err(Refused { message, remedy: "write a range for each family".to_owned() });
+    }
+    if first > last {
+        let message = format!("\"{text}\" ends before it begins");
+        return Err(Refused { message, remedy: format!("write \"{last}-{first}\"") });
+    }
+    Ok(Source::Nets(between(first, last).into_iter().map(without_mapping).collect()))
 }
 
 /// The fewest prefixes that make up a range.
@@ -137,7 +148,7 @@ fn between(first: IpAddr, last: IpAddr) -> Vec<IpNet> {
     match (first, last) {
         (IpAddr::V4(first), IpAddr::V4(last)) => ipnet::Ipv4Subnets::new(first, last, 0).map(IpNet::V4).collect(),
         (IpAddr::V6(first), IpAddr::V6(last)) => {
-            ipnet::Ipv6Subnets::new(first, last, 0).map(|net: Ipv6Net| IpNet::V6(net)).take(256).collect()
+            ipnet::Ipv6Subnets::new(first, last, 0).map(|net: Ipv6Net| IpNet::V6(net)).collect()
         }
         _ => Vec::new(),
     }
@@ -148,4 +159,47 @@ fn looks_like_a_name(address: &str) -> bool {
     characters.next().is_some_and(|first| first.is_ascii_alphabetic())
         && !address.contains(':')
         && characters.all(|character| character.is_ascii_alphanumeric() || character == '-' || character == '.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn nets(text: &str) -> Vec<IpNet> {
+        match source(text) {
+            Ok(Source::Nets(nets)) => nets,
+            Ok(Source::Any) => panic!("{text} is any"),
+            Err(refused) => panic!("{}", refused.message),
+        }
+    }
+
+    #[test]
+    fn a_range_is_the_fewest_prefixes_of_both_families() {
+        let texts = |text: &str| nets(text).iter().map(IpNet::to_string).collect::<Vec<_>>();
+        assert_eq!(texts("10.0.0.5-10.0.0.9"), ["10.0.0.5/32", "10.0.0.6/31", "10.0.0.8/31"]);
+        assert_eq!(texts("10.0.0.0-10.0.0.255"), ["10.0.0.0/24"]);
+        assert_eq!(texts("0.0.0.0-255.255.255.255"), ["0.0.0.0/0"]);
+        assert_eq!(texts("2001:db8::1-2001:db8::2"), ["2001:db8::1/128", "2001:db8::2/128"]);
+        assert_eq!(texts("::ffff:10.0.0.4-::ffff:10.0.0.7"), ["10.0.0.4/30"]);
+    }
+
+    #[test]
+    fn a_range_that_ends_before_it_begins_or_in_another_family_is_refused_with_a_remedy() {
+        let refused = |text: &str| source(text).expect_err("it is none").remedy;
+        assert_eq!(refused("10.0.0.9-10.0.0.5"), "write \"10.0.0.5-10.0.0.9\"");
+        assert_eq!(refused("10.0.0.9-2001:db8::1"), "write a range for each family");
+        assert!(source("10.0.0.9 - 10.0.0.12").is_err() && source("10.0.0.0/24-10.0.1.0/24").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_holds_its_addresses_and_no_other(a in any::<u32>(), b in any::<u32>(), other in any::<u32>()) {
+            let (first, last) = (a.min(b), a.max(b));
+            let nets = nets(&format!("{}-{}", Ipv4Addr::from(first), Ipv4Addr::from(last)));
+            let holds = |address: u32| nets.iter().any(|net| net.contains(&IpAddr::V4(address.into())));
+            prop_assert!(holds(first) && holds(last));
+            prop_assert_eq!(holds(other), (first..=last).contains(&other));
+        }
+    }
 }

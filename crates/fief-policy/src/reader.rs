@@ -13,7 +13,7 @@ use crate::diagnostic::{Findings, Kind};
 use crate::mistyped::{self, type_of};
 use crate::nearest::nearest;
 use crate::quantity::Refused;
-use crate::vocabulary::{Key, Section, Shape};
+use crate::vocabulary::{self, Key, Section, Shape};
 
 pub(crate) type Value<'i> = Spanned<DeValue<'i>>;
 
@@ -228,12 +228,14 @@ impl<'a, 'i> View<'a, 'i> {
     /// One of the words of the vocabulary.
     pub(crate) fn choice(&self, key: &str, findings: &mut Findings) -> Option<&'static str> {
         let (text, span) = self.text(key, findings)?;
-        let (Shape::Choice(words) | Shape::ChoiceOrTable(words, _)) = self.key(key).shape else {
+        let (Shape::Choice(words) | Shape::ChoiceOrTable(words, _) | Shape::ChoiceOrCount(words, _)) =
+            self.key(key).shape
+        else {
             unreachable!("`{key}` is a choice in the vocabulary")
         };
         let chosen = words.iter().copied().find(|&word| word == text);
         if chosen.is_none() {
-            let remedy = match nearest(text, words.iter().copied()) {
+            let remedy = match vocabulary::meant(text, words) {
                 Some(meant) => format!("write {key} = \"{meant}\""),
                 None => format!("write {key} = {}, or remove it", self.key(key).example),
             };
@@ -244,7 +246,9 @@ impl<'a, 'i> View<'a, 'i> {
 
     /// A table within this one.
     pub(crate) fn table(&self, key: &str, findings: &mut Findings) -> Option<View<'a, 'i>> {
-        let (Shape::Table(section) | Shape::ChoiceOrTable(_, section)) = self.key(key).shape else {
+        let (Shape::Table(section) | Shape::ChoiceOrTable(_, section) | Shape::FlagOrTable(section)) =
+            self.key(key).shape
+        else {
             unreachable!("`{key}` is a table in the vocabulary")
         };
         let (entries, span) = self.typed(key, findings, |value| match value {

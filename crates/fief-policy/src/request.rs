@@ -21,6 +21,8 @@ pub struct Request {
     pub penalty_ns: u64,
     /// Below this level the rule is as if it were not there.
     pub when: Level,
+    /// It waits in no queue, and takes no place there.
+    pub unqueued: bool,
     /// Monitor: what it would do is counted, and the next rule that matches decides.
     pub mode: Mode,
 }

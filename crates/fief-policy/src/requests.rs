@@ -62,6 +62,7 @@ impl RequestRule {
             retry_after_s: retry_after.unwrap_or(0),
             penalty_ns: if is_refusing { penalty.unwrap_or(defaults.penalty_ns) } else { 0 },
             when: syn_rates::level(view, "when", findings),
+            unqueued: view.flag("queue", findings) == Some(false),
             mode: syn_rates::mode(view, defaults.mode, findings),
         });
         Self { request, container, span: view.span.clone() }

@@ -156,7 +156,7 @@ pub(crate) fn nets(view: &View<'_, '_>, key: &str, findings: &mut Findings) -> O
         };
         match read {
             Ok(Source::Any) => any = Some(item.span()),
-            Ok(Source::Net(net)) => nets.push(net),
+            Ok(Source::Nets(some)) => nets.extend(some),
             Err(Refused { message, remedy }) => {
                 let kind = match item.get_ref() {
                     DeValue::String(_) => Kind::Prefix,

@@ -73,7 +73,7 @@ fn shape(shape: &'static Shape) -> Value {
         Shape::Prefixes => json!({
             "type": "array",
             "minItems": 1,
-            "items": { "type": "string", "pattern": "^(any|[0-9.]+(/[0-9]+)?|[0-9A-Fa-f:.]+(/[0-9]+)?)$" },
+            "items": { "type": "string", "pattern": "^(any|[0-9.]+(/[0-9]+)?|[0-9A-Fa-f:.]+(/[0-9]+)?|[0-9A-Fa-f:.]+-[0-9A-Fa-f:.]+)$" },
         }),
         Shape::Path => json!({ "type": "string", "minLength": 1 }),
         Shape::Rate => integer(&vocabulary::RATE),
@@ -95,6 +95,9 @@ fn shape(shape: &'static Shape) -> Value {
             "additionalProperties": one_or_more(json!({ "type": "string", "pattern": ONE_STAR })),
         }),
         Shape::ChoiceOrTable(words, section) => json!({ "anyOf": [{ "enum": words }, table(section)] }),
+        Shape::FlagOrTable(section) => json!({ "anyOf": [{ "type": "boolean" }, table(section)] }),
+        Shape::ChoiceOrCount(words, range) => json!({ "anyOf": [{ "enum": words }, integer(range)] }),
+        Shape::Integer(range) => integer(range),
         Shape::Table(section) => table(section),
         Shape::Named(section) => {
             let is_listener = std::ptr::eq(*section, &raw const vocabulary::LISTENER);

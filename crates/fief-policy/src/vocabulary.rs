@@ -4,12 +4,14 @@
 //! The reader knows unknown keys by it, errors take what they expected from it, and the JSON schema for editors is made
 //! of it. What the values mean is read in `containers`, `listeners` and beside them.
 
+use crate::nearest::nearest;
+
 mod front;
 mod listener;
 mod policy;
 mod request;
 
-pub(crate) use listener::LISTENER;
+pub(crate) use listener::{IN_SERVICE, LISTENER, QUEUE_LENGTH};
 pub(crate) use policy::POLICY;
 
 pub(crate) const VERSION: u32 = 1;
@@ -24,6 +26,24 @@ pub(crate) const RATE: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 pub(crate) const LEVELS: &[&str] = &["always", "busy", "overloaded"];
 pub(crate) const UNREAD: &[&str] = &["refuse", "pass"];
 pub(crate) const MODES: &[&str] = &["enforce", "monitor"];
+pub(crate) const SCHEDULES: &[&str] = &["auto", "off"];
+
+/// Words of other programs for values here.
+const VALUE_SYNONYMS: &[(&str, &str)] = &[
+    ("ip", "source"),
+    ("address", "source"),
+    ("client", "source"),
+    ("user", "source"),
+    ("429", "503"),
+    ("deny", "503"),
+];
+
+/// The value of these that somebody had in mind who wrote another one.
+pub(crate) fn meant<'a>(written: &str, values: &[&'a str]) -> Option<&'a str> {
+    let synonyms = VALUE_SYNONYMS.iter().filter(|(word, _)| word.eq_ignore_ascii_case(written));
+    let known = |value: &str| values.iter().copied().find(|&known| known == value);
+    synonyms.filter_map(|&(_, value)| known(value)).next().or_else(|| nearest(written, values.iter().copied()))
+}
 
 /// A kind of table.
 pub(crate) struct Section {
@@ -77,6 +97,12 @@ pub(crate) enum Shape {
     NamedPatterns,
     /// One word for all of them, or a table with a word for each key.
     ChoiceOrTable(&'static [&'static str], &'static Section),
+    /// true or false, or a table with keys of its own.
+    FlagOrTable(&'static Section),
+    /// A word, or an integer of this range.
+    ChoiceOrCount(&'static [&'static str], std::ops::RangeInclusive<u64>),
+    /// An integer of this range.
+    Integer(std::ops::RangeInclusive<u64>),
     /// A table with keys of its own.
     Table(&'static Section),
     /// A table of tables, each under a name that the operator gives.
@@ -130,6 +156,11 @@ impl Shape {
             Self::ChoiceOrTable(words, _) => {
                 format!("{}, or a table with one of them for each kind", quoted_list(words))
             }
+            Self::FlagOrTable(_) => "true or false, or a table of keys".into(),
+            Self::ChoiceOrCount(words, range) => {
+                format!("{}, or an integer from {} to {}", quoted_list(words), range.start(), range.end())
+            }
+            Self::Integer(range) => format!("an integer from {} to {}", range.start(), range.end()),
             Self::Table(_) => "a table of keys".into(),
             Self::Named(_) => "a table for each name".into(),
             Self::List(_) => "an array of tables, each under a header in double brackets".into(),

@@ -35,6 +35,20 @@ fn files_have_labels_where_the_policy_says_so() {
 }
 
 #[test]
+fn a_policy_that_divides_the_cpu_wants_a_scheduler() {
+    let wants = |text: &str| policy(&format!("version = 1\nschedule = \"auto\"\n{text}")).wants_scheduler();
+    assert!(wants("[container.shop]\ncpu.share = \"10%\"\n"));
+    assert!(wants("[container.shop]\ncpu.limit = \"10%\"\n"));
+    assert!(wants("[container.shop]\ncpu.weight = 200\n"));
+    // what isolates sources has priority 0, and needs no scheduler for that
+    assert!(!wants("[container.shop]\ncpu.priority = 0\n"));
+    assert!(!wants("[container.shop]\n"));
+    let limit = "[container.shop]\ncpu.limit = \"10%\"\n";
+    assert!(!policy(&format!("version = 1\nschedule = \"off\"\n{limit}")).wants_scheduler());
+    assert!(!policy(&format!("version = 1\n{limit}")).wants_scheduler());
+}
+
+#[test]
 fn a_container_without_keys_has_all_defaults() {
     let container = shop("");
     assert_eq!(container, Container::new("shop"));

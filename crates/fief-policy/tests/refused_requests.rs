@@ -47,6 +47,29 @@ fn refuses_unknown_keys_and_names_the_ones_that_were_meant() {
 }
 
 #[test]
+fn says_what_words_of_other_programs_are_here() {
+    let per = rule("path = \"/x\"\nrate = { per-second = 3, per = ⟦\"ip\"⟧ }");
+    refuses(&per, Kind::Value, "\"ip\" is unknown", "write per = \"source\"");
+    refuses(&rule("path = \"/x\"\nrefuse = ⟦\"429\"⟧"), Kind::Value, "\"429\" is unknown", "write refuse = \"503\"");
+    for rate in ["\"50/s\"", "\"50 r/s\"", "50"] {
+        let text = rule(&format!("path = \"/x\"\nrate = ⟦{rate}⟧"));
+        refuses(&text, Kind::Type, "`rate` in request rule 1", "write rate = { per-second = 50 }");
+    }
+}
+
+#[test]
+fn says_what_regular_expressions_are_here() {
+    let refuses_with = |pattern: &str, remedy: &str| {
+        let text = rule(&format!("path = ⟦'{pattern}'⟧\nrefuse = \"503\""));
+        refuses(&text, Kind::Pattern, "patterns are no regular expressions", remedy);
+    };
+    refuses_with(r"~ \.php$", "write \"*.php\"");
+    refuses_with(r"~* ^/cgi-bin/", "write \"/cgi-bin/*\"");
+    refuses_with(r"^/a/.*\.cgi$", "write \"/a/*.cgi\"");
+    refuses_with(r"~ \.(php|cgi)$", "name the values in an array");
+}
+
+#[test]
 fn refuses_one_table_in_place_of_an_array_of_rules() {
     let text = web("⟦[listener.web.request]⟧\npath = \"/x\"");
     refuses(

@@ -37,6 +37,13 @@ fn refuses_what_is_not_closed() {
 }
 
 #[test]
+fn says_how_to_write_a_backslash() {
+    let text = "version = 1\npath = \"~ \\.php$\"\n";
+    let errors = parse(text, "test.toml").expect_err("no such escape");
+    assert!(errors.to_string().contains("\"*.php\" is a path that ends so"), "{errors}");
+}
+
+#[test]
 fn reports_one_error_for_a_line_that_is_broken() {
     let text = "version = 1\n[[listener.web.client]]\nfrom = [\"any\"\ncontainer = \"a\"\n";
     let errors = parse(text, "test.toml").expect_err("the array is not closed");

@@ -30,6 +30,9 @@ pub enum Feature {
     Apache,
     Lighttpd,
     Node,
+    Gunicorn,
+    /// QEMU and what a guest of tests/vm is made of.
+    Vm,
 }
 
 impl Feature {
@@ -51,6 +54,8 @@ impl Feature {
             Feature::Apache => "apache2",
             Feature::Lighttpd => "lighttpd",
             Feature::Node => "node",
+            Feature::Gunicorn => "gunicorn",
+            Feature::Vm => "vm",
         }
     }
 
@@ -76,6 +81,10 @@ impl Feature {
             Feature::Apache => works("apache2", "-v"),
             Feature::Lighttpd => works("lighttpd", "-v"),
             Feature::Node => works("node", "--version"),
+            Feature::Gunicorn => works("gunicorn", "--version"),
+            Feature::Vm => {
+                works("qemu-system-x86_64", "--version") && works("busybox", "true") && works("cpio", "--version")
+            }
         }
     }
 

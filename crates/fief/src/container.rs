@@ -148,29 +148,41 @@ impl Container {
             .map_err(|e| Error::new("cannot read a container's place", e))
     }
 
-    /// Guaranteed CPU, in parts per million of the machine; must fit into the parent's.
+    /// Guaranteed CPU, in parts per million of the machine; must fit into the parent's. Kept, and held against what siblings
+    /// reserve. Enforced while Fief's scheduler is on (sched_ext, and a policy that divides the CPU); else kept and read back.
     pub fn set_share(&self, ppm: u32) -> Result<()> {
         self.set(abi::FIEF_ATTR_SHARE, ppm.into())
     }
 
-    /// Most CPU, in parts per million of the machine.
+    /// Most CPU, in parts per million of the machine. Enforced while Fief's scheduler is on; else kept and read back.
     pub fn set_limit(&self, ppm: Option<u32>) -> Result<()> {
         self.set(abi::FIEF_ATTR_LIMIT, ppm.unwrap_or(0).into())
     }
 
-    /// Weight among siblings, 1 to 10000.
+    /// Weight among siblings, 1 to 10000. Enforced while Fief's scheduler is on; else kept and read back.
     pub fn set_weight(&self, weight: u32) -> Result<()> {
         self.set(abi::FIEF_ATTR_WEIGHT, weight.into())
     }
 
-    /// Priority, 0 to 65535.
+    /// Priority, 0 to 65535. Orders the CPU among siblings while Fief's scheduler is on; else it is kept, and nothing orders by it
+    /// but the program itself. Classes of a policy have theirs from the policy.
     pub fn set_priority(&self, priority: u32) -> Result<()> {
         self.set(abi::FIEF_ATTR_PRIORITY, priority.into())
     }
 
-    /// Memory limit in bytes.
+    /// Memory limit in bytes. Kept and read back; nothing enforces it yet.
     pub fn set_memory_max(&self, bytes: Option<u64>) -> Result<()> {
         self.set(abi::FIEF_ATTR_MEMORY_MAX, bytes.unwrap_or(0))
+    }
+
+    /// Most bits per second sent. Kept and read back; nothing enforces it yet.
+    pub fn set_net_max(&self, bits: Option<u64>) -> Result<()> {
+        self.set(abi::FIEF_ATTR_NET_MAX, bits.unwrap_or(0))
+    }
+
+    /// Weight of what it sends among siblings, 1 to 10000. Kept and read back; nothing enforces it yet.
+    pub fn set_net_weight(&self, weight: u32) -> Result<()> {
+        self.set(abi::FIEF_ATTR_NET_WEIGHT, weight.into())
     }
 
     /// At its end, add the usage to the parent's.

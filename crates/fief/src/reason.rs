@@ -123,6 +123,12 @@ reasons! {
     /// `refused-other`
     RefusedOther = FIEF_REFUSED_OTHER, "refused-other",
         "bytes that are neither HTTP nor TLS, or whose request cannot be found: reset";
+    /// `refused-queue-full`
+    RefusedQueueFull = FIEF_REFUSED_QUEUE_FULL, "refused-queue-full",
+        "requests that found the queue full, or gave way in it to a better class";
+    /// `refused-queue-wait`
+    RefusedQueueWait = FIEF_REFUSED_QUEUE_WAIT, "refused-queue-wait",
+        "requests that waited in the queue for too long";
 }
 
 impl Reason {

@@ -11,6 +11,7 @@ mod foreign;
 pub mod front;
 mod installation;
 mod passing;
+pub mod queued;
 pub mod rig;
 mod ring;
 mod second_link;

@@ -431,3 +431,19 @@ fn two_installations_stand_side_by_side() {
     two.down();
     assert!(one.fief().snapshot().unwrap().containers.iter().any(|c| c.path == "gone/below"));
 }
+
+#[test]
+fn a_policy_that_divides_the_cpu_tells_where_nobody_holds_that() {
+    if Path::new("/sys/kernel/sched_ext").exists() {
+        return; // the guests of tests/vm try the scheduler itself
+    }
+    let bare = Bare::new();
+    let notes = |text: &str| bare.fief.apply(&parse(text), text, &ApplyOptions::default()).unwrap().notes;
+    let told =
+        |notes: Vec<String>| notes.iter().any(|note| note.contains("not enforced: this kernel has no sched_ext"));
+    assert!(told(notes("version = 1\nschedule = \"auto\"\n[container.site]\ncpu.limit = \"10%\"\n")));
+    assert!(!told(notes("version = 1\nschedule = \"auto\"\n[container.site]\ncpu.priority = 0\n")));
+    assert!(!told(notes("version = 1\n[container.site]\ncpu.limit = \"10%\"\n")));
+    assert_eq!(bare.fief.snapshot().unwrap().scheduler, fief_control::SchedulerView::Off);
+    bare.down();
+}

@@ -176,6 +176,24 @@ fn rules_hold_behind_the_heads_of_nginx() {
     }
 }
 
+/// Below the level of admission: the head comes to a socket that is there, or to a handshake that the kernel keeps.
+#[test]
+fn rules_hold_behind_heads_where_the_kernel_makes_the_connection() {
+    if !(ready() && require(Feature::Nginx) && require(Feature::Haproxy)) {
+        return;
+    }
+    let policy = POLICY.replace("proxy =", "admit-from = \"overloaded\"\nproxy =");
+    for door in Door::GUARDS {
+        let front = Front::new(door, &policy);
+        let _server = served(&front);
+        for (mode, version) in [("tcp", "send-proxy"), ("http", "send-proxy-v2")] {
+            let _balancer = Balancer::haproxy(&front, mode, version);
+            is_ruled(&front, &format!("{door:?}, {mode}, {version}"));
+        }
+        is_unread_from_others(&front);
+    }
+}
+
 /// A balancer's health checks: HAProxy's own command LOCAL, and a connection without any request.
 #[test]
 fn health_checks_of_a_balancer_pass() {

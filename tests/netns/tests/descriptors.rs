@@ -138,6 +138,15 @@ fn shares_of_children_fit_into_the_parents() {
         assert_eq!(parent.set_weight(0).unwrap_err().kind(), ErrorKind::Invalid);
         parent.set_weight(10_000).unwrap();
         assert_eq!(parent.attributes().unwrap().weight, 10_000);
+        assert_eq!(parent.set_net_weight(10_001).unwrap_err().kind(), ErrorKind::Invalid);
+        parent.set_net_weight(7).unwrap();
+        parent.set_net_max(Some(1_000_000)).unwrap();
+        assert_eq!(
+            (parent.attributes().unwrap().net_weight, parent.attributes().unwrap().net_max),
+            (7, Some(1_000_000))
+        );
+        parent.set_net_max(None).unwrap();
+        assert_eq!(parent.attributes().unwrap().net_max, None);
     });
 }
 

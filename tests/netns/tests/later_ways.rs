@@ -238,6 +238,25 @@ fn a_request_behind_a_first_body_in_chunks_is_ruled() {
 }
 
 #[test]
+fn a_size_of_a_chunk_may_have_zeros_before_it() {
+    if !(ready() && require(Feature::Node)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let judge = Judge::node(door);
+        for (size, last) in [("000000005", "0"), ("000000000000005", "000000000000000"), ("5", "000000000")] {
+            let body = chunked(&format!("{size}\r\nhello\r\n{last}\r\n\r\n"));
+            let mut stream = judge.open();
+            stream.write_all(&[&body, PUBLIC.as_bytes()].concat()).unwrap();
+            let words = until(&mut stream, "served /public/1\n");
+            assert!(words.contains("served /public/1\n"), "{door:?}, {size}, {last}: {words}");
+            let words = judge.served(&[&body, SECRET.as_bytes()], false);
+            assert!(!words.contains("served /secret"), "{door:?}, {size}, {last}");
+        }
+    }
+}
+
+#[test]
 fn what_is_no_chunk_is_refused() {
     if !(ready() && require(Feature::Node)) {
         return;

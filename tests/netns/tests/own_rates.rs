@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
-use fief_testkit::segment::ACK;
-use fief_testkit::{RawConnection, wait_until};
+use fief_testkit::segment::{ACK, PSH, SYN, URG};
+use fief_testkit::{Family, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::rig::{Rig, whole};
@@ -144,6 +144,41 @@ fn without_admission_too_connections_above_the_own_rate_wait_for_their_turn() {
             let time = Duration::from_millis(300);
             wait_until(SOON, || last.converse(REQUEST, &whole(REQUEST), time).unwrap().0.starts_with(b"HTTP/1.1 200"))
                 .unwrap_or_else(|_| panic!("{cookies}, {listener}{client}: {:?}", rig.verdicts()));
+        }
+    }
+}
+
+/// The end of a handshake with the flag for urgent bytes, and a second SYN-ACK of which the kernel makes a socket that a bare
+/// ACK completes.
+#[test]
+fn without_admission_too_no_other_end_of_a_handshake_makes_more_connections() {
+    if !ready() {
+        return;
+    }
+    for cookies in ["1", "2"] {
+        for (listener, client, _) in RATES {
+            for way in [ACK | URG, SYN | ACK | PSH] {
+                let rig = without_admission(listener, client, cookies);
+                let began = Instant::now();
+                let before = rig.server.accepted();
+                let connections: Vec<_> = (0..4 * BURST).map(|n| open(&rig, 2000 + n)).collect();
+                for connection in &connections {
+                    let mut end = connection.segment(way, 0, b"");
+                    if way & SYN != 0 {
+                        (end.sequence, end.payload) = (connection.first, b"x".to_vec());
+                    }
+                    rig.clients.send(&end).unwrap();
+                    if way & SYN != 0 {
+                        connection.acknowledge().unwrap();
+                    }
+                }
+                // the link keeps the order, and the server accepts in it
+                assert!(is_served(&mut rig.open(Family::V4)), "{cookies}, {listener}{client}");
+                let brought = began.elapsed().as_secs() + 1;
+                let accepted = rig.server.accepted() - before - 1;
+                let most = u64::from(BURST) + brought;
+                assert!(accepted <= most, "{cookies}, {listener}{client}, {way:#x}: {accepted}, {:?}", rig.verdicts());
+            }
         }
     }
 }

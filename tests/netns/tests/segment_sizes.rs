@@ -2,9 +2,11 @@
 //! Where the kernel answers, the door remembers from the SYN what size of segments a client takes, if it is not the usual one
 //! (VPNs, tunnels). A flood of such SYNs makes it forget only clients that have not proven themselves.
 
+use std::time::Duration;
+
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, SYN, Segment};
-use fief_testkit::{Family, ORDINARY_OPTIONS, RawClients, wait_until};
+use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, RawClients, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::refusing;
@@ -50,5 +52,42 @@ fn a_flood_does_not_make_the_door_forget_what_size_a_proven_client_takes() {
         rig.clients.send(&again.segment(ACK, 0, SECRET)).unwrap();
         wait_until(SOON, || rig.verdicts().since(&before).count(abi::FIEF_REQUEST_REFUSED) == 1)
             .unwrap_or_else(|_| panic!("{size}: {:?}", rig.verdicts().since(&before)));
+    }
+}
+
+const OPEN: &[u8] = b"GET /close/10 HTTP/1.1\r\nHost: server\r\n\r\n";
+
+/// Others send a SYN in a client's name that asks for another size than the client does: before its own, or right behind it.
+#[test]
+fn a_size_that_others_forge_keeps_no_client_out() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Door::Kernel, POLICY);
+    let sizes = [(Family::V4, 100), (Family::V4, 1300), (Family::V6, 100), (Family::V6, 1430), (Family::V6, 9000)];
+    for (n, (family, size)) in sizes.into_iter().enumerate() {
+        for late in [false, true] {
+            let client = (RawClients::address(family, 5), 4000 + 2 * n as u16 + u16::from(late)).into();
+            let forge = || {
+                let mut syn = Segment::new(client, plain(family), SYN);
+                (syn.sequence, syn.options) = (77, options(size));
+                rig.clients.send(&syn).unwrap();
+                assert!(rig.clients.receive(client, SOON).is_some(), "{family:?}, {size}: no SYN-ACK");
+            };
+            if !late {
+                forge();
+            }
+            let mut connection = rig.open_with(client, 1, &ORDINARY_OPTIONS);
+            if late {
+                forge();
+            }
+            connection.acknowledge().unwrap();
+            wait_until(SOON, || {
+                rig.clients.send(&connection.segment(ACK, 0, OPEN)).unwrap();
+                connection.hear(Duration::from_millis(200)).unwrap() == Some(Ending::Closed)
+            })
+            .unwrap_or_else(|_| panic!("{family:?}, {size}, {late}: {:?}", rig.verdicts()));
+            assert!(connection.received().starts_with(b"HTTP/1.1 200"), "{family:?}, {size}, {late}");
+        }
     }
 }

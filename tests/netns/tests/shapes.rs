@@ -151,6 +151,33 @@ fn the_same_shapes_reach_the_server_where_nothing_guards_it() {
     }
 }
 
+/// On the wire such an address is a forgery (RFC 4291, 2.5.5.2), and the kernel takes no SYN from it.
+#[test]
+fn a_packet_of_ipv6_with_an_address_of_ipv4_passes_for_no_client() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
+        for (n, (from, to)) in
+            [("::ffff:10.89.0.5", None), ("fd89::5", Some("::ffff:10.77.0.1"))].into_iter().enumerate()
+        {
+            let before = rig.front.verdicts();
+            let client = (from.parse::<std::net::IpAddr>().unwrap(), 2000 + n as u16).into();
+            let mut server = plain(Family::V6);
+            if let Some(to) = to {
+                server.set_ip(to.parse().unwrap());
+            }
+            let mut syn = Segment::new(client, server, SYN);
+            syn.options = ORDINARY_OPTIONS.to_vec();
+            rig.clients.send(&syn).unwrap();
+            rig.pass_through(3000 + n as u16);
+            assert!(!rig.answered(client), "{door:?}, {from}");
+            assert_eq!(shapes_of(&rig, &before), 1, "{door:?}, {from}");
+        }
+    }
+}
+
 #[test]
 fn shapes_at_other_ports_are_nobodys_business() {
     if !ready() {

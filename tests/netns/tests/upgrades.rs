@@ -42,6 +42,7 @@ fn what_stands_behind_a_confirmed_upgrade_passes() {
         (upgrade("/public/bytewise"), SWITCHED),
         (upgrade("/public/hints"), SWITCHED),
         (connect("tunnel"), "established\r\n\r\n"),
+        (connect("bears"), "Content-Length: 5\r\n\r\n"),
     ];
     for door in Door::GUARDS {
         for managed in [true, false] {
@@ -65,7 +66,9 @@ fn a_request_behind_an_upgrade_that_is_not_confirmed_is_ruled() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
-    let requests = [upgrade("/public/2"), upgrade("/public/fake"), connect("closed")];
+    let mut requests = vec![upgrade("/public/2"), upgrade("/public/fake"), connect("closed")];
+    // an answer with a body is none that opens a tunnel
+    requests.extend(["taken", "slowly", "empty", "chunks", "nothing"].map(connect));
     for door in Door::GUARDS {
         let rig = Rig::scripted(door, "", true);
         for request in &requests {
@@ -82,6 +85,40 @@ fn a_request_behind_an_upgrade_that_is_not_confirmed_is_ruled() {
             until(&mut stream, "until it ends");
             assert_eq!(rig.since(&before).count(abi::FIEF_REFUSED_UPGRADE), 1, "{door:?}");
         }
+    }
+}
+
+/// Takes any method, as programs do that do not look at it.
+const HEEDLESS: &str = r#"
+import http.server, socket
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        body = ("served " + self.path + "\n").encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    do_CONNECT = do_GET
+class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+Server(("::", 80), Handler).serve_forever()
+"#;
+
+#[test]
+fn connect_that_a_server_takes_for_any_request_confirms_nothing() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, "");
+        let mut command = rig.front.server_command("python3");
+        command.args(["-c", HEEDLESS]).stderr(Stdio::null());
+        let rig = rig.with(command);
+        let mut stream = rig.asked(&connect("tunnel"), "served tunnel:80\n");
+        let _ = stream.write_all(SECRET.as_bytes());
+        let words = until(&mut stream, "served /secret/1\n");
+        assert!(!words.contains("served"), "{door:?}: {words}");
     }
 }
 

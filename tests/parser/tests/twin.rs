@@ -209,7 +209,7 @@ proptest! {
             prop_assert_eq!(parser.is_upgrade(), fields.is_upgrade);
             prop_assert_eq!(parser.is_chunked(), fields.body == Body::Chunked);
             let length = if let Body::Length(length) = fields.body { Some(length) } else { None };
-            prop_assert_eq!(parser.body(), length.filter(|length| *length <= 1 << 30 && !fields.is_upgrade));
+            prop_assert_eq!(parser.body(), length.filter(|_| !fields.is_upgrade));
         }
         prop_assert_eq!(parser.get(Part::Method), fields.method.clone());
         prop_assert_eq!(parser.get(Part::Path), fields.path.clone());

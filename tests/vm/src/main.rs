@@ -10,6 +10,7 @@ mod devices;
 mod host;
 mod outside;
 mod report;
+mod schedule;
 mod server;
 mod work;
 
@@ -25,10 +26,27 @@ fn main() -> ExitCode {
         [] => {
             outside::check(&mut report);
             devices::check(&mut report);
+            schedule::check(&mut report);
         }
         ["application"] => application::check(&mut report),
         ["serve", address] => server::serve(address),
         ["get", address, file] => host::get(address, file),
+        ["schedule"] => schedule::check(&mut report),
+        ["schedule", "briefly"] => schedule::check_briefly(&mut report),
+        ["limits-itself"] => {
+            return match schedule::limits_itself() {
+                Ok(figures) => {
+                    println!("{figures}");
+                    ExitCode::SUCCESS
+                }
+                Err(why) => {
+                    println!("{why}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
+        ["spin"] => work::without_end(),
+        ["bomb"] => work::bomb(),
         ["work"] => work::when_told(),
         ["work-for-descriptor"] => work::for_descriptor(),
         _ => {

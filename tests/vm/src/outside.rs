@@ -50,8 +50,9 @@ pub fn check(report: &mut Report) {
 fn probes() -> Found {
     let all = objects(&["probe"])?;
     let (machine, features) = all.split_first().ok_or("probe says nothing")?;
-    // Debian's kernels have all but the scheduler's extension
-    let lacks = features.iter().filter(|f| f["available"] != true && f["verb"] != "schedule");
+    // 6.12 has all but the scheduler's extension
+    let schedules = std::path::Path::new("/sys/kernel/sched_ext").exists();
+    let lacks = features.iter().filter(|f| f["available"] != true && (schedules || f["verb"] != "schedule"));
     let lacking: Vec<String> = lacks.map(ToString::to_string).collect();
     if machine["enough"] == true && lacking.is_empty() {
         Ok(format!("{}: {} features", machine["kernel"], features.len()))

@@ -64,3 +64,33 @@ pub fn in_a_child(container: Option<OwnedFd>) -> Result<u64, String> {
     let said = String::from_utf8_lossy(&output.stdout);
     said.trim().parse().map_err(|_| format!("the child said {said:?} {}", String::from_utf8_lossy(&output.stderr)))
 }
+
+/// The part `spin`: computes until it is killed.
+pub fn without_end() -> ! {
+    let mut step = 0u64;
+    loop {
+        step = std::hint::black_box(step.wrapping_add(1));
+    }
+}
+
+/// The part `bomb`: once it is told to (SIGUSR1), makes processes that compute until there are very many, and computes.
+pub fn bomb() -> ! {
+    use nix::sys::signal::{SigSet, Signal};
+    let mut told = SigSet::empty();
+    told.add(Signal::SIGUSR1);
+    told.thread_block().expect("a signal of ours");
+    told.wait().expect("a signal comes");
+    for _ in 0..150 {
+        // SAFETY: this process has one thread, and the child only computes.
+        #[allow(unsafe_code)]
+        match unsafe { nix::unistd::fork() } {
+            Ok(nix::unistd::ForkResult::Child) => {
+                nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).expect("a signal that is known");
+                without_end()
+            }
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    without_end()
+}

@@ -5,7 +5,7 @@ mod listener;
 
 use std::path::Path;
 
-use fief_policy::{Container, Cpu, Diagnostics, Network, Policy};
+use fief_policy::{Container, Diagnostics, Network, Policy};
 use serde::Serialize;
 
 use crate::cli::Check;
@@ -32,7 +32,10 @@ fn check(path: &Path, args: &Check, output: &mut Output) -> Result<()> {
     match fief_policy::parse(&text, &name) {
         Ok(policy) if args.json => output.json(&Valid { file: &name, valid: true, policy: &policy }),
         Ok(_) if args.quiet => Ok(()),
-        Ok(policy) => output.text(meaning(&name, &policy)),
+        Ok(policy) => {
+            let here = fief_control::scheduler_here().map_err(|e| e.to_string());
+            output.text(meaning(&name, &policy, &here))
+        }
         Err(diagnostics) if args.json => tell_errors(&diagnostics, output),
         Err(diagnostics) => Err(diagnostics.into()),
     }
@@ -50,7 +53,8 @@ struct Valid<'a> {
     policy: &'a Policy,
 }
 
-fn meaning(name: &str, policy: &Policy) -> String {
+/// `here`: whether this machine takes the scheduler; if not, why.
+fn meaning(name: &str, policy: &Policy, here: &std::result::Result<(), String>) -> String {
     let mut page = format!(
         "{}: no errors; {}, {}\n",
         printable(name),
@@ -59,8 +63,16 @@ fn meaning(name: &str, policy: &Policy) -> String {
     );
     if !policy.containers.is_empty() {
         page.push_str(&format!("\n{}", containers(policy)));
+        if policy.wants_scheduler() {
+            page.push_str(&match here {
+                Ok(()) => "SHARE, LIMIT and WEIGHT will be enforced by Fief's scheduler (sched_ext)\n".to_owned(),
+                Err(why) => format!("SHARE, LIMIT and WEIGHT are kept and not enforced here: {}\n", printable(why)),
+            });
+        } else if policy.divides_cpu() {
+            page.push_str("SHARE, LIMIT and WEIGHT are kept and not enforced without schedule = \"auto\"\n");
+        }
         if policy.containers.iter().any(is_unenforced) {
-            page.push_str("all but PRIORITY and BELOW is kept and not enforced in this version\n");
+            page.push_str("MEMORY and SENDS are kept and not enforced in this version\n");
         }
     }
     for listener in &policy.listeners {
@@ -71,8 +83,7 @@ fn meaning(name: &str, policy: &Policy) -> String {
 
 /// Says something that waits for a later version.
 fn is_unenforced(container: &Container) -> bool {
-    let enforced = Cpu { priority: container.cpu.priority, ..Cpu::default() };
-    container.cpu != enforced || container.memory_max != 0 || container.network != Network::default()
+    container.memory_max != 0 || container.network != Network::default()
 }
 
 fn counted(count: usize, what: &str) -> String {
@@ -116,6 +127,7 @@ mod tests {
 
     const SHOP: &str = r#"
         version = 1
+        schedule = "auto"
         [container.shop]
         cpu.share = "60%"
         [container."shop/gold"]
@@ -137,7 +149,7 @@ mod tests {
     fn a_policy_is_explained_container_by_container_and_rule_by_rule() {
         let policy = fief_policy::parse(SHOP, "shop.toml").expect("a policy without errors");
         assert_eq!(
-            meaning("shop.toml", &policy),
+            meaning("shop.toml", &policy, &Ok(())),
             "\
 shop.toml: no errors; 3 containers, 1 listener
 
@@ -145,13 +157,29 @@ CONTAINER    SHARE  LIMIT  WEIGHT  PRIORITY  MEMORY  SENDS  BELOW
 shop           60%      -     100       100       -      -      -
 shop/gold        -      -     100       200       -      -      -
 shop/browse      -      -     100       100      1G      -      -
-all but PRIORITY and BELOW is kept and not enforced in this version
+SHARE, LIMIT and WEIGHT will be enforced by Fief's scheduler (sched_ext)
+MEMORY and SENDS are kept and not enforced in this version
 
 listener web on [::]:80: a listening socket for each class behind the server's own
+  classes are served in order by event loops of one thread (nginx); threads that wait on one epoll set, and servers that \
+accept ahead, keep it for new connections at most
 RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
    1  10.1.0.0/16, 2001:db8::/32  shop/gold    before those being served
    2  all others                  shop/browse  after those being served
 "
         );
+    }
+
+    #[test]
+    fn a_policy_tells_who_holds_its_shares_and_why_nobody_does() {
+        let page =
+            |text: &str, here| meaning("p", &fief_policy::parse(text, "p").expect("a policy without errors"), &here);
+        let none: std::result::Result<(), String> = Err("this kernel has no sched_ext; use another".into());
+        let shop = "version = 1\nschedule = \"auto\"\n[container.shop]\ncpu.limit = \"10%\"\n";
+        let said = page(shop, none.clone());
+        assert!(said.contains("not enforced here: this kernel has no sched_ext; use another\n"), "{said}");
+        let said = page(&shop.replace("auto", "off"), Ok(()));
+        assert!(said.contains("not enforced without schedule = \"auto\"\n"), "{said}");
+        assert!(!page("version = 1\n[container.shop]\n", none).contains("enforced"));
     }
 }

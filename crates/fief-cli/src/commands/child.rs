@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What this program does when it was started by itself: `fief run` makes the server of a child and leaves a guard,
-//! `fief lab` has load generators and servers. None of it is part of the command line.
+//! What this program does when it was started by itself: `fief run` makes the server of a child and leaves a guard. Neither is
+//! part of the command line.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,10 +13,6 @@ use crate::failure::{Failure, RUN_NOT_FOUND, RUN_REFUSED};
 pub fn main() -> Option<ExitCode> {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let word = words.first()?.to_str()?;
-    if fief_lab::is_child(word) {
-        let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        return Some(fief_lab::child_main(&words));
-    }
     match word {
         "run-exec" => {
             words.remove(0);

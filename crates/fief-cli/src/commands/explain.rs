@@ -5,6 +5,7 @@
 pub mod counted;
 mod dry;
 mod follow;
+mod queues;
 
 use crate::cli::Explain;
 use crate::failure::Result;

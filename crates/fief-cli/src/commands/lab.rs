@@ -1,13 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `fief lab`: hands over to the crate fief-lab, which also starts this program as its load generators and servers.
+//! `fief lab`: becomes the program `fief-lab` beside this one, with the same words. The experiments are a program of their own
+//! because they link what no root command should: servers, packet sockets, perf events, plots.
 
-use crate::cli::Lab;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
 use crate::failure::{Failure, Result};
 
-pub fn run(args: &Lab) -> Result<()> {
-    let experiment = fief_lab::Experiment::from_name(&args.experiment)
-        .ok_or_else(|| Failure::usage(format!("no experiment is called {}", args.experiment)))?;
-    let args = fief_lab::Args { experiment, quick: args.quick, json: args.json, report: args.report.clone() };
-    fief_lab::run(&args)?;
-    Ok(())
+/// Does not come back where the program is there: its output, its signals and its exit code are those of this process.
+pub fn run() -> Result<()> {
+    let own = std::env::current_exe().map_err(|error| Failure::new(format!("cannot find this program: {error}")))?;
+    let program = own.with_file_name(fief_lab_args::PROGRAM);
+    // the word `lab` is the second: `fief` has no options before a command
+    let error = std::process::Command::new(&program).args(std::env::args_os().skip(2)).exec();
+    Err(not_started(&program, &error))
+}
+
+fn not_started(program: &Path, error: &io::Error) -> Failure {
+    let program = program.display();
+    Failure::new(match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "cannot start the lab: {program} is not there; `make install` puts it beside fief, `cargo build -p fief-lab` in the \
+             same profile builds it"
+        ),
+        _ => format!("cannot start the lab: {program}: {error}"),
+    })
 }

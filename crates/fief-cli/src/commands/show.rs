@@ -11,7 +11,7 @@ use crate::output::{Align, Output, Table, printable};
 use crate::quantity::{bit_rate, bytes, count, duration, or_dash, percent};
 use crate::record::{self, Attributes, Place, Usage};
 use crate::tree::Tree;
-use fief_control::{Fief, Snapshot, VerdictView};
+use fief_control::{Fief, SchedulerView, Snapshot, VerdictView};
 
 pub fn run(args: &Show, output: &mut Output) -> Result<()> {
     let mut fief = Fief::from_env()?;
@@ -33,6 +33,10 @@ struct Details<'a> {
     /// Cgroups whose threads live here.
     cgroups: Vec<String>,
     attributes: Attributes,
+    /// Who holds its share, limit, weight and priority of the CPU: "scheduler", or nobody.
+    cpu_enforced_by: Option<&'static str>,
+    /// Why nobody does.
+    cpu_not_enforced: Option<String>,
     usage: Usage,
     /// Together with all below.
     usage_recursive: Usage,
@@ -46,6 +50,15 @@ struct Details<'a> {
     /// Of the system container: what the kernel side could not do since the installation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failures: Vec<Failure>,
+    /// Of the system container: what the scheduler did since it was turned on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    scheduler: Vec<Count>,
+}
+
+#[derive(Debug, Serialize)]
+struct Count {
+    event: &'static str,
+    count: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,6 +83,15 @@ impl<'a> Details<'a> {
             fief::abi::FIEF_SYSTEM => (snapshot.system_kinds.as_slice(), snapshot.failures.as_slice()),
             _ => (&[][..], &[][..]),
         };
+        let (by, why, counts) = match &snapshot.scheduler {
+            SchedulerView::On { counts } => (Some("scheduler"), None, counts.as_slice()),
+            SchedulerView::Ejected(why) => {
+                let why = format!("the kernel took the scheduler out ({why}); apply the policy again to turn it on");
+                (None, Some(why), &[][..])
+            }
+            SchedulerView::Off => (None, Some("the scheduler is off".to_owned()), &[][..]),
+        };
+        let counts = if view.id == fief::abi::FIEF_SYSTEM { counts } else { &[] };
         let units = snapshot.units.iter().filter(|unit| unit.container == view.path);
         let own: Vec<_> = verdicts.iter().filter(|verdict| verdict.container == view.path).collect();
         let cgroups = units.filter_map(|unit| unit.cgroup.as_ref());
@@ -79,12 +101,15 @@ impl<'a> Details<'a> {
             child_containers: tree.children(at).iter().map(path_of).collect(),
             cgroups: cgroups.map(|cgroup| cgroup.to_string_lossy().into_owned()).collect(),
             attributes: (&view.attributes).into(),
+            cpu_enforced_by: by,
+            cpu_not_enforced: why,
             usage: usage_of(at),
             usage_recursive: tree.below(at).into_iter().map(usage_of).fold(Usage::default(), Usage::plus),
             verdicts: own.iter().map(|verdict| Counted::of(verdict)).collect(),
             verdict_table: (!own.is_empty()).then(|| counted::verdicts(own.iter().copied())),
             kinds: kinds.iter().map(|&(kind, time_ns)| Kind { kind, time_ns }).collect(),
             failures: failures.iter().map(|&(failure, count)| Failure { failure, count }).collect(),
+            scheduler: counts.iter().map(|&(event, count)| Count { event, count }).collect(),
         }
     }
 }
@@ -92,6 +117,7 @@ impl<'a> Details<'a> {
 fn page(details: &Details) -> String {
     let mut page = format!("{}\n{}", printable(details.place.container), about(details));
     page.push_str(&format!("\n{}", attributes(&details.attributes)));
+    page.push_str(&enforcement(details));
     page.push_str(&format!("\n{}", usage(details)));
     if let Some(verdicts) = &details.verdict_table {
         page.push_str(&format!("\n{verdicts}"));
@@ -103,6 +129,13 @@ fn page(details: &Details) -> String {
         }
         page.push_str(&format!("\n{table}"));
     }
+    if !details.scheduler.is_empty() {
+        let mut table = Table::new(&[("SCHEDULER", Align::Left), ("COUNT", Align::Right)]);
+        for one in &details.scheduler {
+            table.push([one.event.into(), count(one.count)]);
+        }
+        page.push_str(&format!("\n{table}"));
+    }
     if details.failures.iter().any(|failure| failure.count > 0) {
         let mut table = Table::new(&[("FAILED", Align::Left), ("COUNT", Align::Right)]);
         for failure in &details.failures {
@@ -111,6 +144,19 @@ fn page(details: &Details) -> String {
         page.push_str(&format!("\n{table}"));
     }
     page
+}
+
+/// Said where it matters: of what has a share, limit or weight, and of the system.
+fn enforcement(details: &Details) -> String {
+    let attributes = &details.attributes;
+    let divided = attributes.cpu_share_ppm > 0 || attributes.cpu_limit_ppm.is_some() || attributes.cpu_weight != 100;
+    match (&details.cpu_not_enforced, details.cpu_enforced_by) {
+        (None, _) => "cpu.* is enforced by Fief's scheduler\n".to_owned(),
+        (Some(why), _) if divided => {
+            format!("cpu.share, cpu.limit and cpu.weight are not enforced: {}\n", printable(why))
+        }
+        (Some(_), _) => String::new(),
+    }
 }
 
 fn about(details: &Details) -> String {
@@ -280,5 +326,20 @@ mod tests {
         let page = page(&Details::of(&snapshot, 0, &[]));
         assert!(page.starts_with("shop\n  id        8, generation 1\n"), "{page}");
         assert!(page.contains("  unit      /sys/fs/cgroup/web\n  child     shop/gold\n"), "{page}");
+    }
+
+    #[test]
+    fn what_is_not_enforced_is_told_where_it_was_given() {
+        let mut snapshot = snapshot();
+        let page_of = |snapshot: &Snapshot, at| page(&Details::of(snapshot, at, &[]));
+        assert!(!page_of(&snapshot, 1).contains("enforced"));
+        snapshot.containers[1].attributes.share_ppm = 100_000;
+        assert!(page_of(&snapshot, 1).contains("not enforced: the scheduler is off\n"));
+        snapshot.scheduler = SchedulerView::Ejected("runnable task stall".into());
+        assert!(page_of(&snapshot, 1).contains("took the scheduler out (runnable task stall)"));
+        snapshot.scheduler = SchedulerView::On { counts: vec![("picked", 3)] };
+        assert!(page_of(&snapshot, 1).contains("enforced by Fief's scheduler"));
+        assert!(page_of(&snapshot, 2).contains("SCHEDULER  COUNT\npicked         3\n"));
+        assert!(!page_of(&snapshot, 1).contains("picked"));
     }
 }

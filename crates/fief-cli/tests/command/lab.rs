@@ -1,150 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Experiments of the lab, each once to its end in the smallest form: that they run and name their figures. What the
-//! figures say is for a quiet machine.
+//! `fief lab` becomes the program beside it; here that is a script which tells what it was given. The lab's own tests, in its
+//! crate, start the real one.
 
-use std::sync::Mutex;
+use std::path::Path;
+use std::process::Stdio;
 
-use fief_testkit::{Feature, require};
+use crate::started::{Fief, fief_at};
 
-use crate::started::fief;
+/// A folder with `fief`, and nothing beside it.
+fn alone() -> tempfile::TempDir {
+    // where a second name for the program can be made: on its file system
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_fief"), folder.path().join("fief")).expect("a second name");
+    folder
+}
 
-/// One at a time: an experiment judges itself by what its loads get of the machine.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-/// `measured` have a value; `named` may have none in this form.
-fn runs_to_its_end(name: &str, measured: &[&str], named: &[&str]) {
-    if ![Feature::Root, Feature::NetNs, Feature::Cgroup2, Feature::Bpf, Feature::Nginx].into_iter().all(require) {
-        return;
-    }
-    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut fief = fief().args(["lab", name, "--quick", "--json"]);
-    fief.command().env("FIEF_LAB_LEAST", "1");
-    let ended = fief.ends();
-    assert_eq!(ended.code, 0, "{ended:?}");
-    let objects = ended.objects();
-    let figures = objects.last().expect("the figures are the last line");
-    for figure in measured {
-        assert!(figures[figure].is_number(), "{figure} in {figures}");
-    }
-    for figure in named {
-        assert!(figures.get(figure).is_some(), "{figure} in {figures}");
-    }
-    for figure in measured.iter().chain(named) {
-        let meaning = objects.iter().find(|object| object["figure"] == **figure);
-        let meaning = meaning.unwrap_or_else(|| panic!("{figure} says what it is"));
-        let words = ["metric", "unit", "load"].map(|word| meaning[word].as_str().unwrap_or_default());
-        assert!(words.iter().all(|word| !word.is_empty()), "{meaning}");
-    }
+fn lab_in(folder: &Path) -> Fief {
+    fief_at(&folder.join("fief")).arg("lab")
 }
 
 #[test]
-fn syn_flood_measures_those_who_are_known_and_those_who_come_for_the_first_time() {
-    let measured = [
-        "useful_70k",
-        "useful_200k",
-        "spoofed_70k",
-        "vs_syncookies2_70k",
-        "vs_nft_200k",
-        "newcomer_p50_s",
-        "newcomer_p90_s",
-        "newcomer_p50_budget_s",
-        "newcomer_p90_budget_s",
-        "newcomer_p90_resend_s",
-        "newcomer_p90_syncookies2_s",
-        "newcomer_p90_nft_s",
-    ];
-    runs_to_its_end("syn-flood", &measured, &["newcomer_p90_synproxy_s"]);
+fn lab_is_the_process_that_the_program_beside_runs_in_with_the_same_words() {
+    let folder = alone();
+    // no file that is written here: another test's child might hold it open, and then it cannot be run
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/lab.sh");
+    std::os::unix::fs::symlink(script, folder.path().join("fief-lab")).expect("a name for it");
+    let words = ["lrp", "--quick", "--json", "--report", "a folder"];
+    let mut lab = lab_in(folder.path()).args(words);
+    let lab = lab.command().stdout(Stdio::piped()).spawn().expect("fief starts");
+    let pid = lab.id().to_string();
+    let ended = lab.wait_with_output().expect("our child");
+    assert_eq!(ended.status.code(), Some(130));
+    let said = String::from_utf8(ended.stdout).expect("text");
+    let said: Vec<&str> = said.lines().collect();
+    assert_eq!(said[0], pid, "signals reach it");
+    assert_eq!(said[1..], words);
 }
 
 #[test]
-fn primitives_measures_each_operation() {
-    let measured = [
-        "bind_vs_getppid",
-        "bind_vs_cgroup",
-        "create_destroy_vs_socket",
-        "bind_contended",
-        "foreign_sockopt",
-        "usage_ns",
-        "pass_ns",
-    ];
-    runs_to_its_end("primitives", &measured, &[]);
+fn lab_says_what_is_missing_and_where_it_comes_from() {
+    let folder = alone();
+    let ended = lab_in(folder.path()).arg("lrp").ends();
+    assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
+    let said = ["/fief-lab is not there", "make install", "cargo build -p fief-lab"];
+    assert!(said.iter().all(|words| ended.stderr.contains(words)), "{ended:?}");
 }
 
 #[test]
-fn priority_clients_compares_every_way_with_plain_nginx() {
-    let measured = [
-        "single.flatness",
-        "single.p99_flatness",
-        "single.t40_vs_plain",
-        "single.p99_t40_vs_plain",
-        "single.throughput",
-        "single.throughput_least",
-        "copies.flatness",
-        "haproxy.t40",
-        "application.t40",
-    ];
-    runs_to_its_end("priority-clients", &measured, &[]);
-}
-
-#[test]
-fn accounting_compares_containers_with_clocks_of_others() {
-    let measured = [
-        "misattribution",
-        "thread_error",
-        "reader_lag_ms",
-        "total_error",
-        "container_per_request",
-        "nginx_throughput",
-        "nginx_throughput_core",
-        "nginx_throughput_core_persistent",
-        "pipe_pingpong",
-    ];
-    runs_to_its_end("accounting", &measured, &[]);
-}
-
-#[test]
-fn lrp_measures_at_two_backlogs() {
-    let measured = ["high_kept_511", "high_kept_4096", "high_kept", "high_kept_plain", "charge_error"];
-    runs_to_its_end("lrp", &measured, &[]);
-}
-
-#[test]
-fn header_control_limits_a_crowd_by_url_and_by_syn() {
-    let measured = ["preferred_url", "preferred_syn", "nginx_preferred", "limited_rate_error", "goodput_kept"];
-    runs_to_its_end("header-control", &measured, &[]);
-}
-
-#[test]
-fn classes_measures_three_classes_before_blocking_workers() {
-    let measured = ["high_share", "high_share_plain", "high_flat", "limited_rate_error", "limited_low"];
-    runs_to_its_end("classes", &measured, &[]);
-}
-
-#[test]
-fn user_vs_kernel_measures_at_two_costs_of_a_request() {
-    let measured = ["kept", "kept_url", "kept_url_503", "server_kept"];
-    let cheap = measured.map(|name| format!("{name}_500us"));
-    let all: Vec<&str> = measured.into_iter().chain(cheap.iter().map(String::as_str)).collect();
-    runs_to_its_end("user-vs-kernel", &all, &[]);
-}
-
-#[test]
-fn admission_cost_has_its_floor_beside_it() {
-    let measured = [
-        "admission_cpu",
-        "admission_cpu_floor",
-        "throughput",
-        "throughput_floor",
-        "throughput_vs_floor",
-        "request_matched_11_characters_ns",
-        "request_matched_80_characters_ns",
-        "request_matched_160_characters_ns",
-    ];
-    runs_to_its_end("admission-cost", &measured, &["rules_1m_vs_1"]);
-}
-
-#[test]
-fn parse_tells_what_a_segment_costs_by_its_place() {
-    let measured = ["worst_segment_vs_first", "verdict_segment_vs_first", "core_used"];
-    runs_to_its_end("parse", &measured, &["let_round", "refused_wrongly"]);
+fn lab_knows_its_experiments_where_none_can_be_made() {
+    let folder = alone();
+    let help = lab_in(folder.path()).arg("--help").ends();
+    assert!(help.code == 0 && help.stdout.contains("- priority-clients: response time"), "{help:?}");
+    let unknown = lab_in(folder.path()).arg("nonesuch").ends();
+    assert!(
+        unknown.code == 2 && unknown.stderr.contains("possible values: primitives, priority-clients"),
+        "{unknown:?}"
+    );
 }

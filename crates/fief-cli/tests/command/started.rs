@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// A policy of two classes, for an address that only a namespace of its own should listen on.
@@ -38,8 +39,15 @@ pub fn fief() -> Fief {
 }
 
 pub fn fief_in(scope: &str) -> Fief {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fief"));
-    command.env("FIEF_SCOPE", scope).stdin(Stdio::null());
+    let mut fief = fief_at(Path::new(env!("CARGO_BIN_EXE_fief")));
+    fief.command().env("FIEF_SCOPE", scope);
+    fief
+}
+
+/// The binary under another name.
+pub fn fief_at(program: &Path) -> Fief {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null());
     Fief(command)
 }
 

@@ -10,12 +10,14 @@
 mod binding;
 mod lag;
 mod misattribution;
+mod nginx;
 mod packets;
 mod per_request;
 mod pingpong;
 mod request_server;
+mod split;
 mod stage;
-mod throughput;
+mod switch;
 mod total;
 mod worker;
 
@@ -42,6 +44,12 @@ struct Plan {
     /// Alternating measurements of nginx, and of the server with containers.
     pairs: usize,
     load_seconds: f64,
+    /// Of the stage without wake-ups, and batches of 5 ms in each.
+    stage_rounds: usize,
+    batches: usize,
+    switch_rounds: usize,
+    split_rounds: usize,
+    split_seconds: f64,
 }
 
 impl Plan {
@@ -56,6 +64,11 @@ impl Plan {
                 total_seconds: 0.3,
                 pairs: 1,
                 load_seconds: 0.1,
+                stage_rounds: 1,
+                batches: 3,
+                switch_rounds: 2,
+                split_rounds: 1,
+                split_seconds: 0.1,
             },
             true => Plan {
                 rounds: 30,
@@ -63,9 +76,14 @@ impl Plan {
                 binding_runs: 1,
                 binding_seconds: 0.3,
                 lag_seconds: 1.0,
-                total_seconds: 3.0,
+                total_seconds: 4.0,
                 pairs: 5,
                 load_seconds: 0.4,
+                stage_rounds: 5,
+                batches: 200,
+                switch_rounds: 11,
+                split_rounds: 5,
+                split_seconds: 0.7,
             },
             false => Plan {
                 rounds: 300,
@@ -76,12 +94,23 @@ impl Plan {
                 total_seconds: 10.0,
                 pairs: 17,
                 load_seconds: 1.5,
+                stage_rounds: 15,
+                batches: 200,
+                switch_rounds: 31,
+                split_rounds: 15,
+                split_seconds: 1.5,
             },
         }
     }
 
     fn steps(&self) -> usize {
-        misattribution::STEPS + binding::steps(self) + 2 + throughput::steps(self) + per_request::steps(self)
+        let workers = misattribution::STEPS
+            + binding::steps(self)
+            + 1
+            + total::STEPS
+            + switch::steps(self)
+            + per_request::steps(self);
+        workers + split::steps(self) + nginx::throughput_steps(self) + nginx::cpu_steps(self)
     }
 }
 
@@ -91,7 +120,9 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let mut progress = Progress::new("accounting", plan.steps());
     let mut outcome = Outcome { name: "accounting", about: ABOUT.to_owned(), ..Outcome::default() };
     let wanted = Wanted::from_env();
-    if wanted.any(&["misattribution", "thread_error", "reader_lag_ms", "total_error", "container_per_request"]) {
+    let of_worker =
+        ["misattribution", "thread_error", "reader_lag_ms", "total_error", "switch_ns", "container_per_request"];
+    if wanted.any(&of_worker) {
         let mut stage = stage::Stage::start()?;
         if wanted.any(&["misattribution"]) {
             misattribution::run(&plan, &mut stage, &mut progress, &mut outcome)?;
@@ -103,15 +134,24 @@ pub fn run(quick: bool) -> Result<Outcome> {
             lag::run(&plan, &mut stage, &mut progress, &mut outcome)?;
         }
         if wanted.any(&["total_error"]) {
-            total::run(&plan, &mut progress, &mut outcome)?;
+            total::run(&plan, &mut stage, &mut progress, &mut outcome)?;
+        }
+        if wanted.any(&["switch_ns"]) {
+            switch::run(&plan, &mut stage, &mut progress, &mut outcome)?;
         }
         if wanted.any(&["container_per_request"]) {
             per_request::run(&plan, &mut stage, &mut progress, &mut outcome)?;
         }
         stage.stop()?;
     }
+    if wanted.any(&["nginx_split"]) {
+        split::run(&plan, &mut progress, &mut outcome)?;
+    }
     if wanted.any(&["nginx_throughput"]) {
-        throughput::run(&plan, &mut progress, &mut outcome)?;
+        nginx::throughput(&plan, &mut progress, &mut outcome)?;
+    }
+    if wanted.any(&["nginx_cpu", "pipe_pingpong"]) {
+        nginx::cpu(&plan, &mut progress, &mut outcome)?;
     }
     Ok(outcome)
 }

@@ -8,13 +8,11 @@
 //!
 //! So many "rules" are so many values (prefixes, patterns) of at most 200 rules: a listener has at most 65,535 rules.
 
-mod cpu;
 mod frames;
 mod lengths;
 mod programs;
 mod rules;
 mod side;
-mod throughput;
 
 use crate::effort::is_least;
 use crate::error::{Context, Result};
@@ -25,7 +23,7 @@ use crate::progress::Progress;
 use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};
 use crate::wanted::Wanted;
-use fief_testkit::{Nginx, NginxConfig, Topology, pin_command};
+use fief_testkit::{Nginx, NginxConfig, Topology};
 use programs::Costs;
 
 const ABOUT: &str = "What a SYN that is answered, a SYN that is policed and a request that is matched cost the program \
@@ -83,7 +81,8 @@ impl Plan {
     }
 
     fn steps(&self) -> usize {
-        let sides = side::Side::ALL.len();
+        // without, empty programs, with
+        let sides = 3;
         self.rounds * self.counts.len() + self.length_rounds + sides * (self.pairs + self.stage_rounds)
     }
 }
@@ -104,10 +103,10 @@ pub fn run(quick: bool) -> Result<Outcome> {
         lengths::run(&plan, &topology, &mut progress, &mut outcome)?;
     }
     if wanted.any(&["throughput"]) {
-        throughput::run(&plan, &topology, &nginx, &mut progress, &mut outcome)?;
+        side::throughput(&plan, &topology, &nginx, &mut progress, &mut outcome)?;
     }
     if wanted.any(&["cpu"]) {
-        cpu::run(&plan, &mut progress, &mut outcome)?;
+        side::cpu(&plan, &mut progress, &mut outcome)?;
     }
     Ok(outcome)
 }
@@ -135,10 +134,7 @@ fn put_page(config: &NginxConfig) -> Result<()> {
 fn start_nginx(topology: &Topology) -> Result<Nginx> {
     let config = NginxConfig::listening(PORT, &[&PORT.to_string()], 1, "")?;
     put_page(&config)?;
-    let mut command = topology.server.command("nginx");
-    command.args(config.arguments()).stderr(std::process::Stdio::null());
-    pin_command(&mut command, Topology::server_cpu());
-    Ok(Nginx::start_command(&topology.server, command, config)?)
+    crate::stage::start_nginx(topology, config, None)
 }
 
 fn report(plan: &Plan, costs: &[Costs], outcome: &mut Outcome) {

@@ -37,14 +37,14 @@ fn plan(quick: bool) -> Plan {
 #[derive(Clone, Copy, Debug)]
 struct Loads {
     equal: &'static [usize],
-    /// Of the low class. From where all workers are busy, so that a queue is there at all.
+    /// Of the low class: fewer clients than workers in all, so that nobody queues; and from where all workers are busy.
     growing: &'static [usize],
     rates: &'static [u32],
 }
 
 fn loads(quick: bool) -> Loads {
     match quick {
-        true => Loads { equal: &[MANY], growing: &[60, 240], rates: &RATES[..1] },
+        true => Loads { equal: &[MANY], growing: &[30, 60, 240], rates: &RATES[..1] },
         false => {
             Loads { equal: &[5, 10, 20, 30, 40, 60, MANY, 150], growing: &[0, 30, 60, 120, 240, 480], rates: &RATES }
         }
@@ -84,18 +84,22 @@ fn ways(loads: &Loads) -> Vec<Way> {
         let step = |&clients: &usize| Step::new(equal(clients), CLASSES.map(|class| crowd(class, clients)).to_vec());
         loads.equal.iter().map(step).collect::<Vec<_>>()
     };
-    let grown = loads.growing.iter().map(|&clients| {
-        let mut crowds = vec![crowd(Client::High, FEW)];
-        crowds.extend((clients > 0).then(|| crowd(Client::Low, clients)));
-        Step::new(growing(clients), crowds)
-    });
+    let grown = || {
+        let step = |&clients: &usize| {
+            let mut crowds = vec![crowd(Client::High, FEW)];
+            crowds.extend((clients > 0).then(|| crowd(Client::Low, clients)));
+            Step::new(growing(clients), crowds)
+        };
+        loads.growing.iter().map(step).collect::<Vec<_>>()
+    };
+    let steps = || equally().into_iter().chain(grown()).collect::<Vec<_>>();
     let mut ways = vec![
-        Way { name: "plain".to_owned(), title: "workers".to_owned(), site: site(None), steps: equally() },
+        Way { name: "plain".to_owned(), title: "workers".to_owned(), site: site(None), steps: steps() },
         Way {
             name: "strict".to_owned(),
             title: "workers under Fief".to_owned(),
             site: site(Some(policy(None))),
-            steps: equally().into_iter().chain(grown).collect(),
+            steps: steps(),
         },
     ];
     ways.extend(loads.rates.iter().map(|&rate| {
@@ -133,6 +137,12 @@ mod tests {
     #[test]
     fn every_worker_could_serve_the_high_class() {
         assert!(MANY > WORKERS && LIMITED.0 > WORKERS);
+    }
+
+    #[test]
+    fn without_a_queue_is_fewer_clients_than_workers() {
+        let fewest = loads(true).growing[0];
+        assert!(FEW + fewest < WORKERS && FEW + loads(true).growing[1] > WORKERS);
     }
 
     #[test]

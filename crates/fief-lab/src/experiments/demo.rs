@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `priority-clients` for a newcomer: an unmodified nginx without and with Fief, watched while it happens.
+//! `queue` for a newcomer: two unmodified servers without and with Fief, watched while it happens.
 //!
 //! It shows three things in this order: how long the paying client waits, who used the CPU meanwhile, and where to read
-//! on. The whole comparison, with its rivals, is `priority-clients`.
+//! on. The whole comparison, with its rivals, is `queue`.
 
 mod cpu;
 mod picture;
@@ -10,75 +10,121 @@ mod picture;
 use crate::command;
 use crate::error::Result;
 use crate::experiments::Outcome;
-use crate::experiments::priority_clients::{Kind, Measurement, Plan, measure, outcome_of};
+use crate::experiments::queue::{Case, Connections, Kind, Plan, Sample, Stand, Way, outcome_of, work};
+use crate::plot::{Plot, Series};
 use crate::progress;
+use crate::statistics::median;
 use crate::table::Table;
+use crate::wanted::usable;
 use fief_testkit::Topology;
-use picture::Picture;
+use picture::{Picture, Row};
 
-const ABOUT: &str = "One paying client asks an unmodified nginx for a small page every 2 ms. Beside it 0 to 40 others \
-ask as fast as they are answered. How long does the paying one wait, without Fief and with it?";
+const ABOUT: &str = "One paying client asks an unmodified server for a page every 2 ms. Beside it 0 to 200 others ask as \
+fast as they are answered. How long does the paying one wait, without Fief and with it?";
+/// Of a request.
+const COST_US: u64 = 300;
+const WAYS: [Way; 2] = [Way::Plain, Way::Queue];
 
 fn plan(quick: bool) -> Plan {
     Plan {
-        kinds: vec![Kind::Plain, Kind::Single],
-        loads: vec![0, 5, 10, 20, 30, 40],
+        kinds: vec![Kind::Nginx, Kind::Go],
+        ways: WAYS.to_vec(),
+        loads: vec![0, 5, 20, 50, 100, 200],
+        costs_us: vec![COST_US],
         rounds: if quick { 1 } else { 2 },
-        seconds: if quick { 1.0 } else { 1.5 },
+        seconds: if quick { 0.8 } else { 1.5 },
         warm_up: 0.25,
         retries: 0,
     }
 }
 
 pub fn run(quick: bool) -> Result<Outcome> {
-    let plan = plan(quick);
-    plan.kinds.iter().try_for_each(|kind| kind.check())?;
+    let mut plan = plan(quick);
+    WAYS.iter().try_for_each(|way| way.check())?;
+    Kind::Nginx.check()?;
+    let (kinds, notes) = usable(plan.kinds, |kind| kind.check(), |kind| kind.title().to_owned());
+    plan.kinds = kinds;
     let topology = Topology::new()?;
-    let mut picture = Picture::new(ABOUT, &plan.loads);
-    let mut measurements = Vec::new();
-    let mut used = None;
-    for round in 0..plan.rounds {
-        for &kind in &plan.kinds {
-            let (measured, usage) = ladder(&plan, &topology, kind, round, &mut picture)?;
-            measurements.extend(measured);
-            used = usage.or(used);
+    let mut demo = Demo { picture: Picture::new(ABOUT, rows(&plan)), sample: Sample::default(), used: None };
+    for (number, &kind) in plan.kinds.iter().enumerate() {
+        let work = work(&topology, (kind, Connections::Each), COST_US, 0.3)?;
+        for round in 0..plan.rounds {
+            for (column, way) in WAYS.into_iter().enumerate() {
+                let at = (number * plan.loads.len(), column);
+                demo.ladder(&plan, &topology, (kind, way, work), round, at)?;
+            }
         }
     }
+    let Demo { picture, sample, used } = demo;
     drop(picture);
-    let mut outcome = outcome_of(&plan, &measurements, Vec::new());
+    let mut outcome = outcome_of(&plan, &sample, notes);
     outcome.name = "demo";
     outcome.about = ABOUT.to_owned();
-    // Quartiles of one or two rounds say nothing.
-    outcome.tables.remove(1);
     outcome.tables.extend(used);
+    outcome.plots = vec![plot(&plan, &sample)];
     outcome.figures.bound_only();
     Ok(outcome)
 }
 
-/// One server under more and more clients; and who used the CPU at the last step, if Fief was there to tell.
-fn ladder(
-    plan: &Plan,
-    topology: &Topology,
-    kind: Kind,
-    round: usize,
-    picture: &mut Picture,
-) -> Result<(Vec<Measurement>, Option<Table>)> {
-    let column = usize::from(kind == Kind::Single);
-    let server = kind.start(topology)?;
-    let mut measured = Vec::new();
-    let mut table = None;
-    for (row, &low) in plan.loads.iter().enumerate() {
-        progress::check()?;
-        let is_last = row + 1 == plan.loads.len();
-        let before = if kind == Kind::Single && is_last { command::usage()? } else { Vec::new() };
-        picture.begin(row, column);
-        let measurement = measure(plan, topology, kind, low, round, |seen| picture.live(seen.mean_us()))?;
-        picture.end(measurement.high.mean_us());
-        if !before.is_empty() {
-            table = Some(cpu::table(low, &before, &command::usage()?));
+fn rows(plan: &Plan) -> Vec<Row> {
+    let of = |kind: &Kind| {
+        let server = kind.title();
+        plan.loads.iter().map(move |&others| Row { server, others })
+    };
+    plan.kinds.iter().flat_map(of).collect()
+}
+
+struct Demo {
+    picture: Picture,
+    sample: Sample,
+    /// Who used the CPU at the last step with Fief.
+    used: Option<Table>,
+}
+
+impl Demo {
+    /// One server under more and more clients.
+    fn ladder(
+        &mut self,
+        plan: &Plan,
+        topology: &Topology,
+        (kind, way, work): (Kind, Way, usize),
+        round: usize,
+        (first, column): (usize, usize),
+    ) -> Result<()> {
+        let stand = Stand::start(topology, kind, way, work)?;
+        for (row, &low) in plan.loads.iter().enumerate() {
+            progress::check()?;
+            let is_last = row + 1 == plan.loads.len();
+            let before = if way == Way::Queue && is_last { command::usage()? } else { Vec::new() };
+            self.picture.begin(first + row, column);
+            let case = Case { kind, way, connections: Connections::Each, low, cost_us: COST_US };
+            let picture = &mut self.picture;
+            let live = |seen: &_| picture.live(crate::load::Seen::mean_us(seen));
+            let measured = case.measure(topology, round, (plan.seconds, plan.warm_up), live)?;
+            self.picture.end(measured.high.mean_us());
+            if !before.is_empty() {
+                self.used = Some(cpu::table(kind.title(), low, &before, &command::usage()?));
+            }
+            self.sample.push(measured);
         }
-        measured.push(measurement);
+        stand.stop()
     }
-    server.stop()?;
-    Ok((measured, table))
+}
+
+/// All servers, without Fief and with it.
+fn plot(plan: &Plan, sample: &Sample) -> Plot {
+    let series = |kind: Kind, way: Way| {
+        let case = |low: usize| Case { kind, way, connections: Connections::Each, low, cost_us: COST_US };
+        let points = plan.loads.iter().map(|&low| (low as f64, median(&sample.means(case(low))) / 1000.0));
+        let with = if way == Way::Queue { "with" } else { "without" };
+        Series { name: format!("{}, {with} Fief", kind.title()), points: points.collect() }
+    };
+    Plot {
+        name: "effect".to_owned(),
+        title: "Mean response time of the paying client".to_owned(),
+        x: "other clients".to_owned(),
+        y: "ms".to_owned(),
+        series: plan.kinds.iter().flat_map(|&kind| WAYS.map(|way| series(kind, way))).collect(),
+        logarithmic: true,
+    }
 }

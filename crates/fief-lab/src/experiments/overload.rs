@@ -13,7 +13,7 @@ mod site;
 mod way;
 
 pub use crowd::Crowd;
-pub use page::Page;
+pub use page::{Page, text};
 pub use rounds::{Plan, run};
 pub use sample::{Sample, cell};
 pub use site::{Limit, Program, Site};

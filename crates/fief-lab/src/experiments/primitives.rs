@@ -15,6 +15,7 @@ use crate::effort::is_least;
 use crate::error::{Context, Error, Kind, Result};
 use crate::experiments::Outcome;
 use crate::figures::{Bound, Figures};
+use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};
@@ -73,9 +74,9 @@ fn round_of(
     progress: &mut Progress,
 ) -> Result<Round> {
     progress.step(&format!("round {}, a managed worker", round + 1))?;
-    let own = std::env::current_exe().context("find the running program")?;
+    let program = command::own()?;
     let words = ["lab-primitives", "managed"].map(Into::into);
-    let mut command = policy.run(namespace, own, words.into())?;
+    let mut command = policy.run(namespace, program, words.into())?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut worker = Process::start(command)?;
     // Kept open: the worker, and with it Fief, ends when the pipe does.
@@ -148,10 +149,19 @@ fn outcome(rounds: &[Round]) -> Outcome {
         name: "primitives",
         about: ABOUT.to_owned(),
         tables: vec![table],
+        plots: vec![plot(rounds)],
         measurements: rounds.iter().enumerate().map(measurement).collect(),
         figures: figures(rounds),
-        ..Outcome::default()
     }
+}
+
+/// Those that the figures compare.
+fn plot(rounds: &[Round]) -> Plot {
+    let compared = ["getppid", "bind", "cgroup_threads", "create_destroy", "socket", "setsockopt"];
+    let chosen = OPERATIONS.into_iter().filter(|(name, ..)| compared.contains(name));
+    let series =
+        chosen.map(|(name, title, who)| (title.to_owned(), rounds.iter().map(|round| who(round).of(name)).collect()));
+    Plot { logarithmic: true, ..Plot::of_rounds("operations", "Cost of an operation", "ns", series) }
 }
 
 fn measurement((round, costs): (usize, &Round)) -> Value {

@@ -110,12 +110,15 @@ fn follow(first: IpAddr, n: u32) -> IpAddr {
     }
 }
 
-/// Knows when a response is whole: by its Content-Length, or at the connection's end.
+/// Knows when a response is whole: by its Content-Length, by its last chunk, or at the connection's end.
 #[derive(Debug, Default)]
 struct Response {
     head: Vec<u8>,
     rest: Rest,
 }
+
+/// The last chunk without trailers. Compressed data that ends a read like that by chance is one of 10^12.
+const LAST_CHUNK: [u8; 5] = *b"0\r\n\r\n";
 
 /// What is still to come.
 #[derive(Debug, Default, PartialEq)]
@@ -123,6 +126,8 @@ enum Rest {
     #[default]
     Head,
     Bytes(usize),
+    /// What came last, where the last chunk will stand.
+    Chunks([u8; LAST_CHUNK.len()]),
     UntilEnd,
 }
 
@@ -137,12 +142,16 @@ impl Response {
                 let Some(end) = find(&self.head, b"\r\n\r\n") else {
                     return false;
                 };
-                let body = self.head.len() - end - 4;
-                content_length(&self.head[..end])
-                    .map_or(Rest::UntilEnd, |length| Rest::Bytes(length.saturating_sub(body)))
+                let (head, body) = (&self.head[..end], &self.head[end + 4..]);
+                match content_length(head) {
+                    Some(length) => Rest::Bytes(length.saturating_sub(body.len())),
+                    None if is_chunked(head) => Rest::Chunks(last([0; LAST_CHUNK.len()], body)),
+                    None => Rest::UntilEnd,
+                }
             }
+            Rest::Chunks(before) => Rest::Chunks(last(before, bytes)),
         };
-        self.rest == Rest::Bytes(0)
+        matches!(self.rest, Rest::Bytes(0) | Rest::Chunks(LAST_CHUNK))
     }
 
     fn ends_here(&self) -> bool {
@@ -164,6 +173,20 @@ impl Response {
 
 fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
     bytes.windows(pattern.len()).position(|window| window == pattern)
+}
+
+/// The last bytes of what came before and of these.
+fn last(before: [u8; LAST_CHUNK.len()], bytes: &[u8]) -> [u8; LAST_CHUNK.len()] {
+    let new = bytes.len().min(before.len());
+    let mut all = before;
+    all.rotate_left(new);
+    all[before.len() - new..].copy_from_slice(&bytes[bytes.len() - new..]);
+    all
+}
+
+fn is_chunked(head: &[u8]) -> bool {
+    let line = |line: &[u8]| line.trim_ascii().eq_ignore_ascii_case(b"transfer-encoding: chunked");
+    head.split(|&byte| byte == b'\n').any(line)
 }
 
 fn content_length(head: &[u8]) -> Option<usize> {
@@ -192,6 +215,22 @@ mod tests {
                 taken += part.len();
                 prop_assert_eq!(response.take(part), taken == whole.len());
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_chunked_response_is_complete_with_its_last_chunk_however_it_is_cut(cut in 1usize..60, chunks in 0usize..4) {
+            let mut whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+            (0..chunks).for_each(|_| whole.extend(b"a\r\n0123456789\r\n"));
+            whole.extend(LAST_CHUNK);
+            let mut response = Response::default();
+            let mut taken = 0;
+            for part in whole.chunks(cut) {
+                taken += part.len();
+                prop_assert_eq!(response.take(part), taken == whole.len());
+            }
+            prop_assert!(!response.closes());
         }
     }
 

@@ -108,6 +108,13 @@ pub(crate) static LISTENER: Section = Section {
             doc: "Balancers whose connections begin with a PROXY head.",
         },
         Key {
+            name: "queue",
+            shape: Shape::FlagOrTable(&QUEUE),
+            example: "true",
+            doc: "Requests wait in front of the server, in the order of their classes, until it has room for one more. \
+                  true: with the defaults. Default: false.",
+        },
+        Key {
             name: "lrp",
             shape: Shape::Table(&LRP),
             example: "",
@@ -283,6 +290,50 @@ static PROXY: Section = Section {
         doc: "Their addresses and prefixes. Required.",
     }],
     synonyms: &[("source", "from"), ("peers", "from")],
+};
+
+/// Requests that a server has at once.
+pub(crate) const IN_SERVICE: std::ops::RangeInclusive<u64> = 1..=4096;
+/// Requests that wait: the kernel side has room for so many in all queues together.
+pub(crate) const QUEUE_LENGTH: std::ops::RangeInclusive<u64> = 1..=16_383;
+
+static QUEUE: Section = Section {
+    doc: "Requests that wait in front of the server, in the order of their classes.",
+    required: &[],
+    keys: &[
+        Key {
+            name: "in-service",
+            shape: Shape::ChoiceOrCount(&["auto"], IN_SERVICE),
+            example: "1",
+            doc: "Requests that the server has at once, each until the first byte of its answer leaves. \"auto\": as many \
+                  as the machine has CPUs. Default \"auto\".",
+        },
+        Key {
+            name: "length",
+            shape: Shape::Integer(QUEUE_LENGTH),
+            example: "1000",
+            doc: "Most requests that wait. Default 10000.",
+        },
+        Key {
+            name: "wait",
+            shape: Shape::Duration,
+            example: "\"5s\"",
+            doc: "Who waits longer is refused. Default \"5s\".",
+        },
+        Key {
+            name: "memory",
+            shape: Shape::Bytes,
+            example: "\"32M\"",
+            doc: "Most memory for requests that wait; none is taken before. Default \"32M\".",
+        },
+    ],
+    synonyms: &[
+        ("concurrency", "in-service"),
+        ("maxconn", "in-service"),
+        ("places", "in-service"),
+        ("size", "length"),
+        ("timeout", "wait"),
+    ],
 };
 
 static LRP: Section = Section {

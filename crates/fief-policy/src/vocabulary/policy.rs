@@ -3,7 +3,7 @@
 
 use super::front::{FRONT, OVERLOAD};
 use super::listener::LISTENER;
-use super::{Key, MODES, Section, Shape};
+use super::{Key, MODES, SCHEDULES, Section, Shape};
 
 pub(crate) static POLICY: Section = Section {
     required: &["version"],
@@ -22,6 +22,13 @@ pub(crate) static POLICY: Section = Section {
             example: "true",
             doc: "Programs can label files with containers; reads and writes through the page cache are watched for it. \
                   Default false.",
+        },
+        Key {
+            name: "schedule",
+            shape: Shape::Choice(SCHEDULES),
+            example: "\"auto\"",
+            doc: "Fief schedules the machine's threads where a container has a cpu.share, cpu.limit or cpu.weight (\"auto\"), or \
+                  never (\"off\"). Default \"off\".",
         },
         Key {
             name: "front",

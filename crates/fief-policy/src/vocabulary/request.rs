@@ -70,6 +70,13 @@ pub(super) static REQUEST: Section = Section {
             doc: "In the answer 503: when the client may come again. Default: nothing is said.",
         },
         Key {
+            name: "queue",
+            shape: Shape::Flag,
+            example: "false",
+            doc: "false: what matches waits in no queue and takes no place there, as long polls and streams should. \
+                  Default: true.",
+        },
+        Key {
             name: "penalty",
             shape: Shape::Duration,
             example: "\"5s\"",

@@ -3,7 +3,7 @@
 //!
 //! `GET /<n>` is answered with n bytes of [`pattern`], anything else with its [`Seen`] in words. Persistent unless the
 //! client says otherwise or the path is below `/close/`, which the server closes first. Below `/half/` it ends its own side
-//! behind the answer, and reads on.
+//! behind the answer, and reads on. Below `/mute/` it never answers.
 
 use crate::{Error, NetNs, Result, wait_until};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -154,7 +154,7 @@ fn serve(mut stream: TcpStream, state: &State) -> io::Result<()> {
         let answer = path.rsplit('/').next().and_then(|word| word.parse().ok()).map(pattern);
         let answer = answer.unwrap_or_else(|| format!("{seen:?}").into_bytes());
         held(&state.seen).push(seen);
-        if !answers {
+        if !answers || path.starts_with("/mute") {
             continue;
         }
         let word = if last { "close" } else { "keep-alive" };

@@ -6,6 +6,8 @@ import threading
 
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n"
 OPEN = b"HTTP/1.1 200 A tunnel is established\r\n\r\n"
+BEARS = b"HTTP/1.1 200 OK\r\nVia: 1.1 a\r\nContent-Lengths: 5\r\nContent-: 5\r\nX: Content-Length: 5\r\n\r\n"
+CHUNKS = b"HTTP/1.1 200 OK\r\nServer: a\r\ntransfer-ENCODING:chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
 HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -53,6 +55,24 @@ def serve(connection):
             continue
         elif word.startswith(b"tunnel"):
             connection.sendall(OPEN)
+        elif word.startswith(b"bears"):
+            bytewise(connection, HINTS + BEARS)
+        elif word.startswith(b"taken"):
+            # for a request like any other
+            connection.sendall(plain(b"served it\n"))
+            continue
+        elif word.startswith(b"slowly"):
+            bytewise(connection, plain(b"served it\n"))
+            continue
+        elif word.startswith(b"empty"):
+            connection.sendall(plain(b"", b"200 OK"))
+            continue
+        elif word.startswith(b"chunks"):
+            connection.sendall(CHUNKS)
+            continue
+        elif word.startswith(b"nothing"):
+            connection.sendall(b"HTTP/1.1 204 No Content\r\nServer: a\r\n\r\n")
+            continue
         elif word.startswith(b"closed"):
             connection.sendall(plain(b"no tunnel\n", b"405 Method Not Allowed"))
             continue

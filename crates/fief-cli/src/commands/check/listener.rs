@@ -2,12 +2,16 @@
 //! What a policy says about a listener: what stands before it, and its rules for clients and requests.
 
 use fief_policy::{
-    AcceptOrder, Client, Condition, Field, From, Isolate, Level, Listener, Mode, Pattern, Per, Refusal, Request,
+    AcceptOrder, Client, Condition, Field, From, Isolate, Level, Listener, Mode, Pattern, Per, Queue, Refusal, Request,
     RequestRate, Serve, SynRate, Unread,
 };
 
 use crate::output::{Align, Table, printable};
 use crate::quantity::{duration, percent};
+
+/// Where the shim's order ends: it does not see what a server queues by itself.
+const ORDER: &str = "classes are served in order by event loops of one thread (nginx); threads that wait on one epoll set, and \
+                     servers that accept ahead, keep it for new connections at most";
 
 pub fn page(listener: &Listener) -> String {
     let serve = match listener.serve {
@@ -37,6 +41,9 @@ fn address(listener: &Listener) -> String {
 /// What holds for all its clients, a line each.
 fn guards(listener: &Listener) -> Vec<String> {
     let mut lines = Vec::new();
+    if listener.serve == Serve::Shim && !listener.forward {
+        lines.push(ORDER.to_owned());
+    }
     if listener.mode == Mode::Monitor {
         lines.push("on trial: what would be refused is counted, and passes".to_owned());
     }
@@ -68,10 +75,27 @@ fn guards(listener: &Listener) -> Vec<String> {
     if let Some(rate) = &listener.proven {
         lines.push(format!("from a source that has: {}", syn_rate(rate)));
     }
+    if let Some(queue) = &listener.queue {
+        lines.extend(self::queue(queue));
+    }
     if let Some(lrp) = &listener.lrp {
         lines.push(format!("packets are received in a thread for each class{}", when(lrp.when)));
     }
     lines
+}
+
+/// What waits in front of the server, and in which order it goes.
+fn queue(queue: &Queue) -> [String; 2] {
+    let places = match queue.in_service {
+        Some(1) => "one request at once".to_owned(),
+        Some(count) => format!("{count} requests at once"),
+        None => "as many requests at once as the machine has CPUs".to_owned(),
+    };
+    let Queue { length, wait_ns, .. } = queue;
+    [
+        format!("the server gets {places}, up to {length} others wait up to {} for it", span(*wait_ns)),
+        "of those that wait the highest cpu.priority is next, among equals by share or weight".to_owned(),
+    ]
 }
 
 /// What becomes of bytes that cannot be read as a request: what that breaks, and what it leaves open.
@@ -286,6 +310,8 @@ mod tests {
             told,
             "\
 listener web on 0.0.0.0:80: a listening socket for each class behind the server's own
+  classes are served in order by event loops of one thread (nginx); threads that wait on one epoll set, and servers that \
+accept ahead, keep it for new connections at most
   on trial: what would be refused is counted, and passes
   connections wait for their first bytes before the server, when busy
   a network with more than 1000 connection requests a second is shut out for 10 s, when overloaded

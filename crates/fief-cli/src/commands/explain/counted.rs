@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use super::queues;
+
 use crate::cli::Explain;
 use crate::failure::{Failure, Result};
 use crate::look;
@@ -33,6 +35,7 @@ fn only(view: &mut FrontView, listener: &str) -> Result<()> {
     }
     view.verdicts.retain(|verdict| verdict.listener == listener);
     view.loads.retain(|load| load.listener == listener);
+    view.queues.retain(|queue| queue.listener == listener);
     Ok(())
 }
 
@@ -104,6 +107,7 @@ fn objects(view: &FrontView, output: &mut Output) -> Result<()> {
         let (drops_per_second, age_ns) = (*drops_per_second, *age_ns);
         output.json(&Object::Load { listener, level, queue_percent, cpu_ppm, drops_per_second, age_ns })?;
     }
+    queues::objects(&view.queues, output)?;
     for ShutOut { source, why, remaining_ns } in &view.shut_out {
         output.json(&Object::ShutOut { source, reason: why.as_str(), remaining_ns: *remaining_ns })?;
     }
@@ -119,6 +123,9 @@ fn page(view: &FrontView) -> String {
     page.push_str(&notes(&view.notes));
     if !view.loads.is_empty() {
         page.push_str(&format!("\n{}", loads(&view.loads)));
+    }
+    if !view.queues.is_empty() {
+        page.push_str(&format!("\n{}", queues::page(&view.queues)));
     }
     if !view.verdicts.is_empty() {
         page.push_str(&format!("\n{}", verdicts(&view.verdicts)));
@@ -204,6 +211,7 @@ mod tests {
             count,
         };
         FrontView {
+            queues: Vec::new(),
             taken_ns: 1,
             interfaces: vec!["eth0".into()],
             listeners: vec!["web".into(), "api".into()],

@@ -7,7 +7,7 @@
 //! in all is compared, with the receive work that was charged meanwhile.
 
 use super::Plan;
-use super::misattribution::open;
+use super::misattribution::{WORK, open};
 use super::packets::From;
 use super::stage::Stage;
 use super::worker::{Answer, Binding, Clocked, Order};
@@ -110,7 +110,7 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
         number(doubt as f64 / 1e6)
     ));
     outcome.tables.push(table);
-    let metric = "CPU time charged to a container, against the thread's own clock; the worst run";
+    let metric = format!("CPU time charged to a container, against the thread's own clock; the worst of {runs} runs");
     let load = format!("threads that rebind 10 to 100,000 times a second beside {RATE} packets a second");
     outcome.figures.must("thread_error", worst, Bound::AtMost(0.01)).of(metric, "ratio", load);
     Ok(())
@@ -130,7 +130,7 @@ struct Errors {
 }
 
 fn measure(plan: &Plan, stage: &mut Stage, receive: Receive, hertz: u32) -> Result<Errors> {
-    let mut sender = open(stage, false)?;
+    let mut sender = open(stage, false, WORK)?;
     let stolen = steal()?;
     let order = Order::Bind(Binding {
         hertz,

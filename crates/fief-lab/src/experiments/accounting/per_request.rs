@@ -58,7 +58,10 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
     ));
     warn(samples.iter().flatten(), &mut table);
     outcome.tables.push(table);
-    let metric = "requests a second of a server that makes a container for each, of the same server without";
+    let metric = format!(
+        "{}, of a server that makes a container for each request, of the same server without",
+        comparison.metric()
+    );
     let load = "closed-loop clients, a connection for each request, 50 us of computing";
     outcome.figures.must("container_per_request", comparison.figure(), Bound::AtLeast(0.95)).of(metric, "ratio", load);
     Ok(())

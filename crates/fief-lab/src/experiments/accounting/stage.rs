@@ -2,7 +2,7 @@
 //! Where the accounting is watched: the testbed, and a worker in the server's namespace under `fief run`.
 
 use super::worker::{Answer, Order};
-use crate::command::{DOWN, PolicyFile};
+use crate::command::{DOWN, PolicyFile, own};
 use crate::error::{Context, Error, Result};
 use fief_testkit::{Process, Topology};
 use std::io::{BufRead, BufReader, Write};
@@ -24,9 +24,9 @@ impl Stage {
     pub fn start() -> Result<Stage> {
         let topology = Topology::new()?;
         let policy = PolicyFile::new(POLICY)?;
-        let own = std::env::current_exe().context("find the running program")?;
+        let program = own()?;
         let words = ["lab-accounting", "worker"].map(Into::into);
-        let mut command = policy.run(&topology.server, own, words.into())?;
+        let mut command = policy.run(&topology.server, program, words.into())?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::start(command)?;
         process.ask_first(DOWN);

@@ -1,86 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is in force while the server is loaded: nothing, empty programs where Fief's would be, or Fief.
+//! What admission costs a server: the policy that is in force, and what its figures promise. nginx itself is not managed.
 
-use crate::command::{PolicyFile, scope};
-use crate::error::{Error, Result};
-use crate::installation::Installation;
-use fief_bpf::floor::{self, Floor, Place};
-use fief_bpf::pin::Pins;
-use fief_testkit::{NetNs, Topology};
+use super::{PORT, Plan, put_page};
+use crate::error::Result;
+use crate::experiments::Outcome;
+use crate::progress::Progress;
+use crate::sides::{Promise, Setting, Sides, Trial, cpu, throughput};
+use crate::stage::Stage;
+use fief_testkit::{NetNs, Nginx, Topology};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    Without,
-    /// Empty programs at the same places.
-    Floor,
-    With,
+const ABOUT: &str = "nginx not managed";
+
+/// CPU of a request, server and client on one core.
+pub fn cpu(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Result<()> {
+    let mut stage = Stage::start("/page.html", None, put_page)?;
+    let topology = stage.topology();
+    let sides = sides(&topology.server)?;
+    let promise = Promise {
+        name: "admission_cpu",
+        added: Some("admission_added_ns"),
+        least: [Some(0.96); 2],
+        least_of_floor: [None; 2],
+    };
+    let plan = cpu::Plan { rounds: plan.stage_rounds, batches: plan.batches };
+    let trial = Trial { sides: &sides, about: ABOUT, promises: &[promise] };
+    cpu::run(plan, &mut stage, trial, progress, outcome, |_| Ok(()))?;
+    stage.stop()
 }
 
-impl Side {
-    pub const ALL: [Side; 3] = [Side::Without, Side::Floor, Side::With];
-
-    pub fn title(self) -> &'static str {
-        match self {
-            Side::Without => "without",
-            Side::Floor => "empty programs",
-            Side::With => "with admission",
-        }
-    }
+/// Requests a second, the clients on the other core: every handshake held back until the first bytes, every request ruled.
+pub fn throughput(
+    plan: &Plan,
+    topology: &Topology,
+    nginx: &Nginx,
+    progress: &mut Progress,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    let sides = sides(&topology.server)?;
+    let promise = Promise { name: "throughput", added: None, least: [Some(0.9); 2], least_of_floor: [Some(0.98); 2] };
+    let plan = throughput::Plan { rounds: plan.pairs, seconds: plan.load_seconds, port: PORT, path: "/page.html" };
+    let trial = Trial { sides: &sides, about: ABOUT, promises: &[promise] };
+    throughput::run(plan, (topology, &nginx.workers()), trial, progress, outcome, |_| Ok(()))
 }
 
-/// Puts the sides into force in the network namespace of a server.
-#[derive(Debug)]
-pub struct Sides<'a> {
-    policy: PolicyFile,
-    servers: &'a NetNs,
-    places: Vec<Place>,
-}
-
-/// In force until it is dropped, or ended in order.
-#[derive(Debug)]
-pub struct Force {
-    installation: Option<Installation>,
-    floor: Option<Floor>,
-}
-
-impl<'a> Sides<'a> {
-    /// Applies the policy once, to see where its programs are.
-    pub fn new(servers: &'a NetNs) -> Result<Sides<'a>> {
-        let policy = PolicyFile::new(&policy())?;
-        let installation = Installation::apply_in(&policy, servers)?;
-        let places = floor::places(&Pins::new(&scope()))
-            .map_err(|error| Error::failed(format!("cannot tell where Fief's programs are: {error}")))?;
-        installation.down()?;
-        Ok(Sides { policy, servers, places })
-    }
-
-    pub fn put(&self, side: Side) -> Result<Force> {
-        let installation = match side {
-            Side::With => Some(Installation::apply_in(&self.policy, self.servers)?),
-            _ => None,
-        };
-        let floor = match side {
-            Side::Floor => Some(
-                self.servers
-                    .run(|| Floor::attach(&self.places))?
-                    .map_err(|error| Error::failed(format!("cannot attach empty programs: {error}")))?,
-            ),
-            _ => None,
-        };
-        Ok(Force { installation, floor })
-    }
-
-    /// The sections of the programs.
-    pub fn sections(&self) -> Vec<&str> {
-        self.places.iter().map(Place::section).collect()
-    }
-}
-
-impl Force {
-    pub fn end(self) -> Result<()> {
-        drop(self.floor);
-        self.installation.map_or(Ok(()), Installation::down)
-    }
+fn sides(servers: &NetNs) -> Result<Sides<'_>> {
+    Ok(Sides::new(vec![Setting::new("with admission", &policy(), servers, None)?]))
 }
 
 /// Rules as an operator has them; the load's requests match the last one.
@@ -98,6 +62,6 @@ fn policy() -> String {
          [[listener.web.request]]\nheader = {{ \"user-agent\" = \"Bad*\" }}\nrefuse = \"503\"\n\n\
          [[listener.web.request]]\npath = \"/page.*\"\ncontainer = \"web/browse\"\n",
         Topology::SERVER,
-        super::PORT
+        PORT
     )
 }

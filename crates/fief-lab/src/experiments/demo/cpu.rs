@@ -7,8 +7,8 @@ use crate::table::Table;
 /// Less than this part of the machine is not worth a line.
 const LEAST: f64 = 0.001;
 
-pub fn table(low: usize, before: &[Used], after: &[Used]) -> Table {
-    let title = format!("Who used the CPU while {low} others asked, by Fief's account");
+pub fn table(server: &str, low: usize, before: &[Used], after: &[Used]) -> Table {
+    let title = format!("Who used the CPU while {low} others asked {server}, by Fief's account");
     let mut table = Table::new(title, &["container", "threads", "receive work", "of the machine", "who that is"]);
     let mut rows: Vec<Row> = after.iter().map(|now| Row::between(before, now)).collect();
     let total: f64 = rows.iter().map(Row::total).sum();
@@ -55,8 +55,8 @@ impl Row {
 /// The names that a newcomer meets here.
 fn who(container: &str) -> &'static str {
     match container.trim_start_matches('/') {
-        "gold" => "nginx for the paying client",
-        "browse" => "nginx for the others",
+        "gold" => "the server for the paying client",
+        "browse" => "the server for the others",
         "" | "root" => "all that is not managed: here the clients themselves",
         "idle" => "nobody",
         "system" => "the kernel's own work",
@@ -78,7 +78,7 @@ mod tests {
     fn counts_what_was_used_between_the_readings_largest_first() {
         let before = [used("gold", 1_000_000, 0), used("browse", 5_000_000, 0)];
         let after = [used("gold", 11_000_000, 10_000_000), used("browse", 65_000_000, 20_000_000), used("x", 10, 0)];
-        let table = table(40, &before, &after);
+        let table = table("nginx", 40, &before, &after);
         assert_eq!(table.rows.len(), 2, "what used next to nothing has no line");
         assert_eq!(table.rows[0][..4], ["browse", "60 ms", "20 ms", "80.0 %"]);
         assert_eq!(table.rows[1][..4], ["gold", "10 ms", "10 ms", "20.0 %"]);

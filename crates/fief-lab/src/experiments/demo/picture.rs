@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The live picture: a bar for each number of other clients, without Fief and with it. On a terminal it is drawn again
+//! The live picture: a bar for each server and number of other clients, without Fief and with it. On a terminal it is drawn again
 //! in place; elsewhere each result is a plain line. It goes to standard error, so that a redirected table stays clean.
 
 use std::fmt::Write as _;
@@ -13,13 +13,20 @@ const LEAST_SCALE_US: f64 = 2000.0;
 #[derive(Debug)]
 pub struct Picture {
     about: String,
-    loads: Vec<usize>,
+    rows: Vec<Row>,
     cells: Vec<[Cell; 2]>,
     /// Row and column that is measured now.
     at: (usize, usize),
     is_terminal: bool,
     /// Lines drawn last, to go back over.
     drawn: usize,
+}
+
+/// One server beside so many others.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub server: &'static str,
+    pub others: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,12 +44,12 @@ enum State {
 }
 
 impl Picture {
-    pub fn new(about: &str, loads: &[usize]) -> Picture {
+    pub fn new(about: &str, rows: Vec<Row>) -> Picture {
         let is_terminal = std::io::stderr().is_terminal();
         let mut picture = Picture {
             about: wrap(about, 76),
-            loads: loads.to_vec(),
-            cells: vec![Default::default(); loads.len()],
+            cells: vec![Default::default(); rows.len()],
+            rows,
             at: (0, 0),
             is_terminal,
             drawn: 0,
@@ -72,7 +79,8 @@ impl Picture {
             self.draw();
         } else {
             let (row, column) = self.at;
-            eprintln!("{}, {} others: the paying client waits {}", COLUMNS[column], self.loads[row], time(us));
+            let Row { server, others } = &self.rows[row];
+            eprintln!("{server}, {}, {others} others: the paying client waits {}", COLUMNS[column], time(us));
         }
     }
 
@@ -99,9 +107,14 @@ impl Picture {
         let scale = values.fold(LEAST_SCALE_US, f64::max);
         let width = WIDTH + 11;
         let mut text = format!("{}\n\n  others  {:<width$}{}\n", self.about, COLUMNS[0], COLUMNS[1]);
-        for (load, cells) in self.loads.iter().zip(&self.cells) {
+        let mut server = "";
+        for (row, cells) in self.rows.iter().zip(&self.cells) {
+            if row.server != server {
+                server = row.server;
+                let _ = writeln!(text, "  {server}");
+            }
             let cells = cells.map(|cell| cell.render(scale));
-            let line = format!("  {load:>6}  {:<width$}{}", cells[0], cells[1]);
+            let line = format!("  {:>6}  {:<width$}{}", row.others, cells[0], cells[1]);
             let _ = writeln!(text, "{}", line.trim_end());
         }
         text.push('\n');
@@ -151,7 +164,7 @@ mod tests {
     fn picture() -> Picture {
         let mut picture = Picture {
             about: "about".into(),
-            loads: vec![5, 40],
+            rows: vec![Row { server: "nginx", others: 5 }, Row { server: "Go", others: 5 }],
             cells: vec![Default::default(); 2],
             at: (0, 0),
             is_terminal: false,
@@ -167,9 +180,10 @@ mod tests {
     fn bars_are_in_proportion_and_the_running_one_is_marked() {
         let text = picture().render();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[3].matches('█').count(), 3, "{text}");
-        assert_eq!(lines[4].matches('▒').count(), WIDTH, "{text}");
-        assert!(lines[4].contains("2.60 ms …") && lines[4].trim_end().ends_with('·'), "{text}");
+        assert_eq!((lines[3], lines[5]), ("  nginx", "  Go"), "{text}");
+        assert_eq!(lines[4].matches('█').count(), 3, "{text}");
+        assert_eq!(lines[6].matches('▒').count(), WIDTH, "{text}");
+        assert!(lines[6].contains("2.60 ms …") && lines[6].trim_end().ends_with('·'), "{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::charge::Charge;
 use super::{BACKLOGS, Load, Measurement, Way};
 use crate::experiments::Outcome;
 use crate::figures::{Bound, Figures};
+use crate::plot::{Plot, Series};
 use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};
 use fief_testkit::Topology;
@@ -36,9 +37,24 @@ pub fn of(ways: &[Way], measurements: &[Measurement], charges: &[Charge], notes:
         name: "lrp",
         about: ABOUT.to_owned(),
         tables: vec![high, low, charged],
-        plots: Vec::new(),
+        plots: vec![plot(&sample, ways)],
         measurements: measurements.iter().map(Measurement::to_json).collect(),
         figures: figures(&sample, charges),
+    }
+}
+
+fn plot(sample: &Sample<'_>, ways: &[Way]) -> Plot {
+    let kept = |way| {
+        let rate = |load| median(&sample.values(way, load, |one| one.high.per_second()));
+        Load::ALL.into_iter().enumerate().map(|(at, load)| (at as f64, rate(load) / rate(Load::None))).collect()
+    };
+    Plot {
+        name: "high".to_owned(),
+        title: "Requests a second of the high client, of alone".to_owned(),
+        x: "0: alone, 1: beside 20 low clients, 2: beside them and 200k SYN/s".to_owned(),
+        y: "of alone".to_owned(),
+        series: ways.iter().map(|&way| Series { name: way.title().to_owned(), points: kept(way) }).collect(),
+        logarithmic: false,
     }
 }
 

@@ -39,7 +39,7 @@ impl Page {
 }
 
 /// Words in an order that repeats nowhere near, so that compressing finds short matches only, as in prose.
-fn text(length: usize) -> String {
+pub fn text(length: usize) -> String {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut text = String::with_capacity(length + 16);
     while text.len() < length {

@@ -75,7 +75,7 @@ impl Site {
                 Server::Nginx(Nginx::start_command(&topology.server, command, config)?)
             }
             Program::Workers => {
-                let program = std::env::current_exe().context("find the running program")?;
+                let program = command::own()?;
                 let words = [PORT.to_string(), WORKERS.to_string(), COST_US.to_string()];
                 let words = ["lab-workers".to_owned()].into_iter().chain(words).map(OsString::from).collect();
                 let mut process = Process::start(command(topology, policy.as_ref(), program.into(), words)?)?;

@@ -4,11 +4,11 @@
 //! The differential test's own program does it (`fief-fuzz`, which `make fuzz` runs). It is no part of an installed fief, so
 //! it is looked for beside the running one, where cargo puts both.
 
-use crate::error::{Context, Error, Kind, Result};
+use crate::command::beside;
+use crate::error::{Context, Error, Result};
 use fief_testkit::Process;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl Difference {
 
 /// So many cases for each server; an error of the kind `Missing` where the program is not there.
 pub fn measure(cases: usize) -> Result<Difference> {
-    let program = program()?;
+    let program = beside(PROGRAM, "fief-tests-differential")?;
     let mut command = Command::new(&program);
     // a scope of its own; and nothing is made smaller: the figures are counts
     command.args(["--json", "--shrink", "0", "--seed", "1", "--cases"]).arg(cases.to_string());
@@ -88,20 +88,6 @@ pub fn measure(cases: usize) -> Result<Difference> {
         return Err(Error::failed(format!("{} ended with {} and told nothing", program.display(), output.status)));
     }
     Ok(Difference { tallies })
-}
-
-fn program() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("find the running program")?.with_file_name(PROGRAM);
-    match program.exists() {
-        true => Ok(program),
-        false => Err(Error::new(
-            Kind::Missing,
-            format!(
-                "{} is not there; `cargo build -p fief-tests-differential` in the same profile makes it",
-                program.display()
-            ),
-        )),
-    }
 }
 
 #[cfg(test)]

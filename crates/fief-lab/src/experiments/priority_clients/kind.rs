@@ -17,8 +17,8 @@ pub enum Kind {
     Plain,
     /// A server that handles its high-priority connections first, on an unmodified kernel.
     Application,
-    /// HAProxy's priority classes in front of one nginx.
-    Haproxy,
+    /// HAProxy's priority classes in front of one nginx, with so many requests at a time behind it.
+    Haproxy(u8),
     /// One nginx with one worker; the classes exist only as containers.
     Single,
     /// One copy of nginx per class, each in its container.
@@ -26,26 +26,36 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 5] = [Kind::Plain, Kind::Application, Kind::Haproxy, Kind::Single, Kind::Copies];
+    pub const HAPROXY: [Kind; 4] = [Kind::Haproxy(1), Kind::Haproxy(2), Kind::Haproxy(4), Kind::Haproxy(8)];
+    pub const ALL: [Kind; 8] = [
+        Kind::Plain,
+        Kind::Application,
+        Kind::HAPROXY[0],
+        Kind::HAPROXY[1],
+        Kind::HAPROXY[2],
+        Kind::HAPROXY[3],
+        Kind::Single,
+        Kind::Copies,
+    ];
 
     /// The first part of its figures' names.
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> String {
         match self {
-            Kind::Plain => "plain",
-            Kind::Application => "application",
-            Kind::Haproxy => "haproxy",
-            Kind::Single => "single",
-            Kind::Copies => "copies",
+            Kind::Plain => "plain".to_owned(),
+            Kind::Application => "application".to_owned(),
+            Kind::Haproxy(behind) => format!("haproxy{behind}"),
+            Kind::Single => "single".to_owned(),
+            Kind::Copies => "copies".to_owned(),
         }
     }
 
-    pub fn title(self) -> &'static str {
+    pub fn title(self) -> String {
         match self {
-            Kind::Plain => "plain nginx",
-            Kind::Application => "application's preference",
-            Kind::Haproxy => "HAProxy priorities",
-            Kind::Single => "Fief, one nginx",
-            Kind::Copies => "Fief, copies",
+            Kind::Plain => "plain nginx".to_owned(),
+            Kind::Application => "application's preference".to_owned(),
+            Kind::Haproxy(behind) => format!("HAProxy, maxconn {behind}"),
+            Kind::Single => "Fief, one nginx".to_owned(),
+            Kind::Copies => "Fief, copies".to_owned(),
         }
     }
 
@@ -58,7 +68,7 @@ impl Kind {
         need(Feature::Nginx, "nginx")?;
         match self {
             Kind::Plain | Kind::Application => Ok(()),
-            Kind::Haproxy => need(Feature::Haproxy, "haproxy"),
+            Kind::Haproxy(_) => need(Feature::Haproxy, "haproxy"),
             Kind::Single | Kind::Copies => command::can_run(),
         }
     }
@@ -84,7 +94,7 @@ impl Kind {
         match self {
             Kind::Plain => Ok(Server::Nginx { _guard: nginx(topology, PORT)? }),
             Kind::Application => application(topology),
-            Kind::Haproxy => haproxy(topology),
+            Kind::Haproxy(behind) => haproxy(topology, behind),
             Kind::Single | Kind::Copies => {
                 let policy = PolicyFile::new(&self.policy().expect("these two have a policy"))?;
                 let config = nginx_config(PORT)?;
@@ -156,15 +166,15 @@ fn application(topology: &Topology) -> Result<Server> {
     Ok(Server::Application { _guard: process })
 }
 
-fn haproxy(topology: &Topology) -> Result<Server> {
+fn haproxy(topology: &Topology, at_once: u8) -> Result<Server> {
     let behind = nginx(topology, BEHIND)?;
     let rules = format!(
         "    acl gold src {}\n    http-request set-priority-class int(-10) if gold\n    \
          http-request set-priority-class int(10) unless gold",
         Client::High.prefix(Family::V4)
     );
-    // One request at a time at nginx: only what waits in HAProxy can be put in order.
-    let config = HaproxyConfig::new(PORT, BEHIND, &rules, "maxconn 1")?;
+    // Few requests at a time at nginx: only what waits in HAProxy can be put in order.
+    let config = HaproxyConfig::new(PORT, BEHIND, &rules, &format!("maxconn {at_once}"))?;
     let mut command = topology.server.command("haproxy");
     pin_command(&mut command, Topology::server_cpu());
     let front = Haproxy::start_command(&topology.server, command, config)?;

@@ -82,7 +82,8 @@ impl Sample<'_> {
     }
 
     fn table(&self, plan: &Plan, kinds: &[Kind], title: &str, cell: impl Fn(&Self, Kind, usize) -> String) -> Table {
-        let head: Vec<&str> = std::iter::once("low clients").chain(kinds.iter().map(|kind| kind.title())).collect();
+        let titles: Vec<String> = kinds.iter().map(|kind| kind.title()).collect();
+        let head: Vec<&str> = std::iter::once("low clients").chain(titles.iter().map(String::as_str)).collect();
         let mut table = Table::new(title, &head);
         for &low in &plan.loads {
             let cells = kinds.iter().map(|&kind| cell(self, kind, low));
@@ -121,8 +122,8 @@ impl Sample<'_> {
 fn figures(plan: &Plan, sample: &Sample<'_>) -> Figures {
     let mut figures = Figures::default();
     let plain = (sample.means(Kind::Plain, MANY), sample.p99s(Kind::Plain, MANY));
-    let order = [Kind::Single, Kind::Copies, Kind::Haproxy, Kind::Application, Kind::Plain];
-    for kind in order.into_iter().filter(|kind| plan.kinds.contains(kind)) {
+    let order = [Kind::Single, Kind::Copies].into_iter().chain(Kind::HAPROXY).chain([Kind::Application, Kind::Plain]);
+    for kind in order.filter(|kind| plan.kinds.contains(kind)) {
         let mut add = |name: &str, value: f64, bound: Option<Bound>, unit: &'static str, metric: &str| {
             let name = format!("{}.{name}", kind.name());
             let figure = match bound {
@@ -162,13 +163,45 @@ fn figures(plan: &Plan, sample: &Sample<'_>) -> Figures {
         let p99 = sample.merged(kind, MANY).p99_us();
         add("p99_t40", p99, None, "us", "99th percentile of the high-priority client's response time");
     }
+    add_peer(&mut figures, sample);
     figures
+}
+
+/// HAProxy at its best: the number of requests behind it with which its high-priority client waits the shortest.
+fn add_peer(figures: &mut Figures, sample: &Sample<'_>) {
+    let wait = |kind: Kind| median(&sample.means(kind, MANY));
+    let best = Kind::HAPROXY.into_iter().filter(|&kind| wait(kind).is_finite());
+    let Some(best) = best.min_by(|&a, &b| wait(a).total_cmp(&wait(b))) else { return };
+    let load =
+        format!("{MANY} closed-loop low-priority clients; one high-priority client; {} is the best", best.title());
+    let ratio = |over: &[f64], under: &[f64]| median(&ratios(over, under));
+    let throughput = |kind: Kind| ratio(&sample.throughputs(kind, MANY), &sample.throughputs(Kind::Plain, MANY));
+    let mean = "mean response time of the high-priority client";
+    let all = "requests a second of all clients";
+    for (name, value, unit, metric) in [
+        ("haproxy.t40", wait(best), "us", format!("HAProxy at its best: {mean}")),
+        ("haproxy.throughput", throughput(best), "ratio", format!("HAProxy at its best: {all}, of plain nginx's")),
+        (
+            "single.t40_vs_haproxy",
+            ratio(&sample.means(Kind::Single, MANY), &sample.means(best, MANY)),
+            "ratio",
+            format!("Fief, one nginx: {mean}, of HAProxy's at its best"),
+        ),
+        (
+            "single.throughput_vs_haproxy",
+            ratio(&sample.throughputs(Kind::Single, MANY), &sample.throughputs(best, MANY)),
+            "ratio",
+            format!("Fief, one nginx: {all}, of HAProxy's at its best"),
+        ),
+    ] {
+        figures.add(name, value).of(metric, unit, load.clone());
+    }
 }
 
 fn plots(plan: &Plan, sample: &Sample<'_>, kinds: &[Kind]) -> Vec<Plot> {
     let plot = |name: &str, title: &str, most: usize, y: &dyn Fn(Kind, usize) -> f64| {
         let series = kinds.iter().map(|&kind| Series {
-            name: kind.title().to_owned(),
+            name: kind.title(),
             points: plan.loads.iter().filter(|&&low| low <= most).map(|&low| (low as f64, y(kind, low))).collect(),
         });
         Plot {

@@ -11,8 +11,8 @@ mod isolating;
 
 use super::measure::FOREIGN;
 use super::{Attack, PORT, isolation};
-use crate::command::{DOWN, PolicyFile};
-use crate::error::{Context, Error, Kind, Result};
+use crate::command::{DOWN, PolicyFile, own};
+use crate::error::{Error, Kind, Result};
 use fief_testkit::{Process, Topology, pin_command, wait_ready};
 use nix::time::{ClockId, clock_gettime};
 use std::io::{BufRead, BufReader, Read};
@@ -49,9 +49,9 @@ impl IsolatingServer {
     /// The server after a first flood: it has isolated the flood's network, and the handshakes that nobody ended are gone.
     pub fn start(topology: &Topology) -> Result<IsolatingServer> {
         let policy = PolicyFile::new(POLICY)?;
-        let own = std::env::current_exe().context("find the running program")?;
+        let program = own()?;
         let words = ["lab-isolating".to_owned(), PORT.to_string(), FOREIGN.prefix_length.to_string()];
-        let mut command = policy.run(&topology.server, own, words.map(Into::into).into())?;
+        let mut command = policy.run(&topology.server, program, words.map(Into::into).into())?;
         command.stdout(Stdio::piped());
         pin_command(&mut command, Topology::server_cpu());
         let mut process = Process::start(command)?;

@@ -43,8 +43,8 @@ fn thread(binding: &Binding, receiver: Option<&Receiver>) -> Result<Clocked> {
     let part = 1_000_000_000 / u64::from(binding.hertz);
     let end = Instant::now() + Duration::from_secs_f64(binding.seconds);
     // By the thread itself: what comes before or after it is on top of others.
-    let received = || Ok::<_, crate::Error>(receiver.map(Receiver::receive_ns).transpose()?.unwrap_or(0));
-    let waited = || Ok::<_, crate::Error>(SchedStat::of_caller()?.waited.as_nanos() as u64);
+    let received = || Ok::<_, crate::error::Error>(receiver.map(Receiver::receive_ns).transpose()?.unwrap_or(0));
+    let waited = || Ok::<_, crate::error::Error>(SchedStat::of_caller()?.waited.as_nanos() as u64);
     let waited_before = waited()?;
     let before = received()?;
     let mut last = own_ns();

@@ -57,7 +57,9 @@ impl Hog {
             last.0 = now;
             self.own_ns.store(own_ns() - begin, Ordering::Release);
         }
-        fief::unbind(container).context("send the hog home")
+        fief::unbind(container).context("send the hog home")?;
+        self.own_ns.store(own_ns() - begin, Ordering::Release);
+        Ok(())
     }
 
     /// Returns once the hog has run again: what was stolen from it until now has been told.
@@ -80,7 +82,12 @@ fn episode(cpu: usize, reader_cpu: usize) -> Result<Lagged> {
         let seen = read(&container, &hog, reader_cpu);
         hog.ended.store(true, Ordering::Relaxed);
         working.join().expect("the hog does not panic")?;
-        seen
+        let mut seen = seen?;
+        // All is charged by now.
+        let charged = container.usage().context("read the hog")?.thread_ns;
+        let on_top = hog.own_ns.load(Ordering::Acquire).saturating_sub(charged);
+        seen.behind_in_all_ns = seen.behind_in_all_ns.saturating_sub(on_top);
+        Ok(seen)
     })
 }
 
@@ -96,6 +103,16 @@ struct Window {
 }
 
 impl Window {
+    fn new(base: View, stolen: u64, stolen_before: u64) -> Window {
+        let nothing = View::default();
+        let seen = Lagged {
+            behind_in_all_ns: base.behind(&nothing),
+            ahead_in_all_ns: base.ahead(&nothing),
+            ..Lagged::default()
+        };
+        Window { since: Instant::now(), base, stolen, stolen_before, seen }
+    }
+
     fn compare(&mut self, view: &View) {
         self.seen.reads += 1;
         self.seen.behind_ns = self.seen.behind_ns.max(view.behind(&self.base));
@@ -134,8 +151,7 @@ fn read(container: &Container, hog: &Hog, cpu: usize) -> Result<Lagged> {
                     Some(window) => window.compare(&view),
                     // A view that took long is no base: nobody knows what of it was when.
                     None if view.before > 0 && view.after - view.before < WIDEST => {
-                        let (since, seen) = (Instant::now(), Lagged::default());
-                        window = Some(Window { since, base: view, stolen, stolen_before, seen });
+                        window = Some(Window::new(view, stolen, stolen_before));
                     }
                     None => {}
                 }
@@ -154,7 +170,7 @@ fn read(container: &Container, hog: &Hog, cpu: usize) -> Result<Lagged> {
 }
 
 /// What the container says, between two words of the hog.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct View {
     before: u64,
     container: u64,
@@ -182,4 +198,18 @@ impl View {
 /// Growth, which is negative where a reader saw less than before: time that turned out to be somebody else's.
 fn signed(from: u64, to: u64) -> i64 {
     to as i64 - from as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lag_that_stays_the_same_shows_in_all_that_ran() {
+        let view = |told: u64| View { before: told, container: told - 2_000_000, after: told + 1_000 };
+        let mut window = Window::new(view(5_000_000), 0, 0);
+        window.compare(&view(9_000_000));
+        assert_eq!(window.seen.behind_ns, 0, "it grew as the hog did");
+        assert_eq!((window.seen.behind_in_all_ns, window.seen.ahead_in_all_ns), (2_000_000, 0));
+    }
 }

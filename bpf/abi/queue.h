@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Queue: requests that wait in front of a server, by class, and how many of them the server has. */
+#pragma once
+
+#include "container.h"
+
+#define FIEF_QUEUE_CLASSES 32
+#define FIEF_QUEUE_SLOTS   16384 /* requests that wait, in all queues together; slot 0 is none */
+#define FIEF_QUEUE_PIECE   1024	 /* bytes of a request that are kept together */
+#define FIEF_QUEUE_PIECES  15	 /* of one request: with its headers a packet of the kernel's can bear no more */
+#define FIEF_QUEUE_MOST	   (FIEF_QUEUE_PIECE * FIEF_QUEUE_PIECES)
+#define FIEF_QUEUE_TICKS   256 /* of 8 ms each: how long a place is held at most */
+#define FIEF_QUEUE_PASSED  31  /* a class of another priority than 0 that was passed over so often is next */
+
+/* Those of one class in the order in which they came. */
+struct fief_queue_list {
+	__u16 first;
+	__u16 last;
+	__u32 linked;
+};
+
+struct fief_queue_class {
+	struct fief_ref container;
+	struct fief_queue_list list;
+	__u64 spent_ns; /* CPU time of the container at the last end of a request */
+	__u64 head_ns;	/* since when its first waits */
+	__u64 turn; /* CPU time that it was charged over its weight: of one level, the class with the least is next */
+	__u64 level_turn; /* of the level whose number this class has: the least that was served last */
+	__u32 waiting;	  /* also what is about to be linked */
+	__u32 passed;	  /* served others while it waited */
+	__u32 weight;
+	__u8 level; /* 0 is served first */
+	__u8 floor; /* 1: it never starves */
+	__u8 pad[2];
+	/* counted ever: */
+	__u64 entered;	    /* requests that did not wait */
+	__u64 held;	    /* requests that waited */
+	__u64 released;	    /* of these, those that the server got */
+	__u64 refused_full; /* displaced, or found no room */
+	__u64 refused_wait; /* waited too long */
+	__u64 gone;	    /* whose clients went away meanwhile */
+	__u64 waited_ns;    /* of those that were released, together */
+};
+
+struct fief_queue {
+#ifdef __bpf__
+	struct bpf_spin_lock lock;
+#else
+	__u32 lock;
+#endif
+	__u32 places;	/* requests that the server has at once */
+	__u32 length;	/* requests that wait */
+	__u32 listener; /* index */
+	__u32 classes;
+	__u32 open; /* 1: nobody waits any more */
+	__u32 monitor;
+	__u32 busy; /* places taken, as far as they have not run out */
+	__u32 bits; /* classes with somebody in their list */
+	__u32 waiting;
+	__u32 clocks;  /* of these, those whose last byte is not acknowledged: their clients send it again */
+	__u32 refused; /* linked in `refusals` */
+	__u64 memory;
+	__u64 kept; /* bytes of it that are taken */
+	__u64 wait_ns;
+	__u64 oldest_ns;		 /* nobody that waits came before */
+	struct fief_queue_list refusals; /* to be told that they are refused */
+	__u64 kicks;
+	__u64 idle_kicks;	      /* that found nothing to do */
+	__u64 uncounted;	      /* requests that the server got although there was no room to count them */
+	__u64 too_long;		      /* requests that did not wait, since a packet bears no more */
+	__u64 would_wait;	      /* in monitor mode */
+	__u64 tick;		      /* places that ran out up to this one were given back */
+	__u16 ends[FIEF_QUEUE_TICKS]; /* places by the tick at which they run out */
+	struct fief_queue_class class[FIEF_QUEUE_CLASSES];
+};

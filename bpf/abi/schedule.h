@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Schedule: what the scheduler tells user space. */
+#pragma once
+
+#define FIEF_SCHED_REASON  64
+#define FIEF_SCHED_MESSAGE 128
+
+/* One record, made anew each time that the scheduler is turned on. */
+struct fief_sched {
+	__u64 exit_kind; /* of the kernel's enum scx_exit_kind; 0: it runs */
+	__s64 exit_code;
+	char exit_reason[FIEF_SCHED_REASON];   /* the kind in the kernel's words */
+	char exit_message[FIEF_SCHED_MESSAGE]; /* what happened; empty for some kinds */
+	__u64 picked;			       /* times that a queue was chosen by the tree */
+	__u64 kept;			       /* times that the running thread was chosen */
+	__u64 held;			       /* times that a container was passed over since its limit was used up */
+	__u64 floored;			       /* threads that had waited so long that they went first, for a moment */
+	__u64 preempted;		       /* threads that a container of a higher priority took the CPU from */
+	__u64 unqueued;	   /* threads without a queue of their container, since all queues were taken */
+	__u64 lock_failed; /* times that the tree could not be locked: the thread went round it */
+};

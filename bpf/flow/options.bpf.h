@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Options: the TCP options of the current packet.
+ *
+ * How: they are copied into a fixed buffer and walked by a function that is verified once, on its own; an unrolled loop would
+ * exceed the verifier's limit.
+ * Limits: as in the kernel, the options after a malformed one are not read.
+ */
+#pragma once
+
+#include "flow/packet.bpf.h"
+
+#define OPTION_END	    0
+#define OPTION_NOP	    1
+#define OPTION_SIZE	    2
+#define OPTION_SCALE	    3
+#define OPTION_SACK	    4
+#define OPTION_TIMESTAMPS   8
+#define OPTIONS_MOST	    40
+#define SCALE_MOST	    14
+#define SCALE_NONE	    15
+#define SEGMENT_SIZE_UNSAID 536
+
+/* What both sides may use, from the SYN or back from the cookie. */
+struct handshake {
+	__u32 timestamp; /* the client's clock */
+	__u32 echo;	 /* ours, as it came back */
+	__u16 segment_size;
+	__u8 scale; /* SCALE_NONE: none */
+	__u8 sack;
+	__u8 timestamps;
+	__u8 ecn;
+	__u8 receive_scale; /* ours */
+	__u8 missing;	    /* bytes before the segment that have not come */
+};
+
+struct option_bytes {
+	__u8 at[64]; /* so that a masked index stays inside */
+};
+
+static __always_inline __u32 option_word(const struct option_bytes *bytes, __u32 at)
+{
+	return (__u32)bytes->at[at & 63] << 24 | (__u32)bytes->at[(at + 1) & 63] << 16 |
+	       (__u32)bytes->at[(at + 2) & 63] << 8 | bytes->at[(at + 3) & 63];
+}
+
+__noinline int options_walk(const struct option_bytes *bytes, __u32 length, struct handshake *with)
+{
+	__u32 at = 0, kind, size;
+	int i;
+
+	if (!bytes || !with || length > OPTIONS_MOST)
+		return -1;
+	bpf_for (i, 0, OPTIONS_MOST) {
+		if (at >= length)
+			break;
+		kind = bytes->at[at & 63];
+		if (kind == OPTION_END)
+			break;
+		if (kind == OPTION_NOP) {
+			at++;
+			continue;
+		}
+		size = bytes->at[(at + 1) & 63];
+		if (size < 2 || at + size > length)
+			break;
+		if (kind == OPTION_SIZE && size == 4) {
+			with->segment_size = option_word(bytes, at) & 0xffff;
+		} else if (kind == OPTION_SCALE && size == 3) {
+			with->scale = bytes->at[(at + 2) & 63];
+			if (with->scale > SCALE_MOST)
+				with->scale = SCALE_MOST;
+		} else if (kind == OPTION_SACK && size == 2) {
+			with->sack = 1;
+		} else if (kind == OPTION_TIMESTAMPS && size == 10) {
+			with->timestamps = 1;
+			with->timestamp = option_word(bytes, at + 2);
+			with->echo = option_word(bytes, at + 6);
+		}
+		at += size;
+	}
+	return 0;
+}
+
+static __always_inline int options_read(struct __sk_buff *skb, const struct packet *p, struct handshake *with)
+{
+	__u32 length = p->payload - p->transport - sizeof(struct tcphdr);
+	struct option_bytes bytes = {};
+
+	__builtin_memset(with, 0, sizeof(*with));
+	with->segment_size = SEGMENT_SIZE_UNSAID;
+	with->scale = SCALE_NONE;
+	if (!length)
+		return 0;
+	if (length > OPTIONS_MOST)
+		return -1;
+	if (bpf_skb_load_bytes(skb, p->transport + sizeof(struct tcphdr), bytes.at, length))
+		return -1;
+	return options_walk(&bytes, length, with);
+}

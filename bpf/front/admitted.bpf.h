@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Admitted: what is remembered of a connection whose first bytes are ruled.
+ *
+ * Problem: what follows must find the verdict, before there is a socket and where there was one.
+ * How: `admitted` has one entry for each flow. A cookie that has made its socket is `spent`. For servers in managed units the
+ * core reports this; elsewhere it shows when the client ends the connection. In any case first bytes have VERDICTS_MOST verdicts
+ * at most.
+ * Limits: a spent cookie is known as long as `admitted` has its entry.
+ */
+#pragma once
+
+#include "behind.bpf.h"
+#include "displaced.bpf.h"
+#include "maps/admitted.bpf.h"
+#include "maps/labels.bpf.h"
+#include "stream.bpf.h"
+#include "tracked.bpf.h"
+
+/*
+ * So far apart are numbers of one connection at most. With more, a later one with the same ports could be taken for it.
+ */
+#define FORGOTTEN_BYTES (1u << 24)
+
+/* As often as a client sends again while the accept queue is full: tcp_retries2. */
+#define VERDICTS_MOST 16
+
+/* Nothing that follows is ruled. */
+static __always_inline void admitted_pass(const struct front_context *front, struct fief_admitted *entry)
+{
+	entry->tracked = FIEF_LABEL_PASSED;
+	entry->next = front->guard->rules;
+}
+
+/* Notes in `entry` what follows the request that stands at entry->next. */
+static __always_inline void admitted_go_on(struct front_context *front, struct stream *stream, bool first)
+{
+	struct fief_admitted *entry = &stream->admitted;
+
+	entry->tracked = flags_behind(&front->packet, front->guard, &stream->ruling, first);
+	entry->next += stream->ruling.head + passed_over(&stream->ruling, &entry->body, &entry->tracked);
+	if (!(entry->tracked & FIEF_LABEL_TRACKED))
+		admitted_pass(front, entry);
+}
+
+/* What the verdict upon the first request, which begins the packet, leaves for the socket. */
+static __always_inline void admitted_begin(struct front_context *front, struct stream *stream)
+{
+	const struct ruling *ruling = &stream->ruling;
+	struct fief_admitted *entry = &stream->admitted;
+
+	entry->container = ruling->container;
+	entry->rule = ruling->rule.rule;
+	entry->begin = front->packet.seq;
+	entry->answer = front->packet.ack;
+	entry->next = entry->begin;
+	admitted_go_on(front, stream, true);
+	entry->spent = 0;
+	entry->verdicts = 1;
+	entry->time_ns = front->now;
+}
+
+/*
+ * A client resets or ends a connection that has its socket: its first bytes shall not make another one, and nobody looks for the
+ * socket any more. Only with the very next byte that the socket expects: anybody can send a reset with another one, and TCP would
+ * go on. Whether the begin of a request may be kept.
+ */
+static __noinline bool admitted_ended(const struct packet *p, struct bpf_sock *sk)
+{
+	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+	__u32 flags = label ? label->flags : 0;
+	struct fief_admitted *entry;
+	struct fief_flow_key key;
+
+	if (!tcp || tcp->rcv_nxt != p->seq)
+		return flags & FIEF_LABEL_HALF;
+	flow_key(p, &key);
+	entry = admitted_find(&key);
+	if (!entry || p->seq - entry->begin >= FORGOTTEN_BYTES)
+		return flags & FIEF_LABEL_HALF;
+	entry->spent = 1;
+	return (flags | entry->tracked) & FIEF_LABEL_HALF;
+}
+
+/*
+ * Whether the connection whose first byte is `begin` was there and has ended: a late double, or somebody who wants more of
+ * them than its connection requests were allowed.
+ */
+static __noinline bool cookie_spent(const struct packet *p, __u32 begin)
+{
+	struct fief_admitted *entry;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	entry = admitted_find(&key);
+	return entry && entry->begin == begin && (entry->spent || entry->verdicts >= VERDICTS_MOST);
+}
+
+/* Before the packet goes on: what follows it must find the verdict. */
+static __noinline void admitted_note(struct __sk_buff *skb, struct front_context *front,
+				     const struct fief_admitted *verdict)
+{
+	struct displaced *of = displaced_get();
+	struct admitted_line *line;
+	struct admitted_key *own;
+	__u64 hash;
+
+	if (!of)
+		return;
+	flow_key(&front->packet, &of->key);
+	line = admitted_line(&of->key, &hash, &own);
+	if (!line)
+		return;
+	if (line->flow && line->flow != hash && !line->verdict.spent)
+		displaced_settle(skb, line, own, front->slot);
+	admitted_keep(line, hash, own, &of->key, verdict);
+}
+
+/*
+ * A connection that the kernel made and whose first bytes these are: remembered for what comes after its end
+ * (stray.bpf.h).
+ */
+static __noinline void admitted_by_kernel(struct __sk_buff *skb, struct front_context *front)
+{
+	struct fief_admitted entry = {
+	    .container = client_container(front),
+	    .rule = FIEF_NO_ID,
+	    .spent = 1,
+	    .begin = front->packet.seq,
+	    .time_ns = front->now,
+	    .answer = front->packet.ack,
+	};
+
+	admitted_note(skb, front, &entry);
+}
+
+/* Whether the packet's bytes may begin the connection whose first byte is `begin`; a guard that watches holds nobody up. */
+static __noinline bool begin_claim(struct front_context *front, __u32 begin)
+{
+	struct fief_flow_key key;
+
+	if (front->guard->flags & FIEF_GUARD_MONITOR)
+		return true;
+	flow_key(&front->packet, &key);
+	return admitted_claim(&key, begin, front->now, false);
+}
+
+/* The first bytes of a connection of which nothing is known. False: they have to wait. */
+static __always_inline bool begin_take(struct __sk_buff *skb, struct front_context *front, struct connection *on)
+{
+	struct packet *p = &front->packet;
+	bool first = !(on->label->flags & FIEF_LABEL_TRACKED);
+
+	if (is_behind(p->seq, on->tcp->rcv_nxt) || !begin_claim(front, on->tcp->rcv_nxt))
+		return false;
+	begin_again(on->label, on->tcp);
+	if (first && p->seq == on->tcp->rcv_nxt)
+		admitted_by_kernel(skb, front);
+	return true;
+}

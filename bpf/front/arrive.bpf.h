@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Arrive: which bytes to a socket are ruled (later.bpf.h), and which pass.
+ *
+ * Problem: most packets bear bodies, and must cost little. But no byte may pass by what was said of others: those of a verdict
+ * that TCP has not taken, or those that another CPU rules at this moment.
+ * How: a label that says TAKEN lets bytes pass up to its `next`, or all of them, where nothing is ruled any more. Everything else
+ * takes the label for itself (`busy`): from the first look at what is known until what passes is noted. A packet that finds it
+ * taken is dropped, and comes again. The next place is written before that mark is, and read in the other order.
+ * Where TCP has taken no byte, and no head was noted on the socket, nothing is known of the connection, whatever verdict made
+ * it: its first bytes are ruled, and what is behind them comes again.
+ * Limits: the packets of one connection that come to two CPUs at once may wait for the client to send them again.
+ */
+#pragma once
+
+#include "admitted.bpf.h"
+#include "cut.bpf.h"
+#include "labelled.bpf.h"
+#include "later.bpf.h"
+#include "tracked.bpf.h"
+#include "heads.bpf.h"
+#include "taken.bpf.h"
+
+/* Softirqs are not entered twice on a CPU, and a program runs to its end: who has taken a label leaves it. */
+static __always_inline bool label_take(struct fief_label *label)
+{
+	return !__sync_val_compare_and_swap(&label->busy, 0, 1);
+}
+
+static __always_inline void label_leave(struct fief_label *label)
+{
+	__sync_val_compare_and_swap(&label->busy, 1, 0);
+}
+
+/* Another CPU rules the connection. */
+static __always_inline int busy_rule(struct front_context *front)
+{
+	return segment_guard_find(front) && requests_ruled(front) ? later_wait_for(front) : TCX_NEXT;
+}
+
+/* Whether the packet ends before the next request, and TCP has all heads that were ruled. */
+static __always_inline bool is_before_next(const struct fief_label *label, const struct packet *p)
+{
+	const __u32 settled = FIEF_LABEL_TRACKED | FIEF_LABEL_TAKEN;
+	__u32 next = *(const volatile __u32 *)&label->next;
+
+	barrier();
+	/* where an odd packet ends is not known for sure */
+	return (*(const volatile __u32 *)&label->flags & settled) == settled && !p->odd &&
+	       !is_behind(p->seq + p->payload_length, next);
+}
+
+/* Whether the connection is ruled no longer, under these rules. */
+static __always_inline bool is_passed(struct front_context *front, const struct fief_label *label)
+{
+	const __u32 settled = FIEF_LABEL_PASSED | FIEF_LABEL_TAKEN;
+
+	return (*(const volatile __u32 *)&label->flags & settled) == settled && segment_guard_find(front) &&
+	       label->next == front->guard->rules;
+}
+
+/* Whether a packet on a tracked connection may pass unread: it ends before the next request, and replaces no head. */
+static __always_inline bool is_settled(const struct packet *p, struct fief_label *label, struct tcp_sock *tcp,
+				       const struct head_ranges *ranges)
+{
+	bool taken = !ranges || !is_behind(ranges->read, tcp->rcv_nxt);
+
+	if (p->odd || label->flags & FIEF_LABEL_TAIL || is_behind(p->seq + p->payload_length, label->next))
+		return false;
+	if (taken)
+		__sync_fetch_and_or(&label->flags, FIEF_LABEL_TAKEN);
+	return taken || !is_behind(ranges->read, p->seq);
+}
+
+/* Whether requests on this connection are to be ruled that came unseen before: these rules did not let it pass. */
+static __always_inline bool is_lost(struct front_context *front, struct fief_label *label, struct tcp_sock *tcp)
+{
+	if (!tcp->bytes_received || !segment_guard_find(front) || !front->guard->shapes)
+		return false;
+	if (label->flags & FIEF_LABEL_PASSED && label->next == front->guard->rules)
+		return false;
+	if (!(front->guard->flags & FIEF_GUARD_LATER)) {
+		later_untrack(front, label);
+		return false;
+	}
+	__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_PASSED);
+	label->next = tcp->rcv_nxt;
+	__sync_fetch_and_or(&label->flags, FIEF_LABEL_TRACKED | FIEF_LABEL_LOST);
+	return true;
+}
+
+/* Whether a packet on a connection that is not tracked may pass. */
+static __always_inline bool is_free(struct front_context *front, struct fief_label *label, struct tcp_sock *tcp,
+				    const struct head_ranges *ranges)
+{
+	if (label->flags & FIEF_LABEL_PASSED && ranges && is_behind(ranges->read, tcp->rcv_nxt))
+		return !is_behind(ranges->read, front->packet.seq);
+	if (label->flags & FIEF_LABEL_PASSED)
+		__sync_fetch_and_or(&label->flags, FIEF_LABEL_TAKEN);
+	return !is_lost(front, label, tcp);
+}
+
+/* What is remembered of the heads on this connection; `ranges`: if there is something. NULL: no memory. */
+static __always_inline struct head_ranges *heads_get(struct bpf_sock *sk, struct tcp_sock *tcp,
+						     struct head_ranges *ranges)
+{
+	if (ranges)
+		return ranges;
+	ranges = bpf_sk_storage_get(&heads, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (ranges)
+		ranges->read = tcp->rcv_nxt;
+	return ranges;
+}
+
+static __always_inline bool is_bare_end(const struct packet *p)
+{
+	return !p->payload_length && !p->odd;
+}
+
+/* Whether the end of a client's side, to a socket without a label, may be that of half a request. */
+static __noinline bool half_admitted(const struct packet *p)
+{
+	struct fief_admitted *entry;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	entry = admitted_find(&key);
+	if (!entry)
+		return false;
+	return entry->tracked & FIEF_LABEL_TAIL ||
+	       (entry->tracked & FIEF_LABEL_TRACKED && is_behind(p->seq, entry->next));
+}
+
+/* Whether the client's side ends behind bytes of which TCP has none: it must not end the begin of a request that then comes. */
+static __always_inline bool is_early_end(const struct packet *p, struct tcp_sock *tcp)
+{
+	return !tcp->bytes_received && is_behind(p->seq, tcp->rcv_nxt);
+}
+
+/* A packet whose label is taken. */
+static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *front, struct bpf_sock *sk,
+				   struct connection *on)
+{
+	struct packet *p = &front->packet;
+	struct fief_label *label = on->label;
+	struct tcp_sock *tcp = on->tcp;
+	struct stream *stream;
+	bool fresh, tail;
+
+	on->ranges = bpf_sk_storage_get(&heads, sk, 0, 0);
+	fresh = !on->ranges && !tcp->bytes_received;
+	if (!fresh && label->flags & FIEF_LABEL_TRACKED && is_settled(p, label, tcp, on->ranges))
+		return TCX_NEXT;
+	if (!segment_guard_find(front))
+		return TCX_NEXT;
+	tail = !fresh && label->flags & FIEF_LABEL_TAIL;
+	if (!(label->flags & FIEF_LABEL_TRACKED) && !tail) {
+		if (fresh ? label->listener == FIEF_NO_LISTENER || !requests_ruled(front)
+			  : is_free(front, label, tcp, on->ranges))
+			return TCX_NEXT;
+	}
+	if (p->odd)
+		return shape_rule(front);
+	stream = stream_get();
+	if (!stream)
+		return TCX_NEXT;
+	if (!would_be_taken(skb, p, tcp, &stream->with))
+		return packet_strip(skb, front, stream);
+	if (fresh && !begin_take(skb, front, on))
+		return later_wait_for(front);
+	on->ranges = heads_get(sk, tcp, on->ranges);
+	if (!on->ranges)
+		return TCX_DROP;
+	return requests_rule(skb, front, on, stream);
+}
+
+/* Bytes to a socket that is there, or the end of them. */
+static __always_inline int data_arrives(struct __sk_buff *skb, struct front_context *front, struct bpf_sock *sk)
+{
+	struct packet *p = &front->packet;
+	struct connection on = {.label = bpf_sk_storage_get(&labels, sk, 0, 0)};
+	int verdict;
+
+	if (on.label && on.label->flags & FIEF_LABEL_WAITS)
+		return QUEUE_REPEATS;
+	if (on.label && (is_before_next(on.label, p) || is_passed(front, on.label)))
+		return TCX_NEXT;
+	on.tcp = bpf_skc_to_tcp_sock(sk);
+	if (!on.tcp)
+		return TCX_NEXT;
+	if (!on.label && is_bare_end(p) && !half_admitted(p) && !is_early_end(p, on.tcp))
+		return TCX_NEXT;
+	if (!on.label)
+		on.label = label_make(front, sk, on.tcp);
+	if (!on.label)
+		return TCX_NEXT;
+	if (!label_take(on.label))
+		return busy_rule(front);
+	verdict = arrival_rule(skb, front, sk, &on);
+	label_leave(on.label);
+	return verdict;
+}

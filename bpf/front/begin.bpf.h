@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Begin: the first bytes of a connection are ruled, with what follows them in the packet that makes it.
+ *
+ *   no end yet    the bytes are kept (hold.bpf.h), or come again where the kernel has the handshake
+ *   refused       the client gets its answer (answer.bpf.h)
+ *   may pass      the packet grows to all of them (grow.bpf.h), what is behind the first request is ruled (rest.bpf.h), and the
+ *                 packet makes the connection (admit.bpf.h), or its request goes to the queue
+ *
+ * Problem: a server must spend nothing on a connection before the door knows its request.
+ * How: the first data segment bears the cookie (seq = first + 1), and waits for the verdict of all that came.
+ */
+#pragma once
+
+#include "admit.bpf.h"
+#include "answer.bpf.h"
+#include "grow.bpf.h"
+#include "hold.bpf.h"
+#include "isolated.bpf.h"
+#include "keep.bpf.h"
+#include "queue.bpf.h"
+#include "refuse.bpf.h"
+#include "rest.bpf.h"
+#include "rule.bpf.h"
+#include "tail.bpf.h"
+
+/* Rules the stream, and carries it out on the packet that ends it. */
+static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
+				  struct stream *stream)
+{
+	struct packet *p = &front->packet;
+	struct ruling *ruling = &stream->ruling;
+	__u32 length = stream->length, held, cookie;
+	__u32 how = RULE_FIRST;
+	enum rest rest;
+
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
+	isolated_look(front);
+	if (p->flags & TCP_FIN && p->seq + p->payload_length == stream->first + 1 + length)
+		how |= RULE_ENDED;
+	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) ==
+	    REQUEST_NEED_MORE) {
+		if (!found)
+			return packet_strip(skb, front, stream);
+		if (hold_keep(p, stream))
+			return kept_acknowledge(skb, p, stream);
+		unread_rule(front, ruling, FIEF_UNREAD_NO_ROOM);
+	}
+	/* before its begin is given up, which the client need not send again */
+	if (!ruling->refused && !begin_claim(front, stream->first + 1))
+		return TCX_DROP;
+	half_done(stream);
+	if (ruling->refused) {
+		half_refuse(p, stream);
+		return turn_away(skb, front, found, stream);
+	}
+	held = stream->held;
+	cookie = stream->cookie;
+	if ((p->seq != stream->first + 1 || stream->known) && packet_grow(skb, p, stream))
+		return TCX_DROP;
+	admitted_begin(front, stream);
+	if (!tail_keep(front, stream))
+		return turn_away(skb, front, found, stream);
+	rest = stream->admitted.tracked & FIEF_LABEL_TRACKED ? rest_rule(skb, front, stream) : REST_PASSES;
+	if (rest == REST_REFUSED) {
+		stream->held = held;
+		stream->cookie = cookie;
+		half_refuse(p, stream);
+		return turn_away(skb, front, found, stream);
+	}
+	if (rest == REST_SPOILT)
+		return TCX_DROP;
+	if (front->guard->queue)
+		return found ? QUEUE_FIRST : QUEUE_UNHELD;
+	return admit(skb, front, found, stream);
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Carrier: a packet that brings a request from the queue to the server.
+ *
+ * Problem: a program has no packet of its own and no timer that could send one.
+ * How: whatever shows that a place may be free (queue_wants) copies the packet at hand to the receiving side of its interface,
+ * with a mark. That copy is a kick and nothing more: here it is decided whether somebody goes, and who. Then it is made into
+ * that client's segment, with the link header and the interface of that, and goes the way of any packet that arrives. So one
+ * that is lost, doubled or forged changes nothing: the next one finds the same queue.
+ *
+ *   queue_carries   takes the next request out of its list, and makes the packet into it
+ *   queue_delivers  hands it to the server, or answers it
+ *
+ * The mark is a random number that no packet on a wire can bear. A process with the right to set marks that guesses it can give
+ * away a place that is free.
+ * Limits: captures at the interface show the copies, as packets that arrive.
+ */
+#pragma once
+
+#include "waiting.bpf.h"
+
+#define CARRIER_LEAST 128 /* bytes: what it is cut to before it is known what it becomes */
+
+static __always_inline bool is_carrier(const struct __sk_buff *skb)
+{
+	return skb->mark && skb->mark == queue_mark();
+}
+
+/* What one goes by that waited. */
+struct queue_picked {
+	__u32 at;
+	__u32 why;
+	__u64 ends;
+	__u32 elsewhere; /* interface of the one that is next, if it is another */
+};
+
+static __always_inline void queue_pick(struct fief_queue *q, struct queue_links *links, __u32 interface, __u64 now,
+				       struct queue_picked *picked)
+{
+	struct fief_queue_class *of;
+	struct queue_link *link;
+	__u32 at = 0, class, elsewhere = 0, why = QUEUE_GOES;
+	__u64 ends = 0;
+
+	bpf_spin_lock(&q->lock);
+	places_run_out(q, now);
+	queue_expire(q, links, now);
+	if (q->refusals.linked) {
+		at = q->refusals.first;
+		link = queue_link(links, at);
+		why = link->why;
+		if (link->interface == interface || !interface) {
+			list_remove(&q->refusals, links, at);
+			link->linked = QUEUE_NOWHERE;
+			q->refused--;
+		} else {
+			elsewhere = link->interface;
+			at = 0;
+		}
+	} else if (q->bits && queue_room(q)) {
+		class = class_next(q);
+		of = queue_class(q, class);
+		at = of->list.first;
+		link = queue_link(links, at);
+		if (link->interface == interface || !interface) {
+			queue_unlink(q, links, class, at);
+			classes_passed(q, class);
+			queue_class(q, of->level)->level_turn = of->turn;
+			of->waiting--;
+			q->waiting--;
+			ends = place_ends(now, link->flags & LINK_OWES);
+			place_take(q, ends);
+		} else {
+			elsewhere = link->interface;
+			at = 0;
+		}
+	}
+	bpf_spin_unlock(&q->lock);
+	picked->at = at & (FIEF_QUEUE_SLOTS - 1);
+	picked->why = why;
+	picked->ends = ends;
+	picked->elsewhere = elsewhere;
+}
+
+/* It could not go: it is the next one again. */
+static __noinline int queue_put_back(struct fief_queue *q, struct queue_links *links, __u32 at)
+{
+	__u32 class = queue_link(links, at)->class;
+
+	bpf_spin_lock(&q->lock);
+	queue_push_first(q, links, class, at);
+	queue_class(q, class)->waiting++;
+	q->waiting++;
+	bpf_spin_unlock(&q->lock);
+	return 0;
+}
+
+/* Puts the request's bytes into the stream. */
+static __always_inline bool waiting_load(const struct queue_waiting *waiting, __u32 at, struct stream *stream)
+{
+	struct queue_piece *piece;
+	__u32 key, done;
+	int i;
+
+	stream->first = waiting->packet.seq - 1;
+	stream->length = waiting->length;
+	stream->with = waiting->with;
+	stream->admitted = waiting->admitted;
+	bpf_for (i, 0, FIEF_QUEUE_PIECES) {
+		done = (i & 15) * FIEF_QUEUE_PIECE;
+		if (done >= waiting->length)
+			break;
+		key = at << 4 | i;
+		piece = bpf_map_lookup_elem(&queue_pieces, &key);
+		if (!piece || bpf_probe_read_kernel(stream->bytes + done, FIEF_QUEUE_PIECE, piece->bytes))
+			return false;
+	}
+	return true;
+}
+
+/* Gives the packet the request's family, and its link header. */
+static __always_inline int carrier_frame(struct __sk_buff *skb, const struct queue_waiting *waiting)
+{
+	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
+	__u16 network = buffer->network_header - buffer->mac_header;
+	__be16 protocol = waiting->packet.ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+
+	if (network != waiting->packet.network)
+		return -1;
+	if (skb->protocol != protocol && bpf_skb_change_proto(skb, protocol, 0))
+		return -1;
+	if (network < sizeof(struct ethhdr))
+		return 0;
+	return bpf_skb_store_bytes(skb, 0, waiting->ethernet, sizeof(struct ethhdr), 0);
+}
+
+/* Makes the packet into the request's segment, whose bytes are in the stream. Negative: it is spoilt. */
+static __noinline int carrier_write(struct __sk_buff *skb, struct packet *p, struct stream *stream)
+{
+	__u32 length = stream->length, head = sizeof(struct tcphdr), start = p->ipv6 ? 0 : 20;
+	struct segment *s = segment_begin(p->seq, p->ack, p->window, TCP_ACK | TCP_PSH | (p->flags & TCP_FIN));
+	bool partial = checksum_partial(skb);
+	__u64 sum;
+
+	if (!s)
+		return -1;
+	if (stream->with.timestamps) {
+		*(__be32 *)s->rest = bpf_htonl(OPTION_NOP << 24 | OPTION_NOP << 16 | OPTION_TIMESTAMPS << 8 | 10);
+		*(__be32 *)(s->rest + 4) = bpf_htonl(stream->with.timestamp);
+		*(__be32 *)(s->rest + 8) = bpf_htonl(stream->with.echo);
+		head += 12;
+	}
+	s->tcp.source = bpf_htons(p->source_port);
+	s->tcp.dest = bpf_htons(p->destination_port);
+	s->tcp.doff = head / 4;
+	p->transport = p->network + 40 - start;
+	p->payload = p->transport + head;
+	p->payload_length = length;
+	network_write(s, p, head + length, false);
+	sum = pseudo_sum(p, head + length);
+	if (partial) {
+		s->tcp.check = fold_sum(sum);
+	} else {
+		sum += (__u32)bpf_csum_diff(NULL, 0, (__be32 *)&s->tcp, head, 0);
+		sum += (__u32)stream_sum(stream, 0, length);
+		s->tcp.check = ~fold_sum(sum);
+	}
+	if (bpf_skb_change_tail(skb, p->payload + length, 0))
+		return -2;
+	if (bpf_skb_store_bytes(skb, p->network, s->network + start, 40 - start + head, BPF_F_RECOMPUTE_CSUM))
+		return -3;
+	barrier_var(length);
+	if (!length)
+		return -4;
+	barrier_var(length);
+	if (length > FIEF_QUEUE_MOST)
+		return -4;
+	if (bpf_skb_store_bytes(skb, p->payload, stream->bytes, length, BPF_F_RECOMPUTE_CSUM))
+		return -5;
+	bpf_set_hash_invalid(skb);
+	return 0;
+}
+
+/* Meanwhile its client has acknowledged more of the answer before: TCP takes no data with an old acknowledgement. */
+static __noinline int carrier_freshen(struct __sk_buff *skb, struct packet *p)
+{
+	struct bpf_sock *sk = socket_find(skb, p, NULL);
+	struct tcp_sock *tcp;
+	__u32 state;
+
+	if (!sk)
+		return 0;
+	state = sk->state;
+	barrier_var(state);
+	tcp = has_stream(state) ? bpf_skc_to_tcp_sock(sk) : NULL;
+	if (tcp && is_behind(tcp->snd_una, p->ack)) {
+		p->ack = tcp->snd_una;
+		p->window = tcp->snd_wnd >> (BPF_CORE_READ_BITFIELD(tcp, rx_opt.snd_wscale) & 15);
+	}
+	bpf_sk_release(sk);
+	return 0;
+}
+
+/* Sends the carrier on to the interface where the next request came in. Not 0: there is no such. */
+static __always_inline long carrier_forward(struct __sk_buff *skb, __u32 interface)
+{
+	return bpf_clone_redirect(skb, interface, BPF_F_INGRESS);
+}
+
+/* A carrier has come. Fills `to` for queue_delivers; negative: nobody goes with it. */
+static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_handed *to)
+{
+	struct fief_queue *q = queue_get(skb->tc_index);
+	struct queue_links *links = queue_links();
+	struct stream *stream = stream_get();
+	__u32 number = skb->tc_index, interface = skb->ifindex;
+	struct queue_waiting *waiting;
+	struct queue_picked picked;
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!q || !links || !stream || bpf_skb_change_tail(skb, CARRIER_LEAST, 0))
+		return -1;
+	queue_pick(q, links, interface, now, &picked);
+	if (picked.elsewhere) {
+		if (!carrier_forward(skb, picked.elsewhere))
+			return -1;
+		queue_pick(q, links, 0, now, &picked); /* that interface is gone, or down */
+	}
+	if (!picked.at) {
+		__sync_fetch_and_add(&q->idle_kicks, 1);
+		return -1;
+	}
+	waiting = bpf_map_lookup_elem(&queue_waits, &picked.at);
+	if (!waiting)
+		return -1;
+	skb->mark = 0;
+	skb->tc_index = 0;
+	bpf_skb_change_type(skb, PACKET_HOST);
+	to->packet = waiting->packet;
+	to->slot = policy_slot();
+	to->what = waiting->later ? QUEUE_LATER : QUEUE_FIRST;
+	to->link = picked.at;
+	to->queue = number;
+	to->why = picked.why;
+	to->ends = picked.ends;
+	if (waiting->later)
+		carrier_freshen(skb, &to->packet);
+	if (waiting_load(waiting, picked.at, stream) && !carrier_frame(skb, waiting) &&
+	    !carrier_write(skb, &to->packet, stream))
+		return 0;
+	if (picked.why == QUEUE_GOES) {
+		place_give(q, picked.ends);
+		queue_put_back(q, links, picked.at);
+	} else {
+		waiting_forget(links, picked.at); /* its client is not told, and asks again */
+	}
+	return -1;
+}
+
+/* ---- its end ---- */
+
+static __always_inline enum fief_reason refusal_reason(__u32 why)
+{
+	return why == QUEUE_LATE ? FIEF_REFUSED_QUEUE_WAIT : FIEF_REFUSED_QUEUE_FULL;
+}
+
+/* The request, which the packet bears, is refused. */
+static __always_inline int carrier_refuse(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+					  struct tcp_sock *tcp, bool later, __u32 why)
+{
+	if (front->listener)
+		verdict_count(front, stream->admitted.container, FIEF_NO_ID, refusal_reason(why), false);
+	queue_refusal(stream, front, begins_tls(skb, &front->packet));
+	if (later)
+		return tcp ? refuse_at(skb, front, stream, tcp) : TCX_DROP;
+	return answer(skb, &front->packet, stream);
+}
+
+/*
+ * It waited for a connection that is gone, and its ports have another one, to which it must not come: that would read it as
+ * what it expects. The place that it took is free.
+ */
+static __noinline int carrier_drop(struct queue_handed *from)
+{
+	struct queue_links *links = queue_links();
+	struct fief_queue *q = queue_get(from->queue);
+
+	if (!q || !links)
+		return TCX_DROP;
+	if (from->why == QUEUE_GOES)
+		place_give(q, from->ends);
+	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
+	waiting_forget(links, from->link);
+	return TCX_DROP;
+}
+
+/* Whether nobody else's first bytes of this connection may pass now, as long as these need to reach TCP. */
+static __always_inline bool carrier_claim(const struct packet *p, __u64 now)
+{
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	return admitted_claim(&key, p->seq, now, true);
+}
+
+/* Without a guard any more: the connection that its cookie promised is made all the same. */
+static __always_inline int carrier_admit(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+					 struct tcp_sock *listening)
+{
+	stream->admitted.time_ns = front->now;
+	if (front->guard)
+		return admit(skb, front, listening, stream);
+	return assign_to(skb, listening, &front->packet, &stream->with) == ASSIGNED ? TCX_NEXT : TCX_DROP;
+}
+
+/* Hands the request to the server. `tcp`: a socket that listens, or its own. */
+static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+					 struct tcp_sock *tcp, struct queue_handed *from, bool later)
+{
+	struct queue_links *links = queue_links();
+	struct fief_queue *q = queue_get(from->queue);
+	struct fief_queue_class *of;
+	int verdict = TCX_NEXT;
+	__u32 class, answer;
+	__u64 since;
+
+	if (!q || !links)
+		return TCX_NEXT;
+	class = queue_link(links, from->link)->class;
+	since = queue_link(links, from->link)->since_ns;
+	of = queue_class(q, class);
+	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
+	served_begin(&front->packet, from->queue, class, answer, from->ends);
+	if (!later && tcp)
+		verdict = carrier_claim(&front->packet, front->now) ? carrier_admit(skb, front, stream, tcp) : TCX_DROP;
+	if (verdict == TCX_NEXT) {
+		__sync_fetch_and_add(&of->released, 1);
+		__sync_fetch_and_add(&of->waited_ns, front->now - since);
+		waiting_forget(links, from->link);
+		return TCX_NEXT;
+	}
+	served_undo(&front->packet);
+	queue_put_back(q, links, from->link);
+	return TCX_DROP;
+}
+
+/* Only one that has brought something on its way sends another, so that a queue which cannot move does not turn in circles. */
+static __noinline int queue_go_on(struct __sk_buff *skb, __u32 number, __u64 now)
+{
+	struct fief_queue *q = queue_get(number);
+
+	if (q && queue_wants(q, now))
+		queue_kick(skb, q, number);
+	return 0;
+}
+
+static __always_inline int carrier_deliver(struct __sk_buff *skb)
+{
+	struct queue_handed *from = queue_handed_get();
+	struct front_context front = {};
+	struct stream *stream = stream_get();
+	struct queue_links *links = queue_links();
+	struct fief_label *label = NULL;
+	struct tcp_sock *tcp = NULL;
+	struct bpf_sock *sk;
+	__u32 state = 0;
+	bool later, found;
+	int verdict;
+
+	if (!from || !stream || !links)
+		return TCX_DROP;
+	front.packet = from->packet;
+	front.slot = from->slot;
+	later = from->what == QUEUE_LATER;
+	found = segment_guard_find(&front);
+	front.now = bpf_ktime_get_ns();
+	if (!found) {
+		front.guard = NULL;
+		front.listener = NULL;
+	}
+	sk = socket_find(skb, &front.packet, NULL);
+	if (sk)
+		state = sk->state;
+	barrier_var(state);
+	if (sk && (later ? has_stream(state) : state == BPF_TCP_LISTEN))
+		tcp = bpf_skc_to_tcp_sock(sk);
+	if (sk && later && tcp)
+		label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (sk && (later ? !label || !(label->flags & FIEF_LABEL_WAITS) : state != BPF_TCP_LISTEN)) {
+		bpf_sk_release(sk);
+		return carrier_drop(from);
+	}
+	if (label)
+		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
+	if (from->why != QUEUE_GOES) {
+		queue_go_on(skb, from->queue, front.now);
+		verdict = carrier_refuse(skb, &front, stream, tcp, later, from->why);
+		waiting_forget(links, from->link);
+		verdict = door_leave(skb, &front, verdict);
+	} else {
+		verdict = carrier_serve(skb, &front, stream, tcp, from, later);
+		if (verdict == TCX_NEXT)
+			queue_go_on(skb, from->queue, front.now);
+	}
+	if (sk)
+		bpf_sk_release(sk);
+	return verdict;
+}

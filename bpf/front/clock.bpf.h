@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Clock: what moves a queue on.
+ *
+ * Problem: nobody tells when a server has done with a request, and no program of ours runs then.
+ * How: the first byte of an answer, a FIN or a reset leaves by a guarded interface; or the socket's state ends. The flow's
+ * request then is with the server no longer, and if somebody waits the packet at hand is the carrier's original.
+ * Limits: an answer that leaves by another interface shows with the connection's next request, or its end. A socket that ends
+ * without a packet kicks nobody; the next event does.
+ */
+#pragma once
+
+#include "guard.bpf.h"
+#include "places.bpf.h"
+
+static __always_inline void reversed_key(const struct packet *p, struct fief_flow_key *key)
+{
+	__builtin_memcpy(key->remote, p->destination, 16);
+	__builtin_memcpy(key->local, p->source, 16);
+	key->remote_port = p->destination_port;
+	key->local_port = p->source_port;
+	key->pad = 0;
+}
+
+/* Whether the packet begins the answer, or ends the connection. */
+static __always_inline bool is_answer(const struct packet *p, const struct queue_served *served)
+{
+	return p->flags & (TCP_FIN | TCP_RST) ||
+	       (p->payload_length && is_behind(p->seq + p->payload_length, served->answer));
+}
+
+/* A packet leaves. */
+static __always_inline int answer_leaves_by(struct __sk_buff *skb)
+{
+	struct queue_served *served;
+	struct packet packet = {};
+	struct bpf_dynptr frame;
+	struct fief_flow_key key;
+	struct fief_queue *q;
+	__u32 number;
+
+	if (bpf_dynptr_from_skb(skb, 0, &frame) || packet_read(skb, &frame, &packet))
+		return TCX_NEXT;
+	if (!port_guarded(policy_slot(), packet.source_port))
+		return TCX_NEXT;
+	reversed_key(&packet, &key);
+	served = bpf_map_lookup_elem(&queue_serves, &key);
+	if (!served)
+		return TCX_NEXT;
+	number = served->queue;
+	if (is_answer(&packet, served))
+		served_end(&key, served);
+	q = queue_get(number);
+	if (q && queue_wants(q, bpf_ktime_get_ns()))
+		queue_kick(skb, q, number);
+	return TCX_NEXT;
+}
+
+/* A socket ends, perhaps without a packet. */
+static __always_inline int socket_ends(struct sock *sk, int state)
+{
+	struct queue_served *served;
+	struct fief_flow_key key = {};
+	__u32 *words;
+
+	if (state != BPF_TCP_CLOSE)
+		return 0;
+	if (sk->__sk_common.skc_family == AF_INET) {
+		mapped_ipv4(sk->__sk_common.skc_daddr, key.remote);
+		mapped_ipv4(sk->__sk_common.skc_rcv_saddr, key.local);
+	} else if (sk->__sk_common.skc_family == AF_INET6) {
+		words = (__u32 *)key.remote;
+		words[0] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[0];
+		words[1] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[1];
+		words[2] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[2];
+		words[3] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[3];
+		words = (__u32 *)key.local;
+		words[0] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[0];
+		words[1] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[1];
+		words[2] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[2];
+		words[3] = sk->__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[3];
+	} else {
+		return 0;
+	}
+	key.remote_port = bpf_ntohs(sk->__sk_common.skc_dport);
+	/* its number is 0 by now, the port in the header is not */
+	key.local_port = bpf_ntohs(BPF_CORE_READ((struct inet_sock *)sk, inet_sport));
+	served = bpf_map_lookup_elem(&queue_serves, &key);
+	if (served)
+		served_end(&key, served);
+	return 0;
+}

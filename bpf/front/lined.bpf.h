@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Lined: what is kept of a request that waits in line.
+ *
+ * Problem: a request is up to 15 kB long, and most are below one.
+ * How: its packet as far as it is known, what its verdict leaves for the socket, and its bytes in pieces of 1 kB, which take
+ * memory as they are needed.
+ * Limits: all queues together have FIEF_QUEUE_SLOTS requests and 64 MB of pieces.
+ */
+#pragma once
+
+#include "admit.bpf.h"
+#include "places.bpf.h"
+
+#define QUEUE_OVERHEAD 512 /* bytes that a request takes beside its own */
+
+struct queue_waiting {
+	struct fief_flow_key key;
+	struct packet packet;
+	struct handshake with;
+	struct fief_admitted admitted;
+	__u64 since_ns;
+	__u32 queue;
+	__u32 class;
+	__u32 length;
+	__u32 later; /* 1: the connection has its socket */
+	__u8 ethernet[16];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, FIEF_QUEUE_SLOTS);
+	__type(key, __u32);
+	__type(value, struct queue_waiting);
+} queue_waits SEC(".maps");
+
+/* Too large for the stack. */
+struct queue_scratch {
+	struct queue_waiting waiting;
+	struct queue_piece piece;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct queue_scratch);
+} queue_scratches SEC(".maps");
+
+static __always_inline __u32 queue_cost(__u32 length)
+{
+	return QUEUE_OVERHEAD + (length + FIEF_QUEUE_PIECE - 1) / FIEF_QUEUE_PIECE * FIEF_QUEUE_PIECE;
+}
+
+/* The class of the queue that a container is; what has none is of the lowest. */
+static __noinline __u32 queue_class_of(struct fief_queue *q, __u32 container)
+{
+	__u32 class = 0, last = q->classes - 1;
+	int i;
+
+	bpf_for (i, 0, FIEF_QUEUE_CLASSES) {
+		class = i;
+		if (i >= last || queue_class(q, i)->container.id == container)
+			break;
+	}
+	return class & (FIEF_QUEUE_CLASSES - 1);
+}
+
+/* ---- its end ---- */
+
+/* It is in no list any more. Forgets all that is kept of it. */
+static __noinline int waiting_forget(struct queue_links *links, __u32 at)
+{
+	struct queue_waiting *waiting = bpf_map_lookup_elem(&queue_waits, &at);
+	struct queue_link *link = queue_link(links, at);
+	struct queue_held *held;
+	struct fief_queue *q;
+	__u32 piece;
+	int i;
+
+	if (!waiting)
+		return 0;
+	q = queue_get(waiting->queue);
+	if (q) {
+		__sync_fetch_and_add(&q->kept, -(__u64)queue_cost(waiting->length));
+		if (link->flags & LINK_CLOCK)
+			__sync_fetch_and_add(&q->clocks, -1);
+	}
+	held = bpf_map_lookup_elem(&queue_holds, &waiting->key);
+	if (held && held->link == at)
+		bpf_map_delete_elem(&queue_holds, &waiting->key);
+	bpf_for (i, 0, FIEF_QUEUE_PIECES) {
+		if (i * FIEF_QUEUE_PIECE >= waiting->length)
+			break;
+		piece = at << 4 | i;
+		bpf_map_delete_elem(&queue_pieces, &piece);
+	}
+	bpf_map_delete_elem(&queue_waits, &at);
+	link_put(links, at);
+	return 0;
+}
+
+/* Its client has gone. Whether it waited. */
+static __noinline bool waiting_cancel(const struct queue_held *held)
+{
+	struct queue_links *links = queue_links();
+	__u32 at = held->link, serial = held->serial, class;
+	struct queue_waiting *waiting = bpf_map_lookup_elem(&queue_waits, &at);
+	struct queue_link *link;
+	bool waited = false;
+	struct fief_queue *q;
+
+	if (!links || !waiting)
+		return false;
+	q = queue_get(waiting->queue);
+	if (!q)
+		return false;
+	link = queue_link(links, at);
+	bpf_spin_lock(&q->lock);
+	class = link->class;
+	if (link->serial == serial && link->linked == QUEUE_CLASS) {
+		queue_unlink(q, links, class, at);
+		q->waiting--;
+		queue_class(q, class)->waiting--;
+		queue_class(q, class)->gone++;
+		waited = true;
+	}
+	bpf_spin_unlock(&q->lock);
+	if (waited)
+		waiting_forget(links, at);
+	return waited;
+}
+
+/* ---- its begin ---- */
+
+static __always_inline bool pieces_keep(struct __sk_buff *skb, const struct packet *p, struct queue_scratch *scratch,
+					__u32 at)
+{
+	__u32 piece, done, length;
+	int i;
+
+	bpf_for (i, 0, FIEF_QUEUE_PIECES) {
+		done = i * FIEF_QUEUE_PIECE;
+		if (done >= p->payload_length)
+			break;
+		length = p->payload_length - done;
+		if (length > FIEF_QUEUE_PIECE)
+			length = FIEF_QUEUE_PIECE;
+		barrier_var(length);
+		if (!length)
+			return false;
+		barrier_var(length);
+		if (length > FIEF_QUEUE_PIECE ||
+		    bpf_skb_load_bytes(skb, p->payload + done, scratch->piece.bytes, length))
+			return false;
+		piece = at << 4 | i;
+		if (bpf_map_update_elem(&queue_pieces, &piece, &scratch->piece, BPF_ANY))
+			return false;
+	}
+	return true;
+}
+
+#define WINDOW_LEAST 536 /* below that an answer does not begin at once: the least segment of IPv4 */
+
+/* Whether its client has not sent all of its body, or does not take the answer; `scale`: of its windows. */
+static __always_inline bool is_owing(const struct packet *p, const struct fief_admitted *entry, __u32 scale)
+{
+	return (__u32)p->window << (scale & 15) < WINDOW_LEAST ||
+	       (entry->tracked & FIEF_LABEL_TRACKED &&
+		(entry->tracked & BODY_STATES || is_behind(entry->next, p->seq + p->payload_length)));
+}
+
+#define KEEP_LATER 1 /* the connection has its socket */
+#define KEEP_OWES  2
+
+/* Keeps the request, which has its place in the count of those that wait. Its link; 0: there is no room. */
+static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+				     __u32 class, __u32 how)
+{
+	struct queue_links *links = queue_links();
+	const struct packet *p = &front->packet;
+	struct queue_scratch *scratch;
+	struct queue_waiting *waiting;
+	struct queue_link *link;
+	struct queue_held held;
+	__u32 zero = 0, at;
+
+	scratch = bpf_map_lookup_elem(&queue_scratches, &zero);
+	if (!scratch || !links)
+		return 0;
+	at = link_take(links);
+	if (!at)
+		return 0;
+	waiting = &scratch->waiting;
+	flow_key(p, &waiting->key);
+	waiting->packet = *p;
+	waiting->with = stream->with;
+	waiting->admitted = stream->admitted;
+	waiting->since_ns = front->now;
+	waiting->queue = front->guard->queue;
+	waiting->class = class;
+	waiting->length = p->payload_length;
+	waiting->later = how & KEEP_LATER;
+	__builtin_memset(waiting->ethernet, 0, sizeof(waiting->ethernet));
+	if (p->network >= sizeof(struct ethhdr))
+		bpf_skb_load_bytes(skb, 0, waiting->ethernet, sizeof(struct ethhdr));
+	link = queue_link(links, at);
+	link->interface = skb->ifindex;
+	link->class = class;
+	link->flags = how & KEEP_OWES ? LINK_OWES : 0;
+	link->why = QUEUE_GOES;
+	link->linked = QUEUE_NOWHERE;
+	link->since_ns = front->now;
+	held.link = at;
+	held.serial = link->serial;
+	if (!bpf_map_update_elem(&queue_waits, &at, waiting, BPF_ANY) && pieces_keep(skb, p, scratch, at) &&
+	    !bpf_map_update_elem(&queue_holds, &waiting->key, &held, BPF_ANY))
+		return at;
+	if (bpf_map_lookup_elem(&queue_waits, &at))
+		waiting_forget(links, at);
+	else
+		link_put(links, at);
+	return 0;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Places: how many requests the server has, and what that costs their classes.
+ *
+ * Problem: a place must come back once and no more, whatever becomes of its request, and nobody may keep one for nothing.
+ * How: a place is taken under the lock of the queue, and given back when its entry in queue_serves goes, or when it runs out:
+ * after two seconds in which the server has not begun to answer, and soon where the client owes bytes of its request, which a
+ * server may wait for. At the end of a request its class is charged what its container has used since the last one; where no CPU
+ * time is charged, since the server is not managed, each request counts alike.
+ * Limits: the charge of a class with several listeners, or with work that no request begins, is for all of it.
+ */
+#pragma once
+
+#include "queue.bpf.h"
+#include "spent.bpf.h"
+
+#define TICK_SHIFT  23 /* 8 ms */
+#define TICKS_PLACE (FIEF_QUEUE_TICKS - 2)
+#define TICKS_OWING 2
+
+/* Under the lock: gives back the places that have run out. */
+static __always_inline void places_run_out(struct fief_queue *q, __u64 now)
+{
+	__u64 tick = now >> TICK_SHIFT;
+	__u32 i;
+
+	if (tick - q->tick > FIEF_QUEUE_TICKS)
+		q->tick = tick - FIEF_QUEUE_TICKS; /* each has its turn once */
+#pragma clang loop unroll(disable)
+	for (i = 0; i < FIEF_QUEUE_TICKS; i++) {
+		if (q->tick >= tick)
+			break;
+		q->tick++;
+		q->busy -= q->ends[q->tick & (FIEF_QUEUE_TICKS - 1)];
+		q->ends[q->tick & (FIEF_QUEUE_TICKS - 1)] = 0;
+	}
+}
+
+/* Under the lock: takes a place that runs out at tick `ends`. */
+static __always_inline void place_take(struct fief_queue *q, __u64 ends)
+{
+	q->busy++;
+	q->ends[ends & (FIEF_QUEUE_TICKS - 1)]++;
+}
+
+static __always_inline __u64 place_ends(__u64 now, bool owing)
+{
+	return (now >> TICK_SHIFT) + (owing ? TICKS_OWING : TICKS_PLACE);
+}
+
+/* Gives back a place, unless it has run out. */
+static __noinline int place_give(struct fief_queue *q, __u64 ends)
+{
+	bpf_spin_lock(&q->lock);
+	if (ends > q->tick) {
+		q->busy--;
+		q->ends[ends & (FIEF_QUEUE_TICKS - 1)]--;
+	}
+	bpf_spin_unlock(&q->lock);
+	return 0;
+}
+
+/* The packet's request, which has its place, is with the server; another one of its connection may have one already. */
+static __noinline int served_begin(const struct packet *p, __u32 number, __u32 class, __u32 answer, __u64 ends)
+{
+	struct queue_served served = {.queue = number, .class = class, .answer = answer, .ends = ends};
+	struct fief_queue *q = queue_get(number);
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	if (!q || !bpf_map_update_elem(&queue_serves, &key, &served, BPF_NOEXIST))
+		return 0;
+	place_give(q, ends);
+	if (!bpf_map_lookup_elem(&queue_serves, &key))
+		__sync_fetch_and_add(&q->uncounted, 1);
+	return 0;
+}
+
+/* What a request cost for which no CPU time is charged, since its server is not managed. */
+#define REQUEST_NS 1000000ull
+
+/* The class's CPU time since the last end of one of its requests, over its weight. */
+static __noinline int class_charge(struct fief_queue *q, __u32 class, __u64 now)
+{
+	struct fief_queue_class *of = queue_class(q, class);
+	__u64 spent = container_spent(of->container.id, now), before, cost = 0;
+
+	before = __sync_lock_test_and_set(&of->spent_ns, spent);
+	if (before && spent > before)
+		cost = spent - before;
+	if (!cost)
+		cost = REQUEST_NS;
+	__sync_fetch_and_add(&of->turn, cost * 100 / (of->weight ?: 1));
+	return 0;
+}
+
+/* The server has it no longer. The queue whose place is free now, or NULL. */
+static __always_inline struct fief_queue *served_end(const struct fief_flow_key *key, const struct queue_served *served)
+{
+	__u64 ends = served->ends;
+	__u32 class = served->class;
+	struct fief_queue *q = queue_get(served->queue);
+
+	if (bpf_map_delete_elem(&queue_serves, key) || !q)
+		return NULL;
+	place_give(q, ends);
+	class_charge(q, class, bpf_ktime_get_ns());
+	return q;
+}
+
+/* The server did not get the packet's request. */
+static __noinline int served_undo(const struct packet *p)
+{
+	struct queue_served *served;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	served = bpf_map_lookup_elem(&queue_serves, &key);
+	if (served)
+		served_end(&key, served);
+	return 0;
+}
+
+/* Whether a carrier would find something to do. */
+static __always_inline bool queue_wants(struct fief_queue *q, __u64 now)
+{
+	__u32 bits = *(volatile __u32 *)&q->bits;
+
+	if (bits && now >> TICK_SHIFT > *(volatile __u64 *)&q->tick)
+		return true; /* places may have run out */
+	if (*(volatile __u32 *)&q->refused || (bits && queue_room(q)))
+		return true;
+	return bits && q->wait_ns && now > *(volatile __u64 *)&q->oldest_ns + q->wait_ns;
+}
+
+/* Sends a carrier: a copy of the packet at hand, which goes on as it is. */
+static __noinline int queue_kick(struct __sk_buff *skb, struct fief_queue *q, __u32 number)
+{
+	__u32 mark = skb->mark, index = skb->tc_index, own = queue_mark();
+
+	if (!own)
+		return 0;
+	skb->mark = own;
+	skb->tc_index = number; /* the priority does not outlive the copy */
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	skb->mark = mark;
+	skb->tc_index = index;
+	__sync_fetch_and_add(&q->kicks, 1);
+	return 0;
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Queue: which request the server gets next.
+ *
+ * Problem: a server takes up requests in the order in which they come, and has many at once; a request of a better class then
+ * waits for all that came before it.
+ * How: the server gets as many requests at once as the policy says, until the first byte of an answer. The others wait
+ * here: complete, acknowledged in the server's name, in one list for each class. The class of the highest priority is
+ * next, among those of one priority the one that was served least for its weight, and within it the oldest request. A class of
+ * another priority than 0 that was passed over FIEF_QUEUE_PASSED times is next, so that none starves. Where there is no room the
+ * newest of the lowest class gives way, never to a worse one.
+ * A place is taken under the lock, and given back once: when its entry in queue_serves goes, or when it runs out.
+ * Limits: one answer may be for several requests of one connection, which take one place.
+ */
+#pragma once
+
+#include "flow/key.bpf.h"
+#include "maps/queues.bpf.h"
+
+/* Verdicts of no kernel's: what is left to the queue's program. */
+#define QUEUE_FIRST   72 /* the first request of a connection that has no socket */
+#define QUEUE_UNHELD  73 /* the same, while the kernel makes the socket */
+#define QUEUE_LATER   74 /* one on a socket */
+#define QUEUE_REPEATS 75 /* bytes of a flow whose request waits */
+#define QUEUE_RESETS  76 /* a reset of a flow whose request waits, or may be served */
+
+/* Why somebody waits no longer. */
+enum queue_end { QUEUE_GOES, QUEUE_FULL, QUEUE_LATE };
+
+/* Which list a link is in. */
+enum queue_place { QUEUE_NOWHERE, QUEUE_CLASS, QUEUE_REFUSALS };
+
+/* What a CPU hands from one program to the next. Its packet: as far as the one before has read it. */
+struct queue_handed {
+	struct packet packet;
+	__u32 slot;
+	__u32 what;    /* QUEUE_FIRST ... */
+	__u32 verdict; /* of a reset */
+	__u32 link;    /* of a carrier */
+	__u32 queue;
+	__u32 why;  /* enum queue_end */
+	__u64 ends; /* when its place runs out */
+	bool isolated;
+	bool connected;
+	bool queued;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct queue_handed);
+} queue_handed SEC(".maps");
+
+static __always_inline struct queue_handed *queue_handed_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&queue_handed, &zero);
+}
+
+static __always_inline struct fief_queue *queue_get(__u32 number)
+{
+	return number ? bpf_map_lookup_elem(&queues, &number) : NULL;
+}
+
+static __always_inline bool queue_room(struct fief_queue *q)
+{
+	return q->open || *(volatile __u32 *)&q->busy < q->places;
+}
+
+/* ---- links, of which each has one owner ---- */
+
+/* 0: there is none. */
+static __always_inline __u32 link_take(struct queue_links *links)
+{
+	__u32 at;
+
+	bpf_spin_lock(&links->lock);
+	at = links->free & (FIEF_QUEUE_SLOTS - 1);
+	if (at)
+		links->free = queue_link(links, at)->next;
+	else if (links->fresh < FIEF_QUEUE_SLOTS - 1)
+		at = ++links->fresh & (FIEF_QUEUE_SLOTS - 1);
+	queue_link(links, at)->serial++;
+	bpf_spin_unlock(&links->lock);
+	return at;
+}
+
+static __always_inline void link_put(struct queue_links *links, __u32 at)
+{
+	bpf_spin_lock(&links->lock);
+	queue_link(links, at)->serial++;
+	queue_link(links, at)->next = links->free;
+	links->free = at & (FIEF_QUEUE_SLOTS - 1);
+	bpf_spin_unlock(&links->lock);
+}
+
+/* ---- under the lock of the queue ---- */
+
+static __always_inline void list_append(struct fief_queue_list *list, struct queue_links *links, __u32 at)
+{
+	struct queue_link *link = queue_link(links, at);
+
+	link->next = 0;
+	link->before = list->last;
+	if (list->linked)
+		queue_link(links, list->last)->next = at;
+	else
+		list->first = at;
+	list->last = at;
+	list->linked++;
+}
+
+static __always_inline void list_remove(struct fief_queue_list *list, struct queue_links *links, __u32 at)
+{
+	struct queue_link *link = queue_link(links, at);
+
+	if (link->before)
+		queue_link(links, link->before)->next = link->next;
+	else
+		list->first = link->next;
+	if (link->next)
+		queue_link(links, link->next)->before = link->before;
+	else
+		list->last = link->before;
+	list->linked--;
+}
+
+static __always_inline struct fief_queue_class *queue_class(struct fief_queue *q, __u32 class)
+{
+	return &q->class[class & (FIEF_QUEUE_CLASSES - 1)];
+}
+
+/* After its list has changed. */
+static __always_inline void class_look(struct fief_queue *q, struct queue_links *links, __u32 class)
+{
+	struct fief_queue_class *of = queue_class(q, class);
+	__u32 bit = 1u << (class & (FIEF_QUEUE_CLASSES - 1));
+
+	if (of->list.linked) {
+		of->head_ns = queue_link(links, of->list.first)->since_ns;
+		q->bits |= bit;
+	} else {
+		q->bits &= ~bit;
+		of->passed = 0;
+	}
+}
+
+static __always_inline void queue_push(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at)
+{
+	struct fief_queue_class *of = queue_class(q, class);
+	__u64 least = queue_class(q, of->level)->level_turn;
+
+	if (!of->list.linked && of->turn < least)
+		of->turn = least; /* a class that was not there has saved nothing up */
+	if (!q->bits)
+		q->oldest_ns = queue_link(links, at)->since_ns;
+	list_append(&of->list, links, at);
+	queue_link(links, at)->linked = QUEUE_CLASS;
+	class_look(q, links, class);
+}
+
+/* It was next, and could not go. */
+static __always_inline void queue_push_first(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at)
+{
+	struct fief_queue_list *list = &queue_class(q, class)->list;
+	struct queue_link *link = queue_link(links, at);
+
+	link->before = 0;
+	link->next = list->linked ? list->first : 0;
+	if (list->linked)
+		queue_link(links, list->first)->before = at;
+	else
+		list->last = at;
+	list->first = at;
+	list->linked++;
+	link->linked = QUEUE_CLASS;
+	class_look(q, links, class);
+	if (q->oldest_ns > link->since_ns)
+		q->oldest_ns = link->since_ns;
+}
+
+/* Takes it out of its class's list. */
+static __always_inline void queue_unlink(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at)
+{
+	list_remove(&queue_class(q, class)->list, links, at);
+	queue_link(links, at)->linked = QUEUE_NOWHERE;
+	class_look(q, links, class);
+}
+
+#define QUEUE_NEVER (1ull << 62)
+
+/* In which order the classes go: the least is next. Without branches, which the verifier would follow in all combinations. */
+static __always_inline __u64 class_order(struct fief_queue *q, __u32 class)
+{
+	struct fief_queue_class *of = &q->class[class];
+	__u64 ahead = of->turn - q->class[of->level & (FIEF_QUEUE_CLASSES - 1)].level_turn;
+	__u64 often = FIEF_QUEUE_PASSED - 1ull - of->passed, over = ahead >> 48;
+
+	barrier_var(often);
+	often = often >> 63 & of->floor;
+	barrier_var(often);
+	over = -over >> 63; /* 1: too far ahead for 48 bits */
+	barrier_var(over);
+	ahead |= -over;
+	ahead &= (1ull << 48) - 1;
+	ahead |= (__u64)of->level << 48;
+	ahead &= often - 1; /* passed over often enough: the first of all */
+	return ahead | (__u64)(~q->bits >> class & 1) << 62;
+}
+
+/* The least of what was seen, and whose it is. */
+struct class_least {
+	__u64 least;
+	__u32 class;
+};
+
+/* Takes `at` of a class, if it is less. Both are below 1 << 63. Without branches, as class_order(). */
+static __always_inline void class_take(struct class_least *seen, __u32 class, __u64 at)
+{
+	__u64 behind = at - seen->least;
+
+	barrier_var(behind);
+	behind = -(behind >> 63);
+	barrier_var(behind);
+	seen->least ^= (seen->least ^ at) & behind;
+	seen->class ^= (seen->class ^ class) & (__u32)behind;
+}
+
+/* The class that is next; somebody waits. */
+static __always_inline __u32 class_next(struct fief_queue *q)
+{
+	struct class_least next = {.least = QUEUE_NEVER};
+	__u32 class;
+
+#pragma clang loop unroll(disable)
+	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
+		class_take(&next, class, class_order(q, class));
+	return next.class & (FIEF_QUEUE_CLASSES - 1);
+}
+
+/* The class served was `served`: the others that wait were passed over. */
+static __always_inline void classes_passed(struct fief_queue *q, __u32 served)
+{
+	__u32 class, others = q->bits & ~(1u << (served & (FIEF_QUEUE_CLASSES - 1)));
+
+#pragma clang loop unroll(disable)
+	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
+		q->class[class].passed += others >> class & 1;
+	queue_class(q, served)->passed = 0;
+}
+
+/* The class whose first waits for longest; somebody waits. */
+static __always_inline __u32 class_oldest(struct fief_queue *q)
+{
+	struct class_least oldest = {.least = QUEUE_NEVER};
+	__u32 class;
+
+#pragma clang loop unroll(disable)
+	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
+		class_take(&oldest, class, q->class[class].head_ns | (__u64)(~q->bits >> class & 1) << 62);
+	return oldest.class & (FIEF_QUEUE_CLASSES - 1);
+}
+
+/* The lowest class that waits, and of one level the one that waits most; somebody waits. */
+static __always_inline __u32 class_lowest(struct fief_queue *q)
+{
+	struct class_least lowest = {.least = QUEUE_NEVER};
+	__u32 class;
+	__u64 at;
+
+#pragma clang loop unroll(disable)
+	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++) {
+		at = ((__u64)q->class[class].level << 32 | q->class[class].list.linked) + 1;
+		at &= -(__u64)(q->bits >> class & 1);
+		class_take(&lowest, class, QUEUE_NEVER - at);
+	}
+	return lowest.class & (FIEF_QUEUE_CLASSES - 1);
+}
+
+/* One that waits is refused: a carrier tells its client. */
+static __always_inline void queue_refuse(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at,
+					 enum queue_end why)
+{
+	struct fief_queue_class *of = queue_class(q, class);
+
+	queue_unlink(q, links, class, at);
+	list_append(&q->refusals, links, at);
+	queue_link(links, at)->why = why;
+	queue_link(links, at)->linked = QUEUE_REFUSALS;
+	q->refused++;
+	q->waiting--;
+	of->waiting--;
+	if (why == QUEUE_LATE)
+		of->refused_wait++;
+	else
+		of->refused_full++;
+}
+
+/* Whether one that waits has to give way to a newcomer of this class, since there is no room for both. */
+static __always_inline bool queue_displace(struct fief_queue *q, struct queue_links *links, __u32 class)
+{
+	struct fief_queue_class *of = queue_class(q, class), *other;
+	__u32 lowest;
+
+	if (!q->bits)
+		return false;
+	lowest = class_lowest(q);
+	other = queue_class(q, lowest);
+	if (other->level < of->level || (other->level == of->level && other->list.linked <= of->waiting + 1))
+		return false;
+	queue_refuse(q, links, lowest, other->list.last, QUEUE_FULL);
+	return true;
+}
+
+/* Refuses the one that waits for longest, if that is too long. */
+static __always_inline void queue_expire(struct fief_queue *q, struct queue_links *links, __u64 now)
+{
+	__u32 oldest;
+
+	if (!q->bits)
+		return;
+	oldest = class_oldest(q);
+	q->oldest_ns = queue_class(q, oldest)->head_ns;
+	if (now > queue_class(q, oldest)->head_ns + q->wait_ns)
+		queue_refuse(q, links, oldest, queue_class(q, oldest)->list.first, QUEUE_LATE);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Tracked: whether the requests of a connection are ruled, where its next one begins, and whose it is.
+ *
+ * How: the label of its socket says so. A connection that is ruled no longer bears the number of the rules that decided so:
+ * under other rules it is checked again.
+ */
+#pragma once
+
+#include "guard.bpf.h"
+#include "maps/containers.bpf.h"
+#include "maps/labels.bpf.h"
+#include "ruling.bpf.h"
+#include "stream.bpf.h"
+
+/* TCX_NEXT is -1 */
+#define LATER_AGAIN   -2 /* the packet has more */
+#define LATER_REFUSED -3 /* as stream->ruling says */
+#define LATER_CUT     -4 /* what is behind stream->read comes again */
+
+/* A socket, and what is remembered of it. */
+struct connection {
+	struct tcp_sock *tcp;
+	struct fief_label *label;
+	struct head_ranges *ranges;
+	bool ended; /* the packet at hand ends the client's side, and all of it is in the stream */
+};
+
+/* Whether the connection's first byte stands at label->next. */
+static __always_inline bool is_begin(const struct connection *on)
+{
+	__u64 received = on->tcp->bytes_received;
+
+	return received < 1u << 31 && on->label->next == on->tcp->rcv_nxt - (__u32)received;
+}
+
+/* The door looks no longer at what follows on this connection. */
+static __always_inline int later_untrack(const struct front_context *front, struct fief_label *label)
+{
+	__sync_fetch_and_and(&label->flags, ~(FIEF_LABEL_VERDICT | FIEF_LABEL_LOST));
+	label->next = front->guard->rules;
+	__sync_fetch_and_or(&label->flags, FIEF_LABEL_PASSED);
+	return TCX_NEXT;
+}
+
+/* What stands at label->next cannot be read, or nobody knows where that is. */
+static __always_inline int later_unread(struct front_context *front, struct fief_label *label, struct stream *stream,
+					enum fief_unread kind)
+{
+	unread_rule(front, &stream->ruling, kind);
+	return stream->ruling.refused ? LATER_REFUSED : later_untrack(front, label);
+}
+
+/* What cannot be ruled now comes again; a guard that watches holds nothing up. */
+static __always_inline int later_wait_for(const struct front_context *front)
+{
+	return front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : TCX_DROP;
+}
+
+/* TCP has taken nothing yet: what comes is ruled as the connection's first bytes, once more if it was before. */
+static __always_inline void begin_again(struct fief_label *label, struct tcp_sock *tcp)
+{
+	label->next = tcp->rcv_nxt;
+	__sync_fetch_and_and(&label->flags, ~(FIEF_LABEL_VERDICT & ~FIEF_LABEL_TRACKED));
+	__sync_fetch_and_or(&label->flags, FIEF_LABEL_TRACKED);
+}
+
+static __always_inline struct fief_container *labelled_container(struct fief_ref ref)
+{
+	struct fief_container *c = bpf_map_lookup_elem(&containers, &ref.id);
+
+	return c && c->generation == ref.generation ? c : NULL;
+}
+
+/* The sockets of a container are counted once somebody has received from them. */
+static __always_inline void label_move(struct fief_label *label, struct fief_ref to)
+{
+	struct fief_container *c;
+
+	if (label->flags & FIEF_LABEL_HOLDS ||
+	    (label->container.id == to.id && label->container.generation == to.generation))
+		return;
+	if (label->flags & FIEF_LABEL_COUNTED) {
+		c = labelled_container(label->container);
+		if (c)
+			__sync_fetch_and_add(&c->sockets, -1);
+		c = labelled_container(to);
+		if (c)
+			__sync_fetch_and_add(&c->sockets, 1);
+	}
+	label->container = to;
+}

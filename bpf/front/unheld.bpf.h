@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Unheld: bytes that make a connection of the kernel's own cookie, while connections are not held.
+ *
+ * Problem: below the level of admission, and where a guard only watches, the kernel completes a handshake from its cookie with
+ * the client's first bytes, which reach the server at once.
+ * How: bytes with a good cookie are ruled as those of a request socket (requested.bpf.h); nothing is held.
+ */
+#pragma once
+
+#include "kernel_cookie.bpf.h"
+#include "requested.bpf.h"
+
+__noinline int unheld_look(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			   struct stream *stream __arg_nonnull, bool ruled)
+{
+	if (!kernel_cookie_check(p))
+		return TCX_NEXT;
+	if (!ruled || !p->payload_length)
+		return HANDSHAKE_ENDS;
+	return unheld_begin(skb, p, stream);
+}
+
+/*
+ * A segment without a socket, while connections are not held: bytes that make one of the kernel's cookie are ruled. A verdict,
+ * STREAM_UNHELD, or HANDSHAKE_ENDS.
+ */
+static __always_inline int unheld_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+{
+	struct packet *p = &front->packet;
+	bool ruled = requests_ruled(front);
+
+	if (p->odd && ruled)
+		return shape_rule(front);
+	return requested_verdict(front, unheld_look(skb, p, stream, ruled));
+}

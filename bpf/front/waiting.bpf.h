@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Waiting: what is kept of a request that waits, and what becomes of one that arrives.
+ *
+ *   room, and nobody waits    it goes on at once
+ *   no room                   its bytes are kept, and acknowledged in the server's name
+ *   no room to wait either    it is refused, or the newest of a lower class is
+ *   once more                 it is acknowledged again; a FIN behind it goes with it
+ *   the client resets it      it waits no longer
+ *
+ * Problem: with its rules the door is nearly what the verifier follows in one program.
+ * How: this is a program of its own. The door's calls it once a request is ruled, and leaves the packet and the stream to it.
+ * One thing moves a queue on even if nothing else happens: of the two oldest that find no other such the last byte is not
+ * acknowledged, so that their clients send it again.
+ * Limits: bytes behind the kept ones come again when the server has the request. A request beside others that passed before it
+ * with the same packet waits for all of them.
+ */
+#pragma once
+
+#include "admit.bpf.h"
+#include "answer.bpf.h"
+#include "labelled.bpf.h"
+#include "lined.bpf.h"
+#include "plain.bpf.h"
+#include "refuse.bpf.h"
+
+#define QUEUE_CLOCKS  2
+#define RETRY_LATER_S 1
+#define TLS_FIRST     0x16 /* its first byte: a handshake */
+
+enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED };
+
+/* `bytes`: 0 where it cannot wait. */
+static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 bytes,
+					      __u64 ends)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct fief_queue_class *of = queue_class(q, class);
+	enum queue_way way = WAY_ENTERS;
+
+	bpf_spin_lock(&q->lock);
+	places_run_out(q, now);
+	queue_expire(q, links, now);
+	if (q->monitor || !bytes || (queue_room(q) && (!q->bits || q->open))) {
+		if (q->monitor && (q->bits || q->busy >= q->places))
+			q->would_wait++;
+		place_take(q, ends);
+		of->entered++;
+	} else if ((q->waiting < q->length && q->kept + bytes <= q->memory) || queue_displace(q, links, class)) {
+		q->waiting++;
+		of->waiting++;
+		of->held++;
+		__sync_fetch_and_add(&q->kept, bytes);
+		way = WAY_WAITS;
+	} else {
+		of->refused_full++;
+		way = WAY_REFUSED;
+	}
+	bpf_spin_unlock(&q->lock);
+	return way;
+}
+
+static __always_inline void queue_unwait(struct fief_queue *q, __u32 class)
+{
+	bpf_spin_lock(&q->lock);
+	q->waiting--;
+	queue_class(q, class)->waiting--;
+	queue_class(q, class)->held--;
+	bpf_spin_unlock(&q->lock);
+}
+
+/* Puts it into the line. Whether its client is to send its last byte again. */
+static __noinline bool queue_line_up(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at, bool fin)
+{
+	struct queue_link *link = queue_link(links, at);
+	bool clock = false;
+
+	bpf_spin_lock(&q->lock);
+	if (!fin && q->clocks < QUEUE_CLOCKS) {
+		__sync_fetch_and_add(&q->clocks, 1);
+		link->flags |= LINK_CLOCK;
+		clock = true;
+	}
+	queue_push(q, links, class, at);
+	bpf_spin_unlock(&q->lock);
+	return clock;
+}
+
+/* What it is told whose request cannot wait. */
+static __always_inline void queue_refusal(struct stream *stream, const struct front_context *front, bool tls)
+{
+	if (front->listener)
+		asking_set(front, &stream->ruling);
+	stream->ruling.tls = tls;
+	stream->ruling.rule.refusal = FIEF_REFUSE_503;
+	stream->ruling.rule.retry_after_s = RETRY_LATER_S;
+}
+
+/* Whether it is TLS, whose clients understand no answer before the handshake. */
+static __always_inline bool begins_tls(struct __sk_buff *skb, const struct packet *p)
+{
+	__u8 first = 0;
+
+	bpf_skb_load_bytes(skb, p->payload, &first, 1);
+	return first == TLS_FIRST;
+}
+
+/* Where the answer to the request begins. `tcp`: its socket, if there is one. */
+static __always_inline __u32 answer_begin_at(const struct packet *p, struct tcp_sock *tcp)
+{
+	__u32 answer = p->ack;
+
+	barrier_var(answer); /* one load for both would be of two kinds of memory */
+	if (tcp)
+		answer = tcp->write_seq;
+	barrier_var(answer);
+	return answer;
+}
+
+/* Of the client's windows. `tcp`: its socket, if there is one. */
+static __always_inline __u32 window_scale(struct tcp_sock *tcp, const struct handshake *with)
+{
+	__u32 scale = with->scale == SCALE_NONE ? 0 : with->scale;
+
+	barrier_var(scale); /* one load for both would be of two kinds of memory */
+	if (tcp)
+		scale = BPF_CORE_READ_BITFIELD(tcp, rx_opt.snd_wscale);
+	return scale;
+}
+
+/* It does not wait: it makes its connection, or goes to its socket. */
+static __always_inline int queue_enter(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+				       struct tcp_sock *tcp, __u32 class, __u64 ends)
+{
+	struct fief_queue *q = queue_get(front->guard->queue);
+	int verdict = TCX_NEXT;
+	__u32 answer;
+
+	answer = answer_begin_at(&front->packet, front->ruled ? tcp : NULL);
+	served_begin(&front->packet, front->guard->queue, class, answer, ends);
+	if (!front->ruled)
+		verdict = admit(skb, front, tcp, stream);
+	if (verdict == TCX_NEXT)
+		return TCX_NEXT;
+	served_undo(&front->packet);
+	if (q)
+		__sync_fetch_and_add(&queue_class(q, class)->entered, -1);
+	return verdict;
+}
+
+static __always_inline int queue_wait(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+				      struct fief_queue *q, struct tcp_sock *tcp, bool later, __u32 class, bool owes)
+{
+	struct packet *p = &front->packet;
+	struct queue_links *links = queue_links();
+	bool fin = p->flags & TCP_FIN;
+	__u32 end = packet_end(p), at;
+
+	at = waiting_keep(skb, front, stream, class, (later ? KEEP_LATER : 0) | (owes ? KEEP_OWES : 0));
+	if (!at || !links) {
+		__sync_fetch_and_add(&q->kept, -(__u64)queue_cost(p->payload_length));
+		queue_unwait(q, class);
+		return TCX_DROP; /* its client sends it again */
+	}
+	if (queue_line_up(q, links, class, at, fin))
+		end--;
+	if (queue_wants(q, front->now))
+		queue_kick(skb, q, front->guard->queue);
+	if (later && tcp && is_behind(p->seq, tcp->rcv_nxt))
+		return TCX_DROP; /* what is before has not reached TCP yet, and is acknowledged first */
+	return acknowledge(skb, p, &stream->with, end);
+}
+
+/* Whether the packet's client and the server may agree on several paths: only its own packet can make that connection. */
+static __noinline bool bears_multipath(struct __sk_buff *skb, const struct packet *p)
+{
+	__u32 length = p->payload - p->transport - sizeof(struct tcphdr);
+	struct option_bytes bytes = {};
+
+	if (!length || length > OPTIONS_MOST)
+		return false;
+	if (bpf_skb_load_bytes(skb, p->transport + sizeof(struct tcphdr), bytes.at, length))
+		return true;
+	return options_pad(&bytes, length) & PADDED_MULTIPATH;
+}
+
+/* What is known of an earlier connection, or of a request that is answered, whatever was seen of that. */
+static __noinline int earlier_forget(const struct packet *p, bool later)
+{
+	struct queue_served *served;
+	struct queue_held *held;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	held = bpf_map_lookup_elem(&queue_holds, &key);
+	if (held)
+		waiting_cancel(held);
+	served = bpf_map_lookup_elem(&queue_serves, &key);
+	if (served && (!later || is_behind(p->ack, served->answer)))
+		served_end(&key, served);
+	return 0;
+}
+
+/* A ruled request has come. */
+static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+					 struct tcp_sock *tcp, __u32 what)
+{
+	struct fief_queue *q = queue_get(front->guard->queue);
+	struct queue_links *links = queue_links();
+	struct packet *p = &front->packet;
+	bool later = what == QUEUE_LATER, owes;
+	__u32 class, bytes;
+	int verdict;
+	__u64 ends;
+
+	earlier_forget(p, later);
+	if (!q || !links || !front->queued)
+		return later ? TCX_NEXT : admit(skb, front, what == QUEUE_FIRST ? tcp : NULL, stream);
+	class = queue_class_of(q, stream->admitted.container.id);
+	bytes = queue_cost(p->payload_length);
+	if (what == QUEUE_UNHELD || !p->payload_length ||
+	    (what == QUEUE_FIRST && tcp && takes_cookies_alone(front, tcp) && bears_multipath(skb, p)))
+		bytes = 0;
+	if (p->payload_length > FIEF_QUEUE_MOST) {
+		__sync_fetch_and_add(&q->too_long, 1);
+		bytes = 0;
+	}
+	front->ruled = later;
+	owes = is_owing(p, &stream->admitted, window_scale(later ? tcp : NULL, &stream->with));
+	ends = place_ends(front->now, owes);
+	switch (queue_decide(q, links, class, bytes, ends)) {
+	case WAY_ENTERS:
+		verdict = queue_enter(skb, front, stream, what == QUEUE_UNHELD ? NULL : tcp, class, ends);
+		break;
+	case WAY_WAITS:
+		return queue_wait(skb, front, stream, q, tcp, later, class, owes);
+	default:
+		verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_REFUSED_QUEUE_FULL, false);
+		queue_refusal(stream, front, begins_tls(skb, p));
+		if (queue_wants(q, front->now))
+			queue_kick(skb, q, front->guard->queue);
+		if (later && tcp)
+			return refuse_at(skb, front, stream, tcp);
+		return answer(skb, p, stream);
+	}
+	if (queue_wants(q, front->now))
+		queue_kick(skb, q, front->guard->queue);
+	return verdict;
+}
+
+/* ---- what else comes of its flow ---- */
+
+/* Whether a segment without a socket is of a request that waits: by the number that it acknowledges, which is the cookie's. */
+static __noinline bool queue_repeats(const struct packet *p)
+{
+	struct queue_waiting *waiting;
+	struct queue_held *held;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	held = bpf_map_lookup_elem(&queue_holds, &key);
+	if (!held)
+		return false;
+	waiting = bpf_map_lookup_elem(&queue_waits, &held->link);
+	return waiting && !waiting->later && waiting->packet.ack == p->ack &&
+	       p->seq - waiting->packet.seq + 1 < FORGOTTEN_BYTES;
+}
+
+/* Whether a part of a request stands before `end`, whose rest has not come. */
+static __always_inline bool is_half(const struct queue_waiting *waiting, __u32 end)
+{
+	return waiting->admitted.tracked & FIEF_LABEL_TRACKED && is_behind(end, waiting->admitted.next);
+}
+
+/* A segment of a flow whose request waits. `label`: of its socket, if it has one. */
+static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+				     struct tcp_sock *tcp, struct fief_label *label)
+{
+	struct packet *p = &front->packet;
+	struct queue_waiting *waiting = NULL;
+	struct queue_links *links;
+	struct queue_held *held;
+	struct fief_flow_key key;
+	struct fief_queue *q;
+	__u32 end;
+
+	flow_key(p, &key);
+	held = bpf_map_lookup_elem(&queue_holds, &key);
+	if (held)
+		waiting = bpf_map_lookup_elem(&queue_waits, &held->link);
+	if (!waiting) {
+		if (label)
+			__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
+		return TCX_DROP; /* it goes on at this moment, and what follows comes again */
+	}
+	q = queue_get(waiting->queue);
+	if (q && queue_wants(q, front->now))
+		queue_kick(skb, q, waiting->queue);
+	if (p->odd || options_read(skb, p, &stream->with))
+		return TCX_DROP;
+	end = waiting->packet.seq + waiting->length;
+	/* an end within what the rules have not seen to its end is theirs to rule, and comes again */
+	if (p->flags & TCP_FIN && p->seq + p->payload_length == end && !is_half(waiting, end))
+		waiting->packet.flags |= TCP_FIN;
+	links = queue_links();
+	if (waiting->packet.flags & TCP_FIN)
+		end++;
+	else if (links && queue_link(links, held->link)->flags & LINK_CLOCK)
+		end--; /* once more, later */
+	if (is_bare(p) && p->seq == end)
+		return TCX_DROP;
+	if (label && tcp && is_behind(waiting->packet.seq, tcp->rcv_nxt))
+		return TCX_DROP;
+	return acknowledge(skb, p, &stream->with, end);
+}
+
+/* A reset of a flow, with the very next number: what waits of it is forgotten, and its place may become free. */
+static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
+{
+	struct queue_waiting *waiting = NULL;
+	struct queue_served *served;
+	struct queue_held *held;
+	struct fief_flow_key key;
+	struct fief_queue *q;
+	__u32 from;
+
+	flow_key(p, &key);
+	held = bpf_map_lookup_elem(&queue_holds, &key);
+	if (held)
+		waiting = bpf_map_lookup_elem(&queue_waits, &held->link);
+	if (waiting) {
+		from = p->seq - (waiting->packet.seq + waiting->length);
+		if (from + 1 <= 2)
+			waiting_cancel(held);
+	}
+	served = bpf_map_lookup_elem(&queue_serves, &key);
+	if (!served)
+		return 0;
+	q = queue_get(served->queue);
+	if (q && q->bits)
+		queue_kick(skb, q, served->queue); /* comes behind this packet, which ends the socket */
+	return 0;
+}
+
+/* ---- the program ---- */
+
+static __always_inline int queue_take(struct __sk_buff *skb, struct front_context *front, __u32 what)
+{
+	struct stream *stream = stream_get();
+	struct fief_label *label = NULL;
+	struct tcp_sock *tcp = NULL;
+	int verdict = TCX_DROP;
+	struct bpf_sock *sk;
+	__u32 state;
+
+	if (!stream || !segment_guard_find(front))
+		return TCX_DROP;
+	sk = socket_find(skb, &front->packet, NULL);
+	if (!sk)
+		return front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : TCX_DROP;
+	state = sk->state;
+	barrier_var(state);
+	if (state == BPF_TCP_LISTEN || has_stream(state))
+		tcp = bpf_skc_to_tcp_sock(sk);
+	if (has_stream(state))
+		label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (what == QUEUE_REPEATS) {
+		verdict = queue_repeated(skb, front, stream, tcp, label);
+	} else if (what == QUEUE_LATER && label) {
+		stream->admitted.container = label->container;
+		stream->admitted.next = label->next;
+		stream->admitted.tracked = label->flags & FIEF_LABEL_VERDICT;
+		verdict = queue_arrives(skb, front, stream, tcp, what);
+		if (verdict != TCX_NEXT)
+			__sync_fetch_and_or(&label->flags, FIEF_LABEL_WAITS);
+	} else if (what != QUEUE_LATER) {
+		verdict = queue_arrives(skb, front, stream, tcp, tcp ? what : QUEUE_UNHELD);
+	}
+	bpf_sk_release(sk);
+	return verdict;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Queues: their state, the requests that wait in them, and the flows whose requests servers have.
+ *
+ * Problem: a queue takes no memory before somebody waits, and its order must be known under its lock, where nothing can be
+ * looked up.
+ * How: the links of all that wait are one array, which is looked up before; a link belongs to the queue in whose list it is.
+ * Everything else that is known of a request stands in tables that take memory as they fill, by the number of its link.
+ */
+#pragma once
+
+/* By number. User space makes and removes them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct fief_queue);
+} queues SEC(".maps");
+
+#define LINK_CLOCK 1 /* its last byte is not acknowledged */
+#define LINK_OWES  2 /* its client has not sent all of its body, or takes no answer */
+
+/* One place in the line. */
+struct queue_link {
+	__u16 next;
+	__u16 before;
+	__u32 serial;	 /* differs each time that the link is used */
+	__u32 interface; /* where the request came in */
+	__u8 class;
+	__u8 why;    /* enum queue_end, of one that is refused */
+	__u8 linked; /* enum queue_place */
+	__u8 flags;  /* LINK_* */
+	__u64 since_ns;
+};
+
+struct queue_links {
+	struct bpf_spin_lock lock; /* of what is free */
+	__u32 free;
+	__u32 fresh; /* links that were never used begin behind this one */
+	__u32 pad;
+	struct queue_link at[FIEF_QUEUE_SLOTS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct queue_links);
+} queue_lines SEC(".maps");
+
+/* Pieces of the requests that wait: number of the link << 4, and which piece. */
+struct queue_piece {
+	__u8 bytes[FIEF_QUEUE_PIECE];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, struct queue_piece);
+} queue_pieces SEC(".maps");
+
+/* Which link a flow's request has. */
+struct queue_held {
+	__u32 link;
+	__u32 serial;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, FIEF_QUEUE_SLOTS);
+	__type(key, struct fief_flow_key);
+	__type(value, struct queue_held);
+} queue_holds SEC(".maps");
+
+/* A flow whose request the server has. */
+struct queue_served {
+	__u32 queue;
+	__u32 class;
+	__u32 answer; /* sequence number at which the answer begins */
+	__u32 pad;
+	__u64 ends; /* tick at which its place runs out */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct fief_flow_key);
+	__type(value, struct queue_served);
+} queue_serves SEC(".maps");
+
+/* What a carrier is known by: from the kernel's random source, set once for an installation; 0: there are none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} queue_marks SEC(".maps");
+
+static __always_inline __u32 queue_mark(void)
+{
+	__u32 zero = 0, *mark = bpf_map_lookup_elem(&queue_marks, &zero);
+
+	return mark ? *mark : 0;
+}
+
+static __always_inline struct queue_links *queue_links(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&queue_lines, &zero);
+}
+
+static __always_inline struct queue_link *queue_link(struct queue_links *links, __u32 at)
+{
+	return &links->at[at & (FIEF_QUEUE_SLOTS - 1)];
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Limit: a budget per period, one for all CPUs and all that is below the container.
+ *
+ * Problem: threads of the container run on several CPUs at once, and the kernel itself works for it (receiving); the clock that
+ * stops a thread ticks coarser than a budget.
+ * How: each period adds its quota; whatever is charged is taken off, and a debt is paid off by the periods to come. A
+ * container whose budget is used up is passed over, and a running thread is stopped at its CPU's next tick.
+ * Limits: over one period the use can exceed the quota by a tick of each CPU; over many it does not.
+ */
+#pragma once
+
+#include "order.h"
+
+const volatile __u32 limit_cpus = 1; /* that the machine has, by which limits are counted */
+
+/* The lock is held. */
+static __always_inline bool budget_left(struct sched_node *n, __u32 limit_ppm, __u64 now)
+{
+	__u64 age = now - n->period_ns, periods;
+
+	if (age >= PERIOD_NS) {
+		periods = n->period_ns ? age / PERIOD_NS : 1;
+		n->budget = refilled(n->budget, quota_of(limit_ppm, limit_cpus), periods);
+		n->period_ns = n->period_ns ? n->period_ns + periods * PERIOD_NS : now;
+	}
+	return n->budget > 0;
+}
+
+/* Whether a limit on the way up is used up, by what is known without the lock. */
+__noinline int is_held(__u32 id)
+{
+	int held = 0, level;
+
+	bpf_for (level, 0, LEVELS) {
+		struct fief_container *c = container_at(id);
+		struct sched_node *n;
+
+		if (!c || id == FIEF_ROOT)
+			break;
+		n = node_at(id);
+		if (!n)
+			break;
+		if (attributes_of(c)->limit_ppm && n->period_ns && n->budget - (__s64)c->charged_ns <= 0) {
+			held = 1;
+			break;
+		}
+		id = c->parent.id;
+	}
+	return held;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Pick: whose thread runs next.
+ *
+ * Problem: an order of limits, priorities, shares and weights at each of up to 16 levels, for each time that a CPU is free.
+ * How: from the root down, one child of each container is chosen, and its own threads count as one child more. A child whose
+ * limit is used up is passed over. Of the others the highest priority goes first. Among equals that is the one which is most
+ * behind its share; all without a share stand there as one, and among themselves the one most behind its weight is chosen. A
+ * branch that leads to nothing is marked with the number of the search, and the search begins again.
+ * Limits: CHILDREN_SEEN waiting children of a container at a time. The next search goes on behind them, so that of more
+ * children all have their turn, though not in order.
+ */
+#pragma once
+
+#include "limit.bpf.h"
+#include "tree.bpf.h"
+
+#define CHILDREN_SEEN 128
+#define PICK_NONE     (-1)
+#define PICK_AGAIN    (-2)
+
+struct best {
+	__u32 share; /* the child with a share that is most behind; 0: none */
+	__u32 rest;  /* the one without; 0: none, or the container's own threads */
+	__u32 has_rest;
+	__s32 priority; /* of these */
+	__u64 share_at;
+	__u64 rest_at;
+};
+
+static __always_inline void best_offer(struct best *b, __u32 id, __u32 priority, bool share, __u64 at)
+{
+	if ((__s32)priority < b->priority)
+		return;
+	if ((__s32)priority > b->priority) {
+		b->priority = priority;
+		b->share = 0;
+		b->has_rest = 0;
+	}
+	if (share) {
+		if (!b->share || is_before(at, b->share_at)) {
+			b->share = id;
+			b->share_at = at;
+		}
+	} else if (!b->has_rest || is_before(at, b->rest_at)) {
+		b->has_rest = 1;
+		b->rest = id;
+		b->rest_at = at;
+	}
+}
+
+/* Looks at one child. Returns the next of the list. */
+__noinline __u32 child_offer(__u32 id, struct sched_node *parent __arg_nonnull, __u64 rest, __u64 now,
+			     struct best *b __arg_nonnull)
+{
+	struct sched_machine *m = machine_get();
+	struct fief_container *c = container_at(id);
+	struct sched_node *n = node_at(id);
+	struct fief_attributes *a;
+
+	if (!m || !c || !n)
+		return 0;
+	a = attributes_of(c);
+	node_settle(n, c, a, parent, rest);
+	if (n->passed == m->search)
+		return n->next;
+	if (a->limit_ppm && !budget_left(n, a->limit_ppm, now)) {
+		m->held = 1;
+		state_count(held);
+		return n->next;
+	}
+	if (a->share_ppm)
+		n->at = within(n->at, parent->clock, stride(LAG_NS, a->share_ppm), stride(LEAD_NS, a->share_ppm));
+	else
+		n->at = within(n->at, parent->rest_clock, stride_weight(LAG_NS, a->weight),
+			       stride_weight(LEAD_NS, a->weight));
+	best_offer(b, id, a->priority, a->share_ppm != 0, n->at);
+	return n->next;
+}
+
+/* One level down. Returns the child, or PICK_NONE for the own threads (`own`), or PICK_AGAIN. */
+__noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
+{
+	struct fief_container *c = container_at(id);
+	struct sched_node *n = node_at(id);
+	struct sched_machine *m = machine_get();
+	struct best b = {.priority = -1};
+	__u32 child;
+	__u64 rest;
+	int i;
+
+	if (!c || !n || !m)
+		return PICK_AGAIN;
+	*own = 0;
+	rest = rest_part(id, c);
+	own_settle(n, c, rest);
+	if (n->queued && n->own_passed != m->search) {
+		n->own_at = within(n->own_at, n->rest_clock, stride_weight(LAG_NS, OWN_WEIGHT),
+				   stride_weight(LEAD_NS, OWN_WEIGHT));
+		best_offer(&b, 0, OWN_PRIORITY, false, n->own_at);
+	}
+	child = n->first;
+	bpf_for (i, 0, CHILDREN_SEEN) {
+		if (!child)
+			break;
+		child = child_offer(child, n, rest, now, &b);
+		if (child == n->first)
+			break;
+	}
+	if (child)
+		n->first = child;
+	if (!b.share && !b.has_rest)
+		return PICK_AGAIN;
+	if (b.has_rest)
+		n->rest_at = within(n->rest_at, n->clock, stride(LAG_NS, rest), stride(LEAD_NS, rest));
+	if (b.share && (!b.has_rest || is_before(b.share_at, n->rest_at))) {
+		if (is_before(n->clock, b.share_at))
+			n->clock = b.share_at;
+		return b.share;
+	}
+	if (is_before(n->clock, n->rest_at))
+		n->clock = n->rest_at;
+	if (is_before(n->rest_clock, b.rest_at))
+		n->rest_clock = b.rest_at;
+	if (!b.rest)
+		*own = 1;
+	return b.rest;
+}
+
+/* The container whose own threads are next, PICK_NONE, or PICK_AGAIN. The lock is held. */
+__noinline int tree_pick(__u64 now)
+{
+	struct sched_machine *m = machine_get();
+	int found = PICK_NONE, level;
+	__u32 id = FIEF_ROOT;
+
+	bpf_for (level, 0, LEVELS) {
+		__u32 own = 0;
+		int child = level_pick(id, now, &own);
+
+		if (child == PICK_AGAIN) {
+			struct sched_node *n = node_at(id);
+
+			if (id == FIEF_ROOT || !n || !m)
+				break;
+			n->passed = m->search;
+			found = PICK_AGAIN;
+			break;
+		}
+		if (own) {
+			found = id;
+			break;
+		}
+		id = child;
+	}
+	return found;
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The scheduler: containers have the shares, weights, limits and priorities of the CPU that their policy gives them. This file
+ * is a table of contents of the parts:
+ *
+ *   order    the arithmetic                 state    the scheduler's records
+ *   tree     which containers wait          limit    budgets
+ *   pick     whose thread is next           thread   which container a thread is scheduled for
+ *   floor    no thread waits for ever       scx      the kernel's functions for schedulers
+ *
+ * Functions that are not static are verified once for each program that calls them, for any argument; static ones once for each
+ * state of their callers, of which there were so many that loading took 33 s on an emulated CPU (now less than one).
+ *
+ * It reuses the core's maps and is loaded only where a policy wants it. The order is by the core's own charges: what a thread
+ * does for a container it bound to in the middle of its stint, and what the kernel receives for one, counts for that one.
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include "abi.h"
+#include "kernel.bpf.h"
+#include "compat.bpf.h"
+#include "core/stint.bpf.h"
+
+#include "scx.bpf.h"
+#include "order.h"
+#include "state.bpf.h"
+#include "tree.bpf.h"
+#include "limit.bpf.h"
+#include "pick.bpf.h"
+#include "thread.bpf.h"
+#include "floor.bpf.h"
+
+#define PICKS		16 /* queues in a row that have no thread for this CPU */
+#define CLOCK_MONOTONIC 1
+
+/* The running thread's time up to now is charged. Interrupts are off. */
+__noinline int charge_now(__u64 now)
+{
+	struct fief_cpu *cs = this_cpu();
+
+	if (cs && cs->online && !cs->in_irq && !cs->softirq_vector)
+		charge_until(cs, now);
+	return 0;
+}
+
+SEC("struct_ops/select_cpu")
+s32 BPF_PROG(wakeup_places, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	bool idle = false;
+	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+
+	if (idle && (p->flags & PF_KTHREAD || !is_held(container_of_thread(p))))
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, 0);
+	return cpu;
+}
+
+SEC("struct_ops/enqueue")
+void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
+{
+	struct sched_waiting *w = waiting_of(p);
+	__u32 id, rank, cpu;
+	s32 idle;
+
+	if (p->flags & PF_KTHREAD) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS,
+				   flags & SCX_ENQ_WAKEUP ? flags | SCX_ENQ_PREEMPT : flags);
+		return;
+	}
+	id = container_of_thread(p);
+	wait_end(w);
+	scx_bpf_dsq_insert(p, DSQ(wait_begin(w, id)), SLICE_NS, flags);
+	if (is_held(id))
+		return;
+	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (idle >= 0) {
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		return;
+	}
+	if (flags & SCX_ENQ_LAST) {
+		scx_bpf_kick_cpu(scx_bpf_task_cpu(p), 0);
+		return;
+	}
+	rank = rank_of(id);
+	bpf_for (cpu, 0, cpu_count) {
+		struct sched_place *there = place_at(cpu);
+
+		if (!there)
+			break;
+		if (there->rank < rank && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+			state_count(preempted);
+			break;
+		}
+	}
+}
+
+/* The container of the thread that could go on running, as one that waits; its number + 1. */
+static __always_inline __u32 prev_waits(struct task_struct *prev)
+{
+	struct fief_cpu *cs = this_cpu();
+
+	if (!prev || prev->flags & PF_KTHREAD || !(prev->scx.flags & SCX_TASK_QUEUED))
+		return 0;
+	if (!cs || !cs->has_task || cs->running != prev->pid)
+		return FIEF_ROOT + 1;
+	return (container_get(cs->task.binding) ? cs->task.binding.id : FIEF_ROOT) + 1;
+}
+
+SEC("struct_ops/dispatch")
+void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
+{
+	struct sched_machine *m = machine_get();
+	struct sched_place *here = place_at(cpu);
+	__u64 now = bpf_ktime_get_ns();
+	__u32 stays = prev_waits(prev), search;
+	int i, found;
+
+	if (!m || !here)
+		return;
+	charge_now(now);
+	if (floor_let_in(m, here, now))
+		return;
+	if (!machine_lock()) {
+		if (!scx_bpf_dsq_move_to_local(DSQ(QUEUE_ROOT)) && stays)
+			slice_set(prev, SLICE_NS);
+		return;
+	}
+	search = ++m->searches;
+	if (stays)
+		waits_more(stays - 1);
+	machine_unlock(m);
+	bpf_for (i, 0, PICKS) {
+		__u32 queue = QUEUE_ROOT;
+		struct sched_node *n;
+
+		if (!machine_lock())
+			break;
+		m->search = search;
+		found = tree_pick(now);
+		n = found >= 0 ? node_at(found) : NULL;
+		if (n) {
+			n->own_passed = search;
+			queue = n->queue;
+		}
+		machine_unlock(m);
+		if (found == PICK_NONE)
+			break;
+		if (found == PICK_AGAIN)
+			continue;
+		if (found == FIEF_ROOT)
+			queue = QUEUE_ROOT + 1;
+		if (queue && scx_bpf_dsq_move_to_local(DSQ(queue - 1))) {
+			state_count(picked);
+			break;
+		}
+		if (stays == found + 1) {
+			slice_set(prev, SLICE_NS);
+			state_count(kept);
+			break;
+		}
+	}
+	if (stays && machine_lock()) {
+		waits_less(stays - 1);
+		queue_return(stays - 1);
+		machine_unlock(m);
+	}
+}
+
+SEC("struct_ops/running")
+void BPF_PROG(running_begins, struct task_struct *p)
+{
+	struct sched_place *here = place_at(bpf_get_smp_processor_id());
+
+	wait_end(waiting_of(p));
+	if (!here)
+		return;
+	here->rank = p->flags & PF_KTHREAD ? ~0u : rank_of(container_of_thread(p));
+	if (here->brief) {
+		here->brief = 0;
+		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
+	}
+}
+
+SEC("struct_ops/stopping")
+void BPF_PROG(stopping_ends, struct task_struct *p, bool runnable)
+{
+	struct sched_place *here = place_at(bpf_get_smp_processor_id());
+
+	/* nobody is to be preempted until the next one runs */
+	if (here)
+		here->rank = ~0u;
+}
+
+SEC("struct_ops/tick")
+void BPF_PROG(tick_stops, struct task_struct *p)
+{
+	__u32 id;
+
+	if (p->flags & PF_KTHREAD)
+		return;
+	charge_now(bpf_ktime_get_ns());
+	id = container_of_thread(p);
+	if (is_held(id))
+		slice_set(p, 0);
+}
+
+/* It goes to sleep, to another CPU, or changes what it is. */
+SEC("struct_ops/quiescent")
+void BPF_PROG(quiescent_ends, struct task_struct *p, u64 flags)
+{
+	wait_end(waiting_of(p));
+}
+
+SEC("struct_ops.s/init_task")
+s32 BPF_PROG(task_begins, struct task_struct *p, struct scx_init_task_args *args)
+{
+	return bpf_task_storage_get(&sched_threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) ? 0 : -ENOMEM;
+}
+
+/* Without these two the kernel takes a scheduler out when a CPU comes or goes. Queues are nobody's, so there is nothing to do. */
+SEC("struct_ops/cpu_online")
+void BPF_PROG(cpu_comes, s32 cpu)
+{
+}
+
+SEC("struct_ops/cpu_offline")
+void BPF_PROG(cpu_goes, s32 cpu)
+{
+	struct sched_place *there = place_at(cpu);
+
+	if (there)
+		there->rank = ~0u;
+}
+
+/* A period has passed: what was held may go on, and what waited too long is found. */
+static int period_begins(void *map, int *key, struct sched_machine *m)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 cpu;
+
+	if (m->held) {
+		m->held = 0;
+		bpf_for (cpu, 0, cpu_count)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	m->beats++;
+	if (m->beats % FLOOR_BEATS == 0)
+		floor_look(m, now);
+	if (m->due) {
+		bpf_for (cpu, 0, cpu_count)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	bpf_timer_start(&m->timer, PERIOD_NS, 0);
+	return 0;
+}
+
+/* Whether the core's charges gather for the scheduler. */
+static __always_inline void charges_gather(bool on)
+{
+	__u32 cpu;
+
+	bpf_for (cpu, 0, cpu_count) {
+		struct fief_cpu *cs = cpu_at(cpu);
+
+		if (!cs)
+			break;
+		cs->scheduled = on;
+	}
+}
+
+SEC("struct_ops.s/init")
+s32 BPF_PROG(init_begins)
+{
+	struct sched_machine *m = machine_get();
+	__u32 number, at;
+	s32 err;
+
+	if (!m)
+		return -ENOENT;
+	bpf_for (number, 0, QUEUES) {
+		err = scx_bpf_create_dsq(DSQ(number), -1);
+		if (err)
+			return err;
+		/* low numbers are taken first, so that few have to be looked at */
+		at = number;
+		if (number != QUEUE_ROOT) {
+			__u32 value = QUEUES - number;
+
+			at = number - 1;
+			bpf_map_update_elem(&sched_free, &at, &value, BPF_ANY);
+		}
+	}
+	m->free = QUEUES - 1;
+	m->top = 1;
+	charges_gather(true);
+	err = bpf_timer_init(&m->timer, &sched_machines, CLOCK_MONOTONIC);
+	if (err)
+		return err;
+	bpf_timer_set_callback(&m->timer, period_begins);
+	return bpf_timer_start(&m->timer, PERIOD_NS, 0);
+}
+
+SEC("struct_ops/exit")
+void BPF_PROG(exit_tells, struct scx_exit_info *info)
+{
+	struct fief_sched *state = state_get();
+
+	charges_gather(false);
+	if (!state)
+		return;
+	state->exit_kind = info->kind;
+	state->exit_code = info->exit_code;
+	bpf_probe_read_kernel_str(state->exit_reason, sizeof(state->exit_reason), info->reason);
+	bpf_probe_read_kernel_str(state->exit_message, sizeof(state->exit_message), info->msg);
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops sched_ops = {
+    .select_cpu = (void *)wakeup_places,
+    .enqueue = (void *)enqueue_waits,
+    .dispatch = (void *)dispatch_picks,
+    .tick = (void *)tick_stops,
+    .running = (void *)running_begins,
+    .stopping = (void *)stopping_ends,
+    .quiescent = (void *)quiescent_ends,
+    .cpu_online = (void *)cpu_comes,
+    .cpu_offline = (void *)cpu_goes,
+    .init_task = (void *)task_begins,
+    .init = (void *)init_begins,
+    .exit = (void *)exit_tells,
+    .timeout_ms = 30000, /* the most that the kernel takes; floor.bpf.h */
+    .flags = SCX_OPS_ENQ_LAST,
+    .name = "fief",
+};
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

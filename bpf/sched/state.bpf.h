@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * State: the scheduler's own records. They live as long as the scheduler is on; each time begins with fresh ones.
+ *
+ * The containers' tree, its attributes and what was charged are the core's. A node stands beside each container, by the same
+ * number, and is of no use once the container's generation is another.
+ */
+#pragma once
+
+#define QUEUES	       4096 /* containers that can have waiting threads of their own at the same time */
+#define DSQ(number)    ((__u64)(number) + 1) /* the kernel's number of a queue */
+#define QUEUE_ROOT     0		     /* of the threads that nobody manages; and of those that find no queue */
+#define LOCK_TRIES_MAX (1 << 19)
+
+struct sched_node {
+	__u32 generation;
+	__u32 queue;	  /* of its own threads: a number + 1; 0: none waits */
+	__u32 queued;	  /* of its own threads */
+	__u32 linked;	  /* it is in its parent's list of children with waiting threads */
+	__u32 parent;	  /* in whose */
+	__u32 next, prev; /* there: a ring */
+	__u32 first;	  /* of its own list; 0: none, since the root is nobody's child */
+	__u64 at;	  /* virtual time among its siblings */
+	__u64 own_at;	  /* of its own threads, as one of its children */
+	__u64 clock;	  /* where its children are */
+	__u64 rest_at;	  /* of all children without a share, as one */
+	__u64 rest_clock; /* where those are among themselves */
+	__s64 budget;
+	__u64 period_ns;  /* when its last one began */
+	__u32 passed;	  /* the search that found nothing in it */
+	__u32 own_passed; /* that found nothing among its own threads */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FIEF_DEFAULT_CONTAINERS);
+	__type(key, __u32);
+	__type(value, struct sched_node);
+} sched_nodes SEC(".maps");
+
+struct sched_queue {
+	__u32 container;
+	__u32 taken;
+	__u32 due; /* a thread in it has waited too long */
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, QUEUES);
+	__type(key, __u32);
+	__type(value, struct sched_queue);
+} sched_queues SEC(".maps");
+
+struct sched_machine {
+	__u32 lock;
+	__u32 searches; /* counts them */
+	__u32 search;	/* the one that has the lock */
+	__u32 top;	/* queues above were never taken */
+	__u32 free;	/* entries of sched_free that hold a number */
+	__u32 held;	/* a container with waiting threads was passed over */
+	__u32 due;	/* queues that are */
+	__u32 cursor;	/* where the search for due ones goes on */
+	__u32 beats;	/* of the timer */
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sched_machine);
+} sched_machines SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, QUEUES);
+	__type(key, __u32);
+	__type(value, __u32);
+} sched_free SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fief_sched);
+} sched_states SEC(".maps");
+
+struct sched_place {
+	__u32 rank;  /* of the thread that runs there (thread.bpf.h) */
+	__u32 brief; /* it may run for a moment only */
+	__u32 row;   /* threads in a row that were let in for having waited */
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FIEF_MAX_CPUS);
+	__type(key, __u32);
+	__type(value, struct sched_place);
+} sched_places SEC(".maps");
+
+struct sched_waiting {
+	__u32 container; /* in whose queue it is counted: id + 1; 0: in none */
+	__u32 pad;
+	__u64 since_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct sched_waiting);
+} sched_threads SEC(".maps");
+
+static __always_inline struct sched_machine *machine_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sched_machines, &zero);
+}
+
+static __always_inline struct fief_sched *state_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&sched_states, &zero);
+}
+
+static __always_inline struct sched_node *node_at(__u32 id)
+{
+	return bpf_map_lookup_elem(&sched_nodes, &id);
+}
+
+static __always_inline struct sched_queue *queue_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&sched_queues, &number);
+}
+
+static __always_inline struct sched_place *place_at(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&sched_places, &cpu);
+}
+
+static __always_inline struct sched_waiting *waiting_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&sched_threads, p, 0, 0);
+}
+
+#define state_count(field)                                                                                             \
+	({                                                                                                             \
+		struct fief_sched *state_ = state_get();                                                               \
+		if (state_)                                                                                            \
+			__sync_fetch_and_add(&state_->field, 1);                                                       \
+	})
+
+/*
+ * One lock for the whole tree. All that take it run with interrupts off, and call nothing that could come back here. The loop
+ * ends, since a hypervisor may have stopped the holder: then the caller goes round the tree.
+ */
+__noinline int machine_lock(void)
+{
+	struct sched_machine *m = machine_get();
+	int taken = 0, i;
+
+	if (!m)
+		return 0;
+	bpf_for (i, 0, LOCK_TRIES_MAX) {
+		if (*(volatile __u32 *)&m->lock)
+			continue;
+		if (!__sync_val_compare_and_swap(&m->lock, 0, 1)) {
+			taken = 1;
+			break;
+		}
+	}
+	if (!taken)
+		state_count(lock_failed);
+	return taken;
+}
+
+static __always_inline void machine_unlock(struct sched_machine *m)
+{
+	__sync_lock_test_and_set(&m->lock, 0);
+}

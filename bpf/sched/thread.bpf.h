@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Thread: which container a thread is scheduled for, and where it waits.
+ *
+ * Problem: the scheduler is asked about a thread before the switch has stored the record of the one that ran.
+ * How: the record of the thread that a CPU has noted is that CPU's working copy; of every other thread it is the stored one,
+ * with a request that was left for it. The kernel's own threads are outside of the tree: they go first, since what they do is
+ * everybody's.
+ * Limits: a request from outside for a running thread counts from the boundary on at which its CPU takes it.
+ */
+#pragma once
+
+#include "limit.bpf.h"
+#include "tree.bpf.h"
+
+/* The container with a living chain upwards that the thread works for; the root: nobody manages it. */
+__noinline __u32 container_of_thread(struct task_struct *p __arg_trusted)
+{
+	struct fief_cpu *cs = cpu_at(scx_bpf_task_cpu(p));
+	struct fief_task *v;
+	struct fief_ref to;
+
+	if (cs && cs->has_task && cs->running == p->pid) {
+		to = cs->task.binding;
+	} else {
+		v = record_of(p);
+		if (!v || v->made != RECORD_MADE)
+			return FIEF_ROOT;
+		to = v->binding;
+		__u64 request = v->request;
+		if (request && request != REQUEST_CLOSED) {
+			to.id = REQUEST_ID(request);
+			to.generation = request >> 32;
+		}
+	}
+	return container_get(to) ? to.id : FIEF_ROOT;
+}
+
+/*
+ * How much a thread may be kept waiting: 0 if a container on the way up has priority 0, else one more than the priority of the
+ * topmost. This only decides whether to take the CPU from the thread that has it; the order is that of the tree.
+ */
+__noinline __u32 rank_of(__u32 id)
+{
+	__u32 rank = OWN_PRIORITY + 1;
+	int level;
+
+	bpf_for (level, 0, LEVELS) {
+		struct fief_container *c = container_at(id);
+		__u32 priority;
+
+		if (!c || id == FIEF_ROOT)
+			break;
+		priority = attributes_of(c)->priority;
+		if (!priority) {
+			rank = 0;
+			break;
+		}
+		rank = priority + 1;
+		id = c->parent.id;
+	}
+	return rank;
+}
+
+/* It waits no longer in the queue where it was counted. */
+__noinline int wait_end(struct sched_waiting *w)
+{
+	struct sched_machine *m = machine_get();
+	__u32 id;
+
+	if (!m || !w || !w->container || !machine_lock())
+		return 0;
+	id = w->container - 1;
+	w->container = 0;
+	waits_less(id);
+	queue_return(id);
+	machine_unlock(m);
+	return 0;
+}
+
+/* It waits from now on. Returns the number of the queue. */
+__noinline __u32 wait_begin(struct sched_waiting *w, __u32 id)
+{
+	struct sched_machine *m = machine_get();
+	__u32 queue = QUEUE_ROOT;
+
+	if (!m || !w || !machine_lock())
+		return QUEUE_ROOT;
+	waits_more(id);
+	queue = queue_take(id);
+	if (queue == QUEUE_ROOT && id != FIEF_ROOT) {
+		state_count(unqueued);
+		waits_less(id);
+		waits_more(FIEF_ROOT);
+		id = FIEF_ROOT;
+	}
+	machine_unlock(m);
+	if (id == FIEF_ROOT && queue != QUEUE_ROOT)
+		return QUEUE_ROOT;
+	w->container = id + 1;
+	w->since_ns = bpf_ktime_get_ns();
+	return queue;
+}

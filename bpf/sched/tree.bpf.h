@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Tree: which containers have waiting threads, and what they had of the CPU.
+ *
+ * Problem: most containers wait for nothing, and there may be a million; children come and go while the CPU is given away.
+ * How: a container is in its parent's list while one of its own threads waits, or a child is in its own list. What was charged
+ * gathers in the containers (core/charge), for the whole way up, and is settled when the list is looked through.
+ * Limits: QUEUES containers with waiting threads of their own; further threads wait with those that nobody manages. A container
+ * that is given another parent moves when its next thread begins to wait.
+ */
+#pragma once
+
+#define LEVELS (FIEF_MAX_DEPTH + 1)
+
+/* The node of a container; fresh if the slot is another container's now. The lock is held. */
+static __always_inline struct sched_node *node_get(__u32 id, struct fief_container *c)
+{
+	struct sched_node *n = node_at(id);
+	__u32 queue;
+
+	if (n && n->generation != c->generation && !n->linked && !n->queued) {
+		queue = n->queue;
+		__builtin_memset(n, 0, sizeof(*n));
+		n->queue = queue; /* it is this number's still */
+		n->generation = c->generation;
+	}
+	return n;
+}
+
+/* What the children without a share have of the parent, and what the parent has, both in its own terms. */
+static __always_inline __u64 rest_part(__u32 id, struct fief_container *c)
+{
+	struct fief_attributes *a = attributes_of(c);
+	__u64 whole = id == FIEF_ROOT ? WHOLE : a->share_ppm;
+
+	return whole ? rest_of(whole, a->reserved_ppm + c->reserved_ppm) : WHOLE;
+}
+
+/* At the end of the list, which is a ring. */
+__noinline int node_link(__u32 id, __u32 parent)
+{
+	struct sched_node *n = node_at(id), *p = node_at(parent), *first, *last;
+
+	if (!n || !p)
+		return 0;
+	n->parent = parent;
+	n->linked = 1;
+	n->next = id;
+	n->prev = id;
+	first = p->first ? node_at(p->first) : NULL;
+	last = first ? node_at(first->prev) : NULL;
+	if (!last) {
+		p->first = id;
+		return 0;
+	}
+	n->next = p->first;
+	n->prev = first->prev;
+	last->next = id;
+	first->prev = id;
+	return 0;
+}
+
+__noinline int node_unlink(__u32 id)
+{
+	struct sched_node *n = node_at(id), *p, *next, *prev;
+
+	if (!n)
+		return 0;
+	p = node_at(n->parent);
+	next = node_at(n->next);
+	prev = node_at(n->prev);
+	if (p && p->first == id)
+		p->first = n->next == id ? 0 : n->next;
+	if (prev)
+		prev->next = n->next;
+	if (next)
+		next->prev = n->prev;
+	n->linked = 0;
+	return 0;
+}
+
+/* One more thread of the container waits. The lock is held. */
+__noinline int waits_more(__u32 id)
+{
+	struct fief_container *c = container_at(id);
+	int level;
+
+	bpf_for (level, 0, LEVELS) {
+		__u32 up, below = id;
+		struct sched_node *n;
+
+		if (!c)
+			break;
+		n = node_get(id, c);
+		if (!n)
+			break;
+		if (!level)
+			n->queued++;
+		if (id == FIEF_ROOT)
+			break;
+		up = c->parent.id;
+		if (n->linked && n->parent == up)
+			break;
+		if (n->linked)
+			node_unlink(id);
+		id = up;
+		c = container_at(id);
+		/* before anything is in its list: one of the number's former container would be made anew, and the list lost */
+		if (c)
+			node_get(id, c);
+		node_link(below, id);
+	}
+	return 0;
+}
+
+/* One fewer. */
+__noinline int waits_less(__u32 id)
+{
+	int level;
+
+	bpf_for (level, 0, LEVELS) {
+		struct sched_node *n = node_at(id);
+		__u32 up;
+
+		if (!n)
+			break;
+		if (!level && n->queued)
+			n->queued--;
+		if (n->queued || n->first || id == FIEF_ROOT || !n->linked)
+			break;
+		up = n->parent;
+		node_unlink(id);
+		id = up;
+	}
+	return 0;
+}
+
+/* The number of the queue of a container's own threads. The lock is held. */
+__noinline __u32 queue_take(__u32 id)
+{
+	struct sched_machine *m = machine_get();
+	struct sched_node *n = node_at(id);
+	struct sched_queue *q;
+	__u32 *number, at;
+
+	if (id == FIEF_ROOT || !m || !n)
+		return QUEUE_ROOT;
+	if (n->queue)
+		return n->queue - 1;
+	if (!m->free)
+		return QUEUE_ROOT;
+	at = m->free - 1;
+	number = bpf_map_lookup_elem(&sched_free, &at);
+	q = number ? queue_at(*number) : NULL;
+	if (!q)
+		return QUEUE_ROOT;
+	m->free = at;
+	if (m->top <= *number)
+		m->top = *number + 1;
+	q->container = id;
+	q->taken = 1;
+	n->queue = *number + 1;
+	return *number;
+}
+
+__noinline int queue_return(__u32 id)
+{
+	struct sched_machine *m = machine_get();
+	struct sched_node *n = node_at(id);
+	struct sched_queue *q;
+	__u32 *number, at;
+
+	if (!m || !n || n->queued || !n->queue)
+		return 0;
+	at = m->free;
+	number = bpf_map_lookup_elem(&sched_free, &at);
+	q = queue_at(n->queue - 1);
+	if (!number || !q)
+		return 0;
+	*number = n->queue - 1;
+	m->free = at + 1;
+	if (q->due) {
+		q->due = 0;
+		__sync_fetch_and_sub(&m->due, 1);
+	}
+	q->taken = 0;
+	n->queue = 0;
+	return 0;
+}
+
+/* What the container and all below it had since the last look goes into its virtual time and off its budget. */
+static __always_inline void node_settle(struct sched_node *n, struct fief_container *c, struct fief_attributes *a,
+					struct sched_node *parent, __u64 rest)
+{
+	__u64 ns;
+
+	if (!c->charged_ns)
+		return;
+	ns = __sync_lock_test_and_set(&c->charged_ns, 0);
+	if (a->limit_ppm)
+		n->budget -= ns;
+	if (a->share_ppm) {
+		n->at += stride(ns, a->share_ppm);
+	} else {
+		n->at += stride_weight(ns, a->weight);
+		parent->rest_at += stride(ns, rest);
+	}
+}
+
+/* The same for its own threads, as one of its children. */
+static __always_inline void own_settle(struct sched_node *n, struct fief_container *c, __u64 rest)
+{
+	__u64 ns;
+
+	if (!c->charged_own_ns)
+		return;
+	ns = __sync_lock_test_and_set(&c->charged_own_ns, 0);
+	n->own_at += stride_weight(ns, OWN_WEIGHT);
+	n->rest_at += stride(ns, rest);
+}

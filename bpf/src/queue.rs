@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Queues of requests: made and removed here, moved on by the kernel side alone.
+//!
+//! A queue has a number, which guards name. It is removed once nobody waits in it any more; until then it lets all of them go.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use crate::abi;
+use crate::attachment::{self, When};
+use crate::error::{Context, Result};
+use crate::pin::Pins;
+use crate::record::{self, Record};
+use crate::{batch, link, managed, trial};
+
+/// So long a queue is waited for to become empty.
+const EMPTIES_WITHIN: Duration = Duration::from_secs(2);
+
+/// Every queue there is, by number.
+pub fn all(pins: &Pins) -> Result<Vec<(u32, abi::fief_queue)>> {
+    if !pins.map("queues").exists() {
+        return Ok(Vec::new());
+    }
+    batch::entries(&pins.open_map("queues")?)
+}
+
+/// Makes one.
+pub fn make(pins: &Pins, number: u32, queue: &abi::fief_queue) -> Result<()> {
+    pins.open_map("queues")?
+        .update(&number.to_ne_bytes(), queue.bytes(), MapFlags::NO_EXIST)
+        .context(|| format!("cannot make the queue {number}"))
+}
+
+/// Lets go of all that wait in a queue, and of all that come. `interfaces`: guarded ones of the caller's network namespace. How
+/// many are still there after a while, which nothing moves on.
+pub fn open(pins: &Pins, number: u32, interfaces: &[u32]) -> Result<u32> {
+    let program = pins.open_program("queue_opens")?;
+    let until = Instant::now() + EMPTIES_WITHIN;
+    let mut left = 0;
+    for &interface in interfaces.iter().cycle() {
+        left = trial::tell(program.as_fd(), interface, number).context(|| format!("cannot open the queue {number}"))?;
+        if left == 0 || Instant::now() >= until {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(left)
+}
+
+/// Removes a queue that was opened and that no guard names any more.
+pub fn remove(pins: &Pins, number: u32) -> Result<()> {
+    pins.open_map("queues")?.delete(&number.to_ne_bytes()).context(|| format!("cannot remove the queue {number}"))
+}
+
+/// The clock at the state of sockets, which every connection of the machine passes: wanted while there is a queue.
+pub fn attach_clock(pins: &Pins) -> Result<()> {
+    managed::attach_traces(pins, When::Queued)
+}
+
+/// After the last queue.
+pub fn detach_clock(pins: &Pins) -> Result<()> {
+    attachment::traces(When::Queued).flat_map(|row| row.links(pins)).try_for_each(|pin| link::remove(&pin))?;
+    // nobody tells any more when the server has done with these
+    let served = pins.open_map("queue_serves")?;
+    for key in served.keys() {
+        // one that is gone meanwhile is what is wanted
+        let _ = served.delete(&key);
+    }
+    Ok(())
+}
+
+/// Sets what carriers are known by, unless it is set.
+pub(crate) fn set_mark(pins: &Pins) -> Result<()> {
+    let map: MapHandle = pins.open_map("queue_marks")?;
+    let there: u32 = record::lookup(&map, &0u32.to_ne_bytes())?.unwrap_or_default();
+    if there != 0 {
+        return Ok(());
+    }
+    let mut mark = [0u8; 4];
+    while mark == [0; 4] {
+        crate::secret::fill(&mut mark)
+            .context(|| "cannot get the carriers' mark from the kernel's random source".into())?;
+    }
+    record::update(&map, 0, &u32::from_ne_bytes(mark))
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The scheduler: loaded and attached as a whole while a policy needs one. Its link is pinned, so that it stays without a process.
+//!
+//! A struct_ops map stands for one attachment, so the object shares the core's maps and none of its own: each time that it is
+//! turned on begins with fresh records. The kernel lets one scheduler at a time in, and takes it out by itself when a thread
+//! waits for too long or the scheduler fails; then its own scheduler goes on, and the link is of no more effect.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapHandle, OpenObject};
+
+use crate::abi;
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::extension;
+use crate::link;
+use crate::open;
+use crate::pin::{Pins, make_dir, remove_tree};
+use crate::record;
+use crate::skeleton::sched;
+
+/// The kernel's own account of schedulers.
+const KERNEL: &str = "/sys/kernel/sched_ext";
+/// What the kernel calls ours.
+const NAME: &str = "fief";
+const REMEDY: &str = "use a kernel with CONFIG_SCHED_CLASS_EXT, as Debian's of 7.0 or later from its backports";
+/// The kernel stops and starts every thread of the machine to change its scheduler.
+const LONGEST_CHANGE: Duration = Duration::from_secs(20);
+
+/// Whether the scheduler has the CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scheduler {
+    /// No policy asked for one.
+    Off,
+    /// It has them.
+    On(Box<abi::fief_sched>),
+    /// The kernel took it out, with its reason.
+    Ejected(String),
+}
+
+/// Whether the kernel takes schedulers, and this build's is one: it is loaded, not attached. The pins are of an installation.
+pub fn try_load(pins: &Pins) -> Result<()> {
+    extension::try_scheduler().map_err(|e| e.remedy(REMEDY))?;
+    with_object(pins, |_| Ok(()))
+}
+
+/// Errors: this kernel knows no schedulers but its own.
+fn require() -> Result<()> {
+    if Path::new(KERNEL).exists() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Unsupported, "this kernel has no sched_ext").remedy(REMEDY))
+}
+
+/// Whether the scheduler can be turned on here, as far as that is known without loading it. Errors: with the reason.
+pub fn here() -> Result<()> {
+    require()?;
+    match attached().filter(|name| name != NAME) {
+        Some(other) => Err(Error::new(ErrorKind::Exists, format!("the scheduler {other} has the CPUs"))
+            .remedy("stop it, and apply the policy again")),
+        None => Ok(()),
+    }
+}
+
+/// Turns the scheduler on, unless it is. One that the kernel took out is turned on again, fresh.
+pub fn install(pins: &Pins) -> Result<()> {
+    require()?;
+    match state(pins)? {
+        Scheduler::On(_) => return Ok(()),
+        Scheduler::Ejected(_) => remove(pins)?,
+        Scheduler::Off => {}
+    }
+    if let Some(other) = attached() {
+        return Err(Error::new(ErrorKind::Exists, format!("the scheduler {other} has the CPUs"))
+            .remedy("stop it, and apply the policy again"));
+    }
+    remove_tree(&pins.schedule())?;
+    make_dir(&pins.schedule())?;
+    let attached = with_object(pins, |object| attach(object, pins));
+    if attached.is_err() {
+        // the first error is the one to tell
+        let _ = remove_tree(&pins.schedule());
+    }
+    attached
+}
+
+fn attach(object: &mut libbpf_rs::Object, pins: &Pins) -> Result<()> {
+    // The kernel stops the timers of a map that no process and no pin holds.
+    for (name, pin) in [("sched_states", pins.scheduler_state()), ("sched_machines", pins.scheduler_timer())] {
+        let map = object.maps_mut().find(|map| map.name() == name).expect("the sched object has both");
+        link::pin(map.as_fd(), &pin)?;
+    }
+    let mut ops = object.maps_mut().find(|map| map.name() == "sched_ops").expect("the sched object has its operations");
+    let mut link = ops
+        .attach_struct_ops()
+        .context(|| "the kernel does not take the scheduler".into())
+        .map_err(|e: Error| e.remedy("`dmesg` tells why"))?;
+    link.pin(pins.scheduler_link()).context(|| "cannot pin the link of the scheduler".into())
+}
+
+fn with_object(pins: &Pins, work: impl FnOnce(&mut libbpf_rs::Object) -> Result<()>) -> Result<()> {
+    let mut place = MaybeUninit::<OpenObject>::uninit();
+    let mut open =
+        sched::SchedSkelBuilder::default().open(&mut place).context(|| "cannot open the sched object".into())?;
+    let size = pins.open_map("containers")?.max_entries();
+    let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())? as u32;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the sched object has read-only data");
+    rodata.cpu_count = cpus;
+    rodata.limit_cpus = cpus_online();
+    rodata.exec_clock_excludes_softirq = crate::clock::excludes_softirq();
+    open.maps.sched_nodes.set_max_entries(size).context(|| "cannot size the table of nodes".into())?;
+    open::reuse_maps(open.open_object_mut(), pins)?;
+    let mut skel = open.load().map_err(|e| open::unsupported("sched", &e).remedy(REMEDY))?;
+    work(skel.object_mut())
+}
+
+fn cpus_online() -> u32 {
+    let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online.and_then(|count| u32::try_from(count).ok()).unwrap_or(1)
+}
+
+/// Turns the scheduler off; the kernel's own has the CPUs when this returns. One that is not on is no error.
+pub fn remove(pins: &Pins) -> Result<()> {
+    if !pins.schedule().exists() {
+        return Ok(());
+    }
+    let ours = matches!(state(pins), Ok(Scheduler::On(_)));
+    if pins.scheduler_link().exists()
+        && let Ok(link) = Link::open(pins.scheduler_link())
+    {
+        // one that the kernel took out is detached already
+        let _ = link.detach();
+    }
+    remove_tree(&pins.schedule())?;
+    let since = Instant::now();
+    while ours && attached().as_deref() == Some(NAME) {
+        if since.elapsed() > LONGEST_CHANGE {
+            return Err(Error::new(ErrorKind::Other, "the kernel keeps the scheduler that was detached"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// How it is now.
+pub fn state(pins: &Pins) -> Result<Scheduler> {
+    if !pins.scheduler_link().exists() {
+        return Ok(Scheduler::Off);
+    }
+    let states =
+        MapHandle::from_pinned_path(pins.scheduler_state()).context(|| "cannot open the scheduler's state".into())?;
+    let since = Instant::now();
+    loop {
+        // asked in this order: one that is out has told its reason before
+        let leaves = is_leaving();
+        let told: abi::fief_sched = record::lookup(&states, &0u32.to_ne_bytes())?.unwrap_or_default();
+        if told.exit_kind != 0 {
+            return Ok(Scheduler::Ejected(reason_of(&told)));
+        }
+        if !leaves || since.elapsed() > LONGEST_CHANGE {
+            return Ok(Scheduler::On(Box::new(told)));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Why the kernel took it out, in the kernel's words.
+fn reason_of(told: &abi::fief_sched) -> String {
+    let (reason, message) = (words(&told.exit_reason), words(&told.exit_message));
+    match (reason.is_empty(), message.is_empty()) {
+        (false, false) => format!("{reason}: {message}"),
+        (false, true) => reason,
+        (true, false) => message,
+        (true, true) => format!("exit {} of the kernel's kinds", told.exit_kind),
+    }
+}
+
+/// Up to the first zero.
+fn words(text: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> = text.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The scheduler that has the CPUs in the place of the kernel's own, by its name.
+pub fn attached() -> Option<String> {
+    let enabled = fs::read_to_string(Path::new(KERNEL).join("state")).ok()?;
+    if enabled.trim() == "disabled" {
+        return None;
+    }
+    let name = fs::read_to_string(Path::new(KERNEL).join("root/ops")).unwrap_or_else(|_| "unknown".into());
+    Some(name.trim().to_owned())
+}
+
+/// Whether the kernel is taking a scheduler out.
+fn is_leaving() -> bool {
+    fs::read_to_string(Path::new(KERNEL).join("state")).is_ok_and(|state| state.trim() == "disabling")
+}
+
+/// This build's scheduler takes over from another's. The kernel has no exchange of schedulers: in between, which is as long as
+/// both changes take, its own has the CPUs.
+pub(crate) fn upgrade(pins: &Pins) -> Result<()> {
+    if state(pins)? == Scheduler::Off {
+        return Ok(());
+    }
+    remove(pins)?;
+    install(pins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(reason: &str, message: &str) -> abi::fief_sched {
+        let mut told = abi::fief_sched { exit_kind: 67, ..Default::default() };
+        let fill = |room: &mut [std::ffi::c_char], text: &str| {
+            room.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from as std::ffi::c_char);
+        };
+        fill(&mut told.exit_reason, reason);
+        fill(&mut told.exit_message, message);
+        told
+    }
+
+    #[test]
+    fn an_ejection_is_told_in_the_kernels_words() {
+        let stall = told("runnable task stall", "kworker/1:0[21] failed to run for 30.0s");
+        assert_eq!(reason_of(&stall), "runnable task stall: kworker/1:0[21] failed to run for 30.0s");
+        assert_eq!(reason_of(&told("disabled by sysrq-S", "")), "disabled by sysrq-S");
+        assert_eq!(reason_of(&told("", "a message alone")), "a message alone");
+        assert_eq!(reason_of(&told("", "")), "exit 67 of the kernel's kinds");
+    }
+}

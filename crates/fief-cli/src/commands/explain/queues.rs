@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests that wait in front of servers: how many, of which class, for how long.
+
+use serde::Serialize;
+
+use crate::failure::Result;
+use crate::output::{Align, Output, Table};
+use crate::quantity::{count, duration};
+use fief_control::{QueueClassView, QueueView};
+
+/// A class of a queue; the names are a promise to programs.
+#[derive(Serialize)]
+#[serde(tag = "record", rename = "queue")]
+struct Object<'a> {
+    listener: &'a str,
+    container: &'a str,
+    /// Of all classes together.
+    places: u32,
+    in_service: u32,
+    memory: u64,
+    too_long: u64,
+    would_wait: u64,
+    /// Of this one.
+    waiting: u32,
+    entered: u64,
+    released: u64,
+    refused_full: u64,
+    refused_wait: u64,
+    gone: u64,
+    waited_ns: u64,
+}
+
+pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
+    for (queue, class) in classes(queues) {
+        output.json(&Object {
+            listener: &queue.listener,
+            container: &class.container,
+            places: queue.places,
+            in_service: queue.in_service,
+            memory: queue.memory,
+            too_long: queue.too_long,
+            would_wait: queue.would_wait,
+            waiting: class.waiting,
+            entered: class.entered,
+            released: class.released,
+            refused_full: class.refused_full,
+            refused_wait: class.refused_wait,
+            gone: class.gone,
+            waited_ns: class.waited_ns,
+        })?;
+    }
+    Ok(())
+}
+
+/// A line for each class, in the order in which they are served, and one for each queue below it.
+pub fn page(queues: &[QueueView]) -> String {
+    let mut table = Table::new(&[
+        ("LISTENER", Align::Left),
+        ("CONTAINER", Align::Left),
+        ("WAITING", Align::Right),
+        ("AT ONCE", Align::Right),
+        ("WAITED", Align::Right),
+        ("MEAN WAIT", Align::Right),
+        ("REFUSED: FULL", Align::Right),
+        ("TOO LATE", Align::Right),
+        ("GONE", Align::Right),
+    ]);
+    for (queue, class) in classes(queues) {
+        table.push([
+            queue.listener.clone(),
+            class.container.clone(),
+            class.waiting.to_string(),
+            count(class.entered),
+            count(class.released),
+            class.waited_ns.checked_div(class.released).map_or_else(|| "-".to_owned(), duration),
+            count(class.refused_full),
+            count(class.refused_wait),
+            count(class.gone),
+        ]);
+    }
+    let mut page = table.to_string();
+    for QueueView { listener, places, in_service, waiting, length, would_wait, .. } in queues {
+        page.push_str(&format!(
+            "{listener}: the server has {in_service} of {places} requests at once; {waiting} of {length} wait\n"
+        ));
+        if *would_wait > 0 {
+            page.push_str(&format!("{listener}: on trial, {} requests would have waited\n", count(*would_wait)));
+        }
+    }
+    page
+}
+
+fn classes(queues: &[QueueView]) -> impl Iterator<Item = (&QueueView, &QueueClassView)> {
+    queues.iter().flat_map(|queue| queue.classes.iter().map(move |class| (queue, class)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_has_a_line_and_the_mean_of_those_that_waited() {
+        let class = QueueClassView {
+            container: "shop/gold".to_owned(),
+            waiting: 3,
+            entered: 10,
+            released: 4,
+            refused_full: 5,
+            refused_wait: 6,
+            gone: 7,
+            waited_ns: 8_000_000,
+        };
+        let queue = QueueView {
+            listener: "web".to_owned(),
+            places: 2,
+            in_service: 1,
+            waiting: 3,
+            length: 100,
+            memory: 0,
+            too_long: 0,
+            would_wait: 9,
+            classes: vec![class],
+        };
+        let page = page(&[queue]);
+        let line = page.lines().nth(1).expect("a line");
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words[..5], ["web", "shop/gold", "3", "10", "4"], "{page}");
+        assert_eq!(words[words.len() - 3..], ["5", "6", "7"], "{page}");
+        assert!(page.contains("web: the server has 1 of 2 requests at once; 3 of 100 wait\n"), "{page}");
+        assert!(page.contains("9 requests would have waited"), "{page}");
+    }
+}

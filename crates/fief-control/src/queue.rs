@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Queue: requests that wait in front of a server, as the kernel side's records (`bpf/front/queue.bpf.h`).
+//!
+//! A queue that a new policy says the same of goes on. Another one lets all go that wait in it, before the flip, and is
+//! removed after it; the server then may have more at once for a moment.
+
+use std::collections::BTreeSet;
+
+use fief_bpf::{Error, ErrorKind, Result, abi, ingress, queue};
+use fief_policy::{Listener, Mode, Policy, Queue};
+
+use crate::Fief;
+use crate::charge::online_cpus;
+use crate::names::Names;
+use crate::namespace::Namespace;
+
+/// A part in ten thousand of the machine.
+const SHARE_UNIT_PPM: u32 = 100;
+
+/// The queues that a policy on its way into a slot names.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    there: Vec<(u32, abi::fief_queue)>,
+    made: Vec<(u32, abi::fief_queue)>,
+    named: Vec<u32>,
+}
+
+impl Queues {
+    pub(crate) fn open(fief: &Fief) -> Result<Self> {
+        Ok(Self { there: queue::all(fief.pins())?, made: Vec::new(), named: Vec::new() })
+    }
+
+    /// The number of a queue that is there and says the same, or of a new one.
+    pub(crate) fn add(&mut self, wanted: abi::fief_queue) -> u32 {
+        let same = self.there.iter().find(|(_, there)| there.open == 0 && says(there) == says(&wanted));
+        let number = match same {
+            Some(&(number, _)) => number,
+            None => {
+                let taken = |number: &u32| self.there.iter().chain(&self.made).any(|(other, _)| other == number);
+                // carriers have 16 bits for it, and the kernel side has room for fewer
+                let number = (1..=u32::from(u16::MAX)).find(|number| !taken(number)).unwrap_or(u16::MAX.into());
+                self.made.push((number, wanted));
+                number
+            }
+        };
+        self.named.push(number);
+        number
+    }
+
+    /// Makes those that are not there. Returns the numbers of all that the policy names.
+    pub(crate) fn write(self, fief: &Fief) -> Result<Vec<u32>> {
+        for (number, record) in &self.made {
+            queue::make(fief.pins(), *number, record)?;
+        }
+        Ok(self.named)
+    }
+}
+
+/// A queue at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueView {
+    /// Name of its listener.
+    pub listener: String,
+    /// Requests that the server has at once.
+    pub places: u32,
+    /// Places that are taken: requests that the server has not begun to answer.
+    pub in_service: u32,
+    /// Requests that wait.
+    pub waiting: u32,
+    /// Most that may.
+    pub length: u32,
+    /// Bytes that they take.
+    pub memory: u64,
+    /// Requests that did not wait, since a packet bears no more.
+    pub too_long: u64,
+    /// Monitor mode: requests that would have waited.
+    pub would_wait: u64,
+    /// In the order in which they are served.
+    pub classes: Vec<QueueClassView>,
+}
+
+/// A class of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueClassView {
+    /// Path of the container.
+    pub container: String,
+    /// Requests that wait now.
+    pub waiting: u32,
+    /// Requests that did not wait, ever.
+    pub entered: u64,
+    /// Requests that waited, and went to the server.
+    pub released: u64,
+    /// Displaced, or without room.
+    pub refused_full: u64,
+    /// Waited too long.
+    pub refused_wait: u64,
+    /// Their clients went away meanwhile.
+    pub gone: u64,
+    /// Of those that were released, together.
+    pub waited_ns: u64,
+}
+
+impl Fief {
+    /// The queues of the policy in force, by listener.
+    pub(crate) fn queues(&self, names: &Names) -> Result<Vec<QueueView>> {
+        let class = |class: &abi::fief_queue_class| QueueClassView {
+            container: names.container(class.container),
+            waiting: class.waiting,
+            entered: class.entered,
+            released: class.released,
+            refused_full: class.refused_full,
+            refused_wait: class.refused_wait,
+            gone: class.gone,
+            waited_ns: class.waited_ns,
+        };
+        let view = |(_, queue): (u32, abi::fief_queue)| QueueView {
+            listener: names.listener(u16::try_from(queue.listener).unwrap_or(u16::MAX)),
+            places: queue.places,
+            in_service: queue.busy,
+            waiting: queue.waiting,
+            length: queue.length,
+            memory: queue.kept,
+            too_long: queue.too_long,
+            would_wait: queue.would_wait,
+            classes: queue.class.iter().take(queue.classes as usize).map(class).collect(),
+        };
+        let there = queue::all(self.pins())?.into_iter().filter(|(_, queue)| queue.open == 0);
+        let mut views: Vec<_> = there.map(view).collect();
+        views.sort_by(|a, b| a.listener.cmp(&b.listener));
+        Ok(views)
+    }
+
+    /// Lets go of what waits in all queues but these, while the policy that names them is in force: its guards know the flows.
+    /// Returns how many requests nothing moved on.
+    pub(crate) fn open_queues(&self, keep: &[u32]) -> Result<u32> {
+        let old = self.other_queues(keep)?;
+        if old.is_empty() {
+            return Ok(0);
+        }
+        let here = Namespace::of_caller()?.inode;
+        let at = ingress::attached(self.pins()).into_iter().filter(|(netns, _)| *netns == here);
+        let interfaces: Vec<_> = at.map(|(_, interface)| interface).collect();
+        old.into_iter().map(|number| queue::open(self.pins(), number, &interfaces)).sum()
+    }
+
+    /// Removes all queues but these; no guard names them any more.
+    pub(crate) fn remove_queues(&self, keep: &[u32]) -> Result<()> {
+        self.other_queues(keep)?.into_iter().try_for_each(|number| queue::remove(self.pins(), number))?;
+        if keep.is_empty() { queue::detach_clock(self.pins()) } else { Ok(()) }
+    }
+
+    fn other_queues(&self, keep: &[u32]) -> Result<Vec<u32>> {
+        let numbers = queue::all(self.pins())?.into_iter().map(|(number, _)| number);
+        Ok(numbers.filter(|number| !keep.contains(number)).collect())
+    }
+}
+
+/// What a policy says of it.
+fn says(queue: &abi::fief_queue) -> impl PartialEq + use<> {
+    let classes = queue.class.map(|class| (class.container, class.weight, class.level, class.floor));
+    let limits = (queue.places, queue.length, queue.memory, queue.wait_ns);
+    (queue.listener, queue.classes, queue.monitor, limits, classes)
+}
+
+/// Makes the door read requests where no rule asks for it: a shape that nothing is looked up for.
+pub(crate) fn rule_all(guard: &mut abi::fief_guard) {
+    if guard.shapes == 0 {
+        guard.shapes = 1;
+        guard.shape[0] = abi::fief_shape { first_rule: abi::FIEF_NO_ID, ..Default::default() };
+    }
+}
+
+/// The queue of a listener as a record.
+pub(crate) fn record(
+    policy: &Policy,
+    index: u16,
+    listener: &Listener,
+    queue: Queue,
+    container: &impl Fn(&str) -> Option<abi::fief_ref>,
+) -> Result<abi::fief_queue> {
+    let classes = classes(policy, listener);
+    let mut record = abi::fief_queue {
+        places: queue.in_service.unwrap_or_else(online_cpus).max(1),
+        length: queue.length,
+        listener: index.into(),
+        classes: classes.len() as u32,
+        monitor: [policy.mode, listener.mode].contains(&Mode::Monitor).into(),
+        memory: queue.memory,
+        wait_ns: queue.wait_ns,
+        ..Default::default()
+    };
+    for (to, class) in record.class.iter_mut().zip(&classes) {
+        let missing = || Error::new(ErrorKind::NotFound, format!("listener {}: no {}", listener.name, class.path));
+        to.container = container(class.path).ok_or_else(missing)?;
+        (to.level, to.weight, to.floor) = (class.level, class.weight, class.floor.into());
+    }
+    Ok(record)
+}
+
+/// A class in the order in which a queue serves them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Class<'p> {
+    path: &'p str,
+    /// 0 is served first.
+    level: u8,
+    /// Among those of its level.
+    weight: u32,
+    /// It never starves.
+    floor: bool,
+}
+
+/// The classes of a listener, the highest priority first.
+fn classes<'p>(policy: &'p Policy, listener: &'p Listener) -> Vec<Class<'p>> {
+    let clients = listener.clients.iter().map(|client| client.container.as_str());
+    let requests = listener.requests.iter().filter_map(|request| request.container.as_deref());
+    let isolated = listener.isolate.iter().filter_map(|isolate| isolate.into.as_deref());
+    let paths: BTreeSet<&str> = clients.chain(requests).chain(isolated).collect();
+    let mut containers: Vec<_> = paths.into_iter().filter_map(|path| policy.container(path)).collect();
+    containers.sort_by_key(|container| std::cmp::Reverse(container.cpu.priority));
+    let mut priorities: Vec<_> = containers.iter().map(|container| container.cpu.priority).collect();
+    priorities.dedup();
+    let class = |container: &&'p fief_policy::Container| {
+        let level = priorities.iter().position(|priority| *priority == container.cpu.priority).unwrap_or(0);
+        let beside = containers.iter().filter(|other| other.cpu.priority == container.cpu.priority);
+        Class {
+            path: &container.path,
+            level: level as u8,
+            weight: weight(container, beside.copied()),
+            floor: container.cpu.priority != 0,
+        }
+    };
+    containers.iter().map(class).collect()
+}
+
+/// What a class gets for each turn among those of its priority: its share; without one, its weight's part of what they leave.
+fn weight<'p>(container: &fief_policy::Container, beside: impl Iterator<Item = &'p fief_policy::Container>) -> u32 {
+    let beside: Vec<_> = beside.collect();
+    let shared: u32 = beside.iter().map(|other| other.cpu.share_ppm).sum();
+    if shared == 0 {
+        return container.cpu.weight.max(1);
+    }
+    if container.cpu.share_ppm > 0 {
+        return (container.cpu.share_ppm / SHARE_UNIT_PPM).max(1);
+    }
+    let weights: u32 = beside.iter().filter(|other| other.cpu.share_ppm == 0).map(|other| other.cpu.weight).sum();
+    let rest = 1_000_000u32.saturating_sub(shared) / SHARE_UNIT_PPM;
+    (u64::from(rest) * u64::from(container.cpu.weight) / u64::from(weights.max(1))).max(1) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(containers: &str) -> Policy {
+        let text = format!(
+            "version = 1\n{containers}\n[listener.web]\naddress = \"0.0.0.0:80\"\nqueue = true\n\
+             [[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"a\"\n\
+             [[listener.web.client]]\nfrom = [\"11.0.0.0/8\"]\ncontainer = \"b\"\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"c\"\n"
+        );
+        fief_policy::parse(&text, "test.toml").expect("a policy")
+    }
+
+    fn order(containers: &str) -> Vec<(String, u8, u32, bool)> {
+        let policy = policy(containers);
+        let classes = classes(&policy, &policy.listeners[0]);
+        classes.iter().map(|class| (class.path.to_owned(), class.level, class.weight, class.floor)).collect()
+    }
+
+    #[test]
+    fn the_highest_priority_is_served_first_and_priority_0_may_starve() {
+        let classes = order(
+            "[container.a]\ncpu.priority = 10\n[container.b]\ncpu.priority = 0\n[container.c]\ncpu.priority = 900",
+        );
+        let expected = [("c", 0, 100, true), ("a", 1, 100, true), ("b", 2, 100, false)];
+        assert_eq!(classes, expected.map(|(path, level, weight, floor)| (path.to_owned(), level, weight, floor)));
+    }
+
+    #[test]
+    fn a_share_counts_before_weights_among_classes_of_one_priority() {
+        let classes = order(
+            "[container.a]\ncpu.share = \"60%\"\n[container.b]\ncpu.weight = 300\n[container.c]\ncpu.weight = 100",
+        );
+        let weights: Vec<_> = classes.iter().map(|(path, level, weight, _)| (path.as_str(), *level, *weight)).collect();
+        assert_eq!(weights, [("a", 0, 6000), ("b", 0, 3000), ("c", 0, 1000)]);
+    }
+}

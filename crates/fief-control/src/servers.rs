@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whose a listening socket is: the process that has it open, by the number of its inode.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+
+use crate::ServerStatus;
+use crate::listening::Listening;
+
+/// Each of these sockets with its server, one for each socket. `managed`: ids of the cgroups whose sockets the hooks see.
+pub(crate) fn of<'a>(sockets: &'a [Listening], managed: &HashSet<u64>) -> Vec<(&'a Listening, ServerStatus)> {
+    let wanted: HashSet<u32> = sockets.iter().map(|socket| socket.inode).collect();
+    let holders = holders(&wanted);
+    let server = |socket: &Listening| {
+        let pid = holders.get(&socket.inode).copied();
+        ServerStatus {
+            address: socket.address,
+            pid,
+            program: pid.and_then(program).unwrap_or_else(|| "a process that cannot be seen from here".to_owned()),
+            managed: socket.cgroup.is_some_and(|id| managed.contains(&id)),
+        }
+    };
+    sockets.iter().map(|socket| (socket, server(socket))).collect()
+}
+
+/// The process with the lowest number that has it, which is the one that the others were forked from.
+fn holders(wanted: &HashSet<u32>) -> HashMap<u32, i32> {
+    let mut found = HashMap::new();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<i32> =
+        processes.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok())).collect();
+    pids.sort_unstable();
+    for pid in pids {
+        // a process that ended meanwhile has none
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        for inode in open.filter_map(|entry| inode(fs::read_link(entry.path()).ok()?.to_str()?)) {
+            if wanted.contains(&inode) {
+                found.entry(inode).or_insert(pid);
+            }
+        }
+    }
+    found
+}
+
+fn inode(link: &str) -> Option<u32> {
+    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+fn program(pid: i32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listening;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_listening_socket_is_found_with_its_process() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("bound");
+        let sockets = listening::find().expect("the kernel answers");
+        let servers = of(&sockets, &HashSet::new());
+        let (_, own) = servers.iter().find(|(socket, _)| socket.address == address).expect("it is there");
+        assert_eq!(own.pid, Some(std::process::id().cast_signed()));
+        assert!(!own.managed && !own.program.is_empty());
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether what is in force does what it says: who listens where the policy says, whether they are managed, and what stands in
+//! the way. It is all read at the moment of the question; no process watches.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use fief_bpf::table::Table;
+use fief_bpf::{Result, open};
+use fief_policy::{Container, Listener, Policy, RequestRate, Serve};
+
+use crate::listening::{self, Listening};
+use crate::names::Names;
+use crate::{Fief, SchedulerView, Snapshot, cgroup, namespace, servers};
+
+/// What is in force, and what is wrong with it.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// The text of the policy in force; `None`: it was removed.
+    pub policy: Option<PathBuf>,
+    /// When it was put in force.
+    pub since: Option<SystemTime>,
+    /// Whether the programs in force are those of this version.
+    pub current: bool,
+    /// Interfaces that the front door stands at.
+    pub interfaces: Vec<String>,
+    /// Listeners of the policy, in its order.
+    pub listeners: Vec<ListenerStatus>,
+    /// Managed cgroups that are there.
+    pub units: Vec<PathBuf>,
+    /// Attributes of the CPU that are kept and that nothing enforces, by container.
+    pub unenforced: Vec<String>,
+    /// What does not work, a sentence each, with what to do.
+    pub problems: Vec<String>,
+}
+
+/// A listener of the policy.
+#[derive(Debug, Clone)]
+pub struct ListenerStatus {
+    /// Its name.
+    pub name: String,
+    /// The address of the policy.
+    pub address: SocketAddr,
+    /// How its classes reach the server.
+    pub serve: Serve,
+    /// Who listens there.
+    pub servers: Vec<ServerStatus>,
+}
+
+/// A socket that listens, and whose it is.
+#[derive(Debug, Clone)]
+pub struct ServerStatus {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its process, if it can be seen from here.
+    pub pid: Option<i32>,
+    /// Name of its program.
+    pub program: String,
+    /// Whether what it uses is charged to containers.
+    pub managed: bool,
+}
+
+impl Fief {
+    /// Looks at what is in force. Changes nothing.
+    pub fn status(&self) -> Result<Status> {
+        let snapshot = self.snapshot()?;
+        let front = self.front()?;
+        let names = self.names()?;
+        let netns = open::steered(self.pins()).unwrap_or_default();
+        let managed = managed(&snapshot);
+        let policy = names.policy();
+        let of_policy = || Ok(policy.map(|policy| Here::look(policy, &managed)));
+        let here = namespace::within(netns, of_policy)?.flatten().unwrap_or_default();
+        let current = Table::open(self.pins())?.build() == fief_bpf::build();
+        let mut problems = front.notes.clone();
+        if policy.is_some_and(|policy| policy.listeners.iter().any(Listener::is_guarded)) && front.interfaces.is_empty()
+        {
+            problems.push("the front door stands nowhere, so nothing is guarded; apply the policy again".to_owned());
+        }
+        problems.extend(here.problems.iter().cloned());
+        problems.extend(policy.map(|policy| unserved(policy, &here.listeners, &snapshot)).unwrap_or_default());
+        problems.extend(of_machine(&snapshot, current));
+        let (text, since) = self.policy_kept(&names);
+        Ok(Status {
+            policy: text,
+            since,
+            current,
+            interfaces: front.interfaces,
+            units: snapshot.units.iter().filter_map(|unit| unit.cgroup.clone()).collect(),
+            unenforced: policy.map(|policy| unenforced(policy, &snapshot.scheduler)).unwrap_or_default(),
+            listeners: here.listeners,
+            problems,
+        })
+    }
+
+    fn policy_kept(&self, names: &Names) -> (Option<PathBuf>, Option<SystemTime>) {
+        let path = self.policy_file(names.slot());
+        match path.metadata() {
+            Ok(meta) => (Some(path), meta.modified().ok()),
+            Err(_) => (None, None),
+        }
+    }
+}
+
+/// Ids of the cgroups whose sockets the hooks see.
+fn managed(snapshot: &Snapshot) -> HashSet<u64> {
+    let folders = snapshot.units.iter().filter_map(|unit| unit.cgroup.as_deref());
+    folders.flat_map(cgroup::ids).collect()
+}
+
+/// What is found in the network namespace of the front door.
+#[derive(Default)]
+struct Here {
+    listeners: Vec<ListenerStatus>,
+    problems: Vec<String>,
+}
+
+impl Here {
+    fn look(policy: &Policy, managed: &HashSet<u64>) -> Self {
+        let sockets = listening::find().unwrap_or_default();
+        let servers = servers::of(&sockets, managed);
+        let mut here = Self::default();
+        for listener in policy.listeners.iter().filter(|listener| !listener.forward) {
+            let own: Vec<_> = servers
+                .iter()
+                .filter(|(socket, _)| listener.addresses().any(|address| socket.serves(address)))
+                .map(|(_, server)| server.clone())
+                .collect();
+            here.problems.extend(absent(listener, &own, &servers));
+            here.listeners.push(ListenerStatus {
+                name: listener.name.clone(),
+                address: listener.address,
+                serve: listener.serve,
+                servers: own,
+            });
+        }
+        here
+    }
+}
+
+/// Nobody can reach the listener, or nobody listens there.
+fn absent(listener: &Listener, own: &[ServerStatus], all: &[(&Listening, ServerStatus)]) -> Option<String> {
+    let Listener { name, address, .. } = listener;
+    if is_foreign(*address) {
+        let ip = address.ip();
+        return Some(format!(
+            "{name}: {ip} is no address of this machine, so nobody reaches {address}; give it to an interface, or change \
+             the policy"
+        ));
+    }
+    if !own.is_empty() {
+        return None;
+    }
+    const NAMED: usize = 3;
+    let others = all.iter().filter(|(socket, _)| !socket.address.ip().is_loopback());
+    let mut others: Vec<_> = others.map(|(_, server)| format!("{} on {}", server.program, server.address)).collect();
+    others.sort();
+    others.dedup();
+    let others = match &others[..] {
+        [] => String::new(),
+        others => format!(" ({} listens)", others[..others.len().min(NAMED)].join(", ")),
+    };
+    Some(format!("{name}: nothing listens on {address}{others}; start its server there, or change the policy"))
+}
+
+/// Whether the kernel refuses to bind to it.
+fn is_foreign(address: SocketAddr) -> bool {
+    let bound = UdpSocket::bind((address.ip(), 0));
+    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
+/// What a policy asks for that a server, as it runs, does not get.
+fn unserved(policy: &Policy, listeners: &[ListenerStatus], snapshot: &Snapshot) -> Vec<String> {
+    let mut said = Vec::new();
+    let gone = snapshot.units.iter().filter(|unit| unit.cgroup.is_none()).count();
+    for status in listeners.iter().filter(|status| !status.servers.is_empty()) {
+        let Some(listener) = policy.listeners.iter().find(|listener| listener.name == status.name) else { continue };
+        let ListenerStatus { name, servers, .. } = status;
+        let stranger = servers.iter().find(|server| !server.managed);
+        let of_cpu = |rate: &Option<RequestRate>| matches!(rate, Some(RequestRate::Cpu { .. }));
+        if let Some(server) = stranger {
+            let how = manage(server);
+            if listener.requests.iter().any(|request| of_cpu(&request.rate)) {
+                said.push(format!(
+                    "{name}: rate.cpu never refuses anybody, since {} is not managed and its CPU time is nobody's; {how}",
+                    server.program
+                ));
+            } else if gone > 0 {
+                said.push(format!(
+                    "{name}: {} is not managed, and {gone} managed cgroups are gone: its unit was started again; {how}",
+                    server.program
+                ));
+            }
+        }
+        let classes = classes(listener);
+        let told_apart = snapshot.class_listeners.iter().any(|class| class.address == Some(listener.address));
+        if listener.serve == Serve::Shim && listener.queue.is_none() && classes > 1 && !told_apart {
+            said.push(format!(
+                "{name}: {} has one socket for all {classes} classes, which are charged apart and served in the order in \
+                 which they come: it does not run by `fief run`, or is linked statically; start it so, or set queue = true",
+                servers[0].program
+            ));
+        }
+    }
+    said
+}
+
+fn manage(server: &ServerStatus) -> String {
+    match server.pid {
+        Some(pid) => format!("`fief manage {pid}`"),
+        None => "`fief manage` its unit".to_owned(),
+    }
+}
+
+/// Containers that its clients and requests can belong to.
+fn classes(listener: &Listener) -> usize {
+    let clients = listener.clients.iter().map(|client| client.container.as_str());
+    let requests = listener.requests.iter().filter_map(|request| request.container.as_deref());
+    clients.chain(requests).collect::<HashSet<_>>().len()
+}
+
+/// Attributes of the CPU that no scheduler holds.
+fn unenforced(policy: &Policy, scheduler: &SchedulerView) -> Vec<String> {
+    if matches!(scheduler, SchedulerView::On { .. }) {
+        return Vec::new();
+    }
+    policy.containers.iter().filter_map(of_cpu).collect()
+}
+
+fn of_cpu(container: &Container) -> Option<String> {
+    let Container { path, cpu, .. } = container;
+    let named = [
+        ("cpu.share", cpu.share_ppm != 0),
+        ("cpu.limit", cpu.limit_ppm != 0),
+        ("cpu.weight", cpu.weight != fief_policy::Cpu::default().weight),
+    ];
+    let named: Vec<_> = named.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
+    (!named.is_empty()).then(|| format!("{path}: {}", named.join(", ")))
+}
+
+/// Switches between threads that were not seen are made good at the next one; verdicts that were not counted have a note.
+const HARMLESS: [&str; 2] = ["switch_missed", "verdict_uncounted"];
+
+fn of_machine(snapshot: &Snapshot, current: bool) -> Vec<String> {
+    let mut said = Vec::new();
+    if !current {
+        said.push("the programs in force are of another version; `fief apply` lets this one's take over".to_owned());
+    }
+    if let SchedulerView::Ejected(why) = &snapshot.scheduler {
+        said.push(format!("the kernel took the scheduler out ({why}); apply the policy again to turn it on"));
+    }
+    let failed = snapshot.failures.iter().filter(|(what, count)| *count > 0 && !HARMLESS.contains(what));
+    said.extend(failed.map(|(what, count)| {
+        format!("the kernel side failed {count} times ({what}) since the installation; `fief show system` tells of all")
+    }));
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(lines: &str) -> Policy {
+        let text = format!(
+            "version = 1\n[container.web]\n[container.\"web/gold\"]\n[listener.web]\naddress = \"0.0.0.0:80\"\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n{lines}"
+        );
+        fief_policy::parse(&text, "policy").unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    #[test]
+    fn an_address_of_others_is_told_from_one_of_ours() {
+        assert!(is_foreign("192.0.2.1:80".parse().expect("an address")));
+        assert!(!is_foreign("127.0.0.1:80".parse().expect("an address")));
+        assert!(!is_foreign("0.0.0.0:80".parse().expect("an address")));
+    }
+
+    #[test]
+    fn a_listener_without_a_server_comes_with_those_that_listen_elsewhere() {
+        let socket = Listening {
+            address: "0.0.0.0:8080".parse().expect("an address"),
+            multipath: false,
+            cgroup: None,
+            inode: 1,
+        };
+        let server = ServerStatus { address: socket.address, pid: Some(7), program: "nginx".into(), managed: true };
+        let said = absent(&policy("").listeners[0], &[], &[(&socket, server.clone())]).expect("nobody listens");
+        assert!(said.contains("nothing listens on 0.0.0.0:80 (nginx on 0.0.0.0:8080 listens)"), "{said}");
+        assert_eq!(absent(&policy("").listeners[0], std::slice::from_ref(&server), &[(&socket, server.clone())]), None);
+    }
+
+    #[test]
+    fn attributes_that_nothing_enforces_are_named() {
+        let text = "version = 1\n[container.a]\ncpu.share = \"10%\"\ncpu.limit = \"50%\"\n[container.b]\n";
+        let policy = fief_policy::parse(text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(unenforced(&policy, &SchedulerView::Off), ["a: cpu.share, cpu.limit"]);
+        assert!(unenforced(&policy, &SchedulerView::On { counts: Vec::new() }).is_empty());
+    }
+}

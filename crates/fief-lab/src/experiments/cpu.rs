@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cpu-shares` and `cpu-limits`: whether containers get the CPU that the policy gives them (Banga et al. 1999, figures 5
+//! and 6 of the later report).
+//!
+//! Processes that only compute are bound to containers from outside. Their own clocks, which Fief does not touch, tell what they
+//! got. The kernel must take schedulers (sched_ext); with `--vm` an emulated machine's does, and its clock is exact.
+
+mod limits;
+mod load;
+mod shares;
+
+pub use limits::run as run_limits;
+pub use load::spin_main;
+pub use shares::run as run_shares;

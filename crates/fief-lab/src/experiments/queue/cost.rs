@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How much work a server has to be given so that one of its requests costs a set time of CPU, receive work and all.
+//!
+//! The cost is measured at no work and at a guess, and between the two at what a straight line says, twice: it is none
+//! where a server compresses. It is another cost where each request has a connection of its own. A server whose requests cost
+//! more without any work is measured at that.
+
+use super::case::Connections;
+use super::kind::Kind;
+use super::stand::Stand;
+use super::way::Way;
+use crate::cpu_time::cpu_seconds;
+use crate::error::{Error, Result};
+use crate::load::Load;
+use fief_testkit::{Client, Topology};
+use std::time::Duration;
+
+/// Enough that the core is never without work.
+const CLIENTS: usize = 20;
+
+/// Work whose requests cost so much on this machine.
+pub fn work(topology: &Topology, server: (Kind, Connections), cost_us: u64, seconds: f64) -> Result<usize> {
+    let cost = |work: usize| cost(topology, server, work, seconds);
+    let (least, guess, wanted) = (server.0.least(), server.0.guess(), cost_us as f64);
+    let mut below = Point { work: least, cost: cost(least)? };
+    if below.cost >= wanted {
+        return Ok(least);
+    }
+    let mut above = Point { work: guess, cost: cost(guess)? };
+    for _ in 0..2 {
+        let work = between(below, above, wanted);
+        let point = Point { work, cost: cost(work)? };
+        match point.cost < wanted {
+            true => below = point,
+            false => above = point,
+        }
+    }
+    Ok(between(below, above, wanted))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    work: usize,
+    cost: f64,
+}
+
+/// Work on the line through both, also beyond them.
+fn between(below: Point, above: Point, wanted: f64) -> usize {
+    let slope = (above.cost - below.cost) / (above.work as f64 - below.work as f64);
+    let more = (wanted - below.cost) / slope;
+    match more.is_finite() && more > 0.0 {
+        true => below.work + (more as usize).min(100 * above.work),
+        // two measurements that contradict each other
+        false => below.work,
+    }
+}
+
+/// CPU time of one request in us.
+fn cost(topology: &Topology, (kind, connections): (Kind, Connections), work: usize, seconds: f64) -> Result<f64> {
+    let stand = Stand::start(topology, kind, Way::Plain, work)?;
+    let processes = stand.processes(topology)?;
+    // a server that compiles itself while it runs is slow at first
+    let warm_up = 0.8 * seconds;
+    let load = Load { seconds, warm_up, close: connections.close(), ..Load::of(Client::Low, 20, CLIENTS) };
+    let load = load.start(&topology.clients)?;
+    std::thread::sleep(Duration::from_secs_f64(warm_up));
+    let used = cpu_seconds(&processes);
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+    let used = cpu_seconds(&processes) - used;
+    let seen = load.finish()?;
+    stand.stop()?;
+    match seen.latency.count() {
+        0 => Err(Error::failed(format!("{} answered no request that its cost is measured with", kind.title()))),
+        count => Ok(used * 1e6 / count as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_lies_on_the_line_also_beyond_the_guess() {
+        let [below, above] = [(0, 100.0), (100, 300.0)].map(|(work, cost)| Point { work, cost });
+        assert_eq!(between(below, above, 200.0), 50);
+        assert_eq!(between(below, above, 1000.0), 450);
+        assert_eq!(between(above, above, 1000.0), 100, "there is no line");
+    }
+}

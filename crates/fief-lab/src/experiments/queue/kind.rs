@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The servers, each as its users start it and without a word of Fief: what a request costs is a number that it is given.
+//!
+//! nginx and lighttpd compress a text of that many bytes, the others compute that many rounds of a digest. All serve the
+//! same at every path.
+
+use crate::error::{Context, Error, Kind as ErrorKind, Result};
+use crate::experiments::overload::text;
+use fief_testkit::{Feature, NginxConfig};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// One worker.
+    Nginx,
+    /// Two workers.
+    Nginx2,
+    Go,
+    Node,
+    /// One process of eight threads.
+    Gunicorn,
+    Lighttpd,
+}
+
+/// The words that start a server in the foreground, and what must be there while it runs.
+#[derive(Debug)]
+pub struct Start {
+    pub words: Vec<OsString>,
+    pub environment: Vec<(&'static str, String)>,
+    /// Where it says why it does not start.
+    pub log: PathBuf,
+    _folder: tempfile::TempDir,
+    _nginx: Option<NginxConfig>,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 6] = [Kind::Nginx, Kind::Nginx2, Kind::Go, Kind::Node, Kind::Gunicorn, Kind::Lighttpd];
+
+    /// The first part of its figures' names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Nginx => "nginx",
+            Kind::Nginx2 => "nginx2",
+            Kind::Go => "go",
+            Kind::Node => "node",
+            Kind::Gunicorn => "gunicorn",
+            Kind::Lighttpd => "lighttpd",
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Kind::Nginx => "nginx, one worker",
+            Kind::Nginx2 => "nginx, two workers",
+            Kind::Go => "Go net/http",
+            Kind::Node => "Node",
+            Kind::Gunicorn => "gunicorn, eight threads",
+            Kind::Lighttpd => "lighttpd",
+        }
+    }
+
+    /// Whether it is measured at every load and by every way; the others show that it works with them too.
+    pub fn is_main(self) -> bool {
+        matches!(self, Kind::Nginx | Kind::Go | Kind::Node)
+    }
+
+    /// How many requests it can work on at once. Threads that take turns under one lock are one.
+    pub fn workers(self) -> usize {
+        if self == Kind::Nginx2 { 2 } else { 1 }
+    }
+
+    pub fn is_nginx(self) -> bool {
+        matches!(self, Kind::Nginx | Kind::Nginx2)
+    }
+
+    pub fn check(self) -> Result<()> {
+        let there = match self {
+            Kind::Nginx | Kind::Nginx2 => Feature::Nginx.is_there(),
+            Kind::Go => Feature::Go.is_there(),
+            Kind::Node => Feature::Node.is_there(),
+            Kind::Gunicorn => Feature::Gunicorn.is_there(),
+            // its compression is a package of its own
+            Kind::Lighttpd => Feature::Lighttpd.is_there() && Path::new(DEFLATE).exists(),
+        };
+        match there {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Missing, format!("{} is not installed", self.name()))),
+        }
+    }
+
+    /// Work of about half a millisecond, from where its cost is measured.
+    pub fn guess(self) -> usize {
+        match self {
+            Kind::Nginx | Kind::Nginx2 | Kind::Lighttpd => 20_000,
+            Kind::Go => 600,
+            Kind::Node | Kind::Gunicorn => 150,
+        }
+    }
+
+    /// As little work as it can be given. nginx compresses nothing below 2 kB.
+    pub fn least(self) -> usize {
+        match self {
+            Kind::Nginx | Kind::Nginx2 | Kind::Lighttpd => 3000,
+            _ => 0,
+        }
+    }
+
+    /// Writes what it needs. `more` goes into nginx's http and server block.
+    pub fn prepare(self, port: u16, work: usize, more: [&str; 2]) -> Result<Start> {
+        let folder = tempfile::Builder::new().prefix("ff-server-").tempdir().context("make a folder for a server")?;
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).context("open the folder of a server")?;
+        let place = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).context(format!("write {}", file.display())).map(|()| file)
+        };
+        let log = folder.path().join("said");
+        let mut environment = Vec::new();
+        let mut words: Vec<OsString> = Vec::new();
+        match self {
+            Kind::Nginx | Kind::Nginx2 => {
+                let config = nginx(port, self.workers(), work, more)?;
+                words.push("nginx".into());
+                words.extend(config.arguments());
+                return Ok(Start { words, environment, log: config.log(), _folder: folder, _nginx: Some(config) });
+            }
+            Kind::Go => {
+                words.extend([go()?.into(), format!("0.0.0.0:{port}").into(), work.to_string().into()]);
+                environment.push(("GOMAXPROCS", "1".to_owned()));
+            }
+            Kind::Node => {
+                let file = place("server.js", include_str!("servers/server.js"))?;
+                words.extend(["node".into(), file.into(), port.to_string().into(), work.to_string().into()]);
+            }
+            Kind::Gunicorn => {
+                place("app.py", include_str!("servers/app.py"))?;
+                environment.push(("ROUNDS", work.to_string()));
+                words.extend(["gunicorn", "--chdir"].map(OsString::from));
+                words.push(folder.path().into());
+                words.extend(GUNICORN.split(' ').map(OsString::from));
+                words.extend(["--bind".into(), format!("0.0.0.0:{port}").into(), "app:app".into()]);
+            }
+            Kind::Lighttpd => {
+                place("page.txt", &text(work))?;
+                let root = folder.path().display().to_string();
+                let file = place("lighttpd.conf", &lighttpd(&root, port))?;
+                words.extend(["lighttpd".into(), "-D".into(), "-f".into(), file.into()]);
+            }
+        }
+        Ok(Start { words, environment, log, _folder: folder, _nginx: None })
+    }
+}
+
+const DEFLATE: &str = "/usr/lib/lighttpd/mod_deflate.so";
+const GUNICORN: &str = "--worker-class gthread --workers 1 --threads 8 --backlog 4096 --keep-alive 65";
+
+/// Every path is the text. It is compressed as it leaves, at nginx's own level.
+fn nginx(port: u16, workers: usize, work: usize, [http, server]: [&str; 2]) -> Result<NginxConfig> {
+    let server = format!(
+        "gzip on; gzip_http_version 1.0; gzip_types text/plain; gzip_min_length 2000; keepalive_requests 1000000;\n\
+         location / {{ {server} try_files /page =404; }}\n"
+    );
+    let config = NginxConfig::with_http(port, &[&port.to_string()], workers, http, &server)?;
+    let file = config.folder().join("page");
+    std::fs::write(&file, text(work)).context(format!("write {}", file.display()))?;
+    Ok(config)
+}
+
+fn lighttpd(root: &str, port: u16) -> String {
+    format!(
+        "server.document-root = \"{root}\"\nserver.errorlog = \"{root}/said\"\nserver.port = {port}\n\
+         server.bind = \"0.0.0.0\"\nserver.listen-backlog = 4096\nserver.max-fds = 8192\nserver.max-connections = 4096\n\
+         server.max-keep-alive-requests = 1000000\nserver.modules = ( \"mod_rewrite\", \"mod_deflate\" )\n\
+         mimetype.assign = ( \".txt\" => \"text/plain\" )\nurl.rewrite-once = ( \"\" => \"/page.txt\" )\n\
+         deflate.mimetypes = ( \"text/plain\" )\ndeflate.allowed-encodings = ( \"gzip\" )\n"
+    )
+}
+
+/// The server's program, built once.
+fn go() -> Result<PathBuf> {
+    static BUILT: OnceLock<std::result::Result<(tempfile::TempDir, PathBuf), String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let folder = tempfile::Builder::new().prefix("ff-go-").tempdir().map_err(|error| error.to_string())?;
+        let (source, program) = (folder.path().join("web.go"), folder.path().join("web"));
+        std::fs::write(&source, include_str!("servers/web.go")).map_err(|error| error.to_string())?;
+        let mut command = Command::new("go");
+        command.args(["build", "-o"]).arg(&program).arg(&source).env("CGO_ENABLED", "0");
+        fief_testkit::run(&mut command).map_err(|error| error.to_string())?;
+        Ok((folder, program))
+    });
+    built.as_ref().map(|(_, program)| program.clone()).map_err(|said| Error::failed(said.clone()))
+}

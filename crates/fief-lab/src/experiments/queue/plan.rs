@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is measured, and how often. FIEF_LAB_ONLY chooses servers, ways and parts by their names. Pure.
+
+use super::case::{Case, Connections};
+use super::kind::Kind;
+use super::way::Way;
+use crate::wanted::Wanted;
+
+/// Of a request; the figures of all but the first end in their cost.
+pub const COSTS_US: [u64; 2] = [300, 1000];
+
+/// Loads between which the high client must not feel a difference.
+pub const FEW: usize = 5;
+pub const MANY: usize = 200;
+/// Where servers are compared that are only looked at.
+pub const SOME: usize = 40;
+pub const MOST: usize = 1000;
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub kinds: Vec<Kind>,
+    pub ways: Vec<Way>,
+    /// Numbers of low-priority clients.
+    pub loads: Vec<usize>,
+    pub costs_us: Vec<u64>,
+    pub rounds: usize,
+    pub seconds: f64,
+    pub warm_up: f64,
+    /// How often a disturbed measurement may be taken again.
+    pub retries: usize,
+}
+
+impl Plan {
+    pub fn quick() -> Plan {
+        Plan {
+            kinds: Kind::ALL.to_vec(),
+            ways: vec![Way::Plain, Way::Queue, Way::Admit, Way::Shim, Way::LimitConn, Way::Haproxy(1), Way::Haproxy(4)],
+            loads: vec![0, FEW, SOME, MANY],
+            costs_us: vec![COSTS_US[0]],
+            rounds: 3,
+            seconds: 0.75,
+            warm_up: 0.25,
+            retries: 0,
+        }
+    }
+
+    /// Each step tried once.
+    pub fn least() -> Plan {
+        let kinds = vec![Kind::Nginx, Kind::Go, Kind::Gunicorn];
+        Plan { kinds, rounds: 1, seconds: 0.2, warm_up: 0.1, ..Plan::quick() }
+    }
+
+    pub fn full() -> Plan {
+        let quick = Plan::quick();
+        let ways = [quick.ways, vec![Way::Haproxy(2), Way::Haproxy(8)]].concat();
+        Plan {
+            ways,
+            loads: vec![0, FEW, SOME, MANY, MOST],
+            costs_us: COSTS_US.to_vec(),
+            rounds: 5,
+            seconds: 1.5,
+            warm_up: 0.4,
+            retries: 2,
+            ..Plan::quick()
+        }
+    }
+
+    /// Leaves out what was not asked for.
+    pub fn only(mut self, wanted: &Wanted) -> Plan {
+        self.kinds = chosen(wanted, self.kinds, |kind| kind.name().to_owned());
+        self.ways = chosen(wanted, self.ways, |way| way.name());
+        self
+    }
+
+    /// What is measured of one running server after the other.
+    pub fn stands(&self) -> Vec<Vec<Case>> {
+        let mut stands = Vec::new();
+        for &kind in &self.kinds {
+            for &cost_us in &self.costs_us {
+                for connections in Connections::ALL {
+                    let of = |way: &Way| self.cases(Case { kind, way: *way, connections, low: 0, cost_us });
+                    stands.extend(self.ways.iter().map(of).filter(|cases| !cases.is_empty()));
+                }
+            }
+        }
+        stands
+    }
+
+    /// At each of the loads.
+    fn cases(&self, case: Case) -> Vec<Case> {
+        self.loads.iter().map(|&low| Case { low, ..case }).filter(|case| self.has(case)).collect()
+    }
+
+    fn has(&self, case: &Case) -> bool {
+        let Case { kind, way, connections, low, cost_us } = *case;
+        let is_full = self.loads.contains(&MOST);
+        if !way.is_for(kind) {
+            return false;
+        }
+        if !kind.is_main() {
+            let is_wanted = is_full || connections == Connections::Each;
+            return cost_us == COSTS_US[0] && is_wanted && low == SOME && matches!(way, Way::Plain | Way::Queue);
+        }
+        if cost_us != COSTS_US[0] && (connections == Connections::Persistent || ![FEW, MANY].contains(&low)) {
+            return false;
+        }
+        match way {
+            // beside nobody it is compared with admission
+            Way::Plain | Way::Queue => is_full || low != SOME && (low > 0 || way == Way::Queue),
+            Way::Admit => low == 0 || low == MANY,
+            Way::Shim => [FEW, MANY].contains(&low) && (is_full || connections == Connections::Each),
+            Way::Auto => low == MANY,
+            Way::LimitConn => low == MANY && connections == Connections::Each,
+            Way::Haproxy(_) => low == MANY,
+        }
+    }
+}
+
+/// Those of a group that were asked for; all of it if none was.
+pub fn chosen<T: Clone>(wanted: &Wanted, all: Vec<T>, name: impl Fn(&T) -> String) -> Vec<T> {
+    let some: Vec<T> = all.iter().filter(|one| wanted.any(&[&name(one)])).cloned().collect();
+    if some.is_empty() { all } else { some }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cases(plan: &Plan) -> Vec<Case> {
+        plan.stands().concat()
+    }
+
+    #[test]
+    fn every_main_server_is_compared_with_plain_and_with_admission_at_many_clients() {
+        for plan in [Plan::quick(), Plan::full()] {
+            let cases = cases(&plan);
+            for kind in Kind::ALL.into_iter().filter(|kind| kind.is_main()) {
+                for way in [Way::Plain, Way::Queue, Way::Admit, Way::Haproxy(1)] {
+                    for connections in Connections::ALL {
+                        let case = Case { kind, way, connections, low: MANY, cost_us: COSTS_US[0] };
+                        assert!(cases.contains(&case), "{case:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_running_server_has_one_kind_of_work() {
+        for stand in Plan::full().stands() {
+            let work = |case: &Case| (case.kind, case.way, case.connections, case.cost_us);
+            assert!(stand.iter().all(|case| work(case) == work(&stand[0])), "{stand:?}");
+        }
+    }
+
+    #[test]
+    fn the_shim_is_for_nginx_alone() {
+        let shim: Vec<Kind> =
+            cases(&Plan::full()).iter().filter(|case| case.way == Way::Shim).map(|case| case.kind).collect();
+        assert!(!shim.is_empty() && shim.iter().all(|kind| *kind == Kind::Nginx), "{shim:?}");
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// A server of Go's own net/http, with multipath TCP as it comes. Usage: web ADDRESS ROUNDS
+// A request costs so many rounds of SHA-256 over 1 kB.
+package main
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"os"
+	"strconv"
+)
+
+func main() {
+	rounds, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		panic(err)
+	}
+	block := make([]byte, 1024)
+	page := make([]byte, 1024)
+	for i := range page {
+		page[i] = 'x'
+	}
+	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		sum := byte(0)
+		for range rounds {
+			digest := sha256.Sum256(block)
+			sum |= digest[0]
+		}
+		if sum == 0 && rounds > 0 {
+			panic("nothing was computed")
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(page)))
+		w.Write(page)
+	})
+	panic(http.ListenAndServe(os.Args[1], nil))
+}

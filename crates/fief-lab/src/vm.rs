@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An experiment in an emulated machine (`--vm`): the same command, run by a guest of `tests/vm/run.sh`.
+//!
+//! The guest has one CPU whose clock counts instructions, so the figures are exact, however busy this machine is. The script is
+//! part of the source tree and builds what the guest runs; so this works below that tree only.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use fief_lab_args::Lab;
+use serde_json::Value;
+
+use crate::error::{Context, Error, Kind, Result};
+
+/// The kernel that has the scheduler's part.
+const KERNEL: &str = "7.0";
+/// A full run takes some minutes of an emulated CPU.
+const LONGEST_SECONDS: &str = "1500";
+
+fn script() -> Result<PathBuf> {
+    let here = std::env::current_dir().context("find the working directory")?;
+    let found = here.ancestors().map(|folder| folder.join("tests/vm/run.sh")).find(|path| path.exists());
+    found.ok_or_else(|| Error::new(Kind::Missing, "tests/vm/run.sh is not here; run this in Fief's source tree"))
+}
+
+/// Runs the experiment in a guest, and prints what it printed.
+pub fn run(args: &Lab) -> Result<()> {
+    let mut order = tempfile::NamedTempFile::new().context("make a script for the guest")?;
+    let quick = if args.quick { " --quick" } else { "" };
+    let json = if args.json { " --json" } else { "" };
+    writeln!(order, "fief lab {}{quick}{json}", args.experiment.name()).context("write a script for the guest")?;
+    let mut guest = Command::new(script()?)
+        .arg("-s")
+        .arg(order.path())
+        .arg(KERNEL)
+        .env("VM_CPUS", "1")
+        .env("VM_SECONDS", LONGEST_SECONDS)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("start the guest")?;
+    let mut failed = None;
+    for line in BufReader::new(guest.stdout.take().expect("piped")).lines() {
+        let line = line.context("read what the guest says")?;
+        let is_object = serde_json::from_str::<Value>(&line).is_ok_and(|value| value.is_object());
+        if line.starts_with("FAILED") || line.starts_with("skipped") {
+            failed = Some(line.clone());
+        }
+        match args.json && !is_object {
+            true => eprintln!("{line}"),
+            false => println!("{line}"),
+        }
+    }
+    guest.wait().context("wait for the guest")?;
+    match failed {
+        Some(line) => Err(Error::failed(line)),
+        None => Ok(()),
+    }
+}

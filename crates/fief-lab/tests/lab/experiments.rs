@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Experiments of the lab, each once to its end in the smallest form: that they run and name their figures. What the
+//! figures say is for a quiet machine.
+
+use std::sync::Mutex;
+
+use fief_testkit::{Feature, require};
+use serde_json::Value;
+
+use crate::lab;
+
+/// One at a time: an experiment judges itself by what its loads get of the machine.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// `measured` have a value; `named` may have none in this form.
+fn runs_to_its_end(name: &str, measured: &[&str], named: &[&str]) {
+    if ![Feature::Root, Feature::NetNs, Feature::Cgroup2, Feature::Bpf, Feature::Nginx].into_iter().all(require) {
+        return;
+    }
+    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let ended = lab(name).arg("--json").env("FIEF_LAB_LEAST", "1").output().expect("fief starts");
+    assert!(ended.status.success(), "{ended:?}");
+    let text = String::from_utf8(ended.stdout).expect("text");
+    let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    let figures = objects.last().expect("the figures are the last line");
+    for figure in measured {
+        assert!(figures[figure].is_number(), "{figure} in {figures}");
+    }
+    for figure in named {
+        assert!(figures.get(figure).is_some(), "{figure} in {figures}");
+    }
+    for figure in measured.iter().chain(named) {
+        let meaning = objects.iter().find(|object| object["figure"] == **figure);
+        let meaning = meaning.unwrap_or_else(|| panic!("{figure} says what it is"));
+        let words = ["metric", "unit", "load"].map(|word| meaning[word].as_str().unwrap_or_default());
+        assert!(words.iter().all(|word| !word.is_empty()), "{meaning}");
+    }
+}
+
+#[test]
+fn syn_flood_measures_those_who_are_known_and_those_who_come_for_the_first_time() {
+    let measured = [
+        "useful_70k",
+        "useful_200k",
+        "spoofed_70k",
+        "vs_syncookies2_70k",
+        "vs_nft_200k",
+        "newcomer_p50_s",
+        "newcomer_p90_s",
+        "newcomer_p50_budget_s",
+        "newcomer_p90_budget_s",
+        "newcomer_p90_resend_s",
+        "newcomer_p90_syncookies2_s",
+        "newcomer_p90_nft_s",
+    ];
+    runs_to_its_end("syn-flood", &measured, &["newcomer_p90_synproxy_s"]);
+}
+
+#[test]
+fn primitives_measures_each_operation() {
+    let measured = [
+        "bind_vs_getppid",
+        "bind_vs_cgroup",
+        "create_destroy_vs_socket",
+        "bind_contended",
+        "foreign_sockopt",
+        "usage_ns",
+        "pass_ns",
+    ];
+    runs_to_its_end("primitives", &measured, &[]);
+}
+
+#[test]
+fn priority_clients_compares_every_way_with_plain_nginx() {
+    let measured = [
+        "single.flatness",
+        "single.p99_flatness",
+        "single.t40_vs_plain",
+        "single.p99_t40_vs_plain",
+        "single.throughput",
+        "single.throughput_least",
+        "copies.flatness",
+        "haproxy1.t40",
+        "haproxy8.t40",
+        "haproxy.t40",
+        "single.t40_vs_haproxy",
+        "application.t40",
+    ];
+    runs_to_its_end("priority-clients", &measured, &[]);
+}
+
+#[test]
+fn accounting_compares_containers_with_clocks_of_others() {
+    let measured = [
+        "misattribution",
+        "misattribution_ratio_error",
+        "thread_error",
+        "reader_lag_ms",
+        "total_error",
+        "container_per_request",
+        "nginx_throughput",
+        "nginx_throughput_core",
+        "nginx_throughput_core_floor",
+        "nginx_throughput_core_vs_floor",
+        "nginx_throughput_core_persistent",
+        "nginx_split_error_points",
+        "switch_ns",
+        "pipe_pingpong",
+        "pipe_pingpong_floor",
+    ];
+    let cpu = ["nginx_cpu_core", "nginx_cpu"].into_iter().flat_map(|name| {
+        let each = move |suffix: &'static str| ["", "_floor", "_vs_floor"].map(|word| format!("{name}{word}{suffix}"));
+        ["", "_persistent"].into_iter().flat_map(each)
+    });
+    let cpu: Vec<String> = cpu.collect();
+    let all: Vec<&str> = measured.into_iter().chain(cpu.iter().map(String::as_str)).collect();
+    runs_to_its_end("accounting", &all, &[]);
+}
+
+#[test]
+fn whole_is_held_against_plain_nginx_by_the_number_of_clients() {
+    let of_each = ["p50", "p99", "throughput", "cpu"];
+    let loads = [1, 5, 20, 40, 100];
+    let names = loads.into_iter().flat_map(|clients| of_each.map(|figure| format!("{figure}_{clients}")));
+    let names = names.flat_map(|name| ["", "_persistent", "_floor"].map(|word| format!("{name}{word}")));
+    let on_one_core = ["whole_cpu", "whole_cpu_floor", "whole_cpu_vs_floor_persistent"];
+    let all: Vec<String> = names.chain(on_one_core.map(str::to_owned)).collect();
+    runs_to_its_end("whole", &all.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
+}
+
+#[test]
+fn lrp_measures_at_two_backlogs() {
+    let measured = ["high_kept_511", "high_kept_4096", "high_kept", "high_kept_plain", "charge_error"];
+    runs_to_its_end("lrp", &measured, &[]);
+}
+
+#[test]
+fn header_control_limits_a_crowd_by_url_and_by_syn() {
+    let measured = ["preferred_url", "preferred_syn", "nginx_preferred", "limited_rate_error", "goodput_kept"];
+    runs_to_its_end("header-control", &measured, &[]);
+}
+
+#[test]
+fn classes_measures_three_classes_before_blocking_workers() {
+    let measured = [
+        "high_share",
+        "high_share_plain",
+        "high_flat",
+        "high_grown",
+        "high_grown_plain",
+        "limited_rate_error",
+        "limited_low",
+    ];
+    runs_to_its_end("classes", &measured, &[]);
+}
+
+#[test]
+fn user_vs_kernel_measures_at_two_costs_of_a_request() {
+    let measured = ["kept", "kept_url", "kept_url_503", "server_kept"];
+    let cheap = measured.map(|name| format!("{name}_500us"));
+    let all: Vec<&str> = measured.into_iter().chain(cheap.iter().map(String::as_str)).collect();
+    runs_to_its_end("user-vs-kernel", &all, &[]);
+}
+
+#[test]
+fn admission_cost_has_its_floor_beside_it() {
+    let measured = [
+        "admission_cpu",
+        "admission_cpu_floor",
+        "throughput",
+        "throughput_floor",
+        "throughput_vs_floor",
+        "request_matched_11_characters_ns",
+        "request_matched_80_characters_ns",
+        "request_matched_160_characters_ns",
+    ];
+    runs_to_its_end("admission-cost", &measured, &["rules_1m_vs_1"]);
+}
+
+#[test]
+fn parse_tells_what_a_segment_costs_by_its_place() {
+    let measured = ["worst_segment_vs_first", "verdict_segment_vs_first", "core_used"];
+    runs_to_its_end("parse", &measured, &["let_round", "refused_wrongly"]);
+}
+
+#[test]
+fn queue_measures_servers_of_all_kinds_in_closed_and_open_loops() {
+    if !require(Feature::Go) {
+        return;
+    }
+    let measured = [
+        "nginx.flatness",
+        "nginx.throughput_vs_admission",
+        "go.flatness_persistent",
+        "nginx.alone",
+        "nginx.goodput_2x",
+        "go.flatness",
+        "go.throughput_vs_plain",
+        "go.goodput_high_4x",
+    ];
+    runs_to_its_end("queue", &measured, &["nginx.t200_vs_plain_persistent"]);
+}

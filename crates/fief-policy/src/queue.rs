@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads `queue` of a listener: how many requests its server has at once, and how many wait for that.
+
+use toml::de::DeValue;
+
+use crate::diagnostic::{Findings, Kind};
+use crate::model::{Level, Queue};
+use crate::quantity;
+use crate::reader::View;
+use crate::vocabulary::{self, LEAST_MEMORY};
+
+pub(crate) fn read(listener: &View<'_, '_>, findings: &mut Findings) -> Option<Queue> {
+    let value = listener.get("queue")?;
+    let mut queue = Queue::default();
+    match value.get_ref() {
+        DeValue::Boolean(wanted) => return wanted.then_some(queue),
+        DeValue::Table(_) => {}
+        _ => {
+            listener.mistyped("queue", value, findings);
+            return None;
+        }
+    }
+    let table = listener.table("queue", findings)?;
+    queue.in_service = in_service(&table, findings);
+    if let Some(length) = table.integer("length", vocabulary::QUEUE_LENGTH, findings) {
+        queue.length = length as u32;
+    }
+    if let Some((wait, _)) = table.quantity("wait", quantity::duration, findings) {
+        queue.wait_ns = wait;
+    }
+    if let Some(memory) = memory(&table, findings) {
+        queue.memory = memory;
+    }
+    Some(queue)
+}
+
+/// `None`: as many as there are CPUs.
+fn in_service(table: &View<'_, '_>, findings: &mut Findings) -> Option<u32> {
+    let value = table.get("in-service")?;
+    match value.get_ref() {
+        DeValue::String(_) => {
+            table.choice("in-service", findings);
+            None
+        }
+        _ => table.integer("in-service", vocabulary::IN_SERVICE, findings).map(|count| count as u32),
+    }
+}
+
+fn memory(table: &View<'_, '_>, findings: &mut Findings) -> Option<u64> {
+    let value = table.get("memory")?;
+    match value.get_ref() {
+        DeValue::String(text) if text == "max" => Some(u64::MAX),
+        DeValue::String(_) => {
+            table.quantity("memory", |text| quantity::bytes(text, LEAST_MEMORY), findings).map(|(bytes, _)| bytes)
+        }
+        _ => table.integer("memory", LEAST_MEMORY..=u64::MAX, findings),
+    }
+}
+
+/// A queue needs connections that are held.
+pub(crate) fn check(view: &View<'_, '_>, queue: Option<Queue>, admit: bool, from: Level, findings: &mut Findings) {
+    let (Some(_), Some(value)) = (queue, view.get("queue")) else { return };
+    if !admit {
+        let message = format!("{} has a `queue`, but lets connections in before their request", view.title);
+        findings.add(Kind::Contradiction, value.span(), message, "`queue` beside admit = true", "remove `admit`");
+    } else if from != Level::Always {
+        let message = format!("{} has a `queue`, but admits connections only from a level on", view.title);
+        let expected = "`queue` beside admit-from = \"always\"";
+        findings.add(Kind::Contradiction, value.span(), message, expected, "remove `admit-from`");
+    }
+}

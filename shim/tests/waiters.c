@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Waiters: several threads and processes on one epoll set, which the shim puts in order for one alone. None may wait for what
+ * another one keeps.
+ *
+ * The kernel side is kernel.h. Runs in a network namespace of its own, under the sanitizers of the compiler.
+ */
+#define _GNU_SOURCE
+#include "kernel.h"
+#include "network.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#define PATIENCE_S 60
+#define THREADS	   4
+#define ROUNDS	   200
+#define CHILDREN   200
+
+static const char *what = "";
+
+#define CHECK(condition)                                                                                               \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			fprintf(stderr, "%s:%d: %s: not so: %s (%s)\n", __FILE__, __LINE__, what, #condition,          \
+				strerror(errno));                                                                      \
+			abort();                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static int set, listening;
+static int clients[THREADS], served[THREADS];
+static atomic_int taken;
+
+static void watch(int operation, int fd, uint32_t mask)
+{
+	struct epoll_event event = {.events = mask, .data.fd = fd};
+
+	CHECK(!epoll_ctl(set, operation, fd, &event));
+}
+
+static int client_of(int class)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+				 .sin_port = htons(FIRST + STEP * (class + 1)),
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CHECK(fd >= 0 && !connect(fd, (struct sockaddr *)&to, sizeof(to)));
+	return fd;
+}
+
+static void begin(const char *name)
+{
+	struct sockaddr_in own = {
+	    .sin_family = AF_INET, .sin_port = htons(FIRST), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int one = 1;
+
+	what = name;
+	set = epoll_create1(EPOLL_CLOEXEC);
+	listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CHECK(set >= 0 && !setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
+	CHECK(!bind(listening, (struct sockaddr *)&own, sizeof(own)) && !listen(listening, 64));
+	watch(EPOLL_CTL_ADD, listening, EPOLLIN);
+}
+
+static void end(void)
+{
+	close(listening);
+	close(set);
+}
+
+/* ---- threads ---- */
+
+/* Serves a client, and is not done before all clients are served. */
+static void *thread_serve(void *unused)
+{
+	struct epoll_event event;
+
+	(void)unused;
+	CHECK(epoll_wait(set, &event, 1, PATIENCE_S * 1000) == 1);
+	CHECK(event.data.fd != listening);
+	atomic_fetch_add(&taken, 1);
+	while (atomic_load(&taken) < THREADS)
+		sched_yield();
+	return NULL;
+}
+
+static void no_thread_sleeps_on_what_another_holds(void)
+{
+	pthread_t threads[THREADS];
+
+	for (int round = 0; round < ROUNDS; round++) {
+		begin(__func__);
+		atomic_store(&taken, 0);
+		for (int i = 0; i < THREADS; i++) {
+			clients[i] = client_of(i % CLASSES);
+			served[i] = accept(listening, NULL, NULL);
+			CHECK(served[i] >= 0);
+			watch(EPOLL_CTL_ADD, served[i], EPOLLIN | EPOLLET);
+		}
+		for (int i = 0; i < THREADS; i++) {
+			CHECK(!pthread_create(&threads[i], NULL, thread_serve, NULL));
+			CHECK(write(clients[i], "x", 1) == 1);
+		}
+		for (int i = 0; i < THREADS; i++)
+			pthread_join(threads[i], NULL);
+		for (int i = 0; i < THREADS; i++) {
+			close(served[i]);
+			close(clients[i]);
+		}
+		end();
+	}
+}
+
+/* ---- processes ---- */
+
+static atomic_bool busy;
+
+/* Changes what the set says of the front, over and over. */
+static void *thread_change(void *unused)
+{
+	while (atomic_load(&busy))
+		watch(EPOLL_CTL_MOD, listening, EPOLLIN);
+	return unused;
+}
+
+static void a_child_goes_on_whatever_other_threads_did(void)
+{
+	struct epoll_event event;
+	pthread_t thread;
+	int status;
+
+	begin(__func__);
+	atomic_store(&busy, true);
+	CHECK(!pthread_create(&thread, NULL, thread_change, NULL));
+	for (int i = 0; i < CHILDREN; i++) {
+		pid_t child = fork();
+
+		if (!child) {
+			alarm(PATIENCE_S); /* the parent's does not come over */
+			_exit(epoll_wait(set, &event, 1, 0) < 0);
+		}
+		CHECK(waitpid(child, &status, 0) == child && status == 0);
+	}
+	atomic_store(&busy, false);
+	pthread_join(thread, NULL);
+	end();
+}
+
+/* What the parent was told of and has not come to, a child that waits on the same set is told too. */
+static void a_child_hands_out_what_it_inherited(void)
+{
+	struct epoll_event event;
+	int status, many = 8, client[8], server[8];
+
+	begin(__func__);
+	for (int i = 0; i < many; i++) {
+		client[i] = client_of(0);
+		server[i] = accept(listening, NULL, NULL);
+		watch(EPOLL_CTL_ADD, server[i], EPOLLIN | EPOLLET);
+		CHECK(write(client[i], "x", 1) == 1);
+	}
+	struct epoll_event first[16];
+	int told = epoll_wait(set, first, 16, PATIENCE_S * 1000);
+	pid_t child;
+
+	CHECK(told > 0 && told < many);
+	child = fork();
+	if (!child) {
+		for (; told < many; told++)
+			if (epoll_wait(set, &event, 1, 0) != 1)
+				_exit(1);
+		_exit(epoll_wait(set, &event, 1, 0) != 0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	for (int i = 0; i < many; i++) {
+		close(server[i]);
+		close(client[i]);
+	}
+	end();
+}
+
+int main(void)
+{
+	if (!own_namespace())
+		return 0;
+	alarm(300);
+	no_thread_sleeps_on_what_another_holds();
+	a_child_goes_on_whatever_other_threads_did();
+	a_child_hands_out_what_it_inherited();
+	return 0;
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A server that tells which requests it got, in their order, and answers each once it is let.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+
+use fief_bpf::abi;
+use fief_testkit::{Family, wait_until};
+
+use crate::front::{Door, Front, plain};
+use crate::rig::status_of;
+use crate::{SOON, connect_from};
+
+/// One place, and three classes: high (10.77.1/24), robots (10.77.3/24), which may starve, and the rest.
+pub const POLICY: &str = r#"
+[container.high]
+cpu.priority = 200
+[container.low]
+[container.robots]
+cpu.priority = 0
+[container.web]
+[listener.plain]
+address = "[::]:80"
+queue = { in-service = 1, length = 200, wait = "1m" }
+[[listener.plain.client]]
+from = ["10.77.1.0/24", "fd77::1:0/112"]
+container = "high"
+[[listener.plain.client]]
+from = ["10.77.3.0/24"]
+container = "robots"
+[[listener.plain.client]]
+from = ["any"]
+container = "low"
+"#;
+
+#[derive(Debug, Default)]
+struct Counter {
+    /// Paths of the requests that the server has read.
+    got: Vec<String>,
+    /// How many of them may be answered.
+    let_go: usize,
+}
+
+/// The front with such a server at port 80 of both families.
+pub struct Queued {
+    pub front: Front,
+    counter: Arc<(Mutex<Counter>, Condvar)>,
+}
+
+impl Queued {
+    pub fn new(door: Door, policy: &str) -> Self {
+        let front = Front::new(door, policy);
+        let listener = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+        let counter: Arc<(Mutex<Counter>, Condvar)> = Arc::default();
+        let own = Arc::clone(&counter);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let own = Arc::clone(&own);
+                std::thread::spawn(move || serve(stream, &own));
+            }
+        });
+        Self { front, counter }
+    }
+
+    /// Lets the server answer so many requests more.
+    pub fn let_go(&self, requests: usize) {
+        self.counter.0.lock().unwrap().let_go += requests;
+        self.counter.1.notify_all();
+    }
+
+    /// Paths of the requests that the server has read so far.
+    pub fn got(&self) -> Vec<String> {
+        self.counter.0.lock().unwrap().got.clone()
+    }
+
+    /// Waits until the server has read so many; their paths.
+    pub fn got_all(&self, requests: usize) -> Vec<String> {
+        wait_until(SOON, || self.got().len() >= requests)
+            .unwrap_or_else(|_| panic!("{:?}, {:?}", self.got(), self.queue()));
+        self.got()
+    }
+
+    /// Its queue.
+    pub fn queue(&self) -> abi::fief_queue {
+        fief_bpf::queue::all(self.front.installation().fief().pins()).unwrap().pop().expect("a queue").1
+    }
+
+    /// Waits until so many requests wait.
+    pub fn wait_for(&self, waiting: u32) {
+        wait_until(SOON, || self.queue().waiting == waiting).unwrap_or_else(|_| panic!("{:?}", self.queue()));
+    }
+
+    /// Waits until nobody waits and no place is taken.
+    pub fn wait_for_peace(&self) {
+        let quiet = |queue: abi::fief_queue| (queue.waiting, queue.busy, queue.kept) == (0, 0, 0);
+        wait_until(SOON, || quiet(self.queue())).unwrap_or_else(|_| panic!("{:?}", self.queue()));
+    }
+
+    /// A request on a connection of its own.
+    pub fn ask(&self, from: IpAddr, path: &str) -> TcpStream {
+        let family = if from.is_ipv4() { Family::V4 } else { Family::V6 };
+        self.front.ask_from(from, plain(family), path).unwrap()
+    }
+
+    /// A connection on which many requests can be made.
+    pub fn connect(&self, from: IpAddr) -> TcpStream {
+        let server: SocketAddr = plain(if from.is_ipv4() { Family::V4 } else { Family::V6 });
+        connect_from(&self.front.topology.clients, (from, 0).into(), server).unwrap()
+    }
+}
+
+/// Makes a request that leaves the connection open.
+pub fn ask_on(stream: &mut TcpStream, path: &str) {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n").as_bytes()).unwrap();
+}
+
+/// Reads the answer to one.
+pub fn answer_on(stream: &mut TcpStream) -> String {
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    read_head(stream).expect("an answer")
+}
+
+/// Status of the answer to a request of `ask`.
+pub fn status(stream: TcpStream) -> u16 {
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    status_of(stream).expect("an answer")
+}
+
+/// Up to the empty line; `None`: the connection ends before.
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        head.extend(byte);
+    }
+    String::from_utf8(head).ok()
+}
+
+fn serve(mut stream: TcpStream, counter: &(Mutex<Counter>, Condvar)) {
+    while let Some(head) = read_head(&mut stream) {
+        let mut own = counter.0.lock().unwrap();
+        own.got.push(head.split(' ').nth(1).unwrap_or_default().to_owned());
+        let number = own.got.len();
+        drop(counter.1.wait_while(own, |own| own.let_go < number).unwrap());
+        let closes = head.contains("Connection: close");
+        let end = if closes { "Connection: close\r\n" } else { "" };
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{end}\r\n");
+        if stream.write_all(answer.as_bytes()).is_err() || closes {
+            return;
+        }
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The queue in front of a server: who goes next, and that nobody is lost.
+
+use std::io::Write;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use fief_testkit::Family;
+use fief_tests_netns::front::{self, Door};
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, status};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+fn high(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 1, n])
+}
+
+fn low(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 2, n])
+}
+
+fn robot(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 3, n])
+}
+
+/// The same over IPv6.
+fn high_v6(n: u16) -> IpAddr {
+    IpAddr::from([0xfd77, 0, 0, 0, 0, 0, 1, n])
+}
+
+/// One request is with the server, and these wait behind it, in this order of arrival.
+fn line(rig: &Queued, of: &[(IpAddr, &str)]) -> Vec<TcpStream> {
+    let mut asked = vec![rig.ask(low(1), "/first")];
+    rig.got_all(1);
+    for (waiting, (from, path)) in (1..).zip(of) {
+        asked.push(rig.ask(*from, path));
+        rig.wait_for(waiting);
+    }
+    asked
+}
+
+#[test]
+fn a_better_class_goes_before_those_that_came_first() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let came = [(robot(1), "/r1"), (low(2), "/l1"), (high_v6(1), "/h1"), (low(3), "/l2"), (high(2), "/h2")];
+        let asked = line(&rig, &came);
+        assert_eq!(rig.got(), ["/first"], "{door:?}");
+        rig.let_go(6);
+        assert_eq!(rig.got_all(6), ["/first", "/h1", "/h2", "/l1", "/l2", "/r1"], "{door:?}");
+        assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn later_requests_of_a_connection_wait_as_well() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let (mut one, mut other) = (rig.connect(low(1)), rig.connect(high(1)));
+        for stream in [&mut one, &mut other] {
+            rig.let_go(1);
+            ask_on(stream, "/before");
+            answer_on(stream);
+        }
+        let first = rig.ask(low(9), "/first");
+        rig.got_all(3);
+        ask_on(&mut one, "/low");
+        rig.wait_for(1);
+        ask_on(&mut other, "/high");
+        rig.wait_for(2);
+        rig.let_go(3);
+        assert_eq!(rig.got_all(5)[2..], ["/first", "/high", "/low"], "{door:?}");
+        assert!(answer_on(&mut one).starts_with("HTTP/1.1 200") && answer_on(&mut other).starts_with("HTTP/1.1 200"));
+        assert_eq!(status(first), 200);
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn no_class_starves_but_that_of_priority_0() {
+    if !front::ready() {
+        return;
+    }
+    let rig = Queued::new(Door::Own, POLICY);
+    let mut came = vec![(robot(1), "/robot"), (low(2), "/low")];
+    came.extend((0..40).map(|n| (high(n + 1), "/high")));
+    let asked = line(&rig, &came);
+    rig.let_go(43);
+    let got = rig.got_all(43);
+    let place = |path: &str| got.iter().position(|other| other == path).unwrap();
+    // behind the 31 that it let pass
+    assert_eq!(place("/low"), 32, "{got:?}");
+    assert_eq!(place("/robot"), 42, "{got:?}");
+    assert!(asked.into_iter().all(|stream| status(stream) == 200));
+    rig.wait_for_peace();
+}
+
+#[test]
+fn where_the_line_is_full_the_newest_of_the_lowest_class_gives_way() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let policy = POLICY.replace("length = 200", "length = 2");
+        let rig = Queued::new(door, &policy);
+        let mut asked = line(&rig, &[(low(2), "/l1"), (robot(1), "/r1")]);
+        let worse = rig.ask(robot(2), "/r2");
+        assert_eq!(status(worse), 503, "{door:?}: nobody worse waits");
+        let better = rig.ask(high(1), "/h1");
+        assert_eq!(status(asked.pop().unwrap()), 503, "{door:?}: it gave way");
+        rig.wait_for(2);
+        rig.let_go(3);
+        assert_eq!(rig.got_all(3), ["/first", "/h1", "/l1"], "{door:?}");
+        assert!(asked.into_iter().chain([better]).all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn who_waits_too_long_is_told_at_the_next_arrival() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let policy = POLICY.replace("wait = \"1m\"", "wait = \"1ms\"");
+        let rig = Queued::new(door, &policy);
+        // its client sends its last byte again, which moves the queue on
+        let asked = line(&rig, &[]);
+        let late = rig.ask(low(2), "/late");
+        assert_eq!(status(late), 503, "{door:?}");
+        rig.let_go(1);
+        assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+        assert_eq!(rig.got(), ["/first"], "{door:?}");
+    }
+}
+
+#[test]
+fn what_waits_goes_on_when_the_policy_goes() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let came: Vec<_> = (0..100).map(|n| (low(n + 1), "/waits")).collect();
+        let asked = line(&rig, &came);
+        rig.front.apply("[container.web]\n").unwrap();
+        rig.let_go(101);
+        assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}");
+        assert_eq!(rig.got().len(), 101, "{door:?}");
+    }
+}
+
+#[test]
+fn nobody_keeps_a_place_for_nothing() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let mut half = rig.connect(low(1));
+        half.write_all(b"POST /half HTTP/1.1\r\nHost: server\r\nContent-Length: 100\r\n\r\n").unwrap();
+        rig.got_all(1);
+        // a client that owes its body, and then one whose answer does not come
+        let next = rig.ask(low(2), "/next");
+        rig.got_all(2);
+        let last = rig.ask(low(3), "/last");
+        rig.got_all(3);
+        rig.let_go(3);
+        assert_eq!((status(next), status(last)), (200, 200), "{door:?}");
+        drop(half);
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn who_resets_or_ends_while_waiting_leaves_nothing_behind() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let mut asked = line(&rig, &[(low(2), "/resets"), (low(3), "/ends"), (high(1), "/stays")]);
+        let (ends, resets) = (asked.remove(2), asked.remove(1));
+        let now = libc::linger { l_onoff: 1, l_linger: 0 };
+        let size = size_of_val(&now) as u32;
+        // SAFETY: the option is of this type, and lives for the call.
+        let set = unsafe {
+            libc::setsockopt(resets.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, (&raw const now).cast(), size)
+        };
+        assert_eq!(set, 0);
+        drop(resets);
+        rig.wait_for(2);
+        ends.shutdown(Shutdown::Write).unwrap();
+        rig.let_go(3);
+        assert_eq!(rig.got_all(3), ["/first", "/stays", "/ends"], "{door:?}");
+        assert!(asked.into_iter().chain([ends]).all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn a_rule_lets_requests_pass_without_a_place() {
+    if !front::ready() {
+        return;
+    }
+    let rule = "[[listener.plain.request]]\npath = \"/poll\"\nqueue = false\n";
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &format!("{POLICY}{rule}"));
+        let polls: Vec<_> = (1..4).map(|n| rig.ask(low(n), "/poll")).collect();
+        rig.got_all(3);
+        let asked = rig.ask(low(9), "/asks");
+        assert_eq!(rig.got_all(4)[3], "/asks", "{door:?}");
+        assert_eq!(rig.queue().class[1].entered, 1, "{door:?}");
+        rig.let_go(4);
+        assert!(polls.into_iter().chain([asked]).all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn a_frame_of_the_network_is_no_carrier() {
+    if !front::ready() {
+        return;
+    }
+    let rig = Queued::new(Door::Own, POLICY);
+    let mark = MapHandle::from_pinned_path(rig.front.installation().fief().pins().map("queue_marks"))
+        .unwrap()
+        .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+        .unwrap()
+        .unwrap();
+    assert_ne!(mark, [0; 4]);
+    let asked = line(&rig, &[(low(2), "/waits")]);
+    let kicked = || (rig.queue().kicks, rig.queue().idle_kicks);
+    let before = kicked();
+    rig.front.topology.clients.run(|| send_marked(&mark)).unwrap();
+    assert_eq!(kicked(), before);
+    // from within it is a kick and nothing more
+    rig.front.topology.server.run(|| send_marked(&mark)).unwrap();
+    assert_eq!(rig.got(), ["/first"]);
+    rig.let_go(2);
+    assert!(asked.into_iter().all(|stream| status(stream) == 200));
+    rig.wait_for_peace();
+}
+
+/// Sends a packet with a mark, which its own network namespace alone can see, to the server and to the clients.
+fn send_marked(mark: &[u8]) {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    // SAFETY: the option is of this size, and lives for the call.
+    let set = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MARK, mark.as_ptr().cast(), mark.len() as u32)
+    };
+    assert_eq!(set, 0);
+    for to in [front::plain(Family::V4), SocketAddr::new(low(1), 9)] {
+        socket.send_to(b"a packet that says nothing", to).unwrap();
+    }
+}

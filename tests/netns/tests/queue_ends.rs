@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The end of a client's side, behind a request that waits, ends no half request.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, TcpStream};
+use std::process::Stdio;
+
+use fief_testkit::{Family, Feature, Process, require, wait_until};
+use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::queued::POLICY;
+use fief_tests_netns::{SOON, connect_from};
+
+const RULES: &str = "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\"\n";
+
+/// It answers /slow a second later.
+const PYTHON: &str = r#"
+import http.server, socket, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        if self.path == "/slow":
+            time.sleep(1)
+        body = ("served " + self.path + "\n").encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *args):
+        pass
+class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+Server(("::", 80), Handler).serve_forever()
+"#;
+
+fn dial(front: &Front, n: u8) -> Option<TcpStream> {
+    let from = (IpAddr::from([10, 77, 2, n]), 0).into();
+    connect_from(&front.topology.clients, from, plain(Family::V4)).ok()
+}
+
+fn waiting(front: &Front) -> u32 {
+    fief_bpf::queue::all(front.installation().fief().pins()).unwrap().pop().expect("a queue").1.waiting
+}
+
+#[test]
+fn the_end_behind_a_request_that_waits_ends_no_half_request() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    let open = "GET /open HTTP/1.1\r\nHost: server\r\n\r\n";
+    let half = "GET /secret/1 HTTP/1.1\r\nHost: server\r\n";
+    for door in Door::GUARDS {
+        for waits in [false, true] {
+            let front = Front::new(door, &format!("{POLICY}{RULES}"));
+            let mut command = front.server_command("python3");
+            command.args(["-c", PYTHON]).stderr(Stdio::null());
+            let _server = Process::start(command).unwrap();
+            wait_until(SOON, || dial(&front, 1).is_some()).unwrap();
+            let mut slow = dial(&front, 2).unwrap();
+            if waits {
+                slow.write_all(b"GET /slow HTTP/1.1\r\nHost: server\r\n\r\n").unwrap();
+            }
+            let mut stream = dial(&front, 3).unwrap();
+            stream.write_all(format!("{open}{half}").as_bytes()).unwrap();
+            if waits {
+                wait_until(SOON, || waiting(&front) == 1).unwrap();
+            }
+            stream.shutdown(Shutdown::Write).unwrap();
+            stream.set_read_timeout(Some(SOON)).unwrap();
+            let mut words = Vec::new();
+            let _ = stream.read_to_end(&mut words);
+            let words = String::from_utf8_lossy(&words);
+            assert!(!words.contains("served /secret"), "{door:?}, {waits}: {words}");
+        }
+    }
+}

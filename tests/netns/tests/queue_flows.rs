@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What waits in the queue goes to the connection that it was ruled for, whole, and is not lost there.
+
+use std::time::Duration;
+
+use fief_bpf::abi;
+use fief_testkit::segment::{ACK, PSH};
+use fief_testkit::{Ending, Family, RawClients, RawConnection, wait_until};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Door, plain, ready};
+use fief_tests_netns::queued::POLICY;
+use fief_tests_netns::rig::Rig;
+
+const RULES: &str = r#"
+[[listener.plain.request]]
+path = "/secret/*"
+refuse = "reset"
+[[listener.plain.request]]
+path = "/free/*"
+queue = false
+"#;
+
+const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
+const HEARD: Duration = Duration::from_millis(50);
+
+/// As long as a server that does not answer keeps a place.
+const PLACE: Duration = Duration::from_millis(2300);
+
+fn rig(door: Door) -> Rig {
+    Rig::in_order(door, &format!("{POLICY}{RULES}"))
+}
+
+/// Takes the only place of a server that does not answer.
+fn take_place(rig: &Rig) -> RawConnection<'_> {
+    ask(rig, "/mute/10", 60_000)
+}
+
+fn ask<'a>(rig: &'a Rig, path: &str, window: u16) -> RawConnection<'a> {
+    let before = rig.server.seen().len();
+    let connection = rig.open(Family::V4);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n");
+    let mut first = connection.segment(PSH | ACK, 0, request.as_bytes());
+    first.window = window;
+    rig.clients.send(&first).unwrap();
+    wait_until(SOON, || rig.server.seen().len() > before).unwrap();
+    connection
+}
+
+fn queue(rig: &Rig) -> abi::fief_queue {
+    fief_bpf::queue::all(rig.front.installation().fief().pins()).unwrap().pop().expect("a queue").1
+}
+
+fn waiting(rig: &Rig) -> u32 {
+    queue(rig).waiting
+}
+
+/// Waits until the place has run out, and lets somebody move the queue on.
+fn move_on(rig: &Rig) {
+    std::thread::sleep(PLACE);
+    let _ = rig.front.status_from([10, 77, 2, 9].into(), plain(Family::V4), "/10");
+}
+
+/// Two handshakes of one client with one port, and how many bytes the second begins before the first. The server's number in
+/// the first is a little above that in the second.
+fn twins<'a>(rig: &'a Rig, kept: &mut Vec<RawConnection<'a>>) -> (usize, usize, u32, u32) {
+    let client = (RawClients::address(Family::V4, 6), 4000).into();
+    let first = 1 << 20;
+    if rig.front.door == Door::Kernel {
+        // its cookie grows with the client's number
+        kept.push(rig.open_with(client, first, &[2, 4, 5, 0xb4]));
+        kept.push(rig.open_with(client, first - 16, &[2, 4, 5, 0xb4]));
+    } else {
+        // one for each size of segments, window scale, and SACK
+        for size in [600u16, 1220, 1300, 1360, 1400, 1440, 1460, 8900] {
+            for more in 0..30u8 {
+                let [high, low] = size.to_be_bytes();
+                let mut options = vec![2, 4, high, low, 1, 3, 3, more % 15];
+                options.extend(if more < 15 { [1, 1, 1, 1] } else { [1, 1, 4, 2] });
+                kept.push(rig.open_with(client, first, &options));
+            }
+        }
+    }
+    let above = |a: &RawConnection, b: &RawConnection| a.expected.wrapping_sub(b.expected);
+    let pairs = (0..kept.len()).flat_map(|a| (0..kept.len()).map(move |b| (a, b))).filter(|(a, b)| a != b);
+    let (one, other) = pairs.min_by_key(|(a, b)| above(&kept[*a], &kept[*b])).unwrap();
+    (one, other, kept[one].first - kept[other].first, above(&kept[one], &kept[other]))
+}
+
+#[test]
+fn what_waits_does_not_reach_another_connection_of_its_ports() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = rig(door);
+        let mut kept = Vec::new();
+        let (one, other, before, above) = twins(&rig, &mut kept);
+        let _place = take_place(&rig);
+        let length = SECRET.len();
+        let head = format!(
+            "POST /public/10 HTTP/1.1\r\nHost: server\r\nA: {}\r\nContent-Length: {length}\r\n\r\n",
+            "a".repeat(99)
+        );
+        // this one waits: to the door its body is a body
+        rig.clients.send(&kept[one].segment(PSH | ACK, 0, &[head.as_bytes(), SECRET].concat())).unwrap();
+        wait_until(SOON, || waiting(&rig) == 1).unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.verdicts()));
+        // this one does not, and makes the connection
+        let mut free = format!("GET /free/{} HTTP/1.1\r\nHost: server\r\nA: \r\n\r\n", above + 1000);
+        let filler = "a".repeat(head.len() + before as usize - free.len());
+        free.insert_str(free.len() - 4, &filler);
+        let begin = kept[other].segment(PSH | ACK, 0, free.as_bytes());
+        wait_until(SOON, || {
+            // sent again, as a client does: the first bytes of both are claimed for a moment
+            if kept[other].received().is_empty() {
+                rig.clients.send(&begin).unwrap();
+            }
+            kept[other].hear(HEARD).unwrap();
+            kept[other].received().len() > above as usize
+        })
+        .unwrap_or_else(|_| panic!("{door:?}: {above}, {}, {:?}", kept[other].received().len(), rig.verdicts()));
+        move_on(&rig);
+        kept[other].hear(HEARD).unwrap();
+        let seen = rig.server.seen();
+        assert!(!seen.iter().any(|seen| seen.line.contains("secret")), "{door:?}: {seen:?}, {:?}", rig.verdicts());
+    }
+}
+
+/// A body that goes on while its begin waits draws no reset, whoever else sends half heads meanwhile.
+#[test]
+fn an_upload_that_waits_is_not_reset() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = rig(door);
+        let _place = take_place(&rig);
+        let mut upload = rig.open(Family::V4);
+        let head = b"PUT /public/10 HTTP/1.1\r\nHost: server\r\nContent-Length: 20000\r\n\r\n";
+        let stream = [&head[..], &[b'a'; 20_000]].concat();
+        rig.clients.send(&upload.segment(ACK, 0, &stream[..20])).unwrap();
+        let acknowledged = |upload: &RawConnection| upload.acknowledged.wrapping_sub(upload.first) as usize;
+        wait_until(SOON, || {
+            upload.hear(HEARD).unwrap();
+            acknowledged(&upload) == 21
+        })
+        .unwrap();
+        rig.clients.send(&upload.segment(ACK, 20, &stream[20..1400])).unwrap();
+        wait_until(SOON, || waiting(&rig) == 1).unwrap();
+        let other = rig.open(Family::V4);
+        rig.clients.send(&other.segment(ACK, 0, &stream[..20])).unwrap();
+        for at in (1400..stream.len()).step_by(1400) {
+            let piece = &stream[at..stream.len().min(at + 1400)];
+            rig.clients.send(&upload.segment(ACK, at as u32, piece)).unwrap();
+            assert_ne!(upload.hear(HEARD).unwrap(), Some(Ending::Reset), "{door:?}: at {at}, {:?}", rig.verdicts());
+        }
+    }
+}
+
+/// A request that waits while its client acknowledges the answer before it.
+#[test]
+fn a_request_that_waits_behind_a_long_answer_is_served() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = rig(door);
+        // without a scale of windows, so that the answer is longer than one
+        let mut connection = rig.open_offering(Family::V4, &[2, 4, 5, 0xb4]);
+        let requests =
+            [&b"GET /300000 HTTP/1.1\r\nHost: server\r\n\r\n"[..], b"GET /last/77 HTTP/1.1\r\nHost: server\r\n\r\n"];
+        rig.clients.send(&connection.segment(PSH | ACK, 0, requests[0])).unwrap();
+        // its answer is on its way
+        wait_until(SOON, || queue(&rig).class[1].entered == 1 && queue(&rig).busy == 0).unwrap();
+        let _place = take_place(&rig);
+        let end = requests[0].len() + requests[1].len();
+        let next = connection.segment(PSH | ACK, requests[0].len() as u32, requests[1]);
+        rig.clients.send(&next).unwrap();
+        wait_until(SOON, || waiting(&rig) == 1).unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.verdicts()));
+        wait_until(SOON, || {
+            connection.hear(HEARD).unwrap();
+            connection.received().len() > 300_000
+        })
+        .unwrap_or_else(|_| panic!("{door:?}: {}", connection.received().len()));
+        let length = connection.received().len();
+        // its window is another one by now
+        let mut window = connection.segment(ACK, end as u32, &[]);
+        window.window = 60_000;
+        rig.clients.send(&window).unwrap();
+        move_on(&rig);
+        let served = wait_until(SOON, || {
+            // as a client does whose last byte is not acknowledged
+            if connection.acknowledged.wrapping_sub(connection.first) as usize <= end {
+                let at = connection.acknowledged.wrapping_sub(connection.first) as usize - 1;
+                let all = requests.concat();
+                rig.clients.send(&connection.segment(PSH | ACK, at as u32, &all[at..])).unwrap();
+            }
+            connection.hear(HEARD).unwrap();
+            connection.received().len() > length
+        });
+        assert!(served.is_ok(), "{door:?}: {:?}, {:?}", rig.server.seen(), rig.verdicts());
+    }
+}
+
+/// A client that takes no answer keeps the server from nobody.
+#[test]
+fn who_takes_no_answer_keeps_no_place() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = rig(door);
+        let begun = std::time::Instant::now();
+        let mut silent = Vec::new();
+        for n in 1..4 {
+            silent.push(ask(&rig, "/10", 0));
+            let status = rig.front.status_from([10, 77, 1, n].into(), plain(Family::V4), "/10");
+            assert_eq!(status, Ok(200), "{door:?}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(2), "{door:?}: {:?}", begun.elapsed());
+    }
+}

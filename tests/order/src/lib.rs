@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine with one CPU on which the scheduler's order decides, with a clock that only its threads move.
+
+#![allow(unsafe_code)]
+
+use std::sync::{Mutex, MutexGuard};
+
+unsafe extern "C" {
+    fn order_reset();
+    fn order_container(id: u32, parent: u32, share_ppm: u32, limit_ppm: u32, weight: u32, priority: u32);
+    fn order_charge(id: u32, ns: u64);
+    fn order_wait(id: u32) -> u32;
+    fn order_run(id: u32);
+    fn order_held(id: u32) -> bool;
+    fn order_pick(now: u64) -> i32;
+}
+
+/// Ids of containers begin here; what is below is Fief's own.
+pub const FIRST: u32 = 8;
+
+/// What a container is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Given {
+    pub share_ppm: u32,
+    pub limit_ppm: u32,
+    pub weight: u32,
+    pub priority: u32,
+}
+
+impl Default for Given {
+    fn default() -> Self {
+        Self { share_ppm: 0, limit_ppm: 0, weight: 100, priority: 100 }
+    }
+}
+
+/// Percent of the machine.
+pub fn share(percent: u32) -> Given {
+    Given { share_ppm: percent * 10_000, ..Given::default() }
+}
+
+/// Percent of the machine.
+pub fn limit(percent: u32) -> Given {
+    Given { limit_ppm: percent * 10_000, ..Given::default() }
+}
+
+/// Among siblings.
+pub fn weight(weight: u32) -> Given {
+    Given { weight, ..Given::default() }
+}
+
+/// Higher goes first.
+pub fn priority(priority: u32) -> Given {
+    Given { priority, ..Given::default() }
+}
+
+/// The tables are the process's: one machine at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+#[derive(Debug)]
+pub struct Machine {
+    now_ns: u64,
+    next: u32,
+    used_ns: Vec<u64>,
+    idle_ns: u64,
+    _one: MutexGuard<'static, ()>,
+}
+
+impl Machine {
+    pub fn new() -> Self {
+        let one = ONE.lock().unwrap_or_else(|broken| broken.into_inner());
+        // SAFETY: the lock keeps every other user of the tables away.
+        unsafe { order_reset() };
+        Self { now_ns: 1_000_000_000, next: FIRST, used_ns: vec![0; 4096], idle_ns: 0, _one: one }
+    }
+
+    /// A new child of a container; 0 is the root.
+    pub fn container(&mut self, parent: u32, given: Given) -> u32 {
+        let id = self.next;
+        self.next += 1;
+        // SAFETY: as in `new`; the tests stay below the table's size.
+        unsafe { order_container(id, parent, given.share_ppm, given.limit_ppm, given.weight, given.priority) };
+        id
+    }
+
+    /// One more thread of it wants the CPU. Returns the number of the queue where it waits.
+    pub fn wait(&mut self, id: u32) -> u32 {
+        // SAFETY: as above.
+        unsafe { order_wait(id) }
+    }
+
+    /// One fewer.
+    pub fn sleep(&mut self, id: u32) {
+        // SAFETY: as above.
+        unsafe { order_run(id) }
+    }
+
+    /// Time that nobody ordered, as for receiving.
+    pub fn charge(&mut self, id: u32, ns: u64) {
+        self.used_ns[id as usize] += ns;
+        self.now_ns += ns;
+        // SAFETY: as above.
+        unsafe { order_charge(id, ns) }
+    }
+
+    /// Whether a limit keeps its running thread from going on.
+    pub fn is_held(&self, id: u32) -> bool {
+        // SAFETY: as above.
+        unsafe { order_held(id) }
+    }
+
+    /// Whose thread is next.
+    pub fn pick(&mut self) -> Option<u32> {
+        // SAFETY: as above.
+        u32::try_from(unsafe { order_pick(self.now_ns) }).ok()
+    }
+
+    /// The next thread runs for `slice_ns` and waits again; without one the CPU is idle for as long.
+    pub fn step(&mut self, slice_ns: u64) -> Option<u32> {
+        let picked = self.pick();
+        match picked {
+            Some(id) => {
+                self.sleep(id);
+                self.charge(id, slice_ns);
+                self.wait(id);
+            }
+            None => {
+                self.now_ns += slice_ns;
+                self.idle_ns += slice_ns;
+            }
+        }
+        picked
+    }
+
+    /// Steps for so long.
+    pub fn run(&mut self, length_ns: u64, slice_ns: u64) {
+        let end = self.now_ns + length_ns;
+        while self.now_ns < end {
+            self.step(slice_ns);
+        }
+    }
+
+    /// What a container had itself.
+    pub fn used_ns(&self, id: u32) -> u64 {
+        self.used_ns[id as usize]
+    }
+
+    pub fn idle_ns(&self) -> u64 {
+        self.idle_ns
+    }
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Limits, priorities, shares and weights, on one CPU whose clock is exact.
+
+use fief_tests_order::{Given, Machine, limit, priority, share, weight};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+const SLICE: u64 = 4 * MS;
+const ROOT: u32 = 0;
+
+/// Percent of what was used while `length_ns` passed.
+fn percents(machine: &mut Machine, ids: &[u32], length_ns: u64) -> Vec<f64> {
+    let before: Vec<_> = ids.iter().map(|id| machine.used_ns(*id)).collect();
+    machine.run(length_ns, SLICE);
+    ids.iter()
+        .zip(before)
+        .map(|(id, before)| (machine.used_ns(*id) - before) as f64 * 100.0 / length_ns as f64)
+        .collect()
+}
+
+fn assert_near(found: &[f64], expected: &[f64], points: f64) {
+    let near = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() <= points);
+    assert!(near, "{found:?}, not {expected:?}");
+}
+
+fn busy(machine: &mut Machine, given: &[Given]) -> Vec<u32> {
+    let ids: Vec<_> = given.iter().map(|given| machine.container(ROOT, *given)).collect();
+    for id in &ids {
+        machine.wait(*id);
+        machine.wait(*id);
+    }
+    ids
+}
+
+#[test]
+fn shares_are_what_they_say() {
+    let mut machine = Machine::new();
+    let ids = busy(&mut machine, &[share(16), share(32), share(48), share(4)]);
+    let found = percents(&mut machine, &ids, 20 * SECOND);
+    assert_near(&found, &[16.0, 32.0, 48.0, 4.0], 0.1);
+}
+
+#[test]
+fn each_second_is_divided_as_the_whole() {
+    let mut machine = Machine::new();
+    let ids = busy(&mut machine, &[share(16), share(32), share(48), share(4)]);
+    for _ in 0..20 {
+        let found = percents(&mut machine, &ids, SECOND);
+        assert_near(&found, &[16.0, 32.0, 48.0, 4.0], 1.0);
+    }
+}
+
+#[test]
+fn weights_divide_what_shares_leave() {
+    let mut machine = Machine::new();
+    let ids = busy(&mut machine, &[weight(100), weight(200), weight(400)]);
+    assert_near(&percents(&mut machine, &ids, 20 * SECOND), &[100.0 / 7.0, 200.0 / 7.0, 400.0 / 7.0], 0.1);
+    let mut machine = {
+        drop(machine);
+        Machine::new()
+    };
+    let ids = busy(&mut machine, &[share(40), weight(100), weight(200)]);
+    assert_near(&percents(&mut machine, &ids, 20 * SECOND), &[40.0, 20.0, 40.0], 0.1);
+}
+
+#[test]
+fn a_share_that_is_not_used_is_lent() {
+    let mut machine = Machine::new();
+    let lender = machine.container(ROOT, share(50));
+    let ids = busy(&mut machine, &[share(20), share(30)]);
+    assert_near(&percents(&mut machine, &ids, 10 * SECOND), &[40.0, 60.0], 0.2);
+    machine.wait(lender);
+    let all = [ids[0], ids[1], lender];
+    assert_near(&percents(&mut machine, &all, 10 * SECOND), &[20.0, 30.0, 50.0], 0.2);
+}
+
+#[test]
+fn shares_hold_at_two_levels_and_interior_threads_count_as_a_child() {
+    let mut machine = Machine::new();
+    let (g, h) = (machine.container(ROOT, share(50)), machine.container(ROOT, share(50)));
+    let (x, y) = (machine.container(g, share(35)), machine.container(g, share(15)));
+    let (p, q) = (machine.container(h, weight(100)), machine.container(h, weight(300)));
+    let ids = [x, y, p, q];
+    for id in ids {
+        machine.wait(id);
+    }
+    assert_near(&percents(&mut machine, &ids, 20 * SECOND), &[35.0, 15.0, 12.5, 37.5], 0.1);
+    machine.wait(h);
+    let ids = [x, y, p, q, h];
+    assert_near(&percents(&mut machine, &ids, 20 * SECOND), &[35.0, 15.0, 10.0, 30.0, 10.0], 0.1);
+}
+
+#[test]
+fn a_limit_holds_alone_and_under_load_and_the_others_have_the_rest() {
+    let mut machine = Machine::new();
+    let ids = busy(&mut machine, &[limit(10)]);
+    assert_near(&percents(&mut machine, &ids, 10 * SECOND), &[10.0], 0.1);
+    assert!(machine.idle_ns() > 8 * SECOND);
+    drop(machine);
+    let mut machine = Machine::new();
+    let ids = busy(&mut machine, &[limit(30), weight(100)]);
+    assert_near(&percents(&mut machine, &ids, 10 * SECOND), &[30.0, 70.0], 0.1);
+    assert_eq!(machine.idle_ns(), 0);
+}
+
+#[test]
+fn a_limit_holds_for_all_below() {
+    let mut machine = Machine::new();
+    let site = machine.container(ROOT, limit(20));
+    let (a, b) = (machine.container(site, Given::default()), machine.container(site, limit(15)));
+    for id in [a, b, site] {
+        machine.wait(id);
+    }
+    let found = percents(&mut machine, &[a, b, site], 20 * SECOND);
+    assert!((found.iter().sum::<f64>() - 20.0).abs() < 0.2, "{found:?}");
+}
+
+#[test]
+fn receiving_counts_against_the_limit() {
+    let mut machine = Machine::new();
+    let ids = busy(&mut machine, &[limit(30), weight(100)]);
+    let end = 10_000;
+    for round in 0..end {
+        machine.step(MS);
+        if round % 5 == 0 {
+            machine.charge(ids[0], MS);
+        }
+    }
+    let all = machine.used_ns(ids[0]) + machine.used_ns(ids[1]);
+    let found = machine.used_ns(ids[0]) as f64 * 100.0 / all as f64;
+    assert!((found - 30.0).abs() < 0.5, "{found}");
+    // a running thread is stopped by what is received meanwhile
+    machine.charge(ids[0], SECOND);
+    assert!(machine.is_held(ids[0]));
+}
+
+#[test]
+fn a_higher_priority_goes_first_and_zero_has_what_nobody_wants() {
+    let mut machine = Machine::new();
+    let ids = busy(&mut machine, &[priority(0), priority(100), priority(200)]);
+    assert_near(&percents(&mut machine, &ids, SECOND), &[0.0, 0.0, 100.0], 0.0);
+    machine.sleep(ids[2]);
+    machine.sleep(ids[2]);
+    assert_near(&percents(&mut machine, &ids, SECOND), &[0.0, 100.0, 0.0], 0.0);
+    machine.sleep(ids[1]);
+    machine.sleep(ids[1]);
+    assert_near(&percents(&mut machine, &ids, SECOND), &[100.0, 0.0, 0.0], 0.0);
+}
+
+#[test]
+fn nobody_saves_time_up_by_sleeping() {
+    let mut machine = Machine::new();
+    let ids = busy(&mut machine, &[share(50), share(50)]);
+    machine.sleep(ids[0]);
+    machine.sleep(ids[0]);
+    machine.run(100 * SECOND, SLICE);
+    machine.wait(ids[0]);
+    assert_near(&percents(&mut machine, &ids, SECOND), &[50.0, 50.0], 2.0);
+}
+
+#[test]
+fn time_that_nobody_ordered_is_paid_back_within_seconds() {
+    let mut machine = Machine::new();
+    let ids = busy(&mut machine, &[share(1), share(99)]);
+    machine.run(SECOND, SLICE);
+    machine.charge(ids[0], 10 * SECOND);
+    let before = machine.used_ns(ids[0]);
+    machine.run(5 * SECOND, SLICE);
+    assert!(machine.used_ns(ids[0]) > before);
+}
+
+#[test]
+fn more_children_than_one_search_sees_have_all_their_turn() {
+    let mut machine = Machine::new();
+    let held: Vec<_> = (0..200).map(|_| machine.container(ROOT, limit(1))).collect();
+    for id in &held {
+        machine.wait(*id);
+        // used up for long
+        machine.charge(*id, SECOND);
+    }
+    let ids = busy(&mut machine, &vec![weight(100); 300]);
+    machine.run(20 * SECOND, SLICE);
+    let least = ids.iter().map(|id| machine.used_ns(*id)).min().expect("there are some");
+    assert!(least >= 20 * SECOND / 600, "{least}");
+}
+
+#[test]
+fn a_queue_serves_the_next_container_once_it_is_empty() {
+    let mut machine = Machine::new();
+    let (a, b) = (machine.container(ROOT, Given::default()), machine.container(ROOT, Given::default()));
+    let of_a = machine.wait(a);
+    assert_ne!(of_a, machine.wait(b));
+    machine.sleep(a);
+    machine.sleep(b);
+    let c = machine.container(ROOT, Given::default());
+    assert!(machine.wait(c) <= of_a + 1);
+}
+
+fn given() -> impl Strategy<Value = Given> {
+    (0u32..20, 1u32..1000, 0u32..3).prop_map(|(percent, weight, level)| Given {
+        share_ppm: percent * 10_000,
+        limit_ppm: 0,
+        weight,
+        priority: level * 100,
+    })
+}
+
+proptest! {
+    /// Whatever threads come and go, the CPU works while one waits, and never for a container without one.
+    #[test]
+    fn the_cpu_works_while_somebody_waits(
+        given in proptest::collection::vec((given(), 0usize..6), 1..24),
+        moves in proptest::collection::vec((0usize..24, any::<bool>()), 1..400),
+    ) {
+        let mut machine = Machine::new();
+        let mut ids = vec![ROOT];
+        for (given, parent) in &given {
+            // a parent without a share has none to give
+            let given = Given { share_ppm: if *parent == 0 { given.share_ppm / 24 } else { 0 }, ..*given };
+            ids.push(machine.container(ids[parent % ids.len()], given));
+        }
+        let mut waiting = vec![0u32; ids.len()];
+        for (at, comes) in moves {
+            let at = at % ids.len();
+            if comes {
+                machine.wait(ids[at]);
+                waiting[at] += 1;
+            } else if waiting[at] > 0 {
+                machine.sleep(ids[at]);
+                waiting[at] -= 1;
+            }
+            let picked = machine.step(SLICE);
+            let some = waiting.iter().any(|count| *count > 0);
+            prop_assert_eq!(picked.is_some(), some);
+            if let Some(id) = picked {
+                let at = ids.iter().position(|own| *own == id).expect("one of ours");
+                prop_assert!(waiting[at] > 0, "{} has no thread", id);
+            }
+        }
+    }
+
+    /// Shares of whatever size are held over a long time.
+    #[test]
+    fn any_shares_are_held(parts in proptest::collection::vec(1u32..20, 2..8)) {
+        let mut machine = Machine::new();
+        let sum: u32 = parts.iter().sum();
+        let shares: Vec<_> = parts.iter().map(|part| Given { share_ppm: part * 1_000_000 / sum, ..Given::default() }).collect();
+        let ids = busy(&mut machine, &shares);
+        let found = percents(&mut machine, &ids, 30 * SECOND);
+        let expected: Vec<_> = parts.iter().map(|part| f64::from(*part) * 100.0 / f64::from(sum)).collect();
+        for (found, expected) in found.iter().zip(&expected) {
+            prop_assert!((found - expected).abs() < 0.1, "{found} of {expected}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The checks of the scheduler: shares, limits and priorities as the processes' own clocks show them, and how it is turned on
+//! and off. On a kernel without sched_ext: that the policy says so.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+
+use crate::command::{fief, number, objects, write_policy};
+use crate::report::{Found, Report, text};
+use crate::work::{SPELL, spin};
+
+const STATE: &str = "/sys/kernel/sched_ext/state";
+/// Long enough for many slices of each.
+const WINDOW: Duration = Duration::from_secs(3);
+/// For what happens by itself, in the guest's time.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+/// Those that take a guest less than a minute together: part of `make test`.
+pub fn check_briefly(report: &mut Report) {
+    report.check("a policy with shares turns the scheduler on, and one without turns it off", turns_on_and_off);
+    report.check("shares are held", holds_shares);
+    report.check("weights divide the rest", divides_by_weight);
+    report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
+    report.check("a scheduler that the kernel took out is told, and turned on by the next apply", recovers);
+    report.check("it is turned on and off many times", || turns(2));
+    report.check("down gives the CPUs back", gives_back);
+}
+
+/// All of them.
+pub fn check(report: &mut Report) {
+    if !Path::new(STATE).exists() {
+        report.check("a policy with shares says that nobody holds them here", says_so);
+        return;
+    }
+    report.check("a policy with shares turns the scheduler on, and one without turns it off", turns_on_and_off);
+    report.check("shares are held", holds_shares);
+    report.check("weights divide the rest", divides_by_weight);
+    report.check("shares are held at two levels, beside threads of the inner container", holds_two_levels);
+    report.check("a limit is held for 1, 2 and 5 processes, alone and beside others", holds_limits);
+    report.check("priority 0 has what nobody else wants", holds_priorities);
+    report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
+    report.check("an application's own limit is held, and left with the binding", holds_an_applications_limit);
+    report.check("very many processes in a limited container do not stop others", bears_a_bomb);
+    report.check("a killed apply leaves a scheduler or none, and the next one goes on", bears_kills);
+    report.check("a scheduler that the kernel took out is told, and turned on by the next apply", recovers);
+    report.check("it is turned on and off many times", || turns(5));
+    report.check("down gives the CPUs back", gives_back);
+}
+
+fn policy(containers: &[(&str, &str)]) -> String {
+    let mut text = "version = 1\nschedule = \"auto\"\n".to_owned();
+    for (name, given) in containers {
+        text.push_str(&format!("[container.\"{name}\"]\n{given}\n"));
+    }
+    text
+}
+
+fn apply(containers: &[(&str, &str)]) -> Result<String, String> {
+    fief(&["apply", write_policy(&policy(containers))?])
+}
+
+fn is_on() -> Result<bool, String> {
+    Ok(std::fs::read_to_string(STATE).map_err(text)?.trim() == "enabled")
+}
+
+fn must(on: bool) -> Result<(), String> {
+    let found = is_on()?;
+    if found == on { Ok(()) } else { Err(format!("the scheduler is {}", if found { "on" } else { "off" })) }
+}
+
+/// A process that only computes, for a container; killed with the guard.
+struct Spinner {
+    process: Child,
+    container: &'static str,
+}
+
+impl Spinner {
+    /// It is stopped until it is told to go on: what the other ones need to be bound would be taken from this part of the machine.
+    fn start(container: &'static str, part: &str) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(text)?;
+        let process = Command::new(program).arg(part).stdin(Stdio::null()).spawn().map_err(text)?;
+        let mut spinner = Self { process, container };
+        spinner.signal(Signal::SIGSTOP)?;
+        spinner.bind(container)?;
+        Ok(spinner)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.id() as i32)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), String> {
+        kill(self.pid(), signal).map_err(text)
+    }
+
+    fn bind(&mut self, container: &'static str) -> Result<(), String> {
+        self.container = container;
+        fief(&["bind", &self.pid().to_string(), container]).map(drop)
+    }
+
+    /// By the kernel's own clock of it.
+    fn used(&self) -> Result<Duration, String> {
+        let clock = clock_getcpuclockid(self.pid()).map_err(text)?;
+        clock_gettime(clock).map(Duration::from).map_err(text)
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        // one that has ended is as good
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn start(containers: &[(&'static str, usize)]) -> Result<Vec<Spinner>, String> {
+    let each =
+        |(name, count): &(&'static str, usize)| (0..*count).map(|_| Spinner::start(name, "spin")).collect::<Vec<_>>();
+    let spinners: Vec<Spinner> = containers.iter().flat_map(each).collect::<Result<_, _>>()?;
+    spinners.iter().try_for_each(|spinner| spinner.signal(Signal::SIGCONT))?;
+    Ok(spinners)
+}
+
+/// Percent of the machine that the processes of each container got in a window.
+fn percents(names: &[&str], spinners: &[&[Spinner]]) -> Result<Vec<f64>, String> {
+    std::thread::sleep(Duration::from_millis(300));
+    let used = || -> Result<Vec<Duration>, String> {
+        let of = |name: &&str| {
+            spinners.iter().flat_map(|some| some.iter()).filter(|one| one.container == *name).map(Spinner::used).sum()
+        };
+        names.iter().map(of).collect()
+    };
+    let (before, begin) = (used()?, Instant::now());
+    std::thread::sleep(WINDOW);
+    let (after, passed) = (used()?, begin.elapsed().as_secs_f64());
+    let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).map_err(text)?.unwrap_or(1) as f64;
+    let part = |(after, before): (&Duration, &Duration)| (*after - *before).as_secs_f64() * 100.0 / (passed * cpus);
+    Ok(after.iter().zip(&before).map(part).collect())
+}
+
+fn near(found: &[f64], expected: &[f64], points: f64) -> Found {
+    let shown = found.iter().map(|one| format!("{one:.2}")).collect::<Vec<_>>().join(" ");
+    let worst = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max);
+    let figures = format!("{shown} of {expected:?}, off by {worst:.2}");
+    if worst <= points { Ok(figures) } else { Err(figures) }
+}
+
+fn says_so() -> Found {
+    let said = apply(&[("a", "cpu.share = \"10%\"")])?;
+    fief(&["down"])?;
+    let line = said.lines().find(|line| line.contains("not enforced")).ok_or(said.clone())?;
+    Ok(line.to_owned())
+}
+
+fn turns_on_and_off() -> Found {
+    apply(&[("a", "")])?;
+    must(false)?;
+    let said = apply(&[("a", "cpu.share = \"10%\"")])?;
+    if said.contains("note") {
+        return Err(said);
+    }
+    must(true)?;
+    let name = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops").map_err(text)?;
+    apply(&[("a", "")])?;
+    must(false)?;
+    Ok(format!("its name is {}", name.trim()))
+}
+
+fn holds_shares() -> Found {
+    let names = ["a", "b", "c", "d"];
+    apply(&[
+        ("a", "cpu.share = \"16%\""),
+        ("b", "cpu.share = \"32%\""),
+        ("c", "cpu.share = \"48%\""),
+        ("d", "cpu.share = \"4%\""),
+    ])?;
+    let spinners = start(&names.map(|name| (name, 2)))?;
+    near(&percents(&names, &[&spinners])?, &[16.0, 32.0, 48.0, 4.0], 1.0)
+}
+
+fn divides_by_weight() -> Found {
+    let names = ["a", "b", "c"];
+    apply(&[("a", "cpu.weight = 100"), ("b", "cpu.weight = 200"), ("c", "cpu.weight = 400")])?;
+    let spinners = start(&names.map(|name| (name, 2)))?;
+    near(&percents(&names, &[&spinners])?, &[100.0 / 7.0, 200.0 / 7.0, 400.0 / 7.0], 1.5)
+}
+
+fn holds_two_levels() -> Found {
+    let names = ["g/x", "g/y", "h/p", "h/q", "h"];
+    apply(&[
+        ("g", "cpu.share = \"50%\""),
+        ("g/x", "cpu.share = \"35%\""),
+        ("g/y", "cpu.share = \"15%\""),
+        ("h", "cpu.share = \"50%\""),
+        ("h/p", "cpu.weight = 100"),
+        ("h/q", "cpu.weight = 300"),
+    ])?;
+    let spinners = start(&names.map(|name| (name, 2)))?;
+    near(&percents(&names, &[&spinners])?, &[35.0, 15.0, 10.0, 30.0, 10.0], 1.5)
+}
+
+fn holds_limits() -> Found {
+    let mut all = Vec::new();
+    apply(&[("limited", "cpu.limit = \"10%\""), ("free", "")])?;
+    for others in [0, 2] {
+        for count in [1, 2, 5] {
+            let spinners = start(&[("limited", count), ("free", others)])?;
+            let found = percents(&["limited"], &[&spinners])?;
+            near(&found, &[10.0], 0.6).map_err(|e| format!("{count} beside {others}: {e}"))?;
+            all.push(format!("{:.2}", found[0]));
+        }
+    }
+    Ok(format!("{} of 10", all.join(" ")))
+}
+
+fn holds_priorities() -> Found {
+    // the limit is what turns the scheduler on
+    apply(&[("zero", "cpu.priority = 0"), ("other", ""), ("unused", "cpu.limit = \"50%\"")])?;
+    let zero = start(&[("zero", 3)])?;
+    let alone = percents(&["zero"], &[&zero])?;
+    near(&alone, &[100.0], 3.0)?;
+    let others = start(&[("other", 2)])?;
+    let beside = percents(&["zero"], &[&zero])?;
+    near(&beside, &[0.0], 0.5)?;
+    drop(others);
+    let after = percents(&["zero"], &[&zero])?;
+    near(&after, &[100.0], 3.0)?;
+    Ok(format!("{:.1} alone, {:.3} beside others, {:.1} after them", alone[0], beside[0], after[0]))
+}
+
+fn follows_a_rebind() -> Found {
+    apply(&[("limited", "cpu.limit = \"5%\""), ("free", "")])?;
+    let mut spinners = start(&[("limited", 1)])?;
+    let held = percents(&["limited"], &[&spinners])?;
+    near(&held, &[5.0], 0.6)?;
+    spinners[0].bind("free")?;
+    let freed = percents(&["free"], &[&spinners])?;
+    near(&freed, &[50.0], 3.0)?;
+    spinners[0].bind("limited")?;
+    let again = percents(&["limited"], &[&spinners])?;
+    near(&again, &[5.0], 0.6)?;
+    Ok(format!("{:.2} of 5, {:.1} of one CPU of two, {:.2} of 5", held[0], freed[0], again[0]))
+}
+
+fn holds_an_applications_limit() -> Found {
+    fief(&["down"])?;
+    let program = std::env::current_exe().map_err(text)?;
+    let policy = write_policy(&policy(&[("site", "cpu.limit = \"60%\"")]))?;
+    let output = Command::new("fief").args(["run", policy, "--"]).arg(program).arg("limits-itself").output();
+    let output = output.map_err(text)?;
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() { Ok(said) } else { Err(format!("{said} {}", String::from_utf8_lossy(&output.stderr))) }
+}
+
+/// The part `limits-itself`: a thread that works in a container of its own making, which has a tenth of a CPU, and outside of it.
+pub fn limits_itself() -> Found {
+    let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).map_err(text)?.unwrap_or(1) as u32;
+    let limited = fief::Container::create().map_err(text)?;
+    limited.set_limit(Some(100_000 / cpus)).map_err(text)?;
+    let timed = || {
+        let begin = Instant::now();
+        let worked = spin(SPELL);
+        begin.elapsed().as_secs_f64() * 1e9 / worked as f64
+    };
+    let before = timed();
+    let bound = limited.bind().map_err(text)?;
+    let held = timed();
+    drop(bound);
+    let after = timed();
+    let figures = format!("took {before:.2}, {held:.2} and {after:.2} times the work");
+    if before < 1.5 && (8.0..12.0).contains(&held) && after < 1.5 { Ok(figures) } else { Err(figures) }
+}
+
+fn bears_a_bomb() -> Found {
+    apply(&[("limited", "cpu.limit = \"10%\""), ("free", "")])?;
+    let bomb = Spinner::start("limited", "bomb")?;
+    bomb.signal(Signal::SIGCONT)?;
+    bomb.signal(Signal::SIGUSR1)?;
+    let others = start(&[("free", 2)])?;
+    let count = || Ok::<_, String>(number(&objects(&["show", "limited"])?[0], "processes"));
+    let since = Instant::now();
+    while count()? < 100 {
+        if since.elapsed() > DEADLINE {
+            return Err(format!("{} processes", count()?));
+        }
+    }
+    let found = percents(&["free"], &[&others])?;
+    must(true)?;
+    let figures = near(&found, &[90.0], 3.0)?;
+    Ok(format!("{figures}; {} processes", count()?))
+}
+
+fn bears_kills() -> Found {
+    let mut on = 0;
+    let with = [("a", "cpu.share = \"10%\"")];
+    for round in 0..6u64 {
+        let policy = if round % 2 == 0 { policy(&with) } else { policy(&[("a", "")]) };
+        let mut applying =
+            Command::new("fief").args(["apply", write_policy(&policy)?]).stdout(Stdio::null()).spawn().map_err(text)?;
+        std::thread::sleep(Duration::from_millis(300 * round));
+        // one that has ended is as good
+        let _ = applying.kill();
+        applying.wait().map_err(text)?;
+        on += u32::from(is_on()?);
+    }
+    apply(&with)?;
+    must(true)?;
+    Ok(format!("on after {on} of 6 kills"))
+}
+
+fn recovers() -> Found {
+    apply(&[("a", "cpu.share = \"10%\"")])?;
+    must(true)?;
+    // the operator's way out of a scheduler (Documentation/scheduler/sched-ext.rst)
+    std::fs::write("/proc/sysrq-trigger", "S").map_err(text)?;
+    let since = Instant::now();
+    while is_on()? {
+        if since.elapsed() > DEADLINE {
+            return Err("the kernel keeps it".into());
+        }
+    }
+    let shown = fief(&["show", "a"])?;
+    let told = shown.lines().find(|line| line.contains("took the scheduler out")).ok_or(shown.clone())?.to_owned();
+    if !told.contains("sysrq") {
+        return Err(told);
+    }
+    let said = apply(&[("a", "cpu.share = \"10%\"")])?;
+    if !said.contains("turned on again") {
+        return Err(said);
+    }
+    must(true)?;
+    Ok(told)
+}
+
+fn turns(times: u32) -> Found {
+    let _busy = start(&[("a", 2)])?;
+    let (mut off, mut on) = (Duration::ZERO, Duration::ZERO);
+    for _ in 0..times {
+        let begin = Instant::now();
+        apply(&[("a", "")])?;
+        off += begin.elapsed();
+        must(false)?;
+        let begin = Instant::now();
+        apply(&[("a", "cpu.share = \"10%\"")])?;
+        on += begin.elapsed();
+        must(true)?;
+    }
+    let each = |all: Duration| all.as_secs_f64() / f64::from(times);
+    Ok(format!("{times} times; off took {:.1} s and on {:.1} s each", each(off), each(on)))
+}
+
+fn gives_back() -> Found {
+    fief(&["down"])?;
+    must(false)?;
+    let pins = Path::new("/sys/fs/bpf/fief");
+    if pins.exists() { Err("pins are left".into()) } else { Ok("the kernel's own has them".into()) }
+}
