@@ -7,8 +7,10 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
+use nix::errno::Errno;
 
 /// Where cgroup2 is mounted: `/sys/fs/cgroup`, or beside version 1 at `unified`. `ip netns exec` hides it behind a
 /// mount namespace of its own; then an ancestor still sees it.
@@ -101,23 +103,37 @@ pub fn children(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// How often a cgroup is tried that processes fork in, or end in, and for how long between.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// Removes a cgroup of ours with those below; processes that are still in it go to the parent of ours.
 pub fn remove(path: &Path) -> Result<()> {
     for child in children(path) {
         remove(&child)?;
     }
-    match fs::remove_dir(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(e) if e.raw_os_error() == Some(16) => {
-            let top = mount_point()?;
-            for pid in processes(path) {
-                // a process that ended meanwhile is as good as moved
-                let _ = join(&top, pid);
-            }
-            fs::remove_dir(path).context(|| format!("cannot remove the cgroup {}", path.display()))
+    let mut attempts = ATTEMPTS;
+    loop {
+        match fs::remove_dir(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.raw_os_error() == Some(Errno::EBUSY as i32) && attempts > 0 => empty(path)?,
+            done => return done.context(|| format!("cannot remove the cgroup {}", path.display())),
         }
-        done => done.context(|| format!("cannot remove the cgroup {}", path.display())),
+        attempts -= 1;
+        if attempts + 1 < ATTEMPTS {
+            std::thread::sleep(PAUSE);
+        }
     }
+}
+
+/// What a process forked while it was moved is found the next time.
+fn empty(path: &Path) -> Result<()> {
+    let top = mount_point()?;
+    for pid in processes(path) {
+        // a process that ended meanwhile is as good as moved
+        let _ = join(&top, pid);
+    }
+    Ok(())
 }
 
 /// Removes the folder of all scopes once the last one is gone.
