@@ -67,7 +67,7 @@ struct fief_queue {
 	__u64 kicks;
 	__u64 idle_kicks;	      /* that found nothing to do */
 	__u64 uncounted;	      /* requests that the server got although there was no room to count them */
-	__u64 too_long;		      /* requests that did not wait, since a packet bears no more */
+	__u64 too_long;		      /* requests of which only the first bytes waited */
 	__u64 would_wait;	      /* in monitor mode */
 	__u64 tick;		      /* places that ran out up to this one were given back */
 	__u16 ends[FIEF_QUEUE_TICKS]; /* places by the tick at which they run out */

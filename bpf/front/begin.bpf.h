@@ -9,6 +9,8 @@
  *
  * Problem: a server must spend nothing on a connection before the door knows its request.
  * How: the first data segment bears the cookie (seq = first + 1), and waits for the verdict of all that came.
+ * Where the kernel has the handshake no request can wait in the queue before there is a socket. While there is no place, only the
+ * handshake's end passes: the request comes again, and waits.
  */
 #pragma once
 
@@ -24,6 +26,14 @@
 #include "rule.bpf.h"
 #include "tail.bpf.h"
 
+/* Whether a request of now would wait. */
+static __always_inline bool queue_is_full(const struct front_context *front)
+{
+	struct fief_queue *q = queue_get(front->guard->queue);
+
+	return q && !q->monitor && (*(volatile __u32 *)&q->bits || !queue_room(q));
+}
+
 /* Rules the stream, and carries it out on the packet that ends it. */
 static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
 				  struct stream *stream)
@@ -36,6 +46,8 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
+	if (!found && queue_is_full(front))
+		return packet_strip(skb, front, stream);
 	isolated_look(front);
 	if (p->flags & TCP_FIN && p->seq + p->payload_length == stream->first + 1 + length)
 		how |= RULE_ENDED;

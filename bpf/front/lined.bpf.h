@@ -50,6 +50,8 @@ struct {
 
 static __always_inline __u32 queue_cost(__u32 length)
 {
+	if (length > FIEF_QUEUE_MOST)
+		length = FIEF_QUEUE_MOST;
 	return QUEUE_OVERHEAD + (length + FIEF_QUEUE_PIECE - 1) / FIEF_QUEUE_PIECE * FIEF_QUEUE_PIECE;
 }
 

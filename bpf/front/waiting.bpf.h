@@ -30,7 +30,7 @@
 
 enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED };
 
-/* `bytes`: 0 where it cannot wait. */
+/* `bytes`: 0 where it cannot wait; then it enters, and takes its place. */
 static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 bytes,
 					      __u64 ends)
 {
@@ -60,13 +60,17 @@ static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue
 	return way;
 }
 
-static __always_inline void queue_unwait(struct fief_queue *q, __u32 class)
+/* Nothing could be kept of it: all queues together have taken what there is. */
+static __noinline int queue_unwait(struct fief_queue *q, __u32 class, __u32 bytes)
 {
 	bpf_spin_lock(&q->lock);
 	q->waiting--;
 	queue_class(q, class)->waiting--;
 	queue_class(q, class)->held--;
+	queue_class(q, class)->refused_full++;
 	bpf_spin_unlock(&q->lock);
+	__sync_fetch_and_add(&q->kept, -(__u64)bytes);
+	return 0;
 }
 
 /* Puts it into the line. Whether its client is to send its last byte again. */
@@ -148,25 +152,24 @@ static __always_inline int queue_enter(struct __sk_buff *skb, struct front_conte
 	return verdict;
 }
 
+/* `at`: what is kept of it. */
 static __always_inline int queue_wait(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-				      struct fief_queue *q, struct tcp_sock *tcp, bool later, __u32 class, bool owes)
+				      struct fief_queue *q, struct tcp_sock *tcp, struct fief_label *label, __u32 class,
+				      __u32 at)
 {
 	struct packet *p = &front->packet;
 	struct queue_links *links = queue_links();
-	bool fin = p->flags & TCP_FIN;
-	__u32 end = packet_end(p), at;
+	__u32 end = packet_end(p);
 
-	at = waiting_keep(skb, front, stream, class, (later ? KEEP_LATER : 0) | (owes ? KEEP_OWES : 0));
-	if (!at || !links) {
-		__sync_fetch_and_add(&q->kept, -(__u64)queue_cost(p->payload_length));
-		queue_unwait(q, class);
-		return TCX_DROP; /* its client sends it again */
-	}
-	if (queue_line_up(q, links, class, at, fin))
+	if (!links)
+		return TCX_DROP;
+	if (label)
+		__sync_fetch_and_or(&label->flags, FIEF_LABEL_WAITS); /* once in line, it may be next on another CPU */
+	if (queue_line_up(q, links, class, at, p->flags & TCP_FIN))
 		end--;
 	if (queue_wants(q, front->now))
 		queue_kick(skb, q, front->guard->queue);
-	if (later && tcp && is_behind(p->seq, tcp->rcv_nxt))
+	if (label && tcp && is_behind(p->seq, tcp->rcv_nxt))
 		return TCX_DROP; /* what is before has not reached TCP yet, and is acknowledged first */
 	return acknowledge(skb, p, &stream->with, end);
 }
@@ -184,8 +187,20 @@ static __noinline bool bears_multipath(struct __sk_buff *skb, const struct packe
 	return options_pad(&bytes, length) & PADDED_MULTIPATH;
 }
 
-/* What is known of an earlier connection, or of a request that is answered, whatever was seen of that. */
-static __noinline int earlier_forget(const struct packet *p, bool later)
+/* Whether the packet can be of the connection of what waits. */
+static __always_inline bool is_of_waiting(const struct packet *p, const struct queue_held *held)
+{
+	const struct queue_waiting *waiting = bpf_map_lookup_elem(&queue_waits, &held->link);
+
+	return waiting && p->seq - waiting->packet.seq < FORGOTTEN_BYTES &&
+	       p->ack - waiting->packet.ack < FORGOTTEN_BYTES;
+}
+
+/*
+ * What is known of an earlier connection, or of a request that is answered, is forgotten, whatever was seen of that. Not where
+ * an earlier request of this connection waits, as two CPUs may have ruled one each: it was acknowledged. False: so it is.
+ */
+static __noinline bool earlier_forget(const struct packet *p, bool later)
 {
 	struct queue_served *served;
 	struct queue_held *held;
@@ -193,56 +208,75 @@ static __noinline int earlier_forget(const struct packet *p, bool later)
 
 	flow_key(p, &key);
 	held = bpf_map_lookup_elem(&queue_holds, &key);
+	if (held && later && is_of_waiting(p, held))
+		return false;
 	if (held)
 		waiting_cancel(held);
 	served = bpf_map_lookup_elem(&queue_serves, &key);
 	if (served && (!later || is_behind(p->ack, served->answer)))
 		served_end(&key, served);
-	return 0;
+	return true;
+}
+
+/* No room, and none of a lower class gives way. */
+static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+					   struct tcp_sock *tcp)
+{
+	verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_REFUSED_QUEUE_FULL, false);
+	queue_refusal(stream, front, begins_tls(skb, &front->packet));
+	if (front->ruled && tcp)
+		return refuse_at(skb, front, stream, tcp);
+	return answer(skb, &front->packet, stream);
+}
+
+/* Only so much of it waits: the client keeps the rest, and sends it when the server has this. */
+static __always_inline void packet_shorten(struct fief_queue *q, struct packet *p)
+{
+	p->payload_length = FIEF_QUEUE_MOST;
+	p->flags &= ~TCP_FIN;
+	__sync_fetch_and_add(&q->too_long, 1);
 }
 
 /* A ruled request has come. */
 static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-					 struct tcp_sock *tcp, __u32 what)
+					 struct tcp_sock *tcp, struct fief_label *label, __u32 what)
 {
 	struct fief_queue *q = queue_get(front->guard->queue);
 	struct queue_links *links = queue_links();
 	struct packet *p = &front->packet;
 	bool later = what == QUEUE_LATER, owes;
-	__u32 class, bytes;
+	__u32 class, bytes, at;
+	enum queue_way way;
 	int verdict;
 	__u64 ends;
 
-	earlier_forget(p, later);
+	if (!earlier_forget(p, later))
+		return TCX_DROP;
 	if (!q || !links || !front->queued)
 		return later ? TCX_NEXT : admit(skb, front, what == QUEUE_FIRST ? tcp : NULL, stream);
 	class = queue_class_of(q, stream->admitted.container.id);
-	bytes = queue_cost(p->payload_length);
-	if (what == QUEUE_UNHELD || !p->payload_length ||
-	    (what == QUEUE_FIRST && tcp && takes_cookies_alone(front, tcp) && bears_multipath(skb, p)))
-		bytes = 0;
-	if (p->payload_length > FIEF_QUEUE_MOST) {
-		__sync_fetch_and_add(&q->too_long, 1);
-		bytes = 0;
+	if (what == QUEUE_FIRST && tcp && takes_cookies_alone(front, tcp) && bears_multipath(skb, p)) {
+		if (!q->monitor && !queue_room(q))
+			return TCX_DROP; /* it comes again */
+		what = QUEUE_UNHELD;
 	}
+	bytes = what == QUEUE_UNHELD || !p->payload_length ? 0 : queue_cost(p->payload_length);
 	front->ruled = later;
 	owes = is_owing(p, &stream->admitted, window_scale(later ? tcp : NULL, &stream->with));
 	ends = place_ends(front->now, owes);
-	switch (queue_decide(q, links, class, bytes, ends)) {
-	case WAY_ENTERS:
-		verdict = queue_enter(skb, front, stream, what == QUEUE_UNHELD ? NULL : tcp, class, ends);
-		break;
-	case WAY_WAITS:
-		return queue_wait(skb, front, stream, q, tcp, later, class, owes);
-	default:
-		verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_REFUSED_QUEUE_FULL, false);
-		queue_refusal(stream, front, begins_tls(skb, p));
-		if (queue_wants(q, front->now))
-			queue_kick(skb, q, front->guard->queue);
-		if (later && tcp)
-			return refuse_at(skb, front, stream, tcp);
-		return answer(skb, p, stream);
+	way = queue_decide(q, links, class, bytes, ends);
+	if (way == WAY_WAITS) {
+		if (p->payload_length > FIEF_QUEUE_MOST)
+			packet_shorten(q, p);
+		at = waiting_keep(skb, front, stream, class, (later ? KEEP_LATER : 0) | (owes ? KEEP_OWES : 0));
+		if (at)
+			return queue_wait(skb, front, stream, q, tcp, label, class, at);
+		queue_unwait(q, class, bytes);
 	}
+	if (way == WAY_ENTERS)
+		verdict = queue_enter(skb, front, stream, what == QUEUE_UNHELD ? NULL : tcp, class, ends);
+	else
+		verdict = queue_turn_away(skb, front, stream, tcp);
 	if (queue_wants(q, front->now))
 		queue_kick(skb, q, front->guard->queue);
 	return verdict;
@@ -370,11 +404,9 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 		stream->admitted.container = label->container;
 		stream->admitted.next = label->next;
 		stream->admitted.tracked = label->flags & FIEF_LABEL_VERDICT;
-		verdict = queue_arrives(skb, front, stream, tcp, what);
-		if (verdict != TCX_NEXT)
-			__sync_fetch_and_or(&label->flags, FIEF_LABEL_WAITS);
+		verdict = queue_arrives(skb, front, stream, tcp, label, what);
 	} else if (what != QUEUE_LATER) {
-		verdict = queue_arrives(skb, front, stream, tcp, tcp ? what : QUEUE_UNHELD);
+		verdict = queue_arrives(skb, front, stream, tcp, NULL, tcp ? what : QUEUE_UNHELD);
 	}
 	bpf_sk_release(sk);
 	return verdict;

@@ -71,7 +71,7 @@ pub struct QueueView {
     pub length: u32,
     /// Bytes that they take.
     pub memory: u64,
-    /// Requests that did not wait, since a packet bears no more.
+    /// Requests of which only the first bytes waited; their clients sent the rest again.
     pub too_long: u64,
     /// Monitor mode: requests that would have waited.
     pub would_wait: u64,

@@ -2,11 +2,13 @@
 //! A server that tells which requests it got, in their order, and answers each once it is let.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex};
 
 use fief_bpf::abi;
 use fief_testkit::{Family, wait_until};
+use nix::sys::socket::{Backlog, SockaddrIn6, bind, listen};
 
 use crate::front::{Door, Front, plain};
 use crate::rig::status_of;
@@ -50,8 +52,28 @@ pub struct Queued {
 
 impl Queued {
     pub fn new(door: Door, policy: &str) -> Self {
+        Self::listening(door, policy, || TcpListener::bind("[::]:80").unwrap())
+    }
+
+    /// A server that listens with multipath TCP, as Go's does.
+    pub fn multipath(door: Door, policy: &str) -> Self {
+        Self::listening(door, policy, || {
+            // SAFETY: no pointers are passed.
+            let fd =
+                unsafe { libc::socket(libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP) };
+            assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+            // SAFETY: the call returned a new descriptor that nobody else owns.
+            let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+            let everywhere = SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 80, 0, 0));
+            bind(socket.as_raw_fd(), &everywhere).unwrap();
+            listen(&socket, Backlog::new(100).unwrap()).unwrap();
+            TcpListener::from(socket)
+        })
+    }
+
+    fn listening(door: Door, policy: &str, listen: impl FnOnce() -> TcpListener + Send) -> Self {
         let front = Front::new(door, policy);
-        let listener = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+        let listener = front.topology.server.run(listen).unwrap();
         let counter: Arc<(Mutex<Counter>, Condvar)> = Arc::default();
         let own = Arc::clone(&counter);
         std::thread::spawn(move || {

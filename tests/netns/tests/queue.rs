@@ -9,6 +9,7 @@ use fief_testkit::Family;
 use fief_tests_netns::front::{self, Door};
 use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, status};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
 
 fn high(n: u8) -> IpAddr {
     IpAddr::from([10, 77, 1, n])
@@ -175,6 +176,80 @@ fn nobody_keeps_a_place_for_nothing() {
         rig.let_go(3);
         assert_eq!((status(next), status(last)), (200, 200), "{door:?}");
         drop(half);
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn who_makes_a_connection_with_its_request_waits_too() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::multipath(door, POLICY);
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(1);
+        let early: Vec<_> = (2..10).map(|n| ask_at_once(&rig, low(n), "/early")).collect();
+        rig.wait_for(8);
+        let better = rig.ask(high(1), "/high");
+        rig.wait_for(9);
+        assert_eq!(rig.got(), ["/first"], "{door:?}");
+        rig.let_go(10);
+        assert_eq!(rig.got_all(10)[..2], ["/first", "/high"], "{door:?}");
+        assert!(early.into_iter().chain([first, better]).all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
+/// By a client that keeps its part of the handshake until it has bytes for it.
+fn ask_at_once(rig: &Queued, from: IpAddr, path: &str) -> TcpStream {
+    let server = front::plain(Family::V4);
+    let connect = || {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None).unwrap();
+        let (one, length) = (1_i32, size_of::<i32>() as libc::socklen_t);
+        // SAFETY: the option is an int.
+        let done = unsafe {
+            libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, (&raw const one).cast(), length)
+        };
+        assert_eq!(done, 0);
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(SocketAddr::from((from, 0)))).unwrap();
+        nix::sys::socket::connect(fd.as_raw_fd(), &SockaddrStorage::from(server)).unwrap();
+        TcpStream::from(fd)
+    };
+    let mut stream = rig.front.topology.clients.run(connect).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn a_request_that_is_too_long_to_be_kept_waits_with_its_first_bytes() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let mut upload = rig.connect(low(2));
+        let long = |path: &str| {
+            let head = format!("POST {path} HTTP/1.1\r\nHost: server\r\nContent-Length: 40000\r\n\r\n");
+            [head.as_bytes(), &[b'x'; 40_000]].concat()
+        };
+        // after this one the client may send more at once
+        upload.write_all(&long("/before")).unwrap();
+        rig.let_go(1);
+        answer_on(&mut upload);
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(2);
+        upload.write_all(&long("/long")).unwrap();
+        rig.wait_for(1);
+        assert_eq!(rig.queue().too_long, 1, "{door:?}");
+        let better = rig.ask(high(1), "/high");
+        rig.wait_for(2);
+        rig.let_go(3);
+        assert_eq!(rig.got_all(4), ["/before", "/first", "/high", "/long"], "{door:?}");
+        assert!(answer_on(&mut upload).starts_with("HTTP/1.1 200"), "{door:?}");
+        assert!([first, better].into_iter().all(|stream| status(stream) == 200), "{door:?}");
         rig.wait_for_peace();
     }
 }
