@@ -168,7 +168,7 @@ static __always_inline bool is_meant(struct task_struct *target, const struct fi
 	struct fief_unit *unit;
 
 	if (a->flags & FIEF_TASK_MANAGED) {
-		unit = unit_of(target->cgroups->dfl_cgrp);
+		unit = unit_of(cgroup_of(target));
 		return unit && same_ref(unit->home, a->container);
 	}
 	if (!a->flags || !bpf_core_field_exists(struct pid, ino))

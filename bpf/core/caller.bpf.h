@@ -26,7 +26,7 @@ static __always_inline struct fief_cpu *caller_find(void)
 
 		if (!task_storage_in_cgroup)
 			return NULL;
-		struct fief_unit *unit = unit_of(p->cgroups->dfl_cgrp);
+		struct fief_unit *unit = unit_of(cgroup_of(p));
 		if (task_adopt(p, unit ? unit->home : ref_of(FIEF_ROOT), unit ? unit->task_flags : 0, false))
 			return NULL;
 		struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);

@@ -62,12 +62,10 @@ static __always_inline void usage_move(struct fief_usage *from, struct fief_usag
 	__u64 *f = (__u64 *)from, *t = (__u64 *)to;
 
 	for (int i = 0; i < FIEF_USAGE_COUNTERS; i++) {
-		__u64 n = f[i];
+		__u64 n = f[i]; /* 0 too: a branch for each is followed from everywhere that a container may end */
 
-		if (!n)
-			continue;
 		__sync_fetch_and_add(&t[i], n);
-		__sync_fetch_and_add(&f[i], -(n));
+		__sync_fetch_and_add(&f[i], -n);
 	}
 }
 

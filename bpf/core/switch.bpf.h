@@ -109,7 +109,7 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 		return 0; /* during an upgrade, old and new are attached together; the other was first */
 	if (!cs->has_task) {
 		/* clone into a managed cgroup by a stranger */
-		unit = unit_of(child->cgroups->dfl_cgrp);
+		unit = unit_of(cgroup_of(child));
 		if (unit && !(child->flags & PF_KTHREAD))
 			task_adopt(child, unit->home, unit->task_flags, true);
 		return 0;

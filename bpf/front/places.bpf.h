@@ -26,8 +26,7 @@ static __always_inline void places_run_out(struct fief_queue *q, __u64 now)
 
 	if (tick - q->tick > FIEF_QUEUE_TICKS)
 		q->tick = tick - FIEF_QUEUE_TICKS; /* each has its turn once */
-#pragma clang loop unroll(disable)
-	for (i = 0; i < FIEF_QUEUE_TICKS; i++) {
+	for (i = loop_from(0); i < FIEF_QUEUE_TICKS && can_loop; i++) {
 		if (q->tick >= tick)
 			break;
 		q->tick++;
