@@ -59,6 +59,15 @@ pub struct Stage {
 impl Stage {
     /// With the servers that the machine has; `None`: it lacks what all need.
     pub fn new(kinds: Vec<Kind>) -> Option<Stage> {
+        Stage::with(kinds, "")
+    }
+
+    /// The same, with requests that wait in front of the servers, which get one at once.
+    pub fn queued(kinds: Vec<Kind>) -> Option<Stage> {
+        Stage::with(kinds, "queue = { in-service = 1, wait = \"1m\" }\n")
+    }
+
+    fn with(kinds: Vec<Kind>, queue: &str) -> Option<Stage> {
         if ![Feature::NetNs, Feature::Cgroup2, Feature::Bpf, Feature::OpenSsl].into_iter().all(require)
             || kinds.is_empty()
         {
@@ -66,7 +75,7 @@ impl Stage {
         }
         let options = TopologyOptions { threaded: false, gro: true, ipv6: false };
         let topology = Topology::with(options).unwrap_or_else(|e| panic!("{e}"));
-        let guard = || Installation::new(&policy(&kinds), "web");
+        let guard = || Installation::new(&policy(&kinds, queue), "web");
         let installation = topology.server.run(guard).unwrap_or_else(|e| panic!("{e}"));
         let start = |&kind: &Kind| {
             Server::start(kind, &topology.server, |program| {
@@ -89,13 +98,20 @@ impl Stage {
         counts
     }
 
+    /// How many requests the servers got that had waited in front of them.
+    pub fn waited(&self) -> u64 {
+        let front = self.installation.fief().front().unwrap_or_else(|e| panic!("{e}"));
+        front.queues.iter().flat_map(|queue| &queue.classes).map(|class| class.released).sum()
+    }
+
     pub fn address(kind: Kind, port: Port) -> SocketAddr {
         Topology::server_address(Family::V4, kind.port(port))
     }
 }
 
-/// Two listeners for each server, which refuse the same resource in different ways, and one for its TLS.
-fn policy(kinds: &[Kind]) -> String {
+/// Two listeners for each server, which refuse the same resource in different ways, and one for its TLS. `queue` is what each
+/// says of its queue, if it has one.
+fn policy(kinds: &[Kind], queue: &str) -> String {
     let mut text = "version = 1\n[container.web]\n[container.\"web/rest\"]\n".to_owned();
     let heads = ["path = \"/secret*\"", "host = \"secret.example\"", "header = { X-Secret = \"yes\" }"];
     let hellos = ["server-name = \"secret.example\""];
@@ -105,7 +121,7 @@ fn policy(kinds: &[Kind]) -> String {
         {
             let number = kind.port(port);
             let mut line = |words: String| writeln!(text, "{words}").expect("a String takes everything");
-            line(format!("[listener.port-{number}]\naddress = \"0.0.0.0:{number}\""));
+            line(format!("[listener.port-{number}]\naddress = \"0.0.0.0:{number}\"\n{queue}"));
             line(format!("[[listener.port-{number}.client]]\nfrom = [\"any\"]\ncontainer = \"web/rest\""));
             for condition in conditions {
                 line(format!("[[listener.port-{number}.request]]\n{condition}\nrefuse = \"{refuse}\""));

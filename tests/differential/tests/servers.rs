@@ -9,13 +9,14 @@ use fief_tests_differential::{Campaign, Kind, Report, Speech, Stage, hello};
 /// Grown cases of all servers together; with the table more than 20,000.
 const HEADS: u64 = 20_000;
 const HELLOS: u64 = 4000;
+/// Behind a queue, where a case that a server waits in takes others' time.
+const QUEUED: u64 = 4000;
 /// The same cases each time: a change fails by itself, not by the day. `make fuzz` throws others.
 const SEED: u64 = 15;
 
-fn hold(speech: Speech, seeds: &[Seed], cases: u64) {
-    let Some(stage) = Stage::new(Kind::present()) else { return };
-    let campaign = Campaign::new(&stage, speech).with_seeds(seeds).with_growth(seeds, Dice::new(SEED), cases);
-    let report = Report::new(&stage, seeds, SEED, campaign.run(&stage), SHRUNK);
+fn hold(stage: &Stage, speech: Speech, seeds: &[Seed], cases: u64) {
+    let campaign = Campaign::new(stage, speech).with_seeds(seeds).with_growth(seeds, Dice::new(SEED), cases);
+    let report = Report::new(stage, seeds, SEED, campaign.run(stage), SHRUNK);
     println!("{report}known to be open: {}", vector::known().join(", "));
     for (kind, tally) in &report.tallies {
         assert!(tally.cases > 0 && tally.passed > 0 && tally.held > 0, "{}: nothing was tried: {tally:?}", kind.name());
@@ -26,10 +27,19 @@ fn hold(speech: Speech, seeds: &[Seed], cases: u64) {
 
 #[test]
 fn no_server_serves_a_head_that_fief_refuses_and_none_misses_one_that_it_allows() {
-    hold(Speech::Heads, &vector::seeds(), HEADS);
+    let Some(stage) = Stage::new(Kind::present()) else { return };
+    hold(&stage, Speech::Heads, &vector::seeds(), HEADS);
 }
 
 #[test]
 fn no_server_serves_a_name_that_fief_refuses_and_none_misses_one_that_it_allows() {
-    hold(Speech::Hellos, &hello::seeds(), HELLOS);
+    let Some(stage) = Stage::new(Kind::present()) else { return };
+    hold(&stage, Speech::Hellos, &hello::seeds(), HELLOS);
+}
+
+#[test]
+fn the_same_holds_where_requests_wait_in_front_of_the_servers() {
+    let Some(stage) = Stage::queued(Kind::present()) else { return };
+    hold(&stage, Speech::Heads, &vector::seeds(), QUEUED);
+    assert!(stage.waited() > QUEUED, "{}", stage.waited());
 }
