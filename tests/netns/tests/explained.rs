@@ -195,7 +195,9 @@ fn told(front: &Front, (family, from): (Family, IpAddr), request: &str) -> Vec<T
     stream.write_all(request.as_bytes()).expect("room for one segment");
     let new = || {
         let new = front.verdicts().since(&before);
-        let ruled = new.all().iter().filter(|verdict| verdict.reason >= abi::FIEF_REQUEST_RULE);
+        // a late packet of the connection before may find that its socket has gone since it passed the door
+        let of_requests = |reason| reason >= abi::FIEF_REQUEST_RULE && reason != abi::FIEF_SYN_UNGUARDED;
+        let ruled = new.all().iter().filter(|verdict| of_requests(verdict.reason));
         let told = ruled.map(|found| (found.container.clone(), found.rule, found.reason, found.monitored));
         let mut told: Vec<Told> = told.collect();
         told.sort();
