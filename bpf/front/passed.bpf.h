@@ -16,7 +16,7 @@
  * Limits: a note is good for PASSED_MS, since firewalls may keep a packet. A client that reaches the machine by two interfaces,
  * one of which has a door, can use the note on the other for that time. A lookup by another program of the machine counts like
  * a packet. The lookup of a connection that has its socket does not run steer: its packets from an interface without a door are
- * not ruled.
+ * not ruled. A late packet whose socket has gone since it passed the door counts as one that passed none.
  * A connection of the machine to itself passes no door. It is recognized by its source address (the called address, or one of
  * the loopback) and by the device of the called address, if that is the loopback. From another address of its own to one of
  * another device the kernel names that device, as if the packet had come in there. So a small program at the loopback
