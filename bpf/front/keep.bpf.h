@@ -120,7 +120,7 @@ __noinline int hold_keep(const struct packet *p __arg_nonnull, struct stream *st
 	return true;
 }
 
-/* What has come does not end: it is kept. */
+/* The bytes that have come do not end a head: they are kept. */
 static __always_inline int later_wait(struct front_context *front, struct connection *on, struct stream *stream)
 {
 	const struct packet *p = &front->packet;

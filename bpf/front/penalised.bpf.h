@@ -3,8 +3,8 @@
  * Penalised: the first bytes of a source that was refused a request a short time ago.
  *
  * Problem: a client that is refused asks again at once, with cookies that it has gathered in advance.
- * How: its SYNs (police.bpf.h) and its cookies are worth nothing until its penalty ends. Who was answered already, and has not
- * heard it, learns by a reset that there is no connection; all others wait as their SYNs do.
+ * How: its SYNs (police.bpf.h) and its cookies are worth nothing until its penalty ends. A client that was answered already, and
+ * has not heard it, learns by a reset that there is no connection; all others wait as their SYNs do.
  * Limits: a penalty is forgotten with its source (sources.bpf.h).
  */
 #pragma once
@@ -25,8 +25,8 @@ static __always_inline bool source_penalised(const struct front_context *front)
 }
 
 /*
- * The first bytes on a cookie whose source was refused a request meanwhile. Who was answered already, and has not heard it,
- * learns by a reset that there is no connection; all others wait as their SYNs do.
+ * The first bytes on a cookie whose source was refused a request meanwhile. A client that was answered already, and has not heard
+ * it, learns by a reset that there is no connection; all others wait as their SYNs do.
  */
 static __noinline int penalised_rule(struct __sk_buff *skb, struct front_context *front)
 {
