@@ -276,24 +276,6 @@ static __always_inline int carrier_refuse(struct __sk_buff *skb, struct front_co
 	return answer(skb, &front->packet, stream);
 }
 
-/*
- * It waited for a connection that is gone, and its ports have another one, to which it must not come: that would read it as
- * what it expects. The place that it took is free.
- */
-static __noinline int carrier_drop(struct queue_handed *from)
-{
-	struct queue_links *links = queue_links();
-	struct fief_queue *q = queue_get(from->queue);
-
-	if (!q || !links)
-		return TCX_DROP;
-	if (from->why == QUEUE_GOES)
-		place_give(q, from->ends);
-	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
-	waiting_forget(links, from->link);
-	return TCX_DROP;
-}
-
 /* Whether nobody else's first bytes of this connection may pass now, as long as these need to reach TCP. */
 static __always_inline bool carrier_claim(const struct packet *p, __u64 now)
 {
@@ -344,7 +326,7 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	return TCX_DROP;
 }
 
-/* Only one that has brought something on its way sends another, so that a queue which cannot move does not turn in circles. */
+/* Only one that has taken something out of the queue sends another, so that a queue which cannot move does not turn in circles. */
 static __noinline int queue_go_on(struct __sk_buff *skb, __u32 number, __u64 now)
 {
 	struct fief_queue *q = queue_get(number);
@@ -352,6 +334,25 @@ static __noinline int queue_go_on(struct __sk_buff *skb, __u32 number, __u64 now
 	if (q && queue_wants(q, now))
 		queue_kick(skb, q, number);
 	return 0;
+}
+
+/*
+ * It waited for a connection that is gone, and its ports have another one, to which it must not come: that would read it as
+ * what it expects. The place that it took is free, and the next one goes.
+ */
+static __noinline int carrier_drop(struct __sk_buff *skb, struct queue_handed *from)
+{
+	struct queue_links *links = queue_links();
+	struct fief_queue *q = queue_get(from->queue);
+
+	if (!q || !links)
+		return TCX_DROP;
+	if (from->why == QUEUE_GOES)
+		place_give(q, from->ends);
+	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
+	waiting_forget(links, from->link);
+	queue_go_on(skb, from->queue, bpf_ktime_get_ns());
+	return TCX_DROP;
 }
 
 static __always_inline int carrier_deliver(struct __sk_buff *skb)
@@ -388,7 +389,7 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 		label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (sk && (later ? !label || !(label->flags & FIEF_LABEL_WAITS) : state != BPF_TCP_LISTEN)) {
 		bpf_sk_release(sk);
-		return carrier_drop(from);
+		return carrier_drop(skb, from);
 	}
 	if (label)
 		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);

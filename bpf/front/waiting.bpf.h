@@ -364,7 +364,8 @@ static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
 		waiting = bpf_map_lookup_elem(&queue_waits, &held->link);
 	if (waiting) {
 		from = p->seq - (waiting->packet.seq + waiting->length);
-		if (from + 1 <= 2)
+		/* or with the number that TCP expects, which has none of it yet */
+		if (from + 1 <= 2 || (waiting->later && p->seq == waiting->packet.seq))
 			waiting_cancel(held);
 	}
 	served = bpf_map_lookup_elem(&queue_serves, &key);

@@ -86,8 +86,7 @@ struct queue_served {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH); /* a client that is never answered keeps nobody out */
 	__uint(max_entries, 16384);
 	__type(key, struct fief_flow_key);
 	__type(value, struct queue_served);
