@@ -15,6 +15,16 @@ static __always_inline void flow_key(const struct packet *p, struct fief_flow_ke
 	key->pad = 0;
 }
 
+/* Of a packet that leaves: its flow as packets of the client bear it. */
+static __always_inline void reversed_key(const struct packet *p, struct fief_flow_key *key)
+{
+	__builtin_memcpy(key->remote, p->destination, 16);
+	__builtin_memcpy(key->local, p->source, 16);
+	key->remote_port = p->destination_port;
+	key->local_port = p->source_port;
+	key->pad = 0;
+}
+
 static __always_inline void flow_tuple(const struct packet *p, struct bpf_sock_tuple *tuple)
 {
 	if (p->ipv6) {

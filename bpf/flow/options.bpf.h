@@ -44,40 +44,50 @@ static __always_inline __u32 option_word(const struct option_bytes *bytes, __u32
 	       (__u32)bytes->at[(at + 2) & 63] << 8 | bytes->at[(at + 3) & 63];
 }
 
+struct option {
+	__u32 kind; /* OPTION_END too where what stands there is malformed */
+	__u32 size; /* in bytes, with its kind and length */
+};
+
+/* The option at `at` of so many bytes. */
+static __always_inline struct option option_at(const struct option_bytes *bytes, __u32 at, __u32 length)
+{
+	struct option option = {.kind = at < length ? bytes->at[at & 63] : OPTION_END, .size = 1};
+
+	if (option.kind == OPTION_END || option.kind == OPTION_NOP)
+		return option;
+	option.size = bytes->at[(at + 1) & 63];
+	if (option.size < 2 || at + option.size > length)
+		option.kind = OPTION_END;
+	return option;
+}
+
 __noinline int options_walk(const struct option_bytes *bytes, __u32 length, struct handshake *with)
 {
-	__u32 at = 0, kind, size;
+	struct option option;
+	__u32 at = 0;
 	int i;
 
 	if (!bytes || !with || length > OPTIONS_MOST)
 		return -1;
 	bpf_for (i, 0, OPTIONS_MOST) {
-		if (at >= length)
+		option = option_at(bytes, at, length);
+		if (option.kind == OPTION_END)
 			break;
-		kind = bytes->at[at & 63];
-		if (kind == OPTION_END)
-			break;
-		if (kind == OPTION_NOP) {
-			at++;
-			continue;
-		}
-		size = bytes->at[(at + 1) & 63];
-		if (size < 2 || at + size > length)
-			break;
-		if (kind == OPTION_SIZE && size == 4) {
+		if (option.kind == OPTION_SIZE && option.size == 4) {
 			with->segment_size = option_word(bytes, at) & 0xffff;
-		} else if (kind == OPTION_SCALE && size == 3) {
+		} else if (option.kind == OPTION_SCALE && option.size == 3) {
 			with->scale = bytes->at[(at + 2) & 63];
 			if (with->scale > SCALE_MOST)
 				with->scale = SCALE_MOST;
-		} else if (kind == OPTION_SACK && size == 2) {
+		} else if (option.kind == OPTION_SACK && option.size == 2) {
 			with->sack = 1;
-		} else if (kind == OPTION_TIMESTAMPS && size == 10) {
+		} else if (option.kind == OPTION_TIMESTAMPS && option.size == 10) {
 			with->timestamps = 1;
 			with->timestamp = option_word(bytes, at + 2);
 			with->echo = option_word(bytes, at + 6);
 		}
-		at += size;
+		at += option.size;
 	}
 	return 0;
 }

@@ -27,11 +27,11 @@
 #include "tail.bpf.h"
 
 /* Whether a request of now would wait. */
-static __always_inline bool queue_is_full(const struct front_context *front)
+static __always_inline bool queue_holds_up(const struct front_context *front)
 {
 	struct fief_queue *q = queue_get(front->guard->queue);
 
-	return q && !q->monitor && (*(volatile __u32 *)&q->bits || !queue_room(q));
+	return q && !q->monitor && !queue_is_free(q);
 }
 
 /* Rules the stream, and carries it out on the packet that ends it. */
@@ -46,7 +46,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	if (!found && queue_is_full(front))
+	if (!found && queue_holds_up(front))
 		return packet_strip(skb, front, stream);
 	isolated_look(front);
 	if (p->flags & TCP_FIN && p->seq + p->payload_length == stream->first + 1 + length)

@@ -13,15 +13,6 @@
 #include "guard.bpf.h"
 #include "places.bpf.h"
 
-static __always_inline void reversed_key(const struct packet *p, struct fief_flow_key *key)
-{
-	__builtin_memcpy(key->remote, p->destination, 16);
-	__builtin_memcpy(key->local, p->source, 16);
-	key->remote_port = p->destination_port;
-	key->local_port = p->source_port;
-	key->pad = 0;
-}
-
 /* Whether the packet begins the answer, or ends the connection. */
 static __always_inline bool is_answer(const struct packet *p, const struct queue_served *served)
 {

@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include "flow/key.bpf.h"
 #include "guard.bpf.h"
 #include "maps/admitted.bpf.h"
 #include "maps/labels.bpf.h"
@@ -218,11 +219,7 @@ static __noinline __u32 asked_first(const struct fief_label *label, const struct
 
 	if (label)
 		return label->flags;
-	__builtin_memcpy(key.remote, p->destination, 16);
-	__builtin_memcpy(key.local, p->source, 16);
-	key.remote_port = p->destination_port;
-	key.local_port = p->source_port;
-	key.pad = 0;
+	reversed_key(p, &key);
 	entry = admitted_find(&key);
 	return entry && entry->answer == p->seq ? entry->tracked : 0;
 }

@@ -26,39 +26,31 @@
 /* Pads the options that ask for more. Which there were, of PADDED_*. */
 __noinline int options_pad(struct option_bytes *bytes, __u32 length)
 {
-	__u32 at = 0, kind, size;
 	int i, j, found = 0, is;
+	struct option option;
+	__u32 at = 0;
 
 	if (!bytes || length > OPTIONS_MOST)
 		return 0;
 	bpf_for (i, 0, OPTIONS_MOST) {
-		if (at >= length)
-			break;
-		kind = bytes->at[at & 63];
-		if (kind == OPTION_END)
-			break;
-		if (kind == OPTION_NOP) {
-			at++;
-			continue;
-		}
-		size = bytes->at[(at + 1) & 63];
-		if (size < 2 || at + size > length)
+		option = option_at(bytes, at, length);
+		if (option.kind == OPTION_END)
 			break;
 		is = 0;
-		if (kind == OPTION_MULTIPATH)
+		if (option.kind == OPTION_MULTIPATH)
 			is = PADDED_MULTIPATH;
-		else if (kind == OPTION_FAST_OPEN || (kind == OPTION_EXPERIMENT && size >= 4 &&
-						      (option_word(bytes, at) & 0xffff) == EXPERIMENT_OF_OPEN))
+		else if (option.kind == OPTION_FAST_OPEN || (option.kind == OPTION_EXPERIMENT && option.size >= 4 &&
+							     (option_word(bytes, at) & 0xffff) == EXPERIMENT_OF_OPEN))
 			is = PADDED_OPEN;
 		if (is) {
 			bpf_for (j, 0, OPTIONS_MOST) {
-				if (j >= size)
+				if (j >= option.size)
 					break;
 				bytes->at[(at + j) & 63] = OPTION_NOP;
 			}
 			found |= is;
 		}
-		at += size;
+		at += option.size;
 	}
 	return found;
 }

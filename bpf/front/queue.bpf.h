@@ -69,6 +69,12 @@ static __always_inline bool queue_room(struct fief_queue *q)
 	return q->open || *(volatile __u32 *)&q->busy < q->places;
 }
 
+/* Whether a request of now would go on at once. */
+static __always_inline bool queue_is_free(struct fief_queue *q)
+{
+	return queue_room(q) && (q->open || !*(volatile __u32 *)&q->bits);
+}
+
 /* ---- links, of which each has one owner ---- */
 
 /* 0: there is none. */

@@ -41,7 +41,7 @@ static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue
 	bpf_spin_lock(&q->lock);
 	places_run_out(q, now);
 	queue_expire(q, links, now);
-	if (q->monitor || !bytes || (queue_room(q) && (!q->bits || q->open))) {
+	if (q->monitor || !bytes || queue_is_free(q)) {
 		if (q->monitor && (q->bits || q->busy >= q->places))
 			q->would_wait++;
 		place_take(q, ends);
@@ -154,15 +154,12 @@ static __always_inline int queue_enter(struct __sk_buff *skb, struct front_conte
 
 /* `at`: what is kept of it. */
 static __always_inline int queue_wait(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-				      struct fief_queue *q, struct tcp_sock *tcp, struct fief_label *label, __u32 class,
-				      __u32 at)
+				      struct fief_queue *q, struct queue_links *links, struct tcp_sock *tcp,
+				      struct fief_label *label, __u32 class, __u32 at)
 {
 	struct packet *p = &front->packet;
-	struct queue_links *links = queue_links();
 	__u32 end = packet_end(p);
 
-	if (!links)
-		return TCX_DROP;
 	if (label)
 		__sync_fetch_and_or(&label->flags, FIEF_LABEL_WAITS); /* once in line, it may be next on another CPU */
 	if (queue_line_up(q, links, class, at, p->flags & TCP_FIN))
@@ -187,10 +184,16 @@ static __noinline bool bears_multipath(struct __sk_buff *skb, const struct packe
 	return options_pad(&bytes, length) & PADDED_MULTIPATH;
 }
 
+/* `held`: of a flow, or NULL. NULL: no request of it waits. */
+static __always_inline struct queue_waiting *waiting_of(const struct queue_held *held)
+{
+	return held ? bpf_map_lookup_elem(&queue_waits, &held->link) : NULL;
+}
+
 /* Whether the packet can be of the connection of what waits. */
 static __always_inline bool is_of_waiting(const struct packet *p, const struct queue_held *held)
 {
-	const struct queue_waiting *waiting = bpf_map_lookup_elem(&queue_waits, &held->link);
+	const struct queue_waiting *waiting = waiting_of(held);
 
 	return waiting && p->seq - waiting->packet.seq < FORGOTTEN_BYTES &&
 	       p->ack - waiting->packet.ack < FORGOTTEN_BYTES;
@@ -208,7 +211,7 @@ static __noinline bool earlier_forget(const struct packet *p, bool later)
 
 	flow_key(p, &key);
 	held = bpf_map_lookup_elem(&queue_holds, &key);
-	if (held && later && is_of_waiting(p, held))
+	if (later && is_of_waiting(p, held))
 		return false;
 	if (held)
 		waiting_cancel(held);
@@ -270,7 +273,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 			packet_shorten(q, p);
 		at = waiting_keep(skb, front, stream, class, (later ? KEEP_LATER : 0) | (owes ? KEEP_OWES : 0));
 		if (at)
-			return queue_wait(skb, front, stream, q, tcp, label, class, at);
+			return queue_wait(skb, front, stream, q, links, tcp, label, class, at);
 		queue_unwait(q, class, bytes);
 	}
 	if (way == WAY_ENTERS)
@@ -288,14 +291,10 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 static __noinline bool queue_repeats(const struct packet *p)
 {
 	struct queue_waiting *waiting;
-	struct queue_held *held;
 	struct fief_flow_key key;
 
 	flow_key(p, &key);
-	held = bpf_map_lookup_elem(&queue_holds, &key);
-	if (!held)
-		return false;
-	waiting = bpf_map_lookup_elem(&queue_waits, &held->link);
+	waiting = waiting_of(bpf_map_lookup_elem(&queue_holds, &key));
 	return waiting && !waiting->later && waiting->packet.ack == p->ack &&
 	       p->seq - waiting->packet.seq + 1 < FORGOTTEN_BYTES;
 }
@@ -311,7 +310,7 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 				     struct tcp_sock *tcp, struct fief_label *label)
 {
 	struct packet *p = &front->packet;
-	struct queue_waiting *waiting = NULL;
+	struct queue_waiting *waiting;
 	struct queue_links *links;
 	struct queue_held *held;
 	struct fief_flow_key key;
@@ -320,8 +319,7 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 
 	flow_key(p, &key);
 	held = bpf_map_lookup_elem(&queue_holds, &key);
-	if (held)
-		waiting = bpf_map_lookup_elem(&queue_waits, &held->link);
+	waiting = waiting_of(held);
 	if (!waiting) {
 		if (label)
 			__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
@@ -351,7 +349,7 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 /* A reset of a flow, with the very next number: what waits of it is forgotten, and its place may become free. */
 static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
 {
-	struct queue_waiting *waiting = NULL;
+	struct queue_waiting *waiting;
 	struct queue_served *served;
 	struct queue_held *held;
 	struct fief_flow_key key;
@@ -360,8 +358,7 @@ static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
 
 	flow_key(p, &key);
 	held = bpf_map_lookup_elem(&queue_holds, &key);
-	if (held)
-		waiting = bpf_map_lookup_elem(&queue_waits, &held->link);
+	waiting = waiting_of(held);
 	if (waiting) {
 		from = p->seq - (waiting->packet.seq + waiting->length);
 		/* or with the number that TCP expects, which has none of it yet */
