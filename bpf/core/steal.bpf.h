@@ -18,7 +18,7 @@
 #define STEAL_MAX_NS 10000000000ll /* more is a clock that jumped, not a hypervisor */
 
 /*
- * What was stolen since the last look, by both clocks. The kernel forgets of it what it learns too late, and so do we: else
+ * The time stolen since the last look, by both clocks. The kernel forgets the part that it learns too late, and so do we: else
  * a container lacked what its threads' own clocks have.
  */
 static __always_inline __s64 steal_since(struct fief_cpu *cs, __u64 steal, __u64 excluded)

@@ -100,7 +100,7 @@ static __always_inline bool is_free(struct front_context *front, struct fief_lab
 	return !is_lost(front, label, tcp);
 }
 
-/* What is remembered of the heads on this connection; `ranges`: if there is something. NULL: no memory. */
+/* The heads that were noted on this connection: `ranges`, if there are any, or a record for them. NULL: no memory. */
 static __always_inline struct head_ranges *heads_get(struct bpf_sock *sk, struct tcp_sock *tcp,
 						     struct head_ranges *ranges)
 {

@@ -91,7 +91,7 @@ static __always_inline bool may_be_http2(const __u8 *bytes, __u32 length)
 	       (length < 4 || bytes[3] == ' ');
 }
 
-/* What stands behind the request whose head has `head` bytes. */
+/* Notes where the next request begins, behind the one whose head has `head` bytes. */
 static __always_inline int later_follow(struct front_context *front, struct connection *on, struct stream *stream)
 {
 	struct ruling *ruling = &stream->ruling;

@@ -74,7 +74,7 @@ static __always_inline bool rule_decides(const struct fief_guard *guard, const s
 }
 
 /*
- * What becomes of the request, after request_find() or inside_find() has said so much. A function of its own to the
+ * Rules the request by what request_find() or inside_find() has found in it. A function of its own to the
  * verifier, as these are.
  */
 __noinline int found_rule(const struct packet *p __arg_nonnull, const struct fief_guard *guard __arg_nonnull, int found,

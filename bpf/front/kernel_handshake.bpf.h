@@ -14,7 +14,7 @@
  *
  * So the size tells how many bytes before a segment are missing. They are in doubt until the client, which repeats the earliest
  * that it has, begins there again: the usual size is only assumed, and a remembered one may be of a SYN that another forged in
- * the client's name. What is remembered is forgotten with the first such repetition, and with each SYN of a usual size.
+ * the client's name. The size is forgotten with the first such repetition, and with each SYN of a usual size.
  * Limits: a flood of unproven SYNs with unusual sizes makes the door forget the sizes of unproven clients. They repeat their
  * first segment, and are sent segments of the usual size. Proven clients fare the same if other proven ones flood.
  * net.core.rmem_max above tcp_rmem's would make the kernel's window scale larger than ours.

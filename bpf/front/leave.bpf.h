@@ -3,7 +3,7 @@
  * Leave: what a packet does once it has its verdict.
  *
  * Problem: an answer may have no way to its client, and a program that a verdict leaves the packet to may not be there.
- * How: such a verdict becomes one that the kernel knows. What passes and belongs to no connection is noted (passed.bpf.h).
+ * How: such a verdict becomes one that the kernel knows. A packet that passes and belongs to no connection is noted (passed.bpf.h).
  */
 #pragma once
 

@@ -106,7 +106,7 @@ static __always_inline int rest_step(struct front_context *front, struct stream 
 
 /*
  * Rules what stands behind the first request in the packet that makes the connection, which has the whole stream now.
- * What has come of a last one without an end is kept for later.bpf.h; where there is more than is looked at in one go,
+ * The begin of a last one without an end is kept for later.bpf.h; where there is more than is looked at in one go,
  * the rest comes again. REST_PASSES, REST_REFUSED as stream->ruling says, or REST_SPOILT.
  */
 enum rest { REST_PASSES, REST_REFUSED, REST_SPOILT };

@@ -68,7 +68,7 @@ static __noinline int once_admitted(struct front_context *front)
 	return entry->cpu == bpf_get_smp_processor_id() ? TCX_NEXT : TCX_DROP;
 }
 
-/* What comes after an answer: it is acknowledged to its end. Negative: this flow got none. */
+/* A segment that comes after an answer is acknowledged to its end. Negative: this flow got no answer. */
 static __always_inline int answer_ends(struct __sk_buff *skb, struct front_context *front, const struct handshake *with)
 {
 	struct packet *p = &front->packet;

@@ -43,7 +43,7 @@ static __always_inline int later_untrack(const struct front_context *front, stru
 	return TCX_NEXT;
 }
 
-/* What stands at label->next cannot be read, or nobody knows where that is. */
+/* The bytes at label->next cannot be read, or nobody knows where that is. */
 static __always_inline int later_unread(struct front_context *front, struct fief_label *label, struct stream *stream,
 					enum fief_unread kind)
 {

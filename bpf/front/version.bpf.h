@@ -4,7 +4,7 @@
 
 #include "bytes.bpf.h"
 
-/* What parts words to Python's server. Upon another control character it ends the connection. */
+/* Whether a byte parts words to Python's server. Upon another control character that ends the connection. */
 static __always_inline bool is_space(__u8 byte)
 {
 	return byte == ' ' || (byte >= '\t' && byte <= '\r') || (byte >= 0x1c && byte <= 0x1f) || byte == 0x85 ||
