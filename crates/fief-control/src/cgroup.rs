@@ -112,18 +112,15 @@ pub fn remove(path: &Path) -> Result<()> {
     for child in children(path) {
         remove(&child)?;
     }
-    let mut attempts = ATTEMPTS;
-    loop {
+    for _ in 0..ATTEMPTS {
         match fs::remove_dir(path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(e) if e.raw_os_error() == Some(Errno::EBUSY as i32) && attempts > 0 => empty(path)?,
+            Err(e) if e.raw_os_error() == Some(Errno::EBUSY as i32) => empty(path)?,
             done => return done.context(|| format!("cannot remove the cgroup {}", path.display())),
         }
-        attempts -= 1;
-        if attempts + 1 < ATTEMPTS {
-            std::thread::sleep(PAUSE);
-        }
+        std::thread::sleep(PAUSE);
     }
+    fs::remove_dir(path).context(|| format!("cannot remove the cgroup {}", path.display()))
 }
 
 /// What a process forked while it was moved is found the next time.
