@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The socket options that are the calls, as a program without our library makes them.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use fief_bpf::abi;
 use nix::errno::Errno;
@@ -18,4 +18,15 @@ pub fn set_option(fd: impl AsFd, option: u32, value: &[u8]) -> Result<(), Errno>
 /// A socket of the kind that a descriptor can be made of.
 pub fn fresh_socket() -> OwnedFd {
     socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).expect("a socket")
+}
+
+/// A socket of multipath TCP.
+pub fn multipath_socket(family: i32) -> std::io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed.
+    let fd = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex};
 
 use fief_bpf::abi;
@@ -12,7 +12,7 @@ use nix::sys::socket::{Backlog, SockaddrIn6, bind, listen};
 
 use crate::front::{Door, Front, plain};
 use crate::rig::status_of;
-use crate::{SOON, connect_from};
+use crate::{SOON, connect_from, multipath_socket};
 
 /// One place, and three classes: high (10.77.1/24), robots (10.77.3/24), which may starve, and the rest.
 pub const POLICY: &str = r#"
@@ -58,12 +58,7 @@ impl Queued {
     /// A server that listens with multipath TCP, as Go's does.
     pub fn multipath(door: Door, policy: &str) -> Self {
         Self::listening(door, policy, || {
-            // SAFETY: no pointers are passed.
-            let fd =
-                unsafe { libc::socket(libc::AF_INET6, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP) };
-            assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-            // SAFETY: the call returned a new descriptor that nobody else owns.
-            let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+            let socket = multipath_socket(libc::AF_INET6).unwrap();
             let everywhere = SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 80, 0, 0));
             bind(socket.as_raw_fd(), &everywhere).unwrap();
             listen(&socket, Backlog::new(100).unwrap()).unwrap();

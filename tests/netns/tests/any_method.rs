@@ -9,32 +9,17 @@ use fief_bpf::abi;
 use fief_testkit::{Family, Feature, Process, require, wait_until};
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
 use fief_tests_netns::refusing;
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, python_server};
 
-const PYTHON: &str = r#"
-import http.server, socket
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def answer(self):
-        body = ("served " + self.path + "\n").encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+fn start(front: &Front) -> Process {
+    let any = r#"
     def __getattr__(self, name):
         if name.startswith("do_"):
             return self.answer
         raise AttributeError(name)
-    def log_message(self, *args):
-        pass
-class Server(http.server.ThreadingHTTPServer):
-    address_family = socket.AF_INET6
-Server(("::", 80), Handler).serve_forever()
 "#;
-
-fn start(front: &Front) -> Process {
     let mut command = front.server_command("python3");
-    command.args(["-c", PYTHON]).stderr(Stdio::null());
+    command.args(["-c", &python_server(any)]).stderr(Stdio::null());
     let server = Process::start(command).unwrap();
     wait_until(SOON, || dial(front).is_some()).unwrap();
     server

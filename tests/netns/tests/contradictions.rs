@@ -5,17 +5,16 @@
 #[path = "later/client.rs"]
 mod client;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use client::Flaw;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, FIN};
-use fief_testkit::{Family, RawClients, RawConnection, digest, pin, wait_until};
-use fief_tests_netns::SOON;
+use fief_testkit::{Family, RawClients, RawConnection, digest, wait_until};
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::refusing;
 use fief_tests_netns::rig::Rig;
+use fief_tests_netns::{SOON, with_rival};
 
 const POLICY: &str = refusing!("/secret/*", "reset");
 
@@ -205,40 +204,10 @@ fn an_end_that_comes_before_its_bytes_ends_no_half_head() {
     }
 }
 
-/// Ends the other thread of a race.
-struct Ends<'a>(&'a AtomicUsize, &'a std::sync::Mutex<Vec<u8>>);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.1.lock().unwrap().clear();
-        self.0.store(usize::MAX, Ordering::Release);
-    }
-}
-
 /// Two segments for one place, on two CPUs at once, again and again. `first`: they begin the connection.
 fn race(rig: &Rig, cpus: &[usize], first: bool, [harmless, other]: [&[u8]; 2], end: &[u8], turns: usize) {
-    let (go, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let frame = std::sync::Mutex::new(Vec::new());
     let wire = RawClients::new(&rig.front.topology).unwrap();
-    std::thread::scope(|scope| {
-        let (go, done, frame, cpu) = (&go, &done, &frame, cpus[0]);
-        scope.spawn(move || {
-            pin(0, cpu).unwrap();
-            for turn in 1..=turns {
-                while go.load(Ordering::Acquire) < turn {
-                    std::hint::spin_loop();
-                }
-                let packet: Vec<u8> = frame.lock().unwrap().clone();
-                if packet.is_empty() {
-                    return;
-                }
-                done.store(turn * 2, Ordering::Release);
-                wire.send_packet(&[], &packet).unwrap();
-                done.store(turn * 2 + 1, Ordering::Release);
-            }
-        });
-        let _ends = Ends(go, frame);
-        pin(0, cpus[1]).unwrap();
+    with_rival(cpus, wire, turns, std::hint::spin_loop, |rival| {
         for turn in 1..=turns {
             let mut connection = rig.open(Family::V4);
             let mut at = 0;
@@ -252,17 +221,9 @@ fn race(rig: &Rig, cpus: &[usize], first: bool, [harmless, other]: [&[u8]; 2], e
                 })
                 .unwrap();
             }
-            *frame.lock().unwrap() = connection.segment(ACK, at as u32, other).packet();
             let own = connection.segment(ACK, at as u32, harmless).packet();
-            go.store(turn, Ordering::Release);
-            while done.load(Ordering::Acquire) < turn * 2 {
-                std::hint::spin_loop();
-            }
-            (0..turn * 37 % 2000).for_each(|_| std::hint::spin_loop());
-            rig.clients.send_packet(&[], &own).unwrap();
-            while done.load(Ordering::Acquire) < turn * 2 + 1 {
-                std::hint::spin_loop();
-            }
+            let other_packet = connection.segment(ACK, at as u32, other).packet();
+            rival.race(turn, other_packet, turn * 37 % 2000, || rig.clients.send_packet(&[], &own).unwrap());
             let _ = connection.hear(Duration::from_millis(2));
             send(rig, &connection, ACK, at + other.len(), end);
             let _ = connection.hear(Duration::from_millis(5));

@@ -3,7 +3,7 @@
 //! never half of a policy.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -389,11 +389,7 @@ fn for_a_listener_of_multipath_tcp_the_kernel_answers_unless_the_policy_says_oth
 
 fn multipath_listener() -> OwnedFd {
     use nix::sys::socket::{Backlog, SockaddrIn, bind, listen};
-    // SAFETY: no pointers are passed.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP) };
-    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the call returned a new descriptor that nobody else owns.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let socket = fief_tests_netns::multipath_socket(libc::AF_INET).unwrap();
     // a child that another test has just forked may still hold the address
     wait_until(SOON, || bind(socket.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, 80)).is_ok()).unwrap();
     listen(&socket, Backlog::new(16).unwrap()).unwrap();

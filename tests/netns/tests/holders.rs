@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, FromRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -145,13 +145,9 @@ fn a_labelled_socket_holds_its_container() {
 #[test]
 fn a_socket_of_multipath_tcp_is_not_labelled() {
     in_unit("a_socket_of_multipath_tcp_is_not_labelled", || {
-        // SAFETY: no memory is passed.
-        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, libc::IPPROTO_MPTCP) };
-        if fd < 0 {
+        let Ok(socket) = fief_tests_netns::multipath_socket(libc::AF_INET) else {
             return; // the kernel has none
-        }
-        // SAFETY: just made, and nobody else's.
-        let socket = unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) };
+        };
         let container = Container::create().unwrap();
         assert_eq!(container.assign(&socket).unwrap_err().kind(), fief::ErrorKind::Invalid);
     });

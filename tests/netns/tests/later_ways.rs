@@ -9,7 +9,7 @@ use fief_bpf::abi;
 use fief_testkit::{Family, Feature, Process, require, wait_until};
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
 use fief_tests_netns::refusing;
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, python_server};
 
 const POLICY: &str = refusing!("/secret/*", "reset");
 
@@ -24,24 +24,6 @@ http.createServer((request, response) => {
     request.resume();
     request.on("end", () => { console.log(request.url); response.end("served " + request.url + "\n"); });
 }).listen(80, "::");
-"#;
-
-/// The same, of the standard library's kind: it serves a head that ends with the stream.
-const PYTHON: &str = r#"
-import http.server, socket
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_GET(self):
-        body = ("served " + self.path + "\n").encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *args):
-        pass
-class Server(http.server.ThreadingHTTPServer):
-    address_family = socket.AF_INET6
-Server(("::", 80), Handler).serve_forever()
 "#;
 
 struct Judge {
@@ -63,8 +45,9 @@ impl Judge {
         Self::start(door, "node", &["-e", NODE])
     }
 
+    /// Of the standard library's kind: it serves a head that ends with the stream.
     fn python(door: Door) -> Self {
-        Self::start(door, "python3", &["-c", PYTHON])
+        Self::start(door, "python3", &["-c", &python_server("    do_GET = answer")])
     }
 
     fn connect(&self) -> Option<TcpStream> {

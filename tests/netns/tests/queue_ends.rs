@@ -8,28 +8,16 @@ use std::process::Stdio;
 use fief_testkit::{Family, Feature, Process, require, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::POLICY;
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, python_server};
 
 const RULES: &str = "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\"\n";
 
 /// It answers /slow a second later.
-const PYTHON: &str = r#"
-import http.server, socket, time
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+const SLOW: &str = r#"
     def do_GET(self):
         if self.path == "/slow":
             time.sleep(1)
-        body = ("served " + self.path + "\n").encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *args):
-        pass
-class Server(http.server.ThreadingHTTPServer):
-    address_family = socket.AF_INET6
-Server(("::", 80), Handler).serve_forever()
+        self.answer()
 "#;
 
 fn dial(front: &Front, n: u8) -> Option<TcpStream> {
@@ -52,7 +40,7 @@ fn the_end_behind_a_request_that_waits_ends_no_half_request() {
         for waits in [false, true] {
             let front = Front::new(door, &format!("{POLICY}{RULES}"));
             let mut command = front.server_command("python3");
-            command.args(["-c", PYTHON]).stderr(Stdio::null());
+            command.args(["-c", &python_server(SLOW)]).stderr(Stdio::null());
             let _server = Process::start(command).unwrap();
             wait_until(SOON, || dial(&front, 1).is_some()).unwrap();
             let mut slow = dial(&front, 2).unwrap();

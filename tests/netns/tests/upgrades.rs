@@ -12,7 +12,7 @@ use fief_bpf::abi;
 use fief_bpf::upgrade::program_id;
 use fief_testkit::{Client, Family, Feature, Process, Topology, Veth, require, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, python_server};
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo};
 
 use rig::{FOREIGN, FRAME, PUBLIC, Rig, SCRIPTED, SECRET, SWITCHED, connect, echoes, policy, until, upgrade};
@@ -89,21 +89,7 @@ fn a_request_behind_an_upgrade_that_is_not_confirmed_is_ruled() {
 }
 
 /// Takes any method, as programs do that do not look at it.
-const HEEDLESS: &str = r#"
-import http.server, socket
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_GET(self):
-        body = ("served " + self.path + "\n").encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    do_CONNECT = do_GET
-class Server(http.server.ThreadingHTTPServer):
-    address_family = socket.AF_INET6
-Server(("::", 80), Handler).serve_forever()
-"#;
+const HEEDLESS: &str = "    do_GET = do_CONNECT = answer";
 
 #[test]
 fn connect_that_a_server_takes_for_any_request_confirms_nothing() {
@@ -113,7 +99,7 @@ fn connect_that_a_server_takes_for_any_request_confirms_nothing() {
     for door in Door::GUARDS {
         let rig = Rig::new(door, "");
         let mut command = rig.front.server_command("python3");
-        command.args(["-c", HEEDLESS]).stderr(Stdio::null());
+        command.args(["-c", &python_server(HEEDLESS)]).stderr(Stdio::null());
         let rig = rig.with(command);
         let mut stream = rig.asked(&connect("tunnel"), "served tunnel:80\n");
         let _ = stream.write_all(SECRET.as_bytes());
