@@ -14,6 +14,7 @@
 #pragma once
 
 #include "admitted.bpf.h"
+#include "asked.bpf.h"
 #include "cut.bpf.h"
 #include "labelled.bpf.h"
 #include "later.bpf.h"
@@ -108,7 +109,7 @@ static __always_inline struct head_ranges *heads_get(struct bpf_sock *sk, struct
 		return ranges;
 	ranges = bpf_sk_storage_get(&heads, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (ranges)
-		ranges->read = tcp->rcv_nxt;
+		ranges->read = ranges->asked = tcp->rcv_nxt;
 	return ranges;
 }
 
@@ -146,6 +147,7 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 	struct tcp_sock *tcp = on->tcp;
 	struct stream *stream;
 	bool fresh, tail;
+	int verdict;
 
 	on->ranges = bpf_sk_storage_get(&heads, sk, 0, 0);
 	fresh = !on->ranges && !tcp->bytes_received;
@@ -171,7 +173,8 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 	on->ranges = heads_get(sk, tcp, on->ranges);
 	if (!on->ranges)
 		return TCX_DROP;
-	return requests_rule(skb, front, on, stream);
+	verdict = requests_rule(skb, front, on, stream);
+	return front->guard->queue ? asked_rule(front, on, verdict) : verdict;
 }
 
 /* Bytes to a socket that is there, or the end of them. */

@@ -58,7 +58,7 @@
  *   queue      which request the server gets next
  *     waiting       one that arrives, and waits   carrier       one that goes to the server
  *     places        how many the server has       clock         what moves the queue on
- *     lined         what is kept of one
+ *     lined         what is kept of one           asked         one that its server has not got
  *   verdict    counts of verdicts, and notices
  *
  * The readers of frames and of TCP options, and the keys of flows and sources, stand in flow/. The object reuses the core's

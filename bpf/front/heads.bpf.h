@@ -33,7 +33,7 @@ struct head_ranges {
 	__u32 read;  /* where the last head ends, or what has come of it */
 	__u32 first; /* the first range that TCP may not have taken, counted like: */
 	__u32 count; /* ranges ever noted; number n stands at n % RANGES */
-	__u32 pad;
+	__u32 asked; /* where the requests end that had their turn in the queue (asked.bpf.h) */
 	struct head_range range[RANGES];
 };
 

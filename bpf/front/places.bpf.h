@@ -47,6 +47,11 @@ static __always_inline __u64 place_ends(__u64 now, bool owing)
 	return (now >> TICK_SHIFT) + (owing ? TICKS_OWING : TICKS_PLACE);
 }
 
+static __always_inline bool has_run_out(const struct queue_served *served)
+{
+	return served->ends <= bpf_ktime_get_ns() >> TICK_SHIFT;
+}
+
 /* Gives back a place, unless it has run out. */
 static __noinline int place_give(struct fief_queue *q, __u64 ends)
 {
@@ -56,22 +61,6 @@ static __noinline int place_give(struct fief_queue *q, __u64 ends)
 		q->ends[ends & (FIEF_QUEUE_TICKS - 1)]--;
 	}
 	bpf_spin_unlock(&q->lock);
-	return 0;
-}
-
-/* The packet's request, which has its place, is with the server; another one of its connection may have one already. */
-static __noinline int served_begin(const struct packet *p, __u32 number, __u32 class, __u32 answer, __u64 ends)
-{
-	struct queue_served served = {.queue = number, .class = class, .answer = answer, .ends = ends};
-	struct fief_queue *q = queue_get(number);
-	struct fief_flow_key key;
-
-	flow_key(p, &key);
-	if (!q || !bpf_map_update_elem(&queue_serves, &key, &served, BPF_NOEXIST))
-		return 0;
-	place_give(q, ends);
-	if (!bpf_map_lookup_elem(&queue_serves, &key))
-		__sync_fetch_and_add(&q->uncounted, 1);
 	return 0;
 }
 
@@ -105,6 +94,26 @@ static __always_inline struct fief_queue *served_end(const struct fief_flow_key 
 	place_give(q, ends);
 	class_charge(q, class, bpf_ktime_get_ns());
 	return q;
+}
+
+/* The packet's request, which has its place, is with the server; another one of its connection may have one already. */
+static __noinline int served_begin(const struct packet *p, __u32 number, __u32 class, __u32 answer, __u64 ends)
+{
+	struct queue_served served = {.queue = number, .class = class, .answer = answer, .ends = ends};
+	struct fief_queue *q = queue_get(number);
+	struct queue_served *before;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	before = bpf_map_lookup_elem(&queue_serves, &key);
+	if (before && has_run_out(before))
+		served_end(&key, before);
+	if (!q || !bpf_map_update_elem(&queue_serves, &key, &served, BPF_NOEXIST))
+		return 0;
+	place_give(q, ends);
+	if (!bpf_map_lookup_elem(&queue_serves, &key))
+		__sync_fetch_and_add(&q->uncounted, 1);
+	return 0;
 }
 
 /* The server did not get the packet's request. */

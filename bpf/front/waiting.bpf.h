@@ -216,7 +216,7 @@ static __noinline bool earlier_forget(const struct packet *p, bool later)
 	if (held)
 		waiting_cancel(held);
 	served = bpf_map_lookup_elem(&queue_serves, &key);
-	if (served && (!later || is_behind(p->ack, served->answer)))
+	if (served && (!later || is_behind(p->ack, served->answer) || has_run_out(served)))
 		served_end(&key, served);
 	return true;
 }

@@ -298,7 +298,11 @@ fn a_port_that_is_used_again_gets_no_request_past() {
             // The server closes first: its end stays in TIME_WAIT.
             assert_eq!(stream.read(&mut [0]).unwrap(), 0, "{door:?}, {path}");
         }
-        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.count(abi::FIEF_REQUEST_CLIENT)), (2, 3), "{door:?}");
+        let seen = rig.server.seen();
+        assert!(seen.len() == 3 && seen.iter().all(|seen| !seen.line.contains("/unavailable")), "{door:?}: {seen:?}");
+        // A request that its client sent twice, since nobody had run for the first, has a verdict each time.
+        let (refused, passed) = (rig.count(abi::FIEF_REQUEST_REFUSED), rig.count(abi::FIEF_REQUEST_CLIENT));
+        assert!(refused >= 2 && passed >= 3, "{door:?}: {refused} refused, {passed} passed");
     }
 }
 

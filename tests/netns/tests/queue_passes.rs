@@ -14,6 +14,10 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 const BEFORE: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
 const PAST: &[u8] = b"GET /past/10 HTTP/1.1\r\nHost: server\r\n\r\n";
+/// A place runs out after less than this.
+const PLACE: Duration = Duration::from_millis(2200);
+/// Where TCP's header has it.
+const CHECKSUM: usize = 16;
 const HEARD: Duration = Duration::from_millis(50);
 
 fn queue(rig: &Rig) -> abi::fief_queue {
@@ -27,9 +31,10 @@ fn counts(rig: &Rig) -> (u32, u32, u64, u64, u64) {
     (queue.busy, queue.waiting, class.entered, class.released, class.gone)
 }
 
+#[track_caller]
 fn waits(rig: &Rig, waiting: u32) {
-    wait_until(SOON, || queue(rig).waiting == waiting)
-        .unwrap_or_else(|_| panic!("{}, {}", queue(rig).waiting, past(rig)));
+    let come = wait_until(SOON, || queue(rig).waiting == waiting);
+    assert!(come.is_ok(), "{:?}, passed {}", counts(rig), past(rig));
 }
 
 /// Takes the only place of a server that does not answer.
@@ -108,6 +113,90 @@ fn who_asks_without_end_opens_the_queue_to_nobody() {
         let _place = take_place(&rig);
         let connection = rig.open(Family::V4);
         rig.clients.send(&connection.segment(PSH | ACK, 0, PAST)).unwrap();
+        waits(&rig, 1);
+        assert!(!past(&rig), "{door:?}: {:?}", counts(&rig));
+    }
+}
+
+/// That many requests had their turn.
+#[track_caller]
+fn turns(rig: &Rig, most: u64) {
+    let had = || queue(rig).class[1].entered + queue(rig).class[1].released;
+    let come = wait_until(SOON, || had() == most);
+    assert!(come.is_ok(), "{:?}", counts(rig));
+}
+
+/// Waits until the place of whoever asked last has run out, which the next one finds.
+fn place_runs_out(rig: &Rig) {
+    assert_eq!(queue(rig).busy, 1, "{:?}", counts(rig));
+    std::thread::sleep(PLACE);
+}
+
+/// One whose request waits resets it with a number that TCP does not take, and sends it again.
+#[test]
+fn who_takes_back_what_waits_has_no_turn() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, POLICY);
+        let client = answered(&rig);
+        let _place = take_place(&rig);
+        let request = client.segment(PSH | ACK, BEFORE.len() as u32, PAST);
+        rig.clients.send(&request).unwrap();
+        waits(&rig, 1);
+        rig.clients.send(&client.segment(RST, (BEFORE.len() + PAST.len()) as u32, &[])).unwrap();
+        waits(&rig, 0);
+        wait_until(SOON, || {
+            rig.clients.send(&request).unwrap();
+            queue(&rig).waiting == 1 || past(&rig)
+        })
+        .unwrap();
+        assert!(!past(&rig), "{door:?}: {:?}", counts(&rig));
+    }
+}
+
+/// A request that TCP does not take, since its checksum is wrong, has its turn in vain.
+#[test]
+fn a_turn_is_not_kept_by_what_tcp_does_not_take() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, POLICY);
+        let client = answered(&rig);
+        let request = client.segment(PSH | ACK, BEFORE.len() as u32, PAST);
+        let mut wrong = request.tcp();
+        wrong[CHECKSUM] ^= 0xff;
+        rig.clients.send_packet(&[], &request.packet_of(&wrong)).unwrap();
+        turns(&rig, 2);
+        place_runs_out(&rig);
+        let _place = take_place(&rig);
+        rig.clients.send(&request).unwrap();
+        waits(&rig, 1);
+        assert!(!past(&rig), "{door:?}: {:?}", counts(&rig));
+    }
+}
+
+/// A request behind bytes that are missing has its turn in vain, and what is missing lets it go on.
+#[test]
+fn a_turn_is_not_kept_behind_a_gap() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, POLICY);
+        let client = answered(&rig);
+        let head = b"POST /10 HTTP/1.1\r\nHost: server\r\nContent-Length: 2\r\n\r\n";
+        let mut at = BEFORE.len() as u32;
+        rig.clients.send(&client.segment(PSH | ACK, at, head)).unwrap();
+        at += head.len() as u32;
+        turns(&rig, 2);
+        rig.clients.send(&client.segment(PSH | ACK, at + 2, PAST)).unwrap();
+        turns(&rig, 3);
+        place_runs_out(&rig);
+        let _place = take_place(&rig);
+        rig.clients.send(&client.segment(PSH | ACK, at, b"ab")).unwrap();
         waits(&rig, 1);
         assert!(!past(&rig), "{door:?}: {:?}", counts(&rig));
     }
