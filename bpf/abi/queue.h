@@ -24,6 +24,8 @@ struct fief_queue_class {
 	struct fief_queue_list list;
 	__u64 spent_ns; /* CPU time of the container at the last end of a request */
 	__u64 head_ns;	/* since when its first waits */
+	__u64 limit_ns; /* CPU time a second that it may use; 0: no limit */
+	__u64 again_ns; /* when it has used no more than that, as far as it was charged */
 	__u64 turn; /* CPU time that it was charged over its weight: of one level, the class with the least is next */
 	__u64 level_turn; /* of the level whose number this class has: the least that was served last */
 	__u32 waiting;	  /* also what is about to be linked */
@@ -57,8 +59,11 @@ struct fief_queue {
 	__u32 busy; /* places taken, as far as they have not run out */
 	__u32 bits; /* classes with somebody in their list */
 	__u32 waiting;
-	__u32 clocks;  /* of these, those whose last byte is not acknowledged: their clients send it again */
-	__u32 refused; /* linked in `refusals` */
+	__u32 clocks;	/* of these, those whose last byte is not acknowledged: their clients send it again */
+	__u32 refused;	/* linked in `refusals` */
+	__u32 clock;	/* the interface that gives it time (front/ticks.bpf.h); 0: there is none */
+	__u64 until_ns; /* so long the limits of all that wait are used up, unless somebody comes */
+	__u64 tick_ns;	/* when it was last told the time; 0: it waits for none */
 	__u64 memory;
 	__u64 kept; /* bytes of it that are taken */
 	__u64 wait_ns;

@@ -31,7 +31,7 @@ static __always_inline bool queue_holds_up(const struct front_context *front)
 {
 	struct fief_queue *q = queue_get(front->guard->queue);
 
-	return q && !q->monitor && !queue_is_free(q);
+	return q && !q->monitor && !queue_is_free(q, front->now);
 }
 
 /* Rules the stream, and carries it out on the packet that ends it. */

@@ -17,6 +17,7 @@
  */
 #pragma once
 
+#include "ticks.bpf.h"
 #include "waiting.bpf.h"
 
 #define CARRIER_LEAST 128 /* bytes: what it is cut to before it is known what it becomes */
@@ -57,8 +58,7 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 			elsewhere = link->interface;
 			at = 0;
 		}
-	} else if (q->bits && queue_room(q)) {
-		class = class_next(q);
+	} else if (queue_room(q) && class_next(q, now, &class)) {
 		of = queue_class(q, class);
 		at = of->list.first;
 		link = queue_link(links, at);
@@ -74,6 +74,8 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 			elsewhere = link->interface;
 			at = 0;
 		}
+	} else if (queue_room(q) && q->bits) {
+		q->until_ns = class_first_again(q);
 	}
 	bpf_spin_unlock(&q->lock);
 	picked->at = at & (FIEF_QUEUE_SLOTS - 1);
@@ -210,16 +212,19 @@ static __always_inline long carrier_forward(struct __sk_buff *skb, __u32 interfa
 /* A carrier has come. Fills `to` for queue_delivers; negative: nobody goes with it. */
 static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_handed *to)
 {
-	struct fief_queue *q = queue_get(skb->tc_index);
+	__u32 from = skb->tc_index, number = from & ~FROM_CLOCK, interface = skb->ifindex;
+	struct fief_queue *q = queue_get(number);
 	struct queue_links *links = queue_links();
 	struct stream *stream = stream_get();
-	__u32 number = skb->tc_index, interface = skb->ifindex;
 	struct queue_waiting *waiting;
 	struct queue_picked picked;
 	__u64 now = bpf_ktime_get_ns();
 
 	if (!q || !links || !stream || bpf_skb_change_tail(skb, CARRIER_LEAST, 0))
 		return -1;
+	if (from & FROM_CLOCK)
+		tick_back(q);
+	tick_send(skb, q, number, now);
 	queue_pick(q, links, interface, now, &picked);
 	if (picked.elsewhere) {
 		if (!carrier_forward(skb, picked.elsewhere))

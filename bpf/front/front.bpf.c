@@ -58,6 +58,7 @@
  *   queue      which request the server gets next
  *     waiting       one that arrives, and waits   carrier       one that goes to the server
  *     places        how many the server has       clock         what moves the queue on
+ *     ticks         time, while somebody waits
  *     lined         what is kept of one           asked         one that its server has not got
  *   verdict    counts of verdicts, and notices
  *
@@ -207,6 +208,15 @@ int queue_opens(struct __sk_buff *skb)
 	if (q->waiting || q->refused)
 		queue_kick(skb, q, skb->priority);
 	return q->waiting + q->refused;
+}
+
+/* Where what was sent round for a queue's sake comes back. */
+SEC("tcx/ingress")
+int ingress_ticks(struct __sk_buff *skb)
+{
+	if (is_carrier(skb))
+		bpf_tail_call(skb, &queue_programs, QUEUE_CARRIES);
+	return TCX_DROP;
 }
 
 /* At the loopback, where it has no door. */

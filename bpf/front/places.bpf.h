@@ -67,6 +67,22 @@ static __noinline int place_give(struct fief_queue *q, __u64 ends)
 /* What a request cost for which no CPU time is charged, since its server is not managed. */
 #define REQUEST_NS 1000000ull
 
+/* What a class may have saved up of its limit. */
+#define SAVED_NS     100000000ull
+#define COST_MOST_NS 10000000000ull /* at once, so that it can be multiplied */
+
+/* It has used CPU time: so much later it has not used more than its limit. */
+static __always_inline void limit_charge(struct fief_queue_class *of, __u64 cost, __u64 now)
+{
+	__u64 again = *(volatile __u64 *)&of->again_ns, least = now - SAVED_NS, limit = of->limit_ns;
+
+	if (cost > COST_MOST_NS)
+		cost = COST_MOST_NS;
+	if (again < least)
+		__sync_val_compare_and_swap(&of->again_ns, again, least);
+	__sync_fetch_and_add(&of->again_ns, cost * 1000000000ull / (limit ?: 1));
+}
+
 /* The class's CPU time since the last end of one of its requests, over its weight. */
 static __noinline int class_charge(struct fief_queue *q, __u32 class, __u64 now)
 {
@@ -76,6 +92,8 @@ static __noinline int class_charge(struct fief_queue *q, __u32 class, __u64 now)
 	before = __sync_lock_test_and_set(&of->spent_ns, spent);
 	if (before && spent > before)
 		cost = spent - before;
+	if (cost && of->limit_ns)
+		limit_charge(of, cost, now);
 	if (!cost)
 		cost = REQUEST_NS;
 	__sync_fetch_and_add(&of->turn, cost * 100 / (of->weight ?: 1));
@@ -136,7 +154,7 @@ static __always_inline bool queue_wants(struct fief_queue *q, __u64 now)
 
 	if (bits && now >> TICK_SHIFT > *(volatile __u64 *)&q->tick)
 		return true; /* places may have run out */
-	if (*(volatile __u32 *)&q->refused || (bits && queue_room(q)))
+	if (*(volatile __u32 *)&q->refused || (queue_has_next(q, now) && queue_room(q)))
 		return true;
 	return bits && q->wait_ns && now > *(volatile __u64 *)&q->oldest_ns + q->wait_ns;
 }

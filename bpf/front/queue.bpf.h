@@ -7,7 +7,8 @@
  * How: the server gets as many requests at once as the policy says, until the first byte of an answer. The others wait
  * here: complete, acknowledged in the server's name, in one list for each class. The class of the highest priority is
  * next, among those of one priority the one that was served least for its weight, and within it the oldest request. A class of
- * another priority than 0 that was passed over FIEF_QUEUE_PASSED times is next, so that none starves. Where there is no room the
+ * another priority than 0 that was passed over FIEF_QUEUE_PASSED times is next, so that none starves. One that has used up its
+ * limit of the CPU is passed over until it has budget again. Where there is no room the
  * newest of the lowest class gives way, never to a worse one.
  * A place is taken under the lock, and given back once: when its entry in queue_serves goes, or when it runs out.
  * Limits: one answer may be for several requests of one connection, which take one place.
@@ -69,10 +70,22 @@ static __always_inline bool queue_room(struct fief_queue *q)
 	return q->open || *(volatile __u32 *)&q->busy < q->places;
 }
 
-/* Whether a request of now would go on at once. */
-static __always_inline bool queue_is_free(struct fief_queue *q)
+/* Whether somebody waits whose limit lets him go. */
+static __always_inline bool queue_has_next(struct fief_queue *q, __u64 now)
 {
-	return queue_room(q) && (q->open || !*(volatile __u32 *)&q->bits);
+	return *(volatile __u32 *)&q->bits && now >= *(volatile __u64 *)&q->until_ns;
+}
+
+/* Whether a request of now would go on at once, if the limit of its class lets it. */
+static __always_inline bool queue_is_free(struct fief_queue *q, __u64 now)
+{
+	return queue_room(q) && (q->open || !queue_has_next(q, now));
+}
+
+/* Whether a class has used up its limit. */
+static __always_inline bool class_is_over(const struct fief_queue *q, const struct fief_queue_class *of, __u64 now)
+{
+	return !q->open && *(const volatile __u64 *)&of->again_ns > now;
 }
 
 /* ---- links, of which each has one owner ---- */
@@ -162,6 +175,7 @@ static __always_inline void queue_push(struct fief_queue *q, struct queue_links 
 		of->turn = least; /* a class that was not there has saved nothing up */
 	if (!q->bits)
 		q->oldest_ns = queue_link(links, at)->since_ns;
+	q->until_ns = 0;
 	list_append(&of->list, links, at);
 	queue_link(links, at)->linked = QUEUE_CLASS;
 	class_look(q, links, class);
@@ -182,6 +196,7 @@ static __always_inline void queue_push_first(struct fief_queue *q, struct queue_
 	list->first = at;
 	list->linked++;
 	link->linked = QUEUE_CLASS;
+	q->until_ns = 0;
 	class_look(q, links, class);
 	if (q->oldest_ns > link->since_ns)
 		q->oldest_ns = link->since_ns;
@@ -197,8 +212,23 @@ static __always_inline void queue_unlink(struct fief_queue *q, struct queue_link
 
 #define QUEUE_NEVER (1ull << 62)
 
+/* Where nobody of it waits, QUEUE_NEVER; else 0. */
+static __always_inline __u64 class_absent(const struct fief_queue *q, __u32 class)
+{
+	return (__u64)(~q->bits >> class & 1) << 62;
+}
+
+/* Where its limit is used up, QUEUE_NEVER; else 0. An open queue has no limits. */
+static __always_inline __u64 class_over(const struct fief_queue *q, __u32 class, __u64 now)
+{
+	__u64 over = (now - q->class[class].again_ns) >> 63;
+
+	barrier_var(over);
+	return (over & ~q->open) << 62;
+}
+
 /* In which order the classes go: the least is next. Without branches, which the verifier would follow in all combinations. */
-static __always_inline __u64 class_order(struct fief_queue *q, __u32 class)
+static __always_inline __u64 class_order(struct fief_queue *q, __u32 class, __u64 now)
 {
 	struct fief_queue_class *of = &q->class[class];
 	__u64 ahead = of->turn - q->class[of->level & (FIEF_QUEUE_CLASSES - 1)].level_turn;
@@ -213,7 +243,7 @@ static __always_inline __u64 class_order(struct fief_queue *q, __u32 class)
 	ahead &= (1ull << 48) - 1;
 	ahead |= (__u64)of->level << 48;
 	ahead &= often - 1; /* passed over often enough: the first of all */
-	return ahead | (__u64)(~q->bits >> class & 1) << 62;
+	return ahead | class_absent(q, class) | class_over(q, class, now);
 }
 
 /* The least of what was seen, and whose it is. */
@@ -234,16 +264,29 @@ static __always_inline void class_take(struct class_least *seen, __u32 class, __
 	seen->class ^= (seen->class ^ class) & (__u32)behind;
 }
 
-/* The class that is next; somebody waits. */
-static __always_inline __u32 class_next(struct fief_queue *q)
+/* Fills the class that is next. False: nobody waits, or all that do have used up their limits. */
+static __always_inline bool class_next(struct fief_queue *q, __u64 now, __u32 *next_class)
 {
 	struct class_least next = {.least = QUEUE_NEVER};
 	__u32 class;
 
 #pragma clang loop unroll(disable)
 	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
-		class_take(&next, class, class_order(q, class));
-	return next.class & (FIEF_QUEUE_CLASSES - 1);
+		class_take(&next, class, class_order(q, class, now));
+	*next_class = next.class & (FIEF_QUEUE_CLASSES - 1);
+	return next.least < QUEUE_NEVER;
+}
+
+/* When the first of the classes that wait, which have all used up their limits, may go again. */
+static __always_inline __u64 class_first_again(struct fief_queue *q)
+{
+	struct class_least first = {.least = QUEUE_NEVER};
+	__u32 class;
+
+#pragma clang loop unroll(disable)
+	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
+		class_take(&first, class, q->class[class].again_ns | class_absent(q, class));
+	return first.least;
 }
 
 /* The class served was `served`: the others that wait were passed over. */
@@ -265,7 +308,7 @@ static __always_inline __u32 class_oldest(struct fief_queue *q)
 
 #pragma clang loop unroll(disable)
 	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
-		class_take(&oldest, class, q->class[class].head_ns | (__u64)(~q->bits >> class & 1) << 62);
+		class_take(&oldest, class, q->class[class].head_ns | class_absent(q, class));
 	return oldest.class & (FIEF_QUEUE_CLASSES - 1);
 }
 

@@ -10,8 +10,8 @@
  *
  * Problem: with its rules the door is nearly what the verifier follows in one program.
  * How: this is a program of its own. The door's calls it once a request is ruled, and leaves the packet and the stream to it.
- * One thing moves a queue on even if nothing else happens: of the two oldest that find no other such the last byte is not
- * acknowledged, so that their clients send it again.
+ * What moves a queue on if nothing else happens is the time (ticks.bpf.h). Where it has no clock, the last byte of two that wait
+ * is not acknowledged, so that their clients send it again.
  * Limits: bytes behind the kept ones come again when the server has the request. A request beside others that passed before it
  * with the same packet waits for all of them.
  */
@@ -23,6 +23,7 @@
 #include "lined.bpf.h"
 #include "plain.bpf.h"
 #include "refuse.bpf.h"
+#include "ticks.bpf.h"
 
 #define QUEUE_CLOCKS  2
 #define RETRY_LATER_S 1
@@ -41,7 +42,7 @@ static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue
 	bpf_spin_lock(&q->lock);
 	places_run_out(q, now);
 	queue_expire(q, links, now);
-	if (q->monitor || !bytes || queue_is_free(q)) {
+	if (q->monitor || !bytes || (queue_is_free(q, now) && !class_is_over(q, of, now))) {
 		if (q->monitor && (q->bits || q->busy >= q->places))
 			q->would_wait++;
 		place_take(q, ends);
@@ -73,14 +74,14 @@ static __noinline int queue_unwait(struct fief_queue *q, __u32 class, __u32 byte
 	return 0;
 }
 
-/* Puts it into the line. Whether its client is to send its last byte again. */
-static __noinline bool queue_line_up(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at, bool fin)
+/* Puts it into the line. `asks`: its client may be the clock. Whether it is to send its last byte again. */
+static __noinline bool queue_line_up(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at, bool asks)
 {
 	struct queue_link *link = queue_link(links, at);
 	bool clock = false;
 
 	bpf_spin_lock(&q->lock);
-	if (!fin && q->clocks < QUEUE_CLOCKS) {
+	if (asks && q->clocks < QUEUE_CLOCKS) {
 		__sync_fetch_and_add(&q->clocks, 1);
 		link->flags |= LINK_CLOCK;
 		clock = true;
@@ -162,9 +163,9 @@ static __always_inline int queue_wait(struct __sk_buff *skb, struct front_contex
 
 	if (label)
 		__sync_fetch_and_or(&label->flags, FIEF_LABEL_WAITS); /* once in line, it may be next on another CPU */
-	if (queue_line_up(q, links, class, at, p->flags & TCP_FIN))
+	if (queue_line_up(q, links, class, at, !(p->flags & TCP_FIN) && !has_clock(q, p)))
 		end--;
-	if (queue_wants(q, front->now))
+	if (queue_wants(q, front->now) || is_timeless(q, front->now))
 		queue_kick(skb, q, front->guard->queue);
 	if (label && tcp && is_behind(p->seq, tcp->rcv_nxt))
 		return TCX_DROP; /* what is before has not reached TCP yet, and is acknowledged first */
@@ -259,7 +260,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 		return later ? TCX_NEXT : admit(skb, front, what == QUEUE_FIRST ? tcp : NULL, stream);
 	class = queue_class_of(q, stream->admitted.container.id);
 	if (what == QUEUE_FIRST && tcp && takes_cookies_alone(front, tcp) && bears_multipath(skb, p)) {
-		if (!q->monitor && !queue_room(q))
+		if (!q->monitor && (!queue_room(q) || class_is_over(q, queue_class(q, class), front->now)))
 			return TCX_DROP; /* it comes again */
 		what = QUEUE_UNHELD;
 	}

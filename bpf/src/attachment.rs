@@ -142,6 +142,7 @@ const TABLE: &[Attachment] = &[
     door("egress_confirms", Side::Egress, "-out"),
     door("ingress_notes", Side::Ingress, "-own"),
     door("egress_clocks", Side::Egress, "-clock"),
+    door("ingress_ticks", Side::Ingress, "-ticks"),
     row(Front, "state_clocks", Trace(When::Queued)),
     row(Front, "queue_decides", Called),
     row(Front, "queue_carries", Called),

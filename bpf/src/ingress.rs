@@ -25,6 +25,8 @@ pub enum Part {
     Notes,
     /// Looks at the answers of servers with a queue, as they leave.
     Clocks,
+    /// At an interface of Fief's own, where what it sends to itself comes back after a while.
+    Ticks,
 }
 
 /// A program at an interface of a network namespace, which is known by its inode.
@@ -37,7 +39,7 @@ pub struct Stand {
 }
 
 impl Part {
-    const ALL: [Part; 4] = [Part::Guards, Part::Confirms, Part::Notes, Part::Clocks];
+    const ALL: [Part; 5] = [Part::Guards, Part::Confirms, Part::Notes, Part::Clocks, Part::Ticks];
 
     /// The program's name.
     pub fn program(self) -> &'static str {
@@ -46,6 +48,7 @@ impl Part {
             Part::Confirms => "egress_confirms",
             Part::Notes => "ingress_notes",
             Part::Clocks => "egress_clocks",
+            Part::Ticks => "ingress_ticks",
         }
     }
 

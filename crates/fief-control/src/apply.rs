@@ -131,6 +131,7 @@ impl Fief {
             unmake(&admin, &before, &Tree::read(&table));
             // as above
             let _ = self.retire_files();
+            let _ = self.retire_new_ticks();
             if !sysctls_were_set {
                 // as above: the error that stopped the policy is the one to tell
                 let _ = self.restore_sysctls(&[]);
@@ -143,6 +144,7 @@ impl Fief {
         if left > 0 {
             applied.notes.push(stuck(left));
         }
+        self.retire_ticks(doors.ticks)?;
         ingress::detach_others(self.pins(), &doors.stands())?;
         self.restore_sysctls(&doors.sysctls)?;
         self.retire_lanes(policy, &containers, &doors)?;
@@ -251,7 +253,8 @@ impl Fief {
     ) -> Result<Doors> {
         let netns = Namespace::of_caller()?;
         let (steer, guards) = (self.steer_tables()?, self.guard_tables()?);
-        let mut staging = Staging::open(self, slot)?;
+        let ticks = self.stage_ticks(policy, &mut applied.notes);
+        let mut staging = Staging::open(self, slot, ticks.map_or(0, |pair| pair.sends))?;
         let buckets = &mut staging.buckets;
         let rates: Vec<_> =
             policy.listeners.iter().map(|listener| police::client_rates(policy, listener, buckets)).collect();
@@ -269,7 +272,8 @@ impl Fief {
         steer.write(&steered)?;
         guards.write(slot, &guarded)?;
         let interfaces = front::doors(policy, &mut applied.notes)?;
-        Ok(Doors { netns, interfaces, others: Others::of(policy), queues, sysctls: plan.sysctls })
+        let ticks = ticks.map(|pair| pair.receives);
+        Ok(Doors { netns, interfaces, others: Others::of(policy), ticks, queues, sysctls: plan.sysctls })
     }
 
     /// Steers and guards this network namespace. Before the flip, since nothing may come in round the front door; last of
@@ -343,6 +347,7 @@ impl Fief {
 
     fn clear(&self) -> Result<()> {
         self.remove_lanes()?;
+        self.retire_ticks(None)?;
         schedule::remove(self.pins())?;
         self.pins().remove()?;
         cgroup::remove(&cgroup::own(self.pins().scope())?)?;

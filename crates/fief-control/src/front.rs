@@ -28,6 +28,8 @@ pub(crate) struct Doors {
     pub(crate) netns: Namespace,
     pub(crate) interfaces: Vec<u32>,
     pub(crate) others: Others,
+    /// Where the queues' time comes from.
+    pub(crate) ticks: Option<u32>,
     /// Numbers of the queues that it names.
     pub(crate) queues: Vec<u32>,
     /// Sysctls that are set for them.
@@ -39,7 +41,8 @@ impl Doors {
     pub(crate) fn stands(&self) -> Vec<Stand> {
         let netns = self.netns.inode;
         let guards = self.interfaces.iter().map(|&interface| Stand { netns, interface, part: Part::Guards });
-        guards.chain(self.others.stands(netns, &self.interfaces)).collect()
+        let ticks = self.ticks.map(|interface| Stand { netns, interface, part: Part::Ticks });
+        guards.chain(self.others.stands(netns, &self.interfaces)).chain(ticks).collect()
     }
 }
 

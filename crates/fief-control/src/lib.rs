@@ -39,6 +39,7 @@ mod sweep;
 mod tree;
 mod upgrade;
 mod verdicts;
+mod veth;
 
 pub use apply::{Applied, ApplyOptions, Down};
 pub use bind::{Bound, ManageOptions, Managed, Target};

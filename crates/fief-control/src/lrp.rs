@@ -25,6 +25,7 @@ use crate::namespace::within;
 use crate::police;
 use crate::schedule::nice_of;
 use crate::tree::Tree;
+use crate::veth;
 
 /// A lane as it is now.
 #[derive(Debug, Clone)]
@@ -133,7 +134,7 @@ impl Fief {
             return self.schedule_lane(receives, want).map(drop);
         }
         for end in &there {
-            devices::remove(end.index)?;
+            veth::remove(end.index)?;
         }
         let pair = devices::make(scope, want.container)?;
         devices::set_offloads(pair)?;
@@ -226,7 +227,7 @@ impl Fief {
                     self.delete_map("lanes", container.id)?;
                 }
                 self.delete_map("lane_ends", end.index)?;
-                devices::remove(end.index)?;
+                veth::remove(end.index)?;
             }
             Ok(())
         };

@@ -116,6 +116,13 @@ pub(crate) fn attribute_bytes(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// A string with its NUL, as the kernel wants names.
+pub(crate) fn terminated(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.push(0);
+    bytes
+}
+
 /// A string up to its NUL.
 pub(crate) fn text(value: &[u8]) -> &str {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());

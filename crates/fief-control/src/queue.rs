@@ -4,6 +4,8 @@
 //! A queue that a new policy says the same of goes on. Another one lets all go that wait in it, before the flip, and is
 //! removed after it; the server then may have more at once for a moment.
 
+mod ticks;
+
 use std::collections::BTreeSet;
 
 use fief_bpf::{Error, ErrorKind, Result, abi, ingress, queue};
@@ -17,28 +19,34 @@ use crate::namespace::Namespace;
 /// A part in ten thousand of the machine.
 const SHARE_UNIT_PPM: u32 = 100;
 
+/// The largest number of a queue.
+const MOST: u32 = 0x7fff;
+
 /// The queues that a policy on its way into a slot names.
 #[derive(Debug)]
 pub(crate) struct Queues {
     there: Vec<(u32, abi::fief_queue)>,
     made: Vec<(u32, abi::fief_queue)>,
     named: Vec<u32>,
+    clock: u32,
 }
 
 impl Queues {
-    pub(crate) fn open(fief: &Fief) -> Result<Self> {
-        Ok(Self { there: queue::all(fief.pins())?, made: Vec::new(), named: Vec::new() })
+    /// `clock`: the interface that gives them time, or 0.
+    pub(crate) fn open(fief: &Fief, clock: u32) -> Result<Self> {
+        Ok(Self { there: queue::all(fief.pins())?, made: Vec::new(), named: Vec::new(), clock })
     }
 
     /// The number of a queue that is there and says the same, or of a new one.
-    pub(crate) fn add(&mut self, wanted: abi::fief_queue) -> u32 {
+    pub(crate) fn add(&mut self, mut wanted: abi::fief_queue) -> u32 {
+        wanted.clock = self.clock;
         let same = self.there.iter().find(|(_, there)| there.open == 0 && says(there) == says(&wanted));
         let number = match same {
             Some(&(number, _)) => number,
             None => {
                 let taken = |number: &u32| self.there.iter().chain(&self.made).any(|(other, _)| other == number);
-                // carriers have 16 bits for it, and the kernel side has room for fewer
-                let number = (1..=u32::from(u16::MAX)).find(|number| !taken(number)).unwrap_or(u16::MAX.into());
+                // carriers have 15 bits for it, and the kernel side has room for fewer
+                let number = (1..=MOST).find(|number| !taken(number)).unwrap_or(MOST);
                 self.made.push((number, wanted));
                 number
             }
@@ -157,8 +165,8 @@ impl Fief {
 
 /// What a policy says of it.
 fn says(queue: &abi::fief_queue) -> impl PartialEq + use<> {
-    let classes = queue.class.map(|class| (class.container, class.weight, class.level, class.floor));
-    let limits = (queue.places, queue.length, queue.memory, queue.wait_ns);
+    let classes = queue.class.map(|class| (class.container, class.weight, class.level, class.floor, class.limit_ns));
+    let limits = (queue.places, queue.length, queue.memory, queue.wait_ns, queue.clock);
     (queue.listener, queue.classes, queue.monitor, limits, classes)
 }
 
@@ -193,6 +201,7 @@ pub(crate) fn record(
         let missing = || Error::new(ErrorKind::NotFound, format!("listener {}: no {}", listener.name, class.path));
         to.container = container(class.path).ok_or_else(missing)?;
         (to.level, to.weight, to.floor) = (class.level, class.weight, class.floor.into());
+        to.limit_ns = u64::from(class.limit_ppm) * u64::from(online_cpus()) * 1000;
     }
     Ok(record)
 }
@@ -207,6 +216,8 @@ struct Class<'p> {
     weight: u32,
     /// It never starves.
     floor: bool,
+    /// Of the machine; 0: none.
+    limit_ppm: u32,
 }
 
 /// The classes of a listener, the highest priority first.
@@ -227,6 +238,7 @@ fn classes<'p>(policy: &'p Policy, listener: &'p Listener) -> Vec<Class<'p>> {
             level: level as u8,
             weight: weight(container, beside.copied()),
             floor: container.cpu.priority != 0,
+            limit_ppm: container.cpu.limit_ppm,
         }
     };
     containers.iter().map(class).collect()

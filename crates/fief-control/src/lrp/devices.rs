@@ -19,18 +19,9 @@ use nix::sys::socket::SockProtocol;
 
 use crate::front::OWN_INTERFACES;
 use crate::links::{self, Link};
-use crate::netlink::{self, GENERIC_HEADER, NESTED, attribute, attribute_bytes, u32_at};
+use crate::netlink::{self, GENERIC_HEADER, NESTED, attribute, attribute_bytes, terminated, u32_at};
+use crate::veth::{self, Pair, tag};
 
-const NEW_LINK: u16 = 16;
-const DELETE_LINK: u16 = 17;
-const CREATE_EXCLUSIVE: u16 = 0x600; // NLM_F_CREATE | NLM_F_EXCL
-const LINK_MTU: u16 = 4;
-const LINK_TX_QUEUES: u16 = 31;
-const LINK_RX_QUEUES: u16 = 32;
-const INFO_DATA: u16 = 2;
-const VETH_PEER: u16 = 1;
-const UP: u32 = 0x1;
-const NO_ARP: u32 = 0x80;
 /// Larger than any packet that was merged on the way in.
 const MTU: u32 = 65_535;
 
@@ -62,26 +53,10 @@ pub(super) struct End {
     pub(super) receives: bool,
 }
 
-/// The two indexes of a lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pair {
-    pub(super) sends: u32,
-    pub(super) receives: u32,
-}
-
 /// The names of both ends: who sends, who receives.
 pub(super) fn names(scope: &str, container: u32) -> [String; 2] {
     let tag = tag(scope);
     ["s", "r"].map(|end| format!("{OWN_INTERFACES}{container}{end}{tag}"))
-}
-
-/// Scopes of one network namespace must not take each other's interfaces; the alias tells whose they are.
-fn tag(scope: &str) -> String {
-    if scope == "fief" {
-        return String::new();
-    }
-    let hash = scope.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    format!("{:02x}", hash & 0xff)
 }
 
 fn alias(scope: &str, container: abi::fief_ref, path: &str) -> String {
@@ -114,45 +89,12 @@ fn end(link: &Link, scope: &str) -> Option<End> {
 
 /// Makes the pair of a container; both ends are down, without an alias.
 pub(super) fn make(scope: &str, container: abi::fief_ref) -> Result<Pair> {
-    let [sends, receives] = names(scope, container.id);
-    let end = |name: &str| {
-        let mut bytes = attribute_bytes(links::NAME, &terminated(name));
-        bytes.extend(attribute_bytes(LINK_MTU, &MTU.to_ne_bytes()));
-        bytes.extend(attribute_bytes(LINK_TX_QUEUES, &1u32.to_ne_bytes()));
-        bytes.extend(attribute_bytes(LINK_RX_QUEUES, &1u32.to_ne_bytes()));
-        bytes
-    };
-    let peer = attribute_bytes(VETH_PEER | NESTED, &[header(0, 0, 0).to_vec(), end(&receives)].concat());
-    let kind = attribute_bytes(links::INFO_KIND, b"veth");
-    let info = attribute_bytes(links::INFO | NESTED, &[kind, attribute_bytes(INFO_DATA | NESTED, &peer)].concat());
-    let request = [header(0, 0, 0).to_vec(), end(&sends), info].concat();
-    netlink::change(SockProtocol::NetlinkRoute, NEW_LINK, CREATE_EXCLUSIVE, &request)
-        .context(|| format!("cannot make the interfaces {sends} and {receives}"))?;
-    let index = |name: &str| {
-        nix::net::if_::if_nametoindex(name)
-            .map_err(io::Error::from)
-            .context(|| format!("cannot find the interface {name}"))
-    };
-    Ok(Pair { sends: index(&sends)?, receives: index(&receives)? })
+    veth::make(names(scope, container.id), MTU)
 }
 
 /// Says whose a pair is and takes both ends up.
 pub(super) fn raise(scope: &str, container: abi::fief_ref, path: &str, pair: Pair) -> Result<()> {
-    let alias = attribute_bytes(links::ALIAS, alias(scope, container, path).as_bytes());
-    for index in [pair.receives, pair.sends] {
-        let request = [header(index, UP | NO_ARP, UP | NO_ARP).to_vec(), alias.clone()].concat();
-        netlink::change(SockProtocol::NetlinkRoute, NEW_LINK, 0, &request)
-            .context(|| format!("cannot take the interface {index} up"))?;
-    }
-    Ok(())
-}
-
-/// Removes an interface, and with it the other end. One that is not there is no error.
-pub(super) fn remove(index: u32) -> Result<()> {
-    match netlink::change(SockProtocol::NetlinkRoute, DELETE_LINK, 0, &header(index, 0, 0)) {
-        Err(e) if e.raw_os_error() == Some(nix::errno::Errno::ENODEV as i32) => Ok(()),
-        done => done.context(|| format!("cannot remove the interface {index}")),
-    }
+    veth::raise(pair, &alias(scope, container, path))
 }
 
 /// Sets the offloads of both ends, so that packets take the receiving end's poll.
@@ -202,20 +144,6 @@ pub(super) fn thread(index: u32) -> Result<Option<i32>> {
         .iter()
         .filter_map(|payload| attribute(payload.get(GENERIC_HEADER..)?, NAPI_THREAD))
         .find_map(|value| Some(u32_at(value, 0)?.cast_signed())))
-}
-
-fn header(index: u32, flags: u32, change: u32) -> [u8; links::HEADER] {
-    let mut bytes = [0; links::HEADER];
-    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
-    bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
-    bytes[12..16].copy_from_slice(&change.to_ne_bytes());
-    bytes
-}
-
-fn terminated(name: &str) -> Vec<u8> {
-    let mut bytes = name.as_bytes().to_vec();
-    bytes.push(0);
-    bytes
 }
 
 #[cfg(test)]

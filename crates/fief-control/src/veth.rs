@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pairs of virtual Ethernet interfaces of Fief's own in the caller's network namespace: what is sent at one end arrives at the
+//! other. They have no address, no neighbours and no name resolution: only packets redirected to the sending end ever pass.
+
+use std::io;
+
+use fief_bpf::{Context, Result};
+use nix::sys::socket::SockProtocol;
+
+use crate::links;
+use crate::netlink::{self, NESTED, attribute_bytes, terminated};
+
+const NEW_LINK: u16 = 16;
+const DELETE_LINK: u16 = 17;
+const CREATE_EXCLUSIVE: u16 = 0x600; // NLM_F_CREATE | NLM_F_EXCL
+const LINK_MTU: u16 = 4;
+const LINK_TX_QUEUES: u16 = 31;
+const LINK_RX_QUEUES: u16 = 32;
+const INFO_DATA: u16 = 2;
+const VETH_PEER: u16 = 1;
+const UP: u32 = 0x1;
+const NO_ARP: u32 = 0x80;
+
+/// The two indexes of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) sends: u32,
+    pub(crate) receives: u32,
+}
+
+/// Scopes of one network namespace must not take each other's interfaces; the alias tells whose they are.
+pub(crate) fn tag(scope: &str) -> String {
+    if scope == "fief" {
+        return String::new();
+    }
+    let hash = scope.bytes().fold(0x811c_9dc5u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{:02x}", hash & 0xff)
+}
+
+/// Makes a pair with these names, of the sending end and of the receiving one; both are down, without an alias.
+pub(crate) fn make([sends, receives]: [String; 2], mtu: u32) -> Result<Pair> {
+    let end = |name: &str| {
+        let mut bytes = attribute_bytes(links::NAME, &terminated(name));
+        bytes.extend(attribute_bytes(LINK_MTU, &mtu.to_ne_bytes()));
+        bytes.extend(attribute_bytes(LINK_TX_QUEUES, &1u32.to_ne_bytes()));
+        bytes.extend(attribute_bytes(LINK_RX_QUEUES, &1u32.to_ne_bytes()));
+        bytes
+    };
+    let peer = attribute_bytes(VETH_PEER | NESTED, &[header(0, 0, 0).to_vec(), end(&receives)].concat());
+    let kind = attribute_bytes(links::INFO_KIND, b"veth");
+    let info = attribute_bytes(links::INFO | NESTED, &[kind, attribute_bytes(INFO_DATA | NESTED, &peer)].concat());
+    let request = [header(0, 0, 0).to_vec(), end(&sends), info].concat();
+    netlink::change(SockProtocol::NetlinkRoute, NEW_LINK, CREATE_EXCLUSIVE, &request)
+        .context(|| format!("cannot make the interfaces {sends} and {receives}"))?;
+    let index = |name: &str| {
+        nix::net::if_::if_nametoindex(name)
+            .map_err(io::Error::from)
+            .context(|| format!("cannot find the interface {name}"))
+    };
+    Ok(Pair { sends: index(&sends)?, receives: index(&receives)? })
+}
+
+/// Says whose a pair is and takes both ends up.
+pub(crate) fn raise(pair: Pair, alias: &str) -> Result<()> {
+    let alias = attribute_bytes(links::ALIAS, alias.as_bytes());
+    for index in [pair.receives, pair.sends] {
+        let request = [header(index, UP | NO_ARP, UP | NO_ARP).to_vec(), alias.clone()].concat();
+        netlink::change(SockProtocol::NetlinkRoute, NEW_LINK, 0, &request)
+            .context(|| format!("cannot take the interface {index} up"))?;
+    }
+    Ok(())
+}
+
+/// Removes an interface, and with it the other end. One that is not there is no error.
+pub(crate) fn remove(index: u32) -> Result<()> {
+    match netlink::change(SockProtocol::NetlinkRoute, DELETE_LINK, 0, &header(index, 0, 0)) {
+        Err(e) if e.raw_os_error() == Some(nix::errno::Errno::ENODEV as i32) => Ok(()),
+        done => done.context(|| format!("cannot remove the interface {index}")),
+    }
+}
+
+fn header(index: u32, flags: u32, change: u32) -> [u8; links::HEADER] {
+    let mut bytes = [0; links::HEADER];
+    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&change.to_ne_bytes());
+    bytes
+}

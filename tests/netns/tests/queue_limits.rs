@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A class of one server, of one thread, gets no more of the CPU than its limit, and the other class waits for nobody.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fief_testkit::{Client, Family, Feature, Process, Topology, require};
+use fief_tests_netns::{Installation, Setup, connect_once_served, role, spin, two_classes};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: server\r\n\r\n";
+const RESPONSE: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
+const WORK: Duration = Duration::from_millis(5);
+const RUN: Duration = Duration::from_secs(4);
+
+/// One thread, one loop, all connections.
+fn serve() {
+    let listener = TcpListener::bind("0.0.0.0:80").unwrap();
+    let mut connections: Vec<TcpStream> = Vec::new();
+    loop {
+        let mut fds: Vec<_> = std::iter::once(listener.as_fd())
+            .chain(connections.iter().map(AsFd::as_fd))
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
+        poll(&mut fds, PollTimeout::NONE).unwrap();
+        let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+        drop(fds);
+        let mut ended = Vec::new();
+        for (n, connection) in connections.iter_mut().enumerate().filter(|(n, _)| ready[n + 1]) {
+            match connection.read(&mut [0; 4096]) {
+                Ok(1..) => {
+                    spin(WORK);
+                    connection.write_all(RESPONSE).unwrap();
+                }
+                _ => ended.push(n),
+            }
+        }
+        ended.into_iter().rev().for_each(|n| drop(connections.swap_remove(n)));
+        if ready[0] {
+            connections.push(listener.accept().unwrap().0);
+        }
+    }
+}
+
+/// Asks again and again, until it is over.
+fn ask(mut stream: TcpStream, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        stream.write_all(REQUEST).unwrap();
+        stream.read_exact(&mut [0; RESPONSE.len()]).unwrap();
+    }
+}
+
+/// What the classes used of the machine, high and low, while these clients asked.
+fn used(name: &str, clients: &[Client]) -> [f64; 2] {
+    let topology = Topology::new().unwrap();
+    let policy = two_classes("address = \"0.0.0.0:80\"\nqueue = { in-service = 1, wait = \"1m\" }")
+        .replace("cpu.priority = 100", "cpu.priority = 100\ncpu.limit = \"10%\"");
+    let setup = Setup { policy: &policy, home: "shop", follow: true, ..Setup::default() };
+    let installation = topology.server.run(|| Installation::with(&setup)).unwrap();
+    let mut part = installation.part(Some(&installation.cgroup()), name, "server");
+    topology.server.enter(&mut part);
+    let _server = Process::start(part).unwrap();
+    let look = || {
+        let snapshot = installation.fief().snapshot().unwrap();
+        let ns = |path: &str| snapshot.containers.iter().find(|c| c.path == path).unwrap().usage.cpu_ns();
+        (Instant::now(), [ns("shop/high"), ns("shop/low")], snapshot.cpus)
+    };
+    let connect = |n: u8, client: &Client| {
+        let from = (client.address(Family::V4, n), 0).into();
+        connect_once_served(&topology.clients, from, Topology::server_address(Family::V4, 80))
+    };
+    let streams: Vec<_> = (1..).zip(clients).map(|(n, client)| connect(n, client)).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        streams.into_iter().for_each(|stream| drop(scope.spawn(|| ask(stream, &over))));
+        std::thread::sleep(RUN / 4); // what was saved up is used up
+        let (begin, before, cpus) = look();
+        std::thread::sleep(RUN);
+        let (end, after, _) = look();
+        over.store(true, Ordering::Relaxed);
+        let all = (end - begin).as_nanos() as f64 * f64::from(cpus);
+        [0, 1].map(|n| (after[n] - before[n]) as f64 / all)
+    })
+}
+
+#[test]
+fn a_class_gets_no_more_than_its_limit() {
+    let name = "a_class_gets_no_more_than_its_limit";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::NetNs) {
+        return;
+    }
+    let [_, alone] = used(name, &[Client::Low; 3]);
+    assert!((0.085..0.11).contains(&alone), "alone: {alone}");
+    let [high, low] = used(name, &[Client::High, Client::Low, Client::Low, Client::Low]);
+    assert!(low < 0.11 && high > low / 2.0, "high {high}, low {low}");
+}

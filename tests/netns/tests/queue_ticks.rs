@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Time passes for a queue although nothing comes, and no client is asked to send anything again for it.
+
+use std::time::Duration;
+
+use fief_bpf::abi;
+use fief_testkit::segment::{ACK, PSH};
+use fief_testkit::{Family, RawConnection, wait_until};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{Door, ready};
+use fief_tests_netns::queued::POLICY;
+use fief_tests_netns::rig::Rig;
+
+const HEARD: Duration = Duration::from_millis(50);
+const MUTE: &[u8] = b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n";
+const NEXT: &[u8] = b"GET /next/10 HTTP/1.1\r\nHost: server\r\n\r\n";
+
+fn queue(rig: &Rig) -> abi::fief_queue {
+    fief_bpf::queue::all(rig.front.installation().fief().pins()).unwrap().pop().expect("a queue").1
+}
+
+/// One has the only place of a server that does not answer, three wait behind it: all of their bytes are acknowledged.
+fn three_wait(rig: &Rig) -> Vec<RawConnection<'_>> {
+    let mute = rig.open(Family::V4);
+    rig.clients.send(&mute.segment(PSH | ACK, 0, MUTE)).unwrap();
+    wait_until(SOON, || rig.server.seen().len() == 1).unwrap();
+    let mut three: Vec<_> = (0..3).map(|_| rig.open(Family::V4)).collect();
+    for client in &mut three {
+        rig.clients.send(&client.segment(PSH | ACK, 0, NEXT)).unwrap();
+        wait_until(SOON, || {
+            client.hear(HEARD).unwrap();
+            client.acknowledged == client.first.wrapping_add(1 + NEXT.len() as u32)
+        })
+        .unwrap();
+    }
+    three
+}
+
+#[test]
+fn a_place_runs_out_although_nothing_comes() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, POLICY);
+        let _three = three_wait(&rig);
+        wait_until(SOON, || rig.server.seen().len() == 4).unwrap_or_else(|_| panic!("{:?}", rig.server.seen()));
+        wait_until(SOON, || queue(&rig).tick_ns == 0).unwrap();
+    }
+}
+
+#[test]
+fn who_waits_too_long_is_told_although_nothing_comes() {
+    if !ready() {
+        return;
+    }
+    let policy = POLICY.replace("1m", "200ms");
+    assert_ne!(policy, POLICY);
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, &policy);
+        for mut client in three_wait(&rig) {
+            wait_until(SOON, || {
+                client.hear(HEARD).unwrap();
+                client.received().starts_with(b"HTTP/1.1 503 ")
+            })
+            .unwrap_or_else(|_| panic!("{door:?}: {:?}", String::from_utf8_lossy(client.received())));
+        }
+        assert_eq!(rig.server.seen().len(), 1, "{door:?}");
+    }
+}
+
+/// Names of the interfaces that the clock is made of.
+fn clocks(rig: &Rig) -> Vec<String> {
+    rig.front
+        .topology
+        .server
+        .run(|| {
+            let interfaces = nix::net::if_::if_nameindex().unwrap();
+            let names = interfaces.iter().map(|interface| interface.name().to_str().unwrap().to_owned());
+            names.filter(|name| name.starts_with("fief-")).collect()
+        })
+        .unwrap()
+}
+
+#[test]
+fn the_clock_is_there_while_a_queue_is() {
+    if !ready() {
+        return;
+    }
+    let without: String =
+        POLICY.lines().filter(|line| !line.starts_with("queue =")).map(|line| format!("{line}\n")).collect();
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, POLICY);
+        assert_eq!(clocks(&rig).len(), 2, "{door:?}: {:?}", clocks(&rig));
+        assert_ne!(queue(&rig).clock, 0);
+        rig.front.apply(&without).unwrap();
+        assert_eq!(clocks(&rig).len(), 0, "{door:?}: {:?}", clocks(&rig));
+        rig.front.apply(POLICY).unwrap();
+        assert_eq!(clocks(&rig).len(), 2, "{door:?}: {:?}", clocks(&rig));
+        rig.front.installation().fief().down().unwrap();
+        assert_eq!(clocks(&rig).len(), 0, "{door:?}: {:?}", clocks(&rig));
+    }
+}
