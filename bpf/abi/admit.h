@@ -22,7 +22,7 @@ enum fief_unread {
 };
 
 /* What becomes of a refused request. */
-enum fief_refusal { FIEF_REFUSE_DROP = 0, FIEF_REFUSE_RESET = 1, FIEF_REFUSE_503 = 2 };
+enum fief_refusal { FIEF_REFUSE_DROP = 0, FIEF_REFUSE_RESET = 1, FIEF_REFUSE_503 = 2, FIEF_REFUSE_429 = 3 };
 
 /* What a request rule says: a record of the rule table. */
 struct fief_request {

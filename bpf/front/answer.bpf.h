@@ -2,7 +2,7 @@
 /*
  * Answer: what a refused client gets, without a socket.
  *
- * Problem: 503 has to end the connection in order, or the client sees a reset instead.
+ * Problem: an answer (503, 429) has to end the connection in order, or the client sees a reset instead.
  * How: one segment bears the answer and the FIN. Further bytes of the client, up to its own FIN, are acknowledged and
  * forgotten; `answered` has the flows concerned.
  * Limits: if an answer is lost and the client sends its request again, the request is ruled and answered anew. TLS clients
@@ -18,18 +18,33 @@
 /* As the kernel's sink of a closing connection. */
 #define ANSWER_WINDOW 1024
 
+/* Both of one length: blanks before a value do not count (RFC 9110, 5.5). */
 static const char unavailable[] = "HTTP/1.1 503 Service Unavailable\r\n"
 				  "Content-Length: 0\r\n"
 				  "Connection: close\r\n"
 				  "Retry-After: ";
+static const char too_many[] = "HTTP/1.1 429 Too Many Requests\r\n"
+			       "Content-Length:   0\r\n"
+			       "Connection: close\r\n"
+			       "Retry-After: ";
 #define RETRY_AFTER_AT (sizeof(unavailable) - 1)
+_Static_assert(sizeof(too_many) == sizeof(unavailable), "one place for the number of seconds");
+
+/* Whether it is an answer of HTTP. */
+static __always_inline bool is_answer_of_http(__u32 refusal)
+{
+	return refusal >= FIEF_REFUSE_503;
+}
 
 /* Its length. */
-static __always_inline __u32 unavailable_write(__u8 *at, __u16 retry_after_s)
+static __always_inline __u32 answer_write(__u8 *at, __u32 refusal, __u16 retry_after_s)
 {
 	__u32 digits = RETRY_AFTER_AT, place;
 
-	__builtin_memcpy(at, unavailable, RETRY_AFTER_AT);
+	if (refusal == FIEF_REFUSE_429)
+		__builtin_memcpy(at, too_many, RETRY_AFTER_AT);
+	else
+		__builtin_memcpy(at, unavailable, RETRY_AFTER_AT);
 	for (place = 10000; place; place /= 10) {
 		if (retry_after_s >= place || place == 1)
 			at[digits++] = '0' + retry_after_s / place % 10;
@@ -61,7 +76,7 @@ static __always_inline struct segment *answer_segment(const struct packet *p, st
 	__u32 end = packet_end(p);
 	struct segment *s;
 
-	if (rule->refusal != FIEF_REFUSE_503 || stream->ruling.tls)
+	if (!is_answer_of_http(rule->refusal) || stream->ruling.tls)
 		return segment_begin(p->ack, end, 0, TCP_ACK | TCP_RST);
 	s = segment_begin(p->ack, end, ANSWER_WINDOW, TCP_ACK | TCP_PSH | TCP_FIN);
 	if (!s)
@@ -69,9 +84,9 @@ static __always_inline struct segment *answer_segment(const struct packet *p, st
 	timestamps_option(s, &stream->with);
 	/* two constant places rather than one that the verifier has to follow */
 	if (s->options)
-		s->payload = unavailable_write(s->rest + 12, rule->retry_after_s);
+		s->payload = answer_write(s->rest + 12, rule->refusal, rule->retry_after_s);
 	else
-		s->payload = unavailable_write(s->rest, rule->retry_after_s);
+		s->payload = answer_write(s->rest, rule->refusal, rule->retry_after_s);
 	answered_note(p, stream->ruling.by.now);
 	return s;
 }

@@ -232,7 +232,8 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 		queue_pick(q, links, 0, now, &picked); /* that interface is gone, or down */
 	}
 	if (!picked.at) {
-		__sync_fetch_and_add(&q->idle_kicks, 1);
+		if (!(from & FROM_CLOCK))
+			__sync_fetch_and_add(&q->idle_kicks, 1);
 		return -1;
 	}
 	waiting = bpf_map_lookup_elem(&queue_waits, &picked.at);
@@ -266,7 +267,7 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 
 static __always_inline enum fief_reason refusal_reason(__u32 why)
 {
-	return why == QUEUE_LATE ? FIEF_REFUSED_QUEUE_WAIT : FIEF_REFUSED_QUEUE_FULL;
+	return (why & ~QUEUE_OVER) == QUEUE_LATE ? FIEF_REFUSED_QUEUE_WAIT : FIEF_REFUSED_QUEUE_FULL;
 }
 
 /* The request, which the packet bears, is refused. */
@@ -275,7 +276,7 @@ static __always_inline int carrier_refuse(struct __sk_buff *skb, struct front_co
 {
 	if (front->listener)
 		verdict_count(front, stream->admitted.container, FIEF_NO_ID, refusal_reason(why), false);
-	queue_refusal(stream, front, begins_tls(skb, &front->packet));
+	queue_refusal(stream, front, begins_tls(skb, &front->packet), why & QUEUE_OVER);
 	if (later)
 		return tcp ? refuse_at(skb, front, stream, tcp) : TCX_DROP;
 	return answer(skb, &front->packet, stream);

@@ -28,6 +28,8 @@
 /* Why somebody waits no longer. */
 enum queue_end { QUEUE_GOES, QUEUE_FULL, QUEUE_LATE };
 
+#define QUEUE_OVER 16 /* beside these: the limit of its class is used up */
+
 /* Which list a link is in. */
 enum queue_place { QUEUE_NOWHERE, QUEUE_CLASS, QUEUE_REFUSALS };
 
@@ -330,13 +332,13 @@ static __always_inline __u32 class_lowest(struct fief_queue *q)
 
 /* One that waits is refused: a carrier tells its client. */
 static __always_inline void queue_refuse(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at,
-					 enum queue_end why)
+					 enum queue_end why, __u64 now)
 {
 	struct fief_queue_class *of = queue_class(q, class);
 
 	queue_unlink(q, links, class, at);
 	list_append(&q->refusals, links, at);
-	queue_link(links, at)->why = why;
+	queue_link(links, at)->why = class_is_over(q, of, now) ? why | QUEUE_OVER : why;
 	queue_link(links, at)->linked = QUEUE_REFUSALS;
 	q->refused++;
 	q->waiting--;
@@ -348,7 +350,7 @@ static __always_inline void queue_refuse(struct fief_queue *q, struct queue_link
 }
 
 /* Whether one that waits has to give way to a newcomer of this class, since there is no room for both. */
-static __always_inline bool queue_displace(struct fief_queue *q, struct queue_links *links, __u32 class)
+static __always_inline bool queue_displace(struct fief_queue *q, struct queue_links *links, __u32 class, __u64 now)
 {
 	struct fief_queue_class *of = queue_class(q, class), *other;
 	__u32 lowest;
@@ -359,7 +361,7 @@ static __always_inline bool queue_displace(struct fief_queue *q, struct queue_li
 	other = queue_class(q, lowest);
 	if (other->level < of->level || (other->level == of->level && other->list.linked <= of->waiting + 1))
 		return false;
-	queue_refuse(q, links, lowest, other->list.last, QUEUE_FULL);
+	queue_refuse(q, links, lowest, other->list.last, QUEUE_FULL, now);
 	return true;
 }
 
@@ -373,5 +375,5 @@ static __always_inline void queue_expire(struct fief_queue *q, struct queue_link
 	oldest = class_oldest(q);
 	q->oldest_ns = queue_class(q, oldest)->head_ns;
 	if (now > queue_class(q, oldest)->head_ns + q->wait_ns)
-		queue_refuse(q, links, oldest, queue_class(q, oldest)->list.first, QUEUE_LATE);
+		queue_refuse(q, links, oldest, queue_class(q, oldest)->list.first, QUEUE_LATE, now);
 }

@@ -21,7 +21,7 @@ __noinline int half_refuse(const struct packet *p __arg_nonnull, const struct st
 	if (!half || !half_is(half, p, stream->cookie) || !half_lock(half))
 		return 0;
 	half->retry_after_s = rule->retry_after_s;
-	half->refusal = rule->refusal == FIEF_REFUSE_503 && stream->ruling.tls ? FIEF_REFUSE_RESET : rule->refusal;
+	half->refusal = rule->refusal >= FIEF_REFUSE_503 && stream->ruling.tls ? FIEF_REFUSE_RESET : rule->refusal;
 	half->refused_ns = bpf_ktime_get_ns();
 	half_unlock(half);
 	return 0;

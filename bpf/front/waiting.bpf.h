@@ -47,7 +47,7 @@ static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue
 			q->would_wait++;
 		place_take(q, ends);
 		of->entered++;
-	} else if ((q->waiting < q->length && q->kept + bytes <= q->memory) || queue_displace(q, links, class)) {
+	} else if ((q->waiting < q->length && q->kept + bytes <= q->memory) || queue_displace(q, links, class, now)) {
 		q->waiting++;
 		of->waiting++;
 		of->held++;
@@ -91,13 +91,13 @@ static __noinline bool queue_line_up(struct fief_queue *q, struct queue_links *l
 	return clock;
 }
 
-/* What it is told whose request cannot wait. */
-static __always_inline void queue_refusal(struct stream *stream, const struct front_context *front, bool tls)
+/* What it is told whose request cannot wait. `over`: since its class has used up its limit. */
+static __always_inline void queue_refusal(struct stream *stream, const struct front_context *front, bool tls, bool over)
 {
 	if (front->listener)
 		asking_set(front, &stream->ruling);
 	stream->ruling.tls = tls;
-	stream->ruling.rule.refusal = FIEF_REFUSE_503;
+	stream->ruling.rule.refusal = over ? FIEF_REFUSE_429 : FIEF_REFUSE_503;
 	stream->ruling.rule.retry_after_s = RETRY_LATER_S;
 }
 
@@ -224,10 +224,10 @@ static __noinline bool earlier_forget(const struct packet *p, bool later)
 
 /* No room, and none of a lower class gives way. */
 static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-					   struct tcp_sock *tcp)
+					   struct tcp_sock *tcp, bool over)
 {
 	verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_REFUSED_QUEUE_FULL, false);
-	queue_refusal(stream, front, begins_tls(skb, &front->packet));
+	queue_refusal(stream, front, begins_tls(skb, &front->packet), over);
 	if (front->ruled && tcp)
 		return refuse_at(skb, front, stream, tcp);
 	return answer(skb, &front->packet, stream);
@@ -280,7 +280,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	if (way == WAY_ENTERS)
 		verdict = queue_enter(skb, front, stream, what == QUEUE_UNHELD ? NULL : tcp, class, ends);
 	else
-		verdict = queue_turn_away(skb, front, stream, tcp);
+		verdict = queue_turn_away(skb, front, stream, tcp, class_is_over(q, queue_class(q, class), front->now));
 	if (queue_wants(q, front->now))
 		queue_kick(skb, q, front->guard->queue);
 	return verdict;

@@ -101,6 +101,7 @@ fn rule(
     });
     let refusal = match request.refusal {
         Some(Refusal::Unavailable) => abi::FIEF_REFUSE_503,
+        Some(Refusal::TooMany) => abi::FIEF_REFUSE_429,
         Some(Refusal::Reset) => abi::FIEF_REFUSE_RESET,
         Some(Refusal::Drop) | None => abi::FIEF_REFUSE_DROP,
     };

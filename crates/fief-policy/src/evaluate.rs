@@ -197,9 +197,9 @@ fn strictness(found: Found<'_>) -> u8 {
 }
 
 impl Refusal {
-    /// A client of TLS understands no 503.
+    /// A client of TLS understands no answer of HTTP.
     fn to(self, fields: &Fields) -> Self {
-        if self == Self::Unavailable && fields.is_tls { Self::Reset } else { self }
+        if self.is_http() && fields.is_tls { Self::Reset } else { self }
     }
 }
 

@@ -15,7 +15,7 @@ pub struct Request {
     pub rate: Option<RequestRate>,
     /// With a rate: of what is above it; without: of all that matches. None: it lets pass.
     pub refusal: Option<Refusal>,
-    /// In the answer 503; 0: nothing is said.
+    /// In the answer 503 or 429; 0: nothing is said.
     pub retry_after_s: u16,
     /// The listener's if the rule names none; 0: none.
     pub penalty_ns: u64,
@@ -124,4 +124,14 @@ pub enum Refusal {
     /// 503; what is not HTTP is reset.
     #[serde(rename = "503")]
     Unavailable,
+    /// 429, likewise.
+    #[serde(rename = "429")]
+    TooMany,
+}
+
+impl Refusal {
+    /// An answer, which no client of TLS understands.
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::Unavailable | Self::TooMany)
+    }
 }

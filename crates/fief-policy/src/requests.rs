@@ -250,14 +250,15 @@ fn rate(view: &View<'_, '_>, findings: &mut Findings) -> Option<RequestRate> {
 fn refusal(view: &View<'_, '_>, is_tls: bool, findings: &mut Findings) -> Option<Refusal> {
     match view.choice("refuse", findings)? {
         "drop" => Some(Refusal::Drop),
-        "503" if is_tls => {
+        status @ ("503" | "429") if is_tls => {
             let span = view.get("refuse").map_or(view.span.clone(), |value| value.span());
-            let message = format!("{} answers 503 to TLS, which no client understands", view.title);
+            let message = format!("{} answers {status} to TLS, which no client understands", view.title);
             let expected = "\"reset\" or \"drop\" beside `server-name` and `alpn`";
             findings.add(Kind::Contradiction, span, message, expected, "write refuse = \"reset\"");
             None
         }
         "503" => Some(Refusal::Unavailable),
+        "429" => Some(Refusal::TooMany),
         _ => Some(Refusal::Reset),
     }
 }
@@ -273,10 +274,10 @@ fn check_refusal(view: &View<'_, '_>, refusal: Option<Refusal>, is_tls: bool, fi
             findings.add(Kind::Contradiction, value.span(), message, expected, remedy);
         }
     }
-    let is_503 = matches!(refusal, Some(Refusal::Unavailable)) || (refusal.is_none() && !is_tls);
-    if let Some(value) = view.get("retry-after").filter(|_| is_refusing && !is_503) {
-        let message = format!("{} has `retry-after`, but does not answer 503", view.title);
-        let expected = "`retry-after` beside refuse = \"503\"";
+    let is_http = refusal.map_or(!is_tls, Refusal::is_http);
+    if let Some(value) = view.get("retry-after").filter(|_| is_refusing && !is_http) {
+        let message = format!("{} has `retry-after`, but does not answer 503 or 429", view.title);
+        let expected = "`retry-after` beside refuse = \"503\" or \"429\"";
         findings.add(Kind::Contradiction, value.span(), message, expected, "write refuse = \"503\", or remove it");
     }
 }

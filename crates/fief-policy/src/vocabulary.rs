@@ -34,7 +34,6 @@ const VALUE_SYNONYMS: &[(&str, &str)] = &[
     ("address", "source"),
     ("client", "source"),
     ("user", "source"),
-    ("429", "503"),
     ("deny", "503"),
 ];
 

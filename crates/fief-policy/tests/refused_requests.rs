@@ -50,7 +50,7 @@ fn refuses_unknown_keys_and_names_the_ones_that_were_meant() {
 fn says_what_words_of_other_programs_are_here() {
     let per = rule("path = \"/x\"\nrate = { per-second = 3, per = ⟦\"ip\"⟧ }");
     refuses(&per, Kind::Value, "\"ip\" is unknown", "write per = \"source\"");
-    refuses(&rule("path = \"/x\"\nrefuse = ⟦\"429\"⟧"), Kind::Value, "\"429\" is unknown", "write refuse = \"503\"");
+    refuses(&rule("path = \"/x\"\nrefuse = ⟦\"deny\"⟧"), Kind::Value, "\"deny\" is unknown", "write refuse = \"503\"");
     for rate in ["\"50/s\"", "\"50 r/s\"", "50"] {
         let text = rule(&format!("path = \"/x\"\nrate = ⟦{rate}⟧"));
         refuses(&text, Kind::Type, "`rate` in request rule 1", "write rate = { per-second = 50 }");

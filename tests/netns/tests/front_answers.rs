@@ -28,6 +28,10 @@ path = "/unavailable"
 refuse = "503"
 retry-after = "7s"
 [[listener.plain.request]]
+path = "/too-many"
+refuse = "429"
+retry-after = "7s"
+[[listener.plain.request]]
 path = "/reset"
 refuse = "reset"
 [[listener.plain.request]]
@@ -125,12 +129,14 @@ fn curl_is_told_when_to_come_again() {
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
-            let (status, text) = curl(&rig, family, "/unavailable", &["--max-time", "20"]);
-            assert_eq!(status, 0, "{door:?}, {family:?}: {text}");
-            let text = text.to_lowercase();
-            assert!(text.starts_with("http/1.1 503 ") && text.contains("\r\nretry-after: 7\r\n"), "{door:?}: {text}");
+            for (path, begin) in [("/unavailable", "http/1.1 503 "), ("/too-many", "http/1.1 429 ")] {
+                let (status, text) = curl(&rig, family, path, &["--max-time", "20"]);
+                assert_eq!(status, 0, "{door:?}, {family:?}: {text}");
+                let text = text.to_lowercase();
+                assert!(text.starts_with(begin) && text.contains("\r\nretry-after: 7\r\n"), "{door:?}: {text}");
+            }
         }
-        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.server.accepted()), (2, 0), "{door:?}");
+        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.server.accepted()), (4, 0), "{door:?}");
     }
 }
 

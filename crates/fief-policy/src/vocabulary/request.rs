@@ -58,7 +58,7 @@ pub(super) static REQUEST: Section = Section {
         },
         Key {
             name: "refuse",
-            shape: Shape::Choice(&["drop", "reset", "503"]),
+            shape: Shape::Choice(&["drop", "reset", "503", "429"]),
             example: "\"503\"",
             doc: "How to refuse: without an answer, by a reset, or by an answer of HTTP. Without a rate it refuses whatever \
                   matches. Default with a rate: \"503\", for TLS \"reset\".",
@@ -67,7 +67,7 @@ pub(super) static REQUEST: Section = Section {
             name: "retry-after",
             shape: Shape::Seconds,
             example: "\"2s\"",
-            doc: "In the answer 503: when the client may come again. Default: nothing is said.",
+            doc: "In the answer 503 or 429: when the client may come again. Default: nothing is said.",
         },
         Key {
             name: "queue",

@@ -213,8 +213,9 @@ fn refused(refusal: Refusal, request: &Request) -> String {
         Refusal::Drop => "dropped".to_owned(),
         Refusal::Reset => "reset".to_owned(),
         Refusal::Unavailable => "503".to_owned(),
+        Refusal::TooMany => "429".to_owned(),
     };
-    if refusal == Refusal::Unavailable && request.retry_after_s > 0 {
+    if refusal.is_http() && request.retry_after_s > 0 {
         how.push_str(&format!(", again after {} s", request.retry_after_s));
     }
     if request.penalty_ns > 0 {

@@ -182,6 +182,7 @@ fn how(refusal: Refusal) -> &'static str {
         Refusal::Drop => " without an answer",
         Refusal::Reset => " by a reset",
         Refusal::Unavailable => " with 503",
+        Refusal::TooMany => " with 429",
     }
 }
 
