@@ -173,8 +173,8 @@ impl Fief {
         }
         // what the trial left is named after this process, so the next probe or apply sweeps it if this fails
         let _ = trial.pins().remove();
-        if let Ok(own) = cgroup::own(&scope) {
-            let _ = cgroup::remove(&own);
+        if let (Ok(own), Ok(top)) = (cgroup::own(&scope), cgroup::mount_point()) {
+            let _ = cgroup::remove(&own, &top);
         }
         features
     }
