@@ -254,6 +254,24 @@ impl Fief {
         Some(groups.leaf(path))
     }
 
+    /// Sets the weight and the limit of a group, and takes it away; says where that was.
+    pub(crate) fn try_group(&self) -> Result<String> {
+        let hierarchy = Hierarchy::find()?;
+        let was_enabled = hierarchy.is_enabled(&hierarchy.top);
+        let groups = Groups::of(hierarchy.clone(), self.pins().scope());
+        let tried = groups.make(&groups.root).and_then(|()| {
+            hierarchy.set_weight(&groups.root, 200.0)?;
+            hierarchy.set_quota(&groups.root, Quota::of(500_000, online_cpus()))
+        });
+        let removed = cgroup::remove(&groups.root, &hierarchy.top);
+        cgroup::remove_top(&hierarchy.top);
+        if !was_enabled {
+            // somebody else may have come to use it
+            let _ = hierarchy.disable(&hierarchy.top);
+        }
+        tried.and(removed).map(|()| hierarchy.name())
+    }
+
     /// The kernel's own division among processes again.
     pub(crate) fn remove_groups(&self) -> Result<()> {
         match Hierarchy::find() {

@@ -2,13 +2,14 @@
 //! Shares and limits of the CPU by cgroups: processes have them by their own clocks, and nothing is left behind.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fief_control::{ApplyOptions, Fief, Hierarchy, ManageOptions, SchedulerView, Target};
-use fief_testkit::{Process, SchedStat, cpus, pin_command, require_if, wait_until};
+use fief_testkit::{Process, SchedStat, cpus, pin_command, require_if, sweep_cgroups, wait_until};
 use fief_tests_netns::{SOON, fief_binary, kill_before};
 use nix::sys::signal::Signal;
 
@@ -31,6 +32,10 @@ struct Divided {
 impl Divided {
     fn new(hierarchy: Hierarchy) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(|| {
+            sweep_cgroups();
+        });
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let fief = Fief::with_scope(&format!("ff-{}-groups{next}", std::process::id()));
         Self { fief, hierarchy }
@@ -158,7 +163,7 @@ fn processes_of_a_limited_container_have_its_limit_together() {
         process.signal(Signal::SIGCONT);
     }
     let all: Vec<&Process> = processes.iter().collect();
-    let machine = fief_control::Fief::snapshot(&divided.fief).unwrap().cpus;
+    let machine = divided.fief.snapshot().unwrap().cpus;
     let window = || {
         let (begin, before) = (Instant::now(), ran(&all));
         wait_until(AT_LAST, || begin.elapsed() > Duration::from_secs(2)).unwrap();
@@ -220,8 +225,8 @@ fn groups_follow_what_is_managed_and_what_the_policy_says() {
     assert_eq!(divided.fief.snapshot().unwrap().scheduler, SchedulerView::Off);
 }
 
-/// What is told of a run whose server has come up.
-fn run(divided: &Divided, folder: &std::path::Path, policy: &str) -> Process {
+/// A server under `fief run` that only sleeps.
+fn run(divided: &Divided, folder: &Path, policy: &str) -> Process {
     let file = folder.join("policy.toml");
     fs::write(&file, policy).unwrap();
     let mut command = Command::new(fief_binary());
