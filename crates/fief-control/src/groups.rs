@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use fief_bpf::table::Table;
-use fief_bpf::{Result, abi};
+use fief_bpf::{Result, abi, schedule};
 
 pub use hierarchy::{Hierarchy, Version};
 pub use reach::beyond_groups;
@@ -33,8 +33,8 @@ pub struct GroupsView {
     pub hierarchy: Hierarchy,
     /// Containers that have a group.
     pub containers: BTreeSet<String>,
-    /// Managed cgroups whose processes somebody else has put into a group.
-    pub foreign: Vec<PathBuf>,
+    /// What is not divided as the policy says, a sentence each with what to do.
+    pub problems: Vec<String>,
 }
 
 /// How often processes are looked for that fork while they are moved.
@@ -157,6 +157,17 @@ impl Groups {
         Ok(self.holds(unit, leaf))
     }
 
+    /// Of a managed cgroup whose processes are not in their group.
+    fn outside(&self, unit: &Path) -> String {
+        let why = if unit.starts_with(&self.root) {
+            "it was managed before the policy divided the CPU: manage its process again, or start the server again"
+        } else {
+            "its processes are in a cgroup of another manager, as systemd: set it there (systemctl set-property UNIT \
+             CPUWeight=...), or start the server by `fief run`"
+        };
+        format!("the CPU of {} is not divided as the policy says: {why}", unit.display())
+    }
+
     /// Nothing is divided any more; version 2 keeps the cgroups that are managed.
     fn remove(&self) -> Result<()> {
         match self.hierarchy.version {
@@ -221,7 +232,7 @@ impl Fief {
         for (unit, leaf) in groups.leaves(&tree, &units) {
             match groups.place(unit, &leaf) {
                 Ok(true) => {}
-                Ok(false) => notes.push(foreign_note(unit)),
+                Ok(false) => notes.push(groups.outside(unit)),
                 Err(e) => notes.push(e.to_string()),
             }
         }
@@ -234,10 +245,13 @@ impl Fief {
         let Some(groups) = self.groups() else { return Ok(None) };
         let units = self.unit_homes()?;
         let outside = groups.leaves(tree, &units).into_iter().filter(|(unit, leaf)| !groups.holds(unit, leaf));
-        let foreign = outside.map(|(unit, _)| unit.to_owned()).collect();
+        let mut problems: Vec<String> = outside.map(|(unit, _)| groups.outside(unit)).collect();
+        if let Err(e) = schedule::foreign() {
+            problems.push(format!("cgroups divide the CPU, and nobody knows how, since {e}"));
+        }
         let there = plan_of(tree, &units).groups.into_iter().filter(|group| groups.root.join(&group.folder).exists());
         let containers = there.map(|group| group.container).collect();
-        Ok(Some(GroupsView { hierarchy: groups.hierarchy, containers, foreign }))
+        Ok(Some(GroupsView { hierarchy: groups.hierarchy, containers, problems }))
     }
 
     /// The folder of the hierarchy of version 2 in which a managed cgroup of this container has to be.
@@ -287,12 +301,4 @@ impl Fief {
 fn plan_of(tree: &Tree, units: &[(PathBuf, abi::fief_ref)]) -> Plan {
     let homes: HashSet<u32> = units.iter().filter(|(_, home)| tree.has(*home)).map(|(_, home)| home.id).collect();
     Plan::of(&nodes(tree), &homes, online_cpus())
-}
-
-pub(crate) fn foreign_note(unit: &Path) -> String {
-    format!(
-        "the CPU of {} is not divided by Fief: its processes are in a cgroup of another manager, as systemd; set it there \
-         (systemctl set-property UNIT CPUWeight=...), or start the server by `fief run`",
-        unit.display()
-    )
 }

@@ -12,7 +12,7 @@ use fief_bpf::table::Table;
 use fief_bpf::{Result, open};
 use fief_policy::{Listener, Policy, RequestRate, Serve};
 
-use crate::groups::{foreign_note, named};
+use crate::groups::named;
 use crate::listening::{self, Listening};
 use crate::names::Names;
 use crate::{Fief, SchedulerView, Snapshot, cgroup, namespace, servers};
@@ -251,7 +251,7 @@ fn of_machine(snapshot: &Snapshot, current: bool) -> Vec<String> {
         said.push(format!("the kernel took the scheduler out ({why}); apply the policy again to turn it on"));
     }
     if let SchedulerView::Groups(groups) = &snapshot.scheduler {
-        said.extend(groups.foreign.iter().map(|unit| foreign_note(unit)));
+        said.extend(groups.problems.iter().cloned());
     }
     let failed = snapshot.failures.iter().filter(|(what, count)| *count > 0 && !HARMLESS.contains(what));
     said.extend(failed.map(|(what, count)| {

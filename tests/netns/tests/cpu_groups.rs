@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fief_control::{ApplyOptions, Fief, Hierarchy, ManageOptions, SchedulerView, Target};
 use fief_testkit::{Process, SchedStat, cpus, pin_command, require_if, sweep_cgroups, wait_until};
-use fief_tests_netns::{SOON, fief_binary, kill_before};
+use fief_tests_netns::{fief_binary, kill_before};
 use nix::sys::signal::Signal;
 
 /// For what others on the machine can hold up.
@@ -139,7 +139,7 @@ fn two_busy_processes_have_their_shares_and_down_leaves_nothing() {
     let percent = percent_of_first([&high, &low]);
     assert!((72.0..=78.0).contains(&percent), "{percent} %");
     let SchedulerView::Groups(groups) = divided.fief.snapshot().unwrap().scheduler else { panic!("no groups") };
-    assert!(groups.containers.contains("high") && groups.foreign.is_empty(), "{groups:?}");
+    assert!(groups.containers.contains("high") && groups.problems.is_empty(), "{groups:?}");
     assert_eq!(divided.fief.status().unwrap().unenforced, [""; 0]);
 
     // another policy is in force for the same processes
@@ -178,6 +178,9 @@ fn processes_of_a_limited_container_have_its_limit_together() {
         percent >= 8.0
     })
     .unwrap_or_else(|_| panic!("{percent} %"));
+    // it was the limit that kept them from more
+    let stat = divided.read("@little/cpu.stat");
+    assert!(stat.lines().any(|line| line.starts_with("nr_throttled ") && line != "nr_throttled 0"), "{stat}");
 }
 
 #[test]
@@ -225,6 +228,26 @@ fn groups_follow_what_is_managed_and_what_the_policy_says() {
     assert_eq!(divided.fief.snapshot().unwrap().scheduler, SchedulerView::Off);
 }
 
+#[test]
+fn a_process_in_the_cgroup_of_another_manager_stays_there_and_is_told() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let scope = format!("ff-{}-foreign", std::process::id());
+    let foreign = hierarchy.top.join(&scope);
+    fs::create_dir(&foreign).unwrap();
+    let divided = Divided::with(hierarchy, "[container.a]\ncpu.share = \"10%\"\n");
+    let process = busy(None);
+    fs::write(foreign.join("cgroup.procs"), process.pid().to_string()).unwrap();
+    let options = ManageOptions { container: Some("a".into()), follow: false };
+    let managed = divided.fief.manage(&Target::Process(process.pid().cast_signed()), &options).unwrap();
+    let told = |notes: &[String]| notes.iter().any(|note| note.contains("in a cgroup of another manager"));
+    assert!(told(&managed.notes), "{:?}", managed.notes);
+    assert!(group(process.pid()).ends_with(&scope), "{}", group(process.pid()));
+    assert!(told(&divided.fief.status().unwrap().problems));
+    drop(process);
+    divided.fief.down().unwrap();
+    wait_until(AT_LAST, || fs::remove_dir(&foreign).is_ok()).unwrap();
+}
+
 /// A server under `fief run` that only sleeps.
 fn run(divided: &Divided, folder: &Path, policy: &str) -> Process {
     let file = folder.join("policy.toml");
@@ -261,12 +284,12 @@ fn copies_under_run_have_their_classes_groups_and_a_kill_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     for signal in [Signal::SIGKILL, Signal::SIGTERM] {
         let process = run(&divided, folder.path(), &policy(COPIES));
-        let comes = |class: &str| wait_until(SOON, || members(&divided, class).len() == 1).unwrap();
+        let comes = |class: &str| wait_until(AT_LAST, || members(&divided, class).len() == 1).unwrap();
         comes("@shop/@gold/own");
         comes("@shop/@tin/own");
         process.signal(signal);
         // after a kill -9 it is the guard who takes all down
-        wait_until(SOON, || !divided.root().exists() && !divided.fief.installed()).unwrap();
+        wait_until(AT_LAST, || !divided.root().exists() && !divided.fief.installed()).unwrap();
         drop(process);
     }
 }

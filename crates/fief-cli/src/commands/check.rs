@@ -111,7 +111,7 @@ fn held(enforcer: &Enforcer) -> String {
             for (attribute, file) in hierarchy.files() {
                 page.push_str(&format!("  {attribute} by {file}\n"));
             }
-            page.push_str("  cpu.priority: 0 by cpu.idle, others by nobody\n");
+            page.push_str("  cpu.priority: 0 by cpu.idle, others only in the weight\n");
             beyond.iter().for_each(|what| page.push_str(&format!("not enforced: {}\n", printable(what))));
             page
         }

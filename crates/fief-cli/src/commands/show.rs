@@ -354,7 +354,7 @@ mod tests {
         assert!(page_of(&snapshot, 1).contains("took the scheduler out (runnable task stall)"));
         let containers = BTreeSet::from(["shop/gold".to_owned()]);
         let hierarchy = Hierarchy { version: Version::V1, top: "/sys/fs/cgroup/cpu".into() };
-        let groups = GroupsView { hierarchy, containers, foreign: Vec::new() };
+        let groups = GroupsView { hierarchy, containers, problems: Vec::new() };
         snapshot.scheduler = SchedulerView::Groups(groups.clone());
         assert!(page_of(&snapshot, 1).contains("enforced by cgroup v1, for whole processes\n"));
         let none = GroupsView { containers: BTreeSet::new(), ..groups };
