@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cgroup2 hierarchy, which has the hooks of managed units. Fief uses only its membership, no controller.
+//! The cgroup2 hierarchy, which has the hooks of managed units; here is its membership. What divides the CPU is in `groups`.
 
 use std::collections::HashSet;
 use std::fs::{self, File};

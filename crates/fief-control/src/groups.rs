@@ -302,3 +302,49 @@ fn plan_of(tree: &Tree, units: &[(PathBuf, abi::fief_ref)]) -> Plan {
     let homes: HashSet<u32> = units.iter().filter(|(_, home)| tree.has(*home)).map(|(_, home)| home.id).collect();
     Plan::of(&nodes(tree), &homes, online_cpus())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// What version 1 makes of a folder.
+    const FILES: [(&str, &str); 4] =
+        [("cpu.shares", "1024"), ("cpu.cfs_quota_us", "-1"), ("cpu.cfs_period_us", "100000"), ("cpu.idle", "0")];
+
+    fn group(folder: &str, weight: f64, limit_ppm: u32, idle: bool) -> plan::Group {
+        let quota = Quota::of(limit_ppm, 2);
+        plan::Group { folder: folder.into(), container: folder.into(), weight, idle, quota, is_leaf: false }
+    }
+
+    #[test]
+    fn a_tree_is_written_and_what_it_no_longer_has_is_removed() {
+        let top = tempfile::tempdir().expect("a folder");
+        let hierarchy = Hierarchy { version: Version::V1, top: top.path().to_owned() };
+        let groups = Groups::of(hierarchy, "scope");
+        for folder in ["", "@shop", "@shop/@gold", "@late"] {
+            let folder = groups.root.join(folder);
+            fs::create_dir_all(&folder).expect("made");
+            FILES.iter().for_each(|(file, text)| fs::write(folder.join(file), text).expect("written"));
+        }
+        FILES.iter().for_each(|(file, text)| fs::write(top.path().join("fief").join(file), text).expect("written"));
+        // nobody is in it
+        fs::create_dir(groups.root.join("@old")).expect("made");
+        let shop = || group("@shop", 10_000.0, 400_000, false);
+        let all = vec![shop(), group("@shop/@gold", 50.0, 1000, false), group("@late", 100.0, 0, true)];
+        let plan = Plan { groups: all, pull: 2.0 };
+        groups.write(&plan).expect("written");
+        groups.prune(&plan);
+        let read = |file: &str| fs::read_to_string(groups.root.join(file)).expect("there");
+        assert_eq!(read("@shop/cpu.shares"), "102400");
+        assert_eq!(
+            (read("@shop/cpu.cfs_quota_us"), read("@shop/cpu.cfs_period_us")),
+            ("80000".into(), "100000".into())
+        );
+        assert_eq!(read("@shop/@gold/cpu.shares"), "512");
+        assert_eq!(read("@shop/@gold/cpu.cfs_period_us"), "1000000");
+        assert_eq!((read("@late/cpu.idle"), read("@late/cpu.shares")), ("1".into(), "1024".into()));
+        assert_eq!(read("../cpu.shares"), "2048", "twice as much as the root's processes");
+        assert!(!groups.root.join("@old").exists() && groups.root.join("@late").exists());
+    }
+}

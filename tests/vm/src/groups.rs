@@ -23,8 +23,8 @@ pub fn check(report: &mut Report) {
     report.check("cgroups hold shares at two levels, beside processes of the inner container", holds_two_levels);
     report.check("cgroups hold a limit for 1 and 4 processes", holds_limits);
     report.check("a policy without shares takes the division back", takes_back);
-    report.check("copies under run are in the groups of their classes", places_copies);
     report.check("down leaves no cgroup", leaves_none);
+    report.check("copies under run are in the groups of their classes", places_copies);
 }
 
 fn apply(schedule: &str, containers: &[(&str, &str)]) -> Result<String, String> {
@@ -103,7 +103,6 @@ fn wait(what: &str, found: impl Fn() -> bool) -> Result<(), String> {
 }
 
 fn places_copies() -> Found {
-    fief(&["down"])?;
     let policy = "version = 1\nschedule = \"cgroup\"\n\
                   [container.\"shop/gold\"]\ncpu.share = \"60%\"\n[container.\"shop/tin\"]\ncpu.share = \"20%\"\n\
                   [listener.web]\naddress = \"127.0.0.9:8099\"\ncopies = \"per-class\"\n\
@@ -120,12 +119,15 @@ fn places_copies() -> Found {
     }
     drop(run);
     wait("the groups stay", || !Path::new(ROOT).exists())?;
-    apply("cgroup", &[("a", "cpu.limit = \"10%\"")])?;
     Ok("two copies".to_owned())
 }
 
 fn leaves_none() -> Found {
+    apply("cgroup", &[("a", "cpu.limit = \"10%\"")])?;
     let spinners = start_by(Verb::Manage, &[("a", 1)])?;
+    if !Path::new(ROOT).join("@a/own").exists() {
+        return Err("there is none before".to_owned());
+    }
     fief(&["down"])?;
     if Path::new("/sys/fs/cgroup/fief").exists() {
         return Err("the folder is there".to_owned());
