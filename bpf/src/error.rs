@@ -53,6 +53,11 @@ impl Error {
         self.kind
     }
 
+    /// What was tried, and why it failed if nothing below did: without the cause and the remedy.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
     /// What to do about it, if that is known.
     pub fn advice(&self) -> Option<&str> {
         self.remedy.as_deref()

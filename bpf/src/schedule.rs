@@ -59,6 +59,11 @@ fn require() -> Result<()> {
 /// Whether the scheduler can be turned on here, as far as that is known without loading it. Errors: with the reason.
 pub fn here() -> Result<()> {
     require()?;
+    foreign()
+}
+
+/// Errors: a scheduler that is not Fief's has the CPUs.
+pub fn foreign() -> Result<()> {
     match attached().filter(|name| name != NAME) {
         Some(other) => Err(Error::new(ErrorKind::Exists, format!("the scheduler {other} has the CPUs"))
             .remedy("stop it, and apply the policy again")),
@@ -187,11 +192,15 @@ fn words(text: &[std::ffi::c_char]) -> String {
 
 /// The scheduler that has the CPUs in the place of the kernel's own, by its name.
 pub fn attached() -> Option<String> {
-    let enabled = fs::read_to_string(Path::new(KERNEL).join("state")).ok()?;
+    told_by(Path::new(KERNEL))
+}
+
+fn told_by(kernel: &Path) -> Option<String> {
+    let enabled = fs::read_to_string(kernel.join("state")).ok()?;
     if enabled.trim() == "disabled" {
         return None;
     }
-    let name = fs::read_to_string(Path::new(KERNEL).join("root/ops")).unwrap_or_else(|_| "unknown".into());
+    let name = fs::read_to_string(kernel.join("root/ops")).unwrap_or_else(|_| "unknown".into());
     Some(name.trim().to_owned())
 }
 
@@ -222,6 +231,20 @@ mod tests {
         fill(&mut told.exit_reason, reason);
         fill(&mut told.exit_message, message);
         told
+    }
+
+    #[test]
+    fn another_scheduler_is_known_by_its_name() {
+        let kernel = tempfile::tempdir().expect("a folder");
+        assert_eq!(told_by(kernel.path()), None, "a kernel without sched_ext");
+        let say = |file: &str, text: &str| fs::write(kernel.path().join(file), text).expect("written");
+        say("state", "disabled\n");
+        assert_eq!(told_by(kernel.path()), None);
+        say("state", "enabled\n");
+        assert_eq!(told_by(kernel.path()).as_deref(), Some("unknown"));
+        fs::create_dir(kernel.path().join("root")).expect("made");
+        say("root/ops", "rusty\n");
+        assert_eq!(told_by(kernel.path()).as_deref(), Some("rusty"));
     }
 
     #[test]

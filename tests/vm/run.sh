@@ -20,7 +20,7 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 place=$target/vm
 programs=$(realpath -m "${VM_PROGRAMS:-$target/release}")
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-most_seconds=${VM_SECONDS:-300} # a guest that hangs is ended
+most_seconds=${VM_SECONDS:-400} # a guest that hangs is ended
 mkdir -p "$place/apt/lists/partial" "$place/apt/cache/archives/partial"
 
 missing=

@@ -350,8 +350,10 @@ impl Fief {
         self.retire_ticks(None)?;
         schedule::remove(self.pins())?;
         self.pins().remove()?;
-        cgroup::remove(&cgroup::own(self.pins().scope())?)?;
-        cgroup::remove_top();
+        self.remove_groups()?;
+        let top = cgroup::mount_point()?;
+        cgroup::remove(&cgroup::own(self.pins().scope())?, &top)?;
+        cgroup::remove_top(&top);
         self.forget()
     }
 }

@@ -84,6 +84,9 @@ pub struct Bound {
 /// What a label says that the policy alone gave a listening socket.
 const LISTENERS_OWN: u32 = abi::FIEF_LABEL_LISTENER | abi::FIEF_LABEL_IPV4;
 
+/// A cgroup of ours for a process that had none, and its number.
+const MANAGED: &str = "managed-";
+
 const KERNEL_THREAD: &str =
     "a kernel thread works for many; what it does is charged to them, or shown by name under system";
 
@@ -102,7 +105,7 @@ impl Fief {
     pub fn manage(&self, target: &Target, options: &ManageOptions) -> Result<Managed> {
         let _lock = self.lock()?;
         self.require_installed()?;
-        let (cgroup, name) = self.cgroup_of(target)?;
+        let (mut cgroup, name) = self.cgroup_of(target)?;
         let admin = Admin::open(self.pins())?;
         let tree = Tree::read(&Table::open(self.pins())?);
         let (home, path, is_new) = match &options.container {
@@ -116,6 +119,7 @@ impl Fief {
             },
         };
         let flags = if options.follow { abi::FIEF_TASK_FOLLOW } else { 0 };
+        cgroup = self.settle(cgroup, (home.id != abi::FIEF_ROOT).then_some(path.as_str()))?;
         let managed = self.manage_cgroup(&cgroup, home, flags);
         if managed.is_err() && is_new {
             // the first error is the one to tell
@@ -133,13 +137,26 @@ impl Fief {
             unseen.extend(listeners::unseen(pid, &own, &cgroup));
             labelled += self.label_listeners(pid, own, &unseen)?;
         }
-        Ok(Managed {
-            container: path,
-            cgroup,
-            threads,
-            listeners: labelled,
-            notes: unseen_note(&unseen).into_iter().collect(),
-        })
+        let mut notes: Vec<String> = unseen_note(&unseen).into_iter().collect();
+        self.refresh_groups(&mut notes);
+        Ok(Managed { container: path, cgroup, threads, listeners: labelled, notes })
+    }
+
+    /// Where cgroups of version 2 divide the CPU, one of ours has to be in the group of its home.
+    fn settle(&self, cgroup: PathBuf, home: Option<&str>) -> Result<PathBuf> {
+        let (own, folder) = (cgroup::own(self.pins().scope())?, self.unit_folder(home)?);
+        let name = cgroup.file_name().filter(|name| name.to_string_lossy().starts_with(MANAGED));
+        let Some(name) = name.filter(|_| cgroup.starts_with(&own) && !cgroup.starts_with(&folder)) else {
+            return Ok(cgroup);
+        };
+        let there = folder.join(name);
+        cgroup::create(&there)?;
+        for pid in cgroup::processes(&cgroup) {
+            cgroup::join(&there, pid)?;
+        }
+        // a process that was forked meanwhile keeps it
+        let _ = std::fs::remove_dir(&cgroup);
+        Ok(there)
     }
 
     /// Attaches the hooks to a cgroup and tells the kernel side the home of its threads. What fails leaves nothing of it.
@@ -240,6 +257,20 @@ impl Fief {
         Ok(labelled)
     }
 
+    /// The managed cgroups that are there, with their homes.
+    pub(crate) fn unit_homes(&self) -> Result<Vec<(PathBuf, abi::fief_ref)>> {
+        let units = self.map("units")?;
+        let top = cgroup::mount_point()?;
+        let mut found = Vec::new();
+        for key in units.keys() {
+            let Some(unit) = record::lookup::<abi::fief_unit>(&units, &key)? else { continue };
+            let id = u64::from_ne_bytes(key.try_into().unwrap_or_default());
+            let folder = find_cgroup(&top, &|path| cgroup::id(path).is_ok_and(|own| own == id));
+            found.extend(folder.map(|folder| (folder, unit.home)));
+        }
+        Ok(found)
+    }
+
     /// The managed cgroups.
     pub(crate) fn units(&self, tree: &Tree) -> Result<Vec<UnitView>> {
         let units = self.map("units")?;
@@ -285,7 +316,7 @@ impl Fief {
                     return Ok((path, name));
                 }
                 // hooks at the top would tax the whole machine: the process and its children get a cgroup of their own
-                let own = cgroup::own(self.pins().scope())?.join(format!("managed-{pid}"));
+                let own = cgroup::own(self.pins().scope())?.join(format!("{MANAGED}{pid}"));
                 cgroup::create(&own)?;
                 for member in family(*pid) {
                     cgroup::join(&own, member)?;

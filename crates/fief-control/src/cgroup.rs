@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cgroup2 hierarchy, which has the hooks of managed units. Fief uses only its membership, no controller.
+//! The cgroup2 hierarchy, which has the hooks of managed units; here is its membership. What divides the CPU is in `groups`.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -12,16 +12,20 @@ use std::time::Duration;
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use nix::errno::Errno;
 
-/// Where cgroup2 is mounted: `/sys/fs/cgroup`, or beside version 1 at `unified`. `ip netns exec` hides it behind a
-/// mount namespace of its own; then an ancestor still sees it.
+/// Where cgroup2 is mounted: `/sys/fs/cgroup`, or beside version 1 at `unified`.
 pub fn mount_point() -> Result<PathBuf> {
+    mounted(&|kind, _| kind == "cgroup2").ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, "cgroup2 is not mounted")
+            .remedy("mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup")
+    })
+}
+
+/// Where a hierarchy is mounted, by the type of the file system and its options. `ip netns exec` hides it behind a mount
+/// namespace of its own; then an ancestor still sees it.
+pub fn mounted(wanted: &dyn Fn(&str, &str) -> bool) -> Option<PathBuf> {
     let below = |root: PathBuf, mounts: &Path| -> Option<PathBuf> {
         let mounts = fs::read_to_string(mounts).ok()?;
-        mounts.lines().find_map(|line| {
-            let (place, kind) = line.split_once(" - ")?;
-            let place = (kind.split(' ').next()? == "cgroup2").then(|| place.split(' ').nth(4))??;
-            Some(root.join(place.trim_start_matches('/')))
-        })
+        Some(root.join(place_of(&mounts, wanted)?.trim_start_matches('/')))
     };
     let hidden = || {
         fief_bpf::process::ancestor_roots().find_map(|root| {
@@ -32,10 +36,16 @@ pub fn mount_point() -> Result<PathBuf> {
     below(PathBuf::from("/"), Path::new("/proc/self/mountinfo"))
         .or_else(hidden)
         .filter(|path| path.join("cgroup.procs").exists())
-        .ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "cgroup2 is not mounted")
-                .remedy("mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup")
-        })
+}
+
+/// Fields: id parent major:minor root MOUNT options [optional..] - TYPE source OPTIONS.
+fn place_of<'a>(mountinfo: &'a str, wanted: &dyn Fn(&str, &str) -> bool) -> Option<&'a str> {
+    mountinfo.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut kind = kind.split(' ');
+        let (name, options) = (kind.next()?, kind.nth(1).unwrap_or_default());
+        wanted(name, options).then(|| place.split(' ').nth(4))?
+    })
 }
 
 /// The folder of our own cgroups of a scope.
@@ -107,15 +117,15 @@ pub fn children(path: &Path) -> Vec<PathBuf> {
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Removes a cgroup of ours with those below; processes that are still in it go to the parent of ours.
-pub fn remove(path: &Path) -> Result<()> {
+/// Removes a cgroup of ours with those below; processes that are still in it go to `top`, the root of its hierarchy.
+pub fn remove(path: &Path, top: &Path) -> Result<()> {
     for child in children(path) {
-        remove(&child)?;
+        remove(&child, top)?;
     }
     for _ in 0..ATTEMPTS {
         match fs::remove_dir(path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(e) if e.raw_os_error() == Some(Errno::EBUSY as i32) => empty(path)?,
+            Err(e) if e.raw_os_error() == Some(Errno::EBUSY as i32) => empty(path, top),
             done => return done.context(|| format!("cannot remove the cgroup {}", path.display())),
         }
         std::thread::sleep(PAUSE);
@@ -124,21 +134,17 @@ pub fn remove(path: &Path) -> Result<()> {
 }
 
 /// What a process forked while it was moved is found the next time.
-fn empty(path: &Path) -> Result<()> {
-    let top = mount_point()?;
+fn empty(path: &Path, top: &Path) {
     for pid in processes(path) {
         // a process that ended meanwhile is as good as moved
-        let _ = join(&top, pid);
+        let _ = join(top, pid);
     }
-    Ok(())
 }
 
-/// Removes the folder of all scopes once the last one is gone.
-pub fn remove_top() {
-    if let Ok(top) = mount_point() {
-        // it is not empty while another scope lives
-        let _ = fs::remove_dir(top.join("fief"));
-    }
+/// Removes the folder of all scopes below the root of a hierarchy once the last one is gone.
+pub fn remove_top(top: &Path) {
+    // it is not empty while another scope lives
+    let _ = fs::remove_dir(top.join("fief"));
 }
 
 /// The cgroup a process is in.
@@ -166,4 +172,22 @@ pub fn descriptors(pid: i32) -> Vec<i32> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place_of;
+
+    #[test]
+    fn a_hierarchy_is_found_by_its_type_and_its_controllers() {
+        let text = "25 20 0:22 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n\
+                    26 20 0:23 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:4 - cgroup cgroup rw,cpu,cpuacct\n\
+                    33 20 0:30 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+        let of = |controller: &str| {
+            place_of(text, &|kind, options| kind == "cgroup" && options.split(',').any(|one| one == controller))
+        };
+        assert_eq!(of("cpu"), Some("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(of("memory"), None);
+        assert_eq!(place_of(text, &|kind, _| kind == "cgroup2"), Some("/sys/fs/cgroup/unified"));
+    }
 }

@@ -109,7 +109,7 @@ pub struct Snapshot {
     pub units: Vec<UnitView>,
     /// Listening sockets that servers registered for the classes.
     pub class_listeners: Vec<ClassListenerView>,
-    /// Whether Fief's scheduler has the CPUs.
+    /// Who holds shares, weights and limits of the CPU.
     pub scheduler: crate::SchedulerView,
 }
 
@@ -130,7 +130,7 @@ impl Fief {
             failures: FAILURES.into_iter().zip(table.failures()).collect(),
             units: self.units(&tree)?,
             class_listeners: self.class_listeners(&tree)?,
-            scheduler: self.scheduler()?,
+            scheduler: self.scheduler(&tree)?,
         })
     }
 

@@ -170,11 +170,12 @@ impl Fief {
             features.push(trial.try_lanes());
             features.push(trial.try_files());
             features.push(trial.try_scheduler());
+            features.push(trial.try_groups());
         }
         // what the trial left is named after this process, so the next probe or apply sweeps it if this fails
         let _ = trial.pins().remove();
-        if let Ok(own) = cgroup::own(&scope) {
-            let _ = cgroup::remove(&own);
+        if let (Ok(own), Ok(top)) = (cgroup::own(&scope), cgroup::mount_point()) {
+            let _ = cgroup::remove(&own, &top);
         }
         features
     }
@@ -256,7 +257,18 @@ impl Fief {
                 None => Ok("loaded".to_owned()),
             }),
             "use a kernel with CONFIG_SCHED_CLASS_EXT and no other scheduler of that kind; until then cpu.share, cpu.limit and \
-             cpu.weight are kept and not enforced, and copies run by nice values",
+             cpu.weight hold for whole processes only",
+        )
+    }
+
+    /// What they need where there is no scheduler.
+    fn try_groups(&self) -> Feature {
+        feature(
+            "cgroups with the controller cpu (shares and limits of whole processes)",
+            "schedule",
+            false,
+            self.try_group().map(|name| format!("set in {name}")).map_err(|e| e.to_string()),
+            "without them and without sched_ext cpu.share, cpu.limit and cpu.weight are kept and not enforced",
         )
     }
 

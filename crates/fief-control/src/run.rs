@@ -54,6 +54,8 @@ impl RunOptions {
 struct Start {
     cgroup: PathBuf,
     home: abi::fief_ref,
+    /// Path of the home; `None`: the root.
+    path: Option<String>,
     flags: u32,
     nice: i32,
     shim: bool,
@@ -115,17 +117,21 @@ impl Fief {
 
     fn start_all(&self, policy: &Policy, server: &[OsString], options: &RunOptions) -> Result<Vec<Running>> {
         nix::sys::prctl::set_child_subreaper(true).context(|| "cannot adopt what goes into the background".into())?;
-        let own = cgroup::own(self.pins().scope())?;
-        cgroup::create(&own)?;
         let tree = Tree::read(&Table::open(self.pins())?);
-        let starts = self.plan(policy, &tree, &own, options)?;
+        let starts = self.plan(policy, &tree, options)?;
         let shim = if starts.iter().any(|start| start.shim) { Some(Shim::write(Path::new(RUN))?) } else { None };
         let mut servers = Vec::new();
-        for start in starts {
+        for start in &starts {
             cgroup::create(&start.cgroup)?;
             self.manage_cgroup(&start.cgroup, start.home, start.flags)?;
+        }
+        let mut notes = Vec::new();
+        self.refresh_groups(&mut notes);
+        notes.iter().for_each(|note| options.tell(note));
+        for start in starts {
             let mut command = own_command("run-exec")?;
-            command.arg(&start.cgroup).arg(start.nice.to_string()).args(server);
+            let beside = self.group_beside(start.path.as_deref()).unwrap_or_default();
+            command.arg(&start.cgroup).arg(beside).arg(start.nice.to_string()).args(server);
             if let Some(shim) = shim.as_ref().filter(|_| start.shim) {
                 let (name, value) = shim.environment();
                 // set by run-exec, so that run-exec itself is not interposed
@@ -138,7 +144,7 @@ impl Fief {
     }
 
     /// Which processes the policy wants: one, or one per class.
-    fn plan(&self, policy: &Policy, tree: &Tree, own: &Path, options: &RunOptions) -> Result<Vec<Start>> {
+    fn plan(&self, policy: &Policy, tree: &Tree, options: &RunOptions) -> Result<Vec<Start>> {
         let copies: BTreeSet<&str> = policy
             .listeners
             .iter()
@@ -152,14 +158,19 @@ impl Fief {
                 .flat_map(|listener| listener.clients.iter().map(|client| client.container.as_str()))
                 .collect();
             // a server of classes without a common parent has its home at the root, since threads follow only below it
-            let home = match (common_parent(&classes), policy.containers.first()) {
-                (Some(path), _) => tree.require(path)?.container,
-                (None, Some(first)) if classes.is_empty() => tree.require(&first.path)?.container,
-                (None, _) => abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 },
+            let path = match (common_parent(&classes), policy.containers.first()) {
+                (Some(path), _) => Some(path),
+                (None, Some(first)) if classes.is_empty() => Some(first.path.as_str()),
+                (None, _) => None,
+            };
+            let home = match path {
+                Some(path) => tree.require(path)?.container,
+                None => abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 },
             };
             return Ok(vec![Start {
-                cgroup: own.join("server"),
+                cgroup: self.unit_folder(path)?.join("server"),
                 home,
+                path: path.map(str::to_owned),
                 flags: if options.no_follow { 0 } else { abi::FIEF_TASK_FOLLOW },
                 nice: 0,
                 shim: policy.listeners.iter().any(|listener| listener.serve == Serve::Shim),
@@ -170,8 +181,9 @@ impl Fief {
             .map(|path| {
                 let priority = policy.container(path).map_or(100, |container| container.cpu.priority);
                 Ok(Start {
-                    cgroup: own.join(path.replace('/', "-")),
+                    cgroup: self.unit_folder(Some(path))?.join(path.replace('/', "-")),
                     home: tree.require(path)?.container,
+                    path: Some(path.to_owned()),
                     flags: 0,
                     nice: nice_of(priority),
                     shim: false,
@@ -217,7 +229,7 @@ impl Fief {
 }
 
 /// The deepest container that all classes are below; `None`: only the root.
-fn common_parent<'a>(paths: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn common_parent<'a>(paths: &[&'a str]) -> Option<&'a str> {
     let (first, rest) = paths.split_first()?;
     let mut common = *first;
     loop {
@@ -339,12 +351,13 @@ fn next_signal(signals: &SignalFd) -> Result<Option<Signal>> {
     Ok(signal.filter(|signal| *signal != Signal::SIGCHLD))
 }
 
-/// `fief run-exec CGROUP NICE SERVER ARGS...`: becomes the server inside the cgroup. Returns only on failure.
+/// `fief run-exec CGROUP GROUP NICE SERVER ARGS...`: becomes the server inside the cgroup, and inside a group of another hierarchy
+/// if that is named. Returns only on failure.
 pub fn exec_main(args: &[OsString]) -> Error {
-    let [cgroup, nice, program, rest @ ..] = args else {
+    let [cgroup, beside, nice, program, rest @ ..] = args else {
         return Error::new(ErrorKind::Other, "run-exec is started by `fief run` alone");
     };
-    match enter(Path::new(cgroup), nice) {
+    match enter(Path::new(cgroup), Path::new(beside), nice) {
         Err(e) => e,
         Ok(()) => {
             let mut command = Command::new(program);
@@ -362,10 +375,13 @@ pub fn exec_main(args: &[OsString]) -> Error {
     }
 }
 
-fn enter(path: &Path, nice: &OsStr) -> Result<()> {
+fn enter(path: &Path, beside: &Path, nice: &OsStr) -> Result<()> {
     // the server ends with `fief run`, also when that is killed
     nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).context(|| "cannot tie the server to this command".into())?;
     cgroup::join(path, 0)?;
+    if !beside.as_os_str().is_empty() {
+        cgroup::join(beside, 0)?;
+    }
     let nice: i32 = nice.to_str().and_then(|n| n.parse().ok()).unwrap_or(0);
     if nice != 0 {
         set_nice(nice)?;

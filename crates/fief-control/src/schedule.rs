@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The order of containers on the CPU: by Fief's scheduler where the policy divides the CPU and the kernel takes schedulers. In
-//! any case a copy of a server runs at the nice value of its container's priority.
+//! The order of containers on the CPU: by Fief's scheduler where the policy divides the CPU and the kernel takes schedulers, and
+//! by cgroups where it takes none. In any case a copy of a server runs at the nice value of its container's priority.
 
 use std::collections::HashMap;
 
 use fief_bpf::admin::Admin;
 use fief_bpf::schedule::{self, Scheduler};
-use fief_bpf::{Result, abi};
-use fief_policy::Policy;
+use fief_bpf::{Error, ErrorKind, Result, abi};
+use fief_policy::{Policy, Schedule};
 
 use crate::Fief;
+use crate::groups::{GroupsView, Hierarchy, beyond_groups};
+use crate::tree::Tree;
 
-/// Whether Fief's scheduler has the CPUs, and so holds shares, weights, limits and priorities.
+/// Who holds shares, weights and limits of the CPU now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchedulerView {
     /// No policy asked for it, or it could not be turned on.
@@ -23,12 +25,99 @@ pub enum SchedulerView {
     },
     /// The kernel took it out, with its reason.
     Ejected(String),
+    /// Cgroups hold them for whole processes.
+    Groups(GroupsView),
 }
 
-/// Whether this machine's kernel takes Fief's scheduler, as far as that is known without loading it. Errors: why not, and what to
-/// do.
-pub fn scheduler_here() -> Result<()> {
-    schedule::here()
+/// Who can hold shares, weights and limits on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enforcer {
+    /// Fief's scheduler.
+    Scheduler,
+    /// Cgroups, for whole processes.
+    Groups {
+        /// Their hierarchy.
+        hierarchy: Hierarchy,
+        /// Why it is not the scheduler; `None`: the policy wants it so.
+        why: Option<String>,
+        /// What of the policy they cannot hold, a sentence each.
+        beyond: Vec<String>,
+    },
+    /// Nobody, and why; with what to do.
+    Nobody(String),
+}
+
+impl Enforcer {
+    /// Who would hold what the policy says of the CPU, as far as that is known without trying it; `None`: it says nothing of it
+    /// that would have to be held.
+    pub fn of(policy: &Policy) -> Option<Self> {
+        if !policy.divides_cpu() {
+            return None;
+        }
+        Some(match policy.schedule {
+            Schedule::Off => Self::Nobody("schedule is \"off\"; write schedule = \"auto\"".to_owned()),
+            Schedule::Auto => match schedule::here() {
+                Ok(()) => Self::Scheduler,
+                Err(e) => Self::after(policy, e),
+            },
+            Schedule::Cgroup => match schedule::foreign() {
+                Ok(()) => Self::groups(policy, None),
+                Err(e) => Self::Nobody(e.to_string()),
+            },
+        })
+    }
+
+    /// Without the scheduler. Another one has its own idea of cgroups, or none.
+    fn after(policy: &Policy, why: Error) -> Self {
+        match why.kind() {
+            ErrorKind::Exists => Self::Nobody(why.to_string()),
+            _ => Self::groups(policy, Some(why.what().to_owned())),
+        }
+    }
+
+    fn groups(policy: &Policy, why: Option<String>) -> Self {
+        match Hierarchy::find() {
+            Ok(hierarchy) => {
+                let beyond = beyond_groups(policy, crate::charge::online_cpus());
+                Self::Groups { hierarchy, why, beyond }
+            }
+            Err(e) => Self::Nobody(match why {
+                Some(why) => format!("{why}, and {e}"),
+                None => e.to_string(),
+            }),
+        }
+    }
+
+    /// What machines call it.
+    pub fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::Scheduler => Some(SCHEDULER),
+            Self::Groups { hierarchy, .. } => Some(hierarchy.word()),
+            Self::Nobody(_) => None,
+        }
+    }
+}
+
+/// What machines call Fief's scheduler.
+const SCHEDULER: &str = "scheduler";
+
+impl SchedulerView {
+    /// What machines call who holds shares, weights and limits; `None`: nobody does.
+    pub fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::On { .. } => Some(SCHEDULER),
+            Self::Groups(groups) => Some(groups.hierarchy.word()),
+            Self::Off | Self::Ejected(_) => None,
+        }
+    }
+
+    /// The same for one container.
+    pub fn word_for(&self, container: &str) -> Option<&'static str> {
+        match self {
+            Self::Groups(groups) if !groups.containers.contains(container) => None,
+            _ => self.word(),
+        }
+    }
 }
 
 /// Priority 100 is nice 0; every 5 steps of priority are one of nice, within what nice knows.
@@ -51,25 +140,50 @@ impl Fief {
         admin.stage_attributes(abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 }, slot, attributes)
     }
 
-    /// Turns the scheduler on or off, as the policy that has come into force wants it. What is not enforced is no error: the
-    /// rest of the policy is in force, and the operator is told.
+    /// Turns the scheduler or groups on or off, as the policy that has come into force wants it. What is not enforced is no
+    /// error: the rest of the policy is in force, and the operator is told.
     pub(crate) fn schedule(&self, policy: &Policy, notes: &mut Vec<String>) -> Result<()> {
-        if !policy.wants_scheduler() {
-            return schedule::remove(self.pins());
+        let mut enforcer = Enforcer::of(policy).filter(|_| policy.wants_enforcer());
+        if enforcer == Some(Enforcer::Scheduler) {
+            if let Ok(Scheduler::Ejected(why)) = schedule::state(self.pins()) {
+                notes.push(format!("the kernel had taken the scheduler out ({why}); it is turned on again"));
+            }
+            match schedule::install(self.pins()) {
+                Ok(()) => return self.remove_groups(),
+                Err(e) => enforcer = Some(Enforcer::after(policy, e)),
+            }
         }
-        if let Ok(Scheduler::Ejected(why)) = schedule::state(self.pins()) {
-            notes.push(format!("the kernel had taken the scheduler out ({why}); it is turned on again"));
+        schedule::remove(self.pins())?;
+        let not = |why: String| format!("shares, weights and limits of the CPU are kept and not enforced: {why}");
+        match enforcer {
+            Some(Enforcer::Groups { hierarchy, why, beyond }) => {
+                let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+                let by = format!(
+                    "cpu.share, cpu.weight and cpu.limit of whole processes are held by {}{why}",
+                    hierarchy.name()
+                );
+                let mut told = vec![by];
+                told.extend(beyond);
+                match self.install_groups(hierarchy, &mut told) {
+                    Ok(()) => notes.append(&mut told),
+                    Err(e) => {
+                        // half of them would hold another thing than the policy says
+                        let _ = self.remove_groups();
+                        notes.push(not(e.to_string()));
+                    }
+                }
+                return Ok(());
+            }
+            Some(Enforcer::Nobody(why)) => notes.push(not(why)),
+            Some(Enforcer::Scheduler) | None => {}
         }
-        if let Err(e) = schedule::install(self.pins()) {
-            notes.push(format!("shares, weights and limits of the CPU are kept and not enforced: {e}"));
-        }
-        Ok(())
+        self.remove_groups()
     }
 
-    /// Whether the scheduler has the CPUs now.
-    pub(crate) fn scheduler(&self) -> Result<SchedulerView> {
+    /// Who divides the CPU now.
+    pub(crate) fn scheduler(&self, tree: &Tree) -> Result<SchedulerView> {
         Ok(match schedule::state(self.pins())? {
-            Scheduler::Off => SchedulerView::Off,
+            Scheduler::Off => self.groups_view(tree)?.map_or(SchedulerView::Off, SchedulerView::Groups),
             Scheduler::Ejected(why) => SchedulerView::Ejected(why),
             Scheduler::On(told) => SchedulerView::On {
                 counts: vec![

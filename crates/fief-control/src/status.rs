@@ -10,8 +10,9 @@ use std::time::SystemTime;
 
 use fief_bpf::table::Table;
 use fief_bpf::{Result, open};
-use fief_policy::{Container, Listener, Policy, RequestRate, Serve};
+use fief_policy::{Listener, Policy, RequestRate, Serve};
 
+use crate::groups::named;
 use crate::listening::{self, Listening};
 use crate::names::Names;
 use crate::{Fief, SchedulerView, Snapshot, cgroup, namespace, servers};
@@ -31,6 +32,8 @@ pub struct Status {
     pub listeners: Vec<ListenerStatus>,
     /// Managed cgroups that are there.
     pub units: Vec<PathBuf>,
+    /// Who holds shares, weights and limits of the CPU.
+    pub scheduler: SchedulerView,
     /// Attributes of the CPU that are kept and that nothing enforces, by container.
     pub unenforced: Vec<String>,
     /// What does not work, a sentence each, with what to do.
@@ -91,6 +94,7 @@ impl Fief {
             interfaces: front.interfaces,
             units: snapshot.units.iter().filter_map(|unit| unit.cgroup.clone()).collect(),
             unenforced: policy.map(|policy| unenforced(policy, &snapshot.scheduler)).unwrap_or_default(),
+            scheduler: snapshot.scheduler,
             listeners: here.listeners,
             problems,
         })
@@ -222,23 +226,17 @@ fn classes(listener: &Listener) -> usize {
     clients.chain(requests).collect::<HashSet<_>>().len()
 }
 
-/// Attributes of the CPU that no scheduler holds.
+/// Attributes of the CPU that nobody holds.
 fn unenforced(policy: &Policy, scheduler: &SchedulerView) -> Vec<String> {
-    if matches!(scheduler, SchedulerView::On { .. }) {
-        return Vec::new();
+    let attributes = policy.containers.iter().filter_map(|container| Some((container, named(container)?)));
+    match scheduler {
+        SchedulerView::On { .. } => Vec::new(),
+        SchedulerView::Groups(groups) => attributes
+            .filter(|(container, _)| !groups.containers.contains(&container.path))
+            .map(|(_, named)| format!("{named} (no process has its home there, and cgroups know whole processes)"))
+            .collect(),
+        SchedulerView::Off | SchedulerView::Ejected(_) => attributes.map(|(_, named)| named).collect(),
     }
-    policy.containers.iter().filter_map(of_cpu).collect()
-}
-
-fn of_cpu(container: &Container) -> Option<String> {
-    let Container { path, cpu, .. } = container;
-    let named = [
-        ("cpu.share", cpu.share_ppm != 0),
-        ("cpu.limit", cpu.limit_ppm != 0),
-        ("cpu.weight", cpu.weight != fief_policy::Cpu::default().weight),
-    ];
-    let named: Vec<_> = named.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
-    (!named.is_empty()).then(|| format!("{path}: {}", named.join(", ")))
 }
 
 /// Switches between threads that were not seen are made good at the next one; verdicts that were not counted have a note.
@@ -251,6 +249,9 @@ fn of_machine(snapshot: &Snapshot, current: bool) -> Vec<String> {
     }
     if let SchedulerView::Ejected(why) = &snapshot.scheduler {
         said.push(format!("the kernel took the scheduler out ({why}); apply the policy again to turn it on"));
+    }
+    if let SchedulerView::Groups(groups) = &snapshot.scheduler {
+        said.extend(groups.problems.iter().cloned());
     }
     let failed = snapshot.failures.iter().filter(|(what, count)| *count > 0 && !HARMLESS.contains(what));
     said.extend(failed.map(|(what, count)| {

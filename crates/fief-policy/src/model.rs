@@ -39,10 +39,10 @@ impl Policy {
         self.listeners.iter().find(|listener| listener.name == name)
     }
 
-    /// Whether what it says of the CPU needs a scheduler that knows containers. Priorities alone do not: they order accepting and
-    /// serving without one.
-    pub fn wants_scheduler(&self) -> bool {
-        self.schedule == Schedule::Auto && self.divides_cpu()
+    /// Whether what it says of the CPU needs somebody who holds it: a scheduler that knows containers, or cgroups. Priorities alone
+    /// do not: they order accepting and serving without.
+    pub fn wants_enforcer(&self) -> bool {
+        self.schedule != Schedule::Off && self.divides_cpu()
     }
 
     /// Whether a container has a share, a limit or a weight of the CPU.
@@ -52,12 +52,14 @@ impl Policy {
     }
 }
 
-/// Whether Fief schedules threads.
+/// Whether Fief divides the CPU, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// Where a container has a share, a limit or a weight.
+    /// Where a container has a share, a limit or a weight; by cgroups where the kernel takes no schedulers.
     Auto,
+    /// By cgroups, also where the kernel takes schedulers.
+    Cgroup,
     /// The default, as long as the scheduler has not been turned on and off often enough under load.
     #[default]
     Off,

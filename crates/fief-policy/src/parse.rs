@@ -33,6 +33,7 @@ fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
         let label_files = view.flag("label-files", findings).unwrap_or(false);
         let schedule = match view.choice("schedule", findings) {
             Some("auto") => Schedule::Auto,
+            Some("cgroup") => Schedule::Cgroup,
             _ => Schedule::Off,
         };
         let front = overload::front(&view, findings);

@@ -26,7 +26,7 @@ pub(crate) const RATE: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 pub(crate) const LEVELS: &[&str] = &["always", "busy", "overloaded"];
 pub(crate) const UNREAD: &[&str] = &["refuse", "pass"];
 pub(crate) const MODES: &[&str] = &["enforce", "monitor"];
-pub(crate) const SCHEDULES: &[&str] = &["auto", "off"];
+pub(crate) const SCHEDULES: &[&str] = &["auto", "cgroup", "off"];
 
 /// Words of other programs for values here.
 const VALUE_SYNONYMS: &[(&str, &str)] = &[

@@ -35,8 +35,8 @@ fn files_have_labels_where_the_policy_says_so() {
 }
 
 #[test]
-fn a_policy_that_divides_the_cpu_wants_a_scheduler() {
-    let wants = |text: &str| policy(&format!("version = 1\nschedule = \"auto\"\n{text}")).wants_scheduler();
+fn a_policy_that_divides_the_cpu_wants_somebody_who_holds_that() {
+    let wants = |text: &str| policy(&format!("version = 1\nschedule = \"auto\"\n{text}")).wants_enforcer();
     assert!(wants("[container.shop]\ncpu.share = \"10%\"\n"));
     assert!(wants("[container.shop]\ncpu.limit = \"10%\"\n"));
     assert!(wants("[container.shop]\ncpu.weight = 200\n"));
@@ -44,8 +44,9 @@ fn a_policy_that_divides_the_cpu_wants_a_scheduler() {
     assert!(!wants("[container.shop]\ncpu.priority = 0\n"));
     assert!(!wants("[container.shop]\n"));
     let limit = "[container.shop]\ncpu.limit = \"10%\"\n";
-    assert!(!policy(&format!("version = 1\nschedule = \"off\"\n{limit}")).wants_scheduler());
-    assert!(!policy(&format!("version = 1\n{limit}")).wants_scheduler());
+    assert!(policy(&format!("version = 1\nschedule = \"cgroup\"\n{limit}")).wants_enforcer());
+    assert!(!policy(&format!("version = 1\nschedule = \"off\"\n{limit}")).wants_enforcer());
+    assert!(!policy(&format!("version = 1\n{limit}")).wants_enforcer());
 }
 
 #[test]

@@ -16,12 +16,22 @@ pub fn cgroup2_mount() -> Result<PathBuf> {
     find(&text).ok_or_else(|| Error::new(Kind::Missing, "no cgroup2 is mounted"))
 }
 
-/// Fields: id parent major:minor root MOUNT options [optional..] - TYPE source options.
 fn find(mountinfo: &str) -> Option<PathBuf> {
+    find_mount(mountinfo, |kind, _| kind == "cgroup2")
+}
+
+/// Version 1 of the CPU's controller.
+fn find_cpu(mountinfo: &str) -> Option<PathBuf> {
+    find_mount(mountinfo, |kind, options| kind == "cgroup" && options.split(',').any(|option| option == "cpu"))
+}
+
+/// Fields: id parent major:minor root MOUNT options [optional..] - TYPE source OPTIONS.
+fn find_mount(mountinfo: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
-        let is_cgroup2 = after.split(' ').next() == Some("cgroup2");
-        is_cgroup2.then(|| before.split(' ').nth(4).map(PathBuf::from))?
+        let mut after = after.split(' ');
+        let (kind, options) = (after.next()?, after.nth(1).unwrap_or_default());
+        wanted(kind, options).then(|| before.split(' ').nth(4).map(PathBuf::from))?
     })
 }
 
@@ -58,35 +68,42 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        remove(&self.path);
+        if let Some(parent) = self.path.parent() {
+            remove(&self.path, parent);
+        }
     }
 }
 
 /// Moves what is inside to the mount's root and removes the directory, which stays busy while a zombie is in it.
-fn remove(path: &Path) {
-    let Some(parent) = path.parent() else { return };
+fn remove(path: &Path, top: &Path) {
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path(), top);
+        }
+    }
     let _ = crate::wait_until(Duration::from_secs(5), || {
         for pid in std::fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default().lines() {
-            let _ = std::fs::write(parent.join("cgroup.procs"), pid);
+            let _ = std::fs::write(top.join("cgroup.procs"), pid);
         }
         std::fs::remove_dir(path).is_ok() || !path.exists()
     });
 }
 
-/// Removes the cgroups that dead processes left.
+/// Removes the cgroups that dead processes left, and those of their installations.
 pub fn sweep_cgroups() -> usize {
-    let Ok(entries) = cgroup2_mount().and_then(|mount| {
-        std::fs::read_dir(&mount).map_err(|error| Error::io(format!("list {}", mount.display()), error))
-    }) else {
-        return 0;
-    };
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let tops: Vec<PathBuf> = find(&text).into_iter().chain(find_cpu(&text)).collect();
+    tops.iter().map(|top| sweep(top, top) + sweep(&top.join("fief"), top)).sum()
+}
+
+fn sweep(folder: &Path, top: &Path) -> usize {
     let mut removed = 0;
-    for entry in entries.flatten() {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let owner: Option<u32> =
             name.strip_prefix("ff-").and_then(|rest| rest.split('-').next()).and_then(|pid| pid.parse().ok());
         if owner.is_some_and(|pid| !lives(pid)) {
-            remove(&entry.path());
+            remove(&entry.path(), top);
             removed += 1;
         }
     }
@@ -103,7 +120,22 @@ mod tests {
         let text = "25 20 0:22 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                     33 20 0:30 / /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw\n";
         assert_eq!(find(text), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(find_cpu(text), Some(PathBuf::from("/sys/fs/cgroup/cpu")));
         assert_eq!(find(""), None);
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_removed_with_all_below() {
+        if !require(Feature::Cgroup2) {
+            return;
+        }
+        let mut child = std::process::Command::new("true").spawn().expect("true");
+        child.wait().expect("it was started here");
+        let top = cgroup2_mount().expect("a mount");
+        let left = top.join("fief").join(format!("ff-{}-0", child.id()));
+        std::fs::create_dir_all(left.join("@shop/own")).expect("made");
+        assert!(sweep_cgroups() > 0 && !left.exists());
+        let _ = std::fs::remove_dir(top.join("fief"));
     }
 
     #[test]

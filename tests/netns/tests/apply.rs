@@ -13,7 +13,7 @@ use std::time::Duration;
 use fief::{Container, State};
 use fief_bpf::abi;
 use fief_bpf::table::Table;
-use fief_control::{ApplyOptions, ErrorKind, Fief, ManageOptions, Target};
+use fief_control::{ApplyOptions, ErrorKind, Fief, ManageOptions, SchedulerView, Target};
 use fief_policy::Policy;
 use fief_testkit::{Cgroup, Process, cgroup2_mount, wait_until};
 use fief_tests_netns::{Installation, SOON, fief_binary, fork, in_unit, kill_before, spin, steps, watch_steps};
@@ -433,17 +433,21 @@ fn two_installations_stand_side_by_side() {
 }
 
 #[test]
-fn a_policy_that_divides_the_cpu_tells_where_nobody_holds_that() {
+fn a_policy_that_divides_the_cpu_tells_who_holds_that() {
     if Path::new("/sys/kernel/sched_ext").exists() {
         return; // the guests of tests/vm try the scheduler itself
     }
     let bare = Bare::new();
     let notes = |text: &str| bare.fief.apply(&parse(text), text, &ApplyOptions::default()).unwrap().notes;
-    let told =
-        |notes: Vec<String>| notes.iter().any(|note| note.contains("not enforced: this kernel has no sched_ext"));
+    let told = |notes: Vec<String>| notes.iter().any(|note| note.contains("(this kernel has no sched_ext)"));
+    let groups = || matches!(bare.fief.snapshot().unwrap().scheduler, SchedulerView::Groups(_));
     assert!(told(notes("version = 1\nschedule = \"auto\"\n[container.site]\ncpu.limit = \"10%\"\n")));
+    assert!(groups());
     assert!(!told(notes("version = 1\nschedule = \"auto\"\n[container.site]\ncpu.priority = 0\n")));
+    assert_eq!(bare.fief.snapshot().unwrap().scheduler, SchedulerView::Off);
+    assert!(!told(notes("version = 1\nschedule = \"cgroup\"\n[container.site]\ncpu.limit = \"10%\"\n")));
+    assert!(groups());
     assert!(!told(notes("version = 1\n[container.site]\ncpu.limit = \"10%\"\n")));
-    assert_eq!(bare.fief.snapshot().unwrap().scheduler, fief_control::SchedulerView::Off);
+    assert_eq!(bare.fief.snapshot().unwrap().scheduler, SchedulerView::Off);
     bare.down();
 }

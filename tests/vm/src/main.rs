@@ -7,6 +7,7 @@
 mod application;
 mod command;
 mod devices;
+mod groups;
 mod host;
 mod outside;
 mod report;
@@ -27,12 +28,14 @@ fn main() -> ExitCode {
             outside::check(&mut report);
             devices::check(&mut report);
             schedule::check(&mut report);
+            groups::check(&mut report);
         }
         ["application"] => application::check(&mut report),
         ["serve", address] => server::serve(address),
         ["get", address, file] => host::get(address, file),
         ["schedule"] => schedule::check(&mut report),
         ["schedule", "briefly"] => schedule::check_briefly(&mut report),
+        ["groups"] => groups::check(&mut report),
         ["limits-itself"] => {
             return match schedule::limits_itself() {
                 Ok(figures) => {

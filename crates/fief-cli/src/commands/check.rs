@@ -5,6 +5,7 @@ mod listener;
 
 use std::path::Path;
 
+use fief_control::Enforcer;
 use fief_policy::{Container, Diagnostics, Network, Policy};
 use serde::Serialize;
 
@@ -30,12 +31,12 @@ fn check(path: &Path, args: &Check, output: &mut Output) -> Result<()> {
     let text = policy_file::read(path)?;
     let name = policy_file::name(path);
     match fief_policy::parse(&text, &name) {
-        Ok(policy) if args.json => output.json(&Valid { file: &name, valid: true, policy: &policy }),
-        Ok(_) if args.quiet => Ok(()),
-        Ok(policy) => {
-            let here = fief_control::scheduler_here().map_err(|e| e.to_string());
-            output.text(meaning(&name, &policy, &here))
+        Ok(policy) if args.json => {
+            let enforcer = Enforcer::of(&policy);
+            output.json(&Valid::of(&name, &policy, enforcer.as_ref()))
         }
+        Ok(_) if args.quiet => Ok(()),
+        Ok(policy) => output.text(meaning(&name, &policy, Enforcer::of(&policy).as_ref())),
         Err(diagnostics) if args.json => tell_errors(&diagnostics, output),
         Err(diagnostics) => Err(diagnostics.into()),
     }
@@ -51,10 +52,28 @@ struct Valid<'a> {
     file: &'a str,
     valid: bool,
     policy: &'a Policy,
+    /// Who would hold `cpu.share`, `cpu.weight` and `cpu.limit` on this machine; null: nobody, or the policy has none.
+    cpu_enforced_by: Option<&'static str>,
+    /// Why nobody would.
+    cpu_not_enforced: Option<&'a str>,
+    /// What whoever holds them cannot hold.
+    cpu_beyond: &'a [String],
 }
 
-/// `here`: whether this machine takes the scheduler; if not, why.
-fn meaning(name: &str, policy: &Policy, here: &std::result::Result<(), String>) -> String {
+impl<'a> Valid<'a> {
+    fn of(file: &'a str, policy: &'a Policy, enforcer: Option<&'a Enforcer>) -> Self {
+        let (not, beyond) = match enforcer {
+            Some(Enforcer::Nobody(why)) => (Some(why.as_str()), &[][..]),
+            Some(Enforcer::Groups { beyond, .. }) => (None, beyond.as_slice()),
+            Some(Enforcer::Scheduler) | None => (None, &[][..]),
+        };
+        let by = enforcer.and_then(Enforcer::word);
+        Self { file, valid: true, policy, cpu_enforced_by: by, cpu_not_enforced: not, cpu_beyond: beyond }
+    }
+}
+
+/// `enforcer`: who would hold on this machine what the policy says of the CPU.
+fn meaning(name: &str, policy: &Policy, enforcer: Option<&Enforcer>) -> String {
     let mut page = format!(
         "{}: no errors; {}, {}\n",
         printable(name),
@@ -63,14 +82,7 @@ fn meaning(name: &str, policy: &Policy, here: &std::result::Result<(), String>) 
     );
     if !policy.containers.is_empty() {
         page.push_str(&format!("\n{}", containers(policy)));
-        if policy.wants_scheduler() {
-            page.push_str(&match here {
-                Ok(()) => "SHARE, LIMIT and WEIGHT will be enforced by Fief's scheduler (sched_ext)\n".to_owned(),
-                Err(why) => format!("SHARE, LIMIT and WEIGHT are kept and not enforced here: {}\n", printable(why)),
-            });
-        } else if policy.divides_cpu() {
-            page.push_str("SHARE, LIMIT and WEIGHT are kept and not enforced without schedule = \"auto\"\n");
-        }
+        page.push_str(&enforcer.map(held).unwrap_or_default());
         if policy.containers.iter().any(is_unenforced) {
             page.push_str("MEMORY and SENDS are kept and not enforced in this version\n");
         }
@@ -79,6 +91,31 @@ fn meaning(name: &str, policy: &Policy, here: &std::result::Result<(), String>) 
         page.push_str(&format!("\n{}", listener::page(listener)));
     }
     page
+}
+
+/// Who holds which attribute of the CPU.
+fn held(enforcer: &Enforcer) -> String {
+    match enforcer {
+        Enforcer::Scheduler => {
+            "SHARE, LIMIT, WEIGHT and PRIORITY will be enforced by Fief's scheduler (sched_ext)\n".to_owned()
+        }
+        Enforcer::Nobody(why) => {
+            format!("SHARE, LIMIT and WEIGHT are kept and not enforced here: {}\n", printable(why))
+        }
+        Enforcer::Groups { hierarchy, why, beyond } => {
+            let why = why.as_ref().map_or_else(String::new, |why| format!(": {}", printable(why)));
+            let mut page = format!(
+                "SHARE, LIMIT and WEIGHT of whole processes will be enforced by {}{why}\n",
+                printable(&hierarchy.name())
+            );
+            for (attribute, file) in hierarchy.files() {
+                page.push_str(&format!("  {attribute} by {file}\n"));
+            }
+            page.push_str("  cpu.priority: 0 by cpu.idle, others only in the weight\n");
+            beyond.iter().for_each(|what| page.push_str(&format!("not enforced: {}\n", printable(what))));
+            page
+        }
+    }
 }
 
 /// Says something that waits for a later version.
@@ -124,6 +161,7 @@ fn containers(policy: &Policy) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fief_control::{Hierarchy, Version};
 
     const SHOP: &str = r#"
         version = 1
@@ -149,7 +187,7 @@ mod tests {
     fn a_policy_is_explained_container_by_container_and_rule_by_rule() {
         let policy = fief_policy::parse(SHOP, "shop.toml").expect("a policy without errors");
         assert_eq!(
-            meaning("shop.toml", &policy, &Ok(())),
+            meaning("shop.toml", &policy, Some(&Enforcer::Scheduler)),
             "\
 shop.toml: no errors; 3 containers, 1 listener
 
@@ -157,7 +195,7 @@ CONTAINER    SHARE  LIMIT  WEIGHT  PRIORITY  MEMORY  SENDS  BELOW
 shop           60%      -     100       100       -      -      -
 shop/gold        -      -     100       200       -      -      -
 shop/browse      -      -     100       100      1G      -      -
-SHARE, LIMIT and WEIGHT will be enforced by Fief's scheduler (sched_ext)
+SHARE, LIMIT, WEIGHT and PRIORITY will be enforced by Fief's scheduler (sched_ext)
 MEMORY and SENDS are kept and not enforced in this version
 
 listener web on [::]:80: a listening socket for each class behind the server's own
@@ -172,14 +210,27 @@ RULE  CLIENTS                     CONTAINER    NEW CONNECTIONS
 
     #[test]
     fn a_policy_tells_who_holds_its_shares_and_why_nobody_does() {
-        let page =
-            |text: &str, here| meaning("p", &fief_policy::parse(text, "p").expect("a policy without errors"), &here);
-        let none: std::result::Result<(), String> = Err("this kernel has no sched_ext; use another".into());
-        let shop = "version = 1\nschedule = \"auto\"\n[container.shop]\ncpu.limit = \"10%\"\n";
-        let said = page(shop, none.clone());
+        let text = "version = 1\nschedule = \"auto\"\n[container.shop]\ncpu.limit = \"10%\"\n";
+        let policy = fief_policy::parse(text, "p").expect("a policy without errors");
+        let nobody = Enforcer::Nobody("this kernel has no sched_ext; use another".into());
+        let said = meaning("p", &policy, Some(&nobody));
         assert!(said.contains("not enforced here: this kernel has no sched_ext; use another\n"), "{said}");
-        let said = page(&shop.replace("auto", "off"), Ok(()));
-        assert!(said.contains("not enforced without schedule = \"auto\"\n"), "{said}");
-        assert!(!page("version = 1\n[container.shop]\n", none).contains("enforced"));
+        let hierarchy = Hierarchy { version: Version::V1, top: "/sys/fs/cgroup/cpu".into() };
+        let why = Some("this kernel has no sched_ext".to_owned());
+        let groups = Enforcer::Groups { hierarchy, why, beyond: vec!["shop: half of it".into()] };
+        let said = meaning("p", &policy, Some(&groups));
+        for line in [
+            "SHARE, LIMIT and WEIGHT of whole processes will be enforced by cgroup v1 (/sys/fs/cgroup/cpu): this kernel has no \
+             sched_ext\n",
+            "  cpu.limit by cpu.cfs_quota_us\n",
+            "not enforced: shop: half of it\n",
+        ] {
+            assert!(said.contains(line), "{said}");
+        }
+        assert_eq!(Valid::of("p", &policy, Some(&groups)).cpu_enforced_by, Some("cgroup-v1"));
+        assert!(!meaning("p", &policy, None).contains("enforced"));
+        let off = fief_policy::parse(&text.replace("auto", "off"), "p").expect("a policy without errors");
+        let said = meaning("p", &off, Enforcer::of(&off).as_ref());
+        assert!(said.contains("not enforced here: schedule is \"off\"; write schedule = \"auto\"\n"), "{said}");
     }
 }

@@ -33,7 +33,7 @@ struct Details<'a> {
     /// Cgroups whose threads live here.
     cgroups: Vec<String>,
     attributes: Attributes,
-    /// Who holds its share, limit, weight and priority of the CPU: "scheduler", or nobody.
+    /// Who holds its share, limit and weight of the CPU: "scheduler", "cgroup-v1", "cgroup-v2", or nobody.
     cpu_enforced_by: Option<&'static str>,
     /// Why nobody does.
     cpu_not_enforced: Option<String>,
@@ -83,13 +83,11 @@ impl<'a> Details<'a> {
             fief::abi::FIEF_SYSTEM => (snapshot.system_kinds.as_slice(), snapshot.failures.as_slice()),
             _ => (&[][..], &[][..]),
         };
-        let (by, why, counts) = match &snapshot.scheduler {
-            SchedulerView::On { counts } => (Some("scheduler"), None, counts.as_slice()),
-            SchedulerView::Ejected(why) => {
-                let why = format!("the kernel took the scheduler out ({why}); apply the policy again to turn it on");
-                (None, Some(why), &[][..])
-            }
-            SchedulerView::Off => (None, Some("the scheduler is off".to_owned()), &[][..]),
+        let by = snapshot.scheduler.word_for(&view.path);
+        let why = by.is_none().then(|| why_not(&snapshot.scheduler));
+        let counts = match &snapshot.scheduler {
+            SchedulerView::On { counts } => counts.as_slice(),
+            _ => &[],
         };
         let counts = if view.id == fief::abi::FIEF_SYSTEM { counts } else { &[] };
         let units = snapshot.units.iter().filter(|unit| unit.container == view.path);
@@ -111,6 +109,16 @@ impl<'a> Details<'a> {
             failures: failures.iter().map(|&(failure, count)| Failure { failure, count }).collect(),
             scheduler: counts.iter().map(|&(event, count)| Count { event, count }).collect(),
         }
+    }
+}
+
+fn why_not(scheduler: &SchedulerView) -> String {
+    match scheduler {
+        SchedulerView::Ejected(why) => {
+            format!("the kernel took the scheduler out ({why}); apply the policy again to turn it on")
+        }
+        SchedulerView::Groups(_) => "no process has its home there, and cgroups know whole processes".to_owned(),
+        SchedulerView::Off | SchedulerView::On { .. } => "the scheduler is off".to_owned(),
     }
 }
 
@@ -151,7 +159,12 @@ fn enforcement(details: &Details) -> String {
     let attributes = &details.attributes;
     let divided = attributes.cpu_share_ppm > 0 || attributes.cpu_limit_ppm.is_some() || attributes.cpu_weight != 100;
     match (&details.cpu_not_enforced, details.cpu_enforced_by) {
-        (None, _) => "cpu.* is enforced by Fief's scheduler\n".to_owned(),
+        (None, Some("scheduler")) => "cpu.* is enforced by Fief's scheduler\n".to_owned(),
+        (None, by) if divided => {
+            let by = by.unwrap_or_default().replace('-', " ");
+            format!("cpu.share, cpu.limit and cpu.weight are enforced by {by}, for whole processes\n")
+        }
+        (None, _) => String::new(),
         (Some(why), _) if divided => {
             format!("cpu.share, cpu.limit and cpu.weight are not enforced: {}\n", printable(why))
         }
@@ -245,6 +258,8 @@ mod tests {
     use super::*;
     use crate::record::sample;
     use fief_control::UnitView;
+    use fief_control::{GroupsView, Hierarchy, Version};
+    use std::collections::BTreeSet;
 
     fn snapshot() -> Snapshot {
         let mut gold = sample::container("shop/gold", 9, Some(8));
@@ -337,6 +352,14 @@ mod tests {
         assert!(page_of(&snapshot, 1).contains("not enforced: the scheduler is off\n"));
         snapshot.scheduler = SchedulerView::Ejected("runnable task stall".into());
         assert!(page_of(&snapshot, 1).contains("took the scheduler out (runnable task stall)"));
+        let containers = BTreeSet::from(["shop/gold".to_owned()]);
+        let hierarchy = Hierarchy { version: Version::V1, top: "/sys/fs/cgroup/cpu".into() };
+        let groups = GroupsView { hierarchy, containers, problems: Vec::new() };
+        snapshot.scheduler = SchedulerView::Groups(groups.clone());
+        assert!(page_of(&snapshot, 1).contains("enforced by cgroup v1, for whole processes\n"));
+        let none = GroupsView { containers: BTreeSet::new(), ..groups };
+        snapshot.scheduler = SchedulerView::Groups(none);
+        assert!(page_of(&snapshot, 1).contains("not enforced: no process has its home there"));
         snapshot.scheduler = SchedulerView::On { counts: vec![("picked", 3)] };
         assert!(page_of(&snapshot, 1).contains("enforced by Fief's scheduler"));
         assert!(page_of(&snapshot, 2).contains("SCHEDULER  COUNT\npicked         3\n"));

@@ -10,7 +10,7 @@ use crate::failure::{Failure, Result};
 use crate::look;
 use crate::output::{Align, Output, Table, printable};
 use crate::quantity;
-use fief_control::{Fief, ListenerStatus, ServerStatus, Status};
+use fief_control::{Fief, ListenerStatus, SchedulerView, ServerStatus, Status};
 use fief_policy::Serve;
 
 /// Something that is in force does not work.
@@ -46,6 +46,8 @@ struct Object<'a> {
     interfaces: &'a [String],
     listeners: Vec<Listener<'a>>,
     units: Vec<String>,
+    /// Who holds shares, weights and limits of the CPU.
+    cpu_enforced_by: Option<&'static str>,
     unenforced: &'a [String],
     problems: &'a [String],
 }
@@ -77,6 +79,7 @@ impl<'a> Object<'a> {
             interfaces: &status.interfaces,
             listeners: status.listeners.iter().map(Listener::of).collect(),
             units: status.units.iter().map(|unit| unit.to_string_lossy().into_owned()).collect(),
+            cpu_enforced_by: status.scheduler.word(),
             unenforced: &status.unenforced,
             problems: &status.problems,
         }
@@ -110,6 +113,9 @@ fn page(status: &Status, now: SystemTime) -> String {
     for unit in &status.units {
         page.push_str(&format!("managed: {}\n", printable(&unit.to_string_lossy())));
     }
+    if let Some(by) = held_by(&status.scheduler) {
+        page.push_str(&format!("cpu.share, cpu.limit and cpu.weight are held by {}\n", printable(&by)));
+    }
     if !status.listeners.is_empty() {
         page.push_str(&format!("\n{}", listeners(&status.listeners)));
     }
@@ -124,6 +130,14 @@ fn page(status: &Status, now: SystemTime) -> String {
         heading = "";
     }
     page
+}
+
+fn held_by(scheduler: &SchedulerView) -> Option<String> {
+    match scheduler {
+        SchedulerView::On { .. } => Some("Fief's scheduler".to_owned()),
+        SchedulerView::Groups(groups) => Some(format!("{}, for whole processes", groups.hierarchy.name())),
+        SchedulerView::Off | SchedulerView::Ejected(_) => None,
+    }
 }
 
 fn listeners(listeners: &[ListenerStatus]) -> Table {
@@ -192,6 +206,7 @@ mod tests {
             interfaces: vec!["eth0".into()],
             listeners: vec![listener("web", 80, vec![server.clone(), server]), listener("api", 8080, Vec::new())],
             units: vec!["/sys/fs/cgroup/web".into()],
+            scheduler: SchedulerView::On { counts: Vec::new() },
             unenforced: vec!["shop: cpu.share".into()],
             problems: vec!["api: nothing listens on 0.0.0.0:8080".into()],
         }
@@ -206,6 +221,7 @@ mod tests {
         assert!(line("web").ends_with("nginx   812  0.0.0.0:80  yes"), "{page}");
         assert_eq!(page.matches("nginx").count(), 1, "{page}");
         assert!(line("api").contains("nobody"), "{page}");
+        assert!(page.contains("\ncpu.share, cpu.limit and cpu.weight are held by Fief's scheduler\n"), "{page}");
         assert!(page.contains("\nkept, not enforced: shop: cpu.share\n"), "{page}");
         assert!(page.ends_with("\nproblem: api: nothing listens on 0.0.0.0:8080\n"), "{page}");
     }

@@ -27,8 +27,9 @@ pub(crate) static POLICY: Section = Section {
             name: "schedule",
             shape: Shape::Choice(SCHEDULES),
             example: "\"auto\"",
-            doc: "Fief schedules the machine's threads where a container has a cpu.share, cpu.limit or cpu.weight (\"auto\"), or \
-                  never (\"off\"). Default \"off\".",
+            doc: "Fief divides the CPU where a container has a cpu.share, cpu.limit or cpu.weight: by its scheduler, or by \
+                  cgroups where the kernel takes none (\"auto\"); by cgroups (\"cgroup\"); or never (\"off\"). Default \
+                  \"off\".",
         },
         Key {
             name: "front",

@@ -150,7 +150,10 @@ fn require_scheduler(container: &str) -> Result<()> {
         Some("scheduler") => Ok(()),
         _ => Err(Error::new(
             Kind::Missing,
-            format!("{}; `fief lab NAME --vm` boots a kernel that has it", shown["cpu_not_enforced"]),
+            format!(
+                "Fief's scheduler does not have the CPUs ({}); `fief lab NAME --vm` boots a kernel that has it",
+                shown["cpu_not_enforced"].as_str().unwrap_or("cgroups divide them")
+            ),
         )),
     }
 }

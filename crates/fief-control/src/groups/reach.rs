@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a policy says of the CPU that cgroups cannot hold, container by container.
+
+use std::collections::BTreeSet;
+
+use fief_policy::{Container, Cpu, Listener, Policy, Serve};
+
+use super::portion::Quota;
+use crate::run::common_parent;
+
+/// A sentence each; nothing, if cgroups hold all of it for processes. `cpus`: of the machine.
+pub fn beyond_groups(policy: &Policy, cpus: u32) -> Vec<String> {
+    let mut said: Vec<String> =
+        policy.listeners.iter().filter_map(|listener| within_a_process(policy, listener)).collect();
+    let least = Quota::least_ppm(cpus);
+    for container in &policy.containers {
+        let Container { path, cpu, .. } = container;
+        if cpu.limit_ppm != 0 && cpu.limit_ppm < least {
+            said.push(format!(
+                "{path}: the least cpu.limit that a cgroup holds is {}% of this machine",
+                f64::from(least) / 10_000.0
+            ));
+        }
+        if cpu.priority != Cpu::default().priority && cpu.priority != 0 && divides_siblings(policy, container) {
+            said.push(format!(
+                "{path}: cgroups have no strict order, so cpu.priority = {} {}; it orders accepting and serving as ever",
+                cpu.priority,
+                match cpu.share_ppm {
+                    0 => "counts in its weight as the nice value of a process would",
+                    _ => "changes nothing beside its cpu.share",
+                }
+            ));
+        }
+    }
+    said
+}
+
+/// Classes that one server works for: its threads change the container, and stay in their group.
+fn within_a_process(policy: &Policy, listener: &Listener) -> Option<String> {
+    let clients: BTreeSet<&str> = listener.clients.iter().map(|client| client.container.as_str()).collect();
+    let mut classes: BTreeSet<&str> =
+        listener.requests.iter().filter_map(|request| request.container.as_deref()).collect();
+    if listener.serve == Serve::CopiesPerClass {
+        classes.retain(|class| !clients.contains(class));
+    } else {
+        classes.extend(&clients);
+        // where the server itself lives
+        let all: Vec<&str> = clients.into_iter().collect();
+        if let Some(home) = common_parent(&all) {
+            classes.remove(home);
+        }
+    }
+    let held: Vec<String> = classes.into_iter().filter_map(|class| named(policy.container(class)?)).collect();
+    (!held.is_empty()).then(|| {
+        let remedy = match listener.serve {
+            Serve::CopiesPerClass => "sort clients by address to give each class a copy",
+            _ => "copies = \"per-class\" gives each class processes of its own",
+        };
+        format!(
+            "listener {}: cgroups know whole processes, and one process serves these classes, so that they get no part of their \
+             own: {}; {remedy}",
+            listener.name,
+            held.join("; ")
+        )
+    })
+}
+
+/// What it says of the CPU that is not the default.
+pub(crate) fn named(container: &Container) -> Option<String> {
+    let Container { path, cpu, .. } = container;
+    let named = [
+        ("cpu.share", cpu.share_ppm != 0),
+        ("cpu.limit", cpu.limit_ppm != 0),
+        ("cpu.weight", cpu.weight != Cpu::default().weight),
+    ];
+    let named: Vec<_> = named.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
+    (!named.is_empty()).then(|| format!("{path}: {}", named.join(", ")))
+}
+
+/// Whether another child of its parent has another priority.
+fn divides_siblings(policy: &Policy, container: &Container) -> bool {
+    let others = policy.containers.iter().filter(|one| one.parent() == container.parent());
+    others.into_iter().any(|one| one.cpu.priority != container.cpu.priority)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(containers: &str, listener: &str) -> Vec<String> {
+        let text = format!(
+            "version = 1\nschedule = \"cgroup\"\n{containers}\n[listener.web]\naddress = \"0.0.0.0:80\"\n{listener}\n\
+             [[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"shop/gold\"\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop/tin\"\n"
+        );
+        let policy = fief_policy::parse(&text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+        beyond_groups(&policy, 2)
+    }
+
+    const SHARES: &str =
+        "[container.\"shop/gold\"]\ncpu.share = \"30%\"\n[container.\"shop/tin\"]\ncpu.limit = \"10%\"\n";
+
+    #[test]
+    fn classes_within_one_process_are_named_and_copies_are_not() {
+        let found = said(SHARES, "");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("listener web:"), "{found:?}");
+        assert!(found[0].contains("shop/gold: cpu.share; shop/tin: cpu.limit; copies"), "{found:?}");
+        assert_eq!(said(SHARES, "copies = \"per-class\""), [""; 0]);
+    }
+
+    #[test]
+    fn the_home_of_the_server_is_held() {
+        let shop = "[container.shop]\ncpu.share = \"30%\"\n[container.\"shop/gold\"]\n[container.\"shop/tin\"]\n";
+        assert_eq!(said(shop, ""), [""; 0]);
+    }
+
+    #[test]
+    fn a_priority_among_siblings_and_a_limit_below_the_least_are_named() {
+        let containers =
+            "[container.\"shop/gold\"]\ncpu.priority = 200\n[container.\"shop/tin\"]\ncpu.limit = \"0.01%\"\n";
+        let found = said(containers, "copies = \"per-class\"");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("shop/gold: cgroups have no strict order, so cpu.priority = 200"), "{found:?}");
+        assert!(found[1].contains("shop/tin: the least cpu.limit that a cgroup holds is 0.05%"), "{found:?}");
+    }
+}
