@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command as a user has it: what it prints where, its exit codes, and what is in force afterwards.
 
+mod boot;
 mod executed;
 mod in_force;
 mod lab;

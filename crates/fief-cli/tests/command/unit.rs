@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use fief_testkit::require_if;
+use fief_testkit::{Feature, require};
 
 use crate::started::{Ended, fief};
 
@@ -80,8 +80,7 @@ fn what_is_not_ours_or_not_there_is_said() {
 /// systemd is asked whether it can read what we wrote.
 #[test]
 fn systemd_reads_the_unit_with_its_drop_in() {
-    let has = Command::new("systemd-analyze").arg("--version").output().is_ok();
-    if !require_if("systemd-analyze", has, false) {
+    if !require(Feature::SystemdAnalyze) {
         return;
     }
     let image = Image::new();
