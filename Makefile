@@ -29,18 +29,15 @@ EXPERIMENTS := primitives priority-clients queue accounting syn-flood admission-
 C_SOURCES = $(shell find bpf shim -name '*.[ch]' ! -name vmlinux.h)
 
 BIN := $(DESTDIR)$(PREFIX)/bin
-MAN := $(DESTDIR)$(PREFIX)/share/man/man1
-BASH := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-ZSH := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-FISH := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+SHARE := $(DESTDIR)$(PREFIX)/share
 
 CASES ?= 100000
 SEED ?=
 
-.PHONY: help deps build demo test test-vm fuzz check bench install uninstall clean
+.PHONY: help deps build build-fief demo test test-vm fuzz check bench deb install install-lab uninstall clean
 
 help: ## list the goals
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 deps: ## install what Fief is built and tested with: apt packages, the pinned Rust, crates
 	@packaging/deps $(CARGO_TARGET_DIR)/.deps
@@ -48,6 +45,12 @@ deps: ## install what Fief is built and tested with: apt packages, the pinned Ru
 build: deps ## build the command fief and its lab, optimised
 	@$(CARGO) build --release --locked -p fief-cli -p fief-lab
 	@echo "built $(FIEF) and $(LAB)"
+
+# without what tests and experiments need
+build-fief:
+	@packaging/deps $(CARGO_TARGET_DIR)/.deps-build build
+	@$(CARGO) build --release --locked -p fief-cli
+	@echo "built $(FIEF)"
 
 demo: build ## watch one paying client beside 40 others, without and with Fief (root)
 	@$(FIEF) lab demo
@@ -79,17 +82,22 @@ bench: build ## measure what the experiments promise; reports in target/bench (r
 		$(FIEF) lab $$name --report $(CARGO_TARGET_DIR)/bench/$$name; \
 	done
 
-install: build ## install commands, man pages and completions below PREFIX (/usr/local)
-	@install -d $(BIN) $(MAN) $(BASH) $(ZSH) $(FISH)
-	@install -m 755 $(FIEF) $(LAB) $(BIN)
-	@$(FIEF) man $(MAN)
-	@$(FIEF) completions bash > $(BASH)/fief
-	@$(FIEF) completions zsh > $(ZSH)/_fief
-	@$(FIEF) completions fish > $(FISH)/fief.fish
-	@echo "installed $(BIN)/fief and $(BIN)/fief-lab"
+deb: build ## make the Debian packages fief and fief-lab in target/deb (dpkg-dev)
+	@packaging/deb $(dir $(FIEF)) $(CARGO_TARGET_DIR)/deb
 
-uninstall: ## remove what install put there
-	@rm -f $(BIN)/fief $(BIN)/fief-lab $(MAN)/fief.1 $(MAN)/fief-*.1 $(BASH)/fief $(ZSH)/_fief $(FISH)/fief.fish
+install: build-fief ## install fief, its man pages, completions, unit, schema and examples below PREFIX (/usr/local)
+	@packaging/install fief $(dir $(FIEF)) "$(DESTDIR)" $(PREFIX)
+	@echo "installed $(BIN)/fief"
+
+install-lab: build ## install fief-lab beside fief
+	@packaging/install fief-lab $(dir $(FIEF)) "$(DESTDIR)" $(PREFIX)
+	@echo "installed $(BIN)/fief-lab"
+
+uninstall: ## remove what install and install-lab put there
+	@rm -f $(BIN)/fief $(BIN)/fief-lab $(SHARE)/man/man1/fief.1 $(SHARE)/man/man1/fief-*.1 \
+		$(SHARE)/bash-completion/completions/fief $(SHARE)/zsh/site-functions/_fief \
+		$(SHARE)/fish/vendor_completions.d/fief.fish $(DESTDIR)$(PREFIX)/lib/systemd/system/fief.service
+	@rm -rf $(SHARE)/fief $(SHARE)/doc/fief
 
 clean: ## remove everything built
 	@$(CARGO) clean

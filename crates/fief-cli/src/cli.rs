@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 pub const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or an error in a policy. \
-`fief run` ends with the code of the server (128 plus the signal that ended it); 125: fief itself failed; \
+`fief run` and `fief exec` end with the code of the server (128 plus the signal that ended it); 125: fief itself failed; \
 126: the server's program cannot be run; 127: it was not found.";
 
 /// Resource containers for stock Linux: who uses the machine, and who goes first
@@ -36,6 +36,8 @@ pub enum Command {
     Status(Status),
     Down(Down),
     Run(Run),
+    Exec(Exec),
+    Unit(Unit),
     Manage(Manage),
     Bind(Bind),
     Ls(Ls),
@@ -140,6 +142,66 @@ pub struct Run {
     /// The server's program, found by PATH, and its arguments
     #[arg(value_name = "SERVER", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
     pub server: Vec<OsString>,
+}
+
+/// Start a server under the policy that is in force
+///
+/// As `fief run` starts it, beside whatever else runs: its listening sockets are told apart by the policy's listeners, its threads
+/// follow the connection they work on, signals are passed on to it. The policy stays in force when it ends. Notes go to standard
+/// error.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXIT_CODES)]
+#[command(override_usage = "fief exec [OPTIONS] -- <SERVER> [ARGS]...")]
+pub struct Exec {
+    /// Home of its threads, by path; without it, the container above the classes of its listeners
+    #[arg(long, value_name = "PATH")]
+    pub container: Option<String>,
+    /// A listener of the policy that it serves; can be given several times. Without it, all of them
+    #[arg(long, value_name = "NAME")]
+    pub listener: Vec<String>,
+    /// Do not move the server's threads to the container of the connection they work on
+    #[arg(long)]
+    pub no_follow: bool,
+    /// Become the server, in the cgroup that this command is in, which is managed with all that is in it: for services, whose
+    /// process and cgroup systemd knows them by. Without it, the command waits for the server, in a cgroup of its own
+    #[arg(long)]
+    pub here: bool,
+    /// What the server is told as its own name, in place of its program
+    #[arg(long, value_name = "NAME", requires = "here")]
+    pub argv0: Option<OsString>,
+    /// The server's program, found by PATH, and its arguments
+    #[arg(value_name = "SERVER", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
+    pub server: Vec<OsString>,
+}
+
+/// Have a systemd service start under the policy in force, at each of its starts
+///
+/// Writes a drop-in that puts `fief exec --here` before the programs that the service starts. A service whose processes are not
+/// root, or may less, is managed before it starts instead, and has one listening socket for all classes. Nothing changes for what
+/// runs; a file that Fief did not write is left alone. Where nothing is in force, the service then does not start.
+#[derive(Debug, Args)]
+pub struct Unit {
+    /// The service, as nginx or nginx.service
+    #[arg(value_name = "UNIT")]
+    pub unit: String,
+    /// Home of its threads, by path; without it, the container above the classes of its listeners
+    #[arg(long, value_name = "PATH", conflicts_with = "undo")]
+    pub container: Option<String>,
+    /// A listener of the policy that it serves; can be given several times. Without it, all of them
+    #[arg(long, value_name = "NAME", conflicts_with = "undo")]
+    pub listener: Vec<String>,
+    /// Do not move its threads to the container of the connection they work on
+    #[arg(long, conflicts_with = "undo")]
+    pub no_follow: bool,
+    /// Only print the drop-in
+    #[arg(long)]
+    pub print: bool,
+    /// Remove the drop-in
+    #[arg(long, conflicts_with = "print")]
+    pub undo: bool,
+    /// Read and write below this folder, as in the image of another machine, whose program is /usr/bin/fief
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub root: Option<PathBuf>,
 }
 
 /// Manage a unit, process or cgroup that already runs

@@ -53,10 +53,8 @@ fn nothing_in_force(is_root: bool, named: Option<&str>, others: &[String]) -> Fa
 pub fn find(snapshot: &Snapshot, path: &str) -> Result<usize> {
     let wanted = path.strip_prefix('/').unwrap_or(path);
     snapshot.containers.iter().position(|view| view.path == wanted || view.path == path).ok_or_else(|| {
-        let last = wanted.rsplit('/').next().unwrap_or(wanted);
-        let paths = || snapshot.containers.iter().map(|view| view.path.as_str());
-        let likely = paths().find(|path| path.rsplit('/').next() == Some(last));
-        let advice = match likely.or_else(|| fief_policy::nearest(wanted, paths())) {
+        let paths = snapshot.containers.iter().map(|view| view.path.as_str());
+        let advice = match fief_policy::nearest_path(wanted, paths) {
             Some(path) => format!("did you mean {path}? `fief ls` lists all"),
             None => "`fief ls` lists all".to_owned(),
         };

@@ -9,6 +9,7 @@ mod interval;
 mod look;
 mod output;
 mod policy_file;
+mod program;
 mod quantity;
 mod record;
 mod tree;
@@ -54,6 +55,8 @@ fn dispatch(command: &Command, output: &mut Output) -> Result<ExitCode> {
         Command::Apply(args) => commands::apply::run(args, output),
         Command::Down(args) => commands::down::run(args, output),
         Command::Run(args) => return commands::run::run(args),
+        Command::Exec(args) => return commands::exec::run(args),
+        Command::Unit(args) => commands::unit::run(args, output),
         Command::Manage(args) => commands::manage::run(args, output),
         Command::Bind(args) => commands::bind::run(args, output),
         Command::Ls(args) => commands::ls::run(args, output),
@@ -70,12 +73,12 @@ fn dispatch(command: &Command, output: &mut Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Help and version are no errors. Wrong usage of `run` has the code of Fief's own failures, so that it is never taken
-/// for the server's.
+/// Help and version are no errors. Wrong usage of `run` and `exec` has the code of Fief's own failures, so that it is never
+/// taken for the server's.
 fn usage_error(error: &clap::Error) -> ExitCode {
     // With the terminal gone there is nobody left to tell.
     let _ = error.print();
-    let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "exec");
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
         _ if is_run => ExitCode::from(RUN_FAILED),

@@ -91,7 +91,7 @@ const KERNEL_THREAD: &str =
     "a kernel thread works for many; what it does is charged to them, or shown by name under system";
 
 /// A container that threads can be in: one of a policy, of a unit or of an application, or the root.
-fn home_of(tree: &Tree, path: &str) -> Result<abi::fief_ref> {
+pub(crate) fn home_of(tree: &Tree, path: &str) -> Result<abi::fief_ref> {
     let home = tree.require(path)?.container;
     if home.id != abi::FIEF_ROOT && home.id < abi::FIEF_FIRST_ID {
         return Err(Error::new(ErrorKind::Permission, format!("no thread can be in the container {path}"))

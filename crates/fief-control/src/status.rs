@@ -204,7 +204,7 @@ fn unserved(policy: &Policy, listeners: &[ListenerStatus], snapshot: &Snapshot) 
         if listener.serve == Serve::Shim && listener.queue.is_none() && classes > 1 && !told_apart {
             said.push(format!(
                 "{name}: {} has one socket for all {classes} classes, which are charged apart and served in the order in \
-                 which they come: it does not run by `fief run`, or is linked statically; start it so, or set queue = true",
+                 which they come: it does not run by `fief run` or `fief exec`, or is linked statically; start it so, or set queue = true",
                 servers[0].program
             ));
         }

@@ -8,18 +8,23 @@ use crate::namespace::sees_all_processes;
 use crate::{Fief, cgroup};
 
 impl Fief {
+    /// Forgets managed cgroups that were removed; their ids.
+    pub(crate) fn forget_gone(&self) -> Result<Vec<u64>> {
+        let units = self.map("units")?;
+        let mut gone: Vec<u64> = units.keys().filter_map(|key| key.try_into().ok()).map(u64::from_ne_bytes).collect();
+        if !gone.is_empty() {
+            let there = cgroup::ids(&cgroup::mount_point()?);
+            gone.retain(|id| !there.contains(id));
+        }
+        gone.iter().try_for_each(|id| sweep::forget_unit(self.pins(), *id))?;
+        Ok(gone)
+    }
+
     /// Forgets removed cgroups and lets go of lost references; what the operator should know of it.
     pub(crate) fn sweep(&self) -> Result<Vec<String>> {
-        let mut notes = Vec::new();
-        let units = self.map("units")?;
-        let managed: Vec<u64> = units.keys().filter_map(|key| key.try_into().ok()).map(u64::from_ne_bytes).collect();
-        if !managed.is_empty() {
-            let there = cgroup::ids(&cgroup::mount_point()?);
-            for gone in managed.into_iter().filter(|id| !there.contains(id)) {
-                sweep::forget_unit(self.pins(), gone)?;
-                notes.push(format!("the managed cgroup with the id {gone} was removed, and is forgotten"));
-            }
-        }
+        let gone = self.forget_gone()?;
+        let note = |id| format!("the managed cgroup with the id {id} was removed, and is forgotten");
+        let mut notes: Vec<String> = gone.into_iter().map(note).collect();
         // no news: users come and go
         sweep::sweep_users(self.pins())?;
         match sweep::sweep_files(self.pins())? {

@@ -70,8 +70,13 @@ impl Tree {
     /// The living container at a path. Errors: [`ErrorKind::NotFound`].
     pub fn require(&self, path: &str) -> Result<&Row> {
         self.find(path).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("there is no container {path}"))
-                .remedy("`fief ls` shows those there are")
+            let living = self.rows().into_iter().filter(|row| row.record.state == abi::FIEF_ALIVE);
+            let paths: Vec<String> = living.map(|row| self.path(row)).collect();
+            let advice = match fief_policy::nearest_path(path, paths.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean {near}? `fief ls` shows those there are"),
+                None => "`fief ls` shows those there are".to_owned(),
+            };
+            Error::new(ErrorKind::NotFound, format!("there is no container {path}")).remedy(advice)
         })
     }
 }

@@ -76,7 +76,7 @@ pub use model::{
     AcceptOrder, Client, Container, Cpu, From, Front, Handshake, Isolate, Level, Listener, Lrp, Mode, Network,
     Overload, Per, Policy, Queue, Schedule, Serve, SynRate, Thresholds, Unguarded,
 };
-pub use nearest::nearest;
+pub use nearest::{nearest, nearest_path};
 pub use parse::parse;
 pub use patterns::{Comparison, Part, PatternHash, ShapeCondition};
 pub use request::{Condition, Field, Pattern, Refusal, Request, RequestRate};

@@ -24,6 +24,15 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     close.or(begun)
 }
 
+/// The path that was meant: the first with the same last name, else the nearest.
+pub fn nearest_path<'a>(path: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let last = |path: &'a str| path.rsplit('/').next();
+    let candidates: Vec<&str> = candidates.into_iter().collect();
+    let wanted = path.rsplit('/').next();
+    let named = candidates.iter().find(|candidate| last(candidate) == wanted).copied();
+    named.or_else(|| nearest(path, candidates))
+}
+
 fn plain(word: &str) -> Vec<char> {
     word.to_lowercase().replace('_', "-").chars().collect()
 }
@@ -50,7 +59,16 @@ fn slips(left: &[char], right: &[char]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{nearest, nearest_path};
+
+    #[test]
+    fn finds_the_path_that_ends_with_the_same_name() {
+        let paths = ["shop", "shop/gold", "shop/browse"];
+        assert_eq!(nearest_path("gold", paths), Some("shop/gold"));
+        assert_eq!(nearest_path("tenant/browse", paths), Some("shop/browse"));
+        assert_eq!(nearest_path("shop/gol", paths), Some("shop/gold"));
+        assert_eq!(nearest_path("tenant", paths), None);
+    }
 
     #[test]
     fn finds_the_key_behind_a_slip() {

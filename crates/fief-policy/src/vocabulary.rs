@@ -29,13 +29,8 @@ pub(crate) const MODES: &[&str] = &["enforce", "monitor"];
 pub(crate) const SCHEDULES: &[&str] = &["auto", "cgroup", "off"];
 
 /// Words of other programs for values here.
-const VALUE_SYNONYMS: &[(&str, &str)] = &[
-    ("ip", "source"),
-    ("address", "source"),
-    ("client", "source"),
-    ("user", "source"),
-    ("deny", "503"),
-];
+const VALUE_SYNONYMS: &[(&str, &str)] =
+    &[("ip", "source"), ("address", "source"), ("client", "source"), ("user", "source"), ("deny", "503")];
 
 /// The value of these that somebody had in mind who wrote another one.
 pub(crate) fn meant<'a>(written: &str, values: &[&'a str]) -> Option<&'a str> {

@@ -31,6 +31,14 @@ pub enum Feature {
     Lighttpd,
     Node,
     Gunicorn,
+    /// systemd can be PID 1 of namespaces.
+    Systemd,
+    /// Reads units, also where no systemd runs.
+    SystemdAnalyze,
+    /// Makes and unpacks Debian packages.
+    Dpkg,
+    /// Finds what Debian would refuse in a package.
+    Lintian,
     /// QEMU and what a guest of tests/vm is made of.
     Vm,
 }
@@ -55,6 +63,10 @@ impl Feature {
             Feature::Lighttpd => "lighttpd",
             Feature::Node => "node",
             Feature::Gunicorn => "gunicorn",
+            Feature::Systemd => "systemd",
+            Feature::SystemdAnalyze => "systemd-analyze",
+            Feature::Dpkg => "dpkg-deb",
+            Feature::Lintian => "lintian",
             Feature::Vm => "vm",
         }
     }
@@ -82,6 +94,10 @@ impl Feature {
             Feature::Lighttpd => works("lighttpd", "-v"),
             Feature::Node => works("node", "--version"),
             Feature::Gunicorn => works("gunicorn", "--version"),
+            Feature::Systemd => works("/lib/systemd/systemd", "--version") && works("unshare", "--version"),
+            Feature::SystemdAnalyze => works("systemd-analyze", "--version"),
+            Feature::Dpkg => works("dpkg-deb", "--version") && works("dpkg-shlibdeps", "--version"),
+            Feature::Lintian => works("lintian", "--version"),
             Feature::Vm => {
                 works("qemu-system-x86_64", "--version") && works("busybox", "true") && works("cpio", "--version")
             }

@@ -35,6 +35,11 @@ struct Rig {
 impl Rig {
     /// `None`: the machine has no such server. `listener` are the lines of the policy's listener.
     fn new(server: Server, listener: &str) -> Option<Self> {
+        Self::started(server, listener, false)
+    }
+
+    /// `is_applied`: by `fief exec`, after the policy was put in force.
+    fn started(server: Server, listener: &str, is_applied: bool) -> Option<Self> {
         let needed = [Feature::NetNs, Feature::Cgroup2, Feature::Bpf, server.feature()];
         if !needed.into_iter().all(require) {
             return None;
@@ -47,12 +52,23 @@ impl Rig {
         let policy = folder.path().join("policy.toml");
         std::fs::write(&policy, two_classes(listener)).unwrap();
         let start = server.start(folder.path());
-        let mut command = Command::new(fief_binary());
-        command.arg("run").arg(&policy).arg("--").args(&start.words).env("FIEF_SCOPE", fief.pins().scope());
+        let fief_at_server = || {
+            let mut command = Command::new(fief_binary());
+            command.env("FIEF_SCOPE", fief.pins().scope());
+            topology.server.enter(&mut command);
+            command
+        };
+        let mut command = fief_at_server();
+        if is_applied {
+            assert!(fief_at_server().arg("apply").arg(&policy).status().unwrap().success());
+            command.arg("exec");
+        } else {
+            command.arg("run").arg(&policy);
+        }
+        command.arg("--").args(&start.words);
         let answered = OpenOptions::new().append(true).create(true).open(folder.path().join("answered")).unwrap();
         let said = folder.path().join("said");
         command.stdout(answered).stderr(File::create(&said).unwrap());
-        topology.server.enter(&mut command);
         let mut process = Process::start(command).unwrap();
         process.ask_first(SOON);
         wait_ready(&topology.server, &mut process, PORT, Some(&said)).unwrap();
@@ -143,6 +159,18 @@ fn the_high_class_goes_first_at(server: Server) {
 #[test]
 fn nginx_answers_the_high_class_first_and_counts_both() {
     the_high_class_goes_first_at(Server::Nginx);
+}
+
+#[test]
+fn nginx_under_a_policy_in_force_answers_the_high_class_first_and_leaves_the_policy() {
+    let Some(rig) = Rig::started(Server::Nginx, ADDRESS, true) else { return };
+    assert_eq!(rig.class_listeners(), CLASSES);
+    let place = rig.place_of_high();
+    assert!(place < 8, "answered as number {place}: {:?}", rig.answered());
+    let Rig { process, fief, .. } = rig;
+    process.stop(SOON).expect("it ends when it is asked to");
+    assert!(fief.snapshot().unwrap().units.is_empty(), "its cgroup is gone");
+    fief.down().unwrap();
 }
 
 #[test]

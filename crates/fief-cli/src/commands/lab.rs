@@ -21,8 +21,8 @@ fn not_started(program: &Path, error: &io::Error) -> Failure {
     let program = program.display();
     Failure::new(match error.kind() {
         io::ErrorKind::NotFound => format!(
-            "cannot start the lab: {program} is not there; `make install` puts it beside fief, `cargo build -p fief-lab` in the \
-             same profile builds it"
+            "cannot start the lab: {program} is not there; the package fief-lab or `make install-lab` puts it beside fief, `cargo \
+             build -p fief-lab` in the same profile builds it"
         ),
         _ => format!("cannot start the lab: {program}: {error}"),
     })

@@ -3,59 +3,15 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use fief_testkit::{Feature, NetNs, require, wait_until};
+use fief_testkit::{NetNs, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::started::{Ended, Fief, SHOP, fief_in, policy};
-
-/// Takes its installation down on drop.
-struct Place {
-    scope: String,
-    namespace: NetNs,
-}
-
-impl Place {
-    /// None: the machine lacks what these tests need.
-    fn new() -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        if ![Feature::Root, Feature::NetNs, Feature::Cgroup2, Feature::Bpf].into_iter().all(require) {
-            return None;
-        }
-        let scope = format!("ff-cli-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Some(Self { scope, namespace: NetNs::new("cli").expect("a namespace") })
-    }
-
-    fn fief(&self) -> Fief {
-        let mut fief = fief_in(&self.scope);
-        self.namespace.enter(fief.command());
-        fief
-    }
-
-    fn apply(&self) -> Ended {
-        let shop = policy(SHOP);
-        let ended = self.fief().args(["apply", "--json", "--containers", "256"]).arg(shop.path()).ends();
-        assert_eq!(ended.code, 0, "{ended:?}");
-        ended
-    }
-
-    fn containers(&self) -> Vec<String> {
-        let listed = self.fief().args(["ls", "--json"]).ends();
-        listed.objects().iter().map(|object| object["container"].as_str().expect("a path").to_owned()).collect()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // It is down already where the test took it down itself.
-        fief_in(&self.scope).arg("down").ends();
-        let _ = std::fs::remove_file(format!("/run/fief/{}.lock", self.scope));
-    }
-}
+use crate::place::Place;
+use crate::started::{SHOP, policy};
 
 #[test]
 fn what_the_kernel_lacks_is_named_with_its_remedy() {
@@ -84,9 +40,9 @@ fn reads_show_what_is_in_force_until_it_is_taken_down() {
     assert_eq!(place.apply().objects()[0]["kept"], json!(["shop", "shop/gold"]));
     assert!(place.containers().starts_with(&["shop".to_owned(), "shop/gold".to_owned()]));
 
-    let shown = place.fief().args(["show", "shop", "--json"]).ends().objects().remove(0);
+    let shown = place.shown("shop");
     assert_eq!((&shown["attributes"]["cpu_share_ppm"], &shown["policy"]), (&json!(600_000), &json!(true)));
-    let system = place.fief().args(["show", "system", "--json"]).ends().objects().remove(0);
+    let system = place.shown("system");
     assert!(system["kinds"].as_array().is_some_and(|kinds| kinds.len() > 10), "{system}");
 
     let down = place.fief().args(["down", "--json"]).ends();
@@ -164,11 +120,7 @@ fn a_running_process_is_managed_and_bound() {
     let managed = place.fief().args(["manage", &pid, "--container", "shop", "--json"]).ends();
     let bound = place.fief().args(["bind", &pid, "shop/gold", "--json"]).ends();
     let unknown = place.fief().args(["bind", &pid, "shop/silver"]).ends();
-    let threads = |path: &str| {
-        let shown = place.fief().args(["show", path, "--json"]).ends().objects().remove(0);
-        shown["threads"].as_u64().expect("an integer")
-    };
-    let holds = wait_until(Duration::from_secs(10), || threads("shop/gold") == 1);
+    let holds = wait_until(Duration::from_secs(10), || place.threads("shop/gold") == 1);
     sleeper.kill().expect("our child");
     sleeper.wait().expect("it ends");
     assert_eq!((managed.code, &managed.objects()[0]["container"]), (0, &json!("shop")), "{managed:?}");
@@ -265,7 +217,7 @@ fn explain_counts_what_was_refused_and_tells_it_as_it_happens() {
     };
     assert!(count("syn-taken") >= 1 && count("syn-rate") >= 1, "{objects:?}");
     assert_eq!(objects[0]["interfaces"], json!(["sv"]));
-    let shown = place.fief().args(["show", "all", "--json"]).ends().objects().remove(0);
+    let shown = place.shown("all");
     assert!(shown["verdicts"].as_array().is_some_and(|verdicts| verdicts.len() >= 2), "{shown}");
     let dry = place.fief().args(["explain", "--from", "10.99.0.2", "--json"]).ends().objects().remove(0);
     assert_eq!((&dry["client_rule"], &dry["container"]), (&json!(1), &json!("all")), "the policy in force");

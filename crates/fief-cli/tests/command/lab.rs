@@ -42,7 +42,7 @@ fn lab_says_what_is_missing_and_where_it_comes_from() {
     let folder = alone();
     let ended = lab_in(folder.path()).arg("lrp").ends();
     assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{ended:?}");
-    let said = ["/fief-lab is not there", "make install", "cargo build -p fief-lab"];
+    let said = ["/fief-lab is not there", "make install-lab", "cargo build -p fief-lab"];
     assert!(said.iter().all(|words| ended.stderr.contains(words)), "{ended:?}");
 }
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command as a user has it: what it prints where, its exit codes, and what is in force afterwards.
 
+mod boot;
+mod executed;
 mod in_force;
 mod lab;
+mod package;
+mod place;
 mod started;
+mod unit;
 mod without_root;

@@ -10,13 +10,11 @@ use std::process::{Command, Stdio};
 use fief_bpf::{Context, Error, ErrorKind, Result};
 
 use crate::cgroup;
-
-/// Where systemd says that it runs.
-const RUNNING: &str = "/run/systemd/system";
+use crate::service::systemd_runs;
 
 /// Folder of the unit below the cgroup2 mount `top`.
 pub(super) fn cgroup(top: &Path, unit: &str) -> Result<PathBuf> {
-    if Path::new(RUNNING).is_dir() { told_by_systemd(top, unit) } else { system_service(top, unit) }
+    if systemd_runs() { told_by_systemd(top, unit) } else { system_service(top, unit) }
 }
 
 fn told_by_systemd(top: &Path, unit: &str) -> Result<PathBuf> {

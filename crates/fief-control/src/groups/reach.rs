@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use fief_policy::{Container, Cpu, Listener, Policy, Serve};
 
 use super::portion::Quota;
-use crate::run::common_parent;
+use crate::plan::common_parent;
 
 /// A sentence each; nothing, if cgroups hold all of it for processes. `cpus`: of the machine.
 pub fn beyond_groups(policy: &Policy, cpus: u32) -> Vec<String> {

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Servers that `fief exec` starts under the policy that is in force.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use fief_testkit::{Cgroup, cgroup2_mount, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::place::Place;
+use crate::started::{Ended, fief};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn exec(place: &Place, words: &[&str]) -> Ended {
+    place.fief().arg("exec").args(words).ends()
+}
+
+/// What is left of servers that have ended.
+fn cgroups_of(place: &Place) -> Vec<std::path::PathBuf> {
+    let own = cgroup2_mount().expect("cgroup2").join("fief").join(&place.scope);
+    std::fs::read_dir(own)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect()
+}
+
+/// Says a line once it runs, and ends upon SIGTERM.
+const SERVER: &str = "trap 'exit 9' TERM; echo $$ $0; while :; do sleep 0.01; done";
+
+struct Server {
+    child: Child,
+    said: String,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut said).expect("the server is ready");
+        Self { child, said }
+    }
+
+    fn exec(place: &Place, container: &str) -> Self {
+        let mut fief = place.fief().args(["exec", "--container", container, "--", "sh", "-c", SERVER]);
+        Self::start(std::mem::replace(fief.command(), Command::new("true")))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("our child");
+    }
+
+    fn stop(mut self) -> Option<i32> {
+        self.signal(Signal::SIGTERM);
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // one that has ended is as good as killed
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn exec_ends_with_the_servers_code_and_leaves_the_policy_and_nothing_else() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    assert_eq!(exec(&place, &["--", "sh", "-c", "exit 7"]).code, 7);
+    assert_eq!(exec(&place, &["--", "sh", "-c", "kill -KILL $$"]).code, 128 + 9);
+    assert_eq!(exec(&place, &["--", "no-such-program-here"]).code, 127);
+    assert!(place.containers().contains(&"shop/gold".to_owned()));
+    assert_eq!(cgroups_of(&place), Vec::<std::path::PathBuf>::new());
+    // a removed cgroup is no unit any more: nothing has to be forgotten
+    let applied = place.apply();
+    assert!(!applied.stdout.contains("is forgotten"), "{applied:?}");
+}
+
+#[test]
+fn servers_run_side_by_side_each_in_its_container() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let (shop, gold) = (Server::exec(&place, "shop"), Server::exec(&place, "shop/gold"));
+    // the loop's sleep comes and goes
+    wait_until(SOON, || place.threads("shop") >= 1 && place.threads("shop/gold") >= 1).expect("each is at home");
+    assert_eq!(place.units().len(), 2);
+    assert_eq!(gold.stop(), Some(9));
+    wait_until(SOON, || place.threads("shop/gold") == 0 && place.units().len() == 1).expect("it has left");
+    assert!(place.threads("shop") >= 1);
+    assert_eq!(shop.stop(), Some(9));
+}
+
+#[test]
+fn what_a_killed_exec_left_is_removed_by_the_next() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let mut killed = Server::exec(&place, "shop");
+    killed.signal(Signal::SIGKILL);
+    killed.child.wait().expect("it ends");
+    wait_until(SOON, || place.threads("shop") == 0).expect("the server ends with it");
+    assert_eq!(cgroups_of(&place).len(), 1);
+    assert_eq!(exec(&place, &["--", "true"]).code, 0);
+    assert_eq!(cgroups_of(&place), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn a_server_that_cannot_be_placed_is_not_started_and_the_remedy_is_named() {
+    let Some(place) = Place::new() else { return };
+    let nothing = exec(&place, &["--", "true"]);
+    assert_eq!(nothing.code, 125);
+    assert!(nothing.stderr.contains("nothing is in force"), "{nothing:?}");
+    assert!(nothing.stderr.contains("`fief apply FILE`"), "{nothing:?}");
+    place.apply();
+    for words in [&["--container", "shop/gol"][..], &["--here", "--container", "gold"]] {
+        let own = Cgroup::new("unplaced").expect("a cgroup");
+        let unknown = in_cgroup(&place, own.path(), &[words, &["--", "echo", "started"]].concat()).output();
+        let unknown = Ended::from(unknown.expect("sh starts"));
+        assert_eq!((unknown.code, unknown.stdout.as_str()), (125, ""), "{unknown:?}");
+        assert!(unknown.stderr.contains("did you mean shop/gold?"), "{unknown:?}");
+    }
+    let unknown = exec(&place, &["--listener", "wbe", "--", "true"]);
+    assert!(unknown.code == 125 && unknown.stderr.contains("did you mean web?"), "{unknown:?}");
+    assert_eq!(cgroups_of(&place), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn wrong_usage_of_exec_has_no_code_of_a_servers() {
+    assert_eq!(fief().args(["exec", "--argv0", "x", "--", "true"]).ends().code, 125);
+    assert_eq!(fief().args(["exec"]).ends().code, 125);
+}
+
+/// `fief exec` with these words, started in a cgroup.
+fn in_cgroup(place: &Place, cgroup: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(cgroup);
+    command.arg(env!("CARGO_BIN_EXE_fief")).arg("exec").args(words).env("FIEF_SCOPE", &place.scope);
+    place.namespace.enter(&mut command);
+    command
+}
+
+#[test]
+fn a_service_keeps_its_process_its_cgroup_and_its_name_over_restarts() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    for round in 0..2 {
+        let service = Cgroup::new(&format!("service-{round}")).expect("a cgroup");
+        let words = ["--here", "--container", "shop/gold", "--argv0", "renamed", "--", "bash", "-c", SERVER];
+        let server = Server::start(in_cgroup(&place, service.path(), &words));
+        assert_eq!(server.said, format!("{} renamed\n", server.child.id()));
+        wait_until(SOON, || place.threads("shop/gold") >= 1).expect("it is at home");
+        assert_eq!(place.units(), [service.path().to_str().expect("text")]);
+        assert_eq!(server.stop(), Some(9));
+    }
+    // the first one's cgroup was forgotten by the second start
+    let applied = place.apply();
+    assert_eq!(applied.stdout.matches("is forgotten").count(), 1, "{applied:?}");
+}
+
+/// As a service that is not root is managed by `fief unit`: by a command in its cgroup that goes before its own processes.
+#[test]
+fn who_starts_in_a_managed_cgroup_later_is_at_home_without_any_right() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let service = Cgroup::new("prepared").expect("a cgroup");
+    let words = ["--here", "--container", "shop/gold", "--", "true"];
+    assert!(in_cgroup(&place, service.path(), &words).status().expect("sh starts").success());
+    let mut later = Command::new("sh");
+    later.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec setpriv --reuid 65534 --clear-groups sh -c \"$1\""]);
+    later.arg(service.path()).arg(SERVER);
+    let server = Server::start(later);
+    wait_until(SOON, || place.threads("shop/gold") >= 1).expect("it is at home");
+    assert_eq!(server.stop(), Some(9));
+}

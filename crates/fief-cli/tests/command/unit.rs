@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Drop-ins that `fief unit` writes, into the image of a machine and for what systemd itself says of them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use fief_testkit::{Feature, require};
+
+use crate::started::{Ended, fief};
+
+const NGINX: &str = "[Unit]\nDescription=web\n[Service]\nType=forking\nExecStart=/usr/bin/true -g 'daemon on;'\n";
+const DROP_IN: &str = "etc/systemd/system/nginx.service.d/zz-fief.conf";
+
+struct Image(tempfile::TempDir);
+
+impl Image {
+    fn new() -> Self {
+        let image = Self(tempfile::tempdir().expect("a folder"));
+        image.write("usr/lib/systemd/system/nginx.service", NGINX);
+        image
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.0.path().join(below)
+    }
+
+    fn write(&self, below: &str, text: &str) {
+        fs::create_dir_all(self.path(below).parent().expect("a folder")).expect("made");
+        fs::write(self.path(below), text).expect("written");
+    }
+
+    fn unit(&self, words: &[&str]) -> Ended {
+        fief().arg("unit").args(words).arg("--root").arg(self.0.path()).ends()
+    }
+}
+
+#[test]
+fn a_drop_in_is_written_once_and_undone_once() {
+    let image = Image::new();
+    let first = image.unit(&["nginx", "--container", "shop", "--listener", "web"]);
+    assert!(first.code == 0 && first.stdout.starts_with("wrote "), "{first:?}");
+    let text = fs::read_to_string(image.path(DROP_IN)).expect("written");
+    let start =
+        "ExecStart=/usr/bin/fief exec --here --container shop --listener web -- /usr/bin/true -g 'daemon on;'\n";
+    assert!(text.ends_with(&format!("[Service]\nExecStart=\n{start}")), "{text}");
+    let again = image.unit(&["nginx.service", "--container", "shop", "--listener", "web"]);
+    assert!(again.code == 0 && again.stdout.ends_with("is as it should be\n"), "{again:?}");
+    let other = image.unit(&["nginx", "--container", "tenant"]);
+    assert!(other.code == 0 && other.stdout.starts_with("replaced "), "{other:?}");
+    let undone = image.unit(&["nginx", "--undo"]);
+    assert!(undone.code == 0 && undone.stdout.starts_with("removed "), "{undone:?}");
+    assert!(!image.path("etc/systemd/system/nginx.service.d").exists());
+    let undone = image.unit(&["nginx", "--undo"]);
+    assert!(undone.code == 0 && undone.stdout.starts_with("there is no "), "{undone:?}");
+}
+
+#[test]
+fn printing_writes_nothing() {
+    let image = Image::new();
+    let printed = image.unit(&["nginx", "--container", "shop", "--print"]);
+    assert!(printed.code == 0 && printed.stdout.contains("\nExecStart=/usr/bin/fief exec "), "{printed:?}");
+    assert!(!image.path("etc").exists());
+}
+
+#[test]
+fn what_is_not_ours_or_not_there_is_said() {
+    let image = Image::new();
+    image.write(DROP_IN, "[Service]\nNice=5\n");
+    for words in [&["nginx", "--container", "shop"][..], &["nginx", "--undo"]] {
+        let refused = image.unit(words);
+        assert_eq!(refused.code, 1);
+        assert!(refused.stderr.contains("was not written by `fief unit`"), "{refused:?}");
+    }
+    assert_eq!(fs::read_to_string(image.path(DROP_IN)).expect("there"), "[Service]\nNice=5\n");
+    let unknown = image.unit(&["ngnix", "--container", "shop"]);
+    assert!(unknown.code == 1 && unknown.stderr.contains("there is no unit ngnix.service"), "{unknown:?}");
+}
+
+/// systemd is asked whether it can read what we wrote.
+#[test]
+fn systemd_reads_the_unit_with_its_drop_in() {
+    if !require(Feature::SystemdAnalyze) {
+        return;
+    }
+    let image = Image::new();
+    for hardening in ["", "User=www-data\n"] {
+        image.write("usr/lib/systemd/system/nginx.service", &format!("{NGINX}{hardening}"));
+        assert_eq!(image.unit(&["nginx", "--container", "100%-$shop"]).code, 0);
+        let text = fs::read_to_string(image.path(DROP_IN)).expect("written");
+        // the program that is verified to be there
+        image.write(DROP_IN, &text.replace("/usr/bin/fief", env!("CARGO_BIN_EXE_fief")));
+        let folder = image.path("etc/systemd/system");
+        fs::copy(image.path("usr/lib/systemd/system/nginx.service"), folder.join("nginx.service")).expect("copied");
+        let mut verify = Command::new("systemd-analyze");
+        verify.args(["verify", "--recursive-errors=no", "--man=no"]).arg(folder.join("nginx.service"));
+        let said = Ended::from(verify.output().expect("it starts"));
+        assert_eq!((said.code, said.stderr.contains("nginx.service")), (0, false), "{said:?}\n{text}");
+        fs::remove_file(folder.join("nginx.service")).expect("removed");
+    }
+}

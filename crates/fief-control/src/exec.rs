@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A server under the policy that is in force, beside others; the policy stays when it ends.
+//!
+//! Either this process waits for it ([`children`](crate::children)), in a cgroup that is made for it. Or this process becomes it,
+//! in the cgroup that it is in: a service keeps its process, its cgroup, and with them what systemd knows it by.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fief_bpf::table::Table;
+use fief_bpf::{Context, Error, ErrorKind, Result};
+use fief_policy::Policy;
+
+use crate::bind::{ManageOptions, Target};
+use crate::children::{ROOT, Tell, block_signals, cannot_run, wait_all};
+use crate::namespace::sees_all_processes;
+use crate::plan::Plan;
+use crate::run_folder::RUN;
+use crate::steer::Shim;
+use crate::tree::Tree;
+use crate::{Fief, cgroup};
+
+/// How to start a server.
+#[derive(Debug, Clone, Default)]
+pub struct ExecOptions {
+    /// Path of its home; `None`: above the classes of its listeners.
+    pub container: Option<String>,
+    /// Names of the listeners that it serves; none: all of the policy.
+    pub listeners: Vec<String>,
+    /// Do not rebind the server's threads by the socket they work on.
+    pub no_follow: bool,
+    /// Gets what the operator should know.
+    pub tell: Option<Tell>,
+}
+
+impl ExecOptions {
+    fn plan<'a>(&'a self, policy: &'a Policy) -> Plan<'a> {
+        let container = self.container.as_deref();
+        Plan { policy, listeners: &self.listeners, container, follow: !self.no_follow }
+    }
+}
+
+/// Cgroups of servers that are waited for: this and the number of the process that waits.
+const FOLDER: &str = "exec-";
+
+impl Fief {
+    /// Starts a server under the policy in force and waits for it. Returns its exit code, 128 and the number of the signal that
+    /// ended it.
+    ///
+    /// Errors: [`ErrorKind::NotFound`] if nothing is in force, or if there is no such container or listener.
+    pub fn exec(&self, server: &[OsString], options: &ExecOptions) -> Result<i32> {
+        let lock = self.lock()?;
+        self.require_installed()?;
+        let policy = self.policy_in_force()?;
+        let own = cgroup::own(self.pins().scope())?;
+        self.sweep_dead_execs(&own)?;
+        let name = format!("{FOLDER}{}", std::process::id());
+        let starts = options.plan(&policy).starts(|home| Ok(self.unit_folder(home)?.join(&name)))?;
+        let tree = Tree::read(&Table::open(self.pins())?);
+        for home in starts.iter().filter_map(|start| start.home.as_deref()) {
+            tree.require(home)?;
+        }
+        let folders: BTreeSet<PathBuf> =
+            starts.iter().filter_map(|start| start.cgroup.parent().map(Path::to_owned)).collect();
+        // blocked before there is anything to clean up
+        let signals = block_signals()?;
+        let code = self.start_all(starts, &tree, server, options.tell).and_then(|servers| {
+            drop(lock);
+            wait_all(servers, &signals, options.tell)
+        });
+        let _lock = self.lock()?;
+        let top = cgroup::mount_point()?;
+        folders.iter().try_for_each(|folder| cgroup::remove(folder, &top))?;
+        if self.installed() {
+            self.forget_gone()?;
+        }
+        code.map_err(|error| cannot_run(server, &error))
+    }
+
+    /// Becomes a server under the policy in force, in the cgroup of this process, which is managed from now on with all that is
+    /// in it. `name`: what the server is told as its own name. Returns only on failure.
+    ///
+    /// Errors: as above, and for a policy that wants several processes of the server.
+    pub fn exec_here(&self, server: &[OsString], name: Option<&OsStr>, options: &ExecOptions) -> Result<Infallible> {
+        self.require_installed()?;
+        let policy = self.policy_in_force()?;
+        let place = cgroup::of_process(std::process::id().cast_signed())?;
+        if place == cgroup::mount_point()? {
+            return Err(Error::new(
+                ErrorKind::Other,
+                "this is the root cgroup, whose hooks would tax the whole machine",
+            )
+            .remedy("leave --here out, which makes a cgroup for the server"));
+        }
+        let starts = options.plan(&policy).starts(|_| Ok(place.clone()))?;
+        let [start] = &starts[..] else {
+            let what = format!("the policy wants {} copies of the server, and one process becomes it", starts.len());
+            return Err(Error::new(ErrorKind::Other, what).remedy("leave --here out, or name its --listener"));
+        };
+        {
+            // a service's cgroup goes with each of its ends, and nobody else hears of that
+            let _lock = self.lock()?;
+            self.forget_gone()?;
+        }
+        let managed = self.manage(
+            &Target::Cgroup(place),
+            &ManageOptions { container: Some(start.home.as_deref().unwrap_or(ROOT).to_owned()), follow: start.follow },
+        )?;
+        if let Some(tell) = options.tell {
+            managed.notes.iter().for_each(|note| tell(note));
+        }
+        let (program, arguments) =
+            server.split_first().ok_or_else(|| Error::new(ErrorKind::Other, "no server to start was named"))?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if let Some(name) = name {
+            command.arg0(name);
+        }
+        if start.shim {
+            let (name, value) = Shim::write(Path::new(RUN))?.environment();
+            command.env(name, value);
+        }
+        let failed: std::io::Result<Infallible> = Err(command.exec());
+        failed.context(|| format!("cannot start {}", Path::new(program).display()))
+    }
+
+    fn policy_in_force(&self) -> Result<Policy> {
+        let again = "apply the policy again: fief apply FILE";
+        let text = self.policy_text()?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "the text of the policy in force was removed").remedy(again)
+        })?;
+        fief_policy::parse(&text, "policy").map_err(|errors| {
+            Error::new(ErrorKind::Other, format!("cannot read the policy in force: {errors}")).remedy(again)
+        })
+    }
+
+    /// Removes the cgroups of those that were killed while they waited, once their servers have ended.
+    fn sweep_dead_execs(&self, own: &Path) -> Result<()> {
+        let dead = |path: &Path| {
+            let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            // elsewhere the number is another process's, or nobody's, while it lives
+            let waits = |pid: &str| !sees_all_processes() || Path::new("/proc").join(pid).exists();
+            name.strip_prefix(FOLDER).is_some_and(|pid| !waits(pid)) && cgroup::processes(path).is_empty()
+        };
+        let mut gone = below(own);
+        gone.retain(|path| dead(path));
+        let top = cgroup::mount_point()?;
+        gone.iter().try_for_each(|path| cgroup::remove(path, &top))?;
+        if gone.is_empty() { Ok(()) } else { self.forget_gone().map(drop) }
+    }
+}
+
+/// The cgroups below one, however deep.
+fn below(path: &Path) -> Vec<PathBuf> {
+    let children = cgroup::children(path).into_iter();
+    children.flat_map(|child| [below(&child), vec![child]].concat()).collect()
+}

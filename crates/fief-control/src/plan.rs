@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which processes a policy wants of a server: one, or a copy for each class, and where each is at home.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use fief_bpf::{Error, ErrorKind, Result};
+use fief_policy::{Listener, Policy, Serve};
+
+use crate::schedule::nice_of;
+
+/// What a server is for.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    pub policy: &'a Policy,
+    /// Names of the listeners that it serves; none: all of the policy.
+    pub listeners: &'a [String],
+    /// Path of its home; `None`: above the classes of its listeners.
+    pub container: Option<&'a str>,
+    /// Its threads take the container of the socket they work on.
+    pub follow: bool,
+}
+
+/// One process to start: the whole server, or its copy for one class.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub cgroup: PathBuf,
+    /// Path of its container; `None`: the root.
+    pub home: Option<String>,
+    pub follow: bool,
+    pub nice: i32,
+    pub shim: bool,
+}
+
+impl Plan<'_> {
+    /// The processes, each with a cgroup below the `folder` of its home.
+    pub(crate) fn starts(&self, folder: impl Fn(Option<&str>) -> Result<PathBuf>) -> Result<Vec<Start>> {
+        let listeners = self.served()?;
+        let copied = listeners.iter().find(|listener| listener.serve == Serve::CopiesPerClass);
+        match (copied, self.container) {
+            (Some(_), None) => self.copies(&listeners, folder),
+            (Some(listener), Some(_)) if !self.listeners.is_empty() => {
+                let what =
+                    format!("the listener {} is served by copies, each in the container of its class", listener.name);
+                Err(Error::new(ErrorKind::Other, what).remedy("leave the container out"))
+            }
+            _ => Ok(vec![self.whole(&listeners, folder)?]),
+        }
+    }
+
+    fn served(&self) -> Result<Vec<&Listener>> {
+        if self.listeners.is_empty() {
+            return Ok(self.policy.listeners.iter().collect());
+        }
+        self.listeners.iter().map(|name| self.listener(name)).collect()
+    }
+
+    fn listener(&self, name: &str) -> Result<&Listener> {
+        let all = || self.policy.listeners.iter();
+        all().find(|listener| listener.name == name).ok_or_else(|| {
+            let names: Vec<&str> = all().map(|listener| listener.name.as_str()).collect();
+            let advice = match fief_policy::nearest(name, names.iter().copied()) {
+                Some(near) => format!("did you mean {near}?"),
+                None if names.is_empty() => "it has none".to_owned(),
+                None => format!("it has: {}", names.join(", ")),
+            };
+            Error::new(ErrorKind::NotFound, format!("the policy in force has no listener {name}")).remedy(advice)
+        })
+    }
+
+    fn whole(&self, listeners: &[&Listener], folder: impl Fn(Option<&str>) -> Result<PathBuf>) -> Result<Start> {
+        let classes: Vec<&str> = listeners
+            .iter()
+            .flat_map(|listener| listener.clients.iter().map(|client| client.container.as_str()))
+            .collect();
+        let first = || self.policy.containers.first().filter(|_| classes.is_empty()).map(|first| first.path.as_str());
+        // threads follow only below their home: classes that have no container in common are served from the root
+        let home = self.container.or_else(|| common_parent(&classes)).or_else(first);
+        Ok(Start {
+            cgroup: folder(home)?.join("server"),
+            home: home.map(str::to_owned),
+            follow: self.follow,
+            nice: 0,
+            shim: listeners.iter().any(|listener| listener.serve == Serve::Shim),
+        })
+    }
+
+    fn copies(&self, listeners: &[&Listener], folder: impl Fn(Option<&str>) -> Result<PathBuf>) -> Result<Vec<Start>> {
+        let copies: BTreeSet<&str> = listeners
+            .iter()
+            .filter(|listener| listener.serve == Serve::CopiesPerClass)
+            .flat_map(|listener| listener.clients.iter().map(|client| client.container.as_str()))
+            .collect();
+        let start = |path: &str| {
+            Ok(Start {
+                cgroup: folder(Some(path))?.join(path.replace('/', "-")),
+                home: Some(path.to_owned()),
+                follow: false,
+                nice: nice_of(self.policy.container(path).map_or(100, |container| container.cpu.priority)),
+                shim: false,
+            })
+        };
+        copies.into_iter().map(start).collect()
+    }
+}
+
+/// The deepest container that all classes are below; `None`: only the root.
+pub(crate) fn common_parent<'a>(paths: &[&'a str]) -> Option<&'a str> {
+    let (first, rest) = paths.split_first()?;
+    let mut common = *first;
+    loop {
+        let prefix = format!("{common}/");
+        if rest.iter().all(|path| *path == common || path.starts_with(&prefix)) {
+            return Some(common);
+        }
+        common = common.rsplit_once('/')?.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_home_of_a_server_is_the_deepest_container_above_all_classes() {
+        assert_eq!(common_parent(&["shop/gold", "shop/browse"]), Some("shop"));
+        assert_eq!(common_parent(&["shop/gold", "shop/gold/vip"]), Some("shop/gold"));
+        assert_eq!(common_parent(&["gold", "browse"]), None);
+        assert_eq!(common_parent(&["shop/gold", "shop/goldfish"]), Some("shop"));
+        assert_eq!(common_parent(&[]), None);
+    }
+
+    /// A shop of two classes whose sockets the shim tells apart, and an API of copies.
+    const TWO: &str = r#"
+version = 1
+[container.shop]
+[container."shop/gold"]
+[container."shop/browse"]
+[container.api]
+[container."api/paid"]
+cpu.priority = 200
+[container."api/free"]
+[listener.web]
+address = "0.0.0.0:80"
+[[listener.web.client]]
+from = ["10.1.0.0/16"]
+container = "shop/gold"
+[[listener.web.client]]
+from = ["any"]
+container = "shop/browse"
+[listener.api]
+address = "0.0.0.0:81"
+serve = "copies-per-class"
+[[listener.api.client]]
+from = ["10.1.0.0/16"]
+container = "api/paid"
+[[listener.api.client]]
+from = ["any"]
+container = "api/free"
+"#;
+
+    fn planned(listeners: &[&str], container: Option<&str>) -> Result<Vec<Start>> {
+        let policy = fief_policy::parse(TWO, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+        let listeners: Vec<String> = listeners.iter().map(|&name| name.to_owned()).collect();
+        Plan { policy: &policy, listeners: &listeners, container, follow: true }.starts(|_| Ok(PathBuf::from("/own")))
+    }
+
+    #[test]
+    fn a_server_of_some_listeners_is_at_home_above_their_classes_alone() {
+        let web = planned(&["web"], None).expect("a plan");
+        assert_eq!((web.len(), web[0].home.as_deref(), web[0].shim, web[0].follow), (1, Some("shop"), true, true));
+        let api = planned(&["api"], None).expect("a plan");
+        let homes: Vec<_> = api.iter().map(|start| (start.home.as_deref(), start.shim, start.nice < 0)).collect();
+        assert_eq!(homes, [(Some("api/free"), false, false), (Some("api/paid"), false, true)]);
+        assert_eq!(planned(&[], None).expect("a plan").len(), 2, "copies, as long as nothing else is said");
+    }
+
+    #[test]
+    fn a_container_that_is_named_is_the_home_of_one_process() {
+        let starts = planned(&[], Some("shop/gold")).expect("a plan");
+        assert_eq!((starts.len(), starts[0].home.as_deref(), starts[0].shim), (1, Some("shop/gold"), true));
+        let refused = planned(&["api"], Some("shop")).expect_err("copies have homes of their own").to_string();
+        assert!(refused.contains("api") && refused.contains("leave the container out"), "{refused}");
+    }
+
+    #[test]
+    fn an_unknown_listener_comes_with_the_nearest() {
+        let refused = planned(&["wbe"], None).expect_err("no such listener").to_string();
+        assert_eq!(refused, "the policy in force has no listener wbe; did you mean web?");
+        let refused = planned(&["mail"], None).expect_err("no such listener").to_string();
+        assert_eq!(refused, "the policy in force has no listener mail; it has: web, api");
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A service's unit file with its drop-ins: what it starts, and what its processes may not do.
+//!
+//! A running systemd is asked (`systemctl cat`), which also knows aliases. Elsewhere, as in an image of another machine, the files
+//! are looked for where systemd.unit(5) says.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use fief_bpf::{Context, Error, ErrorKind, Result};
+
+use super::command_line::CommandLine;
+
+/// Where units are, the first one first.
+const FOLDERS: [&str; 6] = [
+    "etc/systemd/system",
+    "run/systemd/system",
+    "run/systemd/generator",
+    "usr/local/lib/systemd/system",
+    "usr/lib/systemd/system",
+    "lib/systemd/system",
+];
+
+/// Keys of a service whose processes cannot reach the kernel's state as root can.
+const HARDENED: [&str; 9] = [
+    "CapabilityBoundingSet",
+    "DynamicUser",
+    "PrivateDevices",
+    "PrivateUsers",
+    "ProtectControlGroups",
+    "ProtectKernelTunables",
+    "RootDirectory",
+    "RootImage",
+    "SystemCallFilter",
+];
+
+/// A file and its text.
+type Text = (PathBuf, String);
+
+/// What is known of a service.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct UnitFile {
+    pub starts: Vec<CommandLine>,
+    /// The key that keeps its processes from what `fief exec` does.
+    pub hardened: Option<String>,
+}
+
+impl UnitFile {
+    /// Reads a unit and its drop-ins but `own`. `root`: of its files; `None`: of this machine.
+    pub(super) fn read(unit: &str, root: Option<&Path>, own: &Path) -> Result<Self> {
+        let texts = match root {
+            None if super::systemd_runs() => told_by_systemd(unit)?,
+            _ => found(unit, root.unwrap_or(Path::new("/"))),
+        };
+        if texts.is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no unit {unit}"))
+                .remedy("`systemctl list-unit-files` shows those there are"));
+        }
+        let others = texts.iter().filter(|(path, _)| path != own).map(|(_, text)| text.as_str());
+        Ok(Self::parse(others))
+    }
+
+    fn parse<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
+        let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (key, value) in texts.flat_map(service_keys) {
+            let values = keys.entry(key).or_default();
+            match value.is_empty() {
+                true => values.clear(),
+                false => values.push(value),
+            }
+        }
+        let last = |key: &str| keys.get(key).and_then(|values| values.last()).map(String::as_str);
+        let is_off = |value: &str| matches!(value, "no" | "false" | "off" | "0");
+        let hardened = HARDENED.into_iter().find(|key| last(key).is_some_and(|value| !is_off(value)));
+        let user = last("User").filter(|user| !matches!(*user, "root" | "0")).map(|user| format!("User={user}"));
+        Self {
+            starts: keys.get("ExecStart").into_iter().flatten().flat_map(|line| CommandLine::all(line)).collect(),
+            hardened: user.or_else(|| hardened.map(str::to_owned)),
+        }
+    }
+}
+
+/// Keys and values of the section `[Service]`; continued lines are one.
+fn service_keys(text: &str) -> Vec<(String, String)> {
+    let (mut found, mut line, mut is_service) = (Vec::new(), String::new(), false);
+    // comments within a continued line are left out of it
+    let is_comment = |piece: &str| piece.trim_start().starts_with(['#', ';']);
+    for piece in text.lines().filter(|piece| !is_comment(piece)) {
+        if let Some(begin) = piece.strip_suffix('\\') {
+            line.push_str(begin);
+            line.push(' ');
+            continue;
+        }
+        let whole = std::mem::take(&mut line) + piece;
+        let whole = whole.trim();
+        if whole.starts_with('[') {
+            is_service = whole == "[Service]";
+        } else if let Some((key, value)) = whole.split_once('=').filter(|_| is_service) {
+            found.push((key.trim().to_owned(), value.trim().to_owned()));
+        }
+    }
+    found
+}
+
+fn told_by_systemd(unit: &str) -> Result<Vec<Text>> {
+    let asked = Command::new("systemctl")
+        .args(["cat", "--no-pager", "--", unit])
+        .stdin(Stdio::null())
+        .output()
+        .context(|| "cannot ask systemd by systemctl".into())?;
+    Ok(texts(&String::from_utf8_lossy(&asked.stdout)))
+}
+
+/// What `systemctl cat` prints: a comment with the path stands before each file, after an empty line.
+fn texts(told: &str) -> Vec<Text> {
+    let is_unit_file =
+        |path: &&str| path.starts_with('/') && [".service", ".conf"].iter().any(|end| path.ends_with(end));
+    let path_of = |line: &'_ str| line.strip_prefix("# ").filter(is_unit_file).map(PathBuf::from);
+    let mut found: Vec<Text> = Vec::new();
+    let mut is_apart = true;
+    for line in told.lines() {
+        match (path_of(line).filter(|_| is_apart), found.last_mut()) {
+            (Some(path), _) => found.push((path, String::new())),
+            (None, Some((_, text))) => {
+                text.push_str(line);
+                text.push('\n');
+            }
+            (None, None) => {}
+        }
+        is_apart = line.is_empty();
+    }
+    found
+}
+
+/// The unit's file, then its drop-ins by their names; each from the first folder that has it.
+fn found(unit: &str, root: &Path) -> Vec<Text> {
+    let folders = || FOLDERS.iter().map(|folder| root.join(folder));
+    let template = unit.split_once('@').map(|(name, _)| format!("{name}@.service"));
+    let names: Vec<&str> = [Some(unit), template.as_deref()].into_iter().flatten().collect();
+    let file = names.iter().flat_map(|name| folders().map(move |folder| folder.join(name))).find(|path| path.exists());
+    let Some(file) = file else { return Vec::new() };
+    let mut drop_ins = BTreeMap::new();
+    for folder in names.iter().flat_map(|name| folders().map(move |folder| folder.join(format!("{name}.d")))) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.path().extension().is_some_and(|ending| ending == "conf") {
+                drop_ins.entry(entry.file_name()).or_insert(entry.path());
+            }
+        }
+    }
+    let paths = std::iter::once(file).chain(drop_ins.into_values());
+    paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap_or_default())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn programs(unit: &UnitFile) -> Vec<&str> {
+        unit.starts.iter().map(|start| start.program.as_str()).collect()
+    }
+
+    #[test]
+    fn only_the_service_counts_and_an_empty_line_forgets_those_before() {
+        let text = "[Unit]\nExecStart=/bin/no\n[Service]\nExecStart=/bin/a\nExecStart=\n# ExecStart=/bin/no\n\
+                    ExecStart=/bin/b \\\n  # a remark\n  -x\nExecStart = /bin/c\n[Install]\nExecStart=/bin/no\n";
+        let unit = UnitFile::parse([text].into_iter());
+        assert_eq!(programs(&unit), ["/bin/b", "/bin/c"]);
+        assert_eq!((unit.starts[0].arguments.as_slice(), unit.hardened), (&["-x".to_owned()][..], None));
+    }
+
+    #[test]
+    fn who_is_not_root_or_may_less_is_found() {
+        let of = |line: &str| UnitFile::parse([format!("[Service]\n{line}\n").as_str()].into_iter()).hardened;
+        assert_eq!(of("User=www-data").as_deref(), Some("User=www-data"));
+        assert_eq!(of("ProtectControlGroups=yes").as_deref(), Some("ProtectControlGroups"));
+        assert_eq!(of("User=root\nPrivateTmp=yes\nPrivateDevices=no"), None);
+    }
+
+    #[test]
+    fn a_drop_in_of_the_administrators_goes_before_that_of_the_package() {
+        let root = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        write("lib/systemd/system/web@.service", "[Service]\nExecStart=/bin/web\n");
+        write("lib/systemd/system/web@.service.d/a.conf", "[Service]\nExecStart=/bin/package\n");
+        write("etc/systemd/system/web@.service.d/a.conf", "[Service]\nExecStart=\nExecStart=/bin/own %i\n");
+        write("etc/systemd/system/web@1.service.d/zz-fief.conf", "[Service]\nExecStart=/bin/fief\n");
+        let own = root.path().join("etc/systemd/system/web@1.service.d/zz-fief.conf");
+        let unit = UnitFile::read("web@1.service", Some(root.path()), &own).expect("there");
+        assert_eq!(programs(&unit), ["/bin/own"]);
+        assert!(UnitFile::read("other.service", Some(root.path()), &own).is_err());
+    }
+
+    #[test]
+    fn the_files_that_systemd_prints_are_told_apart() {
+        let told = "# /lib/systemd/system/a.service\n[Service]\n# /etc/a.conf\nUser=a\n\n# /etc/systemd/system/a.service.d/b.conf\n[Service]\n";
+        let texts = texts(told);
+        assert_eq!(texts[1], ("/etc/systemd/system/a.service.d/b.conf".into(), "[Service]\n".into()));
+        assert_eq!(texts[0].1, "[Service]\n# /etc/a.conf\nUser=a\n\n");
+    }
+}
