@@ -83,7 +83,8 @@ pub struct Check {
 ///
 /// The policy is replaced as a whole: what cannot be put in force changes nothing. Connections keep the class they have.
 /// Containers that the new policy no longer names stay while applications hold them. The policy stays in force after the
-/// command has ended, until `fief down` or the next start of the machine.
+/// command has ended, until `fief down` or the next start of the machine. The last lines say what `fief status --brief` says:
+/// who serves each listener now, what is enforced, and what does not work.
 #[derive(Debug, Args)]
 pub struct Apply {
     /// The policy (TOML); `-`: standard input
@@ -107,6 +108,9 @@ pub struct Apply {
 /// force.
 #[derive(Debug, Args)]
 pub struct Status {
+    /// The few lines with which `apply` and `run` end their start
+    #[arg(long, conflicts_with = "json")]
+    pub brief: bool,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -126,7 +130,7 @@ pub struct Down {
 ///
 /// The server needs no change: its listening sockets are told apart by the policy's listeners, its threads follow the
 /// connection they work on. Signals are passed on to it. One that goes into the background is waited for. Notes on the policy
-/// go to standard error.
+/// go to standard error, and once the server listens, or after five seconds, what `fief status --brief` says.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXIT_CODES)]
 #[command(override_usage = "fief run [OPTIONS] <POLICY> -- <SERVER> [ARGS]...")]

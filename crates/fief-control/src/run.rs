@@ -6,10 +6,12 @@
 //! kill -9 would leave. A server that goes into the background, or hands over to another binary, becomes a child of this one (a
 //! subreaper), and runs until its cgroup is empty.
 
+mod starting;
+mod wait;
+
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -17,12 +19,9 @@ use fief_bpf::abi;
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_policy::{Policy, Serve};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::SignalFd;
-use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
-use nix::unistd::Pid;
+use wait::{Running, Waiting};
 
 use crate::apply::ApplyOptions;
 use crate::namespace::sees_all_processes;
@@ -30,15 +29,18 @@ use crate::run_folder::RUN;
 use crate::schedule::nice_of;
 use crate::steer::Shim;
 use crate::tree::Tree;
-use crate::{Fief, cgroup};
+use crate::{Fief, Status, cgroup};
 
 /// How to run.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// Do not rebind the server's threads by the socket they work on.
     pub no_follow: bool,
-    /// Gets what the operator should know: notes of the policy, and that the server went into the background.
+    /// Gets what the operator should know: notes of the policy, that the server went into the background, that the policy was
+    /// taken down.
     pub tell: Option<fn(&str)>,
+    /// Gets what is in force once every listener has a server, or after a few seconds.
+    pub started: Option<fn(&Status)>,
 }
 
 impl RunOptions {
@@ -99,7 +101,7 @@ impl Fief {
             })
             .and_then(|servers| {
                 drop(lock);
-                wait_all(servers, &signals, options)
+                Waiting::new(self, policy, &signals, options).wait_all(servers, guard.as_ref().ok())
             });
         let _lock = self.lock()?;
         let down = self.run_ends(std::process::id());
@@ -132,7 +134,7 @@ impl Fief {
                 command.env("FIEF_PRELOAD", value).env("FIEF_PRELOAD_NAME", name);
             }
             let child = command.spawn().context(|| "cannot start the server".into())?;
-            servers.push(Running { child, cgroup: start.cgroup, code: None });
+            servers.push(Running::new(child, start.cgroup));
         }
         Ok(servers)
     }
@@ -184,11 +186,20 @@ impl Fief {
         self.run_dir().join("run.pid")
     }
 
+    /// The process of `fief run` that has put in force what is.
+    pub(crate) fn run_pid(&self) -> Option<u32> {
+        std::fs::read_to_string(self.run_file()).ok()?.trim().parse().ok()
+    }
+
+    /// Whether what the run of this process has put in force was not taken down since.
+    fn is_in_force_for(&self, pid: u32) -> bool {
+        self.installed() && self.run_pid() == Some(pid)
+    }
+
     /// Takes down what the run of this process has left in force: not what somebody else has applied since it was taken down.
     fn run_ends(&self, pid: u32) -> Result<()> {
-        let noted = std::fs::read_to_string(self.run_file()).ok();
         // also what is left when nothing is in force: the lock that this took, the note, cgroups
-        if noted.is_some_and(|noted| noted.trim() == pid.to_string()) || !self.installed() {
+        if self.run_pid() == Some(pid) || !self.installed() {
             self.down_locked()?;
         }
         Ok(())
@@ -196,9 +207,9 @@ impl Fief {
 
     /// A run that was killed, and its guard with it, is taken down by the next.
     fn sweep_dead_run(&self) -> Result<()> {
-        let Ok(pid) = std::fs::read_to_string(self.run_file()) else { return Ok(()) };
+        let Some(pid) = self.run_pid() else { return Ok(()) };
         // elsewhere the number is another process's, or nobody's, while the run lives
-        if sees_all_processes() && !Path::new("/proc").join(pid.trim()).exists() {
+        if sees_all_processes() && !Path::new("/proc").join(pid.to_string()).exists() {
             self.down_locked()?;
         }
         Ok(())
@@ -240,103 +251,6 @@ fn block_signals() -> Result<SignalFd> {
     let set: SigSet = FORWARDED.into_iter().collect();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None).context(|| "cannot block signals".into())?;
     SignalFd::new(&set).context(|| "cannot watch signals".into())
-}
-
-/// A server, or a copy of it.
-#[derive(Debug)]
-struct Running {
-    child: Child,
-    cgroup: PathBuf,
-    /// Of the child, once that has ended; who is left in the cgroup goes on.
-    code: Option<i32>,
-}
-
-impl Running {
-    /// Its exit code, 128 and the number of the signal that ended it; `None`: it runs.
-    fn poll(&mut self) -> Result<Option<i32>> {
-        if self.code.is_none() {
-            let status = self.child.try_wait().context(|| "cannot wait for the server".into())?;
-            self.code = status.map(|status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
-        }
-        Ok(self.code.filter(|code| *code != 0 || !self.is_in_background()))
-    }
-
-    fn is_in_background(&self) -> bool {
-        self.code == Some(0) && !cgroup::processes(&self.cgroup).is_empty()
-    }
-
-    /// To the child, or to those of its cgroup that became children of this process.
-    fn signal(&self, signal: Signal) {
-        let child = Pid::from_raw(self.child.id().cast_signed());
-        let adopted = || cgroup::processes(&self.cgroup).into_iter().filter(|pid| is_child(*pid)).map(Pid::from_raw);
-        let to = if self.code.is_none() { vec![child] } else { adopted().collect() };
-        for pid in to {
-            // one that ended meanwhile is reaped later
-            let _ = kill(pid, signal);
-        }
-    }
-}
-
-fn is_child(pid: i32) -> bool {
-    fief_bpf::process::parent(pid) == Some(std::process::id().cast_signed())
-}
-
-/// Children tell their end; whoever leaves the cgroup otherwise is looked for as often as this, in ms.
-const LOOK_MS: u16 = 1000;
-
-/// Passes signals on until every server has ended; the first failure is the code.
-fn wait_all(mut servers: Vec<Running>, signals: &SignalFd, options: &RunOptions) -> Result<i32> {
-    let (mut code, mut told) = (0, false);
-    while !servers.is_empty() {
-        if let Some(signal) = next_signal(signals)? {
-            servers.iter().for_each(|server| server.signal(signal));
-        }
-        let mut running = Vec::new();
-        let mut ended = false;
-        for mut server in servers {
-            match server.poll()? {
-                None => running.push(server),
-                Some(own) => {
-                    ended = true;
-                    code = if code == 0 { own } else { code };
-                }
-            }
-        }
-        if ended {
-            // one copy of a server is not the server
-            running.iter().for_each(|server| server.signal(Signal::SIGTERM));
-        }
-        if !told && running.iter().any(Running::is_in_background) {
-            options.tell("the server went into the background, and is waited for: `fief run` ends with it");
-            told = true;
-        }
-        reap_adopted(&running);
-        servers = running;
-    }
-    Ok(code)
-}
-
-/// Buries what became a child of this process and has ended.
-fn reap_adopted(servers: &[Running]) {
-    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    while let Some(pid) = waitid(Id::All, peek).ok().and_then(|status| status.pid()) {
-        let is_server = |server: &Running| server.code.is_none() && server.child.id().cast_signed() == pid.as_raw();
-        if servers.iter().any(is_server) || waitpid(pid, None).is_err() {
-            return; // its code is asked for with the next signal, which it has sent
-        }
-    }
-}
-
-/// A signal to pass on; `None`: a child ended, or none came for a while.
-fn next_signal(signals: &SignalFd) -> Result<Option<Signal>> {
-    let failed = || "cannot read signals".into();
-    match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], LOOK_MS) {
-        Ok(0) | Err(Errno::EINTR) => return Ok(None),
-        polled => polled.context(failed)?,
-    };
-    let info = signals.read_signal().context(failed)?;
-    let signal = info.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok());
-    Ok(signal.filter(|signal| *signal != Signal::SIGCHLD))
 }
 
 /// `fief run-exec CGROUP NICE SERVER ARGS...`: becomes the server inside the cgroup. Returns only on failure.

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use fief_bpf::table::Table;
 use fief_bpf::{Result, open};
-use fief_policy::{Container, Listener, Policy, RequestRate, Serve};
+use fief_policy::{Container, Listener, Mode, Policy, RequestRate, Serve};
 
 use crate::listening::{self, Listening};
 use crate::names::Names;
@@ -23,6 +23,8 @@ pub struct Status {
     pub policy: Option<PathBuf>,
     /// When it was put in force.
     pub since: Option<SystemTime>,
+    /// Whether verdicts are carried out or only counted; `None`: its text was removed.
+    pub mode: Option<Mode>,
     /// Whether the programs in force are those of this version.
     pub current: bool,
     /// Interfaces that the front door stands at.
@@ -31,6 +33,8 @@ pub struct Status {
     pub listeners: Vec<ListenerStatus>,
     /// Managed cgroups that are there.
     pub units: Vec<PathBuf>,
+    /// What the policy asks for and something holds, and by what.
+    pub enforced: Vec<String>,
     /// Attributes of the CPU that are kept and that nothing enforces, by container.
     pub unenforced: Vec<String>,
     /// What does not work, a sentence each, with what to do.
@@ -46,6 +50,8 @@ pub struct ListenerStatus {
     pub address: SocketAddr,
     /// How its classes reach the server.
     pub serve: Serve,
+    /// Whether verdicts on its clients and requests are carried out or only counted.
+    pub mode: Mode,
     /// Who listens there.
     pub servers: Vec<ServerStatus>,
 }
@@ -67,17 +73,16 @@ impl Fief {
     /// Looks at what is in force. Changes nothing.
     pub fn status(&self) -> Result<Status> {
         let snapshot = self.snapshot()?;
-        let front = self.front()?;
         let names = self.names()?;
+        let interfaces = self.interfaces();
         let netns = open::steered(self.pins()).unwrap_or_default();
         let managed = managed(&snapshot);
         let policy = names.policy();
         let of_policy = || Ok(policy.map(|policy| Here::look(policy, &managed)));
         let here = namespace::within(netns, of_policy)?.flatten().unwrap_or_default();
         let current = Table::open(self.pins())?.build() == fief_bpf::build();
-        let mut problems = front.notes.clone();
-        if policy.is_some_and(|policy| policy.listeners.iter().any(Listener::is_guarded)) && front.interfaces.is_empty()
-        {
+        let mut problems = self.front_notes(&names)?;
+        if policy.is_some_and(|policy| policy.listeners.iter().any(Listener::is_guarded)) && interfaces.is_empty() {
             problems.push("the front door stands nowhere, so nothing is guarded; apply the policy again".to_owned());
         }
         problems.extend(here.problems.iter().cloned());
@@ -87,8 +92,10 @@ impl Fief {
         Ok(Status {
             policy: text,
             since,
+            mode: policy.map(|policy| policy.mode),
             current,
-            interfaces: front.interfaces,
+            enforced: policy.map(|policy| enforced(policy, &interfaces, &snapshot.scheduler)).unwrap_or_default(),
+            interfaces,
             units: snapshot.units.iter().filter_map(|unit| unit.cgroup.clone()).collect(),
             unenforced: policy.map(|policy| unenforced(policy, &snapshot.scheduler)).unwrap_or_default(),
             listeners: here.listeners,
@@ -134,6 +141,7 @@ impl Here {
                 name: listener.name.clone(),
                 address: listener.address,
                 serve: listener.serve,
+                mode: listener.mode,
                 servers: own,
             });
         }
@@ -222,6 +230,20 @@ fn classes(listener: &Listener) -> usize {
     clients.chain(requests).collect::<HashSet<_>>().len()
 }
 
+/// What is held, and by what.
+fn enforced(policy: &Policy, interfaces: &[String], scheduler: &SchedulerView) -> Vec<String> {
+    let mut held = Vec::new();
+    let holds = |listener: &&Listener| listener.is_guarded() && listener.mode == Mode::Enforce;
+    let guarded: Vec<_> = policy.listeners.iter().filter(holds).map(|listener| listener.name.as_str()).collect();
+    if !guarded.is_empty() && !interfaces.is_empty() {
+        held.push(format!("the rules of {}, by the front door at {}", guarded.join(", "), interfaces.join(", ")));
+    }
+    if policy.divides_cpu() && matches!(scheduler, SchedulerView::On { .. }) {
+        held.push("cpu.share, cpu.limit and cpu.weight, by the scheduler".to_owned());
+    }
+    held
+}
+
 /// Attributes of the CPU that no scheduler holds.
 fn unenforced(policy: &Policy, scheduler: &SchedulerView) -> Vec<String> {
     if matches!(scheduler, SchedulerView::On { .. }) {
@@ -290,6 +312,22 @@ mod tests {
         let said = absent(&policy("").listeners[0], &[], &[(&socket, server.clone())]).expect("nobody listens");
         assert!(said.contains("nothing listens on 0.0.0.0:80 (nginx on 0.0.0.0:8080 listens)"), "{said}");
         assert_eq!(absent(&policy("").listeners[0], std::slice::from_ref(&server), &[(&socket, server.clone())]), None);
+    }
+
+    #[test]
+    fn what_is_enforced_is_named_with_what_does_it() {
+        let eth0 = ["eth0".to_owned()];
+        let held = |lines: &str, interfaces: &[String], scheduler| enforced(&policy(lines), interfaces, &scheduler);
+        let refuses = "syn = { rate = 5 }\n";
+        assert_eq!(held("", &eth0, SchedulerView::Off), [""; 0], "nothing stands before it");
+        assert_eq!(held(refuses, &eth0, SchedulerView::Off), ["the rules of web, by the front door at eth0"]);
+        assert_eq!(held(refuses, &[], SchedulerView::Off), [""; 0], "it stands nowhere");
+        let on = || SchedulerView::On { counts: Vec::new() };
+        assert_eq!(held("[container.c]\ncpu.weight = 7\n", &[], on()).len(), 1);
+        assert_eq!(held("", &[], on()), [""; 0], "nothing asks for it");
+        let mut trial = policy(refuses);
+        trial.listeners[0].mode = Mode::Monitor;
+        assert_eq!(enforced(&trial, &eth0, &SchedulerView::Off), [""; 0], "it is counted only");
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::brief;
 use crate::cli::Run;
 use crate::failure::{Failure, RUN_FAILED, RUN_NOT_FOUND, RUN_REFUSED, Result};
 use crate::output::printable;
 use crate::policy_file;
-use fief_control::{Fief, RunOptions};
+use fief_control::{Fief, RunOptions, Status};
 
 pub fn run(args: &Run) -> Result<ExitCode> {
     serve(args).map_err(|failure| match failure.code() {
@@ -23,7 +24,7 @@ fn serve(args: &Run) -> Result<ExitCode> {
     // Before anything is put in force for it.
     let program = args.server.first().expect("clap requires the server's program");
     find(program, std::env::var_os("PATH").as_deref())?;
-    let options = RunOptions { no_follow: args.no_follow, tell: Some(tell) };
+    let options = RunOptions { no_follow: args.no_follow, tell: Some(tell), started: Some(started) };
     let code = Fief::from_env()?.run(&file.policy, &file.text, &args.server, &options)?;
     // Codes are bytes, as the kernel has them.
     Ok(ExitCode::from(code as u8))
@@ -32,6 +33,11 @@ fn serve(args: &Run) -> Result<ExitCode> {
 /// On standard error: standard output is the server's.
 fn tell(note: &str) {
     eprintln!("fief: note: {}", printable(note));
+}
+
+/// Likewise.
+fn started(status: &Status) {
+    brief::lines(status).iter().for_each(|line| eprintln!("fief: {line}"));
 }
 
 /// Where the kernel would find the program.

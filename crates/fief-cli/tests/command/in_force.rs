@@ -3,59 +3,15 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use fief_testkit::{Feature, NetNs, require, wait_until};
+use fief_testkit::{NetNs, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::started::{Ended, Fief, SHOP, fief_in, policy};
-
-/// Takes its installation down on drop.
-struct Place {
-    scope: String,
-    namespace: NetNs,
-}
-
-impl Place {
-    /// None: the machine lacks what these tests need.
-    fn new() -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        if ![Feature::Root, Feature::NetNs, Feature::Cgroup2, Feature::Bpf].into_iter().all(require) {
-            return None;
-        }
-        let scope = format!("ff-cli-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Some(Self { scope, namespace: NetNs::new("cli").expect("a namespace") })
-    }
-
-    fn fief(&self) -> Fief {
-        let mut fief = fief_in(&self.scope);
-        self.namespace.enter(fief.command());
-        fief
-    }
-
-    fn apply(&self) -> Ended {
-        let shop = policy(SHOP);
-        let ended = self.fief().args(["apply", "--json", "--containers", "256"]).arg(shop.path()).ends();
-        assert_eq!(ended.code, 0, "{ended:?}");
-        ended
-    }
-
-    fn containers(&self) -> Vec<String> {
-        let listed = self.fief().args(["ls", "--json"]).ends();
-        listed.objects().iter().map(|object| object["container"].as_str().expect("a path").to_owned()).collect()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // It is down already where the test took it down itself.
-        fief_in(&self.scope).arg("down").ends();
-        let _ = std::fs::remove_file(format!("/run/fief/{}.lock", self.scope));
-    }
-}
+use crate::place::Place;
+use crate::started::{SHOP, policy};
 
 #[test]
 fn what_the_kernel_lacks_is_named_with_its_remedy() {

@@ -3,5 +3,7 @@
 
 mod in_force;
 mod lab;
+mod life;
+mod place;
 mod started;
 mod without_root;
