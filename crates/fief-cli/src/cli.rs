@@ -118,7 +118,8 @@ pub struct Status {
 
 /// Take down everything that is in force
 ///
-/// Servers go on, unmanaged. Containers that applications still hold lose what they were used for.
+/// Servers go on, unmanaged, also the one of a `fief run`. Containers that applications still hold lose what they were used for.
+/// Where nothing is in force that is said, and is no failure.
 #[derive(Debug, Args)]
 pub struct Down {
     /// One JSON object

@@ -75,10 +75,7 @@ impl Bare {
     }
 
     fn down(&self) {
-        match self.fief.down() {
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            done => drop(done.unwrap()),
-        }
+        self.fief.down().unwrap();
         self.assert_nothing_is_left();
     }
 }

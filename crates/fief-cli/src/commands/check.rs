@@ -58,8 +58,8 @@ fn meaning(name: &str, policy: &Policy, here: &std::result::Result<(), String>) 
     let mut page = format!(
         "{}: no errors; {}, {}\n",
         printable(name),
-        counted(policy.containers.len(), "container"),
-        counted(policy.listeners.len(), "listener"),
+        quantity::counted(policy.containers.len(), "container"),
+        quantity::counted(policy.listeners.len(), "listener"),
     );
     if !policy.containers.is_empty() {
         page.push_str(&format!("\n{}", containers(policy)));
@@ -84,13 +84,6 @@ fn meaning(name: &str, policy: &Policy, here: &std::result::Result<(), String>) 
 /// Says something that waits for a later version.
 fn is_unenforced(container: &Container) -> bool {
     container.memory_max != 0 || container.network != Network::default()
-}
-
-fn counted(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    }
 }
 
 fn containers(policy: &Policy) -> Table {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fief_testkit::{Feature, Process, require};
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::place::Place;
@@ -90,4 +91,50 @@ fn run_says_that_nobody_listens_where_the_policy_says() {
     assert!(told.ends_with("start its server there, or change the policy\n"), "{told}");
     assert_eq!(place.fief().args(["status", "--json"]).ends().code, 1, "the policy is in force all the same");
     run.process.stop(SOON).expect("it ends");
+}
+
+#[test]
+fn down_says_what_it_took_down_and_then_that_nothing_is_in_force() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let down = place.fief().arg("down").ends();
+    assert_eq!(down.code, 0, "{down:?}");
+    assert_eq!(down.stdout, "took down 2 containers, 1 listener (web) and 0 managed units\n");
+    let again = place.fief().arg("down").ends();
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(again.stdout.starts_with("nothing is in force"), "{again:?}");
+    let object = place.fief().args(["down", "--json"]).ends().objects().remove(0);
+    assert_eq!((&object["was_in_force"], &object["containers"]), (&json!(false), &json!(0)), "{object}");
+}
+
+#[test]
+fn a_server_goes_on_when_its_policy_is_taken_down_and_run_says_so() {
+    let Some(place) = Place::new() else { return };
+    let mut run = Run::new(&place, &["sh", "-c", "trap 'exit 42' TERM; while :; do sleep 0.05; done"]);
+    run.says("nothing listens");
+    let down = place.fief().arg("down").ends();
+    let goes_on = format!("`fief run` (process {}) goes on with its server, without a policy\n", run.process.pid());
+    assert!(down.code == 0 && down.stdout.ends_with(&goes_on), "{down:?}");
+    assert!(down.stdout.contains(" and 1 managed unit\nno longer managed: /"), "{down:?}");
+    run.says("the policy was taken down by another command: the server goes on without it");
+    assert!(run.process.try_wait().is_none());
+    // it is still waited for, and gets its signals
+    run.process.signal(Signal::SIGTERM);
+    assert_eq!(run.process.finish(SOON).expect("it ends").status.code(), Some(42));
+}
+
+#[test]
+fn a_server_in_the_background_goes_on_when_its_policy_is_taken_down() {
+    let Some(place) = Place::new() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let ended = folder.path().join("ended");
+    let server = "trap 'touch \"$0\"; exit 0' TERM; while :; do sleep 0.05; done";
+    let script = format!("( ( exec 2>&-; {server} ) & ) ; exit 0");
+    let mut run = Run::new(&place, &["sh", "-c", &script, &ended.to_string_lossy()]);
+    run.says("into the background");
+    assert_eq!(place.fief().arg("down").ends().code, 0);
+    run.says("the policy was taken down by another command");
+    run.process.signal(Signal::SIGTERM);
+    assert_eq!(run.process.finish(SOON).expect("it ends with its server").status.code(), Some(0));
+    assert!(ended.exists(), "the signal was passed on");
 }
