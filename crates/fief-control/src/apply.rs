@@ -5,26 +5,22 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 
 use fief_bpf::abi;
 use fief_bpf::admin::Admin;
 use fief_bpf::ingress;
 use fief_bpf::open::{self, Config};
-use fief_bpf::process;
 use fief_bpf::queue;
-use fief_bpf::schedule;
 use fief_bpf::table::Table;
 use fief_bpf::upgrade;
 use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
 use crate::front::{Doors, Others};
-use crate::names::Names;
-use crate::namespace::Namespace;
+use crate::namespace::{self, Namespace};
 use crate::staging::Staging;
 use crate::tree::Tree;
-use crate::{Fief, cgroup, front, guard, police, probe, steer};
+use crate::{Fief, front, guard, police, probe, steer};
 
 /// How to apply.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +29,8 @@ pub struct ApplyOptions {
     pub containers: Option<u32>,
     /// Containers that one unprivileged user may have, if nothing is in force yet; `None`: 4096.
     pub user_quota: Option<u32>,
+    /// Although the policy in force is of another network namespace: the front door moves to the caller's.
+    pub here: bool,
 }
 
 /// What applying changed.
@@ -46,25 +44,6 @@ pub struct Applied {
     pub released: Vec<String>,
     /// What the operator should know.
     pub notes: Vec<String>,
-}
-
-/// What taking down removed.
-#[derive(Debug, Clone, Default)]
-pub struct Down {
-    /// Whether a policy was in force.
-    pub was_in_force: bool,
-    /// Names of its listeners.
-    pub listeners: Vec<String>,
-    /// Managed cgroups that are left alone again.
-    pub units: usize,
-    /// Folders of those that are there.
-    pub cgroups: Vec<PathBuf>,
-    /// Containers that ended.
-    pub containers: usize,
-    /// Of these, still held by applications, whose descriptors are plain sockets now.
-    pub still_held: usize,
-    /// The process of a `fief run` whose server goes on without a policy.
-    pub run: Option<u32>,
 }
 
 /// Where the clients go that no rule names: the last rule of the first listener.
@@ -95,7 +74,7 @@ fn unmake(admin: &Admin, before: &Tree, now: &Tree) {
 impl Fief {
     /// Puts a policy into force, instead of the one that was. `text` is kept beside it.
     ///
-    /// Errors leave what was in force.
+    /// Errors leave what was in force. [`ErrorKind::Exists`]: it is in force in another network namespace, and `here` is not said.
     pub fn apply(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
         let _lock = self.lock()?;
         self.apply_locked(policy, text, options)
@@ -103,6 +82,7 @@ impl Fief {
 
     pub(crate) fn apply_locked(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
         let fresh = !self.installed();
+        self.refuse_elsewhere(options.here)?;
         if fresh {
             let default = Config::default();
             let config = Config {
@@ -128,6 +108,19 @@ impl Fief {
             applied.notes.push("the container table's size and the users' quota are fixed until `fief down`".into());
         }
         Ok(applied)
+    }
+
+    /// Only one network namespace is guarded: a policy that is applied by mistake in that of a container leaves the servers of
+    /// the other without their front door. Errors: [`ErrorKind::Exists`].
+    pub fn refuse_elsewhere(&self, here: bool) -> Result<()> {
+        let own = Namespace::of_caller()?.inode;
+        let other = open::steered(self.pins()).filter(|netns| *netns != own && open::steers(self.pins(), *netns));
+        let Some(other) = other.filter(|_| !here) else { return Ok(()) };
+        // a process that sees neither its name nor its processes cannot name a way to it
+        let place = namespace::place(other).map_or_else(|| format!("net:[{other}]"), |path| path.display().to_string());
+        let what = format!("the policy in force is of another network namespace ({place})");
+        Err(Error::new(ErrorKind::Exists, what)
+            .remedy("run fief there (nsenter --net=...), or move the front door to this one by `fief apply --here`"))
     }
 
     fn swap(&self, policy: &Policy, text: &str) -> Result<Applied> {
@@ -320,52 +313,5 @@ impl Fief {
             }
         }
         Ok(())
-    }
-
-    /// Takes everything down: hooks, tables, cgroups of ours. Where nothing is in force, that is said and no error.
-    pub fn down(&self) -> Result<Down> {
-        let _lock = self.lock()?;
-        if self.installed() {
-            return self.down_locked();
-        }
-        // an apply or a down that was killed may have left parts, which are not in force
-        self.clear().map(|()| Down::default())
-    }
-
-    pub(crate) fn down_locked(&self) -> Result<Down> {
-        // what names it, an installation that was cut off may lack
-        let names = self.names().ok();
-        let mut down = Down {
-            was_in_force: true,
-            listeners: names.iter().flat_map(Names::listeners).map(|(_, name)| name.to_owned()).collect(),
-            run: self.run_pid().filter(|pid| *pid != std::process::id() && process::open(pid.cast_signed()).is_ok()),
-            ..Down::default()
-        };
-        if let Ok(table) = Table::open(self.pins()) {
-            let tree = Tree::read(&table);
-            let own = tree.rows().into_iter().filter(|row| row.container.id >= abi::FIEF_FIRST_ID);
-            for row in own {
-                down.containers += 1;
-                let policy = row.record.flags & (abi::FIEF_CONTAINER_POLICY | abi::FIEF_CONTAINER_UNIT) != 0;
-                down.still_held += usize::from(!policy && row.record.state == abi::FIEF_ALIVE);
-            }
-            let units = self.units(&tree)?;
-            down.units = units.len();
-            down.cgroups = units.into_iter().filter_map(|unit| unit.cgroup).collect();
-        }
-        // what waits goes on while there is a door that it can go by; a failure must not keep the rest up
-        let _ = self.open_queues(&[]);
-        let restored = self.restore_sysctls(&[]);
-        self.clear()?;
-        restored.map(|()| down)
-    }
-
-    fn clear(&self) -> Result<()> {
-        self.remove_lanes()?;
-        schedule::remove(self.pins())?;
-        self.pins().remove()?;
-        cgroup::remove(&cgroup::own(self.pins().scope())?)?;
-        cgroup::remove_top();
-        self.forget()
     }
 }

@@ -271,7 +271,8 @@ fn what_applications_hold_lives_on_below_the_catch_all() {
         let text = "version = 1\n[container.shop]\n[listener.web]\naddress = \"0.0.0.0:80\"\n\
                     [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n";
         let fief = Fief::from_env().unwrap();
-        let applied = fief.apply(&parse(text), text, &ApplyOptions::default()).unwrap();
+        let here = ApplyOptions { here: true, ..ApplyOptions::default() };
+        let applied = fief.apply(&parse(text), text, &here).unwrap();
         assert_eq!(applied.released, ["unit"]);
         let info = held.info().unwrap();
         assert_eq!((info.state, info.depth), (State::Alive, 3));

@@ -13,7 +13,7 @@ use fief_control::{Applied, ApplyOptions, Fief, Status};
 
 pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
     let file = policy_file::load(&args.file)?;
-    let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota };
+    let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota, here: args.here };
     let fief = Fief::from_env()?;
     let applied = fief.apply(&file.policy, &file.text, &options)?;
     // what is in force is in force, whether it can be read or not

@@ -6,12 +6,12 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fief_testkit::{Feature, Process, require};
+use fief_testkit::{Feature, NetNs, Process, require};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::place::Place;
-use crate::started::{SHOP, policy};
+use crate::started::{SHOP, fief_in, policy};
 
 /// Generous: the machine may be busy.
 const SOON: Duration = Duration::from_secs(60);
@@ -137,4 +137,23 @@ fn a_server_in_the_background_goes_on_when_its_policy_is_taken_down() {
     run.process.signal(Signal::SIGTERM);
     assert_eq!(run.process.finish(SOON).expect("it ends with its server").status.code(), Some(0));
     assert!(ended.exists(), "the signal was passed on");
+}
+
+#[test]
+fn apply_from_another_network_namespace_asks_first() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let shop = policy(SHOP);
+    let other = NetNs::new("cli").expect("a namespace");
+    let apply = |words: &[&str]| {
+        let mut fief = fief_in(&place.scope).arg("apply").args(words).arg(shop.path());
+        other.enter(fief.command());
+        fief.ends()
+    };
+    let refused = apply(&[]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains(&format!("(/run/netns/{})", place.namespace.name())), "{refused:?}");
+    assert!(refused.stderr.contains("`fief apply --here`"), "{refused:?}");
+    assert_eq!(apply(&["--here"]).code, 0);
+    assert_eq!(apply(&[]).code, 0);
 }
