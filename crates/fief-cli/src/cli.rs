@@ -82,7 +82,8 @@ pub struct Check {
 /// Put a policy in force, in place of the one before
 ///
 /// The policy is replaced as a whole: what cannot be put in force changes nothing. Connections keep the class they have.
-/// Containers that the new policy no longer names stay while applications hold them. The policy stays in force after the
+/// Containers that the new policy no longer names stay while applications hold them, below the nearest container above that
+/// stays. The policy stays in force after the
 /// command has ended, until `fief down` or the next start of the machine. The last lines say what `fief status --brief` says:
 /// who serves each listener now, what is enforced, and what does not work.
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use fief_bpf::admin::Admin;
 use fief_bpf::ingress;
 use fief_bpf::open::{self, Config};
 use fief_bpf::queue;
-use fief_bpf::table::Table;
+use fief_bpf::table::{Row, Table};
 use fief_bpf::upgrade;
 use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
@@ -46,11 +46,6 @@ pub struct Applied {
     pub notes: Vec<String>,
 }
 
-/// Where the clients go that no rule names: the last rule of the first listener.
-fn catch_all(policy: &Policy) -> Option<&str> {
-    Some(&policy.listeners.first()?.clients.last()?.container)
-}
-
 /// Requests of an old queue whose clients hear of it by their own timeouts.
 fn stuck(requests: u32) -> String {
     format!("{requests} requests that waited could not go on: no interface that they could go by is guarded")
@@ -69,6 +64,18 @@ fn unmake(admin: &Admin, before: &Tree, now: &Tree) {
         // the error that stopped the policy is the one to tell; what stays is released by the next policy
         let _ = admin.release(row.container, abi::FIEF_CONTAINER_POLICY, None);
     }
+}
+
+/// Lets go of the containers that only older policies named. Whom applications still hold lives on below the nearest container
+/// above that stays, and not with strangers: a policy's containers are somebody's accounts.
+fn release_unnamed(admin: &Admin, tree: &Tree, slot: u32, applied: &mut Applied) -> Result<()> {
+    let is_named = |row: &Row| row.record.attributes[slot as usize].named != 0;
+    for row in tree.of_policy().into_iter().filter(|row| !is_named(row)) {
+        let heir = tree.nearest_above(row, is_named);
+        applied.released.push(tree.path(row));
+        admin.release(row.container, abi::FIEF_CONTAINER_POLICY, Some(heir))?;
+    }
+    Ok(())
 }
 
 impl Fief {
@@ -151,8 +158,7 @@ impl Fief {
         self.restore_sysctls(&doors.sysctls)?;
         self.retire_lanes(policy, &containers, &doors)?;
         self.retire_files()?;
-        let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
-        self.release_unnamed(&admin, &Tree::read(&table), slot, heir, &mut applied)?;
+        release_unnamed(&admin, &Tree::read(&table), slot, &mut applied)?;
         self.prune_verdicts()?;
         self.schedule(policy, &mut applied.notes)?;
         Ok(applied)
@@ -196,10 +202,7 @@ impl Fief {
         }
         let mut made = HashMap::new();
         for container in &policy.containers {
-            let there = tree
-                .find(&container.path)
-                .filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0)
-                .map(|row| row.container);
+            let there = tree.find_of_policy(&container.path).map(|row| row.container);
             let reference = match there {
                 Some(reference) => {
                     applied.kept.push(container.path.clone());
@@ -291,27 +294,5 @@ impl Fief {
             let _ = ingress::detach_others(self.pins(), &before);
         }
         opened
-    }
-
-    /// Lets go of the containers that only older policies named; deepest first, so that parents can end too.
-    fn release_unnamed(
-        &self,
-        admin: &Admin,
-        tree: &Tree,
-        slot: u32,
-        heir: Option<abi::fief_ref>,
-        applied: &mut Applied,
-    ) -> Result<()> {
-        let mut rows = tree.rows();
-        rows.sort_by_key(|row| std::cmp::Reverse(tree.depth(row)));
-        for row in rows {
-            let record = &row.record;
-            let held_by_policy = record.flags & abi::FIEF_CONTAINER_POLICY != 0 && record.state == abi::FIEF_ALIVE;
-            if held_by_policy && record.attributes[slot as usize].named == 0 {
-                applied.released.push(tree.path(row));
-                admin.release(row.container, abi::FIEF_CONTAINER_POLICY, heir)?;
-            }
-        }
-        Ok(())
     }
 }
