@@ -27,11 +27,15 @@ fn mode(mode: Mode) -> String {
 }
 
 fn served(listener: &ListenerStatus) -> String {
-    let mut servers: Vec<String> = listener.servers.iter().map(server).collect();
-    // workers and classes have a socket each
+    format!("{} on {}: {}", printable(&listener.name), listener.address, servers(&listener.servers))
+}
+
+/// Each process once: workers and classes have a socket each.
+pub fn servers(servers: &[ServerStatus]) -> String {
+    let mut servers: Vec<String> = servers.iter().map(server).collect();
     servers.sort();
     servers.dedup();
-    format!("{} on {}: {}", printable(&listener.name), listener.address, servers.join(", "))
+    servers.join(", ")
 }
 
 fn server(ServerStatus { pid, program, managed, .. }: &ServerStatus) -> String {

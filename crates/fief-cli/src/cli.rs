@@ -94,6 +94,9 @@ pub struct Apply {
     /// Room for so many containers; counts when nothing is in force yet
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
     pub containers: Option<u32>,
+    /// Print what would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// Also where the policy in force is of another network namespace: the front door moves to this one
     #[arg(long)]
     pub here: bool,

@@ -113,20 +113,20 @@ impl Fief {
 }
 
 /// Ids of the cgroups whose sockets the hooks see.
-fn managed(snapshot: &Snapshot) -> HashSet<u64> {
+pub(crate) fn managed(snapshot: &Snapshot) -> HashSet<u64> {
     let folders = snapshot.units.iter().filter_map(|unit| unit.cgroup.as_deref());
     folders.flat_map(cgroup::ids).collect()
 }
 
-/// What is found in the network namespace of the front door.
+/// What is found in a network namespace.
 #[derive(Default)]
-struct Here {
-    listeners: Vec<ListenerStatus>,
+pub(crate) struct Here {
+    pub(crate) listeners: Vec<ListenerStatus>,
     problems: Vec<String>,
 }
 
 impl Here {
-    fn look(policy: &Policy, managed: &HashSet<u64>) -> Self {
+    pub(crate) fn look(policy: &Policy, managed: &HashSet<u64>) -> Self {
         let sockets = listening::find().unwrap_or_default();
         let servers = servers::of(&sockets, managed);
         let mut here = Self::default();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief apply`: puts a policy in force, in place of the one before.
 
+mod difference;
+
 use serde::Serialize;
 
 use crate::brief;
@@ -13,8 +15,11 @@ use fief_control::{Applied, ApplyOptions, Fief, Status};
 
 pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
     let file = policy_file::load(&args.file)?;
-    let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota, here: args.here };
     let fief = Fief::from_env()?;
+    if args.dry_run {
+        return difference::run(args, &fief, &file.policy, output);
+    }
+    let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota, here: args.here };
     let applied = fief.apply(&file.policy, &file.text, &options)?;
     // what is in force is in force, whether it can be read or not
     let status = fief.status();

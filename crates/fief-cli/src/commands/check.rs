@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief check`: the errors of policies, each in its line, or what the policies mean. Nothing is changed.
 
-mod listener;
+pub mod listener;
 
 use std::path::Path;
 

@@ -66,7 +66,7 @@ struct Listener<'a> {
 }
 
 #[derive(Serialize)]
-struct Server<'a> {
+pub struct Server<'a> {
     address: String,
     pid: Option<i32>,
     program: &'a str,
@@ -95,13 +95,15 @@ impl<'a> Object<'a> {
 impl<'a> Listener<'a> {
     fn of(listener: &'a ListenerStatus) -> Self {
         let ListenerStatus { name, address, serve, mode, servers } = listener;
-        let servers = servers.iter().map(|ServerStatus { address, pid, program, managed }| Server {
-            address: address.to_string(),
-            pid: *pid,
-            program,
-            managed: *managed,
-        });
+        let servers = servers.iter().map(Server::of);
         Self { listener: name, address: address.to_string(), serve: *serve, mode: *mode, servers: servers.collect() }
+    }
+}
+
+impl<'a> Server<'a> {
+    pub fn of(server: &'a ServerStatus) -> Self {
+        let ServerStatus { address, pid, program, managed } = server;
+        Self { address: address.to_string(), pid: *pid, program, managed: *managed }
     }
 }
 

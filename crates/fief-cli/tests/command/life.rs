@@ -139,6 +139,60 @@ fn a_server_in_the_background_goes_on_when_its_policy_is_taken_down() {
     assert!(ended.exists(), "the signal was passed on");
 }
 
+/// What is in force, as far as any command lists it, and every file of it.
+fn all_of(place: &Place) -> Vec<String> {
+    let mut all: Vec<String> =
+        [&["ls", "--json"][..], &["status", "--json"], &["explain", "--from", "10.1.0.1", "--json"]]
+            .map(|words| place.fief().args(words).ends().stdout)
+            .into();
+    for root in ["/sys/fs/bpf", "/run/fief"] {
+        let found =
+            Command::new("find").arg(format!("{root}/{}", place.scope)).args(["-printf", "%p %s %T@\n"]).output();
+        all.push(String::from_utf8(found.expect("find starts").stdout).expect("text"));
+    }
+    let lock = std::path::PathBuf::from(format!("/run/fief/{}.lock", place.scope));
+    all.push(lock.exists().to_string());
+    all
+}
+
+#[test]
+fn a_dry_run_tells_what_would_change_and_changes_nothing() {
+    let Some(place) = Place::new() else { return };
+    let other = policy(
+        &SHOP
+            .replace("shop/gold", "shop/silver")
+            .replace("[listener.web]", "[listener.shop]")
+            .replace("listener.web.", "listener.shop."),
+    );
+    let dry = |words: &[&str]| place.fief().args(["apply", "--dry-run"]).args(words).arg(other.path()).ends();
+    let empty = all_of(&place);
+    let first = dry(&[]);
+    assert_eq!((first.code, all_of(&place)), (0, empty), "{first:?}");
+    assert!(first.stdout.contains("nothing is in force now\nmade: shop, shop/silver\n"), "{first:?}");
+
+    place.apply();
+    let before = all_of(&place);
+    let (told, object) = (dry(&[]), dry(&["--json"]).objects().remove(0));
+    assert_eq!(all_of(&place), before);
+    assert_eq!(told.code, 0, "{told:?}");
+    for line in [
+        "made: shop/silver",
+        "kept: shop",
+        "ended: shop/gold",
+        "new listener: shop on 0.0.0.0:80 (nobody listens there now)",
+    ] {
+        assert!(told.stdout.lines().any(|own| own == line), "{line} in {}", told.stdout);
+    }
+    let listeners = object["listeners"].as_array().expect("listeners");
+    let changes: Vec<_> = listeners.iter().map(|of| (&of["listener"], &of["change"])).collect();
+    assert_eq!(changes, [(&json!("shop"), &json!("new")), (&json!("web"), &json!("lost"))]);
+    assert_eq!(object["ended"], json!([{ "container": "shop/gold", "held": false, "below": "shop" }]));
+
+    let same = policy(SHOP);
+    let same = place.fief().args(["apply", "--dry-run"]).arg(same.path()).ends();
+    assert!(same.stdout.ends_with("`fief apply` would change nothing\n"), "{same:?}");
+}
+
 #[test]
 fn apply_from_another_network_namespace_asks_first() {
     let Some(place) = Place::new() else { return };
@@ -150,10 +204,12 @@ fn apply_from_another_network_namespace_asks_first() {
         other.enter(fief.command());
         fief.ends()
     };
-    let refused = apply(&[]);
-    assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.contains(&format!("(/run/netns/{})", place.namespace.name())), "{refused:?}");
-    assert!(refused.stderr.contains("`fief apply --here`"), "{refused:?}");
+    for words in [&[][..], &["--dry-run"]] {
+        let refused = apply(words);
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.stderr.contains(&format!("(/run/netns/{})", place.namespace.name())), "{refused:?}");
+        assert!(refused.stderr.contains("`fief apply --here`"), "{refused:?}");
+    }
     assert_eq!(apply(&["--here"]).code, 0);
     assert_eq!(apply(&[]).code, 0);
 }
