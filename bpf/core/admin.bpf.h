@@ -73,7 +73,7 @@ static __always_inline int admin_stage(struct fief_admin *a)
 
 /*
  * Its maker lets go (a->flags: FIEF_CONTAINER_POLICY or _UNIT). Who is still held by applications stays, without what the
- * policy gave it, under the limits of the catch-all; if it does not fit there (too deep) it stays where it is.
+ * policy gave it, below a->parent; if it does not fit there (its room is taken) it stays where it is.
  */
 static __always_inline int admin_let_go(struct fief_admin *a)
 {

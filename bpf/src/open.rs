@@ -193,6 +193,11 @@ pub fn steered(pins: &Pins) -> Option<u64> {
     names.find_map(|name| name.to_str()?.parse().ok())
 }
 
+/// Whether this network namespace is steered. What is pinned for one that is gone no longer leads to it.
+pub fn steers(pins: &Pins, netns: u64) -> bool {
+    link::target(&pins.netns().join(netns.to_string())).map(u64::from) == Some(netns)
+}
+
 /// Attaches sk_lookup to a network namespace and pins the link; one that is there stays.
 ///
 /// One namespace is steered at a time: the one before is let go, since its servers' sockets must not be handed
@@ -200,7 +205,7 @@ pub fn steered(pins: &Pins) -> Option<u64> {
 pub fn attach_netns(pins: &Pins, netns: BorrowedFd<'_>, inode: u64) -> Result<()> {
     let pin = pins.netns().join(inode.to_string());
     // the pin of a namespace that is gone can bear the same number
-    if link::target(&pin).map(u64::from) != Some(inode) {
+    if !steers(pins, inode) {
         let (name, hook) = attachment::of_namespace();
         let program = pins.open_program(name)?;
         let link = link::create(program.as_fd(), netns, hook)

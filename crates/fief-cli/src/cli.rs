@@ -84,8 +84,10 @@ pub struct Check {
 /// Put a policy in force, in place of the one before
 ///
 /// The policy is replaced as a whole: what cannot be put in force changes nothing. Connections keep the class they have.
-/// Containers that the new policy no longer names stay while applications hold them. The policy stays in force after the
-/// command has ended, until `fief down` or the next start of the machine.
+/// Containers that the new policy no longer names stay while applications hold them, below the nearest container above that
+/// stays. The policy stays in force after the
+/// command has ended, until `fief down` or the next start of the machine. The last lines say what `fief status --brief` says:
+/// who serves each listener now, what is enforced, and what does not work.
 #[derive(Debug, Args)]
 pub struct Apply {
     /// The policy (TOML); `-`: standard input
@@ -94,6 +96,12 @@ pub struct Apply {
     /// Room for so many containers; counts when nothing is in force yet
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
     pub containers: Option<u32>,
+    /// Print what would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Also where the policy in force is of another network namespace: the front door moves to this one
+    #[arg(long)]
+    pub here: bool,
     /// So many containers for each unprivileged user; counts when nothing is in force yet
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub user_quota: Option<u32>,
@@ -109,6 +117,9 @@ pub struct Apply {
 /// force.
 #[derive(Debug, Args)]
 pub struct Status {
+    /// The few lines with which `apply` and `run` end their start
+    #[arg(long, conflicts_with = "json")]
+    pub brief: bool,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -116,7 +127,8 @@ pub struct Status {
 
 /// Take down everything that is in force
 ///
-/// Servers go on, unmanaged. Containers that applications still hold lose what they were used for.
+/// Servers go on, unmanaged, also the one of a `fief run`. Containers that applications still hold lose what they were used for.
+/// Where nothing is in force that is said, and is no failure.
 #[derive(Debug, Args)]
 pub struct Down {
     /// One JSON object
@@ -128,7 +140,7 @@ pub struct Down {
 ///
 /// The server needs no change: its listening sockets are told apart by the policy's listeners, its threads follow the
 /// connection they work on. Signals are passed on to it. One that goes into the background is waited for. Notes on the policy
-/// go to standard error.
+/// go to standard error, and once the server listens, or after five seconds, what `fief status --brief` says.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXIT_CODES)]
 #[command(override_usage = "fief run [OPTIONS] <POLICY> -- <SERVER> [ARGS]...")]

@@ -2,6 +2,7 @@
 //! The command `fief`. A table of contents: `cli` has the words, each command has a file below `commands`, `failure`
 //! prints what went wrong.
 
+mod brief;
 mod cli;
 mod commands;
 mod failure;

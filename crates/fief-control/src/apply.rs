@@ -11,17 +11,16 @@ use fief_bpf::admin::Admin;
 use fief_bpf::ingress;
 use fief_bpf::open::{self, Config};
 use fief_bpf::queue;
-use fief_bpf::schedule;
-use fief_bpf::table::Table;
+use fief_bpf::table::{Row, Table};
 use fief_bpf::upgrade;
 use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
 use crate::front::{Doors, Others};
-use crate::namespace::Namespace;
+use crate::namespace::{self, Namespace};
 use crate::staging::Staging;
 use crate::tree::Tree;
-use crate::{Fief, cgroup, front, guard, police, probe, steer};
+use crate::{Fief, front, guard, police, probe, steer};
 
 /// How to apply.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +29,8 @@ pub struct ApplyOptions {
     pub containers: Option<u32>,
     /// Containers that one unprivileged user may have, if nothing is in force yet; `None`: 4096.
     pub user_quota: Option<u32>,
+    /// Although the policy in force is of another network namespace: the front door moves to the caller's.
+    pub here: bool,
 }
 
 /// What applying changed.
@@ -43,22 +44,6 @@ pub struct Applied {
     pub released: Vec<String>,
     /// What the operator should know.
     pub notes: Vec<String>,
-}
-
-/// What taking down removed.
-#[derive(Debug, Clone, Default)]
-pub struct Down {
-    /// Managed cgroups that are left alone again.
-    pub units: usize,
-    /// Containers that ended.
-    pub containers: usize,
-    /// Of these, still held by applications, whose descriptors are plain sockets now.
-    pub still_held: usize,
-}
-
-/// Where the clients go that no rule names: the last rule of the first listener.
-fn catch_all(policy: &Policy) -> Option<&str> {
-    Some(&policy.listeners.first()?.clients.last()?.container)
 }
 
 /// Requests of an old queue whose clients hear of it by their own timeouts.
@@ -81,10 +66,22 @@ fn unmake(admin: &Admin, before: &Tree, now: &Tree) {
     }
 }
 
+/// Lets go of the containers that only older policies named. Whom applications still hold lives on below the nearest container
+/// above that stays, and not with strangers: a policy's containers are somebody's accounts.
+fn release_unnamed(admin: &Admin, tree: &Tree, slot: u32, applied: &mut Applied) -> Result<()> {
+    let is_named = |row: &Row| row.record.attributes[slot as usize].named != 0;
+    for row in tree.of_policy().into_iter().filter(|row| !is_named(row)) {
+        let heir = tree.nearest_above(row, is_named);
+        applied.released.push(tree.path(row));
+        admin.release(row.container, abi::FIEF_CONTAINER_POLICY, Some(heir))?;
+    }
+    Ok(())
+}
+
 impl Fief {
     /// Puts a policy into force, instead of the one that was. `text` is kept beside it.
     ///
-    /// Errors leave what was in force.
+    /// Errors leave what was in force. [`ErrorKind::Exists`]: it is in force in another network namespace, and `here` is not said.
     pub fn apply(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
         let _lock = self.lock()?;
         self.apply_locked(policy, text, options)
@@ -92,6 +89,7 @@ impl Fief {
 
     pub(crate) fn apply_locked(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
         let fresh = !self.installed();
+        self.refuse_elsewhere(options.here)?;
         if fresh {
             let default = Config::default();
             let config = Config {
@@ -117,6 +115,19 @@ impl Fief {
             applied.notes.push("the container table's size and the users' quota are fixed until `fief down`".into());
         }
         Ok(applied)
+    }
+
+    /// Only one network namespace is guarded: a policy that is applied by mistake in that of a container leaves the servers of
+    /// the other without their front door. Errors: [`ErrorKind::Exists`].
+    pub fn refuse_elsewhere(&self, here: bool) -> Result<()> {
+        let own = Namespace::of_caller()?.inode;
+        let other = open::steered(self.pins()).filter(|netns| *netns != own && open::steers(self.pins(), *netns));
+        let Some(other) = other.filter(|_| !here) else { return Ok(()) };
+        // a process that sees neither its name nor its processes cannot name a way to it
+        let place = namespace::place(other).map_or_else(|| format!("net:[{other}]"), |path| path.display().to_string());
+        let what = format!("the policy in force is of another network namespace ({place})");
+        Err(Error::new(ErrorKind::Exists, what)
+            .remedy("run fief there (nsenter --net=...), or move the front door to this one by `fief apply --here`"))
     }
 
     fn swap(&self, policy: &Policy, text: &str) -> Result<Applied> {
@@ -149,8 +160,7 @@ impl Fief {
         self.restore_sysctls(&doors.sysctls)?;
         self.retire_lanes(policy, &containers, &doors)?;
         self.retire_files()?;
-        let heir = catch_all(policy).and_then(|path| containers.get(path)).copied();
-        self.release_unnamed(&admin, &Tree::read(&table), slot, heir, &mut applied)?;
+        release_unnamed(&admin, &Tree::read(&table), slot, &mut applied)?;
         self.prune_verdicts()?;
         self.schedule(policy, &mut applied.notes)?;
         Ok(applied)
@@ -194,10 +204,7 @@ impl Fief {
         }
         let mut made = HashMap::new();
         for container in &policy.containers {
-            let there = tree
-                .find(&container.path)
-                .filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0)
-                .map(|row| row.container);
+            let there = tree.find_of_policy(&container.path).map(|row| row.container);
             let reference = match there {
                 Some(reference) => {
                     applied.kept.push(container.path.clone());
@@ -291,69 +298,5 @@ impl Fief {
             let _ = ingress::detach_others(self.pins(), &before);
         }
         opened
-    }
-
-    /// Lets go of the containers that only older policies named; deepest first, so that parents can end too.
-    fn release_unnamed(
-        &self,
-        admin: &Admin,
-        tree: &Tree,
-        slot: u32,
-        heir: Option<abi::fief_ref>,
-        applied: &mut Applied,
-    ) -> Result<()> {
-        let mut rows = tree.rows();
-        rows.sort_by_key(|row| std::cmp::Reverse(tree.depth(row)));
-        for row in rows {
-            let record = &row.record;
-            let held_by_policy = record.flags & abi::FIEF_CONTAINER_POLICY != 0 && record.state == abi::FIEF_ALIVE;
-            if held_by_policy && record.attributes[slot as usize].named == 0 {
-                applied.released.push(tree.path(row));
-                admin.release(row.container, abi::FIEF_CONTAINER_POLICY, heir)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes everything down: hooks, tables, cgroups of ours.
-    pub fn down(&self) -> Result<Down> {
-        let _lock = self.lock()?;
-        if !self.installed() {
-            // an apply or a down that was killed may have left parts, which are not in force
-            self.clear()?;
-        }
-        self.require_installed()?;
-        self.down_locked()
-    }
-
-    pub(crate) fn down_locked(&self) -> Result<Down> {
-        let mut down = Down::default();
-        if let Ok(table) = Table::open(self.pins()) {
-            let tree = Tree::read(&table);
-            let own = tree.rows().into_iter().filter(|row| row.container.id >= abi::FIEF_FIRST_ID);
-            for row in own {
-                down.containers += 1;
-                let policy = row.record.flags & (abi::FIEF_CONTAINER_POLICY | abi::FIEF_CONTAINER_UNIT) != 0;
-                down.still_held += usize::from(!policy && row.record.state == abi::FIEF_ALIVE);
-            }
-            down.units = self.units(&tree)?.len();
-        }
-        // what waits goes on while there is a door that it can go by; a failure must not keep the rest up
-        let _ = self.open_queues(&[]);
-        let restored = self.restore_sysctls(&[]);
-        self.clear()?;
-        restored.map(|()| down)
-    }
-
-    fn clear(&self) -> Result<()> {
-        self.remove_lanes()?;
-        self.retire_ticks(None)?;
-        schedule::remove(self.pins())?;
-        self.pins().remove()?;
-        self.remove_groups()?;
-        let top = cgroup::mount_point()?;
-        cgroup::remove(&cgroup::own(self.pins().scope())?, &top)?;
-        cgroup::remove_top(&top);
-        self.forget()
     }
 }

@@ -346,14 +346,8 @@ fn shorten(name: &str) -> String {
 
 /// A process and its descendants.
 fn family(pid: i32) -> Vec<i32> {
-    let mut found = vec![pid];
-    for tid in cgroup::threads(pid) {
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
-            found.extend(family(child));
-        }
-    }
-    found
+    let below = cgroup::children_of_process(pid).into_iter().flat_map(family);
+    std::iter::once(pid).chain(below).collect()
 }
 
 fn find_cgroup(below: &Path, wanted: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {

@@ -164,6 +164,15 @@ pub fn threads(pid: i32) -> Vec<i32> {
         .collect()
 }
 
+/// The processes that a process has started or adopted, and not buried yet.
+pub fn children_of_process(pid: i32) -> Vec<i32> {
+    let of_thread = |tid| {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<i32>>()
+    };
+    threads(pid).into_iter().flat_map(of_thread).collect()
+}
+
 /// Numbers of a process's descriptors.
 pub fn descriptors(pid: i32) -> Vec<i32> {
     fs::read_dir(format!("/proc/{pid}/fd"))

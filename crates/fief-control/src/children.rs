@@ -6,20 +6,18 @@
 //! unmanaged. A server that goes into the background, or hands over to another binary, becomes a child of the one that waits (a
 //! subreaper), and runs until its cgroup is empty.
 
+mod starting;
+mod wait;
+
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 
 use fief_bpf::abi;
 use fief_bpf::{Context, Error, ErrorKind, Result};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::SignalFd;
-use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
-use nix::unistd::Pid;
 
 use crate::bind::home_of;
 use crate::plan::Start;
@@ -27,6 +25,8 @@ use crate::run_folder::RUN;
 use crate::steer::Shim;
 use crate::tree::Tree;
 use crate::{Fief, cgroup};
+
+pub(crate) use wait::{By, Running, Waiting};
 
 /// Gets what the operator should know, a sentence at a time.
 pub type Tell = fn(&str);
@@ -75,7 +75,7 @@ impl Fief {
                 command.env("FIEF_PRELOAD", value).env("FIEF_PRELOAD_NAME", name);
             }
             let child = command.spawn().context(|| "cannot start the server".into())?;
-            servers.push(Running { child, cgroup: start.cgroup, code: None });
+            servers.push(Running::new(child, start.cgroup));
         }
         Ok(servers)
     }
@@ -100,103 +100,6 @@ pub(crate) fn block_signals() -> Result<SignalFd> {
     let set: SigSet = FORWARDED.into_iter().collect();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None).context(|| "cannot block signals".into())?;
     SignalFd::new(&set).context(|| "cannot watch signals".into())
-}
-
-/// A server, or a copy of it.
-#[derive(Debug)]
-pub(crate) struct Running {
-    child: Child,
-    cgroup: PathBuf,
-    /// Of the child, once that has ended; who is left in the cgroup goes on.
-    code: Option<i32>,
-}
-
-impl Running {
-    /// Its exit code, 128 and the number of the signal that ended it; `None`: it runs.
-    fn poll(&mut self) -> Result<Option<i32>> {
-        if self.code.is_none() {
-            let status = self.child.try_wait().context(|| "cannot wait for the server".into())?;
-            self.code = status.map(|status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
-        }
-        Ok(self.code.filter(|code| *code != 0 || !self.is_in_background()))
-    }
-
-    fn is_in_background(&self) -> bool {
-        self.code == Some(0) && !cgroup::processes(&self.cgroup).is_empty()
-    }
-
-    /// To the child, or to those of its cgroup that became children of this process.
-    fn signal(&self, signal: Signal) {
-        let child = Pid::from_raw(self.child.id().cast_signed());
-        let adopted = || cgroup::processes(&self.cgroup).into_iter().filter(|pid| is_child(*pid)).map(Pid::from_raw);
-        let to = if self.code.is_none() { vec![child] } else { adopted().collect() };
-        for pid in to {
-            // one that ended meanwhile is reaped later
-            let _ = kill(pid, signal);
-        }
-    }
-}
-
-fn is_child(pid: i32) -> bool {
-    fief_bpf::process::parent(pid) == Some(std::process::id().cast_signed())
-}
-
-/// Children tell their end; whoever leaves the cgroup otherwise is looked for as often as this, in ms.
-const LOOK_MS: u16 = 1000;
-
-/// Passes signals on until every server has ended; the first failure is the code.
-pub(crate) fn wait_all(mut servers: Vec<Running>, signals: &SignalFd, tell: Option<Tell>) -> Result<i32> {
-    let (mut code, mut told) = (0, false);
-    while !servers.is_empty() {
-        if let Some(signal) = next_signal(signals)? {
-            servers.iter().for_each(|server| server.signal(signal));
-        }
-        let mut running = Vec::new();
-        let mut ended = false;
-        for mut server in servers {
-            match server.poll()? {
-                None => running.push(server),
-                Some(own) => {
-                    ended = true;
-                    code = if code == 0 { own } else { code };
-                }
-            }
-        }
-        if ended {
-            // one copy of a server is not the server
-            running.iter().for_each(|server| server.signal(Signal::SIGTERM));
-        }
-        if let Some(tell) = tell.filter(|_| !told && running.iter().any(Running::is_in_background)) {
-            tell("the server went into the background, and is waited for: fief ends with it");
-            told = true;
-        }
-        reap_adopted(&running);
-        servers = running;
-    }
-    Ok(code)
-}
-
-/// Buries what became a child of this process and has ended.
-fn reap_adopted(servers: &[Running]) {
-    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-    while let Some(pid) = waitid(Id::All, peek).ok().and_then(|status| status.pid()) {
-        let is_server = |server: &Running| server.code.is_none() && server.child.id().cast_signed() == pid.as_raw();
-        if servers.iter().any(is_server) || waitpid(pid, None).is_err() {
-            return; // its code is asked for with the next signal, which it has sent
-        }
-    }
-}
-
-/// A signal to pass on; `None`: a child ended, or none came for a while.
-fn next_signal(signals: &SignalFd) -> Result<Option<Signal>> {
-    let failed = || "cannot read signals".into();
-    match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], LOOK_MS) {
-        Ok(0) | Err(Errno::EINTR) => return Ok(None),
-        polled => polled.context(failed)?,
-    };
-    let info = signals.read_signal().context(failed)?;
-    let signal = info.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok());
-    Ok(signal.filter(|signal| *signal != Signal::SIGCHLD))
 }
 
 /// `fief run-exec CGROUP GROUP NICE SERVER ARGS...`: becomes the server inside the cgroup, and inside a group of another hierarchy

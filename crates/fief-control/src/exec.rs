@@ -16,7 +16,7 @@ use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_policy::Policy;
 
 use crate::bind::{ManageOptions, Target};
-use crate::children::{ROOT, Tell, block_signals, cannot_run, wait_all};
+use crate::children::{By, ROOT, Tell, Waiting, block_signals, cannot_run};
 use crate::namespace::sees_all_processes;
 use crate::plan::Plan;
 use crate::run_folder::RUN;
@@ -70,7 +70,7 @@ impl Fief {
         let signals = block_signals()?;
         let code = self.start_all(starts, &tree, server, options.tell).and_then(|servers| {
             drop(lock);
-            wait_all(servers, &signals, options.tell)
+            Waiting::new(self, By::Exec, &signals, options.tell).wait_all(servers, None)
         });
         let _lock = self.lock()?;
         let top = cgroup::mount_point()?;

@@ -35,11 +35,10 @@ pub(crate) fn sees_all_processes() -> bool {
 
 /// Runs `work` in a network namespace; `None`: it is gone, and what was in it too.
 pub(crate) fn within<T: Send>(netns: u64, work: impl FnOnce() -> Result<T> + Send) -> Result<Option<T>> {
-    let is = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.ino() == netns);
-    if is(Path::new("/proc/thread-self/ns/net")) {
+    if is(netns, Path::new("/proc/thread-self/ns/net")) {
         return work().map(Some);
     }
-    let Some(path) = find(is) else { return Ok(None) };
+    let Some(path) = place(netns) else { return Ok(None) };
     let file = File::open(&path).context(|| format!("cannot open {}", path.display()))?;
     let enter = || {
         setns(file.as_fd(), CloneFlags::CLONE_NEWNET)
@@ -50,6 +49,15 @@ pub(crate) fn within<T: Send>(netns: u64, work: impl FnOnce() -> Result<T> + Sen
         Ok(done) => done.map(Some),
         Err(panic) => std::panic::resume_unwind(panic),
     }
+}
+
+/// The way to a network namespace; `None`: it is gone.
+pub(crate) fn place(netns: u64) -> Option<PathBuf> {
+    find(|path| is(netns, path))
+}
+
+fn is(netns: u64, path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.ino() == netns)
 }
 
 /// Who has a network namespace is the only way to it: one with a name, or a process inside.

@@ -6,8 +6,6 @@
 
 mod ticks;
 
-use std::collections::BTreeSet;
-
 use fief_bpf::{Error, ErrorKind, Result, abi, ingress, queue};
 use fief_policy::{Listener, Mode, Policy, Queue};
 
@@ -222,11 +220,7 @@ struct Class<'p> {
 
 /// The classes of a listener, the highest priority first.
 fn classes<'p>(policy: &'p Policy, listener: &'p Listener) -> Vec<Class<'p>> {
-    let clients = listener.clients.iter().map(|client| client.container.as_str());
-    let requests = listener.requests.iter().filter_map(|request| request.container.as_deref());
-    let isolated = listener.isolate.iter().filter_map(|isolate| isolate.into.as_deref());
-    let paths: BTreeSet<&str> = clients.chain(requests).chain(isolated).collect();
-    let mut containers: Vec<_> = paths.into_iter().filter_map(|path| policy.container(path)).collect();
+    let mut containers: Vec<_> = listener.class_paths().into_iter().filter_map(|path| policy.container(path)).collect();
     containers.sort_by_key(|container| std::cmp::Reverse(container.cpu.priority));
     let mut priorities: Vec<_> = containers.iter().map(|container| container.cpu.priority).collect();
     priorities.dedup();

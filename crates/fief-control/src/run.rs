@@ -13,20 +13,23 @@ use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_policy::Policy;
 
-use crate::Fief;
 use crate::apply::ApplyOptions;
-use crate::children::{Running, Tell, block_signals, cannot_run, own_command, wait_all};
+use crate::children::{By, Running, Tell, Waiting, block_signals, cannot_run, own_command};
 use crate::namespace::sees_all_processes;
 use crate::plan::Plan;
 use crate::tree::Tree;
+use crate::{Fief, Status};
 
 /// How to run.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     /// Do not rebind the server's threads by the socket they work on.
     pub no_follow: bool,
-    /// Gets what the operator should know: notes of the policy, and that the server went into the background.
+    /// Gets what the operator should know: notes of the policy, that the server went into the background, that the policy was
+    /// taken down.
     pub tell: Option<Tell>,
+    /// Gets what is in force once every listener has a server, or after a few seconds.
+    pub started: Option<fn(&Status)>,
 }
 
 impl Fief {
@@ -58,7 +61,8 @@ impl Fief {
             })
             .and_then(|servers| {
                 drop(lock);
-                wait_all(servers, &signals, options.tell)
+                let waiting = Waiting::new(self, By::Run, &signals, options.tell).telling(policy, options.started);
+                waiting.wait_all(servers, guard.as_ref().ok())
             });
         let _lock = self.lock()?;
         let down = self.run_ends(std::process::id());
@@ -81,11 +85,20 @@ impl Fief {
         self.run_dir().join("run.pid")
     }
 
+    /// The process of `fief run` that has put in force what is.
+    pub(crate) fn run_pid(&self) -> Option<u32> {
+        std::fs::read_to_string(self.run_file()).ok()?.trim().parse().ok()
+    }
+
+    /// Whether what the run of this process has put in force was not taken down since.
+    pub(crate) fn is_in_force_for(&self, pid: u32) -> bool {
+        self.installed() && self.run_pid() == Some(pid)
+    }
+
     /// Takes down what the run of this process has left in force: not what somebody else has applied since it was taken down.
     fn run_ends(&self, pid: u32) -> Result<()> {
-        let noted = std::fs::read_to_string(self.run_file()).ok();
         // also what is left when nothing is in force: the lock that this took, the note, cgroups
-        if noted.is_some_and(|noted| noted.trim() == pid.to_string()) || !self.installed() {
+        if self.run_pid() == Some(pid) || !self.installed() {
             self.down_locked()?;
         }
         Ok(())
@@ -93,9 +106,9 @@ impl Fief {
 
     /// A run that was killed, and its guard with it, is taken down by the next.
     fn sweep_dead_run(&self) -> Result<()> {
-        let Ok(pid) = std::fs::read_to_string(self.run_file()) else { return Ok(()) };
+        let Some(pid) = self.run_pid() else { return Ok(()) };
         // elsewhere the number is another process's, or nobody's, while the run lives
-        if sees_all_processes() && !Path::new("/proc").join(pid.trim()).exists() {
+        if sees_all_processes() && !Path::new("/proc").join(pid.to_string()).exists() {
             self.down_locked()?;
         }
         Ok(())

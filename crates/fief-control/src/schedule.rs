@@ -111,6 +111,15 @@ impl SchedulerView {
         }
     }
 
+    /// What people call it.
+    pub fn title(&self) -> Option<String> {
+        match self {
+            Self::On { .. } => Some("Fief's scheduler".to_owned()),
+            Self::Groups(groups) => Some(format!("{}, for whole processes", groups.hierarchy.name())),
+            Self::Off | Self::Ejected(_) => None,
+        }
+    }
+
     /// The same for one container.
     pub fn word_for(&self, container: &str) -> Option<&'static str> {
         match self {

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use fief_bpf::table::Table;
 use fief_bpf::{Result, open};
-use fief_policy::{Listener, Policy, RequestRate, Serve};
+use fief_policy::{Listener, Mode, Policy, RequestRate, Serve};
 
 use crate::groups::named;
 use crate::listening::{self, Listening};
@@ -24,6 +24,8 @@ pub struct Status {
     pub policy: Option<PathBuf>,
     /// When it was put in force.
     pub since: Option<SystemTime>,
+    /// Whether verdicts are carried out or only counted; `None`: its text was removed.
+    pub mode: Option<Mode>,
     /// Whether the programs in force are those of this version.
     pub current: bool,
     /// Interfaces that the front door stands at.
@@ -34,6 +36,8 @@ pub struct Status {
     pub units: Vec<PathBuf>,
     /// Who holds shares, weights and limits of the CPU.
     pub scheduler: SchedulerView,
+    /// What the policy asks for and something holds, and by what.
+    pub enforced: Vec<String>,
     /// Attributes of the CPU that are kept and that nothing enforces, by container.
     pub unenforced: Vec<String>,
     /// What does not work, a sentence each, with what to do.
@@ -49,6 +53,8 @@ pub struct ListenerStatus {
     pub address: SocketAddr,
     /// How its classes reach the server.
     pub serve: Serve,
+    /// Whether verdicts on its clients and requests are carried out or only counted.
+    pub mode: Mode,
     /// Who listens there.
     pub servers: Vec<ServerStatus>,
 }
@@ -70,17 +76,16 @@ impl Fief {
     /// Looks at what is in force. Changes nothing.
     pub fn status(&self) -> Result<Status> {
         let snapshot = self.snapshot()?;
-        let front = self.front()?;
         let names = self.names()?;
+        let interfaces = self.interfaces();
         let netns = open::steered(self.pins()).unwrap_or_default();
         let managed = managed(&snapshot);
         let policy = names.policy();
         let of_policy = || Ok(policy.map(|policy| Here::look(policy, &managed)));
         let here = namespace::within(netns, of_policy)?.flatten().unwrap_or_default();
         let current = Table::open(self.pins())?.build() == fief_bpf::build();
-        let mut problems = front.notes.clone();
-        if policy.is_some_and(|policy| policy.listeners.iter().any(Listener::is_guarded)) && front.interfaces.is_empty()
-        {
+        let mut problems = self.front_notes(&names)?;
+        if policy.is_some_and(|policy| policy.listeners.iter().any(Listener::is_guarded)) && interfaces.is_empty() {
             problems.push("the front door stands nowhere, so nothing is guarded; apply the policy again".to_owned());
         }
         problems.extend(here.problems.iter().cloned());
@@ -90,8 +95,10 @@ impl Fief {
         Ok(Status {
             policy: text,
             since,
+            mode: policy.map(|policy| policy.mode),
             current,
-            interfaces: front.interfaces,
+            enforced: policy.map(|policy| enforced(policy, &interfaces, &snapshot.scheduler)).unwrap_or_default(),
+            interfaces,
             units: snapshot.units.iter().filter_map(|unit| unit.cgroup.clone()).collect(),
             unenforced: policy.map(|policy| unenforced(policy, &snapshot.scheduler)).unwrap_or_default(),
             scheduler: snapshot.scheduler,
@@ -110,20 +117,20 @@ impl Fief {
 }
 
 /// Ids of the cgroups whose sockets the hooks see.
-fn managed(snapshot: &Snapshot) -> HashSet<u64> {
+pub(crate) fn managed(snapshot: &Snapshot) -> HashSet<u64> {
     let folders = snapshot.units.iter().filter_map(|unit| unit.cgroup.as_deref());
     folders.flat_map(cgroup::ids).collect()
 }
 
-/// What is found in the network namespace of the front door.
+/// What is found in a network namespace.
 #[derive(Default)]
-struct Here {
-    listeners: Vec<ListenerStatus>,
+pub(crate) struct Here {
+    pub(crate) listeners: Vec<ListenerStatus>,
     problems: Vec<String>,
 }
 
 impl Here {
-    fn look(policy: &Policy, managed: &HashSet<u64>) -> Self {
+    pub(crate) fn look(policy: &Policy, managed: &HashSet<u64>) -> Self {
         let sockets = listening::find().unwrap_or_default();
         let servers = servers::of(&sockets, managed);
         let mut here = Self::default();
@@ -138,6 +145,7 @@ impl Here {
                 name: listener.name.clone(),
                 address: listener.address,
                 serve: listener.serve,
+                mode: listener.mode,
                 servers: own,
             });
         }
@@ -184,12 +192,18 @@ fn unserved(policy: &Policy, listeners: &[ListenerStatus], snapshot: &Snapshot) 
         let Some(listener) = policy.listeners.iter().find(|listener| listener.name == status.name) else { continue };
         let ListenerStatus { name, servers, .. } = status;
         let stranger = servers.iter().find(|server| !server.managed);
+        let is_limited = |path: &str| policy.container(path).is_some_and(|container| container.cpu.limit_ppm > 0);
         let of_cpu = |rate: &Option<RequestRate>| matches!(rate, Some(RequestRate::Cpu { .. }));
         if let Some(server) = stranger {
             let how = manage(server);
             if listener.requests.iter().any(|request| of_cpu(&request.rate)) {
                 said.push(format!(
                     "{name}: rate.cpu never refuses anybody, since {} is not managed and its CPU time is nobody's; {how}",
+                    server.program
+                ));
+            } else if listener.queue.is_some() && listener.class_paths().into_iter().any(is_limited) {
+                said.push(format!(
+                    "{name}: cpu.limit holds no class of it, since {} is not managed and its CPU time is nobody's; {how}",
                     server.program
                 ));
             } else if gone > 0 {
@@ -199,7 +213,7 @@ fn unserved(policy: &Policy, listeners: &[ListenerStatus], snapshot: &Snapshot) 
                 ));
             }
         }
-        let classes = classes(listener);
+        let classes = listener.class_paths().len();
         let told_apart = snapshot.class_listeners.iter().any(|class| class.address == Some(listener.address));
         if listener.serve == Serve::Shim && listener.queue.is_none() && classes > 1 && !told_apart {
             said.push(format!(
@@ -219,16 +233,31 @@ fn manage(server: &ServerStatus) -> String {
     }
 }
 
-/// Containers that its clients and requests can belong to.
-fn classes(listener: &Listener) -> usize {
-    let clients = listener.clients.iter().map(|client| client.container.as_str());
-    let requests = listener.requests.iter().filter_map(|request| request.container.as_deref());
-    clients.chain(requests).collect::<HashSet<_>>().len()
+/// What is held, and by what.
+fn enforced(policy: &Policy, interfaces: &[String], scheduler: &SchedulerView) -> Vec<String> {
+    let mut held = Vec::new();
+    let holds = |listener: &&Listener| listener.is_guarded() && listener.mode == Mode::Enforce;
+    let guarded: Vec<_> = policy.listeners.iter().filter(holds).map(|listener| listener.name.as_str()).collect();
+    if !guarded.is_empty() && !interfaces.is_empty() {
+        held.push(format!("the rules of {}, by the front door at {}", guarded.join(", "), interfaces.join(", ")));
+    }
+    let queues: Vec<_> = policy.listeners.iter().filter(|listener| listener.queue.is_some()).collect();
+    if !queues.is_empty() {
+        let names: Vec<_> = queues.iter().map(|listener| listener.name.as_str()).collect();
+        held.push(format!("the order of the classes of {}, and their limits, by its queue", names.join(", ")));
+    }
+    if let Some(who) = scheduler.title().filter(|_| policy.divides_cpu()) {
+        held.push(format!("cpu.share, cpu.limit and cpu.weight, by {who}"));
+    }
+    held
 }
 
 /// Attributes of the CPU that nobody holds.
 fn unenforced(policy: &Policy, scheduler: &SchedulerView) -> Vec<String> {
-    let attributes = policy.containers.iter().filter_map(|container| Some((container, named(container)?)));
+    let queued: HashSet<&str> =
+        policy.listeners.iter().filter(|listener| listener.queue.is_some()).flat_map(Listener::class_paths).collect();
+    let others = policy.containers.iter().filter(|container| !queued.contains(container.path.as_str()));
+    let attributes = others.filter_map(|container| Some((container, named(container)?)));
     match scheduler {
         SchedulerView::On { .. } => Vec::new(),
         SchedulerView::Groups(groups) => attributes
@@ -291,6 +320,22 @@ mod tests {
         let said = absent(&policy("").listeners[0], &[], &[(&socket, server.clone())]).expect("nobody listens");
         assert!(said.contains("nothing listens on 0.0.0.0:80 (nginx on 0.0.0.0:8080 listens)"), "{said}");
         assert_eq!(absent(&policy("").listeners[0], std::slice::from_ref(&server), &[(&socket, server.clone())]), None);
+    }
+
+    #[test]
+    fn what_is_enforced_is_named_with_what_does_it() {
+        let eth0 = ["eth0".to_owned()];
+        let held = |lines: &str, interfaces: &[String], scheduler| enforced(&policy(lines), interfaces, &scheduler);
+        let refuses = "syn = { rate = 5 }\n";
+        assert_eq!(held("", &eth0, SchedulerView::Off), [""; 0], "nothing stands before it");
+        assert_eq!(held(refuses, &eth0, SchedulerView::Off), ["the rules of web, by the front door at eth0"]);
+        assert_eq!(held(refuses, &[], SchedulerView::Off), [""; 0], "it stands nowhere");
+        let on = || SchedulerView::On { counts: Vec::new() };
+        assert_eq!(held("[container.c]\ncpu.weight = 7\n", &[], on()).len(), 1);
+        assert_eq!(held("", &[], on()), [""; 0], "nothing asks for it");
+        let mut trial = policy(refuses);
+        trial.listeners[0].mode = Mode::Monitor;
+        assert_eq!(enforced(&trial, &eth0, &SchedulerView::Off), [""; 0], "it is counted only");
     }
 
     #[test]

@@ -42,6 +42,15 @@ impl Tree {
         self.rows.get(&parent.id).filter(|p| p.record.generation == parent.generation)
     }
 
+    /// The nearest container above for which this holds, or the root.
+    pub fn nearest_above(&self, row: &Row, holds: impl Fn(&Row) -> bool) -> abi::fief_ref {
+        let mut above = self.parent(row);
+        while let Some(row) = above.filter(|row| !holds(row)) {
+            above = self.parent(row);
+        }
+        above.map_or(abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 }, |row| row.container)
+    }
+
     /// Levels below the root.
     pub fn depth(&self, row: &Row) -> usize {
         self.parent(row).map_or(0, |parent| 1 + self.depth(parent))
@@ -65,6 +74,20 @@ impl Tree {
             self.rows.values().filter(|row| row.record.state == abi::FIEF_ALIVE && self.path(row) == path).collect();
         found.sort_by_key(|row| (row.record.flags & abi::FIEF_CONTAINER_POLICY == 0, row.container.id));
         found.first().copied()
+    }
+
+    /// The container that a policy named at a path.
+    pub fn find_of_policy(&self, path: &str) -> Option<&Row> {
+        self.find(path).filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0)
+    }
+
+    /// The living containers that a policy named, the deepest first, so that parents can end after their children.
+    pub fn of_policy(&self) -> Vec<&Row> {
+        let is_named =
+            |row: &&Row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0 && row.record.state == abi::FIEF_ALIVE;
+        let mut rows: Vec<_> = self.rows().into_iter().filter(is_named).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(self.depth(row)));
+        rows
     }
 
     /// The living container at a path. Errors: [`ErrorKind::NotFound`].

@@ -114,8 +114,13 @@ impl Fief {
             queues: self.queues(&names)?,
             shut_out: self.shut_out(&sources, taken_ns)?,
             proven_sources: sources.iter().filter(|(_, source)| source.proven_ns != 0).count(),
-            notes: self.outdated(&names)?.into_iter().chain(self.uncounted()?).collect(),
+            notes: self.front_notes(&names)?,
         })
+    }
+
+    /// What the operator should know of the front door.
+    pub(crate) fn front_notes(&self, names: &Names) -> Result<Vec<String>> {
+        Ok(self.outdated(names)?.into_iter().chain(self.uncounted()?).collect())
     }
 
     /// What verdicts were not counted, since there were too many kinds of them.
@@ -186,7 +191,7 @@ impl Fief {
         Ok(views)
     }
 
-    fn interfaces(&self) -> Vec<String> {
+    pub(crate) fn interfaces(&self) -> Vec<String> {
         let here = crate::namespace::Namespace::of_caller().map_or(0, |namespace| namespace.inode);
         let name = |(netns, index): (u64, u32)| match crate::front::name(index) {
             Some(name) if netns == here => name,

@@ -4,6 +4,7 @@
 //! A value from [`parse`](crate::parse) holds all the rules of `docs/policy.md`; one that was built by hand holds what
 //! its builder saw to.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
@@ -305,6 +306,14 @@ impl Listener {
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
         let ip = self.address.ip();
         (self.address.port()..=self.last_port).map(move |port| SocketAddr::new(ip, port))
+    }
+
+    /// Paths of the containers that its clients and requests can belong to.
+    pub fn class_paths(&self) -> BTreeSet<&str> {
+        let clients = self.clients.iter().map(|client| client.container.as_str());
+        let requests = self.requests.iter().filter_map(|request| request.container.as_deref());
+        let isolated = self.isolate.iter().filter_map(|isolate| isolate.into.as_deref());
+        clients.chain(requests).chain(isolated).collect()
     }
 
     /// Does anything stand before the server: admission, or some limit of connection requests?

@@ -76,7 +76,11 @@ impl Installation {
         let scope = format!("ff-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let fief = Fief::with_scope(&scope);
         let parsed = fief_policy::parse(setup.policy, "test.toml").unwrap_or_else(|e| panic!("{e}"));
-        let options = ApplyOptions { containers: Some(setup.containers), user_quota: setup.user_quota };
+        let options = ApplyOptions {
+            containers: Some(setup.containers),
+            user_quota: setup.user_quota,
+            ..ApplyOptions::default()
+        };
         fief.apply(&parsed, setup.policy, &options).unwrap_or_else(|e| panic!("{e}"));
         let cgroup = Cgroup::new(&scope).unwrap_or_else(|e| panic!("{e}"));
         let installation = Self { fief, cgroup };
@@ -105,10 +109,10 @@ impl Installation {
         self.fief.manage(&Target::Cgroup(cgroup.to_owned()), &manage).unwrap_or_else(|e| panic!("{e}"));
     }
 
-    /// Replaces the policy.
+    /// Replaces the policy, and moves it to the caller's network namespace.
     pub fn apply(&self, policy: &str) -> Result<Applied> {
         let parsed = fief_policy::parse(policy, "test.toml").unwrap_or_else(|e| panic!("{e}"));
-        self.fief.apply(&parsed, policy, &ApplyOptions::default())
+        self.fief.apply(&parsed, policy, &ApplyOptions { here: true, ..ApplyOptions::default() })
     }
 
     /// A command that will run inside the managed cgroup.

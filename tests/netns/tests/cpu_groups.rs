@@ -50,7 +50,7 @@ impl Divided {
     fn apply(&self, containers: &str) -> Vec<String> {
         let text = policy(containers);
         let parsed = fief_policy::parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
-        let options = ApplyOptions { containers: Some(1024), user_quota: None };
+        let options = ApplyOptions { containers: Some(1024), ..ApplyOptions::default() };
         self.fief.apply(&parsed, &text, &options).unwrap_or_else(|e| panic!("{e}")).notes
     }
 

@@ -1,22 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief apply`: puts a policy in force, in place of the one before.
 
+mod difference;
+
 use serde::Serialize;
 
+use crate::brief;
 use crate::cli::Apply;
+use crate::commands::status::Object;
 use crate::failure::Result;
 use crate::output::{Output, notes, printable};
 use crate::policy_file;
-use fief_control::{Applied, ApplyOptions, Fief};
+use fief_control::{Applied, ApplyOptions, Fief, Status};
 
 pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
     let file = policy_file::load(&args.file)?;
-    let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota };
-    let applied = Fief::from_env()?.apply(&file.policy, &file.text, &options)?;
+    let fief = Fief::from_env()?;
+    if args.dry_run {
+        return difference::run(args, &fief, &file.policy, output);
+    }
+    let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota, here: args.here };
+    let applied = fief.apply(&file.policy, &file.text, &options)?;
+    // what is in force is in force, whether it can be read or not
+    let status = fief.status();
     let name = policy_file::name(&args.file);
-    match args.json {
-        true => output.json(&Record::of(&name, &applied)),
-        false => output.text(report(&name, &applied)),
+    if args.json {
+        return output.json(&Record::of(&name, &applied, status.ok().as_ref()));
+    }
+    output.text(report(&name, &applied))?;
+    match status {
+        Ok(status) => brief::lines(&status).iter().try_for_each(|line| output.line(line)),
+        Err(error) => output.line(format!("problem: cannot tell whether it works: {}", printable(&error.to_string()))),
     }
 }
 
@@ -27,11 +41,13 @@ struct Record<'a> {
     kept: &'a [String],
     released: &'a [String],
     notes: &'a [String],
+    status: Option<Object<'a>>,
 }
 
 impl<'a> Record<'a> {
-    fn of(file: &'a str, applied: &'a Applied) -> Self {
-        Self { file, made: &applied.made, kept: &applied.kept, released: &applied.released, notes: &applied.notes }
+    fn of(file: &'a str, applied: &'a Applied, status: Option<&'a Status>) -> Self {
+        let Applied { made, kept, released, notes } = applied;
+        Self { file, made, kept, released, notes, status: status.map(Object::of) }
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief check`: the errors of policies, each in its line, or what the policies mean. Nothing is changed.
 
-mod listener;
+pub mod listener;
 
 use std::path::Path;
 
@@ -77,8 +77,8 @@ fn meaning(name: &str, policy: &Policy, enforcer: Option<&Enforcer>) -> String {
     let mut page = format!(
         "{}: no errors; {}, {}\n",
         printable(name),
-        counted(policy.containers.len(), "container"),
-        counted(policy.listeners.len(), "listener"),
+        quantity::counted(policy.containers.len(), "container"),
+        quantity::counted(policy.listeners.len(), "listener"),
     );
     if !policy.containers.is_empty() {
         page.push_str(&format!("\n{}", containers(policy)));
@@ -121,13 +121,6 @@ fn held(enforcer: &Enforcer) -> String {
 /// Says something that waits for a later version.
 fn is_unenforced(container: &Container) -> bool {
     container.memory_max != 0 || container.network != Network::default()
-}
-
-fn counted(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    }
 }
 
 fn containers(policy: &Policy) -> Table {

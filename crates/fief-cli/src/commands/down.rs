@@ -1,32 +1,108 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `fief down`: takes down everything that is in force.
+//! `fief down`: takes down everything that is in force, and says what that was. Where nothing is, there is nothing to do.
 
 use serde::Serialize;
 
 use crate::cli;
 use crate::failure::Result;
-use crate::output::Output;
+use crate::output::{Output, printable};
+use crate::quantity::counted;
 use fief_control::{Down, Fief};
 
 pub fn run(args: &cli::Down, output: &mut Output) -> Result<()> {
-    let down = Fief::from_env()?.down()?;
-    match args.json {
-        true => output.json(&Record { units: down.units, containers: down.containers, still_held: down.still_held }),
-        false => output.line(report(&down)),
+    let fief = Fief::from_env()?;
+    let down = fief.down()?;
+    match (args.json, down.was_in_force) {
+        (true, _) => output.json(&Record::of(&down)),
+        (false, true) => output.text(report(&down)),
+        (false, false) => output.line(nothing(&Fief::scopes())),
     }
 }
 
 #[derive(Serialize)]
-struct Record {
+struct Record<'a> {
+    was_in_force: bool,
+    listeners: &'a [String],
     units: usize,
+    cgroups: Vec<String>,
     containers: usize,
     still_held: usize,
+    run_pid: Option<u32>,
+}
+
+impl<'a> Record<'a> {
+    fn of(down: &'a Down) -> Self {
+        Self {
+            was_in_force: down.was_in_force,
+            listeners: &down.listeners,
+            units: down.units,
+            cgroups: cgroups(down),
+            containers: down.containers,
+            still_held: down.still_held,
+            run_pid: down.run,
+        }
+    }
+}
+
+fn cgroups(down: &Down) -> Vec<String> {
+    down.cgroups.iter().map(|folder| folder.to_string_lossy().into_owned()).collect()
+}
+
+/// `others`: scopes in force beside the one that was asked for.
+fn nothing(others: &[String]) -> String {
+    match others {
+        [] => "nothing is in force".to_owned(),
+        others => format!("nothing is in force in this scope; in force are (FIEF_SCOPE): {}", others.join(", ")),
+    }
 }
 
 fn report(down: &Down) -> String {
-    let mut line = format!("took down {} containers and {} managed units", down.containers, down.units);
-    if down.still_held > 0 {
-        line.push_str(&format!("; applications still hold {} of the containers", down.still_held));
+    let listeners = match &down.listeners[..] {
+        [] => "no listener".to_owned(),
+        names => format!("{} ({})", counted(names.len(), "listener"), printable(&names.join(", "))),
+    };
+    let (containers, units) = (counted(down.containers, "container"), counted(down.units, "managed unit"));
+    let mut page = format!("took down {containers}, {listeners} and {units}\n");
+    for folder in cgroups(down) {
+        page.push_str(&format!("no longer managed: {}\n", printable(&folder)));
     }
-    line
+    if let Some(pid) = down.run {
+        page.push_str(&format!("`fief run` (process {pid}) goes on with its server, without a policy\n"));
+    }
+    if down.still_held > 0 {
+        page.push_str(&format!("applications still hold {}\n", counted(down.still_held, "container")));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_down_is_named() {
+        let down = Down {
+            was_in_force: true,
+            listeners: vec!["web".into(), "api".into()],
+            units: 1,
+            cgroups: vec!["/sys/fs/cgroup/web".into()],
+            containers: 3,
+            still_held: 1,
+            run: Some(812),
+        };
+        assert_eq!(
+            report(&down),
+            "took down 3 containers, 2 listeners (web, api) and 1 managed unit\n\
+             no longer managed: /sys/fs/cgroup/web\n\
+             `fief run` (process 812) goes on with its server, without a policy\n\
+             applications still hold 1 container\n"
+        );
+        assert_eq!(report(&Down::default()), "took down 0 containers, no listener and 0 managed units\n");
+    }
+
+    #[test]
+    fn other_scopes_are_named_where_nothing_is_in_force() {
+        assert_eq!(nothing(&[]), "nothing is in force");
+        assert!(nothing(&["fief".to_owned()]).ends_with("in force are (FIEF_SCOPE): fief"));
+    }
 }

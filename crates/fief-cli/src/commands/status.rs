@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
-use crate::cli;
 use crate::failure::{Failure, Result};
 use crate::look;
 use crate::output::{Align, Output, Table, printable};
 use crate::quantity;
-use fief_control::{Fief, ListenerStatus, SchedulerView, ServerStatus, Status};
-use fief_policy::Serve;
+use crate::{brief, cli};
+use fief_control::{Fief, ListenerStatus, ServerStatus, Status};
+use fief_policy::{Mode, Serve};
 
 /// Something that is in force does not work.
 const DEGRADED: u8 = 1;
@@ -24,9 +24,13 @@ pub fn run(args: &cli::Status, output: &mut Output) -> Result<()> {
         return Err(look::nothing().with_code(NOTHING));
     }
     let status = fief.status().map_err(|error| look::failure(&fief, error))?;
-    match args.json {
-        true => output.json(&Object::of(&status))?,
-        false => output.text(page(&status, SystemTime::now()))?,
+    match args {
+        cli::Status { json: true, .. } => output.json(&Object::of(&status))?,
+        cli::Status { brief: true, .. } => {
+            output.line(heading(&status, SystemTime::now()))?;
+            brief::lines(&status).iter().try_for_each(|line| output.line(line))?;
+        }
+        _ => output.text(page(&status, SystemTime::now()))?,
     }
     match status.problems.is_empty() {
         true => Ok(()),
@@ -36,18 +40,20 @@ pub fn run(args: &cli::Status, output: &mut Output) -> Result<()> {
 
 /// The names are a promise to programs; `docs/cli.md` lists them.
 #[derive(Serialize)]
-struct Object<'a> {
+pub struct Object<'a> {
     /// Nothing is wrong.
     healthy: bool,
     policy: Option<String>,
     /// Seconds since 1970.
     since_s: Option<u64>,
+    mode: Option<Mode>,
     current: bool,
     interfaces: &'a [String],
     listeners: Vec<Listener<'a>>,
     units: Vec<String>,
     /// Who holds shares, weights and limits of the CPU.
     cpu_enforced_by: Option<&'static str>,
+    enforced: &'a [String],
     unenforced: &'a [String],
     problems: &'a [String],
 }
@@ -57,11 +63,12 @@ struct Listener<'a> {
     listener: &'a str,
     address: String,
     serve: Serve,
+    mode: Mode,
     servers: Vec<Server<'a>>,
 }
 
 #[derive(Serialize)]
-struct Server<'a> {
+pub struct Server<'a> {
     address: String,
     pid: Option<i32>,
     program: &'a str,
@@ -69,17 +76,19 @@ struct Server<'a> {
 }
 
 impl<'a> Object<'a> {
-    fn of(status: &'a Status) -> Self {
+    pub fn of(status: &'a Status) -> Self {
         let since = status.since.and_then(|since| since.duration_since(SystemTime::UNIX_EPOCH).ok());
         Self {
             healthy: status.problems.is_empty(),
             policy: status.policy.as_ref().map(|path| path.to_string_lossy().into_owned()),
             since_s: since.map(|since| since.as_secs()),
+            mode: status.mode,
             current: status.current,
             interfaces: &status.interfaces,
             listeners: status.listeners.iter().map(Listener::of).collect(),
             units: status.units.iter().map(|unit| unit.to_string_lossy().into_owned()).collect(),
             cpu_enforced_by: status.scheduler.word(),
+            enforced: &status.enforced,
             unenforced: &status.unenforced,
             problems: &status.problems,
         }
@@ -88,56 +97,50 @@ impl<'a> Object<'a> {
 
 impl<'a> Listener<'a> {
     fn of(listener: &'a ListenerStatus) -> Self {
-        let ListenerStatus { name, address, serve, servers } = listener;
-        let servers = servers.iter().map(|ServerStatus { address, pid, program, managed }| Server {
-            address: address.to_string(),
-            pid: *pid,
-            program,
-            managed: *managed,
-        });
-        Self { listener: name, address: address.to_string(), serve: *serve, servers: servers.collect() }
+        let ListenerStatus { name, address, serve, mode, servers } = listener;
+        let servers = servers.iter().map(Server::of);
+        Self { listener: name, address: address.to_string(), serve: *serve, mode: *mode, servers: servers.collect() }
     }
 }
 
-fn page(status: &Status, now: SystemTime) -> String {
+impl<'a> Server<'a> {
+    pub fn of(server: &'a ServerStatus) -> Self {
+        let ServerStatus { address, pid, program, managed } = server;
+        Self { address: address.to_string(), pid: *pid, program, managed: *managed }
+    }
+}
+
+fn heading(status: &Status, now: SystemTime) -> String {
     let age = status.since.and_then(|since| now.duration_since(since).ok());
     let since = age.map_or_else(String::new, |age| format!(" for {}", time(age)));
     let text = match &status.policy {
         Some(path) => format!("its text is {}", path.display()),
         None => "its text was removed".to_owned(),
     };
-    let mut page = format!("a policy is in force{since}; {}\n", printable(&text));
+    format!("a policy is in force{since}; {}", printable(&text))
+}
+
+fn page(status: &Status, now: SystemTime) -> String {
+    let mut page = heading(status, now) + "\n";
+    if status.mode == Some(Mode::Monitor) {
+        page.push_str("it is on trial: what would be refused is counted, and passes\n");
+    }
     if !status.interfaces.is_empty() {
         page.push_str(&format!("the front door is at {}\n", printable(&status.interfaces.join(", "))));
     }
     for unit in &status.units {
         page.push_str(&format!("managed: {}\n", printable(&unit.to_string_lossy())));
     }
-    if let Some(by) = held_by(&status.scheduler) {
-        page.push_str(&format!("cpu.share, cpu.limit and cpu.weight are held by {}\n", printable(&by)));
-    }
     if !status.listeners.is_empty() {
         page.push_str(&format!("\n{}", listeners(&status.listeners)));
     }
-    let mut heading = "\n";
-    for kept in &status.unenforced {
-        page.push_str(&format!("{heading}kept, not enforced: {}\n", printable(kept)));
-        heading = "";
-    }
-    let mut heading = "\n";
-    for problem in &status.problems {
-        page.push_str(&format!("{heading}problem: {}\n", printable(problem)));
-        heading = "";
+    let lists =
+        [("enforced", &status.enforced), ("kept, not enforced", &status.unenforced), ("problem", &status.problems)];
+    for (what, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        page.push('\n');
+        list.iter().for_each(|of| page.push_str(&format!("{what}: {}\n", printable(of))));
     }
     page
-}
-
-fn held_by(scheduler: &SchedulerView) -> Option<String> {
-    match scheduler {
-        SchedulerView::On { .. } => Some("Fief's scheduler".to_owned()),
-        SchedulerView::Groups(groups) => Some(format!("{}, for whole processes", groups.hierarchy.name())),
-        SchedulerView::Off | SchedulerView::Ejected(_) => None,
-    }
 }
 
 fn listeners(listeners: &[ListenerStatus]) -> Table {
@@ -197,16 +200,19 @@ mod tests {
             name: name.into(),
             address: ([0, 0, 0, 0], port).into(),
             serve: Serve::Shim,
+            mode: Mode::Enforce,
             servers,
         };
         Status {
             policy: Some("/run/fief/fief/policy.0.toml".into()),
             since: Some(SystemTime::UNIX_EPOCH),
+            mode: Some(Mode::Monitor),
             current: true,
             interfaces: vec!["eth0".into()],
             listeners: vec![listener("web", 80, vec![server.clone(), server]), listener("api", 8080, Vec::new())],
             units: vec!["/sys/fs/cgroup/web".into()],
             scheduler: SchedulerView::On { counts: Vec::new() },
+            enforced: vec!["the rules of web".into()],
             unenforced: vec!["shop: cpu.share".into()],
             problems: vec!["api: nothing listens on 0.0.0.0:8080".into()],
         }
@@ -221,7 +227,8 @@ mod tests {
         assert!(line("web").ends_with("nginx   812  0.0.0.0:80  yes"), "{page}");
         assert_eq!(page.matches("nginx").count(), 1, "{page}");
         assert!(line("api").contains("nobody"), "{page}");
-        assert!(page.contains("\ncpu.share, cpu.limit and cpu.weight are held by Fief's scheduler\n"), "{page}");
+        assert!(page.contains("\nit is on trial: "), "{page}");
+        assert!(page.contains("\n\nenforced: the rules of web\n"), "{page}");
         assert!(page.contains("\nkept, not enforced: shop: cpu.share\n"), "{page}");
         assert!(page.ends_with("\nproblem: api: nothing listens on 0.0.0.0:8080\n"), "{page}");
     }

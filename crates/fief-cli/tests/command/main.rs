@@ -5,6 +5,7 @@ mod boot;
 mod executed;
 mod in_force;
 mod lab;
+mod life;
 mod package;
 mod place;
 mod started;

@@ -14,13 +14,7 @@ const ORDER: &str = "classes are served in order by event loops of one thread (n
                      servers that accept ahead, keep it for new connections at most";
 
 pub fn page(listener: &Listener) -> String {
-    let serve = match listener.serve {
-        Serve::Shared => "one listening socket for all classes",
-        Serve::Shim => "a listening socket for each class behind the server's own",
-        Serve::CopiesPerClass => "a copy of the server for each class",
-    };
-    let serve = if listener.forward { "its connections are other machines'" } else { serve };
-    let mut page = format!("listener {} on {}: {serve}\n", printable(&listener.name), address(listener));
+    let mut page = format!("listener {} on {}: {}\n", printable(&listener.name), address(listener), serve(listener));
     for guard in guards(listener) {
         page.push_str(&format!("  {guard}\n"));
     }
@@ -31,7 +25,33 @@ pub fn page(listener: &Listener) -> String {
     page
 }
 
-fn address(listener: &Listener) -> String {
+/// All that the page has, each rule on a line that does not depend on the others, so that two listeners can be compared.
+pub fn lines(listener: &Listener) -> Vec<String> {
+    let client = |client: &Client| {
+        let new = new_connections(listener, client);
+        format!("clients {}: {}, {new}", who(&client.from, false), client.container)
+    };
+    let request = |request: &Request| {
+        let becomes = fate(request) + trial(listener, request.mode);
+        format!("requests {}: {}, {becomes}", conditions(request), class(request))
+    };
+    let mut lines = vec![format!("on {}: {}", address(listener), serve(listener))];
+    lines.extend(guards(listener));
+    lines.extend(listener.clients.iter().map(client));
+    lines.extend(listener.requests.iter().map(request));
+    lines
+}
+
+fn serve(listener: &Listener) -> &'static str {
+    match listener.serve {
+        _ if listener.forward => "its connections are other machines'",
+        Serve::Shared => "one listening socket for all classes",
+        Serve::Shim => "a listening socket for each class behind the server's own",
+        Serve::CopiesPerClass => "a copy of the server for each class",
+    }
+}
+
+pub fn address(listener: &Listener) -> String {
     match listener.last_port == listener.address.port() {
         true => listener.address.to_string(),
         false => format!("{}-{}", listener.address, listener.last_port),
@@ -124,10 +144,6 @@ fn unread(listener: &Listener) -> Vec<String> {
 
 fn clients(listener: &Listener) -> Table {
     let has_rates = listener.clients.iter().any(|client| client.syn.is_some());
-    let order = |client: &Client| match client.accept {
-        AcceptOrder::Before => "before those being served".to_owned(),
-        AcceptOrder::After => "after those being served".to_owned(),
-    };
     let mut table = Table::new(&[
         ("RULE", Align::Right),
         ("CLIENTS", Align::Left),
@@ -135,14 +151,22 @@ fn clients(listener: &Listener) -> Table {
         ("NEW CONNECTIONS", Align::Left),
     ]);
     for (position, client) in listener.clients.iter().enumerate() {
-        let new = match &client.syn {
-            Some(rate) => format!("{}; {}{}", order(client), syn_rate(rate), trial(listener, client.mode)),
-            None if has_rates => format!("{}; any number", order(client)),
-            None => order(client),
-        };
+        let mut new = new_connections(listener, client);
+        if has_rates && client.syn.is_none() {
+            new.push_str("; any number");
+        }
         table.push([(position + 1).to_string(), who(&client.from, position == 0), client.container.clone(), new]);
     }
     table
+}
+
+fn new_connections(listener: &Listener, client: &Client) -> String {
+    let order = match client.accept {
+        AcceptOrder::Before => "before those being served",
+        AcceptOrder::After => "after those being served",
+    };
+    let rate = client.syn.as_ref().map(|rate| format!("; {}{}", syn_rate(rate), trial(listener, client.mode)));
+    order.to_owned() + &rate.unwrap_or_default()
 }
 
 fn requests(listener: &Listener) -> Table {
@@ -153,15 +177,18 @@ fn requests(listener: &Listener) -> Table {
         ("WHAT BECOMES OF THEM", Align::Left),
     ]);
     for (position, request) in listener.requests.iter().enumerate() {
-        let container = request.container.clone().unwrap_or_else(|| "the client's".to_owned());
         table.push([
             (position + 1).to_string(),
             conditions(request),
-            container,
+            class(request).to_owned(),
             fate(request) + trial(listener, request.mode),
         ]);
     }
     table
+}
+
+fn class(request: &Request) -> &str {
+    request.container.as_deref().unwrap_or("the client's")
 }
 
 fn conditions(request: &Request) -> String {

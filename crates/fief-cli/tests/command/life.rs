@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The life of a policy at the command line: what is said when it comes into force, and when it is taken down.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fief_testkit::{Feature, NetNs, Process, require};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::place::Place;
+use crate::started::{SHOP, fief_in, policy};
+
+/// Generous: the machine may be busy.
+const SOON: Duration = Duration::from_secs(60);
+
+/// `fief run` of a server, and what it says on standard error.
+struct Run {
+    process: Process,
+    said: BufReader<std::process::ChildStderr>,
+    _policy: tempfile::NamedTempFile,
+}
+
+impl Run {
+    fn new(place: &Place, server: &[&str]) -> Self {
+        let policy = policy(SHOP);
+        let mut run = place.fief().arg("run").arg(policy.path()).arg("--").args(server);
+        run.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let command = std::mem::replace(run.command(), Command::new("true"));
+        let mut process = Process::start(command).expect("fief starts");
+        process.ask_first(SOON);
+        let said = BufReader::new(process.child().stderr.take().expect("a pipe"));
+        Self { process, said, _policy: policy }
+    }
+
+    /// All that it says up to the line that has these words.
+    fn says(&mut self, words: &str) -> String {
+        let mut told = String::new();
+        while !told.contains(words) {
+            assert!(self.said.read_line(&mut told).expect("text") > 0, "{words} is not in: {told}");
+        }
+        told
+    }
+}
+
+#[test]
+fn apply_ends_with_who_serves_the_listeners() {
+    let Some(place) = Place::new() else { return };
+    let shop = policy(SHOP);
+    let apply = || place.fief().args(["apply", "--containers", "256"]).arg(shop.path()).ends();
+    let alone = apply();
+    assert!(alone.stdout.contains("\nmode: enforce\n"), "{alone:?}");
+    assert!(alone.stdout.contains("\nkept, not enforced: shop: cpu.share\n"), "{alone:?}");
+    assert!(alone.stdout.contains("\nproblem: web: nothing listens on 0.0.0.0:80;"), "{alone:?}");
+
+    let bind = || TcpListener::bind("0.0.0.0:80").expect("nobody else is in the namespace");
+    let _listener = place.namespace.run(bind).expect("a namespace");
+    let (served, pid) = (apply(), std::process::id());
+    assert!(served.stdout.contains("\nweb on 0.0.0.0:80: "), "{served:?}");
+    assert!(served.stdout.contains(&format!(" (process {pid}, not managed)\n")), "{served:?}");
+    assert!(!served.stdout.contains("nothing listens"), "{served:?}");
+    let brief = place.fief().args(["status", "--brief"]).ends();
+    let of_brief = brief.stdout.split_once('\n').expect("a heading").1;
+    assert!(served.stdout.ends_with(of_brief) && of_brief.starts_with("mode: "), "{brief:?}");
+
+    let json = place.fief().args(["apply", "--json"]).arg(shop.path()).ends();
+    let object = json.objects().remove(0);
+    assert_eq!((json.objects().len(), json.stderr.as_str()), (1, ""));
+    let listener = &object["status"]["listeners"][0];
+    assert_eq!((&listener["listener"], &listener["servers"][0]["pid"]), (&json!("web"), &json!(pid)), "{object}");
+}
+
+#[test]
+fn run_says_who_serves_once_the_server_listens() {
+    let Some(place) = Place::new().filter(|_| require(Feature::Python)) else { return };
+    let mut run = Run::new(&place, &["python3", "-m", "http.server", "80"]);
+    let told = run.says("web on ");
+    assert!(told.contains("fief: mode: enforce\n"), "{told}");
+    let line = told.lines().last().expect("a line");
+    assert!(line.starts_with("fief: web on 0.0.0.0:80: python") && line.ends_with(", managed)"), "{told}");
+    run.process.stop(SOON).expect("it ends");
+}
+
+#[test]
+fn run_says_that_nobody_listens_where_the_policy_says() {
+    let Some(place) = Place::new() else { return };
+    let mut run = Run::new(&place, &["sleep", "1000"]);
+    let told = run.says("nothing listens");
+    assert!(told.ends_with("start its server there, or change the policy\n"), "{told}");
+    assert_eq!(place.fief().args(["status", "--json"]).ends().code, 1, "the policy is in force all the same");
+    run.process.stop(SOON).expect("it ends");
+}
+
+#[test]
+fn down_says_what_it_took_down_and_then_that_nothing_is_in_force() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let down = place.fief().arg("down").ends();
+    assert_eq!(down.code, 0, "{down:?}");
+    assert_eq!(down.stdout, "took down 2 containers, 1 listener (web) and 0 managed units\n");
+    let again = place.fief().arg("down").ends();
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(again.stdout.starts_with("nothing is in force"), "{again:?}");
+    let object = place.fief().args(["down", "--json"]).ends().objects().remove(0);
+    assert_eq!((&object["was_in_force"], &object["containers"]), (&json!(false), &json!(0)), "{object}");
+}
+
+#[test]
+fn a_server_goes_on_when_its_policy_is_taken_down_and_run_says_so() {
+    let Some(place) = Place::new() else { return };
+    let mut run = Run::new(&place, &["sh", "-c", "trap 'exit 42' TERM; while :; do sleep 0.05; done"]);
+    run.says("nothing listens");
+    let down = place.fief().arg("down").ends();
+    let goes_on = format!("`fief run` (process {}) goes on with its server, without a policy\n", run.process.pid());
+    assert!(down.code == 0 && down.stdout.ends_with(&goes_on), "{down:?}");
+    assert!(down.stdout.contains(" and 1 managed unit\nno longer managed: /"), "{down:?}");
+    run.says("the policy was taken down by another command: the server goes on without it");
+    assert!(run.process.try_wait().is_none());
+    // it is still waited for, and gets its signals
+    run.process.signal(Signal::SIGTERM);
+    assert_eq!(run.process.finish(SOON).expect("it ends").status.code(), Some(42));
+}
+
+#[test]
+fn a_server_in_the_background_goes_on_when_its_policy_is_taken_down() {
+    let Some(place) = Place::new() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let ended = folder.path().join("ended");
+    let server = "trap 'touch \"$0\"; exit 0' TERM; while :; do sleep 0.05; done";
+    let script = format!("( ( exec 2>&-; {server} ) & ) ; exit 0");
+    let mut run = Run::new(&place, &["sh", "-c", &script, &ended.to_string_lossy()]);
+    run.says("into the background");
+    assert_eq!(place.fief().arg("down").ends().code, 0);
+    run.says("the policy was taken down by another command");
+    run.process.signal(Signal::SIGTERM);
+    assert_eq!(run.process.finish(SOON).expect("it ends with its server").status.code(), Some(0));
+    assert!(ended.exists(), "the signal was passed on");
+}
+
+/// What is in force, as far as any command lists it, and every file of it.
+fn all_of(place: &Place) -> Vec<String> {
+    let mut all: Vec<String> =
+        [&["ls", "--json"][..], &["status", "--json"], &["explain", "--from", "10.1.0.1", "--json"]]
+            .map(|words| place.fief().args(words).ends().stdout)
+            .into();
+    for root in ["/sys/fs/bpf", "/run/fief"] {
+        let found =
+            Command::new("find").arg(format!("{root}/{}", place.scope)).args(["-printf", "%p %s %T@\n"]).output();
+        all.push(String::from_utf8(found.expect("find starts").stdout).expect("text"));
+    }
+    let lock = std::path::PathBuf::from(format!("/run/fief/{}.lock", place.scope));
+    all.push(lock.exists().to_string());
+    all
+}
+
+#[test]
+fn a_dry_run_tells_what_would_change_and_changes_nothing() {
+    let Some(place) = Place::new() else { return };
+    let other = policy(
+        &SHOP
+            .replace("shop/gold", "shop/silver")
+            .replace("[listener.web]", "[listener.shop]")
+            .replace("listener.web.", "listener.shop."),
+    );
+    let dry = |words: &[&str]| place.fief().args(["apply", "--dry-run"]).args(words).arg(other.path()).ends();
+    let empty = all_of(&place);
+    let first = dry(&[]);
+    assert_eq!((first.code, all_of(&place)), (0, empty), "{first:?}");
+    assert!(first.stdout.contains("nothing is in force now\nmade: shop, shop/silver\n"), "{first:?}");
+
+    place.apply();
+    let before = all_of(&place);
+    let (told, object) = (dry(&[]), dry(&["--json"]).objects().remove(0));
+    assert_eq!(all_of(&place), before);
+    assert_eq!(told.code, 0, "{told:?}");
+    for line in [
+        "made: shop/silver",
+        "kept: shop",
+        "ended: shop/gold",
+        "new listener: shop on 0.0.0.0:80 (nobody listens there now)",
+    ] {
+        assert!(told.stdout.lines().any(|own| own == line), "{line} in {}", told.stdout);
+    }
+    let listeners = object["listeners"].as_array().expect("listeners");
+    let changes: Vec<_> = listeners.iter().map(|of| (&of["listener"], &of["change"])).collect();
+    assert_eq!(changes, [(&json!("shop"), &json!("new")), (&json!("web"), &json!("lost"))]);
+    assert_eq!(object["ended"], json!([{ "container": "shop/gold", "held": false, "below": "shop" }]));
+
+    let same = policy(SHOP);
+    let same = place.fief().args(["apply", "--dry-run"]).arg(same.path()).ends();
+    assert!(same.stdout.ends_with("`fief apply` would change nothing\n"), "{same:?}");
+}
+
+#[test]
+fn apply_from_another_network_namespace_asks_first() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let shop = policy(SHOP);
+    let other = NetNs::new("cli").expect("a namespace");
+    let apply = |words: &[&str]| {
+        let mut fief = fief_in(&place.scope).arg("apply").args(words).arg(shop.path());
+        other.enter(fief.command());
+        fief.ends()
+    };
+    for words in [&[][..], &["--dry-run"]] {
+        let refused = apply(words);
+        assert_eq!(refused.code, 1, "{refused:?}");
+        assert!(refused.stderr.contains(&format!("(/run/netns/{})", place.namespace.name())), "{refused:?}");
+        assert!(refused.stderr.contains("`fief apply --here`"), "{refused:?}");
+    }
+    assert_eq!(apply(&["--here"]).code, 0);
+    assert_eq!(apply(&[]).code, 0);
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether the servers of `fief run` listen where the policy says, or take too long for it.
+//!
+//! The kernel tells nobody that a socket begins to listen, so it is asked for its listening sockets, ever less often, and no
+//! longer than a few seconds.
+
+use std::time::{Duration, Instant};
+
+use fief_policy::Policy;
+
+use crate::listening::{self, Listening};
+
+/// So long a server may take before it is told that nobody listens.
+const PATIENCE: Duration = Duration::from_secs(5);
+const FIRST_MS: u16 = 10;
+const LAST_MS: u16 = 500;
+
+#[derive(Debug)]
+pub(super) struct Starting<'a> {
+    policy: &'a Policy,
+    until: Instant,
+    next_ms: u16,
+}
+
+impl<'a> Starting<'a> {
+    pub(super) fn new(policy: &'a Policy) -> Self {
+        Self { policy, until: Instant::now() + PATIENCE, next_ms: FIRST_MS }
+    }
+
+    /// How long to wait for the next look.
+    pub(super) fn pause_ms(&mut self) -> u16 {
+        let pause = self.next_ms;
+        self.next_ms = (pause * 2).min(LAST_MS);
+        pause
+    }
+
+    /// Whether there is nothing left to wait for.
+    pub(super) fn is_over(&self) -> bool {
+        Instant::now() >= self.until || listening::find().is_ok_and(|sockets| all_served(self.policy, &sockets))
+    }
+}
+
+/// Whether each listener that is for servers of this machine has one.
+fn all_served(policy: &Policy, sockets: &[Listening]) -> bool {
+    policy
+        .listeners
+        .iter()
+        .filter(|listener| !listener.forward)
+        .all(|listener| listener.addresses().any(|address| sockets.iter().any(|socket| socket.serves(address))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(address: &str) -> Listening {
+        let address = address.parse().expect("an address");
+        Listening { address, multipath: false, cgroup: None, inode: 0 }
+    }
+
+    #[test]
+    fn servers_have_started_once_each_listener_has_a_socket() {
+        let listener = |name: &str, more: &str| {
+            format!("[listener.{name}]\n{more}\n[[listener.{name}.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n")
+        };
+        let text = [
+            "version = 1\n[container.a]\n",
+            &listener("one", "address = \"0.0.0.0:80-81\""),
+            &listener("two", "address = \"10.0.0.1:90\""),
+        ];
+        let policy = fief_policy::parse(&text.concat(), "policy").unwrap_or_else(|errors| panic!("{errors}"));
+        assert!(!all_served(&policy, &[]));
+        assert!(!all_served(&policy, &[at("0.0.0.0:80"), at("10.0.0.2:90")]));
+        assert!(all_served(&policy, &[at("0.0.0.0:81"), at("[::]:90")]));
+    }
+
+    #[test]
+    fn looks_become_fewer() {
+        let policy = fief_policy::parse("version = 1\n[container.a]\n", "policy").expect("a policy");
+        let mut starting = Starting::new(&policy);
+        let pauses: Vec<u16> = (0..8).map(|_| starting.pause_ms()).collect();
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 500, 500]);
+        assert!(starting.is_over(), "there is nobody to wait for");
+    }
+}

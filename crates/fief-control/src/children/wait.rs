@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Waits for the servers of `fief run` and `fief exec`: passes signals on, says once who serves the listeners, and notices that the policy was
+//! taken down. Nobody's `fief down` ends a server: it goes on without a policy, and this waits for it as before.
+
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Child;
+
+use fief_bpf::{Context, Result};
+use fief_policy::Policy;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::signalfd::SignalFd;
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::unistd::Pid;
+
+use super::Tell;
+use super::starting::Starting;
+use crate::{Fief, Status, cgroup};
+
+/// Which command waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The policy is its own.
+    Run,
+    /// The policy was there before.
+    Exec,
+}
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            By::Run => "fief run",
+            By::Exec => "fief exec",
+        }
+    }
+}
+
+/// A server, or a copy of it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    cgroup: PathBuf,
+    /// Of the child, once that has ended; who is left in the cgroup goes on.
+    code: Option<i32>,
+}
+
+impl Running {
+    pub(crate) fn new(child: Child, cgroup: PathBuf) -> Self {
+        Self { child, cgroup, code: None }
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+}
+
+/// Children tell their end; whoever leaves the cgroup otherwise, or takes the policy down, is looked for as often as this, in ms.
+const LOOK_MS: u16 = 1000;
+
+/// What is looked at while servers run.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a> {
+    fief: &'a Fief,
+    by: By,
+    signals: &'a SignalFd,
+    tell: Option<Tell>,
+    started: Option<fn(&Status)>,
+    /// Children of this process that nobody has left behind: the servers, and the guard.
+    own: Vec<i32>,
+    /// It was not told yet who serves.
+    starting: Option<Starting<'a>>,
+    is_in_force: bool,
+    told_background: bool,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(fief: &'a Fief, by: By, signals: &'a SignalFd, tell: Option<Tell>) -> Self {
+        Self {
+            fief,
+            by,
+            signals,
+            tell,
+            started: None,
+            own: Vec::new(),
+            starting: None,
+            is_in_force: true,
+            told_background: false,
+        }
+    }
+
+    /// Tells who serves the listeners of the policy, once all do, or it takes long.
+    pub(crate) fn telling(self, policy: &'a Policy, started: Option<fn(&Status)>) -> Self {
+        Self { started, starting: Some(Starting::new(policy)), ..self }
+    }
+
+    fn tell(&self, note: &str) {
+        if let Some(tell) = self.tell {
+            tell(note);
+        }
+    }
+
+    fn is_force_there(&self) -> bool {
+        match self.by {
+            By::Run => self.fief.is_in_force_for(std::process::id()),
+            By::Exec => self.fief.installed(),
+        }
+    }
+
+    /// Passes signals on until every server has ended; the first failure is the code.
+    pub(crate) fn wait_all(mut self, mut servers: Vec<Running>, guard: Option<&Child>) -> Result<i32> {
+        self.own = servers.iter().map(Running::pid).chain(guard.map(|guard| guard.id().cast_signed())).collect();
+        let mut code = 0;
+        while !servers.is_empty() {
+            if let Some(signal) = next_signal(self.signals, self.pause_ms())? {
+                servers.iter().for_each(|server| self.signal(server, signal));
+            }
+            self.notice_down();
+            let mut running = Vec::new();
+            let mut ended = false;
+            for mut server in servers {
+                match self.poll(&mut server)? {
+                    None => running.push(server),
+                    Some(own) => {
+                        ended = true;
+                        code = if code == 0 { own } else { code };
+                    }
+                }
+            }
+            if ended {
+                // one copy of a server is not the server
+                running.iter().for_each(|server| self.signal(server, Signal::SIGTERM));
+            } else {
+                self.tell_start();
+            }
+            if !self.told_background && running.iter().any(|server| self.is_in_background(server)) {
+                let by = self.by.name();
+                self.tell(&format!("the server went into the background, and is waited for: `{by}` ends with it"));
+                self.told_background = true;
+            }
+            reap_adopted(&running);
+            servers = running;
+        }
+        Ok(code)
+    }
+
+    fn pause_ms(&mut self) -> u16 {
+        self.starting.as_mut().map_or(LOOK_MS, Starting::pause_ms)
+    }
+
+    /// Once all listen, or it takes long.
+    fn tell_start(&mut self) {
+        if self.starting.take_if(|starting| starting.is_over()).is_none() {
+            return;
+        }
+        match (self.fief.status(), self.started) {
+            (Ok(status), Some(started)) => started(&status),
+            (Err(error), _) if self.is_in_force => {
+                self.tell(&format!("cannot tell whether the policy works: {error}"));
+            }
+            _ => {}
+        }
+    }
+
+    fn notice_down(&mut self) {
+        if self.is_in_force && !self.is_force_there() {
+            self.tell(&format!(
+                "the policy was taken down by another command: the server goes on without it, unmanaged, and `{}` ends \
+                 with it",
+                self.by.name()
+            ));
+            self.is_in_force = false;
+            self.starting = None;
+        }
+    }
+
+    /// Its exit code, 128 and the number of the signal that ended it; `None`: it runs.
+    fn poll(&self, server: &mut Running) -> Result<Option<i32>> {
+        if server.code.is_none() {
+            let status = server.child.try_wait().context(|| "cannot wait for the server".into())?;
+            server.code = status.map(|status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
+        }
+        Ok(server.code.filter(|code| *code != 0 || !self.is_in_background(server)))
+    }
+
+    fn is_in_background(&self, server: &Running) -> bool {
+        server.code == Some(0) && !self.left(server).is_empty()
+    }
+
+    /// To the child, or to those that it left and that became children of this process.
+    fn signal(&self, server: &Running, signal: Signal) {
+        let to = match server.code {
+            None => vec![server.pid()],
+            Some(_) => self.left(server).into_iter().filter(|pid| is_child(*pid)).collect(),
+        };
+        for pid in to {
+            // one that ended meanwhile is reaped later
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+
+    /// Who is in its cgroup. `fief down` takes the state away before it empties the cgroups: then it is whoever became a child
+    /// of this process.
+    fn left(&self, server: &Running) -> Vec<i32> {
+        let there = cgroup::processes(&server.cgroup);
+        if !there.is_empty() || self.is_force_there() {
+            return there;
+        }
+        cgroup::children_of_process(std::process::id().cast_signed())
+            .into_iter()
+            .filter(|pid| !self.own.contains(pid))
+            .collect()
+    }
+}
+
+fn is_child(pid: i32) -> bool {
+    fief_bpf::process::parent(pid) == Some(std::process::id().cast_signed())
+}
+
+/// Buries what became a child of this process and has ended.
+fn reap_adopted(servers: &[Running]) {
+    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    while let Some(pid) = waitid(Id::All, peek).ok().and_then(|status| status.pid()) {
+        let is_server = |server: &Running| server.code.is_none() && server.pid() == pid.as_raw();
+        if servers.iter().any(is_server) || waitpid(pid, None).is_err() {
+            return; // its code is asked for with the next signal, which it has sent
+        }
+    }
+}
+
+/// A signal to pass on; `None`: a child ended, or none came for a while.
+fn next_signal(signals: &SignalFd, pause_ms: u16) -> Result<Option<Signal>> {
+    let failed = || "cannot read signals".into();
+    match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], pause_ms) {
+        Ok(0) | Err(Errno::EINTR) => return Ok(None),
+        polled => polled.context(failed)?,
+    };
+    let info = signals.read_signal().context(failed)?;
+    let signal = info.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok());
+    Ok(signal.filter(|signal| *signal != Signal::SIGCHLD))
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Takes down what is in force, and says what that was. Servers go on, unmanaged.
+
+use std::path::PathBuf;
+
+use fief_bpf::table::Table;
+use fief_bpf::{Result, abi, process, schedule};
+
+use crate::names::Names;
+use crate::tree::Tree;
+use crate::{Fief, cgroup};
+
+/// What taking down removed.
+#[derive(Debug, Clone, Default)]
+pub struct Down {
+    /// Whether a policy was in force.
+    pub was_in_force: bool,
+    /// Names of its listeners.
+    pub listeners: Vec<String>,
+    /// Managed cgroups that are left alone again.
+    pub units: usize,
+    /// Folders of those that are there.
+    pub cgroups: Vec<PathBuf>,
+    /// Containers that ended.
+    pub containers: usize,
+    /// Of these, still held by applications, whose descriptors are plain sockets now.
+    pub still_held: usize,
+    /// The process of a `fief run` whose server goes on without a policy.
+    pub run: Option<u32>,
+}
+
+impl Fief {
+    /// Takes everything down: hooks, tables, cgroups of ours. Where nothing is in force, that is said and no error.
+    pub fn down(&self) -> Result<Down> {
+        let _lock = self.lock()?;
+        if self.installed() {
+            return self.down_locked();
+        }
+        // an apply or a down that was killed may have left parts, which are not in force
+        self.clear().map(|()| Down::default())
+    }
+
+    pub(crate) fn down_locked(&self) -> Result<Down> {
+        // what names it, an installation that was cut off may lack
+        let names = self.names().ok();
+        let mut down = Down {
+            was_in_force: true,
+            listeners: names.iter().flat_map(Names::listeners).map(|(_, name)| name.to_owned()).collect(),
+            run: self.run_pid().filter(|pid| *pid != std::process::id() && process::open(pid.cast_signed()).is_ok()),
+            ..Down::default()
+        };
+        if let Ok(table) = Table::open(self.pins()) {
+            let tree = Tree::read(&table);
+            let own = tree.rows().into_iter().filter(|row| row.container.id >= abi::FIEF_FIRST_ID);
+            for row in own {
+                down.containers += 1;
+                let policy = row.record.flags & (abi::FIEF_CONTAINER_POLICY | abi::FIEF_CONTAINER_UNIT) != 0;
+                down.still_held += usize::from(!policy && row.record.state == abi::FIEF_ALIVE);
+            }
+            let units = self.units(&tree)?;
+            down.units = units.len();
+            down.cgroups = units.into_iter().filter_map(|unit| unit.cgroup).collect();
+        }
+        // what waits goes on while there is a door that it can go by; a failure must not keep the rest up
+        let _ = self.open_queues(&[]);
+        let restored = self.restore_sysctls(&[]);
+        self.clear()?;
+        restored.map(|()| down)
+    }
+
+    fn clear(&self) -> Result<()> {
+        self.remove_lanes()?;
+        self.retire_ticks(None)?;
+        schedule::remove(self.pins())?;
+        self.pins().remove()?;
+        self.remove_groups()?;
+        let top = cgroup::mount_point()?;
+        cgroup::remove(&cgroup::own(self.pins().scope())?, &top)?;
+        cgroup::remove_top(&top);
+        self.forget()
+    }
+}
