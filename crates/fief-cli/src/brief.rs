@@ -78,6 +78,7 @@ mod tests {
             ],
             units: Vec::new(),
             enforced: vec!["the rules of web".into()],
+            scheduler: fief_control::SchedulerView::Off,
             unenforced: vec!["shop: cpu.share".into()],
             problems: vec!["api: nothing listens on 0.0.0.0:80\u{1b}".into()],
         };

@@ -188,6 +188,7 @@ fn time(age: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fief_control::SchedulerView;
 
     fn status() -> Status {
         let server = ServerStatus {
