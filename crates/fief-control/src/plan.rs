@@ -150,7 +150,7 @@ from = ["any"]
 container = "shop/browse"
 [listener.api]
 address = "0.0.0.0:81"
-serve = "copies-per-class"
+copies = "per-class"
 [[listener.api.client]]
 from = ["10.1.0.0/16"]
 container = "api/paid"
