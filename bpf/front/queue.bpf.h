@@ -75,13 +75,13 @@ static __always_inline bool queue_room(struct fief_queue *q)
 /* Whether somebody waits whose limit lets him go. */
 static __always_inline bool queue_has_next(struct fief_queue *q, __u64 now)
 {
-	return *(volatile __u32 *)&q->bits && now >= *(volatile __u64 *)&q->until_ns;
+	return *(volatile __u32 *)&q->bits && (q->open || now >= *(volatile __u64 *)&q->until_ns);
 }
 
 /* Whether a request of now would go on at once, if the limit of its class lets it. */
 static __always_inline bool queue_is_free(struct fief_queue *q, __u64 now)
 {
-	return queue_room(q) && (q->open || !queue_has_next(q, now));
+	return queue_room(q) && (q->open || !queue_has_next(q, now)); /* who comes to an open one passes */
 }
 
 /* Whether a class has used up its limit. */

@@ -14,6 +14,7 @@ mod kind;
 mod outcome;
 mod plan;
 mod sample;
+mod shares;
 mod stand;
 mod way;
 
@@ -49,7 +50,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let (ways, more) = usable(plan.ways, |way| way.check(), |way| way.title());
     (plan.kinds, plan.ways) = (kinds, ways);
     notes.extend(more);
-    let parts = chosen(&wanted, vec!["closed", "goodput"], |part| (*part).to_owned());
+    let parts = chosen(&wanted, vec!["closed", "goodput", "shares"], |part| (*part).to_owned());
     let sample = match parts.contains(&"closed") {
         true => closed(&plan, &topology)?,
         false => Sample::default(),
@@ -57,6 +58,9 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let mut outcome = outcome::of(&plan, &sample, notes);
     if parts.contains(&"goodput") {
         goodput::run(&plan, &topology, !quick, &mut outcome)?;
+    }
+    if parts.contains(&"shares") {
+        shares::run(&plan, &topology, &mut outcome)?;
     }
     Ok(outcome)
 }

@@ -58,17 +58,24 @@ fn between(below: Point, above: Point, wanted: f64) -> usize {
 /// CPU time of one request in us.
 fn cost(topology: &Topology, (kind, connections): (Kind, Connections), work: usize, seconds: f64) -> Result<f64> {
     let stand = Stand::start(topology, kind, Way::Plain, work)?;
+    let load = Load { seconds, close: connections.close(), ..Load::of(Client::Low, 20, CLIENTS) };
+    let used = cost_at(topology, &stand, kind, load)?;
+    stand.stop()?;
+    Ok(used)
+}
+
+/// The same of a server that runs, under this load.
+pub fn cost_at(topology: &Topology, stand: &Stand, kind: Kind, load: Load) -> Result<f64> {
     let processes = stand.processes(topology)?;
+    let seconds = load.seconds;
     // a server that compiles itself while it runs is slow at first
     let warm_up = 0.8 * seconds;
-    let load = Load { seconds, warm_up, close: connections.close(), ..Load::of(Client::Low, 20, CLIENTS) };
-    let load = load.start(&topology.clients)?;
+    let load = Load { warm_up, ..load }.start(&topology.clients)?;
     std::thread::sleep(Duration::from_secs_f64(warm_up));
     let used = cpu_seconds(&processes);
     std::thread::sleep(Duration::from_secs_f64(seconds));
     let used = cpu_seconds(&processes) - used;
     let seen = load.finish()?;
-    stand.stop()?;
     match seen.latency.count() {
         0 => Err(Error::failed(format!("{} answered no request that its cost is measured with", kind.title()))),
         count => Ok(used * 1e6 / count as f64),

@@ -2,7 +2,7 @@
 //! The servers, each as its users start it and without a word of Fief: what a request costs is a number that it is given.
 //!
 //! nginx and lighttpd compress a text of that many bytes, the others compute that many rounds of a digest. All serve the
-//! same at every path.
+//! same at every path, but for [`LONG`], where nginx and Go do four times as much.
 
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::experiments::overload::text;
@@ -11,6 +11,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+
+/// A path of nginx and Go with four times the work.
+pub const LONG: &str = "/long";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
@@ -161,11 +164,13 @@ const GUNICORN: &str = "--worker-class gthread --workers 1 --threads 8 --backlog
 fn nginx(port: u16, workers: usize, work: usize, [http, server]: [&str; 2]) -> Result<NginxConfig> {
     let server = format!(
         "gzip on; gzip_http_version 1.0; gzip_types text/plain; gzip_min_length 2000; keepalive_requests 1000000;\n\
-         location / {{ {server} try_files /page =404; }}\n"
+         location / {{ {server} try_files /page =404; }}\nlocation {LONG} {{ try_files {LONG} =404; }}\n"
     );
     let config = NginxConfig::with_http(port, &[&port.to_string()], workers, http, &server)?;
-    let file = config.folder().join("page");
-    std::fs::write(&file, text(work)).context(format!("write {}", file.display()))?;
+    for (name, length) in [("/page", work), (LONG, 4 * work)] {
+        let file = config.folder().join(&name[1..]);
+        std::fs::write(&file, text(length)).context(format!("write {}", file.display()))?;
+    }
     Ok(config)
 }
 

@@ -21,9 +21,14 @@ pub struct Stand {
 
 impl Stand {
     pub fn start(topology: &Topology, kind: Kind, way: Way, work: usize) -> Result<Stand> {
+        Self::under(topology, kind, way, work, way.policy(kind).as_deref())
+    }
+
+    /// The same under a policy of the experiment's own.
+    pub fn under(topology: &Topology, kind: Kind, way: Way, work: usize, policy: Option<&str>) -> Result<Stand> {
         let port = if matches!(way, Way::Haproxy(_)) { BEHIND } else { PORT };
         let start = kind.prepare(port, work, limits(way))?;
-        let policy = way.policy(kind).as_deref().map(PolicyFile::new).transpose()?;
+        let policy = policy.map(PolicyFile::new).transpose()?;
         let (program, words) = start.words.split_first().expect("a server has a program");
         let mut command = match &policy {
             Some(policy) => policy.run(&topology.server, program, words.to_vec())?,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // A server of Go's own net/http, with multipath TCP as it comes. Usage: web ADDRESS ROUNDS
-// A request costs so many rounds of SHA-256 over 1 kB.
+// A request costs so many rounds of SHA-256 over 1 kB, one for /long four times as many.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 )
 
 func main() {
@@ -21,8 +22,11 @@ func main() {
 		page[i] = 'x'
 	}
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		sum := byte(0)
-		for range rounds {
+		sum, cost := byte(0), rounds
+		if strings.HasPrefix(r.URL.Path, "/long") {
+			cost *= 4
+		}
+		for range cost {
 			digest := sha256.Sum256(block)
 			sum |= digest[0]
 		}
