@@ -12,6 +12,13 @@
 #define FIEF_QUEUE_TICKS   256 /* of 8 ms each: how long a place is held at most */
 #define FIEF_QUEUE_PASSED  31  /* a class of another priority than 0 that was passed over so often is next */
 
+/*
+ * Waits are counted by how long they were, in four steps for each doubling: of w units of 2^FIEF_WAIT_SHIFT ns the first
+ * four steps are for 0 to 3, and step 4 * l + m for those from (4 + m) << (l - 1) on.
+ */
+#define FIEF_WAIT_STEPS 80
+#define FIEF_WAIT_SHIFT 14
+
 /* Those of one class in the order in which they came. */
 struct fief_queue_list {
 	__u16 first;
@@ -35,13 +42,14 @@ struct fief_queue_class {
 	__u8 floor; /* 1: it never starves */
 	__u8 pad[2];
 	/* counted ever: */
-	__u64 entered;	    /* requests that did not wait */
-	__u64 held;	    /* requests that waited */
-	__u64 released;	    /* of these, those that the server got */
-	__u64 refused_full; /* displaced, or found no room */
-	__u64 refused_wait; /* waited too long */
-	__u64 gone;	    /* whose clients went away meanwhile */
-	__u64 waited_ns;    /* of those that were released, together */
+	__u64 entered;		      /* requests that did not wait */
+	__u64 held;		      /* requests that waited */
+	__u64 released;		      /* of these, those that the server got */
+	__u64 refused_full;	      /* displaced, or found no room */
+	__u64 refused_wait;	      /* waited too long */
+	__u64 gone;		      /* whose clients went away meanwhile */
+	__u64 waited_ns;	      /* of those that were released, together */
+	__u32 waits[FIEF_WAIT_STEPS]; /* of those, how many waited how long */
 };
 
 struct fief_queue {

@@ -301,6 +301,25 @@ static __always_inline int carrier_admit(struct __sk_buff *skb, struct front_con
 	return assign_to(skb, listening, &front->packet, &stream->with) == ASSIGNED ? TCX_NEXT : TCX_DROP;
 }
 
+/* A request of the class was released, which waited so long. */
+static __noinline int released_note(struct fief_queue_class *of, __u64 ns)
+{
+	__u64 units = ns >> FIEF_WAIT_SHIFT;
+	__u32 step = units, shift;
+
+	if (units >= 4) {
+		for (shift = 0; units >> shift >= 8 && shift < FIEF_WAIT_STEPS / 4 && can_loop; shift++)
+			;
+		step = 4 * shift + (__u32)(units >> shift);
+	}
+	if (step >= FIEF_WAIT_STEPS)
+		step = FIEF_WAIT_STEPS - 1;
+	__sync_fetch_and_add(&of->released, 1);
+	__sync_fetch_and_add(&of->waited_ns, ns);
+	__sync_fetch_and_add(&of->waits[step], 1);
+	return 0;
+}
+
 /* Hands the request to the server. `tcp`: a socket that listens, or its own. */
 static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					 struct tcp_sock *tcp, struct queue_handed *from, bool later)
@@ -322,8 +341,7 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	if (!later && tcp)
 		verdict = carrier_claim(&front->packet, front->now) ? carrier_admit(skb, front, stream, tcp) : TCX_DROP;
 	if (verdict == TCX_NEXT) {
-		__sync_fetch_and_add(&of->released, 1);
-		__sync_fetch_and_add(&of->waited_ns, front->now - since);
+		released_note(of, front->now - since);
 		waiting_forget(links, from->link);
 		return TCX_NEXT;
 	}

@@ -5,6 +5,7 @@
 //! removed after it; the server then may have more at once for a moment.
 
 mod ticks;
+mod waits;
 
 use fief_bpf::{Error, ErrorKind, Result, abi, ingress, queue};
 use fief_policy::{Listener, Mode, Policy, Queue};
@@ -104,6 +105,10 @@ pub struct QueueClassView {
     pub gone: u64,
     /// Of those that were released, together.
     pub waited_ns: u64,
+    /// Half of these waited no longer; none was released: `None`.
+    pub wait_p50_ns: Option<u64>,
+    /// 99 of a hundred waited no longer.
+    pub wait_p99_ns: Option<u64>,
 }
 
 impl Fief {
@@ -118,6 +123,8 @@ impl Fief {
             refused_wait: class.refused_wait,
             gone: class.gone,
             waited_ns: class.waited_ns,
+            wait_p50_ns: waits::quantile(&class.waits, 0.5),
+            wait_p99_ns: waits::quantile(&class.waits, 0.99),
         };
         let view = |(_, queue): (u32, abi::fief_queue)| QueueView {
             listener: names.listener(u16::try_from(queue.listener).unwrap_or(u16::MAX)),

@@ -28,6 +28,8 @@ struct Object<'a> {
     refused_wait: u64,
     gone: u64,
     waited_ns: u64,
+    wait_p50_ns: Option<u64>,
+    wait_p99_ns: Option<u64>,
 }
 
 pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
@@ -47,6 +49,8 @@ pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
             refused_wait: class.refused_wait,
             gone: class.gone,
             waited_ns: class.waited_ns,
+            wait_p50_ns: class.wait_p50_ns,
+            wait_p99_ns: class.wait_p99_ns,
         })?;
     }
     Ok(())
@@ -61,10 +65,13 @@ pub fn page(queues: &[QueueView]) -> String {
         ("AT ONCE", Align::Right),
         ("WAITED", Align::Right),
         ("MEAN WAIT", Align::Right),
+        ("P50", Align::Right),
+        ("P99", Align::Right),
         ("REFUSED: FULL", Align::Right),
         ("TOO LATE", Align::Right),
         ("GONE", Align::Right),
     ]);
+    let wait = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), duration);
     for (queue, class) in classes(queues) {
         table.push([
             queue.listener.clone(),
@@ -72,7 +79,9 @@ pub fn page(queues: &[QueueView]) -> String {
             class.waiting.to_string(),
             count(class.entered),
             count(class.released),
-            class.waited_ns.checked_div(class.released).map_or_else(|| "-".to_owned(), duration),
+            wait(class.waited_ns.checked_div(class.released)),
+            wait(class.wait_p50_ns),
+            wait(class.wait_p99_ns),
             count(class.refused_full),
             count(class.refused_wait),
             count(class.gone),
@@ -109,6 +118,8 @@ mod tests {
             refused_wait: 6,
             gone: 7,
             waited_ns: 8_000_000,
+            wait_p50_ns: Some(1_000_000),
+            wait_p99_ns: None,
         };
         let queue = QueueView {
             listener: "web".to_owned(),
