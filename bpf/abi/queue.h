@@ -29,10 +29,11 @@ struct fief_queue_list {
 struct fief_queue_class {
 	struct fief_ref container;
 	struct fief_queue_list list;
-	__u64 spent_ns; /* CPU time of the container at the last end of a request */
-	__u64 head_ns;	/* since when its first waits */
-	__u64 limit_ns; /* CPU time a second that it may use; 0: no limit */
-	__u64 again_ns; /* when it has used no more than that, as far as it was charged */
+	__u64 spent_ns;	  /* CPU time of the container at the last end of a request */
+	__u64 head_ns;	  /* since when its first waits */
+	__u64 limit_ns;	  /* CPU time a second that it may use; 0: no limit */
+	__u64 charged_ns; /* when it was last held against that */
+	__u64 again_ns;	  /* when it has used no more than that, as far as it was charged */
 	__u64 turn; /* CPU time that it was charged over its weight: of one level, the class with the least is next */
 	__u64 level_turn; /* of the level whose number this class has: the least that was served last */
 	__u32 waiting;	  /* also what is about to be linked */

@@ -15,7 +15,7 @@
 #include "places.bpf.h"
 #include "tracked.bpf.h"
 
-/* Whether the connection has a place that has not run out. */
+/* Whether the place that was taken for these bytes has not run out: that of an earlier request is for no other. */
 __noinline int place_lasts(const struct packet *p __arg_nonnull)
 {
 	struct queue_served *served;
@@ -23,7 +23,7 @@ __noinline int place_lasts(const struct packet *p __arg_nonnull)
 
 	flow_key(p, &key);
 	served = bpf_map_lookup_elem(&queue_serves, &key);
-	return served && !has_run_out(served);
+	return served && !has_run_out(served) && !is_behind(packet_end(p), served->upto);
 }
 
 /* Of a packet to a listener with a queue, which was ruled. What the rules said of it, or QUEUE_LATER. */
@@ -39,7 +39,7 @@ static __always_inline int asked_rule(struct front_context *front, const struct 
 		ranges->asked = ranges->read;
 		if (on->label->flags & FIEF_LABEL_TRACKED && is_behind(ranges->read, next))
 			ranges->asked = next;
-	} else if (verdict == TCX_NEXT && is_behind(ranges->asked, on->tcp->rcv_nxt) &&
+	} else if (verdict == TCX_NEXT && front->packet.payload_length && is_behind(ranges->asked, on->tcp->rcv_nxt) &&
 		   is_behind(ranges->asked, front->packet.seq) && !place_lasts(&front->packet)) {
 		front->queued = true;
 		return QUEUE_LATER;

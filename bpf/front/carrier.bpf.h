@@ -20,8 +20,6 @@
 #include "ticks.bpf.h"
 #include "waiting.bpf.h"
 
-#define CARRIER_LEAST 128 /* bytes: what it is cut to before it is known what it becomes */
-
 static __always_inline bool is_carrier(const struct __sk_buff *skb)
 {
 	return skb->mark && skb->mark == queue_mark();
@@ -212,7 +210,8 @@ static __always_inline long carrier_forward(struct __sk_buff *skb, __u32 interfa
 /* A carrier has come. Fills `to` for queue_delivers; negative: nobody goes with it. */
 static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_handed *to)
 {
-	__u32 from = skb->tc_index, number = from & ~FROM_CLOCK, interface = skb->ifindex;
+	__u32 number = skb->tc_index & ~FROM_CLOCK, interface = skb->ifindex;
+	bool ticks = skb->tc_index & FROM_CLOCK;
 	struct fief_queue *q = queue_get(number);
 	struct queue_links *links = queue_links();
 	struct stream *stream = stream_get();
@@ -222,23 +221,24 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 
 	if (!q || !links || !stream || bpf_skb_change_tail(skb, CARRIER_LEAST, 0))
 		return -1;
-	if (from & FROM_CLOCK)
-		tick_back(q);
+	if (ticks && !tick_back(skb, q))
+		return -1;
 	tick_send(skb, q, number, now);
 	queue_pick(q, links, interface, now, &picked);
 	if (picked.elsewhere) {
-		if (!carrier_forward(skb, picked.elsewhere))
-			return -1;
+		if (!carrier_forward(skb, picked.elsewhere) || ticks)
+			return -1;		       /* by the clock's own interface nothing reaches a server */
 		queue_pick(q, links, 0, now, &picked); /* that interface is gone, or down */
 	}
 	if (!picked.at) {
-		if (!(from & FROM_CLOCK))
+		if (!ticks)
 			__sync_fetch_and_add(&q->idle_kicks, 1);
 		return -1;
 	}
 	waiting = bpf_map_lookup_elem(&queue_waits, &picked.at);
 	if (!waiting)
 		return -1;
+	class_settle(q, queue_link(links, picked.at)->class, now);
 	skb->mark = 0;
 	skb->tc_index = 0;
 	bpf_skb_change_type(skb, PACKET_HOST);

@@ -56,7 +56,7 @@ static __always_inline bool has_run_out(const struct queue_served *served)
 static __noinline int place_give(struct fief_queue *q, __u64 ends)
 {
 	bpf_spin_lock(&q->lock);
-	if (ends > q->tick) {
+	if (ends > q->tick && q->ends[ends & (FIEF_QUEUE_TICKS - 1)]) {
 		q->busy--;
 		q->ends[ends & (FIEF_QUEUE_TICKS - 1)]--;
 	}
@@ -74,7 +74,8 @@ static __noinline int place_give(struct fief_queue *q, __u64 ends)
 /* It has used CPU time: so much later it has not used more than its limit. */
 static __always_inline void limit_charge(struct fief_queue_class *of, __u64 cost, __u64 now)
 {
-	__u64 again = *(volatile __u64 *)&of->again_ns, least = now - SAVED_NS, limit = of->limit_ns;
+	__u64 again = *(volatile __u64 *)&of->again_ns, limit = of->limit_ns;
+	__u64 before = __sync_lock_test_and_set(&of->charged_ns, now), least = (before ?: now) - SAVED_NS;
 
 	if (cost > COST_MOST_NS)
 		cost = COST_MOST_NS;
@@ -83,20 +84,43 @@ static __always_inline void limit_charge(struct fief_queue_class *of, __u64 cost
 	__sync_fetch_and_add(&of->again_ns, cost * 1000000000ull / (limit ?: 1));
 }
 
-/* The class's CPU time since the last end of one of its requests, over its weight. */
-static __noinline int class_charge(struct fief_queue *q, __u32 class, __u64 now)
+/* The class's CPU time since it was last looked at, which is held against its limit. */
+static __noinline __u64 class_spends(struct fief_queue_class *of, __u64 now)
 {
-	struct fief_queue_class *of = queue_class(q, class);
 	__u64 spent = container_spent(of->container.id, now), before, cost = 0;
 
 	before = __sync_lock_test_and_set(&of->spent_ns, spent);
 	if (before && spent > before)
 		cost = spent - before;
-	if (cost && of->limit_ns)
+	if (of->limit_ns)
 		limit_charge(of, cost, now);
-	if (!cost)
-		cost = REQUEST_NS;
+	return cost;
+}
+
+static __always_inline void class_turn(struct fief_queue_class *of, __u64 cost)
+{
 	__sync_fetch_and_add(&of->turn, cost * 100 / (of->weight ?: 1));
+}
+
+/* One of its requests has ended. */
+static __noinline int class_charge(struct fief_queue *q, __u32 class, __u64 now)
+{
+	struct fief_queue_class *of = queue_class(q, class);
+	__u64 cost = class_spends(of, now);
+
+	class_turn(of, cost ?: REQUEST_NS);
+	return 0;
+}
+
+#define SETTLES_NS (1ull << TICK_SHIFT)
+
+/* Another one of it goes to the server: what it has used is known even if none of its requests was seen to end. */
+static __noinline int class_settle(struct fief_queue *q, __u32 class, __u64 now)
+{
+	struct fief_queue_class *of = queue_class(q, class);
+
+	if (of->limit_ns && now - *(volatile __u64 *)&of->charged_ns > SETTLES_NS)
+		class_turn(of, class_spends(of, now));
 	return 0;
 }
 
@@ -117,7 +141,8 @@ static __always_inline struct fief_queue *served_end(const struct fief_flow_key 
 /* The packet's request, which has its place, is with the server; another one of its connection may have one already. */
 static __noinline int served_begin(const struct packet *p, __u32 number, __u32 class, __u32 answer, __u64 ends)
 {
-	struct queue_served served = {.queue = number, .class = class, .answer = answer, .ends = ends};
+	struct queue_served served = {
+	    .queue = number, .class = class, .answer = answer, .ends = ends, .upto = packet_end(p)};
 	struct fief_queue *q = queue_get(number);
 	struct queue_served *before;
 	struct fief_flow_key key;

@@ -43,7 +43,7 @@ static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue
 	places_run_out(q, now);
 	queue_expire(q, links, now);
 	if (q->monitor || !bytes || (queue_is_free(q, now) && !class_is_over(q, of, now))) {
-		if (q->monitor && (q->bits || q->busy >= q->places))
+		if (q->monitor && (q->bits || q->busy >= q->places || class_is_over(q, of, now)))
 			q->would_wait++;
 		place_take(q, ends);
 		of->entered++;
@@ -248,7 +248,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	struct fief_queue *q = queue_get(front->guard->queue);
 	struct queue_links *links = queue_links();
 	struct packet *p = &front->packet;
-	bool later = what == QUEUE_LATER, owes;
+	bool later = what == QUEUE_LATER, owes, over;
 	__u32 class, bytes, at;
 	enum queue_way way;
 	int verdict;
@@ -259,8 +259,12 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	if (!q || !links || !front->queued)
 		return later ? TCX_NEXT : admit(skb, front, what == QUEUE_FIRST ? tcp : NULL, stream);
 	class = queue_class_of(q, stream->admitted.container.id);
+	class_settle(q, class, front->now);
+	over = !q->monitor && class_is_over(q, queue_class(q, class), front->now);
+	if (what == QUEUE_UNHELD && over)
+		return TCX_DROP; /* no place to wait; it comes again */
 	if (what == QUEUE_FIRST && tcp && takes_cookies_alone(front, tcp) && bears_multipath(skb, p)) {
-		if (!q->monitor && (!queue_room(q) || class_is_over(q, queue_class(q, class), front->now)))
+		if (over || (!q->monitor && !queue_room(q)))
 			return TCX_DROP; /* it comes again */
 		what = QUEUE_UNHELD;
 	}
@@ -280,7 +284,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	if (way == WAY_ENTERS)
 		verdict = queue_enter(skb, front, stream, what == QUEUE_UNHELD ? NULL : tcp, class, ends);
 	else
-		verdict = queue_turn_away(skb, front, stream, tcp, class_is_over(q, queue_class(q, class), front->now));
+		verdict = queue_turn_away(skb, front, stream, tcp, over);
 	if (queue_wants(q, front->now))
 		queue_kick(skb, q, front->guard->queue);
 	return verdict;

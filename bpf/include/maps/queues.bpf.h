@@ -81,8 +81,8 @@ struct queue_served {
 	__u32 queue;
 	__u32 class;
 	__u32 answer; /* sequence number at which the answer begins */
-	__u32 pad;
-	__u64 ends; /* tick at which its place runs out */
+	__u32 upto;   /* where the request ends, as far as it had come */
+	__u64 ends;   /* tick at which its place runs out */
 };
 
 struct {

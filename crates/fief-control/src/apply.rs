@@ -261,7 +261,8 @@ impl Fief {
         let netns = Namespace::of_caller()?;
         let (steer, guards) = (self.steer_tables()?, self.guard_tables()?);
         let ticks = self.stage_ticks(policy, &mut applied.notes);
-        let mut staging = Staging::open(self, slot, ticks.map_or(0, |pair| pair.sends))?;
+        let interfaces = front::doors(policy, &mut applied.notes)?;
+        let mut staging = Staging::open(self, slot, ticks.map_or(0, |pair| pair.sends), &interfaces)?;
         let buckets = &mut staging.buckets;
         let rates: Vec<_> =
             policy.listeners.iter().map(|listener| police::client_rates(policy, listener, buckets)).collect();
@@ -278,7 +279,6 @@ impl Fief {
         let queues = staging.write(self)?;
         steer.write(&steered)?;
         guards.write(slot, &guarded)?;
-        let interfaces = front::doors(policy, &mut applied.notes)?;
         let ticks = ticks.map(|pair| pair.receives);
         Ok(Doors { netns, interfaces, others: Others::of(policy), ticks, queues, sysctls: plan.sysctls })
     }

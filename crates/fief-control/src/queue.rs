@@ -25,21 +25,28 @@ const MOST: u32 = 0x7fff;
 #[derive(Debug)]
 pub(crate) struct Queues {
     there: Vec<(u32, abi::fief_queue)>,
+    /// What waits could go on: no interface is given up that it came in by.
+    keeps: bool,
     made: Vec<(u32, abi::fief_queue)>,
     named: Vec<u32>,
     clock: u32,
 }
 
 impl Queues {
-    /// `clock`: the interface that gives them time, or 0.
-    pub(crate) fn open(fief: &Fief, clock: u32) -> Result<Self> {
-        Ok(Self { there: queue::all(fief.pins())?, made: Vec::new(), named: Vec::new(), clock })
+    /// `clock`: the interface that gives them time, or 0. `interfaces`: those that will be guarded.
+    pub(crate) fn open(fief: &Fief, clock: u32, interfaces: &[u32]) -> Result<Self> {
+        let there = queue::all(fief.pins())?;
+        let netns = Namespace::of_caller()?.inode;
+        let leaves = |&(there, interface): &(u64, u32)| there != netns || !interfaces.contains(&interface);
+        let keeps = !ingress::attached(fief.pins()).iter().any(leaves);
+        Ok(Self { there, keeps, made: Vec::new(), named: Vec::new(), clock })
     }
 
     /// The number of a queue that is there and says the same, or of a new one.
     pub(crate) fn add(&mut self, mut wanted: abi::fief_queue) -> u32 {
         wanted.clock = self.clock;
-        let same = self.there.iter().find(|(_, there)| there.open == 0 && says(there) == says(&wanted));
+        let is_same = |there: &abi::fief_queue| self.keeps && there.open == 0 && says(there) == says(&wanted);
+        let same = self.there.iter().find(|(_, there)| is_same(there));
         let number = match same {
             Some(&(number, _)) => number,
             None => {
@@ -239,10 +246,17 @@ fn classes<'p>(policy: &'p Policy, listener: &'p Listener) -> Vec<Class<'p>> {
             level: level as u8,
             weight: weight(container, beside.copied()),
             floor: container.cpu.priority != 0,
-            limit_ppm: container.cpu.limit_ppm,
+            limit_ppm: limit(policy, container),
         }
     };
     containers.iter().map(class).collect()
+}
+
+/// The least of its own and of those above it, of which one that is not there is 0.
+fn limit(policy: &Policy, container: &fief_policy::Container) -> u32 {
+    let above =
+        container.parent().and_then(|parent| policy.container(parent)).map_or(0, |parent| limit(policy, parent));
+    [container.cpu.limit_ppm, above].into_iter().filter(|&ppm| ppm > 0).min().unwrap_or(0)
 }
 
 /// What a class gets for each turn among those of its priority: its share; without one, its weight's part of what they leave.

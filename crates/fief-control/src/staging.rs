@@ -24,8 +24,8 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// `clock`: the interface that gives queues time, or 0.
-    pub(crate) fn open(fief: &Fief, slot: u32, clock: u32) -> Result<Self> {
+    /// `clock`: the interface that gives queues time, or 0. `interfaces`: those that will be guarded.
+    pub(crate) fn open(fief: &Fief, slot: u32, clock: u32, interfaces: &[u32]) -> Result<Self> {
         let secret: abi::fief_secret = record::lookup(&fief.map("secrets")?, &0u32.to_ne_bytes())?.unwrap_or_default();
         Ok(Self {
             slot,
@@ -33,7 +33,7 @@ impl Staging {
             buckets: Buckets::default(),
             blooms: Blooms::open(fief, slot)?,
             rules: RuleTable::new(),
-            queues: Queues::open(fief, clock)?,
+            queues: Queues::open(fief, clock, interfaces)?,
             rule_tables: fief.map("rule_tables")?,
             bucket_tables: fief.map("bucket_tables")?,
         })

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fief_bpf::abi;
-use fief_testkit::segment::{ACK, PSH, RST};
+use fief_testkit::segment::{ACK, FIN, PSH, RST, Segment};
 use fief_testkit::{Family, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
@@ -12,6 +12,7 @@ use fief_tests_netns::queued::{POLICY, status};
 use fief_tests_netns::rig::Rig;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
+const MUTE: &[u8] = b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 const BEFORE: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
 const PAST: &[u8] = b"GET /past/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 /// A place runs out after less than this.
@@ -41,8 +42,7 @@ fn waits(rig: &Rig, waiting: u32) {
 fn take_place(rig: &Rig) -> RawConnection<'_> {
     let connection = rig.open(Family::V4);
     let before = rig.server.seen().len();
-    let request = b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n";
-    rig.clients.send(&connection.segment(PSH | ACK, 0, request)).unwrap();
+    rig.clients.send(&connection.segment(PSH | ACK, 0, MUTE)).unwrap();
     wait_until(SOON, || rig.server.seen().len() > before).unwrap_or_else(|_| panic!("{:?}", counts(rig)));
     connection
 }
@@ -86,8 +86,7 @@ fn who_is_gone_holds_nobody_up() {
             rig.clients.send(&ghost.segment(RST, BEFORE.len() as u32, &[])).unwrap();
         }
         waits(&rig, 1);
-        let length = b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n".len();
-        rig.clients.send(&place.segment(RST, length as u32, &[])).unwrap();
+        rig.clients.send(&place.segment(RST, MUTE.len() as u32, &[])).unwrap();
         assert_eq!(status(honest), 200, "{door:?}: {:?}", counts(&rig));
         assert!(!past(&rig), "{door:?}");
     }
@@ -147,12 +146,68 @@ fn who_takes_back_what_waits_has_no_turn() {
         waits(&rig, 1);
         rig.clients.send(&client.segment(RST, (BEFORE.len() + PAST.len()) as u32, &[])).unwrap();
         waits(&rig, 0);
-        wait_until(SOON, || {
-            rig.clients.send(&request).unwrap();
-            queue(&rig).waiting == 1 || past(&rig)
-        })
-        .unwrap();
-        assert!(!past(&rig), "{door:?}: {:?}", counts(&rig));
+        sends_until_it_waits(&rig, &request);
+    }
+}
+
+/// The segment with a wrong checksum: the door sees it, and TCP does not.
+fn send_unseen(rig: &Rig, segment: &Segment) {
+    let mut wrong = segment.tcp();
+    wrong[CHECKSUM] ^= 0xff;
+    rig.clients.send_packet(&[], &segment.packet_of(&wrong)).unwrap();
+}
+
+/// Sends it until it waits, or the server has it.
+fn sends_until_it_waits(rig: &Rig, request: &Segment) {
+    wait_until(SOON, || {
+        rig.clients.send(request).unwrap();
+        queue(rig).waiting == 1 || past(rig)
+    })
+    .unwrap();
+    assert!(!past(rig), "{:?}", counts(rig));
+}
+
+/// A bare end that TCP does not take gets no place, which the request before it could go by.
+#[test]
+fn the_end_of_a_connection_takes_no_place() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, POLICY);
+        let client = answered(&rig);
+        let _place = take_place(&rig);
+        let at = BEFORE.len() as u32;
+        let request = client.segment(PSH | ACK, at, PAST);
+        rig.clients.send(&request).unwrap();
+        waits(&rig, 1);
+        send_unseen(&rig, &client.segment(RST, at, &[]));
+        waits(&rig, 0);
+        let before = counts(&rig);
+        for _ in 0..3 {
+            send_unseen(&rig, &client.segment(FIN | ACK, at, &[]));
+        }
+        assert_eq!(counts(&rig), before, "{door:?}");
+        sends_until_it_waits(&rig, &request);
+    }
+}
+
+/// The place of one request is not that of the next one of its connection.
+#[test]
+fn who_has_a_place_has_it_for_one_request() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, POLICY);
+        let client = take_place(&rig);
+        let at = MUTE.len() as u32;
+        let request = client.segment(PSH | ACK, at, PAST);
+        rig.clients.send(&request).unwrap();
+        waits(&rig, 1);
+        send_unseen(&rig, &client.segment(RST, at, &[]));
+        waits(&rig, 0);
+        sends_until_it_waits(&rig, &request);
     }
 }
 
@@ -166,9 +221,7 @@ fn a_turn_is_not_kept_by_what_tcp_does_not_take() {
         let rig = Rig::in_order(door, POLICY);
         let client = answered(&rig);
         let request = client.segment(PSH | ACK, BEFORE.len() as u32, PAST);
-        let mut wrong = request.tcp();
-        wrong[CHECKSUM] ^= 0xff;
-        rig.clients.send_packet(&[], &request.packet_of(&wrong)).unwrap();
+        send_unseen(&rig, &request);
         turns(&rig, 2);
         place_runs_out(&rig);
         let _place = take_place(&rig);

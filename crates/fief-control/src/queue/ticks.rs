@@ -63,11 +63,13 @@ impl Fief {
     /// The pair in the caller's network namespace: as it is, or made.
     fn ticks(&self) -> Result<Pair> {
         let scope = self.pins().scope();
-        if let Some(pair) = find(scope)? {
-            return Ok(pair);
-        }
-        self.remove_ticks_here(None)?; // half of one
-        let pair = veth::make(names(scope), MTU)?;
+        let pair = match find(scope)? {
+            Some(pair) => pair, // somebody may have changed it
+            None => {
+                self.remove_ticks_here(None)?; // half of one
+                veth::make(names(scope), MTU)?
+            }
+        };
         let done = slow_down(pair.sends).and_then(|()| veth::raise(pair, &alias(scope)));
         if done.is_err() {
             // the error that stopped it is the one to tell
