@@ -96,7 +96,8 @@ fn a_class_gets_no_more_than_its_limit() {
         return;
     }
     let [_, alone] = used(name, &[Client::Low; 3]);
-    assert!((0.085..0.11).contains(&alone), "alone: {alone}");
+    // a busy machine may not give it that much
+    assert!((0.05..0.11).contains(&alone), "alone: {alone}");
     let [high, low] = used(name, &[Client::High, Client::Low, Client::Low, Client::Low]);
     assert!(low < 0.11 && high > low / 2.0, "high {high}, low {low}");
 }
