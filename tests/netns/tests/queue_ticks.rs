@@ -38,7 +38,9 @@ fn a_place_runs_out_although_nothing_comes() {
     }
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
-        for mut client in three_wait(&rig) {
+        // who is dropped resets
+        let mut three = three_wait(&rig);
+        for client in &mut three {
             let all = client.first.wrapping_add(1 + NEXT.len() as u32);
             wait_until(SOON, || {
                 client.hear(HEARD).unwrap();
