@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fief_bpf::table::Table;
-use fief_bpf::{Context, Error, ErrorKind, Result};
+use fief_bpf::{Context, Error, ErrorKind, Result, process};
 use fief_policy::Policy;
 
 use crate::bind::{ManageOptions, Target};
@@ -124,7 +124,7 @@ impl Fief {
             let (name, value) = Shim::write(Path::new(RUN))?.environment();
             command.env(name, value);
         }
-        let failed: std::io::Result<Infallible> = Err(command.exec());
+        let failed: std::io::Result<Infallible> = Err(process::exec(&mut command));
         failed.context(|| format!("cannot start {}", Path::new(program).display()))
     }
 
