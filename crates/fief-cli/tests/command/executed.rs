@@ -135,12 +135,39 @@ fn a_server_that_cannot_be_placed_is_not_started_and_the_remedy_is_named() {
 fn wrong_usage_of_exec_has_no_code_of_a_servers() {
     assert_eq!(fief().args(["exec", "--argv0", "x", "--", "true"]).ends().code, 125);
     assert_eq!(fief().args(["exec"]).ends().code, 125);
+    // a login shell's name
+    let login = fief().args(["exec", "--here", "--argv0", "-bash", "--", "true"]).ends();
+    assert!(login.stderr.contains("nothing is in force"), "{login:?}");
+}
+
+#[test]
+fn a_server_in_the_background_is_waited_for_after_another_policy_came() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let words = ["exec", "--container", "shop", "--", "sh", "-c", "sh -c \"$0\" 2>/dev/null &", SERVER];
+    let mut fief = place.fief().args(words);
+    fief.command().stderr(Stdio::piped());
+    let mut server = Server::start(std::mem::replace(fief.command(), Command::new("true")));
+    let pid: u32 = server.said.split(' ').next().expect("a number").parse().expect("a number");
+    let mut told = BufReader::new(server.child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(told.any(|line| line.contains("went into the background")));
+    assert_eq!(place.fief().arg("down").ends().code, 0);
+    place.apply();
+    assert!(told.any(|line| line.contains("taken down by another command")));
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.child.wait().expect("it ends").code(), Some(0));
+    wait_until(SOON, || !fief_testkit::lives(pid)).expect("the server ended upon the signal");
 }
 
 /// `fief exec` with these words, started in a cgroup.
 fn in_cgroup(place: &Place, cgroup: &Path, words: &[&str]) -> Command {
+    in_cgroup_by(place, cgroup, &[], words)
+}
+
+/// As above, by another program.
+fn in_cgroup_by(place: &Place, cgroup: &Path, by: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(cgroup);
+    command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(cgroup).args(by);
     command.arg(env!("CARGO_BIN_EXE_fief")).arg("exec").args(words).env("FIEF_SCOPE", &place.scope);
     place.namespace.enter(&mut command);
     command
@@ -178,4 +205,26 @@ fn who_starts_in_a_managed_cgroup_later_is_at_home_without_any_right() {
     let server = Server::start(later);
     wait_until(SOON, || place.threads("shop/gold") >= 1).expect("it is at home");
     assert_eq!(server.stop(), Some(9));
+}
+
+/// systemd ignores SIGPIPE for services (`IgnoreSIGPIPE=`), as programs in Rust do for themselves.
+#[test]
+fn a_service_ignores_and_blocks_the_signals_that_systemd_says() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let cases = [
+        (&["env", "--ignore-signal=PIPE", "--block-signal=USR1"][..], true),
+        (&["env", "--default-signal=PIPE"], false),
+    ];
+    for (by, is_set) in cases {
+        let service = Cgroup::new("signals").expect("a cgroup");
+        let words = ["--here", "--container", "shop", "--", "cat", "/proc/self/status"];
+        let ended = Ended::from(in_cgroup_by(&place, service.path(), by, &words).output().expect("sh starts"));
+        assert_eq!(ended.code, 0, "{ended:?}");
+        for (field, signal) in [("SigIgn:", Signal::SIGPIPE), ("SigBlk:", Signal::SIGUSR1)] {
+            let line = ended.stdout.lines().find_map(|line| line.strip_prefix(field)).expect("a field");
+            let set = u64::from_str_radix(line.trim(), 16).expect("a number");
+            assert_eq!(set & 1 << (signal as i32 - 1) != 0, is_set, "{by:?} {field}{line}");
+        }
+    }
 }
