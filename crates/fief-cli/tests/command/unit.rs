@@ -2,6 +2,7 @@
 //! Drop-ins that `fief unit` writes, into the image of a machine and for what systemd itself says of them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -75,6 +76,28 @@ fn what_is_not_ours_or_not_there_is_said() {
     assert_eq!(fs::read_to_string(image.path(DROP_IN)).expect("there"), "[Service]\nNice=5\n");
     let unknown = image.unit(&["ngnix", "--container", "shop"]);
     assert!(unknown.code == 1 && unknown.stderr.contains("there is no unit ngnix.service"), "{unknown:?}");
+}
+
+/// One that was killed may have written the drop-in, and not told systemd. `systemctl` is a script that says a line each time.
+#[test]
+fn systemd_is_told_again_of_a_drop_in_that_is_there() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let machine = tempfile::tempdir().expect("a folder");
+    let systemctl = machine.path().join("systemctl");
+    let told =
+        format!("#!/bin/sh\ncase $1 in cat) echo '# /lib/nginx.service'; echo '{NGINX}';; *) echo \"$1\";; esac\n");
+    fs::write(&systemctl, told).expect("written");
+    fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).expect("set");
+    let script = "mount -t tmpfs none /etc && mount -t tmpfs none /run && mkdir -p /run/systemd/system \
+                  && \"$0\" unit nginx && \"$0\" unit nginx && \"$0\" unit nginx --undo && \"$0\" unit nginx --undo";
+    let path = std::env::var("PATH").expect("a path");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_fief")]);
+    command.env("PATH", format!("{}:{path}", machine.path().display()));
+    let ended = Ended::from(command.output().expect("unshare starts"));
+    assert_eq!((ended.code, ended.stdout.matches("daemon-reload\n").count()), (0, 4), "{ended:?}");
 }
 
 /// systemd is asked whether it can read what we wrote.
