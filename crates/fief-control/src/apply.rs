@@ -109,7 +109,9 @@ impl Fief {
         }
         let mut applied = applied?;
         if !fresh {
-            applied.notes.extend(self.sweep()?);
+            // what is wrong with the groups was said when they were made, too
+            let swept = self.sweep()?.into_iter().filter(|note| !applied.notes.contains(note));
+            applied.notes.extend(swept.collect::<Vec<_>>());
         }
         if !fresh && (options.containers.is_some() || options.user_quota.is_some()) {
             applied.notes.push("the container table's size and the users' quota are fixed until `fief down`".into());
