@@ -105,7 +105,7 @@ impl Fief {
         let applied = self.swap(policy, text);
         if fresh && applied.is_err() {
             // nothing was in force before, so nothing is now; the first error is the one to tell
-            let _ = self.remove_lanes().and_then(|()| self.pins().remove());
+            let _ = self.remove_all();
         }
         let mut applied = applied?;
         if !fresh {
