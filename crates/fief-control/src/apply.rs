@@ -108,6 +108,7 @@ impl Fief {
             let _ = self.remove_all();
         }
         let mut applied = applied?;
+        self.forget_dead_run()?;
         if !fresh {
             // what is wrong with the groups was said when they were made, too
             let swept = self.sweep()?.into_iter().filter(|note| !applied.notes.contains(note));
