@@ -3,9 +3,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, pthread_sigmask, signal};
 
 /// Sets the caller's nice value.
 pub fn set_nice(nice: i32) -> io::Result<()> {
@@ -70,6 +74,44 @@ pub fn parent(pid: i32) -> Option<i32> {
 pub fn ancestor_roots() -> impl Iterator<Item = PathBuf> {
     std::iter::successors(parent(std::process::id() as i32), |pid| parent(*pid))
         .map(|pid| PathBuf::from(format!("/proc/{pid}/root")))
+}
+
+/// Whether this process was started with SIGPIPE ignored.
+static IGNORED_PIPE: AtomicBool = AtomicBool::new(false);
+
+/// Rust's runtime ignores SIGPIPE before `main`, so what was inherited is read by what the C library calls before that.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_PIPE: extern "C" fn() = {
+    extern "C" fn note() {
+        let mut now = std::mem::MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: nothing is changed; the kernel fills `now`, which is read only if it has.
+        let is_ignored = unsafe {
+            libc::sigaction(libc::SIGPIPE, std::ptr::null(), now.as_mut_ptr()) == 0
+                && now.assume_init().sa_sigaction == libc::SIG_IGN
+        };
+        IGNORED_PIPE.store(is_ignored, Ordering::Relaxed);
+    }
+    note
+};
+
+/// Becomes the program, with the signals blocked that the caller has blocked, and SIGPIPE ignored if it was when this process
+/// started: [`CommandExt::exec`] blocks and ignores none, whatever systemd has said. Returns only on failure.
+pub fn exec(command: &mut Command) -> io::Error {
+    let blocked = match SigSet::thread_get_mask() {
+        Ok(blocked) => blocked,
+        Err(e) => return e.into(),
+    };
+    let keep = move || {
+        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&blocked), None)?;
+        if IGNORED_PIPE.load(Ordering::Relaxed) {
+            // SAFETY: no handler of ours is called.
+            unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }?;
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes two system calls, and allocates and locks nothing.
+    unsafe { command.pre_exec(keep) }.exec()
 }
 
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {

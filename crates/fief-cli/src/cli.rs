@@ -179,7 +179,7 @@ pub struct Exec {
     #[arg(long)]
     pub here: bool,
     /// What the server is told as its own name, in place of its program
-    #[arg(long, value_name = "NAME", requires = "here")]
+    #[arg(long, value_name = "NAME", requires = "here", allow_hyphen_values = true)]
     pub argv0: Option<OsString>,
     /// The server's program, found by PATH, and its arguments
     #[arg(value_name = "SERVER", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]

@@ -105,11 +105,14 @@ impl Fief {
         let applied = self.swap(policy, text);
         if fresh && applied.is_err() {
             // nothing was in force before, so nothing is now; the first error is the one to tell
-            let _ = self.remove_lanes().and_then(|()| self.pins().remove());
+            let _ = self.remove_all();
         }
         let mut applied = applied?;
+        self.forget_dead_run()?;
         if !fresh {
-            applied.notes.extend(self.sweep()?);
+            // what is wrong with the groups was said when they were made, too
+            let swept = self.sweep()?.into_iter().filter(|note| !applied.notes.contains(note));
+            applied.notes.extend(swept.collect::<Vec<_>>());
         }
         if !fresh && (options.containers.is_some() || options.user_quota.is_some()) {
             applied.notes.push("the container table's size and the users' quota are fixed until `fief down`".into());

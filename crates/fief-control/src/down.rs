@@ -37,7 +37,7 @@ impl Fief {
             return self.down_locked();
         }
         // an apply or a down that was killed may have left parts, which are not in force
-        self.clear().map(|()| Down::default())
+        self.remove_all().map(|()| Down::default())
     }
 
     pub(crate) fn down_locked(&self) -> Result<Down> {
@@ -63,12 +63,18 @@ impl Fief {
         }
         // what waits goes on while there is a door that it can go by; a failure must not keep the rest up
         let _ = self.open_queues(&[]);
-        let restored = self.restore_sysctls(&[]);
-        self.clear()?;
-        restored.map(|()| down)
+        self.remove_all().map(|()| down)
     }
 
-    fn clear(&self) -> Result<()> {
+    /// Removes whatever an installation, or a part of one, has left on the machine.
+    pub(crate) fn remove_all(&self) -> Result<()> {
+        // before the note of what they were goes; a failure must not keep the rest up
+        let restored = self.restore_sysctls(&[]);
+        self.remove_state()?;
+        restored
+    }
+
+    fn remove_state(&self) -> Result<()> {
         self.remove_lanes()?;
         self.retire_ticks(None)?;
         schedule::remove(self.pins())?;

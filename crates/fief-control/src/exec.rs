@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fief_bpf::table::Table;
-use fief_bpf::{Context, Error, ErrorKind, Result};
+use fief_bpf::{Context, Error, ErrorKind, Result, process};
 use fief_policy::Policy;
 
-use crate::bind::{ManageOptions, Target};
+use crate::bind::{ManageOptions, Target, home_of};
 use crate::children::{By, ROOT, Tell, Waiting, block_signals, cannot_run};
 use crate::namespace::sees_all_processes;
-use crate::plan::Plan;
+use crate::plan::{Plan, Start};
 use crate::run_folder::RUN;
 use crate::steer::Shim;
 use crate::tree::Tree;
@@ -72,13 +72,40 @@ impl Fief {
             drop(lock);
             Waiting::new(self, By::Exec, &signals, options.tell).wait_all(servers, None)
         });
+        let mut notes = Vec::new();
+        if let Err(error) = self.exec_ends(&folders, &mut notes) {
+            // the server's code, or the first error, is what to end with
+            notes.push(format!("the server's cgroup could not be cleaned up: {error}"));
+        }
+        notes.iter().zip(options.tell.iter().cycle()).for_each(|(note, tell)| tell(note));
+        code.map_err(|error| cannot_run(server, &error))
+    }
+
+    fn exec_ends(&self, folders: &BTreeSet<PathBuf>, notes: &mut Vec<String>) -> Result<()> {
         let _lock = self.lock()?;
         let top = cgroup::mount_point()?;
         folders.iter().try_for_each(|folder| cgroup::remove(folder, &top))?;
-        if self.installed() {
-            self.forget_gone()?;
-        }
-        code.map_err(|error| cannot_run(server, &error))
+        if self.installed() { self.forget_gone(notes).map(drop) } else { Ok(()) }
+    }
+
+    /// Errors: what [`exec_here`](Self::exec_here) would refuse of these options.
+    pub fn check_here(&self, options: &ExecOptions) -> Result<()> {
+        self.start_here(options, Path::new("")).map(drop)
+    }
+
+    /// The process that this one becomes.
+    fn start_here(&self, options: &ExecOptions, place: &Path) -> Result<Start> {
+        self.require_installed()?;
+        let policy = self.policy_in_force()?;
+        let mut starts = options.plan(&policy).starts(|_| Ok(place.to_owned()))?;
+        let (Some(start), true) = (starts.pop(), starts.is_empty()) else {
+            let what = "the policy wants copies of the server, one for each class, and one process becomes it";
+            return Err(Error::new(ErrorKind::Other, what).remedy(
+                "name its --listener, or a --container for all of it; `fief exec` without --here starts copies",
+            ));
+        };
+        home_of(&Tree::read(&Table::open(self.pins())?), start.home.as_deref().unwrap_or(ROOT))?;
+        Ok(start)
     }
 
     /// Becomes a server under the policy in force, in the cgroup of this process, which is managed from now on with all that is
@@ -86,8 +113,6 @@ impl Fief {
     ///
     /// Errors: as above, and for a policy that wants several processes of the server.
     pub fn exec_here(&self, server: &[OsString], name: Option<&OsStr>, options: &ExecOptions) -> Result<Infallible> {
-        self.require_installed()?;
-        let policy = self.policy_in_force()?;
         let place = cgroup::of_process(std::process::id().cast_signed())?;
         if place == cgroup::mount_point()? {
             return Err(Error::new(
@@ -96,15 +121,11 @@ impl Fief {
             )
             .remedy("leave --here out, which makes a cgroup for the server"));
         }
-        let starts = options.plan(&policy).starts(|_| Ok(place.clone()))?;
-        let [start] = &starts[..] else {
-            let what = format!("the policy wants {} copies of the server, and one process becomes it", starts.len());
-            return Err(Error::new(ErrorKind::Other, what).remedy("leave --here out, or name its --listener"));
-        };
+        let start = self.start_here(options, &place)?;
         {
             // a service's cgroup goes with each of its ends, and nobody else hears of that
             let _lock = self.lock()?;
-            self.forget_gone()?;
+            self.forget_gone(&mut Vec::new())?; // managing tells the same
         }
         let managed = self.manage(
             &Target::Cgroup(place),
@@ -124,7 +145,7 @@ impl Fief {
             let (name, value) = Shim::write(Path::new(RUN))?.environment();
             command.env(name, value);
         }
-        let failed: std::io::Result<Infallible> = Err(command.exec());
+        let failed: std::io::Result<Infallible> = Err(process::exec(&mut command));
         failed.context(|| format!("cannot start {}", Path::new(program).display()))
     }
 
@@ -150,7 +171,7 @@ impl Fief {
         gone.retain(|path| dead(path));
         let top = cgroup::mount_point()?;
         gone.iter().try_for_each(|path| cgroup::remove(path, &top))?;
-        if gone.is_empty() { Ok(()) } else { self.forget_gone().map(drop) }
+        if gone.is_empty() { Ok(()) } else { self.forget_gone(&mut Vec::new()).map(drop) }
     }
 }
 

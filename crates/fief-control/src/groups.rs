@@ -163,7 +163,7 @@ impl Groups {
             "it was managed before the policy divided the CPU: manage its process again, or start the server again"
         } else {
             "its processes are in a cgroup of another manager, as systemd: set it there (systemctl set-property UNIT \
-             CPUWeight=...), or start the server by `fief run`"
+             CPUWeight=...), or start the server by `fief exec`"
         };
         format!("the CPU of {} is not divided as the policy says: {why}", unit.display())
     }

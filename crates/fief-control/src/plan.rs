@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::{Listener, Policy, Serve};
 
+use crate::children::ROOT;
 use crate::schedule::nice_of;
 
 /// What a server is for.
@@ -75,7 +76,10 @@ impl Plan<'_> {
             .collect();
         let first = || self.policy.containers.first().filter(|_| classes.is_empty()).map(|first| first.path.as_str());
         // threads follow only below their home: classes that have no container in common are served from the root
-        let home = self.container.or_else(|| common_parent(&classes)).or_else(first);
+        let home = match self.container {
+            Some(path) => Some(path).filter(|path| *path != ROOT),
+            None => common_parent(&classes).or_else(first),
+        };
         Ok(Start {
             cgroup: folder(home)?.join("server"),
             home: home.map(str::to_owned),
@@ -179,6 +183,8 @@ container = "api/free"
     fn a_container_that_is_named_is_the_home_of_one_process() {
         let starts = planned(&[], Some("shop/gold")).expect("a plan");
         assert_eq!((starts.len(), starts[0].home.as_deref(), starts[0].shim), (1, Some("shop/gold"), true));
+        let root = planned(&["web"], Some("root")).expect("a plan");
+        assert_eq!((root[0].home.as_deref(), root[0].shim), (None, true), "as those that nobody gave a home");
         let refused = planned(&["api"], Some("shop")).expect_err("copies have homes of their own").to_string();
         assert!(refused.contains("api") && refused.contains("leave the container out"), "{refused}");
     }

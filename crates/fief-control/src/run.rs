@@ -106,12 +106,20 @@ impl Fief {
 
     /// A run that was killed, and its guard with it, is taken down by the next.
     fn sweep_dead_run(&self) -> Result<()> {
-        let Some(pid) = self.run_pid() else { return Ok(()) };
-        // elsewhere the number is another process's, or nobody's, while the run lives
-        if sees_all_processes() && !Path::new("/proc").join(pid.to_string()).exists() {
-            self.down_locked()?;
+        if self.is_of_dead_run() { self.down_locked().map(drop) } else { Ok(()) }
+    }
+
+    /// What is in force now is somebody else's, and the next run leaves it in force.
+    pub(crate) fn forget_dead_run(&self) -> Result<()> {
+        if !self.is_of_dead_run() {
+            return Ok(());
         }
-        Ok(())
+        std::fs::remove_file(self.run_file()).context(|| "cannot remove the note of a run that has ended".into())
+    }
+
+    fn is_of_dead_run(&self) -> bool {
+        // elsewhere the number is another process's, or nobody's, while the run lives
+        self.run_pid().is_some_and(|pid| sees_all_processes() && !Path::new("/proc").join(pid.to_string()).exists())
     }
 
     fn start_guard(&self) -> Result<Child> {

@@ -68,7 +68,9 @@ pub enum Change {
 impl DropIn {
     /// `unit`: its name, with or without `.service`. `root`: of its files; `None`: of this machine.
     pub fn of(unit: &str, root: Option<&Path>) -> Result<Self> {
-        let is_name = !unit.is_empty() && !unit.starts_with(['.', '-']) && !unit.contains(['/', '\0']);
+        // systemd's own letters; `*`, `?` and `[` would stand for the names of others
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
+        let is_name = !unit.is_empty() && !unit.starts_with(['.', '-']) && unit.chars().all(is_letter);
         let unit = if unit.ends_with(".service") { unit.to_owned() } else { format!("{unit}.service") };
         if !is_name || is_of_another_kind(&unit) {
             return Err(Error::new(ErrorKind::Other, format!("{unit} is no name of a service")));
@@ -105,7 +107,7 @@ impl DropIn {
         };
         let mut notes = Vec::new();
         let mut lines = String::new();
-        match file.hardened.filter(|_| !file.starts.iter().all(|start| start.is_privileged())) {
+        match file.obstacle() {
             Some(key) => {
                 lines.push_str(&format!("ExecStartPre=+{} -- true\n", wrapper(true).join(" ")));
                 notes.push(format!(
@@ -130,28 +132,37 @@ impl DropIn {
     /// Writes it, and has systemd read it. Errors: [`ErrorKind::Exists`] if somebody else has written a file there.
     pub fn write(&self, text: &str) -> Result<Change> {
         let before = self.own_text()?;
-        if before.as_deref() == Some(text) {
-            return Ok(Change::Nothing);
+        let change = match before {
+            Some(before) if before == text => Change::Nothing,
+            Some(_) => Change::Replaced,
+            None => Change::Made,
+        };
+        if change != Change::Nothing {
+            let what = || format!("cannot write {}", self.path.display());
+            fs::create_dir_all(self.folder()).context(what)?;
+            // systemd never reads half of it
+            let aside = self.aside();
+            fs::write(&aside, text).and_then(|()| fs::rename(&aside, &self.path)).context(what)?;
         }
-        let what = || format!("cannot write {}", self.path.display());
-        fs::create_dir_all(self.folder()).context(what)?;
-        // systemd never reads half of it
-        let aside = self.path.with_extension("tmp");
-        fs::write(&aside, text).and_then(|()| fs::rename(&aside, &self.path)).context(what)?;
-        self.reload()?;
-        Ok(if before.is_some() { Change::Replaced } else { Change::Made })
+        // also of what was there: one that was killed may have written it, and told nobody
+        self.reload().map(|()| change)
     }
 
     /// Removes it, and has systemd read that. Errors: as for writing.
     pub fn remove(&self) -> Result<Change> {
-        if self.own_text()?.is_none() {
-            return Ok(Change::Nothing);
+        let was_there = self.own_text()?.is_some();
+        // one that was killed may have left either
+        for path in [&self.aside(), &self.path] {
+            match fs::remove_file(path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.context(|| format!("cannot remove {}", path.display()))?,
+            }
         }
-        fs::remove_file(&self.path).context(|| format!("cannot remove {}", self.path.display()))?;
         // others may have drop-ins there
         let _ = fs::remove_dir(self.folder());
+        // as above
         self.reload()?;
-        Ok(Change::Removed)
+        Ok(if was_there { Change::Removed } else { Change::Nothing })
     }
 
     /// Whether systemd was told, and the next start of the unit goes by the files.
@@ -161,6 +172,11 @@ impl DropIn {
 
     fn folder(&self) -> &Path {
         self.path.parent().expect("the path was joined of a folder and a name")
+    }
+
+    /// Where the text is until it is whole.
+    fn aside(&self) -> PathBuf {
+        self.path.with_extension("tmp")
     }
 
     fn own_text(&self) -> Result<Option<String>> {
@@ -244,8 +260,29 @@ mod tests {
         let service = &text[text.find("[Service]").expect("a section")..];
         assert_eq!(service, "[Service]\nExecStartPre=+/usr/bin/fief exec --here --container shop -- true\n");
         assert!(notes[0].contains("User=www-data"), "{notes:?}");
-        let image = Image::new("[Service]\nUser=www-data\nExecStart=+/usr/sbin/nginx\n");
-        assert!(image.text().text.contains("ExecStart=+/usr/bin/fief exec"), "it starts as root all the same");
+    }
+
+    #[test]
+    fn a_prefix_lifts_what_systemd_says_that_it_lifts() {
+        let is_before = |prefix: &str, key: &str| {
+            let image = Image::new(&format!("[Service]\n{key}\nExecStart={prefix}/usr/sbin/nginx\n"));
+            image.text().text.contains("ExecStartPre=+")
+        };
+        let (user, key) = ("User=www-data", "PrivateDevices=yes");
+        assert!(!is_before("+", user) && !is_before("+", key), "it starts as root with all rights");
+        assert!(!is_before("!", user), "it starts as root all the same");
+        assert!(is_before("!", key), "only the user is another");
+        assert!(is_before("!!", user) && is_before("!!", key), "as long as the kernel knows ambient capabilities");
+    }
+
+    #[test]
+    fn undoing_removes_what_a_killed_one_left() {
+        let image = Image::new(UNIT);
+        let drop_in = image.drop_in();
+        fs::create_dir_all(drop_in.folder()).expect("made");
+        fs::write(drop_in.aside(), "half").expect("written");
+        assert_eq!(drop_in.remove().expect("away"), Change::Nothing);
+        assert!(!drop_in.folder().exists());
     }
 
     #[test]
@@ -286,9 +323,11 @@ mod tests {
         for unit in ["[Service]\nType=oneshot\n", "[Service]\nExecStart=/usr/bin/fief run p.toml -- nginx\n"] {
             assert!(Image::new(unit).drop_in().text(&options).is_err(), "{unit}");
         }
-        for name in ["", "../x", "-x", "nginx.socket"] {
+        for name in ["", "../x", "-x", "nginx.socket", "*", "ngin?", "[n]ginx", "a b", "nginx;reboot", "ü"] {
             assert!(DropIn::of(name, None).is_err(), "{name}");
         }
         assert_eq!(DropIn::of("org.example.web", None).expect("a name").unit(), "org.example.web.service");
+        let instance = "web@a:b_c\\x2dd-1.service";
+        assert_eq!(DropIn::of(instance, None).expect("a name").unit(), instance);
     }
 }

@@ -8,8 +8,9 @@ use crate::namespace::sees_all_processes;
 use crate::{Fief, cgroup};
 
 impl Fief {
-    /// Forgets managed cgroups that were removed; their ids.
-    pub(crate) fn forget_gone(&self) -> Result<Vec<u64>> {
+    /// Forgets managed cgroups that were removed; their ids. An empty group would keep its weight among its siblings, so the groups
+    /// follow.
+    pub(crate) fn forget_gone(&self, notes: &mut Vec<String>) -> Result<Vec<u64>> {
         let units = self.map("units")?;
         let mut gone: Vec<u64> = units.keys().filter_map(|key| key.try_into().ok()).map(u64::from_ne_bytes).collect();
         if !gone.is_empty() {
@@ -17,14 +18,19 @@ impl Fief {
             gone.retain(|id| !there.contains(id));
         }
         gone.iter().try_for_each(|id| sweep::forget_unit(self.pins(), *id))?;
+        if !gone.is_empty() {
+            self.refresh_groups(notes);
+        }
         Ok(gone)
     }
 
     /// Forgets removed cgroups and lets go of lost references; what the operator should know of it.
     pub(crate) fn sweep(&self) -> Result<Vec<String>> {
-        let gone = self.forget_gone()?;
-        let note = |id| format!("the managed cgroup with the id {id} was removed, and is forgotten");
-        let mut notes: Vec<String> = gone.into_iter().map(note).collect();
+        let mut notes = Vec::new();
+        let gone = self.forget_gone(&mut notes)?;
+        notes.extend(
+            gone.into_iter().map(|id| format!("the managed cgroup with the id {id} was removed, and is forgotten")),
+        );
         // no news: users come and go
         sweep::sweep_users(self.pins())?;
         match sweep::sweep_files(self.pins())? {

@@ -8,7 +8,7 @@ use std::io;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// `ENOPROTOOPT`: no Fief in this process's cgroup; start it by `fief run` or `fief manage` it.
+    /// `ENOPROTOOPT`: no Fief in this process's cgroup; start it by `fief run` or `fief exec`, or `fief manage` it.
     NotManaged,
     /// `EBADF`: the descriptor is not a container.
     NotAContainer,
@@ -78,7 +78,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.source)?;
         match self.kind() {
-            ErrorKind::NotManaged => f.write_str("; start the process by `fief run`, or `fief manage` it"),
+            ErrorKind::NotManaged => {
+                f.write_str("; start the process by `fief run` or `fief exec`, or `fief manage` it")
+            }
             ErrorKind::NotEnabled => f.write_str("; say `label-files = true` in the policy"),
             ErrorKind::Quota => f.write_str("; close containers that are not used, or raise the quota"),
             _ => Ok(()),

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use crate::cli::Unit;
 use crate::failure::{Failure, Result};
-use crate::look::{self, Source};
 use crate::output::{Output, notes, printable};
-use fief_control::{Change, DropIn, DropInOptions, Fief};
+use fief_control::{Change, DropIn, DropInOptions, ExecOptions, Fief};
 
 /// Where a package puts it.
 const PACKAGED: &str = "/usr/bin/fief";
@@ -21,13 +20,19 @@ pub fn run(args: &Unit, output: &mut Output) -> Result<()> {
         Some(_) => PathBuf::from(PACKAGED),
         None => std::env::current_exe().map_err(|error| Failure::new(format!("cannot find this program: {error}")))?,
     };
-    let made = drop_in.text(&DropInOptions { fief, words: words(args) })?;
+    let options = ExecOptions {
+        container: args.container.clone(),
+        listeners: args.listener.clone(),
+        no_follow: args.no_follow,
+        tell: None,
+    };
+    let made = drop_in.text(&DropInOptions { fief, words: words(&options) })?;
     if args.print {
         return output.text(&made.text);
     }
     let mut said = made.notes.clone();
     if args.root.is_none() {
-        said.extend(unknown_container(args)?);
+        said.extend(refused(&options)?);
     }
     let change = drop_in.write(&made.text)?;
     output.text(written(&drop_in, change))?;
@@ -35,28 +40,31 @@ pub fn run(args: &Unit, output: &mut Output) -> Result<()> {
 }
 
 /// The options of `fief exec`.
-fn words(args: &Unit) -> Vec<String> {
+fn words(options: &ExecOptions) -> Vec<String> {
     let mut words = Vec::new();
-    if let Some(path) = &args.container {
+    if let Some(path) = &options.container {
         words.extend(["--container".to_owned(), path.clone()]);
     }
-    for name in &args.listener {
+    for name in &options.listeners {
         words.extend(["--listener".to_owned(), name.clone()]);
     }
-    if args.no_follow {
+    if options.no_follow {
         words.push("--no-follow".to_owned());
     }
     words
 }
 
-/// A service that names a container that the policy lacks would not start. Without a policy nobody knows.
-fn unknown_container(args: &Unit) -> Result<Option<String>> {
-    let Some(path) = &args.container else { return Ok(None) };
-    let mut fief = Fief::from_env()?;
-    if !fief.installed() {
-        return Ok(Some(format!("nothing is in force, so that nobody knows whether there is a container {path}")));
+/// A service that asks for what `fief exec` refuses would not start. Without a policy nobody knows.
+fn refused(options: &ExecOptions) -> Result<Option<String>> {
+    let fief = Fief::from_env()?;
+    if fief.installed() {
+        fief.check_here(options)?;
+        return Ok(None);
     }
-    look::find(&fief.look()?, path).map(|_| None)
+    let container = options.container.iter().map(|path| format!("a container {path}"));
+    let named: Vec<_> = container.chain(options.listeners.iter().map(|name| format!("a listener {name}"))).collect();
+    let unknown = || format!("nothing is in force, so that nobody knows whether there is {}", named.join(", "));
+    Ok((!named.is_empty()).then(unknown))
 }
 
 fn written(drop_in: &DropIn, change: Change) -> String {

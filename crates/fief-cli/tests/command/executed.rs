@@ -2,16 +2,17 @@
 //! Servers that `fief exec` starts under the policy that is in force.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use fief_control::Hierarchy;
 use fief_testkit::{Cgroup, cgroup2_mount, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::place::Place;
-use crate::started::{Ended, fief};
+use crate::started::{Ended, SHOP, fief, policy};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -20,7 +21,7 @@ fn exec(place: &Place, words: &[&str]) -> Ended {
 }
 
 /// What is left of servers that have ended.
-fn cgroups_of(place: &Place) -> Vec<std::path::PathBuf> {
+fn cgroups_of(place: &Place) -> Vec<PathBuf> {
     let own = cgroup2_mount().expect("cgroup2").join("fief").join(&place.scope);
     std::fs::read_dir(own)
         .into_iter()
@@ -78,7 +79,7 @@ fn exec_ends_with_the_servers_code_and_leaves_the_policy_and_nothing_else() {
     assert_eq!(exec(&place, &["--", "sh", "-c", "kill -KILL $$"]).code, 128 + 9);
     assert_eq!(exec(&place, &["--", "no-such-program-here"]).code, 127);
     assert!(place.containers().contains(&"shop/gold".to_owned()));
-    assert_eq!(cgroups_of(&place), Vec::<std::path::PathBuf>::new());
+    assert_eq!(cgroups_of(&place), Vec::<PathBuf>::new());
     // a removed cgroup is no unit any more: nothing has to be forgotten
     let applied = place.apply();
     assert!(!applied.stdout.contains("is forgotten"), "{applied:?}");
@@ -108,7 +109,7 @@ fn what_a_killed_exec_left_is_removed_by_the_next() {
     wait_until(SOON, || place.threads("shop") == 0).expect("the server ends with it");
     assert_eq!(cgroups_of(&place).len(), 1);
     assert_eq!(exec(&place, &["--", "true"]).code, 0);
-    assert_eq!(cgroups_of(&place), Vec::<std::path::PathBuf>::new());
+    assert_eq!(cgroups_of(&place), Vec::<PathBuf>::new());
 }
 
 #[test]
@@ -128,19 +129,46 @@ fn a_server_that_cannot_be_placed_is_not_started_and_the_remedy_is_named() {
     }
     let unknown = exec(&place, &["--listener", "wbe", "--", "true"]);
     assert!(unknown.code == 125 && unknown.stderr.contains("did you mean web?"), "{unknown:?}");
-    assert_eq!(cgroups_of(&place), Vec::<std::path::PathBuf>::new());
+    assert_eq!(cgroups_of(&place), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn wrong_usage_of_exec_has_no_code_of_a_servers() {
     assert_eq!(fief().args(["exec", "--argv0", "x", "--", "true"]).ends().code, 125);
     assert_eq!(fief().args(["exec"]).ends().code, 125);
+    // a login shell's name
+    let login = fief().args(["exec", "--here", "--argv0", "-bash", "--", "true"]).ends();
+    assert!(login.stderr.contains("nothing is in force"), "{login:?}");
+}
+
+#[test]
+fn a_server_in_the_background_is_waited_for_after_another_policy_came() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let words = ["exec", "--container", "shop", "--", "sh", "-c", "sh -c \"$0\" 2>/dev/null &", SERVER];
+    let mut fief = place.fief().args(words);
+    fief.command().stderr(Stdio::piped());
+    let mut server = Server::start(std::mem::replace(fief.command(), Command::new("true")));
+    let pid: u32 = server.said.split(' ').next().expect("a number").parse().expect("a number");
+    let mut told = BufReader::new(server.child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(told.any(|line| line.contains("went into the background")));
+    assert_eq!(place.fief().arg("down").ends().code, 0);
+    place.apply();
+    assert!(told.any(|line| line.contains("taken down by another command")));
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.child.wait().expect("it ends").code(), Some(0));
+    wait_until(SOON, || !fief_testkit::lives(pid)).expect("the server ended upon the signal");
 }
 
 /// `fief exec` with these words, started in a cgroup.
 fn in_cgroup(place: &Place, cgroup: &Path, words: &[&str]) -> Command {
+    in_cgroup_by(place, cgroup, &[], words)
+}
+
+/// As above, by another program.
+fn in_cgroup_by(place: &Place, cgroup: &Path, by: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(cgroup);
+    command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(cgroup).args(by);
     command.arg(env!("CARGO_BIN_EXE_fief")).arg("exec").args(words).env("FIEF_SCOPE", &place.scope);
     place.namespace.enter(&mut command);
     command
@@ -178,4 +206,61 @@ fn who_starts_in_a_managed_cgroup_later_is_at_home_without_any_right() {
     let server = Server::start(later);
     wait_until(SOON, || place.threads("shop/gold") >= 1).expect("it is at home");
     assert_eq!(server.stop(), Some(9));
+}
+
+/// systemd ignores SIGPIPE for services (`IgnoreSIGPIPE=`), as programs in Rust do for themselves.
+#[test]
+fn a_service_ignores_and_blocks_the_signals_that_systemd_says() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let cases = [
+        (&["env", "--ignore-signal=PIPE", "--block-signal=USR1"][..], true),
+        (&["env", "--default-signal=PIPE"], false),
+    ];
+    for (by, is_set) in cases {
+        let service = Cgroup::new("signals").expect("a cgroup");
+        let words = ["--here", "--container", "shop", "--", "cat", "/proc/self/status"];
+        let ended = Ended::from(in_cgroup_by(&place, service.path(), by, &words).output().expect("sh starts"));
+        assert_eq!(ended.code, 0, "{ended:?}");
+        for (field, signal) in [("SigIgn:", Signal::SIGPIPE), ("SigBlk:", Signal::SIGUSR1)] {
+            let line = ended.stdout.lines().find_map(|line| line.strip_prefix(field)).expect("a field");
+            let set = u64::from_str_radix(line.trim(), 16).expect("a number");
+            assert_eq!(set & 1 << (signal as i32 - 1) != 0, is_set, "{by:?} {field}{line}");
+        }
+    }
+}
+
+#[test]
+fn a_failing_clean_up_does_not_hide_the_servers_code() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    // what tells which cgroups are managed
+    let units = format!("/sys/fs/bpf/{}/maps/units", place.scope);
+    let script = "mv \"$0\" \"$0-away\" && exit 7";
+    let ended = exec(&place, &["--", "sh", "-c", script, &units]);
+    std::fs::rename(format!("{units}-away"), &units).expect("it is there");
+    assert_eq!(ended.code, 7, "{ended:?}");
+    assert!(ended.stderr.contains("cannot open the map units"), "{ended:?}");
+}
+
+#[test]
+fn the_group_of_a_server_goes_with_it() {
+    let (Some(place), Ok(hierarchy)) = (Place::new(), Hierarchy::find()) else { return };
+    let shop = policy(&SHOP.replace("version = 1", "version = 1\nschedule = \"cgroup\""));
+    let applied = place.fief().args(["apply", "--containers", "256"]).arg(shop.path()).ends();
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let own = hierarchy.top.join("fief").join(&place.scope);
+    let before = below(&own);
+    let listed = exec(&place, &["--container", "shop", "--", "find", own.to_str().expect("text"), "-name", "@*"]);
+    assert!(listed.code == 0 && !listed.stdout.is_empty(), "it had a group: {listed:?}");
+    assert_eq!(below(&own), before);
+}
+
+/// All folders below one.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<_> =
+        entries.filter(|path| path.is_dir()).flat_map(|path| [below(&path), vec![path]].concat()).collect();
+    found.sort();
+    found
 }

@@ -3,15 +3,18 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use fief_control::{Hierarchy, Version};
 use fief_testkit::{Feature, NetNs, Process, require};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::place::Place;
-use crate::started::{SHOP, fief_in, policy};
+use crate::started::{Ended, SHOP, fief_in, policy};
 
 /// Generous: the machine may be busy.
 const SOON: Duration = Duration::from_secs(60);
@@ -137,6 +140,75 @@ fn a_server_in_the_background_goes_on_when_its_policy_is_taken_down() {
     run.process.signal(Signal::SIGTERM);
     assert_eq!(run.process.finish(SOON).expect("it ends with its server").status.code(), Some(0));
     assert!(ended.exists(), "the signal was passed on");
+}
+
+/// One that the front door wants to be 1.
+const SYSCTL: &str = "/proc/sys/net/ipv4/conf/lo/forwarding";
+
+fn read_in(place: &Place, file: &str) -> String {
+    let mut command = Command::new("cat");
+    place.namespace.enter(command.arg(file));
+    String::from_utf8(command.output().expect("cat starts").stdout).expect("text").trim().to_owned()
+}
+
+#[test]
+fn down_gives_back_the_sysctls_of_an_apply_that_was_killed_early() {
+    let Some(place) = Place::new() else { return };
+    place.namespace.sysctl("net.ipv4.conf.lo.forwarding", "1").expect("set");
+    let netns = std::fs::metadata(place.namespace.path()).expect("it is there").ino();
+    let folder = Path::new("/run/fief").join(&place.scope);
+    std::fs::create_dir_all(&folder).expect("made");
+    let note = format!("netns = {netns}\nnet.ipv4.conf.lo.forwarding = 0\n");
+    std::fs::write(folder.join("sysctls"), note).expect("written");
+    let down = place.fief().arg("down").ends();
+    assert!(down.code == 0 && down.stdout.starts_with("nothing is in force"), "{down:?}");
+    assert_eq!(read_in(&place, SYSCTL), "0");
+    assert!(!folder.exists());
+}
+
+/// The last step of an apply fails: groups of an earlier one are in a hierarchy that is read-only now.
+#[test]
+fn a_first_policy_that_fails_at_the_end_leaves_nothing() {
+    let (Some(place), Ok(hierarchy)) = (Place::new(), Hierarchy::find()) else { return };
+    if hierarchy.version == Version::V2 {
+        return; // there is nothing to remove before there are groups
+    }
+    let links = || place.namespace.ip("-o link").expect("links");
+    let before = (read_in(&place, SYSCTL), links());
+    let left = hierarchy.top.join("fief").join(&place.scope);
+    std::fs::create_dir_all(&left).expect("made");
+    let queued = policy(&SHOP.replace("0.0.0.0:80\"", "0.0.0.0:80\"\nqueue = true"));
+    let script =
+        "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && exec \"$0\" apply --containers 256 \"$2\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_fief")]).arg(&hierarchy.top).arg(queued.path());
+    place.namespace.enter(command.env("FIEF_SCOPE", &place.scope));
+    let failed = Ended::from(command.output().expect("unshare starts"));
+    std::fs::remove_dir(&left).expect("it is empty");
+    // other installations may be there
+    let _ = std::fs::remove_dir(hierarchy.top.join("fief"));
+    assert!(failed.code == 1 && failed.stderr.contains("cannot remove the cgroup"), "{failed:?}");
+    assert!(place.fief().arg("status").ends().stderr.contains("nothing is in force"));
+    assert_eq!((read_in(&place, SYSCTL), links()), before);
+    // and it would have set both
+    assert_eq!(place.fief().args(["apply", "--containers", "256"]).arg(queued.path()).ends().code, 0);
+    assert_ne!(read_in(&place, SYSCTL), before.0);
+    assert_ne!(links(), before.1);
+}
+
+#[test]
+fn a_policy_in_place_of_one_whose_run_was_killed_is_not_that_runs() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let mut ended = Command::new("true").spawn().expect("it starts");
+    ended.wait().expect("it ends");
+    let note = Path::new("/run/fief").join(&place.scope).join("run.pid");
+    std::fs::write(&note, ended.id().to_string()).expect("written");
+    place.apply();
+    let shop = policy(SHOP);
+    let run = place.fief().arg("run").arg(shop.path()).args(["--", "true"]).ends();
+    assert!(run.code == 125 && run.stderr.contains("in force already"), "{run:?}");
+    assert!(!note.exists());
 }
 
 /// What is in force, as far as any command lists it, and every file of it.

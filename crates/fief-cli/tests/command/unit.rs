@@ -2,12 +2,14 @@
 //! Drop-ins that `fief unit` writes, into the image of a machine and for what systemd itself says of them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use fief_testkit::{Feature, require};
 
-use crate::started::{Ended, fief};
+use crate::place::Place;
+use crate::started::{Ended, SHOP, fief, policy};
 
 const NGINX: &str = "[Unit]\nDescription=web\n[Service]\nType=forking\nExecStart=/usr/bin/true -g 'daemon on;'\n";
 const DROP_IN: &str = "etc/systemd/system/nginx.service.d/zz-fief.conf";
@@ -75,6 +77,64 @@ fn what_is_not_ours_or_not_there_is_said() {
     assert_eq!(fs::read_to_string(image.path(DROP_IN)).expect("there"), "[Service]\nNice=5\n");
     let unknown = image.unit(&["ngnix", "--container", "shop"]);
     assert!(unknown.code == 1 && unknown.stderr.contains("there is no unit ngnix.service"), "{unknown:?}");
+}
+
+/// `fief unit` of the shop's server, where files that it writes are seen by nobody else.
+fn unit_in(place: &Place, words: &[&str]) -> Ended {
+    let script = "mount -t tmpfs none /etc && mkdir -p /etc/systemd/system && echo \"$1\" > /etc/systemd/system/nginx.service \
+                  && { [ ! -d /run/systemd ] || mount -t tmpfs none /run/systemd; } && shift && exec \"$0\" unit nginx \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_fief"), NGINX]).args(words);
+    place.namespace.enter(command.env("FIEF_SCOPE", &place.scope));
+    command.output().expect("unshare starts").into()
+}
+
+#[test]
+fn what_fief_exec_would_refuse_is_refused_before_it_is_written() {
+    let Some(place) = Place::new() else { return };
+    let nothing = unit_in(&place, &["--container", "shop", "--listener", "web"]);
+    assert_eq!(nothing.code, 0, "{nothing:?}");
+    assert!(nothing.stdout.contains("nobody knows whether there is"), "{nothing:?}");
+    place.apply();
+    assert_eq!(unit_in(&place, &["--container", "shop", "--listener", "web"]).code, 0);
+    let cases = [
+        (&["--container", "/shop"][..], "did you mean shop?"),
+        (&["--container", "system"], "no thread can be in the container system"),
+        (&["--listener", "wbe"], "did you mean web?"),
+    ];
+    for (words, why) in cases {
+        let refused = unit_in(&place, words);
+        assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{words:?} {refused:?}");
+        assert!(refused.stderr.contains(why), "{words:?} {refused:?}");
+    }
+    let copies = policy(&SHOP.replace("0.0.0.0:80\"", "0.0.0.0:80\"\ncopies = \"per-class\""));
+    let applied = place.fief().arg("apply").arg(copies.path()).ends();
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let refused = unit_in(&place, &[]);
+    assert!(refused.code == 1 && refused.stderr.contains("copies of the server"), "{refused:?}");
+    assert_eq!(unit_in(&place, &["--container", "shop"]).code, 0);
+}
+
+/// One that was killed may have written the drop-in, and not told systemd. `systemctl` is a script that says a line each time.
+#[test]
+fn systemd_is_told_again_of_a_drop_in_that_is_there() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let machine = tempfile::tempdir().expect("a folder");
+    let systemctl = machine.path().join("systemctl");
+    let told =
+        format!("#!/bin/sh\ncase $1 in cat) echo '# /lib/nginx.service'; echo '{NGINX}';; *) echo \"$1\";; esac\n");
+    fs::write(&systemctl, told).expect("written");
+    fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).expect("set");
+    let script = "mount -t tmpfs none /etc && mount -t tmpfs none /run && mkdir -p /run/systemd/system \
+                  && \"$0\" unit nginx && \"$0\" unit nginx && \"$0\" unit nginx --undo && \"$0\" unit nginx --undo";
+    let path = std::env::var("PATH").expect("a path");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_fief")]);
+    command.env("PATH", format!("{}:{path}", machine.path().display()));
+    let ended = Ended::from(command.output().expect("unshare starts"));
+    assert_eq!((ended.code, ended.stdout.matches("daemon-reload\n").count()), (0, 4), "{ended:?}");
 }
 
 /// systemd is asked whether it can read what we wrote.

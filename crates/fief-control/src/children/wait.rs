@@ -102,10 +102,11 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    fn is_force_there(&self) -> bool {
+    /// Whether what the server was started under is in force: what came in its place since has no cgroup of the server's.
+    fn is_force_there(&self, server: &Running) -> bool {
         match self.by {
             By::Run => self.fief.is_in_force_for(std::process::id()),
-            By::Exec => self.fief.installed(),
+            By::Exec => self.fief.installed() && server.cgroup.exists(),
         }
     }
 
@@ -117,7 +118,7 @@ impl<'a> Waiting<'a> {
             if let Some(signal) = next_signal(self.signals, self.pause_ms())? {
                 servers.iter().for_each(|server| self.signal(server, signal));
             }
-            self.notice_down();
+            self.notice_down(&servers);
             let mut running = Vec::new();
             let mut ended = false;
             for mut server in servers {
@@ -164,8 +165,8 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    fn notice_down(&mut self) {
-        if self.is_in_force && !self.is_force_there() {
+    fn notice_down(&mut self, servers: &[Running]) {
+        if self.is_in_force && !servers.iter().all(|server| self.is_force_there(server)) {
             self.tell(&format!(
                 "the policy was taken down by another command: the server goes on without it, unmanaged, and `{}` ends \
                  with it",
@@ -205,7 +206,7 @@ impl<'a> Waiting<'a> {
     /// of this process.
     fn left(&self, server: &Running) -> Vec<i32> {
         let there = cgroup::processes(&server.cgroup);
-        if !there.is_empty() || self.is_force_there() {
+        if !there.is_empty() || self.is_force_there(server) {
             return there;
         }
         cgroup::children_of_process(std::process::id().cast_signed())

@@ -37,9 +37,14 @@ impl CommandLine {
         })
     }
 
-    /// Whether systemd runs it as root, whoever the unit's user is.
+    /// Whether systemd runs it with all rights of root, whatever the unit says.
     pub(super) fn is_privileged(&self) -> bool {
-        self.prefixes.contains(['+', '!'])
+        self.prefixes.contains('+')
+    }
+
+    /// Whether systemd runs it as root, whoever the unit's user is. `!!` does so only where the kernel has no ambient capabilities.
+    pub(super) fn is_as_root(&self) -> bool {
+        self.is_privileged() || self.prefixes.contains('!') && !self.prefixes.contains("!!")
     }
 
     /// Whether `$` stands for variables.

@@ -24,17 +24,21 @@ const FOLDERS: [&str; 6] = [
 ];
 
 /// Keys of a service whose processes cannot reach the kernel's state as root can.
-const HARDENED: [&str; 9] = [
-    "CapabilityBoundingSet",
+const HARDENED: [&str; 11] = [
+    CAPABILITIES,
     "DynamicUser",
     "PrivateDevices",
     "PrivateUsers",
     "ProtectControlGroups",
     "ProtectKernelTunables",
+    "ProtectSystem",
+    "ReadOnlyPaths",
     "RootDirectory",
     "RootImage",
     "SystemCallFilter",
 ];
+
+const CAPABILITIES: &str = "CapabilityBoundingSet";
 
 /// A file and its text.
 type Text = (PathBuf, String);
@@ -43,8 +47,10 @@ type Text = (PathBuf, String);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct UnitFile {
     pub starts: Vec<CommandLine>,
+    /// `User=` and its value, if that is not root.
+    user: Option<String>,
     /// The key that keeps its processes from what `fief exec` does.
-    pub hardened: Option<String>,
+    hardened: Option<&'static str>,
 }
 
 impl UnitFile {
@@ -62,22 +68,37 @@ impl UnitFile {
         Ok(Self::parse(others))
     }
 
+    /// What keeps its processes from what `fief exec` does.
+    pub(super) fn obstacle(&self) -> Option<&str> {
+        let any = |is: fn(&CommandLine) -> bool| !self.starts.iter().all(is);
+        let user = self.user.as_deref().filter(|_| any(CommandLine::is_as_root));
+        user.or(self.hardened.filter(|_| any(CommandLine::is_privileged)))
+    }
+
     fn parse<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
         let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (key, value) in texts.flat_map(service_keys) {
-            let values = keys.entry(key).or_default();
+            let values = keys.entry(key.clone()).or_default();
             match value.is_empty() {
+                // of capabilities it means none, and is no default
+                true if key == CAPABILITIES => *values = vec![String::new()],
                 true => values.clear(),
                 false => values.push(value),
             }
         }
         let last = |key: &str| keys.get(key).and_then(|values| values.last()).map(String::as_str);
-        let is_off = |value: &str| matches!(value, "no" | "false" | "off" | "0");
-        let hardened = HARDENED.into_iter().find(|key| last(key).is_some_and(|value| !is_off(value)));
+        let stops = |key: &str, value: &str| match key {
+            CAPABILITIES => value != "~", // all but none
+            // what Fief writes is below /run and /sys
+            "ProtectSystem" => value == "strict",
+            _ => !matches!(value, "no" | "false" | "off" | "0"),
+        };
+        let hardened = HARDENED.into_iter().find(|key| last(key).is_some_and(|value| stops(key, value)));
         let user = last("User").filter(|user| !matches!(*user, "root" | "0")).map(|user| format!("User={user}"));
         Self {
             starts: keys.get("ExecStart").into_iter().flatten().flat_map(|line| CommandLine::all(line)).collect(),
-            hardened: user.or_else(|| hardened.map(str::to_owned)),
+            user,
+            hardened,
         }
     }
 }
@@ -167,15 +188,28 @@ mod tests {
                     ExecStart=/bin/b \\\n  # a remark\n  -x\nExecStart = /bin/c\n[Install]\nExecStart=/bin/no\n";
         let unit = UnitFile::parse([text].into_iter());
         assert_eq!(programs(&unit), ["/bin/b", "/bin/c"]);
-        assert_eq!((unit.starts[0].arguments.as_slice(), unit.hardened), (&["-x".to_owned()][..], None));
+        assert_eq!((unit.starts[0].arguments.as_slice(), unit.obstacle()), (&["-x".to_owned()][..], None));
     }
 
     #[test]
     fn who_is_not_root_or_may_less_is_found() {
-        let of = |line: &str| UnitFile::parse([format!("[Service]\n{line}\n").as_str()].into_iter()).hardened;
+        let of = |lines: &str| {
+            let text = format!("[Service]\nExecStart=/bin/a\n{lines}\n");
+            UnitFile::parse([text.as_str()].into_iter()).obstacle().map(str::to_owned)
+        };
         assert_eq!(of("User=www-data").as_deref(), Some("User=www-data"));
         assert_eq!(of("ProtectControlGroups=yes").as_deref(), Some("ProtectControlGroups"));
         assert_eq!(of("User=root\nPrivateTmp=yes\nPrivateDevices=no"), None);
+        assert_eq!(
+            of("CapabilityBoundingSet=CAP_SYS_ADMIN\nCapabilityBoundingSet=").as_deref(),
+            Some("CapabilityBoundingSet")
+        );
+        assert_eq!(of("CapabilityBoundingSet=\nCapabilityBoundingSet=~"), None, "that is all of them");
+        assert_eq!(of("ProtectSystem=strict").as_deref(), Some("ProtectSystem"));
+        assert_eq!(of("ProtectSystem=full"), None, "what Fief writes is elsewhere");
+        assert_eq!(of("ReadOnlyPaths=/").as_deref(), Some("ReadOnlyPaths"));
+        assert_eq!(of("ReadOnlyPaths=/\nReadOnlyPaths="), None);
+        assert_eq!(of("SystemCallFilter=@system-service\nSystemCallFilter="), None);
     }
 
     #[test]
