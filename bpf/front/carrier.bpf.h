@@ -63,7 +63,7 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 		if (link->interface == interface || !interface) {
 			queue_unlink(q, links, class, at);
 			classes_passed(q, class);
-			queue_class(q, of->level)->level_turn = of->turn;
+			level_serves(q, of);
 			of->waiting--;
 			q->waiting--;
 			ends = place_ends(now, link->flags & LINK_OWES);

@@ -234,8 +234,11 @@ static __always_inline __u64 class_order(struct fief_queue *q, __u32 class, __u6
 {
 	struct fief_queue_class *of = &q->class[class];
 	__u64 ahead = of->turn - q->class[of->level & (FIEF_QUEUE_CLASSES - 1)].level_turn;
-	__u64 often = FIEF_QUEUE_PASSED - 1ull - of->passed, over = ahead >> 48;
+	__u64 often = FIEF_QUEUE_PASSED - 1ull - of->passed, over, behind = ahead >> 63;
 
+	barrier_var(behind);
+	ahead &= behind - 1; /* behind the last one that was served, as its limit was used up */
+	over = ahead >> 48;
 	barrier_var(often);
 	often = often >> 63 & of->floor;
 	barrier_var(often);
@@ -300,6 +303,16 @@ static __always_inline void classes_passed(struct fief_queue *q, __u32 served)
 	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
 		q->class[class].passed += others >> class & 1;
 	queue_class(q, served)->passed = 0;
+}
+
+/* One of a class is served. One that could not be for a while, since its limit was used up, has saved nothing up either. */
+static __always_inline void level_serves(struct fief_queue *q, struct fief_queue_class *of)
+{
+	struct fief_queue_class *level = queue_class(q, of->level);
+
+	if ((__s64)(level->level_turn - of->turn) > 0)
+		of->turn = level->level_turn;
+	level->level_turn = of->turn;
 }
 
 /* The class whose first waits for longest; somebody waits. */

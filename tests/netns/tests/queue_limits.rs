@@ -53,11 +53,12 @@ fn ask(mut stream: TcpStream, over: &AtomicBool) {
     }
 }
 
-/// What the classes used of the machine, high and low, while these clients asked.
-fn used(name: &str, clients: &[Client]) -> [f64; 2] {
+/// What the classes used of the machine, high and low, while these clients asked. `priority`: the high one's; the other has 100.
+fn used(name: &str, clients: &[Client], priority: u32) -> [f64; 2] {
     let topology = Topology::new().unwrap();
     let policy = two_classes("address = \"0.0.0.0:80\"\nqueue = { in-service = 1, wait = \"1m\" }")
-        .replace("cpu.priority = 100", "cpu.priority = 100\ncpu.limit = \"10%\"");
+        .replace("cpu.priority = 100", "cpu.priority = 100\ncpu.limit = \"10%\"")
+        .replace("cpu.priority = 200", &format!("cpu.priority = {priority}"));
     let setup = Setup { policy: &policy, home: "shop", follow: true, ..Setup::default() };
     let installation = topology.server.run(|| Installation::with(&setup)).unwrap();
     let mut part = installation.part(Some(&installation.cgroup()), name, "server");
@@ -95,9 +96,13 @@ fn a_class_gets_no_more_than_its_limit() {
     if !require(Feature::NetNs) {
         return;
     }
-    let [_, alone] = used(name, &[Client::Low; 3]);
+    let [_, alone] = used(name, &[Client::Low; 3], 200);
     // a busy machine may not give it that much
     assert!((0.05..0.11).contains(&alone), "alone: {alone}");
-    let [high, low] = used(name, &[Client::High, Client::Low, Client::Low, Client::Low]);
+    let both = [Client::High, Client::High, Client::Low, Client::Low, Client::Low];
+    let [high, low] = used(name, &both, 200);
     assert!(low < 0.11 && high > low / 2.0, "high {high}, low {low}");
+    // and no less, beside another one of its priority: a fifth of the server is below its half
+    let [high, low] = used(name, &both, 100);
+    assert!((0.05..0.11).contains(&low) && high > low, "high {high}, low {low}");
 }
