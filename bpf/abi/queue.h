@@ -29,7 +29,7 @@ struct fief_queue_list {
 struct fief_queue_class {
 	struct fief_ref container;
 	struct fief_queue_list list;
-	__u64 spent_ns;	  /* CPU time of the container at the last end of a request */
+	__u64 spent_ns;	  /* CPU time of the container when it was last looked at */
 	__u64 head_ns;	  /* since when its first waits */
 	__u64 limit_ns;	  /* CPU time a second that it may use; 0: no limit */
 	__u64 charged_ns; /* when it was last held against that */
@@ -72,7 +72,7 @@ struct fief_queue {
 	__u32 refused;	/* linked in `refusals` */
 	__u32 clock;	/* the interface that gives it time (front/ticks.bpf.h); 0: there is none */
 	__u64 until_ns; /* so long the limits of all that wait are used up, unless somebody comes */
-	__u64 tick_ns;	/* when it was last told the time; 0: it waits for none */
+	__u64 tick_ns;	/* when the packet that tells it the time was sent; 0: there is none on its way */
 	__u64 memory;
 	__u64 kept; /* bytes of it that are taken */
 	__u64 wait_ns;

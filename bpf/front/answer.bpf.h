@@ -30,12 +30,6 @@ static const char too_many[] = "HTTP/1.1 429 Too Many Requests\r\n"
 #define RETRY_AFTER_AT (sizeof(unavailable) - 1)
 _Static_assert(sizeof(too_many) == sizeof(unavailable), "one place for the number of seconds");
 
-/* Whether it is an answer of HTTP. */
-static __always_inline bool is_answer_of_http(__u32 refusal)
-{
-	return refusal >= FIEF_REFUSE_503;
-}
-
 /* Its length. */
 static __always_inline __u32 answer_write(__u8 *at, __u32 refusal, __u16 retry_after_s)
 {
@@ -72,11 +66,11 @@ static __noinline bool is_answered(const struct packet *p)
 /* What the rule says that the client gets; not for FIEF_REFUSE_DROP. Its next byte from us is p->ack. */
 static __always_inline struct segment *answer_segment(const struct packet *p, struct stream *stream)
 {
-	const struct fief_request *rule = &stream->ruling.rule;
-	__u32 end = packet_end(p);
+	__u32 end = packet_end(p), refusal = ruling_refusal(&stream->ruling);
+	__u16 retry_after_s = stream->ruling.rule.retry_after_s;
 	struct segment *s;
 
-	if (!is_answer_of_http(rule->refusal) || stream->ruling.tls)
+	if (refusal < FIEF_REFUSE_503)
 		return segment_begin(p->ack, end, 0, TCP_ACK | TCP_RST);
 	s = segment_begin(p->ack, end, ANSWER_WINDOW, TCP_ACK | TCP_PSH | TCP_FIN);
 	if (!s)
@@ -84,9 +78,9 @@ static __always_inline struct segment *answer_segment(const struct packet *p, st
 	timestamps_option(s, &stream->with);
 	/* two constant places rather than one that the verifier has to follow */
 	if (s->options)
-		s->payload = answer_write(s->rest + 12, rule->refusal, rule->retry_after_s);
+		s->payload = answer_write(s->rest + 12, refusal, retry_after_s);
 	else
-		s->payload = answer_write(s->rest, rule->refusal, rule->retry_after_s);
+		s->payload = answer_write(s->rest, refusal, retry_after_s);
 	answered_note(p, stream->ruling.by.now);
 	return s;
 }

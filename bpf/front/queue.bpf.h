@@ -72,7 +72,7 @@ static __always_inline bool queue_room(struct fief_queue *q)
 	return q->open || *(volatile __u32 *)&q->busy < q->places;
 }
 
-/* Whether somebody waits whose limit lets him go. */
+/* Whether a request waits whose class has not used up its limit. */
 static __always_inline bool queue_has_next(struct fief_queue *q, __u64 now)
 {
 	return *(volatile __u32 *)&q->bits && (q->open || now >= *(volatile __u64 *)&q->until_ns);
@@ -84,10 +84,13 @@ static __always_inline bool queue_is_free(struct fief_queue *q, __u64 now)
 	return queue_room(q) && (q->open || !queue_has_next(q, now)); /* who comes to an open one passes */
 }
 
-/* Whether a class has used up its limit. */
-static __always_inline bool class_is_over(const struct fief_queue *q, const struct fief_queue_class *of, __u64 now)
+/* 1: the class has used up its limit; an open queue has none. Without branches, as class_order(). */
+static __always_inline __u64 class_is_over(const struct fief_queue *q, const struct fief_queue_class *of, __u64 now)
 {
-	return !q->open && *(const volatile __u64 *)&of->again_ns > now;
+	__u64 over = (now - *(const volatile __u64 *)&of->again_ns) >> 63;
+
+	barrier_var(over);
+	return over & ~q->open;
 }
 
 /* ---- links, of which each has one owner ---- */
@@ -220,15 +223,6 @@ static __always_inline __u64 class_absent(const struct fief_queue *q, __u32 clas
 	return (__u64)(~q->bits >> class & 1) << 62;
 }
 
-/* Where its limit is used up, QUEUE_NEVER; else 0. An open queue has no limits. */
-static __always_inline __u64 class_over(const struct fief_queue *q, __u32 class, __u64 now)
-{
-	__u64 over = (now - q->class[class].again_ns) >> 63;
-
-	barrier_var(over);
-	return (over & ~q->open) << 62;
-}
-
 /* In which order the classes go: the least is next. Without branches, which the verifier would follow in all combinations. */
 static __always_inline __u64 class_order(struct fief_queue *q, __u32 class, __u64 now)
 {
@@ -248,7 +242,7 @@ static __always_inline __u64 class_order(struct fief_queue *q, __u32 class, __u6
 	ahead &= (1ull << 48) - 1;
 	ahead |= (__u64)of->level << 48;
 	ahead &= often - 1; /* passed over often enough: the first of all */
-	return ahead | class_absent(q, class) | class_over(q, class, now);
+	return ahead | class_absent(q, class) | class_is_over(q, of, now) << 62;
 }
 
 /* The least of what was seen, and whose it is. */

@@ -14,14 +14,13 @@
 /* What the stream has of the half is refused: nothing of it is read again. */
 __noinline int half_refuse(const struct packet *p __arg_nonnull, const struct stream *stream __arg_nonnull)
 {
-	const struct fief_request *rule = &stream->ruling.rule;
 	__u32 at = stream->held;
 	struct half *half = bpf_map_lookup_elem(&halves, &at);
 
 	if (!half || !half_is(half, p, stream->cookie) || !half_lock(half))
 		return 0;
-	half->retry_after_s = rule->retry_after_s;
-	half->refusal = rule->refusal >= FIEF_REFUSE_503 && stream->ruling.tls ? FIEF_REFUSE_RESET : rule->refusal;
+	half->retry_after_s = stream->ruling.rule.retry_after_s;
+	half->refusal = ruling_refusal(&stream->ruling);
 	half->refused_ns = bpf_ktime_get_ns();
 	half_unlock(half);
 	return 0;

@@ -92,6 +92,12 @@ __noinline int unread_take(const struct packet *p __arg_nonnull, const struct fi
 	return 0;
 }
 
+/* What a refused client gets: no client of TLS understands an answer of HTTP. */
+static __always_inline __u32 ruling_refusal(const struct ruling *ruling)
+{
+	return ruling->rule.refusal >= FIEF_REFUSE_503 && ruling->tls ? FIEF_REFUSE_RESET : ruling->rule.refusal;
+}
+
 static __always_inline void unread_rule(struct front_context *front, struct ruling *out, enum fief_unread unread)
 {
 	asking_set(front, out);

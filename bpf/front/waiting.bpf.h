@@ -10,8 +10,8 @@
  *
  * Problem: with its rules the door is nearly what the verifier follows in one program.
  * How: this is a program of its own. The door's calls it once a request is ruled, and leaves the packet and the stream to it.
- * What moves a queue on if nothing else happens is the time (ticks.bpf.h). Where it has no clock, the last byte of two that wait
- * is not acknowledged, so that their clients send it again.
+ * If nothing else happens the time moves a queue on (ticks.bpf.h). A queue without a clock leaves the last byte of two requests
+ * unacknowledged, so that their clients send it again.
  * Limits: bytes behind the kept ones come again when the server has the request. A request beside others that passed before it
  * with the same packet waits for all of them.
  */
