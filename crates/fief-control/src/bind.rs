@@ -257,35 +257,31 @@ impl Fief {
         Ok(labelled)
     }
 
-    /// The managed cgroups that are there, with their homes.
-    pub(crate) fn unit_homes(&self) -> Result<Vec<(PathBuf, abi::fief_ref)>> {
+    /// The managed cgroups, with their homes; one that is gone has no folder.
+    fn managed_cgroups(&self) -> Result<Vec<(Option<PathBuf>, abi::fief_ref)>> {
         let units = self.map("units")?;
         let top = cgroup::mount_point()?;
         let mut found = Vec::new();
         for key in units.keys() {
             let Some(unit) = record::lookup::<abi::fief_unit>(&units, &key)? else { continue };
             let id = u64::from_ne_bytes(key.try_into().unwrap_or_default());
-            let folder = find_cgroup(&top, &|path| cgroup::id(path).is_ok_and(|own| own == id));
-            found.extend(folder.map(|folder| (folder, unit.home)));
+            found.push((find_cgroup(&top, &|path| cgroup::id(path).is_ok_and(|own| own == id)), unit.home));
         }
         Ok(found)
     }
 
+    /// Those that are there.
+    pub(crate) fn unit_homes(&self) -> Result<Vec<(PathBuf, abi::fief_ref)>> {
+        Ok(self.managed_cgroups()?.into_iter().filter_map(|(folder, home)| Some((folder?, home))).collect())
+    }
+
     /// The managed cgroups.
     pub(crate) fn units(&self, tree: &Tree) -> Result<Vec<UnitView>> {
-        let units = self.map("units")?;
-        let top = cgroup::mount_point()?;
-        let mut found = Vec::new();
-        for key in units.keys() {
-            let Some(unit) = record::lookup::<abi::fief_unit>(&units, &key)? else { continue };
-            let id = u64::from_ne_bytes(key.try_into().unwrap_or_default());
-            let home = tree.rows().into_iter().find(|row| row.container == unit.home);
-            found.push(UnitView {
-                cgroup: find_cgroup(&top, &|path| cgroup::id(path).is_ok_and(|own| own == id)),
-                container: home.map_or_else(|| "(ended)".to_owned(), |row| tree.path(row)),
-            });
-        }
-        Ok(found)
+        let view = |(cgroup, home): (Option<PathBuf>, abi::fief_ref)| {
+            let home = tree.rows().into_iter().find(|row| row.container == home);
+            UnitView { cgroup, container: home.map_or_else(|| "(ended)".to_owned(), |row| tree.path(row)) }
+        };
+        Ok(self.managed_cgroups()?.into_iter().map(view).collect())
     }
 
     /// The cgroup of a target and the name for its container.

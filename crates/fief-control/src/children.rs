@@ -31,6 +31,12 @@ pub(crate) use wait::{By, Running, Waiting};
 /// Gets what the operator should know, a sentence at a time.
 pub type Tell = fn(&str);
 
+pub(crate) fn tell_all(tell: Option<Tell>, notes: &[String]) {
+    if let Some(tell) = tell {
+        notes.iter().for_each(|note| tell(note));
+    }
+}
+
 /// Home of a server whose classes have no container in common.
 pub(crate) const ROOT: &str = "root";
 
@@ -64,7 +70,7 @@ impl Fief {
         }
         let mut notes = Vec::new();
         self.refresh_groups(&mut notes);
-        notes.iter().zip(tell.iter().cycle()).for_each(|(note, tell)| tell(note));
+        tell_all(tell, &notes);
         for start in starts {
             let mut command = own_command("run-exec")?;
             let beside = self.group_beside(start.home.as_deref()).unwrap_or_default();

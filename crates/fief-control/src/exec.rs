@@ -16,7 +16,7 @@ use fief_bpf::{Context, Error, ErrorKind, Result, process};
 use fief_policy::Policy;
 
 use crate::bind::{ManageOptions, Target, home_of};
-use crate::children::{By, ROOT, Tell, Waiting, block_signals, cannot_run};
+use crate::children::{By, ROOT, Tell, Waiting, block_signals, cannot_run, tell_all};
 use crate::namespace::sees_all_processes;
 use crate::plan::{Plan, Start};
 use crate::run_folder::RUN;
@@ -77,7 +77,7 @@ impl Fief {
             // the server's code, or the first error, is what to end with
             notes.push(format!("the server's cgroup could not be cleaned up: {error}"));
         }
-        notes.iter().zip(options.tell.iter().cycle()).for_each(|(note, tell)| tell(note));
+        tell_all(options.tell, &notes);
         code.map_err(|error| cannot_run(server, &error))
     }
 
@@ -131,9 +131,7 @@ impl Fief {
             &Target::Cgroup(place),
             &ManageOptions { container: Some(start.home.as_deref().unwrap_or(ROOT).to_owned()), follow: start.follow },
         )?;
-        if let Some(tell) = options.tell {
-            managed.notes.iter().for_each(|note| tell(note));
-        }
+        tell_all(options.tell, &managed.notes);
         let (program, arguments) =
             server.split_first().ok_or_else(|| Error::new(ErrorKind::Other, "no server to start was named"))?;
         let mut command = Command::new(program);

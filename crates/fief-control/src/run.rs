@@ -14,7 +14,7 @@ use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_policy::Policy;
 
 use crate::apply::ApplyOptions;
-use crate::children::{By, Running, Tell, Waiting, block_signals, cannot_run, own_command};
+use crate::children::{By, Running, Tell, Waiting, block_signals, cannot_run, own_command, tell_all};
 use crate::namespace::sees_all_processes;
 use crate::plan::Plan;
 use crate::tree::Tree;
@@ -54,9 +54,7 @@ impl Fief {
         let applied = self.apply_locked(policy, text, &ApplyOptions::default());
         let code = applied
             .and_then(|applied| {
-                if let Some(tell) = options.tell {
-                    applied.notes.iter().for_each(|note| tell(note));
-                }
+                tell_all(options.tell, &applied.notes);
                 self.start_under(policy, server, options)
             })
             .and_then(|servers| {

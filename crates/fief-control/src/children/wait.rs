@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waits for the servers of `fief run` and `fief exec`: passes signals on, says once who serves the listeners, and notices that the policy was
-//! taken down. Nobody's `fief down` ends a server: it goes on without a policy, and this waits for it as before.
+//! Waits for the servers of `fief run` and `fief exec`: passes signals on, says once who serves the listeners, and notices that the
+//! policy was taken down. Nobody's `fief down` ends a server: it goes on without a policy, and this waits for it as before.
 
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
