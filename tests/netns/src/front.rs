@@ -127,6 +127,11 @@ impl Front {
         self.installation.as_ref().expect("a door with a guard")
     }
 
+    /// The queue of its one listener that has one.
+    pub fn queue(&self) -> abi::fief_queue {
+        fief_bpf::queue::all(self.installation().fief().pins()).unwrap().pop().expect("a queue").1
+    }
+
     /// Replaces the policy.
     pub fn apply(&self, policy: &str) -> Result<Applied> {
         self.topology.server.run(|| self.installation().apply(&text(self.door, policy))).unwrap()

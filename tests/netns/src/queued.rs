@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_testkit::{Family, wait_until};
@@ -13,6 +14,9 @@ use nix::sys::socket::{Backlog, SockaddrIn6, bind, listen};
 use crate::front::{Door, Front, plain};
 use crate::rig::status_of;
 use crate::{SOON, connect_from, multipath_socket};
+
+/// A server that does not answer keeps a place for less than this.
+pub const PLACE: Duration = Duration::from_millis(2300);
 
 /// One place, and three classes: high (10.77.1/24), robots (10.77.3/24), which may starve, and the rest.
 pub const POLICY: &str = r#"
@@ -100,7 +104,7 @@ impl Queued {
 
     /// Its queue.
     pub fn queue(&self) -> abi::fief_queue {
-        fief_bpf::queue::all(self.front.installation().fief().pins()).unwrap().pop().expect("a queue").1
+        self.front.queue()
     }
 
     /// Waits until so many requests wait.

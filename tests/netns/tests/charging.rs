@@ -3,16 +3,16 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use fief::{Container, Usage};
 use fief_control::{Fief, Snapshot};
 use fief_testkit::{Client, Family, Feature, NetNs, Process, Topology, TopologyOptions, require, wait_until};
 use fief_tests_netns::{
-    Door, Installation, SOON, Setup, connect_once_served, fork, in_unit, role, spin, steady_snapshot, two_classes,
+    Door, Installation, SOON, Setup, connect_once_served, fork, in_unit, role, serve_in_turn, spin, steady_snapshot,
+    two_classes,
 };
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 use nix::time::{ClockId, clock_gettime};
 
@@ -346,38 +346,17 @@ fn a_thread_under_softirq_is_not_charged_for_it() {
     });
 }
 
-/// One thread, one loop, all connections: a request is how many milliseconds to work.
+/// A request is how many milliseconds to work.
 fn serve() {
-    let listener = TcpListener::bind("0.0.0.0:8080").unwrap();
-    let mut connections: Vec<TcpStream> = Vec::new();
-    loop {
-        let mut fds: Vec<_> = std::iter::once(listener.as_fd())
-            .chain(connections.iter().map(AsFd::as_fd))
-            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-            .collect();
-        poll(&mut fds, PollTimeout::NONE).unwrap();
-        let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
-        drop(fds);
-        let mut ended = Vec::new();
-        for (n, connection) in connections.iter_mut().enumerate() {
-            let mut cost = [0];
-            if ready[n + 1] {
-                match connection.read(&mut cost) {
-                    Ok(1) => {
-                        spin(Duration::from_millis(cost[0].into()));
-                        connection.write_all(&cost).unwrap();
-                    }
-                    _ => ended.push(n),
-                }
-            }
+    serve_in_turn(([0, 0, 0, 0], 8080).into(), |connection| {
+        let mut cost = [0];
+        let asks = matches!(connection.read(&mut cost), Ok(1));
+        if asks {
+            spin(Duration::from_millis(cost[0].into()));
+            connection.write_all(&cost).unwrap();
         }
-        for n in ended.into_iter().rev() {
-            connections.swap_remove(n);
-        }
-        if ready[0] {
-            connections.push(listener.accept().unwrap().0);
-        }
-    }
+        asks
+    });
 }
 
 #[test]

@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use fief_bpf::abi;
 use fief_testkit::segment::{ACK, PSH};
 use fief_testkit::{Ending, Family, RawClients, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
-use fief_tests_netns::queued::POLICY;
+use fief_tests_netns::queued::{PLACE, POLICY};
 use fief_tests_netns::rig::Rig;
 
 const RULES: &str = r#"
@@ -22,9 +21,6 @@ queue = false
 
 const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 const HEARD: Duration = Duration::from_millis(50);
-
-/// As long as a server that does not answer keeps a place.
-const PLACE: Duration = Duration::from_millis(2300);
 
 fn rig(door: Door) -> Rig {
     Rig::in_order(door, &format!("{POLICY}{RULES}"))
@@ -46,12 +42,8 @@ fn ask<'a>(rig: &'a Rig, path: &str, window: u16) -> RawConnection<'a> {
     connection
 }
 
-fn queue(rig: &Rig) -> abi::fief_queue {
-    fief_bpf::queue::all(rig.front.installation().fief().pins()).unwrap().pop().expect("a queue").1
-}
-
 fn waiting(rig: &Rig) -> u32 {
-    queue(rig).waiting
+    rig.front.queue().waiting
 }
 
 /// Waits until the place has run out, and lets somebody move the queue on.
@@ -170,7 +162,7 @@ fn a_request_that_waits_behind_a_long_answer_is_served() {
             [&b"GET /300000 HTTP/1.1\r\nHost: server\r\n\r\n"[..], b"GET /last/77 HTTP/1.1\r\nHost: server\r\n\r\n"];
         rig.clients.send(&connection.segment(PSH | ACK, 0, requests[0])).unwrap();
         // its answer is on its way
-        wait_until(SOON, || queue(&rig).class[1].entered == 1 && queue(&rig).busy == 0).unwrap();
+        wait_until(SOON, || rig.front.queue().class[1].entered == 1 && rig.front.queue().busy == 0).unwrap();
         let _place = take_place(&rig);
         let end = requests[0].len() + requests[1].len();
         let next = connection.segment(PSH | ACK, requests[0].len() as u32, requests[1]);

@@ -2,47 +2,27 @@
 //! A class of one server, of one thread, gets no more of the CPU than its limit, and the other class waits for nobody.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fief_testkit::{Client, Family, Feature, Process, Topology, require};
-use fief_tests_netns::{Installation, Setup, connect_once_served, role, spin, two_classes};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use fief_tests_netns::{Installation, Setup, connect_once_served, role, serve_in_turn, spin, two_classes};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: server\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
 const WORK: Duration = Duration::from_millis(5);
 const RUN: Duration = Duration::from_secs(4);
 
-/// One thread, one loop, all connections.
 fn serve() {
-    let listener = TcpListener::bind("0.0.0.0:80").unwrap();
-    let mut connections: Vec<TcpStream> = Vec::new();
-    loop {
-        let mut fds: Vec<_> = std::iter::once(listener.as_fd())
-            .chain(connections.iter().map(AsFd::as_fd))
-            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-            .collect();
-        poll(&mut fds, PollTimeout::NONE).unwrap();
-        let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
-        drop(fds);
-        let mut ended = Vec::new();
-        for (n, connection) in connections.iter_mut().enumerate().filter(|(n, _)| ready[n + 1]) {
-            match connection.read(&mut [0; 4096]) {
-                Ok(1..) => {
-                    spin(WORK);
-                    connection.write_all(RESPONSE).unwrap();
-                }
-                _ => ended.push(n),
-            }
+    serve_in_turn(([0, 0, 0, 0], 80).into(), |connection| {
+        let asks = matches!(connection.read(&mut [0; 4096]), Ok(1..));
+        if asks {
+            spin(WORK);
+            connection.write_all(RESPONSE).unwrap();
         }
-        ended.into_iter().rev().for_each(|n| drop(connections.swap_remove(n)));
-        if ready[0] {
-            connections.push(listener.accept().unwrap().0);
-        }
-    }
+        asks
+    });
 }
 
 /// Asks again and again, until it is over.

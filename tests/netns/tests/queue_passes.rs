@@ -3,38 +3,31 @@
 
 use std::time::Duration;
 
-use fief_bpf::abi;
 use fief_testkit::segment::{ACK, FIN, PSH, RST, Segment};
 use fief_testkit::{Family, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
-use fief_tests_netns::queued::{POLICY, status};
+use fief_tests_netns::queued::{PLACE, POLICY, status};
 use fief_tests_netns::rig::Rig;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 const MUTE: &[u8] = b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 const BEFORE: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
 const PAST: &[u8] = b"GET /past/10 HTTP/1.1\r\nHost: server\r\n\r\n";
-/// A place runs out after less than this.
-const PLACE: Duration = Duration::from_millis(2200);
 /// Where TCP's header has it.
 const CHECKSUM: usize = 16;
 const HEARD: Duration = Duration::from_millis(50);
 
-fn queue(rig: &Rig) -> abi::fief_queue {
-    fief_bpf::queue::all(rig.front.installation().fief().pins()).unwrap().pop().expect("a queue").1
-}
-
 /// Places taken, requests that wait, that entered at once, were let go later, and that were found gone.
 fn counts(rig: &Rig) -> (u32, u32, u64, u64, u64) {
-    let queue = queue(rig);
+    let queue = rig.front.queue();
     let class = &queue.class[1];
     (queue.busy, queue.waiting, class.entered, class.released, class.gone)
 }
 
 #[track_caller]
 fn waits(rig: &Rig, waiting: u32) {
-    let come = wait_until(SOON, || queue(rig).waiting == waiting);
+    let come = wait_until(SOON, || rig.front.queue().waiting == waiting);
     assert!(come.is_ok(), "{:?}, passed {}", counts(rig), past(rig));
 }
 
@@ -120,15 +113,25 @@ fn who_asks_without_end_opens_the_queue_to_nobody() {
 /// That many requests had their turn.
 #[track_caller]
 fn turns(rig: &Rig, most: u64) {
-    let had = || queue(rig).class[1].entered + queue(rig).class[1].released;
+    let had = || rig.front.queue().class[1].entered + rig.front.queue().class[1].released;
     let come = wait_until(SOON, || had() == most);
     assert!(come.is_ok(), "{:?}", counts(rig));
 }
 
 /// Waits until the place of whoever asked last has run out, which the next one finds.
 fn place_runs_out(rig: &Rig) {
-    assert_eq!(queue(rig).busy, 1, "{:?}", counts(rig));
+    assert_eq!(rig.front.queue().busy, 1, "{:?}", counts(rig));
     std::thread::sleep(PLACE);
+}
+
+/// The client's request, which waits, and then no longer, since the door takes a reset for the client's that TCP does not take.
+fn waits_no_longer(rig: &Rig, client: &RawConnection<'_>, at: u32) -> Segment {
+    let request = client.segment(PSH | ACK, at, PAST);
+    rig.clients.send(&request).unwrap();
+    waits(rig, 1);
+    send_unseen(rig, &client.segment(RST, at, &[]));
+    waits(rig, 0);
+    request
 }
 
 /// One whose request waits resets it with a number that TCP does not take, and sends it again.
@@ -161,7 +164,7 @@ fn send_unseen(rig: &Rig, segment: &Segment) {
 fn sends_until_it_waits(rig: &Rig, request: &Segment) {
     wait_until(SOON, || {
         rig.clients.send(request).unwrap();
-        queue(rig).waiting == 1 || past(rig)
+        rig.front.queue().waiting == 1 || past(rig)
     })
     .unwrap();
     assert!(!past(rig), "{:?}", counts(rig));
@@ -178,11 +181,7 @@ fn the_end_of_a_connection_takes_no_place() {
         let client = answered(&rig);
         let _place = take_place(&rig);
         let at = BEFORE.len() as u32;
-        let request = client.segment(PSH | ACK, at, PAST);
-        rig.clients.send(&request).unwrap();
-        waits(&rig, 1);
-        send_unseen(&rig, &client.segment(RST, at, &[]));
-        waits(&rig, 0);
+        let request = waits_no_longer(&rig, &client, at);
         let before = counts(&rig);
         for _ in 0..3 {
             send_unseen(&rig, &client.segment(FIN | ACK, at, &[]));
@@ -201,12 +200,7 @@ fn who_has_a_place_has_it_for_one_request() {
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         let client = take_place(&rig);
-        let at = MUTE.len() as u32;
-        let request = client.segment(PSH | ACK, at, PAST);
-        rig.clients.send(&request).unwrap();
-        waits(&rig, 1);
-        send_unseen(&rig, &client.segment(RST, at, &[]));
-        waits(&rig, 0);
+        let request = waits_no_longer(&rig, &client, MUTE.len() as u32);
         sends_until_it_waits(&rig, &request);
     }
 }

@@ -27,7 +27,6 @@ fn no_other_version_passes_while_a_request_leaves_the_queue() {
     public.insert_str(public.len() - 4, &"a".repeat(head.len() - public.len()));
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &format!("{POLICY}{RULES}"));
-        let queue = || fief_bpf::queue::all(rig.front.installation().fief().pins()).unwrap().pop().expect("a queue").1;
         let wire = RawClients::new(&rig.front.topology).unwrap();
         with_rival(&cpus, wire, TURNS, std::thread::yield_now, |rival| {
             let mut waited = 0;
@@ -37,7 +36,7 @@ fn no_other_version_passes_while_a_request_leaves_the_queue() {
                 let owing = b"POST /10 HTTP/1.1\r\nHost: server\r\nContent-Length: 9\r\n\r\n";
                 rig.clients.send(&place.segment(PSH | ACK, 0, owing)).unwrap();
                 rig.clients.send(&connection.segment(PSH | ACK, 0, public.as_bytes())).unwrap();
-                waited += usize::from(queue().waiting == 1);
+                waited += usize::from(rig.front.queue().waiting == 1);
                 std::thread::sleep(Duration::from_millis(25));
                 // one moves the queue on, the other comes with another version
                 let last = public.len() - 1;
@@ -50,7 +49,7 @@ fn no_other_version_passes_while_a_request_leaves_the_queue() {
                 assert!(secret.is_none(), "{door:?}, turn {turn}, {waited} waited: {secret:?}");
             }
             assert!(waited > TURNS / 4, "{waited}");
-            let _ = wait_until(SOON, || queue().waiting == 0);
+            let _ = wait_until(SOON, || rig.front.queue().waiting == 0);
         });
     }
 }

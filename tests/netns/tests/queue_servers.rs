@@ -20,7 +20,7 @@ fn address(client: u8) -> IpAddr {
 
 /// The queue's counters: requests that entered at once, that waited, and all that is left.
 fn counted(front: &Front) -> (u64, u64, u64) {
-    let (_, queue) = fief_bpf::queue::all(front.installation().fief().pins()).unwrap().pop().expect("a queue");
+    let queue = front.queue();
     let sum = |of: fn(&fief_bpf::abi::fief_queue_class) -> u64| queue.class.iter().map(of).sum::<u64>();
     let left = u64::from(queue.busy) + u64::from(queue.waiting) + queue.kept;
     assert_eq!(sum(|class| class.refused_full + class.refused_wait + class.gone), 0);

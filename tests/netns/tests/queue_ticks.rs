@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use fief_bpf::abi;
 use fief_testkit::segment::{ACK, PSH};
 use fief_testkit::{Family, RawConnection, wait_until};
 use fief_tests_netns::SOON;
@@ -14,10 +13,6 @@ use fief_tests_netns::rig::Rig;
 const HEARD: Duration = Duration::from_millis(50);
 const MUTE: &[u8] = b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 const NEXT: &[u8] = b"GET /next/10 HTTP/1.1\r\nHost: server\r\n\r\n";
-
-fn queue(rig: &Rig) -> abi::fief_queue {
-    fief_bpf::queue::all(rig.front.installation().fief().pins()).unwrap().pop().expect("a queue").1
-}
 
 /// One has the only place of a server that does not answer, and three wait behind it. All are sent at once: the place lasts two
 /// seconds, however busy the machine is.
@@ -49,7 +44,7 @@ fn a_place_runs_out_although_nothing_comes() {
             .unwrap();
         }
         wait_until(SOON, || rig.server.seen().len() == 4).unwrap_or_else(|_| panic!("{:?}", rig.server.seen()));
-        wait_until(SOON, || queue(&rig).tick_ns == 0).unwrap();
+        wait_until(SOON, || rig.front.queue().tick_ns == 0).unwrap();
     }
 }
 
@@ -96,7 +91,7 @@ fn the_clock_is_there_while_a_queue_is() {
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         assert_eq!(clocks(&rig).len(), 2, "{door:?}: {:?}", clocks(&rig));
-        assert_ne!(queue(&rig).clock, 0);
+        assert_ne!(rig.front.queue().clock, 0);
         rig.front.apply(&without).unwrap();
         assert_eq!(clocks(&rig).len(), 0, "{door:?}: {:?}", clocks(&rig));
         rig.front.apply(POLICY).unwrap();
