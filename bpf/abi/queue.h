@@ -9,8 +9,10 @@
 #define FIEF_QUEUE_PIECE   1024	 /* bytes of a request that are kept together */
 #define FIEF_QUEUE_PIECES  15	 /* of one request: with its headers a packet of the kernel's can bear no more */
 #define FIEF_QUEUE_MOST	   (FIEF_QUEUE_PIECE * FIEF_QUEUE_PIECES)
-#define FIEF_QUEUE_TICKS   256 /* of 8 ms each: how long a place is held at most */
-#define FIEF_QUEUE_PASSED  31  /* a class of another priority than 0 that was passed over so often is next */
+#define FIEF_QUEUE_TICKS   256	/* steps of a queue's own length: a place is held for fewer at most */
+#define FIEF_QUEUE_PLACES  4096 /* the most */
+#define FIEF_QUEUE_SOURCES 32	/* lists of a class whose clients take turns */
+#define FIEF_QUEUE_PASSED  31	/* a class of another priority than 0 that was passed over so often is next */
 
 /*
  * Waits are counted by how long they were, in four steps for each doubling: of w units of 2^FIEF_WAIT_SHIFT ns the first
@@ -39,9 +41,13 @@ struct fief_queue_class {
 	__u32 waiting;	  /* also what is about to be linked */
 	__u32 passed;	  /* served others while it waited */
 	__u32 weight;
-	__u8 level; /* 0 is served first */
-	__u8 floor; /* 1: it never starves */
-	__u8 pad[2];
+	__u8 level;	  /* 0 is served first */
+	__u8 floor;	  /* 1: it never starves */
+	__u8 source_turn; /* of `source`: the list that had its turn last */
+	__u8 pad;
+	__u32 sources; /* those with somebody in them */
+	__u32 pad1;
+	struct fief_queue_list source[FIEF_QUEUE_SOURCES]; /* while clients take turns */
 	/* counted ever: */
 	__u64 entered;		      /* requests that did not wait */
 	__u64 held;		      /* requests that waited */
@@ -53,6 +59,30 @@ struct fief_queue_class {
 	__u32 waits[FIEF_WAIT_STEPS]; /* of those, how many waited how long */
 };
 
+/* What is measured of a server while `places` is found out (front/narrow.bpf.h). */
+struct fief_queue_measured {
+	__u64 from_ns;	  /* since when */
+	__u64 answered;	  /* requests */
+	__u64 sojourn_ns; /* of these, together, from their arrival until the first byte of the answer */
+	__u32 most;	  /* places that were taken at once */
+	__u32 slack;	  /* 1: one came for which a place was free */
+	/* with `settled` places: */
+	__u64 rate; /* answered in FIEF_RATE_NS */
+	__u64 mean; /* sojourn, ns */
+	__u64 best; /* the largest rate of late */
+	__u32 limited;
+	__u32 settled;
+	/* of the trial of another number: */
+	__u32 trial; /* 1: more, 2: fewer; 0: none is under way */
+	__u32 drain; /* answers to go before it begins to count: what the server had before */
+	__u32 held;  /* measurements since the last one */
+	__u32 holds; /* so many are to pass before the next */
+	__u32 fine;  /* how small its step is */
+	__u32 less;  /* 1: the next one is of fewer */
+};
+
+#define FIEF_RATE_NS (1ull << 34) /* 17 s */
+
 struct fief_queue {
 #ifdef __bpf__
 	struct bpf_spin_lock lock;
@@ -60,11 +90,13 @@ struct fief_queue {
 	__u32 lock;
 #endif
 	__u32 places;	/* requests that the server has at once */
+	__u32 finds;	/* 1: that number is found out */
 	__u32 length;	/* requests that wait */
 	__u32 listener; /* index */
 	__u32 classes;
 	__u32 open; /* 1: nobody waits any more */
 	__u32 monitor;
+	__u32 fair; /* 1: the clients of a class take turns */
 	__u32 busy; /* places taken, as far as they have not run out */
 	__u32 bits; /* classes with somebody in their list */
 	__u32 waiting;
@@ -85,5 +117,8 @@ struct fief_queue {
 	__u64 would_wait;	      /* in monitor mode */
 	__u64 tick;		      /* places that ran out up to this one were given back */
 	__u16 ends[FIEF_QUEUE_TICKS]; /* places by the tick at which they run out */
+	__u32 tick_shift;	      /* a tick is 2^this ns */
+	__u32 stale_ticks;	      /* how long a place is held */
+	struct fief_queue_measured measured;
 	struct fief_queue_class class[FIEF_QUEUE_CLASSES];
 };

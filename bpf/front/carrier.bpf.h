@@ -58,15 +58,16 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 		}
 	} else if (queue_room(q) && class_next(q, now, &class)) {
 		of = queue_class(q, class);
-		at = of->list.first;
+		at = q->fair ? source_first(of) : of->list.first;
 		link = queue_link(links, at);
 		if (link->interface == interface || !interface) {
+			of->source_turn = link->source;
 			queue_unlink(q, links, class, at);
 			classes_passed(q, class);
 			level_serves(q, of);
 			of->waiting--;
 			q->waiting--;
-			ends = place_ends(now, link->flags & LINK_OWES);
+			ends = place_ends(q, now, link->flags & LINK_OWES);
 			place_take(q, ends);
 		} else {
 			elsewhere = link->interface;
@@ -246,9 +247,11 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 	to->slot = policy_slot();
 	to->what = waiting->later ? QUEUE_LATER : QUEUE_FIRST;
 	to->link = picked.at;
-	to->queue = number;
+	to->turn.queue = number;
+	to->turn.class = queue_link(links, picked.at)->class;
+	to->turn.since_ns = waiting->since_ns;
 	to->why = picked.why;
-	to->ends = picked.ends;
+	to->turn.ends = picked.ends;
 	if (waiting->later)
 		carrier_freshen(skb, &to->packet);
 	if (waiting_load(waiting, picked.at, stream) && !carrier_frame(skb, waiting) &&
@@ -325,23 +328,18 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 					 struct tcp_sock *tcp, struct queue_handed *from, bool later)
 {
 	struct queue_links *links = queue_links();
-	struct fief_queue *q = queue_get(from->queue);
-	struct fief_queue_class *of;
+	struct fief_queue *q = queue_get(from->turn.queue);
 	int verdict = TCX_NEXT;
-	__u32 class, answer;
-	__u64 since;
+	__u32 answer;
 
 	if (!q || !links)
 		return TCX_NEXT;
-	class = queue_link(links, from->link)->class;
-	since = queue_link(links, from->link)->since_ns;
-	of = queue_class(q, class);
 	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
-	served_begin(&front->packet, from->queue, class, answer, from->ends);
+	served_begin(&front->packet, &from->turn, answer);
 	if (!later && tcp)
 		verdict = carrier_claim(&front->packet, front->now) ? carrier_admit(skb, front, stream, tcp) : TCX_DROP;
 	if (verdict == TCX_NEXT) {
-		released_note(of, front->now - since);
+		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);
 		waiting_forget(links, from->link);
 		return TCX_NEXT;
 	}
@@ -367,15 +365,15 @@ static __noinline int queue_go_on(struct __sk_buff *skb, __u32 number, __u64 now
 static __noinline int carrier_drop(struct __sk_buff *skb, struct queue_handed *from)
 {
 	struct queue_links *links = queue_links();
-	struct fief_queue *q = queue_get(from->queue);
+	struct fief_queue *q = queue_get(from->turn.queue);
 
 	if (!q || !links)
 		return TCX_DROP;
 	if (from->why == QUEUE_GOES)
-		place_give(q, from->ends);
+		place_give(q, from->turn.ends);
 	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
 	waiting_forget(links, from->link);
-	queue_go_on(skb, from->queue, bpf_ktime_get_ns());
+	queue_go_on(skb, from->turn.queue, bpf_ktime_get_ns());
 	return TCX_DROP;
 }
 
@@ -418,14 +416,14 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 	if (label)
 		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
 	if (from->why != QUEUE_GOES) {
-		queue_go_on(skb, from->queue, front.now);
+		queue_go_on(skb, from->turn.queue, front.now);
 		verdict = carrier_refuse(skb, &front, stream, tcp, later, from->why);
 		waiting_forget(links, from->link);
 		verdict = door_leave(skb, &front, verdict);
 	} else {
 		verdict = carrier_serve(skb, &front, stream, tcp, from, later);
 		if (verdict == TCX_NEXT)
-			queue_go_on(skb, from->queue, front.now);
+			queue_go_on(skb, from->turn.queue, front.now);
 	}
 	if (sk)
 		bpf_sk_release(sk);

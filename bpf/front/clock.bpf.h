@@ -11,7 +11,7 @@
 #pragma once
 
 #include "guard.bpf.h"
-#include "places.bpf.h"
+#include "narrow.bpf.h"
 
 /* Whether the packet begins the answer, or ends the connection. */
 static __always_inline bool is_answer(const struct packet *p, const struct queue_served *served)
@@ -29,6 +29,7 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 	struct fief_flow_key key;
 	struct fief_queue *q;
 	__u32 number;
+	__u64 now;
 
 	if (bpf_dynptr_from_skb(skb, 0, &frame) || packet_read(skb, &frame, &packet))
 		return TCX_NEXT;
@@ -39,10 +40,14 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 	if (!served)
 		return TCX_NEXT;
 	number = served->queue;
-	if (is_answer(&packet, served))
-		served_end(&key, served);
 	q = queue_get(number);
-	if (q && queue_wants(q, bpf_ktime_get_ns()))
+	now = bpf_ktime_get_ns();
+	if (is_answer(&packet, served)) {
+		if (q && q->finds && served->ends > now)
+			answered_count(q, now - served->since_ns, now);
+		served_end(&key, served);
+	}
+	if (q && queue_wants(q, now))
 		queue_kick(skb, q, number);
 	return TCX_NEXT;
 }

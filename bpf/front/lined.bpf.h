@@ -210,6 +210,7 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 	link = queue_link(links, at);
 	link->interface = skb->ifindex;
 	link->class = class;
+	link->source = source_list(p);
 	link->flags = how & KEEP_OWES ? LINK_OWES : 0;
 	link->why = QUEUE_GOES;
 	link->linked = QUEUE_NOWHERE;

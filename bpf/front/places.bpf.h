@@ -4,7 +4,7 @@
  *
  * Problem: a place must come back once and no more, whatever becomes of its request, and nobody may keep one for nothing.
  * How: a place is taken under the lock of the queue, and given back when its entry in queue_serves goes, or when it runs out:
- * after two seconds in which the server has not begun to answer, and soon where the client owes bytes of its request, which a
+ * after `stale`, in which the server has not begun to answer, and soon where the client owes bytes of its request, which a
  * server may wait for. At the end of a request its class is charged what its container has used since the last one; where no CPU
  * time is charged, since the server is not managed, each request counts alike.
  * Limits: the charge of a class with several listeners, or with work that no request begins, is for all of it.
@@ -14,14 +14,13 @@
 #include "queue.bpf.h"
 #include "spent.bpf.h"
 
-#define TICK_SHIFT  23 /* 8 ms */
-#define TICKS_PLACE (FIEF_QUEUE_TICKS - 2)
-#define TICKS_OWING 2
+#define OWING_NS    16000000
+#define TICKS_OWING 2 /* at least */
 
 /* Under the lock: gives back the places that have run out. */
 static __always_inline void places_run_out(struct fief_queue *q, __u64 now)
 {
-	__u64 tick = now >> TICK_SHIFT;
+	__u64 tick = now >> q->tick_shift;
 	__u32 i;
 
 	if (tick - q->tick > FIEF_QUEUE_TICKS)
@@ -35,27 +34,38 @@ static __always_inline void places_run_out(struct fief_queue *q, __u64 now)
 	}
 }
 
-/* Under the lock: takes a place that runs out at tick `ends`. */
+/* Under the lock: takes a place that runs out at `ends`. */
 static __always_inline void place_take(struct fief_queue *q, __u64 ends)
 {
 	q->busy++;
-	q->ends[ends & (FIEF_QUEUE_TICKS - 1)]++;
+	q->ends[ends >> q->tick_shift & (FIEF_QUEUE_TICKS - 1)]++;
+	if (q->measured.most < q->busy)
+		q->measured.most = q->busy;
 }
 
-static __always_inline __u64 place_ends(__u64 now, bool owing)
+/* When a place that is taken now runs out: at the begin of a tick. */
+static __always_inline __u64 place_ends(const struct fief_queue *q, __u64 now, bool owing)
 {
-	return (now >> TICK_SHIFT) + (owing ? TICKS_OWING : TICKS_PLACE);
+	__u32 shift = q->tick_shift & 63;
+	__u64 ticks = q->stale_ticks, soon = OWING_NS >> shift;
+
+	if (soon < TICKS_OWING)
+		soon = TICKS_OWING;
+	if (owing && soon < ticks)
+		ticks = soon;
+	return ((now >> shift) + ticks) << shift;
 }
 
 static __always_inline bool has_run_out(const struct queue_served *served)
 {
-	return served->ends <= bpf_ktime_get_ns() >> TICK_SHIFT;
+	return served->ends <= bpf_ktime_get_ns();
 }
 
 /* Gives back a place, unless it has run out. */
 static __noinline int place_give(struct fief_queue *q, __u64 ends)
 {
 	bpf_spin_lock(&q->lock);
+	ends >>= q->tick_shift;
 	if (ends > q->tick && q->ends[ends & (FIEF_QUEUE_TICKS - 1)]) {
 		q->busy--;
 		q->ends[ends & (FIEF_QUEUE_TICKS - 1)]--;
@@ -112,7 +122,7 @@ static __noinline int class_charge(struct fief_queue *q, __u32 class, __u64 now)
 	return 0;
 }
 
-#define SETTLES_NS (1ull << TICK_SHIFT)
+#define SETTLES_NS 8000000
 
 /* Another one of it goes to the server: what it has used is known even if none of its requests was seen to end. */
 static __noinline int class_settle(struct fief_queue *q, __u32 class, __u64 now)
@@ -139,11 +149,17 @@ static __always_inline struct fief_queue *served_end(const struct fief_flow_key 
 }
 
 /* The packet's request, which has its place, is with the server; another one of its connection may have one already. */
-static __noinline int served_begin(const struct packet *p, __u32 number, __u32 class, __u32 answer, __u64 ends)
+static __noinline int served_begin(const struct packet *p, const struct queue_turn *place, __u32 answer)
 {
 	struct queue_served served = {
-	    .queue = number, .class = class, .answer = answer, .ends = ends, .upto = packet_end(p)};
-	struct fief_queue *q = queue_get(number);
+	    .queue = place->queue,
+	    .class = place->class,
+	    .answer = answer,
+	    .upto = packet_end(p),
+	    .ends = place->ends,
+	    .since_ns = place->since_ns,
+	};
+	struct fief_queue *q = queue_get(place->queue);
 	struct queue_served *before;
 	struct fief_flow_key key;
 
@@ -153,7 +169,7 @@ static __noinline int served_begin(const struct packet *p, __u32 number, __u32 c
 		served_end(&key, before);
 	if (!q || !bpf_map_update_elem(&queue_serves, &key, &served, BPF_NOEXIST))
 		return 0;
-	place_give(q, ends);
+	place_give(q, place->ends);
 	if (!bpf_map_lookup_elem(&queue_serves, &key))
 		__sync_fetch_and_add(&q->uncounted, 1);
 	return 0;
@@ -177,7 +193,7 @@ static __always_inline bool queue_wants(struct fief_queue *q, __u64 now)
 {
 	__u32 bits = *(volatile __u32 *)&q->bits;
 
-	if (bits && now >> TICK_SHIFT > *(volatile __u64 *)&q->tick)
+	if (bits && now >> q->tick_shift > *(volatile __u64 *)&q->tick)
 		return true; /* places may have run out */
 	if (*(volatile __u32 *)&q->refused || (queue_has_next(q, now) && queue_room(q)))
 		return true;

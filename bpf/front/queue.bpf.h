@@ -15,6 +15,7 @@
  */
 #pragma once
 
+#include "fair.bpf.h"
 #include "flow/key.bpf.h"
 #include "maps/queues.bpf.h"
 
@@ -33,6 +34,15 @@ enum queue_end { QUEUE_GOES, QUEUE_FULL, QUEUE_LATE };
 /* Which list a link is in. */
 enum queue_place { QUEUE_NOWHERE, QUEUE_CLASS, QUEUE_REFUSALS };
 
+/* What a request takes, and where it would wait. */
+struct queue_turn {
+	__u64 since_ns; /* when it came */
+	__u64 ends;	/* when its place runs out */
+	__u32 queue;
+	__u32 class;
+	__u32 source; /* list of its source */
+};
+
 /* What a CPU hands from one program to the next. Its packet: as far as the one before has read it. */
 struct queue_handed {
 	struct packet packet;
@@ -40,9 +50,8 @@ struct queue_handed {
 	__u32 what;    /* QUEUE_FIRST ... */
 	__u32 verdict; /* of a reset */
 	__u32 link;    /* of a carrier */
-	__u32 queue;
-	__u32 why;  /* enum queue_end */
-	__u64 ends; /* when its place runs out */
+	__u32 why;     /* enum queue_end */
+	struct queue_turn turn;
 	bool isolated;
 	bool connected;
 	bool queued;
@@ -182,6 +191,8 @@ static __always_inline void queue_push(struct fief_queue *q, struct queue_links 
 		q->oldest_ns = queue_link(links, at)->since_ns;
 	q->until_ns = 0;
 	list_append(&of->list, links, at);
+	if (q->fair)
+		source_append(of, links, at);
 	queue_link(links, at)->linked = QUEUE_CLASS;
 	class_look(q, links, class);
 }
@@ -200,6 +211,8 @@ static __always_inline void queue_push_first(struct fief_queue *q, struct queue_
 		list->last = at;
 	list->first = at;
 	list->linked++;
+	if (q->fair)
+		source_prepend(queue_class(q, class), links, at);
 	link->linked = QUEUE_CLASS;
 	q->until_ns = 0;
 	class_look(q, links, class);
@@ -211,6 +224,8 @@ static __always_inline void queue_push_first(struct fief_queue *q, struct queue_
 static __always_inline void queue_unlink(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at)
 {
 	list_remove(&queue_class(q, class)->list, links, at);
+	if (q->fair)
+		source_remove(queue_class(q, class), links, at);
 	queue_link(links, at)->linked = QUEUE_NOWHERE;
 	class_look(q, links, class);
 }
@@ -357,18 +372,24 @@ static __always_inline void queue_refuse(struct fief_queue *q, struct queue_link
 }
 
 /* Whether one that waits has to give way to a newcomer of this class, since there is no room for both. */
-static __always_inline bool queue_displace(struct fief_queue *q, struct queue_links *links, __u32 class, __u64 now)
+static __always_inline bool queue_displace(struct fief_queue *q, struct queue_links *links, const struct queue_turn *to,
+					   __u64 now)
 {
-	struct fief_queue_class *of = queue_class(q, class), *other;
-	__u32 lowest;
+	struct fief_queue_class *of = queue_class(q, to->class), *other;
+	__u32 lowest, newest;
 
 	if (!q->bits)
 		return false;
 	lowest = class_lowest(q);
 	other = queue_class(q, lowest);
-	if (other->level < of->level || (other->level == of->level && other->list.linked <= of->waiting + 1))
+	newest = q->fair ? source_newest(other) : other->list.last;
+	if (q->fair && lowest == to->class) {
+		if (!source_gives_way(of, queue_link(links, newest)->source, to->source))
+			return false;
+	} else if (other->level < of->level || (other->level == of->level && other->list.linked <= of->waiting + 1)) {
 		return false;
-	queue_refuse(q, links, lowest, other->list.last, QUEUE_FULL, now);
+	}
+	queue_refuse(q, links, lowest, newest, QUEUE_FULL, now);
 	return true;
 }
 

@@ -32,11 +32,11 @@
 enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED };
 
 /* `bytes`: 0 where it cannot wait; then it enters, and takes its place. */
-static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 bytes,
-					      __u64 ends)
+static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue_links *links,
+					      const struct queue_turn *to, __u32 bytes)
 {
 	__u64 now = bpf_ktime_get_ns();
-	struct fief_queue_class *of = queue_class(q, class);
+	struct fief_queue_class *of = queue_class(q, to->class);
 	enum queue_way way = WAY_ENTERS;
 
 	bpf_spin_lock(&q->lock);
@@ -45,9 +45,10 @@ static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue
 	if (q->monitor || !bytes || (queue_is_free(q, now) && !class_is_over(q, of, now))) {
 		if (q->monitor && (q->bits || q->busy >= q->places || class_is_over(q, of, now)))
 			q->would_wait++;
-		place_take(q, ends);
+		q->measured.slack |= !q->bits;
+		place_take(q, to->ends);
 		of->entered++;
-	} else if ((q->waiting < q->length && q->kept + bytes <= q->memory) || queue_displace(q, links, class, now)) {
+	} else if ((q->waiting < q->length && q->kept + bytes <= q->memory) || queue_displace(q, links, to, now)) {
 		q->waiting++;
 		of->waiting++;
 		of->held++;
@@ -135,21 +136,21 @@ static __always_inline __u32 window_scale(struct tcp_sock *tcp, const struct han
 
 /* It does not wait: it makes its connection, or goes to its socket. */
 static __always_inline int queue_enter(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-				       struct tcp_sock *tcp, __u32 class, __u64 ends)
+				       struct tcp_sock *tcp, const struct queue_turn *place)
 {
 	struct fief_queue *q = queue_get(front->guard->queue);
 	int verdict = TCX_NEXT;
 	__u32 answer;
 
 	answer = answer_begin_at(&front->packet, front->ruled ? tcp : NULL);
-	served_begin(&front->packet, front->guard->queue, class, answer, ends);
+	served_begin(&front->packet, place, answer);
 	if (!front->ruled)
 		verdict = admit(skb, front, tcp, stream);
 	if (verdict == TCX_NEXT)
 		return TCX_NEXT;
 	served_undo(&front->packet);
 	if (q)
-		__sync_fetch_and_add(&queue_class(q, class)->entered, -1);
+		__sync_fetch_and_add(&queue_class(q, place->class)->entered, -1);
 	return verdict;
 }
 
@@ -249,10 +250,10 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	struct queue_links *links = queue_links();
 	struct packet *p = &front->packet;
 	bool later = what == QUEUE_LATER, owes, over;
+	struct queue_turn place = {};
 	__u32 class, bytes, at;
 	enum queue_way way;
 	int verdict;
-	__u64 ends;
 
 	if (!earlier_forget(p, later))
 		return TCX_DROP;
@@ -271,8 +272,12 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	bytes = what == QUEUE_UNHELD || !p->payload_length ? 0 : queue_cost(p->payload_length);
 	front->ruled = later;
 	owes = is_owing(p, &stream->admitted, window_scale(later ? tcp : NULL, &stream->with));
-	ends = place_ends(front->now, owes);
-	way = queue_decide(q, links, class, bytes, ends);
+	place.since_ns = front->now;
+	place.ends = place_ends(q, front->now, owes);
+	place.queue = front->guard->queue;
+	place.class = class;
+	place.source = source_list(p);
+	way = queue_decide(q, links, &place, bytes);
 	if (way == WAY_WAITS) {
 		if (p->payload_length > FIEF_QUEUE_MOST)
 			packet_shorten(q, p);
@@ -282,7 +287,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 		queue_unwait(q, class, bytes);
 	}
 	if (way == WAY_ENTERS)
-		verdict = queue_enter(skb, front, stream, what == QUEUE_UNHELD ? NULL : tcp, class, ends);
+		verdict = queue_enter(skb, front, stream, what == QUEUE_UNHELD ? NULL : tcp, &place);
 	else
 		verdict = queue_turn_away(skb, front, stream, tcp, over);
 	if (queue_wants(q, front->now))

@@ -32,6 +32,11 @@ struct queue_link {
 	__u8 linked; /* enum queue_place */
 	__u8 flags;  /* LINK_* */
 	__u64 since_ns;
+	/* in the list of its source: */
+	__u16 peer_next;
+	__u16 peer_before;
+	__u8 source; /* which list that is */
+	__u8 pad[3];
 };
 
 struct queue_links {
@@ -80,9 +85,10 @@ struct {
 struct queue_served {
 	__u32 queue;
 	__u32 class;
-	__u32 answer; /* sequence number at which the answer begins */
-	__u32 upto;   /* where the request ends, as far as it had come */
-	__u64 ends;   /* tick at which its place runs out */
+	__u32 answer;	/* sequence number at which the answer begins */
+	__u32 upto;	/* where the request ends, as far as it had come */
+	__u64 ends;	/* when its place runs out */
+	__u64 since_ns; /* when it came */
 };
 
 struct {

@@ -77,6 +77,8 @@ pub struct QueueView {
     pub listener: String,
     /// Requests that the server has at once.
     pub places: u32,
+    /// That number is found out, and changes.
+    pub finds: bool,
     /// Places that are taken: requests that the server has not begun to answer.
     pub in_service: u32,
     /// Requests that wait.
@@ -136,6 +138,7 @@ impl Fief {
         let view = |(_, queue): (u32, abi::fief_queue)| QueueView {
             listener: names.listener(u16::try_from(queue.listener).unwrap_or(u16::MAX)),
             places: queue.places,
+            finds: queue.finds != 0,
             in_service: queue.busy,
             waiting: queue.waiting,
             length: queue.length,
@@ -178,8 +181,15 @@ impl Fief {
 /// What a policy says of it.
 fn says(queue: &abi::fief_queue) -> impl PartialEq + use<> {
     let classes = queue.class.map(|class| (class.container, class.weight, class.level, class.floor, class.limit_ns));
-    let limits = (queue.places, queue.length, queue.memory, queue.wait_ns, queue.clock);
-    (queue.listener, queue.classes, queue.monitor, limits, classes)
+    let places = if queue.finds == 0 { queue.places } else { 0 };
+    let times = (queue.wait_ns, queue.clock, queue.tick_shift, queue.stale_ticks);
+    let how = (queue.monitor, queue.fair, queue.finds, places);
+    (queue.listener, queue.classes, how, queue.length, queue.memory, times, classes)
+}
+
+/// A place is held for a number of ticks of 2^this ns, none shorter than a millisecond.
+fn tick_shift(stale_ns: u64) -> u32 {
+    (20..30).find(|shift| u64::from(abi::FIEF_QUEUE_TICKS - 2) << shift >= stale_ns).unwrap_or(30)
 }
 
 /// Makes the door read requests where no rule asks for it: a shape that nothing is looked up for.
@@ -199,14 +209,24 @@ pub(crate) fn record(
     container: &impl Fn(&str) -> Option<abi::fief_ref>,
 ) -> Result<abi::fief_queue> {
     let classes = classes(policy, listener);
+    let monitor = [policy.mode, listener.mode].contains(&Mode::Monitor);
+    // nothing is found out where nobody waits
+    let finds = queue.in_service.is_none() && !monitor;
+    let places = queue.in_service.unwrap_or_else(|| if finds { abi::FIEF_QUEUE_PLACES } else { online_cpus() }).max(1);
+    let tick_shift = tick_shift(queue.stale_ns);
     let mut record = abi::fief_queue {
-        places: queue.in_service.unwrap_or_else(online_cpus).max(1),
+        places,
+        finds: finds.into(),
         length: queue.length,
         listener: index.into(),
         classes: classes.len() as u32,
-        monitor: [policy.mode, listener.mode].contains(&Mode::Monitor).into(),
+        monitor: monitor.into(),
+        fair: queue.fair.into(),
         memory: queue.memory,
         wait_ns: queue.wait_ns,
+        tick_shift,
+        stale_ticks: queue.stale_ns.div_ceil(1 << tick_shift) as u32,
+        measured: abi::fief_queue_measured { settled: places, holds: 1, ..Default::default() },
         ..Default::default()
     };
     for (to, class) in record.class.iter_mut().zip(&classes) {
@@ -292,6 +312,13 @@ mod tests {
         let policy = policy(containers);
         let classes = classes(&policy, &policy.listeners[0]);
         classes.iter().map(|class| (class.path.to_owned(), class.level, class.weight, class.floor)).collect()
+    }
+
+    #[test]
+    fn a_place_is_held_for_no_more_ticks_than_there_are() {
+        for (stale_ms, shift) in [(16, 20), (266, 20), (267, 21), (2000, 23), (30_000, 27)] {
+            assert_eq!(tick_shift(stale_ms * 1_000_000), shift, "{stale_ms} ms");
+        }
     }
 
     #[test]

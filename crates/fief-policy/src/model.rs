@@ -359,18 +359,29 @@ pub struct Lrp {
 /// Requests that wait in front of a server, in the order of their classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Queue {
-    /// Requests that the server has at once; `None`: as many as the machine has CPUs.
+    /// Requests that the server has at once; `None`: Fief finds out how many.
     pub in_service: Option<u32>,
     /// Most requests that wait.
     pub length: u32,
     pub wait_ns: u64,
+    /// So long a request that is not answered counts.
+    pub stale_ns: u64,
+    /// The clients of a class take turns, whatever each asks for.
+    pub fair: bool,
     /// Most bytes for those that wait.
     pub memory: u64,
 }
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { in_service: None, length: 10_000, wait_ns: 5_000_000_000, memory: 32 << 20 }
+        Self {
+            in_service: None,
+            length: 10_000,
+            wait_ns: 5_000_000_000,
+            stale_ns: 2_000_000_000,
+            fair: false,
+            memory: 32 << 20,
+        }
     }
 }
 

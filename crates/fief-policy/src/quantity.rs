@@ -157,6 +157,11 @@ pub(crate) fn duration(text: &str) -> Result<u64, Refused> {
     time(text, MILLISECOND..=24 * HOUR)
 }
 
+/// How long a place of a queue is held.
+pub(crate) fn stale(text: &str) -> Result<u64, Refused> {
+    time(text, 16 * MILLISECOND..=30 * SECOND)
+}
+
 /// `"2s"` in whole seconds that fit into 16 bits.
 pub(crate) fn seconds(text: &str) -> Result<u16, Refused> {
     let ns = time(text, SECOND..=18 * HOUR)?;

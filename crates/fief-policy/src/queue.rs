@@ -28,13 +28,17 @@ pub(crate) fn read(listener: &View<'_, '_>, findings: &mut Findings) -> Option<Q
     if let Some((wait, _)) = table.quantity("wait", quantity::duration, findings) {
         queue.wait_ns = wait;
     }
+    if let Some((stale, _)) = table.quantity("stale", quantity::stale, findings) {
+        queue.stale_ns = stale;
+    }
+    queue.fair = table.choice("fair", findings) == Some("source");
     if let Some(memory) = memory(&table, findings) {
         queue.memory = memory;
     }
     Some(queue)
 }
 
-/// `None`: as many as there are CPUs.
+/// `None`: Fief finds it out.
 fn in_service(table: &View<'_, '_>, findings: &mut Findings) -> Option<u32> {
     let value = table.get("in-service")?;
     match value.get_ref() {

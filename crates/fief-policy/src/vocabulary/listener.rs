@@ -306,7 +306,7 @@ static QUEUE: Section = Section {
             shape: Shape::ChoiceOrCount(&["auto"], IN_SERVICE),
             example: "1",
             doc: "Requests that the server has at once, each until the first byte of its answer leaves. \"auto\": as many \
-                  as the machine has CPUs. Default \"auto\".",
+                  as it answers most with, which Fief finds out. Default \"auto\".",
         },
         Key {
             name: "length",
@@ -319,6 +319,20 @@ static QUEUE: Section = Section {
             shape: Shape::Duration,
             example: "\"5s\"",
             doc: "Who waits longer is refused. Default \"5s\".",
+        },
+        Key {
+            name: "stale",
+            shape: Shape::Duration,
+            example: "\"2s\"",
+            doc: "A request that the server does not answer for so long counts no longer: it gets another one. 16ms to \
+                  30s. Default \"2s\".",
+        },
+        Key {
+            name: "fair",
+            shape: Shape::Choice(&["none", "source"]),
+            example: "\"source\"",
+            doc: "\"source\": within a class the clients take turns, by address. \"none\": in the order in which they come. \
+                  Default \"none\".",
         },
         Key {
             name: "memory",

@@ -105,16 +105,20 @@ fn guards(listener: &Listener) -> Vec<String> {
 }
 
 /// What waits in front of the server, and in which order it goes.
-fn queue(queue: &Queue) -> [String; 2] {
+fn queue(queue: &Queue) -> [String; 3] {
     let places = match queue.in_service {
         Some(1) => "one request at once".to_owned(),
         Some(count) => format!("{count} requests at once"),
-        None => "as many requests at once as the machine has CPUs".to_owned(),
+        None => "as many requests at once as it answers most with (found out while it runs)".to_owned(),
     };
-    let Queue { length, wait_ns, .. } = queue;
+    let Queue { length, wait_ns, fair, .. } = queue;
     [
         format!("the server gets {places}, up to {length} others wait up to {} for it", span(*wait_ns)),
         "of those that wait the highest cpu.priority is next, among equals by share or weight".to_owned(),
+        match fair {
+            true => "within a class its clients take turns, by address".to_owned(),
+            false => "within a class the order is that of arrival".to_owned(),
+        },
     ]
 }
 

@@ -16,6 +16,7 @@ struct Object<'a> {
     container: &'a str,
     /// Of all classes together.
     places: u32,
+    places_found: bool,
     in_service: u32,
     memory: u64,
     too_long: u64,
@@ -38,6 +39,7 @@ pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
             listener: &queue.listener,
             container: &class.container,
             places: queue.places,
+            places_found: queue.finds,
             in_service: queue.in_service,
             memory: queue.memory,
             too_long: queue.too_long,
@@ -88,9 +90,10 @@ pub fn page(queues: &[QueueView]) -> String {
         ]);
     }
     let mut page = table.to_string();
-    for QueueView { listener, places, in_service, waiting, length, would_wait, .. } in queues {
+    for QueueView { listener, places, finds, in_service, waiting, length, would_wait, .. } in queues {
+        let found = if *finds { ", a number that is found out" } else { "" };
         page.push_str(&format!(
-            "{listener}: the server has {in_service} of {places} requests at once; {waiting} of {length} wait\n"
+            "{listener}: the server has {in_service} of {places} requests at once{found}; {waiting} of {length} wait\n"
         ));
         if *would_wait > 0 {
             page.push_str(&format!("{listener}: on trial, {} requests would have waited\n", count(*would_wait)));
@@ -124,6 +127,7 @@ mod tests {
         let queue = QueueView {
             listener: "web".to_owned(),
             places: 2,
+            finds: true,
             in_service: 1,
             waiting: 3,
             length: 100,
@@ -137,7 +141,10 @@ mod tests {
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!(words[..5], ["web", "shop/gold", "3", "10", "4"], "{page}");
         assert_eq!(words[words.len() - 3..], ["5", "6", "7"], "{page}");
-        assert!(page.contains("web: the server has 1 of 2 requests at once; 3 of 100 wait\n"), "{page}");
+        assert!(
+            page.contains("web: the server has 1 of 2 requests at once, a number that is found out; 3 of 100 wait\n"),
+            "{page}"
+        );
         assert!(page.contains("9 requests would have waited"), "{page}");
     }
 }

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fief finds out how many requests at once a server is to get, and how long one that is not answered counts.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fief_testkit::{Client, Family, wait_until};
+use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::queued::{POLICY, Queued, status};
+use fief_tests_netns::rig::status_of;
+use fief_tests_netns::{SOON, connect_from};
+
+/// Of one class, each with a request under way all the time.
+const CLIENTS: u8 = 24;
+/// What a request costs in one way or the other.
+const WORK: Duration = Duration::from_millis(2);
+/// Trials come after measurements, which last up to a second on a busy machine.
+const FOUND: Duration = Duration::from_secs(90);
+
+/// How the server works: requests in turn, each of which computes; or all at once, each of which waits for somebody else.
+#[derive(Default)]
+struct Ways {
+    waits: AtomicBool,
+    computing: Mutex<()>,
+    over: AtomicBool,
+}
+
+fn work(ways: &Ways) {
+    if ways.waits.load(Relaxed) {
+        return std::thread::sleep(5 * WORK);
+    }
+    let _turn = ways.computing.lock().unwrap();
+    let began = Instant::now();
+    while began.elapsed() < WORK {
+        std::hint::spin_loop();
+    }
+}
+
+fn serve(mut stream: TcpStream, ways: &Ways) {
+    let mut head = [0; 1024];
+    if stream.read(&mut head).is_ok_and(|length| length > 0) {
+        work(ways);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    }
+}
+
+fn ask(front: &Front, n: u8) -> Option<u16> {
+    let from = (Client::Low.address(Family::V4, n), 0).into();
+    let mut stream = connect_from(&front.topology.clients, from, plain(Family::V4)).ok()?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: server\r\n\r\n").ok()?;
+    stream.set_read_timeout(Some(SOON)).ok()?;
+    status_of(stream).ok()
+}
+
+#[test]
+fn places_are_as_many_as_the_server_does_more_with() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let front = Front::new(door, &POLICY.replace("in-service = 1", "in-service = \"auto\""));
+        let ways = Arc::new(Ways::default());
+        let listener = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+        let own = Arc::clone(&ways);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let own = Arc::clone(&own);
+                std::thread::spawn(move || serve(stream, &own));
+            }
+        });
+        let found = |wanted: &dyn Fn(u32) -> bool| wait_until(FOUND, || wanted(front.queue().measured.settled));
+        std::thread::scope(|scope| {
+            for n in 1..=CLIENTS {
+                let (front, ways) = (&front, &ways);
+                scope.spawn(move || {
+                    while !ways.over.load(Relaxed) {
+                        assert_eq!(ask(front, n), Some(200));
+                    }
+                });
+            }
+            let few = found(&|places| places <= 3);
+            ways.waits.store(true, Relaxed);
+            let more = found(&|places| places >= 12);
+            ways.over.store(true, Relaxed);
+            let measured = front.queue().measured;
+            assert!(few.is_ok(), "{door:?}, one at a time: {measured:?}");
+            assert!(more.is_ok(), "{door:?}, all at once: {measured:?}");
+        });
+    }
+}
+
+#[test]
+fn a_place_is_held_as_long_as_the_policy_says() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let queued = Queued::new(door, &POLICY.replace("in-service = 1", "in-service = 1, stale = \"20s\""));
+        let [first, second] = ["/first", "/second"].map(|path| queued.ask(Client::Low.address(Family::V4, 1), path));
+        queued.wait_for(1);
+        // no server's answer moves it on: the time does
+        std::thread::sleep(Duration::from_secs(4));
+        assert_eq!(queued.got(), ["/first"], "{door:?}");
+        queued.let_go(2);
+        assert_eq!([first, second].map(status), [200, 200], "{door:?}");
+
+        let queued = Queued::new(door, &POLICY.replace("in-service = 1", "in-service = 1, stale = \"100ms\""));
+        let [first, second] = ["/first", "/second"].map(|path| queued.ask(Client::Low.address(Family::V4, 1), path));
+        assert_eq!(queued.got_all(2).len(), 2, "{door:?}");
+        queued.let_go(2);
+        assert_eq!([first, second].map(status), [200, 200], "{door:?}");
+    }
+}
