@@ -63,7 +63,8 @@ impl Fief {
     /// The pair in the caller's network namespace: as it is, or made.
     fn ticks(&self) -> Result<Pair> {
         let scope = self.pins().scope();
-        let pair = match find(scope)? {
+        let there = find(scope)?;
+        let pair = match there {
             Some(pair) => pair, // somebody may have changed it
             None => {
                 self.remove_ticks_here(None)?; // half of one
@@ -71,8 +72,8 @@ impl Fief {
             }
         };
         let done = slow_down(pair.sends).and_then(|()| veth::raise(pair, &alias(scope)));
-        if done.is_err() {
-            // the error that stopped it is the one to tell
+        if done.is_err() && there.is_none() {
+            // the error that stopped it is the one to tell; what was there gives the policy in force its time
             let _ = veth::remove(pair.sends);
         }
         done.map(|()| pair)
