@@ -12,6 +12,7 @@ mod figures;
 mod goodput;
 mod kind;
 mod outcome;
+mod places;
 mod plan;
 mod sample;
 mod shares;
@@ -50,7 +51,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let (ways, more) = usable(plan.ways, |way| way.check(), |way| way.title());
     (plan.kinds, plan.ways) = (kinds, ways);
     notes.extend(more);
-    let parts = chosen(&wanted, vec!["closed", "goodput", "shares"], |part| (*part).to_owned());
+    let parts = chosen(&wanted, vec!["closed", "goodput", "shares", "places"], |part| (*part).to_owned());
     let sample = match parts.contains(&"closed") {
         true => closed(&plan, &topology)?,
         false => Sample::default(),
@@ -61,6 +62,9 @@ pub fn run(quick: bool) -> Result<Outcome> {
     }
     if parts.contains(&"shares") {
         shares::run(&plan, &topology, &mut outcome)?;
+    }
+    if parts.contains(&"places") {
+        places::run(&plan, &topology, &mut outcome)?;
     }
     Ok(outcome)
 }

@@ -128,6 +128,16 @@ fn figures(sample: &Sample<'_>, charges: &[Charge]) -> Figures {
     ] {
         figures.add(name, value).of(metric, "ratio", format!("{FLOODED}; {way}"));
     }
+    let dropped = high_kept(Way::Dropped);
+    if !dropped.is_nan() {
+        let load = format!("{FLOODED}; Fief without lanes, the flood dropped by nft at the interface");
+        figures.add("high_kept_floor", dropped).of(KEPT, "ratio", load);
+        let metric = "what the high-priority client keeps with lanes, of what it keeps where the flood is dropped at the interface";
+        figures.add("high_kept_vs_floor", worst / dropped).of(metric, "ratio", FLOODED);
+        let without = median(&ratios(&high(Way::Lanes, Load::Low), &high(Way::Lanes, Load::None)));
+        let load = "low-priority clients, no flood; Fief with lanes";
+        figures.add("high_kept_no_flood", without).of(KEPT, "ratio", load);
+    }
     let versus = ratios(&low(Way::Lanes, Load::LowAndFlood), &low(Way::Copies, Load::LowAndFlood));
     let metric = "requests a second of the low class with lanes, of those without lanes";
     figures.add("low_with_vs_without", median(&versus)).of(metric, "ratio", FLOODED);

@@ -3,8 +3,13 @@
 
 use super::PORT;
 use crate::command::{self, DOWN, PolicyFile};
-use crate::error::{Error, Result};
-use fief_testkit::{Client, Family, NetNs, Nginx, NginxConfig, Topology, napi_threads, pin, pin_command};
+use crate::error::{Error, Kind, Result};
+use fief_testkit::{Client, Family, NetNs, Nginx, NginxConfig, Topology, napi_threads, pin, pin_command, run};
+use std::process::Command;
+
+/// Of rules of the packet filter.
+const TABLE: &str = "flood";
+const FLOOD: &str = "10.88.0.0/16";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -13,13 +18,16 @@ pub enum Way {
     Copies,
     /// The same, and a receiving thread for each class.
     Lanes,
+    /// Copies, and the flood is dropped at the first place where the kernel lets a packet be dropped, by somebody who
+    /// knows where it comes from: what is left is the cost of its packets until there, which nobody can do without.
+    Dropped,
 }
 
 /// The class of whoever is neither high nor low.
 pub const REST: &str = "rest";
 
 impl Way {
-    pub const ALL: [Way; 3] = [Way::Plain, Way::Copies, Way::Lanes];
+    pub const ALL: [Way; 4] = [Way::Plain, Way::Copies, Way::Lanes, Way::Dropped];
 
     /// Part of its figures' names.
     pub fn name(self) -> &'static str {
@@ -27,6 +35,7 @@ impl Way {
             Way::Plain => "plain",
             Way::Copies => "without",
             Way::Lanes => "with",
+            Way::Dropped => "dropped",
         }
     }
 
@@ -35,12 +44,16 @@ impl Way {
             Way::Plain => "plain nginx",
             Way::Copies => "Fief without LRP",
             Way::Lanes => "Fief with LRP",
+            Way::Dropped => "Fief without LRP, flood dropped by nft",
         }
     }
 
     /// Whether the machine can do it.
     pub fn check(self) -> Result<()> {
         match self.policy() {
+            _ if self == Way::Dropped && run(Command::new("nft").arg("--version")).is_err() => {
+                Err(Error::new(Kind::Missing, "nftables is not installed"))
+            }
             None => Ok(()),
             Some(policy) => command::can_run().and_then(|()| PolicyFile::new(&policy)?.check()),
         }
@@ -49,7 +62,7 @@ impl Way {
     fn policy(self) -> Option<String> {
         let lanes = match self {
             Way::Plain => return None,
-            Way::Copies => "",
+            Way::Copies | Way::Dropped => "",
             Way::Lanes => "[listener.web.lrp]\nwhen = \"always\"\n\n",
         };
         let [high, low] = [Client::High, Client::Low].map(|client| client.prefix(Family::V4));
@@ -65,6 +78,7 @@ impl Way {
 
     /// Starts it on the server's core, all of its receive work included; ready when it answers.
     pub fn start(self, topology: &Topology, backlog: u32) -> Result<Server> {
+        let _rules = (self == Way::Dropped).then(|| Rules::new(&topology.server)).transpose()?;
         let config = NginxConfig::listening(PORT, &[&format!("{PORT} backlog={backlog}")], 1, "")?;
         let policy = self.policy().map(|policy| PolicyFile::new(&policy)).transpose()?;
         let mut command = match &policy {
@@ -77,7 +91,7 @@ impl Way {
         };
         pin_command(&mut command, Topology::server_cpu());
         let nginx = Nginx::start_command(&topology.server, command, config)?;
-        let server = Server { nginx: Some(nginx), _policy: policy };
+        let server = Server { nginx: Some(nginx), _policy: policy, _rules };
         for lane in lanes(&topology.server)? {
             for thread in napi_threads(&topology.server, &lane)? {
                 pin(thread, Topology::server_cpu())?;
@@ -109,6 +123,34 @@ fn receiving_ends(links: &str) -> Vec<String> {
 pub struct Server {
     nginx: Option<Nginx>,
     _policy: Option<PolicyFile>,
+    _rules: Option<Rules>,
+}
+
+/// Drops the flood, until the guard ends.
+#[derive(Debug)]
+struct Rules {
+    remove: Command,
+}
+
+impl Rules {
+    fn new(server: &NetNs) -> Result<Rules> {
+        let rules = format!(
+            "table netdev {TABLE} {{ chain first {{ type filter hook ingress device \"{}\" priority -500; policy accept; \
+             ip saddr {FLOOD} drop }} }}",
+            Topology::SERVER
+        );
+        command::nft(server, &rules)?;
+        let mut remove = server.command("nft");
+        remove.arg(format!("delete table netdev {TABLE}"));
+        Ok(Rules { remove })
+    }
+}
+
+impl Drop for Rules {
+    fn drop(&mut self) {
+        // the namespace ends with the lab, and its rules with it
+        let _ = run(&mut self.remove);
+    }
 }
 
 impl Server {

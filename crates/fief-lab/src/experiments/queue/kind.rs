@@ -21,11 +21,15 @@ pub enum Kind {
     Nginx,
     /// Two workers.
     Nginx2,
+    /// Four workers.
+    Nginx4,
     Go,
     Node,
     /// One process of eight threads.
     Gunicorn,
     Lighttpd,
+    /// Go, each of whose requests waits for 5 ms besides what it computes, as for a database.
+    Sleeper,
 }
 
 /// The words that start a server in the foreground, and what must be there while it runs.
@@ -47,10 +51,12 @@ impl Kind {
         match self {
             Kind::Nginx => "nginx",
             Kind::Nginx2 => "nginx2",
+            Kind::Nginx4 => "nginx4",
             Kind::Go => "go",
             Kind::Node => "node",
             Kind::Gunicorn => "gunicorn",
             Kind::Lighttpd => "lighttpd",
+            Kind::Sleeper => "sleeper",
         }
     }
 
@@ -58,10 +64,12 @@ impl Kind {
         match self {
             Kind::Nginx => "nginx, one worker",
             Kind::Nginx2 => "nginx, two workers",
+            Kind::Nginx4 => "nginx, four workers",
             Kind::Go => "Go net/http",
             Kind::Node => "Node",
             Kind::Gunicorn => "gunicorn, eight threads",
             Kind::Lighttpd => "lighttpd",
+            Kind::Sleeper => "Go that waits for 5 ms",
         }
     }
 
@@ -72,17 +80,22 @@ impl Kind {
 
     /// How many requests it can work on at once. Threads that take turns under one lock are one.
     pub fn workers(self) -> usize {
-        if self == Kind::Nginx2 { 2 } else { 1 }
+        match self {
+            Kind::Nginx2 => 2,
+            Kind::Nginx4 => 4,
+            Kind::Sleeper => 64,
+            _ => 1,
+        }
     }
 
     pub fn is_nginx(self) -> bool {
-        matches!(self, Kind::Nginx | Kind::Nginx2)
+        matches!(self, Kind::Nginx | Kind::Nginx2 | Kind::Nginx4)
     }
 
     pub fn check(self) -> Result<()> {
         let there = match self {
-            Kind::Nginx | Kind::Nginx2 => Feature::Nginx.is_there(),
-            Kind::Go => Feature::Go.is_there(),
+            Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 => Feature::Nginx.is_there(),
+            Kind::Go | Kind::Sleeper => Feature::Go.is_there(),
             Kind::Node => Feature::Node.is_there(),
             Kind::Gunicorn => Feature::Gunicorn.is_there(),
             // its compression is a package of its own
@@ -97,8 +110,8 @@ impl Kind {
     /// Work of about half a millisecond, from where its cost is measured.
     pub fn guess(self) -> usize {
         match self {
-            Kind::Nginx | Kind::Nginx2 | Kind::Lighttpd => 20_000,
-            Kind::Go => 600,
+            Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 | Kind::Lighttpd => 20_000,
+            Kind::Go | Kind::Sleeper => 600,
             Kind::Node | Kind::Gunicorn => 150,
         }
     }
@@ -106,7 +119,7 @@ impl Kind {
     /// As little work as it can be given. nginx compresses nothing below 2 kB.
     pub fn least(self) -> usize {
         match self {
-            Kind::Nginx | Kind::Nginx2 | Kind::Lighttpd => 3000,
+            Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 | Kind::Lighttpd => 3000,
             _ => 0,
         }
     }
@@ -124,14 +137,17 @@ impl Kind {
         let mut environment = Vec::new();
         let mut words: Vec<OsString> = Vec::new();
         match self {
-            Kind::Nginx | Kind::Nginx2 => {
+            Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 => {
                 let config = nginx(port, self.workers(), work, more)?;
                 words.push("nginx".into());
                 words.extend(config.arguments());
                 return Ok(Start { words, environment, log: config.log(), _folder: folder, _nginx: Some(config) });
             }
-            Kind::Go => {
+            Kind::Go | Kind::Sleeper => {
                 words.extend([go()?.into(), format!("0.0.0.0:{port}").into(), work.to_string().into()]);
+                if self == Kind::Sleeper {
+                    words.push("5ms".into());
+                }
                 environment.push(("GOMAXPROCS", "1".to_owned()));
             }
             Kind::Node => {

@@ -96,7 +96,7 @@ fn is_known(listener: &str) -> bool {
 }
 
 /// Two classes: high before low.
-fn policy(listener: &str) -> String {
+pub fn policy(listener: &str) -> String {
     let gold = Client::High.prefix(Family::V4);
     format!(
         "version = 1\nmode = \"enforce\"\n\n[container.gold]\ncpu.priority = 200\n\n[container.browse]\n\n\

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A server of Go's own net/http, with multipath TCP as it comes. Usage: web ADDRESS ROUNDS
-// A request costs so many rounds of SHA-256 over 1 kB, one for /long four times as many.
+// A server of Go's own net/http, with multipath TCP as it comes. Usage: web ADDRESS ROUNDS [WAIT]
+// A request costs so many rounds of SHA-256 over 1 kB, one for /long four times as many;
+// before, it waits for so long without computing.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -16,12 +18,19 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
+	wait := time.Duration(0)
+	if len(os.Args) > 3 {
+		if wait, err = time.ParseDuration(os.Args[3]); err != nil {
+			panic(err)
+		}
+	}
 	block := make([]byte, 1024)
 	page := make([]byte, 1024)
 	for i := range page {
 		page[i] = 'x'
 	}
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(wait)
 		sum, cost := byte(0), rounds
 		if strings.HasPrefix(r.URL.Path, "/long") {
 			cost *= 4
