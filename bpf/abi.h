@@ -19,7 +19,7 @@
 #ifndef FIEF_ABI_H
 #define FIEF_ABI_H
 
-#define FIEF_ABI_VERSION 7
+#define FIEF_ABI_VERSION 8
 
 #include "abi/container.h"
 #include "abi/descriptor.h"

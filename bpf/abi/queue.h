@@ -10,6 +10,7 @@
 #define FIEF_QUEUE_PIECES  15	 /* of one request: with its headers a packet of the kernel's can bear no more */
 #define FIEF_QUEUE_MOST	   (FIEF_QUEUE_PIECE * FIEF_QUEUE_PIECES)
 #define FIEF_QUEUE_TICKS   256	/* steps of a queue's own length: a place is held for fewer at most */
+#define FIEF_EIGHTHS	   8	/* of a second, which objectives are counted by */
 #define FIEF_QUEUE_PLACES  4096 /* the most */
 #define FIEF_QUEUE_SOURCES 32	/* lists of a class whose clients take turns */
 #define FIEF_QUEUE_PASSED  31	/* a class of another priority than 0 that was passed over so often is next */
@@ -48,6 +49,14 @@ struct fief_queue_class {
 	__u32 sources; /* those with somebody in them */
 	__u32 pad1;
 	struct fief_queue_list source[FIEF_QUEUE_SOURCES]; /* while clients take turns */
+	/* what the policy promises of its latency: */
+	__u64 latency_ns; /* 0: nothing */
+	__u32 late_ppm;	  /* of a million answers so many may begin later */
+	__u32 eighths_held;
+	__u32 eighths_missed;
+	__u32 pad2;
+	__u32 answered[FIEF_EIGHTHS];
+	__u32 late[FIEF_EIGHTHS];
 	/* counted ever: */
 	__u64 entered;		      /* requests that did not wait */
 	__u64 held;		      /* requests that waited */
@@ -119,6 +128,14 @@ struct fief_queue {
 	__u16 ends[FIEF_QUEUE_TICKS]; /* places by the tick at which they run out */
 	__u32 tick_shift;	      /* a tick is 2^this ns */
 	__u32 stale_ticks;	      /* how long a place is held */
+	__u32 promises;		      /* 1: some class has a latency_ns */
+	__u32 below_level;	      /* classes of higher numbers are below all those */
+	__u32 below;		      /* places for these */
+	__u32 busy_below;	      /* those that they have */
+	__u32 below_rests;	      /* eighths in which that is not changed */
+	__u32 pad;
+	__u64 eighth;
+	__u16 ends_below[FIEF_QUEUE_TICKS];
 	struct fief_queue_measured measured;
 	struct fief_queue_class class[FIEF_QUEUE_CLASSES];
 };

@@ -68,7 +68,7 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 			of->waiting--;
 			q->waiting--;
 			ends = place_ends(q, now, link->flags & LINK_OWES);
-			place_take(q, ends);
+			place_take(q, of, ends);
 		} else {
 			elsewhere = link->interface;
 			at = 0;
@@ -258,7 +258,7 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 	    !carrier_write(skb, &to->packet, stream))
 		return 0;
 	if (picked.why == QUEUE_GOES) {
-		place_give(q, picked.ends);
+		place_give(q, to->turn.class, picked.ends);
 		queue_put_back(q, links, picked.at);
 	} else {
 		waiting_forget(links, picked.at); /* its client is not told, and asks again */
@@ -370,7 +370,7 @@ static __noinline int carrier_drop(struct __sk_buff *skb, struct queue_handed *f
 	if (!q || !links)
 		return TCX_DROP;
 	if (from->why == QUEUE_GOES)
-		place_give(q, from->turn.ends);
+		place_give(q, from->turn.class, from->turn.ends);
 	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
 	waiting_forget(links, from->link);
 	queue_go_on(skb, from->turn.queue, bpf_ktime_get_ns());

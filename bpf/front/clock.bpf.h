@@ -11,6 +11,7 @@
 #pragma once
 
 #include "guard.bpf.h"
+#include "latency.bpf.h"
 #include "narrow.bpf.h"
 
 /* Whether the packet begins the answer, or ends the connection. */
@@ -43,6 +44,8 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 	q = queue_get(number);
 	now = bpf_ktime_get_ns();
 	if (is_answer(&packet, served)) {
+		if (q && q->promises)
+			latency_count(q, served->class, now - served->since_ns, now);
 		if (q && q->finds && served->ends > now)
 			answered_count(q, now - served->since_ns, now);
 		served_end(&key, served);

@@ -31,14 +31,20 @@ static __always_inline void places_run_out(struct fief_queue *q, __u64 now)
 		q->tick++;
 		q->busy -= q->ends[q->tick & (FIEF_QUEUE_TICKS - 1)];
 		q->ends[q->tick & (FIEF_QUEUE_TICKS - 1)] = 0;
+		q->busy_below -= q->ends_below[q->tick & (FIEF_QUEUE_TICKS - 1)];
+		q->ends_below[q->tick & (FIEF_QUEUE_TICKS - 1)] = 0;
 	}
 }
 
-/* Under the lock: takes a place that runs out at `ends`. */
-static __always_inline void place_take(struct fief_queue *q, __u64 ends)
+/* Under the lock: takes a place for the class that runs out at `ends`. */
+static __always_inline void place_take(struct fief_queue *q, const struct fief_queue_class *of, __u64 ends)
 {
+	__u32 below = class_is_below(q, of);
+
 	q->busy++;
+	q->busy_below += below;
 	q->ends[ends >> q->tick_shift & (FIEF_QUEUE_TICKS - 1)]++;
+	q->ends_below[ends >> q->tick_shift & (FIEF_QUEUE_TICKS - 1)] += below;
 	if (q->measured.most < q->busy)
 		q->measured.most = q->busy;
 }
@@ -61,14 +67,18 @@ static __always_inline bool has_run_out(const struct queue_served *served)
 	return served->ends <= bpf_ktime_get_ns();
 }
 
-/* Gives back a place, unless it has run out. */
-static __noinline int place_give(struct fief_queue *q, __u64 ends)
+/* Gives back a place of a class, unless it has run out. */
+static __noinline int place_give(struct fief_queue *q, __u32 class, __u64 ends)
 {
+	__u32 below = class_is_below(q, queue_class(q, class));
+
 	bpf_spin_lock(&q->lock);
 	ends >>= q->tick_shift;
 	if (ends > q->tick && q->ends[ends & (FIEF_QUEUE_TICKS - 1)]) {
 		q->busy--;
+		q->busy_below -= below;
 		q->ends[ends & (FIEF_QUEUE_TICKS - 1)]--;
+		q->ends_below[ends & (FIEF_QUEUE_TICKS - 1)] -= below;
 	}
 	bpf_spin_unlock(&q->lock);
 	return 0;
@@ -143,7 +153,7 @@ static __always_inline struct fief_queue *served_end(const struct fief_flow_key 
 
 	if (bpf_map_delete_elem(&queue_serves, key) || !q)
 		return NULL;
-	place_give(q, ends);
+	place_give(q, class, ends);
 	class_charge(q, class, bpf_ktime_get_ns());
 	return q;
 }
@@ -169,7 +179,7 @@ static __noinline int served_begin(const struct packet *p, const struct queue_tu
 		served_end(&key, before);
 	if (!q || !bpf_map_update_elem(&queue_serves, &key, &served, BPF_NOEXIST))
 		return 0;
-	place_give(q, place->ends);
+	place_give(q, place->class, place->ends);
 	if (!bpf_map_lookup_elem(&queue_serves, &key))
 		__sync_fetch_and_add(&q->uncounted, 1);
 	return 0;

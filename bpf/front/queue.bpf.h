@@ -102,6 +102,26 @@ static __always_inline __u64 class_is_over(const struct fief_queue *q, const str
 	return over & ~q->open;
 }
 
+/* 1: it is below a class that is promised a latency. Without branches, as class_order(). */
+static __always_inline __u32 class_is_below(const struct fief_queue *q, const struct fief_queue_class *of)
+{
+	__u64 above = (__u64)q->below_level - of->level;
+
+	above >>= 63;
+	barrier_var(above);
+	return above;
+}
+
+/* 1: it is, and has its places there. */
+static __always_inline __u64 class_is_full(const struct fief_queue *q, const struct fief_queue_class *of)
+{
+	__u64 full = *(const volatile __u32 *)&q->below - 1ull - *(const volatile __u32 *)&q->busy_below;
+
+	full >>= 63;
+	barrier_var(full);
+	return full & class_is_below(q, of) & ~q->open;
+}
+
 /* ---- links, of which each has one owner ---- */
 
 /* 0: there is none. */
@@ -257,7 +277,7 @@ static __always_inline __u64 class_order(struct fief_queue *q, __u32 class, __u6
 	ahead &= (1ull << 48) - 1;
 	ahead |= (__u64)of->level << 48;
 	ahead &= often - 1; /* passed over often enough: the first of all */
-	return ahead | class_absent(q, class) | class_is_over(q, of, now) << 62;
+	return ahead | class_absent(q, class) | (class_is_over(q, of, now) | class_is_full(q, of)) << 62;
 }
 
 /* The least of what was seen, and whose it is. */

@@ -42,11 +42,11 @@ static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue
 	bpf_spin_lock(&q->lock);
 	places_run_out(q, now);
 	queue_expire(q, links, now);
-	if (q->monitor || !bytes || (queue_is_free(q, now) && !class_is_over(q, of, now))) {
+	if (q->monitor || !bytes || (queue_is_free(q, now) && !class_is_over(q, of, now) && !class_is_full(q, of))) {
 		if (q->monitor && (q->bits || q->busy >= q->places || class_is_over(q, of, now)))
 			q->would_wait++;
 		q->measured.slack |= !q->bits;
-		place_take(q, to->ends);
+		place_take(q, of, to->ends);
 		of->entered++;
 	} else if ((q->waiting < q->length && q->kept + bytes <= q->memory) || queue_displace(q, links, to, now)) {
 		q->waiting++;

@@ -60,7 +60,7 @@ pub use groups::{GroupsView, Hierarchy, Version};
 pub use lrp::LaneView;
 pub use notices::Notice;
 pub use probe::{Feature, Probe};
-pub use queue::{QueueClassView, QueueView};
+pub use queue::{LatencyView, QUEUE_PLACES, QueueClassView, QueueView};
 pub use run::{RunOptions, guard_main};
 pub use schedule::{Enforcer, SchedulerView};
 pub use service::{Change, DropIn, DropInOptions, DropInText};

@@ -18,6 +18,9 @@ use crate::namespace::Namespace;
 /// A part in ten thousand of the machine.
 const SHARE_UNIT_PPM: u32 = 100;
 
+/// The most requests that a server gets at once.
+pub const QUEUE_PLACES: u32 = abi::FIEF_QUEUE_PLACES;
+
 /// The largest number of a queue.
 const MOST: u32 = 0x7fff;
 
@@ -79,6 +82,8 @@ pub struct QueueView {
     pub places: u32,
     /// That number is found out, and changes.
     pub finds: bool,
+    /// Where a class has a latency to hold: places for the classes below it.
+    pub places_below: Option<u32>,
     /// Places that are taken: requests that the server has not begun to answer.
     pub in_service: u32,
     /// Requests that wait.
@@ -112,12 +117,46 @@ pub struct QueueClassView {
     pub refused_wait: u64,
     /// Their clients went away meanwhile.
     pub gone: u64,
+    /// What the policy says of how soon it is answered.
+    pub latency: Option<LatencyView>,
     /// Of those that were released, together.
     pub waited_ns: u64,
     /// Half of these waited no longer; none was released: `None`.
     pub wait_p50_ns: Option<u64>,
     /// 99 of a hundred waited no longer.
     pub wait_p99_ns: Option<u64>,
+}
+
+/// A class whose requests are to be answered within a time, and whether they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatencyView {
+    pub within_ns: u64,
+    /// Of a million answers so many may begin later.
+    pub late_ppm: u32,
+    /// Within the last second.
+    pub answered: u32,
+    pub late: u32,
+    /// How often it held over a second, looked at 7 times a second.
+    pub held: u32,
+    pub missed: u32,
+}
+
+impl LatencyView {
+    fn of(class: &abi::fief_queue_class) -> Option<Self> {
+        (class.latency_ns > 0).then(|| Self {
+            within_ns: class.latency_ns,
+            late_ppm: class.late_ppm,
+            answered: class.answered.iter().sum(),
+            late: class.late.iter().sum(),
+            held: class.eighths_held,
+            missed: class.eighths_missed,
+        })
+    }
+
+    /// Within the last second.
+    pub fn is_missed(&self) -> bool {
+        u64::from(self.late) * 1_000_000 > u64::from(self.answered) * u64::from(self.late_ppm)
+    }
 }
 
 impl Fief {
@@ -131,6 +170,7 @@ impl Fief {
             refused_full: class.refused_full,
             refused_wait: class.refused_wait,
             gone: class.gone,
+            latency: LatencyView::of(class),
             waited_ns: class.waited_ns,
             wait_p50_ns: waits::quantile(&class.waits, 0.5),
             wait_p99_ns: waits::quantile(&class.waits, 0.99),
@@ -139,6 +179,7 @@ impl Fief {
             listener: names.listener(u16::try_from(queue.listener).unwrap_or(u16::MAX)),
             places: queue.places,
             finds: queue.finds != 0,
+            places_below: (queue.promises != 0).then(|| queue.below.min(queue.places)),
             in_service: queue.busy,
             waiting: queue.waiting,
             length: queue.length,
@@ -180,7 +221,9 @@ impl Fief {
 
 /// What a policy says of it.
 fn says(queue: &abi::fief_queue) -> impl PartialEq + use<> {
-    let classes = queue.class.map(|class| (class.container, class.weight, class.level, class.floor, class.limit_ns));
+    let classes = queue.class.map(|class| {
+        (class.container, class.weight, class.level, class.floor, class.limit_ns, class.latency_ns, class.late_ppm)
+    });
     let places = if queue.finds == 0 { queue.places } else { 0 };
     let times = (queue.wait_ns, queue.clock, queue.tick_shift, queue.stale_ticks);
     let how = (queue.monitor, queue.fair, queue.finds, places);
@@ -224,6 +267,8 @@ pub(crate) fn record(
         fair: queue.fair.into(),
         memory: queue.memory,
         wait_ns: queue.wait_ns,
+        below: abi::FIEF_QUEUE_PLACES,
+        below_level: u32::MAX,
         tick_shift,
         stale_ticks: queue.stale_ns.div_ceil(1 << tick_shift) as u32,
         measured: abi::fief_queue_measured { settled: places, holds: 1, ..Default::default() },
@@ -233,6 +278,12 @@ pub(crate) fn record(
         let missing = || Error::new(ErrorKind::NotFound, format!("listener {}: no {}", listener.name, class.path));
         to.container = container(class.path).ok_or_else(missing)?;
         (to.level, to.weight, to.floor) = (class.level, class.weight, class.floor.into());
+        if let Some(latency) = class.latency {
+            (to.latency_ns, to.late_ppm) = (latency.within_ns, 1_000_000 - latency.ppm);
+            record.promises = 1;
+            // the first one is the highest
+            record.below_level = record.below_level.min(class.level.into());
+        }
         to.limit_ns = u64::from(class.limit_ppm) * u64::from(online_cpus()) * 1000;
     }
     Ok(record)
@@ -250,6 +301,7 @@ struct Class<'p> {
     floor: bool,
     /// Of the machine; 0: none.
     limit_ppm: u32,
+    latency: Option<fief_policy::Latency>,
 }
 
 /// The classes of a listener, the highest priority first.
@@ -267,6 +319,7 @@ fn classes<'p>(policy: &'p Policy, listener: &'p Listener) -> Vec<Class<'p>> {
             weight: weight(container, beside.copied()),
             floor: container.cpu.priority != 0,
             limit_ppm: limit(policy, container),
+            latency: container.latency,
         }
     };
     containers.iter().map(class).collect()

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::diagnostic::{Findings, Kind};
-use crate::model::{Container, Cpu, Network};
+use crate::model::{Container, Cpu, Listener, Network};
 use crate::nearest::nearest;
 use crate::quantity::{self, Refused};
 use crate::reader::{Named, Value, View};
@@ -46,6 +46,24 @@ impl Containers {
         shares::check(&mut tree, findings);
         known.extend(tree.iter().map(|declared| declared.container.path.clone()));
         Self { tree, known }
+    }
+
+    /// Only a queue whose class it is can hold one.
+    pub(crate) fn check_latencies(&self, listeners: &[Listener], findings: &mut Findings) {
+        let is_class = |path: &str| {
+            listeners.iter().any(|listener| listener.queue.is_some() && listener.class_paths().contains(path))
+        };
+        for Declared { container, span, .. } in &self.tree {
+            if container.latency.is_some() && !is_class(&container.path) {
+                let message = format!(
+                    "container {} has a `latency`, and no listener with a queue has it as a class",
+                    container.path
+                );
+                let expected = "`latency` of a class that waits in a queue";
+                let remedy = "add `queue = true` to its listener, or remove `latency`";
+                findings.add(Kind::Contradiction, span.clone(), message, expected, remedy);
+            }
+        }
     }
 
     pub(crate) fn knows(&self, path: &str) -> bool {
@@ -89,6 +107,7 @@ fn attributes(path: &str, span: Range<usize>, view: &View<'_, '_>, findings: &mu
         let weight = network.integer("weight", vocabulary::WEIGHT, findings);
         container.network.weight = small(weight, Network::default().weight);
     }
+    container.latency = view.quantity("latency", quantity::latency, findings).map(|(latency, _)| latency);
     container.pass_up = view.flag("pass-up", findings).unwrap_or_default();
     if let Some(descendants) = view.table("descendants", findings) {
         let unlimited = descendants.get("max").is_some_and(is_max);

@@ -73,7 +73,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Kind, Related};
 pub use evaluate::{Met, Reason, RequestVerdict, Verdict};
 pub use fields::{Body, Fields, Unread};
 pub use model::{
-    AcceptOrder, Client, Container, Cpu, From, Front, Handshake, Isolate, Level, Listener, Lrp, Mode, Network,
+    AcceptOrder, Client, Container, Cpu, From, Front, Handshake, Isolate, Latency, Level, Listener, Lrp, Mode, Network,
     Overload, Per, Policy, Queue, Schedule, Serve, SynRate, Thresholds, Unguarded,
 };
 pub use nearest::{nearest, nearest_path};

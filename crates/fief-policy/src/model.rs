@@ -174,6 +174,15 @@ pub struct Container {
     pub pass_up: bool,
     /// Most containers below this one; 0: no limit of its own.
     pub descendants_max: u32,
+    /// How soon its requests are answered, by queues whose class it is.
+    pub latency: Option<Latency>,
+}
+
+/// So many of a million requests are answered within a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    pub within_ns: u64,
+    pub ppm: u32,
 }
 
 impl Container {
@@ -186,6 +195,7 @@ impl Container {
             network: Network::default(),
             pass_up: false,
             descendants_max: 0,
+            latency: None,
         }
     }
 

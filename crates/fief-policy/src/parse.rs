@@ -40,6 +40,7 @@ fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
         let overload = overload::overload(&view, findings);
         let containers = Containers::read(&view, findings);
         let listeners = listeners::read(&view, mode, &containers, findings);
+        containers.check_latencies(&listeners, findings);
         let containers = containers.tree.into_iter().map(|declared| declared.container).collect();
         Policy { version, mode, label_files, schedule, front, overload, containers, listeners }
     });

@@ -4,6 +4,8 @@
 //! They are read digit by digit and exactly: 0.1% is 1,000 parts per million, not what a floating number makes of it.
 //! An error is the message and the remedy.
 
+use crate::model::Latency;
+
 pub(crate) struct Refused {
     pub(crate) message: String,
     pub(crate) remedy: String,
@@ -156,6 +158,23 @@ const LIKE_A_TIME: &str = "write a number and ms, s, m or h, as in \"5s\"";
 pub(crate) fn duration(text: &str) -> Result<u64, Refused> {
     time(text, MILLISECOND..=24 * HOUR)
 }
+
+/// `"99% in 20ms"`: of a class's requests so many are answered within the time.
+pub(crate) fn latency(text: &str) -> Result<Latency, Refused> {
+    let Some((part, within)) = text.split_once(" in ") else {
+        return refused(format!("\"{text}\" is not a part of requests and a time"), LIKE_A_LATENCY);
+    };
+    let ppm = percent(part.trim())?;
+    if !LATENCY_PPM.contains(&ppm) {
+        return refused(format!("\"{part}\" is not within 50% and 99.9%"), LIKE_A_LATENCY);
+    }
+    let within_ns = time(within.trim(), MILLISECOND..=60 * SECOND)?;
+    Ok(Latency { within_ns, ppm })
+}
+
+const LIKE_A_LATENCY: &str = "write a part and a time, as in \"99% in 20ms\"";
+/// More than the last one needs thousands of answers a second to say anything.
+const LATENCY_PPM: std::ops::RangeInclusive<u32> = 500_000..=999_000;
 
 /// How long a place of a queue is held.
 pub(crate) fn stale(text: &str) -> Result<u64, Refused> {

@@ -53,6 +53,7 @@ fn shape(shape: &'static Shape) -> Value {
         Shape::Version => json!({ "const": vocabulary::VERSION }),
         Shape::Choice(words) => json!({ "enum": words }),
         Shape::Percent => json!({ "type": "string", "pattern": format!("^{PERCENT}$") }),
+        Shape::Latency => json!({ "type": "string", "pattern": format!("^{PERCENT} in {}", &TIME[1..]) }),
         Shape::PercentOrMax => json!({ "type": "string", "pattern": format!("^({PERCENT}|max)$") }),
         Shape::Weight => integer(&vocabulary::WEIGHT),
         Shape::Priority => integer(&vocabulary::PRIORITY),

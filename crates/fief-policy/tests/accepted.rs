@@ -35,6 +35,17 @@ fn files_have_labels_where_the_policy_says_so() {
 }
 
 #[test]
+fn a_class_of_a_queue_has_a_latency() {
+    let text = "version = 1\n[container.shop]\nlatency = \"99.5% in 20ms\"\n[listener.web]\naddress = \"0.0.0.0:80\"\n\
+                queue = { stale = \"400ms\", fair = \"source\" }\n[[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n";
+    let policy = policy(text);
+    let latency = policy.containers[0].latency.expect("a latency");
+    assert_eq!((latency.within_ns, latency.ppm), (20_000_000, 995_000));
+    let queue = policy.listeners[0].queue.expect("a queue");
+    assert_eq!((queue.stale_ns, queue.fair, queue.in_service), (400_000_000, true, None));
+}
+
+#[test]
 fn a_policy_that_divides_the_cpu_wants_somebody_who_holds_that() {
     let wants = |text: &str| policy(&format!("version = 1\nschedule = \"auto\"\n{text}")).wants_enforcer();
     assert!(wants("[container.shop]\ncpu.share = \"10%\"\n"));

@@ -232,3 +232,18 @@ fn refuses_a_tree_that_is_too_deep() {
     let text = format!("version = 1\n[container.⟦\"{}\"⟧]\n", path(17));
     refuses(&text, Kind::Name, "17 levels deep", "at most 16 names");
 }
+
+#[test]
+fn refuses_a_latency_that_nothing_holds_or_that_says_nothing() {
+    let text = |latency: &str| {
+        format!(
+            "version = 1\n[container.shop]\n{latency}\n[listener.web]\naddress = \"0.0.0.0:80\"\nqueue = true\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n"
+        )
+    };
+    let queueless = "version = 1\n[container.⟦shop⟧]\nlatency = \"99% in 20ms\"\n";
+    refuses(queueless, Kind::Contradiction, "no listener with a queue", "add `queue = true`");
+    refuses(&text("latency = ⟦\"20ms\"⟧"), Kind::Value, "is not a part of requests and a time", "99% in 20ms");
+    refuses(&text("latency = ⟦\"20% in 20ms\"⟧"), Kind::Value, "not within 50% and 99.9%", "99% in 20ms");
+    refuses(&text("latency = ⟦\"99% in 20\"⟧"), Kind::Value, "has no unit", "20ms");
+}

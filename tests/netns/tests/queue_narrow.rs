@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fief finds out how many requests at once a server is to get, and how long one that is not answered counts.
+//! Fief finds out how many requests at once a server is to get, overall and of the classes below one with a latency; and how long
+//! one that is not answered counts.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,15 +21,24 @@ const WORK: Duration = Duration::from_millis(2);
 /// Trials come after measurements, which last up to a second on a busy machine.
 const FOUND: Duration = Duration::from_secs(90);
 
-/// How the server works: requests in turn, each of which computes; or all at once, each of which waits for somebody else.
+/// How the server works: requests in turn, each of which computes; all at once, each of which waits for somebody else; or
+/// all at once, and the more there are the longer each takes.
 #[derive(Default)]
 struct Ways {
     waits: AtomicBool,
+    shares: AtomicBool,
+    at_once: AtomicU32,
     computing: Mutex<()>,
     over: AtomicBool,
 }
 
 fn work(ways: &Ways) {
+    if ways.shares.load(Relaxed) {
+        let at_once = ways.at_once.fetch_add(1, Relaxed) + 1;
+        std::thread::sleep(WORK * at_once);
+        ways.at_once.fetch_sub(1, Relaxed);
+        return;
+    }
     if ways.waits.load(Relaxed) {
         return std::thread::sleep(5 * WORK);
     }
@@ -47,8 +57,19 @@ fn serve(mut stream: TcpStream, ways: &Ways) {
     }
 }
 
-fn ask(front: &Front, n: u8) -> Option<u16> {
-    let from = (Client::Low.address(Family::V4, n), 0).into();
+fn serving(front: &Front, ways: &Arc<Ways>) {
+    let listener = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+    let own = Arc::clone(ways);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let own = Arc::clone(&own);
+            std::thread::spawn(move || serve(stream, &own));
+        }
+    });
+}
+
+fn ask(front: &Front, client: Client, n: u8) -> Option<u16> {
+    let from = (client.address(Family::V4, n), 0).into();
     let mut stream = connect_from(&front.topology.clients, from, plain(Family::V4)).ok()?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: server\r\n\r\n").ok()?;
     stream.set_read_timeout(Some(SOON)).ok()?;
@@ -63,21 +84,14 @@ fn places_are_as_many_as_the_server_does_more_with() {
     for door in Door::GUARDS {
         let front = Front::new(door, &POLICY.replace("in-service = 1", "in-service = \"auto\""));
         let ways = Arc::new(Ways::default());
-        let listener = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
-        let own = Arc::clone(&ways);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let own = Arc::clone(&own);
-                std::thread::spawn(move || serve(stream, &own));
-            }
-        });
+        serving(&front, &ways);
         let found = |wanted: &dyn Fn(u32) -> bool| wait_until(FOUND, || wanted(front.queue().measured.settled));
         std::thread::scope(|scope| {
             for n in 1..=CLIENTS {
                 let (front, ways) = (&front, &ways);
                 scope.spawn(move || {
                     while !ways.over.load(Relaxed) {
-                        assert_eq!(ask(front, n), Some(200));
+                        assert_eq!(ask(front, Client::Low, n), Some(200));
                     }
                 });
             }
@@ -88,6 +102,43 @@ fn places_are_as_many_as_the_server_does_more_with() {
             let measured = front.queue().measured;
             assert!(few.is_ok(), "{door:?}, one at a time: {measured:?}");
             assert!(more.is_ok(), "{door:?}, all at once: {measured:?}");
+        });
+    }
+}
+
+/// Requests slow each other down, and those of the lower class are held back until the higher one is answered in time.
+#[test]
+fn the_classes_below_get_fewer_places_until_a_latency_holds() {
+    if !ready() {
+        return;
+    }
+    let promised = format!("cpu.priority = 200\nlatency = \"90% in {}ms\"", 8 * WORK.as_millis());
+    let policy = POLICY.replace("in-service = 1", "in-service = 64").replace("cpu.priority = 200", &promised);
+    for door in Door::GUARDS {
+        let front = Front::new(door, &policy);
+        let ways = Arc::new(Ways { shares: true.into(), ..Ways::default() });
+        serving(&front, &ways);
+        let [high, low] = [0, 1].map(|class| move |front: &Front| front.queue().class[class]);
+        std::thread::scope(|scope| {
+            for n in 1..=CLIENTS {
+                let (front, ways) = (&front, &ways);
+                let client = if n == 1 { Client::High } else { Client::Low };
+                scope.spawn(move || {
+                    while !ways.over.load(Relaxed) {
+                        assert_eq!(ask(front, client, n), Some(200));
+                    }
+                });
+            }
+            let fewer = wait_until(FOUND, || front.queue().below <= 6);
+            let held = high(&front).eighths_held;
+            let holds = wait_until(FOUND, || high(&front).eighths_held > held + 4);
+            let served = low(&front).released;
+            let goes_on = wait_until(SOON, || low(&front).released > served);
+            ways.over.store(true, Relaxed);
+            let queue = front.queue();
+            assert!(fewer.is_ok(), "{door:?}: {} places below", queue.below);
+            assert!(holds.is_ok(), "{door:?}: {} places below, {:?}", queue.below, queue.class[0]);
+            assert!(goes_on.is_ok(), "{door:?}: the class below is not served");
         });
     }
 }

@@ -91,6 +91,13 @@ pub(crate) static CONTAINER: Section = Section {
             doc: "Containers below this one.",
         },
         Key {
+            name: "latency",
+            shape: Shape::Latency,
+            example: "\"99% in 20ms\"",
+            doc: "How soon its requests are answered where a queue orders them: the classes below it get fewer at once while \
+                  that does not hold. 50% to 99.9%, 1ms to 60s.",
+        },
+        Key {
             name: "processes",
             shape: Shape::Later("remove it: this version does not limit the number of processes"),
             example: "",

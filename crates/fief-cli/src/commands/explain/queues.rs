@@ -6,7 +6,10 @@ use serde::Serialize;
 use crate::failure::Result;
 use crate::output::{Align, Output, Table};
 use crate::quantity::{count, duration};
-use fief_control::{QueueClassView, QueueView};
+use fief_control::{LatencyView, QueueClassView, QueueView};
+
+/// A server begins with so many where their number is found out.
+const MOST: u32 = fief_control::QUEUE_PLACES;
 
 /// A class of a queue; the names are a promise to programs.
 #[derive(Serialize)]
@@ -21,6 +24,7 @@ struct Object<'a> {
     memory: u64,
     too_long: u64,
     would_wait: u64,
+    places_below: Option<u32>,
     /// Of this one.
     waiting: u32,
     entered: u64,
@@ -31,6 +35,11 @@ struct Object<'a> {
     waited_ns: u64,
     wait_p50_ns: Option<u64>,
     wait_p99_ns: Option<u64>,
+    latency_within_ns: Option<u64>,
+    latency_answered: Option<u32>,
+    latency_late: Option<u32>,
+    latency_held: Option<u32>,
+    latency_missed: Option<u32>,
 }
 
 pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
@@ -44,6 +53,7 @@ pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
             memory: queue.memory,
             too_long: queue.too_long,
             would_wait: queue.would_wait,
+            places_below: queue.places_below,
             waiting: class.waiting,
             entered: class.entered,
             released: class.released,
@@ -53,6 +63,11 @@ pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
             waited_ns: class.waited_ns,
             wait_p50_ns: class.wait_p50_ns,
             wait_p99_ns: class.wait_p99_ns,
+            latency_within_ns: class.latency.map(|latency| latency.within_ns),
+            latency_answered: class.latency.map(|latency| latency.answered),
+            latency_late: class.latency.map(|latency| latency.late),
+            latency_held: class.latency.map(|latency| latency.held),
+            latency_missed: class.latency.map(|latency| latency.missed),
         })?;
     }
     Ok(())
@@ -91,7 +106,11 @@ pub fn page(queues: &[QueueView]) -> String {
     }
     let mut page = table.to_string();
     for QueueView { listener, places, finds, in_service, waiting, length, would_wait, .. } in queues {
-        let found = if *finds { ", a number that is found out" } else { "" };
+        let found = match *finds {
+            true if *places == MOST => ", the most there are, until fewer are found to do",
+            true => ", a number that is found out",
+            false => "",
+        };
         page.push_str(&format!(
             "{listener}: the server has {in_service} of {places} requests at once{found}; {waiting} of {length} wait\n"
         ));
@@ -99,7 +118,30 @@ pub fn page(queues: &[QueueView]) -> String {
             page.push_str(&format!("{listener}: on trial, {} requests would have waited\n", count(*would_wait)));
         }
     }
+    for (queue, class) in classes(queues) {
+        if let Some(latency) = class.latency {
+            page.push_str(&promise(queue, class, &latency));
+        }
+    }
     page
+}
+
+/// Whether a class is answered as soon as the policy says, and what was done for that.
+fn promise(queue: &QueueView, class: &QueueClassView, latency: &LatencyView) -> String {
+    let LatencyView { answered, late, within_ns, held, missed, .. } = *latency;
+    let below = queue.places_below.unwrap_or(queue.places);
+    let below = match (latency.is_missed(), below) {
+        (true, 1) => "; it cannot be held: the classes below have one place already".to_owned(),
+        (_, below) if below < queue.places => format!("; the classes below have {below} places"),
+        _ => String::new(),
+    };
+    format!(
+        "{}: {late} of {answered} answers to {} came later than {} within the last second, which held {held} of {} times{below}\n",
+        queue.listener,
+        class.container,
+        duration(within_ns),
+        held + missed,
+    )
 }
 
 fn classes(queues: &[QueueView]) -> impl Iterator<Item = (&QueueView, &QueueClassView)> {
@@ -120,6 +162,14 @@ mod tests {
             refused_full: 5,
             refused_wait: 6,
             gone: 7,
+            latency: Some(LatencyView {
+                within_ns: 20_000_000,
+                late_ppm: 10_000,
+                answered: 100,
+                late: 2,
+                held: 3,
+                missed: 1,
+            }),
             waited_ns: 8_000_000,
             wait_p50_ns: Some(1_000_000),
             wait_p99_ns: None,
@@ -128,6 +178,7 @@ mod tests {
             listener: "web".to_owned(),
             places: 2,
             finds: true,
+            places_below: Some(1),
             in_service: 1,
             waiting: 3,
             length: 100,
@@ -146,5 +197,8 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("9 requests would have waited"), "{page}");
+        let promise = "web: 2 of 100 answers to shop/gold came later than 20.0 ms within the last second, which held 3 of 4 times; it \
+                       cannot be held: the classes below have one place already";
+        assert!(page.contains(promise), "{page}");
     }
 }
