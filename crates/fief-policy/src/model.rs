@@ -46,6 +46,11 @@ impl Policy {
         self.schedule != Schedule::Off && self.divides_cpu()
     }
 
+    /// The containers of programs that servers start, each once.
+    pub fn program_containers(&self) -> BTreeSet<&str> {
+        self.containers.iter().filter_map(|container| container.programs.as_deref()).collect()
+    }
+
     /// Whether a container has a share, a limit or a weight of the CPU.
     pub fn divides_cpu(&self) -> bool {
         let divides = |cpu: &Cpu| cpu.share_ppm != 0 || cpu.limit_ppm != 0 || cpu.weight != Cpu::default().weight;
@@ -174,6 +179,9 @@ pub struct Container {
     pub pass_up: bool,
     /// Most containers below this one; 0: no limit of its own.
     pub descendants_max: u32,
+    /// Path of the container below which each program has one that a server starts for a client of this container; `None`: as
+    /// the nearest container above says.
+    pub programs: Option<String>,
 }
 
 impl Container {
@@ -186,6 +194,7 @@ impl Container {
             network: Network::default(),
             pass_up: false,
             descendants_max: 0,
+            programs: None,
         }
     }
 

@@ -91,13 +91,26 @@ pub(crate) static CONTAINER: Section = Section {
             doc: "Containers below this one.",
         },
         Key {
+            name: "programs",
+            shape: Shape::Path,
+            example: "\"shop/cgi\"",
+            doc: "Programs that a server starts for a client of this container or below (CGI) get a container each below this \
+                  one. Default: as the container above says.",
+        },
+        Key {
             name: "processes",
             shape: Shape::Later("remove it: this version does not limit the number of processes"),
             example: "",
             doc: "",
         },
     ],
-    synonyms: &[("pids", "processes"), ("mem", "memory"), ("net", "network")],
+    synonyms: &[
+        ("pids", "processes"),
+        ("mem", "memory"),
+        ("net", "network"),
+        ("cgi", "programs"),
+        ("children", "programs"),
+    ],
 };
 
 pub(crate) static CPU: Section = Section {
