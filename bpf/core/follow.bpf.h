@@ -72,5 +72,7 @@ static __always_inline int socket_event(struct sock *sk, bool received)
 		return 0;
 	if (received && label->flags & FIEF_LABEL_FRESH)
 		label_count(label);
+	if (received && !(cs->task.flags & FIEF_TASK_SERVES))
+		serves_note();
 	return follows ? thread_follow(cs, label->container) : 0;
 }
