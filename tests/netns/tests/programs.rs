@@ -7,7 +7,7 @@ mod site;
 
 use std::time::{Duration, Instant};
 
-use fief_testkit::{SchedStat, lives, wait_until};
+use fief_testkit::{Client, SchedStat, lives, wait_until};
 use fief_tests_netns::SOON;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -52,6 +52,31 @@ fn lighttpd_each_request_has_a_container_that_is_charged_and_ends_with_its_progr
 #[test]
 fn apache_each_request_has_a_container_that_is_charged_and_ends_with_its_program() {
     each_request_has_a_container_at(Server::ApacheCgi);
+}
+
+/// The process that starts its programs has no connection of a client.
+#[test]
+fn apache_with_cgid_each_request_has_a_container_too() {
+    each_request_has_a_container_at(Server::ApacheCgid);
+}
+
+#[test]
+fn a_persistent_back_end_works_for_whoever_asks_it_over_a_unix_socket() {
+    let policy = "version = 1\n[container.site]\n[container.\"site/gold\"]\n[container.\"site/tin\"]\n\
+                  [listener.web]\naddress = \"0.0.0.0:8080\"\nclasses = \"shared\"\n\
+                  [[listener.web.client]]\nfrom = [\"10.77.1.0/24\"]\ncontainer = \"site/gold\"\n\
+                  [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"site/tin\"\n";
+    let Some(site) = Site::under(Server::BackEnd, policy) else { return };
+    let used = || ["site", "site/gold", "site/tin"].map(|path| site.used(path) / 1_000_000);
+    // the first ones may find it starting
+    wait_until(SOON, || site::answers(site.ask_as(Client::Low, "/back"))).unwrap();
+    let before = used();
+    for class in [Client::High, Client::Low, Client::High, Client::High, Client::Low] {
+        site::is_answered(site.ask_as(class, "/back"));
+    }
+    let [home, gold, tin] = [0, 1, 2].map(|n| used()[n] - before[n]);
+    assert!((290..380).contains(&gold) && (190..280).contains(&tin) && home < 50, "{home} {gold} {tin} ms");
+    site.end();
 }
 
 #[test]

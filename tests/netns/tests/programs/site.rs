@@ -26,36 +26,53 @@ pub enum Server {
     Script,
     /// A process for each connection at a time (prefork); mod_cgi.
     ApacheCgi,
+    /// Threads that ask a process of its own over a UNIX socket, and that one starts the programs; mod_cgid.
+    ApacheCgid,
+    /// nginx, and a persistent back end in Python behind a UNIX socket.
+    BackEnd,
 }
 
 impl Server {
     fn feature(self) -> Feature {
         match self {
             Server::Lighttpd | Server::Script => Feature::Lighttpd,
-            Server::ApacheCgi => Feature::Apache,
+            Server::ApacheCgi | Server::ApacheCgid => Feature::Apache,
+            Server::BackEnd => Feature::Nginx,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
             Server::Lighttpd | Server::Script => "lighttpd",
-            Server::ApacheCgi => "apache2",
+            Server::ApacheCgi | Server::ApacheCgid => "apache2",
+            Server::BackEnd => "nginx",
         }
     }
 
     /// Writes its configuration, and returns the words that start it.
     fn words(self, root: &str) -> Vec<String> {
         let text = match self {
-            Server::Lighttpd | Server::Script => LIGHTTPD,
-            Server::ApacheCgi => APACHE,
+            Server::Lighttpd | Server::Script => LIGHTTPD.to_owned(),
+            Server::ApacheCgi => APACHE.to_owned(),
+            Server::ApacheCgid => {
+                APACHE.replace("prefork", "event").replace("cgi_module", "cgid_module").replace("mod_cgi.", "mod_cgid.")
+                    + "ScriptSock @ROOT@/cgid\n"
+            }
+            Server::BackEnd => NGINX.to_owned(),
         };
+        fs::write(format!("{root}/back_end.py"), BACK_END.replace("@ROOT@", root)).unwrap();
         let file = format!("{root}/server.conf");
         fs::write(&file, text.replace("@ROOT@", root)).unwrap();
         let words: &[&str] = match self {
             Server::Lighttpd => &["lighttpd", "-D", "-f", &file],
             // with a second command the shell stays
             Server::Script => &["sh", "-c", &format!("lighttpd -D -f {file}; true")],
-            Server::ApacheCgi => &["apache2", "-DFOREGROUND", "-f", &file],
+            Server::ApacheCgi | Server::ApacheCgid => &["apache2", "-DFOREGROUND", "-f", &file],
+            Server::BackEnd => &[
+                "sh",
+                "-c",
+                &format!("python3 {root}/back_end.py & exec nginx -p {root} -c {file} -e {root}/error.log"),
+            ],
         };
         words.iter().map(|&word| word.to_owned()).collect()
     }
@@ -73,6 +90,11 @@ pub struct Site {
 impl Site {
     /// `None`: the machine lacks something. `containers`: lines of the policy.
     pub fn new(server: Server, containers: &str) -> Option<Self> {
+        Self::under(server, &policy_of(containers))
+    }
+
+    /// The same under a whole policy.
+    pub fn under(server: Server, text: &str) -> Option<Self> {
         let needed = [Feature::NetNs, Feature::Cgroup2, Feature::Bpf, server.feature()];
         let divides = require_if("a cgroup with the controller cpu", Hierarchy::find().is_ok(), false);
         if !needed.into_iter().all(require) || !divides {
@@ -84,7 +106,7 @@ impl Site {
         write_programs(folder.path());
         let fief = Fief::with_scope(folder.path().file_name().unwrap().to_str().unwrap());
         let policy = folder.path().join("policy.toml");
-        fs::write(&policy, policy_of(containers)).unwrap();
+        fs::write(&policy, text).unwrap();
         let mut command = Command::new(fief_binary());
         command.env("FIEF_SCOPE", fief.pins().scope()).arg("run").arg(&policy).arg("--");
         command.args(server.words(folder.path().to_str().unwrap()));
@@ -109,16 +131,17 @@ impl Site {
 
     /// A request that is sent.
     pub fn ask(&self, path: &str) -> TcpStream {
-        self.connect(path).unwrap()
+        self.ask_as(Client::High, path)
     }
 
-    fn connect(&self, path: &str) -> std::io::Result<TcpStream> {
-        let from: SocketAddr = (Client::High.address(Family::V4, 1), 0).into();
+    /// The same by a client of another class.
+    pub fn ask_as(&self, class: Client, path: &str) -> TcpStream {
+        let from: SocketAddr = (class.address(Family::V4, 1), 0).into();
         let to = Topology::server_address(Family::V4, PORT);
-        let mut stream = connect_from(&self.topology.clients, from, to)?;
-        stream.set_read_timeout(Some(SOON))?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: server\r\n\r\n").as_bytes())?;
-        Ok(stream)
+        let mut stream = connect_from(&self.topology.clients, from, to).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: server\r\n\r\n").as_bytes()).unwrap();
+        stream
     }
 
     /// The programs that run, once there are so many.
@@ -206,6 +229,12 @@ pub fn group(pid: u32) -> String {
     line.and_then(|line| line.splitn(3, ':').nth(2)).unwrap_or_default().to_owned()
 }
 
+/// Whether it is answered with 200.
+pub fn answers(mut stream: TcpStream) -> bool {
+    let mut response = String::new();
+    stream.read_to_string(&mut response).is_ok() && response.split(' ').nth(1) == Some("200")
+}
+
 pub fn is_answered(mut stream: TcpStream) {
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
@@ -277,4 +306,47 @@ DocumentRoot @ROOT@
     AddHandler cgi-script .cgi
     Require all granted
 </Directory>
+";
+
+/// Connections to the back end are kept, and each serves whoever comes.
+const NGINX: &str = "
+user root;
+pid @ROOT@/pid;
+daemon off;
+events {}
+http {
+    access_log off;
+    client_body_temp_path @ROOT@/body;
+    proxy_temp_path @ROOT@/proxy;
+    fastcgi_temp_path @ROOT@/fastcgi;
+    uwsgi_temp_path @ROOT@/uwsgi;
+    scgi_temp_path @ROOT@/scgi;
+    upstream back { server unix:@ROOT@/back; keepalive 1; }
+    server {
+        listen 8080;
+        root @ROOT@;
+        location /back { proxy_pass http://back; proxy_http_version 1.1; proxy_set_header Connection \"\"; }
+    }
+}
+";
+
+/// One thread; each answer takes 100 ms of CPU.
+const BACK_END: &str = "
+import ctypes, http.server, signal, socketserver, time
+# it ends with nginx
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+class Answer(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def do_GET(self):
+        end = time.thread_time() + 0.1
+        while time.thread_time() < end: pass
+        self.send_response(200)
+        self.send_header('Content-Length', '4')
+        self.end_headers()
+        self.wfile.write(b'done')
+    def address_string(self): return 'unix'
+    def log_message(self, *words): pass
+class Server(socketserver.UnixStreamServer):
+    def get_request(self): return self.socket.accept()[0], ('unix', 0)
+Server('@ROOT@/back', Answer).serve_forever()
 ";
