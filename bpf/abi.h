@@ -11,7 +11,7 @@
  *   bind         the record of a thread           charge       the machine of a CPU
  *   file         labels of files                  control      what the privileged side sets
  *   rule_table   rules by prefix and pattern       queue        requests that wait
- *   schedule     what the scheduler tells
+ *   schedule     what the scheduler tells         program      what servers start for their clients
  *
  * The includer brings __u8 .. __u64, __s32 and __s64. Rust gets it through bindgen (crate fief-bpf and, for the part
  * that applications need, crate fief). A record that both sides touch is described here and nowhere else.
@@ -37,6 +37,7 @@
 #include "abi/file.h"
 #include "abi/charge.h"
 #include "abi/schedule.h"
+#include "abi/program.h"
 #include "abi/control.h"
 
 #endif

@@ -40,4 +40,7 @@ struct fief_task {
 #define FIEF_TASK_EXPLICIT 2u /* bound by a call: sockets are not followed until it unbinds */
 #define FIEF_TASK_SLEPT	   4u /* went to sleep by itself since the last socket event */
 #define FIEF_TASK_MANAGED  8u
-#define FIEF_TASK_WRITES   32u /* a kernel thread that writes a labelled file back */
+#define FIEF_TASK_WRITES   32u	/* a kernel thread that writes a labelled file back */
+#define FIEF_TASK_SERVES   64u	/* has received from a client's connection */
+#define FIEF_TASK_FORKED   128u /* of a process that a thread which serves forked */
+#define FIEF_TASK_PROGRAM  256u /* of a program that was started for a client (core/program.bpf.h) */

@@ -79,7 +79,7 @@ struct fief_attributes {
 	__u32 descendants_max; /* containers below this one; 0: none but the quota of the user */
 	__u32 reserved_ppm;    /* read only: sum of the children's shares */
 	__u32 named;	       /* read only: the policy of this slot names it */
-	__u32 pad;
+	__u32 programs;	       /* of a policy: id of the container for what servers start for this one; 0: none */
 };
 
 /*

@@ -87,6 +87,7 @@ static __always_inline int admin_let_go(struct fief_admin *a)
 	c->attributes[0].share_ppm = 0;
 	c->attributes[0].reserved_ppm = 0;
 	c->attributes[0].named = 0;
+	c->attributes[0].programs = 0;
 	c->flags &= ~maker;
 	if (parent.id != FIEF_NO_ID)
 		container_adopt(a->container, parent);
@@ -198,6 +199,8 @@ static __always_inline int admin_task_place(struct fief_admin *a)
 		err = -EPERM;
 	} else if (!is_meant(target, a)) {
 		err = -ESRCH;
+	} else if (v && a->flags & FIEF_TASK_MANAGED && v->flags & FIEF_TASK_PROGRAM) {
+		err = 0; /* started for a client: that is its home, whatever its cgroup's is */
 	} else if (!v) {
 		err = task_adopt(target, a->container, a->flags & ~FIEF_TASK_EXPLICIT, false);
 	} else {

@@ -16,6 +16,7 @@
  *   admin        the control plane's operations   sweep        the references that are really held
  *   drops        SYNs that the kernel dropped     told         notices to a server about them
  *   repeats      when answers to requests are sent again
+ *   program      what servers start for their clients
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -63,6 +64,14 @@ SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(attach_adopts, struct cgroup *to, const char *path, struct task_struct *task)
 {
 	return attach_adopt(to, task);
+}
+
+/* ---- bind: what a server starts ---- */
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(exec_begins, struct task_struct *task)
+{
+	return program_begin(task);
 }
 
 /* ---- charge: receive contexts ---- */

@@ -4,7 +4,8 @@
  *
  * Problem: an event loop serves all classes in one thread and knows nothing of containers.
  * How: each receive and send on a labelled socket rebinds the thread. After a voluntary sleep the time is pending until the
- * first socket event tells its container.
+ * first socket event tells its container. Over a UNIX connection the sender's container goes with the bytes: whoever receives
+ * them, as a persistent back end does (FastCGI), follows it too.
  * Limits: only within the subtree of the thread's home, never a thread that bound itself by a call; work between the last event
  * of one connection and the first of the next is charged to the former.
  */
@@ -56,6 +57,33 @@ static __always_inline int thread_follow(struct fief_cpu *cs, struct fief_ref to
 	return follow_switch(cs, to);
 }
 
+/*
+ * The other end of a UNIX connection belongs to what this thread works for now. Not for a program's work: the server that reads what
+ * it says would be held by its limit.
+ */
+static __noinline int peer_label(struct sock *sk)
+{
+	struct fief_label *label, fresh = {.listener = FIEF_NO_LISTENER};
+	struct fief_cpu *cs = this_cpu();
+	struct unix_sock *own;
+	struct sock *peer;
+
+	if (!cs || !cs->has_task || cs->task.flags & FIEF_TASK_PROGRAM)
+		return 0;
+	if (!(cs->task.flags & FIEF_TASK_SERVES) && same_ref(cs->task.binding, cs->task.home))
+		return 0;
+	own = bpf_skc_to_unix_sock(sk);
+	if (!own)
+		return 0;
+	peer = own->peer;
+	if (!peer)
+		return 0;
+	label = bpf_sk_storage_get(&labels, peer, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+	if (label && !label->flags) /* an application has not assigned it */
+		label->container = cs->task.binding;
+	return 0;
+}
+
 static __always_inline int socket_event(struct sock *sk, bool received)
 {
 	struct fief_cpu *cs = this_thread();
@@ -64,6 +92,8 @@ static __always_inline int socket_event(struct sock *sk, bool received)
 
 	if (!cs || !cs->has_task || cs->softirq_vector)
 		return 0;
+	if (!received && sk->__sk_common.skc_family == AF_UNIX)
+		return sk->sk_type == SOCK_STREAM ? peer_label(sk) : 0;
 	follows = thread_follows(cs);
 	if (!follows && !received)
 		return 0;
@@ -72,5 +102,7 @@ static __always_inline int socket_event(struct sock *sk, bool received)
 		return 0;
 	if (received && label->flags & FIEF_LABEL_FRESH)
 		label_count(label);
+	if (received && !(cs->task.flags & FIEF_TASK_SERVES))
+		serves_note();
 	return follows ? thread_follow(cs, label->container) : 0;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "unseen.bpf.h"
+#include "program.bpf.h"
 
 #define CLOCK_WINDOW_NS	  10000000
 #define CLOCK_LATE_MAX_NS 10000000 /* more is another clock, not a late switch */
@@ -125,6 +126,7 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	v->binding = cs->task.binding;
 	v->rights = cs->task.rights;
 	v->flags = (cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_MANAGED)) | FIEF_TASK_SLEPT;
+	v->flags |= program_flags(&cs->task, child);
 	binding = container_at(v->binding.id);
 	home = container_at(v->home.id);
 	if (binding && !same_ref(v->binding, v->home))
@@ -133,6 +135,8 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 		container_hold(home, FIEF_HANDLE);
 	member_settle(v, child, false);
 	__sync_lock_test_and_set(&v->made, RECORD_MADE);
+	if (v->flags & FIEF_TASK_PROGRAM && child->pid == child->tgid)
+		program_tell(child, v->home);
 	return 0;
 }
 

@@ -25,6 +25,7 @@
 #define EDQUOT		 122
 #define CAP_KILL	 5
 #define CAP_SYS_ADMIN	 21
+#define AF_UNIX		 1
 #define AF_INET		 2
 #define AF_INET6	 10
 

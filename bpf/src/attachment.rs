@@ -98,6 +98,7 @@ const TABLE: &[Attachment] = &[
     row(Core, "newtask_inherits", Trace(When::Installed)),
     row(Core, "task_frees", Trace(When::Installed)),
     row(Core, "attach_adopts", Trace(When::Installed)),
+    row(Core, "exec_begins", Trace(When::Installed)),
     row(Core, "softirq_enters", Trace(When::Installed)),
     row(Core, "softirq_leaves", Trace(When::Installed)),
     row(Core, "irq_enters", Trace(When::Installed)),

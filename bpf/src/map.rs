@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Maps as the control plane has them: opened by their pin, read, written, and the ring of notices.
+//! Maps as the control plane has them: opened by their pin, read, written, and rings.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -17,13 +17,13 @@ pub fn delete(map: &MapHandle, name: &str, key: &[u8]) -> Result<()> {
     }
 }
 
-/// Calls `each` with the records that come into the ring of notices, at least once in a `tick`, until it says no.
+/// Calls `each` with the records that come into a ring, at least once in a `tick`, until it says no.
 pub fn follow<T: Record, E: From<crate::Error>>(
     ring: &MapHandle,
     tick: Duration,
     mut each: impl FnMut(Vec<T>) -> std::result::Result<bool, E>,
 ) -> std::result::Result<(), E> {
-    let unreadable = || "cannot read the ring of notices".to_owned();
+    let unreadable = || "cannot read a ring of the kernel side".to_owned();
     let taken = RefCell::new(Vec::new());
     let mut builder = libbpf_rs::RingBufferBuilder::new();
     let take = |bytes: &[u8]| {

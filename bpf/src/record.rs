@@ -75,6 +75,8 @@ records!(
     fief_notice,
     fief_mark,
     fief_queue,
+    fief_program,
+    fief_program_group,
 );
 
 // SAFETY: bytes and integers.

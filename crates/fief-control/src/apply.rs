@@ -205,7 +205,7 @@ impl Fief {
                 admin.stage_attributes(row.container, slot, attributes)?;
             }
         }
-        let mut made = HashMap::new();
+        let (mut made, mut staged) = (HashMap::new(), Vec::new());
         for container in &policy.containers {
             let there = tree.find_of_policy(&container.path).map(|row| row.container);
             let reference = match there {
@@ -245,10 +245,16 @@ impl Fief {
                 descendants_max: container.descendants_max,
                 reserved_ppm: reserved,
                 named: 1,
-                pad: 0,
+                programs: 0,
             };
-            admin.stage_attributes(reference, slot, attributes)?;
             made.insert(container.path.clone(), reference);
+            staged.push((container, reference, attributes));
+        }
+        for (container, reference, mut attributes) in staged {
+            // which may stand after the one that names it
+            let programs = container.programs.as_ref().and_then(|path| made.get(path));
+            attributes.programs = programs.map_or(0, |programs| programs.id);
+            admin.stage_attributes(reference, slot, attributes)?;
         }
         Ok(made)
     }

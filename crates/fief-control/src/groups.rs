@@ -8,6 +8,7 @@
 mod hierarchy;
 mod plan;
 mod portion;
+mod programs;
 mod reach;
 
 use std::collections::{BTreeSet, HashSet};
@@ -17,6 +18,7 @@ use fief_bpf::table::Table;
 use fief_bpf::{Result, abi, schedule};
 
 pub use hierarchy::{Hierarchy, Version};
+pub use programs::move_main;
 pub use reach::beyond_groups;
 pub(crate) use reach::named;
 
@@ -63,6 +65,12 @@ impl Groups {
     /// The group of the processes of a container; `None`: the root.
     fn leaf(&self, path: Option<&str>) -> PathBuf {
         self.root.join(leaf(path))
+    }
+
+    fn plan(&self, tree: &Tree, units: &[(PathBuf, abi::fief_ref)]) -> Plan {
+        let lives = |(unit, home): &&(PathBuf, abi::fief_ref)| !self.has_programs(unit) && tree.has(*home);
+        let homes = units.iter().filter(lives).map(|(_, home)| home.id).collect();
+        Plan::of(&nodes(tree), &homes, &programs::containers(tree), online_cpus())
     }
 
     fn make(&self, folder: &Path) -> Result<()> {
@@ -126,12 +134,14 @@ impl Groups {
         units.iter().filter_map(|(unit, home)| Some((unit.as_path(), leaf(*home)?))).collect()
     }
 
+    /// Programs that a server has started are in groups of their own.
     fn holds(&self, unit: &Path, leaf: &Path) -> bool {
         match self.hierarchy.version {
-            Version::V2 => unit.starts_with(leaf),
+            Version::V2 => unit.starts_with(leaf) || self.has_programs(unit),
             Version::V1 => {
                 let processes = cgroup::processes(unit).into_iter();
-                processes.filter_map(|pid| self.hierarchy.of_process(pid)).all(|group| group == leaf)
+                let mut groups = processes.filter_map(|pid| self.hierarchy.of_process(pid));
+                groups.all(|group| group == leaf || self.has_programs(&group))
             }
         }
     }
@@ -145,7 +155,9 @@ impl Groups {
                 break;
             }
             for pid in cgroup::processes(unit) {
-                let ours = |group: PathBuf| group == self.hierarchy.top || group.starts_with(&self.root);
+                let ours = |group: PathBuf| {
+                    group == self.hierarchy.top || (group.starts_with(&self.root) && !self.has_programs(&group))
+                };
                 if self.hierarchy.of_process(pid).is_some_and(ours) {
                     match cgroup::join(leaf, pid) {
                         Err(_) if self.hierarchy.of_process(pid).is_none() => {} // it has ended
@@ -195,7 +207,8 @@ fn disable(hierarchy: &Hierarchy, folder: &Path) -> Result<()> {
 fn prune(folder: &Path, wanted: &HashSet<PathBuf>) {
     for child in cgroup::children(folder) {
         let name = child.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name != plan::OWN && !name.starts_with('@') {
+        let is_group = !folder.ends_with(plan::OWN) && [plan::OWN, plan::PROGRAMS].contains(&name);
+        if !is_group && !name.starts_with('@') {
             continue; // a managed cgroup of version 2
         }
         prune(&child, wanted);
@@ -227,7 +240,7 @@ impl Fief {
     fn write_groups(&self, groups: &Groups, notes: &mut Vec<String>) -> Result<()> {
         let tree = Tree::read(&Table::open(self.pins())?);
         let units = self.unit_homes()?;
-        let plan = plan_of(&tree, &units);
+        let plan = groups.plan(&tree, &units);
         groups.write(&plan)?;
         for (unit, leaf) in groups.leaves(&tree, &units) {
             match groups.place(unit, &leaf) {
@@ -236,6 +249,7 @@ impl Fief {
                 Err(e) => notes.push(e.to_string()),
             }
         }
+        self.hold_programs(groups, &tree)?;
         groups.prune(&plan);
         Ok(())
     }
@@ -249,7 +263,9 @@ impl Fief {
         if let Err(e) = schedule::foreign() {
             problems.push(format!("cgroups divide the CPU, and nobody knows how, since {e}"));
         }
-        let there = plan_of(tree, &units).groups.into_iter().filter(|group| groups.root.join(&group.folder).exists());
+        problems.extend(self.programs_problem(tree));
+        let there =
+            groups.plan(tree, &units).groups.into_iter().filter(|group| groups.root.join(&group.folder).exists());
         let containers = there.map(|group| group.container).collect();
         Ok(Some(GroupsView { hierarchy: groups.hierarchy, containers, problems }))
     }
@@ -288,6 +304,7 @@ impl Fief {
 
     /// The kernel's own division among processes again.
     pub(crate) fn remove_groups(&self) -> Result<()> {
+        self.release_programs()?;
         match Hierarchy::find() {
             Ok(hierarchy) => {
                 let groups = Groups::of(hierarchy, self.pins().scope());
@@ -296,11 +313,6 @@ impl Fief {
             Err(_) => Ok(()), // there can be none
         }
     }
-}
-
-fn plan_of(tree: &Tree, units: &[(PathBuf, abi::fief_ref)]) -> Plan {
-    let homes: HashSet<u32> = units.iter().filter(|(_, home)| tree.has(*home)).map(|(_, home)| home.id).collect();
-    Plan::of(&nodes(tree), &homes, online_cpus())
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub use difference::{Difference, Ending, ListenerChange};
 pub use down::Down;
 pub use exec::ExecOptions;
 pub use fief_bpf::{Error, ErrorKind, Result};
-pub use groups::{GroupsView, Hierarchy, Version};
+pub use groups::{GroupsView, Hierarchy, Version, move_main};
 pub use lrp::LaneView;
 pub use notices::Notice;
 pub use probe::{Feature, Probe};

@@ -65,6 +65,8 @@ pub enum Experiment {
     CpuShares,
     /// whether a limited container gets its limit, whatever else runs
     CpuLimits,
+    /// what static requests keep beside CGI programs, free and limited
+    CgiSandbox,
     /// queue for newcomers, with a live picture
     Demo,
 }

@@ -17,6 +17,7 @@ pub fn main() -> Option<ExitCode> {
         "lab-flood" => flood::flood_main(arguments),
         "lab-newcomers" => newcomers::newcomers_main(arguments),
         "lab-server" => server::server_main(arguments),
+        "lab-cgi" => experiments::cgi_sandbox::cgi_main(arguments),
         "lab-spin" => experiments::cpu::spin_main(),
         "lab-client" => stage::client_main(arguments),
         "lab-isolating" => experiments::syn_flood::isolating_main(arguments),

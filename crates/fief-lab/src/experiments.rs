@@ -3,6 +3,7 @@
 
 pub mod accounting;
 pub mod admission_cost;
+pub mod cgi_sandbox;
 pub mod classes;
 pub mod cpu;
 pub mod demo;

@@ -74,7 +74,7 @@ fn answer(mut connection: TcpStream, cost: Duration) -> std::io::Result<()> {
 }
 
 /// Uses that much CPU, whatever else runs meanwhile.
-fn spend(cost: Duration) {
+pub fn spend(cost: Duration) {
     let begin = used();
     while used().saturating_sub(begin) < cost {
         for step in 0..SPIN {

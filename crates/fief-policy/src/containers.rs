@@ -9,7 +9,7 @@ use crate::model::{Container, Cpu, Listener, Network};
 use crate::nearest::nearest;
 use crate::quantity::{self, Refused};
 use crate::reader::{Named, Value, View};
-use crate::{name, shares, vocabulary};
+use crate::{name, rules, shares, vocabulary};
 
 use toml::de::DeValue;
 
@@ -20,6 +20,7 @@ pub(crate) struct Declared {
     pub(crate) span: Range<usize>,
     pub(crate) share_span: Option<Range<usize>>,
     pub(crate) limit_span: Option<Range<usize>>,
+    programs_span: Option<Range<usize>>,
 }
 
 /// The tree of containers. Names that were refused are known all the same: one mistake, one error.
@@ -45,7 +46,25 @@ impl Containers {
         let mut tree = with_parents(declared);
         shares::check(&mut tree, findings);
         known.extend(tree.iter().map(|declared| declared.container.path.clone()));
-        Self { tree, known }
+        let containers = Self { tree, known };
+        containers.tree.iter().for_each(|declared| containers.check_programs(declared, findings));
+        containers
+    }
+
+    /// A server's programs have containers beside or below its own: what is above it holds the server too.
+    fn check_programs(&self, declared: &Declared, findings: &mut Findings) {
+        let (Some(programs), Some(span)) = (&declared.container.programs, &declared.programs_span) else { return };
+        if !self.knows(programs) {
+            return rules::unknown_container(programs, span.clone(), self, findings);
+        }
+        let path = &declared.container.path;
+        if path == programs || path.starts_with(&format!("{programs}/")) {
+            let message =
+                format!("the programs of `{path}` cannot be charged to `{programs}`, which the server is charged to");
+            let expected = "a container that is neither this one nor above it";
+            let remedy = format!("write programs = \"{path}/cgi\", and add [container.\"{path}/cgi\"]");
+            findings.add(Kind::Contradiction, span.clone(), message, expected, remedy);
+        }
     }
 
     /// Only a queue whose class it is can hold one.
@@ -115,7 +134,10 @@ fn attributes(path: &str, span: Range<usize>, view: &View<'_, '_>, findings: &mu
             container.descendants_max = small(descendants.integer("max", vocabulary::DESCENDANTS, findings), 0);
         }
     }
-    Declared { container, span, share_span, limit_span }
+    let programs = view.text("programs", findings);
+    let programs_span = programs.as_ref().map(|(_, span)| span.clone());
+    container.programs = programs.map(|(path, _)| path.to_owned());
+    Declared { container, span, share_span, limit_span, programs_span }
 }
 
 /// An integer that the vocabulary's range keeps within 32 bits.
@@ -166,6 +188,7 @@ fn with_parents(declared: Vec<Declared>) -> Vec<Declared> {
                 span: span.clone().expect("only a declared path has missing ancestors"),
                 share_span: None,
                 limit_span: None,
+                programs_span: None,
             }));
         }
     }

@@ -46,6 +46,11 @@ impl Policy {
         self.schedule != Schedule::Off && self.divides_cpu()
     }
 
+    /// The containers of programs that servers start, each once.
+    pub fn program_containers(&self) -> BTreeSet<&str> {
+        self.containers.iter().filter_map(|container| container.programs.as_deref()).collect()
+    }
+
     /// Whether a container has a share, a limit or a weight of the CPU.
     pub fn divides_cpu(&self) -> bool {
         let divides = |cpu: &Cpu| cpu.share_ppm != 0 || cpu.limit_ppm != 0 || cpu.weight != Cpu::default().weight;
@@ -176,6 +181,9 @@ pub struct Container {
     pub descendants_max: u32,
     /// How soon its requests are answered, by queues whose class it is.
     pub latency: Option<Latency>,
+    /// Path of the container below which each program has one that a server starts for a client of this container; `None`: as
+    /// the nearest container above says.
+    pub programs: Option<String>,
 }
 
 /// So many of a million requests are answered within a time.
@@ -196,6 +204,7 @@ impl Container {
             pass_up: false,
             descendants_max: 0,
             latency: None,
+            programs: None,
         }
     }
 

@@ -82,18 +82,23 @@ pub(crate) fn container_at(
 ) -> Option<(String, Range<usize>)> {
     let (path, span) = view.text(key, findings)?;
     if !containers.knows(path) {
-        let section = format!("[container.{}]", bare_or_quoted(path));
-        let remedy = match (containers.nearest(path), name::check_path(path)) {
-            (Some(meant), Ok(())) => format!("write \"{meant}\", or add {section}"),
-            (Some(meant), Err(_)) => format!("write \"{meant}\""),
-            (None, Ok(())) => format!("add {section}"),
-            (None, Err(Refused { remedy, .. })) => remedy,
-        };
-        let message = format!("there is no container `{path}`");
-        let expected = "the path of a container of this policy";
-        findings.add(Kind::UnknownContainer, span.clone(), message, expected, remedy);
+        unknown_container(path, span.clone(), containers, findings);
     }
     Some((path.to_owned(), span))
+}
+
+/// Reports a path that the policy has no container of, with the nearest one.
+pub(crate) fn unknown_container(path: &str, span: Range<usize>, containers: &Containers, findings: &mut Findings) {
+    let section = format!("[container.{}]", bare_or_quoted(path));
+    let remedy = match (containers.nearest(path), name::check_path(path)) {
+        (Some(meant), Ok(())) => format!("write \"{meant}\", or add {section}"),
+        (Some(meant), Err(_)) => format!("write \"{meant}\""),
+        (None, Ok(())) => format!("add {section}"),
+        (None, Err(Refused { remedy, .. })) => remedy,
+    };
+    let message = format!("there is no container `{path}`");
+    let expected = "the path of a container of this policy";
+    findings.add(Kind::UnknownContainer, span, message, expected, remedy);
 }
 
 /// `from` or `not-from`, exactly one of them.

@@ -123,6 +123,16 @@ fn other_keys_are_taken_as_they_are() {
 }
 
 #[test]
+fn the_container_of_programs_may_stand_after_the_one_that_names_it() {
+    let text = "version = 1\n[container.shop]\nprograms = \"shop/cgi\"\n[container.\"shop/gold\"]\nprograms = \"cgi\"\n\
+                [container.\"shop/cgi\"]\ncpu.limit = \"10%\"\n[container.cgi]\n";
+    let policy = policy(text);
+    let programs = |path: &str| policy.container(path).and_then(|container| container.programs.as_deref());
+    assert_eq!((programs("shop"), programs("shop/gold"), programs("cgi")), (Some("shop/cgi"), Some("cgi"), None));
+    assert_eq!(policy.program_containers().into_iter().collect::<Vec<_>>(), ["cgi", "shop/cgi"]);
+}
+
+#[test]
 fn parents_come_before_their_children_and_are_implied() {
     let policy = policy(
         "version = 1\n[container.\"b/x/y\"]\n[container.a]\n[container.\"c/z\"]\n[container.c]\ncpu.weight = 7\n[container.\"b/x\"]\n",

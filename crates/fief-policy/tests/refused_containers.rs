@@ -57,10 +57,21 @@ fn knows_the_words_of_other_programs() {
 }
 
 #[test]
+fn refuses_programs_in_a_container_that_is_not_there_or_holds_the_server() {
+    let text = "version = 1\n[container.shop]\nprograms = ⟦\"shop/cgj\"⟧\n[container.\"shop/cgi\"]\n";
+    refuses(text, Kind::UnknownContainer, "no container `shop/cgj`", "write \"shop/cgi\"");
+    let remedy = "write programs = \"shop/cgi\"";
+    refuses(&shop("programs = ⟦\"shop\"⟧"), Kind::Contradiction, "the programs of `shop`", remedy);
+    let above = "version = 1\n[container.\"shop/gold\"]\nprograms = ⟦\"shop\"⟧\n";
+    refuses(above, Kind::Contradiction, "charged to `shop`", "write programs = \"shop/gold/cgi\"");
+    refuses(&shop("⟦cgi⟧ = \"shop/cgi\""), Kind::UnknownKey, "`cgi`", "write `programs`");
+}
+
+#[test]
 fn offers_only_removal_for_an_unknown_key_that_is_near_none() {
     let error = only_error(&shop("⟦colour⟧ = \"red\""), Kind::UnknownKey);
     assert_eq!(error.remedy, "remove it");
-    assert!(error.expected.contains("`cpu`, `memory`, `network`, `pass-up`, `descendants`"));
+    assert!(error.expected.contains("`cpu`, `memory`, `network`, `pass-up`, `descendants`, `programs`"));
 }
 
 #[test]

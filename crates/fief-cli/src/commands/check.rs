@@ -82,6 +82,7 @@ fn meaning(name: &str, policy: &Policy, enforcer: Option<&Enforcer>) -> String {
     );
     if !policy.containers.is_empty() {
         page.push_str(&format!("\n{}", containers(policy)));
+        page.push_str(&programs(policy));
         page.push_str(&enforcer.map(held).unwrap_or_default());
         if policy.containers.iter().any(is_unenforced) {
             page.push_str("MEMORY and SENDS are kept and not enforced in this version\n");
@@ -91,6 +92,16 @@ fn meaning(name: &str, policy: &Policy, enforcer: Option<&Enforcer>) -> String {
         page.push_str(&format!("\n{}", listener::page(listener)));
     }
     page
+}
+
+/// Where programs go that servers start.
+fn programs(policy: &Policy) -> String {
+    let named = policy.containers.iter().filter_map(|container| Some((&container.path, container.programs.as_ref()?)));
+    let line = |(path, programs): (&String, &String)| {
+        let (path, programs) = (printable(path), printable(programs));
+        format!("programs (CGI) for {path} and what is below: a container each, below {programs}\n")
+    };
+    named.map(line).collect()
 }
 
 /// Who holds which attribute of the CPU.
@@ -175,6 +186,14 @@ mod tests {
         container = "shop/browse"
         accept = "after"
     "#;
+
+    #[test]
+    fn where_programs_go_is_told_container_by_container() {
+        let text = "version = 1\n[container.shop]\nprograms = \"shop/cgi\"\n[container.\"shop/cgi\"]\n";
+        let policy = fief_policy::parse(text, "policy").expect("a policy without errors");
+        let told = "programs (CGI) for shop and what is below: a container each, below shop/cgi\n";
+        assert!(meaning("policy", &policy, None).contains(told));
+    }
 
     #[test]
     fn a_policy_is_explained_container_by_container_and_rule_by_rule() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What this program does when it was started by itself: `fief run` makes the server of a child and leaves a guard. Neither is
-//! part of the command line.
+//! What this program does when it was started by itself: `fief run` makes the server of a child and leaves a guard, and
+//! where cgroups divide the CPU a process moves programs. None of them is part of the command line.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -22,6 +22,13 @@ pub fn main() -> Option<ExitCode> {
             words.remove(0);
             Some(
                 fief_control::guard_main(&words)
+                    .map_or_else(|error| Failure::from(error).report(), |()| ExitCode::SUCCESS),
+            )
+        }
+        "run-move" => {
+            words.remove(0);
+            Some(
+                fief_control::move_main(&words)
                     .map_or_else(|error| Failure::from(error).report(), |()| ExitCode::SUCCESS),
             )
         }

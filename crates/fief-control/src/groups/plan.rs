@@ -6,6 +6,8 @@
 //! ├── own                  processes of the root
 //! └── @shop                its share, weight and limit
 //!     ├── own              processes whose home is shop, one child among the others
+//!     ├── @cgi
+//!     │   └── programs     what servers start for their clients, if the policy wants that here
 //!     └── @gold
 //!         └── own
 //! ```
@@ -23,6 +25,9 @@ use crate::tree::Tree;
 
 /// The folder of the processes of a container.
 pub(super) const OWN: &str = "own";
+
+/// The folder of the programs that servers start, where the policy names the container for them.
+pub(super) const PROGRAMS: &str = "programs";
 
 /// A container as the tree of groups sees it.
 #[derive(Debug, Clone)]
@@ -79,16 +84,17 @@ struct Builder<'a> {
     nodes: HashMap<u32, &'a Node>,
     children: HashMap<u32, Vec<u32>>,
     homes: &'a HashSet<u32>,
+    programs: &'a HashSet<u32>,
     cpus: u32,
     groups: Vec<Group>,
 }
 
 impl Plan {
-    /// `homes`: the containers that processes are in.
-    pub(super) fn of(nodes: &[Node], homes: &HashSet<u32>, cpus: u32) -> Self {
+    /// `homes`: the containers that processes are in; `programs`: those that servers' programs go to.
+    pub(super) fn of(nodes: &[Node], homes: &HashSet<u32>, programs: &HashSet<u32>, cpus: u32) -> Self {
         let by_id: HashMap<u32, &Node> = nodes.iter().map(|node| (node.id, node)).collect();
         let mut occupied = HashSet::new();
-        for home in homes {
+        for home in homes.union(programs) {
             let mut at = by_id.get(home);
             while let Some(node) = at {
                 occupied.insert(node.id);
@@ -101,7 +107,7 @@ impl Plan {
                 children.entry(parent).or_default().push(node.id);
             }
         }
-        let mut builder = Builder { nodes: by_id, children, homes, cpus, groups: Vec::new() };
+        let mut builder = Builder { nodes: by_id, children, homes, programs, cpus, groups: Vec::new() };
         builder.below(abi::FIEF_ROOT, Path::new(""), None);
         let pull = builder.pull();
         Self { groups: builder.groups, pull }
@@ -122,6 +128,9 @@ impl Builder<'_> {
         if self.homes.contains(&id) {
             siblings.push(Sibling::OWN);
         }
+        if self.programs.contains(&id) {
+            siblings.push(Sibling::OWN);
+        }
         let whole_ppm = if id == abi::FIEF_ROOT { 0 } else { attributes.share_ppm };
         let mut weights = weights(whole_ppm, attributes.reserved_ppm, &siblings).into_iter();
         for child in children {
@@ -140,9 +149,10 @@ impl Builder<'_> {
             });
             self.below(child, &below, quota.or(limit));
         }
-        if let Some(weight) = weights.next() {
+        let leaves = [(OWN, self.homes.contains(&id)), (PROGRAMS, self.programs.contains(&id))];
+        for (name, weight) in leaves.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).zip(weights) {
             let container = node.map_or_else(String::new, |node| node.path.clone());
-            let leaf = folder.join(OWN);
+            let leaf = folder.join(name);
             self.groups.push(Group { folder: leaf, container, weight, idle: false, quota: None, is_leaf: true });
         }
     }
@@ -175,8 +185,16 @@ fn component(path: &str) -> &str {
 
 /// The folder of the processes of a container, by its path; empty: the root.
 pub(super) fn leaf(path: Option<&str>) -> PathBuf {
-    let parts = path.into_iter().flat_map(|path| path.split('/')).map(|name| format!("@{name}"));
-    parts.chain([OWN.to_owned()]).collect()
+    group(path).join(OWN)
+}
+
+/// The folder of the programs that servers start and that go to a container.
+pub(super) fn programs(path: &str) -> PathBuf {
+    group(Some(path)).join(PROGRAMS)
+}
+
+fn group(path: Option<&str>) -> PathBuf {
+    path.into_iter().flat_map(|path| path.split('/')).map(|name| format!("@{name}")).collect()
 }
 
 #[cfg(test)]
@@ -207,11 +225,11 @@ mod tests {
             node(21, 20, "shop/gold", |a| a.weight = 300),
             node(22, 20, "shop/empty", |_| ()),
         ];
-        let plan = Plan::of(&nodes, &HashSet::from([21, 20]), 2);
+        let plan = Plan::of(&nodes, &HashSet::from([21, 20]), &HashSet::new(), 2);
         let expected = [("@shop", 100), ("@shop/@gold", 300), ("@shop/@gold/own", 100), ("@shop/own", 100)];
         let expected: Vec<_> = expected.into_iter().map(|(folder, weight)| (folder.to_owned(), weight, None)).collect();
         assert_eq!(shown(&plan), expected);
-        assert!(Plan::of(&nodes, &HashSet::new(), 2).groups.is_empty());
+        assert!(Plan::of(&nodes, &HashSet::new(), &HashSet::new(), 2).groups.is_empty());
     }
 
     #[test]
@@ -221,7 +239,7 @@ mod tests {
             node(20, abi::FIEF_ROOT, "a", |a| a.share_ppm = 300_000),
             node(21, abi::FIEF_ROOT, "b", |a| a.share_ppm = 100_000),
         ];
-        let plan = Plan::of(&nodes, &HashSet::from([20, 21]), 2);
+        let plan = Plan::of(&nodes, &HashSet::from([20, 21]), &HashSet::new(), 2);
         let weight = |folder: &str| shown(&plan).into_iter().find(|row| row.0 == folder).map(|row| row.1);
         assert_eq!((weight("@a"), weight("@b")), (Some(10_000), Some(3333)));
         // 40 % of the machine beside one that has the other 60 %
@@ -237,7 +255,7 @@ mod tests {
             node(22, 20, "shop/tin", |a| a.limit_ppm = 50_000),
             node(23, 22, "shop/tin/ore", |_| ()),
         ];
-        let plan = Plan::of(&nodes, &HashSet::from([21, 23]), 2);
+        let plan = Plan::of(&nodes, &HashSet::from([21, 23]), &HashSet::new(), 2);
         let quota = |folder: &str| shown(&plan).into_iter().find(|row| row.0 == folder).and_then(|row| row.2);
         assert_eq!(quota("@shop"), Some(20_000));
         assert_eq!(quota("@shop/@gold"), Some(20_000));
@@ -246,9 +264,29 @@ mod tests {
     }
 
     #[test]
+    fn programs_have_a_group_beside_the_processes_that_live_there_before_any_is_started() {
+        let nodes = [
+            root(0),
+            node(20, abi::FIEF_ROOT, "shop", |_| ()),
+            node(21, 20, "shop/cgi", |a| a.limit_ppm = 100_000),
+            node(22, 21, "shop/cgi/sum-17", |_| ()),
+        ];
+        let folders = |homes: &[u32]| {
+            let homes = homes.iter().copied().collect();
+            let plan = Plan::of(&nodes, &homes, &HashSet::from([21]), 2);
+            shown(&plan).into_iter().map(|row| (row.0, row.2)).collect::<Vec<_>>()
+        };
+        let row = |folder: &str, quota| (folder.to_owned(), quota);
+        let alone = [row("@shop", None), row("@shop/@cgi", Some(20_000)), row("@shop/@cgi/programs", None)];
+        assert_eq!(folders(&[]), alone);
+        assert_eq!(folders(&[21])[2..], [row("@shop/@cgi/own", None), row("@shop/@cgi/programs", None)]);
+        assert_eq!(programs("shop/cgi"), PathBuf::from("@shop/@cgi/programs"));
+    }
+
+    #[test]
     fn priority_0_is_idle_and_the_processes_of_the_root_are_one_child() {
         let nodes = [root(0), node(20, abi::FIEF_ROOT, "later", |a| a.priority = 0)];
-        let plan = Plan::of(&nodes, &HashSet::from([20, abi::FIEF_ROOT]), 2);
+        let plan = Plan::of(&nodes, &HashSet::from([20, abi::FIEF_ROOT]), &HashSet::new(), 2);
         assert!(plan.groups.iter().any(|group| group.folder.ends_with("@later") && group.idle));
         assert!(plan.groups.iter().any(|group| group.folder.ends_with("own") && group.is_leaf));
     }

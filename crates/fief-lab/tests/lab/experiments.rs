@@ -129,6 +129,15 @@ fn whole_is_held_against_plain_nginx_by_the_number_of_clients() {
 }
 
 #[test]
+fn cgi_sandbox_holds_the_programs_against_static_requests() {
+    if !require(Feature::Lighttpd) {
+        return;
+    }
+    let measured = ["worst_share_error_points", "static_flatness", "static_vs_expected", "static_uncontrolled"];
+    runs_to_its_end("cgi-sandbox", &measured, &["share_uncontrolled", "static_alone"]);
+}
+
+#[test]
 fn lrp_measures_at_two_backlogs() {
     let measured = ["high_kept_511", "high_kept_4096", "high_kept", "high_kept_plain", "charge_error"];
     runs_to_its_end("lrp", &measured, &[]);

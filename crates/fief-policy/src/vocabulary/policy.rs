@@ -91,6 +91,13 @@ pub(crate) static CONTAINER: Section = Section {
             doc: "Containers below this one.",
         },
         Key {
+            name: "programs",
+            shape: Shape::Path,
+            example: "\"shop/cgi\"",
+            doc: "Programs that a server starts for a client of this container or below (CGI) get a container each below this \
+                  one. Default: as the container above says.",
+        },
+        Key {
             name: "latency",
             shape: Shape::Latency,
             example: "\"99% in 20ms\"",
@@ -104,7 +111,13 @@ pub(crate) static CONTAINER: Section = Section {
             doc: "",
         },
     ],
-    synonyms: &[("pids", "processes"), ("mem", "memory"), ("net", "network")],
+    synonyms: &[
+        ("pids", "processes"),
+        ("mem", "memory"),
+        ("net", "network"),
+        ("cgi", "programs"),
+        ("children", "programs"),
+    ],
 };
 
 pub(crate) static CPU: Section = Section {

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Program: what a server starts for a client (CGI) has a container of its own.
+ *
+ * Problem: a CGI program computes for seconds, and as a child of the server it takes the CPU from the requests beside it.
+ * How: a thread that has received from a client's connection serves. If a process that such a thread forked, itself or through
+ * others, runs a program (exec), it gets a new container below the one that the policy names for the client's class
+ * (`programs`). That becomes the process's home, so what it forks is born there, whatever becomes of the server and the
+ * request; the container ends with the last of them. Where cgroups divide the CPU a process of user space moves programs, which
+ * no BPF program can: it is told at each exec and fork of a program that is not in its group yet.
+ * Limits: a thread that bound itself by a call keeps what it said. A server that executes itself anew is no program. A child
+ * that runs no program stays in its class. Without room in the table a program is charged to the policy's container itself.
+ */
+#pragma once
+
+#include "create.bpf.h"
+#include "record.bpf.h"
+#include "maps/program_groups.bpf.h"
+#include "maps/programs.bpf.h"
+
+#define PID_LEVELS 8 /* nested PID namespaces that are looked at */
+
+/* The number of a process in a PID namespace; 0: it has none there. */
+static __noinline __s32 number_in(struct task_struct *p, __u32 namespace)
+{
+	const void *pid = BPF_CORE_READ(p, thread_pid);
+	__u32 level;
+
+	bpf_for (level, 0, PID_LEVELS) {
+		struct upid number;
+		const void *at = pid + bpf_core_field_offset(struct pid, numbers) + level * sizeof(number);
+
+		if (level > BPF_CORE_READ((const struct pid *)pid, level) ||
+		    bpf_probe_read_kernel(&number, sizeof(number), at))
+			break;
+		if (BPF_CORE_READ(number.ns, ns.inum) == namespace)
+			return number.nr;
+	}
+	return 0;
+}
+
+/* The cgroup that divides the CPU for a process. */
+static __always_inline __u64 group_of(struct task_struct *p, bool unified)
+{
+	const void *set = BPF_CORE_READ(p, cgroups);
+	struct cgroup_subsys_state *state = NULL;
+	__u32 controller;
+
+	if (unified)
+		return BPF_CORE_READ(p, cgroups, dfl_cgrp, kn, id);
+	if (!bpf_core_enum_value_exists(enum cgroup_subsys_id, cpu_cgrp_id))
+		return 0;
+	controller = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+	bpf_probe_read_kernel(&state, sizeof(state),
+			      set + bpf_core_field_offset(struct css_set, subsys) + controller * sizeof(state));
+	return BPF_CORE_READ(state, cgroup, kn, id);
+}
+
+/* Tells who moves processes of a program, unless it is where it belongs. */
+static __noinline int program_tell(struct task_struct *p, struct fief_ref at)
+{
+	struct fief_program_group *group = NULL;
+	struct fief_program told = {};
+	int i;
+
+	if (!p)
+		return 0;
+	bpf_for (i, 0, FIEF_MAX_DEPTH) {
+		struct fief_container *c;
+
+		told.container = at.id;
+		group = bpf_map_lookup_elem(&program_groups, &told.container);
+		if (group || at.id < FIEF_FIRST_ID)
+			break;
+		c = container_get(at);
+		if (!c)
+			break;
+		at = c->parent;
+	}
+	if (!group || group_of(p, group->unified) == group->cgroup)
+		return 0;
+	told.pid = number_in(p, group->pid_namespace);
+	if (told.pid)
+		bpf_ringbuf_output(&programs, &told, sizeof(told), 0);
+	return 0;
+}
+
+/* Where programs go that are started for this container: what the nearest one says that says anything; 0: nowhere. */
+static __noinline __u32 programs_of(struct fief_ref ref)
+{
+	__u32 id = 0;
+	int i;
+
+	bpf_for (i, 0, FIEF_MAX_DEPTH + 1) {
+		struct fief_container *c = container_get(ref);
+
+		if (!c)
+			break;
+		id = attributes_of(c)->programs;
+		if (id || ref.id < FIEF_FIRST_ID)
+			break;
+		ref = c->parent;
+	}
+	return id;
+}
+
+/* A new container for the program that `p` runs now. One that cannot be made is the policy's own. */
+static __always_inline bool program_make(struct task_struct *p, struct fief_ref into, struct fief_ref *made)
+{
+	struct fief_container *c;
+	char program[TASK_COMM_LEN];
+
+	/* what users together cannot have of the table is left to the operator here too */
+	if (!container_create(&into, FIEF_OWNER_USER_PARENT, made)) {
+		c = container_at(made->id);
+		if (!c)
+			return false;
+		c->attributes[0].pass_up = 1;
+		BPF_CORE_READ_STR_INTO(&program, p, comm);
+		BPF_SNPRINTF(c->name, sizeof(c->name), "%s-%d", program, p->tgid);
+		return true;
+	}
+	c = container_get(into);
+	*made = into;
+	return c && container_hold_live(c, FIEF_HANDLE);
+}
+
+/* The running thread's home is `to` now, which the caller holds. */
+static __always_inline void program_enter(struct task_struct *p, struct fief_ref to)
+{
+	struct fief_ref was = {FIEF_NO_ID, 0}, home = was;
+	__u64 now = bpf_ktime_get_ns();
+	struct fief_cpu *cs;
+	unsigned long flags;
+
+	cs = record_hold(&flags);
+	if (cs && cs->has_task && cs->running == p->pid) {
+		home = cs->task.home;
+		was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN, false, now);
+		home_move(cs, to);
+		cs->task.flags &= ~(FIEF_TASK_FOLLOW | FIEF_TASK_SERVES | FIEF_TASK_FORKED);
+		cs->task.flags |= FIEF_TASK_PROGRAM;
+	}
+	record_let_go(cs, &flags);
+	if (was.id != FIEF_NO_ID)
+		binding_put(was, home);
+}
+
+/* A thread has executed a program. */
+static __always_inline int program_begin(struct task_struct *p)
+{
+	struct fief_cpu *cs = this_thread();
+	struct fief_ref into, made;
+	struct fief_container *c;
+
+	if (!cs || !cs->has_task || cs->softirq_vector)
+		return 0;
+	if (cs->task.flags & FIEF_TASK_PROGRAM)
+		return program_tell(p, cs->task.home);
+	if ((cs->task.flags & (FIEF_TASK_FORKED | FIEF_TASK_EXPLICIT)) != FIEF_TASK_FORKED)
+		return 0;
+	into.id = programs_of(cs->task.binding);
+	c = into.id < FIEF_FIRST_ID ? NULL : container_at(into.id);
+	if (!c)
+		return 0;
+	into.generation = c->generation;
+	if (container_below(cs->task.home, into))
+		return 0; /* its server is held there already */
+	if (!program_make(p, into, &made))
+		return 0;
+	program_enter(p, made);
+	container_put(made.id, FIEF_HANDLE);
+	return program_tell(p, into);
+}
+
+/* What a new thread has of its creator, to know later whether it is a program's. */
+static __always_inline __u32 program_flags(const struct fief_task *creator, struct task_struct *child)
+{
+	__u32 flags = creator->flags & (FIEF_TASK_FORKED | FIEF_TASK_PROGRAM);
+
+	if (creator->flags & FIEF_TASK_SERVES && child->pid == child->tgid)
+		flags |= FIEF_TASK_FORKED;
+	return flags;
+}
+
+/* A thread receives from a client's connection. */
+static __noinline int serves_note(void)
+{
+	struct fief_cpu *cs;
+	unsigned long flags;
+
+	cs = record_hold(&flags);
+	if (cs && cs->has_task && !cs->softirq_vector)
+		cs->task.flags |= FIEF_TASK_SERVES;
+	record_let_go(cs, &flags);
+	return 0;
+}
