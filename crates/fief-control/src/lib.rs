@@ -5,6 +5,7 @@
 //! each comes into force in one step, so that a kill at any moment leaves the old or the new state.
 
 mod admit;
+mod agent;
 mod apply;
 mod bind;
 mod blooms;
@@ -47,7 +48,9 @@ mod tree;
 mod upgrade;
 mod verdicts;
 mod veth;
+mod wire;
 
+pub use agent::AgentPlace;
 pub use apply::{Applied, ApplyOptions};
 pub use bind::{Bound, ManageOptions, Managed, Target};
 pub use charge::{ClassListenerView, ContainerView, Snapshot, UnitView};

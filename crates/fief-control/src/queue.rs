@@ -9,6 +9,7 @@ mod waits;
 
 use fief_bpf::{Error, ErrorKind, Result, abi, ingress, queue};
 use fief_policy::{Listener, Mode, Policy, Queue};
+use serde::{Deserialize, Serialize};
 
 use crate::Fief;
 use crate::charge::online_cpus;
@@ -71,7 +72,7 @@ impl Queues {
 }
 
 /// A queue at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueView {
     /// Name of its listener.
     pub listener: String,
@@ -96,7 +97,7 @@ pub struct QueueView {
 }
 
 /// A class of a queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueClassView {
     /// Path of the container.
     pub container: String,

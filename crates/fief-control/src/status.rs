@@ -11,16 +11,18 @@ use std::time::SystemTime;
 use fief_bpf::table::Table;
 use fief_bpf::{Result, open};
 use fief_policy::{Listener, Mode, Policy, RequestRate, Serve};
+use serde::{Deserialize, Serialize};
 
 use crate::groups::named;
 use crate::listening::{self, Listening};
 use crate::names::Names;
-use crate::{Fief, SchedulerView, Snapshot, cgroup, namespace, servers};
+use crate::{Fief, SchedulerView, Snapshot, cgroup, namespace, servers, wire};
 
 /// What is in force, and what is wrong with it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
     /// The text of the policy in force; `None`: it was removed.
+    #[serde(serialize_with = "wire::some_path")]
     pub policy: Option<PathBuf>,
     /// When it was put in force.
     pub since: Option<SystemTime>,
@@ -33,6 +35,7 @@ pub struct Status {
     /// Listeners of the policy, in its order.
     pub listeners: Vec<ListenerStatus>,
     /// Managed cgroups that are there.
+    #[serde(serialize_with = "wire::paths")]
     pub units: Vec<PathBuf>,
     /// Who holds shares, weights and limits of the CPU.
     pub scheduler: SchedulerView,
@@ -45,7 +48,7 @@ pub struct Status {
 }
 
 /// A listener of the policy.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ListenerStatus {
     /// Its name.
     pub name: String,
@@ -60,7 +63,7 @@ pub struct ListenerStatus {
 }
 
 /// A socket that listens, and whose it is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServerStatus {
     /// Where it listens.
     pub address: SocketAddr,
@@ -75,11 +78,15 @@ pub struct ServerStatus {
 impl Fief {
     /// Looks at what is in force. Changes nothing.
     pub fn status(&self) -> Result<Status> {
-        let snapshot = self.snapshot()?;
+        self.status_of(&self.snapshot()?)
+    }
+
+    /// The same, for who has a snapshot already.
+    pub fn status_of(&self, snapshot: &Snapshot) -> Result<Status> {
         let names = self.names()?;
         let interfaces = self.interfaces();
         let netns = open::steered(self.pins()).unwrap_or_default();
-        let managed = managed(&snapshot);
+        let managed = managed(snapshot);
         let policy = names.policy();
         let of_policy = || Ok(policy.map(|policy| Here::look(policy, &managed)));
         let here = namespace::within(netns, of_policy)?.flatten().unwrap_or_default();
@@ -89,8 +96,8 @@ impl Fief {
             problems.push("the front door stands nowhere, so nothing is guarded; apply the policy again".to_owned());
         }
         problems.extend(here.problems.iter().cloned());
-        problems.extend(policy.map(|policy| unserved(policy, &here.listeners, &snapshot)).unwrap_or_default());
-        problems.extend(of_machine(&snapshot, current));
+        problems.extend(policy.map(|policy| unserved(policy, &here.listeners, snapshot)).unwrap_or_default());
+        problems.extend(of_machine(snapshot, current));
         let (text, since) = self.policy_kept(&names);
         Ok(Status {
             policy: text,
@@ -101,7 +108,7 @@ impl Fief {
             interfaces,
             units: snapshot.units.iter().filter_map(|unit| unit.cgroup.clone()).collect(),
             unenforced: policy.map(|policy| unenforced(policy, &snapshot.scheduler)).unwrap_or_default(),
-            scheduler: snapshot.scheduler,
+            scheduler: snapshot.scheduler.clone(),
             listeners: here.listeners,
             problems,
         })

@@ -9,14 +9,15 @@ use fief_bpf::map::MapHandle;
 use fief_bpf::record::{self, Record};
 use fief_bpf::table::Table;
 use fief_bpf::{Result, batch, ingress};
+use serde::{Deserialize, Serialize};
 
-use crate::Fief;
 use crate::charge::now_ns;
 use crate::names::Names;
 use crate::queue::QueueView;
+use crate::{Fief, wire};
 
 /// How often a verdict fell.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictView {
     /// Name of the listener in the policy in force; its number if that policy does not have it.
     pub listener: String,
@@ -47,12 +48,13 @@ impl VerdictView {
 }
 
 /// How loaded a listener is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadView {
     /// Name of the listener.
     pub listener: String,
     /// `always` (not loaded), `busy` or `overloaded`.
-    pub level: &'static str,
+    #[serde(deserialize_with = "wire::word")]
+    pub level: wire::Word,
     /// Connections that wait for accept, of the queue's length.
     pub queue_percent: u32,
     /// CPU time of the machine that was spent for somebody: not idle, and not on packets that found no socket of a
@@ -65,7 +67,7 @@ pub struct LoadView {
 }
 
 /// Sources whose connection requests are dropped for a while.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShutOut {
     /// An address, or a prefix as `10.88.3.0/24`.
     pub source: String,
@@ -76,7 +78,7 @@ pub struct ShutOut {
 }
 
 /// The front door at one moment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FrontView {
     /// When, by CLOCK_MONOTONIC.
     pub taken_ns: u64,
