@@ -8,6 +8,7 @@
 pub mod ask;
 mod door;
 mod http;
+mod memory;
 mod metrics;
 mod peer;
 mod reading;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fief::Usage;
-use fief_control::{FrontView, Snapshot, Status};
+use fief_control::{FrontView, Moment, Snapshot, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelValue, EncodeMetric, prometheus_text, text,
@@ -29,19 +29,12 @@ type Counter = (&'static str, fn(&Usage) -> u64);
 
 /// One moment, or that nothing is in force.
 #[derive(Debug, Default)]
-pub(crate) struct Moment {
-    pub(crate) in_force: Option<InForce>,
+pub(crate) struct Scrape {
+    pub(crate) in_force: Option<(Arc<Moment>, Arc<Status>)>,
     /// Containers with series of their own.
     pub(crate) most: usize,
     /// What a record could not write.
     pub(crate) record_failures: Option<u64>,
-}
-
-#[derive(Debug)]
-pub(crate) struct InForce {
-    pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) front: Arc<FrontView>,
-    pub(crate) status: Arc<Status>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +54,9 @@ impl Format {
 }
 
 /// Writes all metrics of a moment as they are made: of many containers they are some megabytes.
-pub(crate) fn write(moment: Moment, format: Format, to: &mut dyn io::Write) -> io::Result<()> {
+pub(crate) fn write(scrape: Scrape, format: Format, to: &mut dyn io::Write) -> io::Result<()> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(moment));
+    registry.register_collector(Box::new(scrape));
     let mut to = Text { to, failed: None };
     let written = match format {
         Format::OpenMetrics => text::encode(&mut to, &registry),
@@ -126,7 +119,7 @@ impl Families<'_, '_> {
     }
 }
 
-impl Collector for Moment {
+impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result {
         let mut families = Families { encoder: &mut encoder };
         let version = [([("version", env!("CARGO_PKG_VERSION"))], 1_u64)];
@@ -138,7 +131,8 @@ impl Collector for Moment {
             let none: [(&str, &str); 0] = [];
             families.counters(about, [(none, failures)])?;
         }
-        let Some(InForce { snapshot, front, status }) = &self.in_force else { return Ok(()) };
+        let Some((moment, status)) = &self.in_force else { return Ok(()) };
+        let Moment { snapshot, front } = &**moment;
         let series = Series::of(snapshot, self.most);
         policy(&mut families, status)?;
         containers(&mut families, snapshot, &series)?;
@@ -179,23 +173,32 @@ fn containers(families: &mut Families, snapshot: &Snapshot, series: &Series) -> 
             values.map(of)
         })
     };
+    // most containers never have most of these, and a line for each would be most of a scrape
+    let is_used = |(_, count): &([(&'static str, &str); 2], u64)| *count > 0;
     let cpu = by("kind", [("thread", |u| u.thread_ns), ("receive", |u| u.receive_ns)]);
     let about = "CPU time, of threads and of protocol work on packets for its sockets.";
     let cpu = cpu.map(|(labels, ns)| (labels, seconds(ns)));
     families.counters(("fief_container_cpu", Some(Unit::Seconds), about), cpu)?;
     let packets = by("direction", [("in", |u| u.packets_in), ("out", |u| u.packets_out)]);
-    families.counters(("fief_container_packets", None, "Packets of its sockets."), packets)?;
+    families.counters(("fief_container_packets", None, "Packets of its sockets."), packets.filter(is_used))?;
     let bytes = by("direction", [("in", |u| u.bytes_in), ("out", |u| u.bytes_out)]);
     let about = "Bytes of these packets, from the network layer up.";
-    families.counters(("fief_container_network", Some(Unit::Bytes), about), bytes)?;
+    families.counters(("fief_container_network", Some(Unit::Bytes), about), bytes.filter(is_used))?;
     let disk = by("direction", [("read", |u| u.disk_read_bytes), ("write", |u| u.disk_write_bytes)]);
-    families.counters(("fief_container_disk", Some(Unit::Bytes), "Bytes read from and written to disks."), disk)?;
+    families.counters(
+        ("fief_container_disk", Some(Unit::Bytes), "Bytes read from and written to disks."),
+        disk.filter(is_used),
+    )?;
     let faults = by("kind", [("minor", |u| u.minor_faults), ("major", |u| u.major_faults)]);
-    families.counters(("fief_container_faults", None, "Page faults; major ones with disk work."), faults)?;
+    families
+        .counters(("fief_container_faults", None, "Page faults; major ones with disk work."), faults.filter(is_used))?;
     let syns = by("outcome", [("seen", |u| u.syns_seen), ("dropped", |u| u.syns_dropped)]);
     let about = "Connection requests of its class: all that were seen, and those of them that the listener dropped.";
-    families.counters(("fief_container_syns", None, about), syns)?;
-    let accepts = rows.iter().map(|row| ([("container", row.container.as_str())], row.usage.accepts));
+    families.counters(("fief_container_syns", None, about), syns.filter(is_used))?;
+    let accepts = rows
+        .iter()
+        .filter(|row| row.usage.accepts > 0)
+        .map(|row| ([("container", row.container.as_str())], row.usage.accepts));
     families.counters(("fief_container_accepts", None, "Connections accepted for it."), accepts)?;
     let threads = rows.iter().map(|row| ([("container", row.container.as_str())], row.threads));
     families.gauges(("fief_container_threads", None, "Threads that are bound to it."), threads)?;

@@ -6,11 +6,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fief_control::{Fief, FrontView, Result, Snapshot, Status};
+use fief_control::{Fief, FrontView, Moment, Result, Snapshot, Status};
 
 /// A look again and again sees what is new.
 const SHORTEST: Duration = Duration::from_millis(50);
 const TIMES_ITS_COST: u32 = 10;
+const LATELY: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Readings {
@@ -18,11 +19,20 @@ pub(crate) struct Readings {
     snapshot: Kept<Snapshot>,
     front: Kept<FrontView>,
     status: Kept<Status>,
+    lately: Kept<Status>,
+    moment: Kept<Moment>,
 }
 
 impl Readings {
     pub(crate) fn of(fief: Fief) -> Self {
-        Self { fief, snapshot: Kept::default(), front: Kept::default(), status: Kept::default() }
+        Self {
+            fief,
+            snapshot: Kept::at_least(SHORTEST),
+            front: Kept::at_least(SHORTEST),
+            status: Kept::at_least(SHORTEST),
+            lately: Kept::at_least(LATELY),
+            moment: Kept::at_least(SHORTEST),
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Result<Arc<Snapshot>> {
@@ -34,12 +44,25 @@ impl Readings {
     }
 
     pub(crate) fn status(&self) -> Result<Arc<Status>> {
-        self.status.get(|| self.fief.status_of(&*self.snapshot()?))
+        self.status.get(|| self.fief.status())
+    }
+
+    /// As it was within a minute: who listens is looked for among the descriptors of all processes.
+    pub(crate) fn status_lately(&self) -> Result<Arc<Status>> {
+        self.lately.get(|| self.fief.status())
+    }
+
+    /// Usage and the front door.
+    pub(crate) fn moment(&self) -> Result<Arc<Moment>> {
+        self.moment.get(|| self.fief.moment())
     }
 }
 
 #[derive(Debug)]
-struct Kept<T>(Mutex<Option<Reading<T>>>);
+struct Kept<T> {
+    reading: Mutex<Option<Reading<T>>>,
+    least: Duration,
+}
 
 #[derive(Debug)]
 struct Reading<T> {
@@ -47,16 +70,14 @@ struct Reading<T> {
     of: Arc<T>,
 }
 
-impl<T> Default for Kept<T> {
-    fn default() -> Self {
-        Self(Mutex::new(None))
-    }
-}
-
 impl<T> Kept<T> {
+    fn at_least(least: Duration) -> Self {
+        Self { reading: Mutex::new(None), least }
+    }
+
     /// Who comes while another one reads waits for that reading. A failure is not kept.
     fn get(&self, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reading) = kept.as_ref().filter(|reading| Instant::now() < reading.until) {
             return Ok(Arc::clone(&reading.of));
         }
@@ -65,7 +86,7 @@ impl<T> Kept<T> {
         let begun = Instant::now();
         let of = Arc::new(read()?);
         let cost = begun.elapsed();
-        *kept = Some(Reading { until: Instant::now() + SHORTEST.max(cost * TIMES_ITS_COST), of: Arc::clone(&of) });
+        *kept = Some(Reading { until: Instant::now() + self.least.max(cost * TIMES_ITS_COST), of: Arc::clone(&of) });
         Ok(of)
     }
 }
@@ -78,7 +99,7 @@ mod tests {
 
     #[test]
     fn readings_cost_a_tenth_of_a_cpu_at_most() {
-        let (kept, reads) = (Kept::default(), Cell::new(0_u32));
+        let (kept, reads) = (Kept::at_least(SHORTEST), Cell::new(0_u32));
         let costly = || {
             reads.set(reads.get() + 1);
             std::thread::sleep(Duration::from_millis(20));
@@ -93,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_not_kept() {
-        let kept = Kept::default();
+        let kept = Kept::at_least(SHORTEST);
         let failure = || fief_control::Error::new(fief_control::ErrorKind::NotFound, "nothing is in force");
         assert!(kept.get(|| Err::<u32, _>(failure())).is_err());
         assert_eq!(*kept.get(|| Ok(7)).expect("read"), 7);

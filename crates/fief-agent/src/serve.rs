@@ -13,7 +13,8 @@ use fief_control::{AgentPlace, Error, ErrorKind, Fief, Result};
 
 use crate::door::Door;
 use crate::http::{self, Answer, Request, Status};
-use crate::metrics::{self, Format, InForce, Moment};
+use crate::memory;
+use crate::metrics::{self, Format, Scrape};
 use crate::peer::Readers;
 use crate::reading::Readings;
 use crate::record::{Folder, Keeper, RecorderOptions};
@@ -58,6 +59,7 @@ struct Answers {
 impl Agent {
     /// Serves from now on. Errors: another agent does; an address or a folder cannot be had.
     pub fn start(fief: Fief, options: AgentOptions) -> Result<Self> {
+        memory::keep_little();
         let place = fief.agent_place()?;
         let keeper = options.record.clone().map(|(folder, options)| Keeper::open(folder, options)).transpose()?;
         let answers = Arc::new(Answers {
@@ -138,8 +140,8 @@ impl Agent {
 
     fn write_textfile(&self) -> Result<()> {
         let Some(folder) = &self.options.textfile else { return Ok(()) };
-        let moment = self.answers.moment()?;
-        let written = textfile::write(folder, |to| metrics::write(moment, Format::Text, to));
+        let scrape = self.answers.scrape()?;
+        let written = textfile::write(folder, |to| metrics::write(scrape, Format::Text, to));
         let what = || format!("cannot write the metrics into {}", folder.display());
         written.map_err(|error| Error::new(ErrorKind::Other, format!("{}: {error}", what())))
     }
@@ -160,28 +162,24 @@ impl Answers {
         if request.path != "/metrics" {
             return http::refuse(to, Status::NotFound, "there is /metrics here");
         }
-        let moment = match self.moment() {
-            Ok(moment) => moment,
+        let scrape = match self.scrape() {
+            Ok(scrape) => scrape,
             Err(error) => return http::refuse(to, Status::Failed, &error.to_string()),
         };
         let format = if request.takes_openmetrics { Format::OpenMetrics } else { Format::Text };
         let mut answer = Answer::begin(to, request, format.kind())?;
-        metrics::write(moment, format, &mut answer)?;
+        metrics::write(scrape, format, &mut answer)?;
         answer.end()
     }
 
-    fn moment(&self) -> Result<Moment> {
-        let in_force = match self.in_force() {
+    fn scrape(&self) -> Result<Scrape> {
+        let read = self.readings.moment().and_then(|moment| Ok((moment, self.readings.status_lately()?)));
+        let in_force = match read {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             read => Some(read?),
         };
         let failures = self.record_failures.load(Ordering::Relaxed);
-        Ok(Moment { in_force, most: self.series, record_failures: self.records.then_some(failures) })
-    }
-
-    fn in_force(&self) -> Result<InForce> {
-        let (snapshot, front) = (self.readings.snapshot()?, self.readings.front()?);
-        Ok(InForce { snapshot, front, status: self.readings.status()? })
+        Ok(Scrape { in_force, most: self.series, record_failures: self.records.then_some(failures) })
     }
 }
 

@@ -123,19 +123,22 @@ impl Fief {
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.require_installed()?;
         let table = Table::open(self.pins())?;
+        self.snapshot_of(&table, &Tree::read(&table))
+    }
+
+    pub(crate) fn snapshot_of(&self, table: &Table, tree: &Tree) -> Result<Snapshot> {
         let admin = Admin::open(self.pins())?;
-        let tree = Tree::read(&table);
         let taken_ns = now_ns()?;
-        let containers = tree.rows().into_iter().filter_map(|row| view(&tree, row, &admin)).collect();
+        let containers = tree.rows().into_iter().filter_map(|row| view(tree, row, &admin)).collect();
         Ok(Snapshot {
             taken_ns,
             cpus: online_cpus(),
             containers,
             system_kinds: SYSTEM_KINDS.into_iter().zip(table.system_kinds()).collect(),
             failures: FAILURES.into_iter().zip(table.failures()).collect(),
-            units: self.units(&tree)?,
-            class_listeners: self.class_listeners(&tree)?,
-            scheduler: self.scheduler(&tree)?,
+            units: self.units(tree)?,
+            class_listeners: self.class_listeners(tree)?,
+            scheduler: self.scheduler(tree)?,
         })
     }
 

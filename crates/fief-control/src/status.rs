@@ -78,15 +78,10 @@ pub struct ServerStatus {
 impl Fief {
     /// Looks at what is in force. Changes nothing.
     pub fn status(&self) -> Result<Status> {
-        self.status_of(&self.snapshot()?)
-    }
-
-    /// The same, for who has a snapshot already.
-    pub fn status_of(&self, snapshot: &Snapshot) -> Result<Status> {
-        let names = self.names()?;
+        let (snapshot, names) = (self.snapshot()?, self.names()?);
         let interfaces = self.interfaces();
         let netns = open::steered(self.pins()).unwrap_or_default();
-        let managed = managed(snapshot);
+        let managed = managed(&snapshot);
         let policy = names.policy();
         let of_policy = || Ok(policy.map(|policy| Here::look(policy, &managed)));
         let here = namespace::within(netns, of_policy)?.flatten().unwrap_or_default();
@@ -96,8 +91,8 @@ impl Fief {
             problems.push("the front door stands nowhere, so nothing is guarded; apply the policy again".to_owned());
         }
         problems.extend(here.problems.iter().cloned());
-        problems.extend(policy.map(|policy| unserved(policy, &here.listeners, snapshot)).unwrap_or_default());
-        problems.extend(of_machine(snapshot, current));
+        problems.extend(policy.map(|policy| unserved(policy, &here.listeners, &snapshot)).unwrap_or_default());
+        problems.extend(of_machine(&snapshot, current));
         let (text, since) = self.policy_kept(&names);
         Ok(Status {
             policy: text,
@@ -108,7 +103,7 @@ impl Fief {
             interfaces,
             units: snapshot.units.iter().filter_map(|unit| unit.cgroup.clone()).collect(),
             unenforced: policy.map(|policy| unenforced(policy, &snapshot.scheduler)).unwrap_or_default(),
-            scheduler: snapshot.scheduler.clone(),
+            scheduler: snapshot.scheduler,
             listeners: here.listeners,
             problems,
         })

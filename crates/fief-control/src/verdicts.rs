@@ -104,19 +104,23 @@ impl Fief {
     /// Reads the front door's counters and tables.
     pub fn front(&self) -> Result<FrontView> {
         self.require_installed()?;
-        let names = self.names()?;
+        self.front_of(&self.names()?)
+    }
+
+    pub(crate) fn front_of(&self, names: &Names) -> Result<FrontView> {
         let taken_ns = now_ns()?;
-        let sources: Vec<(u32, abi::fief_source)> = batch::entries(&self.map("sources")?)?;
+        let is_known = |source: &abi::fief_source| source.proven_ns != 0 || source.penalty_until_ns > taken_ns;
+        let sources: Vec<(u32, abi::fief_source)> = batch::entries_if(&self.map("sources")?, is_known)?;
         Ok(FrontView {
             taken_ns,
             interfaces: self.interfaces(),
             listeners: names.listeners().map(|(_, name)| name.to_owned()).collect(),
-            verdicts: self.verdicts(&names)?,
-            loads: self.loads(&names, taken_ns)?,
-            queues: self.queues(&names)?,
+            verdicts: self.verdicts(names)?,
+            loads: self.loads(names, taken_ns)?,
+            queues: self.queues(names)?,
             shut_out: self.shut_out(&sources, taken_ns)?,
             proven_sources: sources.iter().filter(|(_, source)| source.proven_ns != 0).count(),
-            notes: self.front_notes(&names)?,
+            notes: self.front_notes(names)?,
         })
     }
 
@@ -177,8 +181,9 @@ impl Fief {
     }
 
     fn shut_out(&self, sources: &[(u32, abi::fief_source)], now: u64) -> Result<Vec<ShutOut>> {
-        let meters: Vec<(u32, abi::fief_meter)> = batch::entries(&self.map("meters")?)?;
-        let prefixes = meters.iter().filter(|(_, meter)| meter.isolated_until_ns > now).map(|(_, meter)| ShutOut {
+        let is_isolated = |meter: &abi::fief_meter| meter.isolated_until_ns > now;
+        let meters: Vec<(u32, abi::fief_meter)> = batch::entries_if(&self.map("meters")?, is_isolated)?;
+        let prefixes = meters.iter().map(|(_, meter)| ShutOut {
             source: prefix(&meter.prefix, meter.length),
             why: Reason::SynIsolated,
             remaining_ns: meter.isolated_until_ns - now,

@@ -36,7 +36,7 @@ fn class(container: &str, p99: u64) -> QueueClassView {
     }
 }
 
-fn moment(most: usize) -> Moment {
+fn scrape(most: usize) -> Scrape {
     let front = FrontView {
         taken_ns: 1,
         interfaces: Vec::new(),
@@ -84,13 +84,13 @@ fn moment(most: usize) -> Moment {
         container("shop/b", 9, Some(8), 1),
         container("shop/c", 10, Some(8), 2_000_000_000),
     ];
-    let (snapshot, front, status) = (Arc::new(snapshot(containers)), Arc::new(front), Arc::new(status));
-    Moment { in_force: Some(InForce { snapshot, front, status }), most, record_failures: Some(2) }
+    let moment = Moment { snapshot: snapshot(containers), front };
+    Scrape { in_force: Some((Arc::new(moment), Arc::new(status))), most, record_failures: Some(2) }
 }
 
-fn text(moment: Moment, format: Format) -> String {
+fn text(scrape: Scrape, format: Format) -> String {
     let mut text = Vec::new();
-    write(moment, format, &mut text).expect("memory");
+    write(scrape, format, &mut text).expect("memory");
     String::from_utf8(text).expect("text")
 }
 
@@ -117,14 +117,14 @@ fn both_formats_say_the_same_of_a_moment() {
         "fief_queue_wait_seconds{listener=\"web\",container=\"shop/c\",part=\"0.99\"} 0.003",
         "fief_core_errors_total{error=\"table_full\"} 2",
     ];
-    has(&text(moment(10), Format::Text), &lines);
-    has(&text(moment(10), Format::OpenMetrics), &lines);
-    has(&text(Moment::default(), Format::Text), &["fief_in_force 0"]);
+    has(&text(scrape(10), Format::Text), &lines);
+    has(&text(scrape(10), Format::OpenMetrics), &lines);
+    has(&text(Scrape::default(), Format::Text), &["fief_in_force 0"]);
 }
 
 #[test]
 fn what_has_no_series_of_its_own_is_summed_everywhere() {
-    let text = text(moment(1), Format::Text);
+    let text = text(scrape(1), Format::Text);
     has(
         &text,
         &[
@@ -143,18 +143,18 @@ fn what_has_no_series_of_its_own_is_summed_everywhere() {
 
 #[test]
 fn a_name_cannot_make_a_series_of_its_own() {
-    let mut moment = moment(10);
+    let mut scrape = scrape(10);
     let liar = "x\"} 1\nfief_in_force{a=\"\\";
-    let in_force = moment.in_force.as_mut().expect("in force");
-    in_force.snapshot = Arc::new(snapshot(vec![container(liar, 8, None, 1)]));
-    let text = text(moment, Format::Text);
+    let moment = scrape.in_force.as_mut().and_then(|(moment, _)| Arc::get_mut(moment)).expect("in force");
+    moment.snapshot = snapshot(vec![container(liar, 8, None, 1)]);
+    let text = text(scrape, Format::Text);
     has(&text, &["fief_container_threads{container=\"x\\\"} 1\\nfief_in_force{a=\\\"\\\\\"} 1"]);
 }
 
 #[test]
 fn every_metric_is_in_the_documentation() {
     let page = include_str!("../../../../docs/metrics.md");
-    let text = text(moment(10), Format::Text);
+    let text = text(scrape(10), Format::Text);
     let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let missing: Vec<_> =
         names.filter(|name| !page.lines().any(|line| line.split([' ', '{']).next() == Some(name))).collect();

@@ -115,7 +115,7 @@ fn metrics_are_what_prometheus_takes() {
     for series in [
         "fief_in_force 1\n",
         "fief_container_cpu_seconds_total{container=\"shop/gold\",kind=\"thread\"} ",
-        "fief_container_network_bytes_total{container=\"shop\",direction=\"in\"} ",
+        "fief_container_threads{container=\"shop\"} 0\n",
         "fief_core_errors_total{error=\"table_full\"} 0\n",
         "fief_containers_summed 0\n",
     ] {
