@@ -65,6 +65,8 @@ pub enum Experiment {
     CpuShares,
     /// whether a limited container gets its limit, whatever else runs
     CpuLimits,
+    /// what the agent and a record cost
+    Metrics,
     /// queue for newcomers, with a live picture
     Demo,
 }
