@@ -80,10 +80,14 @@ impl Ask {
         })?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(broken)?;
         // the end of the connection is the end of the answer
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).map_err(broken)?;
+        // an agent that refuses has closed already, and its answer can be read all the same
+        let sent = stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes());
         let mut answer = BufReader::new(stream);
         let mut line = String::new();
         answer.read_line(&mut line).map_err(broken)?;
+        if line.is_empty() {
+            return Err(broken(sent.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())));
+        }
         let status = http::Status::of_line(&line);
         while !matches!(line.as_str(), "\r\n" | "") {
             line.clear();

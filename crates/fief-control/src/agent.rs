@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
@@ -17,6 +18,7 @@ use crate::run_folder::{self, RUN};
 #[derive(Debug)]
 pub struct AgentPlace {
     socket: PathBuf,
+    lock_file: PathBuf,
     _lock: Flock<File>,
 }
 
@@ -30,21 +32,28 @@ impl Fief {
     pub fn agent_place(&self) -> Result<AgentPlace> {
         let path = Path::new(RUN).join(format!("{}.agent.lock", self.pins().scope()));
         run_folder::ensure(RUN.as_ref())?;
-        let file = run_folder::open_lock(&path)?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-            Errno::EWOULDBLOCK => {
-                let what = format!("an agent serves already, at {}", self.agent_socket().display());
-                Error::new(ErrorKind::Exists, what).remedy("end that one first")
+        let lock = loop {
+            let file = run_folder::open_lock(&path)?;
+            let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+                Errno::EWOULDBLOCK => {
+                    let what = format!("an agent serves already, at {}", self.agent_socket().display());
+                    Error::new(ErrorKind::Exists, what).remedy("end that one first")
+                }
+                errno => Error::new(ErrorKind::Other, format!("cannot lock {}: {errno}", path.display())),
+            })?;
+            // one that an agent which ended has removed meanwhile locks nothing
+            let own = lock.metadata().map(|meta| meta.ino()).ok();
+            if own.is_some() && own == fs::metadata(&path).map(|meta| meta.ino()).ok() {
+                break lock;
             }
-            errno => Error::new(ErrorKind::Other, format!("cannot lock {}: {errno}", path.display())),
-        })?;
+        };
         let socket = self.agent_socket();
         let removed = match fs::remove_file(&socket) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             done => done,
         };
         removed.context(|| format!("cannot remove {}", socket.display()))?;
-        Ok(AgentPlace { socket, _lock: lock })
+        Ok(AgentPlace { socket, lock_file: path, _lock: lock })
     }
 }
 
@@ -57,7 +66,7 @@ impl AgentPlace {
 
 impl Drop for AgentPlace {
     fn drop(&mut self) {
-        // the lock file stays: removing it would let a waiting agent lock one that is no longer there
         let _ = fs::remove_file(&self.socket);
+        let _ = fs::remove_file(&self.lock_file);
     }
 }

@@ -146,6 +146,7 @@ fn metrics_are_what_prometheus_takes() {
     kill(Pid::from_raw(agent.child.id() as i32), Signal::SIGTERM).expect("it runs");
     assert!(agent.child.wait().expect("our child").success());
     assert!(!folder.path().join("fief.prom").exists() && !agent.socket.exists(), "nothing of it is left");
+    assert!(!agent.socket.with_extension("agent.lock").exists(), "nothing of it is left");
 }
 
 #[test]
@@ -238,7 +239,14 @@ fn clients_who_mean_ill_keep_nobody_from_reading() {
         let _ = local.write_all(sends[number % 4]);
         held.push((stream, local));
         if number % 100 == 99 {
+            // one whose request comes in two parts, with another one's between them
+            let mut slow = dial();
+            slow.write_all(b"GET /metrics HTTP/1.0\r\n").expect("it is let in");
             assert!(get(dial(), "/metrics", "").1.contains("fief_in_force 1\n"), "{number}");
+            slow.write_all(b"\r\n").expect("the oldest gave way, not this one");
+            let mut answer = String::new();
+            slow.read_to_string(&mut answer).expect("text");
+            assert!(answer.contains("fief_in_force 1\n"), "{number}: {answer}");
             assert!(scrape(&agent, "").1.contains("fief_in_force 1\n"), "{number}");
         }
     }
