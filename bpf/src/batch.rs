@@ -14,8 +14,15 @@ const ENTRIES: usize = 4096;
 
 /// Every entry of a hash. One that comes or goes meanwhile may be there or not.
 pub fn entries<K: Record, V: Record>(map: &MapHandle) -> Result<Vec<(K, V)>> {
+    entries_if(map, |_| true)
+}
+
+/// Those with such a value, of a table of which few are worth keeping.
+pub fn entries_if<K: Record, V: Record>(map: &MapHandle, keep: impl Fn(&V) -> bool) -> Result<Vec<(K, V)>> {
     let mut found = Vec::new();
-    walk(map, size_of::<K>(), size_of::<V>(), |key, value| found.extend(K::from_bytes(key).zip(V::from_bytes(value))))?;
+    walk(map, size_of::<K>(), size_of::<V>(), |key, value| {
+        found.extend(K::from_bytes(key).zip(V::from_bytes(value).filter(&keep)));
+    })?;
     Ok(found)
 }
 

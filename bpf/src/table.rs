@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The container table and the CPUs' records as the kernel has them now, mapped read-only.
+//! The container table and the CPUs' records as the kernel has them now, mapped read-only; the container table, which may have some
+//! hundred megabytes, part by part.
 
+use std::cell::RefCell;
 use std::ffi::CStr;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 
-use libbpf_rs::MapCore;
+use libbpf_rs::{MapCore, MapHandle};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::abi;
@@ -24,12 +26,17 @@ struct View<T> {
 impl<T> View<T> {
     fn open(pins: &Pins, name: &str) -> Result<Self> {
         let map = pins.open_map(name)?;
-        let count = map.max_entries();
+        Self::of(&map, 0, map.max_entries())
+            .context(|| format!("cannot map {name} (descriptor {})", map.as_fd().as_raw_fd()))
+    }
+
+    /// `first` begins a page.
+    fn of(map: &MapHandle, first: u32, count: u32) -> nix::Result<Self> {
         let bytes = size_of::<T>() * count as usize;
         let length = NonZeroUsize::new(bytes).expect("maps are not empty");
-        // SAFETY: a fresh mapping at an address of the kernel's choice; the kernel refuses a length beyond the map.
-        let start = unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_SHARED, map.as_fd(), 0) }
-            .context(|| format!("cannot map {name} (descriptor {})", map.as_fd().as_raw_fd()))?;
+        let offset = size_of::<T>() as i64 * i64::from(first);
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the kernel refuses what is beyond the map.
+        let start = unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_SHARED, map.as_fd(), offset) }?;
         Ok(Self { start: start.cast(), bytes, count })
     }
 
@@ -51,6 +58,54 @@ impl<T> Drop for View<T> {
 
 // SAFETY: the mapping is read-only and belongs to the process, not to a thread.
 unsafe impl<T: Send> Send for View<T> {}
+
+impl View<abi::fief_container> {
+    /// Without the rest of the record: most slots of a large table are free.
+    fn is_free(&self, index: u32) -> bool {
+        // SAFETY: index is below count, so inside the mapping; the field is a plain integer.
+        index < self.count
+            && unsafe { (&raw const (*self.start.as_ptr().add(index as usize)).state).read_volatile() }
+                == abi::FIEF_FREE
+    }
+}
+
+/// Records of a part: as many fill whole pages, whatever their size is.
+const PART: u32 = 4096;
+
+/// The same of a large map, of which one part is mapped at a time: all of it would count as memory of each reader.
+#[derive(Debug)]
+struct Parts<T> {
+    map: MapHandle,
+    count: u32,
+    /// Which, and itself.
+    mapped: RefCell<(u32, View<T>)>,
+}
+
+impl<T> Parts<T> {
+    fn open(pins: &Pins, name: &str) -> Result<Self> {
+        let map = pins.open_map(name)?;
+        let count = map.max_entries();
+        let first = View::of(&map, 0, count.min(PART))
+            .context(|| format!("cannot map {name} (descriptor {})", map.as_fd().as_raw_fd()))?;
+        Ok(Self { map, count, mapped: RefCell::new((0, first)) })
+    }
+
+    /// What is seen of the record at an index; `None`: there is none.
+    fn look<R>(&self, index: u32, look: impl FnOnce(&View<T>, u32) -> Option<R>) -> Option<R> {
+        if index >= self.count {
+            return None;
+        }
+        let (part, at) = (index / PART, index % PART);
+        let mut mapped = self.mapped.borrow_mut();
+        if mapped.0 != part {
+            let begin = part * PART;
+            // as with memory of its own, a process cannot go on where the machine has none left
+            let view = View::of(&self.map, begin, (self.count - begin).min(PART));
+            *mapped = (part, view.expect("a map of which one part was mapped has others"));
+        }
+        look(&mapped.1, at)
+    }
+}
 
 /// One container as the table has it.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +141,7 @@ pub fn component(name: &[std::ffi::c_char; abi::FIEF_NAME_LEN as usize]) -> &str
 /// The container table.
 #[derive(Debug)]
 pub struct Table {
-    containers: View<abi::fief_container>,
+    containers: Parts<abi::fief_container>,
     cpus: View<abi::fief_cpu>,
     controls: View<abi::fief_control>,
 }
@@ -95,7 +150,7 @@ impl Table {
     /// Maps the tables of an installation.
     pub fn open(pins: &Pins) -> Result<Self> {
         Ok(Self {
-            containers: View::open(pins, "containers")?,
+            containers: Parts::open(pins, "containers")?,
             cpus: View::open(pins, "cpus")?,
             controls: View::open(pins, "controls")?,
         })
@@ -103,7 +158,8 @@ impl Table {
 
     /// The container in a slot, unless it is free.
     pub fn row(&self, id: u32) -> Option<Row> {
-        let record = self.containers.get(id)?;
+        let used = |view: &View<abi::fief_container>, at| if view.is_free(at) { None } else { view.get(at) };
+        let record = self.containers.look(id, used)?;
         (record.state != abi::FIEF_FREE)
             .then_some(Row { container: abi::fief_ref { id, generation: record.generation }, record })
     }

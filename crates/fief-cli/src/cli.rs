@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line of `fief`: its words, their arguments and their help. The man pages and completions are made of it.
 //!
-//! Nouns and reads (`probe`, `check`, `status`, `ls`, `show`, `explain`, `usage`, `top`) never change anything; verbs do.
+//! Nouns and reads (`probe`, `check`, `status`, `ls`, `show`, `explain`, `usage`, `top`, `replay`, `bill`) never change anything; verbs do.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -10,6 +10,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+
+mod agent;
+
+pub use agent::{Agent, Bill, BillFormat, History, Record, Replay};
 
 pub const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or an error in a policy. \
 `fief run` and `fief exec` end with the code of the server (128 plus the signal that ended it); 125: fief itself failed; \
@@ -45,6 +49,10 @@ pub enum Command {
     Explain(Explain),
     Usage(Usage),
     Top(Top),
+    Agent(Agent),
+    Record(Record),
+    Replay(Replay),
+    Bill(Bill),
     Lab(fief_lab_args::Lab),
     /// Print the JSON schema of policies, for editors
     Schema,
@@ -255,6 +263,8 @@ pub struct Bind {
 /// List the containers
 #[derive(Debug, Args)]
 pub struct Ls {
+    #[command(flatten)]
+    pub history: History,
     /// One JSON object a line, one for each container
     #[arg(long)]
     pub json: bool,
@@ -340,6 +350,8 @@ pub struct Usage {
     /// End after so many readings
     #[arg(long, short = 'n', value_name = "N", requires = "interval")]
     pub count: Option<NonZeroU32>,
+    #[command(flatten)]
+    pub history: History,
 }
 
 /// Watch containers, live
@@ -358,6 +370,8 @@ pub struct Top {
     /// Plain lines, also on a terminal
     #[arg(long)]
     pub plain: bool,
+    #[command(flatten)]
+    pub history: History,
 }
 
 /// Print a completion script for a shell

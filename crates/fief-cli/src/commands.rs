@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One file for each command.
 
+pub mod agent;
 pub mod apply;
+pub mod bill;
 pub mod bind;
 pub mod check;
 pub mod child;
@@ -14,6 +16,8 @@ pub mod ls;
 pub mod man;
 pub mod manage;
 pub mod probe;
+pub mod record;
+pub mod replay;
 pub mod run;
 pub mod schema;
 pub mod show;

@@ -1,25 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the reading commands have in common: a look at what is in force, and a container found by its path.
+//! What the reading commands have in common: a look at what is in force, by root or through the agent, and a container found by
+//! its path.
+
+use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result};
-use fief_control::{Error, ErrorKind, Fief, Snapshot};
+use fief_agent::ask::{Ask, Refusal};
+use fief_control::{ErrorKind, Fief, FrontView, Snapshot, Status};
 
-/// Where snapshots come from: the kernel, or a test.
+/// Where snapshots come from: the kernel, the agent, a record, or a test.
 pub trait Source {
     fn look(&mut self) -> Result<Snapshot>;
-}
 
-impl Source for Fief {
-    fn look(&mut self) -> Result<Snapshot> {
-        self.snapshot().map_err(|error| failure(self, error))
+    /// By the clock that [`Source::wait`] waits by: that of history runs as fast as it is read.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Until the next look.
+    fn wait(&mut self, time: Duration) {
+        std::thread::sleep(time);
     }
 }
 
-/// An error of reading, with the usual cause of it.
-pub fn failure(fief: &Fief, error: Error) -> Failure {
-    match error.kind() {
-        ErrorKind::NotFound if !fief.installed() => nothing(),
-        _ => error.into(),
+/// Reads what is in force.
+pub enum Reader {
+    /// From the kernel.
+    Kernel(Fief),
+    /// From the agent, which reads there for members of its group.
+    Agent(Ask),
+}
+
+impl Reader {
+    pub fn open() -> Result<Self> {
+        let fief = Fief::from_env()?;
+        Ok(match nix::unistd::geteuid().is_root() || fief.installed() {
+            true => Self::Kernel(fief),
+            false => Self::Agent(Ask::of(&fief)),
+        })
+    }
+
+    pub fn front(&self) -> Result<FrontView> {
+        self.read(Fief::front, Ask::front)?.ok_or_else(|| self.nothing())
+    }
+
+    /// `None`: nothing is in force.
+    pub fn status(&self) -> Result<Option<Status>> {
+        self.read(Fief::status, Ask::status)
+    }
+
+    pub fn nothing(&self) -> Failure {
+        match self {
+            Self::Agent(ask) if ask.socket().exists() => nothing_in_force(true, None, &[]),
+            _ => nothing(),
+        }
+    }
+
+    fn read<T>(
+        &self,
+        from_kernel: impl Fn(&Fief) -> fief_control::Result<T>,
+        from_agent: impl Fn(&Ask) -> std::result::Result<T, Refusal>,
+    ) -> Result<Option<T>> {
+        match self {
+            Self::Kernel(fief) => match from_kernel(fief) {
+                Err(error) if error.kind() == ErrorKind::NotFound && !fief.installed() => Ok(None),
+                read => Ok(Some(read?)),
+            },
+            Self::Agent(ask) => match from_agent(ask) {
+                Ok(view) => Ok(Some(view)),
+                Err(Refusal::Absent | Refusal::Nothing) => Ok(None),
+                Err(refusal @ Refusal::Denied) => Err(Failure::new(format!(
+                    "{refusal}; become root, or have root add this user to the group of {}",
+                    ask.socket().display()
+                ))),
+                Err(refusal @ Refusal::Failed(_)) => Err(Failure::new(refusal.to_string())),
+            },
+        }
+    }
+}
+
+impl Source for Reader {
+    fn look(&mut self) -> Result<Snapshot> {
+        self.read(Fief::snapshot, Ask::snapshot)?.ok_or_else(|| self.nothing())
     }
 }
 
@@ -44,7 +106,8 @@ fn nothing_in_force(is_root: bool, named: Option<&str>, others: &[String]) -> Fa
         }
         true => Failure::new("nothing is in force; put a policy in force by `fief apply FILE`"),
         false => Failure::new(
-            "nothing is in force as far as this user can see; become root, or put a policy in force by `fief apply FILE`",
+            "nothing is in force as far as this user can see, and no agent serves; become root, or have root start `fief agent` or \
+             put a policy in force by `fief apply FILE`",
         ),
     }
 }

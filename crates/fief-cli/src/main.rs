@@ -6,6 +6,7 @@ mod brief;
 mod cli;
 mod commands;
 mod failure;
+mod history;
 mod interval;
 mod look;
 mod output;
@@ -66,6 +67,10 @@ fn dispatch(command: &Command, output: &mut Output) -> Result<ExitCode> {
         Command::Explain(args) => commands::explain::run(args, output),
         Command::Usage(args) => commands::usage::run(args, output),
         Command::Top(args) => commands::top::run(args, output),
+        Command::Agent(args) => commands::agent::run(args, output),
+        Command::Record(args) => commands::record::run(args, output),
+        Command::Replay(args) => commands::replay::run(args, output),
+        Command::Bill(args) => commands::bill::run(args, output),
         Command::Lab(_) => commands::lab::run(),
         Command::Schema => commands::schema::run(output),
         Command::Completions(args) => commands::completions::run(args, output),

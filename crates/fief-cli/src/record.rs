@@ -92,7 +92,7 @@ impl From<&fief::Attributes> for Attributes {
 }
 
 /// What was used; `user_ns` and `system_ns` are the kernel's samples, `thread_ns` is exact.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     pub thread_ns: u64,
     pub receive_ns: u64,
@@ -110,6 +110,25 @@ pub struct Usage {
     pub syns_dropped: u64,
     pub accepts: u64,
 }
+
+/// The names of a [`Usage`], in their order.
+pub const USAGE_NAMES: [&str; fief::COUNTERS] = [
+    "thread_ns",
+    "receive_ns",
+    "user_ns",
+    "system_ns",
+    "packets_in",
+    "bytes_in",
+    "packets_out",
+    "bytes_out",
+    "disk_read_bytes",
+    "disk_write_bytes",
+    "minor_faults",
+    "major_faults",
+    "syns_seen",
+    "syns_dropped",
+    "accepts",
+];
 
 impl From<&fief::Usage> for Usage {
     fn from(usage: &fief::Usage) -> Self {
@@ -156,6 +175,27 @@ impl Usage {
                 Split { user_ns, system_ns, undivided_ns: 0 }
             }
         }
+    }
+
+    /// In the order of [`USAGE_NAMES`].
+    pub fn counters(&self) -> [u64; fief::COUNTERS] {
+        [
+            self.thread_ns,
+            self.receive_ns,
+            self.user_ns,
+            self.system_ns,
+            self.packets_in,
+            self.bytes_in,
+            self.packets_out,
+            self.bytes_out,
+            self.disk_read_bytes,
+            self.disk_write_bytes,
+            self.minor_faults,
+            self.major_faults,
+            self.syns_seen,
+            self.syns_dropped,
+            self.accepts,
+        ]
     }
 
     pub fn plus(self, other: Self) -> Self {
@@ -255,26 +295,12 @@ mod tests {
         let value = serde_json::to_value(Usage { thread_ns: 7, ..Usage::default() }).expect("numbers");
         let mut names: Vec<&str> = value.as_object().expect("an object").keys().map(String::as_str).collect();
         names.sort_unstable();
-        assert_eq!(
-            names,
-            [
-                "accepts",
-                "bytes_in",
-                "bytes_out",
-                "disk_read_bytes",
-                "disk_write_bytes",
-                "major_faults",
-                "minor_faults",
-                "packets_in",
-                "packets_out",
-                "receive_ns",
-                "syns_dropped",
-                "syns_seen",
-                "system_ns",
-                "thread_ns",
-                "user_ns"
-            ]
-        );
+        let mut promised = USAGE_NAMES;
+        promised.sort_unstable();
+        assert_eq!(names, promised);
+        let text = serde_json::to_string(&Usage::default()).expect("numbers");
+        let places: Vec<_> = USAGE_NAMES.iter().map(|name| text.find(&format!("\"{name}\""))).collect();
+        assert!(places.is_sorted(), "{text}");
         assert_eq!(value["thread_ns"], 7);
     }
 

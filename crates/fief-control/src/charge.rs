@@ -11,9 +11,10 @@ use fief_bpf::admin::Admin;
 use fief_bpf::table::{Row, Table};
 use fief_bpf::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 use crate::tree::Tree;
-use crate::{Fief, steer};
+use crate::{Fief, steer, wire};
 
 /// Names of failures, in the order of `enum fief_error`.
 const FAILURES: [&str; abi::FIEF_ERRORS as usize] =
@@ -38,7 +39,7 @@ const SYSTEM_KINDS: [&str; 15] = [
 ];
 
 /// One container at the moment of a snapshot.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ContainerView {
     /// Components joined by `/`; `#` and the slot where there is no name.
     pub path: String,
@@ -49,7 +50,8 @@ pub struct ContainerView {
     /// Slot of the parent, if that lives.
     pub parent: Option<u32>,
     /// `alive`, `orphan` (its parent has ended) or `ended` (only descendants live).
-    pub state: &'static str,
+    #[serde(deserialize_with = "wire::word")]
+    pub state: wire::Word,
     /// Named by the policy in force.
     pub policy: bool,
     /// Home of a managed unit.
@@ -73,16 +75,17 @@ pub struct ContainerView {
 }
 
 /// A managed cgroup.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UnitView {
     /// Its folder; `None` if it is gone.
+    #[serde(serialize_with = "wire::some_path")]
     pub cgroup: Option<PathBuf>,
     /// The home of its threads.
     pub container: String,
 }
 
 /// A listening socket that serves one class.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClassListenerView {
     /// Address of the policy's listener.
     pub address: Option<SocketAddr>,
@@ -93,7 +96,7 @@ pub struct ClassListenerView {
 }
 
 /// Everything at one moment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Snapshot {
     /// When, by CLOCK_MONOTONIC.
     pub taken_ns: u64,
@@ -102,8 +105,10 @@ pub struct Snapshot {
     /// Containers in the order of their slots, the known ones first.
     pub containers: Vec<ContainerView>,
     /// Time of the system container by kind.
+    #[serde(deserialize_with = "wire::counts")]
     pub system_kinds: Vec<(&'static str, u64)>,
     /// What the kernel side could not do, by kind, since the installation.
+    #[serde(deserialize_with = "wire::counts")]
     pub failures: Vec<(&'static str, u64)>,
     /// Managed cgroups.
     pub units: Vec<UnitView>,
@@ -118,19 +123,22 @@ impl Fief {
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.require_installed()?;
         let table = Table::open(self.pins())?;
+        self.snapshot_of(&table, &Tree::read(&table))
+    }
+
+    pub(crate) fn snapshot_of(&self, table: &Table, tree: &Tree) -> Result<Snapshot> {
         let admin = Admin::open(self.pins())?;
-        let tree = Tree::read(&table);
         let taken_ns = now_ns()?;
-        let containers = tree.rows().into_iter().filter_map(|row| view(&tree, row, &admin)).collect();
+        let containers = tree.rows().into_iter().filter_map(|row| view(tree, row, &admin)).collect();
         Ok(Snapshot {
             taken_ns,
             cpus: online_cpus(),
             containers,
             system_kinds: SYSTEM_KINDS.into_iter().zip(table.system_kinds()).collect(),
             failures: FAILURES.into_iter().zip(table.failures()).collect(),
-            units: self.units(&tree)?,
-            class_listeners: self.class_listeners(&tree)?,
-            scheduler: self.scheduler(&tree)?,
+            units: self.units(tree)?,
+            class_listeners: self.class_listeners(tree)?,
+            scheduler: self.scheduler(tree)?,
         })
     }
 

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use fief_bpf::table::Table;
 use fief_bpf::{Result, abi, schedule};
+use serde::{Deserialize, Serialize};
 
 pub use hierarchy::{Hierarchy, Version};
 pub use programs::move_main;
@@ -29,7 +30,7 @@ use plan::{Plan, leaf, nodes};
 use portion::Quota;
 
 /// The CPU is divided by cgroups.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupsView {
     /// Where.
     pub hierarchy: Hierarchy,

@@ -5,6 +5,7 @@
 //! each comes into force in one step, so that a kill at any moment leaves the old or the new state.
 
 mod admit;
+mod agent;
 mod apply;
 mod bind;
 mod blooms;
@@ -23,6 +24,7 @@ mod handshake;
 mod links;
 mod listening;
 mod lrp;
+mod moment;
 mod names;
 mod namespace;
 mod netlink;
@@ -47,7 +49,9 @@ mod tree;
 mod upgrade;
 mod verdicts;
 mod veth;
+mod wire;
 
+pub use agent::AgentPlace;
 pub use apply::{Applied, ApplyOptions};
 pub use bind::{Bound, ManageOptions, Managed, Target};
 pub use charge::{ClassListenerView, ContainerView, Snapshot, UnitView};
@@ -58,6 +62,7 @@ pub use exec::ExecOptions;
 pub use fief_bpf::{Error, ErrorKind, Result};
 pub use groups::{GroupsView, Hierarchy, Version, move_main};
 pub use lrp::LaneView;
+pub use moment::Moment;
 pub use notices::Notice;
 pub use probe::{Feature, Probe};
 pub use queue::{LatencyView, QUEUE_PLACES, QueueClassView, QueueView};

@@ -38,6 +38,11 @@ impl Names {
         self.policy.as_ref()
     }
 
+    /// All containers.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
     /// The slot of the policy in force.
     pub(crate) fn slot(&self) -> u32 {
         self.tree.slot
@@ -67,7 +72,7 @@ impl Names {
     }
 
     pub(crate) fn container(&self, container: abi::fief_ref) -> String {
-        match self.tree.rows().into_iter().find(|row| row.container == container) {
+        match self.tree.row(container) {
             Some(row) => self.tree.path(row),
             None if container.id == abi::FIEF_NO_ID => "(none)".to_owned(),
             None => format!("#{}", container.id),

@@ -9,6 +9,7 @@ mod waits;
 
 use fief_bpf::{Error, ErrorKind, Result, abi, ingress, queue};
 use fief_policy::{Listener, Mode, Policy, Queue};
+use serde::{Deserialize, Serialize};
 
 use crate::Fief;
 use crate::charge::online_cpus;
@@ -74,7 +75,7 @@ impl Queues {
 }
 
 /// A queue at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueView {
     /// Name of its listener.
     pub listener: String,
@@ -101,7 +102,7 @@ pub struct QueueView {
 }
 
 /// A class of a queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueClassView {
     /// Path of the container.
     pub container: String,
@@ -128,7 +129,7 @@ pub struct QueueClassView {
 }
 
 /// A class whose requests are to be answered within a time, and whether they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyView {
     pub within_ns: u64,
     /// Of a million answers so many may begin later.

@@ -8,19 +8,21 @@ use fief_bpf::admin::Admin;
 use fief_bpf::schedule::{self, Scheduler};
 use fief_bpf::{Error, ErrorKind, Result, abi};
 use fief_policy::{Policy, Schedule};
+use serde::{Deserialize, Serialize};
 
-use crate::Fief;
 use crate::groups::{GroupsView, Hierarchy, beyond_groups};
 use crate::tree::Tree;
+use crate::{Fief, wire};
 
 /// Who holds shares, weights and limits of the CPU now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SchedulerView {
     /// No policy asked for it, or it could not be turned on.
     Off,
     /// It has them.
     On {
         /// What it did, by name, since it was turned on.
+        #[serde(deserialize_with = "wire::counts")]
         counts: Vec<(&'static str, u64)>,
     },
     /// The kernel took it out, with its reason.

@@ -11,16 +11,18 @@ use std::time::SystemTime;
 use fief_bpf::table::Table;
 use fief_bpf::{Result, open};
 use fief_policy::{Listener, Mode, Policy, RequestRate, Serve};
+use serde::{Deserialize, Serialize};
 
 use crate::groups::named;
 use crate::listening::{self, Listening};
 use crate::names::Names;
-use crate::{Fief, SchedulerView, Snapshot, cgroup, namespace, servers};
+use crate::{Fief, SchedulerView, Snapshot, cgroup, namespace, servers, wire};
 
 /// What is in force, and what is wrong with it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
     /// The text of the policy in force; `None`: it was removed.
+    #[serde(serialize_with = "wire::some_path")]
     pub policy: Option<PathBuf>,
     /// When it was put in force.
     pub since: Option<SystemTime>,
@@ -33,6 +35,7 @@ pub struct Status {
     /// Listeners of the policy, in its order.
     pub listeners: Vec<ListenerStatus>,
     /// Managed cgroups that are there.
+    #[serde(serialize_with = "wire::paths")]
     pub units: Vec<PathBuf>,
     /// Who holds shares, weights and limits of the CPU.
     pub scheduler: SchedulerView,
@@ -45,7 +48,7 @@ pub struct Status {
 }
 
 /// A listener of the policy.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ListenerStatus {
     /// Its name.
     pub name: String,
@@ -60,7 +63,7 @@ pub struct ListenerStatus {
 }
 
 /// A socket that listens, and whose it is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServerStatus {
     /// Where it listens.
     pub address: SocketAddr,
@@ -75,8 +78,7 @@ pub struct ServerStatus {
 impl Fief {
     /// Looks at what is in force. Changes nothing.
     pub fn status(&self) -> Result<Status> {
-        let snapshot = self.snapshot()?;
-        let names = self.names()?;
+        let (snapshot, names) = (self.snapshot()?, self.names()?);
         let interfaces = self.interfaces();
         let netns = open::steered(self.pins()).unwrap_or_default();
         let managed = managed(&snapshot);

@@ -28,9 +28,14 @@ impl Tree {
         rows
     }
 
+    /// This one, dead or alive.
+    pub fn row(&self, container: abi::fief_ref) -> Option<&Row> {
+        self.rows.get(&container.id).filter(|row| row.container == container)
+    }
+
     /// Whether this one is there, dead or alive.
     pub fn has(&self, container: abi::fief_ref) -> bool {
-        self.rows.get(&container.id).is_some_and(|row| row.container == container)
+        self.row(container).is_some()
     }
 
     /// The parent, dead or alive; `None` for the known containers.

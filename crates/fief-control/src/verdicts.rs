@@ -9,14 +9,15 @@ use fief_bpf::map::MapHandle;
 use fief_bpf::record::{self, Record};
 use fief_bpf::table::Table;
 use fief_bpf::{Result, batch, ingress};
+use serde::{Deserialize, Serialize};
 
-use crate::Fief;
 use crate::charge::now_ns;
 use crate::names::Names;
 use crate::queue::QueueView;
+use crate::{Fief, wire};
 
 /// How often a verdict fell.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictView {
     /// Name of the listener in the policy in force; its number if that policy does not have it.
     pub listener: String,
@@ -47,12 +48,13 @@ impl VerdictView {
 }
 
 /// How loaded a listener is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadView {
     /// Name of the listener.
     pub listener: String,
     /// `always` (not loaded), `busy` or `overloaded`.
-    pub level: &'static str,
+    #[serde(deserialize_with = "wire::word")]
+    pub level: wire::Word,
     /// Connections that wait for accept, of the queue's length.
     pub queue_percent: u32,
     /// CPU time of the machine that was spent for somebody: not idle, and not on packets that found no socket of a
@@ -65,7 +67,7 @@ pub struct LoadView {
 }
 
 /// Sources whose connection requests are dropped for a while.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShutOut {
     /// An address, or a prefix as `10.88.3.0/24`.
     pub source: String,
@@ -76,7 +78,7 @@ pub struct ShutOut {
 }
 
 /// The front door at one moment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FrontView {
     /// When, by CLOCK_MONOTONIC.
     pub taken_ns: u64,
@@ -102,19 +104,23 @@ impl Fief {
     /// Reads the front door's counters and tables.
     pub fn front(&self) -> Result<FrontView> {
         self.require_installed()?;
-        let names = self.names()?;
+        self.front_of(&self.names()?)
+    }
+
+    pub(crate) fn front_of(&self, names: &Names) -> Result<FrontView> {
         let taken_ns = now_ns()?;
-        let sources: Vec<(u32, abi::fief_source)> = batch::entries(&self.map("sources")?)?;
+        let is_known = |source: &abi::fief_source| source.proven_ns != 0 || source.penalty_until_ns > taken_ns;
+        let sources: Vec<(u32, abi::fief_source)> = batch::entries_if(&self.map("sources")?, is_known)?;
         Ok(FrontView {
             taken_ns,
             interfaces: self.interfaces(),
             listeners: names.listeners().map(|(_, name)| name.to_owned()).collect(),
-            verdicts: self.verdicts(&names)?,
-            loads: self.loads(&names, taken_ns)?,
-            queues: self.queues(&names)?,
+            verdicts: self.verdicts(names)?,
+            loads: self.loads(names, taken_ns)?,
+            queues: self.queues(names)?,
             shut_out: self.shut_out(&sources, taken_ns)?,
             proven_sources: sources.iter().filter(|(_, source)| source.proven_ns != 0).count(),
-            notes: self.front_notes(&names)?,
+            notes: self.front_notes(names)?,
         })
     }
 
@@ -175,8 +181,9 @@ impl Fief {
     }
 
     fn shut_out(&self, sources: &[(u32, abi::fief_source)], now: u64) -> Result<Vec<ShutOut>> {
-        let meters: Vec<(u32, abi::fief_meter)> = batch::entries(&self.map("meters")?)?;
-        let prefixes = meters.iter().filter(|(_, meter)| meter.isolated_until_ns > now).map(|(_, meter)| ShutOut {
+        let is_isolated = |meter: &abi::fief_meter| meter.isolated_until_ns > now;
+        let meters: Vec<(u32, abi::fief_meter)> = batch::entries_if(&self.map("meters")?, is_isolated)?;
+        let prefixes = meters.iter().map(|(_, meter)| ShutOut {
             source: prefix(&meter.prefix, meter.length),
             why: Reason::SynIsolated,
             remaining_ns: meter.isolated_until_ns - now,

@@ -67,6 +67,8 @@ pub enum Experiment {
     CpuLimits,
     /// what static requests keep beside CGI programs, free and limited
     CgiSandbox,
+    /// what the agent and a record cost
+    Metrics,
     /// queue for newcomers, with a live picture
     Demo,
 }

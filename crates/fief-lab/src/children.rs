@@ -23,6 +23,7 @@ pub fn main() -> Option<ExitCode> {
         "lab-isolating" => experiments::syn_flood::isolating_main(arguments),
         "lab-workers" => workers::workers_main(arguments),
         "lab-primitives" => experiments::primitives::child_main(arguments),
+        "lab-tenants" => experiments::metrics::tenants_main(arguments),
         "lab-accounting" => experiments::accounting::child_main(arguments),
         word if word.starts_with("lab-") => Err(Error::new(Kind::Usage, "no such command")),
         _ => return None,

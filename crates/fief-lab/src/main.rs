@@ -92,6 +92,7 @@ fn run(args: &Lab) -> Result<()> {
         Experiment::CpuShares => experiments::cpu::run_shares(args.quick)?,
         Experiment::CpuLimits => experiments::cpu::run_limits(args.quick)?,
         Experiment::CgiSandbox => experiments::cgi_sandbox::run(args.quick)?,
+        Experiment::Metrics => experiments::metrics::run(args.quick)?,
         Experiment::Demo => experiments::demo::run(args.quick)?,
     };
     if let Some((text, object)) = company::told() {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fields::Unread;
 use crate::request::Request;
@@ -73,7 +73,7 @@ pub enum Schedule {
 
 /// What becomes of verdicts on connections and requests. What stands further out holds for all within: a listener of a
 /// policy in monitor mode is in monitor mode, and so are its rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     #[default]
@@ -428,7 +428,7 @@ pub enum Per {
 }
 
 /// How the classes of a listener reach the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Serve {
     /// One listening socket for all classes: they are told apart for accounting only.

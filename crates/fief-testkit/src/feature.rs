@@ -39,6 +39,8 @@ pub enum Feature {
     Dpkg,
     /// Finds what Debian would refuse in a package.
     Lintian,
+    /// Judges metrics as Prometheus does.
+    Promtool,
     /// QEMU and what a guest of tests/vm is made of.
     Vm,
 }
@@ -67,6 +69,7 @@ impl Feature {
             Feature::SystemdAnalyze => "systemd-analyze",
             Feature::Dpkg => "dpkg-deb",
             Feature::Lintian => "lintian",
+            Feature::Promtool => "promtool",
             Feature::Vm => "vm",
         }
     }
@@ -98,6 +101,7 @@ impl Feature {
             Feature::SystemdAnalyze => works("systemd-analyze", "--version"),
             Feature::Dpkg => works("dpkg-deb", "--version") && works("dpkg-shlibdeps", "--version"),
             Feature::Lintian => works("lintian", "--version"),
+            Feature::Promtool => works("promtool", "--version"),
             Feature::Vm => {
                 works("qemu-system-x86_64", "--version") && works("busybox", "true") && works("cpio", "--version")
             }

@@ -7,6 +7,7 @@ use crate::abi;
 
 /// What a container has used since it was made. Times in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Usage {
     /// In threads bound to it, user mode and system calls.
@@ -41,7 +42,56 @@ pub struct Usage {
     pub accepts: u64,
 }
 
+/// Counters of a [`Usage`].
+pub const COUNTERS: usize = 15;
+
 impl Usage {
+    /// All counters, in the order of the fields.
+    pub fn counters(&self) -> [u64; COUNTERS] {
+        [
+            self.thread_ns,
+            self.receive_ns,
+            self.user_ns,
+            self.system_ns,
+            self.packets_in,
+            self.bytes_in,
+            self.packets_out,
+            self.bytes_out,
+            self.disk_read_bytes,
+            self.disk_write_bytes,
+            self.minor_faults,
+            self.major_faults,
+            self.syns_seen,
+            self.syns_dropped,
+            self.accepts,
+        ]
+    }
+
+    /// The counterpart of [`Usage::counters`].
+    pub fn of_counters(counters: [u64; COUNTERS]) -> Self {
+        let [thread_ns, receive_ns, user_ns, system_ns, rest @ ..] = counters;
+        let [packets_in, bytes_in, packets_out, bytes_out, rest @ ..] = rest;
+        let [disk_read_bytes, disk_write_bytes, minor_faults, major_faults, rest @ ..] = rest;
+        let [syns_seen, syns_dropped, accepts] = rest;
+        Self {
+            thread_ns,
+            receive_ns,
+            user_ns,
+            system_ns,
+            packets_in,
+            bytes_in,
+            packets_out,
+            bytes_out,
+            disk_read_bytes,
+            disk_write_bytes,
+            minor_faults,
+            major_faults,
+            syns_seen,
+            syns_dropped,
+            accepts,
+        }
+    }
+
     /// All CPU time: threads and receive work.
     pub fn cpu_ns(&self) -> u64 {
         self.thread_ns + self.receive_ns
@@ -82,6 +132,7 @@ impl From<abi::fief_usage> for Usage {
 
 /// Attributes of a container, in the vocabulary and ranges of cgroup v2 where that has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Attributes {
     /// Guaranteed CPU, in parts per million of the machine.

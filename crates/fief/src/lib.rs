@@ -39,7 +39,7 @@ mod listener;
 mod option;
 mod reason;
 
-pub use attributes::{Attributes, Info, Rights, State, Usage};
+pub use attributes::{Attributes, COUNTERS, Info, Rights, State, Usage};
 pub use binding::{Binding, current, open_current, unbind};
 pub use container::{Container, Options, assign, unassign};
 pub use drops::{Drops, Notice, drops};

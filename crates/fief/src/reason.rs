@@ -10,6 +10,7 @@ macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $number:ident, $word:literal, $means:literal;)*) => {
         /// Why a verdict fell.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[non_exhaustive]
         pub enum Reason {
             $($(#[$doc])* $name,)*

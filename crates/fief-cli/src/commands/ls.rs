@@ -3,15 +3,15 @@
 
 use crate::cli::Ls;
 use crate::failure::Result;
-use crate::look::Source;
+use crate::history::{self, Pace};
 use crate::output::{Align, Output, Table};
 use crate::quantity;
 use crate::record::{self, Place};
 use crate::tree::{self, Tree};
-use fief_control::{ContainerView, Fief, Snapshot};
+use fief_control::{ContainerView, Snapshot};
 
 pub fn run(args: &Ls, output: &mut Output) -> Result<()> {
-    let snapshot = Fief::from_env()?.look()?;
+    let snapshot = history::source(&args.history, Pace::Leaps)?.look()?;
     match args.json {
         true => {
             let paths = record::paths(&snapshot);

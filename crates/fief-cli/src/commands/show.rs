@@ -6,17 +6,17 @@ use serde::Serialize;
 use crate::cli::Show;
 use crate::commands::explain::counted::{self, Counted};
 use crate::failure::Result;
-use crate::look::{self, Source};
+use crate::look::{self, Reader, Source};
 use crate::output::{Align, Output, Table, printable};
 use crate::quantity::{bit_rate, bytes, count, duration, or_dash, percent};
 use crate::record::{self, Attributes, Place, Usage};
 use crate::tree::Tree;
-use fief_control::{Fief, SchedulerView, Snapshot, VerdictView};
+use fief_control::{SchedulerView, Snapshot, VerdictView};
 
 pub fn run(args: &Show, output: &mut Output) -> Result<()> {
-    let mut fief = Fief::from_env()?;
-    let snapshot = fief.look()?;
-    let front = fief.front()?;
+    let mut reader = Reader::open()?;
+    let snapshot = reader.look()?;
+    let front = reader.front()?;
     let details = Details::of(&snapshot, look::find(&snapshot, &args.container)?, &front.verdicts);
     match args.json {
         true => output.json(&details),

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
-use crate::look;
+use crate::look::Reader;
 use crate::output::{Align, Output, Table, printable};
 use crate::quantity;
 use crate::{brief, cli};
-use fief_control::{Fief, ListenerStatus, ServerStatus, Status};
+use fief_control::{ListenerStatus, ServerStatus, Status};
 use fief_policy::{Mode, Serve};
 
 /// Something that is in force does not work.
@@ -19,11 +19,10 @@ const DEGRADED: u8 = 1;
 const NOTHING: u8 = 3;
 
 pub fn run(args: &cli::Status, output: &mut Output) -> Result<()> {
-    let fief = Fief::from_env()?;
-    if !fief.installed() {
-        return Err(look::nothing().with_code(NOTHING));
-    }
-    let status = fief.status().map_err(|error| look::failure(&fief, error))?;
+    let reader = Reader::open()?;
+    let Some(status) = reader.status()? else {
+        return Err(reader.nothing().with_code(NOTHING));
+    };
     match args {
         cli::Status { json: true, .. } => output.json(&Object::of(&status))?,
         cli::Status { brief: true, .. } => {

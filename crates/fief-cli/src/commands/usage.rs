@@ -8,25 +8,27 @@ use serde::Serialize;
 
 use crate::cli;
 use crate::failure::Result;
+use crate::history::{self, Pace};
 use crate::interval::Interval;
-use crate::look::{self, Source};
+use crate::look;
 use crate::output::{Align, Output, Table};
 use crate::quantity::{bytes, count, duration};
 use crate::record::Usage;
 use crate::tree::{self, Tree};
-use fief_control::{Fief, Snapshot};
+use fief_control::Snapshot;
 
 pub fn run(args: &cli::Usage, output: &mut Output) -> Result<()> {
-    let mut fief = Fief::from_env()?;
+    let mut source = history::source(&args.history, Pace::Leaps)?;
     let Some(interval) = args.interval else {
-        return print(&fief.look()?, None, args, output);
+        return print(&source.look()?, None, args, output);
     };
     // A table of an interval needs a reading before; the first line of JSON does not.
-    let mut before = if args.json { None } else { Some(fief.look()?) };
-    let mut clock = Clock::new(Instant::now(), interval, before.is_some());
+    let mut before = if args.json { None } else { Some(source.look()?) };
+    let mut clock = Clock::new(source.now(), interval, before.is_some());
     for round in 1_u32.. {
-        std::thread::sleep(clock.wait(Instant::now()));
-        let now = fief.look()?;
+        let wait = clock.wait(source.now());
+        source.wait(wait);
+        let now = source.look()?;
         if round > 1 && !args.json {
             output.line("")?;
         }

@@ -16,7 +16,7 @@ use fief_control::Snapshot;
 pub fn run(args: &Top, source: &mut dyn Source, output: &mut Output) -> Result<()> {
     let mut before = source.look()?;
     for round in 1_u32.. {
-        std::thread::sleep(args.interval);
+        source.wait(args.interval);
         let now = source.look()?;
         if round > 1 {
             output.line("")?;

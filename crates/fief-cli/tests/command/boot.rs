@@ -1,66 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `packaging/fief.service`: systemd reads it, it may do little beside its work, and its work it may do.
+//! `packaging/fief.service` and `packaging/fief-agent.service`: systemd reads them, they may do little beside their work, and their
+//! work they may do.
 
-use std::path::Path;
 use std::process::Command;
 
 use fief_testkit::{Feature, require};
 
+use crate::agent::{Agent, GROUP};
 use crate::place::Place;
 use crate::started::{Ended, SHOP, policy};
 
-const SERVICE: &str = include_str!("../../../../packaging/fief.service");
-const NAME: &str = "fief.service";
-
-/// Tenths of what systemd calls the exposure. What is left: root and his files, SYS_ADMIN, NET_ADMIN, the machine's network, and
-/// writing to cgroups and sysctls.
-const EXPOSURE: u32 = 39;
-
-fn systemd_analyze(words: &[&str], folder: &Path) -> Ended {
-    let mut command = Command::new("systemd-analyze");
-    command.args(words).arg(folder.join(NAME)).output().expect("it starts").into()
+struct Service {
+    name: &'static str,
+    text: &'static str,
+    /// Tenths of what systemd calls the exposure.
+    exposure: u32,
 }
 
-/// The service with the program that is built here.
-fn service() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    let text = SERVICE.replace("/usr/bin/fief", env!("CARGO_BIN_EXE_fief"));
-    std::fs::write(folder.path().join(NAME), text).expect("written");
-    folder
+/// What is left: root and his files, SYS_ADMIN, NET_ADMIN, the machine's network, and writing to cgroups and sysctls.
+const BOOT: Service =
+    Service { name: "fief.service", text: include_str!("../../../../packaging/fief.service"), exposure: 39 };
+/// Likewise, without what is written.
+const AGENT: Service = Service {
+    name: "fief-agent.service",
+    text: include_str!("../../../../packaging/fief-agent.service"),
+    exposure: 39,
+};
+
+impl Service {
+    fn analyzed(&self, words: &[&str]) -> Ended {
+        // the service with the program that is built here
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join(self.name);
+        std::fs::write(&file, self.text.replace("/usr/bin/fief", env!("CARGO_BIN_EXE_fief"))).expect("written");
+        Command::new("systemd-analyze").args(words).arg(&file).output().expect("it starts").into()
+    }
+
+    /// The command with no more capabilities than the service has.
+    fn bounded(&self, place: &Place) -> Command {
+        let names =
+            self.text.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("it is bounded");
+        let names = names.to_lowercase().replace("cap_", "+").replace(' ', ",");
+        let mut command = Command::new("setpriv");
+        command.arg(format!("--bounding-set=-all,{names}")).arg("--no-new-privs").arg(env!("CARGO_BIN_EXE_fief"));
+        command.env("FIEF_SCOPE", &place.scope);
+        place.namespace.enter(&mut command);
+        command
+    }
 }
 
 #[test]
-fn systemd_reads_the_service_of_the_boot() {
+fn systemd_reads_the_services() {
     if !require(Feature::SystemdAnalyze) {
         return;
     }
-    let folder = service();
-    let said = systemd_analyze(&["verify", "--recursive-errors=no", "--man=no"], folder.path());
-    assert_eq!((said.code, said.stderr.contains(NAME)), (0, false), "{said:?}");
+    for service in [BOOT, AGENT] {
+        let said = service.analyzed(&["verify", "--recursive-errors=no", "--man=no"]);
+        assert_eq!((said.code, said.stderr.contains(service.name)), (0, false), "{said:?}");
+    }
 }
 
 #[test]
-fn the_service_of_the_boot_is_exposed_to_little() {
+fn the_services_are_exposed_to_little() {
     if !require(Feature::SystemdAnalyze) {
         return;
     }
-    let (folder, threshold) = (service(), format!("--threshold={EXPOSURE}"));
-    let said = systemd_analyze(&["security", "--offline=yes", "--no-pager", &threshold], folder.path());
-    assert_eq!(said.code, 0, "{}", said.stdout);
+    for service in [BOOT, AGENT] {
+        let threshold = format!("--threshold={}", service.exposure);
+        let said = service.analyzed(&["security", "--offline=yes", "--no-pager", &threshold]);
+        assert_eq!(said.code, 0, "{}", said.stdout);
+    }
 }
 
 #[test]
 fn the_capabilities_of_the_service_are_enough_for_its_work() {
     let Some(place) = Place::new() else { return };
-    let names = SERVICE.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("it is bounded");
-    let names = names.to_lowercase().replace("cap_", "+").replace(' ', ",");
-    let bounded = |words: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.arg(format!("--bounding-set=-all,{names}")).arg("--no-new-privs");
-        command.arg(env!("CARGO_BIN_EXE_fief")).args(words).env("FIEF_SCOPE", &place.scope);
-        place.namespace.enter(&mut command);
-        Ended::from(command.output().expect("setpriv starts"))
-    };
+    let bounded = |words: &[&str]| Ended::from(BOOT.bounded(&place).args(words).output().expect("setpriv starts"));
     place.namespace.ip("link add sv type veth peer name cv").expect("a pair of interfaces");
     place.namespace.ip("link set sv up").expect("up");
     let guarded = policy(&SHOP.replace("address =", "queue = true\nlrp.when = \"always\"\naddress ="));
@@ -70,4 +85,22 @@ fn the_capabilities_of_the_service_are_enough_for_its_work() {
     }
     let down = bounded(&["down"]);
     assert_eq!(down.code, 0, "{down:?}");
+}
+
+#[test]
+fn the_capabilities_of_the_agents_service_are_enough_to_read() {
+    let Some(place) = Place::new() else { return };
+    place.namespace.ip("link add sv type veth peer name cv").expect("a pair of interfaces");
+    place.namespace.ip("link set sv up").expect("up");
+    let guarded = policy(&SHOP.replace("address =", "queue = true\naddress ="));
+    assert_eq!(place.fief().arg("apply").arg(guarded.path()).ends().code, 0);
+    let agent = Agent::of(AGENT.bounded(&place), &["--group", GROUP]);
+    let by_agent = agent.scrape();
+    assert!(
+        by_agent.contains("fief_in_force 1\n") && by_agent.contains("fief_queue_places{listener=\"web\"}"),
+        "{by_agent}"
+    );
+    let status = place.fief().args(["status", "--json"]).ends().objects().remove(0);
+    let problems = status["problems"].as_array().expect("a list").len();
+    assert!(by_agent.contains(&format!("fief_problems {problems}\n")), "{status} {by_agent}");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command as a user has it: what it prints where, its exit codes, and what is in force afterwards.
 
+mod agent;
 mod boot;
 mod executed;
 mod in_force;
@@ -8,6 +9,7 @@ mod lab;
 mod life;
 mod package;
 mod place;
+mod record;
 mod started;
 mod unit;
 mod without_root;

@@ -81,7 +81,9 @@ fn packages_install_what_an_operator_needs_and_leave_nothing() {
     let mut expected = [
         "usr/bin/fief",
         "usr/bin/fief-lab",
+        "usr/lib/systemd/system/fief-agent.service",
         "usr/lib/systemd/system/fief.service",
+        "usr/lib/sysusers.d/fief.conf",
         "usr/share/bash-completion/completions/fief",
         "usr/share/fief/policy.schema.json",
         "usr/share/fish/vendor_completions.d/fief.fish",

@@ -64,6 +64,8 @@ impl Drop for Place {
     fn drop(&mut self) {
         // It is down already where the test took it down itself.
         fief_in(&self.scope).arg("down").ends();
-        let _ = std::fs::remove_file(format!("/run/fief/{}.lock", self.scope));
+        for left in ["lock", "agent.lock", "agent"] {
+            let _ = std::fs::remove_file(format!("/run/fief/{}.{left}", self.scope));
+        }
     }
 }

@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::portion::Quota;
-use crate::cgroup;
+use crate::{cgroup, wire};
 
 /// A `cpu.shares` of 1024 is a `cpu.weight` of 100.
 const SHARES_OF_WEIGHT: f64 = 10.24;
 
 /// Of cgroups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Version {
     /// A hierarchy for each controller.
     V1,
@@ -26,11 +27,12 @@ pub enum Version {
 }
 
 /// Where the controller of the CPU is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hierarchy {
     /// Of its files.
     pub version: Version,
     /// Where it is mounted.
+    #[serde(serialize_with = "wire::path")]
     pub top: PathBuf,
 }
 

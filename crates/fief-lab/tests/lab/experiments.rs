@@ -71,6 +71,11 @@ fn primitives_measures_each_operation() {
 }
 
 #[test]
+fn metrics_measures_the_agent_and_the_record() {
+    runs_to_its_end("metrics", &["scrape_ms", "cpu_percent", "rss_mib", "mib_per_day", "replay_ms"], &[]);
+}
+
+#[test]
 fn priority_clients_compares_every_way_with_plain_nginx() {
     let measured = [
         "single.flatness",

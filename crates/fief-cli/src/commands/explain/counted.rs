@@ -7,14 +7,13 @@ use super::queues;
 
 use crate::cli::Explain;
 use crate::failure::{Failure, Result};
-use crate::look;
+use crate::look::Reader;
 use crate::output::{Align, Output, Table, notes, printable};
 use crate::quantity::{count, duration, or_dash};
-use fief_control::{Fief, FrontView, LoadView, ShutOut, VerdictView};
+use fief_control::{FrontView, LoadView, ShutOut, VerdictView};
 
 pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
-    let fief = Fief::from_env()?;
-    let mut view = fief.front().map_err(|error| look::failure(&fief, error))?;
+    let mut view = Reader::open()?.front()?;
     if let Some(listener) = &args.listener {
         only(&mut view, listener)?;
     }

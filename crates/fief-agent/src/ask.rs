@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The other end of the agent's socket: how `fief` reads without root.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fief_control::{Fief, FrontView, Snapshot, Status};
+use serde::de::DeserializeOwned;
+
+use crate::http;
+
+/// What an agent that works never takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The agent of an installation.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    socket: PathBuf,
+}
+
+/// Why the agent gave no answer.
+#[derive(Debug)]
+pub enum Refusal {
+    /// No agent serves.
+    Absent,
+    /// This user may not read.
+    Denied,
+    /// Nothing is in force.
+    Nothing,
+    /// With its reason.
+    Failed(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("no agent serves"),
+            Self::Denied => f.write_str("the agent serves root and the members of its group"),
+            Self::Nothing => f.write_str("nothing is in force"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Ask {
+    /// Whether it serves is found out by asking.
+    pub fn of(fief: &Fief) -> Self {
+        Self { socket: fief.agent_socket() }
+    }
+
+    /// Where it would serve.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// What `usage`, `ls` and `top` show.
+    pub fn snapshot(&self) -> Result<Snapshot, Refusal> {
+        self.get("/snapshot")
+    }
+
+    /// What `explain` counts.
+    pub fn front(&self) -> Result<FrontView, Refusal> {
+        self.get("/front")
+    }
+
+    /// What `status` tells.
+    pub fn status(&self) -> Result<Status, Refusal> {
+        self.get("/status")
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
+        let broken = |error: io::Error| Refusal::Failed(format!("the agent did not answer: {error}"));
+        let mut stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Refusal::Absent,
+            io::ErrorKind::PermissionDenied => Refusal::Denied,
+            _ => broken(error),
+        })?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(broken)?;
+        // the end of the connection is the end of the answer
+        // an agent that refuses has closed already, and its answer can be read all the same
+        let sent = stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes());
+        let mut answer = BufReader::new(stream);
+        let mut line = String::new();
+        answer.read_line(&mut line).map_err(broken)?;
+        if line.is_empty() {
+            return Err(broken(sent.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())));
+        }
+        let status = http::Status::of_line(&line);
+        while !matches!(line.as_str(), "\r\n" | "") {
+            line.clear();
+            answer.read_line(&mut line).map_err(broken)?;
+        }
+        match status {
+            Some(http::Status::Fine) => serde_json::from_reader(answer).map_err(|error| {
+                Refusal::Failed(format!(
+                    "the agent's answer cannot be read ({error}); if it is of another version, restart it"
+                ))
+            }),
+            Some(http::Status::NotAllowed) => Err(Refusal::Denied),
+            Some(http::Status::Nothing) => Err(Refusal::Nothing),
+            Some(http::Status::NotFound) => Err(Refusal::Failed(
+                "the agent is of another version and does not know what is asked; restart it".into(),
+            )),
+            _ => {
+                let mut why = String::new();
+                answer.take(4096).read_to_string(&mut why).map_err(broken)?;
+                Err(Refusal::Failed(format!("the agent failed: {}", why.trim_end())))
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! As much of HTTP as a scrape needs: one GET, one answer, and the connection ends. Heads are read by the crate httparse.
+//!
+//! A server of many connections with bodies, keep-alive and threads without end would be more than a scrape needs, and more than
+//! a client who means ill should find in a process of root's.
+
+use std::io::{self, Write};
+
+/// Bytes of a head, and lines in it.
+pub(crate) const LONGEST_HEAD: usize = 8192;
+const MOST_HEADERS: usize = 64;
+
+/// What a client wants.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) path: String,
+    /// It takes OpenMetrics; otherwise it gets the older text format.
+    pub(crate) takes_openmetrics: bool,
+    /// It knows chunks; otherwise the end of the connection is the end of the answer.
+    chunked: bool,
+}
+
+/// What has come so far.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Head {
+    /// Not all of it.
+    Partial,
+    Whole(Request),
+    /// The status to answer with.
+    Refused(Status),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Fine,
+    Malformed,
+    /// Of a browser that was sent here by a name that is not this machine's.
+    ForeignHost,
+    NotAllowed,
+    NotFound,
+    WrongMethod,
+    TooLong,
+    /// Reading what is in force failed.
+    Failed,
+    /// Nothing is in force.
+    Nothing,
+}
+
+impl Status {
+    fn line(self) -> &'static str {
+        match self {
+            Self::Fine => "200 OK",
+            Self::Malformed => "400 Bad Request",
+            Self::NotAllowed => "403 Forbidden",
+            Self::NotFound => "404 Not Found",
+            Self::WrongMethod => "405 Method Not Allowed",
+            Self::ForeignHost => "421 Misdirected Request",
+            Self::TooLong => "431 Request Header Fields Too Large",
+            Self::Failed => "500 Internal Server Error",
+            Self::Nothing => "503 Service Unavailable",
+        }
+    }
+
+    /// Of the first line of an answer.
+    pub(crate) fn of_line(line: &str) -> Option<Self> {
+        let all = [Self::Fine, Self::NotAllowed, Self::NotFound, Self::Failed, Self::Nothing];
+        let code = line.strip_prefix("HTTP/1.1 ")?.get(..3)?;
+        all.into_iter().find(|status| status.line().starts_with(code))
+    }
+}
+
+/// `is_local`: the client came by a loopback port, where a browser may be made to ask for any page.
+pub(crate) fn read(head: &[u8], is_local: bool) -> Head {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(head) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) if head.len() < LONGEST_HEAD => return Head::Partial,
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => return Head::Refused(Status::TooLong),
+        Err(_) => return Head::Refused(Status::Malformed),
+    }
+    if request.method != Some("GET") {
+        return Head::Refused(Status::WrongMethod);
+    }
+    let values = |name: &'static str| {
+        let named = request.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+        named.filter_map(|header| std::str::from_utf8(header.value).ok())
+    };
+    if is_local && values("host").any(|host| !is_loopback(host)) {
+        return Head::Refused(Status::ForeignHost);
+    }
+    let takes_openmetrics = values("accept").any(|accept| accept.contains("application/openmetrics-text"));
+    let path = request.path.unwrap_or("/").split('?').next().unwrap_or("/").to_owned();
+    Head::Whole(Request { path, takes_openmetrics, chunked: request.version == Some(1) })
+}
+
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// An answer on its way. Its end is told, so that one that was cut off is not taken for a whole one.
+pub(crate) struct Answer<'a> {
+    to: &'a mut dyn Write,
+    chunked: bool,
+    buffer: Vec<u8>,
+}
+
+/// Bytes that go out at once.
+const PART: usize = 32 * 1024;
+
+impl<'a> Answer<'a> {
+    pub(crate) fn begin(to: &'a mut dyn Write, request: &Request, kind: &str) -> io::Result<Self> {
+        let chunks = if request.chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
+        head(to, Status::Fine, kind, chunks)?;
+        Ok(Self { to, chunked: request.chunked, buffer: Vec::with_capacity(PART) })
+    }
+
+    pub(crate) fn end(mut self) -> io::Result<()> {
+        self.send()?;
+        if self.chunked { self.to.write_all(b"0\r\n\r\n") } else { Ok(()) }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        if self.chunked {
+            write!(self.to, "{:x}\r\n", self.buffer.len())?;
+            self.buffer.extend(b"\r\n");
+        }
+        self.to.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl Write for Answer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend(bytes);
+        if self.buffer.len() >= PART {
+            self.send()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send()
+    }
+}
+
+/// An answer of one sentence.
+pub(crate) fn refuse(to: &mut dyn Write, status: Status, why: &str) -> io::Result<()> {
+    head(to, status, "text/plain; charset=utf-8", &format!("Content-Length: {}\r\n", why.len() + 1))?;
+    writeln!(to, "{why}")
+}
+
+fn head(to: &mut dyn Write, status: Status, kind: &str, length: &str) -> io::Result<()> {
+    let line = status.line();
+    let head = format!("HTTP/1.1 {line}\r\nContent-Type: {kind}\r\nConnection: close\r\n{length}\r\n");
+    to.write_all(head.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(head: &str) -> Request {
+        match read(head.as_bytes(), true) {
+            Head::Whole(request) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_head_is_whole_at_its_empty_line() {
+        let head =
+            "GET /metrics?a=b HTTP/1.1\r\nHost: localhost:9758\r\nAccept: application/openmetrics-text;q=0.8\r\n\r\n";
+        for cut in 0..head.len() {
+            assert_eq!(read(&head.as_bytes()[..cut], true), Head::Partial, "{cut}");
+        }
+        let request = whole(head);
+        assert_eq!((request.path.as_str(), request.takes_openmetrics), ("/metrics", true));
+        assert!(!whole("GET / HTTP/1.0\r\n\r\n").takes_openmetrics);
+    }
+
+    #[test]
+    fn what_is_no_get_is_refused() {
+        let refused = |head: &[u8]| match read(head, true) {
+            Head::Refused(status) => status,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(b"POST /metrics HTTP/1.1\r\n\r\n"), Status::WrongMethod);
+        assert_eq!(refused(b"\x16\x03\x01\x02\x00"), Status::Malformed);
+        assert_eq!(refused(&[b'A'; LONGEST_HEAD]), Status::TooLong);
+        let many: String = (0..MOST_HEADERS + 1).map(|number| format!("a{number}: b\r\n")).collect();
+        assert_eq!(refused(format!("GET / HTTP/1.1\r\n{many}\r\n").as_bytes()), Status::TooLong);
+    }
+
+    #[test]
+    fn a_browser_that_was_sent_here_by_another_name_reads_nothing() {
+        let with = |host: &str, is_local| read(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes(), is_local);
+        for host in
+            ["evil.example", "evil.example:9758", "127.0.0.1.evil.example", "10.0.0.1:80", "[2001:db8::1]:80", ""]
+        {
+            assert_eq!(with(host, true), Head::Refused(Status::ForeignHost), "{host}");
+        }
+        for host in ["localhost", "LOCALHOST:1", "127.0.0.1:9758", "[::1]:9758", "127.9.9.9"] {
+            assert!(matches!(with(host, true), Head::Whole(_)), "{host}");
+        }
+        assert!(matches!(with("fief", false), Head::Whole(_)), "no browser comes by a UNIX socket");
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_off_can_be_told() {
+        let answer = |head: &str| {
+            let mut sent = Vec::new();
+            let mut answer = Answer::begin(&mut sent, &whole(head), "text/plain").expect("memory");
+            answer.write_all(&[b'x'; PART + 1]).expect("memory");
+            answer.write_all(b"y").expect("memory");
+            answer.end().expect("memory");
+            String::from_utf8(sent).expect("text")
+        };
+        let chunked = answer("GET / HTTP/1.1\r\n\r\n");
+        assert!(chunked.contains("\r\n\r\n8001\r\nxxx") && chunked.ends_with("x\r\n1\r\ny\r\n0\r\n\r\n"), "{chunked}");
+        assert!(answer("GET / HTTP/1.0\r\n\r\n").ends_with("xxy"));
+    }
+}

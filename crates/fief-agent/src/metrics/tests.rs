@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the metrics say, in the words of the format; what Prometheus' own tool says of it is asked where the command is tested.
+
+use std::collections::BTreeSet;
+
+use fief::Reason;
+use fief_control::{LoadView, QueueClassView, QueueView, SchedulerView, ShutOut, VerdictView};
+use fief_policy::Mode;
+
+use super::*;
+use crate::series::tests::{container, snapshot};
+
+fn verdict(container: &str, rule: Option<u32>, count: u64) -> VerdictView {
+    VerdictView {
+        listener: "web".into(),
+        container: container.into(),
+        rule,
+        reason: Reason::SynRate,
+        monitored: false,
+        count,
+    }
+}
+
+fn class(container: &str, p99: u64) -> QueueClassView {
+    QueueClassView {
+        container: container.into(),
+        waiting: 3,
+        entered: 10,
+        released: 5,
+        refused_full: 1,
+        refused_wait: 2,
+        gone: 0,
+        waited_ns: 1_500_000_000,
+        wait_p50_ns: None,
+        wait_p99_ns: Some(p99),
+    }
+}
+
+fn scrape(most: usize) -> Scrape {
+    let front = FrontView {
+        taken_ns: 1,
+        interfaces: Vec::new(),
+        listeners: vec!["web".into()],
+        verdicts: vec![verdict("shop", Some(1), 3), verdict("shop/b", None, 4), verdict("shop/c", None, 5)],
+        loads: vec![LoadView {
+            listener: "web".into(),
+            level: "busy",
+            queue_percent: 30,
+            cpu_ppm: 1,
+            drops_per_second: 0,
+            age_ns: 1,
+        }],
+        queues: vec![QueueView {
+            listener: "web".into(),
+            places: 4,
+            finds: true,
+            in_service: 2,
+            waiting: 6,
+            length: 100,
+            memory: 0,
+            too_long: 0,
+            would_wait: 0,
+            classes: vec![class("shop/b", 2_000_000), class("shop/c", 3_000_000)],
+        }],
+        shut_out: vec![ShutOut { source: "10.0.0.0/24".into(), why: Reason::SynIsolated, remaining_ns: 1 }],
+        proven_sources: 7,
+        notes: Vec::new(),
+    };
+    let status = Status {
+        policy: None,
+        since: Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_500)),
+        mode: Some(Mode::Enforce),
+        current: true,
+        interfaces: Vec::new(),
+        listeners: Vec::new(),
+        units: Vec::new(),
+        scheduler: SchedulerView::Off,
+        enforced: Vec::new(),
+        unenforced: Vec::new(),
+        problems: vec!["one".into()],
+    };
+    let containers = vec![
+        container("shop", 8, None, 1_250_000_000),
+        container("shop/b", 9, Some(8), 1),
+        container("shop/c", 10, Some(8), 2_000_000_000),
+    ];
+    let moment = Moment { snapshot: snapshot(containers), front };
+    Scrape { in_force: Some((Arc::new(moment), Arc::new(status))), most, record_failures: Some(2) }
+}
+
+fn text(scrape: Scrape, format: Format) -> String {
+    let mut text = Vec::new();
+    write(scrape, format, &mut text).expect("memory");
+    String::from_utf8(text).expect("text")
+}
+
+fn has(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(text.lines().any(|one| one == *line), "{line} in\n{text}");
+    }
+}
+
+#[test]
+fn both_formats_say_the_same_of_a_moment() {
+    let lines = [
+        "fief_in_force 1",
+        "fief_problems 1",
+        "fief_record_failures_total 2",
+        "fief_policy_applied_timestamp_seconds 1.5",
+        "fief_container_cpu_seconds_total{container=\"shop\",kind=\"thread\"} 1.25",
+        "fief_container_threads{container=\"shop\"} 1",
+        "fief_verdicts_total{listener=\"web\",container=\"shop\",rule=\"1\",reason=\"syn-rate\",monitored=\"false\"} 3",
+        "fief_listener_level{listener=\"web\",level=\"busy\"} 1",
+        "fief_listener_level{listener=\"web\",level=\"overloaded\"} 0",
+        "fief_listener_accept_queue_ratio{listener=\"web\"} 0.3",
+        "fief_queue_waited_seconds_total{listener=\"web\",container=\"shop/b\"} 1.5",
+        "fief_queue_wait_seconds{listener=\"web\",container=\"shop/c\",part=\"0.99\"} 0.003",
+        "fief_core_errors_total{error=\"table_full\"} 2",
+    ];
+    has(&text(scrape(10), Format::Text), &lines);
+    has(&text(scrape(10), Format::OpenMetrics), &lines);
+    has(&text(Scrape::default(), Format::Text), &["fief_in_force 0"]);
+}
+
+#[test]
+fn what_has_no_series_of_its_own_is_summed_everywhere() {
+    let text = text(scrape(1), Format::Text);
+    has(
+        &text,
+        &[
+            "fief_containers_summed 2",
+            "fief_container_threads{container=\"all others\"} 2",
+            "fief_verdicts_total{listener=\"web\",container=\"all others\",rule=\"\",reason=\"syn-rate\",monitored=\"false\"} 9",
+            "fief_queue_waiting{listener=\"web\",container=\"all others\"} 6",
+            "fief_queue_wait_seconds{listener=\"web\",container=\"all others\",part=\"0.99\"} 0.003",
+        ],
+    );
+    let series: Vec<_> =
+        text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' ')).collect();
+    let distinct: BTreeSet<_> = series.iter().map(|(labels, _)| labels).collect();
+    assert_eq!(distinct.len(), series.len(), "no series is there twice");
+}
+
+#[test]
+fn a_name_cannot_make_a_series_of_its_own() {
+    let mut scrape = scrape(10);
+    let liar = "x\"} 1\nfief_in_force{a=\"\\";
+    let moment = scrape.in_force.as_mut().and_then(|(moment, _)| Arc::get_mut(moment)).expect("in force");
+    moment.snapshot = snapshot(vec![container(liar, 8, None, 1)]);
+    let text = text(scrape, Format::Text);
+    has(&text, &["fief_container_threads{container=\"x\\\"} 1\\nfief_in_force{a=\\\"\\\\\"} 1"]);
+}
+
+#[test]
+fn every_metric_is_in_the_documentation() {
+    let page = include_str!("../../../../docs/metrics.md");
+    let text = text(scrape(10), Format::Text);
+    let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let missing: Vec<_> =
+        names.filter(|name| !page.lines().any(|line| line.split([' ', '{']).next() == Some(name))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is in force, read from the kernel, and kept for a moment: a hundred scrapes at once cost one reading.
+//!
+//! A reading is kept for ten times as long as it took, so that readers, however many and eager, cost a tenth of a CPU at most.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fief_control::{Fief, FrontView, Moment, Result, Snapshot, Status};
+
+/// A look again and again sees what is new.
+const SHORTEST: Duration = Duration::from_millis(50);
+const TIMES_ITS_COST: u32 = 10;
+const LATELY: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct Readings {
+    pub(crate) fief: Fief,
+    snapshot: Kept<Snapshot>,
+    front: Kept<FrontView>,
+    status: Kept<Status>,
+    lately: Kept<Status>,
+    moment: Kept<Moment>,
+}
+
+impl Readings {
+    pub(crate) fn of(fief: Fief) -> Self {
+        Self {
+            fief,
+            snapshot: Kept::at_least(SHORTEST),
+            front: Kept::at_least(SHORTEST),
+            status: Kept::at_least(SHORTEST),
+            lately: Kept::at_least(LATELY),
+            moment: Kept::at_least(SHORTEST),
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        self.snapshot.get(|| self.fief.snapshot())
+    }
+
+    pub(crate) fn front(&self) -> Result<Arc<FrontView>> {
+        self.front.get(|| self.fief.front())
+    }
+
+    pub(crate) fn status(&self) -> Result<Arc<Status>> {
+        self.status.get(|| self.fief.status())
+    }
+
+    /// As it was within a minute: who listens is looked for among the descriptors of all processes.
+    pub(crate) fn status_lately(&self) -> Result<Arc<Status>> {
+        self.lately.get(|| self.fief.status())
+    }
+
+    /// Usage and the front door.
+    pub(crate) fn moment(&self) -> Result<Arc<Moment>> {
+        self.moment.get(|| self.fief.moment())
+    }
+}
+
+#[derive(Debug)]
+struct Kept<T> {
+    reading: Mutex<Option<Reading<T>>>,
+    least: Duration,
+}
+
+#[derive(Debug)]
+struct Reading<T> {
+    until: Instant,
+    of: Arc<T>,
+}
+
+impl<T> Kept<T> {
+    fn at_least(least: Duration) -> Self {
+        Self { reading: Mutex::new(None), least }
+    }
+
+    /// Who comes while another one reads waits for that reading. A failure is not kept.
+    fn get(&self, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        let mut kept = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reading) = kept.as_ref().filter(|reading| Instant::now() < reading.until) {
+            return Ok(Arc::clone(&reading.of));
+        }
+        // first, so that there are not two of them at a time
+        *kept = None;
+        let begun = Instant::now();
+        let of = Arc::new(read()?);
+        let cost = begun.elapsed();
+        *kept = Some(Reading { until: Instant::now() + self.least.max(cost * TIMES_ITS_COST), of: Arc::clone(&of) });
+        Ok(of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn readings_cost_a_tenth_of_a_cpu_at_most() {
+        let (kept, reads) = (Kept::at_least(SHORTEST), Cell::new(0_u32));
+        let costly = || {
+            reads.set(reads.get() + 1);
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(reads.get())
+        };
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(500) {
+            kept.get(costly).expect("read");
+        }
+        assert!((1..=3).contains(&reads.get()), "{}", reads.get());
+    }
+
+    #[test]
+    fn a_failure_is_not_kept() {
+        let kept = Kept::at_least(SHORTEST);
+        let failure = || fief_control::Error::new(fief_control::ErrorKind::NotFound, "nothing is in force");
+        assert!(kept.get(|| Err::<u32, _>(failure())).is_err());
+        assert_eq!(*kept.get(|| Ok(7)).expect("read"), 7);
+    }
+}

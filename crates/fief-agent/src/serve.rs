@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The agent: what it answers at its sockets, and what it writes at each turn, until it is told to end.
+
+use std::io::{self, BufWriter, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fief_control::{AgentPlace, Error, ErrorKind, Fief, Result};
+
+use crate::door::Door;
+use crate::http::{self, Answer, Request, Status};
+use crate::memory;
+use crate::metrics::{self, Format, Scrape};
+use crate::peer::Readers;
+use crate::reading::Readings;
+use crate::record::{Folder, Keeper, RecorderOptions};
+use crate::textfile;
+use crate::turns::Turns;
+
+/// What an agent does besides serving at its socket.
+#[derive(Debug, Clone)]
+pub struct AgentOptions {
+    /// Who reads at the socket.
+    pub readers: Readers,
+    /// Metrics alone, by HTTP, for whoever is on this machine.
+    pub listen: Option<SocketAddr>,
+    /// A folder of node_exporter's.
+    pub textfile: Option<PathBuf>,
+    /// Between two writes of that file.
+    pub textfile_interval: Duration,
+    /// Containers with series of their own.
+    pub series: usize,
+    /// Where usage is recorded, and how.
+    pub record: Option<(Folder, RecorderOptions)>,
+}
+
+/// One that serves.
+#[derive(Debug)]
+pub struct Agent {
+    place: AgentPlace,
+    options: AgentOptions,
+    answers: Arc<Answers>,
+    address: Option<SocketAddr>,
+    keeper: Option<Keeper>,
+}
+
+#[derive(Debug)]
+struct Answers {
+    readings: Readings,
+    series: usize,
+    records: bool,
+    record_failures: AtomicU64,
+}
+
+impl Agent {
+    /// Serves from now on. Errors: another agent does; an address or a folder cannot be had.
+    pub fn start(fief: Fief, options: AgentOptions) -> Result<Self> {
+        memory::keep_little();
+        let place = fief.agent_place()?;
+        let keeper = options.record.clone().map(|(folder, options)| Keeper::open(folder, options)).transpose()?;
+        let answers = Arc::new(Answers {
+            readings: Readings::of(fief),
+            series: options.series,
+            records: keeper.is_some(),
+            record_failures: AtomicU64::new(0),
+        });
+        let socket = place.socket().to_owned();
+        let cannot = |what: String| move |error: io::Error| Error::new(ErrorKind::Other, format!("{what}: {error}"));
+        // each who connects is asked who he is, so it does not matter what the mode is until it is set
+        let listener = UnixListener::bind(&socket).map_err(cannot(format!("cannot make {}", socket.display())))?;
+        options.readers.admit(&socket).map_err(cannot(format!("cannot set the mode of {}", socket.display())))?;
+        let all = Arc::clone(&answers);
+        let open = Door::Unix(listener, options.readers).open(Arc::new(move |request, to| all.answer(request, to)));
+        open.map_err(cannot(format!("cannot serve at {}", socket.display())))?;
+        let mut address = None;
+        if let Some(listen) = options.listen {
+            if !listen.ip().is_loopback() {
+                return Err(Error::new(ErrorKind::Other, format!("{listen} is reached from elsewhere"))
+                    .remedy("listen on 127.0.0.1 or [::1], and put a proxy that asks who it is in front of it"));
+            }
+            let what = || format!("cannot listen on {listen}");
+            let listener = TcpListener::bind(listen).map_err(cannot(what()))?;
+            address = listener.local_addr().ok();
+            let some = Arc::clone(&answers);
+            let metrics = move |request: &Request, to: &mut dyn Write| some.answer_anybody(request, to);
+            Door::Loopback(listener).open(Arc::new(metrics)).map_err(cannot(what()))?;
+        }
+        let agent = Self { place, options, answers, address, keeper };
+        agent.write_textfile()?;
+        Ok(agent)
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &std::path::Path {
+        self.place.socket()
+    }
+
+    /// Where metrics are, by HTTP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Writes what is to be written until `wait`, which is given the time to the next turn, says that it is over. `warn` is told
+    /// what fails, once until it works again.
+    pub fn run(mut self, mut wait: impl FnMut(Option<Duration>) -> bool, mut warn: impl FnMut(&str)) {
+        let record = self.options.record.as_ref().map(|(_, options)| options.interval);
+        let mut record = record.map(|interval| Turns::every(interval, Instant::now()));
+        let textfile = self.options.textfile.as_ref().map(|_| self.options.textfile_interval);
+        let mut textfile = textfile.map(|interval| Turns::every(interval, Instant::now() + interval));
+        let mut textfile_failed = false;
+        loop {
+            let next = [&record, &textfile].into_iter().flatten().map(Turns::wait).min();
+            if wait(next) {
+                break;
+            }
+            let is_due = record.as_mut().is_some_and(Turns::is_due);
+            if let Some(keeper) = self.keeper.as_mut().filter(|_| is_due) {
+                keeper.turn(self.answers.readings.snapshot(), &mut warn);
+                self.answers.record_failures.store(keeper.failures(), Ordering::Relaxed);
+            }
+            if textfile.as_mut().is_some_and(Turns::is_due) {
+                let written = self.write_textfile();
+                if let Some(error) = written.as_ref().err().filter(|_| !textfile_failed) {
+                    warn(&error.to_string());
+                }
+                textfile_failed = written.is_err();
+            }
+        }
+        if let Some(folder) = &self.options.textfile {
+            textfile::remove(folder);
+        }
+        if let Some(Err(error)) = self.keeper.take().map(Keeper::finish) {
+            warn(&error.to_string());
+        }
+    }
+
+    fn write_textfile(&self) -> Result<()> {
+        let Some(folder) = &self.options.textfile else { return Ok(()) };
+        let scrape = self.answers.scrape()?;
+        let written = textfile::write(folder, |to| metrics::write(scrape, Format::Text, to));
+        let what = || format!("cannot write the metrics into {}", folder.display());
+        written.map_err(|error| Error::new(ErrorKind::Other, format!("{}: {error}", what())))
+    }
+}
+
+impl Answers {
+    /// To who may read all.
+    fn answer(&self, request: &Request, to: &mut dyn Write) -> io::Result<()> {
+        match request.path.as_str() {
+            "/snapshot" => json(self.readings.snapshot(), request, to),
+            "/front" => json(self.readings.front(), request, to),
+            "/status" => json(self.readings.status(), request, to),
+            _ => self.answer_anybody(request, to),
+        }
+    }
+
+    fn answer_anybody(&self, request: &Request, to: &mut dyn Write) -> io::Result<()> {
+        if request.path != "/metrics" {
+            return http::refuse(to, Status::NotFound, "there is /metrics here");
+        }
+        let scrape = match self.scrape() {
+            Ok(scrape) => scrape,
+            Err(error) => return http::refuse(to, Status::Failed, &error.to_string()),
+        };
+        let format = if request.takes_openmetrics { Format::OpenMetrics } else { Format::Text };
+        let mut answer = Answer::begin(to, request, format.kind())?;
+        metrics::write(scrape, format, &mut answer)?;
+        answer.end()
+    }
+
+    fn scrape(&self) -> Result<Scrape> {
+        let read = self.readings.moment().and_then(|moment| Ok((moment, self.readings.status_lately()?)));
+        let in_force = match read {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            read => Some(read?),
+        };
+        let failures = self.record_failures.load(Ordering::Relaxed);
+        Ok(Scrape { in_force, most: self.series, record_failures: self.records.then_some(failures) })
+    }
+}
+
+fn json<T: serde::Serialize>(read: Result<Arc<T>>, request: &Request, to: &mut dyn Write) -> io::Result<()> {
+    match read {
+        Ok(view) => {
+            let mut answer = BufWriter::new(Answer::begin(to, request, "application/json")?);
+            serde_json::to_writer(&mut answer, &*view)?;
+            answer.into_inner().map_err(io::IntoInnerError::into_error)?.end()
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => http::refuse(to, Status::Nothing, &error.to_string()),
+        Err(error) => http::refuse(to, Status::Failed, &error.to_string()),
+    }
+}

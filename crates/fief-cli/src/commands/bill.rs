@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `fief bill`: what each container used in each interval of a record. All lines together are what was used from the begin to the
+//! end: what a container leaves when it ends is not counted twice, and what an installation used is not lost when the next begins.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use fief_agent::record::{Folder, Player};
+use serde::Serialize;
+
+use crate::cli::{self, BillFormat};
+use crate::failure::{Failure, Result};
+use crate::history::time;
+use crate::interval::Interval;
+use crate::output::Output;
+use crate::record::{USAGE_NAMES, Usage};
+use fief_control::{SchedulerView, Snapshot};
+
+pub fn run(args: &cli::Bill, output: &mut Output) -> Result<()> {
+    let folder = Folder::of(&args.folder);
+    let days = folder.contents()?;
+    let first = days.iter().find_map(|day| day.first_ms);
+    let last = days.iter().rev().find_map(|day| day.last_ms);
+    let (Some(from_ms), Some(to_ms)) = (args.from.or(first), args.to.or(last)) else {
+        return Err(Failure::new(format!("{} has no record", args.folder.display())));
+    };
+    if to_ms < from_ms {
+        return Err(Failure::usage("the end is before the begin"));
+    }
+    if args.format == BillFormat::Csv {
+        row(output, ["from", "to", "container"].into_iter().chain(USAGE_NAMES).map(str::to_owned))?;
+    }
+    let mut bill = Bill::begin(folder.play(from_ms)?, from_ms)?;
+    let interval_ms = (args.interval.as_millis() as u64).max(1);
+    let mut begin = from_ms;
+    while begin < to_ms {
+        let end = begin.saturating_add(interval_ms).min(to_ms);
+        let [from, to] = [begin, end].map(time);
+        for (container, usage) in bill.until(end)? {
+            let line = Line { from: &from, to: &to, container: &container, usage };
+            match args.format {
+                BillFormat::Json => output.json(&line)?,
+                BillFormat::Csv => row(output, line.cells())?,
+            }
+        }
+        begin = end;
+    }
+    Ok(())
+}
+
+/// The names are a promise to programs; `docs/cli.md` lists them.
+#[derive(Serialize)]
+struct Line<'a> {
+    from: &'a str,
+    to: &'a str,
+    container: &'a str,
+    #[serde(flatten)]
+    usage: Usage,
+}
+
+impl Line<'_> {
+    fn cells(&self) -> impl Iterator<Item = String> {
+        let texts = [self.from, self.to, self.container].map(str::to_owned);
+        texts.into_iter().chain(self.usage.counters().map(|counter| counter.to_string()))
+    }
+}
+
+/// Quoted where a name needs it.
+fn row(output: &mut Output, cells: impl Iterator<Item = String>) -> Result<()> {
+    let mut line = Vec::new();
+    cells_into(&mut line, cells).map_err(|error| Failure::write(&error))?;
+    output.text(String::from_utf8_lossy(&line))
+}
+
+fn cells_into(line: &mut Vec<u8>, cells: impl Iterator<Item = String>) -> io::Result<()> {
+    let mut writer = csv::Writer::from_writer(line);
+    writer.write_record(cells.map(String::into_bytes))?;
+    writer.flush()
+}
+
+/// What is added up, from one place of a record to the next.
+struct Bill {
+    player: Player,
+    /// Where the interval began; `None`: nothing is known yet.
+    start: Option<Snapshot>,
+}
+
+impl Bill {
+    fn begin(mut player: Player, from_ms: u64) -> Result<Self> {
+        while player.step(from_ms)? {}
+        player.take_ended();
+        let start = player.known().cloned();
+        Ok(Self { player, start })
+    }
+
+    /// By path.
+    fn until(&mut self, end_ms: u64) -> Result<BTreeMap<String, Usage>> {
+        let mut used = BTreeMap::new();
+        while self.player.step(end_ms)? {
+            if let Some(ended) = self.player.take_ended() {
+                add(&mut used, self.start.as_ref(), &ended);
+                self.start = Some(nothing(&ended));
+            }
+            if self.start.is_none() {
+                self.start = self.player.known().cloned();
+            }
+        }
+        if let Some(now) = self.player.known() {
+            add(&mut used, self.start.as_ref(), now);
+            self.start = Some(now.clone());
+        }
+        used.retain(|_, usage| *usage != Usage::default());
+        Ok(used)
+    }
+}
+
+fn add(used: &mut BTreeMap<String, Usage>, before: Option<&Snapshot>, now: &Snapshot) {
+    let interval = Interval::between(before, now);
+    for (at, view) in now.containers.iter().enumerate() {
+        let sum = used.entry(view.path.clone()).or_default();
+        *sum = sum.plus(interval.used(at));
+    }
+}
+
+/// Before anything was used.
+fn nothing(like: &Snapshot) -> Snapshot {
+    Snapshot {
+        taken_ns: 0,
+        cpus: like.cpus,
+        containers: Vec::new(),
+        system_kinds: Vec::new(),
+        failures: Vec::new(),
+        units: Vec::new(),
+        class_listeners: Vec::new(),
+        scheduler: SchedulerView::Off,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use fief_agent::record::{Recorder, RecorderOptions};
+    use fief_control::ContainerView;
+
+    use super::*;
+    use crate::record::sample;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn used(path: &str, id: u32, parent: Option<u32>, thread_ns: u64) -> ContainerView {
+        let mut view = sample::container(path, id, parent);
+        view.usage.thread_ns = thread_ns;
+        view
+    }
+
+    /// A second between two; `None`: nothing was in force.
+    fn record(folder: &std::path::Path, readings: Vec<Option<Vec<ContainerView>>>) -> u64 {
+        let options = RecorderOptions { interval: SECOND, most_bytes: 1 << 30 };
+        let mut recorder = Recorder::open(Folder::of(folder), options).expect("a folder");
+        let begin = SystemTime::UNIX_EPOCH + SECOND * 1_795_629_600;
+        for (number, containers) in (0..).zip(readings) {
+            let snapshot = containers.map(|containers| {
+                let mut snapshot = sample::snapshot(containers);
+                snapshot.taken_ns = 1_000_000_000 * (u64::from(number) + 1);
+                Arc::new(snapshot)
+            });
+            recorder.add(begin + SECOND * number, snapshot).expect("room");
+        }
+        1_795_629_600_000
+    }
+
+    fn bill(folder: &std::path::Path, from_ms: u64, ends: &[u64]) -> Vec<Vec<(String, u64)>> {
+        let mut bill = Bill::begin(Folder::of(folder).play(from_ms).expect("a record"), from_ms).expect("a record");
+        let interval = |end: &u64| {
+            let used = bill.until(from_ms + end * 1000).expect("a record");
+            used.into_iter().map(|(path, usage)| (path, usage.thread_ns)).collect()
+        };
+        ends.iter().map(interval).collect()
+    }
+
+    #[test]
+    fn intervals_add_up_to_what_was_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let passing = |ns| {
+            let mut view = used("a/#9", 9, Some(8), ns);
+            view.attributes.pass_up = true;
+            view
+        };
+        let from = record(
+            folder.path(),
+            vec![
+                Some(vec![used("a", 8, None, 100)]),
+                Some(vec![used("a", 8, None, 110), passing(5)]),
+                Some(vec![used("a", 8, None, 110), passing(50)]),
+                Some(vec![used("a", 8, None, 170)]), // it ended, and left 10 more than was seen
+                Some(vec![used("a", 8, None, 171)]),
+            ],
+        );
+        let lines = bill(folder.path(), from, &[2, 4]);
+        assert_eq!(lines, [vec![("a".into(), 10), ("a/#9".into(), 50)], vec![("a".into(), 11)]]);
+        assert_eq!(bill(folder.path(), from, &[4]), [vec![("a".into(), 71)]], "all that was used in between");
+    }
+
+    #[test]
+    fn what_was_used_before_the_record_is_nobodys() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let from =
+            record(folder.path(), vec![Some(vec![used("a", 8, None, 100)]), Some(vec![used("a", 8, None, 103)])]);
+        assert_eq!(bill(folder.path(), from - 5_000, &[10]), [vec![("a".into(), 3)]]);
+    }
+
+    #[test]
+    fn nothing_is_lost_when_all_is_taken_down_and_put_in_force_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let with_idle = |idle, ns| Some(vec![used("idle", fief::abi::FIEF_IDLE, None, idle), used("a", 8, None, ns)]);
+        for gap in [false, true] {
+            let folder = folder.path().join(gap.to_string());
+            let mut readings = vec![with_idle(1000, 100), with_idle(1010, 130)];
+            if gap {
+                readings.push(None);
+            }
+            readings.extend([with_idle(7, 50), with_idle(8, 51)]);
+            let from = record(&folder, readings);
+            assert_eq!(bill(&folder, from, &[9]), [vec![("a".into(), 81), ("idle".into(), 18)]], "{gap}");
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_write_cells_of_its_own() {
+        let line = Line { from: "x", to: "y", container: "a,\"b\nc", usage: Usage::default() };
+        let mut bytes = Vec::new();
+        cells_into(&mut bytes, line.cells()).expect("memory");
+        let text = String::from_utf8(bytes).expect("text");
+        assert!(text.starts_with("x,y,\"a,\"\"b\nc\",0,"), "{text}");
+    }
+
+    #[test]
+    fn every_name_of_the_object_is_in_the_documentation() {
+        let page = include_str!("../../../../docs/cli.md");
+        let line = Line { from: "x", to: "y", container: "z", usage: Usage::default() };
+        for name in serde_json::to_value(line).expect("texts and numbers").as_object().expect("an object").keys() {
+            assert!(page.contains(&format!("`{name}`")), "{name} is missing");
+        }
+    }
+}

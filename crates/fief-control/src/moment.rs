@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Usage and the front door at once, for who wants both: the table of containers and the policy are read once.
+
+use fief_bpf::Result;
+use fief_bpf::table::Table;
+
+use crate::{Fief, FrontView, Snapshot};
+
+/// What is in force, at one moment.
+#[derive(Debug, Clone)]
+pub struct Moment {
+    /// As [`Fief::snapshot`] has it.
+    pub snapshot: Snapshot,
+    /// As [`Fief::front`] has it.
+    pub front: FrontView,
+}
+
+impl Fief {
+    /// Reads both. Changes nothing.
+    pub fn moment(&self) -> Result<Moment> {
+        self.require_installed()?;
+        let names = self.names()?;
+        let snapshot = self.snapshot_of(&Table::open(self.pins())?, names.tree())?;
+        Ok(Moment { snapshot, front: self.front_of(&names)? })
+    }
+}
