@@ -46,6 +46,7 @@ records!(
     fief_container,
     fief_descriptor,
     fief_label,
+    fief_flow_key,
     fief_file_key,
     fief_file,
     fief_listener_key,

@@ -277,8 +277,9 @@ pub struct Show {
 ///
 /// Without options: how often each verdict fell, by listener, container, rule and reason, also what monitor mode would have
 /// refused; how loaded the listeners are; who is shut out. With --follow: drops and refusals as they happen, at most one line
-/// in 10 ms for each rule and reason, with the number that it stands for. With --from: what a policy says about one client
-/// and its request, from the policy alone.
+/// in 10 ms for each rule and reason, with the number that it stands for. With --from: what is known of one client now (isolated,
+/// penalised, proven, how much is left of its rates, what of it waits), whether its next connection request is refused, and what
+/// the policy says about it and its request; with --policy, the latter alone.
 #[derive(Debug, Args)]
 pub struct Explain {
     /// Only this listener
@@ -289,7 +290,7 @@ pub struct Explain {
     /// End after so many lines
     #[arg(long, short = 'n', value_name = "N", requires = "follow")]
     pub count: Option<NonZeroU32>,
-    /// Address of a client: which rules match it, and what becomes of its request
+    /// Address of a client: how it stands with it now, which rules match it, and what becomes of its request
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<IpAddr>,
     /// Address and port that it connects to; without it, the listener that is named, or the only one
@@ -307,11 +308,11 @@ pub struct Explain {
     /// TLS: a protocol that the client offers; can be given several times
     #[arg(long, value_name = "PROTOCOL", requires = "from", conflicts_with = "request")]
     pub alpn: Vec<String>,
-    /// As while the listener is so loaded
-    #[arg(long, requires = "from", value_name = "LEVEL", default_value = "always")]
+    /// As while the listener is so loaded; without it, as it is now or, with --policy, as while it is not loaded
+    #[arg(long, requires = "from", value_name = "LEVEL")]
     #[arg(value_parser = ["always", "busy", "overloaded"])]
-    pub level: String,
-    /// A policy (TOML) instead of the one in force; needs no privilege
+    pub level: Option<String>,
+    /// A policy (TOML) instead of the one in force, which is all that is asked then; needs no privilege
     #[arg(long, value_name = "FILE", requires = "from", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
     /// One JSON object a line

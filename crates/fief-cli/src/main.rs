@@ -4,6 +4,7 @@
 
 mod brief;
 mod cli;
+mod clock;
 mod commands;
 mod failure;
 mod interval;

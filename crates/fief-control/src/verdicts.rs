@@ -177,7 +177,7 @@ impl Fief {
     fn shut_out(&self, sources: &[(u32, abi::fief_source)], now: u64) -> Result<Vec<ShutOut>> {
         let meters: Vec<(u32, abi::fief_meter)> = batch::entries(&self.map("meters")?)?;
         let prefixes = meters.iter().filter(|(_, meter)| meter.isolated_until_ns > now).map(|(_, meter)| ShutOut {
-            source: prefix(&meter.prefix, meter.length),
+            source: prefix_text(&meter.prefix, meter.length),
             why: Reason::SynIsolated,
             remaining_ns: meter.isolated_until_ns - now,
         });
@@ -233,7 +233,7 @@ pub(crate) fn source(bytes: &[u8; 16]) -> String {
 }
 
 /// What isolation takes together: an IPv4 /24, an IPv6 /64 or /48.
-fn prefix(bytes: &[u8; 16], length: u8) -> String {
+pub(crate) fn prefix_text(bytes: &[u8; 16], length: u8) -> String {
     format!("{}/{length}", address(bytes))
 }
 
@@ -244,8 +244,8 @@ mod tests {
     #[test]
     fn sources_and_prefixes_are_written_as_people_write_them() {
         let v4 = "10.88.3.0".parse::<std::net::Ipv4Addr>().expect("an address").to_ipv6_mapped().octets();
-        assert_eq!((source(&v4), prefix(&v4, 24)), ("10.88.3.0".to_owned(), "10.88.3.0/24".to_owned()));
+        assert_eq!((source(&v4), prefix_text(&v4, 24)), ("10.88.3.0".to_owned(), "10.88.3.0/24".to_owned()));
         let v6 = "fd77:1::".parse::<Ipv6Addr>().expect("an address").octets();
-        assert_eq!((source(&v6), prefix(&v6, 48)), ("fd77:1::/64".to_owned(), "fd77:1::/48".to_owned()));
+        assert_eq!((source(&v6), prefix_text(&v6, 48)), ("fd77:1::/64".to_owned(), "fd77:1::/48".to_owned()));
     }
 }
