@@ -51,6 +51,8 @@ enum fief_reason {
 	/* the queue of the listener */
 	FIEF_REFUSED_QUEUE_FULL, /* no room for it, or a better one took its place */
 	FIEF_REFUSED_QUEUE_WAIT, /* it waited too long */
+	/* the door itself, before anything else */
+	FIEF_BANNED, /* any packet of a client that the operator has shut out */
 	FIEF_REASONS
 };
 

@@ -9,7 +9,7 @@
  *     context       what is known about it        found         which listener that is, as seen last
  *     guard         the guard of its listener     steering      told to steer within that lookup
  *     listening     which socket it is for        local         whether it is for this machine
- *     conntrack     what the kernel tracks
+ *     conntrack     what the kernel tracks    banned        whom the operator has shut out
  *     forward       connections to other machines passed        whether it was here, for steer
  *   handshake  a SYN, answered and forgotten
  *     cookie        all that is remembered, with siphash
@@ -78,6 +78,7 @@
 #include "steering.bpf.h"
 #include "filter.bpf.h"
 #include "maps/admitted.bpf.h"
+#include "maps/bans.bpf.h"
 #include "maps/blooms.bpf.h"
 #include "maps/bucket_tables.bpf.h"
 #include "maps/guards.bpf.h"

@@ -31,6 +31,7 @@ pub mod sweep;
 pub mod table;
 pub mod trial;
 pub mod upgrade;
+pub mod word;
 
 pub use error::{Context, Error, ErrorKind, Result};
 pub use skeleton::build;

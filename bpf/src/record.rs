@@ -62,6 +62,8 @@ records!(
     fief_unit,
     fief_admin,
     fief_info,
+    fief_ban_key,
+    fief_ban,
     fief_bucket,
     fief_source,
     fief_meter,

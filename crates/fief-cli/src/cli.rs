@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+use ipnet::IpNet;
 
 pub const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or an error in a policy. \
 `fief run` and `fief exec` end with the code of the server (128 plus the signal that ended it); 125: fief itself failed; \
@@ -43,6 +44,8 @@ pub enum Command {
     Ls(Ls),
     Show(Show),
     Explain(Explain),
+    Ban(Ban),
+    Pardon(Pardon),
     Usage(Usage),
     Top(Top),
     Lab(fief_lab_args::Lab),
@@ -320,6 +323,40 @@ pub struct Explain {
     pub json: bool,
 }
 
+/// Shut a client or a network out for a while
+///
+/// From now on all packets of it to guarded listeners are dropped and counted (`banned`), those on open connections too. It ends
+/// by itself; a ban that is there already ends as is said now. Bans stay over `fief apply` and go with `fief down`.
+#[derive(Debug, Args)]
+pub struct Ban {
+    /// An address or a prefix, as 192.0.2.7 or 2001:db8::/48
+    #[arg(value_name = "ADDRESS|PREFIX", required_unless_present = "list", value_parser = fief_policy::parse_prefix)]
+    pub prefix: Option<IpNet>,
+    /// For how long, as 90s, 10m, 12h or 7d
+    #[arg(long = "for", value_name = "DURATION", default_value = "1h", value_parser = while_banned)]
+    pub time: Duration,
+    /// List the bans that have not ended
+    #[arg(long, conflicts_with_all = ["prefix", "time"])]
+    pub list: bool,
+    /// One JSON object, with --list one a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Let a client or a network in again
+///
+/// Ends at once what keeps it out: bans of it and in it, penalties, and isolations around it and in it. Who sends too much is
+/// isolated again; `isolate.except` in the policy keeps a network from that for good.
+#[derive(Debug, Args)]
+pub struct Pardon {
+    /// An address or a prefix, as 192.0.2.7 or 2001:db8::/48
+    #[arg(value_name = "ADDRESS|PREFIX", value_parser = fief_policy::parse_prefix)]
+    pub prefix: IpNet,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Print what containers have used
 ///
 /// The numbers count from the making of a container. With --interval, the table shows what was used in each interval; the
@@ -375,6 +412,25 @@ pub struct Man {
     pub folder: PathBuf,
 }
 
+/// Whole seconds, minutes, hours or days: from a second to a year.
+fn while_banned(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a time as in 90s, 10m, 12h or 7d".to_owned();
+    let unit_at = text.find(|character: char| !character.is_ascii_digit()).ok_or_else(expected)?;
+    let (number, unit) = text.split_at(unit_at);
+    let scale = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(expected()),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale)).ok_or_else(expected)?;
+    match seconds {
+        1..=31_536_000 => Ok(Duration::from_secs(seconds)),
+        _ => Err("expected 1s to 365d".to_owned()),
+    }
+}
+
 /// From a hundredth of a second to a day.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, as in 0.5".to_owned())?;
@@ -407,6 +463,31 @@ mod tests {
     fn an_interval_of_no_length_is_refused() {
         for wrong in ["0", "-1", "nan", "inf", "1e9", "x"] {
             assert!(Cli::try_parse_from(["fief", "top", "--interval", wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_ban_has_a_prefix_and_a_time_with_its_unit() {
+        let ban = |words: &[&str]| {
+            let cli = Cli::try_parse_from([&["fief", "ban"], words].concat()).map_err(|error| error.to_string())?;
+            let Command::Ban(ban) = cli.command else { panic!("not ban") };
+            Ok::<_, String>((ban.prefix.map(|prefix| prefix.to_string()), ban.time.as_secs()))
+        };
+        assert_eq!(ban(&["10.1.2.3"]), Ok((Some("10.1.2.3/32".into()), 3600)));
+        assert_eq!(ban(&["fd77::/48", "--for", "7d"]), Ok((Some("fd77::/48".into()), 604_800)));
+        assert_eq!(ban(&["--list"]), Ok((None, 3600)));
+        for (words, remedy) in [
+            (&["10.1.2.3/24"][..], "write \"10.1.2.0/24\""),
+            (&["any"], "is everybody"),
+            (&["10.0.0.1-10.0.0.2"], "name one at a time"),
+            (&["10.1.2.3", "--for", "10"], "as in 90s, 10m, 12h or 7d"),
+            (&["10.1.2.3", "--for", "0s"], "1s to 365d"),
+            (&["10.1.2.3", "--for", "366d"], "1s to 365d"),
+            (&["10.1.2.3", "--list"], "cannot be used with"),
+            (&[], "required"),
+        ] {
+            let error = ban(words).expect_err("refused");
+            assert!(error.contains(remedy), "{words:?}: {error}");
         }
     }
 

@@ -2,6 +2,7 @@
 //! One file for each command.
 
 pub mod apply;
+pub mod ban;
 pub mod bind;
 pub mod check;
 pub mod child;
@@ -13,6 +14,7 @@ pub mod lab;
 pub mod ls;
 pub mod man;
 pub mod manage;
+pub mod pardon;
 pub mod probe;
 pub mod run;
 pub mod schema;

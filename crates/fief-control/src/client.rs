@@ -17,6 +17,7 @@ use fief_policy::{Level, Listener, Request};
 use ipnet::IpNet;
 
 use crate::Fief;
+use crate::ban::Ban;
 use crate::charge::now_ns;
 use crate::police;
 use crate::verdicts::prefix_text;
@@ -38,6 +39,8 @@ pub struct ClientView {
     pub guarded: bool,
     /// What would be refused is counted, and passes.
     pub monitored: bool,
+    /// The ban of a prefix around it that ends last.
+    pub banned: Option<Ban>,
     /// Prefixes around it that are isolated at this listener.
     pub isolated: Vec<Isolation>,
     /// So long its connection requests are dropped, since a request of it was refused.
@@ -84,6 +87,7 @@ struct Read {
     address: [u8; 16],
     guard: abi::fief_guard,
     load: abi::fief_load,
+    banned: Option<Ban>,
     source: Option<abi::fief_source>,
     meters: Vec<abi::fief_meter>,
 }
@@ -117,6 +121,8 @@ impl Fief {
             address: mapped(from),
             guard: guard.unwrap_or_default(),
             load: load.unwrap_or_default(),
+            // what is in force may be of a version without bans
+            banned: self.bans().unwrap_or_default().into_iter().filter(|ban| ban.prefix.contains(&from)).max_by_key(|ban| ban.until_ns),
             source: self.source(from)?,
             meters: self.meters_of(from, index.unwrap_or(u16::MAX))?,
         };
@@ -127,6 +133,7 @@ impl Fief {
             level: level(read.load.level),
             guarded,
             monitored: read.guard.flags & abi::FIEF_GUARD_MONITOR != 0,
+            banned: read.banned.clone(),
             isolated: read.isolations(),
             penalty_remaining_ns: read.penalty(),
             proven: read.source.map(|source| Proven { since_ns: source.since_ns, last_ns: source.proven_ns }),
@@ -286,6 +293,9 @@ impl Read {
     fn refusal(&self, budgets: &[Budget]) -> Option<Reason> {
         let reached = |of: &str| budgets.iter().any(|budget| budget.in_force && budget.of == of && budget.is_reached());
         let into = self.guard.flags & abi::FIEF_GUARD_INTO != 0 && self.admits();
+        if self.banned.is_some() {
+            return Some(Reason::Banned);
+        }
         if self.guard.flags & abi::FIEF_GUARD_POLICE == 0 {
             return None;
         }
@@ -369,6 +379,7 @@ mod tests {
             address: [0; 16],
             guard,
             load: abi::fief_load::default(),
+            banned: None,
             source: None,
             meters: vec![meter],
         }

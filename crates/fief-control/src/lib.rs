@@ -6,6 +6,7 @@
 
 mod admit;
 mod apply;
+mod ban;
 mod bind;
 mod blooms;
 mod cgroup;
@@ -50,6 +51,7 @@ mod verdicts;
 mod veth;
 
 pub use apply::{Applied, ApplyOptions};
+pub use ban::{Ban, Banned, Pardoned};
 pub use bind::{Bound, ManageOptions, Managed, Target};
 pub use charge::{ClassListenerView, ContainerView, Snapshot, UnitView};
 pub use children::{Tell, exec_main};

@@ -64,12 +64,12 @@ pub struct LoadView {
     pub age_ns: u64,
 }
 
-/// Sources whose connection requests are dropped for a while.
+/// Sources whose connection requests, or packets, are dropped for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShutOut {
     /// An address, or a prefix as `10.88.3.0/24`.
     pub source: String,
-    /// `isolated`: it sends too many; `penalty`: its request was refused.
+    /// `isolated`: it sends too many; `penalty`: its request was refused; `banned`: the operator says so.
     pub why: Reason,
     /// For so long still.
     pub remaining_ns: u64,
@@ -186,7 +186,13 @@ impl Fief {
             why: Reason::SynPenalty,
             remaining_ns: source.penalty_until_ns - now,
         });
-        let mut views: Vec<_> = prefixes.chain(own).collect();
+        // what is in force may be of a version without bans
+        let bans = self.bans().unwrap_or_default().into_iter().map(|ban| ShutOut {
+            source: crate::ban::name(ban.prefix),
+            why: Reason::Banned,
+            remaining_ns: ban.remaining_ns,
+        });
+        let mut views: Vec<_> = prefixes.chain(own).chain(bans).collect();
         views.sort_by(|a, b| (a.why, &a.source).cmp(&(b.why, &b.source)));
         Ok(views)
     }

@@ -17,6 +17,7 @@ pub struct Live<'a> {
     monitored: bool,
     /// Why its next connection request is refused.
     refused: Option<&'a str>,
+    banned_remaining_ns: Option<u64>,
     penalty_remaining_ns: Option<u64>,
     isolated: Vec<Isolated<'a>>,
     /// How long ago it returned the first cookie that is remembered, and the last one.
@@ -59,6 +60,7 @@ impl<'a> Live<'a> {
             guarded: view.guarded,
             monitored: view.monitored,
             refused: view.refused.map(|reason| reason.as_str()),
+            banned_remaining_ns: view.banned.as_ref().map(|ban| ban.remaining_ns),
             penalty_remaining_ns: view.penalty_remaining_ns,
             isolated: view.isolated.iter().map(isolated).collect(),
             proven_ns: view.proven.map(|proven| ago(proven.since_ns)),
@@ -98,6 +100,9 @@ pub fn lines(view: &ClientView) -> Vec<String> {
         format!("until {} ({} more)", clock::wall_second(view.taken_ns + remaining), duration(remaining))
     };
     let mut lines = Vec::new();
+    if let Some(ban) = &view.banned {
+        lines.push(format!("  {} is banned {}", ban.name(), until(ban.remaining_ns)));
+    }
     for Isolation { prefix, since_ns, remaining_ns } in &view.isolated {
         let since = clock::wall_second(*since_ns);
         lines.push(format!("  {prefix} is isolated since {since}, {}, or while it sends too many", until(*remaining_ns)));
@@ -159,7 +164,7 @@ pub fn refusal(view: &ClientView) -> Option<String> {
 mod tests {
     use super::*;
     use fief::Reason;
-    use fief_control::Proven;
+    use fief_control::{Ban, Proven};
 
     fn view() -> ClientView {
         ClientView {
@@ -167,6 +172,12 @@ mod tests {
             level: Level::Busy,
             guarded: true,
             monitored: false,
+            banned: Some(Ban {
+                prefix: "10.0.0.0/8".parse().expect("a prefix"),
+                since_ns: 1,
+                until_ns: 13_000_000_000,
+                remaining_ns: 3_000_000_000,
+            }),
             isolated: vec![Isolation {
                 prefix: "10.88.3.0/24".into(),
                 since_ns: 9_000_000_000,
@@ -194,6 +205,7 @@ mod tests {
     fn all_that_is_known_has_its_line() {
         let lines = lines(&view());
         let has = |words: &[&str]| lines.iter().any(|line| words.iter().all(|word| line.contains(word)));
+        assert!(has(&["10.0.0.0/8 is banned until", "(3.000 s more)"]), "{lines:#?}");
         assert!(has(&["10.88.3.0/24 is isolated since", "(4.000 s more)"]), "{lines:#?}");
         assert!(has(&["it has a penalty until", "(2.000 s more)"]), "{lines:#?}");
         assert!(has(&["proven since", "last seen"]), "{lines:#?}");
