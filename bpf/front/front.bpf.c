@@ -24,6 +24,7 @@
  *     sources       which are proven              bucket        rates, of CPU time too (spent)
  *     prefixes      which flood                   aggregate     what one IPv6 network may take
  *     isolated      which are served last for it  load          the level of overload
+ *     excepted      whom neither that nor penalties hold for
  *     newcomers     what the budget is spent on   resent        SYNs that came before
  *     idle          whether the CPU has time left plain         SYNs that the kernel answers, without multipath
  *   begin      the first bytes of a connection, ruled
@@ -81,6 +82,7 @@
 #include "maps/bans.bpf.h"
 #include "maps/blooms.bpf.h"
 #include "maps/bucket_tables.bpf.h"
+#include "maps/excepts.bpf.h"
 #include "maps/guards.bpf.h"
 #include "maps/loads.bpf.h"
 #include "maps/meters.bpf.h"

@@ -67,6 +67,7 @@ records!(
     fief_bucket,
     fief_source,
     fief_meter,
+    fief_except_key,
     fief_guard,
     fief_thresholds,
     fief_load,

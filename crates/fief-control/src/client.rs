@@ -8,6 +8,7 @@
 //! answers one more is the kernel side's to decide, when it comes.
 
 mod budget;
+mod read;
 
 use std::net::IpAddr;
 
@@ -20,9 +21,9 @@ use crate::Fief;
 use crate::ban::Ban;
 use crate::charge::now_ns;
 use crate::police;
-use crate::verdicts::prefix_text;
 pub use budget::{Budget, Left};
 use fief::Reason;
+use read::Read;
 
 /// What isolation looks at besides an IPv4 /24: prefixes of IPv6.
 const IPV6_PREFIXES: [u8; 2] = [64, 48];
@@ -55,6 +56,10 @@ pub struct ClientView {
     pub in_service: u32,
     /// Why the next connection request is refused; `None`: it is answered, as far as the budget of strangers allows.
     pub refused: Option<Reason>,
+    /// Isolation never holds for it here.
+    pub never_isolated: bool,
+    /// Penalties never hold for it here.
+    pub never_penalised: bool,
     /// It proved itself while its prefix was isolated: the class of its connections.
     pub last: bool,
 }
@@ -77,19 +82,6 @@ pub struct Proven {
     pub since_ns: u64,
     /// The last one, to a second.
     pub last_ns: u64,
-}
-
-/// What is read of a client, before anything is concluded.
-struct Read {
-    now: u64,
-    index: u16,
-    slot: u32,
-    address: [u8; 16],
-    guard: abi::fief_guard,
-    load: abi::fief_load,
-    banned: Option<Ban>,
-    source: Option<abi::fief_source>,
-    meters: Vec<abi::fief_meter>,
 }
 
 impl Fief {
@@ -116,17 +108,24 @@ impl Fief {
         let guarded = guard.is_some();
         let read = Read {
             now: now_ns()?,
-            index: index.unwrap_or(u16::MAX),
             slot: names.slot(),
             address: mapped(from),
             guard: guard.unwrap_or_default(),
             load: load.unwrap_or_default(),
             // what is in force may be of a version without bans
-            banned: self.bans().unwrap_or_default().into_iter().filter(|ban| ban.prefix.contains(&from)).max_by_key(|ban| ban.until_ns),
+            banned: self
+                .bans()
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|ban| ban.prefix.contains(&from))
+                .max_by_key(|ban| ban.until_ns),
             source: self.source(from)?,
             meters: self.meters_of(from, index.unwrap_or(u16::MAX))?,
+            never_isolated: listener.isolate.as_ref().is_some_and(|isolate| is_in(&isolate.except, from)),
+            never_penalised: is_in(&listener.penalty_except, from),
         };
-        let budgets = if guarded { self.budgets(&read, listener, from, request(level(read.load.level)))? } else { Vec::new() };
+        let budgets =
+            if guarded { self.budgets(&read, listener, from, request(level(read.load.level)))? } else { Vec::new() };
         let (waiting, in_service) = if read.guard.queue != 0 { self.queued(&read, listener)? } else { (0, 0) };
         Ok(ClientView {
             taken_ns: read.now,
@@ -141,6 +140,8 @@ impl Fief {
             budgets,
             waiting,
             in_service,
+            never_isolated: read.never_isolated,
+            never_penalised: read.never_penalised,
             last: read.is_last(),
         })
     }
@@ -153,7 +154,10 @@ impl Fief {
     fn source(&self, from: IpAddr) -> Result<Option<abi::fief_source>> {
         let wanted = source_words(from);
         let sources: Vec<(u32, abi::fief_source)> = batch::entries(&self.map("sources")?)?;
-        Ok(sources.into_iter().map(|(_, source)| source).find(|source| source.proven_ns != 0 && source.address == wanted))
+        Ok(sources
+            .into_iter()
+            .map(|(_, source)| source)
+            .find(|source| source.proven_ns != 0 && source.address == wanted))
     }
 
     /// The meters of the prefixes around it at a listener.
@@ -241,79 +245,12 @@ impl Fief {
     }
 }
 
-impl Read {
-    fn reaches(&self, level: u32) -> bool {
-        level <= self.load.level
-    }
-
-    /// As police has it: a SYN costs its alleged source nothing, and the connection does.
-    fn connections_count(&self) -> bool {
-        self.source.is_some() && self.guard.flags & (abi::FIEF_GUARD_FORWARD | abi::FIEF_GUARD_MONITOR) == 0
-    }
-
-    fn penalty(&self) -> Option<u64> {
-        let until = self.source.as_ref().map_or(0, |source| source.penalty_until_ns);
-        (until > self.now).then(|| until - self.now)
-    }
-
-    fn isolating(&self) -> impl Iterator<Item = &abi::fief_meter> {
-        self.meters.iter().filter(|meter| meter.isolated_until_ns > self.now)
-    }
-
-    fn isolations(&self) -> Vec<Isolation> {
-        self.isolating()
-            .map(|meter| Isolation {
-                prefix: prefix_text(&meter.prefix, meter.length),
-                since_ns: meter.isolated_since_ns,
-                remaining_ns: meter.isolated_until_ns - self.now,
-            })
-            .collect()
-    }
-
-    fn admits(&self) -> bool {
-        self.guard.flags & (abi::FIEF_GUARD_ADMIT | abi::FIEF_GUARD_MONITOR) == abi::FIEF_GUARD_ADMIT
-            && self.reaches(self.guard.admit_level)
-    }
-
-    fn isolates(&self) -> bool {
-        self.guard.isolate_ns != 0 && self.reaches(self.guard.isolate_level)
-    }
-
-    /// Whether its connections are of the class for those that are served last.
-    fn is_last(&self) -> bool {
-        let since = self.source.as_ref().map_or(self.now, |source| source.since_ns);
-        let was_before = |meter: &abi::fief_meter| meter.isolated_since_ns <= since;
-        self.guard.flags & abi::FIEF_GUARD_INTO != 0
-            && self.admits()
-            && self.isolates()
-            && self.isolating().any(was_before)
-    }
-
-    /// In the order of the kernel side's police.
-    fn refusal(&self, budgets: &[Budget]) -> Option<Reason> {
-        let reached = |of: &str| budgets.iter().any(|budget| budget.in_force && budget.of == of && budget.is_reached());
-        let into = self.guard.flags & abi::FIEF_GUARD_INTO != 0 && self.admits();
-        if self.banned.is_some() {
-            return Some(Reason::Banned);
-        }
-        if self.guard.flags & abi::FIEF_GUARD_POLICE == 0 {
-            return None;
-        }
-        if self.penalty().is_some() {
-            return Some(Reason::SynPenalty);
-        }
-        if self.source.is_none() && self.isolates() && !into && self.isolating().next().is_some() {
-            return Some(Reason::SynIsolated);
-        }
-        if reached("client-rule") || reached("client-rule-source") {
-            return Some(Reason::SynRate);
-        }
-        reached("proven").then_some(Reason::SynIsolated)
-    }
-}
-
 fn rate_of(interval_ns: u64, tolerance_ns: u64) -> abi::fief_bucket {
     abi::fief_bucket { interval_ns, tolerance_ns, ..Default::default() }
+}
+
+fn is_in(nets: &[IpNet], from: IpAddr) -> bool {
+    nets.iter().any(|net| net.contains(&from))
 }
 
 fn level(number: u32) -> Level {
@@ -363,65 +300,6 @@ fn prefixes(from: IpAddr) -> Vec<([u8; 16], u8)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn read() -> Read {
-        let guard = abi::fief_guard {
-            flags: abi::FIEF_GUARD_POLICE,
-            isolate_ns: 1,
-            isolate_level: abi::FIEF_ALWAYS,
-            ..Default::default()
-        };
-        let meter = abi::fief_meter { isolated_since_ns: 50, isolated_until_ns: 200, ..Default::default() };
-        Read {
-            now: 100,
-            index: 0,
-            slot: 0,
-            address: [0; 16],
-            guard,
-            load: abi::fief_load::default(),
-            banned: None,
-            source: None,
-            meters: vec![meter],
-        }
-    }
-
-    fn source(since_ns: u64, penalty_until_ns: u64) -> Option<abi::fief_source> {
-        Some(abi::fief_source { since_ns, proven_ns: since_ns, penalty_until_ns, ..Default::default() })
-    }
-
-    #[test]
-    fn an_unproven_client_of_an_isolated_prefix_is_refused_and_a_proven_one_is_not() {
-        assert_eq!(read().refusal(&[]), Some(Reason::SynIsolated));
-        assert_eq!(Read { source: source(60, 0), ..read() }.refusal(&[]), None);
-        assert_eq!(Read { now: 200, ..read() }.refusal(&[]), None, "it is over");
-    }
-
-    #[test]
-    fn a_penalty_comes_before_all_else_and_ends() {
-        let punished = Read { source: source(10, 150), ..read() };
-        assert_eq!((punished.refusal(&[]), punished.penalty()), (Some(Reason::SynPenalty), Some(50)));
-        assert_eq!(Read { source: source(10, 100), ..read() }.penalty(), None);
-    }
-
-    #[test]
-    fn isolation_bound_to_a_level_is_none_below_it() {
-        let mut calm = read();
-        calm.guard.isolate_level = abi::FIEF_BUSY;
-        assert_eq!(calm.refusal(&[]), None);
-        calm.load.level = abi::FIEF_OVERLOADED;
-        assert_eq!(calm.refusal(&[]), Some(Reason::SynIsolated));
-    }
-
-    #[test]
-    fn with_a_class_for_them_isolated_clients_are_served_last_unless_they_were_proven_before() {
-        let mut into = read();
-        into.guard.flags |= abi::FIEF_GUARD_INTO | abi::FIEF_GUARD_ADMIT;
-        assert_eq!((into.refusal(&[]), into.is_last()), (None, true));
-        into.source = source(60, 0);
-        assert!(into.is_last(), "proven within the isolation");
-        into.source = source(40, 0);
-        assert!(!into.is_last(), "proven before it");
-    }
 
     #[test]
     fn a_source_is_its_address_or_its_slash_64() {

@@ -15,6 +15,7 @@ mod children;
 mod client;
 mod difference;
 mod down;
+mod excepts;
 mod exec;
 mod files;
 mod firewall;

@@ -268,6 +268,8 @@ pub struct Listener {
     pub later_requests: bool,
     /// Of rules that refuse and name none; 0: none.
     pub penalty_ns: u64,
+    /// Who never has a penalty here.
+    pub penalty_except: Vec<IpNet>,
     pub isolate: Option<Isolate>,
     /// Connection requests that are answered to sources that have not returned a cookie yet.
     pub unproven: Option<SynRate>,
@@ -300,6 +302,7 @@ impl Listener {
             admit_from: Level::Always,
             later_requests: false,
             penalty_ns: 0,
+            penalty_except: Vec::new(),
             isolate: None,
             unproven: None,
             proven: None,
@@ -358,6 +361,8 @@ pub struct Isolate {
     pub when: Level,
     /// Not shut out, but of this class, which is served last.
     pub into: Option<String>,
+    /// Who is never isolated.
+    pub except: Vec<IpNet>,
 }
 
 /// Receive work in a thread of the class.

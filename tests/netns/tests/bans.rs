@@ -12,7 +12,8 @@ use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::rig::{Rig, whole};
 
-const REQUEST: &[u8] = b"GET /10 HTTP/1.1\r\nHost: a\r\n\r\n";
+const REQUEST: &[u8] = b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n";
+const KEPT: &[u8] = b"GET /10 HTTP/1.1\r\nHost: a\r\n\r\n";
 const REFUSED: &[u8] = b"GET /refused HTTP/1.1\r\n\r\n";
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -36,12 +37,14 @@ fn client(network: u8, n: u8) -> IpAddr {
 
 fn ban(rig: &Rig, prefix: &str, time: Duration) -> Banned {
     let prefix = fief_policy::parse_prefix(prefix).unwrap();
-    rig.front.topology.server.run(|| rig.front.installation().fief().ban(prefix, time).unwrap()).unwrap()
+    let front = &rig.front;
+    front.topology.server.run(|| front.installation().fief().ban(prefix, time).unwrap()).unwrap()
 }
 
 fn pardon(rig: &Rig, prefix: &str) -> Pardoned {
     let prefix = fief_policy::parse_prefix(prefix).unwrap();
-    rig.front.topology.server.run(|| rig.front.installation().fief().pardon(prefix).unwrap()).unwrap()
+    let front = &rig.front;
+    front.topology.server.run(|| front.installation().fief().pardon(prefix).unwrap()).unwrap()
 }
 
 /// Names of who is banned.
@@ -79,13 +82,13 @@ fn all_packets_of_a_banned_client_are_dropped_also_on_its_open_connections_and_n
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let mut kept = open(&rig, client(1, 1), 2000).expect("answered");
-        let (words, _) = kept.converse(REQUEST, &whole(REQUEST), SOON).unwrap();
+        let (words, _) = kept.converse(KEPT, &whole(KEPT), Duration::from_millis(300)).unwrap();
         assert!(words.starts_with(b"HTTP/1.1 200"), "{door:?}");
         let done = ban(&rig, "10.89.1.1", HOUR);
         assert_eq!((done.ban.name(), done.before, done.notes), ("10.89.1.1".to_owned(), None, vec![]), "{door:?}");
         is_out(&rig, client(1, 1), 2001);
         let before = rig.verdicts();
-        rig.clients.send(&kept.segment(ACK, REQUEST.len() as u32, REQUEST)).unwrap();
+        rig.clients.send(&kept.segment(ACK, KEPT.len() as u32, KEPT)).unwrap();
         wait_until(SOON, || rig.verdicts().since(&before).count(abi::FIEF_BANNED) == 1).unwrap();
         assert_eq!(rig.verdicts().since(&before).count(abi::FIEF_REQUEST_CLIENT), 0, "{door:?}: ruled");
         is_served(&rig, client(1, 2), 2000);
@@ -101,12 +104,12 @@ fn a_network_of_either_family_is_shut_out_as_a_whole() {
     }
     let rig = Rig::new(Door::Own, POLICY);
     ban(&rig, "10.89.0.0/16", HOUR);
-    ban(&rig, "fd77:2::/64", HOUR);
+    ban(&rig, "fd89::/64", HOUR);
     is_out(&rig, client(7, 7), 2000);
-    is_out(&rig, "fd77:2::7".parse().unwrap(), 2000);
-    assert_eq!(banned(&rig), ["10.89.0.0/16", "fd77:2::/64"]);
-    assert_eq!(pardon(&rig, "fd77:2::/32").bans.len(), 1, "what is in it");
-    is_served(&rig, "fd77:2::7".parse().unwrap(), 2001);
+    is_out(&rig, "fd89::7".parse().unwrap(), 2000);
+    assert_eq!(banned(&rig), ["10.89.0.0/16", "fd89::/64"]);
+    assert_eq!(pardon(&rig, "fd89::/32").bans.len(), 1, "what is in it");
+    is_served(&rig, "fd89::7".parse().unwrap(), 2001);
     is_out(&rig, client(7, 7), 2001);
 }
 
@@ -169,4 +172,34 @@ fn a_pardon_ends_a_penalty_and_the_isolation_around_a_client() {
     assert_eq!(told.isolations, [("plain".to_owned(), "10.89.3.0/24".to_owned())]);
     is_served(&rig, client(3, 1), 2001);
     assert_eq!(pardon(&rig, "10.89.3.7"), Pardoned::default(), "there is nothing more");
+}
+
+const EXCEPTED: &str = "isolate = { above = 20, for = \"1h\", except = [\"10.89.3.1\", \"10.89.3.7\"] }\n\
+                        penalty = { except = [\"10.89.1.0/24\"] }";
+
+#[test]
+fn exceptions_have_neither_isolation_nor_penalty_and_others_have_both() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let policy = POLICY.replace("isolate = { above = 20, for = \"1h\" }", EXCEPTED);
+        let rig = Rig::new(door, &policy);
+        for from in [client(1, 1), client(2, 1)] {
+            rig.open_from((from, 2000).into()).converse(REFUSED, &whole(REFUSED), SOON).unwrap();
+        }
+        is_served(&rig, client(1, 1), 2001);
+        assert!(open(&rig, client(2, 1), 2001).is_none(), "{door:?}: it has a penalty");
+
+        let syns = |n: u8, times: u16| (0..times).for_each(|port| rig.syn((client(3, n), 1000 + port).into()));
+        syns(7, 100);
+        is_served(&rig, client(3, 2), 2000);
+        (100..200).for_each(|n| syns(n, 1));
+        wait_until(SOON, || rig.verdicts().count(abi::FIEF_SYN_ISOLATED) > 0).expect("isolated");
+        assert!(open(&rig, client(3, 3), 2000).is_none(), "{door:?}: it is isolated");
+        is_served(&rig, client(3, 1), 2000);
+        // a policy without them takes both away
+        rig.front.apply(POLICY).unwrap();
+        assert!(open(&rig, client(3, 8), 2001).is_none(), "{door:?}: isolated still");
+    }
 }

@@ -20,6 +20,8 @@ pub struct Live<'a> {
     banned_remaining_ns: Option<u64>,
     penalty_remaining_ns: Option<u64>,
     isolated: Vec<Isolated<'a>>,
+    never_isolated: bool,
+    never_penalised: bool,
     /// How long ago it returned the first cookie that is remembered, and the last one.
     proven_ns: Option<u64>,
     proven_last_ns: Option<u64>,
@@ -63,6 +65,8 @@ impl<'a> Live<'a> {
             banned_remaining_ns: view.banned.as_ref().map(|ban| ban.remaining_ns),
             penalty_remaining_ns: view.penalty_remaining_ns,
             isolated: view.isolated.iter().map(isolated).collect(),
+            never_isolated: view.never_isolated,
+            never_penalised: view.never_penalised,
             proven_ns: view.proven.map(|proven| ago(proven.since_ns)),
             proven_last_ns: view.proven.map(|proven| ago(proven.last_ns)),
             rates: view.budgets.iter().map(Rate::of).collect(),
@@ -105,10 +109,19 @@ pub fn lines(view: &ClientView) -> Vec<String> {
     }
     for Isolation { prefix, since_ns, remaining_ns } in &view.isolated {
         let since = clock::wall_second(*since_ns);
-        lines.push(format!("  {prefix} is isolated since {since}, {}, or while it sends too many", until(*remaining_ns)));
+        lines.push(format!(
+            "  {prefix} is isolated since {since}, {}, or while it sends too many",
+            until(*remaining_ns)
+        ));
     }
     if let Some(remaining) = view.penalty_remaining_ns {
         lines.push(format!("  it has a penalty {}: a request of it was refused", until(remaining)));
+    }
+    if view.never_isolated {
+        lines.push("  isolation never holds for it here (isolate.except)".to_owned());
+    }
+    if view.never_penalised {
+        lines.push("  penalties never hold for it here (penalty.except)".to_owned());
     }
     lines.push(match view.proven {
         Some(proven) => format!(
@@ -186,7 +199,12 @@ mod tests {
             penalty_remaining_ns: Some(2_000_000_000),
             proven: Some(Proven { since_ns: 1_000_000_000, last_ns: 8_000_000_000 }),
             budgets: vec![
-                Budget { of: "client-rule", in_force: true, left: Left::Cells { left: 0, most: 20 }, again_ns: 5_000_000 },
+                Budget {
+                    of: "client-rule",
+                    in_force: true,
+                    left: Left::Cells { left: 0, most: 20 },
+                    again_ns: 5_000_000,
+                },
                 Budget {
                     of: "request-rule",
                     in_force: false,
@@ -197,6 +215,8 @@ mod tests {
             waiting: 2,
             in_service: 1,
             refused: Some(Reason::SynPenalty),
+            never_isolated: true,
+            never_penalised: false,
             last: false,
         }
     }
@@ -208,6 +228,7 @@ mod tests {
         assert!(has(&["10.0.0.0/8 is banned until", "(3.000 s more)"]), "{lines:#?}");
         assert!(has(&["10.88.3.0/24 is isolated since", "(4.000 s more)"]), "{lines:#?}");
         assert!(has(&["it has a penalty until", "(2.000 s more)"]), "{lines:#?}");
+        assert!(has(&["isolation never holds for it here"]), "{lines:#?}");
         assert!(has(&["proven since", "last seen"]), "{lines:#?}");
         assert!(has(&["the listener is busy"]), "{lines:#?}");
         assert!(has(&["shared by all that it matches: 0 of 20 left, the next in 5 ms"]), "{lines:#?}");
