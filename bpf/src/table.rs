@@ -2,55 +2,11 @@
 //! The container table and the CPUs' records as the kernel has them now, mapped read-only.
 
 use std::ffi::CStr;
-use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::NonNull;
-
-use libbpf_rs::MapCore;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::abi;
-use crate::error::{Context, Result};
+use crate::error::Result;
 use crate::pin::Pins;
-
-/// A read-only view of an array map of records.
-#[derive(Debug)]
-struct View<T> {
-    start: NonNull<T>,
-    bytes: usize,
-    count: u32,
-}
-
-impl<T> View<T> {
-    fn open(pins: &Pins, name: &str) -> Result<Self> {
-        let map = pins.open_map(name)?;
-        let count = map.max_entries();
-        let bytes = size_of::<T>() * count as usize;
-        let length = NonZeroUsize::new(bytes).expect("maps are not empty");
-        // SAFETY: a fresh mapping at an address of the kernel's choice; the kernel refuses a length beyond the map.
-        let start = unsafe { mmap(None, length, ProtFlags::PROT_READ, MapFlags::MAP_SHARED, map.as_fd(), 0) }
-            .context(|| format!("cannot map {name} (descriptor {})", map.as_fd().as_raw_fd()))?;
-        Ok(Self { start: start.cast(), bytes, count })
-    }
-
-    fn get(&self, index: u32) -> Option<T> {
-        if index >= self.count {
-            return None;
-        }
-        // SAFETY: index is inside the mapping; the records are plain integers, of which a torn one is still valid.
-        Some(unsafe { self.start.add(index as usize).read_volatile() })
-    }
-}
-
-impl<T> Drop for View<T> {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing borrowed from it is left; a failure leaves it mapped, no more.
-        let _ = unsafe { munmap(self.start.cast(), self.bytes) };
-    }
-}
-
-// SAFETY: the mapping is read-only and belongs to the process, not to a thread.
-unsafe impl<T: Send> Send for View<T> {}
+use crate::view::View;
 
 /// One container as the table has it.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +66,7 @@ impl Table {
 
     /// Every container, ended ones that still have children included.
     pub fn rows(&self) -> impl Iterator<Item = Row> {
-        (0..self.containers.count).filter_map(|id| self.row(id))
+        (0..self.containers.count()).filter_map(|id| self.row(id))
     }
 
     /// The policy slot in force, and how many policies have been applied.
@@ -136,13 +92,13 @@ impl Table {
 
     /// Size of the table.
     pub fn size(&self) -> u32 {
-        self.containers.count
+        self.containers.count()
     }
 
     /// Time of the system container by kind, over all CPUs, in nanoseconds.
     pub fn system_kinds(&self) -> [u64; abi::FIEF_SYSTEM_KINDS as usize] {
         let mut sum = [0; abi::FIEF_SYSTEM_KINDS as usize];
-        for cpu in (0..self.cpus.count).filter_map(|cpu| self.cpus.get(cpu)) {
+        for cpu in (0..self.cpus.count()).filter_map(|cpu| self.cpus.get(cpu)) {
             for (to, from) in sum.iter_mut().zip(cpu.system_kind_ns) {
                 *to += from;
             }

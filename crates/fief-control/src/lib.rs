@@ -63,7 +63,7 @@ pub use exec::ExecOptions;
 pub use fief_bpf::{Error, ErrorKind, Result};
 pub use groups::{GroupsView, Hierarchy, Version};
 pub use lrp::LaneView;
-pub use notices::Notice;
+pub use notices::{Notice, Told};
 pub use probe::{Feature, Probe};
 pub use queue::{LatencyView, QUEUE_PLACES, QueueClassView, QueueView};
 pub use run::{RunOptions, guard_main};

@@ -33,6 +33,16 @@ pub struct VerdictView {
 }
 
 impl VerdictView {
+    /// Which client rule, counted from 1: of what happens to connection requests.
+    pub fn client_rule(&self) -> Option<u32> {
+        self.rule.filter(|_| !self.reason.is_request())
+    }
+
+    /// Which request rule, counted from 1.
+    pub fn request_rule(&self) -> Option<u32> {
+        self.rule.filter(|_| self.reason.is_request())
+    }
+
     /// A verdict that fell so often; `None`: a reason that this version does not know.
     pub(crate) fn new(key: &abi::fief_verdict_key, count: u64, names: &Names) -> Option<Self> {
         Some(Self {

@@ -72,6 +72,9 @@ pub struct Counted<'a> {
     pub listener: &'a str,
     pub container: &'a str,
     pub rule: Option<u32>,
+    /// Of which kind the rule is.
+    pub client_rule: Option<u32>,
+    pub request_rule: Option<u32>,
     pub reason: &'a str,
     /// It was let pass all the same.
     pub monitored: bool,
@@ -84,6 +87,8 @@ impl<'a> Counted<'a> {
             listener: &view.listener,
             container: &view.container,
             rule: view.rule,
+            client_rule: view.client_rule(),
+            request_rule: view.request_rule(),
             reason: view.reason.as_str(),
             monitored: view.monitored,
             count: view.count,
@@ -141,7 +146,7 @@ pub fn verdicts<'v>(verdicts: impl IntoIterator<Item = &'v VerdictView>) -> Tabl
     let mut table = Table::new(&[
         ("LISTENER", Align::Left),
         ("CONTAINER", Align::Left),
-        ("RULE", Align::Right),
+        ("RULE", Align::Left),
         ("REASON", Align::Left),
         ("COUNT", Align::Right),
         ("DONE", Align::Left),
@@ -156,7 +161,7 @@ pub fn verdicts<'v>(verdicts: impl IntoIterator<Item = &'v VerdictView>) -> Tabl
         table.push([
             verdict.listener.clone(),
             verdict.container.clone(),
-            or_dash(verdict.rule.map(|rule| rule.to_string())),
+            or_dash(rule(verdict)),
             verdict.reason.to_string(),
             count(verdict.count),
             done.into(),
@@ -164,6 +169,12 @@ pub fn verdicts<'v>(verdicts: impl IntoIterator<Item = &'v VerdictView>) -> Tabl
         ]);
     }
     table
+}
+
+/// A rule by its kind: both are counted from 1.
+pub fn rule(verdict: &VerdictView) -> Option<String> {
+    let client = verdict.client_rule().map(|rule| format!("client {rule}"));
+    client.or_else(|| verdict.request_rule().map(|rule| format!("request {rule}")))
 }
 
 fn loads(loads: &[LoadView]) -> Table {
