@@ -8,6 +8,7 @@ use fief_bpf::table::{Row, Table};
 use fief_bpf::{Result, abi, open};
 use fief_policy::{Listener, Policy};
 
+use crate::renamed::There;
 use crate::status::{Here, managed};
 use crate::tree::Tree;
 use crate::{Fief, ListenerStatus, ServerStatus, namespace};
@@ -23,6 +24,8 @@ pub struct Difference {
     pub made: Vec<String>,
     /// Paths of containers that are there; their usage goes on.
     pub kept: Vec<String>,
+    /// Old and new paths of containers that would be renamed; their usage goes on.
+    pub renamed: Vec<(String, String)>,
     /// Containers that the policy no longer names, the deepest first.
     pub ended: Vec<Ending>,
     /// Listeners that are not the same in both.
@@ -75,9 +78,11 @@ impl Fief {
             }
         };
         let tree = Tree::read(&Table::open(self.pins())?);
-        let (kept, made) =
-            policy.containers.iter().map(|of| of.path.clone()).partition(|path| tree.find_of_policy(path).is_some());
-        let ended = ended(&tree, policy);
+        let there = There::of(policy, &tree);
+        let is_renamed = |path: &String| there.renamed.iter().any(|(_, new)| new == path);
+        let paths = policy.containers.iter().map(|of| of.path.clone()).filter(|path| !is_renamed(path));
+        let (kept, made) = paths.partition(|path| there.get(path).is_some());
+        let ended = ended(&tree, &there);
         let units = snapshot.units.iter().filter(|unit| ended.iter().any(|end| end.path == unit.container));
         Ok(Difference {
             in_force: true,
@@ -86,15 +91,16 @@ impl Fief {
             units: units.filter_map(|unit| Some((unit.cgroup.clone()?, unit.container.clone()))).collect(),
             ended,
             listeners,
+            renamed: there.renamed,
             before: before.cloned(),
         })
     }
 }
 
-fn ended(tree: &Tree, policy: &Policy) -> Vec<Ending> {
-    let stays = |row: &Row| policy.container(&tree.path(row)).is_some();
-    let path =
-        |of| tree.rows().into_iter().find(|row| row.container == of).map_or_else(String::new, |row| tree.path(row));
+fn ended(tree: &Tree, there: &There) -> Vec<Ending> {
+    let stays = |row: &Row| there.keeps(row);
+    let now = |of| tree.rows().into_iter().find(|row| row.container == of).map_or_else(String::new, |row| tree.path(row));
+    let path = |of| there.path_of(of).map_or_else(|| now(of), str::to_owned);
     let ending = |row: &Row| Ending {
         path: tree.path(row),
         // the policy itself has one handle

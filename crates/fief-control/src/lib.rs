@@ -35,6 +35,7 @@ mod plan;
 mod police;
 mod probe;
 mod queue;
+mod renamed;
 mod rule_table;
 mod run;
 mod run_folder;

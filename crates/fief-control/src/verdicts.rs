@@ -14,6 +14,7 @@ use crate::Fief;
 use crate::charge::now_ns;
 use crate::names::Names;
 use crate::queue::QueueView;
+use fief_policy::{Listener, Policy};
 
 /// How often a verdict fell.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,6 +145,31 @@ impl Fief {
         }))
     }
 
+    /// Listeners whose rules are others than in the policy in force, by number: what was counted by rule is not theirs.
+    /// `renamed`: old and new paths of containers, which change no rule.
+    pub(crate) fn changed_listeners(&self, policy: &Policy, renamed: &[(String, String)]) -> Result<Vec<u16>> {
+        let names = self.names()?;
+        let Some(before) = names.policy() else { return Ok(Vec::new()) };
+        let same = |name: &str| {
+            let old = before.listener(name).map(|old| with_names(old, renamed));
+            let new = policy.listener(name);
+            old.zip(new).is_some_and(|(old, new)| (&old.clients, &old.requests) == (&new.clients, &new.requests))
+        };
+        Ok(names.listeners().filter(|(_, name)| !same(name)).map(|(index, _)| index).collect())
+    }
+
+    /// Lets go of what these listeners counted by rule. The rest of their counters goes on.
+    pub(crate) fn forget_rules_of(&self, listeners: &[u16]) -> Result<()> {
+        if listeners.is_empty() {
+            return Ok(());
+        }
+        let map = self.map("verdicts")?;
+        let keys: Vec<abi::fief_verdict_key> = batch::sums(&map)?.into_iter().map(|(key, _)| key).collect();
+        let theirs = |key: &abi::fief_verdict_key| key.rule != abi::FIEF_NO_ID && listeners.contains(&key.listener);
+        let gone: Vec<_> = keys.into_iter().filter(theirs).collect();
+        batch::delete(&map, &gone)
+    }
+
     /// Lets go of the counters of containers that have ended and of listeners that the policy in force does not have.
     pub(crate) fn prune_verdicts(&self) -> Result<()> {
         let (map, names) = (self.map("verdicts")?, self.names()?);
@@ -223,6 +249,18 @@ impl Fief {
     pub(crate) fn names(&self) -> Result<Names> {
         Names::read(self, &Table::open(self.pins())?)
     }
+}
+
+/// A listener whose containers have their new names.
+fn with_names(listener: &Listener, renamed: &[(String, String)]) -> Listener {
+    let mut listener = listener.clone();
+    let paths = listener.clients.iter_mut().map(|client| &mut client.container);
+    for path in paths.chain(listener.requests.iter_mut().filter_map(|request| request.container.as_mut())) {
+        if let Some((_, new)) = renamed.iter().find(|(old, _)| old == path) {
+            path.clone_from(new);
+        }
+    }
+    listener
 }
 
 /// The word of a level of overload.

@@ -20,6 +20,7 @@ pub(crate) struct Declared {
     pub(crate) span: Range<usize>,
     pub(crate) share_span: Option<Range<usize>>,
     pub(crate) limit_span: Option<Range<usize>>,
+    was_span: Option<Range<usize>>,
 }
 
 /// The tree of containers. Names that were refused are known all the same: one mistake, one error.
@@ -44,6 +45,7 @@ impl Containers {
         }
         let mut tree = with_parents(declared);
         shares::check(&mut tree, findings);
+        check_was(&tree, findings);
         known.extend(tree.iter().map(|declared| declared.container.path.clone()));
         Self { tree, known }
     }
@@ -115,7 +117,45 @@ fn attributes(path: &str, span: Range<usize>, view: &View<'_, '_>, findings: &mu
             container.descendants_max = small(descendants.integer("max", vocabulary::DESCENDANTS, findings), 0);
         }
     }
-    Declared { container, span, share_span, limit_span }
+    let was = view.text("was", findings);
+    container.was = was.as_ref().map(|(path, _)| (*path).to_owned());
+    Declared { container, span, share_span, limit_span, was_span: was.map(|(_, span)| span) }
+}
+
+/// A former path is that of one container, and of none that this policy has too.
+fn check_was(tree: &[Declared], findings: &mut Findings) {
+    let mut named: HashMap<&str, &Range<usize>> = HashMap::new();
+    for Declared { container, was_span, .. } in tree {
+        let (Some(was), Some(span)) = (&container.was, was_span) else { continue };
+        if let Err(Refused { message, remedy }) = name::check_path(was) {
+            findings.add(Kind::Name, span.clone(), message, name::EXPECTED_PATH, remedy);
+            continue;
+        }
+        if let Some(other) = tree.iter().find(|other| other.container.path == *was) {
+            let message = match other.container.path == container.path {
+                true => format!("`{was}` is its own path"),
+                false => format!("`{was}` is in this policy too, so it cannot have become `{}`", container.path),
+            };
+            let expected = "the path that this container had in the policy before";
+            let remedy = "remove `was`, or the container that still bears the old path";
+            findings
+                .add(Kind::Contradiction, span.clone(), message, expected, remedy)
+                .also(other.span.clone(), "it is named here");
+            continue;
+        }
+        match named.get(was.as_str()) {
+            Some(first) => {
+                let message = format!("two containers were `{was}`");
+                let remedy = "leave `was` at the one that goes on with its usage";
+                findings
+                    .add(Kind::Contradiction, span.clone(), message, "one container for each old path", remedy)
+                    .also((*first).clone(), "the first one");
+            }
+            None => {
+                named.insert(was, span);
+            }
+        }
+    }
 }
 
 /// An integer that the vocabulary's range keeps within 32 bits.
@@ -166,6 +206,7 @@ fn with_parents(declared: Vec<Declared>) -> Vec<Declared> {
                 span: span.clone().expect("only a declared path has missing ancestors"),
                 share_span: None,
                 limit_span: None,
+                was_span: None,
             }));
         }
     }

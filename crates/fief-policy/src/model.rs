@@ -166,6 +166,8 @@ pub enum Level {
 pub struct Container {
     /// Components joined by `/`, the topmost first.
     pub path: String,
+    /// The path that it had before.
+    pub was: Option<String>,
     pub cpu: Cpu,
     /// Bytes; 0: no limit.
     pub memory_max: u64,
@@ -190,6 +192,7 @@ impl Container {
     pub fn new(path: impl Into<String>) -> Self {
         Self {
             path: path.into(),
+            was: None,
             cpu: Cpu::default(),
             memory_max: 0,
             network: Network::default(),

@@ -39,6 +39,7 @@ struct Record<'a> {
     file: &'a str,
     made: &'a [String],
     kept: &'a [String],
+    renamed: Vec<Renamed<'a>>,
     released: &'a [String],
     notes: &'a [String],
     status: Option<Object<'a>>,
@@ -46,8 +47,27 @@ struct Record<'a> {
 
 impl<'a> Record<'a> {
     fn of(file: &'a str, applied: &'a Applied, status: Option<&'a Status>) -> Self {
-        let Applied { made, kept, released, notes } = applied;
-        Self { file, made, kept, released, notes, status: status.map(Object::of) }
+        let Applied { made, kept, renamed, released, notes } = applied;
+        let renamed = Renamed::of(renamed);
+        Self { file, made, kept, renamed, released, notes, status: status.map(Object::of) }
+    }
+}
+
+/// A container that goes on under another path.
+#[derive(Serialize)]
+struct Renamed<'a> {
+    was: &'a str,
+    container: &'a str,
+}
+
+impl<'a> Renamed<'a> {
+    fn of(renamed: &'a [(String, String)]) -> Vec<Self> {
+        renamed.iter().map(|(was, container)| Self { was, container }).collect()
+    }
+
+    /// `shop -> store`
+    fn words(renamed: &[Self]) -> String {
+        renamed.iter().map(|Self { was, container }| format!("{was} -> {container}")).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -56,6 +76,9 @@ fn report(name: &str, applied: &Applied) -> String {
     let lists = [("made", &applied.made), ("kept", &applied.kept), ("released", &applied.released)];
     for (what, paths) in lists.into_iter().filter(|(_, paths)| !paths.is_empty()) {
         page.push_str(&format!("{what}: {}\n", printable(&paths.join(", "))));
+    }
+    if !applied.renamed.is_empty() {
+        page.push_str(&format!("renamed: {}\n", printable(&Renamed::words(&Renamed::of(&applied.renamed)))));
     }
     page.push_str(&notes(&applied.notes));
     page

@@ -98,13 +98,27 @@ pub(crate) static CONTAINER: Section = Section {
                   that does not hold. 50% to 99.9%, 1ms to 60s.",
         },
         Key {
+            name: "was",
+            shape: Shape::Path,
+            example: "\"shop/old\"",
+            doc: "The path that this container had in the policy before: it keeps its usage and whoever is in it, and what is below \
+                  it comes along.",
+        },
+        Key {
             name: "processes",
             shape: Shape::Later("remove it: this version does not limit the number of processes"),
             example: "",
             doc: "",
         },
     ],
-    synonyms: &[("pids", "processes"), ("mem", "memory"), ("net", "network")],
+    synonyms: &[
+        ("pids", "processes"),
+        ("mem", "memory"),
+        ("net", "network"),
+        ("renamed-from", "was"),
+        ("formerly", "was"),
+        ("old-path", "was"),
+    ],
 };
 
 pub(crate) static CPU: Section = Section {

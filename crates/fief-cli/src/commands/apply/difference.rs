@@ -6,6 +6,7 @@ use fief_policy::{Listener, Policy};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::Renamed;
 use crate::brief;
 use crate::cli::Apply;
 use crate::commands::check::listener;
@@ -37,6 +38,7 @@ struct Record<'a> {
     settings: Vec<String>,
     made: &'a [String],
     kept: &'a [String],
+    renamed: Vec<Renamed<'a>>,
     changed: Vec<Changed<'a>>,
     ended: Vec<Ended<'a>>,
     listeners: Vec<Change<'a>>,
@@ -75,7 +77,7 @@ struct Unit<'a> {
 
 impl<'a> Record<'a> {
     fn of(file: &'a str, difference: &'a Difference, policy: &'a Policy) -> Self {
-        let Difference { before, in_force, made, kept, ended, listeners, units } = difference;
+        let Difference { before, in_force, made, kept, renamed, ended, listeners, units } = difference;
         Self {
             file,
             dry_run: true,
@@ -84,7 +86,8 @@ impl<'a> Record<'a> {
             settings: before.as_ref().map(|before| settings(before, policy)).unwrap_or_default(),
             made,
             kept,
-            changed: before.as_ref().map(|before| changed(before, policy)).unwrap_or_default(),
+            renamed: Renamed::of(renamed),
+            changed: before.as_ref().map(|before| changed(before, policy, renamed)).unwrap_or_default(),
             ended: ended
                 .iter()
                 .map(|Ending { path, held, below }| Ended { container: path, held: *held, below })
@@ -99,7 +102,7 @@ impl<'a> Record<'a> {
 
     fn is_nothing(&self) -> bool {
         let same = self.settings.is_empty() && self.made.is_empty() && self.changed.is_empty() && self.ended.is_empty();
-        self.compared && same && self.listeners.is_empty()
+        self.compared && same && self.renamed.is_empty() && self.listeners.is_empty()
     }
 }
 
@@ -159,9 +162,15 @@ fn settings(before: &Policy, now: &Policy) -> Vec<String> {
 }
 
 /// Attributes of containers that both policies name.
-fn changed<'a>(before: &Policy, now: &'a Policy) -> Vec<Changed<'a>> {
+fn changed<'a>(before: &Policy, now: &'a Policy, renamed: &[(String, String)]) -> Vec<Changed<'a>> {
+    // its names are told apart from this
+    let attributes = |container: &fief_policy::Container| {
+        let bare = fief_policy::Container { path: String::new(), was: None, ..container.clone() };
+        leaves(&bare)
+    };
     let change = |container: &'a fief_policy::Container| {
-        let attributes = differing(&leaves(before.container(&container.path)?), &leaves(container));
+        let was = renamed.iter().find(|(_, new)| *new == container.path).map_or(&container.path, |(old, _)| old);
+        let attributes = differing(&attributes(before.container(was)?), &attributes(container));
         (!attributes.is_empty()).then_some(Changed { container: &container.path, attributes })
     };
     now.containers.iter().filter_map(change).collect()
@@ -215,6 +224,9 @@ fn page(record: &Record<'_>, difference: &Difference) -> String {
         if !paths.is_empty() {
             lines.push(format!("{what}: {}", paths.join(", ")));
         }
+    }
+    if !record.renamed.is_empty() {
+        lines.push(format!("renamed: {}", Renamed::words(&record.renamed)));
     }
     for Changed { container, attributes } in &record.changed {
         lines.push(format!("changed: {container}: {}", attributes.join(", ")));
@@ -288,6 +300,7 @@ mod tests {
                     servers: Vec::new(),
                 })
                 .collect(),
+            renamed: Vec::new(),
             units: vec![("/sys/fs/cgroup/web".into(), "shop/gold".into())],
             before: Some(before),
         }
