@@ -102,6 +102,9 @@ pub struct Apply {
     /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Change nothing where a policy is in force already, and say so; for what starts at boot
+    #[arg(long, conflicts_with = "dry_run")]
+    pub unless_in_force: bool,
     /// Also where the policy in force is of another network namespace: the front door moves to this one
     #[arg(long)]
     pub here: bool,

@@ -19,6 +19,9 @@ pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
     if args.dry_run {
         return difference::run(args, &fief, &file.policy, output);
     }
+    if args.unless_in_force && fief.installed() {
+        return left(args, output);
+    }
     let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota, here: args.here };
     let applied = fief.apply(&file.policy, &file.text, &options)?;
     // what is in force is in force, whether it can be read or not
@@ -31,6 +34,24 @@ pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
     match status {
         Ok(status) => brief::lines(&status).iter().try_for_each(|line| output.line(line)),
         Err(error) => output.line(format!("problem: cannot tell whether it works: {}", printable(&error.to_string()))),
+    }
+}
+
+/// What is in force stays.
+fn left(args: &Apply, output: &mut Output) -> Result<()> {
+    #[derive(Serialize)]
+    struct Left<'a> {
+        file: &'a str,
+        applied: bool,
+    }
+    let file = policy_file::name(&args.file);
+    match args.json {
+        true => output.json(&Left { file: &file, applied: false }),
+        false => output.line(format!(
+            "{} was not applied: a policy is in force already; `fief apply {}` replaces it",
+            printable(&file),
+            printable(&file)
+        )),
     }
 }
 

@@ -43,6 +43,10 @@ struct Record<'a> {
     ended: Vec<Ended<'a>>,
     listeners: Vec<Change<'a>>,
     units: Vec<Unit<'a>>,
+    /// The programs in force are of another version.
+    programs: bool,
+    guarded: &'a [String],
+    unguarded: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -77,7 +81,7 @@ struct Unit<'a> {
 
 impl<'a> Record<'a> {
     fn of(file: &'a str, difference: &'a Difference, policy: &'a Policy) -> Self {
-        let Difference { before, in_force, made, kept, renamed, ended, listeners, units } = difference;
+        let Difference { before, in_force, made, kept, renamed, ended, listeners, units, .. } = difference;
         Self {
             file,
             dry_run: true,
@@ -97,12 +101,16 @@ impl<'a> Record<'a> {
                 .iter()
                 .map(|(cgroup, container)| Unit { cgroup: cgroup.to_string_lossy().into_owned(), container })
                 .collect(),
+            programs: difference.programs,
+            guarded: &difference.guarded,
+            unguarded: &difference.unguarded,
         }
     }
 
     fn is_nothing(&self) -> bool {
         let same = self.settings.is_empty() && self.made.is_empty() && self.changed.is_empty() && self.ended.is_empty();
-        self.compared && same && self.renamed.is_empty() && self.listeners.is_empty()
+        let around = !self.programs && self.guarded.is_empty() && self.unguarded.is_empty();
+        self.compared && same && around && self.renamed.is_empty() && self.listeners.is_empty()
     }
 }
 
@@ -219,6 +227,14 @@ fn page(record: &Record<'_>, difference: &Difference) -> String {
     } else if !record.compared {
         lines.push("the text of the policy in force was removed, so that listeners cannot be compared".to_owned());
     }
+    if record.programs {
+        lines.push("replaced: the programs in force, which are of another version of fief".to_owned());
+    }
+    for (what, names) in [("guarded from then on", record.guarded), ("guarded no longer", record.unguarded)] {
+        if !names.is_empty() {
+            lines.push(format!("{what}: {}", names.join(", ")));
+        }
+    }
     lines.extend(record.settings.iter().map(|setting| format!("changed: {setting}")));
     for (what, paths) in [("made", record.made), ("kept", record.kept)] {
         if !paths.is_empty() {
@@ -302,6 +318,9 @@ mod tests {
                 .collect(),
             renamed: Vec::new(),
             units: vec![("/sys/fs/cgroup/web".into(), "shop/gold".into())],
+            programs: false,
+            guarded: Vec::new(),
+            unguarded: Vec::new(),
             before: Some(before),
         }
     }
@@ -354,6 +373,19 @@ unit /sys/fs/cgroup/web would stay in shop/gold, which is no container of the po
     #[test]
     fn the_same_policy_changes_nothing() {
         assert_eq!(told(OLD, OLD), "p.toml is in force as it is; `fief apply` would change nothing\n");
+    }
+
+    #[test]
+    fn other_programs_and_interfaces_are_changes_too() {
+        let now = policy(OLD);
+        let of = |change: fn(&mut Difference)| {
+            let mut difference = difference(OLD, &now);
+            change(&mut difference);
+            page(&Record::of("p.toml", &difference, &now), &difference)
+        };
+        assert!(of(|difference| difference.programs = true).contains("replaced: the programs in force"));
+        assert!(of(|difference| difference.guarded = vec!["eth1".into()]).contains("guarded from then on: eth1"));
+        assert!(of(|difference| difference.unguarded = vec!["eth0".into()]).contains("guarded no longer: eth0"));
     }
 
     #[test]
