@@ -238,7 +238,11 @@ pub struct Manage {
     /// Its threads take the container of the connection they work on
     #[arg(long)]
     pub follow: bool,
-    /// One JSON object
+    /// Manage it over its restarts too, until Ctrl-C. Needs a unit or a cgroup. A service that can be started anew is better off with
+    /// `fief unit`: its start is not missed by milliseconds, and it survives a restart of the machine
+    #[arg(long)]
+    pub keep: bool,
+    /// One JSON object, with --keep one for each time
     #[arg(long)]
     pub json: bool,
 }
