@@ -2,6 +2,7 @@
 //! What the reading commands have in common: a look at what is in force, and a container found by its path.
 
 use crate::failure::{Failure, Result};
+use crate::output::printable;
 use fief_control::{Error, ErrorKind, Fief, Snapshot};
 
 /// Where snapshots come from: the kernel, or a test.
@@ -38,8 +39,10 @@ fn nothing_in_force(is_root: bool, named: Option<&str>, others: &[String]) -> Fa
                 |scope| format!("nothing is in force in the scope {scope}"),
             );
             let names = others.join(", ");
+            let near = named.and_then(|scope| fief_policy::nearest(scope, others.iter().map(String::as_str)));
+            let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
             Failure::new(format!(
-                "{here}; set FIEF_SCOPE to one that is: {names}, or put a policy in force by `fief apply FILE`"
+                "{here}; {near}set FIEF_SCOPE to one that is: {names}, or put a policy in force by `fief apply FILE`"
             ))
         }
         true => Failure::new("nothing is in force; put a policy in force by `fief apply FILE`"),
@@ -47,6 +50,16 @@ fn nothing_in_force(is_root: bool, named: Option<&str>, others: &[String]) -> Fa
             "nothing is in force as far as this user can see; become root, or put a policy in force by `fief apply FILE`",
         ),
     }
+}
+
+/// Of listeners of this policy, after a name that is none of them.
+pub fn no_listener(wanted: &str, names: &[&str], policy: &str) -> Failure {
+    let advice = match fief_policy::nearest(wanted, names.iter().copied()) {
+        _ if names.is_empty() => format!("{policy} has none"),
+        Some(near) => format!("did you mean {near}? {policy} has {}", names.join(", ")),
+        None => format!("{policy} has {}", names.join(", ")),
+    };
+    Failure::new(format!("no listener is called {}; {advice}", printable(wanted)))
 }
 
 /// Position of a container.
@@ -89,7 +102,9 @@ mod tests {
         let scopes = ["fief".to_owned(), "stage".to_owned()];
         let said = nothing_in_force(true, Some("stag"), &scopes).to_string();
         assert!(
-            said.starts_with("nothing is in force in the scope stag; set FIEF_SCOPE to one that is: fief, stage"),
+            said.starts_with(
+                "nothing is in force in the scope stag; did you mean stage? set FIEF_SCOPE to one that is: fief, stage"
+            ),
             "{said}"
         );
     }

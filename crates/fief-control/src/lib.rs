@@ -112,6 +112,31 @@ impl Fief {
         if self.installed() {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::NotFound, "nothing is in force").remedy("apply a policy first: fief apply FILE"))
+        let remedy = nothing_remedy(self.pins.scope(), &Self::scopes());
+        Err(Error::new(ErrorKind::NotFound, "nothing is in force").remedy(remedy))
+    }
+}
+
+/// What to do where nothing is in force in this scope; `others`: those in which something is.
+fn nothing_remedy(scope: &str, others: &[String]) -> String {
+    match fief_policy::nearest(scope, others.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean the scope {near} (FIEF_SCOPE)? else apply a policy first: fief apply FILE"),
+        None if others.is_empty() => "apply a policy first: fief apply FILE".to_owned(),
+        None => {
+            format!("set FIEF_SCOPE to one that is: {}, or apply a policy first: fief apply FILE", others.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_scope_is_told_the_nearest_one() {
+        let others = ["fief".to_owned(), "stage".to_owned()];
+        assert!(nothing_remedy("stag", &others).starts_with("did you mean the scope stage (FIEF_SCOPE)?"));
+        assert!(nothing_remedy("production", &others).starts_with("set FIEF_SCOPE to one that is: fief, stage"));
+        assert_eq!(nothing_remedy("fief", &[]), "apply a policy first: fief apply FILE");
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::queues;
 
 use crate::cli::Explain;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::look;
 use crate::output::{Align, Output, Table, notes, printable};
 use crate::quantity::{count, duration, or_dash};
@@ -27,11 +27,8 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
 /// Leaves what is about one listener.
 fn only(view: &mut FrontView, listener: &str) -> Result<()> {
     if !view.listeners.iter().any(|name| name == listener) {
-        let known = match view.listeners.is_empty() {
-            true => "the policy in force has none".to_owned(),
-            false => format!("the policy in force has {}", view.listeners.join(", ")),
-        };
-        return Err(Failure::new(format!("no listener is called {}; {known}", printable(listener))));
+        let names: Vec<&str> = view.listeners.iter().map(String::as_str).collect();
+        return Err(look::no_listener(listener, &names, "the policy in force"));
     }
     view.verdicts.retain(|verdict| verdict.listener == listener);
     view.loads.retain(|load| load.listener == listener);
@@ -268,7 +265,10 @@ mod tests {
         only(&mut some, "api").expect("there is one");
         assert!(some.verdicts.is_empty() && some.loads.is_empty());
         let failure = only(&mut view(), "wbe").expect_err("no such listener");
-        assert_eq!(failure.to_string(), "no listener is called wbe; the policy in force has web, api");
+        assert_eq!(
+            failure.to_string(),
+            "no listener is called wbe; did you mean web? the policy in force has web, api"
+        );
     }
 
     #[test]

@@ -61,9 +61,8 @@ fn in_force() -> Result<(Fief, Policy)> {
 fn listener<'p>(policy: &'p Policy, args: &Explain) -> Result<&'p Listener> {
     let names = || policy.listeners.iter().map(|listener| listener.name.as_str()).collect::<Vec<_>>().join(", ");
     if let Some(name) = &args.listener {
-        return policy.listener(name).ok_or_else(|| {
-            Failure::new(format!("no listener is called {}; the policy has {}", printable(name), names()))
-        });
+        let all: Vec<&str> = policy.listeners.iter().map(|listener| listener.name.as_str()).collect();
+        return policy.listener(name).ok_or_else(|| look::no_listener(name, &all, "the policy"));
     }
     if let Some(to) = args.to {
         return policy.listener_at(to).ok_or_else(|| {

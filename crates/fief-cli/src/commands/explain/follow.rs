@@ -20,6 +20,13 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
     if !fief.installed() {
         return Err(look::nothing());
     }
+    if let Some(listener) = &args.listener {
+        let names = fief.listeners()?;
+        if !names.contains(listener) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            return Err(look::no_listener(listener, &names, "the policy in force"));
+        }
+    }
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
