@@ -85,3 +85,17 @@ struct fief_guard {
 #define FIEF_GUARD_EVERYWHERE 512u  /* a new connection that passed no door is counted */
 #define FIEF_GUARD_CLOSED     1024u /* ... and refused */
 #define FIEF_GUARD_NAMES      2048u /* some request rule looks at what a client of TLS asks for */
+#define FIEF_GUARD_NO_ISOLATE 4096u /* isolation does not hold for some prefixes */
+#define FIEF_GUARD_NO_PENALTY 8192u /* ... nor do penalties */
+
+/* A prefix that a control of a listener does not hold for, in a trie of both policy slots. */
+struct fief_except_key {
+	__u32 bits; /* FIEF_EXCEPT_BITS, and of the prefix, 96 more for IPv4 */
+	__u8 slot;
+	__u8 from; /* enum fief_except */
+	__u16 listener;
+	__u8 address[16]; /* IPv4 mapped */
+};
+enum fief_except { FIEF_EXCEPT_ISOLATE = 1, FIEF_EXCEPT_PENALTY = 2 };
+#define FIEF_EXCEPT_BITS 32 /* of what stands before the address */
+#define FIEF_EXCEPTS	 131072

@@ -80,3 +80,15 @@ struct fief_meter {
 	__u8 pad;
 };
 #define FIEF_METERS 65536
+
+/* A prefix that the operator has shut out by name, until a time. The longest around an address counts. */
+struct fief_ban_key {
+	__u32 bits;	  /* of the prefix, 96 more for IPv4 */
+	__u8 address[16]; /* IPv4 mapped */
+};
+struct fief_ban {
+	__u64 until_ns;	    /* the latest end of those around it, with its own */
+	__u64 own_until_ns; /* as it was said */
+	__u64 since_ns;
+};
+#define FIEF_BANS 65536

@@ -51,6 +51,8 @@ enum fief_reason {
 	/* the queue of the listener */
 	FIEF_REFUSED_QUEUE_FULL, /* no room for it, or a better one took its place */
 	FIEF_REFUSED_QUEUE_WAIT, /* it waited too long */
+	/* the door itself, before anything else */
+	FIEF_BANNED, /* any packet of a client that the operator has shut out */
 	FIEF_REASONS
 };
 
@@ -74,9 +76,16 @@ struct fief_notice {
 	__u16 source_port;
 	__u16 destination_port;
 	struct fief_verdict_key verdict;
-	__u32 count; /* how many it stands for */
-	__u32 pad;
+	__u32 count;	 /* how many it stands for */
+	__u32 interface; /* where the last one came in; 0: that is not known */
 };
+
+/* A notice in the log. Its place there is its number modulo FIEF_NOTICES, and each reader goes through them by itself. */
+struct fief_told {
+	__u64 number; /* from 1; 0: it is being written */
+	struct fief_notice notice;
+};
+#define FIEF_NOTICES 4096
 
 /* SYNs and requests that we refused, by listener and CPU: what servers are told, and the level of overload counts. */
 struct fief_refusals {

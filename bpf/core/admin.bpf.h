@@ -71,6 +71,22 @@ static __always_inline int admin_stage(struct fief_admin *a)
 	return 0;
 }
 
+/* A policy's container gets another name, and another parent if that is not its own; who is in it stays. */
+static __always_inline int admin_rename_named(struct fief_admin *a)
+{
+	struct fief_container *c = container_get(a->container);
+	int err;
+
+	if (!c || !(c->flags & FIEF_CONTAINER_POLICY))
+		return -ESTALE;
+	err = container_move(a->container, a->parent, true);
+	if (err)
+		return err;
+	__builtin_memcpy(c->name, a->name, sizeof(c->name));
+	c->name[FIEF_NAME_LEN - 1] = 0;
+	return 0;
+}
+
 /*
  * Its maker lets go (a->flags: FIEF_CONTAINER_POLICY or _UNIT). Who is still held by applications stays, without what the
  * policy gave it, below a->parent; if it does not fit there (its room is taken) it stays where it is.

@@ -127,8 +127,11 @@ static __always_inline int attribute_set(struct fief_ref ref, struct fief_set_at
 	return -EINVAL;
 }
 
-/* Moves a container, with all below it, to another parent. No chain outgrows FIEF_MAX_DEPTH. */
-static __noinline int container_adopt(struct fief_ref ref, struct fief_ref parent)
+/*
+ * Moves a container, with all below it, to another parent. No chain outgrows FIEF_MAX_DEPTH. `policy`: of those that policies
+ * name, of which each policy grants the shares by itself, and has them where it says whatever room there is.
+ */
+static __noinline int container_move(struct fief_ref ref, struct fief_ref parent, bool policy)
 {
 	struct fief_container *c = container_get(ref), *p = container_get(parent), *old;
 	struct fief_ref from;
@@ -136,7 +139,7 @@ static __noinline int container_adopt(struct fief_ref ref, struct fief_ref paren
 	__u32 share, moved;
 	int err = 0;
 
-	if (ref.id < FIEF_FIRST_ID || !c || c->flags & FIEF_CONTAINER_POLICY)
+	if (ref.id < FIEF_FIRST_ID || !c || !(c->flags & FIEF_CONTAINER_POLICY) == policy)
 		return -EPERM;
 	control = tree_lock();
 	if (!control)
@@ -148,8 +151,8 @@ static __noinline int container_adopt(struct fief_ref ref, struct fief_ref paren
 	from = c->parent;
 	if (same_ref(from, parent))
 		goto out;
-	share = c->attributes[0].share_ppm;
-	if (container_below(parent, ref) || share > grantable(parent)) {
+	share = policy ? 0 : c->attributes[0].share_ppm;
+	if (container_below(parent, ref) || (share && share > grantable(parent))) {
 		err = -EBUSY;
 		goto out;
 	}
@@ -158,7 +161,7 @@ static __noinline int container_adopt(struct fief_ref ref, struct fief_ref paren
 		goto out;
 	}
 	moved = c->descendants + 1;
-	err = container_room(parent, moved, ref);
+	err = policy ? 0 : container_room(parent, moved, ref);
 	if (err)
 		goto out;
 	if (!child_hold(parent)) {
@@ -178,4 +181,9 @@ static __noinline int container_adopt(struct fief_ref ref, struct fief_ref paren
 out:
 	tree_unlock(control);
 	return err;
+}
+
+static __always_inline int container_adopt(struct fief_ref ref, struct fief_ref parent)
+{
+	return container_move(ref, parent, false);
 }

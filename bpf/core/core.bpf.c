@@ -288,6 +288,12 @@ int admin_create(struct fief_admin *a)
 }
 
 SEC("syscall")
+int admin_rename(struct fief_admin *a)
+{
+	return admin_rename_named(a);
+}
+
+SEC("syscall")
 int admin_release(struct fief_admin *a)
 {
 	return admin_let_go(a);

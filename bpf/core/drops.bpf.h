@@ -35,10 +35,14 @@ static __noinline int queue_count(struct fief_ref class_, __u32 listener, __u32 
 /* For whoever follows the front door's notices. */
 static __noinline int queue_tell(const struct fief_dropped *d, __u32 listener)
 {
-	struct fief_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+	struct fief_notice *notice;
+	struct fief_told *told;
+	__u64 number;
 
-	if (!notice)
+	told = notice_begin(&number);
+	if (!told)
 		return 0;
+	notice = &told->notice;
 	__builtin_memset(notice, 0, sizeof(*notice));
 	notice->time_ns = d->time_ns;
 	__builtin_memcpy(notice->source, d->told.source, 16);
@@ -50,7 +54,7 @@ static __noinline int queue_tell(const struct fief_dropped *d, __u32 listener)
 	notice->verdict.listener = listener;
 	notice->verdict.reason = FIEF_SYN_QUEUE;
 	notice->count = d->count;
-	bpf_ringbuf_submit(notice, 0);
+	notice_end(told, number);
 	return 0;
 }
 

@@ -47,10 +47,11 @@ struct packet {
 	__u16 payload;
 	__u8 flags;
 	__u8 ipv6;
-	__u8 odd;    /* bears what the door does not answer */
-	__u8 torn;   /* odd, and only the ports are known */
-	__u8 big;    /* bears a jumbo option */
-	__u8 forged; /* of IPv6, with an IPv4 address: the wire brings none (RFC 4291, 2.5.5.2) */
+	__u8 odd;	 /* bears what the door does not answer */
+	__u8 torn;	 /* odd, and only the ports are known */
+	__u8 big;	 /* bears a jumbo option */
+	__u8 forged;	 /* of IPv6, with an IPv4 address: the wire brings none (RFC 4291, 2.5.5.2) */
+	__u16 interface; /* where it came in, for who is told of it; 0: its number is larger */
 };
 
 /* Neither bytes nor an end of the stream. */
@@ -246,6 +247,7 @@ static __noinline int packet_read(struct __sk_buff *skb, struct bpf_dynptr *fram
 
 	if (skb->pkt_type != PACKET_HOST)
 		return -1;
+	p->interface = skb->ifindex > 0xffff ? 0 : skb->ifindex;
 	p->network = buffer->network_header - buffer->mac_header;
 	if (tags_walk(skb, frame, p, &protocol))
 		return -1;

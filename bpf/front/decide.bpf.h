@@ -10,6 +10,7 @@
 #pragma once
 
 #include "bucket.bpf.h"
+#include "excepted.bpf.h"
 #include "ruling.bpf.h"
 #include "sources.bpf.h"
 
@@ -60,7 +61,8 @@ static __always_inline void request_judge(const struct packet *p, struct ruling 
 	out->container = rule_container(&out->by, &out->rule);
 	out->reason = rule_judge(p, &out->rule, &out->by, false);
 	out->refused = out->reason != FIEF_REQUEST_RULE;
-	if (out->refused)
+	if (out->refused && out->rule.penalty_ns &&
+	    !except_find(p, out->by.slot, out->by.listener, FIEF_EXCEPT_PENALTY))
 		source_penalise(p, out->by.now, out->rule.penalty_ns);
 }
 

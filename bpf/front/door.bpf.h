@@ -2,6 +2,7 @@
 /*
  * Door: what happens to a packet to a guarded port. The most frequent cases come first where that is cheap.
  *
+ *   a banned client's       is dropped, whatever it is
  *   SYN                     is policed, then answered by us or left to the kernel
  *   SYN-ACK                 is dropped where it would end a handshake
  *   RST without a socket    is dropped
@@ -14,6 +15,7 @@
  */
 #pragma once
 
+#include "banned.bpf.h"
 #include "handed.bpf.h"
 #include "handshake.bpf.h"
 #include "kernel_handshake.bpf.h"
@@ -188,6 +190,8 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_co
 /* A packet to a guarded port. */
 static __always_inline int door(struct __sk_buff *skb, struct front_context *front)
 {
+	if (any_banned() && ban_rule(front) == TCX_DROP)
+		return TCX_DROP;
 	if (front->packet.forged)
 		return guard_only_find(front) ? shape_rule(front) : TCX_NEXT;
 	if (is_ack(&front->packet))

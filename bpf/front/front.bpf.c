@@ -9,7 +9,7 @@
  *     context       what is known about it        found         which listener that is, as seen last
  *     guard         the guard of its listener     steering      told to steer within that lookup
  *     listening     which socket it is for        local         whether it is for this machine
- *     conntrack     what the kernel tracks
+ *     conntrack     what the kernel tracks    banned        whom the operator has shut out
  *     forward       connections to other machines passed        whether it was here, for steer
  *   handshake  a SYN, answered and forgotten
  *     cookie        all that is remembered, with siphash
@@ -24,6 +24,7 @@
  *     sources       which are proven              bucket        rates, of CPU time too (spent)
  *     prefixes      which flood                   aggregate     what one IPv6 network may take
  *     isolated      which are served last for it  load          the level of overload
+ *     excepted      whom neither that nor penalties hold for
  *     newcomers     what the budget is spent on   resent        SYNs that came before
  *     idle          whether the CPU has time left plain         SYNs that the kernel answers, without multipath
  *   begin      the first bytes of a connection, ruled
@@ -78,8 +79,10 @@
 #include "steering.bpf.h"
 #include "filter.bpf.h"
 #include "maps/admitted.bpf.h"
+#include "maps/bans.bpf.h"
 #include "maps/blooms.bpf.h"
 #include "maps/bucket_tables.bpf.h"
+#include "maps/excepts.bpf.h"
 #include "maps/guards.bpf.h"
 #include "maps/loads.bpf.h"
 #include "maps/meters.bpf.h"

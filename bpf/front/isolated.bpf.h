@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "excepted.bpf.h"
 #include "guard.bpf.h"
 #include "prefixes.bpf.h"
 #include "sources.bpf.h"
@@ -47,6 +48,8 @@ __noinline int isolated_by(const struct packet *p __arg_nonnull, __u32 listener,
 static __always_inline void isolated_look(struct front_context *front)
 {
 	if (!(front->guard->flags & FIEF_GUARD_INTO) || !level_reached(front, front->guard->isolate_level))
+		return;
+	if (excepted(front, FIEF_EXCEPT_ISOLATE))
 		return;
 	if (isolated_by(&front->packet, front->listener->index, front->now))
 		isolated_set(front);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "answer.bpf.h"
+#include "excepted.bpf.h"
 #include "guard.bpf.h"
 #include "sources.bpf.h"
 
@@ -21,7 +22,7 @@ static __always_inline bool source_penalised(const struct front_context *front)
 	if (!(front->guard->flags & FIEF_GUARD_POLICE) || front->guard->flags & FIEF_GUARD_MONITOR)
 		return false;
 	source = source_find(front);
-	return source && source->penalty_until_ns > front->now;
+	return source && source->penalty_until_ns > front->now && !excepted(front, FIEF_EXCEPT_PENALTY);
 }
 
 /*

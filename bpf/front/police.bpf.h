@@ -4,6 +4,7 @@
  *
  *   penalty      its source was refused a request a short time ago, proven or not
  *   isolation    unproven, and its prefix sends too many; with a class for these, they are answered last
+ *                (some sources have neither of both, see excepted.bpf.h)
  *   rate         of the filter that its source matches
  *   own bucket   of a proven source; or the budget of all unproven ones
  *
@@ -19,6 +20,7 @@
 #pragma once
 
 #include "bucket.bpf.h"
+#include "excepted.bpf.h"
 #include "guard.bpf.h"
 #include "load.bpf.h"
 #include "newcomers.bpf.h"
@@ -139,9 +141,10 @@ static __always_inline enum fief_reason police_judge(struct front_context *front
 
 	view->source = source_find(front);
 	front->proven = view->source;
-	if (view->source && view->source->penalty_until_ns > front->now)
+	if (view->source && view->source->penalty_until_ns > front->now && !excepted(front, FIEF_EXCEPT_PENALTY))
 		return FIEF_SYN_PENALTY;
-	isolated = !view->source && guard->isolate_ns && in_force(view, guard->isolate_level) && prefix_isolated(front);
+	isolated = !view->source && guard->isolate_ns && in_force(view, guard->isolate_level) &&
+		   !excepted(front, FIEF_EXCEPT_ISOLATE) && prefix_isolated(front);
 	if (isolated && !served_last(front))
 		return FIEF_SYN_ISOLATED;
 	if (!rule_take(front, view))

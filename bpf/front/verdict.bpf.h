@@ -6,7 +6,7 @@
  * How: counters of each CPU by container, rule, listener and reason. At most one notice goes out in FIEF_NOTICE_NS for each
  * bucket, and for each reason of a listener; it has the number of refusals since the last.
  * Limits: those of a listener's reasons are counted by CPU: each is reported, but perhaps in a later notice, by the CPU that
- * saw it. When nobody reads, notices are lost.
+ * saw it.
  */
 #pragma once
 
@@ -26,7 +26,7 @@
 	 REASON(FIEF_SYN_QUEUE) | REASON(FIEF_ACK_BAD) | REASON(FIEF_ACK_LIMIT) | REASON(FIEF_SHAPE) |                 \
 	 REASON(FIEF_REQUEST_REFUSED) | REASON(FIEF_REQUEST_RATE) | REASON(FIEF_REQUEST_CPU) |                         \
 	 REASON(FIEF_REQUEST_REPLACED) | UNREAD_REFUSALS | REASON(FIEF_REFUSED_QUEUE_FULL) |                           \
-	 REASON(FIEF_REFUSED_QUEUE_WAIT))
+	 REASON(FIEF_REFUSED_QUEUE_WAIT) | REASON(FIEF_BANNED))
 
 _Static_assert(FIEF_REFUSED_MALFORMED == FIEF_PASSED_MALFORMED + FIEF_UNREADS, "one reason for each kind");
 _Static_assert(FIEF_REFUSED_QUEUE_FULL == FIEF_REFUSED_MALFORMED + FIEF_UNREADS && FIEF_REASONS <= FIEF_REASON_ROOM,
@@ -67,22 +67,24 @@ static __always_inline void notice_fill(struct fief_notice *notice, const struct
 	notice->destination_port = p->destination_port;
 	notice->verdict = *verdict;
 	notice->count = count;
-	notice->pad = 0;
+	notice->interface = p->interface;
 }
 
 static __always_inline void notice_send(const struct packet *p, const struct fief_verdict_key *verdict, __u64 now,
 					__u32 count)
 {
-	struct fief_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
 	__u32 listener = verdict->listener;
 	struct fief_notice *last = bpf_map_lookup_elem(&last_notices, &listener);
+	struct fief_told *told;
+	__u64 number;
 
 	if (last && !verdict->monitored)
 		notice_fill(last, p, verdict, now, count);
-	if (!notice)
+	told = notice_begin(&number);
+	if (!told)
 		return;
-	notice_fill(notice, p, verdict, now, count);
-	bpf_ringbuf_submit(notice, 0);
+	notice_fill(&told->notice, p, verdict, now, count);
+	notice_end(told, number);
 }
 
 /* A refusal for which the listener, or else the bucket that refused, sends the notices. */

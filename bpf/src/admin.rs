@@ -13,6 +13,8 @@ use crate::record::Record;
 pub struct Admin {
     init: OwnedFd,
     create: OwnedFd,
+    /// `None`: what is in force is of a version without it.
+    rename: Option<OwnedFd>,
     release: OwnedFd,
     attributes: OwnedFd,
     flip: OwnedFd,
@@ -28,6 +30,7 @@ impl Admin {
         Ok(Self {
             init: open("admin_init")?,
             create: open("admin_create")?,
+            rename: open("admin_rename").ok(),
             release: open("admin_release")?,
             attributes: open("admin_attributes")?,
             flip: open("admin_flip")?,
@@ -47,9 +50,7 @@ impl Admin {
     /// Errors: [`ErrorKind::Full`] table or quota full, [`ErrorKind::NotFound`] the parent has ended.
     pub fn create(&self, parent: abi::fief_ref, name: &str, flags: u32) -> Result<abi::fief_ref> {
         let mut args = abi::fief_admin { container: parent, flags, ..Default::default() };
-        for (to, from) in args.name.iter_mut().zip(name.bytes().take(abi::FIEF_NAME_LEN as usize - 1)) {
-            *to = from as _;
-        }
+        write_name(&mut args, name);
         run(&self.create, &mut args).context(|| format!("cannot make the container {name}")).map_err(|error| {
             match error.kind() {
                 ErrorKind::Full => error.remedy(
@@ -60,6 +61,17 @@ impl Admin {
             }
         })?;
         Ok(args.container)
+    }
+
+    /// Gives a policy's container another name and place. Whoever is in it stays, and so does what is below it.
+    ///
+    /// Errors: [`ErrorKind::Unsupported`] what is below it would stand too deep.
+    pub fn rename(&self, container: abi::fief_ref, parent: abi::fief_ref, name: &str) -> Result<()> {
+        let mut args = abi::fief_admin { container, parent, ..Default::default() };
+        write_name(&mut args, name);
+        let what = || Error::new(ErrorKind::Drift, "what is in force is of a version that renames no containers");
+        run(self.rename.as_ref().ok_or_else(what)?, &mut args)
+            .context(|| format!("cannot rename a container to {name}"))
     }
 
     /// Whoever made a container ([`abi::FIEF_CONTAINER_POLICY`] or [`abi::FIEF_CONTAINER_UNIT`]) lets go of it. While
@@ -117,6 +129,12 @@ impl Admin {
 
     fn place(&self, mut args: abi::fief_admin) -> Result<()> {
         run(&self.task, &mut args).context(|| format!("cannot place thread {}", args.pid))
+    }
+}
+
+fn write_name(args: &mut abi::fief_admin, name: &str) {
+    for (to, from) in args.name.iter_mut().zip(name.bytes().take(abi::FIEF_NAME_LEN as usize - 1)) {
+        *to = from as _;
     }
 }
 

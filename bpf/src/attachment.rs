@@ -122,6 +122,7 @@ const TABLE: &[Attachment] = &[
     row(Core, "bound6_filter", Unit(libbpf_sys::BPF_CGROUP_INET6_POST_BIND)),
     row(Core, "admin_init", Called),
     row(Core, "admin_create", Called),
+    row(Core, "admin_rename", Called),
     row(Core, "admin_release", Called),
     row(Core, "admin_attributes", Called),
     row(Core, "admin_flip", Called),

@@ -26,6 +26,13 @@ pub fn entries_if<K: Record, V: Record>(map: &MapHandle, keep: impl Fn(&V) -> bo
     Ok(found)
 }
 
+/// Every key of a hash, whatever its values are; likewise.
+pub fn keys<K: Record>(map: &MapHandle) -> Result<Vec<K>> {
+    let mut found = Vec::new();
+    walk(map, size_of::<K>(), map.value_size() as usize, |key, _| found.extend(K::from_bytes(key)))?;
+    Ok(found)
+}
+
 /// Every key of a hash of counters per CPU, with their sum.
 pub fn sums<K: Record>(map: &MapHandle) -> Result<Vec<(K, u64)>> {
     let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())?;

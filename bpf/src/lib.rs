@@ -18,6 +18,7 @@ pub mod lane;
 mod link;
 pub mod managed;
 pub mod map;
+pub mod notices;
 pub mod open;
 pub mod pin;
 pub mod process;
@@ -31,6 +32,8 @@ pub mod sweep;
 pub mod table;
 pub mod trial;
 pub mod upgrade;
+mod view;
+pub mod word;
 
 pub use error::{Context, Error, ErrorKind, Result};
 pub use skeleton::build;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+use ipnet::IpNet;
 
 mod agent;
 
@@ -47,6 +48,8 @@ pub enum Command {
     Ls(Ls),
     Show(Show),
     Explain(Explain),
+    Ban(Ban),
+    Pardon(Pardon),
     Usage(Usage),
     Top(Top),
     Agent(Agent),
@@ -107,6 +110,9 @@ pub struct Apply {
     /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Change nothing where a policy is in force already, and say so; for what starts at boot
+    #[arg(long, conflicts_with = "dry_run")]
+    pub unless_in_force: bool,
     /// Also where the policy in force is of another network namespace: the front door moves to this one
     #[arg(long)]
     pub here: bool,
@@ -240,7 +246,11 @@ pub struct Manage {
     /// Its threads take the container of the connection they work on
     #[arg(long)]
     pub follow: bool,
-    /// One JSON object
+    /// Manage it over its restarts too, until Ctrl-C. Needs a unit or a cgroup. A service that can be started anew is better off with
+    /// `fief unit`: its start is not missed by milliseconds, and it survives a restart of the machine
+    #[arg(long)]
+    pub keep: bool,
+    /// One JSON object, with --keep one for each time
     #[arg(long)]
     pub json: bool,
 }
@@ -287,8 +297,9 @@ pub struct Show {
 ///
 /// Without options: how often each verdict fell, by listener, container, rule and reason, also what monitor mode would have
 /// refused; how loaded the listeners are; who is shut out. With --follow: drops and refusals as they happen, at most one line
-/// in 10 ms for each rule and reason, with the number that it stands for. With --from: what a policy says about one client
-/// and its request, from the policy alone.
+/// in 10 ms for each rule and reason, with the number that it stands for. With --from: what is known of one client now (isolated,
+/// penalised, proven, how much is left of its rates, what of it waits), whether its next connection request is refused, and what
+/// the policy says about it and its request; with --policy, the latter alone.
 #[derive(Debug, Args)]
 pub struct Explain {
     /// Only this listener
@@ -299,7 +310,7 @@ pub struct Explain {
     /// End after so many lines
     #[arg(long, short = 'n', value_name = "N", requires = "follow")]
     pub count: Option<NonZeroU32>,
-    /// Address of a client: which rules match it, and what becomes of its request
+    /// Address of a client: how it stands with it now, which rules match it, and what becomes of its request
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<IpAddr>,
     /// Address and port that it connects to; without it, the listener that is named, or the only one
@@ -317,14 +328,48 @@ pub struct Explain {
     /// TLS: a protocol that the client offers; can be given several times
     #[arg(long, value_name = "PROTOCOL", requires = "from", conflicts_with = "request")]
     pub alpn: Vec<String>,
-    /// As while the listener is so loaded
-    #[arg(long, requires = "from", value_name = "LEVEL", default_value = "always")]
+    /// As while the listener is so loaded; without it, as it is now or, with --policy, as while it is not loaded
+    #[arg(long, requires = "from", value_name = "LEVEL")]
     #[arg(value_parser = ["always", "busy", "overloaded"])]
-    pub level: String,
-    /// A policy (TOML) instead of the one in force; needs no privilege
+    pub level: Option<String>,
+    /// A policy (TOML) instead of the one in force, which is all that is asked then; needs no privilege
     #[arg(long, value_name = "FILE", requires = "from", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
     /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Shut a client or a network out for a while
+///
+/// From now on all packets of it to guarded listeners are dropped and counted (`banned`), those on open connections too. It ends
+/// by itself; a ban that is there already ends as is said now. Bans stay over `fief apply` and go with `fief down`.
+#[derive(Debug, Args)]
+pub struct Ban {
+    /// An address or a prefix, as 192.0.2.7 or 2001:db8::/48
+    #[arg(value_name = "ADDRESS|PREFIX", required_unless_present = "list", value_parser = fief_policy::parse_prefix)]
+    pub prefix: Option<IpNet>,
+    /// For how long, as 90s, 10m, 12h or 7d
+    #[arg(long = "for", value_name = "DURATION", default_value = "1h", value_parser = while_banned)]
+    pub time: Duration,
+    /// List the bans that have not ended
+    #[arg(long, conflicts_with_all = ["prefix", "time"])]
+    pub list: bool,
+    /// One JSON object, with --list one a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Let a client or a network in again
+///
+/// Ends at once what keeps it out: bans of it and in it, penalties, and isolations around it and in it. Who sends too much is
+/// isolated again; `isolate.except` in the policy keeps a network from that for good.
+#[derive(Debug, Args)]
+pub struct Pardon {
+    /// An address or a prefix, as 192.0.2.7 or 2001:db8::/48
+    #[arg(value_name = "ADDRESS|PREFIX", value_parser = fief_policy::parse_prefix)]
+    pub prefix: IpNet,
+    /// One JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -388,6 +433,25 @@ pub struct Man {
     pub folder: PathBuf,
 }
 
+/// Whole seconds, minutes, hours or days: from a second to a year.
+fn while_banned(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a time as in 90s, 10m, 12h or 7d".to_owned();
+    let unit_at = text.find(|character: char| !character.is_ascii_digit()).ok_or_else(expected)?;
+    let (number, unit) = text.split_at(unit_at);
+    let scale = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(expected()),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale)).ok_or_else(expected)?;
+    match seconds {
+        1..=31_536_000 => Ok(Duration::from_secs(seconds)),
+        _ => Err("expected 1s to 365d".to_owned()),
+    }
+}
+
 /// From a hundredth of a second to a day.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, as in 0.5".to_owned())?;
@@ -420,6 +484,31 @@ mod tests {
     fn an_interval_of_no_length_is_refused() {
         for wrong in ["0", "-1", "nan", "inf", "1e9", "x"] {
             assert!(Cli::try_parse_from(["fief", "top", "--interval", wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_ban_has_a_prefix_and_a_time_with_its_unit() {
+        let ban = |words: &[&str]| {
+            let cli = Cli::try_parse_from([&["fief", "ban"], words].concat()).map_err(|error| error.to_string())?;
+            let Command::Ban(ban) = cli.command else { panic!("not ban") };
+            Ok::<_, String>((ban.prefix.map(|prefix| prefix.to_string()), ban.time.as_secs()))
+        };
+        assert_eq!(ban(&["10.1.2.3"]), Ok((Some("10.1.2.3/32".into()), 3600)));
+        assert_eq!(ban(&["fd77::/48", "--for", "7d"]), Ok((Some("fd77::/48".into()), 604_800)));
+        assert_eq!(ban(&["--list"]), Ok((None, 3600)));
+        for (words, remedy) in [
+            (&["10.1.2.3/24"][..], "write \"10.1.2.0/24\""),
+            (&["any"], "is everybody"),
+            (&["10.0.0.1-10.0.0.2"], "name one at a time"),
+            (&["10.1.2.3", "--for", "10"], "as in 90s, 10m, 12h or 7d"),
+            (&["10.1.2.3", "--for", "0s"], "1s to 365d"),
+            (&["10.1.2.3", "--for", "366d"], "1s to 365d"),
+            (&["10.1.2.3", "--list"], "cannot be used with"),
+            (&[], "required"),
+        ] {
+            let error = ban(words).expect_err("refused");
+            assert!(error.contains(remedy), "{words:?}: {error}");
         }
     }
 

@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod apply;
+pub mod ban;
 pub mod bill;
 pub mod bind;
 pub mod check;
@@ -15,6 +16,7 @@ pub mod lab;
 pub mod ls;
 pub mod man;
 pub mod manage;
+pub mod pardon;
 pub mod probe;
 pub mod record;
 pub mod replay;

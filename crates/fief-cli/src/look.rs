@@ -5,8 +5,9 @@
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result};
+use crate::output::printable;
 use fief_agent::ask::{Ask, Refusal};
-use fief_control::{ErrorKind, Fief, FrontView, Snapshot, Status};
+use fief_control::{Error, ErrorKind, Fief, FrontView, Snapshot, Status};
 
 /// Where snapshots come from: the kernel, the agent, a record, or a test.
 pub trait Source {
@@ -85,6 +86,14 @@ impl Source for Reader {
     }
 }
 
+/// An error of a command that changes something or reads what only root may, with the usual cause of it.
+pub fn failure(fief: &Fief, error: Error) -> Failure {
+    match error.kind() {
+        ErrorKind::NotFound if !fief.installed() => nothing(),
+        _ => error.into(),
+    }
+}
+
 /// There is nothing to read.
 pub fn nothing() -> Failure {
     let named = std::env::var("FIEF_SCOPE").ok().filter(|scope| !scope.is_empty());
@@ -100,8 +109,10 @@ fn nothing_in_force(is_root: bool, named: Option<&str>, others: &[String]) -> Fa
                 |scope| format!("nothing is in force in the scope {scope}"),
             );
             let names = others.join(", ");
+            let near = named.and_then(|scope| fief_policy::nearest(scope, others.iter().map(String::as_str)));
+            let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
             Failure::new(format!(
-                "{here}; set FIEF_SCOPE to one that is: {names}, or put a policy in force by `fief apply FILE`"
+                "{here}; {near}set FIEF_SCOPE to one that is: {names}, or put a policy in force by `fief apply FILE`"
             ))
         }
         true => Failure::new("nothing is in force; put a policy in force by `fief apply FILE`"),
@@ -110,6 +121,16 @@ fn nothing_in_force(is_root: bool, named: Option<&str>, others: &[String]) -> Fa
              put a policy in force by `fief apply FILE`",
         ),
     }
+}
+
+/// Of listeners of this policy, after a name that is none of them.
+pub fn no_listener(wanted: &str, names: &[&str], policy: &str) -> Failure {
+    let advice = match fief_policy::nearest(wanted, names.iter().copied()) {
+        _ if names.is_empty() => format!("{policy} has none"),
+        Some(near) => format!("did you mean {near}? {policy} has {}", names.join(", ")),
+        None => format!("{policy} has {}", names.join(", ")),
+    };
+    Failure::new(format!("no listener is called {}; {advice}", printable(wanted)))
 }
 
 /// Position of a container.
@@ -152,7 +173,9 @@ mod tests {
         let scopes = ["fief".to_owned(), "stage".to_owned()];
         let said = nothing_in_force(true, Some("stag"), &scopes).to_string();
         assert!(
-            said.starts_with("nothing is in force in the scope stag; set FIEF_SCOPE to one that is: fief, stage"),
+            said.starts_with(
+                "nothing is in force in the scope stag; did you mean stage? set FIEF_SCOPE to one that is: fief, stage"
+            ),
             "{said}"
         );
     }

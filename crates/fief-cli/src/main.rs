@@ -4,6 +4,7 @@
 
 mod brief;
 mod cli;
+mod clock;
 mod commands;
 mod failure;
 mod history;
@@ -65,6 +66,8 @@ fn dispatch(command: &Command, output: &mut Output) -> Result<ExitCode> {
         Command::Status(args) => commands::status::run(args, output),
         Command::Show(args) => commands::show::run(args, output),
         Command::Explain(args) => commands::explain::run(args, output),
+        Command::Ban(args) => commands::ban::run(args, output),
+        Command::Pardon(args) => commands::pardon::run(args, output),
         Command::Usage(args) => commands::usage::run(args, output),
         Command::Top(args) => commands::top::run(args, output),
         Command::Agent(args) => commands::agent::run(args, output),

@@ -18,6 +18,7 @@ use fief_policy::Policy;
 
 use crate::front::{Doors, Others};
 use crate::namespace::{self, Namespace};
+use crate::renamed::There;
 use crate::staging::Staging;
 use crate::tree::Tree;
 use crate::{Fief, front, guard, police, probe, steer};
@@ -40,6 +41,8 @@ pub struct Applied {
     pub made: Vec<String>,
     /// Paths of containers that both policies name; their usage goes on.
     pub kept: Vec<String>,
+    /// Old and new paths of containers that were renamed; their usage goes on.
+    pub renamed: Vec<(String, String)>,
     /// Paths of containers that the new policy no longer names; they live while somebody holds them.
     pub released: Vec<String>,
     /// What the operator should know.
@@ -64,6 +67,15 @@ fn unmake(admin: &Admin, before: &Tree, now: &Tree) {
         // the error that stopped the policy is the one to tell; what stays is released by the next policy
         let _ = admin.release(row.container, abi::FIEF_CONTAINER_POLICY, None);
     }
+}
+
+/// In a slot that is not in force no container is named yet.
+fn unname(admin: &Admin, tree: &Tree, slot: u32) -> Result<()> {
+    for row in tree.rows().into_iter().filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0) {
+        let attributes = abi::fief_attributes { named: 0, ..row.record.attributes[slot as usize] };
+        admin.stage_attributes(row.container, slot, attributes)?;
+    }
+    Ok(())
 }
 
 /// Lets go of the containers that only older policies named. Whom applications still hold lives on below the nearest container
@@ -139,8 +151,11 @@ impl Fief {
         let slot = 1 - table.policy().0;
         let mut applied = Applied::default();
         let before = Tree::read(&table);
+        let there = There::of(policy, &before);
+        let changed = self.changed_listeners(policy, &there.renamed)?;
         let sysctls_were_set = self.sysctls_are_set();
-        let staged = self.stage(policy, text, &admin, &before, slot, &mut applied);
+        let staged =
+            unname(&admin, &before, slot).and_then(|()| self.stage(policy, text, &admin, &there, slot, &mut applied));
         if staged.is_err() {
             unmake(&admin, &before, &Tree::read(&table));
             // as above
@@ -154,6 +169,8 @@ impl Fief {
         let (containers, doors) = staged?;
         let left = self.open_queues(&doors.queues)?;
         admin.flip(slot)?;
+        applied.notes.extend(there.rename(&admin, &containers));
+        self.forget_rules_of(&changed)?;
         self.remove_queues(&doors.queues)?;
         if left > 0 {
             applied.notes.push(stuck(left));
@@ -175,11 +192,11 @@ impl Fief {
         policy: &Policy,
         text: &str,
         admin: &Admin,
-        tree: &Tree,
+        there: &There,
         slot: u32,
         applied: &mut Applied,
     ) -> Result<(HashMap<String, abi::fief_ref>, Doors)> {
-        let containers = self.stage_containers(policy, admin, tree, slot, applied)?;
+        let containers = self.stage_containers(policy, admin, there, slot, applied)?;
         self.stage_root(policy, admin, &containers, slot)?;
         let doors = self.stage_listeners(policy, &containers, slot, applied)?;
         self.keep_policy(slot, text)?;
@@ -194,23 +211,19 @@ impl Fief {
         &self,
         policy: &Policy,
         admin: &Admin,
-        tree: &Tree,
+        there: &There,
         slot: u32,
         applied: &mut Applied,
     ) -> Result<HashMap<String, abi::fief_ref>> {
-        for row in tree.rows() {
-            if row.record.flags & abi::FIEF_CONTAINER_POLICY != 0 {
-                let mut attributes = row.record.attributes[slot as usize];
-                attributes.named = 0;
-                admin.stage_attributes(row.container, slot, attributes)?;
-            }
-        }
+        applied.renamed.clone_from(&there.renamed);
+        let is_renamed = |path: &str| there.renamed.iter().any(|(_, new)| new == path);
         let (mut made, mut staged) = (HashMap::new(), Vec::new());
         for container in &policy.containers {
-            let there = tree.find_of_policy(&container.path).map(|row| row.container);
-            let reference = match there {
+            let reference = match there.get(&container.path) {
                 Some(reference) => {
-                    applied.kept.push(container.path.clone());
+                    if !is_renamed(&container.path) {
+                        applied.kept.push(container.path.clone());
+                    }
                     reference
                 }
                 None => {

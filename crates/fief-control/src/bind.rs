@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Gives running units or single processes their container.
 
+mod keep;
 mod listeners;
 mod unit;
 
@@ -105,16 +106,21 @@ impl Fief {
     pub fn manage(&self, target: &Target, options: &ManageOptions) -> Result<Managed> {
         let _lock = self.lock()?;
         self.require_installed()?;
-        let (mut cgroup, name) = self.cgroup_of(target)?;
+        let (cgroup, name) = self.cgroup_of(target)?;
+        self.manage_as(cgroup, &name, options)
+    }
+
+    /// `name`: of the container that is made for it, if it has none. The state is locked.
+    fn manage_as(&self, mut cgroup: PathBuf, name: &str, options: &ManageOptions) -> Result<Managed> {
         let admin = Admin::open(self.pins())?;
         let tree = Tree::read(&Table::open(self.pins())?);
         let (home, path, is_new) = match &options.container {
             Some(path) => (home_of(&tree, path)?, path.clone(), false),
-            None => match tree.find(&name) {
-                Some(row) => (row.container, name.clone(), false),
+            None => match tree.find(name) {
+                Some(row) => (row.container, name.to_owned(), false),
                 None => {
                     let root = abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 };
-                    (admin.create(root, &name, abi::FIEF_CONTAINER_UNIT)?, name.clone(), true)
+                    (admin.create(root, name, abi::FIEF_CONTAINER_UNIT)?, name.to_owned(), true)
                 }
             },
         };

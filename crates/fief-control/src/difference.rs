@@ -5,12 +5,14 @@
 use std::path::PathBuf;
 
 use fief_bpf::table::{Row, Table};
-use fief_bpf::{Result, abi, open};
+use fief_bpf::{Result, abi, ingress, open};
 use fief_policy::{Listener, Policy};
 
+use crate::namespace::Namespace;
+use crate::renamed::There;
 use crate::status::{Here, managed};
 use crate::tree::Tree;
-use crate::{Fief, ListenerStatus, ServerStatus, namespace};
+use crate::{Fief, ListenerStatus, ServerStatus, front, namespace};
 
 /// What applying would change.
 #[derive(Debug, Clone, Default)]
@@ -23,10 +25,18 @@ pub struct Difference {
     pub made: Vec<String>,
     /// Paths of containers that are there; their usage goes on.
     pub kept: Vec<String>,
+    /// Old and new paths of containers that would be renamed; their usage goes on.
+    pub renamed: Vec<(String, String)>,
     /// Containers that the policy no longer names, the deepest first.
     pub ended: Vec<Ending>,
     /// Listeners that are not the same in both.
     pub listeners: Vec<ListenerChange>,
+    /// The programs in force are of another version, and this one's would take over.
+    pub programs: bool,
+    /// Interfaces that would be guarded from then on.
+    pub guarded: Vec<String>,
+    /// Interfaces that would be guarded no longer.
+    pub unguarded: Vec<String>,
     /// Managed cgroups whose home would end, and its path.
     pub units: Vec<(PathBuf, String)>,
 }
@@ -74,10 +84,14 @@ impl Fief {
                 changes(&before.listeners, policy, &serve(policy), &then)
             }
         };
-        let tree = Tree::read(&Table::open(self.pins())?);
-        let (kept, made) =
-            policy.containers.iter().map(|of| of.path.clone()).partition(|path| tree.find_of_policy(path).is_some());
-        let ended = ended(&tree, policy);
+        let table = Table::open(self.pins())?;
+        let tree = Tree::read(&table);
+        let (guarded, unguarded) = self.interfaces_change(policy)?;
+        let there = There::of(policy, &tree);
+        let is_renamed = |path: &String| there.renamed.iter().any(|(_, new)| new == path);
+        let paths = policy.containers.iter().map(|of| of.path.clone()).filter(|path| !is_renamed(path));
+        let (kept, made) = paths.partition(|path| there.get(path).is_some());
+        let ended = ended(&tree, &there);
         let units = snapshot.units.iter().filter(|unit| ended.iter().any(|end| end.path == unit.container));
         Ok(Difference {
             in_force: true,
@@ -86,15 +100,37 @@ impl Fief {
             units: units.filter_map(|unit| Some((unit.cgroup.clone()?, unit.container.clone()))).collect(),
             ended,
             listeners,
+            programs: table.build() != fief_bpf::build(),
+            guarded,
+            unguarded,
+            renamed: there.renamed,
             before: before.cloned(),
         })
     }
 }
 
-fn ended(tree: &Tree, policy: &Policy) -> Vec<Ending> {
-    let stays = |row: &Row| policy.container(&tree.path(row)).is_some();
-    let path =
+impl Fief {
+    /// Interfaces that applying would guard, and that it would leave, by name.
+    fn interfaces_change(&self, policy: &Policy) -> Result<(Vec<String>, Vec<String>)> {
+        let here = Namespace::of_caller()?.inode;
+        let now = ingress::attached(self.pins());
+        let then: Vec<_> = front::doors(policy, &mut Vec::new())?.into_iter().map(|index| (here, index)).collect();
+        let name = |(netns, index): &(u64, u32)| match front::name(*index) {
+            Some(name) if *netns == here => name,
+            _ => format!("#{index}"),
+        };
+        let only = |of: &[(u64, u32)], other: &[(u64, u32)]| -> Vec<String> {
+            of.iter().filter(|at| !other.contains(at)).map(name).collect()
+        };
+        Ok((only(&then, &now), only(&now, &then)))
+    }
+}
+
+fn ended(tree: &Tree, there: &There) -> Vec<Ending> {
+    let stays = |row: &Row| there.keeps(row);
+    let now =
         |of| tree.rows().into_iter().find(|row| row.container == of).map_or_else(String::new, |row| tree.path(row));
+    let path = |of| there.path_of(of).map_or_else(|| now(of), str::to_owned);
     let ending = |row: &Row| Ending {
         path: tree.path(row),
         // the policy itself has one handle

@@ -14,7 +14,7 @@ use crate::handshake::Plan;
 use crate::police;
 use crate::staging::Staging;
 use crate::steer::Indexed;
-use crate::{Fief, admit, queue};
+use crate::{Fief, admit, excepts, queue};
 
 /// Words of `guarded_ports` for one slot: a bit for each port.
 const PORT_WORDS: u32 = 1024;
@@ -25,6 +25,7 @@ pub(crate) struct Tables {
     guards: MapHandle,
     guarded_ports: MapHandle,
     thresholds: MapHandle,
+    excepts: MapHandle,
 }
 
 /// The guards of a policy on their way into a slot.
@@ -32,6 +33,7 @@ pub(crate) struct Tables {
 pub(crate) struct Staged {
     guards: Vec<(u32, abi::fief_guard)>,
     ports: Vec<u64>,
+    excepts: Vec<abi::fief_except_key>,
     thresholds: abi::fief_thresholds,
 }
 
@@ -41,6 +43,7 @@ impl Fief {
             guards: self.map("guards")?,
             guarded_ports: self.map("guarded_ports")?,
             thresholds: self.map("thresholds")?,
+            excepts: self.map("excepts")?,
         })
     }
 }
@@ -55,6 +58,7 @@ pub(crate) fn stage(
 ) -> Result<Staged> {
     let mut guards = Vec::new();
     let mut ports = vec![0u64; PORT_WORDS as usize];
+    let mut spared = Vec::new();
     for &Indexed { index, listener } in listeners {
         // levels of overload are found out where connection requests are looked at
         if !listener.is_guarded() && listener.lrp.is_none() {
@@ -69,18 +73,21 @@ pub(crate) fn stage(
         if listener.is_guarded() && guard.flags & abi::FIEF_GUARD_MONITOR == 0 {
             ports[0] |= 1; // no server has port 0: its bit says that some guard does more than watch
         }
+        guard.flags |= excepts::flags(listener);
+        spared.extend(excepts::keys(listener, index, staging.slot));
         guards.push((staging.slot * abi::FIEF_MAX_LISTENERS + u32::from(index), guard));
         for address in listener.addresses() {
             ports[usize::from(address.port()) / 64] |= 1 << (address.port() % 64);
         }
     }
-    Ok(Staged { guards, ports, thresholds: police::thresholds(policy) })
+    Ok(Staged { guards, ports, excepts: spared, thresholds: police::thresholds(policy) })
 }
 
 impl Tables {
     pub(crate) fn write(&self, slot: u32, staged: &Staged) -> Result<()> {
         batch::update(&self.guards, &staged.guards)?;
         record::update(&self.thresholds, slot, &staged.thresholds)?;
+        excepts::write(&self.excepts, slot, &staged.excepts)?;
         self.write_ports(slot, &staged.ports)
     }
 

@@ -7,13 +7,16 @@
 mod admit;
 mod agent;
 mod apply;
+mod ban;
 mod bind;
 mod blooms;
 mod cgroup;
 mod charge;
 mod children;
+mod client;
 mod difference;
 mod down;
+mod excepts;
 mod exec;
 mod files;
 mod firewall;
@@ -34,6 +37,7 @@ mod plan;
 mod police;
 mod probe;
 mod queue;
+mod renamed;
 mod rule_table;
 mod run;
 mod run_folder;
@@ -53,9 +57,11 @@ mod wire;
 
 pub use agent::AgentPlace;
 pub use apply::{Applied, ApplyOptions};
+pub use ban::{Ban, Banned, Pardoned};
 pub use bind::{Bound, ManageOptions, Managed, Target};
 pub use charge::{ClassListenerView, ContainerView, Snapshot, UnitView};
 pub use children::{Tell, exec_main};
+pub use client::{Budget, ClientView, Isolation, Left, Proven};
 pub use difference::{Difference, Ending, ListenerChange};
 pub use down::Down;
 pub use exec::ExecOptions;
@@ -63,7 +69,7 @@ pub use fief_bpf::{Error, ErrorKind, Result};
 pub use groups::{GroupsView, Hierarchy, Version, move_main};
 pub use lrp::LaneView;
 pub use moment::Moment;
-pub use notices::Notice;
+pub use notices::{Notice, Told};
 pub use probe::{Feature, Probe};
 pub use queue::{LatencyView, QUEUE_PLACES, QueueClassView, QueueView};
 pub use run::{RunOptions, guard_main};
@@ -111,6 +117,31 @@ impl Fief {
         if self.installed() {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::NotFound, "nothing is in force").remedy("apply a policy first: fief apply FILE"))
+        let remedy = nothing_remedy(self.pins.scope(), &Self::scopes());
+        Err(Error::new(ErrorKind::NotFound, "nothing is in force").remedy(remedy))
+    }
+}
+
+/// What to do where nothing is in force in this scope; `others`: those in which something is.
+fn nothing_remedy(scope: &str, others: &[String]) -> String {
+    match fief_policy::nearest(scope, others.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean the scope {near} (FIEF_SCOPE)? else apply a policy first: fief apply FILE"),
+        None if others.is_empty() => "apply a policy first: fief apply FILE".to_owned(),
+        None => {
+            format!("set FIEF_SCOPE to one that is: {}, or apply a policy first: fief apply FILE", others.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_scope_is_told_the_nearest_one() {
+        let others = ["fief".to_owned(), "stage".to_owned()];
+        assert!(nothing_remedy("stag", &others).starts_with("did you mean the scope stage (FIEF_SCOPE)?"));
+        assert!(nothing_remedy("production", &others).starts_with("set FIEF_SCOPE to one that is: fief, stage"));
+        assert_eq!(nothing_remedy("fief", &[]), "apply a policy first: fief apply FILE");
     }
 }

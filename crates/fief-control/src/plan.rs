@@ -2,6 +2,7 @@
 //! Which processes a policy wants of a server: one, or a copy for each class, and where each is at home.
 
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
 use fief_bpf::{Error, ErrorKind, Result};
@@ -97,7 +98,7 @@ impl Plan<'_> {
             .collect();
         let start = |path: &str| {
             Ok(Start {
-                cgroup: folder(Some(path))?.join(path.replace('/', "-")),
+                cgroup: folder(Some(path))?.join(folder_name(path)),
                 home: Some(path.to_owned()),
                 follow: false,
                 nice: nice_of(self.policy.container(path).map_or(100, |container| container.cpu.priority)),
@@ -107,6 +108,21 @@ impl Plan<'_> {
         copies.into_iter().map(start).collect()
     }
 }
+
+/// A name for the folder of a container, which no other one has: a path can have hyphens of its own.
+fn folder_name(path: &str) -> String {
+    let name = path.replace('%', "%25").replace('-', "%2D").replace('/', "-");
+    if name.len() <= LONGEST_FOLDER {
+        return name;
+    }
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    let begin: String = name.chars().take(LONGEST_FOLDER / 8).collect();
+    format!("{begin}%%{:016x}", hasher.finish())
+}
+
+/// Of a folder's name, with room for what others append.
+const LONGEST_FOLDER: usize = 200;
 
 /// The deepest container that all classes are below; `None`: only the root.
 pub(crate) fn common_parent<'a>(paths: &[&'a str]) -> Option<&'a str> {
@@ -124,6 +140,16 @@ pub(crate) fn common_parent<'a>(paths: &[&'a str]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_two_containers_have_one_folder() {
+        assert_eq!(folder_name("shop/gold"), "shop-gold");
+        let long = |end: &str| format!("{}/{end}", vec!["n".repeat(31); 15].join("/"));
+        let paths = ["a/b", "a-b", "a%2Db", "a%2Fb", "a/-b", "a-/b", "a--b", &long("x"), &long("y")].map(folder_name);
+        let different: BTreeSet<&String> = paths.iter().collect();
+        assert_eq!(different.len(), paths.len(), "{paths:?}");
+        assert!(paths.iter().all(|name| name.len() < 256 && !name.contains('/')), "{paths:?}");
+    }
 
     #[test]
     fn the_home_of_a_server_is_the_deepest_container_above_all_classes() {

@@ -192,7 +192,7 @@ impl Fief {
         };
         let assigns =
             program_id(self.pins(), INGRESS_PROGRAM).map(|_| "called by a program that was loaded".to_owned());
-        let ring = self.follow(|| false, |_| Ok::<_, Error>(())).map(|()| "opened and read".to_owned());
+        let log = self.follow(|| false, |_| Ok::<_, Error>(())).map(|()| "opened and read".to_owned());
         [
             feature(
                 "tcx (programs at an interface, first in their chain)",
@@ -209,11 +209,11 @@ impl Fief {
                 "use a kernel of 6.9 or later with CONFIG_SYN_COOKIES",
             ),
             feature(
-                "ring buffer of notices",
+                "log of notices (a table that readers map)",
                 "police",
                 false,
-                ring.map_err(|e| e.to_string()),
-                "use a kernel of 5.8 or later; until then `fief explain --follow` tells nothing",
+                log.map_err(|e| e.to_string()),
+                "use a kernel of 5.5 or later; until then `fief explain --follow` tells nothing",
             ),
         ]
     }

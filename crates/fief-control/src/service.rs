@@ -7,6 +7,7 @@
 //! have one listening socket.
 
 mod command_line;
+mod image;
 mod unit_file;
 
 use std::fs;
@@ -75,7 +76,11 @@ impl DropIn {
         if !is_name || is_of_another_kind(&unit) {
             return Err(Error::new(ErrorKind::Other, format!("{unit} is no name of a service")));
         }
-        let path = root.unwrap_or(Path::new("/")).join(FOLDER).join(format!("{unit}.d")).join(NAME);
+        let below = Path::new(FOLDER).join(format!("{unit}.d")).join(NAME);
+        let path = match root {
+            None => Path::new("/").join(below),
+            Some(root) => image::to_be(root, &below).context(|| format!("cannot look into {}", root.display()))?,
+        };
         Ok(Self { unit, root: root.map(Path::to_owned), path })
     }
 
@@ -105,11 +110,20 @@ impl DropIn {
             let own = [fief.as_ref(), "exec", "--here"].into_iter().chain(options.words.iter().map(String::as_str));
             own.map(|word| quoted(word, is_substituted)).collect()
         };
-        let mut notes = Vec::new();
+        let comes_later = |path: &PathBuf| {
+            format!(
+                "{} is read after {NAME} and says what {unit} starts: it starts without Fief; rename it",
+                path.display()
+            )
+        };
+        let mut notes: Vec<String> = file.later.iter().map(comes_later).collect();
         let mut lines = String::new();
         match file.obstacle() {
             Some(key) => {
-                lines.push_str(&format!("ExecStartPre=+{} -- true\n", wrapper(true).join(" ")));
+                let manages = format!("{} -- true\n", wrapper(true).join(" "));
+                lines.push_str(&format!("ExecStartPre=+{manages}"));
+                // where the CPU is divided by cgroups of version 1, what starts later is not in them by itself
+                lines.push_str(&format!("ExecStartPost=-+{manages}"));
                 notes.push(format!(
                     "{unit} is managed before it starts, since {key} keeps its own processes from doing it; its clients are \
                      told apart in what is charged, and share one listening socket: queue = true serves them by class"
@@ -258,7 +272,8 @@ mod tests {
         let image = Image::new(&format!("{UNIT}User=www-data\n"));
         let DropInText { text, notes } = image.text();
         let service = &text[text.find("[Service]").expect("a section")..];
-        assert_eq!(service, "[Service]\nExecStartPre=+/usr/bin/fief exec --here --container shop -- true\n");
+        let manages = "/usr/bin/fief exec --here --container shop -- true\n";
+        assert_eq!(service, format!("[Service]\nExecStartPre=+{manages}ExecStartPost=-+{manages}"));
         assert!(notes[0].contains("User=www-data"), "{notes:?}");
     }
 
@@ -273,6 +288,26 @@ mod tests {
         assert!(!is_before("!", user), "it starts as root all the same");
         assert!(is_before("!", key), "only the user is another");
         assert!(is_before("!!", user) && is_before("!!", key), "as long as the kernel knows ambient capabilities");
+    }
+
+    #[test]
+    fn a_later_drop_in_that_wins_is_said() {
+        let image = Image::new(UNIT);
+        let folder = image.root.path().join("etc/systemd/system/nginx.service.d");
+        fs::create_dir_all(&folder).expect("made");
+        fs::write(folder.join("zzz.conf"), "[Service]\nExecStart=\nExecStart=/bin/other\n").expect("written");
+        assert!(image.text().notes[0].contains("zzz.conf is read after zz-fief.conf"), "{:?}", image.text().notes);
+    }
+
+    #[test]
+    fn what_is_written_into_an_image_stays_in_it() {
+        let image = Image::new(UNIT);
+        let outside = tempfile::tempdir().expect("a folder");
+        std::os::unix::fs::symlink(outside.path(), image.root.path().join("etc")).expect("linked");
+        image.drop_in().write(&image.text().text).expect("written");
+        assert_eq!(fs::read_dir(outside.path()).expect("there").count(), 0);
+        let inside = image.root.path().join(outside.path().strip_prefix("/").expect("absolute"));
+        assert!(inside.join("systemd/system/nginx.service.d").join(NAME).exists());
     }
 
     #[test]

@@ -81,11 +81,6 @@ impl Tree {
         found.first().copied()
     }
 
-    /// The container that a policy named at a path.
-    pub fn find_of_policy(&self, path: &str) -> Option<&Row> {
-        self.find(path).filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0)
-    }
-
     /// The living containers that a policy named, the deepest first, so that parents can end after their children.
     pub fn of_policy(&self) -> Vec<&Row> {
         let is_named =

@@ -15,6 +15,7 @@ use crate::charge::now_ns;
 use crate::names::Names;
 use crate::queue::QueueView;
 use crate::{Fief, wire};
+use fief_policy::{Listener, Policy};
 
 /// How often a verdict fell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,16 @@ pub struct VerdictView {
 }
 
 impl VerdictView {
+    /// Which client rule, counted from 1: of what happens to connection requests.
+    pub fn client_rule(&self) -> Option<u32> {
+        self.rule.filter(|_| !self.reason.is_request())
+    }
+
+    /// Which request rule, counted from 1.
+    pub fn request_rule(&self) -> Option<u32> {
+        self.rule.filter(|_| self.reason.is_request())
+    }
+
     /// A verdict that fell so often; `None`: a reason that this version does not know.
     pub(crate) fn new(key: &abi::fief_verdict_key, count: u64, names: &Names) -> Option<Self> {
         Some(Self {
@@ -66,12 +77,12 @@ pub struct LoadView {
     pub age_ns: u64,
 }
 
-/// Sources whose connection requests are dropped for a while.
+/// Sources whose connection requests, or packets, are dropped for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShutOut {
     /// An address, or a prefix as `10.88.3.0/24`.
     pub source: String,
-    /// `isolated`: it sends too many; `penalty`: its request was refused.
+    /// `isolated`: it sends too many; `penalty`: its request was refused; `banned`: the operator says so.
     pub why: Reason,
     /// For so long still.
     pub remaining_ns: u64,
@@ -124,6 +135,12 @@ impl Fief {
         })
     }
 
+    /// Names of the listeners of the policy in force.
+    pub fn listeners(&self) -> Result<Vec<String>> {
+        self.require_installed()?;
+        Ok(self.names()?.listeners().map(|(_, name)| name.to_owned()).collect())
+    }
+
     /// What the operator should know of the front door.
     pub(crate) fn front_notes(&self, names: &Names) -> Result<Vec<String>> {
         Ok(self.outdated(names)?.into_iter().chain(self.uncounted()?).collect())
@@ -138,6 +155,31 @@ impl Fief {
                  counters are of containers and listeners that are gone"
             )
         }))
+    }
+
+    /// Listeners whose rules are others than in the policy in force, by number: what was counted by rule is not theirs.
+    /// `renamed`: old and new paths of containers, which change no rule.
+    pub(crate) fn changed_listeners(&self, policy: &Policy, renamed: &[(String, String)]) -> Result<Vec<u16>> {
+        let names = self.names()?;
+        let Some(before) = names.policy() else { return Ok(Vec::new()) };
+        let same = |name: &str| {
+            let old = before.listener(name).map(|old| with_names(old, renamed));
+            let new = policy.listener(name);
+            old.zip(new).is_some_and(|(old, new)| (&old.clients, &old.requests) == (&new.clients, &new.requests))
+        };
+        Ok(names.listeners().filter(|(_, name)| !same(name)).map(|(index, _)| index).collect())
+    }
+
+    /// Lets go of what these listeners counted by rule. The rest of their counters goes on.
+    pub(crate) fn forget_rules_of(&self, listeners: &[u16]) -> Result<()> {
+        if listeners.is_empty() {
+            return Ok(());
+        }
+        let map = self.map("verdicts")?;
+        let keys: Vec<abi::fief_verdict_key> = batch::sums(&map)?.into_iter().map(|(key, _)| key).collect();
+        let theirs = |key: &abi::fief_verdict_key| key.rule != abi::FIEF_NO_ID && listeners.contains(&key.listener);
+        let gone: Vec<_> = keys.into_iter().filter(theirs).collect();
+        batch::delete(&map, &gone)
     }
 
     /// Lets go of the counters of containers that have ended and of listeners that the policy in force does not have.
@@ -184,7 +226,7 @@ impl Fief {
         let is_isolated = |meter: &abi::fief_meter| meter.isolated_until_ns > now;
         let meters: Vec<(u32, abi::fief_meter)> = batch::entries_if(&self.map("meters")?, is_isolated)?;
         let prefixes = meters.iter().map(|(_, meter)| ShutOut {
-            source: prefix(&meter.prefix, meter.length),
+            source: prefix_text(&meter.prefix, meter.length),
             why: Reason::SynIsolated,
             remaining_ns: meter.isolated_until_ns - now,
         });
@@ -193,7 +235,13 @@ impl Fief {
             why: Reason::SynPenalty,
             remaining_ns: source.penalty_until_ns - now,
         });
-        let mut views: Vec<_> = prefixes.chain(own).collect();
+        // what is in force may be of a version without bans
+        let bans = self.bans().unwrap_or_default().into_iter().map(|ban| ShutOut {
+            source: crate::ban::name(ban.prefix),
+            why: Reason::Banned,
+            remaining_ns: ban.remaining_ns,
+        });
+        let mut views: Vec<_> = prefixes.chain(own).chain(bans).collect();
         views.sort_by(|a, b| (a.why, &a.source).cmp(&(b.why, &b.source)));
         Ok(views)
     }
@@ -214,6 +262,18 @@ impl Fief {
     pub(crate) fn names(&self) -> Result<Names> {
         Names::read(self, &Table::open(self.pins())?)
     }
+}
+
+/// A listener whose containers have their new names.
+fn with_names(listener: &Listener, renamed: &[(String, String)]) -> Listener {
+    let mut listener = listener.clone();
+    let paths = listener.clients.iter_mut().map(|client| &mut client.container);
+    for path in paths.chain(listener.requests.iter_mut().filter_map(|request| request.container.as_mut())) {
+        if let Some((_, new)) = renamed.iter().find(|(old, _)| old == path) {
+            path.clone_from(new);
+        }
+    }
+    listener
 }
 
 /// The word of a level of overload.
@@ -240,7 +300,7 @@ pub(crate) fn source(bytes: &[u8; 16]) -> String {
 }
 
 /// What isolation takes together: an IPv4 /24, an IPv6 /64 or /48.
-fn prefix(bytes: &[u8; 16], length: u8) -> String {
+pub(crate) fn prefix_text(bytes: &[u8; 16], length: u8) -> String {
     format!("{}/{length}", address(bytes))
 }
 
@@ -251,8 +311,8 @@ mod tests {
     #[test]
     fn sources_and_prefixes_are_written_as_people_write_them() {
         let v4 = "10.88.3.0".parse::<std::net::Ipv4Addr>().expect("an address").to_ipv6_mapped().octets();
-        assert_eq!((source(&v4), prefix(&v4, 24)), ("10.88.3.0".to_owned(), "10.88.3.0/24".to_owned()));
+        assert_eq!((source(&v4), prefix_text(&v4, 24)), ("10.88.3.0".to_owned(), "10.88.3.0/24".to_owned()));
         let v6 = "fd77:1::".parse::<Ipv6Addr>().expect("an address").octets();
-        assert_eq!((source(&v6), prefix(&v6, 48)), ("fd77:1::/64".to_owned(), "fd77:1::/48".to_owned()));
+        assert_eq!((source(&v6), prefix_text(&v6, 48)), ("fd77:1::/64".to_owned(), "fd77:1::/48".to_owned()));
     }
 }

@@ -21,6 +21,7 @@ pub(crate) struct Declared {
     pub(crate) share_span: Option<Range<usize>>,
     pub(crate) limit_span: Option<Range<usize>>,
     programs_span: Option<Range<usize>>,
+    was_span: Option<Range<usize>>,
 }
 
 /// The tree of containers. Names that were refused are known all the same: one mistake, one error.
@@ -45,6 +46,7 @@ impl Containers {
         }
         let mut tree = with_parents(declared);
         shares::check(&mut tree, findings);
+        check_was(&tree, findings);
         known.extend(tree.iter().map(|declared| declared.container.path.clone()));
         let containers = Self { tree, known };
         containers.tree.iter().for_each(|declared| containers.check_programs(declared, findings));
@@ -137,7 +139,46 @@ fn attributes(path: &str, span: Range<usize>, view: &View<'_, '_>, findings: &mu
     let programs = view.text("programs", findings);
     let programs_span = programs.as_ref().map(|(_, span)| span.clone());
     container.programs = programs.map(|(path, _)| path.to_owned());
-    Declared { container, span, share_span, limit_span, programs_span }
+    let was = view.text("was", findings);
+    container.was = was.as_ref().map(|(path, _)| (*path).to_owned());
+    let was_span = was.map(|(_, span)| span);
+    Declared { container, span, share_span, limit_span, programs_span, was_span }
+}
+
+/// A former path is that of one container, and of none that this policy has too.
+fn check_was(tree: &[Declared], findings: &mut Findings) {
+    let mut named: HashMap<&str, &Range<usize>> = HashMap::new();
+    for Declared { container, was_span, .. } in tree {
+        let (Some(was), Some(span)) = (&container.was, was_span) else { continue };
+        if let Err(Refused { message, remedy }) = name::check_path(was) {
+            findings.add(Kind::Name, span.clone(), message, name::EXPECTED_PATH, remedy);
+            continue;
+        }
+        if let Some(other) = tree.iter().find(|other| other.container.path == *was) {
+            let message = match other.container.path == container.path {
+                true => format!("`{was}` is its own path"),
+                false => format!("`{was}` is in this policy too, so it cannot have become `{}`", container.path),
+            };
+            let expected = "the path that this container had in the policy before";
+            let remedy = "remove `was`, or the container that still bears the old path";
+            findings
+                .add(Kind::Contradiction, span.clone(), message, expected, remedy)
+                .also(other.span.clone(), "it is named here");
+            continue;
+        }
+        match named.get(was.as_str()) {
+            Some(first) => {
+                let message = format!("two containers were `{was}`");
+                let remedy = "leave `was` at the one that goes on with its usage";
+                findings
+                    .add(Kind::Contradiction, span.clone(), message, "one container for each old path", remedy)
+                    .also((*first).clone(), "the first one");
+            }
+            None => {
+                named.insert(was, span);
+            }
+        }
+    }
 }
 
 /// An integer that the vocabulary's range keeps within 32 bits.
@@ -189,6 +230,7 @@ fn with_parents(declared: Vec<Declared>) -> Vec<Declared> {
                 share_span: None,
                 limit_span: None,
                 programs_span: None,
+                was_span: None,
             }));
         }
     }

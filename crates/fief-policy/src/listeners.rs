@@ -7,6 +7,8 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use ipnet::IpNet;
+
 use crate::address::{self, Listening};
 use crate::containers::Containers;
 use crate::diagnostic::{Findings, Kind};
@@ -131,7 +133,7 @@ struct Guarding {
     admit: bool,
     admit_from: Level,
     later_requests: bool,
-    penalty_ns: u64,
+    penalty: Penalty,
     isolation: Isolation,
     unproven: Option<SynRate>,
     proven: Option<SynRate>,
@@ -171,7 +173,7 @@ impl Guarding {
             admit,
             admit_from,
             later_requests: later_requests.unwrap_or(has_requests || queue.is_some()),
-            penalty_ns: penalty(view, findings),
+            penalty: penalty(view, findings),
             isolation: syn_rates::isolate(view, containers, findings),
             unproven: syn_rates::rate(view, "unproven", findings),
             proven: syn_rates::rate(view, "proven", findings),
@@ -181,14 +183,30 @@ impl Guarding {
     }
 
     fn fill(self, listener: Listener) -> Listener {
-        let Self { admit, admit_from, later_requests, penalty_ns, isolation, unproven, proven, lrp, queue } = self;
+        let Self { admit, admit_from, later_requests, penalty, isolation, unproven, proven, lrp, queue } = self;
         let isolate = isolation.isolate;
-        Listener { admit, admit_from, later_requests, penalty_ns, isolate, unproven, proven, lrp, queue, ..listener }
+        let (penalty_ns, penalty_except) = (penalty.ns, penalty.except);
+        let listener = Listener { penalty_ns, penalty_except, ..listener };
+        Listener { admit, admit_from, later_requests, isolate, unproven, proven, lrp, queue, ..listener }
     }
 }
 
-fn penalty(view: &View<'_, '_>, findings: &mut Findings) -> u64 {
-    view.quantity("penalty", quantity::duration, findings).map_or(0, |(ns, _)| ns)
+/// What a listener says of penalties.
+struct Penalty {
+    /// Of rules that refuse and name none; 0: none.
+    ns: u64,
+    except: Vec<IpNet>,
+}
+
+fn penalty(view: &View<'_, '_>, findings: &mut Findings) -> Penalty {
+    let time = |view: &View<'_, '_>, key: &str, findings: &mut Findings| {
+        view.quantity(key, quantity::duration, findings).map_or(0, |(ns, _)| ns)
+    };
+    if !view.is_table("penalty") {
+        return Penalty { ns: time(view, "penalty", findings), except: Vec::new() };
+    }
+    let Some(table) = view.table("penalty", findings) else { return Penalty { ns: 0, except: Vec::new() } };
+    Penalty { ns: time(&table, "for", findings), except: syn_rates::except(&table, "penalty", findings) }
 }
 
 fn requests(view: &View<'_, '_>, mode: Mode, containers: &Containers, findings: &mut Findings) -> Vec<RequestRule> {
@@ -197,7 +215,7 @@ fn requests(view: &View<'_, '_>, mode: Mode, containers: &Containers, findings: 
     };
     let span = view.get("request").map_or(view.span.clone(), |value| value.span());
     // What is wrong with the listener's penalty is said once, when it is read for the listener.
-    let penalty_ns = penalty(view, &mut Findings::new());
+    let penalty_ns = penalty(view, &mut Findings::new()).ns;
     let defaults = Defaults { mode, penalty_ns };
     let rule = |rule: &Option<View<'_, '_>>| match rule {
         Some(rule) => RequestRule::read(rule, defaults, containers, findings),

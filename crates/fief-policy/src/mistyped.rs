@@ -32,7 +32,9 @@ pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
         (Shape::Flag, DeValue::String(text)) if text == "true" || text == "false" => {
             format!("write {full} = {text}, without the quotes")
         }
-        (Shape::Duration | Shape::Seconds, DeValue::Integer(digits)) if digits.radix() == 10 => {
+        (Shape::Duration | Shape::DurationOrTable(_) | Shape::Seconds, DeValue::Integer(digits))
+            if digits.radix() == 10 =>
+        {
             format!("write {full} = \"{}s\"", digits.as_str())
         }
         (Shape::Prefixes | Shape::Interfaces, DeValue::String(text)) => format!("write {full} = [\"{text}\"]"),

@@ -171,6 +171,8 @@ pub enum Level {
 pub struct Container {
     /// Components joined by `/`, the topmost first.
     pub path: String,
+    /// The path that it had before.
+    pub was: Option<String>,
     pub cpu: Cpu,
     /// Bytes; 0: no limit.
     pub memory_max: u64,
@@ -198,6 +200,7 @@ impl Container {
     pub fn new(path: impl Into<String>) -> Self {
         Self {
             path: path.into(),
+            was: None,
             cpu: Cpu::default(),
             memory_max: 0,
             network: Network::default(),
@@ -277,6 +280,8 @@ pub struct Listener {
     pub later_requests: bool,
     /// Of rules that refuse and name none; 0: none.
     pub penalty_ns: u64,
+    /// Who never has a penalty here.
+    pub penalty_except: Vec<IpNet>,
     pub isolate: Option<Isolate>,
     /// Connection requests that are answered to sources that have not returned a cookie yet.
     pub unproven: Option<SynRate>,
@@ -309,6 +314,7 @@ impl Listener {
             admit_from: Level::Always,
             later_requests: false,
             penalty_ns: 0,
+            penalty_except: Vec::new(),
             isolate: None,
             unproven: None,
             proven: None,
@@ -367,6 +373,8 @@ pub struct Isolate {
     pub when: Level,
     /// Not shut out, but of this class, which is served last.
     pub into: Option<String>,
+    /// Who is never isolated.
+    pub except: Vec<IpNet>,
 }
 
 /// Receive work in a thread of the class.

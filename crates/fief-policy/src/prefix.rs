@@ -53,6 +53,19 @@ pub(crate) fn source(text: &str) -> Result<Source, Refused> {
     Ok(Source::Nets(vec![without_mapping(net)]))
 }
 
+/// One prefix or address, as a command takes it. The error is the message with its remedy.
+pub fn single(text: &str) -> Result<IpNet, String> {
+    match source(text) {
+        Ok(Source::Nets(nets)) if nets.len() == 1 => Ok(nets[0]),
+        Ok(Source::Nets(nets)) => {
+            let all: Vec<String> = nets.iter().map(IpNet::to_string).collect();
+            Err(format!("\"{text}\" takes {} prefixes; name one at a time: {}", nets.len(), all.join(", ")))
+        }
+        Ok(Source::Any) => Err("\"any\" is everybody; write an address or prefix".to_owned()),
+        Err(Refused { message, remedy }) => Err(format!("{message}; {remedy}")),
+    }
+}
+
 /// ::ffff:10.0.0.0/104 is 10.0.0.0/8.
 fn without_mapping(net: IpNet) -> IpNet {
     match net {

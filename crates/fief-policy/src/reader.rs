@@ -246,8 +246,10 @@ impl<'a, 'i> View<'a, 'i> {
 
     /// A table within this one.
     pub(crate) fn table(&self, key: &str, findings: &mut Findings) -> Option<View<'a, 'i>> {
-        let (Shape::Table(section) | Shape::ChoiceOrTable(_, section) | Shape::FlagOrTable(section)) =
-            self.key(key).shape
+        let (Shape::Table(section)
+        | Shape::ChoiceOrTable(_, section)
+        | Shape::FlagOrTable(section)
+        | Shape::DurationOrTable(section)) = self.key(key).shape
         else {
             unreachable!("`{key}` is a table in the vocabulary")
         };

@@ -97,6 +97,9 @@ fn shape(shape: &'static Shape) -> Value {
         }),
         Shape::ChoiceOrTable(words, section) => json!({ "anyOf": [{ "enum": words }, table(section)] }),
         Shape::FlagOrTable(section) => json!({ "anyOf": [{ "type": "boolean" }, table(section)] }),
+        Shape::DurationOrTable(section) => {
+            json!({ "anyOf": [{ "type": "string", "pattern": TIME }, table(section)] })
+        }
         Shape::ChoiceOrCount(words, range) => json!({ "anyOf": [{ "enum": words }, integer(range)] }),
         Shape::Integer(range) => integer(range),
         Shape::Table(section) => table(section),

@@ -3,12 +3,17 @@
 
 use std::ops::Range;
 
+use ipnet::IpNet;
+
 use crate::containers::Containers;
 use crate::diagnostic::{Findings, Kind};
-use crate::model::{Isolate, Level, Lrp, Mode, Per, SynRate};
+use crate::model::{From, Isolate, Level, Lrp, Mode, Per, SynRate};
 use crate::quantity;
 use crate::reader::{View, bare_or_quoted};
 use crate::{rules, vocabulary};
+
+/// Prefixes of an `except`: the kernel side has room for 65,536 of all listeners in a policy.
+const MOST_EXCEPTIONS: usize = 1024;
 
 /// `syn` of a client rule, `unproven` or `proven` of a listener.
 pub(crate) fn rate(view: &View<'_, '_>, key: &str, findings: &mut Findings) -> Option<SynRate> {
@@ -44,8 +49,31 @@ pub(crate) fn isolate(listener: &View<'_, '_>, containers: &Containers, findings
     let for_ns = table.quantity("for", quantity::duration, findings).map(|(ns, _)| ns);
     let when = level(&table, "when", findings);
     let into = rules::container_at(&table, "into", containers, findings);
-    let of = |(above, for_ns)| Isolate { above, for_ns, when, into: into.as_ref().map(|(path, _)| path.clone()) };
+    let except = except(&table, "isolate", findings);
+    let path = || into.as_ref().map(|(path, _)| path.clone());
+    let of = |(above, for_ns)| Isolate { above, for_ns, when, into: path(), except };
     Isolation { isolate: above.zip(for_ns).map(of), into }
+}
+
+/// Whom a control of a listener never holds for; `of`: the control.
+pub(crate) fn except(table: &View<'_, '_>, of: &str, findings: &mut Findings) -> Vec<IpNet> {
+    let Some(value) = table.get("except") else { return Vec::new() };
+    match rules::nets(table, "except", findings) {
+        Some(From::In(nets)) if nets.len() <= MOST_EXCEPTIONS => nets,
+        Some(From::In(nets)) => {
+            let message = format!("`{of}.except` in {} has {} prefixes", table.title, nets.len());
+            let expected = format!("at most {MOST_EXCEPTIONS} prefixes");
+            findings.add(Kind::Limit, value.span(), message, expected, "put neighbouring prefixes into one");
+            Vec::new()
+        }
+        Some(From::Any | From::NotIn(_)) => {
+            let message = format!("`{of}.except` in {} is everybody", table.title);
+            let remedy = format!("name prefixes, or remove `{of}`");
+            findings.add(Kind::Contradiction, value.span(), message, "addresses and prefixes", remedy);
+            Vec::new()
+        }
+        None => Vec::new(),
+    }
 }
 
 /// The class of the isolated is told by the cookie that comes back, and answered from what `unproven` leaves; and nobody

@@ -94,6 +94,8 @@ pub(crate) enum Shape {
     ChoiceOrTable(&'static [&'static str], &'static Section),
     /// true or false, or a table with keys of its own.
     FlagOrTable(&'static Section),
+    /// A time, or a table with keys of its own.
+    DurationOrTable(&'static Section),
     /// A word, or an integer of this range.
     ChoiceOrCount(&'static [&'static str], std::ops::RangeInclusive<u64>),
     /// An integer of this range.
@@ -153,6 +155,7 @@ impl Shape {
                 format!("{}, or a table with one of them for each kind", quoted_list(words))
             }
             Self::FlagOrTable(_) => "true or false, or a table of keys".into(),
+            Self::DurationOrTable(_) => "a time from \"1ms\" to \"24h\", with ms, s, m or h, or a table of keys".into(),
             Self::ChoiceOrCount(words, range) => {
                 format!("{}, or an integer from {} to {}", quoted_list(words), range.start(), range.end())
             }

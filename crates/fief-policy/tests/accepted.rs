@@ -280,6 +280,31 @@ fn request_rules_bring_admission_and_later_requests_with_them() {
 }
 
 #[test]
+fn isolation_and_penalties_can_have_exceptions() {
+    let with = |lines: &str| {
+        let text = format!(
+            "version = 1\n[container.a]\n[listener.web]\naddress = \"0.0.0.0:80\"\n{lines}\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"a\"\n\
+             [[listener.web.request]]\npath = \"/x\"\nrefuse = \"drop\"\n"
+        );
+        let mut policy = fief_policy::parse(&text, "test.toml").unwrap_or_else(|errors| panic!("{errors}"));
+        policy.listeners.remove(0)
+    };
+    let names = |nets: &[ipnet::IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let web = with(
+        "penalty = { for = \"5s\", except = [\"192.0.2.7\", \"fd77::/16\"] }\n\
+         isolate = { above = 9, for = \"1s\", except = [\"10.0.0.0-10.0.0.2\"] }",
+    );
+    assert_eq!((web.penalty_ns, web.requests[0].penalty_ns), (5_000_000_000, 5_000_000_000));
+    assert_eq!(names(&web.penalty_except), ["192.0.2.7/32", "fd77::/16"]);
+    let isolated = web.isolate.map(|isolate| names(&isolate.except));
+    assert_eq!(isolated, Some(vec!["10.0.0.0/31".to_owned(), "10.0.0.2/32".to_owned()]));
+    let web = with("penalty = { except = [\"192.0.2.7\"] }");
+    assert_eq!((web.penalty_ns, web.penalty_except.len()), (0, 1), "the rules have their own times");
+    assert_eq!(with("penalty = \"5s\"").penalty_ns, 5_000_000_000);
+}
+
+#[test]
 fn isolated_sources_can_have_a_class_of_their_own() {
     let text = "version = 1\n[container.a]\n[container.\"a/last\"]\ncpu.priority = 0\n[listener.web]\n\
         address = \"0.0.0.0:80\"\nadmit = true\nunproven.rate = 5000\n\
@@ -298,7 +323,10 @@ fn rates_of_connection_requests_have_a_burst_of_a_second() {
     let lines = "isolate = { above = 1000, for = \"1.5s\", when = \"busy\" }\nproven.rate = 7\nlrp = {}\n\
         unproven = { rate = 5000, burst = 5, when = \"overloaded\" }\n";
     let web = guarded(lines, "syn = { rate = 300, per = \"source\" }");
-    assert_eq!(web.isolate, Some(Isolate { above: 1000, for_ns: 1_500_000_000, when: Level::Busy, into: None }));
+    assert_eq!(
+        web.isolate,
+        Some(Isolate { above: 1000, for_ns: 1_500_000_000, when: Level::Busy, into: None, except: vec![] })
+    );
     let rate = |per_second, burst, per, when| Some(SynRate { per_second, burst, per, when, from_port: None });
     assert_eq!(web.unproven, rate(5000, 5, Per::Rule, Level::Overloaded));
     assert_eq!(web.proven, rate(7, 7, Per::Rule, Level::Always));

@@ -12,6 +12,19 @@ fn shop(lines: &str) -> String {
 }
 
 #[test]
+fn refuses_a_former_path_that_is_not_one() {
+    let with = |was: &str| format!("version = 1\n[container.shop]\n[container.store]\nwas = {was}\n");
+    refuses(&with("⟦\"shop\"⟧"), Kind::Contradiction, "`shop` is in this policy too", "remove `was`");
+    refuses(&with("⟦\"store\"⟧"), Kind::Contradiction, "is its own path", "remove `was`");
+    refuses(&with("⟦\"a//b\"⟧"), Kind::Name, "an empty name", "write \"a/b\"");
+    refuses(&with("⟦5⟧"), Kind::Type, "is an integer", "write was = \"shop/old\"");
+    let twice = format!("{}[container.other]\nwas = ⟦\"old\"⟧\n", with("\"old\""));
+    refuses(&twice, Kind::Contradiction, "two containers were `old`", "leave `was` at the one");
+    let text = with("\"old\"").replace("was", "⟦renamed-from⟧");
+    refuses(&text, Kind::UnknownKey, "`renamed-from`", "write `was`");
+}
+
+#[test]
 fn refuses_a_policy_without_a_version() {
     refuses("⟦mode = \"enforce\"⟧\n", Kind::Missing, "no `version`", "add version = 1");
     refuses("⟦⟧", Kind::Missing, "no `version`", "add version = 1");

@@ -51,6 +51,25 @@ fn refuses_rates_of_connection_requests_that_are_none() {
 }
 
 #[test]
+fn refuses_exceptions_that_are_everybody_or_too_many() {
+    let text = web("isolate = { above = 9, for = \"1s\", except = ⟦[\"any\"]⟧ }");
+    refuses(
+        &text,
+        Kind::Contradiction,
+        "`isolate.except` in [listener.web] is everybody",
+        "name prefixes, or remove `isolate`",
+    );
+    let text = web("penalty = { for = \"1s\", except = [⟦\"10.0.0.1/8\"⟧] }");
+    refuses(&text, Kind::Prefix, "host bits set", "write \"10.0.0.0/8\"");
+    let many: Vec<String> = (0..1025).map(|n| format!("\"10.{}.{}.1\"", n / 256, n % 256)).collect();
+    let text = web(&format!("penalty = {{ except = ⟦[{}]⟧ }}", many.join(", ")));
+    refuses(&text, Kind::Limit, "`penalty.except` in [listener.web] has 1025 prefixes", "put neighbouring");
+    let text = web("penalty = { ⟦exempt⟧ = [\"10.0.0.1\"] }");
+    refuses(&text, Kind::UnknownKey, "`penalty.exempt`", "write `penalty.except`");
+    refuses(&web("penalty = ⟦5⟧"), Kind::Type, "is an integer", "penalty = \"5s\"");
+}
+
+#[test]
 fn refuses_a_mode_of_no_rate() {
     let text = client("mode = ⟦\"monitor\"⟧");
     refuses(&text, Kind::Contradiction, "rule 1 of [listener.web] has a `mode`, but no rate", "or remove `mode`");

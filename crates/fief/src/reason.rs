@@ -130,6 +130,8 @@ reasons! {
     /// `refused-queue-wait`
     RefusedQueueWait = FIEF_REFUSED_QUEUE_WAIT, "refused-queue-wait",
         "requests that waited in the queue for too long";
+    /// `banned`
+    Banned = FIEF_BANNED, "banned", "packets of clients that `fief ban` shuts out";
 }
 
 impl Reason {
@@ -146,7 +148,8 @@ impl Reason {
 
     /// Whether it is about a request; else about packets before the first one.
     pub fn is_request(self) -> bool {
-        (Self::RequestRule..=Self::RequestUntracked).contains(&self) || self >= Self::RequestReplaced
+        (Self::RequestRule..=Self::RequestUntracked).contains(&self)
+            || (Self::RequestReplaced..=Self::RefusedQueueWait).contains(&self)
     }
 }
 

@@ -203,8 +203,10 @@ fn overflows(rig: &Rig, container: &str) -> u64 {
 fn first_overflow(rig: &Rig, goes_on: &AtomicBool) -> Option<Notice> {
     let seen = RefCell::new(None);
     let follows = || goes_on.load(Ordering::Relaxed) && seen.borrow().is_none();
-    let take = |notice: Notice| {
-        if notice.verdict.reason == Reason::SynQueue {
+    let take = |told: fief_control::Told| {
+        if let fief_control::Told::Notice(notice) = told
+            && notice.verdict.reason == Reason::SynQueue
+        {
             seen.borrow_mut().get_or_insert(notice);
         }
         Ok::<_, fief_control::Error>(())

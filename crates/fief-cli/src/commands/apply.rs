@@ -19,6 +19,9 @@ pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
     if args.dry_run {
         return difference::run(args, &fief, &file.policy, output);
     }
+    if args.unless_in_force && fief.installed() {
+        return left(args, output);
+    }
     let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota, here: args.here };
     let applied = fief.apply(&file.policy, &file.text, &options)?;
     // what is in force is in force, whether it can be read or not
@@ -34,11 +37,30 @@ pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
     }
 }
 
+/// What is in force stays.
+fn left(args: &Apply, output: &mut Output) -> Result<()> {
+    #[derive(Serialize)]
+    struct Left<'a> {
+        file: &'a str,
+        applied: bool,
+    }
+    let file = policy_file::name(&args.file);
+    match args.json {
+        true => output.json(&Left { file: &file, applied: false }),
+        false => output.line(format!(
+            "{} was not applied: a policy is in force already; `fief apply {}` replaces it",
+            printable(&file),
+            printable(&file)
+        )),
+    }
+}
+
 #[derive(Serialize)]
 struct Record<'a> {
     file: &'a str,
     made: &'a [String],
     kept: &'a [String],
+    renamed: Vec<Renamed<'a>>,
     released: &'a [String],
     notes: &'a [String],
     status: Option<Object<'a>>,
@@ -46,8 +68,27 @@ struct Record<'a> {
 
 impl<'a> Record<'a> {
     fn of(file: &'a str, applied: &'a Applied, status: Option<&'a Status>) -> Self {
-        let Applied { made, kept, released, notes } = applied;
-        Self { file, made, kept, released, notes, status: status.map(Object::of) }
+        let Applied { made, kept, renamed, released, notes } = applied;
+        let renamed = Renamed::of(renamed);
+        Self { file, made, kept, renamed, released, notes, status: status.map(Object::of) }
+    }
+}
+
+/// A container that goes on under another path.
+#[derive(Serialize)]
+struct Renamed<'a> {
+    was: &'a str,
+    container: &'a str,
+}
+
+impl<'a> Renamed<'a> {
+    fn of(renamed: &'a [(String, String)]) -> Vec<Self> {
+        renamed.iter().map(|(was, container)| Self { was, container }).collect()
+    }
+
+    /// `shop -> store`
+    fn words(renamed: &[Self]) -> String {
+        renamed.iter().map(|Self { was, container }| format!("{was} -> {container}")).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -56,6 +97,9 @@ fn report(name: &str, applied: &Applied) -> String {
     let lists = [("made", &applied.made), ("kept", &applied.kept), ("released", &applied.released)];
     for (what, paths) in lists.into_iter().filter(|(_, paths)| !paths.is_empty()) {
         page.push_str(&format!("{what}: {}\n", printable(&paths.join(", "))));
+    }
+    if !applied.renamed.is_empty() {
+        page.push_str(&format!("renamed: {}\n", printable(&Renamed::words(&Renamed::of(&applied.renamed)))));
     }
     page.push_str(&notes(&applied.notes));
     page

@@ -221,12 +221,19 @@ fn explain_counts_what_was_refused_and_tells_it_as_it_happens() {
     assert!(shown["verdicts"].as_array().is_some_and(|verdicts| verdicts.len() >= 2), "{shown}");
     let dry = place.fief().args(["explain", "--from", "10.99.0.2", "--json"]).ends().objects().remove(0);
     assert_eq!((&dry["client_rule"], &dry["container"]), (&json!(1), &json!("all")), "the policy in force");
+    assert_eq!(
+        (&dry["live"]["guarded"], &dry["live"]["rates"][0]["of"]),
+        (&json!(true), &json!("client-rule")),
+        "{dry}"
+    );
+    let page = place.fief().args(["explain", "--from", "10.99.0.2"]).ends().stdout;
+    assert!(page.contains("shared by all that it matches") && page.contains("proven"), "{page}");
 
     let mut follow = place.fief().args(["explain", "--follow"]);
     let follow = follow.command().stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("fief starts");
     let waits = || {
-        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", follow.id())).into_iter().flatten().flatten();
-        descriptors.filter_map(|fd| fd.path().read_link().ok()).any(|to| to.ends_with("anon_inode:[eventpoll]"))
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", follow.id())).unwrap_or_default();
+        maps.contains("bpf-map")
     };
     wait_until(Duration::from_secs(20), waits).expect("it reads notices");
     assert_eq!(place.fief().args(["down"]).ends().code, 0);

@@ -217,6 +217,9 @@ fn all_of(place: &Place) -> Vec<String> {
         [&["ls", "--json"][..], &["status", "--json"], &["explain", "--from", "10.1.0.1", "--json"]]
             .map(|words| place.fief().args(words).ends().stdout)
             .into();
+    // what is known of a client comes with the time of the reading
+    let explained = all[2].split_once(",\"live\":").map(|(policy, _)| policy.to_owned());
+    all[2] = explained.unwrap_or_else(|| all[2].clone());
     for root in ["/sys/fs/bpf", "/run/fief"] {
         let found =
             Command::new("find").arg(format!("{root}/{}", place.scope)).args(["-printf", "%p %s %T@\n"]).output();

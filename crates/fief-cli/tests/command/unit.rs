@@ -123,8 +123,9 @@ fn systemd_is_told_again_of_a_drop_in_that_is_there() {
     }
     let machine = tempfile::tempdir().expect("a folder");
     let systemctl = machine.path().join("systemctl");
-    let told =
-        format!("#!/bin/sh\ncase $1 in cat) echo '# /lib/nginx.service'; echo '{NGINX}';; *) echo \"$1\";; esac\n");
+    let unit = machine.path().join("nginx.service");
+    fs::write(&unit, NGINX).expect("written");
+    let told = format!("#!/bin/sh\ncase $1 in show) echo FragmentPath={};; *) echo \"$1\";; esac\n", unit.display());
     fs::write(&systemctl, told).expect("written");
     fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).expect("set");
     let script = "mount -t tmpfs none /etc && mount -t tmpfs none /run && mkdir -p /run/systemd/system \

@@ -124,7 +124,7 @@ fn explain_names_the_remedy_where_it_lacks_something() {
     let elsewhere = explain(&["--from", "10.1.2.3", "--to", "10.9.9.9:81"]);
     assert!(elsewhere.stderr.contains("no listener of the policy is at 10.9.9.9:81"), "{elsewhere:?}");
     let unknown = explain(&["--from", "10.1.2.3", "wbe"]);
-    assert!(unknown.stderr.contains("no listener is called wbe; the policy has web"), "{unknown:?}");
+    assert!(unknown.stderr.contains("no listener is called wbe; did you mean web? the policy has web"), "{unknown:?}");
     for words in [&["--request", "GET /"][..], &["--from", "nowhere"], &["--follow", "--from", "10.1.2.3"]] {
         assert_eq!(fief().arg("explain").args(words).ends().code, 2, "{words:?}");
     }

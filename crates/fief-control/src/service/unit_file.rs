@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A service's unit file with its drop-ins: what it starts, and what its processes may not do.
 //!
-//! A running systemd is asked (`systemctl cat`), which also knows aliases. Elsewhere, as in an image of another machine, the files
-//! are looked for where systemd.unit(5) says.
+//! A running systemd is asked which files they are (`systemctl show`), since it also knows aliases. Elsewhere, as in an image of
+//! another machine, they are looked for where systemd.unit(5) says.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use fief_bpf::{Context, Error, ErrorKind, Result};
 
 use super::command_line::CommandLine;
+use super::image;
 
 /// Where units are, the first one first.
 const FOLDERS: [&str; 6] = [
@@ -51,6 +52,8 @@ pub(super) struct UnitFile {
     user: Option<String>,
     /// The key that keeps its processes from what `fief exec` does.
     hardened: Option<&'static str>,
+    /// Drop-ins that are read after ours, and say what the unit starts.
+    pub later: Vec<PathBuf>,
 }
 
 impl UnitFile {
@@ -64,8 +67,11 @@ impl UnitFile {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no unit {unit}"))
                 .remedy("`systemctl list-unit-files` shows those there are"));
         }
-        let others = texts.iter().filter(|(path, _)| path != own).map(|(_, text)| text.as_str());
-        Ok(Self::parse(others))
+        let others = || texts.iter().filter(|(path, _)| path != own);
+        let starts = |text: &str| service_keys(text).iter().any(|(key, _)| key == "ExecStart");
+        let later = others().skip(1).filter(|(path, text)| path.file_name() > own.file_name() && starts(text));
+        let later = later.map(|(path, _)| path.clone()).collect();
+        Ok(Self { later, ..Self::parse(others().map(|(_, text)| text.as_str())) })
     }
 
     /// What keeps its processes from what `fief exec` does.
@@ -99,6 +105,7 @@ impl UnitFile {
             starts: keys.get("ExecStart").into_iter().flatten().flat_map(|line| CommandLine::all(line)).collect(),
             user,
             hardened,
+            later: Vec::new(),
         }
     }
 }
@@ -125,53 +132,49 @@ fn service_keys(text: &str) -> Vec<(String, String)> {
     found
 }
 
+/// The files that systemd names. Their text is read here: what it prints of them (`systemctl cat`) tells a file's begin by a comment
+/// that could be anybody's.
 fn told_by_systemd(unit: &str) -> Result<Vec<Text>> {
     let asked = Command::new("systemctl")
-        .args(["cat", "--no-pager", "--", unit])
+        .args(["show", "--property=FragmentPath,DropInPaths", "--", unit])
         .stdin(Stdio::null())
         .output()
         .context(|| "cannot ask systemd by systemctl".into())?;
-    Ok(texts(&String::from_utf8_lossy(&asked.stdout)))
+    let paths = paths(&String::from_utf8_lossy(&asked.stdout));
+    Ok(paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap_or_default())).collect())
 }
 
-/// What `systemctl cat` prints: a comment with the path stands before each file, after an empty line.
-fn texts(told: &str) -> Vec<Text> {
-    let is_unit_file =
-        |path: &&str| path.starts_with('/') && [".service", ".conf"].iter().any(|end| path.ends_with(end));
-    let path_of = |line: &'_ str| line.strip_prefix("# ").filter(is_unit_file).map(PathBuf::from);
-    let mut found: Vec<Text> = Vec::new();
-    let mut is_apart = true;
-    for line in told.lines() {
-        match (path_of(line).filter(|_| is_apart), found.last_mut()) {
-            (Some(path), _) => found.push((path, String::new())),
-            (None, Some((_, text))) => {
-                text.push_str(line);
-                text.push('\n');
-            }
-            (None, None) => {}
-        }
-        is_apart = line.is_empty();
-    }
-    found
+/// The unit's file, then its drop-ins in their order; none: there is no such unit.
+fn paths(told: &str) -> Vec<PathBuf> {
+    let of = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    let file = Some(of("FragmentPath=")).filter(|path| !path.is_empty());
+    file.into_iter().chain(of("DropInPaths=").split_whitespace()).map(PathBuf::from).collect()
 }
 
 /// The unit's file, then its drop-ins by their names; each from the first folder that has it.
 fn found(unit: &str, root: &Path) -> Vec<Text> {
-    let folders = || FOLDERS.iter().map(|folder| root.join(folder));
     let template = unit.split_once('@').map(|(name, _)| format!("{name}@.service"));
     let names: Vec<&str> = [Some(unit), template.as_deref()].into_iter().flatten().collect();
-    let file = names.iter().flat_map(|name| folders().map(move |folder| folder.join(name))).find(|path| path.exists());
-    let Some(file) = file else { return Vec::new() };
+    let places = |ending: &'static str| {
+        let of = move |name: &&str| FOLDERS.map(|folder| Path::new(folder).join(format!("{name}{ending}")));
+        names.iter().flat_map(of)
+    };
+    let read = |path: &Path| fs::read_to_string(image::within(root, path)?);
+    let Some((file, text)) = places("").find_map(|path| Some((root.join(&path), read(&path).ok()?))) else {
+        return Vec::new();
+    };
     let mut drop_ins = BTreeMap::new();
-    for folder in names.iter().flat_map(|name| folders().map(move |folder| folder.join(format!("{name}.d")))) {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            if entry.path().extension().is_some_and(|ending| ending == "conf") {
-                drop_ins.entry(entry.file_name()).or_insert(entry.path());
+    for folder in places(".d") {
+        let entries = image::within(root, &folder).and_then(fs::read_dir);
+        for name in entries.into_iter().flatten().flatten().map(|entry| entry.file_name()) {
+            let path = folder.join(&name);
+            if path.extension().is_some_and(|ending| ending == "conf") {
+                drop_ins.entry(name).or_insert(path);
             }
         }
     }
-    let paths = std::iter::once(file).chain(drop_ins.into_values());
-    paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap_or_default())).collect()
+    let drop_ins = drop_ins.into_values().map(|path| (root.join(&path), read(&path).unwrap_or_default()));
+    std::iter::once((file, text)).chain(drop_ins).collect()
 }
 
 #[cfg(test)]
@@ -231,10 +234,50 @@ mod tests {
     }
 
     #[test]
-    fn the_files_that_systemd_prints_are_told_apart() {
-        let told = "# /lib/systemd/system/a.service\n[Service]\n# /etc/a.conf\nUser=a\n\n# /etc/systemd/system/a.service.d/b.conf\n[Service]\n";
-        let texts = texts(told);
-        assert_eq!(texts[1], ("/etc/systemd/system/a.service.d/b.conf".into(), "[Service]\n".into()));
-        assert_eq!(texts[0].1, "[Service]\n# /etc/a.conf\nUser=a\n\n");
+    fn the_files_are_those_that_systemd_names() {
+        let told =
+            "FragmentPath=/lib/systemd/system/a.service\nDropInPaths=/etc/a.service.d/a.conf /run/a.service.d/b.conf\n";
+        let expected = ["/lib/systemd/system/a.service", "/etc/a.service.d/a.conf", "/run/a.service.d/b.conf"];
+        assert_eq!(paths(told), expected.map(PathBuf::from));
+        assert!(paths("FragmentPath=\nDropInPaths=\n").is_empty());
+    }
+
+    #[test]
+    fn links_of_an_image_lead_within_it() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join("usr/lib/systemd/system");
+        fs::create_dir_all(&folder).expect("made");
+        fs::create_dir_all(root.path().join("etc/systemd/system")).expect("made");
+        fs::write(folder.join("real.service"), "[Service]\nExecStart=/bin/real\n").expect("written");
+        let link = |to: &str, at: &str| std::os::unix::fs::symlink(to, root.path().join(at)).expect("linked");
+        link("/usr/lib/systemd/system/real.service", "etc/systemd/system/web.service");
+        link("/usr/lib", "lib");
+        let own = root.path().join("etc/systemd/system/web.service.d/zz-fief.conf");
+        for unit in ["web.service", "real.service"] {
+            let file = UnitFile::read(unit, Some(root.path()), &own).expect("there");
+            assert_eq!(programs(&file), ["/bin/real"], "{unit}");
+        }
+        // a file of this machine is none of the image's
+        let outside = tempfile::NamedTempFile::with_suffix(".service").expect("a file");
+        fs::write(outside.path(), "[Service]\nExecStart=/bin/no\n").expect("written");
+        link(outside.path().to_str().expect("UTF-8"), "etc/systemd/system/out.service");
+        assert!(UnitFile::read("out.service", Some(root.path()), &own).is_err());
+    }
+
+    #[test]
+    fn a_drop_in_that_comes_later_and_starts_something_is_found() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join("etc/systemd/system/a.service.d");
+        fs::create_dir_all(&folder).expect("made");
+        let write = |path: &Path, text: &str| fs::write(path, text).expect("written");
+        write(&root.path().join("etc/systemd/system/a.service"), "[Service]\nExecStart=/bin/a\n");
+        write(&folder.join("a.conf"), "[Service]\nExecStart=\nExecStart=/bin/b\n");
+        let (own, later) = (folder.join("zz-fief.conf"), folder.join("zzz.conf"));
+        let read = || UnitFile::read("a.service", Some(root.path()), &own).expect("there").later;
+        assert!(read().is_empty());
+        write(&later, "[Service]\nNice=5\n");
+        assert!(read().is_empty());
+        write(&later, "[Service]\nExecStart=\nExecStart=/bin/c\n");
+        assert_eq!(read(), [later]);
     }
 }

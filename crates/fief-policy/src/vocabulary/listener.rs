@@ -66,9 +66,10 @@ pub(crate) static LISTENER: Section = Section {
         },
         Key {
             name: "penalty",
-            shape: Shape::Duration,
+            shape: Shape::DurationOrTable(&PENALTY),
             example: "\"5s\"",
-            doc: "A client whose request is refused gets no connection for so long. Default of the rules that refuse; none.",
+            doc: "A client whose request is refused gets no connection for so long. Default of the rules that refuse; none. A \
+                  table says too who never has one.",
         },
         Key {
             name: "isolate",
@@ -247,6 +248,7 @@ static ISOLATE: Section = Section {
             doc: "Serve them last instead: a connection of a source that proves itself only while it is isolated is of this \
                   container, whose cpu.priority should be 0. Needs admit and unproven. Default: they are shut out.",
         },
+        EXCEPT,
         WHEN,
     ],
     synonyms: &[
@@ -256,7 +258,40 @@ static ISOLATE: Section = Section {
         ("interval", "for"),
         ("container", "into"),
         ("class", "into"),
+        ("exempt", "except"),
+        ("allow", "except"),
+        ("whitelist", "except"),
+        ("not-from", "except"),
     ],
+};
+
+static PENALTY: Section = Section {
+    doc: "For how long a client gets no connection whose request is refused, and who always does.",
+    required: &[],
+    keys: &[
+        Key {
+            name: "for",
+            shape: Shape::Duration,
+            example: "\"5s\"",
+            doc: "For how long. Default of the rules that refuse; none.",
+        },
+        EXCEPT,
+    ],
+    synonyms: &[
+        ("time", "for"),
+        ("duration", "for"),
+        ("exempt", "except"),
+        ("allow", "except"),
+        ("whitelist", "except"),
+        ("not-from", "except"),
+    ],
+};
+
+const EXCEPT: Key = Key {
+    name: "except",
+    shape: Shape::Prefixes,
+    example: "[\"192.0.2.0/24\"]",
+    doc: "Addresses and prefixes that this never holds for, as of your own monitoring or a CDN.",
 };
 
 macro_rules! kind {

@@ -105,6 +105,13 @@ pub(crate) static CONTAINER: Section = Section {
                   that does not hold. 50% to 99.9%, 1ms to 60s.",
         },
         Key {
+            name: "was",
+            shape: Shape::Path,
+            example: "\"shop/old\"",
+            doc: "The path that this container had in the policy before: it keeps its usage and whoever is in it, and what is below \
+                  it comes along.",
+        },
+        Key {
             name: "processes",
             shape: Shape::Later("remove it: this version does not limit the number of processes"),
             example: "",
@@ -117,6 +124,9 @@ pub(crate) static CONTAINER: Section = Section {
         ("net", "network"),
         ("cgi", "programs"),
         ("children", "programs"),
+        ("renamed-from", "was"),
+        ("formerly", "was"),
+        ("old-path", "was"),
     ],
 };
 

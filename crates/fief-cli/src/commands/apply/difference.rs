@@ -6,6 +6,7 @@ use fief_policy::{Listener, Policy};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::Renamed;
 use crate::brief;
 use crate::cli::Apply;
 use crate::commands::check::listener;
@@ -37,10 +38,15 @@ struct Record<'a> {
     settings: Vec<String>,
     made: &'a [String],
     kept: &'a [String],
+    renamed: Vec<Renamed<'a>>,
     changed: Vec<Changed<'a>>,
     ended: Vec<Ended<'a>>,
     listeners: Vec<Change<'a>>,
     units: Vec<Unit<'a>>,
+    /// The programs in force are of another version.
+    programs: bool,
+    guarded: &'a [String],
+    unguarded: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -75,7 +81,7 @@ struct Unit<'a> {
 
 impl<'a> Record<'a> {
     fn of(file: &'a str, difference: &'a Difference, policy: &'a Policy) -> Self {
-        let Difference { before, in_force, made, kept, ended, listeners, units } = difference;
+        let Difference { before, in_force, made, kept, renamed, ended, listeners, units, .. } = difference;
         Self {
             file,
             dry_run: true,
@@ -84,7 +90,8 @@ impl<'a> Record<'a> {
             settings: before.as_ref().map(|before| settings(before, policy)).unwrap_or_default(),
             made,
             kept,
-            changed: before.as_ref().map(|before| changed(before, policy)).unwrap_or_default(),
+            renamed: Renamed::of(renamed),
+            changed: before.as_ref().map(|before| changed(before, policy, renamed)).unwrap_or_default(),
             ended: ended
                 .iter()
                 .map(|Ending { path, held, below }| Ended { container: path, held: *held, below })
@@ -94,12 +101,16 @@ impl<'a> Record<'a> {
                 .iter()
                 .map(|(cgroup, container)| Unit { cgroup: cgroup.to_string_lossy().into_owned(), container })
                 .collect(),
+            programs: difference.programs,
+            guarded: &difference.guarded,
+            unguarded: &difference.unguarded,
         }
     }
 
     fn is_nothing(&self) -> bool {
         let same = self.settings.is_empty() && self.made.is_empty() && self.changed.is_empty() && self.ended.is_empty();
-        self.compared && same && self.listeners.is_empty()
+        let around = !self.programs && self.guarded.is_empty() && self.unguarded.is_empty();
+        self.compared && same && around && self.renamed.is_empty() && self.listeners.is_empty()
     }
 }
 
@@ -159,9 +170,15 @@ fn settings(before: &Policy, now: &Policy) -> Vec<String> {
 }
 
 /// Attributes of containers that both policies name.
-fn changed<'a>(before: &Policy, now: &'a Policy) -> Vec<Changed<'a>> {
+fn changed<'a>(before: &Policy, now: &'a Policy, renamed: &[(String, String)]) -> Vec<Changed<'a>> {
+    // its names are told apart from this
+    let attributes = |container: &fief_policy::Container| {
+        let bare = fief_policy::Container { path: String::new(), was: None, ..container.clone() };
+        leaves(&bare)
+    };
     let change = |container: &'a fief_policy::Container| {
-        let attributes = differing(&leaves(before.container(&container.path)?), &leaves(container));
+        let was = renamed.iter().find(|(_, new)| *new == container.path).map_or(&container.path, |(old, _)| old);
+        let attributes = differing(&attributes(before.container(was)?), &attributes(container));
         (!attributes.is_empty()).then_some(Changed { container: &container.path, attributes })
     };
     now.containers.iter().filter_map(change).collect()
@@ -210,11 +227,22 @@ fn page(record: &Record<'_>, difference: &Difference) -> String {
     } else if !record.compared {
         lines.push("the text of the policy in force was removed, so that listeners cannot be compared".to_owned());
     }
+    if record.programs {
+        lines.push("replaced: the programs in force, which are of another version of fief".to_owned());
+    }
+    for (what, names) in [("guarded from then on", record.guarded), ("guarded no longer", record.unguarded)] {
+        if !names.is_empty() {
+            lines.push(format!("{what}: {}", names.join(", ")));
+        }
+    }
     lines.extend(record.settings.iter().map(|setting| format!("changed: {setting}")));
     for (what, paths) in [("made", record.made), ("kept", record.kept)] {
         if !paths.is_empty() {
             lines.push(format!("{what}: {}", paths.join(", ")));
         }
+    }
+    if !record.renamed.is_empty() {
+        lines.push(format!("renamed: {}", Renamed::words(&record.renamed)));
     }
     for Changed { container, attributes } in &record.changed {
         lines.push(format!("changed: {container}: {}", attributes.join(", ")));
@@ -288,7 +316,11 @@ mod tests {
                     servers: Vec::new(),
                 })
                 .collect(),
+            renamed: Vec::new(),
             units: vec![("/sys/fs/cgroup/web".into(), "shop/gold".into())],
+            programs: false,
+            guarded: Vec::new(),
+            unguarded: Vec::new(),
             before: Some(before),
         }
     }
@@ -341,6 +373,19 @@ unit /sys/fs/cgroup/web would stay in shop/gold, which is no container of the po
     #[test]
     fn the_same_policy_changes_nothing() {
         assert_eq!(told(OLD, OLD), "p.toml is in force as it is; `fief apply` would change nothing\n");
+    }
+
+    #[test]
+    fn other_programs_and_interfaces_are_changes_too() {
+        let now = policy(OLD);
+        let of = |change: fn(&mut Difference)| {
+            let mut difference = difference(OLD, &now);
+            change(&mut difference);
+            page(&Record::of("p.toml", &difference, &now), &difference)
+        };
+        assert!(of(|difference| difference.programs = true).contains("replaced: the programs in force"));
+        assert!(of(|difference| difference.guarded = vec!["eth1".into()]).contains("guarded from then on: eth1"));
+        assert!(of(|difference| difference.unguarded = vec!["eth0".into()]).contains("guarded no longer: eth0"));
     }
 
     #[test]

@@ -77,8 +77,8 @@ fn guards(listener: &Listener) -> Vec<String> {
         lines.push(format!("a PROXY head is skipped from {}", list(&listener.proxies)));
     }
     lines.extend(unread(listener));
-    if let Some(Isolate { above, for_ns, when: level, into }) = &listener.isolate {
-        let (long, level) = (span(*for_ns), when(*level));
+    if let Some(Isolate { above, for_ns, when: level, into, except }) = &listener.isolate {
+        let (long, level) = (span(*for_ns), format!("{}{}", when(*level), never(except)));
         lines.push(match into {
             None => {
                 format!("a network with more than {above} connection requests a second is shut out for {long}{level}")
@@ -88,6 +88,9 @@ fn guards(listener: &Listener) -> Vec<String> {
                  {long}{level}"
             ),
         });
+    }
+    if !listener.penalty_except.is_empty() {
+        lines.push(format!("no penalty ever holds for {}", list(&listener.penalty_except)));
     }
     if let Some(rate) = &listener.unproven {
         lines.push(format!("from sources that have not shown their address: {}", syn_rate(rate)));
@@ -307,6 +310,11 @@ fn span(ns: u64) -> String {
         0 => format!("{} s", ns / 1_000_000_000),
         _ => duration(ns),
     }
+}
+
+/// Whom a control does not hold for.
+fn never(except: &[ipnet::IpNet]) -> String {
+    if except.is_empty() { String::new() } else { format!(", but never {}", list(except)) }
 }
 
 fn list(nets: &[impl ToString]) -> String {

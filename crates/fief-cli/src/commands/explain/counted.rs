@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::queues;
 
 use crate::cli::Explain;
-use crate::failure::{Failure, Result};
-use crate::look::Reader;
+use crate::failure::Result;
+use crate::look::{self, Reader};
 use crate::output::{Align, Output, Table, notes, printable};
 use crate::quantity::{count, duration, or_dash};
 use fief_control::{FrontView, LoadView, ShutOut, VerdictView};
@@ -26,11 +26,8 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
 /// Leaves what is about one listener.
 fn only(view: &mut FrontView, listener: &str) -> Result<()> {
     if !view.listeners.iter().any(|name| name == listener) {
-        let known = match view.listeners.is_empty() {
-            true => "the policy in force has none".to_owned(),
-            false => format!("the policy in force has {}", view.listeners.join(", ")),
-        };
-        return Err(Failure::new(format!("no listener is called {}; {known}", printable(listener))));
+        let names: Vec<&str> = view.listeners.iter().map(String::as_str).collect();
+        return Err(look::no_listener(listener, &names, "the policy in force"));
     }
     view.verdicts.retain(|verdict| verdict.listener == listener);
     view.loads.retain(|load| load.listener == listener);
@@ -71,6 +68,9 @@ pub struct Counted<'a> {
     pub listener: &'a str,
     pub container: &'a str,
     pub rule: Option<u32>,
+    /// Of which kind the rule is.
+    pub client_rule: Option<u32>,
+    pub request_rule: Option<u32>,
     pub reason: &'a str,
     /// It was let pass all the same.
     pub monitored: bool,
@@ -83,6 +83,8 @@ impl<'a> Counted<'a> {
             listener: &view.listener,
             container: &view.container,
             rule: view.rule,
+            client_rule: view.client_rule(),
+            request_rule: view.request_rule(),
             reason: view.reason.as_str(),
             monitored: view.monitored,
             count: view.count,
@@ -140,7 +142,7 @@ pub fn verdicts<'v>(verdicts: impl IntoIterator<Item = &'v VerdictView>) -> Tabl
     let mut table = Table::new(&[
         ("LISTENER", Align::Left),
         ("CONTAINER", Align::Left),
-        ("RULE", Align::Right),
+        ("RULE", Align::Left),
         ("REASON", Align::Left),
         ("COUNT", Align::Right),
         ("DONE", Align::Left),
@@ -155,7 +157,7 @@ pub fn verdicts<'v>(verdicts: impl IntoIterator<Item = &'v VerdictView>) -> Tabl
         table.push([
             verdict.listener.clone(),
             verdict.container.clone(),
-            or_dash(verdict.rule.map(|rule| rule.to_string())),
+            or_dash(rule(verdict)),
             verdict.reason.to_string(),
             count(verdict.count),
             done.into(),
@@ -163,6 +165,12 @@ pub fn verdicts<'v>(verdicts: impl IntoIterator<Item = &'v VerdictView>) -> Tabl
         ]);
     }
     table
+}
+
+/// A rule by its kind: both are counted from 1.
+pub fn rule(verdict: &VerdictView) -> Option<String> {
+    let client = verdict.client_rule().map(|rule| format!("client {rule}"));
+    client.or_else(|| verdict.request_rule().map(|rule| format!("request {rule}")))
 }
 
 fn loads(loads: &[LoadView]) -> Table {
@@ -256,7 +264,10 @@ mod tests {
         only(&mut some, "api").expect("there is one");
         assert!(some.verdicts.is_empty() && some.loads.is_empty());
         let failure = only(&mut view(), "wbe").expect_err("no such listener");
-        assert_eq!(failure.to_string(), "no listener is called wbe; the policy in force has web, api");
+        assert_eq!(
+            failure.to_string(),
+            "no listener is called wbe; did you mean web? the policy in force has web, api"
+        );
     }
 
     #[test]

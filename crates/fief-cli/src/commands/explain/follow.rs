@@ -9,15 +9,23 @@ use serde::Serialize;
 
 use super::counted::Counted;
 use crate::cli::Explain;
+use crate::clock;
 use crate::failure::{Failure, Result};
 use crate::look;
 use crate::output::{Output, printable};
-use fief_control::{Fief, Notice};
+use fief_control::{Fief, Notice, Told};
 
 pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
     let fief = Fief::from_env()?;
     if !fief.installed() {
         return Err(look::nothing());
+    }
+    if let Some(listener) = &args.listener {
+        let names = fief.listeners()?;
+        if !names.contains(listener) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            return Err(look::no_listener(listener, &names, "the policy in force"));
+        }
     }
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
@@ -25,14 +33,18 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
         .map_err(|error| Failure::new(format!("cannot wait for Ctrl-C: {error}")))?;
     let left = Cell::new(args.count.map(|count| count.get()));
     let goes_on = || !interrupted.load(Ordering::Relaxed) && left.get() != Some(0);
-    fief.follow(goes_on, |notice| {
+    fief.follow(goes_on, |told| {
+        let notice = match told {
+            Told::Notice(notice) => notice,
+            Told::Lost(count) => return lost(count, args.json, output),
+        };
         let is_other = args.listener.as_ref().is_some_and(|listener| *listener != notice.verdict.listener);
         if is_other || left.get() == Some(0) {
             return Ok(());
         }
         left.set(left.get().map(|left| left - 1));
         match args.json {
-            true => output.json(&Told::of(&notice)),
+            true => output.json(&Object::of(&notice)),
             false => output.line(line(&notice)),
         }?;
         // the reader waits for each
@@ -46,8 +58,10 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
 
 /// The names are a promise to programs; `docs/cli.md` lists them.
 #[derive(Serialize)]
-struct Told<'a> {
+struct Object<'a> {
+    time: String,
     time_ns: u64,
+    interface: Option<&'a str>,
     source: String,
     source_port: u16,
     destination: String,
@@ -56,10 +70,12 @@ struct Told<'a> {
     verdict: Counted<'a>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> Object<'a> {
     fn of(notice: &'a Notice) -> Self {
         Self {
+            time: clock::wall(notice.time_ns),
             time_ns: notice.time_ns,
+            interface: notice.interface.as_deref(),
             source: notice.source.ip().to_string(),
             source_port: notice.source.port(),
             destination: notice.destination.ip().to_string(),
@@ -69,19 +85,44 @@ impl<'a> Told<'a> {
     }
 }
 
-/// `123.456789 web shop/browse rule 2 syn-rate 10.88.3.4:5123 -> 10.77.0.1:80 and 812 more`
+/// This reader was too slow: standard error says so, where no line is taken for a notice.
+fn lost(count: u64, json: bool, output: &mut Output) -> Result<()> {
+    #[derive(Serialize)]
+    struct Lost {
+        lost: u64,
+    }
+    if json {
+        output.json(&Lost { lost: count })?;
+        return output.flush();
+    }
+    eprintln!("fief: {} lost: this reader was too slow", counted_in_words(count));
+    Ok(())
+}
+
+fn counted_in_words(count: u64) -> String {
+    match count {
+        1 => "1 notice was".to_owned(),
+        _ => format!("{count} notices were"),
+    }
+}
+
+/// `2026-11-25T18:00:00.123456Z eth0 web shop/browse client rule 2 syn-rate 10.88.3.4:5123 -> 10.77.0.1:80 and 812 more`
 fn line(notice: &Notice) -> String {
     let verdict = &notice.verdict;
-    let seconds = notice.time_ns / 1_000_000_000;
-    let micros = notice.time_ns / 1000 % 1_000_000;
-    let rule = verdict.rule.map_or_else(String::new, |rule| format!(" rule {rule}"));
+    let time = clock::wall(notice.time_ns);
+    let interface = notice.interface.as_deref().unwrap_or("-");
+    let rule = match (verdict.client_rule(), verdict.request_rule()) {
+        (Some(rule), _) => format!(" client rule {rule}"),
+        (_, Some(rule)) => format!(" request rule {rule}"),
+        _ => String::new(),
+    };
     let more = match verdict.count {
         0 | 1 => String::new(),
         count => format!(" and {} more", count - 1),
     };
     let monitored = if verdict.monitored { " (monitor: let pass)" } else { "" };
     let line = format!(
-        "{seconds}.{micros:06} {} {}{rule} {} {} -> {}{more}{monitored}",
+        "{time} {interface} {} {}{rule} {} {} -> {}{more}{monitored}",
         verdict.listener, verdict.container, verdict.reason, notice.source, notice.destination
     );
     printable(&line)
@@ -96,6 +137,7 @@ mod tests {
     fn notice(count: u64, monitored: bool) -> Notice {
         Notice {
             time_ns: 123_456_789_012,
+            interface: Some("eth0".into()),
             source: "10.88.3.4:5123".parse().expect("an address"),
             destination: "10.77.0.1:80".parse().expect("an address"),
             verdict: VerdictView {
@@ -111,17 +153,28 @@ mod tests {
 
     #[test]
     fn a_line_says_when_who_where_and_why() {
-        let expected = "123.456789 web shop/browse rule 2 syn-rate 10.88.3.4:5123 -> 10.77.0.1:80";
-        assert_eq!(line(&notice(1, false)), expected);
-        assert_eq!(line(&notice(813, false)), format!("{expected} and 812 more"));
-        assert_eq!(line(&notice(1, true)), format!("{expected} (monitor: let pass)"));
+        let expected = "eth0 web shop/browse client rule 2 syn-rate 10.88.3.4:5123 -> 10.77.0.1:80";
+        let (time, rest) =
+            line(&notice(1, false)).split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("words");
+        assert!(time.parse::<jiff::Timestamp>().is_ok() && time.ends_with('Z'), "{time}");
+        assert_eq!(rest, expected);
+        assert!(line(&notice(813, false)).ends_with(&format!("{expected} and 812 more")));
+        assert!(line(&notice(1, true)).ends_with(&format!("{expected} (monitor: let pass)")));
+    }
+
+    #[test]
+    fn a_request_rule_is_told_from_a_client_rule() {
+        let mut other = notice(1, false);
+        other.interface = None;
+        other.verdict.reason = Reason::RequestRate;
+        assert!(line(&other).contains(" - web shop/browse request rule 2 request-rate "), "{}", line(&other));
     }
 
     #[test]
     fn every_name_is_in_the_documentation() {
         let page = include_str!("../../../../../docs/cli.md");
         let notice = notice(1, false);
-        let object = serde_json::to_value(Told::of(&notice)).expect("texts and numbers");
+        let object = serde_json::to_value(Object::of(&notice)).expect("texts and numbers");
         for name in object.as_object().expect("an object").keys() {
             assert!(page.contains(&format!("`{name}`")), "{name} is missing");
         }
