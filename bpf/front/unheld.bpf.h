@@ -4,10 +4,13 @@
  *
  * Problem: below the level of admission, and where a guard only watches, the kernel completes a handshake from its cookie with
  * the client's first bytes, which reach the server at once.
- * How: bytes with a good cookie are ruled as those of a request socket (requested.bpf.h); nothing is held.
+ * How: bytes with a good cookie are ruled as those of a request socket (requested.bpf.h); nothing is held. Those of a later segment
+ * come again: packets of one batch pass here before the first of them has reached TCP, whose socket would keep them, unruled, until
+ * the bytes before them have come. What is left of the packet draws a reset where there will be no socket.
  */
 #pragma once
 
+#include "cut.bpf.h"
 #include "kernel_cookie.bpf.h"
 #include "requested.bpf.h"
 
@@ -32,5 +35,7 @@ static __always_inline int unheld_rule(struct __sk_buff *skb, struct front_conte
 
 	if (p->odd && ruled)
 		return shape_rule(front);
+	if (ruled && !is_bare(p) && !kernel_cookie_check(p))
+		return packet_strip(skb, front, stream);
 	return requested_verdict(front, unheld_look(skb, p, stream, ruled));
 }

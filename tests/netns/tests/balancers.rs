@@ -116,7 +116,7 @@ fn is_ruled(front: &Front, what: &str) {
     for paths in [&["/secret/1"][..], &["/1", "/secret/2"]] {
         let before = front.verdicts();
         let words = ask(&mut connect(front).unwrap(), paths);
-        assert!(!words.contains("/secret/"), "{what}: {words}");
+        assert!(!words.contains("/secret/"), "{what}: {words}: {:?}", front.verdicts().since(&before));
         // A balancer may try again.
         let refused = front.verdicts().since(&before).count(abi::FIEF_REQUEST_REFUSED);
         assert!(refused >= 1, "{what}: {:?}", front.verdicts().since(&before));
@@ -188,7 +188,10 @@ fn rules_hold_behind_heads_where_the_kernel_makes_the_connection() {
         let _server = served(&front);
         for (mode, version) in [("tcp", "send-proxy"), ("http", "send-proxy-v2")] {
             let _balancer = Balancer::haproxy(&front, mode, version);
-            is_ruled(&front, &format!("{door:?}, {mode}, {version}"));
+            // head and request come in two segments, now and then in one batch with the end of the handshake
+            for _ in 0..3 {
+                is_ruled(&front, &format!("{door:?}, {mode}, {version}"));
+            }
         }
         is_unread_from_others(&front);
     }
