@@ -22,8 +22,12 @@ __noinline int tail_move(const struct packet *p __arg_nonnull, struct stream *st
 {
 	__u32 length = head - GROWN_MOST;
 
+	/* kept apart: of one test for both the verifier of 6.12 learns nothing */
 	barrier_var(length);
-	if (p->payload_length != GROWN_MOST || !length || length > RANGE_MOST)
+	if (p->payload_length != GROWN_MOST || !length)
+		return false;
+	barrier_var(length);
+	if (length > RANGE_MOST)
 		return false;
 	if (bpf_probe_read_kernel(stream->bytes, length, stream->bytes + GROWN_MOST))
 		return false;
@@ -44,7 +48,10 @@ __noinline int tail_note(const struct packet *p __arg_nonnull, struct stream *st
 		return false;
 	length = stream->length;
 	barrier_var(length);
-	if (!length || length > RANGE_MOST)
+	if (!length)
+		return false;
+	barrier_var(length);
+	if (length > RANGE_MOST)
 		return false;
 	half_done(stream);
 	__builtin_memset(stream->bytes + length, 0, 16);
