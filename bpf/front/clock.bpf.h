@@ -29,6 +29,7 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 	struct bpf_dynptr frame;
 	struct fief_flow_key key;
 	struct fief_queue *q;
+	bool answers;
 	__u32 number;
 	__u64 now;
 
@@ -43,13 +44,16 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 	number = served->queue;
 	q = queue_get(number);
 	now = bpf_ktime_get_ns();
-	if (is_answer(&packet, served)) {
-		if (q && q->promises)
+	answers = is_answer(&packet, served);
+	if (answers && q && served->ends > now && packet.payload_length) {
+		if (q->promises)
 			latency_count(q, served->class, now - served->since_ns, now);
-		if (q && q->finds && served->ends > now)
+		if (q->finds)
 			answered_count(q, now - served->since_ns, now);
-		served_end(&key, served);
 	}
+	/* one whose place has run out is not remembered: many slow clients would push others out of the table */
+	if (answers || served->ends <= now)
+		served_end(&key, served);
 	if (q && queue_wants(q, now))
 		queue_kick(skb, q, number);
 	return TCX_NEXT;

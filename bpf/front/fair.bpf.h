@@ -16,11 +16,11 @@
 #include "maps/queues.bpf.h"
 #include "mix.bpf.h"
 
-/* Which list the requests of the packet's source are in: an IPv6 source is a /64. */
+/* Which list the requests of the packet's source are in: an IPv6 source is a /56, as one customer has. */
 static __always_inline __u32 source_list(const struct packet *p)
 {
 	const __u32 *words = (const __u32 *)p->source;
-	__u64 of = p->ipv6 ? (__u64)words[0] << 32 | words[1] : words[3];
+	__u64 of = p->ipv6 ? (__u64)words[0] << 32 | (words[1] & bpf_htonl(~0xffu)) : words[3];
 
 	return hash_mix((of ^ queue_mark()) * HASH_GOLDEN) & (FIEF_QUEUE_SOURCES - 1);
 }

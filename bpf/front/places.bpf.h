@@ -23,6 +23,8 @@ static __always_inline void places_run_out(struct fief_queue *q, __u64 now)
 	__u64 tick = now >> q->tick_shift;
 	__u32 i;
 
+	if ((__s64)(tick - q->tick) <= 0)
+		return; /* another CPU read its clock later, and was here first */
 	if (tick - q->tick > FIEF_QUEUE_TICKS)
 		q->tick = tick - FIEF_QUEUE_TICKS; /* each has its turn once */
 	for (i = loop_from(0); i < FIEF_QUEUE_TICKS && can_loop; i++) {
@@ -76,6 +78,7 @@ static __noinline int place_give(struct fief_queue *q, __u32 class, __u64 ends)
 	ends >>= q->tick_shift;
 	if (ends > q->tick && q->ends[ends & (FIEF_QUEUE_TICKS - 1)]) {
 		q->busy--;
+		below &= !!q->ends_below[ends & (FIEF_QUEUE_TICKS - 1)];
 		q->busy_below -= below;
 		q->ends[ends & (FIEF_QUEUE_TICKS - 1)]--;
 		q->ends_below[ends & (FIEF_QUEUE_TICKS - 1)] -= below;

@@ -45,7 +45,7 @@ static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue
 	if (q->monitor || !bytes || (queue_is_free(q, now) && !class_is_over(q, of, now) && !class_is_full(q, of))) {
 		if (q->monitor && (q->bits || q->busy >= q->places || class_is_over(q, of, now)))
 			q->would_wait++;
-		q->measured.slack |= !q->bits;
+		q->measured.slack |= queue_room(q);
 		place_take(q, of, to->ends);
 		of->entered++;
 	} else if ((q->waiting < q->length && q->kept + bytes <= q->memory) || queue_displace(q, links, to, now)) {
