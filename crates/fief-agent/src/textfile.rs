@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The metrics as a file, for node_exporter's textfile collector: a whole one at any moment, or the one before.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// What node_exporter takes ends in `.prom`; what is being written does not.
@@ -12,7 +13,9 @@ const FILE: &str = "fief.prom";
 pub(crate) fn write(folder: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     // of a fixed name, so that at most one is left over
     let young = folder.join(format!(".{FILE}.young"));
-    let written = File::create(&young).and_then(|file| {
+    let _ = fs::remove_file(&young);
+    // nobody's link is followed: the folder may be the collector's
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&young).and_then(|file| {
         let mut file = BufWriter::new(file);
         write(&mut file)?;
         file.into_inner()?.sync_data()

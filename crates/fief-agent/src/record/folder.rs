@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The folder of a record: its files by day, who writes, and how much is kept.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use fief_control::{Error, ErrorKind, Result};
@@ -13,6 +14,19 @@ use nix::fcntl::{Flock, FlockArg};
 
 const ENDING: &str = "fief";
 const LOCK: &str = "lock";
+
+/// A record tells who used what, which is for root and its group.
+const FOLDER_MODE: u32 = 0o750;
+const FILE_MODE: u32 = 0o640;
+/// `flock` needs no more than an open file: one that others can open is a lock that others can hold.
+const LOCK_MODE: u32 = 0o600;
+
+/// To write into a file of the folder, which is made if it is not there. It is no link, which could lead to any other file.
+pub(super) fn own_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).custom_flags(libc::O_NOFOLLOW);
+    options
+}
 
 /// Days are those of UTC: each has as many seconds as the others, and one name.
 #[derive(Debug, Clone)]
@@ -50,9 +64,13 @@ impl Folder {
 
     /// Makes it, and lets nobody else write there. Errors: somebody does.
     pub(super) fn lock(&self) -> Result<Flock<File>> {
-        fs::create_dir_all(&self.path).map_err(|error| self.error("cannot make", &error))?;
+        let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.path);
+        made.map_err(|error| self.error("cannot make", &error))?;
         let path = self.path.join(LOCK);
-        let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let open = own_file().mode(LOCK_MODE).open(&path).and_then(|file| {
+            // one from before
+            file.set_permissions(Permissions::from_mode(LOCK_MODE)).map(|()| file)
+        });
         let file = open.map_err(|error| self.error("cannot write in", &error))?;
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
             Errno::EWOULDBLOCK => {

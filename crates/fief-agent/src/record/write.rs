@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Adds readings to a record. What cannot be written leaves nothing behind, and the next reading begins anew.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use zstd::stream::write::Encoder;
 
 use super::change::{Change, StepOf, is_another};
 use super::chunk::{self, Chunk, Chunks, Kind};
-use super::folder::{self, Folder};
+use super::folder::{self, Folder, own_file};
 
 /// A whole reading is needed as often: to reach any second, this much is played.
 const WHOLE_EVERY_MS: u64 = 600_000;
@@ -151,7 +151,7 @@ impl Recorder {
         }
         (self.open, self.last) = (None, None);
         let path = self.folder.file(day);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = own_file().open(path);
         let opened = file.and_then(|file| {
             let end = readable(&file)?;
             file.set_len(end)?;
