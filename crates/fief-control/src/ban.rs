@@ -67,6 +67,10 @@ pub struct Pardoned {
 impl Fief {
     /// Shuts a prefix out for this long from now on, at every guarded listener.
     pub fn ban(&self, prefix: IpNet, time: Duration) -> Result<Banned> {
+        if fief_policy::has_mapped(&prefix) {
+            let what = format!("{prefix} would be a ban of all of IPv4 too");
+            return Err(Error::new(ErrorKind::Other, what).remedy("ban 2000::/3 for the Internet of IPv6"));
+        }
         self.require_installed()?;
         let _lock = self.lock()?;
         let prefix = prefix.trunc();

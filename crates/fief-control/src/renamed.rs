@@ -6,7 +6,7 @@
 //! How: a policy is staged for the containers as they are, and they get their new names right after the flip. A kill in between
 //! leaves the old names; the next apply of the policy finds them by `was` once more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use fief_bpf::abi;
 use fief_bpf::admin::Admin;
@@ -33,12 +33,13 @@ impl There {
     /// `named`: those that policies have named, by path.
     fn resolve(policy: &Policy, named: &HashMap<String, abi::fief_ref>) -> Self {
         let mut there = Self::default();
+        let said: HashSet<&str> = policy.containers.iter().filter_map(|container| container.was.as_deref()).collect();
         // where the containers of the policy are now
         let mut places: HashMap<&str, String> = HashMap::new();
         for container in &policy.containers {
             let place = match named.contains_key(&container.path) {
                 true => container.path.clone(),
-                false => former(container, &places).unwrap_or_else(|| container.path.clone()),
+                false => former(container, &places, &said).unwrap_or_else(|| container.path.clone()),
             };
             if let Some(reference) = named.get(&place) {
                 there.by_path.insert(container.path.clone(), *reference);
@@ -81,11 +82,12 @@ impl There {
 }
 
 /// Where a container was that is not at its path: as it says itself, or in the place that its parent had.
-fn former(container: &Container, places: &HashMap<&str, String>) -> Option<String> {
+fn former(container: &Container, places: &HashMap<&str, String>, said: &HashSet<&str>) -> Option<String> {
     let with_parent = || {
         let parent = container.parent()?;
         let place = places.get(parent).filter(|place| *place != parent)?;
-        Some(format!("{place}/{}", container.name()))
+        // one that another container was by its own word is not this one's
+        Some(format!("{place}/{}", container.name())).filter(|place| !said.contains(place.as_str()))
     };
     container.was.clone().or_else(with_parent)
 }
@@ -121,6 +123,15 @@ mod tests {
         );
         assert_eq!(renamed(&of), [("shop", "acme/shop"), ("shop/gold", "gold")]);
         assert_eq!(of.get("acme"), None, "it is new");
+    }
+
+    #[test]
+    fn what_another_container_was_is_nobody_elses() {
+        let text =
+            "[container.gold]\nwas = \"shop/gold\"\n[container.store]\nwas = \"shop\"\n[container.\"store/gold\"]\n";
+        let of = there(text, &["shop", "shop/gold"]);
+        assert_eq!(of.get("gold").map(|of| of.id), Some(9));
+        assert_eq!(of.get("store/gold"), None, "it is new");
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub use model::{
 pub use nearest::{nearest, nearest_path};
 pub use parse::parse;
 pub use patterns::{Comparison, Part, PatternHash, ShapeCondition};
-pub use prefix::single as parse_prefix;
+pub use prefix::{has_mapped, single as parse_prefix};
 pub use request::{Condition, Field, Pattern, Refusal, Request, RequestRate};
 pub use request_table::{Found, PatternEntry, RequestTable, Shape};
 pub use schema::schema;

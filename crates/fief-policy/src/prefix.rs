@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads source addresses: prefixes of both families, single addresses, ranges of addresses, and `any`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -51,6 +51,12 @@ pub(crate) fn source(text: &str) -> Result<Source, Refused> {
         });
     }
     Ok(Source::Nets(vec![without_mapping(net)]))
+}
+
+/// Whether a prefix of IPv6 has all of IPv4 in it, which tables of mapped addresses would take for part of it.
+pub fn has_mapped(net: &IpNet) -> bool {
+    const MAPPED: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0);
+    matches!(net, IpNet::V6(net) if net.prefix_len() < 96 && net.contains(&MAPPED))
 }
 
 /// One prefix or address, as a command takes it. The error is the message with its remedy.

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use crate::containers::Containers;
 use crate::diagnostic::{Findings, Kind};
 use crate::model::{From, Isolate, Level, Lrp, Mode, Per, SynRate};
+use crate::prefix::has_mapped;
 use crate::quantity;
 use crate::reader::{View, bare_or_quoted};
 use crate::{rules, vocabulary};
@@ -59,6 +60,17 @@ pub(crate) fn isolate(listener: &View<'_, '_>, containers: &Containers, findings
 pub(crate) fn except(table: &View<'_, '_>, of: &str, findings: &mut Findings) -> Vec<IpNet> {
     let Some(value) = table.get("except") else { return Vec::new() };
     match rules::nets(table, "except", findings) {
+        Some(From::In(nets)) if nets.iter().any(has_mapped) => {
+            let message = format!("`{of}.except` in {} has a prefix of IPv6 with all of IPv4 in it", table.title);
+            findings.add(
+                Kind::Value,
+                value.span(),
+                message,
+                "prefixes of one family",
+                "write \"2000::/3\" for the Internet of IPv6",
+            );
+            Vec::new()
+        }
         Some(From::In(nets)) if nets.len() <= MOST_EXCEPTIONS => nets,
         Some(From::In(nets)) => {
             let message = format!("`{of}.except` in {} has {} prefixes", table.title, nets.len());
