@@ -197,7 +197,7 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("9 requests would have waited"), "{page}");
-        let promise = "web: 2 of 100 answers to shop/gold came later than 20.0 ms within the last second, which held 3 of 4 times; it \
+        let promise = "web: 2 of 100 answers to shop/gold came later than 20 ms within the last second, which held 3 of 4 times; it \
                        cannot be held: the classes below have one place already";
         assert!(page.contains(promise), "{page}");
     }
