@@ -136,7 +136,7 @@ impl Rules {
     fn new(server: &NetNs) -> Result<Rules> {
         let rules = format!(
             "table netdev {TABLE} {{ chain first {{ type filter hook ingress device \"{}\" priority -500; policy accept; \
-             ip saddr {FLOOD} drop; }} }}",
+             ip saddr {FLOOD} drop; }}; }}",
             Topology::SERVER
         );
         command::nft(server, &rules)?;
