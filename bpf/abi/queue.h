@@ -68,7 +68,7 @@ struct fief_queue_class {
 	__u32 waits[FIEF_WAIT_STEPS]; /* of those, how many waited how long */
 };
 
-/* What is measured of a server while `places` is found out (front/narrow.bpf.h). */
+/* The measurements by which the kernel side finds out `places` (front/narrow.bpf.h). */
 struct fief_queue_measured {
 	__u64 from_ns;	  /* since when */
 	__u64 answered;	  /* requests */

@@ -49,7 +49,7 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 		link = queue_link(links, at);
 		why = link->why;
 		if (link->interface == interface || !interface) {
-			list_remove(&q->refusals, links, at);
+			list_remove(&q->refusals, links, at, CHAIN_LINE);
 			link->linked = QUEUE_NOWHERE;
 			q->refused--;
 		} else {

@@ -13,14 +13,21 @@
 
 #include "bits.bpf.h"
 #include "flow/packet.bpf.h"
-#include "maps/queues.bpf.h"
+#include "list.bpf.h"
 #include "mix.bpf.h"
 
-/* Which list the requests of the packet's source are in: an IPv6 source is a /56, as one customer has. */
-static __always_inline __u32 source_list(const struct packet *p)
+/*
+ * Which list the requests of the packet's source are in; an IPv6 source is a /56, as one customer has. 0 where clients take no
+ * turns. Global, so that the verifier does not follow both.
+ */
+__noinline int source_list(const struct packet *p __arg_nonnull, __u32 fair)
 {
 	const __u32 *words = (const __u32 *)p->source;
-	__u64 of = p->ipv6 ? (__u64)words[0] << 32 | (words[1] & bpf_htonl(~0xffu)) : words[3];
+	__u64 of;
+
+	if (!fair)
+		return 0;
+	of = p->ipv6 ? (__u64)words[0] << 32 | (words[1] & bpf_htonl(~0xffu)) : words[3];
 
 	return hash_mix((of ^ queue_mark()) * HASH_GOLDEN) & (FIEF_QUEUE_SOURCES - 1);
 }
@@ -30,54 +37,35 @@ static __always_inline struct fief_queue_list *source_of(struct fief_queue_class
 	return &of->source[link->source & (FIEF_QUEUE_SOURCES - 1)];
 }
 
+/* In `sources` of the class. */
+static __always_inline __u32 source_bit(const struct queue_link *link)
+{
+	return 1u << (link->source & (FIEF_QUEUE_SOURCES - 1));
+}
+
 static __always_inline void source_append(struct fief_queue_class *of, struct queue_links *links, __u32 at)
 {
 	struct queue_link *link = queue_link(links, at);
-	struct fief_queue_list *list = source_of(of, link);
 
-	link->peer_next = 0;
-	link->peer_before = list->linked ? list->last : 0;
-	if (list->linked)
-		queue_link(links, list->last)->peer_next = at;
-	else
-		list->first = at;
-	list->last = at;
-	list->linked++;
-	of->sources |= 1u << (link->source & (FIEF_QUEUE_SOURCES - 1));
+	list_append(source_of(of, link), links, at, CHAIN_SOURCE);
+	of->sources |= source_bit(link);
 }
 
 static __always_inline void source_prepend(struct fief_queue_class *of, struct queue_links *links, __u32 at)
 {
 	struct queue_link *link = queue_link(links, at);
-	struct fief_queue_list *list = source_of(of, link);
 
-	link->peer_before = 0;
-	link->peer_next = list->linked ? list->first : 0;
-	if (list->linked)
-		queue_link(links, list->first)->peer_before = at;
-	else
-		list->last = at;
-	list->first = at;
-	list->linked++;
-	of->sources |= 1u << (link->source & (FIEF_QUEUE_SOURCES - 1));
+	list_prepend(source_of(of, link), links, at, CHAIN_SOURCE);
+	of->sources |= source_bit(link);
 }
 
 static __always_inline void source_remove(struct fief_queue_class *of, struct queue_links *links, __u32 at)
 {
 	struct queue_link *link = queue_link(links, at);
-	struct fief_queue_list *list = source_of(of, link);
 
-	if (link->peer_before)
-		queue_link(links, link->peer_before)->peer_next = link->peer_next;
-	else
-		list->first = link->peer_next;
-	if (link->peer_next)
-		queue_link(links, link->peer_next)->peer_before = link->peer_before;
-	else
-		list->last = link->peer_before;
-	list->linked--;
-	if (!list->linked)
-		of->sources &= ~(1u << (link->source & (FIEF_QUEUE_SOURCES - 1)));
+	list_remove(source_of(of, link), links, at, CHAIN_SOURCE);
+	if (!source_of(of, link)->linked)
+		of->sources &= ~source_bit(link);
 }
 
 /* The first of the list whose turn it is; somebody waits. */

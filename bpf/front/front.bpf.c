@@ -59,8 +59,10 @@
  *   queue      which request the server gets next
  *     waiting       one that arrives, and waits   carrier       one that goes to the server
  *     places        how many the server has       clock         what moves the queue on
- *     ticks         time, while somebody waits
+ *     ticks         time, while somebody waits    list          of what waits
  *     lined         what is kept of one           asked         one that its server has not got
+ *     narrow        how many a server is to have  fair          turns of the clients of a class
+ *     latency       what the policy promises a class
  *   verdict    counts of verdicts, and notices
  *
  * The readers of frames and of TCP options, and the keys of flows and sources, stand in flow/. The object reuses the core's

@@ -178,7 +178,7 @@ static __always_inline bool is_owing(const struct packet *p, const struct fief_a
 
 /* Keeps the request, which has its place in the count of those that wait. Its link; 0: there is no room. */
 static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-				     __u32 class, __u32 how)
+				     const struct queue_turn *turn, __u32 how)
 {
 	struct queue_links *links = queue_links();
 	const struct packet *p = &front->packet;
@@ -199,9 +199,9 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 	waiting->packet = *p;
 	waiting->with = stream->with;
 	waiting->admitted = stream->admitted;
-	waiting->since_ns = front->now;
-	waiting->queue = front->guard->queue;
-	waiting->class = class;
+	waiting->since_ns = turn->since_ns;
+	waiting->queue = turn->queue;
+	waiting->class = turn->class;
 	waiting->length = p->payload_length;
 	waiting->later = how & KEEP_LATER;
 	__builtin_memset(waiting->ethernet, 0, sizeof(waiting->ethernet));
@@ -209,12 +209,12 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 		bpf_skb_load_bytes(skb, 0, waiting->ethernet, sizeof(struct ethhdr));
 	link = queue_link(links, at);
 	link->interface = skb->ifindex;
-	link->class = class;
-	link->source = source_list(p);
+	link->class = turn->class;
+	link->source = turn->source;
 	link->flags = how & KEEP_OWES ? LINK_OWES : 0;
 	link->why = QUEUE_GOES;
 	link->linked = QUEUE_NOWHERE;
-	link->since_ns = front->now;
+	link->since_ns = turn->since_ns;
 	held.link = at;
 	held.serial = link->serial;
 	if (!bpf_map_update_elem(&queue_waits, &at, waiting, BPF_ANY) && pieces_keep(skb, p, scratch, at) &&

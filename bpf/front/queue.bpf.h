@@ -132,7 +132,7 @@ static __always_inline __u32 link_take(struct queue_links *links)
 	bpf_spin_lock(&links->lock);
 	at = links->free & (FIEF_QUEUE_SLOTS - 1);
 	if (at)
-		links->free = queue_link(links, at)->next;
+		links->free = queue_link(links, at)->chain[CHAIN_LINE].next;
 	else if (links->fresh < FIEF_QUEUE_SLOTS - 1)
 		at = ++links->fresh & (FIEF_QUEUE_SLOTS - 1);
 	queue_link(links, at)->serial++;
@@ -144,41 +144,12 @@ static __always_inline void link_put(struct queue_links *links, __u32 at)
 {
 	bpf_spin_lock(&links->lock);
 	queue_link(links, at)->serial++;
-	queue_link(links, at)->next = links->free;
+	queue_link(links, at)->chain[CHAIN_LINE].next = links->free;
 	links->free = at & (FIEF_QUEUE_SLOTS - 1);
 	bpf_spin_unlock(&links->lock);
 }
 
 /* ---- under the lock of the queue ---- */
-
-static __always_inline void list_append(struct fief_queue_list *list, struct queue_links *links, __u32 at)
-{
-	struct queue_link *link = queue_link(links, at);
-
-	link->next = 0;
-	link->before = list->last;
-	if (list->linked)
-		queue_link(links, list->last)->next = at;
-	else
-		list->first = at;
-	list->last = at;
-	list->linked++;
-}
-
-static __always_inline void list_remove(struct fief_queue_list *list, struct queue_links *links, __u32 at)
-{
-	struct queue_link *link = queue_link(links, at);
-
-	if (link->before)
-		queue_link(links, link->before)->next = link->next;
-	else
-		list->first = link->next;
-	if (link->next)
-		queue_link(links, link->next)->before = link->before;
-	else
-		list->last = link->before;
-	list->linked--;
-}
 
 static __always_inline struct fief_queue_class *queue_class(struct fief_queue *q, __u32 class)
 {
@@ -210,7 +181,7 @@ static __always_inline void queue_push(struct fief_queue *q, struct queue_links 
 	if (!q->bits)
 		q->oldest_ns = queue_link(links, at)->since_ns;
 	q->until_ns = 0;
-	list_append(&of->list, links, at);
+	list_append(&of->list, links, at, CHAIN_LINE);
 	if (q->fair)
 		source_append(of, links, at);
 	queue_link(links, at)->linked = QUEUE_CLASS;
@@ -220,17 +191,9 @@ static __always_inline void queue_push(struct fief_queue *q, struct queue_links 
 /* It was next, and could not go. */
 static __always_inline void queue_push_first(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at)
 {
-	struct fief_queue_list *list = &queue_class(q, class)->list;
 	struct queue_link *link = queue_link(links, at);
 
-	link->before = 0;
-	link->next = list->linked ? list->first : 0;
-	if (list->linked)
-		queue_link(links, list->first)->before = at;
-	else
-		list->last = at;
-	list->first = at;
-	list->linked++;
+	list_prepend(&queue_class(q, class)->list, links, at, CHAIN_LINE);
 	if (q->fair)
 		source_prepend(queue_class(q, class), links, at);
 	link->linked = QUEUE_CLASS;
@@ -243,7 +206,7 @@ static __always_inline void queue_push_first(struct fief_queue *q, struct queue_
 /* Takes it out of its class's list. */
 static __always_inline void queue_unlink(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at)
 {
-	list_remove(&queue_class(q, class)->list, links, at);
+	list_remove(&queue_class(q, class)->list, links, at, CHAIN_LINE);
 	if (q->fair)
 		source_remove(queue_class(q, class), links, at);
 	queue_link(links, at)->linked = QUEUE_NOWHERE;
@@ -379,7 +342,7 @@ static __always_inline void queue_refuse(struct fief_queue *q, struct queue_link
 	struct fief_queue_class *of = queue_class(q, class);
 
 	queue_unlink(q, links, class, at);
-	list_append(&q->refusals, links, at);
+	list_append(&q->refusals, links, at, CHAIN_LINE);
 	queue_link(links, at)->why = class_is_over(q, of, now) ? why | QUEUE_OVER : why;
 	queue_link(links, at)->linked = QUEUE_REFUSALS;
 	q->refused++;

@@ -276,12 +276,12 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	place.ends = place_ends(q, front->now, owes);
 	place.queue = front->guard->queue;
 	place.class = class;
-	place.source = source_list(p);
+	place.source = source_list(p, q->fair);
 	way = queue_decide(q, links, &place, bytes);
 	if (way == WAY_WAITS) {
 		if (p->payload_length > FIEF_QUEUE_MOST)
 			packet_shorten(q, p);
-		at = waiting_keep(skb, front, stream, class, (later ? KEEP_LATER : 0) | (owes ? KEEP_OWES : 0));
+		at = waiting_keep(skb, front, stream, &place, (later ? KEEP_LATER : 0) | (owes ? KEEP_OWES : 0));
 		if (at)
 			return queue_wait(skb, front, stream, q, links, tcp, label, class, at);
 		queue_unwait(q, class, bytes);

@@ -21,10 +21,18 @@ struct {
 #define LINK_CLOCK 1 /* its last byte is not acknowledged */
 #define LINK_OWES  2 /* its client has not sent all of its body, or takes no answer */
 
+/*
+ * The lists that a request is in: that of its class, in the order of arrival, or of what is refused; and that of its source, where
+ * clients take turns.
+ */
+enum queue_chain { CHAIN_LINE, CHAIN_SOURCE, CHAINS };
+
 /* One place in the line. */
 struct queue_link {
-	__u16 next;
-	__u16 before;
+	struct {
+		__u16 next;
+		__u16 before;
+	} chain[CHAINS];
 	__u32 serial;	 /* differs each time that the link is used */
 	__u32 interface; /* where the request came in */
 	__u8 class;
@@ -32,11 +40,7 @@ struct queue_link {
 	__u8 linked; /* enum queue_place */
 	__u8 flags;  /* LINK_* */
 	__u64 since_ns;
-	/* in the list of its source: */
-	__u16 peer_next;
-	__u16 peer_before;
-	__u8 source; /* which list that is */
-	__u8 pad[3];
+	__u32 source; /* number of the list of its source */
 };
 
 struct queue_links {
