@@ -4,9 +4,10 @@
  *
  * Problem: below the level of admission, and where a guard only watches, the kernel completes a handshake from its cookie with
  * the client's first bytes, which reach the server at once.
- * How: bytes with a good cookie are ruled as those of a request socket (requested.bpf.h); nothing is held. Those of a later segment
- * come again: packets of one batch pass here before the first of them has reached TCP, whose socket would keep them, unruled, until
- * the bytes before them have come. What is left of the packet draws a reset where there will be no socket.
+ * How: bytes with a good cookie are ruled as those of a request socket (requested.bpf.h); nothing is held. A later segment passes
+ * without its bytes, and its client sends them again: packets of one batch pass here before the first of them has reached TCP, and
+ * its socket would keep these bytes, unruled, until those before them have come. Where there will be no socket, the kernel answers
+ * the bare segment by a reset, as it would the whole one.
  */
 #pragma once
 
@@ -14,6 +15,7 @@
 #include "kernel_cookie.bpf.h"
 #include "requested.bpf.h"
 
+/* TCX_NEXT: it is of no handshake of the kernel's. */
 __noinline int unheld_look(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
 			   struct stream *stream __arg_nonnull, bool ruled)
 {
@@ -32,10 +34,12 @@ static __always_inline int unheld_rule(struct __sk_buff *skb, struct front_conte
 {
 	struct packet *p = &front->packet;
 	bool ruled = requests_ruled(front);
+	int verdict;
 
 	if (p->odd && ruled)
 		return shape_rule(front);
-	if (ruled && !is_bare(p) && !kernel_cookie_check(p))
+	verdict = unheld_look(skb, p, stream, ruled);
+	if (verdict == TCX_NEXT && ruled && !is_bare(p))
 		return packet_strip(skb, front, stream);
-	return requested_verdict(front, unheld_look(skb, p, stream, ruled));
+	return requested_verdict(front, verdict);
 }
