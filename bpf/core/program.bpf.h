@@ -8,7 +8,8 @@
  * (`programs`). That becomes the process's home, so what it forks is born there, whatever becomes of the server and the
  * request; the container ends with the last of them. Where cgroups divide the CPU a process of user space moves programs, which
  * no BPF program can: it is told at each exec and fork of a program that is not in its group yet.
- * Limits: a thread that bound itself by a call keeps what it said. A server that executes itself anew is no program. A child
+ * Limits: a thread that bound itself by a call keeps what it said. A server that executes itself in place is no program; a copy that it forks and executes after it has served is
+ * one. A child
  * that runs no program stays in its class. Without room in the table a program is charged to the policy's container itself.
  */
 #pragma once

@@ -98,11 +98,11 @@ const TABLE: &[Attachment] = &[
     row(Core, "newtask_inherits", Trace(When::Installed)),
     row(Core, "task_frees", Trace(When::Installed)),
     row(Core, "attach_adopts", Trace(When::Installed)),
-    row(Core, "exec_begins", Trace(When::Installed)),
     row(Core, "softirq_enters", Trace(When::Installed)),
     row(Core, "softirq_leaves", Trace(When::Installed)),
     row(Core, "irq_enters", Trace(When::Installed)),
     row(Core, "irq_leaves", Trace(When::Installed)),
+    row(Core, "exec_begins", Trace(When::Managed)),
     // every packet, send and receive of the machine passes these four
     row(Core, "packet_starts", Trace(When::Managed)),
     row(Core, "poll_ends", Trace(When::Managed)),
