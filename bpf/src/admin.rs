@@ -63,7 +63,7 @@ impl Admin {
         Ok(args.container)
     }
 
-    /// Gives a policy's container another name and place. Whoever is in it stays, and so does what is below it.
+    /// Gives a policy's container another name and place. Its threads, holders and children stay with it.
     ///
     /// Errors: [`ErrorKind::Unsupported`] what is below it would stand too deep.
     pub fn rename(&self, container: abi::fief_ref, parent: abi::fief_ref, name: &str) -> Result<()> {

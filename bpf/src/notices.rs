@@ -24,7 +24,7 @@ impl Notices {
         Ok(Self { log, head, next })
     }
 
-    /// What has come since the last call, and how many were overwritten before they were read.
+    /// The notices that came since the last call, and the number of those that were overwritten before.
     pub fn read(&mut self) -> (Vec<abi::fief_notice>, u64) {
         let newest = self.head.get(0).unwrap_or(0);
         let size = u64::from(self.log.count());

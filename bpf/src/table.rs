@@ -34,7 +34,7 @@ impl<T> Parts<T> {
         Ok(Self { map, count, mapped: RefCell::new((0, first)) })
     }
 
-    /// What is seen of the record at an index; `None`: there is none.
+    /// The result of `look` at the record of an index; `None`: there is no such record.
     fn look<R>(&self, index: u32, look: impl FnOnce(&View<T>, u32) -> Option<R>) -> Option<R> {
         if index >= self.count {
             return None;

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,11 +36,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) enum Door {
     /// Only these.
     Unix(UnixListener, Readers),
-    /// Whoever is on this machine.
+    /// Everybody on this machine.
     Loopback(TcpListener),
 }
 
-/// What is answered: one call for each request.
+/// Answers a request.
 pub(crate) type Serve = dyn Fn(&Request, &mut dyn Write) -> io::Result<()> + Send + Sync;
 
 trait Connection: Read + Write + Send {
@@ -74,7 +74,10 @@ struct Waiting {
 impl Door {
     /// Serves until the process ends, in threads of its own.
     pub(crate) fn open(self, serve: Arc<Serve>) -> io::Result<()> {
-        self.listener().1?;
+        match &self {
+            Self::Unix(listener, _) => listener.set_nonblocking(true),
+            Self::Loopback(listener) => listener.set_nonblocking(true),
+        }?;
         let (ready, wanted) = sync_channel::<(Box<dyn Connection>, Request)>(READY);
         let wanted = Arc::new(Mutex::new(wanted));
         for _ in 0..WORKERS {
@@ -84,10 +87,10 @@ impl Door {
         thread("fief-door", move || self.wait(&ready))
     }
 
-    fn listener(&self) -> (BorrowedFd<'_>, io::Result<()>) {
+    fn listener(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Unix(listener, _) => (listener.as_fd(), listener.set_nonblocking(true)),
-            Self::Loopback(listener) => (listener.as_fd(), listener.set_nonblocking(true)),
+            Self::Unix(listener, _) => listener.as_fd(),
+            Self::Loopback(listener) => listener.as_fd(),
         }
     }
 
@@ -124,7 +127,7 @@ impl Door {
 
     /// Of the listener, then of each connection.
     fn readable(&self, waiting: &[Waiting]) -> Vec<bool> {
-        let mut polled = vec![PollFd::new(self.listener().0, PollFlags::POLLIN)];
+        let mut polled = vec![PollFd::new(self.listener(), PollFlags::POLLIN)];
         polled.extend(waiting.iter().map(|one| PollFd::new(one.connection.descriptor(), PollFlags::POLLIN)));
         let timeout = match waiting.iter().map(|one| HEAD_TIME.saturating_sub(one.since.elapsed())).min() {
             Some(time) => PollTimeout::try_from(time + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX),
@@ -188,9 +191,8 @@ impl Door {
             match http::read(&one.head, matches!(self, Self::Loopback(_))) {
                 Head::Partial => {}
                 Head::Whole(request) => {
-                    match ready.try_send((one.connection, request)) {
-                        Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
-                    }
+                    // more than can be answered go unanswered
+                    let _ = ready.try_send((one.connection, request));
                     return None;
                 }
                 Head::Refused(status) => {

@@ -20,7 +20,7 @@ pub(crate) struct Request {
     chunked: bool,
 }
 
-/// What has come so far.
+/// A request as far as its bytes have come.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     /// Not all of it.

@@ -75,7 +75,7 @@ impl<T> Kept<T> {
         Self { reading: Mutex::new(None), least }
     }
 
-    /// Who comes while another one reads waits for that reading. A failure is not kept.
+    /// A caller that comes while another one reads waits for that reading. A failure is not kept.
     fn get(&self, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         let mut kept = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reading) = kept.as_ref().filter(|reading| Instant::now() < reading.until) {

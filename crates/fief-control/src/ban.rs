@@ -17,13 +17,10 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::Fief;
 use crate::charge::now_ns;
-use crate::client::mapped;
+use crate::client::{V4_BITS, mapped_prefix};
 use crate::names::Names;
 use crate::verdicts::{prefix_text, source};
 use fief_policy::Mode;
-
-/// IPv4 in the bits of a mapped address.
-const V4_BITS: u8 = 96;
 
 /// A prefix that is shut out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,13 +137,13 @@ impl Fief {
     fn end_penalties(&self, prefix: IpNet, now: u64) -> Result<Vec<String>> {
         let map = self.map("sources")?;
         let sources: Vec<(u32, abi::fief_source)> = batch::entries(&map)?;
-        let is_his = |(_, record): &&(u32, abi::fief_source)| {
+        let is_in = |(_, record): &&(u32, abi::fief_source)| {
             record.proven_ns != 0 && record.penalty_until_ns > now && overlap(prefix, source_net(&record.address))
         };
-        let his: Vec<_> = sources.iter().filter(is_his).collect();
-        let places: Vec<u32> = his.iter().map(|(at, _)| *at).collect();
+        let ended: Vec<_> = sources.iter().filter(is_in).collect();
+        let places: Vec<u32> = ended.iter().map(|(at, _)| *at).collect();
         word::store(&map, &places, offset_of!(abi::fief_source, penalty_until_ns), 0)?;
-        let mut names: Vec<_> = his.iter().map(|(_, record)| source(&record.address)).collect();
+        let mut names: Vec<_> = ended.iter().map(|(_, record)| source(&record.address)).collect();
         names.sort();
         Ok(names)
     }
@@ -235,8 +232,8 @@ fn records(bans: &mut [Ban]) -> Vec<(abi::fief_ban_key, abi::fief_ban)> {
 }
 
 fn key_of(prefix: IpNet) -> abi::fief_ban_key {
-    let family = if let IpNet::V4(_) = prefix { V4_BITS } else { 0 };
-    abi::fief_ban_key { bits: u32::from(family + prefix.prefix_len()), address: mapped(prefix.addr()) }
+    let (address, bits) = mapped_prefix(&prefix);
+    abi::fief_ban_key { bits, address }
 }
 
 fn net_of(key: &abi::fief_ban_key) -> Option<IpNet> {

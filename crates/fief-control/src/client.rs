@@ -269,6 +269,15 @@ pub(crate) fn mapped(from: IpAddr) -> [u8; 16] {
     }
 }
 
+/// IPv4 in the bits of a mapped address.
+pub(crate) const V4_BITS: u8 = 96;
+
+/// A prefix as tables of mapped addresses have it: its first address, and how many bits of that.
+pub(crate) fn mapped_prefix(net: &IpNet) -> ([u8; 16], u32) {
+    let family = if let IpNet::V4(_) = net { V4_BITS } else { 0 };
+    (mapped(net.network()), u32::from(family + net.prefix_len()))
+}
+
 /// What a source is: an IPv4 address, or the /64 of an IPv6 one.
 fn source_words(from: IpAddr) -> [u8; 16] {
     let mut words = mapped(from);

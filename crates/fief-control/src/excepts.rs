@@ -8,10 +8,7 @@ use fief_bpf::{Context, Error, ErrorKind, Result, abi};
 use fief_policy::Listener;
 use ipnet::IpNet;
 
-use crate::client::mapped;
-
-/// IPv4 in the bits of a mapped address.
-const V4_BITS: u32 = 96;
+use crate::client::mapped_prefix;
 
 /// What a listener's guard says of them.
 pub(crate) fn flags(listener: &Listener) -> u32 {
@@ -30,14 +27,8 @@ pub(crate) fn keys(listener: &Listener, index: u16, slot: u32) -> impl Iterator<
 }
 
 fn key(slot: u32, listener: u16, from: abi::fief_except, net: &IpNet) -> abi::fief_except_key {
-    let family = if let IpNet::V4(_) = net { V4_BITS } else { 0 };
-    abi::fief_except_key {
-        bits: abi::FIEF_EXCEPT_BITS + family + u32::from(net.prefix_len()),
-        slot: slot as u8,
-        from: from as u8,
-        listener,
-        address: mapped(net.network()),
-    }
+    let (address, bits) = mapped_prefix(net);
+    abi::fief_except_key { bits: abi::FIEF_EXCEPT_BITS + bits, slot: slot as u8, from: from as u8, listener, address }
 }
 
 /// Puts those of a policy into its slot, in place of what is there.

@@ -8,8 +8,8 @@ use fief_bpf::map::MapHandle;
 use fief_bpf::record;
 use fief_bpf::{Error, ErrorKind, Result, abi, batch};
 use fief_policy::{Listener, Mode, Policy, Unread};
-use ipnet::IpNet;
 
+use crate::client::mapped_prefix;
 use crate::handshake::Plan;
 use crate::police;
 use crate::staging::Staging;
@@ -154,10 +154,7 @@ fn unread(listener: &Listener, guard: &mut abi::fief_guard) {
     guard.unread_refused = listener.unread_refused.iter().map(|kind| 1 << kind_number(*kind)).sum();
     guard.proxies = listener.proxies.len() as u32;
     for (to, net) in guard.proxy.iter_mut().zip(&listener.proxies) {
-        (to.address, to.bits) = match net {
-            IpNet::V4(net) => (net.addr().to_ipv6_mapped().octets(), 96 + u32::from(net.prefix_len())),
-            IpNet::V6(net) => (net.addr().octets(), net.prefix_len().into()),
-        };
+        (to.address, to.bits) = mapped_prefix(net);
     }
 }
 

@@ -73,6 +73,7 @@ pub use notices::{Notice, Told};
 pub use probe::{Feature, Probe};
 pub use queue::{LatencyView, QUEUE_PLACES, QueueClassView, QueueView};
 pub use run::{RunOptions, guard_main};
+pub use run_folder::open_lock;
 pub use schedule::{Enforcer, SchedulerView};
 pub use service::{Change, DropIn, DropInOptions, DropInText};
 pub use status::{ListenerStatus, ServerStatus, Status};

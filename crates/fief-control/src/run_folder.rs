@@ -40,10 +40,12 @@ pub(crate) fn ensure(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Opens a lock file, which nobody but its owner can open.
-pub(crate) fn open_lock(path: &Path) -> Result<File> {
+/// Opens a lock file, which nobody but its owner can open. It is no link, which could lead to any other file.
+pub fn open_lock(path: &Path) -> Result<File> {
     let what = || format!("cannot open {}", path.display());
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(LOCK_MODE).open(path).context(what)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(LOCK_MODE).custom_flags(nix::libc::O_NOFOLLOW);
+    let file = options.open(path).context(what)?;
     if file.metadata().context(what)?.mode() & 0o7777 != LOCK_MODE {
         file.set_permissions(Permissions::from_mode(LOCK_MODE)).context(what)?;
     }

@@ -11,7 +11,7 @@ pub(super) const HEAD: usize = 28;
 const MAGIC: [u8; 4] = *b"FiEf";
 /// No reading of the largest table is as long.
 const LONGEST: u32 = 1 << 30;
-/// What is searched at once.
+/// Bytes that are searched at once.
 const PART: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The folder of a record: its files by day, who writes, and how much is kept.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use fief_control::{Error, ErrorKind, Result};
+use fief_control::{Error, ErrorKind, Result, open_lock};
 use jiff::civil::Date;
 use jiff::{Timestamp, tz::TimeZone};
 use nix::errno::Errno;
@@ -18,8 +18,6 @@ const LOCK: &str = "lock";
 /// A record tells who used what, which is for root and its group.
 const FOLDER_MODE: u32 = 0o750;
 const FILE_MODE: u32 = 0o640;
-/// `flock` needs no more than an open file: one that others can open is a lock that others can hold.
-const LOCK_MODE: u32 = 0o600;
 
 /// To write into a file of the folder, which is made if it is not there. It is no link, which could lead to any other file.
 pub(super) fn own_file() -> OpenOptions {
@@ -67,11 +65,7 @@ impl Folder {
         let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.path);
         made.map_err(|error| self.error("cannot make", &error))?;
         let path = self.path.join(LOCK);
-        let open = own_file().mode(LOCK_MODE).open(&path).and_then(|file| {
-            // one from before
-            file.set_permissions(Permissions::from_mode(LOCK_MODE)).map(|()| file)
-        });
-        let file = open.map_err(|error| self.error("cannot write in", &error))?;
+        let file = open_lock(&path)?;
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
             Errno::EWOULDBLOCK => {
                 let what = format!("another process records into {}", self.path.display());
