@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fief_control::{ApplyOptions, Fief, Hierarchy, ManageOptions, SchedulerView, Target};
 use fief_testkit::{Process, SchedStat, cpus, pin_command, require_if, sweep_cgroups, wait_until};
-use fief_tests_netns::{fief_binary, kill_before};
+use fief_tests_netns::{cpu_group, fief_binary, has_its_tenth, kill_before};
 use nix::sys::signal::Signal;
 
 /// For what others on the machine can hold up.
@@ -106,14 +106,6 @@ fn ran(processes: &[&Process]) -> Duration {
     processes.iter().map(|process| SchedStat::of(process.pid()).unwrap().ran).sum()
 }
 
-/// The group of a process as the kernel tells it.
-fn group(pid: u32) -> String {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let is_own = |line: &&str| line.split(':').nth(1).is_some_and(|names| names.split(',').any(|name| name == "cpu"));
-    let line = text.lines().find(is_own).or_else(|| text.lines().find(|line| line.starts_with("0::")));
-    line.and_then(|line| line.splitn(3, ':').nth(2)).unwrap_or_default().to_owned()
-}
-
 /// Percent of the first one's time in both's, over some seconds of it.
 fn percent_of_first(both: [&Process; 2]) -> f64 {
     both.iter().for_each(|process| process.signal(Signal::SIGCONT));
@@ -133,7 +125,7 @@ fn two_busy_processes_have_their_shares_and_down_leaves_nothing() {
         Divided::with(hierarchy, "[container.high]\ncpu.share = \"30%\"\n[container.low]\ncpu.share = \"10%\"\n");
     let cpu = cpus()[0];
     let (high, low) = (busy(Some(cpu)), busy(Some(cpu)));
-    let before = group(high.pid());
+    let before = cpu_group(high.pid());
     divided.manage(&high, "high");
     divided.manage(&low, "low");
     let percent = percent_of_first([&high, &low]);
@@ -150,7 +142,7 @@ fn two_busy_processes_have_their_shares_and_down_leaves_nothing() {
     assert!(root.exists());
     divided.fief.down().unwrap();
     assert!(!root.exists());
-    assert_eq!(group(high.pid()), before);
+    assert_eq!(cpu_group(high.pid()), before);
 }
 
 #[test]
@@ -164,20 +156,7 @@ fn processes_of_a_limited_container_have_its_limit_together() {
     }
     let all: Vec<&Process> = processes.iter().collect();
     let machine = divided.fief.snapshot().unwrap().cpus;
-    let window = || {
-        let (begin, before) = (Instant::now(), ran(&all));
-        wait_until(AT_LAST, || begin.elapsed() > Duration::from_secs(2)).unwrap();
-        (ran(&all) - before).as_secs_f64() / begin.elapsed().as_secs_f64() / f64::from(machine) * 100.0
-    };
-    window();
-    // others on the machine can keep them from having it, and nobody may give them more
-    let mut percent = 0.0;
-    wait_until(AT_LAST, || {
-        percent = window();
-        assert!(percent <= 12.0, "{percent} %");
-        percent >= 8.0
-    })
-    .unwrap_or_else(|_| panic!("{percent} %"));
+    has_its_tenth(machine, AT_LAST, || ran(&all));
     // it was the limit that kept them from more
     let stat = divided.read("@little/cpu.stat");
     assert!(stat.lines().any(|line| line.starts_with("nr_throttled ") && line != "nr_throttled 0"), "{stat}");
@@ -198,14 +177,14 @@ fn groups_follow_what_is_managed_and_what_the_policy_says() {
     // what the shares leave is the parent's own threads'
     assert!((divided.weight("@shop/@gold") / divided.weight("@shop/own") - 3.0).abs() < 0.01);
     assert_eq!(divided.read("@later/cpu.idle"), "1");
-    assert!(group(gold.pid()).contains("/@shop/@gold/own"), "{}", group(gold.pid()));
+    assert!(cpu_group(gold.pid()).contains("/@shop/@gold/own"), "{}", cpu_group(gold.pid()));
     let said = divided.fief.status().unwrap().unenforced;
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].starts_with("empty: cpu.limit (no process"), "{said:?}");
 
     // the process moves to another container, and the group that it leaves goes with the next policy
     divided.manage(&gold, "shop/tin");
-    assert!(group(gold.pid()).contains("/@shop/@tin/own"), "{}", group(gold.pid()));
+    assert!(cpu_group(gold.pid()).contains("/@shop/@tin/own"), "{}", cpu_group(gold.pid()));
     divided.apply(containers);
     assert!(!divided.root().join("@shop/@gold").exists());
     divided.apply(&containers.replace("cpu.priority = 0", "cpu.weight = 50"));
@@ -241,7 +220,7 @@ fn a_process_in_the_cgroup_of_another_manager_stays_there_and_is_told() {
     let managed = divided.fief.manage(&Target::Process(process.pid().cast_signed()), &options).unwrap();
     let told = |notes: &[String]| notes.iter().any(|note| note.contains("in a cgroup of another manager"));
     assert!(told(&managed.notes), "{:?}", managed.notes);
-    assert!(group(process.pid()).ends_with(&scope), "{}", group(process.pid()));
+    assert!(cpu_group(process.pid()).ends_with(&scope), "{}", cpu_group(process.pid()));
     assert!(told(&divided.fief.status().unwrap().problems));
     drop(process);
     divided.fief.down().unwrap();
@@ -318,5 +297,5 @@ fn a_killed_apply_or_down_leaves_no_group_to_the_next() {
     // the rest of it
     let _ = divided.fief.down();
     assert!(!divided.root().exists());
-    assert!(!group(process.pid()).contains("@a"), "{}", group(process.pid()));
+    assert!(!cpu_group(process.pid()).contains("@a"), "{}", cpu_group(process.pid()));
 }

@@ -5,13 +5,13 @@
 #[path = "programs/site.rs"]
 mod site;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fief_testkit::{Client, SchedStat, lives, wait_until};
-use fief_tests_netns::SOON;
+use fief_tests_netns::{SOON, cpu_group, has_its_tenth};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use site::{Server, Site, group};
+use site::{Server, Site};
 
 /// For what others on the machine can hold up.
 const AT_LAST: Duration = Duration::from_secs(120);
@@ -85,24 +85,12 @@ fn a_limit_holds_all_programs_together_with_what_they_fork_and_leave_behind() {
     let _streams = [site.ask("/burn.cgi"), site.ask("/family.cgi")];
     // family.cgi is three: itself, a child, and one that it left behind in a session of its own
     let pids = site.programs(4);
-    wait_until(SOON, || pids.iter().all(|pid| group(*pid).ends_with("/@site/@cgi/programs")))
-        .unwrap_or_else(|_| panic!("{:?}", pids.iter().map(|pid| group(*pid)).collect::<Vec<_>>()));
-    assert!(group(site.server()).ends_with("/@site/own"), "{}", group(site.server()));
+    wait_until(SOON, || pids.iter().all(|pid| cpu_group(*pid).ends_with("/@site/@cgi/programs")))
+        .unwrap_or_else(|_| panic!("{:?}", pids.iter().map(|pid| cpu_group(*pid)).collect::<Vec<_>>()));
+    assert!(cpu_group(site.server()).ends_with("/@site/own"), "{}", cpu_group(site.server()));
     let ran = || pids.iter().map(|pid| SchedStat::of(*pid).unwrap_or_default().ran).sum::<Duration>();
     let machine = site.fief.snapshot().unwrap().cpus;
-    let window = || {
-        let (begin, before) = (Instant::now(), ran());
-        wait_until(AT_LAST, || begin.elapsed() > Duration::from_secs(2)).unwrap();
-        (ran() - before).as_secs_f64() / begin.elapsed().as_secs_f64() / f64::from(machine) * 100.0
-    };
-    window();
-    let mut percent = 0.0;
-    wait_until(AT_LAST, || {
-        percent = window();
-        assert!(percent <= 12.0, "{percent} %");
-        percent >= 8.0
-    })
-    .unwrap_or_else(|_| panic!("{percent} %"));
+    has_its_tenth(machine, AT_LAST, ran);
     assert_eq!(site.fief.status().unwrap().problems, [""; 0]);
     site.stop_programs();
     site.end();
@@ -116,7 +104,7 @@ fn a_program_that_outlives_its_request_keeps_its_container_until_it_is_killed() 
     let own = || site.containers("site/cgi/leave.cgi-");
     wait_until(AT_LAST, || own().iter().any(|(_, ns)| *ns > 50_000_000)).unwrap();
     assert_eq!(own().len(), 1, "{:?}", own());
-    wait_until(SOON, || group(left).ends_with("/@site/@cgi/programs")).unwrap();
+    wait_until(SOON, || cpu_group(left).ends_with("/@site/@cgi/programs")).unwrap();
     end(left);
     wait_until(SOON, || own().is_empty()).unwrap_or_else(|_| panic!("left: {:?}", own()));
     site.end();
@@ -153,7 +141,7 @@ fn without_programs_in_the_policy_a_program_is_its_class_as_ever() {
     let before = site.used("site");
     wait_until(AT_LAST, || site.used("site") > before + 200_000_000).unwrap();
     assert_eq!(site.containers("site/"), []);
-    assert!(group(pids[0]).ends_with("/@site/own"), "{}", group(pids[0]));
+    assert!(cpu_group(pids[0]).ends_with("/@site/own"), "{}", cpu_group(pids[0]));
     site.stop_programs();
     site.end();
 }
@@ -184,7 +172,7 @@ fn a_mover_that_was_killed_is_missed_by_status_and_started_by_the_next_apply() {
     site.apply(LIMITED);
     assert!(site.mover().is_some());
     // who was told of while nobody listened is moved now
-    wait_until(SOON, || group(pids[0]).ends_with("/@site/@cgi/programs")).unwrap();
+    wait_until(SOON, || cpu_group(pids[0]).ends_with("/@site/@cgi/programs")).unwrap();
     site.stop_programs();
     site.end();
 }

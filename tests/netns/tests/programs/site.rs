@@ -221,14 +221,6 @@ fn policy_of(containers: &str) -> String {
     )
 }
 
-/// The group of the CPU that a process is in, as the kernel tells it.
-pub fn group(pid: u32) -> String {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let is_own = |line: &&str| line.split(':').nth(1).is_some_and(|names| names.split(',').any(|name| name == "cpu"));
-    let line = text.lines().find(is_own).or_else(|| text.lines().find(|line| line.starts_with("0::")));
-    line.and_then(|line| line.splitn(3, ':').nth(2)).unwrap_or_default().to_owned()
-}
-
 /// Whether it is answered with 200.
 pub fn answers(mut stream: TcpStream) -> bool {
     let mut response = String::new();
