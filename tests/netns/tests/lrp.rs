@@ -52,7 +52,8 @@ fn each_class_is_received_in_a_thread_of_its_own() {
                 let entered = stage.settled(container).entered - before;
                 assert_eq!(entered > 1000, container == own, "{family:?} {container}: {entered}");
             }
-            assert!(ran() > ran_before + Duration::from_micros(500));
+            // a thread that has not slept since is accounted at the next tick; 1,000 packets take longer than that anywhere
+            wait_until(SOON, || ran() > ran_before + Duration::from_micros(100)).unwrap();
         }
     }
 }

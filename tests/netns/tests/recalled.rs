@@ -4,8 +4,8 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use fief::Container;
-use fief_testkit::{cpus, pin};
-use fief_tests_netns::{all_end, in_unit};
+use fief_testkit::{cpus, pin, wait_until};
+use fief_tests_netns::{SOON, all_end, in_unit};
 
 const TURNS: usize = 50;
 
@@ -35,6 +35,21 @@ impl Told {
         self.tell.send(Box::new(what)).unwrap();
         self.done.recv().unwrap();
     }
+
+    /// Runs, and sleeps since: what is left for it while it runs it takes only at a softirq.
+    fn run_and_sleep(&self) {
+        let (say, ran) = channel();
+        self.run(move || say.send(sleeps("/proc/thread-self/status")).unwrap());
+        let (before, status) = (ran.recv().unwrap(), format!("/proc/self/task/{}/status", self.tid));
+        wait_until(SOON, || sleeps(&status) > before).unwrap();
+    }
+}
+
+/// How often a thread went to sleep by itself.
+fn sleeps(status: &str) -> u64 {
+    let text = std::fs::read_to_string(status).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
 }
 
 fn bound_to(container: &Container) -> u32 {
@@ -85,7 +100,7 @@ fn a_sleeping_thread_takes_a_request_though_its_cpu_remembers_it() {
             let id = container.info().unwrap().id;
             let asked = container.duplicate().unwrap();
             for _ in 0..3 {
-                thread.run(|| ());
+                thread.run_and_sleep();
             }
             container.bind_other(thread.tid).unwrap();
             thread.run(move || {
