@@ -73,20 +73,22 @@ struct fief_guard {
 	__u64 name[FIEF_NAMES]; /* hashes of header and cookie names in lower case */
 	struct fief_shape shape[FIEF_SHAPES];
 };
-#define FIEF_GUARD_ADMIT      1u    /* hold the handshake until the first bytes */
-#define FIEF_GUARD_POLICE     2u    /* some rule, or the listener, limits SYNs */
-#define FIEF_GUARD_MONITOR    4u    /* count what would be done, do nothing */
-#define FIEF_GUARD_LATER      8u    /* rule later requests of a connection too */
-#define FIEF_GUARD_KERNEL     16u   /* the kernel answers SYNs with its own cookies (tcp_syncookies = 2) */
-#define FIEF_GUARD_HEADERS    32u   /* some request rule looks at a header */
-#define FIEF_GUARD_COOKIES    64u   /* some request rule looks at a cookie */
-#define FIEF_GUARD_FORWARD    128u  /* connections pass through to others: SYNs are policed, none is answered */
-#define FIEF_GUARD_INTO	      256u  /* an isolated prefix is served last, and not shut out */
-#define FIEF_GUARD_EVERYWHERE 512u  /* a new connection that passed no door is counted */
-#define FIEF_GUARD_CLOSED     1024u /* ... and refused */
-#define FIEF_GUARD_NAMES      2048u /* some request rule looks at what a client of TLS asks for */
-#define FIEF_GUARD_NO_ISOLATE 4096u /* isolation does not hold for some prefixes */
-#define FIEF_GUARD_NO_PENALTY 8192u /* ... nor do penalties */
+#define FIEF_GUARD_ADMIT       1u     /* hold the handshake until the first bytes */
+#define FIEF_GUARD_POLICE      2u     /* some rule, or the listener, limits SYNs */
+#define FIEF_GUARD_MONITOR     4u     /* count what would be done, do nothing */
+#define FIEF_GUARD_LATER       8u     /* rule later requests of a connection too */
+#define FIEF_GUARD_KERNEL      16u    /* the kernel answers SYNs with its own cookies (tcp_syncookies = 2) */
+#define FIEF_GUARD_HEADERS     32u    /* some request rule looks at a header */
+#define FIEF_GUARD_COOKIES     64u    /* some request rule looks at a cookie */
+#define FIEF_GUARD_FORWARD     128u   /* connections pass through to others: SYNs are policed, none is answered */
+#define FIEF_GUARD_INTO	       256u   /* an isolated prefix is served last, and not shut out */
+#define FIEF_GUARD_EVERYWHERE  512u   /* a new connection that passed no door is counted */
+#define FIEF_GUARD_CLOSED      1024u  /* ... and refused */
+#define FIEF_GUARD_NAMES       2048u  /* some request rule looks at what a client of TLS asks for */
+#define FIEF_GUARD_NO_ISOLATE  4096u  /* isolation does not hold for some prefixes */
+#define FIEF_GUARD_NO_PENALTY  8192u  /* ... nor do penalties */
+#define FIEF_GUARD_BODIES_READ 16384u /* the server reads every body: none is ruled as a request */
+#define FIEF_GUARD_TURNS       32768u /* beside a queue: where requests cannot be read, each turn of a client waits */
 
 /* A prefix that a control of a listener does not hold for, in a trie of both policy slots. */
 struct fief_except_key {

@@ -28,7 +28,7 @@
 /* Nothing that follows is ruled. */
 static __always_inline void admitted_pass(const struct front_context *front, struct fief_admitted *entry)
 {
-	entry->tracked = FIEF_LABEL_PASSED;
+	entry->tracked = FIEF_LABEL_PASSED | (entry->tracked & FIEF_LABEL_TURNS);
 	entry->next = front->guard->rules;
 }
 

@@ -4,7 +4,8 @@
  *
  * Problem: most packets bear bodies, and must cost little. But no byte may pass by what was said of others: those of a verdict
  * that TCP has not taken, or those that another CPU rules at this moment.
- * How: a label that says TAKEN lets bytes pass up to its `next`, or all of them, where nothing is ruled any more. Everything else
+ * How: a label that says TAKEN lets bytes pass up to its `next`, or all of them, where nothing is ruled any more (but for the turns
+ * of a client, turns.bpf.h). Everything else
  * takes the label for itself (`busy`): from the first look at what is known until what passes is noted. A packet that finds it
  * taken is dropped, and comes again. The next place is written before that mark is, and read in the other order.
  * Where TCP has taken no byte, and no head was noted on the socket, nothing is known of the connection, whatever verdict made
@@ -21,6 +22,7 @@
 #include "tracked.bpf.h"
 #include "heads.bpf.h"
 #include "taken.bpf.h"
+#include "turns.bpf.h"
 
 /* Softirqs are not entered twice on a CPU, and a program runs to its end: who has taken a label leaves it. */
 static __always_inline bool label_take(struct fief_label *label)
@@ -81,7 +83,7 @@ static __always_inline bool is_lost(struct front_context *front, struct fief_lab
 	if (label->flags & FIEF_LABEL_PASSED && label->next == front->guard->rules)
 		return false;
 	if (!(front->guard->flags & FIEF_GUARD_LATER)) {
-		later_untrack(front, label);
+		later_untrack(front, label, 0);
 		return false;
 	}
 	__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_PASSED);
@@ -159,7 +161,7 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 	if (!(label->flags & FIEF_LABEL_TRACKED) && !tail) {
 		if (fresh ? label->listener == FIEF_NO_LISTENER || !requests_ruled(front)
 			  : is_free(front, label, tcp, on->ranges))
-			return TCX_NEXT;
+			return label->flags & FIEF_LABEL_TURNS ? LATER_FREE : TCX_NEXT;
 	}
 	if (p->odd)
 		return shape_rule(front);
@@ -183,14 +185,20 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 	struct packet *p = &front->packet;
 	struct connection on = {.label = bpf_sk_storage_get(&labels, sk, 0, 0)};
 	int verdict;
+	bool passes;
 
 	if (on.label && on.label->flags & FIEF_LABEL_WAITS)
 		return QUEUE_REPEATS;
-	if (on.label && (is_before_next(on.label, p) || is_passed(front, on.label)))
+	if (on.label && is_before_next(on.label, p))
+		return TCX_NEXT;
+	passes = on.label && is_passed(front, on.label);
+	if (passes && !(on.label->flags & FIEF_LABEL_TURNS))
 		return TCX_NEXT;
 	on.tcp = bpf_skc_to_tcp_sock(sk);
 	if (!on.tcp)
 		return TCX_NEXT;
+	if (passes)
+		return turn_rule(skb, front, on.tcp);
 	if (!on.label && is_bare_end(p) && !half_admitted(p) && !is_early_end(p, on.tcp))
 		return TCX_NEXT;
 	if (!on.label)
@@ -201,5 +209,7 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 		return busy_rule(front);
 	verdict = arrival_rule(skb, front, sk, &on);
 	label_leave(on.label);
-	return verdict;
+	if (verdict != LATER_FREE)
+		return verdict;
+	return segment_guard_find(front) ? turn_rule(skb, front, on.tcp) : TCX_NEXT;
 }

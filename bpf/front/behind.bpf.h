@@ -29,9 +29,11 @@
 /* Behind a client hello: the next one, if its server may ask for it. */
 static __always_inline __u32 flags_behind_hello(const struct fief_guard *guard, const struct ruling *ruling)
 {
+	__u32 turns = is_unqueued(ruling) ? 0 : FIEF_LABEL_TURNS;
+
 	if (!(guard->flags & FIEF_GUARD_NAMES) || !(ruling->hello & HELLO_RETRY))
-		return FIEF_LABEL_PASSED;
-	return FIEF_LABEL_TRACKED | FIEF_LABEL_TLS | (ruling->hello & HELLO_EARLY ? FIEF_LABEL_EARLY : 0);
+		return FIEF_LABEL_PASSED | turns;
+	return FIEF_LABEL_TRACKED | FIEF_LABEL_TLS | turns | (ruling->hello & HELLO_EARLY ? FIEF_LABEL_EARLY : 0);
 }
 
 /* Flags of the label, of FIEF_LABEL_VERDICT, for what stands behind the request that begins the stream. `first`: it is the
@@ -42,7 +44,7 @@ __noinline __u32 flags_behind(const struct packet *p __arg_nonnull, const struct
 	__u32 flags = FIEF_LABEL_TRACKED;
 
 	if (ruling->unread < FIEF_UNREADS)
-		return FIEF_LABEL_PASSED;
+		return FIEF_LABEL_PASSED | (is_unqueued(ruling) ? 0 : unread_turns(ruling->unread));
 	if (ruling->tls)
 		return flags_behind_hello(guard, ruling);
 	if (!(guard->flags & FIEF_GUARD_LATER))
@@ -101,7 +103,7 @@ static __always_inline int later_follow(struct front_context *front, struct conn
 	if (ruling->unread == FIEF_UNREADS)
 		stream->read = on->label->next + ruling->head;
 	if (!(flags & FIEF_LABEL_TRACKED))
-		return later_untrack(front, on->label);
+		return later_untrack(front, on->label, flags & FIEF_LABEL_TURNS);
 	on->label->next = stream->read + passed_over(ruling, &body, &flags);
 	on->label->body = body;
 	__sync_fetch_and_and(&on->label->flags,

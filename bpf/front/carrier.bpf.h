@@ -18,7 +18,7 @@
 #pragma once
 
 #include "ticks.bpf.h"
-#include "waiting.bpf.h"
+#include "follows.bpf.h"
 
 static __always_inline bool is_carrier(const struct __sk_buff *skb)
 {
@@ -48,7 +48,9 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 		at = q->refusals.first;
 		link = queue_link(links, at);
 		why = link->why;
-		if (link->interface == interface || !interface) {
+		if (link->flags & LINK_GROWS) {
+			at = 0;
+		} else if (link->interface == interface || !interface) {
 			list_remove(&q->refusals, links, at, CHAIN_LINE);
 			link->linked = QUEUE_NOWHERE;
 			q->refused--;
@@ -60,7 +62,9 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 		of = queue_class(q, class);
 		at = q->fair ? source_first(of) : of->list.first;
 		link = queue_link(links, at);
-		if (link->interface == interface || !interface) {
+		if (link->flags & LINK_GROWS) {
+			at = 0;
+		} else if (link->interface == interface || !interface) {
 			of->source_turn = link->source;
 			queue_unlink(q, links, class, at);
 			classes_passed(q, class);
@@ -94,29 +98,6 @@ static __noinline int queue_put_back(struct fief_queue *q, struct queue_links *l
 	q->waiting++;
 	bpf_spin_unlock(&q->lock);
 	return 0;
-}
-
-/* Puts the request's bytes into the stream. */
-static __always_inline bool waiting_load(const struct queue_waiting *waiting, __u32 at, struct stream *stream)
-{
-	struct queue_piece *piece;
-	__u32 key, done;
-	int i;
-
-	stream->first = waiting->packet.seq - 1;
-	stream->length = waiting->length;
-	stream->with = waiting->with;
-	stream->admitted = waiting->admitted;
-	bpf_for (i, 0, FIEF_QUEUE_PIECES) {
-		done = (i & 15) * FIEF_QUEUE_PIECE;
-		if (done >= waiting->length)
-			break;
-		key = at << 4 | i;
-		piece = bpf_map_lookup_elem(&queue_pieces, &key);
-		if (!piece || bpf_probe_read_kernel(stream->bytes + done, FIEF_QUEUE_PIECE, piece->bytes))
-			return false;
-	}
-	return true;
 }
 
 /* Gives the packet the request's family, and its link header. */
@@ -279,7 +260,7 @@ static __always_inline int carrier_refuse(struct __sk_buff *skb, struct front_co
 {
 	if (front->listener)
 		verdict_count(front, stream->admitted.container, FIEF_NO_ID, refusal_reason(why), false);
-	queue_refusal(stream, front, begins_tls(skb, &front->packet), why & QUEUE_OVER);
+	queue_refusal(stream, front, is_foreign(skb, &front->packet, &stream->admitted), why & QUEUE_OVER);
 	if (later)
 		return tcp ? refuse_at(skb, front, stream, tcp) : TCX_DROP;
 	return answer(skb, &front->packet, stream);

@@ -23,7 +23,7 @@
 #include "local.bpf.h"
 #include "plain.bpf.h"
 #include "police.bpf.h"
-#include "waiting.bpf.h"
+#include "follows.bpf.h"
 
 /* What police lets pass: answered here, or left to the kernel. */
 static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)

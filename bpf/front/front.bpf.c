@@ -63,6 +63,7 @@
  *     lined         what is kept of one           asked         one that its server has not got
  *     narrow        how many a server is to have  fair          turns of the clients of a class
  *     latency       what the policy promises a class
+ *     follows       what else comes of one        turns         of clients, where requests cannot be read
  *   verdict    counts of verdicts, and notices
  *
  * The readers of frames and of TCP options, and the keys of flows and sources, stand in flow/. The object reuses the core's

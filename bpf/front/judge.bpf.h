@@ -30,7 +30,7 @@ static __noinline int later_record(struct front_context *front, struct connectio
 		return RECORD_HELLO;
 	if (state == RECORD_LAST) {
 		stream->read = on->label->next + (length < TLS_RECORD ? length : TLS_RECORD);
-		return later_untrack(front, on->label);
+		return later_untrack(front, on->label, on->label->flags & FIEF_LABEL_TURNS);
 	}
 	if (state == REQUEST_UNREAD)
 		return later_unread(front, on->label, stream, FIEF_UNREAD_MALFORMED);
@@ -63,7 +63,7 @@ static __always_inline int later_judge(struct front_context *front, struct conne
 			how |= RULE_UPGRADE;
 		} else if (!length || !may_be_http2(stream->bytes, length)) {
 			verdict_count(front, on->label->container, FIEF_NO_ID, FIEF_PASSED_UPGRADE, false);
-			return later_untrack(front, on->label);
+			return later_untrack(front, on->label, 0);
 		}
 	}
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) == REQUEST_NEED_MORE)

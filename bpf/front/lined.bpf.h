@@ -121,7 +121,7 @@ static __noinline bool waiting_cancel(const struct queue_held *held)
 	link = queue_link(links, at);
 	bpf_spin_lock(&q->lock);
 	class = link->class;
-	if (link->serial == serial && link->linked == QUEUE_CLASS) {
+	if (link->serial == serial && link->linked == QUEUE_CLASS && !(link->flags & LINK_GROWS)) {
 		queue_unlink(q, links, class, at);
 		q->waiting--;
 		queue_class(q, class)->waiting--;
@@ -225,4 +225,29 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 	else
 		link_put(links, at);
 	return 0;
+}
+
+/* ---- what is kept ---- */
+
+/* Puts the request's bytes into the stream. */
+static __always_inline bool waiting_load(const struct queue_waiting *waiting, __u32 at, struct stream *stream)
+{
+	struct queue_piece *piece;
+	__u32 key, done;
+	int i;
+
+	stream->first = waiting->packet.seq - 1;
+	stream->length = waiting->length;
+	stream->with = waiting->with;
+	stream->admitted = waiting->admitted;
+	bpf_for (i, 0, FIEF_QUEUE_PIECES) {
+		done = (i & 15) * FIEF_QUEUE_PIECE;
+		if (done >= waiting->length)
+			break;
+		key = at << 4 | i;
+		piece = bpf_map_lookup_elem(&queue_pieces, &key);
+		if (!piece || bpf_probe_read_kernel(stream->bytes + done, FIEF_QUEUE_PIECE, piece->bytes))
+			return false;
+	}
+	return true;
 }

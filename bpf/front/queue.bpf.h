@@ -11,6 +11,7 @@
  * limit of the CPU is passed over until it has budget again. Where there is no room the
  * newest of the lowest class gives way, never to a worse one.
  * A place is taken under the lock, and given back once: when its entry in queue_serves goes, or when it runs out.
+ * Where requests cannot be read each turn of a client is one (turns.bpf.h).
  * Limits: one answer may be for several requests of one connection, which take one place.
  */
 #pragma once

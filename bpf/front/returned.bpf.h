@@ -22,7 +22,7 @@
 #include "proven.bpf.h"
 #include "stray.bpf.h"
 #include "unheld.bpf.h"
-#include "waiting.bpf.h"
+#include "follows.bpf.h"
 
 /* A segment without a socket. A verdict, STREAM_ENDS, STREAM_UNHELD, or HANDSHAKE_ENDS. */
 static __noinline int segment_look(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,

@@ -92,17 +92,12 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	out->connect = request->connect;
 	out->chunked = request->chunked;
 	out->hello = request->hello;
-	out->inside = request->body && !is_last(request) && !has_body(bytes, request);
+	out->inside =
+	    request->body && !(guard->flags & FIEF_GUARD_BODIES_READ) && !is_last(request) && !has_body(bytes, request);
 	match->read = 0;
 	readings_rule(bytes, request, guard, match);
 	readings_end(match);
 	return REQUEST_DECIDED;
-}
-
-/* Whether the policy says that the request waits nowhere. */
-static __always_inline bool is_unqueued(const struct ruling *ruling)
-{
-	return ruling->rule.rule != FIEF_NO_ID && ruling->rule.unqueued;
 }
 
 /*

@@ -17,6 +17,7 @@
 #define LATER_AGAIN   -2 /* the packet has more */
 #define LATER_REFUSED -3 /* as stream->ruling says */
 #define LATER_CUT     -4 /* what is behind stream->read comes again */
+#define LATER_FREE    -5 /* ruled no longer: a turn of its client, perhaps */
 
 /* A socket, and what is remembered of it. */
 struct connection {
@@ -34,12 +35,12 @@ static __always_inline bool is_begin(const struct connection *on)
 	return received < 1u << 31 && on->label->next == on->tcp->rcv_nxt - (__u32)received;
 }
 
-/* The door looks no longer at what follows on this connection. */
-static __always_inline int later_untrack(const struct front_context *front, struct fief_label *label)
+/* The door looks no longer at what follows on this connection, but for its turns, if `turns` is FIEF_LABEL_TURNS. */
+static __always_inline int later_untrack(const struct front_context *front, struct fief_label *label, __u32 turns)
 {
 	__sync_fetch_and_and(&label->flags, ~(FIEF_LABEL_VERDICT | FIEF_LABEL_LOST));
 	label->next = front->guard->rules;
-	__sync_fetch_and_or(&label->flags, FIEF_LABEL_PASSED);
+	__sync_fetch_and_or(&label->flags, FIEF_LABEL_PASSED | turns);
 	return TCX_NEXT;
 }
 
@@ -48,7 +49,7 @@ static __always_inline int later_unread(struct front_context *front, struct fief
 					enum fief_unread kind)
 {
 	unread_rule(front, &stream->ruling, kind);
-	return stream->ruling.refused ? LATER_REFUSED : later_untrack(front, label);
+	return stream->ruling.refused ? LATER_REFUSED : later_untrack(front, label, unread_turns(kind));
 }
 
 /* What cannot be ruled now comes again; a guard that watches holds nothing up. */

@@ -24,6 +24,7 @@
 #include "plain.bpf.h"
 #include "refuse.bpf.h"
 #include "ticks.bpf.h"
+#include "turns.bpf.h"
 
 #define QUEUE_CLOCKS  2
 #define RETRY_LATER_S 1
@@ -102,13 +103,13 @@ static __always_inline void queue_refusal(struct stream *stream, const struct fr
 	stream->ruling.rule.retry_after_s = RETRY_LATER_S;
 }
 
-/* Whether it is TLS, whose clients understand no answer before the handshake. */
-static __always_inline bool begins_tls(struct __sk_buff *skb, const struct packet *p)
+/* Whether it is TLS, or no HTTP at all: its client understands no answer of HTTP. */
+static __always_inline bool is_foreign(struct __sk_buff *skb, const struct packet *p, const struct fief_admitted *entry)
 {
 	__u8 first = 0;
 
 	bpf_skb_load_bytes(skb, p->payload, &first, 1);
-	return first == TLS_FIRST;
+	return first == TLS_FIRST || entry->tracked & FIEF_LABEL_TURNS;
 }
 
 /* Where the answer to the request begins. `tcp`: its socket, if there is one. */
@@ -228,7 +229,7 @@ static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_c
 					   struct tcp_sock *tcp, bool over)
 {
 	verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_REFUSED_QUEUE_FULL, false);
-	queue_refusal(stream, front, begins_tls(skb, &front->packet), over);
+	queue_refusal(stream, front, is_foreign(skb, &front->packet, &stream->admitted), over);
 	if (front->ruled && tcp)
 		return refuse_at(skb, front, stream, tcp);
 	return answer(skb, &front->packet, stream);
@@ -271,7 +272,8 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	}
 	bytes = what == QUEUE_UNHELD || !p->payload_length ? 0 : queue_cost(p->payload_length);
 	front->ruled = later;
-	owes = is_owing(p, &stream->admitted, window_scale(later ? tcp : NULL, &stream->with));
+	owes = is_owing(p, &stream->admitted, window_scale(later ? tcp : NULL, &stream->with)) ||
+	       (later && may_stay_unanswered(skb, p, &stream->admitted));
 	place.since_ns = front->now;
 	place.ends = place_ends(q, front->now, owes);
 	place.queue = front->guard->queue;
@@ -292,130 +294,5 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 		verdict = queue_turn_away(skb, front, stream, tcp, over);
 	if (queue_wants(q, front->now))
 		queue_kick(skb, q, front->guard->queue);
-	return verdict;
-}
-
-/* ---- what else comes of its flow ---- */
-
-/* Whether a segment without a socket is of a request that waits: by the number that it acknowledges, which is the cookie's. */
-static __noinline bool queue_repeats(const struct packet *p)
-{
-	struct queue_waiting *waiting;
-	struct fief_flow_key key;
-
-	flow_key(p, &key);
-	waiting = waiting_of(bpf_map_lookup_elem(&queue_holds, &key));
-	return waiting && !waiting->later && waiting->packet.ack == p->ack &&
-	       p->seq - waiting->packet.seq + 1 < FORGOTTEN_BYTES;
-}
-
-/* Whether a part of a request stands before `end`, whose rest has not come. */
-static __always_inline bool is_half(const struct queue_waiting *waiting, __u32 end)
-{
-	return waiting->admitted.tracked & FIEF_LABEL_TRACKED && is_behind(end, waiting->admitted.next);
-}
-
-/* A segment of a flow whose request waits. `label`: of its socket, if it has one. */
-static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-				     struct tcp_sock *tcp, struct fief_label *label)
-{
-	struct packet *p = &front->packet;
-	struct queue_waiting *waiting;
-	struct queue_links *links;
-	struct queue_held *held;
-	struct fief_flow_key key;
-	struct fief_queue *q;
-	__u32 end;
-
-	flow_key(p, &key);
-	held = bpf_map_lookup_elem(&queue_holds, &key);
-	waiting = waiting_of(held);
-	if (!waiting) {
-		if (label)
-			__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
-		return TCX_DROP; /* it goes on at this moment, and what follows comes again */
-	}
-	q = queue_get(waiting->queue);
-	if (q && queue_wants(q, front->now))
-		queue_kick(skb, q, waiting->queue);
-	if (p->odd || options_read(skb, p, &stream->with))
-		return TCX_DROP;
-	end = waiting->packet.seq + waiting->length;
-	/* an end within what the rules have not seen to its end is theirs to rule, and comes again */
-	if (p->flags & TCP_FIN && p->seq + p->payload_length == end && !is_half(waiting, end))
-		waiting->packet.flags |= TCP_FIN;
-	links = queue_links();
-	if (waiting->packet.flags & TCP_FIN)
-		end++;
-	else if (links && queue_link(links, held->link)->flags & LINK_CLOCK)
-		end--; /* once more, later */
-	if (is_bare(p) && p->seq == end)
-		return TCX_DROP;
-	if (label && tcp && is_behind(waiting->packet.seq, tcp->rcv_nxt))
-		return TCX_DROP;
-	return acknowledge(skb, p, &stream->with, end);
-}
-
-/* A reset of a flow, with the very next number: what waits of it is forgotten, and its place may become free. */
-static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
-{
-	struct queue_waiting *waiting;
-	struct queue_served *served;
-	struct queue_held *held;
-	struct fief_flow_key key;
-	struct fief_queue *q;
-	__u32 from;
-
-	flow_key(p, &key);
-	held = bpf_map_lookup_elem(&queue_holds, &key);
-	waiting = waiting_of(held);
-	if (waiting) {
-		from = p->seq - (waiting->packet.seq + waiting->length);
-		/* or with the number that TCP expects, which has none of it yet */
-		if (from + 1 <= 2 || (waiting->later && p->seq == waiting->packet.seq))
-			waiting_cancel(held);
-	}
-	served = bpf_map_lookup_elem(&queue_serves, &key);
-	if (!served)
-		return 0;
-	q = queue_get(served->queue);
-	if (q && q->bits)
-		queue_kick(skb, q, served->queue); /* comes behind this packet, which ends the socket */
-	return 0;
-}
-
-/* ---- the program ---- */
-
-static __always_inline int queue_take(struct __sk_buff *skb, struct front_context *front, __u32 what)
-{
-	struct stream *stream = stream_get();
-	struct fief_label *label = NULL;
-	struct tcp_sock *tcp = NULL;
-	int verdict = TCX_DROP;
-	struct bpf_sock *sk;
-	__u32 state;
-
-	if (!stream || !segment_guard_find(front))
-		return TCX_DROP;
-	sk = socket_find(skb, &front->packet, NULL);
-	if (!sk)
-		return front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : TCX_DROP;
-	state = sk->state;
-	barrier_var(state);
-	if (state == BPF_TCP_LISTEN || has_stream(state))
-		tcp = bpf_skc_to_tcp_sock(sk);
-	if (has_stream(state))
-		label = bpf_sk_storage_get(&labels, sk, 0, 0);
-	if (what == QUEUE_REPEATS) {
-		verdict = queue_repeated(skb, front, stream, tcp, label);
-	} else if (what == QUEUE_LATER && label) {
-		stream->admitted.container = label->container;
-		stream->admitted.next = label->next;
-		stream->admitted.tracked = label->flags & FIEF_LABEL_VERDICT;
-		verdict = queue_arrives(skb, front, stream, tcp, label, what);
-	} else if (what != QUEUE_LATER) {
-		verdict = queue_arrives(skb, front, stream, tcp, NULL, tcp ? what : QUEUE_UNHELD);
-	}
-	bpf_sk_release(sk);
 	return verdict;
 }

@@ -19,6 +19,7 @@ struct {
 } queues SEC(".maps");
 
 #define LINK_CLOCK 1 /* its last byte is not acknowledged */
+#define LINK_GROWS 4 /* more is put behind it: it stays in its list as long */
 #define LINK_OWES  2 /* its client has not sent all of its body, or takes no answer */
 
 /*

@@ -127,6 +127,8 @@ fn guard(
         (admits, abi::FIEF_GUARD_ADMIT),
         (admits && plan.kernel_answers(listener), abi::FIEF_GUARD_KERNEL),
         (admits && listener.later_requests, abi::FIEF_GUARD_LATER),
+        (listener.bodies_read, abi::FIEF_GUARD_BODIES_READ),
+        (listener.queue.is_some_and(|queue| queue.turns), abi::FIEF_GUARD_TURNS),
         (listener.forward, abi::FIEF_GUARD_FORWARD),
         ([policy.mode, listener.mode].contains(&Mode::Monitor), abi::FIEF_GUARD_MONITOR),
         (unguarded.is_some(), abi::FIEF_GUARD_EVERYWHERE),
@@ -142,7 +144,7 @@ fn guard(
 
 /// Of what is said of requests here: what passes unread does so for as long as this stays.
 fn rules_hash(policy: &Policy, listener: &Listener) -> u32 {
-    let said = (&listener.requests, &listener.unread_refused, &listener.proxies);
+    let said = (&listener.requests, &listener.unread_refused, &listener.proxies, listener.bodies_read);
     let how = (policy.mode, listener.mode, listener.admit, listener.later_requests);
     let mut hasher = DefaultHasher::new();
     format!("{said:?} {how:?}").hash(&mut hasher);

@@ -72,6 +72,7 @@ pub(crate) fn read(
         let clients = rules.into_iter().filter_map(Rule::into_client).collect();
         let requests: Vec<_> = requests.into_iter().filter_map(|rule| rule.request).collect();
         let unread_refused = unread::read(&view, mode, &requests, findings);
+        let bodies_read = unread::bodies(&view, findings);
         let proxies = unread::proxies(&view, findings);
         if let Some((address, last_port, span)) = address {
             check_ports(&view, address, last_port, serve, &span, findings);
@@ -82,6 +83,7 @@ pub(crate) fn read(
                 mode,
                 forward,
                 unread_refused,
+                bodies_read,
                 proxies,
                 clients,
                 requests,

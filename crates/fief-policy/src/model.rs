@@ -278,6 +278,8 @@ pub struct Listener {
     pub admit_from: Level,
     /// The second and later requests of a connection are ruled too.
     pub later_requests: bool,
+    /// The server reads the body of every request to its end, whatever the method: none is ruled as a request.
+    pub bodies_read: bool,
     /// Of rules that refuse and name none; 0: none.
     pub penalty_ns: u64,
     /// Who never has a penalty here.
@@ -313,6 +315,7 @@ impl Listener {
             admit: false,
             admit_from: Level::Always,
             later_requests: false,
+            bodies_read: false,
             penalty_ns: 0,
             penalty_except: Vec::new(),
             isolate: None,
@@ -393,6 +396,8 @@ pub struct Queue {
     pub wait_ns: u64,
     /// So long a request that is not answered counts.
     pub stale_ns: u64,
+    /// Where requests cannot be read, each turn of a client waits, and not its first alone.
+    pub turns: bool,
     /// The clients of a class take turns, whatever each asks for.
     pub fair: bool,
     /// Most bytes for those that wait.
@@ -406,6 +411,7 @@ impl Default for Queue {
             length: 10_000,
             wait_ns: 5_000_000_000,
             stale_ns: 2_000_000_000,
+            turns: true,
             fair: false,
             memory: 32 << 20,
         }

@@ -31,6 +31,7 @@ pub(crate) fn read(listener: &View<'_, '_>, findings: &mut Findings) -> Option<Q
     if let Some((stale, _)) = table.quantity("stale", quantity::stale, findings) {
         queue.stale_ns = stale;
     }
+    queue.turns = table.flag("turns", findings).unwrap_or(true);
     queue.fair = table.choice("fair", findings) == Some("source");
     if let Some(memory) = memory(&table, findings) {
         queue.memory = memory;

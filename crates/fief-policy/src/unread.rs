@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads `unread` and `proxy` of a listener: what becomes of bytes that cannot be read as a request, and which peers say
-//! in a PROXY head whom they speak for.
+//! Reads `unread`, `bodies` and `proxy` of a listener: what becomes of bytes that cannot be read as a request, whether the server
+//! reads every body, and which peers say in a PROXY head whom they speak for.
 //!
 //! A rule that refuses or rates can be gone round by whoever sends what only the server can read. So where there is such a
 //! rule, what cannot be read is refused unless the policy says otherwise; where there is none, nothing can be gone round.
@@ -52,6 +52,17 @@ pub(crate) fn read(view: &View<'_, '_>, mode: Mode, requests: &[Request], findin
     }
     let Some(kinds) = view.table("unread", findings) else { return Vec::new() };
     Unread::ALL.into_iter().filter(|kind| of(kinds.choice(kind.as_str(), findings), default)).collect()
+}
+
+/// Whether the server reads the bodies of all methods.
+pub(crate) fn bodies(view: &View<'_, '_>, findings: &mut Findings) -> bool {
+    let has_requests = view.get("request").is_some() || view.is_misspelt("request");
+    if let (false, Some(value)) = (has_requests, view.get("bodies")) {
+        let message = format!("{} has `bodies`, but no request rules: no body is read", view.title);
+        let remedy = "remove `bodies`, or add [[listener.NAME.request]]";
+        findings.add(Kind::Contradiction, value.span(), message, "`bodies` beside request rules", remedy);
+    }
+    view.choice("bodies", findings) == Some("read")
 }
 
 /// Does a rule in force refuse something, always or above a rate? Of a listener on trial: would it?

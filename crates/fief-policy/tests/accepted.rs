@@ -276,6 +276,8 @@ fn request_rules_bring_admission_and_later_requests_with_them() {
     let first_alone = guarded(&format!("later-requests = false\nadmit-from = \"busy\"\n{rule}"), "");
     assert!(first_alone.admit && !first_alone.later_requests);
     assert_eq!(first_alone.admit_from, Level::Busy);
+    assert!(!with.bodies_read && !guarded(&format!("bodies = \"ruled\"\n{rule}"), "").bodies_read);
+    assert!(guarded(&format!("bodies = \"read\"\n{rule}"), "").bodies_read);
     assert!(guarded("admit = true", "").is_guarded());
 }
 

@@ -133,6 +133,8 @@ fn refuses_admission_that_contradicts_the_rules() {
     refuses(&text, Kind::Contradiction, "lets connections in before their request", "mode = \"monitor\"");
     let text = web("later-requests = ⟦true⟧");
     refuses(&text, Kind::Contradiction, "no request rules that later requests could meet", "remove `later-requests`");
+    let text = web("bodies = ⟦\"read\"⟧");
+    refuses(&text, Kind::Contradiction, "no request rules: no body is read", "remove `bodies`");
     let text = web("admit-from = ⟦\"busy\"⟧");
     refuses(&text, Kind::Contradiction, "has `admit-from`, but no admission", "add admit = true");
     refuses(&web("admit = ⟦\"true\"⟧"), Kind::Type, "is a text", "admit = true, without the quotes");

@@ -65,6 +65,11 @@ impl Kind {
         self != Kind::Lighttpd
     }
 
+    /// Whether it reads the body of a GET to its end, or ends the connection; the others take it for the next request.
+    pub fn reads_bodies(self) -> bool {
+        !matches!(self, Kind::Python | Kind::Lighttpd)
+    }
+
     pub fn port(self, port: Port) -> u16 {
         8100 + 10 * self as u16 + port as u16
     }

@@ -122,6 +122,9 @@ fn policy(kinds: &[Kind], queue: &str) -> String {
             let number = kind.port(port);
             let mut line = |words: String| writeln!(text, "{words}").expect("a String takes everything");
             line(format!("[listener.port-{number}]\naddress = \"0.0.0.0:{number}\"\n{queue}"));
+            if kind.reads_bodies() {
+                line("bodies = \"read\"".to_owned());
+            }
             line(format!("[[listener.port-{number}.client]]\nfrom = [\"any\"]\ncontainer = \"web/rest\""));
             for condition in conditions {
                 line(format!("[[listener.port-{number}.request]]\n{condition}\nrefuse = \"{refuse}\""));

@@ -291,6 +291,30 @@ fn a_body_that_its_server_ignores_is_no_request() {
     }
 }
 
+/// What spells the refused request is a body to a server that reads it, where the policy says so; what follows is ruled.
+#[test]
+fn a_body_that_its_server_reads_is_one_where_the_policy_says_so() {
+    if !(ready() && require(Feature::Node)) {
+        return;
+    }
+    let reads = POLICY.replace("address = ", "bodies = \"read\"\naddress = ");
+    let head = "GET /public/2 HTTP/1.1\r\nHost: server\r\nContent-Length: ";
+    let last = "GET /public/1 HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n";
+    for door in Door::GUARDS {
+        let judge = Judge::node(door);
+        for (policy, is_served) in [(POLICY, false), (&reads, true)] {
+            judge.front.apply(policy).unwrap();
+            for spelt in [SECRET, "GET"] {
+                let words = judge.served(&[format!("{head}{}\r\n\r\n{spelt}{last}", spelt.len()).as_bytes()], false);
+                assert_eq!(words.contains("served /public/2"), is_served, "{door:?}, {spelt:?}: {words}");
+            }
+            let behind = format!("{head}{}\r\n\r\n{SECRET}{SECRET}", SECRET.len());
+            let words = judge.served(&[behind.as_bytes()], false);
+            assert!(!words.contains("served /secret"), "{door:?}: {words}");
+        }
+    }
+}
+
 fn upgrade() -> String {
     "GET /public/2 HTTP/1.1\r\nHost: server\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n".to_owned()
 }

@@ -148,6 +148,43 @@ fn an_upload_that_waits_is_not_reset() {
     }
 }
 
+/// A body that comes behind a head that waits is kept with it, and acknowledged; the request behind it has not been ruled yet.
+#[test]
+fn what_follows_of_a_body_waits_with_its_head() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = rig(door);
+        let _place = take_place(&rig);
+        let mut upload = rig.open(Family::V4);
+        let head = b"POST /public/10 HTTP/1.1\r\nHost: server\r\nContent-Length: 3000\r\n\r\n";
+        let stream = [&head[..], &[b'a'; 3000], SECRET].concat();
+        let acknowledged = |upload: &RawConnection| upload.acknowledged.wrapping_sub(upload.first) as usize - 1;
+        let mut at = 0;
+        for end in [head.len(), head.len() + 900, head.len() + 1800, head.len() + 3000] {
+            rig.clients.send(&upload.segment(PSH | ACK, at as u32, &stream[at..end])).unwrap();
+            wait_until(SOON, || {
+                upload.hear(HEARD).unwrap();
+                acknowledged(&upload) == end
+            })
+            .unwrap_or_else(|_| panic!("{door:?}: {} of {end}, {:?}", acknowledged(&upload), rig.front.queue()));
+            at = end;
+        }
+        assert_eq!(waiting(&rig), 1);
+        rig.clients.send(&upload.segment(PSH | ACK, at as u32, &stream[at..])).unwrap();
+        upload.hear(HEARD).unwrap();
+        assert_eq!((acknowledged(&upload), waiting(&rig)), (at, 1), "{door:?}");
+        move_on(&rig);
+        wait_until(SOON, || {
+            upload.hear(HEARD).unwrap();
+            !upload.received().is_empty()
+        })
+        .unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.server.seen()));
+        assert_eq!(rig.front.queue().kept, 0, "{door:?}");
+    }
+}
+
 /// A request that waits while its client acknowledges the answer before it.
 #[test]
 fn a_request_that_waits_behind_a_long_answer_is_served() {

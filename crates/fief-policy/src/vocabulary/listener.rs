@@ -103,6 +103,14 @@ pub(crate) static LISTENER: Section = Section {
                   into the class of the client. Default: \"refuse\" where a request rule refuses or rates, else \"pass\".",
         },
         Key {
+            name: "bodies",
+            shape: Shape::Choice(&["ruled", "read"]),
+            example: "\"read\"",
+            doc: "\"ruled\": a body of another method than POST, PUT and PATCH that spells a request is ruled as one, since some \
+                  servers do not read it. \"read\": the server, and what stands behind it, reads every body to its end. Default: \
+                  \"ruled\".",
+        },
+        Key {
             name: "proxy",
             shape: Shape::Table(&PROXY),
             example: "{ from = [\"10.0.0.5\"] }",
@@ -361,6 +369,13 @@ static QUEUE: Section = Section {
             example: "\"2s\"",
             doc: "A request that the server does not answer for so long counts no longer: it gets another one. 16ms to \
                   30s. Default \"2s\".",
+        },
+        Key {
+            name: "turns",
+            shape: Shape::Flag,
+            example: "false",
+            doc: "Where requests cannot be read (TLS, PostgreSQL, Redis) each turn waits: the client's bytes after the server's \
+                  last, until the server's first. false: a connection waits once. Default: true.",
         },
         Key {
             name: "fair",

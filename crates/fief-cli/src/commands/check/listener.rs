@@ -73,6 +73,9 @@ fn guards(listener: &Listener) -> Vec<String> {
     if listener.later_requests {
         lines.push("later requests of a connection are ruled too".to_owned());
     }
+    if listener.bodies_read {
+        lines.push("bodies are never ruled: the server reads all of them".to_owned());
+    }
     if !listener.proxies.is_empty() {
         lines.push(format!("a PROXY head is skipped from {}", list(&listener.proxies)));
     }
@@ -108,19 +111,26 @@ fn guards(listener: &Listener) -> Vec<String> {
 }
 
 /// What waits in front of the server, and in which order it goes.
-fn queue(queue: &Queue) -> [String; 3] {
+fn queue(queue: &Queue) -> [String; 4] {
     let places = match queue.in_service {
         Some(1) => "one request at once".to_owned(),
         Some(count) => format!("{count} requests at once"),
         None => "as many requests at once as it answers most with (found out while it runs)".to_owned(),
     };
-    let Queue { length, wait_ns, fair, .. } = queue;
+    let Queue { length, wait_ns, fair, turns, .. } = queue;
     [
         format!("the server gets {places}, up to {length} others wait up to {} for it", span(*wait_ns)),
         "of those that wait the highest cpu.priority is next, among equals by share or weight".to_owned(),
         match fair {
             true => "within a class its clients take turns, by address".to_owned(),
             false => "within a class the order is that of arrival".to_owned(),
+        },
+        match turns {
+            true => {
+                "requests of HTTP/1 are ordered; of TLS and other protocols each turn, until the server's first byte"
+                    .to_owned()
+            }
+            false => "requests of HTTP/1 are ordered; of TLS and other protocols the connections alone".to_owned(),
         },
     ]
 }

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where requests cannot be read, the queue orders the turns of clients: what one says after the server's last byte.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpStream};
+
+use fief_testkit::wait_until;
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{self, Door};
+use fief_tests_netns::queued::{POLICY, Queued, answer_on};
+
+fn high(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 1, n])
+}
+
+fn low(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 2, n])
+}
+
+/// A turn in a protocol that nobody but the server knows.
+fn say(stream: &mut TcpStream, word: &str) {
+    stream.write_all(format!("\u{1} {word} \r\n\r\n").as_bytes()).unwrap();
+}
+
+fn is_answered(stream: &mut TcpStream) -> bool {
+    answer_on(stream).starts_with("HTTP/1.1 200")
+}
+
+/// A connection that was answered once.
+fn open(rig: &Queued, from: IpAddr) -> TcpStream {
+    let mut stream = rig.connect(from);
+    rig.let_go(1);
+    say(&mut stream, "/before");
+    assert!(is_answered(&mut stream));
+    stream
+}
+
+/// Two of a lower class and one of a higher one, which were all answered once, and another one that has the only place.
+fn four(rig: &Queued) -> [TcpStream; 4] {
+    let three = [low(1), low(2), high(1)].map(|from| open(rig, from));
+    let mut first = rig.connect(low(9));
+    say(&mut first, "/first");
+    rig.got_all(4);
+    let [one, two, better] = three;
+    [first, one, two, better]
+}
+
+#[test]
+fn each_turn_of_another_protocol_waits_in_the_order_of_the_classes() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let mut all = four(&rig);
+        for (waiting, (at, word)) in (1..).zip([(1, "/one"), (2, "/two"), (3, "/high")]) {
+            say(&mut all[at], word);
+            rig.wait_for(waiting);
+        }
+        rig.let_go(4);
+        assert_eq!(rig.got_all(7)[3..], ["/first", "/high", "/one", "/two"], "{door:?}");
+        assert!(all.iter_mut().all(is_answered), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn without_turns_a_connection_waits_once() {
+    if !front::ready() {
+        return;
+    }
+    let policy = POLICY.replace("in-service = 1", "turns = false, in-service = 1");
+    assert_ne!(policy, POLICY);
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &policy);
+        let mut all = four(&rig);
+        say(&mut all[1], "/one");
+        assert_eq!(rig.got_all(5)[4], "/one", "{door:?}");
+        let mut new = rig.connect(low(8));
+        say(&mut new, "/new");
+        rig.wait_for(1);
+        rig.let_go(3);
+        assert!([0, 1].into_iter().all(|at| is_answered(&mut all[at])) && is_answered(&mut new), "{door:?}");
+    }
+}
+
+#[test]
+fn what_else_comes_of_a_turn_goes_with_it() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let [mut one, mut other] = [low(1), high(1)].map(|from| open(&rig, from));
+        one.set_nodelay(true).unwrap();
+        one.write_all(b"\x01 /one").unwrap();
+        wait_until(SOON, || rig.queue().busy == 1).unwrap();
+        say(&mut other, "/other");
+        rig.wait_for(1);
+        one.write_all(b" \r\n").unwrap();
+        one.write_all(b"\r\n").unwrap();
+        assert_eq!(rig.got_all(3)[2], "/one", "{door:?}");
+        rig.let_go(2);
+        assert!(is_answered(&mut one) && is_answered(&mut other), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn who_finds_no_room_in_the_midst_of_another_protocol_is_reset() {
+    if !front::ready() {
+        return;
+    }
+    let policy = POLICY.replace("length = 200", "length = 1");
+    assert_ne!(policy, POLICY);
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &policy);
+        let mut all = four(&rig);
+        say(&mut all[1], "/one");
+        rig.wait_for(1);
+        say(&mut all[2], "/two");
+        let mut heard = Vec::new();
+        all[2].set_read_timeout(Some(SOON)).unwrap();
+        let end = all[2].read_to_end(&mut heard).map_err(|error| error.kind());
+        assert_eq!((end, heard), (Err(ErrorKind::ConnectionReset), Vec::new()), "{door:?}");
+        // a better one displaces the one that waits, which is told as little
+        say(&mut all[3], "/high");
+        let end = all[1].read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+        assert_eq!(end, Err(ErrorKind::ConnectionReset), "{door:?}");
+        rig.let_go(2);
+        assert!(is_answered(&mut all[0]) && is_answered(&mut all[3]), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
+/// Bytes that nobody answers take places, but not for ever, and those of a better class go first all the same.
+#[test]
+fn who_says_what_is_not_answered_holds_a_place_for_a_while() {
+    if !front::ready() {
+        return;
+    }
+    let policy = POLICY.replace("wait = \"1m\"", "wait = \"1m\", stale = \"100ms\"");
+    assert_ne!(policy, POLICY);
+    let rig = Queued::new(Door::Own, &policy);
+    let [mut mute, mut other] = [low(1), high(1)].map(|from| open(&rig, from));
+    mute.write_all(b"\x01").unwrap();
+    for _ in 0..3 {
+        rig.let_go(1);
+        say(&mut other, "/other");
+        assert!(is_answered(&mut other));
+        mute.write_all(b"\x01").unwrap();
+    }
+}
+
+/// Frames of control of HTTP/2, in the clear and in records of TLS: no server answers them.
+#[test]
+fn short_frames_that_nobody_answers_hold_no_place_for_long() {
+    if !front::ready() {
+        return;
+    }
+    let policy = POLICY.replace("wait = \"1m\"", "wait = \"1m\", stale = \"30s\"");
+    assert_ne!(policy, POLICY);
+    let window_update = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+    let record = [&[0x17, 3, 3, 0, 30][..], &[7; 30]].concat();
+    let rig = Queued::new(Door::Own, &policy);
+    let [mut mute, mut other] = [low(1), high(1)].map(|from| open(&rig, from));
+    for frame in [&window_update[..], &record] {
+        mute.write_all(frame).unwrap();
+        wait_until(SOON, || rig.queue().busy == 1).unwrap();
+        rig.let_go(1);
+        say(&mut other, "/other");
+        // sooner than a place that is held lasts
+        assert!(is_answered(&mut other));
+    }
+}
