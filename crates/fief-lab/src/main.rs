@@ -68,6 +68,12 @@ fn log() {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
 }
 
+/// The command that makes the same measurements.
+fn repeat(args: &Lab) -> String {
+    let quick = if args.quick { " --quick" } else { "" };
+    format!("fief lab {}{quick}", args.experiment.name())
+}
+
 /// Runs an experiment and prints it.
 fn run(args: &Lab) -> Result<()> {
     if args.vm {
@@ -111,7 +117,7 @@ fn run(args: &Lab) -> Result<()> {
         None => None,
     };
     if let Some(folder) = &folder {
-        report::write(folder, &outcome)?;
+        report::write(folder, &outcome, &repeat(args))?;
     }
     report::print(&outcome, args.json, folder.as_deref());
     Ok(())
