@@ -5,7 +5,7 @@ mod keep;
 mod listeners;
 mod unit;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -266,14 +266,15 @@ impl Fief {
     /// The managed cgroups, with their homes; one that is gone has no folder.
     fn managed_cgroups(&self) -> Result<Vec<(Option<PathBuf>, abi::fief_ref)>> {
         let units = self.map("units")?;
-        let top = cgroup::mount_point()?;
-        let mut found = Vec::new();
+        let mut homes = Vec::new();
         for key in units.keys() {
             let Some(unit) = record::lookup::<abi::fief_unit>(&units, &key)? else { continue };
-            let id = u64::from_ne_bytes(key.try_into().unwrap_or_default());
-            found.push((find_cgroup(&top, &|path| cgroup::id(path).is_ok_and(|own| own == id)), unit.home));
+            homes.push((u64::from_ne_bytes(key.try_into().unwrap_or_default()), unit.home));
         }
-        Ok(found)
+        let mut wanted = homes.iter().map(|(id, _)| *id).collect();
+        let mut folders = HashMap::new();
+        find_cgroups(&cgroup::mount_point()?, &mut wanted, &mut folders);
+        Ok(homes.into_iter().map(|(id, home)| (folders.remove(&id), home)).collect())
     }
 
     /// Those that are there.
@@ -362,6 +363,19 @@ fn find_cgroup(below: &Path, wanted: &dyn Fn(&Path) -> bool) -> Option<PathBuf> 
         }
     }
     None
+}
+
+/// The folders of these ids, in one walk, which ends once all are found.
+fn find_cgroups(below: &Path, wanted: &mut HashSet<u64>, found: &mut HashMap<u64, PathBuf>) {
+    for child in cgroup::children(below) {
+        if wanted.is_empty() {
+            return;
+        }
+        find_cgroups(&child, wanted, found);
+        if let Some(id) = cgroup::id(&child).ok().filter(|id| wanted.remove(id)) {
+            found.insert(id, child);
+        }
+    }
 }
 
 #[cfg(test)]

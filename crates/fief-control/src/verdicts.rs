@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use fief::{Reason, abi};
 use fief_bpf::map::MapHandle;
 use fief_bpf::record::{self, Record};
-use fief_bpf::table::Table;
+use fief_bpf::table::{Table, entries_in_place};
 use fief_bpf::{Result, batch, ingress};
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +121,7 @@ impl Fief {
     pub(crate) fn front_of(&self, names: &Names) -> Result<FrontView> {
         let taken_ns = now_ns()?;
         let is_known = |source: &abi::fief_source| source.proven_ns != 0 || source.penalty_until_ns > taken_ns;
-        let sources: Vec<(u32, abi::fief_source)> = batch::entries_if(&self.map("sources")?, is_known)?;
+        let sources: Vec<(u32, abi::fief_source)> = entries_in_place(self.pins(), "sources", is_known)?;
         Ok(FrontView {
             taken_ns,
             interfaces: self.interfaces(),
