@@ -12,6 +12,7 @@
  *   file         labels of files                  control      what the privileged side sets
  *   rule_table   rules by prefix and pattern       queue        requests that wait
  *   schedule     what the scheduler tells         program      what servers start for their clients
+ *   watch        who is charged for what
  *
  * The includer brings __u8 .. __u64, __s32 and __s64. Rust gets it through bindgen (crate fief-bpf and, for the part
  * that applications need, crate fief). A record that both sides touch is described here and nowhere else.
@@ -39,5 +40,6 @@
 #include "abi/schedule.h"
 #include "abi/program.h"
 #include "abi/control.h"
+#include "abi/watch.h"
 
 #endif

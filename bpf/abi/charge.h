@@ -57,7 +57,8 @@ enum fief_system_kind {
 struct fief_cpu {
 	__u32 sequence; /* odd while a charge is under way */
 	__u16 online;
-	__u16 scheduled;	  /* charges gather in the containers, for the scheduler */
+	__u8 scheduled;		  /* charges gather in the containers, for the scheduler */
+	__u8 watched;		  /* charges are looked at (core/watch.bpf.h) */
 	__u64 last_ns;		  /* everything before is charged */
 	struct fief_ref current_; /* whom the time since then belongs to */
 	__u32 receive;		  /* enum fief_receive */

@@ -229,3 +229,25 @@ static __always_inline int admin_task_place(struct fief_admin *a)
 	bpf_task_release(target);
 	return err;
 }
+
+/* The operator asks (a->value: until when; 0: no more) about a container, and whether about what is below it (a->flags). */
+static __always_inline int admin_watch_place(struct fief_admin *a)
+{
+	struct fief_watch *w = watch_get();
+	__u32 cpu;
+
+	if (!w || (a->value && !container_alive(a->container)))
+		return -ESTALE;
+	w->container = a->container;
+	w->below = a->flags;
+	w->turn = a->slot;
+	w->until_ns = a->value;
+	bpf_for (cpu, 0, cpu_count) {
+		struct fief_cpu *cs = cpu_at(cpu);
+
+		if (!cs)
+			break;
+		cs->watched = a->value != 0;
+	}
+	return 0;
+}

@@ -13,6 +13,7 @@
 
 #include "containers.bpf.h"
 #include "maps/cpus.bpf.h"
+#include "watch.bpf.h"
 
 const volatile __u32 cpu_count = 1;
 
@@ -113,11 +114,13 @@ static __noinline int charged_gather(struct fief_ref to, __u64 ns)
 	return 0;
 }
 
-/* Every nanosecond that a container is charged passes here, so that budgets are of the same time as accounts. */
+/* Every nanosecond that a container is charged passes here, so that budgets and sources are of the same time as accounts. */
 static __always_inline void charged(struct fief_cpu *cs, struct fief_ref to, __u64 ns)
 {
 	if (cs->scheduled && (to.id == FIEF_ROOT || to.id >= FIEF_USERS) && to.id != FIEF_NO_ID)
 		charged_gather(to, ns);
+	if (cs->watched)
+		charge_watch(cs, to, ns);
 }
 
 /* Charges the time since last_ns to whom it belongs. Interrupts are off. */

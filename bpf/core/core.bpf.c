@@ -17,6 +17,7 @@
  *   drops        SYNs that the kernel dropped     told         notices to a server about them
  *   repeats      when answers to requests are sent again
  *   program      what servers start for their clients
+ *   watch        by which sources a container is charged
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -129,7 +130,7 @@ int ingress_charges(struct __sk_buff *skb)
 			return 0;
 		to = packet_container(skb, sk, label, listens);
 	}
-	packet_charge(to, skb->gso_segs ? skb->gso_segs : 1, skb->len);
+	packet_charge(to, sk, skb->gso_segs ? skb->gso_segs : 1, skb->len);
 	return 1;
 }
 
@@ -361,6 +362,12 @@ SEC("syscall")
 int admin_files(struct fief_admin *a)
 {
 	return admin_file_programs(a);
+}
+
+SEC("syscall")
+int admin_watch(struct fief_admin *a)
+{
+	return admin_watch_place(a);
 }
 
 /* ---- sweep: iterators that the control plane reads ---- */

@@ -177,7 +177,7 @@ static __always_inline bool open_time_is(struct fief_cpu *cs, struct fief_ref to
 }
 
 /* The packet has found its socket. */
-static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u32 bytes)
+static __always_inline void packet_charge(struct fief_ref to, struct bpf_sock *sk, __u32 packets, __u32 bytes)
 {
 	struct fief_cache_slot *slot;
 	struct fief_cpu *cs;
@@ -187,12 +187,14 @@ static __always_inline void packet_charge(struct fief_ref to, __u32 packets, __u
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs) {
-		if (cs->receive != FIEF_RX_NONE && !open_time_is(cs, to)) {
+		if (cs->receive != FIEF_RX_NONE && (!open_time_is(cs, to) || cs->watched)) {
 			__u64 now = bpf_ktime_get_ns();
 
 			carry_take(cs, now);
 			charge_until(cs, now);
 		}
+		if (cs->watched)
+			packet_watch(cs, sk);
 		slot = slot_of(cs, to);
 		charge_begin(cs);
 		if (cs->receive != FIEF_RX_NONE) {

@@ -134,6 +134,7 @@ const TABLE: &[Attachment] = &[
     row(Core, "admin_userless", Called),
     row(Core, "admin_unlabel", Called),
     row(Core, "admin_files", Called),
+    row(Core, "admin_watch", Called),
     row(Core, "sweep_fds", Called),
     row(Core, "sweep_labels", Called),
     row(Core, "sweep_files", Called),

@@ -33,6 +33,7 @@ pub mod table;
 pub mod trial;
 pub mod upgrade;
 mod view;
+pub mod watch;
 pub mod word;
 
 pub use error::{Context, Error, ErrorKind, Result};

@@ -81,6 +81,8 @@ records!(
     fief_queue,
     fief_program,
     fief_program_group,
+    fief_charge_source,
+    fief_charge_sum,
 );
 
 // SAFETY: bytes and integers.

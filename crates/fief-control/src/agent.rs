@@ -4,12 +4,10 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 
 use crate::Fief;
 use crate::run_folder::{self, RUN};
@@ -31,22 +29,10 @@ impl Fief {
     /// Takes the place of the agent. Errors: [`ErrorKind::Exists`] another one has it.
     pub fn agent_place(&self) -> Result<AgentPlace> {
         let path = Path::new(RUN).join(format!("{}.agent.lock", self.pins().scope()));
-        run_folder::ensure(RUN.as_ref())?;
-        let lock = loop {
-            let file = run_folder::open_lock(&path)?;
-            let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-                Errno::EWOULDBLOCK => {
-                    let what = format!("an agent serves already, at {}", self.agent_socket().display());
-                    Error::new(ErrorKind::Exists, what).remedy("end that one first")
-                }
-                errno => Error::new(ErrorKind::Other, format!("cannot lock {}: {errno}", path.display())),
-            })?;
-            // one that an agent which ended has removed meanwhile locks nothing
-            let own = lock.metadata().map(|meta| meta.ino()).ok();
-            if own.is_some() && own == fs::metadata(&path).map(|meta| meta.ino()).ok() {
-                break lock;
-            }
-        };
+        let lock = run_folder::lock_now(&path)?.ok_or_else(|| {
+            let what = format!("an agent serves already, at {}", self.agent_socket().display());
+            Error::new(ErrorKind::Exists, what).remedy("end that one first")
+        })?;
         let socket = self.agent_socket();
         let removed = match fs::remove_file(&socket) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

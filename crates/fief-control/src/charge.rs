@@ -20,7 +20,7 @@ use crate::{Fief, steer, wire};
 const FAILURES: [&str; abi::FIEF_ERRORS as usize] =
     ["no_storage", "table_full", "lock_held", "switch_missed", "door_incomplete", "verdict_uncounted"];
 /// Names of the kinds of time that the system container was charged, in the order of `enum fief_system_kind`.
-const SYSTEM_KINDS: [&str; 15] = [
+pub(crate) const SYSTEM_KINDS: [&str; 15] = [
     "softirq_hi",
     "softirq_timer",
     "softirq_net_tx",

@@ -53,6 +53,7 @@ mod tree;
 mod upgrade;
 mod verdicts;
 mod veth;
+mod watch;
 mod wire;
 
 pub use agent::AgentPlace;
@@ -78,6 +79,7 @@ pub use schedule::{Enforcer, SchedulerView};
 pub use service::{Change, DropIn, DropInOptions, DropInText};
 pub use status::{ListenerStatus, ServerStatus, Status};
 pub use verdicts::{FrontView, LoadView, ShutOut, VerdictView};
+pub use watch::{ChargeSource, ChargedThread, Charges, Watch, Why};
 
 use fief_bpf::pin::Pins;
 

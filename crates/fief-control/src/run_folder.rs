@@ -10,6 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::Path;
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 /// The folder of every installation.
 pub(crate) const RUN: &str = "/run/fief";
@@ -50,6 +52,25 @@ pub fn open_lock(path: &Path) -> Result<File> {
         file.set_permissions(Permissions::from_mode(LOCK_MODE)).context(what)?;
     }
     Ok(file)
+}
+
+/// Locks such a file, if nobody has it locked. It goes with its process, however that ends.
+pub(crate) fn lock_now(path: &Path) -> Result<Option<Flock<File>>> {
+    ensure(RUN.as_ref())?;
+    loop {
+        let lock = match Flock::lock(open_lock(path)?, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+            Err((_, errno)) => {
+                return Err(Error::new(ErrorKind::Other, format!("cannot lock {}: {errno}", path.display())));
+            }
+        };
+        // one that its holder has removed meanwhile locks nothing
+        let own = lock.metadata().map(|meta| meta.ino()).ok();
+        if own.is_some() && own == fs::metadata(path).map(|meta| meta.ino()).ok() {
+            return Ok(Some(lock));
+        }
+    }
 }
 
 #[cfg(test)]

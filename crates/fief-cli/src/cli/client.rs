@@ -6,8 +6,10 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueHint};
+use clap::{ArgGroup, Args, ValueHint};
 use ipnet::IpNet;
+
+use super::seconds;
 
 /// Tell what the front door decided, and why
 ///
@@ -15,20 +17,28 @@ use ipnet::IpNet;
 /// refused; how loaded the listeners are; who is shut out. With --follow: drops and refusals as they happen, at most one line
 /// in 10 ms for each rule and reason, with the number that it stands for. With --from: what is known of one client now (isolated,
 /// penalised, proven, how much is left of its rates, what of it waits), whether its next connection request is refused, and what
-/// the policy says about it and its request; with --policy, the latter alone.
+/// the policy says about it and its request; with --policy, the latter alone. With --charge: by which threads, ports and kernel threads
+/// a container, with all below it, was charged for a second from now, the most first.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("again").args(["follow", "interval"]).multiple(true))]
 pub struct Explain {
     /// Only this listener
     pub listener: Option<String>,
     /// Drops and refusals as they happen, until Ctrl-C
     #[arg(long, short, conflicts_with = "from")]
     pub follow: bool,
-    /// End after so many lines
-    #[arg(long, short = 'n', value_name = "N", requires = "follow")]
+    /// End after so many lines, or looks
+    #[arg(long, short = 'n', value_name = "N", requires = "again")]
     pub count: Option<NonZeroU32>,
     /// Address of a client: how it stands with it now, which rules match it, and what becomes of its request
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<IpAddr>,
+    /// A container, by path: by whom it is charged, and why
+    #[arg(long, value_name = "CONTAINER", conflicts_with_all = ["listener", "follow", "from"])]
+    pub charge: Option<String>,
+    /// Look again and again, for so many seconds each
+    #[arg(long, short, value_name = "SECS", requires = "charge", value_parser = seconds)]
+    pub interval: Option<Duration>,
     /// Address and port that it connects to; without it, the listener that is named, or the only one
     #[arg(long, value_name = "ADDRESS:PORT", requires = "from")]
     pub to: Option<SocketAddr>,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `fief explain`: what the front door decided and why. A table of contents: counters by reason (`counted`), drops as they
-//! happen (`follow`), and what a policy says about one client and request (`dry`), with what is known of the client (`live`).
+//! `fief explain`: what the front door decided and why, and what a container was charged for. A table of contents: counters by reason
+//! (`counted`), drops as they happen (`follow`), what a policy says about one client and request (`dry`), with what is known of the
+//! client (`live`), and sources of charges (`charge`).
 
+mod charge;
 pub mod counted;
 mod dry;
 mod follow;
@@ -13,9 +15,10 @@ use crate::failure::Result;
 use crate::output::Output;
 
 pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
-    match args.from {
-        Some(from) => dry::run(args, from, output),
-        None if args.follow => follow::run(args, output),
-        None => counted::run(args, output),
+    match (args.from, &args.charge) {
+        (Some(from), _) => dry::run(args, from, output),
+        (None, Some(container)) => charge::run(args, container, output),
+        (None, None) if args.follow => follow::run(args, output),
+        (None, None) => counted::run(args, output),
     }
 }

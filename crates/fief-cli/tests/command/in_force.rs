@@ -63,6 +63,46 @@ fn usage_counts_up_from_reading_to_reading() {
     assert!(busy(0) < busy(4), "the machine idles or runs: {readings:?}");
 }
 
+/// Ends with its test.
+struct Busy(std::process::Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn explain_tells_by_whom_a_container_is_charged() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let mut busy = std::process::Command::new("sh");
+    let busy = Busy(busy.args(["-c", "while :; do :; done"]).spawn().expect("it starts"));
+    let words = ["explain", "--charge", "root", "--interval", "0.3", "--count", "3", "--json"];
+    let told = place.fief().args(words).ends().objects();
+    let its: Vec<_> = told.iter().filter(|object| object["process"] == busy.0.id()).collect();
+    let is_told = |object: &&serde_json::Value| {
+        object["record"] == "charge"
+            && object["why"] == "unmanaged"
+            && object["name"] == "sh"
+            && object["container"] == "root"
+    };
+    assert!(!its.is_empty() && its.iter().all(is_told), "{told:#?}");
+    let charged: u64 = its.iter().filter_map(|object| object["charged_ns"].as_u64()).sum();
+    assert!(charged > 10_000_000, "{charged} ns in 0.9 s: {told:#?}");
+
+    let page = place.fief().args(["explain", "--charge", "root"]).ends();
+    assert!(
+        page.stdout.contains(" of CPU time in ") && page.stdout.contains(&format!("sh[{}]", busy.0.id())),
+        "{page:?}"
+    );
+    let wrong = place.fief().args(["explain", "--charge", "shop/gol"]).ends();
+    assert!(wrong.code == 1 && wrong.stderr.contains("did you mean shop/gold?"), "{wrong:?}");
+    let alone = place.fief().args(["explain", "web", "--charge", "shop"]).ends();
+    assert_eq!(alone.code, 2, "a listener is charged nothing: {alone:?}");
+}
+
 #[test]
 fn top_gives_the_terminal_back() {
     let Some(place) = Place::new() else { return };
