@@ -153,6 +153,12 @@ impl Write for Answer<'_> {
     }
 }
 
+/// An answer that is there as a whole.
+pub(crate) fn answer(to: &mut dyn Write, kind: &str, body: &[u8]) -> io::Result<()> {
+    head(to, Status::Fine, kind, &format!("Content-Length: {}\r\n", body.len()))?;
+    to.write_all(body)
+}
+
 /// An answer of one sentence.
 pub(crate) fn refuse(to: &mut dyn Write, status: Status, why: &str) -> io::Result<()> {
     head(to, status, "text/plain; charset=utf-8", &format!("Content-Length: {}\r\n", why.len() + 1))?;
@@ -228,5 +234,9 @@ mod tests {
         let chunked = answer("GET / HTTP/1.1\r\n\r\n");
         assert!(chunked.contains("\r\n\r\n8001\r\nxxx") && chunked.ends_with("x\r\n1\r\ny\r\n0\r\n\r\n"), "{chunked}");
         assert!(answer("GET / HTTP/1.0\r\n\r\n").ends_with("xxy"));
+        let mut sent = Vec::new();
+        super::answer(&mut sent, "text/plain", b"xyz").expect("memory");
+        let sent = String::from_utf8(sent).expect("text");
+        assert!(sent.contains("\r\nContent-Length: 3\r\n") && sent.ends_with("\r\n\r\nxyz"), "{sent}");
     }
 }

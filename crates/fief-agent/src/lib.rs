@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What Fief knows, for whoever may read it. Nothing of Fief needs it: a policy holds, and root reads, without an agent.
 //!
-//! It reads what `fief status`, `usage` and `explain` read ([`reading`]), and hands it out: as metrics ([`metrics`]) and as the
-//! views of fief-control ([`ask`] is the other end) at a UNIX socket, as metrics alone at a loopback port ([`door`] and [`http`]),
-//! into a file for node_exporter ([`textfile`]), and into a record ([`record`]). It changes nothing of what is in force.
+//! It reads what `fief status`, `usage` and `explain` read ([`reading`]), and hands it out: as metrics ([`metrics`], [`pages`]) and as
+//! the views of fief-control ([`ask`] is the other end) at a UNIX socket, as metrics alone at a loopback port ([`door`] and [`http`]),
+//! into a file for node_exporter ([`textfile`]), and into a record ([`record`]). It changes nothing of what is in
+//! force.
 
 pub mod ask;
 mod door;
 mod http;
 mod memory;
 mod metrics;
+mod pages;
 mod peer;
 mod reading;
 pub mod record;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is in force, read from the kernel, and kept for a moment: a hundred scrapes at once cost one reading.
+//! What is in force, read from the kernel, and kept for a moment: a hundred readers at once cost one reading.
 //!
-//! A reading is kept for ten times as long as it took, so that readers, however many and eager, cost a tenth of a CPU at most.
+//! What was read, and what was made of it, is kept for ten times as long as that took, so that readers, however many and eager, cost
+//! a tenth of a CPU at most.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use fief_control::{Fief, FrontView, Moment, Result, Snapshot, Status};
 
 /// A look again and again sees what is new.
-const SHORTEST: Duration = Duration::from_millis(50);
+pub(crate) const SHORTEST: Duration = Duration::from_millis(50);
 const TIMES_ITS_COST: u32 = 10;
 const LATELY: Duration = Duration::from_secs(60);
 
@@ -20,7 +21,6 @@ pub(crate) struct Readings {
     front: Kept<FrontView>,
     status: Kept<Status>,
     lately: Kept<Status>,
-    moment: Kept<Moment>,
 }
 
 impl Readings {
@@ -31,7 +31,6 @@ impl Readings {
             front: Kept::at_least(SHORTEST),
             status: Kept::at_least(SHORTEST),
             lately: Kept::at_least(LATELY),
-            moment: Kept::at_least(SHORTEST),
         }
     }
 
@@ -52,14 +51,19 @@ impl Readings {
         self.lately.get(|| self.fief.status())
     }
 
-    /// Usage and the front door.
-    pub(crate) fn moment(&self) -> Result<Arc<Moment>> {
-        self.moment.get(|| self.fief.moment())
+    /// As it is now, which [`Readings::status_lately`] has from then on.
+    pub(crate) fn status_now(&self) -> Result<Arc<Status>> {
+        self.lately.renew(|| self.fief.status())
+    }
+
+    /// Usage and the front door, as they are now. Who hands on what it is made into keeps that.
+    pub(crate) fn moment(&self) -> Result<Moment> {
+        self.fief.moment()
     }
 }
 
 #[derive(Debug)]
-struct Kept<T> {
+pub(crate) struct Kept<T> {
     reading: Mutex<Option<Reading<T>>>,
     least: Duration,
 }
@@ -71,23 +75,37 @@ struct Reading<T> {
 }
 
 impl<T> Kept<T> {
-    fn at_least(least: Duration) -> Self {
+    pub(crate) fn at_least(least: Duration) -> Self {
         Self { reading: Mutex::new(None), least }
     }
 
     /// A caller that comes while another one reads waits for that reading. A failure is not kept.
-    fn get(&self, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+    pub(crate) fn get(&self, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         let mut kept = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reading) = kept.as_ref().filter(|reading| Instant::now() < reading.until) {
             return Ok(Arc::clone(&reading.of));
         }
         // first, so that there are not two of them at a time
         *kept = None;
+        let reading = self.read(read)?;
+        let of = Arc::clone(&reading.of);
+        *kept = Some(reading);
+        Ok(of)
+    }
+
+    /// Reads, whatever is kept; those who [`Kept::get`] it meanwhile have what was.
+    fn renew(&self, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        let reading = self.read(read)?;
+        let of = Arc::clone(&reading.of);
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
+        Ok(of)
+    }
+
+    fn read(&self, read: impl FnOnce() -> Result<T>) -> Result<Reading<T>> {
         let begun = Instant::now();
         let of = Arc::new(read()?);
-        let cost = begun.elapsed();
-        *kept = Some(Reading { until: Instant::now() + self.least.max(cost * TIMES_ITS_COST), of: Arc::clone(&of) });
-        Ok(of)
+        let now = Instant::now();
+        Ok(Reading { until: now + self.least.max((now - begun) * TIMES_ITS_COST), of })
     }
 }
 
@@ -110,6 +128,15 @@ mod tests {
             kept.get(costly).expect("read");
         }
         assert!((1..=3).contains(&reads.get()), "{}", reads.get());
+    }
+
+    #[test]
+    fn what_was_renewed_is_what_is_kept() {
+        let kept = Kept::at_least(LATELY);
+        assert_eq!(*kept.get(|| Ok(1)).expect("read"), 1);
+        let within = kept.renew(|| Ok(*kept.get(|| Ok(5)).expect("nobody waits for who renews") + 1));
+        assert_eq!(*within.expect("read"), 2);
+        assert_eq!(*kept.get(|| Ok(7)).expect("read"), 2);
     }
 
     #[test]

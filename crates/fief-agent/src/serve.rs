@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use fief_control::{AgentPlace, Error, ErrorKind, Fief, Result};
@@ -14,12 +15,16 @@ use fief_control::{AgentPlace, Error, ErrorKind, Fief, Result};
 use crate::door::Door;
 use crate::http::{self, Answer, Request, Status};
 use crate::memory;
-use crate::metrics::{self, Format, Scrape};
+use crate::metrics::{Format, Scrape};
+use crate::pages::Pages;
 use crate::peer::Readers;
 use crate::reading::Readings;
 use crate::record::{Folder, Keeper, RecorderOptions};
 use crate::textfile;
 use crate::turns::Turns;
+
+/// More often than a status is kept for.
+const LOOKS: Duration = Duration::from_secs(45);
 
 /// What an agent does besides serving at its socket.
 #[derive(Debug, Clone)]
@@ -46,11 +51,14 @@ pub struct Agent {
     answers: Arc<Answers>,
     address: Option<SocketAddr>,
     keeper: Option<Keeper>,
+    /// Ends who looks by itself.
+    _looks: Sender<()>,
 }
 
 #[derive(Debug)]
 struct Answers {
     readings: Readings,
+    pages: Pages,
     series: usize,
     records: bool,
     record_failures: AtomicU64,
@@ -64,6 +72,7 @@ impl Agent {
         let keeper = options.record.clone().map(|(folder, options)| Keeper::open(folder, options)).transpose()?;
         let answers = Arc::new(Answers {
             readings: Readings::of(fief),
+            pages: Pages::default(),
             series: options.series,
             records: keeper.is_some(),
             record_failures: AtomicU64::new(0),
@@ -89,7 +98,11 @@ impl Agent {
             let metrics = move |request: &Request, to: &mut dyn Write| some.answer_anybody(request, to);
             Door::Loopback(listener).open(Arc::new(metrics)).map_err(cannot(what()))?;
         }
-        let agent = Self { place, options, answers, address, keeper };
+        let (looks, ended) = channel();
+        let all = Arc::clone(&answers);
+        let started = std::thread::Builder::new().name("fief-look".to_owned()).spawn(move || all.look(&ended));
+        started.map_err(cannot("cannot start a thread".to_owned()))?;
+        let agent = Self { place, options, answers, address, keeper, _looks: looks };
         agent.write_textfile()?;
         Ok(agent)
     }
@@ -140,8 +153,8 @@ impl Agent {
 
     fn write_textfile(&self) -> Result<()> {
         let Some(folder) = &self.options.textfile else { return Ok(()) };
-        let scrape = self.answers.scrape()?;
-        let written = textfile::write(folder, |to| metrics::write(scrape, Format::Text, to));
+        let page = self.answers.page(Format::Text)?;
+        let written = textfile::write(folder, |to| to.write_all(&page));
         let what = || format!("cannot write the metrics into {}", folder.display());
         written.map_err(|error| Error::new(ErrorKind::Other, format!("{}: {error}", what())))
     }
@@ -162,18 +175,29 @@ impl Answers {
         if request.path != "/metrics" {
             return http::refuse(to, Status::NotFound, "there is /metrics here");
         }
-        let scrape = match self.scrape() {
-            Ok(scrape) => scrape,
-            Err(error) => return http::refuse(to, Status::Failed, &error.to_string()),
-        };
         let format = if request.takes_openmetrics { Format::OpenMetrics } else { Format::Text };
-        let mut answer = Answer::begin(to, request, format.kind())?;
-        metrics::write(scrape, format, &mut answer)?;
-        answer.end()
+        match self.page(format) {
+            Ok(page) => http::answer(to, format.kind(), &page),
+            Err(error) => http::refuse(to, Status::Failed, &error.to_string()),
+        }
+    }
+
+    /// Who listens is looked for among the descriptors of all processes, which no scrape is to wait for.
+    fn look(&self, ended: &Receiver<()>) {
+        while matches!(ended.recv_timeout(LOOKS), Err(RecvTimeoutError::Timeout)) {
+            if self.readings.fief.installed() {
+                // what fails now fails at the next scrape, which says so
+                let _ = self.readings.status_now();
+            }
+        }
+    }
+
+    fn page(&self, format: Format) -> Result<Arc<Vec<u8>>> {
+        self.pages.get(format, || self.scrape())
     }
 
     fn scrape(&self) -> Result<Scrape> {
-        let read = self.readings.moment().and_then(|moment| Ok((moment, self.readings.status_lately()?)));
+        let read = self.readings.moment().and_then(|moment| Ok((Arc::new(moment), self.readings.status_lately()?)));
         let in_force = match read {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             read => Some(read?),
