@@ -3,12 +3,14 @@
 //!
 //! It reads what `fief status`, `usage` and `explain` read ([`reading`]), and hands it out: as metrics ([`metrics`], [`pages`]) and as
 //! the views of fief-control ([`ask`] is the other end) at a UNIX socket, as metrics alone at a loopback port ([`door`] and [`http`]),
-//! into a file for node_exporter ([`textfile`]), and into a record ([`record`]). It changes nothing of what is in
-//! force.
+//! into a file for node_exporter ([`textfile`]), and into a record ([`record`]). What has happened ([`events`]) goes to the system's
+//! journal ([`journal`]). It changes nothing of what is in force.
 
 pub mod ask;
 mod door;
+mod events;
 mod http;
+mod journal;
 mod memory;
 mod metrics;
 mod pages;
@@ -20,6 +22,7 @@ mod serve;
 mod textfile;
 mod turns;
 
+pub use journal::reads_standard_error;
 pub use peer::Readers;
 pub use series::MOST_CONTAINERS;
 pub use serve::{Agent, AgentOptions};

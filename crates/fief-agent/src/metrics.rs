@@ -319,4 +319,4 @@ fn queues(families: &mut Families, front: &FrontView, series: &Series) -> Result
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

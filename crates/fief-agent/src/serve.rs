@@ -14,6 +14,7 @@ use fief_control::{AgentPlace, Error, ErrorKind, Fief, Result};
 
 use crate::door::Door;
 use crate::http::{self, Answer, Request, Status};
+use crate::journal::Journal;
 use crate::memory;
 use crate::metrics::{Format, Scrape};
 use crate::pages::Pages;
@@ -39,6 +40,8 @@ pub struct AgentOptions {
     pub textfile_interval: Duration,
     /// Containers with series of their own.
     pub series: usize,
+    /// What happens is written to the system's journal.
+    pub journal: bool,
     /// Where usage is recorded, and how.
     pub record: Option<(Folder, RecorderOptions)>,
 }
@@ -99,8 +102,14 @@ impl Agent {
             Door::Loopback(listener).open(Arc::new(metrics)).map_err(cannot(what()))?;
         }
         let (looks, ended) = channel();
+        let journal = options.journal.then(|| Journal::open(answers.readings.fief.pins().scope())).transpose();
+        let journal = journal.map_err(cannot("cannot reach the system's journal".to_owned()))?;
         let all = Arc::clone(&answers);
-        let started = std::thread::Builder::new().name("fief-look".to_owned()).spawn(move || all.look(&ended));
+        let look = move || match journal {
+            Some(journal) => journal.keep(&all.readings, &ended),
+            None => all.look(&ended),
+        };
+        let started = std::thread::Builder::new().name("fief-look".to_owned()).spawn(look);
         started.map_err(cannot("cannot start a thread".to_owned()))?;
         let agent = Self { place, options, answers, address, keeper, _looks: looks };
         agent.write_textfile()?;

@@ -126,6 +126,12 @@ impl Fief {
         self.snapshot_of(&table, &Tree::read(&table))
     }
 
+    /// What the kernel side could not do, by kind, since the installation.
+    pub fn failures(&self) -> Result<Vec<(&'static str, u64)>> {
+        self.require_installed()?;
+        Ok(FAILURES.into_iter().zip(Table::open(self.pins())?.failures()).collect())
+    }
+
     pub(crate) fn snapshot_of(&self, table: &Table, tree: &Tree) -> Result<Snapshot> {
         let admin = Admin::open(self.pins())?;
         let taken_ns = now_ns()?;

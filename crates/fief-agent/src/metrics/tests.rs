@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use fief::Reason;
-use fief_control::{LoadView, QueueClassView, QueueView, SchedulerView, ShutOut, VerdictView};
+use fief_control::{ContainerView, LoadView, QueueClassView, QueueView, SchedulerView, ShutOut, VerdictView};
 use fief_policy::Mode;
 
 use super::*;
@@ -37,8 +37,8 @@ fn class(container: &str, p99: u64) -> QueueClassView {
     }
 }
 
-fn scrape(most: usize) -> Scrape {
-    let front = FrontView {
+pub(crate) fn front() -> FrontView {
+    FrontView {
         taken_ns: 1,
         interfaces: Vec::new(),
         listeners: vec!["web".into()],
@@ -67,8 +67,11 @@ fn scrape(most: usize) -> Scrape {
         shut_out: vec![ShutOut { source: "10.0.0.0/24".into(), why: Reason::SynIsolated, remaining_ns: 1 }],
         proven_sources: 7,
         notes: Vec::new(),
-    };
-    let status = Status {
+    }
+}
+
+pub(crate) fn status() -> Status {
+    Status {
         policy: None,
         since: Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_500)),
         mode: Some(Mode::Enforce),
@@ -80,17 +83,24 @@ fn scrape(most: usize) -> Scrape {
         enforced: Vec::new(),
         unenforced: Vec::new(),
         problems: vec!["one".into()],
-    };
+    }
+}
+
+fn scrape(most: usize) -> Scrape {
     let containers = vec![
         container("shop", 8, None, 1_250_000_000),
         container("shop/b", 9, Some(8), 1),
         container("shop/c", 10, Some(8), 2_000_000_000),
     ];
+    scrape_of(most, containers, front(), status())
+}
+
+pub(crate) fn scrape_of(most: usize, containers: Vec<ContainerView>, front: FrontView, status: Status) -> Scrape {
     let moment = Moment { snapshot: snapshot(containers), front };
     Scrape { in_force: Some((Arc::new(moment), Arc::new(status))), most, record_failures: Some(2) }
 }
 
-fn text(scrape: Scrape, format: Format) -> String {
+pub(crate) fn text(scrape: Scrape, format: Format) -> String {
     let mut text = Vec::new();
     write(scrape, format, &mut text).expect("memory");
     String::from_utf8(text).expect("text")

@@ -43,6 +43,10 @@ pub struct Agent {
     /// The most MiB that the record takes: the oldest days make room
     #[arg(long, value_name = "MIB", default_value_t = RECORD_MIB, requires = "record")]
     pub record_keep: u64,
+    /// Write what happens to the system's journal, with fields for programs: policies, problems, who is shut out, levels of overload. A
+    /// service of systemd does so without being told
+    #[arg(long)]
+    pub journal: bool,
     /// Containers with series of their own; the rest is one series
     #[arg(long, value_name = "N", default_value_t = fief_agent::MOST_CONTAINERS)]
     pub series: usize,

@@ -40,6 +40,7 @@ pub fn run(args: &cli::Agent, output: &mut Output) -> Result<()> {
             textfile: args.textfile.clone(),
             textfile_interval: args.interval,
             series: args.series,
+            journal: args.journal || fief_agent::reads_standard_error(),
             record: args
                 .record
                 .as_ref()

@@ -5,6 +5,7 @@ mod agent;
 mod boot;
 mod executed;
 mod in_force;
+mod journal;
 mod lab;
 mod life;
 mod package;

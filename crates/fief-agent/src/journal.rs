@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Records of the system's journal, in its native protocol: fields for programs beside a sentence for people. The crate
+//! tracing-journald writes them.
+//!
+//! They are of events ([`crate::events`]), seen by a thread of its own: a journal that does not read holds nobody up. A look costs a
+//! hundredth of a CPU at most, so that the looks of a large installation are further apart.
+
+use std::io;
+use std::os::linux::fs::MetadataExt;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use fief_control::ErrorKind;
+use tracing::Dispatch;
+use tracing::dispatcher;
+use tracing_journald::{Priority, PriorityMappings};
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::events::{Event, Fields, Kind, Look, Seen, Weight};
+use crate::reading::Readings;
+
+/// Between two looks, unless they are costly.
+const EVERY: Duration = Duration::from_secs(5);
+const TIMES_ITS_COST: u32 = 100;
+
+/// What `journalctl -t` takes.
+const IDENTIFIER: &str = "fief-agent";
+
+/// A connection to the journal.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    to: Dispatch,
+    scope: String,
+}
+
+/// Whether standard error is the journal's, as it is for a service of systemd, which says so by device and inode
+/// (`JOURNAL_STREAM` in systemd.exec(5)), and the journal takes records.
+pub fn reads_standard_error() -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let meta = std::fs::metadata("/proc/self/fd/2");
+    let is_journals = meta.is_ok_and(|meta| stream == format!("{}:{}", meta.st_dev(), meta.st_ino()));
+    // with another root than the machine's it is out of reach
+    is_journals && tracing_journald::layer().is_ok()
+}
+
+impl Journal {
+    /// Errors: no journal listens.
+    pub(crate) fn open(scope: &str) -> io::Result<Self> {
+        let journal = tracing_journald::Layer::new()?
+            .with_field_prefix(None)
+            .with_syslog_identifier(IDENTIFIER.to_owned())
+            .with_priority_mappings(PriorityMappings {
+                warn: Priority::Warning,
+                info: Priority::Notice,
+                debug: Priority::Informational,
+                ..PriorityMappings::new()
+            });
+        Ok(Self { to: Dispatch::new(tracing_subscriber::registry().with(journal)), scope: scope.to_owned() })
+    }
+
+    fn write(&self, (kind, fields): &Event) {
+        macro_rules! record {
+            ($level:ident) => {
+                tracing::$level!(
+                    message_id = message_id(*kind),
+                    fief_event = kind.as_str(),
+                    fief_scope = self.scope.as_str(),
+                    fief_mode = fields.mode,
+                    fief_listener = fields.listener.as_deref(),
+                    fief_source = fields.source.as_deref(),
+                    fief_reason = fields.reason,
+                    fief_seconds = fields.seconds,
+                    fief_level = fields.level,
+                    fief_level_before = fields.before,
+                    fief_error = fields.error,
+                    fief_count = fields.count,
+                    "{}",
+                    fields.message
+                )
+            };
+        }
+        dispatcher::with_default(&self.to, || match kind.weight() {
+            Weight::Warning => record!(warn),
+            Weight::Notice => record!(info),
+            Weight::Informational => record!(debug),
+        });
+    }
+
+    /// Until the other end of `ended` is dropped.
+    pub(crate) fn keep(&self, readings: &Readings, ended: &Receiver<()>) {
+        let (mut seen, mut failed) = (Seen::default(), false);
+        loop {
+            let begun = Instant::now();
+            match look(readings, &mut seen) {
+                Ok(events) => {
+                    events.iter().for_each(|event| self.write(event));
+                    failed = false;
+                }
+                Err(error) if !failed => {
+                    self.write(&(Kind::Problem, Fields { message: error.to_string(), ..Fields::default() }));
+                    failed = true;
+                }
+                Err(_) => {}
+            }
+            let pause = EVERY.max(begun.elapsed() * TIMES_ITS_COST);
+            if !matches!(ended.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
+                return;
+            }
+        }
+    }
+}
+
+fn look(readings: &Readings, seen: &mut Seen) -> fief_control::Result<Vec<Event>> {
+    let read = || fief_control::Result::Ok((readings.status_now()?, readings.front()?, readings.fief.failures()?));
+    match read() {
+        Ok((status, front, failures)) => Ok(seen.turn(Some(&Look { status: &status, front: &front, failures }))),
+        Err(error) if error.kind() == ErrorKind::NotFound && !readings.fief.installed() => Ok(seen.turn(None)),
+        Err(error) => Err(error),
+    }
+}
+
+/// By which `journalctl MESSAGE_ID=` finds all of a kind, whatever language or version their sentence is of.
+fn message_id(kind: Kind) -> &'static str {
+    match kind {
+        Kind::PolicyInForce | Kind::PolicyGone => "44bf278c6aed4e1b82b03055c1477459",
+        Kind::Problem => "7ecbc197f01b400089f5cf01ee09da43",
+        Kind::ProblemGone => "fe839c378d644f6f81ad77ad708270b4",
+        Kind::ShutOut => "499f3a96832744cd8f883afdc1dfdf83",
+        Kind::LetIn => "dd82f8f685bb4fceb1145acc2a7ef6ed",
+        Kind::Level => "ea4e1329b14d487a854ec4b751708ace",
+        Kind::Failure => "e30f6eb495014404b1bbd353292ed9b5",
+    }
+}
