@@ -319,4 +319,6 @@ fn queues(families: &mut Families, front: &FrontView, series: &Series) -> Result
 }
 
 #[cfg(test)]
+mod board;
+#[cfg(test)]
 pub(crate) mod tests;

@@ -41,6 +41,8 @@ pub enum Feature {
     Lintian,
     /// Judges metrics as Prometheus does.
     Promtool,
+    /// Scrapes metrics.
+    Prometheus,
     /// QEMU and what a guest of tests/vm is made of.
     Vm,
 }
@@ -70,6 +72,7 @@ impl Feature {
             Feature::Dpkg => "dpkg-deb",
             Feature::Lintian => "lintian",
             Feature::Promtool => "promtool",
+            Feature::Prometheus => "prometheus",
             Feature::Vm => "vm",
         }
     }
@@ -102,6 +105,7 @@ impl Feature {
             Feature::Dpkg => works("dpkg-deb", "--version") && works("dpkg-shlibdeps", "--version"),
             Feature::Lintian => works("lintian", "--version"),
             Feature::Promtool => works("promtool", "--version"),
+            Feature::Prometheus => works("prometheus", "--version"),
             Feature::Vm => {
                 works("qemu-system-x86_64", "--version") && works("busybox", "true") && works("cpio", "--version")
             }

@@ -24,7 +24,7 @@ pub const GROUP: &str = "games";
 pub struct Agent {
     pub child: Child,
     pub socket: PathBuf,
-    address: Option<SocketAddr>,
+    pub address: Option<SocketAddr>,
 }
 
 impl Agent {

@@ -2,6 +2,7 @@
 //! The command as a user has it: what it prints where, its exit codes, and what is in force afterwards.
 
 mod agent;
+mod board;
 mod boot;
 mod executed;
 mod in_force;

@@ -85,6 +85,7 @@ fn packages_install_what_an_operator_needs_and_leave_nothing() {
         "usr/lib/systemd/system/fief.service",
         "usr/lib/sysusers.d/fief.conf",
         "usr/share/bash-completion/completions/fief",
+        "usr/share/fief/grafana/fief.json",
         "usr/share/fief/policy.schema.json",
         "usr/share/fish/vendor_completions.d/fief.fish",
         "usr/share/zsh/vendor-completions/_fief",
