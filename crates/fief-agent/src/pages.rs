@@ -28,14 +28,17 @@ impl Pages {
             Format::OpenMetrics => &self.open,
             Format::Text => &self.text,
         };
-        kept.get(|| {
-            let mut page = Vec::new();
-            let written = metrics::write(scrape()?, format, &mut page);
-            written.map_err(|error| Error::new(ErrorKind::Other, error.to_string()))?;
-            page.shrink_to_fit();
-            Ok(page)
-        })
+        kept.get(|| write(format, scrape()?))
     }
+}
+
+/// A page of a scrape.
+pub(crate) fn write(format: Format, scrape: Scrape) -> Result<Vec<u8>> {
+    let mut page = Vec::new();
+    let written = metrics::write(scrape, format, &mut page);
+    written.map_err(|error| Error::new(ErrorKind::Other, error.to_string()))?;
+    page.shrink_to_fit();
+    Ok(page)
 }
 
 #[cfg(test)]

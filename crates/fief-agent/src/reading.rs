@@ -35,15 +35,20 @@ impl Readings {
     }
 
     pub(crate) fn snapshot(&self) -> Result<Arc<Snapshot>> {
-        self.snapshot.get(|| self.fief.snapshot())
+        self.kept(&self.snapshot, || self.fief.snapshot())
     }
 
     pub(crate) fn front(&self) -> Result<Arc<FrontView>> {
-        self.front.get(|| self.fief.front())
+        self.kept(&self.front, || self.fief.front())
     }
 
     pub(crate) fn status(&self) -> Result<Arc<Status>> {
-        self.status.get(|| self.fief.status())
+        self.kept(&self.status, || self.fief.status())
+    }
+
+    /// What is no longer in force is not told from memory.
+    fn kept<T>(&self, kept: &Kept<T>, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        if self.fief.installed() { kept.get(read) } else { read().map(Arc::new) }
     }
 
     /// As it was within a minute: who listens is looked for among the descriptors of all processes.

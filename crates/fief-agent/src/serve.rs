@@ -17,7 +17,7 @@ use crate::http::{self, Answer, Request, Status};
 use crate::journal::Journal;
 use crate::memory;
 use crate::metrics::{Format, Scrape};
-use crate::pages::Pages;
+use crate::pages::{self, Pages};
 use crate::peer::Readers;
 use crate::reading::Readings;
 use crate::record::{Folder, Keeper, RecorderOptions};
@@ -202,7 +202,11 @@ impl Answers {
     }
 
     fn page(&self, format: Format) -> Result<Arc<Vec<u8>>> {
-        self.pages.get(format, || self.scrape())
+        // a policy that has gone is not told from memory
+        match self.readings.fief.installed() {
+            true => self.pages.get(format, || self.scrape()),
+            false => pages::write(format, self.scrape()?).map(Arc::new),
+        }
     }
 
     fn scrape(&self) -> Result<Scrape> {
