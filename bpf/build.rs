@@ -8,6 +8,8 @@ use libbpf_cargo::SkeletonBuilder;
 
 /// One object per hook family: folder and name.
 const OBJECTS: [&str; 5] = ["core", "front", "lrp", "files", "sched"];
+/// No part of an installation, which need not be upgraded for it; with the folder of the parts that it measures.
+const MEASURED: (&str, &str) = ("pick", "front");
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -17,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         other => return Err(format!("no BPF register layout known for {other}").into()),
     };
     let mut build = 0xcbf2_9ce4_8422_2325u64;
-    for object in OBJECTS {
+    for (object, parts) in OBJECTS.map(|object| (object, object)).into_iter().chain([MEASURED]) {
         let source = format!("{object}/{object}.bpf.c");
         SkeletonBuilder::new()
             .source(&source)
@@ -25,19 +27,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .clang_args([
                 "-I.".to_owned(),
                 "-Iinclude".to_owned(),
-                format!("-I{object}"),
+                format!("-I{parts}"),
                 "-mcpu=v3".to_owned(),
                 "-Wall".to_owned(),
                 "-Wno-missing-declarations".to_owned(),
                 format!("-D__TARGET_ARCH_{arch}"),
             ])
             .build_and_generate(out.join(format!("{object}.skel.rs")))?;
+        if object == MEASURED.0 {
+            continue;
+        }
         for byte in fs::read(out.join(format!("{object}.skel.rs")))? {
             build = (build ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3); // FNV-1a
         }
     }
     println!("cargo::rustc-env=FIEF_BPF_BUILD={:08x}", build as u32 ^ (build >> 32) as u32);
-    for folder in ["abi", "flow", "core", "front", "lrp", "files", "sched", "include", "include/maps"] {
+    for folder in ["abi", "flow", "core", "front", "lrp", "files", "sched", "pick", "include", "include/maps"] {
         println!("cargo::rerun-if-changed={folder}");
         for file in fs::read_dir(folder).into_iter().flatten().flatten() {
             println!("cargo::rerun-if-changed={}", file.path().display());

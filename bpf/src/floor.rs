@@ -45,6 +45,15 @@ impl Place {
         &self.name
     }
 
+    /// Whether it is there without the installation too, whose own interfaces go with it; in the caller's network namespace.
+    pub fn stays(&self) -> bool {
+        match self.at {
+            // nix takes the null of an unknown one for an empty name
+            At::Interface(index) => nix::net::if_::if_indextoname(index).is_ok_and(|name| !name.is_empty()),
+            At::Machine | At::Namespace | At::Unit => true,
+        }
+    }
+
     /// The program that the installation has there.
     pub fn program(&self) -> Result<OwnedFd> {
         runs::open(self.program)

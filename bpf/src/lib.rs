@@ -20,6 +20,7 @@ pub mod managed;
 pub mod map;
 pub mod notices;
 pub mod open;
+pub mod pick;
 pub mod pin;
 pub mod process;
 pub mod queue;

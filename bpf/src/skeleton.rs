@@ -23,6 +23,10 @@ pub(crate) mod lrp {
     include!(concat!(env!("OUT_DIR"), "/lrp.skel.rs"));
 }
 
+pub(crate) mod pick {
+    include!(concat!(env!("OUT_DIR"), "/pick.skel.rs"));
+}
+
 /// This binary's programs, by a hash of them; never 0.
 pub fn build() -> u32 {
     const BUILD: &str = env!("FIEF_BPF_BUILD");

@@ -52,6 +52,8 @@ impl<'a> Setting<'a> {
         let installation = setting.fief()?;
         setting.places = places()?;
         installation.down()?;
+        let places = std::mem::take(&mut setting.places);
+        setting.places = servers.run(|| places.into_iter().filter(Place::stays).collect())?;
         Ok(setting)
     }
 

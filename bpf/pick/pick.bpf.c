@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Pick, measured: what it takes to find the class that is next (front/queue), beside one lookup in a hash table by the key of a
+ * flow. No part of an installation: the lab loads it and runs it by itself.
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "abi.h"
+#include "kernel.bpf.h"
+
+#include "queue.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fief_queue);
+} picked SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct fief_flow_key);
+	__type(value, __u64);
+} looked_up SEC(".maps");
+
+SEC("tc")
+int run_nothing(struct __sk_buff *skb)
+{
+	return 0;
+}
+
+/* The class that is next, and 1. */
+SEC("tc")
+int run_pick(struct __sk_buff *skb)
+{
+	__u32 zero = 0, class;
+	struct fief_queue *q = bpf_map_lookup_elem(&picked, &zero);
+
+	return q && class_next(q, 0, &class) ? class + 1 : 0;
+}
+
+SEC("tc")
+int run_lookup(struct __sk_buff *skb)
+{
+	struct fief_flow_key key = {};
+	__u64 *found;
+
+	key.remote_port = 1;
+	found = bpf_map_lookup_elem(&looked_up, &key);
+	return found ? *found : 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

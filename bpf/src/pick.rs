@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What it takes to find the class of a queue that is next, beside one lookup in a hash table: both run by themselves
+//! (BPF_PROG_TEST_RUN), over tables that are in the cache.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, OpenObject};
+
+use crate::abi;
+use crate::error::{Context, Error, ErrorKind, Result};
+use crate::open;
+use crate::record::Record;
+use crate::skeleton::pick;
+
+/// Flows in the hash table.
+const FLOWS: u16 = 10_000;
+/// A frame that says nothing.
+const FRAME: [u8; 64] = [0; 64];
+
+/// Of one run each, without what a run takes that does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Picked {
+    /// The class of 32 that all have somebody who waits.
+    pub pick: Duration,
+    pub look_up: Duration,
+}
+
+/// The mean of so many runs.
+pub fn measure(runs: u32) -> Result<Picked> {
+    let mut place = MaybeUninit::<OpenObject>::uninit();
+    let open = pick::PickSkelBuilder::default().open(&mut place).context(|| "cannot open the pick object".into())?;
+    let skel = open.load().map_err(|e| open::unsupported("pick", &e))?;
+    let (queue, next) = queue();
+    let failed = || "cannot fill what is measured".to_owned();
+    skel.maps.picked.update(&0u32.to_ne_bytes(), queue.bytes(), MapFlags::ANY).context(failed)?;
+    for flow in 0..FLOWS {
+        let key = abi::fief_flow_key { remote_port: flow, ..Default::default() };
+        skel.maps.looked_up.update(key.bytes(), &1u64.to_ne_bytes(), MapFlags::ANY).context(failed)?;
+    }
+    let nothing = run(skel.progs.run_nothing.as_fd(), runs, 0)?;
+    let own = |program: BorrowedFd<'_>, answer: u32| Ok(run(program, runs, answer)?.saturating_sub(nothing));
+    Ok(Picked { pick: own(skel.progs.run_pick.as_fd(), next + 1)?, look_up: own(skel.progs.run_lookup.as_fd(), 1)? })
+}
+
+/// A queue of 32 classes of one level, and which of them is next.
+fn queue() -> (abi::fief_queue, u32) {
+    let mut queue =
+        abi::fief_queue { bits: u32::MAX, below_level: abi::FIEF_QUEUE_CLASSES, below: 1, ..Default::default() };
+    let next = abi::FIEF_QUEUE_CLASSES / 2 + 1;
+    for (number, class) in (0u32..).zip(&mut queue.class) {
+        class.turn = 1000 + u64::from(number.abs_diff(next)) * 1000;
+        class.list.linked = 1;
+        class.floor = 1;
+    }
+    (queue, next)
+}
+
+/// The mean; an error if the program came to another answer.
+fn run(program: BorrowedFd<'_>, runs: u32, answer: u32) -> Result<Duration> {
+    let mut opts = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        data_in: FRAME.as_ptr().cast(),
+        data_size_in: FRAME.len() as u32,
+        repeat: runs.cast_signed(),
+        ..Default::default()
+    };
+    // SAFETY: the kernel reads the frame, which outlives the call, and writes nothing but the record of options.
+    let err = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut opts) };
+    if err < 0 {
+        return Err(std::io::Error::from_raw_os_error(-err)).context(|| "cannot run what is measured".into());
+    }
+    if opts.retval != answer {
+        return Err(Error::new(ErrorKind::Other, format!("what is measured answered {}, not {answer}", opts.retval)));
+    }
+    Ok(Duration::from_nanos(opts.duration.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_that_is_found_is_the_one_with_the_least() {
+        let (queue, next) = queue();
+        let least = (0u32..).zip(&queue.class).min_by_key(|(_, class)| class.turn).map(|(number, _)| number);
+        assert_eq!(least, Some(next));
+    }
+}
