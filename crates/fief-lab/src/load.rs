@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An HTTP load, as a child process on its own core.
+//! A load of HTTP, also within TLS, or of queries, as a child process on its own core.
 //!
 //! Closed loop: each client has one request under way, so a slow server slows the load and the response time of the
 //! others is the queue's length, as in the papers. Open loop: requests come when they come, whatever the server does,
@@ -9,9 +9,13 @@
 mod arrivals;
 mod connection;
 mod engine;
+mod postgres;
+mod response;
+mod tls;
 mod turns;
 
 pub use arrivals::{Arrivals, Volleys};
+pub use postgres::{USER as POSTGRES_USER, startup as postgres_startup};
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::statistics::Histogram;
@@ -27,6 +31,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Load {
     pub server: SocketAddr,
+    pub protocol: Protocol,
+    /// What is asked for: a path, or PostgreSQL's query.
     pub path: String,
     pub seconds: f64,
     /// Before the measurement starts.
@@ -54,6 +60,7 @@ impl Load {
     pub fn of(class: Client, addresses: u8, clients: usize) -> Load {
         Load {
             server: Topology::server_address(Family::V4, 80),
+            protocol: Protocol::Http,
             path: "/1k".to_owned(),
             seconds: 1.0,
             warm_up: 0.0,
@@ -75,6 +82,18 @@ impl Load {
     pub fn watched() -> Load {
         Load { think_us: 2000, fifo: 40, ..Load::of(Client::High, 10, 1) }
     }
+}
+
+/// What clients and server speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Protocol {
+    Http,
+    /// HTTP within TLS.
+    Tls,
+    Postgres {
+        /// First of all whether the server has TLS, which the lab's has not.
+        asks_tls: bool,
+    },
 }
 
 /// How a client ends its connection.
@@ -213,4 +232,16 @@ pub fn load_main(arguments: &[String]) -> Result<()> {
             println!("{text}");
         }
     })
+}
+
+/// What a load sees that runs in the caller's thread, in its network namespace.
+#[cfg(test)]
+pub fn seen_here(load: &Load) -> Result<Seen> {
+    let mut done = None;
+    engine::run(load, |line| {
+        if let Line::Done(seen) = line {
+            done = Some(seen);
+        }
+    })?;
+    done.ok_or_else(|| Error::failed("the load ended with no result"))
 }

@@ -6,7 +6,7 @@
 //! probe says no, the test fails: a broken probe must not turn a test suite green.
 
 use crate::cgroup2_mount;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,7 @@ pub enum Feature {
     Lighttpd,
     Node,
     Gunicorn,
+    PostgreSql,
     /// systemd can be PID 1 of namespaces.
     Systemd,
     /// Reads units, also where no systemd runs.
@@ -67,6 +68,7 @@ impl Feature {
             Feature::Lighttpd => "lighttpd",
             Feature::Node => "node",
             Feature::Gunicorn => "gunicorn",
+            Feature::PostgreSql => "postgresql",
             Feature::Systemd => "systemd",
             Feature::SystemdAnalyze => "systemd-analyze",
             Feature::Dpkg => "dpkg-deb",
@@ -100,6 +102,7 @@ impl Feature {
             Feature::Lighttpd => works("lighttpd", "-v"),
             Feature::Node => works("node", "--version"),
             Feature::Gunicorn => works("gunicorn", "--version"),
+            Feature::PostgreSql => postgresql().is_some() && works("setpriv", "--version"),
             Feature::Systemd => works("/lib/systemd/systemd", "--version") && works("unshare", "--version"),
             Feature::SystemdAnalyze => works("systemd-analyze", "--version"),
             Feature::Dpkg => works("dpkg-deb", "--version") && works("dpkg-shlibdeps", "--version"),
@@ -142,6 +145,21 @@ pub fn require_if(name: &str, is_there: bool, is_expected: bool) -> bool {
 
 fn works(program: &str, argument: &str) -> bool {
     Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success())
+}
+
+/// The folder of PostgreSQL's server programs, the newest one's: Debian keeps each version in one that no PATH names.
+pub fn postgresql() -> Option<PathBuf> {
+    let of = |version: &str| PathBuf::from(format!("/usr/lib/postgresql/{version}/bin"));
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let numbers = versions.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let ours = numbers.filter(|number| has_server(&of(&number.to_string()))).max();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    ours.map(|number| of(&number.to_string()))
+        .or_else(|| std::env::split_paths(&path).find(|folder| has_server(folder)))
+}
+
+fn has_server(folder: &Path) -> bool {
+    ["initdb", "postgres"].iter().all(|program| folder.join(program).exists())
 }
 
 fn can_unshare() -> bool {

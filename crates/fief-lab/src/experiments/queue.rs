@@ -14,6 +14,8 @@ mod kind;
 mod outcome;
 mod places;
 mod plan;
+mod postgres;
+mod ready;
 mod sample;
 mod shares;
 mod stand;
@@ -38,6 +40,8 @@ use plan::chosen;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+const PARTS: [&str; 4] = ["closed", "goodput", "shares", "places"];
+
 pub fn run(quick: bool) -> Result<Outcome> {
     let plan = match quick {
         _ if is_least() => Plan::least(),
@@ -51,19 +55,20 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let (ways, more) = usable(plan.ways, |way| way.check(), |way| way.title());
     (plan.kinds, plan.ways) = (kinds, ways);
     notes.extend(more);
-    let parts = chosen(&wanted, vec!["closed", "goodput", "shares", "places"], |part| (*part).to_owned());
-    let sample = match parts.contains(&"closed") {
+    let parts = chosen(&wanted, PARTS.to_vec(), |part| (*part).to_owned());
+    let is_wanted = |part: &str| parts.contains(&part);
+    let sample = match is_wanted("closed") {
         true => closed(&plan, &topology)?,
         false => Sample::default(),
     };
     let mut outcome = outcome::of(&plan, &sample, notes);
-    if parts.contains(&"goodput") {
+    if is_wanted("goodput") {
         goodput::run(&plan, &topology, !quick, &mut outcome)?;
     }
-    if parts.contains(&"shares") {
+    if is_wanted("shares") {
         shares::run(&plan, &topology, &mut outcome)?;
     }
-    if parts.contains(&"places") {
+    if is_wanted("places") {
         places::run(&plan, &topology, &mut outcome)?;
     }
     Ok(outcome)

@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Progress};
 use super::turns::{Due, Turn, Turns};
-use super::{Close, Line, Load, Seen};
+use super::{Close, Line, Load, Protocol, Seen, postgres};
 use crate::error::{Context, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::time::TimeSpec;
@@ -55,13 +55,7 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
     let begin = Instant::now();
     let mut engine = Engine {
         load,
-        // Compression is for the servers that are told to; it makes their requests cost CPU.
-        request: format!(
-            "GET {} HTTP/1.{}\r\nHost: server\r\nAccept-Encoding: gzip\r\n\r\n",
-            load.path,
-            u8::from(load.close == Close::Keep)
-        )
-        .into_bytes(),
+        request: request(load),
         epoll,
         timer,
         armed: None,
@@ -99,6 +93,19 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
     engine.seen.stalls += engine.stalled();
     tell(Line::Done(engine.seen));
     Ok(())
+}
+
+fn request(load: &Load) -> Vec<u8> {
+    match load.protocol {
+        Protocol::Postgres { .. } => postgres::query(&load.path),
+        // Compression is for the servers that are told to; it makes their requests cost CPU.
+        Protocol::Http | Protocol::Tls => format!(
+            "GET {} HTTP/1.{}\r\nHost: server\r\nAccept-Encoding: gzip\r\n\r\n",
+            load.path,
+            u8::from(load.close == Close::Keep)
+        )
+        .into_bytes(),
+    }
 }
 
 impl Engine<'_> {
@@ -249,6 +256,7 @@ mod tests {
     fn load(family: Family, close: Close, clients: usize) -> Load {
         Load {
             server: Topology::server_address(family, 80),
+            protocol: Protocol::Http,
             path: "/1k".to_owned(),
             seconds: 0.3,
             warm_up: 0.05,
@@ -266,14 +274,7 @@ mod tests {
     }
 
     fn done(topology: &Topology, load: &Load) -> Seen {
-        let mut done = None;
-        let mut tell = |line| {
-            if let Line::Done(seen) = line {
-                done = Some(seen);
-            }
-        };
-        topology.clients.run(|| run(load, &mut tell)).expect("inside").expect("loaded");
-        done.expect("a load ends with what it saw")
+        topology.clients.run(|| crate::load::seen_here(load)).expect("inside").expect("loaded")
     }
 
     #[test]

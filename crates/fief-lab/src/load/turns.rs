@@ -119,11 +119,12 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Arrivals, Close};
+    use crate::load::{Arrivals, Close, Protocol};
 
     fn load(clients: usize) -> Load {
         Load {
             server: ([10, 77, 0, 1], 80).into(),
+            protocol: Protocol::Http,
             path: "/".to_owned(),
             seconds: 1.0,
             warm_up: 0.0,

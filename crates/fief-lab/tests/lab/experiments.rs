@@ -212,5 +212,12 @@ fn queue_measures_servers_of_all_kinds_in_closed_and_open_loops() {
         "go.throughput_vs_plain",
         "go.goodput_high_4x",
     ];
-    runs_to_its_end("queue", &measured, &["nginx.t200_vs_plain_persistent"]);
+    let mut named = vec!["nginx.t200_vs_plain_persistent"];
+    if require(Feature::OpenSsl) {
+        named.push("nginx_tls.flatness");
+    }
+    if require(Feature::PostgreSql) {
+        named.push("postgresql.t40_vs_plain");
+    }
+    runs_to_its_end("queue", &measured, &named);
 }

@@ -4,7 +4,7 @@
 use super::PORT;
 use crate::cpu_time::cpu_seconds;
 use crate::error::Result;
-use crate::load::{Arrivals, Close, Load, Seen};
+use crate::load::{Arrivals, Close, Load, Protocol, Seen};
 use crate::noise::{Noise, Snapshot};
 use fief_testkit::{Client, Family, Topology};
 use std::time::{Duration, Instant};
@@ -49,6 +49,7 @@ impl Crowd {
     fn load(&self, seconds: f64, warm_up: f64) -> Load {
         Load {
             server: Topology::server_address(Family::V4, PORT),
+            protocol: Protocol::Http,
             path: self.path.to_owned(),
             seconds,
             warm_up,

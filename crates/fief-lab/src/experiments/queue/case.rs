@@ -69,6 +69,8 @@ pub struct Measured {
 impl Case {
     /// More clients need longer until each has been answered some times.
     fn seconds(&self, seconds: f64) -> f64 {
+        // a connection of its own costs several times a query
+        let seconds = if self.kind.is_postgres() { 4.0 * seconds } else { seconds };
         seconds.max(seconds.min(1.0) * 4.0 * self.low as f64 * self.cost_us as f64 / 1e6)
     }
 
@@ -85,7 +87,7 @@ impl Case {
         live: impl FnMut(&Seen),
     ) -> Result<Measured> {
         let (seconds, warm_up) = (self.seconds(seconds), self.warm_up(warm_up));
-        let load = |load: Load| Load { seconds, warm_up, close: self.connections.close(), ..load };
+        let load = |load: Load| Load { seconds, warm_up, close: self.connections.close(), ..self.kind.asked_by(load) };
         let low = match self.low {
             0 => None,
             clients => Some(load(Load::of(Client::Low, 20, clients)).start(&topology.clients)?),

@@ -3,7 +3,7 @@
 //!
 //! The cost is measured at no work and at a guess, and between the two at what a straight line says, twice: it is none
 //! where a server compresses. It is another cost where each request has a connection of its own. A server whose requests cost
-//! more without any work is measured at that.
+//! more without any work is measured at that. PostgreSQL's is the cost of a query: a connection of its own costs several times that.
 
 use super::case::Connections;
 use super::kind::Kind;
@@ -19,7 +19,14 @@ use std::time::Duration;
 const CLIENTS: usize = 20;
 
 /// Work whose requests cost so much on this machine.
-pub fn work(topology: &Topology, server: (Kind, Connections), cost_us: u64, seconds: f64) -> Result<usize> {
+pub fn work(
+    topology: &Topology,
+    (kind, connections): (Kind, Connections),
+    cost_us: u64,
+    seconds: f64,
+) -> Result<usize> {
+    // a process for each connection costs several times a query
+    let server = (kind, if kind.is_postgres() { Connections::Persistent } else { connections });
     let cost = |work: usize| cost(topology, server, work, seconds);
     let (least, guess, wanted) = (server.0.least(), server.0.guess(), cost_us as f64);
     let mut below = Point { work: least, cost: cost(least)? };
@@ -58,7 +65,7 @@ fn between(below: Point, above: Point, wanted: f64) -> usize {
 /// CPU time of one request in us.
 fn cost(topology: &Topology, (kind, connections): (Kind, Connections), work: usize, seconds: f64) -> Result<f64> {
     let stand = Stand::start(topology, kind, Way::Plain, work)?;
-    let load = Load { seconds, close: connections.close(), ..Load::of(Client::Low, 20, CLIENTS) };
+    let load = Load { seconds, close: connections.close(), ..kind.asked_by(Load::of(Client::Low, 20, CLIENTS)) };
     let used = cost_at(topology, &stand, kind, load)?;
     stand.stop()?;
     Ok(used)
@@ -66,12 +73,13 @@ fn cost(topology: &Topology, (kind, connections): (Kind, Connections), work: usi
 
 /// The same of a server that runs, under this load.
 pub fn cost_at(topology: &Topology, stand: &Stand, kind: Kind, load: Load) -> Result<f64> {
-    let processes = stand.processes(topology)?;
     let seconds = load.seconds;
     // a server that compiles itself while it runs is slow at first
     let warm_up = 0.8 * seconds;
     let load = Load { warm_up, ..load }.start(&topology.clients)?;
     std::thread::sleep(Duration::from_secs_f64(warm_up));
+    // with those that were begun for these clients
+    let processes = stand.processes(topology)?;
     let used = cpu_seconds(&processes);
     std::thread::sleep(Duration::from_secs_f64(seconds));
     let used = cpu_seconds(&processes) - used;

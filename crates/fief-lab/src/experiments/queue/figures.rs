@@ -5,7 +5,7 @@
 
 use super::case::{Case, Connections};
 use super::kind::Kind;
-use super::plan::{COSTS_US, FEW, MANY, MOST, Plan, SOME};
+use super::plan::{FEW, MANY, MOST, Plan, SOME, first_cost_us};
 use super::sample::Sample;
 use super::way::Way;
 use crate::figures::{Bound, Figures};
@@ -14,7 +14,7 @@ use crate::statistics::median;
 pub fn figures(plan: &Plan, sample: &Sample) -> Figures {
     let mut figures = Figures::default();
     for &kind in &plan.kinds {
-        for &cost_us in &plan.costs_us {
+        for cost_us in plan.costs_us(kind) {
             for connections in Connections::ALL {
                 let case = Case { kind, way: Way::Queue, connections, low: MANY, cost_us };
                 let mut place = Place { sample, case, figures: &mut figures };
@@ -38,17 +38,17 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn name(&self, name: &str) -> String {
-        let cost = if self.case.cost_us == COSTS_US[0] { "" } else { "_1ms" };
+        let cost = if self.case.cost_us == first_cost_us(self.case.kind) { "" } else { "_1ms" };
         format!("{}.{name}{}{cost}", self.case.kind.name(), self.case.connections.suffix())
     }
 
     fn add(&mut self, name: &str, value: f64, bound: Option<Bound>, unit: &'static str, metric: &str) {
         let name = self.name(name);
+        let Case { kind, connections, low, cost_us, .. } = self.case;
         let figure = match bound {
             Some(bound) => self.figures.must(name, value, bound),
             None => self.figures.add(name, value),
         };
-        let Case { kind, connections, low, cost_us, .. } = self.case;
         let load = format!(
             "{}, {}, requests of {cost_us} us: {low} closed-loop low-priority clients where no other number is said; one \
              high-priority client",
@@ -182,6 +182,20 @@ mod tests {
         is("go.vs_peer_throughput", 1.188);
         is("go.alone", 1.0);
         assert_eq!(figures.missed().count(), 0, "{:?}", figures.missed().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_query_has_bounds_on_either_kind_of_connection_and_no_cost_in_its_name() {
+        let mut sample = Sample::default();
+        for connections in Connections::ALL {
+            for (way, us) in [(Way::Plain, 40_000), (Way::Queue, 36_000)] {
+                let case = Case { kind: Kind::Postgres, connections, cost_us: 1000, ..case(way, SOME) };
+                sample.push(measured(case, us, 500));
+            }
+        }
+        let figures = figures(&Plan::full(), &sample);
+        let missed: Vec<_> = figures.missed().map(|figure| figure.name.as_str()).collect();
+        assert_eq!(missed, ["postgresql.t40_vs_plain", "postgresql.t40_vs_plain_persistent"]);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The servers, each as its users start it and without a word of Fief: what a request costs is a number that it is given.
 //!
-//! nginx and lighttpd compress a text of that many bytes, the others compute that many rounds of a digest. All serve the
-//! same at every path, but for [`LONG`], where nginx and Go do four times as much.
+//! nginx and lighttpd compress a text of that many bytes, PostgreSQL adds up that many numbers, the others compute that many rounds
+//! of a digest. All serve the same at every path, but for [`LONG`], where nginx and Go do four times as much.
 
+use super::postgres;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::experiments::overload::text;
+use crate::load::{Load, Protocol};
 use fief_testkit::{Feature, NginxConfig};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -23,11 +25,17 @@ pub enum Kind {
     Nginx2,
     /// Four workers.
     Nginx4,
+    /// One worker that speaks TLS alone.
+    NginxTls,
     Go,
     Node,
     /// One process of eight threads.
     Gunicorn,
     Lighttpd,
+    /// A process for each connection. Its clients ask first whether it has TLS, as its own client library does if told nothing.
+    Postgres,
+    /// Clients that do not (`sslmode=disable`).
+    PostgresBare,
     /// Go, each of whose requests waits for 5 ms besides what it computes, as for a database.
     Sleeper,
 }
@@ -43,8 +51,24 @@ pub struct Start {
     _nginx: Option<NginxConfig>,
 }
 
+impl Start {
+    fn of(words: Vec<OsString>, log: PathBuf, folder: tempfile::TempDir) -> Start {
+        Start { words, environment: Vec::new(), log, _folder: folder, _nginx: None }
+    }
+}
+
 impl Kind {
-    pub const ALL: [Kind; 6] = [Kind::Nginx, Kind::Nginx2, Kind::Go, Kind::Node, Kind::Gunicorn, Kind::Lighttpd];
+    pub const ALL: [Kind; 9] = [
+        Kind::Nginx,
+        Kind::Nginx2,
+        Kind::NginxTls,
+        Kind::Go,
+        Kind::Node,
+        Kind::Gunicorn,
+        Kind::Lighttpd,
+        Kind::Postgres,
+        Kind::PostgresBare,
+    ];
 
     /// The first part of its figures' names.
     pub fn name(self) -> &'static str {
@@ -52,10 +76,13 @@ impl Kind {
             Kind::Nginx => "nginx",
             Kind::Nginx2 => "nginx2",
             Kind::Nginx4 => "nginx4",
+            Kind::NginxTls => "nginx_tls",
             Kind::Go => "go",
             Kind::Node => "node",
             Kind::Gunicorn => "gunicorn",
             Kind::Lighttpd => "lighttpd",
+            Kind::Postgres => "postgresql",
+            Kind::PostgresBare => "postgresql_bare",
             Kind::Sleeper => "sleeper",
         }
     }
@@ -65,23 +92,43 @@ impl Kind {
             Kind::Nginx => "nginx, one worker",
             Kind::Nginx2 => "nginx, two workers",
             Kind::Nginx4 => "nginx, four workers",
+            Kind::NginxTls => "nginx with TLS, one worker",
             Kind::Go => "Go net/http",
             Kind::Node => "Node",
             Kind::Gunicorn => "gunicorn, eight threads",
             Kind::Lighttpd => "lighttpd",
+            Kind::Postgres => "PostgreSQL",
+            Kind::PostgresBare => "PostgreSQL, clients that do not ask for TLS",
             Kind::Sleeper => "Go that waits for 5 ms",
         }
     }
 
     /// Whether it is measured at every load and by every way; the others show that it works with them too.
     pub fn is_main(self) -> bool {
-        matches!(self, Kind::Nginx | Kind::Go | Kind::Node)
+        matches!(self, Kind::Nginx | Kind::NginxTls | Kind::Go | Kind::Node)
+    }
+
+    pub fn protocol(self) -> Protocol {
+        match self {
+            Kind::NginxTls => Protocol::Tls,
+            Kind::Postgres => Protocol::Postgres { asks_tls: true },
+            Kind::PostgresBare => Protocol::Postgres { asks_tls: false },
+            _ => Protocol::Http,
+        }
+    }
+
+    /// The same clients, asking this server.
+    pub fn asked_by(self, load: Load) -> Load {
+        let path = if self.is_postgres() { postgres::QUERY.to_owned() } else { load.path };
+        Load { protocol: self.protocol(), path, ..load }
     }
 
     /// How many requests it can work on at once. Threads that take turns under one lock are one.
     pub fn workers(self) -> usize {
         match self {
             Kind::Nginx2 => 2,
+            // each has a process of its own: one computes while the next is woken
+            Kind::Postgres | Kind::PostgresBare => 2,
             Kind::Nginx4 => 4,
             Kind::Sleeper => 64,
             _ => 1,
@@ -89,28 +136,38 @@ impl Kind {
     }
 
     pub fn is_nginx(self) -> bool {
-        matches!(self, Kind::Nginx | Kind::Nginx2 | Kind::Nginx4)
+        matches!(self, Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 | Kind::NginxTls)
+    }
+
+    pub fn is_postgres(self) -> bool {
+        matches!(self, Kind::Postgres | Kind::PostgresBare)
     }
 
     pub fn check(self) -> Result<()> {
         let there = match self {
             Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 => Feature::Nginx.is_there(),
+            Kind::NginxTls => Feature::Nginx.is_there() && Feature::OpenSsl.is_there(),
             Kind::Go | Kind::Sleeper => Feature::Go.is_there(),
             Kind::Node => Feature::Node.is_there(),
             Kind::Gunicorn => Feature::Gunicorn.is_there(),
             // its compression is a package of its own
             Kind::Lighttpd => Feature::Lighttpd.is_there() && Path::new(DEFLATE).exists(),
+            Kind::Postgres | Kind::PostgresBare => Feature::PostgreSql.is_there(),
         };
         match there {
             true => Ok(()),
-            false => Err(Error::new(ErrorKind::Missing, format!("{} is not installed", self.name()))),
+            false => {
+                let what = format!("{} is not installed; `make deps` in the source tree installs it", self.title());
+                Err(Error::new(ErrorKind::Missing, what))
+            }
         }
     }
 
     /// Work of about half a millisecond, from where its cost is measured.
     pub fn guess(self) -> usize {
         match self {
-            Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 | Kind::Lighttpd => 20_000,
+            Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 | Kind::NginxTls | Kind::Lighttpd => 20_000,
+            Kind::Postgres | Kind::PostgresBare => 5000,
             Kind::Go | Kind::Sleeper => 600,
             Kind::Node | Kind::Gunicorn => 150,
         }
@@ -119,7 +176,7 @@ impl Kind {
     /// As little work as it can be given. nginx compresses nothing below 2 kB.
     pub fn least(self) -> usize {
         match self {
-            Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 | Kind::Lighttpd => 3000,
+            Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 | Kind::NginxTls | Kind::Lighttpd => 3000,
             _ => 0,
         }
     }
@@ -137,12 +194,20 @@ impl Kind {
         let mut environment = Vec::new();
         let mut words: Vec<OsString> = Vec::new();
         match self {
-            Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 => {
-                let config = nginx(port, self.workers(), work, more)?;
+            Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 | Kind::NginxTls => {
+                let config = match self {
+                    Kind::NginxTls => nginx((port, "ssl"), 1, work, [TLS, ""])?,
+                    _ => nginx((port, ""), self.workers(), work, more)?,
+                };
+                if self == Kind::NginxTls {
+                    certify(&config)?;
+                }
                 words.push("nginx".into());
                 words.extend(config.arguments());
-                return Ok(Start { words, environment, log: config.log(), _folder: folder, _nginx: Some(config) });
+                let start = Start::of(words, config.log(), folder);
+                return Ok(Start { _nginx: Some(config), ..start });
             }
+            Kind::Postgres | Kind::PostgresBare => words.extend(postgres::words(port, work)?),
             Kind::Go | Kind::Sleeper => {
                 words.extend([go()?.into(), format!("0.0.0.0:{port}").into(), work.to_string().into()]);
                 if self == Kind::Sleeper {
@@ -169,25 +234,37 @@ impl Kind {
                 words.extend(["lighttpd".into(), "-D".into(), "-f".into(), file.into()]);
             }
         }
-        Ok(Start { words, environment, log, _folder: folder, _nginx: None })
+        Ok(Start { environment, ..Start::of(words, log, folder) })
     }
 }
 
 const DEFLATE: &str = "/usr/lib/lighttpd/mod_deflate.so";
 const GUNICORN: &str = "--worker-class gthread --workers 1 --threads 8 --backlog 4096 --keep-alive 65";
 
+/// A whole handshake on each connection.
+const TLS: &str =
+    "ssl_certificate cert.pem; ssl_certificate_key key.pem; ssl_protocols TLSv1.3; ssl_session_tickets off;";
+
 /// Every path is the text. It is compressed as it leaves, at nginx's own level.
-fn nginx(port: u16, workers: usize, work: usize, [http, server]: [&str; 2]) -> Result<NginxConfig> {
+fn nginx((port, how): (u16, &str), workers: usize, work: usize, [http, server]: [&str; 2]) -> Result<NginxConfig> {
     let server = format!(
         "gzip on; gzip_http_version 1.0; gzip_types text/plain; gzip_min_length 2000; keepalive_requests 1000000;\n\
          location / {{ {server} try_files /page =404; }}\nlocation {LONG} {{ try_files {LONG} =404; }}\n"
     );
-    let config = NginxConfig::with_http(port, &[&port.to_string()], workers, http, &server)?;
+    let config = NginxConfig::with_http(port, &[&format!("{port} {how}")], workers, http, &server)?;
     for (name, length) in [("/page", work), (LONG, 4 * work)] {
         let file = config.folder().join(&name[1..]);
         std::fs::write(&file, text(length)).context(format!("write {}", file.display()))?;
     }
     Ok(config)
+}
+
+/// A key and a certificate beside its configuration.
+fn certify(config: &NginxConfig) -> Result<()> {
+    let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=server -keyout key.pem -out cert.pem";
+    let mut command = Command::new("openssl");
+    command.args(words.split(' ')).current_dir(config.folder());
+    fief_testkit::run(&mut command).map(drop).map_err(Error::from)
 }
 
 fn lighttpd(root: &str, port: u16) -> String {

@@ -24,7 +24,7 @@ pub fn of(plan: &Plan, sample: &Sample, notes: Vec<String>) -> Outcome {
         ..Outcome::default()
     };
     for &kind in &plan.kinds {
-        for &cost_us in &plan.costs_us {
+        for cost_us in plan.costs_us(kind) {
             for connections in Connections::ALL {
                 let place = Place { plan, sample, kind, connections, cost_us };
                 outcome.tables.extend(place.tables());

@@ -4,10 +4,17 @@
 use super::case::{Case, Connections};
 use super::kind::Kind;
 use super::way::Way;
+use crate::load::Protocol;
 use crate::wanted::Wanted;
 
 /// Of a request; the figures of all but the first end in their cost.
 pub const COSTS_US: [u64; 2] = [300, 1000];
+
+/// Of a server's requests, first of all. Queries, and requests over TLS, are measured at the higher one alone: at the other the
+/// connection would be nearly all of it, and the load's core, which has half of each handshake, the bottleneck.
+pub fn first_cost_us(kind: Kind) -> u64 {
+    COSTS_US[usize::from(kind.protocol() != Protocol::Http)]
+}
 
 /// Loads between which the high client must not feel a difference.
 pub const FEW: usize = 5;
@@ -46,7 +53,7 @@ impl Plan {
 
     /// Each step tried once.
     pub fn least() -> Plan {
-        let kinds = vec![Kind::Nginx, Kind::Go, Kind::Gunicorn];
+        let kinds = vec![Kind::Nginx, Kind::NginxTls, Kind::Go, Kind::Gunicorn, Kind::Postgres];
         Plan { kinds, rounds: 1, seconds: 0.2, warm_up: 0.1, ..Plan::quick() }
     }
 
@@ -72,11 +79,16 @@ impl Plan {
         self
     }
 
+    /// Costs of a request at which a server is measured.
+    pub fn costs_us(&self, kind: Kind) -> Vec<u64> {
+        if kind.protocol() == Protocol::Http { self.costs_us.clone() } else { vec![first_cost_us(kind)] }
+    }
+
     /// What is measured of one running server after the other.
     pub fn stands(&self) -> Vec<Vec<Case>> {
         let mut stands = Vec::new();
         for &kind in &self.kinds {
-            for &cost_us in &self.costs_us {
+            for cost_us in self.costs_us(kind) {
                 for connections in Connections::ALL {
                     let of = |way: &Way| self.cases(Case { kind, way: *way, connections, low: 0, cost_us });
                     stands.extend(self.ways.iter().map(of).filter(|cases| !cases.is_empty()));
@@ -98,10 +110,17 @@ impl Plan {
             return false;
         }
         if !kind.is_main() {
-            let is_wanted = is_full || connections == Connections::Each;
-            return cost_us == COSTS_US[0] && is_wanted && low == SOME && matches!(way, Way::Plain | Way::Queue);
+            // clients of PostgreSQL keep their connections, and however these began
+            let is_wanted = match connections {
+                Connections::Each => true,
+                Connections::Persistent => kind == Kind::Postgres || is_full && !kind.is_postgres(),
+            };
+            return cost_us == first_cost_us(kind)
+                && is_wanted
+                && low == SOME
+                && matches!(way, Way::Plain | Way::Queue);
         }
-        if cost_us != COSTS_US[0] && (connections == Connections::Persistent || ![FEW, MANY].contains(&low)) {
+        if cost_us != first_cost_us(kind) && (connections == Connections::Persistent || ![FEW, MANY].contains(&low)) {
             return false;
         }
         match way {
@@ -135,9 +154,10 @@ mod tests {
         for plan in [Plan::quick(), Plan::full()] {
             let cases = cases(&plan);
             for kind in Kind::ALL.into_iter().filter(|kind| kind.is_main()) {
-                for way in [Way::Plain, Way::Queue, Way::Admit, Way::Haproxy(1)] {
+                let ways = [Way::Plain, Way::Queue, Way::Admit, Way::Haproxy(1)];
+                for way in ways.into_iter().filter(|way| way.is_for(kind)) {
                     for connections in Connections::ALL {
-                        let case = Case { kind, way, connections, low: MANY, cost_us: COSTS_US[0] };
+                        let case = Case { kind, way, connections, low: MANY, cost_us: first_cost_us(kind) };
                         assert!(cases.contains(&case), "{case:?}");
                     }
                 }
@@ -150,6 +170,21 @@ mod tests {
         for stand in Plan::full().stands() {
             let work = |case: &Case| (case.kind, case.way, case.connections, case.cost_us);
             assert!(stand.iter().all(|case| work(case) == work(&stand[0])), "{stand:?}");
+        }
+    }
+
+    #[test]
+    fn queries_are_measured_at_one_cost_and_first_on_connections_of_their_own() {
+        for plan in [Plan::quick(), Plan::full()] {
+            let all = cases(&plan);
+            let queries = all.iter().filter(|case| case.kind.is_postgres());
+            assert!(queries.clone().all(|case| (case.cost_us, case.low) == (COSTS_US[1], SOME)));
+            for way in [Way::Plain, Way::Queue] {
+                assert!(
+                    queries.clone().any(|case| case.way == way && case.connections == Connections::Each),
+                    "{way:?}"
+                );
+            }
         }
     }
 

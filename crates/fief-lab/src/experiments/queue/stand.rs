@@ -2,10 +2,11 @@
 //! A server of one kind on the testbed's port by one way, on the server's core; ready when it answers.
 
 use super::kind::{Kind, Start};
+use super::ready;
 use super::way::{BEHIND, PORT, Way};
 use crate::command::{DOWN, PolicyFile};
 use crate::error::{Context, Error, Result};
-use fief_testkit::{Client, Family, Haproxy, HaproxyConfig, Process, Topology, napi_threads, pin_command, wait_ready};
+use fief_testkit::{Client, Family, Haproxy, HaproxyConfig, Process, Topology, napi_threads, pin_command};
 use std::fs::File;
 use std::process::Stdio;
 
@@ -28,6 +29,10 @@ impl Stand {
     pub fn under(topology: &Topology, kind: Kind, way: Way, work: usize, policy: Option<&str>) -> Result<Stand> {
         let port = if matches!(way, Way::Haproxy(_)) { BEHIND } else { PORT };
         let start = kind.prepare(port, work, limits(way))?;
+        if kind.is_postgres() {
+            // it listens when it has given up root
+            topology.server.sysctl("net.ipv4.ip_unprivileged_port_start", "0")?;
+        }
         let policy = policy.map(PolicyFile::new).transpose()?;
         let (program, words) = start.words.split_first().expect("a server has a program");
         let mut command = match &policy {
@@ -45,7 +50,7 @@ impl Stand {
         pin_command(&mut command, Topology::server_cpu());
         let mut process = Process::start(command)?;
         process.ask_first(DOWN);
-        wait_ready(&topology.server, &mut process, port, Some(&start.log))?;
+        ready::wait(topology, &mut process, port, kind.protocol(), &start.log)?;
         let front = match way {
             Way::Haproxy(most) => Some(haproxy(topology, most)?),
             _ => None,
@@ -97,4 +102,33 @@ fn haproxy(topology: &Topology, most: u32) -> Result<Haproxy> {
     let mut command = topology.server.command("haproxy");
     pin_command(&mut command, Topology::server_cpu());
     Ok(Haproxy::start_command(&topology.server, command, HaproxyConfig::new(PORT, BEHIND, &rules, &server)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::queue::case::Connections;
+    use crate::load::{Load, seen_here};
+    use fief_testkit::{Feature, require};
+
+    #[test]
+    fn every_server_answers_clients_that_speak_its_protocol_on_either_kind_of_connection() {
+        if !require(Feature::NetNs) {
+            return;
+        }
+        let postgres = [Kind::Postgres, Kind::PostgresBare].map(|kind| (kind, Feature::PostgreSql));
+        let wanted = [(Kind::NginxTls, Feature::Nginx)].into_iter().chain(postgres);
+        for (kind, _) in wanted.filter(|(_, feature)| require(*feature) && require(Feature::OpenSsl)) {
+            let topology = Topology::new().expect("a topology");
+            let stand = Stand::start(&topology, kind, Way::Plain, 3000).expect("it starts");
+            for connections in Connections::ALL {
+                let load = Load { seconds: 0.5, close: connections.close(), ..Load::of(Client::Low, 20, 5) };
+                let load = kind.asked_by(load);
+                let seen = topology.clients.run(|| seen_here(&load)).expect("inside").expect("loaded");
+                assert!(seen.latency.count() > 5, "{kind:?}, {connections:?}: {seen:?}");
+                assert_eq!((seen.errors, seen.refused), (0, 0), "{kind:?}, {connections:?}");
+            }
+            stand.stop().expect("it ends");
+        }
+    }
 }

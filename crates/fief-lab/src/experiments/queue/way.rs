@@ -4,6 +4,7 @@
 use super::kind::Kind;
 use crate::command;
 use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::load::Protocol;
 use fief_testkit::{Client, Family, Feature};
 
 pub const PORT: u16 = 80;
@@ -57,6 +58,8 @@ impl Way {
     pub fn is_for(self, kind: Kind) -> bool {
         match self {
             Way::LimitConn | Way::Shim => kind == Kind::Nginx,
+            // as a proxy of connections it would order something else
+            Way::Haproxy(_) => kind.protocol() == Protocol::Http,
             _ => true,
         }
     }
