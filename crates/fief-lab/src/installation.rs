@@ -5,6 +5,7 @@ use crate::command::{PolicyFile, fief};
 use crate::error::{Context, Error, Result};
 use fief_testkit::NetNs;
 use serde::Deserialize;
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -16,6 +17,13 @@ struct Counted {
     reason: String,
     container: String,
     count: u64,
+}
+
+/// What `fief explain --json` says of each class of a queue, of whatever put the lab's policy into force.
+pub fn queues() -> Result<Vec<Value>> {
+    let text = call(["explain", "--json"].map(OsStr::new))?;
+    let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    Ok(records.filter(|one| one["record"] == "queue").collect())
 }
 
 /// Taken down when it is dropped.

@@ -136,6 +136,11 @@ impl Seen {
         self.latency.mean() / 1000.0
     }
 
+    /// All that came to an end, one way or the other.
+    pub fn ended(&self) -> u64 {
+        self.latency.count() + self.refused + self.errors + self.given_up
+    }
+
     pub fn p99_us(&self) -> f64 {
         self.latency.quantile(0.99) / 1000.0
     }

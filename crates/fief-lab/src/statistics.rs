@@ -95,6 +95,11 @@ impl Histogram {
         self.sum as f64 / self.count as f64
     }
 
+    /// How many took at most so long; what lies in its very bucket does by the bucket's middle.
+    pub fn within(&self, ns: u64) -> u64 {
+        self.buckets.iter().filter(|entry| middle(entry.0) <= ns as f64).map(|entry| entry.1).sum()
+    }
+
     /// The q-quantile in ns, the middle of its bucket.
     pub fn quantile(&self, q: f64) -> f64 {
         if self.count == 0 {
@@ -152,6 +157,14 @@ mod tests {
         let spread = Spread::of(&[1.0, 1.1, 0.9, 50.0, 1.0]);
         assert_eq!(spread.median, 1.0);
         assert_eq!(spread.rounds, 5);
+    }
+
+    #[test]
+    fn what_took_at_most_so_long_is_counted_to_a_bucket() {
+        let mut histogram = Histogram::default();
+        [1_000_000, 19_600_000, 20_400_000, 50_000_000].into_iter().for_each(|ns| histogram.record(ns));
+        assert_eq!(histogram.within(20_000_000), 2);
+        assert_eq!([histogram.within(0), histogram.within(u64::MAX)], [0, 4]);
     }
 
     #[test]

@@ -11,7 +11,10 @@ mod cost;
 mod figures;
 mod goodput;
 mod kind;
+mod memory;
+mod objective;
 mod outcome;
+mod pick;
 mod places;
 mod plan;
 mod postgres;
@@ -19,6 +22,7 @@ mod ready;
 mod sample;
 mod shares;
 mod stand;
+mod stranger;
 mod way;
 
 use crate::effort::is_least;
@@ -40,7 +44,7 @@ use plan::chosen;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-const PARTS: [&str; 4] = ["closed", "goodput", "shares", "places"];
+const PARTS: [&str; 8] = ["closed", "goodput", "shares", "places", "objective", "loopback", "memory", "pick"];
 
 pub fn run(quick: bool) -> Result<Outcome> {
     let plan = match quick {
@@ -70,6 +74,18 @@ pub fn run(quick: bool) -> Result<Outcome> {
     }
     if is_wanted("places") {
         places::run(&plan, &topology, &mut outcome)?;
+    }
+    if is_wanted("objective") {
+        objective::run(&plan, &topology, !quick, &mut outcome)?;
+    }
+    if is_wanted("loopback") {
+        stranger::run(&plan, &topology, &mut outcome)?;
+    }
+    if is_wanted("memory") {
+        memory::run(&plan, &topology, &mut outcome)?;
+    }
+    if is_wanted("pick") {
+        pick::run(&plan, &mut outcome)?;
     }
     Ok(outcome)
 }

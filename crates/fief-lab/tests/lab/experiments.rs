@@ -211,6 +211,14 @@ fn queue_measures_servers_of_all_kinds_in_closed_and_open_loops() {
         "go.flatness",
         "go.throughput_vs_plain",
         "go.goodput_high_4x",
+        "go_tcp.met",
+        "go_tcp.plain_met",
+        "sleeper_tcp.unpromised_met",
+        "go.met",
+        "lo_stranger_rate",
+        "lo_stranger_rate_floor_persistent",
+        "memory_10k_mib",
+        "pick_vs_hash_lookup",
     ];
     let mut named = vec!["nginx.t200_vs_plain_persistent"];
     if require(Feature::OpenSsl) {

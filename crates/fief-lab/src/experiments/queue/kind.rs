@@ -38,6 +38,10 @@ pub enum Kind {
     PostgresBare,
     /// Go, each of whose requests waits for 5 ms besides what it computes, as for a database.
     Sleeper,
+    /// Go without multipath TCP, as Fief asks for where it is to hold what comes before there is a connection.
+    GoTcp,
+    /// The one that waits likewise.
+    SleeperTcp,
 }
 
 /// The words that start a server in the foreground, and what must be there while it runs.
@@ -84,6 +88,8 @@ impl Kind {
             Kind::Postgres => "postgresql",
             Kind::PostgresBare => "postgresql_bare",
             Kind::Sleeper => "sleeper",
+            Kind::GoTcp => "go_tcp",
+            Kind::SleeperTcp => "sleeper_tcp",
         }
     }
 
@@ -100,6 +106,8 @@ impl Kind {
             Kind::Postgres => "PostgreSQL",
             Kind::PostgresBare => "PostgreSQL, clients that do not ask for TLS",
             Kind::Sleeper => "Go that waits for 5 ms",
+            Kind::GoTcp => "Go net/http without multipath TCP",
+            Kind::SleeperTcp => "Go that waits for 5 ms, without multipath TCP",
         }
     }
 
@@ -130,7 +138,7 @@ impl Kind {
             // each has a process of its own: one computes while the next is woken
             Kind::Postgres | Kind::PostgresBare => 2,
             Kind::Nginx4 => 4,
-            Kind::Sleeper => 64,
+            Kind::Sleeper | Kind::SleeperTcp => 64,
             _ => 1,
         }
     }
@@ -147,7 +155,7 @@ impl Kind {
         let there = match self {
             Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 => Feature::Nginx.is_there(),
             Kind::NginxTls => Feature::Nginx.is_there() && Feature::OpenSsl.is_there(),
-            Kind::Go | Kind::Sleeper => Feature::Go.is_there(),
+            Kind::Go | Kind::GoTcp | Kind::Sleeper | Kind::SleeperTcp => Feature::Go.is_there(),
             Kind::Node => Feature::Node.is_there(),
             Kind::Gunicorn => Feature::Gunicorn.is_there(),
             // its compression is a package of its own
@@ -168,7 +176,7 @@ impl Kind {
         match self {
             Kind::Nginx | Kind::Nginx2 | Kind::Nginx4 | Kind::NginxTls | Kind::Lighttpd => 20_000,
             Kind::Postgres | Kind::PostgresBare => 5000,
-            Kind::Go | Kind::Sleeper => 600,
+            Kind::Go | Kind::GoTcp | Kind::Sleeper | Kind::SleeperTcp => 600,
             Kind::Node | Kind::Gunicorn => 150,
         }
     }
@@ -208,10 +216,13 @@ impl Kind {
                 return Ok(Start { _nginx: Some(config), ..start });
             }
             Kind::Postgres | Kind::PostgresBare => words.extend(postgres::words(port, work)?),
-            Kind::Go | Kind::Sleeper => {
+            Kind::Go | Kind::GoTcp | Kind::Sleeper | Kind::SleeperTcp => {
                 words.extend([go()?.into(), format!("0.0.0.0:{port}").into(), work.to_string().into()]);
-                if self == Kind::Sleeper {
+                if matches!(self, Kind::Sleeper | Kind::SleeperTcp) {
                     words.push("5ms".into());
+                }
+                if matches!(self, Kind::GoTcp | Kind::SleeperTcp) {
+                    environment.push(("GODEBUG", "multipathtcp=0".to_owned()));
                 }
                 environment.push(("GOMAXPROCS", "1".to_owned()));
             }

@@ -72,6 +72,11 @@ impl Plan {
         }
     }
 
+    /// Whether each step is only tried.
+    pub fn is_tried(&self) -> bool {
+        self.seconds < 0.5
+    }
+
     /// Leaves out what was not asked for.
     pub fn only(mut self, wanted: &Wanted) -> Plan {
         self.kinds = chosen(wanted, self.kinds, |kind| kind.name().to_owned());
