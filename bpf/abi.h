@@ -20,7 +20,7 @@
 #ifndef FIEF_ABI_H
 #define FIEF_ABI_H
 
-#define FIEF_ABI_VERSION 8
+#define FIEF_ABI_VERSION 9
 
 #include "abi/container.h"
 #include "abi/descriptor.h"

@@ -22,6 +22,13 @@
 #define FIEF_WAIT_STEPS 80
 #define FIEF_WAIT_SHIFT 14
 
+/* What a place is for. */
+enum fief_until {
+	FIEF_UNTIL_FIRST_BYTE, /* of the answer */
+	FIEF_UNTIL_RESPONSE,   /* all of it has left, as far as that shows */
+	FIEF_UNTIL_CLOSE,      /* the connection ends, once the server has begun to answer on it */
+};
+
 /* Those of one class in the order in which they came. */
 struct fief_queue_list {
 	__u16 first;
@@ -33,12 +40,15 @@ struct fief_queue_class {
 	struct fief_ref container;
 	struct fief_queue_list list;
 	__u64 spent_ns;	  /* CPU time of the container when it was last looked at */
-	__u64 head_ns;	  /* since when its first waits */
+	__u64 wait_ns;	  /* so long one of it waits at most */
+	__u64 late_ns;	  /* when its first has waited for longer */
 	__u64 limit_ns;	  /* CPU time a second that it may use; 0: no limit */
 	__u64 charged_ns; /* when it was last held against that */
 	__u64 again_ns;	  /* when it has used no more than that, as far as it was charged */
 	__u64 turn; /* CPU time that it was charged over its weight: of one level, the class with the least is next */
 	__u64 level_turn; /* of the level whose number this class has: the least that was served last */
+	__u32 length;	  /* so many of it wait at most */
+	__u32 reserve;	  /* that no other class can take */
 	__u32 waiting;	  /* also what is about to be linked */
 	__u32 passed;	  /* served others while it waited */
 	__u32 weight;
@@ -101,23 +111,27 @@ struct fief_queue {
 	__u32 places;	/* requests that the server has at once */
 	__u32 finds;	/* 1: that number is found out */
 	__u32 length;	/* requests that wait */
+	__u32 common;	/* of these, those that no class has for itself */
+	__u32 shared;	/* those that wait beyond what their classes have for themselves */
+	__u32 until;	/* enum fief_until */
 	__u32 listener; /* index */
 	__u32 classes;
 	__u32 open; /* 1: nobody waits any more */
 	__u32 monitor;
-	__u32 fair; /* 1: the clients of a class take turns */
-	__u32 busy; /* places taken, as far as they have not run out */
-	__u32 bits; /* classes with somebody in their list */
+	__u32 fair;    /* 1: the clients of a class take turns */
+	__u32 busy;    /* places taken, as far as they have not run out */
+	__u32 lasting; /* of these, those of connections, which do not run out */
+	__u32 bits;    /* classes with somebody in their list */
 	__u32 waiting;
-	__u32 clocks;	/* of these, those whose last byte is not acknowledged: their clients send it again */
-	__u32 refused;	/* linked in `refusals` */
+	__u32 clocks;  /* of these, those whose last byte is not acknowledged: their clients send it again */
+	__u32 refused; /* linked in `refusals` */
+	__u32 pad0;
 	__u32 clock;	/* the interface that gives it time (front/ticks.bpf.h); 0: there is none */
 	__u64 until_ns; /* so long the limits of all that wait are used up, unless somebody comes */
 	__u64 tick_ns;	/* when the packet that tells it the time was sent; 0: there is none on its way */
 	__u64 memory;
-	__u64 kept; /* bytes of it that are taken */
-	__u64 wait_ns;
-	__u64 oldest_ns;		 /* nobody that waits came before */
+	__u64 kept;			 /* bytes of it that are taken */
+	__u64 late_ns;			 /* nobody has waited for too long before */
 	struct fief_queue_list refusals; /* to be told that they are refused */
 	__u64 kicks;
 	__u64 idle_kicks;	      /* that found nothing to do */
@@ -138,4 +152,14 @@ struct fief_queue {
 	__u16 ends_below[FIEF_QUEUE_TICKS];
 	struct fief_queue_measured measured;
 	struct fief_queue_class class[FIEF_QUEUE_CLASSES];
+};
+
+/* A request that the server has, under its flow; or a connection that keeps its place, of which the first two are known. */
+struct fief_served {
+	__u32 queue;
+	__u32 class;
+	__u32 answer;	/* sequence number at which the answer begins */
+	__u32 upto;	/* where the request ends, as far as it had come */
+	__u64 ends;	/* when its place runs out */
+	__u64 since_ns; /* when it came; 0: its answer has begun, and goes on */
 };

@@ -18,7 +18,7 @@
 /* Whether the place that was taken for these bytes has not run out: that of an earlier request is for no other. */
 __noinline int place_lasts(const struct packet *p __arg_nonnull)
 {
-	struct queue_served *served;
+	struct fief_served *served;
 	struct fief_flow_key key;
 
 	flow_key(p, &key);

@@ -69,8 +69,7 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 			queue_unlink(q, links, class, at);
 			classes_passed(q, class);
 			level_serves(q, of);
-			of->waiting--;
-			q->waiting--;
+			class_left(q, of);
 			ends = place_ends(q, now, link->flags & LINK_OWES);
 			place_take(q, of, ends);
 		} else {
@@ -94,8 +93,7 @@ static __noinline int queue_put_back(struct fief_queue *q, struct queue_links *l
 
 	bpf_spin_lock(&q->lock);
 	queue_push_first(q, links, class, at);
-	queue_class(q, class)->waiting++;
-	q->waiting++;
+	class_joined(q, queue_class(q, class));
 	bpf_spin_unlock(&q->lock);
 	return 0;
 }

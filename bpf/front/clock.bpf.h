@@ -5,8 +5,13 @@
  * Problem: nobody tells when a server has done with a request, and no program of ours runs then.
  * How: the first byte of an answer, a FIN or a reset leaves by a guarded interface; or the socket's state ends. The flow's
  * request then is with the server no longer, and if somebody waits the packet at hand is the carrier's original.
+ * Where a place is for the whole answer (`until`), each byte that leaves prolongs it: by `stale` while more of what the server
+ * has written is still to leave, else by a moment (as place_ends() says for who owes bytes). The connection's next request, its
+ * FIN or a reset end it at once. A place that is for the connection lasts from the first byte to the server's FIN, a reset or
+ * the end of the socket, and further requests of that connection pass at once.
  * Limits: an answer that leaves by another interface shows with the connection's next request, or its end. A socket that ends
- * without a packet kicks nobody; the next event does.
+ * without a packet kicks nobody; the next event does. Where an answer ends is not read: a server that pauses within one loses
+ * the place, and takes it again, beside who has got it meanwhile, with its next byte.
  */
 #pragma once
 
@@ -15,21 +20,50 @@
 #include "narrow.bpf.h"
 
 /* Whether the packet begins the answer, or ends the connection. */
-static __always_inline bool is_answer(const struct packet *p, const struct queue_served *served)
+static __always_inline bool is_answer(const struct packet *p, const struct fief_served *served)
 {
 	return p->flags & (TCP_FIN | TCP_RST) ||
 	       (p->payload_length && is_behind(p->seq + p->payload_length, served->answer));
 }
 
+/*
+ * Whether with the packet all has left that the server has written so far. It may be one that is sent again. Of no socket of
+ * this machine: nobody knows.
+ */
+static __always_inline bool is_all_written(struct __sk_buff *skb, const struct packet *p)
+{
+	__u32 upto = p->seq + p->payload_length;
+	struct bpf_sock *sk = skb->sk;
+	struct tcp_sock *tcp;
+
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return true;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	return !tcp || !is_behind(tcp->write_seq, is_behind(tcp->snd_nxt, upto) ? tcp->snd_nxt : upto);
+}
+
+/* More of an answer leaves. Its place is moved once in a tick. */
+static __always_inline void answer_goes_on(struct fief_queue *q, struct fief_served *served, bool all, __u64 now)
+{
+	__u64 ends = place_ends(q, now, all), before = *(volatile __u64 *)&served->ends;
+
+	served->since_ns = 0;
+	if (ends == before || __sync_val_compare_and_swap(&served->ends, before, ends) != before)
+		return;
+	place_prolong(q, served->class, before, ends);
+}
+
 /* A packet leaves. */
 static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 {
-	struct queue_served *served;
+	struct fief_served *served;
 	struct packet packet = {};
 	struct bpf_dynptr frame;
 	struct fief_flow_key key;
 	struct fief_queue *q;
-	bool answers;
+	bool answers, goes_on;
 	__u32 number;
 	__u64 now;
 
@@ -39,20 +73,30 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 		return TCX_NEXT;
 	reversed_key(&packet, &key);
 	served = bpf_map_lookup_elem(&queue_serves, &key);
-	if (!served)
+	now = bpf_ktime_get_ns();
+	if (!served) {
+		number = packet.flags & (TCP_FIN | TCP_RST) ? lasting_end(&key) : 0;
+		q = queue_get(number);
+		if (q && queue_wants(q, now))
+			queue_kick(skb, q, number);
 		return TCX_NEXT;
+	}
 	number = served->queue;
 	q = queue_get(number);
-	now = bpf_ktime_get_ns();
 	answers = is_answer(&packet, served);
-	if (answers && q && served->ends > now && packet.payload_length) {
+	if (answers && q && served->since_ns && served->ends > now && packet.payload_length) {
 		if (q->promises)
 			latency_count(q, served->class, now - served->since_ns, now);
 		if (q->finds)
 			answered_count(q, now - served->since_ns, now);
 	}
-	/* one whose place has run out is not remembered: many slow clients would push others out of the table */
-	if (answers || served->ends <= now)
+	goes_on = answers && q && !(packet.flags & (TCP_FIN | TCP_RST));
+	if (goes_on && q->until == FIEF_UNTIL_RESPONSE)
+		answer_goes_on(q, served, is_all_written(skb, &packet), now);
+	else if (goes_on && q->until == FIEF_UNTIL_CLOSE && served_keep(&key, served))
+		; /* it is remembered there */
+	else if (answers || (served->since_ns && served->ends <= now))
+		/* one that has run out is not remembered: many slow clients would push others out of the table */
 		served_end(&key, served);
 	if (q && queue_wants(q, now))
 		queue_kick(skb, q, number);
@@ -62,7 +106,7 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 /* A socket ends, perhaps without a packet. */
 static __always_inline int socket_ends(struct sock *sk, int state)
 {
-	struct queue_served *served;
+	struct fief_served *served;
 	struct fief_flow_key key = {};
 	__u32 *words;
 
@@ -91,5 +135,6 @@ static __always_inline int socket_ends(struct sock *sk, int state)
 	served = bpf_map_lookup_elem(&queue_serves, &key);
 	if (served)
 		served_end(&key, served);
+	lasting_end(&key);
 	return 0;
 }

@@ -199,7 +199,7 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
 {
 	struct queue_waiting *waiting;
-	struct queue_served *served;
+	struct fief_served *served;
 	struct queue_held *held;
 	struct fief_flow_key key;
 	struct fief_queue *q;

@@ -123,8 +123,7 @@ static __noinline bool waiting_cancel(const struct queue_held *held)
 	class = link->class;
 	if (link->serial == serial && link->linked == QUEUE_CLASS && !(link->flags & LINK_GROWS)) {
 		queue_unlink(q, links, class, at);
-		q->waiting--;
-		queue_class(q, class)->waiting--;
+		class_left(q, queue_class(q, class));
 		queue_class(q, class)->gone++;
 		waited = true;
 	}

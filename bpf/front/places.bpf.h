@@ -5,8 +5,10 @@
  * Problem: a place must come back once and no more, whatever becomes of its request, and nobody may keep one for nothing.
  * How: a place is taken under the lock of the queue, and given back when its entry in queue_serves goes, or when it runs out:
  * after `stale`, in which the server has not begun to answer, and soon where the client owes bytes of its request, which a
- * server may wait for. At the end of a request its class is charged what its container has used since the last one; where no CPU
- * time is charged, since the server is not managed, each request counts alike.
+ * server may wait for. Where it is for the whole answer, what leaves of that prolongs it; where it is for the connection, it
+ * moves to queue_lasts with the first byte of the answer (clock.bpf.h). At the end of a request its class is charged what its
+ * container has used since the last one; where no CPU time is charged, since the server is not managed, each request counts
+ * alike.
  * Limits: the charge of a class with several listeners, or with work that no request begins, is for all of it.
  */
 #pragma once
@@ -64,17 +66,14 @@ static __always_inline __u64 place_ends(const struct fief_queue *q, __u64 now, b
 	return ((now >> shift) + ticks) << shift;
 }
 
-static __always_inline bool has_run_out(const struct queue_served *served)
+static __always_inline bool has_run_out(const struct fief_served *served)
 {
 	return served->ends <= bpf_ktime_get_ns();
 }
 
-/* Gives back a place of a class, unless it has run out. */
-static __noinline int place_give(struct fief_queue *q, __u32 class, __u64 ends)
+/* Under the lock: gives back a place that would run out at `ends`, unless it has. */
+static __always_inline void place_end(struct fief_queue *q, __u32 below, __u64 ends)
 {
-	__u32 below = class_is_below(q, queue_class(q, class));
-
-	bpf_spin_lock(&q->lock);
 	ends >>= q->tick_shift;
 	if (ends > q->tick && q->ends[ends & (FIEF_QUEUE_TICKS - 1)]) {
 		q->busy--;
@@ -83,6 +82,56 @@ static __noinline int place_give(struct fief_queue *q, __u32 class, __u64 ends)
 		q->ends[ends & (FIEF_QUEUE_TICKS - 1)]--;
 		q->ends_below[ends & (FIEF_QUEUE_TICKS - 1)] -= below;
 	}
+}
+
+/* Gives back a place of a class, unless it has run out. */
+static __noinline int place_give(struct fief_queue *q, __u32 class, __u64 ends)
+{
+	__u32 below = class_is_below(q, queue_class(q, class));
+
+	bpf_spin_lock(&q->lock);
+	place_end(q, below, ends);
+	bpf_spin_unlock(&q->lock);
+	return 0;
+}
+
+/* A place of a class, which would run out at `before`, runs out at `ends` instead; one that has run out is taken again. */
+static __noinline int place_prolong(struct fief_queue *q, __u32 class, __u64 before, __u64 ends)
+{
+	struct fief_queue_class *of = queue_class(q, class);
+	__u64 now = bpf_ktime_get_ns();
+
+	bpf_spin_lock(&q->lock);
+	places_run_out(q, now);
+	place_end(q, class_is_below(q, of), before);
+	place_take(q, of, ends);
+	bpf_spin_unlock(&q->lock);
+	return 0;
+}
+
+/* A place of a class, which would run out at `before`, lasts as long as its connection. */
+static __noinline int place_keep(struct fief_queue *q, __u32 class, __u64 before)
+{
+	__u32 below = class_is_below(q, queue_class(q, class));
+
+	bpf_spin_lock(&q->lock);
+	place_end(q, below, before);
+	q->busy++;
+	q->busy_below += below;
+	q->lasting++;
+	bpf_spin_unlock(&q->lock);
+	return 0;
+}
+
+/* Its connection has ended. */
+static __noinline int place_leave(struct fief_queue *q, __u32 class)
+{
+	__u32 below = class_is_below(q, queue_class(q, class));
+
+	bpf_spin_lock(&q->lock);
+	q->busy--;
+	q->busy_below -= below;
+	q->lasting--;
 	bpf_spin_unlock(&q->lock);
 	return 0;
 }
@@ -148,7 +197,7 @@ static __noinline int class_settle(struct fief_queue *q, __u32 class, __u64 now)
 }
 
 /* The server has it no longer. The queue whose place is free now, or NULL. */
-static __always_inline struct fief_queue *served_end(const struct fief_flow_key *key, const struct queue_served *served)
+static __always_inline struct fief_queue *served_end(const struct fief_flow_key *key, const struct fief_served *served)
 {
 	__u64 ends = served->ends;
 	__u32 class = served->class;
@@ -161,10 +210,62 @@ static __always_inline struct fief_queue *served_end(const struct fief_flow_key 
 	return q;
 }
 
+/*
+ * The server has begun to answer: its connection keeps the place. False: there is no room to know that, or another request of it
+ * waits, which would wait for this one.
+ */
+static __noinline bool served_keep(const struct fief_flow_key *key, const struct fief_served *served)
+{
+	struct fief_served lasting = {.queue = served->queue, .class = served->class};
+	struct fief_queue *q = queue_get(served->queue);
+	__u64 before = served->ends;
+
+	if (!q || bpf_map_lookup_elem(&queue_holds, key) ||
+	    bpf_map_update_elem(&queue_lasts, key, &lasting, BPF_NOEXIST))
+		return false;
+	if (bpf_map_delete_elem(&queue_serves, key)) {
+		bpf_map_delete_elem(&queue_lasts, key); /* another CPU has seen its end */
+		return true;
+	}
+	place_keep(q, lasting.class, before);
+	class_charge(q, lasting.class, bpf_ktime_get_ns());
+	return true;
+}
+
+/* A connection ends. Number of the queue whose place it kept, or 0. */
+static __noinline __u32 lasting_end(const struct fief_flow_key *key)
+{
+	struct fief_served *lasting = bpf_map_lookup_elem(&queue_lasts, key);
+	struct fief_queue *q;
+	__u32 number, class;
+
+	if (!lasting)
+		return 0;
+	number = lasting->queue;
+	class = lasting->class;
+	if (bpf_map_delete_elem(&queue_lasts, key))
+		return 0; /* another CPU was here first */
+	q = queue_get(number);
+	if (!q)
+		return 0;
+	place_leave(q, class);
+	class_charge(q, class, bpf_ktime_get_ns());
+	return number;
+}
+
+/* Whether the packet's connection keeps a place: its next request needs none. */
+static __noinline bool flow_lasts(const struct packet *p)
+{
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	return bpf_map_lookup_elem(&queue_lasts, &key);
+}
+
 /* The packet's request, which has its place, is with the server; another one of its connection may have one already. */
 static __noinline int served_begin(const struct packet *p, const struct queue_turn *place, __u32 answer)
 {
-	struct queue_served served = {
+	struct fief_served served = {
 	    .queue = place->queue,
 	    .class = place->class,
 	    .answer = answer,
@@ -173,7 +274,7 @@ static __noinline int served_begin(const struct packet *p, const struct queue_tu
 	    .since_ns = place->since_ns,
 	};
 	struct fief_queue *q = queue_get(place->queue);
-	struct queue_served *before;
+	struct fief_served *before;
 	struct fief_flow_key key;
 
 	flow_key(p, &key);
@@ -191,7 +292,7 @@ static __noinline int served_begin(const struct packet *p, const struct queue_tu
 /* The server did not get the packet's request. */
 static __noinline int served_undo(const struct packet *p)
 {
-	struct queue_served *served;
+	struct fief_served *served;
 	struct fief_flow_key key;
 
 	flow_key(p, &key);
@@ -210,7 +311,7 @@ static __always_inline bool queue_wants(struct fief_queue *q, __u64 now)
 		return true; /* places may have run out */
 	if (*(volatile __u32 *)&q->refused || (queue_has_next(q, now) && queue_room(q)))
 		return true;
-	return bits && q->wait_ns && now > *(volatile __u64 *)&q->oldest_ns + q->wait_ns;
+	return bits && now > *(volatile __u64 *)&q->late_ns;
 }
 
 /* Sends a carrier: a copy of the packet at hand, which goes on as it is. */

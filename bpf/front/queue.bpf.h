@@ -8,8 +8,7 @@
  * here: complete, acknowledged in the server's name, in one list for each class. The class of the highest priority is
  * next, among those of one priority the one that was served least for its weight, and within it the oldest request. A class of
  * another priority than 0 that was passed over FIEF_QUEUE_PASSED times is next, so that none starves. One that has used up its
- * limit of the CPU is passed over until it has budget again. Where there is no room the
- * newest of the lowest class gives way, never to a worse one.
+ * limit of the CPU is passed over until it has budget again.
  * A place is taken under the lock, and given back once: when its entry in queue_serves goes, or when it runs out.
  * Where requests cannot be read each turn of a client is one (turns.bpf.h).
  * Limits: one answer may be for several requests of one connection, which take one place.
@@ -30,7 +29,7 @@
 /* Why somebody waits no longer. */
 enum queue_end { QUEUE_GOES, QUEUE_FULL, QUEUE_LATE };
 
-#define QUEUE_OVER 16 /* beside these: the limit of its class is used up */
+#define QUEUE_OVER 16 /* beside these: the limit of its class is used up, or its length */
 
 /* Which list a link is in. */
 enum queue_place { QUEUE_NOWHERE, QUEUE_CLASS, QUEUE_REFUSALS };
@@ -157,6 +156,27 @@ static __always_inline struct fief_queue_class *queue_class(struct fief_queue *q
 	return &q->class[class & (FIEF_QUEUE_CLASSES - 1)];
 }
 
+/* One more of the class waits, or is about to. */
+static __always_inline void class_joined(struct fief_queue *q, struct fief_queue_class *of)
+{
+	__u64 shared;
+
+	q->waiting++;
+	of->waiting++;
+	shared = (__u64)of->reserve - of->waiting; /* negative: beyond what it has for itself */
+	q->shared += shared >> 63;
+}
+
+/* One less. */
+static __always_inline void class_left(struct fief_queue *q, struct fief_queue_class *of)
+{
+	__u64 shared = (__u64)of->reserve - of->waiting;
+
+	q->shared -= shared >> 63;
+	of->waiting--;
+	q->waiting--;
+}
+
 /* After its list has changed. */
 static __always_inline void class_look(struct fief_queue *q, struct queue_links *links, __u32 class)
 {
@@ -164,12 +184,26 @@ static __always_inline void class_look(struct fief_queue *q, struct queue_links 
 	__u32 bit = 1u << (class & (FIEF_QUEUE_CLASSES - 1));
 
 	if (of->list.linked) {
-		of->head_ns = queue_link(links, of->list.first)->since_ns;
+		of->late_ns = queue_link(links, of->list.first)->since_ns + of->wait_ns;
 		q->bits |= bit;
 	} else {
 		q->bits &= ~bit;
 		of->passed = 0;
 	}
+}
+
+/* One of the class comes into its list. Without branches, as class_order(). */
+static __always_inline void late_note(struct fief_queue *q, const struct fief_queue_class *of,
+				      const struct queue_link *link)
+{
+	__u64 late = link->since_ns + of->wait_ns, absent = q->bits - 1ull, least, before;
+
+	absent >>= 63;
+	barrier_var(absent);
+	least = q->late_ns | absent << 62; /* where nobody waits: QUEUE_NEVER, or more */
+	before = (late - least) >> 63;
+	barrier_var(before);
+	q->late_ns = least ^ ((least ^ late) & -before);
 }
 
 static __always_inline void queue_push(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at)
@@ -179,8 +213,7 @@ static __always_inline void queue_push(struct fief_queue *q, struct queue_links 
 
 	if (!of->list.linked && of->turn < least)
 		of->turn = least; /* a class that was not there has saved nothing up */
-	if (!q->bits)
-		q->oldest_ns = queue_link(links, at)->since_ns;
+	late_note(q, of, queue_link(links, at));
 	q->until_ns = 0;
 	list_append(&of->list, links, at, CHAIN_LINE);
 	if (q->fair)
@@ -192,16 +225,16 @@ static __always_inline void queue_push(struct fief_queue *q, struct queue_links 
 /* It was next, and could not go. */
 static __always_inline void queue_push_first(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at)
 {
+	struct fief_queue_class *of = queue_class(q, class);
 	struct queue_link *link = queue_link(links, at);
 
-	list_prepend(&queue_class(q, class)->list, links, at, CHAIN_LINE);
+	late_note(q, of, link);
+	list_prepend(&of->list, links, at, CHAIN_LINE);
 	if (q->fair)
-		source_prepend(queue_class(q, class), links, at);
+		source_prepend(of, links, at);
 	link->linked = QUEUE_CLASS;
 	q->until_ns = 0;
 	class_look(q, links, class);
-	if (q->oldest_ns > link->since_ns)
-		q->oldest_ns = link->since_ns;
 }
 
 /* Takes it out of its class's list. */
@@ -306,86 +339,4 @@ static __always_inline void level_serves(struct fief_queue *q, struct fief_queue
 	if ((__s64)(level->level_turn - of->turn) > 0)
 		of->turn = level->level_turn;
 	level->level_turn = of->turn;
-}
-
-/* The class whose first waits for longest; somebody waits. */
-static __always_inline __u32 class_oldest(struct fief_queue *q)
-{
-	struct class_least oldest = {.least = QUEUE_NEVER};
-	__u32 class;
-
-#pragma clang loop unroll(disable)
-	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
-		class_take(&oldest, class, q->class[class].head_ns | class_absent(q, class));
-	return oldest.class & (FIEF_QUEUE_CLASSES - 1);
-}
-
-/* The lowest class that waits, and of one level the one that waits most; somebody waits. */
-static __always_inline __u32 class_lowest(struct fief_queue *q)
-{
-	struct class_least lowest = {.least = QUEUE_NEVER};
-	__u32 class;
-	__u64 at;
-
-#pragma clang loop unroll(disable)
-	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++) {
-		at = ((__u64)q->class[class].level << 32 | q->class[class].list.linked) + 1;
-		at &= -(__u64)(q->bits >> class & 1);
-		class_take(&lowest, class, QUEUE_NEVER - at);
-	}
-	return lowest.class & (FIEF_QUEUE_CLASSES - 1);
-}
-
-/* One that waits is refused: a carrier tells its client. */
-static __always_inline void queue_refuse(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at,
-					 enum queue_end why, __u64 now)
-{
-	struct fief_queue_class *of = queue_class(q, class);
-
-	queue_unlink(q, links, class, at);
-	list_append(&q->refusals, links, at, CHAIN_LINE);
-	queue_link(links, at)->why = class_is_over(q, of, now) ? why | QUEUE_OVER : why;
-	queue_link(links, at)->linked = QUEUE_REFUSALS;
-	q->refused++;
-	q->waiting--;
-	of->waiting--;
-	if (why == QUEUE_LATE)
-		of->refused_wait++;
-	else
-		of->refused_full++;
-}
-
-/* Whether one that waits has to give way to a newcomer of this class, since there is no room for both. */
-static __always_inline bool queue_displace(struct fief_queue *q, struct queue_links *links, const struct queue_turn *to,
-					   __u64 now)
-{
-	struct fief_queue_class *of = queue_class(q, to->class), *other;
-	__u32 lowest, newest;
-
-	if (!q->bits)
-		return false;
-	lowest = class_lowest(q);
-	other = queue_class(q, lowest);
-	newest = q->fair ? source_newest(other) : other->list.last;
-	if (q->fair && lowest == to->class) {
-		if (!source_gives_way(of, queue_link(links, newest)->source, to->source))
-			return false;
-	} else if (other->level < of->level || (other->level == of->level && other->list.linked <= of->waiting + 1)) {
-		return false;
-	}
-	queue_refuse(q, links, lowest, newest, QUEUE_FULL, now);
-	return true;
-}
-
-/* Refuses the one that waits for longest, if that is too long. */
-static __always_inline void queue_expire(struct fief_queue *q, struct queue_links *links, __u64 now)
-{
-	__u32 oldest;
-
-	if (!q->bits)
-		return;
-	oldest = class_oldest(q);
-	q->oldest_ns = queue_class(q, oldest)->head_ns;
-	if (now > queue_class(q, oldest)->head_ns + q->wait_ns)
-		queue_refuse(q, links, oldest, queue_class(q, oldest)->list.first, QUEUE_LATE, now);
 }

@@ -28,7 +28,7 @@
 /* Whether the server has a turn of this flow that it has not begun to answer, as far as the client knows too. */
 __noinline int turn_lasts(const struct packet *p __arg_nonnull)
 {
-	struct queue_served *served;
+	struct fief_served *served;
 	struct fief_flow_key key;
 
 	flow_key(p, &key);

@@ -4,7 +4,7 @@
  *
  *   room, and nobody waits    it goes on at once
  *   no room                   its bytes are kept, and acknowledged in the server's name
- *   no room to wait either    it is refused, or the newest of a lower class is
+ *   no room to wait either    it is refused, or the newest of a lower class is (room.bpf.h)
  *   once more                 it is acknowledged again; a FIN behind it goes with it
  *   the client resets it      it waits no longer
  *
@@ -23,6 +23,7 @@
 #include "lined.bpf.h"
 #include "plain.bpf.h"
 #include "refuse.bpf.h"
+#include "room.bpf.h"
 #include "ticks.bpf.h"
 #include "turns.bpf.h"
 
@@ -30,7 +31,7 @@
 #define RETRY_LATER_S 1
 #define TLS_FIRST     0x16 /* its first byte: a handshake */
 
-enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED };
+enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED, WAY_TOO_MANY };
 
 /* `bytes`: 0 where it cannot wait; then it enters, and takes its place. */
 static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue_links *links,
@@ -38,26 +39,29 @@ static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct fief_queue_class *of = queue_class(q, to->class);
-	enum queue_way way = WAY_ENTERS;
+	__u32 way = WAY_ENTERS, is_long;
+	__u64 room;
 
 	bpf_spin_lock(&q->lock);
 	places_run_out(q, now);
 	queue_expire(q, links, now);
+	is_long = class_is_long(of);
+	room = class_has_room(q, of, bytes) & ~(__u64)is_long;
+	barrier_var(room);
 	if (q->monitor || !bytes || (queue_is_free(q, now) && !class_is_over(q, of, now) && !class_is_full(q, of))) {
 		if (q->monitor && (q->bits || q->busy >= q->places || class_is_over(q, of, now)))
 			q->would_wait++;
 		q->measured.slack |= queue_room(q);
 		place_take(q, of, to->ends);
 		of->entered++;
-	} else if ((q->waiting < q->length && q->kept + bytes <= q->memory) || queue_displace(q, links, to, now)) {
-		q->waiting++;
-		of->waiting++;
+	} else if (room || queue_displace(q, links, to, is_long, now)) {
+		class_joined(q, of);
 		of->held++;
 		__sync_fetch_and_add(&q->kept, bytes);
 		way = WAY_WAITS;
 	} else {
 		of->refused_full++;
-		way = WAY_REFUSED;
+		way = WAY_REFUSED + is_long; /* WAY_TOO_MANY */
 	}
 	bpf_spin_unlock(&q->lock);
 	return way;
@@ -67,8 +71,7 @@ static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue
 static __noinline int queue_unwait(struct fief_queue *q, __u32 class, __u32 bytes)
 {
 	bpf_spin_lock(&q->lock);
-	q->waiting--;
-	queue_class(q, class)->waiting--;
+	class_left(q, queue_class(q, class));
 	queue_class(q, class)->held--;
 	queue_class(q, class)->refused_full++;
 	bpf_spin_unlock(&q->lock);
@@ -93,7 +96,7 @@ static __noinline bool queue_line_up(struct fief_queue *q, struct queue_links *l
 	return clock;
 }
 
-/* What it is told whose request cannot wait. `over`: since its class has used up its limit. */
+/* What it is told whose request cannot wait. `over`: since its class has used up its limit, or its length. */
 static __always_inline void queue_refusal(struct stream *stream, const struct front_context *front, bool tls, bool over)
 {
 	if (front->listener)
@@ -208,7 +211,7 @@ static __always_inline bool is_of_waiting(const struct packet *p, const struct q
  */
 static __noinline bool earlier_forget(const struct packet *p, bool later)
 {
-	struct queue_served *served;
+	struct fief_served *served;
 	struct queue_held *held;
 	struct fief_flow_key key;
 
@@ -218,13 +221,15 @@ static __noinline bool earlier_forget(const struct packet *p, bool later)
 		return false;
 	if (held)
 		waiting_cancel(held);
+	if (!later)
+		lasting_end(&key);
 	served = bpf_map_lookup_elem(&queue_serves, &key);
 	if (served && (!later || is_behind(p->ack, served->answer) || has_run_out(served)))
 		served_end(&key, served);
 	return true;
 }
 
-/* No room, and none of a lower class gives way. */
+/* No room, and nobody gives way. */
 static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					   struct tcp_sock *tcp, bool over)
 {
@@ -258,6 +263,8 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 
 	if (!earlier_forget(p, later))
 		return TCX_DROP;
+	if (later && q && q->until == FIEF_UNTIL_CLOSE && flow_lasts(p))
+		return TCX_NEXT;
 	if (!q || !links || !front->queued)
 		return later ? TCX_NEXT : admit(skb, front, what == QUEUE_FIRST ? tcp : NULL, stream);
 	class = queue_class_of(q, stream->admitted.container.id);
@@ -291,7 +298,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	if (way == WAY_ENTERS)
 		verdict = queue_enter(skb, front, stream, what == QUEUE_UNHELD ? NULL : tcp, &place);
 	else
-		verdict = queue_turn_away(skb, front, stream, tcp, over);
+		verdict = queue_turn_away(skb, front, stream, tcp, over || way == WAY_TOO_MANY);
 	if (queue_wants(q, front->now))
 		queue_kick(skb, q, front->guard->queue);
 	return verdict;

@@ -63,10 +63,12 @@ pub fn attach_clock(pins: &Pins) -> Result<()> {
 pub fn detach_clock(pins: &Pins) -> Result<()> {
     attachment::traces(When::Queued).flat_map(|row| row.links(pins)).try_for_each(|pin| link::remove(&pin))?;
     // nobody tells any more when the server has done with these
-    let served = pins.open_map("queue_serves")?;
-    for key in served.keys() {
-        // one that is gone meanwhile is what is wanted
-        let _ = served.delete(&key);
+    for map in ["queue_serves", "queue_lasts"] {
+        let served = pins.open_map(map)?;
+        for key in served.keys() {
+            // one that is gone meanwhile is what is wanted
+            let _ = served.delete(&key);
+        }
     }
     Ok(())
 }

@@ -79,6 +79,7 @@ records!(
     fief_notice,
     fief_mark,
     fief_queue,
+    fief_served,
     fief_program,
     fief_program_group,
     fief_charge_source,

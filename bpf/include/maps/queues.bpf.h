@@ -86,22 +86,21 @@ struct {
 	__type(value, struct queue_held);
 } queue_holds SEC(".maps");
 
-/* A flow whose request the server has. */
-struct queue_served {
-	__u32 queue;
-	__u32 class;
-	__u32 answer;	/* sequence number at which the answer begins */
-	__u32 upto;	/* where the request ends, as far as it had come */
-	__u64 ends;	/* when its place runs out */
-	__u64 since_ns; /* when it came */
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH); /* a client that is never answered keeps nobody out */
 	__uint(max_entries, 16384);
 	__type(key, struct fief_flow_key);
-	__type(value, struct queue_served);
+	__type(value, struct fief_served); /* of flows whose requests servers have */
 } queue_serves SEC(".maps");
+
+/* Connections that keep a place until their end. None gives way to another one: each entry is a place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct fief_flow_key);
+	__type(value, struct fief_served);
+} queue_lasts SEC(".maps");
 
 /* What a carrier is known by: from the kernel's random source, set once for an installation; 0: there are none. */
 struct {

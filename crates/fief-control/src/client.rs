@@ -173,12 +173,15 @@ impl Fief {
     /// How many of its requests wait, and how many the server has.
     fn queued(&self, read: &Read, listener: &Listener) -> Result<(u32, u32)> {
         let ports = listener.address.port()..=listener.last_port;
-        let count = |map: &str| -> Result<u32> {
-            let flows: Vec<abi::fief_flow_key> = batch::keys(&self.map(map)?)?;
-            let is_its = |flow: &&abi::fief_flow_key| flow.remote == read.address && ports.contains(&flow.local_port);
-            Ok(flows.iter().filter(is_its).count() as u32)
-        };
-        Ok((count("queue_holds")?, count("queue_serves")?))
+        let is_its = |flow: &abi::fief_flow_key| flow.remote == read.address && ports.contains(&flow.local_port);
+        let holds: Vec<abi::fief_flow_key> = batch::keys(&self.map("queue_holds")?)?;
+        // those whose place has run out are remembered for a while
+        let has_place = |served: &abi::fief_served| served.ends > read.now;
+        let serves: Vec<(abi::fief_flow_key, _)> = batch::entries_if(&self.map("queue_serves")?, has_place)?;
+        let waiting = holds.iter().filter(|flow| is_its(flow)).count();
+        let lasts: Vec<abi::fief_flow_key> = batch::keys(&self.map("queue_lasts")?)?;
+        let in_service = serves.iter().map(|(flow, _)| flow).chain(&lasts).filter(|flow| is_its(flow)).count();
+        Ok((waiting as u32, in_service as u32))
     }
 
     /// The rates that count it, in the order in which they are asked.

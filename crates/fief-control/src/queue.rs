@@ -4,20 +4,18 @@
 //! A queue that a new policy says the same of goes on. Another one lets all go that wait in it, before the flip, and is
 //! removed after it; the server then may have more at once for a moment.
 
+mod classes;
 mod ticks;
 mod waits;
 
 use fief_bpf::{Error, ErrorKind, Result, abi, ingress, queue};
-use fief_policy::{Listener, Mode, Policy, Queue};
+use fief_policy::{Listener, Mode, Policy, Queue, Until};
 use serde::{Deserialize, Serialize};
 
 use crate::Fief;
-use crate::charge::online_cpus;
+use crate::charge::{now_ns, online_cpus};
 use crate::names::Names;
 use crate::namespace::Namespace;
-
-/// A part in ten thousand of the machine.
-const SHARE_UNIT_PPM: u32 = 100;
 
 /// The most requests that a server gets at once.
 pub const QUEUE_PLACES: u32 = abi::FIEF_QUEUE_PLACES;
@@ -108,6 +106,12 @@ pub struct QueueClassView {
     pub container: String,
     /// Requests that wait now.
     pub waiting: u32,
+    /// Most that may.
+    pub length: u32,
+    /// So long one waits at most.
+    pub wait_max_ns: u64,
+    /// Places of the queue that no other class can take.
+    pub reserve: u32,
     /// Requests that did not wait, ever.
     pub entered: u64,
     /// Requests that waited, and went to the server.
@@ -166,6 +170,9 @@ impl Fief {
         let class = |class: &abi::fief_queue_class| QueueClassView {
             container: names.container(class.container),
             waiting: class.waiting,
+            length: class.length,
+            wait_max_ns: class.wait_ns,
+            reserve: class.reserve,
             entered: class.entered,
             released: class.released,
             refused_full: class.refused_full,
@@ -176,12 +183,13 @@ impl Fief {
             wait_p50_ns: waits::quantile(&class.waits, 0.5),
             wait_p99_ns: waits::quantile(&class.waits, 0.99),
         };
+        let now = now_ns()?;
         let view = |(_, queue): (u32, abi::fief_queue)| QueueView {
             listener: names.listener(u16::try_from(queue.listener).unwrap_or(u16::MAX)),
             places: queue.places,
             finds: queue.finds != 0,
             places_below: (queue.promises != 0).then(|| queue.below.min(queue.places)),
-            in_service: queue.busy,
+            in_service: in_service(&queue, now),
             waiting: queue.waiting,
             length: queue.length,
             memory: queue.kept,
@@ -220,15 +228,33 @@ impl Fief {
     }
 }
 
+/// Places that are taken. The kernel side gives back those that have run out when something happens.
+fn in_service(queue: &abi::fief_queue, now_ns: u64) -> u32 {
+    let now = now_ns >> queue.tick_shift;
+    let lasts = (1..=u64::from(abi::FIEF_QUEUE_TICKS)).map(|n| queue.tick + n).filter(|tick| *tick > now);
+    let run_out = lasts.map(|tick| u32::from(queue.ends[(tick % u64::from(abi::FIEF_QUEUE_TICKS)) as usize]));
+    run_out.sum::<u32>() + queue.lasting
+}
+
 /// What a policy says of it.
 fn says(queue: &abi::fief_queue) -> impl PartialEq + use<> {
     let classes = queue.class.map(|class| {
-        (class.container, class.weight, class.level, class.floor, class.limit_ns, class.latency_ns, class.late_ppm)
+        let order = (class.weight, class.level, class.floor);
+        let waits = (class.length, class.wait_ns, class.reserve);
+        (class.container, order, waits, class.limit_ns, class.latency_ns, class.late_ppm)
     });
     let places = if queue.finds == 0 { queue.places } else { 0 };
-    let times = (queue.wait_ns, queue.clock, queue.tick_shift, queue.stale_ticks);
-    let how = (queue.monitor, queue.fair, queue.finds, places);
+    let times = (queue.clock, queue.tick_shift, queue.stale_ticks);
+    let how = (queue.monitor, queue.fair, queue.until, queue.finds, places);
     (queue.listener, queue.classes, how, queue.length, queue.memory, times, classes)
+}
+
+fn until(until: Until) -> u32 {
+    match until {
+        Until::FirstByte => abi::FIEF_UNTIL_FIRST_BYTE,
+        Until::Response => abi::FIEF_UNTIL_RESPONSE,
+        Until::Close => abi::FIEF_UNTIL_CLOSE,
+    }
 }
 
 /// A place is held for a number of ticks of 2^this ns, none shorter than a millisecond.
@@ -252,7 +278,7 @@ pub(crate) fn record(
     queue: Queue,
     container: &impl Fn(&str) -> Option<abi::fief_ref>,
 ) -> Result<abi::fief_queue> {
-    let classes = classes(policy, listener);
+    let classes = classes::classes(policy, listener, queue);
     let monitor = [policy.mode, listener.mode].contains(&Mode::Monitor);
     // nothing is found out where nobody waits
     let finds = queue.in_service.is_none() && !monitor;
@@ -262,12 +288,13 @@ pub(crate) fn record(
         places,
         finds: finds.into(),
         length: queue.length,
+        common: queue.length.saturating_sub(classes.iter().map(|class| class.reserve).sum()),
         listener: index.into(),
         classes: classes.len() as u32,
         monitor: monitor.into(),
         fair: queue.fair.into(),
-        memory: queue.memory,
-        wait_ns: queue.wait_ns,
+        until: until(queue.until),
+        memory: queue.memory.min(i64::MAX as u64), // the kernel side takes differences
         below: abi::FIEF_QUEUE_PLACES,
         below_level: u32::MAX,
         tick_shift,
@@ -279,6 +306,7 @@ pub(crate) fn record(
         let missing = || Error::new(ErrorKind::NotFound, format!("listener {}: no {}", listener.name, class.path));
         to.container = container(class.path).ok_or_else(missing)?;
         (to.level, to.weight, to.floor) = (class.level, class.weight, class.floor.into());
+        (to.length, to.wait_ns, to.reserve) = (class.length, class.wait_ns, class.reserve);
         if let Some(latency) = class.latency {
             (to.latency_ns, to.late_ppm) = (latency.within_ns, 1_000_000 - latency.ppm);
             record.promises = 1;
@@ -290,82 +318,16 @@ pub(crate) fn record(
     Ok(record)
 }
 
-/// A class in the order in which a queue serves them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Class<'p> {
-    path: &'p str,
-    /// 0 is served first.
-    level: u8,
-    /// Among those of its level.
-    weight: u32,
-    /// It never starves.
-    floor: bool,
-    /// Of the machine; 0: none.
-    limit_ppm: u32,
-    latency: Option<fief_policy::Latency>,
-}
-
-/// The classes of a listener, the highest priority first.
-fn classes<'p>(policy: &'p Policy, listener: &'p Listener) -> Vec<Class<'p>> {
-    let mut containers: Vec<_> = listener.class_paths().into_iter().filter_map(|path| policy.container(path)).collect();
-    containers.sort_by_key(|container| std::cmp::Reverse(container.cpu.priority));
-    let mut priorities: Vec<_> = containers.iter().map(|container| container.cpu.priority).collect();
-    priorities.dedup();
-    let class = |container: &&'p fief_policy::Container| {
-        let level = priorities.iter().position(|priority| *priority == container.cpu.priority).unwrap_or(0);
-        let beside = containers.iter().filter(|other| other.cpu.priority == container.cpu.priority);
-        Class {
-            path: &container.path,
-            level: level as u8,
-            weight: weight(container, beside.copied()),
-            floor: container.cpu.priority != 0,
-            limit_ppm: limit(policy, container),
-            latency: container.latency,
-        }
-    };
-    containers.iter().map(class).collect()
-}
-
-/// The least of its own and of those above it, of which one that is not there is 0.
-fn limit(policy: &Policy, container: &fief_policy::Container) -> u32 {
-    let above =
-        container.parent().and_then(|parent| policy.container(parent)).map_or(0, |parent| limit(policy, parent));
-    [container.cpu.limit_ppm, above].into_iter().filter(|&ppm| ppm > 0).min().unwrap_or(0)
-}
-
-/// What a class gets for each turn among those of its priority: its share; without one, its weight's part of what they leave.
-fn weight<'p>(container: &fief_policy::Container, beside: impl Iterator<Item = &'p fief_policy::Container>) -> u32 {
-    let beside: Vec<_> = beside.collect();
-    let shared: u32 = beside.iter().map(|other| other.cpu.share_ppm).sum();
-    if shared == 0 {
-        return container.cpu.weight.max(1);
-    }
-    if container.cpu.share_ppm > 0 {
-        return (container.cpu.share_ppm / SHARE_UNIT_PPM).max(1);
-    }
-    let weights: u32 = beside.iter().filter(|other| other.cpu.share_ppm == 0).map(|other| other.cpu.weight).sum();
-    let rest = 1_000_000u32.saturating_sub(shared) / SHARE_UNIT_PPM;
-    (u64::from(rest) * u64::from(container.cpu.weight) / u64::from(weights.max(1))).max(1) as u32
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn policy(containers: &str) -> Policy {
-        let text = format!(
-            "version = 1\n{containers}\n[listener.web]\naddress = \"0.0.0.0:80\"\nqueue = true\n\
-             [[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"a\"\n\
-             [[listener.web.client]]\nfrom = [\"11.0.0.0/8\"]\ncontainer = \"b\"\n\
-             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"c\"\n"
-        );
-        fief_policy::parse(&text, "test.toml").expect("a policy")
-    }
-
-    fn order(containers: &str) -> Vec<(String, u8, u32, bool)> {
-        let policy = policy(containers);
-        let classes = classes(&policy, &policy.listeners[0]);
-        classes.iter().map(|class| (class.path.to_owned(), class.level, class.weight, class.floor)).collect()
+    #[test]
+    fn a_place_that_has_run_out_is_taken_no_longer() {
+        let mut queue = abi::fief_queue { tick: 1000, tick_shift: 20, lasting: 1, ..Default::default() };
+        (queue.ends[1010 % 256], queue.ends[1255 % 256]) = (2, 3);
+        let at = |tick: u64| in_service(&queue, tick << 20);
+        assert_eq!([1000, 1009, 1010, 1254, 1255, 9999].map(at), [6, 6, 4, 4, 1, 1]);
     }
 
     #[test]
@@ -373,23 +335,5 @@ mod tests {
         for (stale_ms, shift) in [(16, 20), (266, 20), (267, 21), (2000, 23), (30_000, 27)] {
             assert_eq!(tick_shift(stale_ms * 1_000_000), shift, "{stale_ms} ms");
         }
-    }
-
-    #[test]
-    fn the_highest_priority_is_served_first_and_priority_0_may_starve() {
-        let classes = order(
-            "[container.a]\ncpu.priority = 10\n[container.b]\ncpu.priority = 0\n[container.c]\ncpu.priority = 900",
-        );
-        let expected = [("c", 0, 100, true), ("a", 1, 100, true), ("b", 2, 100, false)];
-        assert_eq!(classes, expected.map(|(path, level, weight, floor)| (path.to_owned(), level, weight, floor)));
-    }
-
-    #[test]
-    fn a_share_counts_before_weights_among_classes_of_one_priority() {
-        let classes = order(
-            "[container.a]\ncpu.share = \"60%\"\n[container.b]\ncpu.weight = 300\n[container.c]\ncpu.weight = 100",
-        );
-        let weights: Vec<_> = classes.iter().map(|(path, level, weight, _)| (path.as_str(), *level, *weight)).collect();
-        assert_eq!(weights, [("a", 0, 6000), ("b", 0, 3000), ("c", 0, 1000)]);
     }
 }

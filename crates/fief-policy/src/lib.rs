@@ -33,6 +33,7 @@
 
 mod address;
 mod bloom;
+mod class_queue;
 mod containers;
 mod covered;
 mod diagnostic;
@@ -73,8 +74,8 @@ pub use diagnostic::{Diagnostic, Diagnostics, Kind, Related};
 pub use evaluate::{Met, Reason, RequestVerdict, Verdict};
 pub use fields::{Body, Fields, Unread};
 pub use model::{
-    AcceptOrder, Client, Container, Cpu, From, Front, Handshake, Isolate, Latency, Level, Listener, Lrp, Mode, Network,
-    Overload, Per, Policy, Queue, Schedule, Serve, SynRate, Thresholds, Unguarded,
+    AcceptOrder, ClassQueue, Client, Container, Cpu, From, Front, Handshake, Isolate, Latency, Level, Listener, Lrp,
+    Mode, Network, Overload, Per, Policy, Queue, Schedule, Serve, SynRate, Thresholds, Unguarded, Until,
 };
 pub use nearest::{nearest, nearest_path};
 pub use parse::parse;

@@ -19,7 +19,7 @@ use crate::requests::{Defaults, RequestRule};
 use crate::rules::Rule;
 use crate::syn_rates::Isolation;
 use crate::vocabulary::Shape;
-use crate::{covered, forward, name, queue, reach, syn_rates, unread};
+use crate::{class_queue, covered, forward, name, queue, reach, syn_rates, unread};
 
 /// Listeners of a policy; the kernel side has room for so many.
 const MOST_LISTENERS: usize = 1024;
@@ -63,6 +63,9 @@ pub(crate) fn read(
         covered::check(&view, &requests, &mut patterns, findings);
         let guarding = Guarding::read(&view, containers, findings);
         let classes = check_classes(&view, &rules, &requests, &guarding.isolation, findings);
+        let of_clients = rules.iter().map(|rule| (&rule.container, &rule.queue));
+        let of_requests = requests.iter().map(|rule| (&rule.container, &rule.queue));
+        class_queue::check(&view, guarding.queue, of_clients.chain(of_requests), findings);
         let named = rules.iter().filter_map(|rule| rule.container.as_ref());
         let named = named.chain(requests.iter().filter_map(|rule| rule.container.as_ref()));
         syn_rates::check_into(&view, &guarding.isolation, guarding.admit, containers, named, findings);

@@ -344,6 +344,14 @@ impl Listener {
         clients.chain(requests).chain(isolated).collect()
     }
 
+    /// What its rules say of a class that waits.
+    pub fn class_queue(&self, path: &str) -> ClassQueue {
+        let clients = self.clients.iter().filter(|client| client.container == path).map(|client| client.queue);
+        let is_its = |request: &&Request| request.container.as_deref() == Some(path);
+        let requests = self.requests.iter().filter(is_its).map(|request| request.queue);
+        clients.chain(requests).fold(ClassQueue::default(), ClassQueue::or)
+    }
+
     /// Does anything stand before the server: admission, or some limit of connection requests?
     pub fn is_guarded(&self) -> bool {
         self.admit || self.is_policed()
@@ -391,6 +399,7 @@ pub struct Lrp {
 pub struct Queue {
     /// Requests that the server has at once; `None`: Fief finds out how many.
     pub in_service: Option<u32>,
+    pub until: Until,
     /// Most requests that wait.
     pub length: u32,
     pub wait_ns: u64,
@@ -408,12 +417,47 @@ impl Default for Queue {
     fn default() -> Self {
         Self {
             in_service: None,
+            until: Until::FirstByte,
             length: 10_000,
             wait_ns: 5_000_000_000,
             stale_ns: 2_000_000_000,
             turns: true,
             fair: false,
             memory: 32 << 20,
+        }
+    }
+}
+
+/// How long the server has a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Until {
+    /// Of its answer.
+    #[default]
+    FirstByte,
+    /// All of it has left, as far as that shows.
+    Response,
+    /// Of the connection, once the server has begun to answer.
+    Close,
+}
+
+/// What a rule says of its class where the listener has a queue; `None`: what the queue says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClassQueue {
+    /// Most of its requests that wait.
+    pub length: Option<u32>,
+    pub wait_ns: Option<u64>,
+    /// Of the queue's length, what no other class can take.
+    pub reserve: Option<u32>,
+}
+
+impl ClassQueue {
+    /// With what another rule says of the same class.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            length: self.length.or(other.length),
+            wait_ns: self.wait_ns.or(other.wait_ns),
+            reserve: self.reserve.or(other.reserve),
         }
     }
 }
@@ -460,6 +504,8 @@ pub struct Client {
     pub container: String,
     pub accept: AcceptOrder,
     pub syn: Option<SynRate>,
+    /// Of its class.
+    pub queue: ClassQueue,
     /// Of the rate.
     pub mode: Mode,
 }
@@ -468,7 +514,7 @@ impl Client {
     /// A rule without a rate.
     pub fn new(from: From, container: impl Into<String>) -> Self {
         let (accept, mode) = (AcceptOrder::Before, Mode::Enforce);
-        Self { from, container: container.into(), accept, syn: None, mode }
+        Self { from, container: container.into(), accept, syn: None, queue: ClassQueue::default(), mode }
     }
 }
 

@@ -4,7 +4,7 @@
 use toml::de::DeValue;
 
 use crate::diagnostic::{Findings, Kind};
-use crate::model::{Level, Queue};
+use crate::model::{Level, Queue, Until};
 use crate::quantity;
 use crate::reader::View;
 use crate::vocabulary::{self, LEAST_MEMORY};
@@ -32,10 +32,16 @@ pub(crate) fn read(listener: &View<'_, '_>, findings: &mut Findings) -> Option<Q
         queue.stale_ns = stale;
     }
     queue.turns = table.flag("turns", findings).unwrap_or(true);
+    queue.until = match table.choice("until", findings) {
+        Some("response") => Until::Response,
+        Some("close") => Until::Close,
+        _ => Until::FirstByte,
+    };
     queue.fair = table.choice("fair", findings) == Some("source");
     if let Some(memory) = memory(&table, findings) {
         queue.memory = memory;
     }
+    check_until(&table, queue, findings);
     Some(queue)
 }
 
@@ -60,6 +66,23 @@ fn memory(table: &View<'_, '_>, findings: &mut Findings) -> Option<u64> {
         }
         _ => table.integer("memory", LEAST_MEMORY..=u64::MAX, findings),
     }
+}
+
+/// How many connections a server is best with does not show in its answers.
+fn check_until(table: &View<'_, '_>, queue: Queue, findings: &mut Findings) {
+    let (Until::Close, None, Some(value)) = (queue.until, queue.in_service, table.get("until")) else { return };
+    if table.get("in-service").is_some_and(|value| !matches!(value.get_ref(), DeValue::String(_))) {
+        return; // a number that is wrong is an error already
+    }
+    let message = format!("`queue` in {} counts connections, and leaves their number to Fief", table.title);
+    let remedy = "write in-service = 4: how many connections the server serves at once";
+    findings.add(
+        Kind::Contradiction,
+        value.span(),
+        message,
+        "a number for `in-service` beside until = \"close\"",
+        remedy,
+    );
 }
 
 /// A queue needs connections that are held.

@@ -113,6 +113,11 @@ impl<'a, 'i> View<'a, 'i> {
         self.section.key(key).is_some()
     }
 
+    /// Does the vocabulary take true and false there?
+    pub(crate) fn takes_flag(&self, key: &str) -> bool {
+        matches!(self.key(key).shape, Shape::Flag | Shape::FlagOrTable(_))
+    }
+
     /// Is the value a table?
     pub(crate) fn is_table(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| matches!(value.get_ref(), DeValue::Table(_)))

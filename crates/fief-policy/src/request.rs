@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::model::{Level, Mode, Per};
+use crate::model::{ClassQueue, Level, Mode, Per};
 
 /// A rule for requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -23,6 +23,8 @@ pub struct Request {
     pub when: Level,
     /// It waits in no queue, and takes no place there.
     pub unqueued: bool,
+    /// Of the class that it names.
+    pub queue: ClassQueue,
     /// Monitor: what it would do is counted, and the next rule that matches decides.
     pub mode: Mode,
 }

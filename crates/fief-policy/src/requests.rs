@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use toml::de::DeValue;
 
+use crate::class_queue::{self, ClassRule};
 use crate::containers::Containers;
 use crate::diagnostic::{Findings, Kind};
 use crate::mistyped::type_of;
@@ -32,6 +33,8 @@ pub(crate) struct RequestRule {
     pub(crate) request: Option<Request>,
     /// Its container in the file.
     pub(crate) container: Option<(String, Range<usize>)>,
+    /// What it says of that class where it waits.
+    pub(crate) queue: Option<ClassRule>,
     /// Its header.
     pub(crate) span: Range<usize>,
 }
@@ -51,6 +54,8 @@ impl RequestRule {
         let retry_after = view.quantity("retry-after", quantity::seconds, findings).map(|(seconds, _)| seconds);
         let penalty = view.quantity("penalty", quantity::duration, findings).map(|(ns, _)| ns);
         check_refusal(view, refusal, is_tls, findings);
+        let queue = class_queue::read(view, findings);
+        class_queue::check_named(view, queue.as_ref(), findings);
 
         let is_refusing = refusal.is_some() || view.get("rate").is_some();
         let default = if is_tls { Refusal::Reset } else { Refusal::Unavailable };
@@ -62,15 +67,16 @@ impl RequestRule {
             retry_after_s: retry_after.unwrap_or(0),
             penalty_ns: if is_refusing { penalty.unwrap_or(defaults.penalty_ns) } else { 0 },
             when: syn_rates::level(view, "when", findings),
-            unqueued: view.flag("queue", findings) == Some(false),
+            unqueued: matches!(view.get("queue").map(|value| value.get_ref()), Some(DeValue::Boolean(false))),
+            queue: queue.as_ref().map(|rule| rule.says).unwrap_or_default(),
             mode: syn_rates::mode(view, defaults.mode, findings),
         });
-        Self { request, container, span: view.span.clone() }
+        Self { request, container, queue, span: view.span.clone() }
     }
 
     /// In the place of something that is no table.
     pub(crate) fn unread(span: Range<usize>) -> Self {
-        Self { request: None, container: None, span }
+        Self { request: None, container: None, queue: None, span }
     }
 }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use ipnet::IpNet;
 use toml::de::DeValue;
 
+use crate::class_queue::{self, ClassRule};
 use crate::containers::Containers;
 use crate::diagnostic::{Findings, Kind};
 use crate::mistyped::type_of;
@@ -21,6 +22,8 @@ pub(crate) struct Rule {
     pub(crate) container: Option<(String, Range<usize>)>,
     pub(crate) accept: AcceptOrder,
     syn: Option<SynRate>,
+    /// What it says of its class where that waits.
+    pub(crate) queue: Option<ClassRule>,
     mode: Mode,
     /// Its header.
     pub(crate) span: Range<usize>,
@@ -43,24 +46,26 @@ impl Rule {
             _ => AcceptOrder::Before,
         };
         let syn = syn_rates::rate(view, "syn", findings);
+        let queue = class_queue::read(view, findings);
         let mode = syn_rates::mode(view, around, findings);
         if let (Some(value), None, false) = (view.get("mode"), view.get("syn"), view.is_misspelt("syn")) {
             let message = format!("{} has a `mode`, but no rate that it could be the mode of", view.title);
             let remedy = "add syn = { rate = 300 }, or remove `mode`";
             findings.add(Kind::Contradiction, value.span(), message, "`mode` beside `syn`", remedy);
         }
-        Self { from, container, accept, syn, mode, span: view.span.clone(), from_span }
+        Self { from, container, accept, syn, queue, mode, span: view.span.clone(), from_span }
     }
 
     /// In the place of something that is no table.
     pub(crate) fn unread(span: Range<usize>) -> Self {
         let (accept, mode) = (AcceptOrder::Before, Mode::Enforce);
-        Self { from: None, container: None, accept, syn: None, mode, from_span: span.clone(), span }
+        Self { from: None, container: None, accept, syn: None, queue: None, mode, from_span: span.clone(), span }
     }
 
     pub(crate) fn into_client(self) -> Option<Client> {
         let Self { accept, syn, mode, .. } = self;
-        Some(Client { from: self.from?, container: self.container?.0, accept, syn, mode })
+        let queue = self.queue.map(|rule| rule.says).unwrap_or_default();
+        Some(Client { from: self.from?, container: self.container?.0, accept, syn, queue, mode })
     }
 }
 

@@ -9,10 +9,12 @@ use crate::nearest::nearest;
 mod front;
 mod listener;
 mod policy;
+mod queue;
 mod request;
 
-pub(crate) use listener::{IN_SERVICE, LISTENER, QUEUE_LENGTH};
+pub(crate) use listener::LISTENER;
 pub(crate) use policy::POLICY;
+pub(crate) use queue::{IN_SERVICE, QUEUE_LENGTH};
 
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const WEIGHT: std::ops::RangeInclusive<u64> = 1..=10_000;

@@ -2,8 +2,8 @@
 //! What a policy means: units, defaults, orders.
 
 use fief_policy::{
-    AcceptOrder, Container, Field, From, Handshake, Isolate, Level, Listener, Lrp, Mode, Overload, Pattern, Per,
-    Policy, Refusal, Request, RequestRate, Serve, SynRate, Thresholds, parse,
+    AcceptOrder, ClassQueue, Container, Field, From, Handshake, Isolate, Level, Listener, Lrp, Mode, Overload, Pattern,
+    Per, Policy, Queue, Refusal, Request, RequestRate, Serve, SynRate, Thresholds, Until, parse,
 };
 
 #[track_caller]
@@ -35,14 +35,30 @@ fn files_have_labels_where_the_policy_says_so() {
 }
 
 #[test]
+fn a_class_waits_as_the_rules_that_name_it_say() {
+    let text = "version = 1\n[container.shop]\n[container.cgi]\n[listener.web]\naddress = \"0.0.0.0:80\"\nqueue.length = 50\n\
+                [[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"shop\"\nqueue = { length = 30, reserve = 20 }\n\
+                [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\nqueue = { wait = \"2s\", reserve = 20 }\n\
+                [[listener.web.request]]\npath = \"/cgi\"\ncontainer = \"cgi\"\nqueue.reserve = 30\n\
+                [[listener.web.request]]\npath = \"/poll\"\nqueue = false\n";
+    let policy = policy(text);
+    let web = &policy.listeners[0];
+    let shop = ClassQueue { length: Some(30), wait_ns: Some(2_000_000_000), reserve: Some(20) };
+    assert_eq!(web.class_queue("shop"), shop);
+    assert_eq!(web.class_queue("cgi"), ClassQueue { reserve: Some(30), ..ClassQueue::default() });
+    assert_eq!(web.requests.iter().map(|rule| rule.unqueued).collect::<Vec<_>>(), [false, true]);
+}
+
+#[test]
 fn a_class_of_a_queue_has_a_latency() {
     let text = "version = 1\n[container.shop]\nlatency = \"99.5% in 20ms\"\n[listener.web]\naddress = \"0.0.0.0:80\"\n\
-                queue = { stale = \"400ms\", fair = \"source\" }\n[[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n";
+                queue = { stale = \"400ms\", fair = \"source\", until = \"response\" }\n[[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n";
     let policy = policy(text);
     let latency = policy.containers[0].latency.expect("a latency");
     assert_eq!((latency.within_ns, latency.ppm), (20_000_000, 995_000));
     let queue = policy.listeners[0].queue.expect("a queue");
     assert_eq!((queue.stale_ns, queue.fair, queue.in_service), (400_000_000, true, None));
+    assert_eq!((queue.until, Queue::default().until), (Until::Response, Until::FirstByte));
 }
 
 #[test]

@@ -242,3 +242,39 @@ fn refuses_levels_of_overload_that_mean_nothing() {
     refuses(&text, Kind::Contradiction, "overloaded from 1000 a second on", "name both");
     accepts(&overload("busy = { cpu = \"90%\" }\noverloaded = { queue = \"10%\" }\nhold = \"500ms\""));
 }
+
+#[test]
+fn refuses_classes_that_wait_where_nothing_does_or_for_more_than_there_is() {
+    let text = |listener: &str, first: &str, second: &str| {
+        format!(
+            "version = 1\n[container.a]\n[container.b]\n[listener.web]\naddress = \"0.0.0.0:80\"\n{listener}\n\
+             [[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"a\"\n{first}\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"b\"\n{second}\n"
+        )
+    };
+    let queue = "queue = { length = 50 }";
+    accepts(&text(queue, "queue = { length = 50, reserve = 20 }", "queue = { wait = \"1ms\", reserve = 30 }"));
+    let nothing = "nothing waits there";
+    refuses(&text("", "queue = ⟦{ length = 5 }⟧", ""), Kind::Contradiction, nothing, "queue = true");
+    refuses(&text("queue = false", "queue = ⟦{ length = 5 }⟧", ""), Kind::Contradiction, nothing, "queue = true");
+    let long = text(queue, "queue = ⟦{ length = 51 }⟧", "");
+    refuses(&long, Kind::Contradiction, "51 of `a` may wait in [listener.web], where 50 can", "queue.length = 50");
+    let within = text(queue, "queue = ⟦{ length = 5, reserve = 6 }⟧", "");
+    refuses(&within, Kind::Contradiction, "6 places are reserved for `a`, of which 5 may wait", "queue.reserve = 5");
+    let all = text(queue, "queue = { reserve = 20 }", "queue = ⟦{ reserve = 31 }⟧");
+    refuses(&all, Kind::Contradiction, "51 places of [listener.web] are reserved, and there are 50", "reserve fewer");
+    let twice = text(queue, "queue = { wait = \"1s\" }", "queue = ⟦{ wait = \"2s\" }⟧").replace("= \"b\"", "= \"a\"");
+    refuses(&twice, Kind::Contradiction, "say how `a` waits, and not the same", "at one of the rules");
+    refuses(&text(queue, "queue = { reserve = ⟦0⟧ }", ""), Kind::Value, "out of range", "write queue.reserve = 1");
+    let until = text("queue = { until = ⟦\"reponse\"⟧ }", "", "");
+    refuses(&until, Kind::Value, "\"reponse\" is unknown", "write until = \"response\"");
+    let counted = text("queue = { until = ⟦\"close\"⟧ }", "", "");
+    refuses(&counted, Kind::Contradiction, "leaves their number to Fief", "in-service = 4");
+    accepts(&text("queue = { until = \"close\", in-service = 4 }", "", ""));
+    refuses(&text(queue, "queue = ⟦true⟧", ""), Kind::Type, "is true or false", "queue = { length = 100");
+    refuses(&text(queue, "queue = { ⟦max⟧ = 5 }", ""), Kind::UnknownKey, "queue.max", "write `queue.length`");
+    let request = format!("{}[[listener.web.request]]\npath = \"/x\"\nqueue = ", text(queue, "", ""));
+    let unnamed = format!("{request}⟦{{ length = 5 }}⟧\n");
+    refuses(&unnamed, Kind::Contradiction, "names no container", "add `container`");
+    refuses(&format!("{request}⟦5⟧\n"), Kind::Type, "is an integer", "queue = false");
+}

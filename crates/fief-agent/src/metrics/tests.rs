@@ -25,6 +25,9 @@ fn class(container: &str, p99: u64) -> QueueClassView {
     QueueClassView {
         container: container.into(),
         waiting: 3,
+        length: 100,
+        wait_max_ns: 5_000_000_000,
+        reserve: 0,
         entered: 10,
         released: 5,
         refused_full: 1,

@@ -2,6 +2,7 @@
 //! `fief check`: the errors of policies, each in its line, or what the policies mean. Nothing is changed.
 
 pub mod listener;
+mod queue;
 
 use std::path::Path;
 

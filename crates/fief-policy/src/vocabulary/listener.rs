@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keys of a listener and of its client rules.
 
+use super::queue::{CLASS_QUEUE, QUEUE};
 use super::request::REQUEST;
 use super::{Key, LEVELS, MODES, Section, Shape, UNREAD};
 
@@ -172,6 +173,12 @@ pub(crate) static CLIENT: Section = Section {
             doc: "Most connection requests.",
         },
         Key {
+            name: "queue",
+            shape: Shape::Table(&CLASS_QUEUE),
+            example: "{ length = 100, wait = \"2s\" }",
+            doc: "How many requests of the class wait, and for how long, where the listener has a queue.",
+        },
+        Key {
             name: "mode",
             shape: Shape::Choice(MODES),
             example: "\"monitor\"",
@@ -333,71 +340,6 @@ static PROXY: Section = Section {
         doc: "Their addresses and prefixes. Required.",
     }],
     synonyms: &[("source", "from"), ("peers", "from")],
-};
-
-/// Requests that a server has at once.
-pub(crate) const IN_SERVICE: std::ops::RangeInclusive<u64> = 1..=4096;
-/// Requests that wait: the kernel side has room for so many in all queues together.
-pub(crate) const QUEUE_LENGTH: std::ops::RangeInclusive<u64> = 1..=16_383;
-
-static QUEUE: Section = Section {
-    doc: "Requests that wait in front of the server, in the order of their classes.",
-    required: &[],
-    keys: &[
-        Key {
-            name: "in-service",
-            shape: Shape::ChoiceOrCount(&["auto"], IN_SERVICE),
-            example: "1",
-            doc: "Requests that the server has at once, each until the first byte of its answer leaves. \"auto\": as many \
-                  as it answers most with, which Fief finds out. Default \"auto\".",
-        },
-        Key {
-            name: "length",
-            shape: Shape::Integer(QUEUE_LENGTH),
-            example: "1000",
-            doc: "Most requests that wait. Default 10000.",
-        },
-        Key {
-            name: "wait",
-            shape: Shape::Duration,
-            example: "\"5s\"",
-            doc: "Who waits longer is refused. Default \"5s\".",
-        },
-        Key {
-            name: "stale",
-            shape: Shape::Duration,
-            example: "\"2s\"",
-            doc: "A request that the server does not answer for so long counts no longer: it gets another one. 16ms to \
-                  30s. Default \"2s\".",
-        },
-        Key {
-            name: "turns",
-            shape: Shape::Flag,
-            example: "false",
-            doc: "Where requests cannot be read (TLS, PostgreSQL, Redis) each turn waits: the client's bytes after the server's \
-                  last, until the server's first. false: a connection waits once. Default: true.",
-        },
-        Key {
-            name: "fair",
-            shape: Shape::Choice(&["none", "source"]),
-            example: "\"source\"",
-            doc: "\"source\": within a class the clients take turns, by address. \"none\": in the order in which they come. \
-                  Default \"none\".",
-        },
-        Key {
-            name: "memory",
-            shape: Shape::Bytes,
-            example: "\"32M\"",
-            doc: "Most memory for requests that wait; none is taken before. Default \"32M\".",
-        },
-    ],
-    synonyms: &[
-        ("concurrency", "in-service"),
-        ("maxconn", "in-service"),
-        ("places", "in-service"),
-        ("size", "length"),
-        ("timeout", "wait"),
-    ],
 };
 
 static LRP: Section = Section {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keys of a request rule.
 
+use super::queue::CLASS_QUEUE;
 use super::{Key, LEVELS, MODES, Section, Shape};
 
 pub(super) static REQUEST: Section = Section {
@@ -71,10 +72,10 @@ pub(super) static REQUEST: Section = Section {
         },
         Key {
             name: "queue",
-            shape: Shape::Flag,
+            shape: Shape::FlagOrTable(&CLASS_QUEUE),
             example: "false",
-            doc: "false: what matches waits in no queue and takes no place there, as long polls and streams should. \
-                  Default: true.",
+            doc: "false: what matches waits in no queue and takes no place there, as long polls and streams should. A table \
+                  says how many requests of the rule's container wait, and for how long. Default: true.",
         },
         Key {
             name: "penalty",

@@ -2,10 +2,11 @@
 //! What a policy says about a listener: what stands before it, and its rules for clients and requests.
 
 use fief_policy::{
-    AcceptOrder, Client, Condition, Field, From, Isolate, Level, Listener, Mode, Pattern, Per, Queue, Refusal, Request,
+    AcceptOrder, Client, Condition, Field, From, Isolate, Level, Listener, Mode, Pattern, Per, Refusal, Request,
     RequestRate, Serve, SynRate, Unread,
 };
 
+use super::queue;
 use crate::output::{Align, Table, printable};
 use crate::quantity::{duration, percent};
 
@@ -102,37 +103,12 @@ fn guards(listener: &Listener) -> Vec<String> {
         lines.push(format!("from a source that has: {}", syn_rate(rate)));
     }
     if let Some(queue) = &listener.queue {
-        lines.extend(self::queue(queue));
+        lines.extend(queue::lines(listener, queue));
     }
     if let Some(lrp) = &listener.lrp {
         lines.push(format!("packets are received in a thread for each class{}", when(lrp.when)));
     }
     lines
-}
-
-/// What waits in front of the server, and in which order it goes.
-fn queue(queue: &Queue) -> [String; 4] {
-    let places = match queue.in_service {
-        Some(1) => "one request at once".to_owned(),
-        Some(count) => format!("{count} requests at once"),
-        None => "as many requests at once as it answers most with (found out while it runs)".to_owned(),
-    };
-    let Queue { length, wait_ns, fair, turns, .. } = queue;
-    [
-        format!("the server gets {places}, up to {length} others wait up to {} for it", span(*wait_ns)),
-        "of those that wait the highest cpu.priority is next, among equals by share or weight".to_owned(),
-        match fair {
-            true => "within a class its clients take turns, by address".to_owned(),
-            false => "within a class the order is that of arrival".to_owned(),
-        },
-        match turns {
-            true => {
-                "requests of HTTP/1 are ordered; of TLS and other protocols each turn, until the server's first byte"
-                    .to_owned()
-            }
-            false => "requests of HTTP/1 are ordered; of TLS and other protocols the connections alone".to_owned(),
-        },
-    ]
 }
 
 /// What becomes of bytes that cannot be read as a request: what that breaks, and what it leaves open.
@@ -315,7 +291,7 @@ fn who(from: &From, is_first: bool) -> String {
 }
 
 /// Of a policy, mostly whole seconds.
-fn span(ns: u64) -> String {
+pub(super) fn span(ns: u64) -> String {
     match ns % 1_000_000_000 {
         0 => format!("{} s", ns / 1_000_000_000),
         _ => duration(ns),

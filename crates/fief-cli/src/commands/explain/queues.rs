@@ -27,6 +27,9 @@ struct Object<'a> {
     places_below: Option<u32>,
     /// Of this one.
     waiting: u32,
+    length: u32,
+    wait_max_ns: u64,
+    reserve: u32,
     entered: u64,
     released: u64,
     refused_full: u64,
@@ -55,6 +58,9 @@ pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
             would_wait: queue.would_wait,
             places_below: queue.places_below,
             waiting: class.waiting,
+            length: class.length,
+            wait_max_ns: class.wait_max_ns,
+            reserve: class.reserve,
             entered: class.entered,
             released: class.released,
             refused_full: class.refused_full,
@@ -119,11 +125,29 @@ pub fn page(queues: &[QueueView]) -> String {
         }
     }
     for (queue, class) in classes(queues) {
+        page.push_str(&own(queue, class).unwrap_or_default());
+    }
+    for (queue, class) in classes(queues) {
         if let Some(latency) = class.latency {
             page.push_str(&promise(queue, class, &latency));
         }
     }
     page
+}
+
+/// What holds for a class and not for all of its queue.
+fn own(queue: &QueueView, class: &QueueClassView) -> Option<String> {
+    let QueueClassView { container, waiting, length, wait_max_ns, reserve, .. } = class;
+    let waits_alike = queue.classes.iter().all(|other| other.wait_max_ns == *wait_max_ns);
+    if *length >= queue.length && *reserve == 0 && waits_alike {
+        return None;
+    }
+    let reserved = if *reserve > 0 { format!("; {reserve} places are for no other class") } else { String::new() };
+    let longest = duration(*wait_max_ns);
+    Some(format!(
+        "{}: {waiting} of {length} wait that are of {container}, each up to {longest}{reserved}\n",
+        queue.listener
+    ))
 }
 
 /// Whether a class is answered as soon as the policy says, and what was done for that.
@@ -157,6 +181,9 @@ mod tests {
         let class = QueueClassView {
             container: "shop/gold".to_owned(),
             waiting: 3,
+            length: 10,
+            wait_max_ns: 2_000_000_000,
+            reserve: 4,
             entered: 10,
             released: 4,
             refused_full: 5,
@@ -197,6 +224,8 @@ mod tests {
             "{page}"
         );
         assert!(page.contains("9 requests would have waited"), "{page}");
+        let own = "web: 3 of 10 wait that are of shop/gold, each up to 2.000 s; 4 places are for no other class\n";
+        assert!(page.contains(own), "{page}");
         let promise = "web: 2 of 100 answers to shop/gold came later than 20 ms within the last second, which held 3 of 4 times; it \
                        cannot be held: the classes below have one place already";
         assert!(page.contains(promise), "{page}");

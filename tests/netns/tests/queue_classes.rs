@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a rule says of how its class waits: how many, for how long, and how many places no other class can take.
+
+use std::net::{IpAddr, TcpStream};
+
+use fief_tests_netns::front::{Door, ready};
+use fief_tests_netns::queued::{POLICY, Queued, status};
+
+fn high(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 1, n])
+}
+
+fn low(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 2, n])
+}
+
+fn robot(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 3, n])
+}
+
+/// A place lasts longer than any of these tests. `queue`: more of the queue's; and what the rules of the classes say.
+fn policy(queue: &str, classes: &[(&str, &str)]) -> String {
+    let mut policy = POLICY.replace("length = 200, wait = \"1m\"", &format!("stale = \"30s\", {queue}"));
+    for (class, says) in classes {
+        let container = format!("\ncontainer = \"{class}\"\n");
+        assert!(policy.contains(&container), "{class}");
+        policy = policy.replace(&container, &format!("{container}queue = {{ {says} }}\n"));
+    }
+    policy
+}
+
+/// The server has a request that it does not answer yet.
+fn busy(rig: &Queued) -> TcpStream {
+    let first = rig.ask(low(1), "/first");
+    rig.got_all(1);
+    first
+}
+
+/// Asks, and waits until so many wait.
+fn waits(rig: &Queued, from: IpAddr, path: &str, waiting: u32) -> TcpStream {
+    let asked = rig.ask(from, path);
+    rig.wait_for(waiting);
+    asked
+}
+
+#[test]
+fn a_class_waits_for_as_long_as_its_rule_says() {
+    if !ready() {
+        return;
+    }
+    let cases = [("wait = \"1m\"", "low", "wait = \"200ms\""), ("wait = \"200ms\"", "high", "wait = \"1m\"")];
+    for door in Door::GUARDS {
+        for (queue, class, says) in cases {
+            let rig = Queued::new(door, &policy(queue, &[(class, says)]));
+            let first = busy(&rig);
+            let patient = waits(&rig, high(1), "/high", 1);
+            assert_eq!(status(rig.ask(low(2), "/low")), 503, "{door:?}, {class}");
+            assert_eq!((rig.queue().waiting, rig.queue().class[1].refused_wait), (1, 1), "{door:?}, {class}");
+            rig.let_go(2);
+            assert_eq!((status(first), status(patient)), (200, 200), "{door:?}, {class}");
+            rig.wait_for_peace();
+        }
+    }
+}
+
+#[test]
+fn no_more_of_a_class_wait_than_its_length() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &policy("length = 200, wait = \"1m\"", &[("low", "length = 2")]));
+        let mut asked = vec![busy(&rig)];
+        asked.push(waits(&rig, low(2), "/l1", 1));
+        asked.push(waits(&rig, robot(1), "/r1", 2));
+        asked.push(waits(&rig, low(3), "/l2", 3));
+        // nobody gives way, however much worse
+        assert_eq!(status(rig.ask(low(4), "/l3")), 429, "{door:?}");
+        asked.push(waits(&rig, high(1), "/h1", 4));
+        asked.push(waits(&rig, robot(2), "/r2", 5));
+        rig.let_go(6);
+        assert_eq!(rig.got_all(6), ["/first", "/h1", "/l1", "/l2", "/r1", "/r2"], "{door:?}");
+        assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+        assert_eq!(rig.queue().class[1].refused_full, 1, "{door:?}");
+    }
+}
+
+#[test]
+fn what_a_class_has_for_itself_no_other_one_fills() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &policy("length = 4, wait = \"1m\"", &[("high", "reserve = 2")]));
+        let mut asked = vec![busy(&rig)];
+        asked.push(waits(&rig, low(2), "/l1", 1));
+        let gives_way = waits(&rig, low(3), "/l2", 2);
+        assert_eq!(status(rig.ask(low(4), "/l3")), 503, "{door:?}: the rest is the high class's");
+        asked.push(waits(&rig, high(1), "/h1", 3));
+        asked.push(waits(&rig, high(2), "/h2", 4));
+        assert_eq!(rig.queue().class[1].waiting, 2, "{door:?}: nobody had to give way");
+        let better = rig.ask(high(3), "/h3");
+        assert_eq!(status(gives_way), 503, "{door:?}: beyond its reserve a better class displaces");
+        asked.push(better);
+        rig.wait_for(4);
+        rig.let_go(5);
+        assert_eq!(rig.got_all(5), ["/first", "/h1", "/h2", "/h3", "/l1"], "{door:?}");
+        assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+        assert_eq!(rig.queue().shared, 0, "{door:?}");
+    }
+}
+
+#[test]
+fn nobody_is_displaced_from_a_place_of_its_classs_own() {
+    if !ready() {
+        return;
+    }
+    let reserves = [("high", "reserve = 1"), ("robots", "reserve = 1")];
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &policy("length = 3, wait = \"1m\"", &reserves));
+        let mut asked = vec![busy(&rig)];
+        asked.push(waits(&rig, robot(1), "/r1", 1));
+        let gives_way = waits(&rig, low(2), "/l1", 2);
+        asked.push(waits(&rig, high(1), "/h1", 3));
+        asked.push(rig.ask(high(2), "/h2"));
+        assert_eq!(status(gives_way), 503, "{door:?}: though the robots are worse");
+        rig.wait_for(3);
+        assert_eq!(status(rig.ask(robot(2), "/r2")), 503, "{door:?}");
+        assert_eq!(status(rig.ask(high(3), "/h3")), 503, "{door:?}: the robot that waits has its own place");
+        rig.let_go(4);
+        assert_eq!(rig.got_all(4), ["/first", "/h1", "/h2", "/r1"], "{door:?}");
+        assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+    }
+}

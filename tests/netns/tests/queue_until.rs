@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! With `until = "response"` a place is for the whole answer, with `until = "close"` for the connection.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fief_testkit::{Family, wait_until};
+use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::queued::{POLICY, ask_on};
+use fief_tests_netns::{SOON, connect_from};
+use nix::sys::socket::{setsockopt, sockopt};
+
+/// More than the buffers of two sockets take where one does not read.
+const BIG: usize = 16_000_000;
+/// Longer than a place is kept whose server writes nothing more: two ticks of 134 ms.
+const PAUSE: Duration = Duration::from_secs(1);
+
+const RESPONSE: &str = "until = \"response\", stale = \"30s\"";
+const CLOSE: &str = "until = \"close\", stale = \"100ms\"";
+
+/// What the server has got, and whether it goes on with an answer that it has begun.
+#[derive(Default)]
+struct Told {
+    got: Mutex<Vec<String>>,
+    goes_on: AtomicBool,
+}
+
+fn head_of(stream: &mut TcpStream) -> Option<String> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        head.extend(byte);
+    }
+    String::from_utf8(head).ok()
+}
+
+/// Answers /big at once, of /slow the head and, once it is told, byte after byte; all else without a body. Ends with /end.
+fn serve(mut stream: TcpStream, told: &Told) {
+    while let Some(head) = head_of(&mut stream) {
+        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        told.got.lock().unwrap().push(path.clone());
+        let body = if path == "/big" { vec![b'x'; BIG] } else { Vec::new() };
+        let length = if path == "/slow" { BIG } else { body.len() };
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        let mut goes_on = stream.write_all(&[head.as_bytes(), &body].concat()).is_ok();
+        while goes_on && path == "/slow" {
+            std::thread::sleep(Duration::from_millis(1));
+            goes_on = !told.goes_on.load(Relaxed) || stream.write_all(b"x").is_ok();
+        }
+        if !goes_on || path == "/end" {
+            return;
+        }
+    }
+}
+
+fn front(door: Door, how: &str, told: &Arc<Told>) -> Front {
+    let front = Front::new(door, &POLICY.replace("in-service = 1", &format!("in-service = 1, {how}")));
+    let listener = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+    let own = Arc::clone(told);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let own = Arc::clone(&own);
+            std::thread::spawn(move || serve(stream, &own));
+        }
+    });
+    front
+}
+
+fn ask(front: &Front, n: u8, path: &str) -> TcpStream {
+    let from = (IpAddr::from([10, 77, 2, n]), 0).into();
+    let mut stream = connect_from(&front.topology.clients, from, plain(Family::V4)).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    ask_on(&mut stream, path);
+    stream
+}
+
+/// Waits until the server has got so many.
+fn got(told: &Told, requests: usize) -> Vec<String> {
+    let all = || told.got.lock().unwrap().clone();
+    wait_until(SOON, || all().len() >= requests).unwrap_or_else(|_| panic!("{:?}", all()));
+    all()
+}
+
+fn wait_for_places(front: &Front, busy: u32) {
+    wait_until(SOON, || front.queue().busy == busy).unwrap_or_else(|_| panic!("{} are taken", front.queue().busy));
+}
+
+#[test]
+fn nobody_goes_to_the_server_while_an_answer_leaves() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        for reads in [true, false] {
+            let told = Arc::default();
+            let front = front(door, RESPONSE, &told);
+            let mut big = ask(&front, 1, "/big");
+            assert!(head_of(&mut big).is_some());
+            let mut next = ask(&front, 2, "/next");
+            let waits = wait_until(SOON, || front.queue().waiting == 1);
+            assert!(waits.is_ok(), "{door:?}: {:?}", told.got);
+            std::thread::sleep(PAUSE);
+            assert_eq!(got(&told, 1), ["/big"], "{door:?}");
+            assert_eq!((front.queue().busy, front.queue().waiting), (1, 1), "{door:?}");
+            // the end of the answer, on a connection that stays open; or its client goes
+            let kept = reads.then(|| {
+                big.read_exact(&mut vec![0; BIG]).unwrap();
+                big.try_clone().unwrap()
+            });
+            drop(big);
+            assert_eq!(got(&told, 2), ["/big", "/next"], "{door:?}, {reads}");
+            assert!(head_of(&mut next).is_some(), "{door:?}, {reads}");
+            drop((kept, next));
+            wait_for_places(&front, 0);
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_goes_on_takes_its_place_again() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let told = Arc::default();
+        let front = front(door, RESPONSE, &told);
+        let mut slow = ask(&front, 1, "/slow");
+        assert!(head_of(&mut slow).is_some());
+        let mut next = ask(&front, 2, "/next");
+        assert_eq!(got(&told, 2), ["/slow", "/next"], "{door:?}: nothing leaves");
+        assert!(head_of(&mut next).is_some(), "{door:?}");
+        drop(next);
+        wait_for_places(&front, 0);
+        told.goes_on.store(true, Relaxed);
+        wait_for_places(&front, 1);
+        drop(slow);
+        wait_for_places(&front, 0);
+    }
+}
+
+#[test]
+fn the_next_request_of_a_connection_ends_the_one_before() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let told = Arc::default();
+        let front = front(door, RESPONSE, &told);
+        let mut one = ask(&front, 1, "/1");
+        for n in 2..20 {
+            assert!(head_of(&mut one).is_some(), "{door:?}");
+            ask_on(&mut one, &format!("/{n}"));
+        }
+        assert_eq!(got(&told, 19).len(), 19, "{door:?}");
+        assert_eq!(front.queue().class[1].held, 0, "{door:?}: none had to wait for the one before");
+        drop(one);
+        wait_for_places(&front, 0);
+    }
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Client,
+    Reset,
+    Server,
+}
+
+#[test]
+fn a_connection_keeps_its_place_until_it_ends() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        for end in [End::Client, End::Reset, End::Server] {
+            let told = Arc::default();
+            let front = front(door, CLOSE, &told);
+            let mut one = ask(&front, 1, "/one");
+            assert!(head_of(&mut one).is_some());
+            let mut next = ask(&front, 2, "/next");
+            let waits = wait_until(SOON, || front.queue().waiting == 1);
+            assert!(waits.is_ok(), "{door:?}: {:?}", told.got);
+            std::thread::sleep(PAUSE);
+            ask_on(&mut one, if matches!(end, End::Server) { "/end" } else { "/again" });
+            assert!(head_of(&mut one).is_some(), "{door:?}, {end:?}: it has its place");
+            match end {
+                End::Server => {}
+                _ => {
+                    assert_eq!(got(&told, 2), ["/one", "/again"], "{door:?}, {end:?}");
+                    assert_eq!((front.queue().busy, front.queue().lasting), (1, 1), "{door:?}, {end:?}");
+                    if matches!(end, End::Reset) {
+                        setsockopt(&one, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
+                    }
+                    drop(one);
+                }
+            }
+            assert_eq!(got(&told, 3)[2], "/next", "{door:?}, {end:?}");
+            assert!(head_of(&mut next).is_some(), "{door:?}, {end:?}");
+            drop(next);
+            wait_for_places(&front, 0);
+            assert_eq!(front.queue().lasting, 0, "{door:?}, {end:?}");
+        }
+    }
+}
