@@ -18,8 +18,10 @@ pub fn lines(listener: &Listener, queue: &Queue) -> Vec<String> {
 fn until(until: Until) -> Option<&'static str> {
     match until {
         Until::FirstByte => None,
-        Until::Response => Some("it has a request until its whole answer has left, as far as that shows"),
-        Until::Close => Some("it has a request until its connection ends, and all others of that connection at once"),
+        Until::Response => Some("the server has a request until its whole answer has left, as far as that shows"),
+        Until::Close => {
+            Some("the server has a request until its connection ends, and all others of that connection at once")
+        }
     }
 }
 
@@ -72,7 +74,7 @@ mod tests {
         let listener = &policy.listeners[0];
         let told = lines(listener, &listener.queue.expect("a queue"));
         let own = [
-            "it has a request until its whole answer has left, as far as that shows",
+            "the server has a request until its whole answer has left, as far as that shows",
             "of a: up to 30 wait; 20 of the 50 places are for no other class",
             "of b: none waits longer than 2 s",
         ];
