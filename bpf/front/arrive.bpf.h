@@ -24,17 +24,6 @@
 #include "taken.bpf.h"
 #include "turns.bpf.h"
 
-/* Softirqs are not entered twice on a CPU, and a program runs to its end: who has taken a label leaves it. */
-static __always_inline bool label_take(struct fief_label *label)
-{
-	return !__sync_val_compare_and_swap(&label->busy, 0, 1);
-}
-
-static __always_inline void label_leave(struct fief_label *label)
-{
-	__sync_val_compare_and_swap(&label->busy, 1, 0);
-}
-
 /* Another CPU rules the connection. */
 static __always_inline int busy_rule(struct front_context *front)
 {

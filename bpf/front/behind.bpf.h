@@ -44,7 +44,7 @@ __noinline __u32 flags_behind(const struct packet *p __arg_nonnull, const struct
 	__u32 flags = FIEF_LABEL_TRACKED;
 
 	if (ruling->unread < FIEF_UNREADS)
-		return FIEF_LABEL_PASSED | (is_unqueued(ruling) ? 0 : unread_turns(ruling->unread));
+		return FIEF_LABEL_PASSED | (is_unqueued(ruling) ? 0 : FIEF_LABEL_TURNS);
 	if (ruling->tls)
 		return flags_behind_hello(guard, ruling);
 	if (!(guard->flags & FIEF_GUARD_LATER))

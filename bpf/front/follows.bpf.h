@@ -15,6 +15,8 @@
  */
 #pragma once
 
+#include "heads.bpf.h"
+#include "tracked.bpf.h"
 #include "turns.bpf.h"
 #include "waiting.bpf.h"
 
@@ -24,10 +26,10 @@ static __always_inline __u32 joins(const struct queue_waiting *waiting, const st
 	__u32 end = waiting->packet.seq + waiting->length, flags = waiting->admitted.tracked;
 	__u32 count = p->seq + p->payload_length - end, left = waiting->admitted.next - end;
 
-	if (is_behind(p->seq, end) || !is_behind(p->seq + p->payload_length, end) || waiting->packet.flags & TCP_FIN ||
+	if (p->seq != end || !p->payload_length || waiting->packet.flags & TCP_FIN ||
 	    waiting->length >= FIEF_QUEUE_MOST)
 		return 0;
-	if (!(flags & FIEF_LABEL_TURNS)) {
+	if (!(flags & FIEF_LABEL_TURNS) || flags & FIEF_LABEL_TRACKED) {
 		if (!(flags & FIEF_LABEL_TRACKED) || flags & BODY_STATES || !is_behind(waiting->admitted.next, end))
 			return 0;
 		if (count > left)
@@ -50,6 +52,21 @@ static __noinline bool join_begin(struct fief_queue *q, struct queue_links *link
 		link->flags |= LINK_GROWS;
 	bpf_spin_unlock(&q->lock);
 	return mine;
+}
+
+/* The client's side ends behind what waits. False: that is about to go, or is not known to its end. */
+static __noinline bool end_join(struct fief_queue *q, struct queue_links *links, const struct queue_held *held,
+				struct queue_waiting *waiting)
+{
+	struct queue_link *link = queue_link(links, held->link);
+	bool waits;
+
+	bpf_spin_lock(&q->lock);
+	waits = link->serial == held->serial && link->linked == QUEUE_CLASS && !(link->flags & LINK_GROWS);
+	if (waits)
+		waiting->packet.flags |= TCP_FIN;
+	bpf_spin_unlock(&q->lock);
+	return waits;
 }
 
 /* `length`: its bytes from now on. */
@@ -119,11 +136,12 @@ static __noinline int waiting_join(struct __sk_buff *skb, struct front_context *
 	if (waiting->later &&
 	    (!tcp || is_behind(waiting->packet.seq, tcp->rcv_nxt) || !would_be_taken(skb, p, tcp, &stream->with)))
 		return 0;
+	if (!payload_valid(skb, p, stream))
+		return 0;
 	cost = queue_cost(before + count) - queue_cost(before);
 	if (*(volatile __u64 *)&q->kept + cost > q->memory || !join_begin(q, links, held))
 		return 0;
-	if (waiting->length == before && waiting_load(waiting, at, stream) &&
-	    stream_append(skb, p, stream, waiting->packet.seq + before - p->seq) > 0 &&
+	if (waiting->length == before && waiting_load(waiting, at, stream) && stream_append(skb, p, stream, 0) > 0 &&
 	    pieces_join(stream, at, before, before + count)) {
 		__sync_fetch_and_add(&q->kept, cost);
 		length = before + count;
@@ -181,9 +199,10 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 		return TCX_DROP;
 	end = waiting->packet.seq + waiting->length;
 	/* an end within what the rules have not seen to its end is theirs to rule, and comes again */
-	if (p->flags & TCP_FIN && p->seq + p->payload_length == end && !is_half(waiting, end))
-		waiting->packet.flags |= TCP_FIN;
 	links = queue_links();
+	if (p->flags & TCP_FIN && p->seq + p->payload_length == end && !is_half(waiting, end) &&
+	    !(q && links && end_join(q, links, held, waiting)))
+		return TCX_DROP;
 	if (waiting->packet.flags & TCP_FIN)
 		end++;
 	else if (links && queue_link(links, held->link)->flags & LINK_CLOCK)
@@ -225,6 +244,28 @@ static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
 
 /* ---- the program ---- */
 
+/*
+ * What the verdict upon a later request left on its socket. Of bytes that were ruled behind the packet's, as TCP did not take them,
+ * nothing joins it: they might be others now. False: another CPU rules the connection.
+ */
+static __noinline bool label_read(struct bpf_sock *sk, struct fief_label *label, const struct packet *p,
+				  struct fief_admitted *entry)
+{
+	__u32 end = p->seq + p->payload_length;
+	struct head_ranges *ranges;
+
+	if (!label_take(label))
+		return false;
+	ranges = bpf_sk_storage_get(&heads, sk, 0, 0);
+	entry->container = label->container;
+	entry->next = label->next;
+	entry->tracked = label->flags & FIEF_LABEL_VERDICT;
+	if (ranges && is_behind(ranges->read, end))
+		entry->next = end;
+	label_leave(label);
+	return true;
+}
+
 static __always_inline int queue_take(struct __sk_buff *skb, struct front_context *front, __u32 what)
 {
 	struct stream *stream = stream_get();
@@ -249,10 +290,9 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 		waiting_join(skb, front, stream, tcp);
 		verdict = queue_repeated(skb, front, stream, tcp, label);
 	} else if (what == QUEUE_LATER && label) {
-		stream->admitted.container = label->container;
-		stream->admitted.next = label->next;
-		stream->admitted.tracked = label->flags & FIEF_LABEL_VERDICT;
-		verdict = queue_arrives(skb, front, stream, tcp, label, what);
+		verdict = later_wait_for(front);
+		if (label_read(sk, label, &front->packet, &stream->admitted))
+			verdict = queue_arrives(skb, front, stream, tcp, label, what);
 	} else if (what != QUEUE_LATER) {
 		verdict = queue_arrives(skb, front, stream, tcp, NULL, tcp ? what : QUEUE_UNHELD);
 	}

@@ -185,6 +185,7 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 	struct queue_waiting *waiting;
 	struct queue_link *link;
 	struct queue_held held;
+	struct fief_queue *q;
 	__u32 zero = 0, at;
 
 	scratch = bpf_map_lookup_elem(&queue_scratches, &zero);
@@ -219,10 +220,14 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 	if (!bpf_map_update_elem(&queue_waits, &at, waiting, BPF_ANY) && pieces_keep(skb, p, scratch, at) &&
 	    !bpf_map_update_elem(&queue_holds, &waiting->key, &held, BPF_ANY))
 		return at;
-	if (bpf_map_lookup_elem(&queue_waits, &at))
-		waiting_forget(links, at);
-	else
+	if (!bpf_map_lookup_elem(&queue_waits, &at)) {
 		link_put(links, at);
+		return 0;
+	}
+	q = queue_get(turn->queue);
+	if (q) /* its caller takes that off */
+		__sync_fetch_and_add(&q->kept, queue_cost(p->payload_length));
+	waiting_forget(links, at);
 	return 0;
 }
 

@@ -129,9 +129,11 @@ static __noinline int place_leave(struct fief_queue *q, __u32 class)
 	__u32 below = class_is_below(q, queue_class(q, class));
 
 	bpf_spin_lock(&q->lock);
-	q->busy--;
-	q->busy_below -= below;
-	q->lasting--;
+	if (q->lasting) {
+		q->busy--;
+		q->busy_below -= below;
+		q->lasting--;
+	}
 	bpf_spin_unlock(&q->lock);
 	return 0;
 }

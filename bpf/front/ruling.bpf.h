@@ -57,12 +57,6 @@ static __always_inline bool is_unqueued(const struct ruling *ruling)
 	return ruling->rule.rule != FIEF_NO_ID && ruling->rule.unqueued;
 }
 
-/* Whether what follows bytes of this kind comes in turns of the client and the server (turns.bpf.h): FIEF_LABEL_TURNS, or 0. */
-static __always_inline __u32 unread_turns(enum fief_unread unread)
-{
-	return unread == FIEF_UNREAD_UPGRADE ? 0 : FIEF_LABEL_TURNS;
-}
-
 static __always_inline void asking_set(const struct front_context *front, struct ruling *out)
 {
 	out->by.now = front->now;

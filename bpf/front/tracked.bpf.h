@@ -27,6 +27,17 @@ struct connection {
 	bool ended; /* the packet at hand ends the client's side, and all of it is in the stream */
 };
 
+/* Softirqs are not entered twice on a CPU, and a program runs to its end: who has taken a label leaves it. */
+static __always_inline bool label_take(struct fief_label *label)
+{
+	return !__sync_val_compare_and_swap(&label->busy, 0, 1);
+}
+
+static __always_inline void label_leave(struct fief_label *label)
+{
+	__sync_val_compare_and_swap(&label->busy, 1, 0);
+}
+
 /* Whether the connection's first byte stands at label->next. */
 static __always_inline bool is_begin(const struct connection *on)
 {
@@ -49,7 +60,7 @@ static __always_inline int later_unread(struct front_context *front, struct fief
 					enum fief_unread kind)
 {
 	unread_rule(front, &stream->ruling, kind);
-	return stream->ruling.refused ? LATER_REFUSED : later_untrack(front, label, unread_turns(kind));
+	return stream->ruling.refused ? LATER_REFUSED : later_untrack(front, label, FIEF_LABEL_TURNS);
 }
 
 /* What cannot be ruled now comes again; a guard that watches holds nothing up. */

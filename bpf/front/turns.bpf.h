@@ -13,10 +13,11 @@
  * segment that waits.
  * Limits: who sends again before the answer has come belongs to the same turn. Bytes that are not answered hold a place until it
  * runs out; short ones as of HTTP/2, whose frames of control nobody answers, only as long as a request whose body is owed. What
- * follows a confirmed upgrade is no turn, nor a request for one: neither side waits for the other there.
+ * follows a confirmed upgrade is no turn: neither side waits for the other there.
  */
 #pragma once
 
+#include "cut.bpf.h"
 #include "flow/multipath.bpf.h"
 #include "guard.bpf.h"
 #include "places.bpf.h"
@@ -36,15 +37,20 @@ __noinline int turn_lasts(const struct packet *p __arg_nonnull)
 	return served && !has_run_out(served) && !is_behind(p->ack, served->answer);
 }
 
-/* Whether it may be frames that nobody answers: short records of TLS, or such frames in the clear. Of a later turn. */
-static __always_inline bool may_stay_unanswered(struct __sk_buff *skb, const struct packet *p,
-						const struct fief_admitted *entry)
+/*
+ * Whether it may be frames that nobody answers: short records of TLS, or such frames in the clear. Of a later turn. By the first byte
+ * that TCP does not have; not where it has some behind a gap, which this one may close.
+ */
+static __noinline bool may_stay_unanswered(struct __sk_buff *skb, const struct packet *p, struct tcp_sock *tcp,
+					   const struct fief_admitted *entry)
 {
+	__u32 known = tcp->rcv_nxt - p->seq;
 	__u8 first = 0;
 
-	if (!(entry->tracked & FIEF_LABEL_TURNS) || p->payload_length > TURN_SHORT)
+	if (!(entry->tracked & FIEF_LABEL_TURNS) || known >= p->payload_length ||
+	    p->payload_length - known > TURN_SHORT || BPF_CORE_READ(tcp, out_of_order_queue.rb_node))
 		return false;
-	bpf_skb_load_bytes(skb, p->payload, &first, 1);
+	bpf_skb_load_bytes(skb, p->payload + known, &first, 1);
 	return !first || first == TLS_APPLICATION;
 }
 
@@ -65,8 +71,10 @@ static __noinline int turn_rule(struct __sk_buff *skb, struct front_context *fro
 	if (turn_lasts(p))
 		return TCX_NEXT;
 	stream = stream_get();
-	if (!stream || !would_be_taken(skb, p, tcp, &stream->with))
+	if (!stream)
 		return TCX_NEXT;
+	if (!would_be_taken(skb, p, tcp, &stream->with))
+		return packet_strip(skb, front, stream);
 	front->queued = true;
 	return QUEUE_LATER;
 }

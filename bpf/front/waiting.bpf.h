@@ -19,6 +19,8 @@
 
 #include "admit.bpf.h"
 #include "answer.bpf.h"
+#include "behind.bpf.h"
+#include "cut.bpf.h"
 #include "labelled.bpf.h"
 #include "lined.bpf.h"
 #include "plain.bpf.h"
@@ -240,6 +242,33 @@ static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_c
 	return answer(skb, &front->packet, stream);
 }
 
+/*
+ * Whether TCP would take its bytes, by their checksum: what is kept goes to it with a good one. Leaves the stream with
+ * them. A function of its own to the verifier.
+ */
+__noinline int payload_valid(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			     struct stream *stream __arg_nonnull)
+{
+	stream_begin(stream, p->seq);
+	return stream_append(skb, p, stream, 0) > 0 && checksum_valid(skb, p, stream, 0);
+}
+
+/*
+ * Whether what is behind the bytes that can wait, in the first packet of a connection, is nothing that was ruled: it comes again, and may
+ * be something else then.
+ */
+static __always_inline bool may_be_shortened(const struct packet *p, const struct stream *stream)
+{
+	const __u32 more = BODY_STATES | FIEF_LABEL_TAIL | FIEF_LABEL_HALF;
+	const struct fief_admitted *entry = &stream->admitted;
+	__u32 head = stream->ruling.head;
+
+	if (!(entry->tracked & FIEF_LABEL_TRACKED))
+		return true;
+	return !(entry->tracked & more) && head <= FIEF_QUEUE_MOST &&
+	       entry->next - p->seq == head + (__u32)stream->ruling.body;
+}
+
 /* Only so much of it waits: the client keeps the rest, and sends it when the server has this. */
 static __always_inline void packet_shorten(struct fief_queue *q, struct packet *p)
 {
@@ -255,7 +284,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	struct fief_queue *q = queue_get(front->guard->queue);
 	struct queue_links *links = queue_links();
 	struct packet *p = &front->packet;
-	bool later = what == QUEUE_LATER, owes, over;
+	bool later = what == QUEUE_LATER, owes, over, waits;
 	struct queue_turn place = {};
 	__u32 class, bytes, at;
 	enum queue_way way;
@@ -279,14 +308,19 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	}
 	bytes = what == QUEUE_UNHELD || !p->payload_length ? 0 : queue_cost(p->payload_length);
 	front->ruled = later;
+	waits = bytes && !q->monitor && (over || !queue_is_free(q, front->now));
+	if (waits && later && !payload_valid(skb, p, stream))
+		return TCX_DROP;
 	owes = is_owing(p, &stream->admitted, window_scale(later ? tcp : NULL, &stream->with)) ||
-	       (later && may_stay_unanswered(skb, p, &stream->admitted));
+	       (later && tcp && may_stay_unanswered(skb, p, tcp, &stream->admitted));
 	place.since_ns = front->now;
 	place.ends = place_ends(q, front->now, owes);
 	place.queue = front->guard->queue;
 	place.class = class;
 	place.source = source_list(p, q->fair);
-	way = queue_decide(q, links, &place, bytes);
+	way = WAY_REFUSED;
+	if (!waits || later || p->payload_length <= FIEF_QUEUE_MOST || may_be_shortened(p, stream))
+		way = queue_decide(q, links, &place, bytes);
 	if (way == WAY_WAITS) {
 		if (p->payload_length > FIEF_QUEUE_MOST)
 			packet_shorten(q, p);

@@ -49,9 +49,19 @@ pub fn open(pins: &Pins, number: u32, interfaces: &[u32]) -> Result<u32> {
     Ok(left)
 }
 
-/// Removes a queue that was opened and that no guard names any more.
+/// Removes a queue that was opened and that no guard names any more, and what its server still has of it: another queue may have
+/// the number next, which never counted that.
 pub fn remove(pins: &Pins, number: u32) -> Result<()> {
-    pins.open_map("queues")?.delete(&number.to_ne_bytes()).context(|| format!("cannot remove the queue {number}"))
+    pins.open_map("queues")?.delete(&number.to_ne_bytes()).context(|| format!("cannot remove the queue {number}"))?;
+    for map in ["queue_serves", "queue_lasts"] {
+        let served = pins.open_map(map)?;
+        let its = batch::entries_if::<abi::fief_flow_key, abi::fief_served>(&served, |served| served.queue == number)?;
+        for (key, _) in its {
+            // one that is gone meanwhile is what is wanted
+            let _ = served.delete(key.bytes());
+        }
+    }
+    Ok(())
 }
 
 /// The clock at the state of sockets, which every connection of the machine passes: wanted while there is a queue.

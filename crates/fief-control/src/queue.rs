@@ -195,7 +195,12 @@ impl Fief {
             memory: queue.kept,
             too_long: queue.too_long,
             would_wait: queue.would_wait,
-            classes: queue.class.iter().take(queue.classes as usize).map(class).collect(),
+            classes: queue
+                .class
+                .iter()
+                .take(queue.classes as usize)
+                .map(|of| QueueClassView { length: of.length.min(queue.length), ..class(of) })
+                .collect(),
         };
         let there = queue::all(self.pins())?.into_iter().filter(|(_, queue)| queue.open == 0);
         let mut views: Vec<_> = there.map(view).collect();
@@ -306,7 +311,9 @@ pub(crate) fn record(
         let missing = || Error::new(ErrorKind::NotFound, format!("listener {}: no {}", listener.name, class.path));
         to.container = container(class.path).ok_or_else(missing)?;
         (to.level, to.weight, to.floor) = (class.level, class.weight, class.floor.into());
-        (to.length, to.wait_ns, to.reserve) = (class.length, class.wait_ns, class.reserve);
+        (to.wait_ns, to.reserve) = (class.wait_ns, class.reserve);
+        // one without a length of its own is told that the queue is full, and not that it asks for too much
+        to.length = if class.length < queue.length { class.length } else { u32::MAX };
         if let Some(latency) = class.latency {
             (to.latency_ns, to.late_ppm) = (latency.within_ns, 1_000_000 - latency.ppm);
             record.promises = 1;

@@ -102,6 +102,19 @@ fn no_class_starves_but_that_of_priority_0() {
     rig.wait_for_peace();
 }
 
+/// Nobody asks for too much where the line of all is full.
+#[test]
+fn a_line_that_one_class_fills_is_full_and_no_more() {
+    if !front::ready() {
+        return;
+    }
+    let rig = Queued::new(Door::Own, &POLICY.replace("length = 200", "length = 1"));
+    let asked = line(&rig, &[(low(2), "/waits")]);
+    assert_eq!(status(rig.ask(low(3), "/full")), 503);
+    rig.let_go(2);
+    assert!(asked.into_iter().all(|stream| status(stream) == 200));
+}
+
 #[test]
 fn where_the_line_is_full_the_newest_of_the_lowest_class_gives_way() {
     if !front::ready() {

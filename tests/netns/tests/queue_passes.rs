@@ -225,6 +225,36 @@ fn a_turn_is_not_kept_by_what_tcp_does_not_take() {
     }
 }
 
+/// Two requests that were ruled and that TCP did not take; the first comes again, and waits. What comes behind it is not the second.
+#[test]
+fn nothing_joins_what_waits_in_place_of_a_request_that_was_ruled() {
+    if !ready() {
+        return;
+    }
+    let rules = "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\"\n";
+    let [public, secret] = ["public", "secret"].map(|word| format!("GET /{word}/10 HTTP/1.1\r\nHost: server\r\n\r\n"));
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, &format!("{POLICY}{rules}"));
+        let mut client = answered(&rig);
+        let at = BEFORE.len() as u32;
+        send_unseen(&rig, &client.segment(PSH | ACK, at, &[PAST, public.as_bytes()].concat()));
+        turns(&rig, 2);
+        place_runs_out(&rig);
+        let _place = take_place(&rig);
+        rig.clients.send(&client.segment(PSH | ACK, at, PAST)).unwrap();
+        waits(&rig, 1);
+        rig.clients.send(&client.segment(PSH | ACK, at + PAST.len() as u32, secret.as_bytes())).unwrap();
+        client.hear(HEARD).unwrap();
+        std::thread::sleep(PLACE);
+        wait_until(SOON, || past(&rig)).unwrap_or_else(|_| panic!("{door:?}: {:?}", counts(&rig)));
+        for _ in 0..4 {
+            client.hear(HEARD).unwrap();
+        }
+        let seen = rig.server.seen();
+        assert!(!seen.iter().any(|seen| seen.line.contains("secret")), "{door:?}: {seen:?}");
+    }
+}
+
 /// A request behind bytes that are missing has its turn in vain, and what is missing lets it go on.
 #[test]
 fn a_turn_is_not_kept_behind_a_gap() {

@@ -64,6 +64,31 @@ fn each_turn_of_another_protocol_waits_in_the_order_of_the_classes() {
     }
 }
 
+/// A request for another protocol that the server ignores, and one behind it that cannot be read.
+#[test]
+fn an_upgrade_that_nobody_confirms_leaves_its_connection_in_the_queue() {
+    if !front::ready() {
+        return;
+    }
+    let ask = "GET /ask HTTP/1.1\r\nHost: server\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let mut one = rig.connect(low(1));
+        rig.let_go(2);
+        one.write_all(ask.as_bytes()).unwrap();
+        assert!(is_answered(&mut one), "{door:?}");
+        say(&mut one, "/odd");
+        assert!(is_answered(&mut one), "{door:?}");
+        let mut first = rig.connect(low(9));
+        say(&mut first, "/first");
+        rig.got_all(3);
+        say(&mut one, "/one");
+        rig.wait_for(1);
+        rig.let_go(2);
+        assert!(is_answered(&mut first) && is_answered(&mut one), "{door:?}");
+    }
+}
+
 #[test]
 fn without_turns_a_connection_waits_once() {
     if !front::ready() {

@@ -156,16 +156,9 @@ fn header_control_limits_a_crowd_by_url_and_by_syn() {
 
 #[test]
 fn classes_measures_three_classes_before_blocking_workers() {
-    let measured = [
-        "high_share",
-        "high_share_plain",
-        "high_flat",
-        "high_grown",
-        "high_grown_plain",
-        "limited_rate_error",
-        "limited_low",
-    ];
-    runs_to_its_end("classes", &measured, &[]);
+    let measured = ["high_share", "high_share_plain", "high_flat", "high_grown", "limited_rate_error", "limited_low"];
+    // in so short a time plain nginx may answer the high client not once
+    runs_to_its_end("classes", &measured, &["high_grown_plain", "high_flat_plain"]);
 }
 
 #[test]
