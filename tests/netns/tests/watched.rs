@@ -47,9 +47,9 @@ fn a_thread_is_told_by_the_way_that_it_came_to_the_container() {
         let account = cpu_ns_below(&fief, UNIT) - before;
 
         let (home, call) = (by_this_thread(&charges, Why::Home), by_this_thread(&charges, Why::Call));
-        // the reads of the account are made at home too
-        assert!(home >= 95_000_000, "{charges:#?}");
-        assert!((290_000_000..360_000_000).contains(&call), "{charges:#?}");
+        // the reads of the account are made at home too; what the hypervisor stole meanwhile is nobody's
+        assert!(home >= 40_000_000, "{charges:#?}");
+        assert!((120_000_000..360_000_000).contains(&call) && call > home, "{charges:#?}");
         let thread =
             charges.sources.iter().find_map(|source| source.thread.as_ref().filter(|one| one.id == gettid().as_raw()));
         let thread = thread.expect("it worked");
@@ -80,7 +80,9 @@ fn a_thread_that_follows_its_sockets_is_told_so() {
         receiver.recv(&mut [0; 1]).unwrap();
         spin(Duration::from_millis(100));
         let charges = watch.look(SOON).unwrap();
-        assert!(by_this_thread(&charges, Why::Follow) >= 90_000_000, "{charges:#?}");
+        // what the hypervisor stole meanwhile is nobody's, and was more than a quarter once
+        let (follow, home) = (by_this_thread(&charges, Why::Follow), by_this_thread(&charges, Why::Home));
+        assert!(follow >= 40_000_000 && home < follow / 8, "{charges:#?}");
     };
     in_unit_of("a_thread_that_follows_its_sockets_is_told_so", &setup, body, |_| ());
 }
@@ -136,7 +138,7 @@ fn what_is_beside_the_container_is_not_told() {
         let bound = beside.bind().unwrap();
         spin(Duration::from_millis(50));
         drop(bound);
-        assert!(by_this_thread(&watch.look(SOON).unwrap(), Why::Call) >= 45_000_000);
+        assert!(by_this_thread(&watch.look(SOON).unwrap(), Why::Call) >= 20_000_000);
         drop(beside);
         let gone = wait_until(SOON, || watch.look(SOON).is_err_and(|error| error.kind() == ErrorKind::NotFound));
         gone.expect("its container has ended");
@@ -204,6 +206,6 @@ fn what_has_no_room_is_told_together() {
         drop(bound);
         let charges = watch.look(SOON).unwrap();
         let rest = charges.sources.iter().find(|source| source.why == Why::Rest).expect("it is told");
-        assert!(rest.ns >= 45_000_000 && rest.thread.is_none(), "{charges:#?}");
+        assert!(rest.ns >= 20_000_000 && rest.thread.is_none(), "{charges:#?}");
     });
 }
