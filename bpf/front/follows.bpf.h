@@ -47,7 +47,7 @@ static __noinline bool join_begin(struct fief_queue *q, struct queue_links *link
 	bool mine;
 
 	bpf_spin_lock(&q->lock);
-	mine = link->serial == held->serial && link->linked == QUEUE_CLASS && !(link->flags & LINK_GROWS);
+	mine = link_waits(link, held->serial);
 	if (mine)
 		link->flags |= LINK_GROWS;
 	bpf_spin_unlock(&q->lock);
@@ -62,7 +62,7 @@ static __noinline bool end_join(struct fief_queue *q, struct queue_links *links,
 	bool waits;
 
 	bpf_spin_lock(&q->lock);
-	waits = link->serial == held->serial && link->linked == QUEUE_CLASS && !(link->flags & LINK_GROWS);
+	waits = link_waits(link, held->serial);
 	if (waits)
 		waiting->packet.flags |= TCP_FIN;
 	bpf_spin_unlock(&q->lock);

@@ -103,6 +103,12 @@ static __noinline int waiting_forget(struct queue_links *links, __u32 at)
 	return 0;
 }
 
+/* Under the lock of the queue: whether it waits, as it was found, and nothing is put behind it. */
+static __always_inline bool link_waits(const struct queue_link *link, __u32 serial)
+{
+	return link->serial == serial && link->linked == QUEUE_CLASS && !(link->flags & LINK_GROWS);
+}
+
 /* Its client has gone. Whether it waited. */
 static __noinline bool waiting_cancel(const struct queue_held *held)
 {
@@ -121,7 +127,7 @@ static __noinline bool waiting_cancel(const struct queue_held *held)
 	link = queue_link(links, at);
 	bpf_spin_lock(&q->lock);
 	class = link->class;
-	if (link->serial == serial && link->linked == QUEUE_CLASS && !(link->flags & LINK_GROWS)) {
+	if (link_waits(link, serial)) {
 		queue_unlink(q, links, class, at);
 		class_left(q, queue_class(q, class));
 		queue_class(q, class)->gone++;

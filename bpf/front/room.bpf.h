@@ -5,7 +5,7 @@
  * Problem: a class that asks for more than the server gives fills the queue, and the others find no place to wait in.
  * How: of a queue's length each class has its `reserve` for itself, and all together have the rest. Where that is taken, or the
  * memory, the newest of the lowest class that has some of it gives way, never to a worse one. A class at its own length is told
- * that it asks for too much, and nobody else gives way to it. Who has waited for longer than its class may is refused.
+ * that it asks for too much, and nobody else gives way to it. A request that has waited for longer than its class may is refused.
  *
  *   length   | reserve of a | reserve of b |  common: whoever comes first, or is better  |
  *

@@ -40,6 +40,19 @@ from = ["any"]
 container = "low"
 "#;
 
+/// A client of each class of `POLICY`.
+pub fn high(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 1, n])
+}
+
+pub fn low(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 2, n])
+}
+
+pub fn robot(n: u8) -> IpAddr {
+    IpAddr::from([10, 77, 3, n])
+}
+
 #[derive(Debug, Default)]
 struct Counter {
     /// Paths of the requests that the server has read.
@@ -149,7 +162,7 @@ pub fn status(stream: TcpStream) -> u16 {
 }
 
 /// Up to the empty line; `None`: the connection ends before.
-fn read_head(stream: &mut TcpStream) -> Option<String> {
+pub fn read_head(stream: &mut TcpStream) -> Option<String> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         if stream.read(&mut byte).ok()? == 0 {

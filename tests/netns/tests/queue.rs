@@ -7,21 +7,9 @@ use std::os::fd::AsRawFd;
 
 use fief_testkit::Family;
 use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, status};
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, high, low, robot, status};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
-
-fn high(n: u8) -> IpAddr {
-    IpAddr::from([10, 77, 1, n])
-}
-
-fn low(n: u8) -> IpAddr {
-    IpAddr::from([10, 77, 2, n])
-}
-
-fn robot(n: u8) -> IpAddr {
-    IpAddr::from([10, 77, 3, n])
-}
 
 /// The same over IPv6.
 fn high_v6(n: u16) -> IpAddr {

@@ -4,19 +4,7 @@
 use std::net::{IpAddr, TcpStream};
 
 use fief_tests_netns::front::{Door, ready};
-use fief_tests_netns::queued::{POLICY, Queued, status};
-
-fn high(n: u8) -> IpAddr {
-    IpAddr::from([10, 77, 1, n])
-}
-
-fn low(n: u8) -> IpAddr {
-    IpAddr::from([10, 77, 2, n])
-}
-
-fn robot(n: u8) -> IpAddr {
-    IpAddr::from([10, 77, 3, n])
-}
+use fief_tests_netns::queued::{POLICY, Queued, high, low, robot, status};
 
 /// A place lasts longer than any of these tests. `queue`: more of the queue's; and what the rules of the classes say.
 fn policy(queue: &str, classes: &[(&str, &str)]) -> String {

@@ -2,15 +2,10 @@
 //! Nobody gets around the queue.
 
 use std::io::Write;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use fief_tests_netns::front::{Door, ready};
-use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on};
-
-fn low(n: u8) -> IpAddr {
-    IpAddr::from([10, 77, 2, n])
-}
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, low};
 
 /// A request that may pass the queue takes no other one with it.
 #[test]

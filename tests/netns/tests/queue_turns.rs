@@ -7,15 +7,7 @@ use std::net::{IpAddr, TcpStream};
 use fief_testkit::wait_until;
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::queued::{POLICY, Queued, answer_on};
-
-fn high(n: u8) -> IpAddr {
-    IpAddr::from([10, 77, 1, n])
-}
-
-fn low(n: u8) -> IpAddr {
-    IpAddr::from([10, 77, 2, n])
-}
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, high, low};
 
 /// A turn in a protocol that nobody but the server knows.
 fn say(stream: &mut TcpStream, word: &str) {

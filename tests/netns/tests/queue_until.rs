@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fief_testkit::{Family, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::queued::{POLICY, ask_on};
+use fief_tests_netns::queued::{POLICY, ask_on, read_head};
 use fief_tests_netns::{SOON, connect_from};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -28,20 +28,9 @@ struct Told {
     goes_on: AtomicBool,
 }
 
-fn head_of(stream: &mut TcpStream) -> Option<String> {
-    let (mut head, mut byte) = (Vec::new(), [0]);
-    while !head.ends_with(b"\r\n\r\n") {
-        if stream.read(&mut byte).ok()? == 0 {
-            return None;
-        }
-        head.extend(byte);
-    }
-    String::from_utf8(head).ok()
-}
-
 /// Answers /big at once, of /slow the head and, once it is told, byte after byte; all else without a body. Ends with /end.
 fn serve(mut stream: TcpStream, told: &Told) {
-    while let Some(head) = head_of(&mut stream) {
+    while let Some(head) = read_head(&mut stream) {
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
         told.got.lock().unwrap().push(path.clone());
         let body = if path == "/big" { vec![b'x'; BIG] } else { Vec::new() };
@@ -100,7 +89,7 @@ fn nobody_goes_to_the_server_while_an_answer_leaves() {
             let told = Arc::default();
             let front = front(door, RESPONSE, &told);
             let mut big = ask(&front, 1, "/big");
-            assert!(head_of(&mut big).is_some());
+            assert!(read_head(&mut big).is_some());
             let mut next = ask(&front, 2, "/next");
             let waits = wait_until(SOON, || front.queue().waiting == 1);
             assert!(waits.is_ok(), "{door:?}: {:?}", told.got);
@@ -114,7 +103,7 @@ fn nobody_goes_to_the_server_while_an_answer_leaves() {
             });
             drop(big);
             assert_eq!(got(&told, 2), ["/big", "/next"], "{door:?}, {reads}");
-            assert!(head_of(&mut next).is_some(), "{door:?}, {reads}");
+            assert!(read_head(&mut next).is_some(), "{door:?}, {reads}");
             drop((kept, next));
             wait_for_places(&front, 0);
         }
@@ -130,10 +119,10 @@ fn an_answer_that_goes_on_takes_its_place_again() {
         let told = Arc::default();
         let front = front(door, RESPONSE, &told);
         let mut slow = ask(&front, 1, "/slow");
-        assert!(head_of(&mut slow).is_some());
+        assert!(read_head(&mut slow).is_some());
         let mut next = ask(&front, 2, "/next");
         assert_eq!(got(&told, 2), ["/slow", "/next"], "{door:?}: nothing leaves");
-        assert!(head_of(&mut next).is_some(), "{door:?}");
+        assert!(read_head(&mut next).is_some(), "{door:?}");
         drop(next);
         wait_for_places(&front, 0);
         told.goes_on.store(true, Relaxed);
@@ -153,7 +142,7 @@ fn the_next_request_of_a_connection_ends_the_one_before() {
         let front = front(door, RESPONSE, &told);
         let mut one = ask(&front, 1, "/1");
         for n in 2..20 {
-            assert!(head_of(&mut one).is_some(), "{door:?}");
+            assert!(read_head(&mut one).is_some(), "{door:?}");
             ask_on(&mut one, &format!("/{n}"));
         }
         assert_eq!(got(&told, 19).len(), 19, "{door:?}");
@@ -181,13 +170,13 @@ fn a_connection_keeps_its_place_until_it_ends() {
             let told = Arc::default();
             let front = front(door, CLOSE, &told);
             let mut one = ask(&front, 1, "/one");
-            assert!(head_of(&mut one).is_some());
+            assert!(read_head(&mut one).is_some());
             let mut next = ask(&front, 2, "/next");
             let waits = wait_until(SOON, || front.queue().waiting == 1);
             assert!(waits.is_ok(), "{door:?}: {:?}", told.got);
             std::thread::sleep(PAUSE);
             ask_on(&mut one, if matches!(end, End::Server) { "/end" } else { "/again" });
-            assert!(head_of(&mut one).is_some(), "{door:?}, {end:?}: it has its place");
+            assert!(read_head(&mut one).is_some(), "{door:?}, {end:?}: it has its place");
             match end {
                 End::Server => {}
                 _ => {
@@ -200,7 +189,7 @@ fn a_connection_keeps_its_place_until_it_ends() {
                 }
             }
             assert_eq!(got(&told, 3)[2], "/next", "{door:?}, {end:?}");
-            assert!(head_of(&mut next).is_some(), "{door:?}, {end:?}");
+            assert!(read_head(&mut next).is_some(), "{door:?}, {end:?}");
             drop(next);
             wait_for_places(&front, 0);
             assert_eq!(front.queue().lasting, 0, "{door:?}, {end:?}");
