@@ -58,6 +58,27 @@ static __always_inline struct fief_cpu *caller(void)
 	return caller_ready() ? NULL : this_cpu();
 }
 
+/* Where its CPU missed the switch to it (unseen.bpf.h), the record there is another thread's, and its unit's home is the caller's. */
+static __always_inline struct fief_ref caller_home(void)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct fief_ref home = {FIEF_NO_ID, 0};
+	struct fief_unit *unit;
+	struct fief_cpu *cs;
+	unsigned long flags;
+	bool known;
+
+	cs = record_hold(&flags);
+	known = cs && cs->has_task && cs->running == p->pid;
+	if (known)
+		home = cs->task.home;
+	record_let_go(cs, &flags);
+	unit = known ? NULL : unit_of(cgroup_of(p));
+	if (unit)
+		home = unit->home;
+	return home;
+}
+
 /* The caller's record is on its CPU, or was made now and is there at the second try. */
 static __always_inline bool bind_try(struct fief_descriptor *d, struct task_struct *p, __u64 now, struct fief_ref *was,
 				     struct fief_ref *home)

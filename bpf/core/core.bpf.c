@@ -213,11 +213,12 @@ SEC("cgroup/bind4")
 int bind4_steers(struct bpf_sock_addr *ctx)
 {
 	__u32 address[4] = {0, 0, MAPPED_PREFIX, ctx->user_ip4};
+	struct fief_ref home = caller_home();
 	int class, err;
 
 	if (!address_refuse(ctx->sk))
 		return 0;
-	class = class_bind(ctx, address);
+	class = class_bind(ctx, address, &home);
 	err = class ? 0 : filter_bind(ctx, address);
 	if (class < 0 || err)
 		return refuse(class < 0 ? class : err);
@@ -232,7 +233,8 @@ SEC("cgroup/bind6")
 int bind6_steers(struct bpf_sock_addr *ctx)
 {
 	__u32 address[4] = {ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3]};
-	int class = class_bind(ctx, address);
+	struct fief_ref home = caller_home();
+	int class = class_bind(ctx, address, &home);
 	int err = class ? 0 : filter_bind(ctx, address);
 
 	if (class < 0 || err)

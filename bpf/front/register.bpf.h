@@ -24,7 +24,6 @@
 #include "flow/multipath.bpf.h"
 #include "flow/socket.bpf.h"
 #include "maps/labels.bpf.h"
-#include "maps/cpus.bpf.h"
 #include "maps/class_listeners.bpf.h"
 #include "maps/steered.bpf.h"
 
@@ -156,24 +155,18 @@ static __always_inline bool user_listens(struct bpf_sock_addr *ctx, const __u32 
 	return same;
 }
 
-/* The class whose home the running thread has. */
-static __always_inline int class_of_home(struct fief_listener *listener)
+/* The class whose home this is. */
+static __always_inline int class_of_home(struct fief_listener *listener, const struct fief_ref *home)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct fief_cpu *here = bpf_map_lookup_elem(&cpus, &cpu);
-	struct fief_ref home;
 	int i;
 
-	if (!here || !here->has_task)
-		return -1;
-	home = here->task.home;
 	bpf_for (i, 0, FIEF_MAX_CLASSES) {
 		struct fief_ref of;
 
 		if (i >= listener->classes || i < 0 || i >= FIEF_MAX_CLASSES)
 			break;
 		of = listener->class_[i].container;
-		if (of.id == home.id && of.generation == home.generation)
+		if (of.id == home->id && of.generation == home->generation)
 			return i;
 	}
 	return -1;
@@ -198,8 +191,8 @@ static __always_inline bool is_path(struct bpf_sock *sk)
 	return tcp && is_multipath(tcp);
 }
 
-/* Decides whether this bind() is one of a class listener, and labels it. 1: yes, 0: no, or an error. */
-static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *address)
+/* Decides whether this bind() of a thread of `home` is one of a class listener, and labels it. 1: yes, 0: no, or an error. */
+static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *address, const struct fief_ref *home)
 {
 	__u16 port = bpf_ntohs(ctx->user_port);
 	struct fief_listener *listener;
@@ -220,7 +213,7 @@ static __always_inline int class_bind(struct bpf_sock_addr *ctx, const __u32 *ad
 	}
 	if (label || !listener || listener->serve != FIEF_SERVE_COPIES || !is_steered(sk))
 		return 0;
-	class = class_of_home(listener);
+	class = class_of_home(listener, home);
 	if (class < 0 || !label_class(&fresh, listener, class))
 		return 0;
 	if (is_path(sk))

@@ -4,13 +4,17 @@
 #[path = "steer/rig.rs"]
 mod rig;
 
+use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fief_bpf::{abi, word};
 use fief_testkit::segment::{RST, SYN, Segment};
 use fief_testkit::{Family, NetNs, ORDINARY_OPTIONS, RawClients, RawConnection, Topology, run};
 use fief_tests_netns::two_classes;
+use libbpf_rs::MapHandle;
 use rig::{PORT, Rig, high, low, ready};
 
 /// Asks for class 0 of an address, as the shim does, and says how it went.
@@ -209,6 +213,39 @@ fn the_home_of_a_copy_tells_its_class() {
     for connection in connections {
         assert_eq!(connection.answer().address, Topology::server_address(Family::V4, PORT));
     }
+}
+
+/// Takes the running thread's record off the first CPU, over and over, as a switch does that no program saw.
+fn forget_who_runs(cpus: &MapHandle, until: &AtomicBool) {
+    while !until.load(Ordering::Relaxed) {
+        word::store(cpus, &[0], offset_of!(abi::fief_cpu, has_task), 0).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_has_its_class_though_its_cpu_missed_the_switch_to_it() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(&two_classes("address = \"0.0.0.0:8080\"\ncopies = \"per-class\""), "shop/high");
+    let script = "import os, socket, sys\n\
+        os.sched_setaffinity(0, {0})\n\
+        got = set()\n\
+        for _ in range(20000):\n    \
+            s = socket.socket()\n    \
+            s.bind(('0.0.0.0', int(sys.argv[1])))\n    \
+            got.add(s.getsockname()[0])\n    \
+            s.close()\n\
+        print(*got)\n";
+    let cpus = MapHandle::from_pinned_path(rig.installation.fief().pins().map("cpus")).unwrap();
+    let done = AtomicBool::new(false);
+    let bound = std::thread::scope(|scope| {
+        scope.spawn(|| forget_who_runs(&cpus, &done));
+        let bound = run(rig.command("python3").args(["-c", script, &PORT.to_string()]));
+        done.store(true, Ordering::Relaxed);
+        bound.unwrap()
+    });
+    assert_eq!(bound, "127.0.0.1\n", "the hidden address of its class, each time");
 }
 
 #[test]
