@@ -17,6 +17,7 @@
 #include "admitted.bpf.h"
 #include "asked.bpf.h"
 #include "cut.bpf.h"
+#include "early.bpf.h"
 #include "labelled.bpf.h"
 #include "later.bpf.h"
 #include "tracked.bpf.h"
@@ -25,9 +26,12 @@
 #include "turns.bpf.h"
 
 /* Another CPU rules the connection. */
-static __always_inline int busy_rule(struct front_context *front)
+static __always_inline int busy_rule(struct __sk_buff *skb, struct front_context *front)
 {
-	return segment_guard_find(front) && requests_ruled(front) ? later_wait_for(front) : TCX_NEXT;
+	if (!segment_guard_find(front) || !requests_ruled(front) || front->guard->flags & FIEF_GUARD_MONITOR)
+		return TCX_NEXT;
+	early_send(skb);
+	return TCX_DROP;
 }
 
 /* Whether the packet ends before the next request, and TCP has all heads that were ruled. */
@@ -195,7 +199,7 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 	if (!on.label)
 		return TCX_NEXT;
 	if (!label_take(on.label))
-		return busy_rule(front);
+		return busy_rule(skb, front);
 	verdict = arrival_rule(skb, front, sk, &on);
 	label_leave(on.label);
 	if (verdict != LATER_FREE)

@@ -9,13 +9,15 @@
  *
  * Problem: a server must spend nothing on a connection before the door knows its request.
  * How: the first data segment bears the cookie (seq = first + 1), and waits for the verdict of all that came.
- * Where the kernel has the handshake no request can wait in the queue before there is a socket. While there is no place, only the
- * handshake's end passes: the request comes again, and waits.
+ * Where the kernel has the handshake no request can wait in the queue before there is a socket. Only the handshake's end passes
+ * then, and the request goes round (early.bpf.h) and finds the socket. If it may not, it passes while there is a place, and comes
+ * again while there is none.
  */
 #pragma once
 
 #include "admit.bpf.h"
 #include "answer.bpf.h"
+#include "early.bpf.h"
 #include "grow.bpf.h"
 #include "hold.bpf.h"
 #include "isolated.bpf.h"
@@ -26,12 +28,12 @@
 #include "rule.bpf.h"
 #include "tail.bpf.h"
 
-/* Whether a request of now would wait. */
-static __always_inline bool queue_holds_up(const struct front_context *front)
+/* Whether a request without a socket is not for the server now: one that goes round, or would wait. */
+static __always_inline bool queue_holds_up(struct __sk_buff *skb, const struct front_context *front)
 {
 	struct fief_queue *q = queue_get(front->guard->queue);
 
-	return q && !q->monitor && !queue_is_free(q, front->now);
+	return q && !q->monitor && (early_send(skb) || !queue_is_free(q, front->now));
 }
 
 /* Rules the stream, and carries it out on the packet that ends it. */
@@ -46,7 +48,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	if (!found && queue_holds_up(front))
+	if (!found && queue_holds_up(skb, front))
 		return packet_strip(skb, front, stream);
 	isolated_look(front);
 	if (p->flags & TCP_FIN && p->seq + p->payload_length == stream->first + 1 + length)

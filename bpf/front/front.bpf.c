@@ -34,6 +34,7 @@
  *     gather        bytes, and acknowledges them  tags          connections that were acknowledged
  *     requested     bytes before the socket       later         requests after the first
  *     ends          of handshakes that the kernel keeps, counted
+ *     early         what comes before TCP is as far
  *     answer        what a refused client gets    reset         of a socket, in its client's name
  *     refuse        how a client is turned away
  *     grow          a segment to the whole stream heads         of later requests, until TCP has taken them
@@ -140,6 +141,7 @@ int ingress_guards(struct __sk_buff *skb)
 		bpf_tail_call(skb, &queue_programs, QUEUE_CARRIES);
 		return TCX_DROP;
 	}
+	early_read(skb);
 	if (bpf_dynptr_from_skb(skb, 0, &frame))
 		return TCX_NEXT;
 	read = packet_read(skb, &frame, &front.packet);

@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "early.bpf.h"
 #include "ends.bpf.h"
 #include "grow.bpf.h"
 #include "guard.bpf.h"
@@ -70,8 +71,8 @@ static __noinline int request_look(struct __sk_buff *skb, struct front_context *
 
 /*
  * Another CPU makes the socket at this moment, from the segment before: nothing can be known of it yet, and what came to it
- * now would be taken unruled. The client sends it again. A guard that watches holds nothing up: it rules the bytes as if their
- * numbers were good, and spoils a count at worst.
+ * now would be taken unruled. It goes round, or the client sends it again. A guard that watches holds nothing up: it rules the
+ * bytes as if their numbers were good, and spoils a count at worst.
  */
 static __always_inline int begun_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
@@ -79,7 +80,9 @@ static __always_inline int begun_rule(struct __sk_buff *skb, struct front_contex
 
 	if (!segment_guard_find(front) || !front->guard->shapes)
 		return TCX_NEXT;
-	if (!(front->guard->flags & FIEF_GUARD_MONITOR))
+	if (!(front->guard->flags & FIEF_GUARD_MONITOR)) {
+		early_send(skb);
 		return TCX_DROP;
+	}
 	return p->odd ? TCX_NEXT : requested_verdict(front, unheld_begin(skb, p, stream));
 }

@@ -181,6 +181,16 @@ fn nobody_keeps_a_place_for_nothing() {
     }
 }
 
+/// Segments that TCP sent again in the clients' namespace (RFC 4022 tcpRetransSegs).
+fn sent_again(rig: &Queued) -> u64 {
+    let text =
+        rig.front.topology.clients.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap()).unwrap();
+    let rows: Vec<Vec<&str>> =
+        text.lines().filter(|line| line.starts_with("Tcp:")).map(|line| line.split(' ').collect()).collect();
+    let at = rows[0].iter().position(|name| *name == "RetransSegs").unwrap();
+    rows[1][at].parse().unwrap()
+}
+
 #[test]
 fn who_makes_a_connection_with_its_request_waits_too() {
     if !front::ready() {
@@ -202,6 +212,7 @@ fn who_makes_a_connection_with_its_request_waits_too() {
         assert_eq!(rig.got_all(5)[..2], ["/first", "/high"], "{door:?}");
         assert!(early.into_iter().chain([first, better]).all(|stream| status(stream) == 200), "{door:?}");
         rig.wait_for_peace();
+        assert_eq!(sent_again(&rig), 0, "{door:?}: nobody had to ask twice");
     }
 }
 
