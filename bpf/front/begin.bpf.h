@@ -36,6 +36,25 @@ static __always_inline bool queue_holds_up(struct __sk_buff *skb, const struct f
 	return q && !q->monitor && (early_send(skb) || !queue_is_free(q, front->now));
 }
 
+/* Half a head makes the connection, and is ruled with what comes on it (next.bpf.h). */
+static __always_inline int half_begin(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+{
+	struct fief_admitted *entry = &stream->admitted;
+
+	if (!begin_claim(front, stream->first + 1) || !hold_keep(&front->packet, stream))
+		return requested_wait(front);
+	__builtin_memset(entry, 0, sizeof(*entry));
+	entry->container = client_container(front);
+	entry->rule = FIEF_NO_ID;
+	entry->begin = front->packet.seq;
+	entry->next = entry->begin;
+	entry->answer = front->packet.ack;
+	entry->tracked = FIEF_LABEL_TRACKED | FIEF_LABEL_HALF;
+	entry->verdicts = 1;
+	entry->time_ns = front->now;
+	return admit(skb, front, NULL, stream);
+}
+
 /* Rules the stream, and carries it out on the packet that ends it. */
 static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
 				  struct stream *stream)
@@ -48,7 +67,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 
 	if (length > FIEF_HEADER_MAX)
 		length = FIEF_HEADER_MAX;
-	if (!found && queue_holds_up(skb, front))
+	if (!found && !stream->deferred && queue_holds_up(skb, front))
 		return packet_strip(skb, front, stream);
 	isolated_look(front);
 	if (p->flags & TCP_FIN && p->seq + p->payload_length == stream->first + 1 + length)
@@ -56,7 +75,7 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) ==
 	    REQUEST_NEED_MORE) {
 		if (!found)
-			return packet_strip(skb, front, stream);
+			return stream->deferred ? half_begin(skb, front, stream) : packet_strip(skb, front, stream);
 		if (hold_keep(p, stream))
 			return kept_acknowledge(skb, p, stream);
 		unread_rule(front, ruling, FIEF_UNREAD_NO_ROOM);

@@ -22,15 +22,23 @@ static __always_inline __u32 header_load(struct __sk_buff *skb, const struct pac
 	return length;
 }
 
+/* Whether nobody needs to add it up. */
+static __always_inline bool checksum_known(struct __sk_buff *skb)
+{
+	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
+	__u32 summed = BPF_CORE_READ_BITFIELD(buffer, ip_summed);
+
+	return summed == CHECKSUM_PARTIAL || summed == CHECKSUM_UNNECESSARY;
+}
+
 /* Of a packet whose whole payload stands in the stream from `from` on. */
 static __noinline bool checksum_valid(struct __sk_buff *skb, const struct packet *p, struct stream *stream, __u32 from)
 {
-	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
-	__u32 summed = BPF_CORE_READ_BITFIELD(buffer, ip_summed), length;
 	struct segment *s;
+	__u32 length;
 	__u64 sum;
 
-	if (summed == CHECKSUM_PARTIAL || summed == CHECKSUM_UNNECESSARY)
+	if (checksum_known(skb))
 		return true;
 	if (stream->length - from < p->payload_length)
 		return false;

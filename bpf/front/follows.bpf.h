@@ -136,7 +136,7 @@ static __noinline int waiting_join(struct __sk_buff *skb, struct front_context *
 	if (waiting->later &&
 	    (!tcp || is_behind(waiting->packet.seq, tcp->rcv_nxt) || !would_be_taken(skb, p, tcp, &stream->with)))
 		return 0;
-	if (!payload_valid(skb, p, stream))
+	if (!payload_valid(skb, p, stream, true))
 		return 0;
 	cost = queue_cost(before + count) - queue_cost(before);
 	if (*(volatile __u64 *)&q->kept + cost > q->memory || !join_begin(q, links, held))
@@ -245,12 +245,22 @@ static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
 /* ---- the program ---- */
 
 /*
+ * Whether heads that were ruled end behind `at`. What comes again of them is held against that (repeated.bpf.h), and its sender may
+ * cut it finer than that can be.
+ */
+static __noinline bool heads_behind(struct head_ranges *ranges, __u32 at)
+{
+	return ranges->count != ranges->first && is_behind(head_range(ranges, ranges->count - 1)->end, at);
+}
+
+/*
  * What the verdict upon a later request left on its socket. Of bytes that were ruled behind the packet's, as TCP did not take them,
  * nothing joins it: they might be others now. False: another CPU rules the connection.
  */
 static __noinline bool label_read(struct bpf_sock *sk, struct fief_label *label, const struct packet *p,
-				  struct fief_admitted *entry)
+				  struct stream *stream)
 {
+	struct fief_admitted *entry = &stream->admitted;
 	__u32 end = p->seq + p->payload_length;
 	struct head_ranges *ranges;
 
@@ -262,6 +272,7 @@ static __noinline bool label_read(struct bpf_sock *sk, struct fief_label *label,
 	entry->tracked = label->flags & FIEF_LABEL_VERDICT;
 	if (ranges && is_behind(ranges->read, end))
 		entry->next = end;
+	stream->read = ranges && heads_behind(ranges, p->seq + FIEF_QUEUE_MOST);
 	label_leave(label);
 	return true;
 }
@@ -291,7 +302,7 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 		verdict = queue_repeated(skb, front, stream, tcp, label);
 	} else if (what == QUEUE_LATER && label) {
 		verdict = later_wait_for(front);
-		if (label_read(sk, label, &front->packet, &stream->admitted))
+		if (label_read(sk, label, &front->packet, stream))
 			verdict = queue_arrives(skb, front, stream, tcp, label, what);
 	} else if (what != QUEUE_LATER) {
 		verdict = queue_arrives(skb, front, stream, tcp, NULL, tcp ? what : QUEUE_UNHELD);

@@ -78,5 +78,6 @@ static __always_inline int inside_rule(struct front_context *front, const struct
 	if (found == REQUEST_NEED_MORE || found == REQUEST_COMPLETE)
 		return found;
 	found_rule(&front->packet, front->guard, found, out);
+	front->queued |= !is_unqueued(out);
 	return REQUEST_DECIDED;
 }

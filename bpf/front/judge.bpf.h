@@ -9,6 +9,7 @@
 #include "behind.bpf.h"
 #include "confirmed.bpf.h"
 #include "keep.bpf.h"
+#include "pipelined.bpf.h"
 #include "records.bpf.h"
 #include "rule.bpf.h"
 #include "tracked.bpf.h"
@@ -70,7 +71,6 @@ static __always_inline int later_judge(struct front_context *front, struct conne
 		return later_wait(front, on, stream);
 	if (ruling->refused)
 		return LATER_REFUSED;
-	label_move(on->label, ruling->container);
-	front->ruled = true;
+	pipelined_take(front, on->label, ruling->container);
 	return later_follow(front, on, stream);
 }

@@ -46,8 +46,9 @@ static __always_inline int requests_rule(struct __sk_buff *skb, struct front_con
 		return verdict;
 	if (!(on->label->flags & FIEF_LABEL_TRACKED))
 		return TCX_NEXT;
+	readings_allow();
 	bpf_for (i, 0, 2 * REQUESTS_MOST) {
-		if (i >= REQUESTS_MOST && !(on->label->flags & BODY_STATES))
+		if ((i >= REQUESTS_MOST || readings_spent()) && !(on->label->flags & BODY_STATES))
 			break;
 		stream->from = heads_end(&front->packet, ranges, on->label->next);
 		stream->read = stream->from;

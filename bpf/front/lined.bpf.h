@@ -55,20 +55,6 @@ static __always_inline __u32 queue_cost(__u32 length)
 	return QUEUE_OVERHEAD + (length + FIEF_QUEUE_PIECE - 1) / FIEF_QUEUE_PIECE * FIEF_QUEUE_PIECE;
 }
 
-/* The class of the queue that a container is; what has none is of the lowest. */
-static __noinline __u32 queue_class_of(struct fief_queue *q, __u32 container)
-{
-	__u32 class = 0, last = q->classes - 1;
-	int i;
-
-	bpf_for (i, 0, FIEF_QUEUE_CLASSES) {
-		class = i;
-		if (i >= last || queue_class(q, i)->container.id == container)
-			break;
-	}
-	return class & (FIEF_QUEUE_CLASSES - 1);
-}
-
 /* ---- its end ---- */
 
 /* It is in no list any more. Forgets all that is kept of it. */

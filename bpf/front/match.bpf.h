@@ -29,6 +29,7 @@ struct match_state {
 	struct request_span host; /* as it stands in the request */
 	__u32 part;		  /* where the next part of it begins */
 	__u32 read;		  /* how many readings there were */
+	__u32 spent;		  /* of all requests of the packet */
 	__u32 slot;		  /* of the policy; by the caller, as the next */
 	__u32 level;		  /* enum fief_level: of overload, now */
 	struct hashes hashes;

@@ -156,6 +156,28 @@ static __always_inline struct fief_queue_class *queue_class(struct fief_queue *q
 	return &q->class[class & (FIEF_QUEUE_CLASSES - 1)];
 }
 
+/* The class of the queue that a container is; what has none is of the lowest. */
+static __noinline __u32 queue_class_of(struct fief_queue *q, __u32 container)
+{
+	__u32 class = 0, last = q->classes - 1;
+	int i;
+
+	bpf_for (i, 0, FIEF_QUEUE_CLASSES) {
+		class = i;
+		if (i >= last || queue_class(q, i)->container.id == container)
+			break;
+	}
+	return class & (FIEF_QUEUE_CLASSES - 1);
+}
+
+/* Whether a request of the container waits for longer than one of the other. A function of its own to the verifier. */
+__noinline int is_lower_class(__u32 queue, __u32 container, __u32 than)
+{
+	struct fief_queue *q = queue_get(queue);
+
+	return q && queue_class_of(q, container) > queue_class_of(q, than);
+}
+
 /* One more of the class waits, or is about to. */
 static __always_inline void class_joined(struct fief_queue *q, struct fief_queue_class *of)
 {

@@ -14,6 +14,8 @@
 
 #include "match.bpf.h"
 
+#define READINGS_MOST 512 /* of one packet, but for those of its last request */
+
 /* How strict a rule is that was found, or none. */
 static __always_inline __u32 strictness(const struct fief_request *rule)
 {
@@ -58,6 +60,7 @@ __noinline int reading_next(const struct request_bytes *bytes __arg_nonnull,
 	reading_take(&match->strictest, &match->best, !match->read);
 	reading_take(&match->trial, &match->shadow, !match->read);
 	match->read++;
+	match->spent++;
 	if (match->host.known && match->part <= end && find_byte(bytes, at, end, ',') < end) {
 		host_part(bytes, request, match);
 		return true;
@@ -84,6 +87,27 @@ static __always_inline void readings_rule(const struct request_bytes *bytes, str
 		if (!reading_next(bytes, request, match))
 			break;
 	}
+}
+
+/* The requests of a packet are to be ruled. */
+static __always_inline void readings_allow(void)
+{
+	struct match_state *match;
+	__u32 zero = 0;
+
+	match = bpf_map_lookup_elem(&matches, &zero);
+	if (match)
+		match->spent = 0;
+}
+
+/* Whether there were as many as one packet may have: what is left of it comes again. */
+static __always_inline bool readings_spent(void)
+{
+	const struct match_state *match;
+	__u32 zero = 0;
+
+	match = bpf_map_lookup_elem(&matches, &zero);
+	return !match || match->spent >= READINGS_MOST;
 }
 
 /* The verdict of all of them. */

@@ -30,14 +30,14 @@ static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *
 
 /*
  * Refuses what would go to a socket. An answer of ours has its place only where everything that the server has said is
- * acknowledged; else both sides are reset.
+ * acknowledged, by this packet at the latest; else both sides are reset.
  */
 static __noinline int refuse_at(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 				struct tcp_sock *tcp)
 {
 	struct packet *p = &front->packet;
 
-	if (tcp->snd_una != tcp->write_seq)
+	if (tcp->snd_una != tcp->write_seq && p->ack != tcp->write_seq)
 		stream->ruling.rule.refusal = FIEF_REFUSE_RESET;
 	p->ack = tcp->snd_nxt;
 	stream->with.echo = cookie_clock_ms(front->now) + tcp->tsoffset;

@@ -6,7 +6,8 @@
  * wherever the kernel answers SYNs without cookies: a reused TIME_WAIT, monitor mode, admission below its level. A client can
  * leave out its bare ACK, and packets of one batch pass here before the first of them has reached TCP.
  * How: as with a cookie of ours, except that the handshake's numbers stand in the request socket, and nothing is held. Of a
- * header that is not complete only the handshake's end passes: its bytes come again, and then meet the connection.
+ * header that is not complete only the handshake's end passes: its bytes come again, and then meet the connection. Where the
+ * server wants no connection without bytes (TCP_DEFER_ACCEPT: Apache as it comes), they pass, and their copy waits for the rest.
  */
 #pragma once
 
@@ -26,6 +27,17 @@ static __always_inline bool handshake_ends(struct bpf_sock *sk, const struct pac
 	return p->ack == request->snt_isn + 1 && (!first || p->seq == request->rcv_isn + 1);
 }
 
+/* Whether the kernel waits for bytes before it makes the socket (TCP_DEFER_ACCEPT), as its tcp_check_req() does. */
+static __always_inline bool is_deferred(struct bpf_sock *sk)
+{
+	struct tcp_request_sock *request = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_request_sock));
+	void *listening = request->req.req.__req_common.skc_listener;
+	struct inet_connection_sock *listener =
+	    bpf_rdonly_cast(listening, bpf_core_type_id_kernel(struct inet_connection_sock));
+
+	return listening && request->req.req.num_timeout < listener->icsk_accept_queue.rskq_defer_accept;
+}
+
 /* What cannot be ruled. */
 static __always_inline int requested_wait(const struct front_context *front)
 {
@@ -39,6 +51,7 @@ __noinline int unheld_begin(struct __sk_buff *skb, const struct packet *p __arg_
 	if (options_read(skb, p, &stream->with))
 		return TCX_DROP;
 	stream_begin(stream, p->seq);
+	stream->deferred = 0;
 	return stream_append(skb, p, stream, 0) < 0 ? TCX_DROP : STREAM_UNHELD;
 }
 
@@ -54,19 +67,25 @@ static __noinline int request_look(struct __sk_buff *skb, struct front_context *
 {
 	struct packet *p = &front->packet;
 	bool bytes = p->payload_length || p->odd, ends;
+	int verdict;
 
 	if (!segment_guard_find(front))
 		return TCX_NEXT;
 	if (!requests_ruled(front) || !bytes) {
 		if (p->torn)
 			return shape_rule(front);
+		/* TCP would keep this end behind the half of a head, and the server take that for the whole */
+		if (requests_ruled(front) && p->flags & TCP_FIN && !handshake_ends(sk, p, true))
+			return requested_wait(front);
 		/* of any place in the window, and with any flag, the kernel makes a socket */
 		return handshake_ends(sk, p, false) ? HANDSHAKE_ENDS : TCX_NEXT;
 	}
 	ends = !p->odd && handshake_ends(sk, p, true);
 	if (p->odd)
 		return shape_rule(front);
-	return requested_verdict(front, ends ? unheld_begin(skb, p, stream) : TCX_DROP);
+	verdict = ends ? unheld_begin(skb, p, stream) : TCX_DROP;
+	stream->deferred = is_deferred(sk);
+	return requested_verdict(front, verdict);
 }
 
 /*

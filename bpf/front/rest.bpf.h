@@ -14,6 +14,7 @@
 #include "cut.bpf.h"
 #include "inside.bpf.h"
 #include "keep.bpf.h"
+#include "pipelined.bpf.h"
 #include "records.bpf.h"
 #include "rule.bpf.h"
 
@@ -46,6 +47,8 @@ static __always_inline int rest_inside(struct front_context *front, struct strea
 		return REQUEST_NEED_MORE;
 	if (state != REQUEST_COMPLETE && ruling->refused)
 		return REQUEST_UNREAD;
+	if (state != REQUEST_COMPLETE)
+		pipelined_add(front, entry, ruling);
 	entry->next += body_pass(&entry->body, &entry->tracked);
 	return REQUEST_COMPLETE;
 }
@@ -100,6 +103,7 @@ static __always_inline int rest_step(struct front_context *front, struct stream 
 		return REQUEST_NEED_MORE;
 	if (ruling->refused)
 		return REQUEST_UNREAD;
+	pipelined_add(front, entry, ruling);
 	admitted_go_on(front, stream, false);
 	return REQUEST_COMPLETE;
 }
@@ -119,8 +123,9 @@ static __noinline enum rest rest_rule(struct __sk_buff *skb, struct front_contex
 	bool last;
 	int i, state;
 
+	readings_allow();
 	bpf_for (i, 0, 2 * REQUESTS_MOST) {
-		if (i >= REQUESTS_MOST && !(entry->tracked & BODY_STATES))
+		if ((i >= REQUESTS_MOST || readings_spent()) && !(entry->tracked & BODY_STATES))
 			break;
 		skip = entry->next - p->seq;
 		if (!(entry->tracked & FIEF_LABEL_TRACKED) || skip >= p->payload_length)

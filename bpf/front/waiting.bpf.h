@@ -244,11 +244,13 @@ static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_c
 
 /*
  * Whether TCP would take its bytes, by their checksum: what is kept goes to it with a good one. Leaves the stream with
- * them. A function of its own to the verifier.
+ * them, if it `loads`. A function of its own to the verifier.
  */
 __noinline int payload_valid(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-			     struct stream *stream __arg_nonnull)
+			     struct stream *stream __arg_nonnull, bool loads)
 {
+	if (!loads && (checksum_known(skb) || p->payload_length > STREAM_PIECE))
+		return 1;
 	stream_begin(stream, p->seq);
 	return stream_append(skb, p, stream, 0) > 0 && checksum_valid(skb, p, stream, 0);
 }
@@ -309,7 +311,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	bytes = what == QUEUE_UNHELD || !p->payload_length ? 0 : queue_cost(p->payload_length);
 	front->ruled = later;
 	waits = bytes && !q->monitor && (over || !queue_is_free(q, front->now));
-	if (waits && later && !payload_valid(skb, p, stream))
+	if (later && !q->monitor && !payload_valid(skb, p, stream, waits))
 		return TCX_DROP;
 	owes = is_owing(p, &stream->admitted, window_scale(later ? tcp : NULL, &stream->with)) ||
 	       (later && tcp && may_stay_unanswered(skb, p, tcp, &stream->admitted));
@@ -319,7 +321,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	place.class = class;
 	place.source = source_list(p, q->fair);
 	way = WAY_REFUSED;
-	if (!waits || later || p->payload_length <= FIEF_QUEUE_MOST || may_be_shortened(p, stream))
+	if (!waits || p->payload_length <= FIEF_QUEUE_MOST || (later ? !stream->read : may_be_shortened(p, stream)))
 		way = queue_decide(q, links, &place, bytes);
 	if (way == WAY_WAITS) {
 		if (p->payload_length > FIEF_QUEUE_MOST)

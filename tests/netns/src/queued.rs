@@ -74,12 +74,15 @@ impl Queued {
 
     /// A server that listens with multipath TCP, as Go's does.
     pub fn multipath(door: Door, policy: &str) -> Self {
+        Self::listening(door, policy, listen_multipath)
+    }
+
+    /// A server that wants no connection without bytes, as Apache.
+    pub fn deferred(door: Door, multipath: bool, policy: &str) -> Self {
         Self::listening(door, policy, || {
-            let socket = multipath_socket(libc::AF_INET6).unwrap();
-            let everywhere = SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 80, 0, 0));
-            bind(socket.as_raw_fd(), &everywhere).unwrap();
-            listen(&socket, Backlog::new(100).unwrap()).unwrap();
-            TcpListener::from(socket)
+            let listener = if multipath { listen_multipath() } else { TcpListener::bind("[::]:80").unwrap() };
+            defer(&listener);
+            listener
         })
     }
 
@@ -131,6 +134,16 @@ impl Queued {
         wait_until(SOON, || quiet(self.queue())).unwrap_or_else(|_| panic!("{:?}", self.queue()));
     }
 
+    /// Segments that TCP sent again in the clients' namespace (RFC 4022, tcpRetransSegs).
+    pub fn sent_again(&self) -> u64 {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+        let text = self.front.topology.clients.run(read).unwrap();
+        let of_tcp = text.lines().filter(|line| line.starts_with("Tcp:"));
+        let rows: Vec<Vec<&str>> = of_tcp.map(|line| line.split(' ').collect()).collect();
+        let at = rows[0].iter().position(|name| *name == "RetransSegs").unwrap();
+        rows[1][at].parse().unwrap()
+    }
+
     /// A request on a connection of its own.
     pub fn ask(&self, from: IpAddr, path: &str) -> TcpStream {
         let family = if from.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -142,6 +155,23 @@ impl Queued {
         let server: SocketAddr = plain(if from.is_ipv4() { Family::V4 } else { Family::V6 });
         connect_from(&self.front.topology.clients, (from, 0).into(), server).unwrap()
     }
+}
+
+fn listen_multipath() -> TcpListener {
+    let socket = multipath_socket(libc::AF_INET6).unwrap();
+    let everywhere = SockaddrIn6::from(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 80, 0, 0));
+    bind(socket.as_raw_fd(), &everywhere).unwrap();
+    listen(&socket, Backlog::new(100).unwrap()).unwrap();
+    TcpListener::from(socket)
+}
+
+/// Of a listener: no connection is made without bytes; of a client: the end of its handshake waits for some.
+pub fn defer(socket: &impl AsRawFd) {
+    let (seconds, length) = (30_i32, size_of::<i32>() as libc::socklen_t);
+    let (level, option) = (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+    // SAFETY: the option is an int.
+    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const seconds).cast(), length) };
+    assert_eq!(done, 0);
 }
 
 /// Makes a request that leaves the connection open.

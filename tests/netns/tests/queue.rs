@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 
 use fief_testkit::Family;
 use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, high, low, robot, status};
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, defer, high, low, robot, status};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
 
@@ -181,16 +181,6 @@ fn nobody_keeps_a_place_for_nothing() {
     }
 }
 
-/// Segments that TCP sent again in the clients' namespace (RFC 4022 tcpRetransSegs).
-fn sent_again(rig: &Queued) -> u64 {
-    let text =
-        rig.front.topology.clients.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap()).unwrap();
-    let rows: Vec<Vec<&str>> =
-        text.lines().filter(|line| line.starts_with("Tcp:")).map(|line| line.split(' ').collect()).collect();
-    let at = rows[0].iter().position(|name| *name == "RetransSegs").unwrap();
-    rows[1][at].parse().unwrap()
-}
-
 #[test]
 fn who_makes_a_connection_with_its_request_waits_too() {
     if !front::ready() {
@@ -212,7 +202,7 @@ fn who_makes_a_connection_with_its_request_waits_too() {
         assert_eq!(rig.got_all(5)[..2], ["/first", "/high"], "{door:?}");
         assert!(early.into_iter().chain([first, better]).all(|stream| status(stream) == 200), "{door:?}");
         rig.wait_for_peace();
-        assert_eq!(sent_again(&rig), 0, "{door:?}: nobody had to ask twice");
+        assert_eq!(rig.sent_again(), 0, "{door:?}: nobody had to ask twice");
     }
 }
 
@@ -222,12 +212,7 @@ fn ask_at_once(rig: &Queued, from: IpAddr, path: &str) -> TcpStream {
     let connect = || {
         let flags = SockFlag::SOCK_CLOEXEC;
         let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None).unwrap();
-        let (one, length) = (1_i32, size_of::<i32>() as libc::socklen_t);
-        // SAFETY: the option is an int.
-        let done = unsafe {
-            libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, (&raw const one).cast(), length)
-        };
-        assert_eq!(done, 0);
+        defer(&fd);
         bind(fd.as_raw_fd(), &SockaddrStorage::from(SocketAddr::from((from, 0)))).unwrap();
         nix::sys::socket::connect(fd.as_raw_fd(), &SockaddrStorage::from(server)).unwrap();
         TcpStream::from(fd)

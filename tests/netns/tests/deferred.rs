@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Servers that want no connection without bytes (TCP_DEFER_ACCEPT), where the kernel keeps the handshake.
+
+use std::io::Write;
+use std::time::Duration;
+
+use fief_tests_netns::front::{self, Door};
+use fief_tests_netns::queued::{POLICY, Queued, high, low, status};
+
+/// The kernel makes the connections, and one path is refused.
+fn below() -> String {
+    let calm = "\n[overload]\nbusy = { drops = 900000 }\noverloaded = { drops = 1000000 }\n";
+    let queue = "queue = { in-service = 1, length = 200, wait = \"1m\" }";
+    let rule = "\n[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"503\"\n";
+    assert!(POLICY.contains(queue));
+    calm.to_owned() + &POLICY.replace(queue, "admit-from = \"overloaded\"") + rule
+}
+
+/// A head that comes in two packets, as one with long cookies does; it ends the handshake.
+fn ask_in_halves(rig: &Queued, path: &str) -> std::net::TcpStream {
+    let mut stream = rig.connect(low(2));
+    stream.set_nodelay(true).unwrap();
+    let cookie = "c".repeat(2400);
+    let head = format!("GET {path} HTTP/1.1\r\nCookie: {cookie}\r\nHost: server\r\nConnection: close\r\n\r\n");
+    for half in [&head[..1300], &head[1300..]] {
+        stream.write_all(half.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    stream
+}
+
+#[test]
+fn a_head_in_two_packets_is_ruled_and_served() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::deferred(door, false, &below());
+        rig.let_go(2);
+        assert_eq!(status(ask_in_halves(&rig, "/public")), 200, "{door:?}");
+        let mut refused = ask_in_halves(&rig, "/secret");
+        refused.set_read_timeout(Some(fief_tests_netns::SOON)).unwrap();
+        let head = fief_tests_netns::queued::read_head(&mut refused).unwrap_or_default();
+        assert!(!head.starts_with("HTTP/1.1 200"), "{door:?}: {head}");
+        assert_eq!(rig.got(), ["/public"], "{door:?}");
+        assert_eq!(rig.sent_again(), 0, "{door:?}");
+    }
+}
+
+/// The kernel makes no socket without the bytes, so that nothing of it could be in line.
+#[test]
+fn requests_pass_while_no_place_is_free() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::deferred(door, true, POLICY);
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(1);
+        let others: Vec<_> = [low(2), high(1)].into_iter().map(|from| rig.ask(from, "/other")).collect();
+        rig.let_go(3);
+        assert!(others.into_iter().chain([first]).all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Several requests in one packet, and requests in bodies, before a server that has a queue.
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use fief_tests_netns::front::{self, Door};
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, low, status};
+
+/// The path tells the class.
+fn by_path() -> String {
+    let rule =
+        |path, container| format!("[[listener.plain.request]]\npath = \"/{path}\"\ncontainer = \"{container}\"\n");
+    format!("{POLICY}{}{}", rule("high", "high"), rule("robots", "robots"))
+}
+
+fn requests(paths: &[&str]) -> String {
+    let mut all = String::new();
+    for path in paths {
+        write!(all, "GET /{path} HTTP/1.1\r\nHost: server\r\n\r\n").unwrap();
+    }
+    all
+}
+
+#[test]
+fn a_request_of_a_better_class_takes_none_of_a_worse_one_along() {
+    if !front::ready() {
+        return;
+    }
+    let orders = [["high", "robots"], ["robots", "high"]];
+    for (door, paths, is_new) in Door::GUARDS
+        .into_iter()
+        .flat_map(|door| orders.map(|paths| [(door, paths, true), (door, paths, false)]))
+        .flatten()
+    {
+        let rig = Queued::new(door, &by_path());
+        let mut client = rig.connect(low(2));
+        let mut before = 0;
+        if !is_new {
+            before = 1;
+            rig.let_go(1);
+            ask_on(&mut client, "/high");
+            answer_on(&mut client);
+        }
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(before + 1);
+        client.write_all(requests(&paths).as_bytes()).unwrap();
+        rig.wait_for(1);
+        let other = rig.ask(low(3), "/low");
+        rig.wait_for(2);
+        rig.let_go(4);
+        let got = rig.got_all(before + 4);
+        assert_eq!(got[before..before + 2], ["/first", "/low"], "{door:?}, {paths:?}, new {is_new}");
+        assert!([first, other].into_iter().all(|stream| status(stream) == 200));
+        (0..2).for_each(|_| drop(answer_on(&mut client)));
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn a_request_in_a_body_waits_too() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &by_path());
+        let mut client = rig.connect(low(2));
+        let inside = requests(&["robots"]);
+        rig.let_go(1);
+        // this server does not read bodies
+        let head = format!("GET /high HTTP/1.1\r\nHost: server\r\nContent-Length: {}\r\n\r\n", inside.len());
+        client.write_all(head.as_bytes()).unwrap();
+        answer_on(&mut client);
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(2);
+        client.write_all(inside.as_bytes()).unwrap();
+        rig.wait_for(1);
+        let other = rig.ask(low(3), "/low");
+        rig.wait_for(2);
+        rig.let_go(3);
+        assert_eq!(rig.got_all(4), ["/high", "/first", "/low", "/robots"], "{door:?}");
+        assert!([first, other].into_iter().all(|stream| status(stream) == 200));
+        answer_on(&mut client);
+        rig.wait_for_peace();
+    }
+}
+
+/// What is kept of them would end within one that was ruled, and the rest come in other pieces.
+#[test]
+fn more_requests_than_can_be_kept_of_one_packet_are_refused() {
+    const MANY: usize = 64;
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let mut client = rig.connect(low(2));
+        // several packets' worth of window
+        let long = format!("GET /long HTTP/1.1\r\nHost: server\r\nX: {}\r\n\r\n", "x".repeat(9000));
+        for _ in 0..4 {
+            rig.let_go(1);
+            client.write_all(long.as_bytes()).unwrap();
+            answer_on(&mut client);
+        }
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(5);
+        let one = format!("GET /many HTTP/1.1\r\nHost: server\r\nX: {}\r\n\r\n", "x".repeat(350));
+        client.write_all(one.repeat(MANY).as_bytes()).unwrap();
+        assert!(answer_on(&mut client).starts_with("HTTP/1.1 503"), "{door:?}");
+        rig.let_go(1);
+        assert_eq!(status(first), 200);
+        assert_eq!(rig.got().len(), 5, "{door:?}");
+        rig.wait_for_peace();
+    }
+}
