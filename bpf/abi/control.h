@@ -69,7 +69,7 @@ struct fief_admin {
 	struct fief_ref parent;	   /* release: who takes it over if somebody still holds it; FIEF_NO_ID: nobody */
 	__s32 pid;
 	__u32 flags;
-	__u32 slot; /* attributes, flip: policy slot */
+	__u32 slot; /* attributes, flip: policy slot; set: FIEF_ATTR_* */
 	__u32 pad;
 	__u64 value;
 	char name[FIEF_NAME_LEN];

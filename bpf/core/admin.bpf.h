@@ -71,6 +71,17 @@ static __always_inline int admin_stage(struct fief_admin *a)
 	return 0;
 }
 
+/* One attribute (a->slot, a->value) of a container that no policy names, as its descriptors set it. */
+static __always_inline int admin_set_one(struct fief_admin *a)
+{
+	struct fief_set_attribute set = {.attribute = a->slot, .value = a->value};
+	struct fief_container *c = container_get(a->container);
+
+	if (!c || c->state != FIEF_ALIVE)
+		return -ESTALE;
+	return attribute_set(a->container, &set);
+}
+
 /* A policy's container gets another name, and another parent if that is not its own; who is in it stays. */
 static __always_inline int admin_rename_named(struct fief_admin *a)
 {

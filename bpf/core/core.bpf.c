@@ -309,6 +309,12 @@ int admin_attributes(struct fief_admin *a)
 }
 
 SEC("syscall")
+int admin_set(struct fief_admin *a)
+{
+	return admin_set_one(a);
+}
+
+SEC("syscall")
 int admin_flip(struct fief_admin *a)
 {
 	return admin_slot(a);

@@ -17,6 +17,8 @@ pub struct Admin {
     rename: Option<OwnedFd>,
     release: OwnedFd,
     attributes: OwnedFd,
+    /// `None`: likewise.
+    set: Option<OwnedFd>,
     flip: OwnedFd,
     usage: OwnedFd,
     unit: OwnedFd,
@@ -33,6 +35,7 @@ impl Admin {
             rename: open("admin_rename").ok(),
             release: open("admin_release")?,
             attributes: open("admin_attributes")?,
+            set: open("admin_set").ok(),
             flip: open("admin_flip")?,
             usage: open("admin_usage")?,
             unit: open("admin_unit")?,
@@ -92,6 +95,16 @@ impl Admin {
     ) -> Result<()> {
         let mut args = abi::fief_admin { container, slot, attributes, ..Default::default() };
         run(&self.attributes, &mut args).context(|| format!("cannot set the attributes of container {}", container.id))
+    }
+
+    /// Sets an attribute ([`abi::fief_attribute`]) of a container that no policy names, at once.
+    ///
+    /// Errors: [`ErrorKind::Permission`] it is a policy's, or one that is always there; out of its range; the shares do not fit.
+    pub fn set_attribute(&self, container: abi::fief_ref, attribute: u32, value: u64) -> Result<()> {
+        let mut args = abi::fief_admin { container, slot: attribute, value, ..Default::default() };
+        let what = || Error::new(ErrorKind::Drift, "what is in force is of a version that sets no attributes by hand");
+        run(self.set.as_ref().ok_or_else(what)?, &mut args)
+            .context(|| format!("cannot set an attribute of container {}", container.id))
     }
 
     /// Puts the policy that was built in `slot` into force.

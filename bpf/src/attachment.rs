@@ -125,6 +125,7 @@ const TABLE: &[Attachment] = &[
     row(Core, "admin_rename", Called),
     row(Core, "admin_release", Called),
     row(Core, "admin_attributes", Called),
+    row(Core, "admin_set", Called),
     row(Core, "admin_flip", Called),
     row(Core, "admin_usage", Called),
     row(Core, "admin_unit", Called),
