@@ -16,7 +16,7 @@ use fief_bpf::map::{MapCore, MapFlags};
 use fief_bpf::record::{self, Record};
 use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result};
-use fief_bpf::{managed, process, sweep};
+use fief_bpf::{managed, sweep};
 
 use listeners::Listener;
 
@@ -87,9 +87,6 @@ const LISTENERS_OWN: u32 = abi::FIEF_LABEL_LISTENER | abi::FIEF_LABEL_IPV4;
 
 /// A cgroup of ours for a process that had none, and its number.
 const MANAGED: &str = "managed-";
-
-const KERNEL_THREAD: &str =
-    "a kernel thread works for many; what it does is charged to them, or shown by name under system";
 
 /// A container that threads can be in: one of a policy, of a unit or of an application, or the root.
 pub(crate) fn home_of(tree: &Tree, path: &str) -> Result<abi::fief_ref> {
@@ -216,22 +213,9 @@ impl Fief {
     pub fn bind(&self, pid: i32, path: &str) -> Result<Bound> {
         let _lock = self.lock()?;
         self.require_installed()?;
-        let admin = Admin::open(self.pins())?;
         let tree = Tree::read(&Table::open(self.pins())?);
         let to = home_of(&tree, path)?;
-        let threads = cgroup::threads(pid);
-        let known = process::open(pid).and_then(|process| process::identity(process.as_fd()));
-        let known = known.context(|| format!("there is no process {pid}"))?;
-        let mut bound = 0;
-        for tid in threads {
-            match admin.bind_task(tid, known, to) {
-                Ok(()) => bound += 1,
-                Err(e) if e.kind() == ErrorKind::NotFound => {} // the thread has ended
-                Err(e) if e.kind() == ErrorKind::Permission => return Err(e.remedy(KERNEL_THREAD)),
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(Bound { threads: bound })
+        self.bind_threads(pid, to)
     }
 
     /// Labels the listening sockets that a process had before it was managed, but those that no hook sees; returns how many.

@@ -173,7 +173,7 @@ impl Fief {
 }
 
 /// `None`: it ended while the table was read.
-fn view(tree: &Tree, row: &Row, admin: &Admin) -> Option<ContainerView> {
+pub(crate) fn view(tree: &Tree, row: &Row, admin: &Admin) -> Option<ContainerView> {
     let record = &row.record;
     let parent = tree.parent(row).filter(|parent| parent.record.state == abi::FIEF_ALIVE);
     let known = row.container.id < abi::FIEF_FIRST_ID;

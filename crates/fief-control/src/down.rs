@@ -25,6 +25,8 @@ pub struct Down {
     pub containers: usize,
     /// Of these, still held by applications, whose descriptors are plain sockets now.
     pub still_held: usize,
+    /// Where its containers were mounted as files.
+    pub mounts: Vec<PathBuf>,
     /// The process of a `fief run` whose server goes on without a policy.
     pub run: Option<u32>,
 }
@@ -36,8 +38,9 @@ impl Fief {
         if self.installed() {
             return self.down_locked();
         }
-        // an apply or a down that was killed may have left parts, which are not in force
-        self.remove_all().map(|()| Down::default())
+        // an apply, a down or a mount that was killed may have left parts, which are not in force
+        let mounts = self.unmount_all();
+        self.remove_all().map(|()| Down { mounts, ..Down::default() })
     }
 
     pub(crate) fn down_locked(&self) -> Result<Down> {
@@ -46,6 +49,7 @@ impl Fief {
         let mut down = Down {
             was_in_force: true,
             listeners: names.iter().flat_map(Names::listeners).map(|(_, name)| name.to_owned()).collect(),
+            mounts: self.unmount_all(),
             run: self.run_pid().filter(|pid| *pid != std::process::id() && process::open(pid.cast_signed()).is_ok()),
             ..Down::default()
         };

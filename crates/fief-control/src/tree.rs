@@ -21,6 +21,17 @@ impl Tree {
         Self { rows: table.rows().map(|row| (row.container.id, row)).collect(), slot: table.policy().0 }
     }
 
+    /// One container and those above it, without reading the rest.
+    pub fn above(table: &Table, row: Row) -> Self {
+        let mut tree = Self { rows: HashMap::new(), slot: table.policy().0 };
+        let mut next = Some(row);
+        while let Some(row) = next.filter(|row| !tree.rows.contains_key(&row.container.id)) {
+            tree.rows.insert(row.container.id, row);
+            next = (row.container.id >= abi::FIEF_FIRST_ID).then(|| table.row(row.record.parent.id)).flatten();
+        }
+        tree
+    }
+
     /// Every container, in the order of their slots.
     pub fn rows(&self) -> Vec<&Row> {
         let mut rows: Vec<_> = self.rows.values().collect();

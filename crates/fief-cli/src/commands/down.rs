@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief down`: takes down everything that is in force, and says what that was. Where nothing is, there is nothing to do.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 
 use crate::cli;
@@ -15,7 +17,10 @@ pub fn run(args: &cli::Down, output: &mut Output) -> Result<()> {
     match (args.json, down.was_in_force) {
         (true, _) => output.json(&Record::of(&down)),
         (false, true) => output.text(report(&down)),
-        (false, false) => output.line(nothing(&Fief::scopes())),
+        (false, false) => {
+            output.text(unmounted(&down))?;
+            output.line(nothing(&Fief::scopes()))
+        }
     }
 }
 
@@ -27,6 +32,7 @@ struct Record<'a> {
     cgroups: Vec<String>,
     containers: usize,
     still_held: usize,
+    mounts: Vec<String>,
     run_pid: Option<u32>,
 }
 
@@ -36,16 +42,21 @@ impl<'a> Record<'a> {
             was_in_force: down.was_in_force,
             listeners: &down.listeners,
             units: down.units,
-            cgroups: cgroups(down),
+            cgroups: paths(&down.cgroups),
             containers: down.containers,
             still_held: down.still_held,
+            mounts: paths(&down.mounts),
             run_pid: down.run,
         }
     }
 }
 
-fn cgroups(down: &Down) -> Vec<String> {
-    down.cgroups.iter().map(|folder| folder.to_string_lossy().into_owned()).collect()
+fn paths(folders: &[PathBuf]) -> Vec<String> {
+    folders.iter().map(|folder| folder.to_string_lossy().into_owned()).collect()
+}
+
+fn unmounted(down: &Down) -> String {
+    paths(&down.mounts).iter().map(|folder| format!("unmounted: {}\n", printable(folder))).collect()
 }
 
 /// `others`: scopes in force beside the one that was asked for.
@@ -63,9 +74,10 @@ fn report(down: &Down) -> String {
     };
     let (containers, units) = (counted(down.containers, "container"), counted(down.units, "managed unit"));
     let mut page = format!("took down {containers}, {listeners} and {units}\n");
-    for folder in cgroups(down) {
+    for folder in paths(&down.cgroups) {
         page.push_str(&format!("no longer managed: {}\n", printable(&folder)));
     }
+    page.push_str(&unmounted(down));
     if let Some(pid) = down.run {
         page.push_str(&format!("`fief run` (process {pid}) goes on with its server, without a policy\n"));
     }
@@ -88,12 +100,14 @@ mod tests {
             cgroups: vec!["/sys/fs/cgroup/web".into()],
             containers: 3,
             still_held: 1,
+            mounts: vec!["/mnt/fief".into()],
             run: Some(812),
         };
         assert_eq!(
             report(&down),
             "took down 3 containers, 2 listeners (web, api) and 1 managed unit\n\
              no longer managed: /sys/fs/cgroup/web\n\
+             unmounted: /mnt/fief\n\
              `fief run` (process 812) goes on with its server, without a policy\n\
              applications still hold 1 container\n"
         );
