@@ -12,9 +12,11 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 
 mod agent;
 mod client;
+mod mount;
 
 pub use agent::{Agent, Bill, BillFormat, History, Record, Replay};
 pub use client::{Ban, Explain, Pardon};
+pub use mount::{Mount, Umount};
 
 pub const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage or an error in a policy. \
 `fief run` and `fief exec` end with the code of the server (128 plus the signal that ended it); 125: fief itself failed; \
@@ -45,6 +47,8 @@ pub enum Command {
     Unit(Unit),
     Manage(Manage),
     Bind(Bind),
+    Mount(Mount),
+    Umount(Umount),
     Ls(Ls),
     Show(Show),
     Explain(Explain),

@@ -62,6 +62,8 @@ fn dispatch(command: &Command, output: &mut Output) -> Result<ExitCode> {
         Command::Unit(args) => commands::unit::run(args, output),
         Command::Manage(args) => commands::manage::run(args, output),
         Command::Bind(args) => commands::bind::run(args, output),
+        Command::Mount(args) => commands::mount::run(args, output),
+        Command::Umount(args) => commands::umount::run(args, output),
         Command::Ls(args) => commands::ls::run(args, output),
         Command::Status(args) => commands::status::run(args, output),
         Command::Show(args) => commands::show::run(args, output),

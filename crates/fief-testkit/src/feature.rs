@@ -44,6 +44,8 @@ pub enum Feature {
     Promtool,
     /// Scrapes metrics.
     Prometheus,
+    /// File systems that processes serve.
+    Fuse,
     /// QEMU and what a guest of tests/vm is made of.
     Vm,
 }
@@ -75,6 +77,7 @@ impl Feature {
             Feature::Lintian => "lintian",
             Feature::Promtool => "promtool",
             Feature::Prometheus => "prometheus",
+            Feature::Fuse => "fuse",
             Feature::Vm => "vm",
         }
     }
@@ -109,6 +112,7 @@ impl Feature {
             Feature::Lintian => works("lintian", "--version"),
             Feature::Promtool => works("promtool", "--version"),
             Feature::Prometheus => works("prometheus", "--version"),
+            Feature::Fuse => std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok(),
             Feature::Vm => {
                 works("qemu-system-x86_64", "--version") && works("busybox", "true") && works("cpio", "--version")
             }

@@ -20,13 +20,8 @@ pub fn run(args: &cli::Agent, output: &mut Output) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::new("the agent reads from the kernel; run it as root"));
     }
-    let (name, group) = match &args.group {
-        Some(name) => {
-            let missing = || Failure::new(format!("there is no group {name}; make it: groupadd --system {name}"));
-            (name.as_str(), Some(find(name)?.ok_or_else(missing)?))
-        }
-        None => (GROUP, find(GROUP)?),
-    };
+    let name = args.group.as_deref().unwrap_or(GROUP);
+    let group = group(args.group.as_deref())?;
     let (ended, end) = channel();
     ctrlc::set_handler(move || {
         let _ = ended.send(());
@@ -62,6 +57,13 @@ pub fn run(args: &cli::Agent, output: &mut Output) -> Result<()> {
     };
     agent.run(wait, |problem| eprintln!("fief: {problem}"));
     Ok(())
+}
+
+/// Whose members may read: the one that was named, or fief where there is one.
+pub fn group(named: Option<&str>) -> Result<Option<Group>> {
+    let Some(name) = named else { return find(GROUP) };
+    let missing = || Failure::new(format!("there is no group {name}; make it: groupadd --system {name}"));
+    find(name)?.ok_or_else(missing).map(Some)
 }
 
 fn find(name: &str) -> Result<Option<Group>> {

@@ -9,6 +9,7 @@ mod in_force;
 mod journal;
 mod lab;
 mod life;
+mod mounted;
 mod package;
 mod place;
 mod record;
