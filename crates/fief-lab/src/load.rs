@@ -48,6 +48,9 @@ pub struct Load {
     /// A request that is not answered so long is given up, and its connection closed as a browser does; 0: never.
     pub patience_ms: u64,
     pub close: Close,
+    /// After its time it begins nothing, and waits so long for what is under way; what is not answered then counts as given up.
+    /// 0: it ends at once, and nobody knows what became of that.
+    pub settle_ms: u64,
     pub cpu: usize,
     /// Real-time priority; 0: none.
     pub fifo: i32,
@@ -71,6 +74,7 @@ impl Load {
             arrivals: None,
             patience_ms: 0,
             close: Close::Rst,
+            settle_ms: 0,
             cpu: Topology::load_cpu(),
             fifo: 0,
             live_ms: 0,
@@ -115,6 +119,8 @@ pub struct Seen {
     pub latency: Histogram,
     /// Requests sent, or attempted: connections begun.
     pub begun: u64,
+    /// Connections over which a request was answered, in whatever way.
+    pub connections: u64,
     /// Answered with 503 or 429.
     pub refused: u64,
     /// Connections that failed or were reset, and all other answers.
@@ -138,7 +144,12 @@ impl Seen {
 
     /// All that came to an end, one way or the other.
     pub fn ended(&self) -> u64 {
-        self.latency.count() + self.refused + self.errors + self.given_up
+        self.latency.count() + self.lost()
+    }
+
+    /// All that came to an end and was not served.
+    pub fn lost(&self) -> u64 {
+        self.refused + self.errors + self.given_up
     }
 
     pub fn p99_us(&self) -> f64 {
@@ -149,6 +160,7 @@ impl Seen {
         self.seconds += other.seconds;
         self.latency.merge(&other.latency);
         self.begun += other.begun;
+        self.connections += other.connections;
         self.refused += other.refused;
         self.errors += other.errors;
         self.given_up += other.given_up;

@@ -16,6 +16,8 @@ const STALL: Duration = Duration::from_millis(900);
 const REFUSALS: [u16; 2] = [503, 429];
 /// epoll's word for the timer; clients have small numbers.
 const TIMER: u64 = u64::MAX;
+/// How soon it sees that it is to end.
+const LOOKS: Duration = Duration::from_millis(50);
 
 /// Told once of each change, so that no connection has to be registered twice.
 fn events() -> EpollFlags {
@@ -34,6 +36,7 @@ struct Engine<'a> {
     seen: Seen,
     live: Seen,
     buffer: Vec<u8>,
+    is_settling: bool,
 }
 
 #[derive(Default)]
@@ -41,6 +44,8 @@ struct Client {
     connection: Option<Connection>,
     /// For the next request.
     kept: Option<Connection>,
+    /// Its connection has borne no answer yet.
+    is_new: bool,
     requests: usize,
 }
 
@@ -64,6 +69,7 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
         seen: Seen::default(),
         live: Seen::default(),
         buffer: vec![0; 65536],
+        is_settling: false,
     };
     let warm = begin + Duration::from_secs_f64(load.warm_up);
     let end = warm + Duration::from_secs_f64(load.seconds);
@@ -87,9 +93,10 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
         }
         engine.give_up_due(now);
         engine.start_due(now)?;
-        engine.step(end.min(now + Duration::from_millis(50)))?;
+        engine.step(end.min(now + LOOKS))?;
     }
-    engine.seen.seconds = (Instant::now() - warm).as_secs_f64();
+    engine.seen.seconds = Instant::now().saturating_duration_since(warm).as_secs_f64();
+    engine.settle()?;
     engine.seen.stalls += engine.stalled();
     tell(Line::Done(engine.seen));
     Ok(())
@@ -131,6 +138,22 @@ impl Engine<'_> {
         }
     }
 
+    /// Waits for what is under way.
+    fn settle(&mut self) -> Result<()> {
+        if self.load.settle_ms == 0 {
+            return Ok(());
+        }
+        self.is_settling = true;
+        let under_way = |engine: &Self| engine.clients.iter().filter(|client| client.connection.is_some()).count();
+        let end = Instant::now() + Duration::from_millis(self.load.settle_ms);
+        while under_way(self) > 0 && Instant::now() < end {
+            self.give_up_due(Instant::now());
+            self.step(end.min(Instant::now() + LOOKS))?;
+        }
+        self.seen.given_up += under_way(self) as u64;
+        Ok(())
+    }
+
     fn start(&mut self, number: usize) -> Result<()> {
         let client = &mut self.clients[number];
         client.requests += 1;
@@ -140,6 +163,7 @@ impl Engine<'_> {
         if let Some(mut kept) = client.kept.take() {
             kept.started = now;
             client.connection = Some(kept);
+            client.is_new = false;
             // it has been writable before, so no event comes
             return self.handle(number, EpollFlags::empty());
         }
@@ -149,6 +173,7 @@ impl Engine<'_> {
                     .add(connection.fd(), EpollEvent::new(events(), number as u64))
                     .context("watch a connection")?;
                 client.connection = Some(connection);
+                client.is_new = true;
             }
             Err(errno) => {
                 // A wrong address would fail for ever; the rest is load.
@@ -210,6 +235,7 @@ impl Engine<'_> {
         let now = Instant::now();
         let took = now - connection.started;
         self.clients[number].kept = connection.end(self.load.close, &mut self.buffer);
+        self.seen.connections += u64::from(self.clients[number].is_new);
         match status {
             200..=299 => {
                 let ns = took.as_nanos() as u64;
@@ -229,8 +255,8 @@ impl Engine<'_> {
             }
         }
         match self.turns.answered(number, now) {
-            true => self.start(number),
-            false => Ok(()),
+            true if !self.is_settling => self.start(number),
+            _ => Ok(()),
         }
     }
 
@@ -248,143 +274,4 @@ impl Engine<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::load::Arrivals;
-    use fief_testkit::{Client, Family, Feature, Nginx, NginxConfig, Topology, require};
-
-    fn load(family: Family, close: Close, clients: usize) -> Load {
-        Load {
-            server: Topology::server_address(family, 80),
-            protocol: Protocol::Http,
-            path: "/1k".to_owned(),
-            seconds: 0.3,
-            warm_up: 0.05,
-            first: Client::Low.address(family, 1),
-            addresses: 20,
-            clients,
-            think_us: 0,
-            arrivals: None,
-            patience_ms: 0,
-            close,
-            cpu: 0,
-            fifo: 0,
-            live_ms: 0,
-        }
-    }
-
-    fn done(topology: &Topology, load: &Load) -> Seen {
-        topology.clients.run(|| crate::load::seen_here(load)).expect("inside").expect("loaded")
-    }
-
-    #[test]
-    fn every_request_is_answered_over_both_families_with_either_close() {
-        if !(require(Feature::NetNs) && require(Feature::Nginx)) {
-            return;
-        }
-        let topology = Topology::new().expect("a topology");
-        let _nginx = Nginx::start(&topology.server, 80).expect("nginx");
-        for family in [Family::V4, Family::V6] {
-            for close in [Close::Rst, Close::Fin] {
-                let seen = done(&topology, &load(family, close, 5));
-                assert!(seen.latency.count() > 0, "{family:?} {close:?}");
-                assert_eq!((seen.errors, seen.stalls), (0, 0), "{family:?} {close:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn kept_connections_bear_one_request_after_the_other_and_outlive_their_end_by_the_server() {
-        if !(require(Feature::NetNs) && require(Feature::Nginx)) {
-            return;
-        }
-        let topology = Topology::new().expect("a topology");
-        let config = NginxConfig::new(80, 1, "keepalive_requests 7;").expect("written");
-        let _nginx = Nginx::start_with(&topology.server, config).expect("nginx");
-        let opened = || {
-            let text = topology.server.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp")).expect("inside");
-            let lines: Vec<_> =
-                text.expect("read").lines().filter(|line| line.starts_with("Tcp:")).map(str::to_owned).collect();
-            let of = |line: &str, place| line.split(' ').nth(place).map(str::to_owned);
-            let place = lines[0].split(' ').position(|name| name == "PassiveOpens").expect("a counter");
-            of(&lines[1], place).and_then(|count| count.parse::<u64>().ok()).expect("a number")
-        };
-        let before = opened();
-        let seen = done(&topology, &Load { warm_up: 0.0, ..load(Family::V4, Close::Keep, 5) });
-        assert_eq!((seen.errors, seen.stalls), (0, 0));
-        let connections = opened() - before;
-        // the last ones of the load bear fewer
-        assert!(
-            connections * 7 >= seen.begun && connections * 7 < seen.begun + 5 * 7,
-            "{connections} for {}",
-            seen.begun
-        );
-    }
-
-    #[test]
-    fn a_think_time_keeps_the_load_slow() {
-        if !(require(Feature::NetNs) && require(Feature::Nginx)) {
-            return;
-        }
-        let topology = Topology::new().expect("a topology");
-        let _nginx = Nginx::start(&topology.server, 80).expect("nginx");
-        let load = Load { think_us: 50_000, ..load(Family::V4, Close::Rst, 1) };
-        let seen = done(&topology, &load);
-        assert!((1..=6).contains(&seen.latency.count()), "{} requests in 300 ms", seen.latency.count());
-    }
-
-    #[test]
-    fn an_open_loop_comes_at_its_rate_though_nothing_is_answered() {
-        if !require(Feature::NetNs) {
-            return;
-        }
-        let topology = Topology::new().expect("a topology");
-        // It listens and never accepts: connections are made, requests sent, and nobody answers.
-        let address = Topology::server_address(Family::V4, 80);
-        let _listener = topology.server.run(|| std::net::TcpListener::bind(address)).expect("inside").expect("listens");
-        let arrivals = Some(Arrivals::evenly(200.0));
-        let load = Load { arrivals, patience_ms: 100, warm_up: 0.2, ..load(Family::V4, Close::Fin, 60) };
-        let seen = done(&topology, &load);
-        assert!((50..=62).contains(&seen.begun), "{} requests in 300 ms", seen.begun);
-        assert!((50..=62).contains(&seen.given_up), "{} given up", seen.given_up);
-        assert_eq!((seen.latency.count(), seen.shed, seen.errors), (0, 0, 0));
-    }
-
-    #[test]
-    fn arrivals_without_a_free_client_are_shed() {
-        if !require(Feature::NetNs) {
-            return;
-        }
-        let topology = Topology::new().expect("a topology");
-        let address = Topology::server_address(Family::V4, 80);
-        let _listener = topology.server.run(|| std::net::TcpListener::bind(address)).expect("inside").expect("listens");
-        let load = Load { arrivals: Some(Arrivals::evenly(200.0)), ..load(Family::V4, Close::Fin, 3) };
-        assert!((50..=62).contains(&done(&topology, &load).shed));
-    }
-
-    #[test]
-    fn a_refusal_is_told_apart_from_an_answer_and_from_a_failure() {
-        if !(require(Feature::NetNs) && require(Feature::Nginx)) {
-            return;
-        }
-        let topology = Topology::new().expect("a topology");
-        let refuse = "location /busy { return 503; }\nlocation /gone { return 410; }";
-        let config = NginxConfig::new(80, 1, refuse).expect("written");
-        let _nginx = Nginx::start_with(&topology.server, config).expect("nginx");
-        let seen = |path: &str| done(&topology, &Load { path: path.to_owned(), ..load(Family::V4, Close::Rst, 2) });
-        let (busy, gone) = (seen("/busy"), seen("/gone"));
-        assert!(busy.refused > 0 && busy.errors == 0 && busy.latency.count() == 0, "{busy:?}");
-        assert!(gone.errors > 0 && gone.refused == 0 && gone.latency.count() == 0, "{gone:?}");
-    }
-
-    #[test]
-    fn a_server_that_is_not_there_is_errors_and_no_hang() {
-        if !require(Feature::NetNs) {
-            return;
-        }
-        let topology = Topology::new().expect("a topology");
-        let seen = done(&topology, &load(Family::V4, Close::Rst, 2));
-        assert_eq!(seen.latency.count(), 0);
-        assert!(seen.errors > 0);
-    }
-}
+mod tests;

@@ -135,6 +135,7 @@ mod tests {
             arrivals: None,
             patience_ms: 100,
             close: Close::Rst,
+            settle_ms: 0,
             cpu: 0,
             fifo: 0,
             live_ms: 0,

@@ -61,6 +61,7 @@ impl Crowd {
             patience_ms: self.patience_ms,
             // A client that gives up closes as a browser does. The server must find that out for itself.
             close: if self.patience_ms > 0 { Close::Fin } else { Close::Rst },
+            settle_ms: 0,
             cpu: Topology::load_cpu(),
             // Those whose service is judged must not wait for the others on their own side.
             fifo: if self.class == Client::High { 40 } else { 0 },

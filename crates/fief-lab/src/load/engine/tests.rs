@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The load against nginx, and against nobody.
+
+use super::*;
+use crate::load::Arrivals;
+use fief_testkit::{Client, Family, Feature, Nginx, NginxConfig, Topology, require};
+
+fn load(family: Family, close: Close, clients: usize) -> Load {
+    Load {
+        server: Topology::server_address(family, 80),
+        protocol: Protocol::Http,
+        path: "/1k".to_owned(),
+        seconds: 0.3,
+        warm_up: 0.05,
+        first: Client::Low.address(family, 1),
+        addresses: 20,
+        clients,
+        think_us: 0,
+        arrivals: None,
+        patience_ms: 0,
+        close,
+        settle_ms: 0,
+        cpu: 0,
+        fifo: 0,
+        live_ms: 0,
+    }
+}
+
+fn done(topology: &Topology, load: &Load) -> Seen {
+    topology.clients.run(|| crate::load::seen_here(load)).expect("inside").expect("loaded")
+}
+
+#[test]
+fn every_request_is_answered_over_both_families_with_either_close() {
+    if !(require(Feature::NetNs) && require(Feature::Nginx)) {
+        return;
+    }
+    let topology = Topology::new().expect("a topology");
+    let _nginx = Nginx::start(&topology.server, 80).expect("nginx");
+    for family in [Family::V4, Family::V6] {
+        for close in [Close::Rst, Close::Fin] {
+            let seen = done(&topology, &load(family, close, 5));
+            assert!(seen.latency.count() > 0, "{family:?} {close:?}");
+            assert_eq!((seen.errors, seen.stalls), (0, 0), "{family:?} {close:?}");
+        }
+    }
+}
+
+#[test]
+fn kept_connections_bear_one_request_after_the_other_and_outlive_their_end_by_the_server() {
+    if !(require(Feature::NetNs) && require(Feature::Nginx)) {
+        return;
+    }
+    let topology = Topology::new().expect("a topology");
+    let config = NginxConfig::new(80, 1, "keepalive_requests 7;").expect("written");
+    let _nginx = Nginx::start_with(&topology.server, config).expect("nginx");
+    let opened = || {
+        let text = topology.server.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp")).expect("inside");
+        let lines: Vec<_> =
+            text.expect("read").lines().filter(|line| line.starts_with("Tcp:")).map(str::to_owned).collect();
+        let of = |line: &str, place| line.split(' ').nth(place).map(str::to_owned);
+        let place = lines[0].split(' ').position(|name| name == "PassiveOpens").expect("a counter");
+        of(&lines[1], place).and_then(|count| count.parse::<u64>().ok()).expect("a number")
+    };
+    let before = opened();
+    let seen = done(&topology, &Load { warm_up: 0.0, ..load(Family::V4, Close::Keep, 5) });
+    assert_eq!((seen.errors, seen.stalls), (0, 0));
+    let connections = opened() - before;
+    // the last one of a client may bear no answer
+    assert!((connections - 5..=connections).contains(&seen.connections), "{connections}: {seen:?}");
+    // the last ones of the load bear fewer
+    assert!(connections * 7 >= seen.begun && connections * 7 < seen.begun + 5 * 7, "{connections} for {}", seen.begun);
+}
+
+#[test]
+fn a_think_time_keeps_the_load_slow() {
+    if !(require(Feature::NetNs) && require(Feature::Nginx)) {
+        return;
+    }
+    let topology = Topology::new().expect("a topology");
+    let _nginx = Nginx::start(&topology.server, 80).expect("nginx");
+    let load = Load { think_us: 50_000, ..load(Family::V4, Close::Rst, 1) };
+    let seen = done(&topology, &load);
+    assert!((1..=6).contains(&seen.latency.count()), "{} requests in 300 ms", seen.latency.count());
+}
+
+#[test]
+fn what_is_under_way_at_the_end_is_waited_for_and_else_given_up() {
+    if !(require(Feature::NetNs) && require(Feature::Nginx)) {
+        return;
+    }
+    let topology = Topology::new().expect("a topology");
+    let settled = |close| Load { warm_up: 0.0, settle_ms: 5000, ..load(Family::V4, close, 5) };
+    {
+        let _nginx = Nginx::start(&topology.server, 80).expect("nginx");
+        for close in [Close::Fin, Close::Keep] {
+            let seen = done(&topology, &settled(close));
+            assert_eq!((seen.begun, seen.lost()), (seen.latency.count(), 0), "{close:?}: {seen:?}");
+            match close {
+                // nginx ends one after 1000 requests
+                Close::Keep => assert!((5..=5 + seen.begun / 1000).contains(&seen.connections), "{seen:?}"),
+                _ => assert_eq!(seen.connections, seen.begun),
+            }
+        }
+    }
+    let address = Topology::server_address(Family::V4, 80);
+    let _listener = topology.server.run(|| std::net::TcpListener::bind(address)).expect("inside").expect("listens");
+    let seen = done(&topology, &Load { settle_ms: 50, ..settled(Close::Fin) });
+    assert_eq!((seen.begun, seen.given_up, seen.connections), (5, 5, 0), "{seen:?}");
+}
+
+#[test]
+fn an_open_loop_comes_at_its_rate_though_nothing_is_answered() {
+    if !require(Feature::NetNs) {
+        return;
+    }
+    let topology = Topology::new().expect("a topology");
+    // It listens and never accepts: connections are made, requests sent, and nobody answers.
+    let address = Topology::server_address(Family::V4, 80);
+    let _listener = topology.server.run(|| std::net::TcpListener::bind(address)).expect("inside").expect("listens");
+    let arrivals = Some(Arrivals::evenly(200.0));
+    let load = Load { arrivals, patience_ms: 100, warm_up: 0.2, ..load(Family::V4, Close::Fin, 60) };
+    let seen = done(&topology, &load);
+    assert!((50..=62).contains(&seen.begun), "{} requests in 300 ms", seen.begun);
+    assert!((50..=62).contains(&seen.given_up), "{} given up", seen.given_up);
+    assert_eq!((seen.latency.count(), seen.shed, seen.errors), (0, 0, 0));
+}
+
+#[test]
+fn arrivals_without_a_free_client_are_shed() {
+    if !require(Feature::NetNs) {
+        return;
+    }
+    let topology = Topology::new().expect("a topology");
+    let address = Topology::server_address(Family::V4, 80);
+    let _listener = topology.server.run(|| std::net::TcpListener::bind(address)).expect("inside").expect("listens");
+    let load = Load { arrivals: Some(Arrivals::evenly(200.0)), ..load(Family::V4, Close::Fin, 3) };
+    assert!((50..=62).contains(&done(&topology, &load).shed));
+}
+
+#[test]
+fn a_refusal_is_told_apart_from_an_answer_and_from_a_failure() {
+    if !(require(Feature::NetNs) && require(Feature::Nginx)) {
+        return;
+    }
+    let topology = Topology::new().expect("a topology");
+    let refuse = "location /busy { return 503; }\nlocation /gone { return 410; }";
+    let config = NginxConfig::new(80, 1, refuse).expect("written");
+    let _nginx = Nginx::start_with(&topology.server, config).expect("nginx");
+    let seen = |path: &str| done(&topology, &Load { path: path.to_owned(), ..load(Family::V4, Close::Rst, 2) });
+    let (busy, gone) = (seen("/busy"), seen("/gone"));
+    assert!(busy.refused > 0 && busy.errors == 0 && busy.latency.count() == 0, "{busy:?}");
+    assert!(gone.errors > 0 && gone.refused == 0 && gone.latency.count() == 0, "{gone:?}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_errors_and_no_hang() {
+    if !require(Feature::NetNs) {
+        return;
+    }
+    let topology = Topology::new().expect("a topology");
+    let seen = done(&topology, &load(Family::V4, Close::Rst, 2));
+    assert_eq!(seen.latency.count(), 0);
+    assert!(seen.errors > 0);
+}
