@@ -69,6 +69,8 @@ pub enum Experiment {
     CgiSandbox,
     /// what the agent and a record cost
     Metrics,
+    /// what clients lose while policies change and a server is started anew
+    Service,
     /// queue for newcomers, with a live picture
     Demo,
 }

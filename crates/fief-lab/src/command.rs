@@ -92,8 +92,13 @@ pub fn sweep() -> usize {
 pub struct Used {
     pub taken_ns: u64,
     pub container: String,
+    /// With the generation its name for good.
+    pub id: u32,
+    pub generation: u64,
     pub thread_ns: u64,
     pub receive_ns: u64,
+    /// Connections of its class.
+    pub accepts: u64,
 }
 
 /// Every container of this lab's installation with what it used up to now.

@@ -44,6 +44,11 @@ impl Installation {
         Ok(Installation { is_up: true })
     }
 
+    /// Another policy in its place, in the network namespace of the servers.
+    pub fn change_in(&self, policy: &PolicyFile, servers: &NetNs) -> Result<()> {
+        call_in(Some(servers), [OsStr::new("apply"), policy.path().as_os_str()]).map(drop)
+    }
+
     /// Another policy in its place.
     pub fn change(&self, policy: &PolicyFile) -> Result<()> {
         call([OsStr::new("apply"), policy.path().as_os_str()]).map(drop)

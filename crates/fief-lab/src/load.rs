@@ -21,6 +21,8 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::statistics::Histogram;
 use fief_testkit::{Client, Family, NetNs, Process, Topology};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
@@ -198,6 +200,11 @@ impl Load {
 }
 
 impl Running {
+    /// For [`end`].
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Waits for its end and reads what it saw.
     pub fn finish(self) -> Result<Seen> {
         let output = self.process.finish(self.deadline)?;
@@ -214,6 +221,11 @@ impl Running {
         let status = self.process.finish(self.deadline)?.status;
         seen.ok_or_else(|| Error::failed(format!("the load ended with {status} and no result")))
     }
+}
+
+/// Asks a running load, known by its pid, to end before its time, and in order.
+pub fn end(pid: u32) {
+    let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
 }
 
 /// Goes through the child's lines; what it saw in all, if it came to that.
@@ -244,6 +256,7 @@ pub fn load_main(arguments: &[String]) -> Result<()> {
     if load.fifo > 0 {
         fief_testkit::set_fifo(0, load.fifo)?;
     }
+    ctrlc::set_handler(engine::end).context("wait for a signal to end")?;
     engine::run(&load, |line| {
         if let Ok(text) = serde_json::to_string(&line) {
             println!("{text}");

@@ -99,6 +99,7 @@ fn run(args: &Lab) -> Result<()> {
         Experiment::CpuLimits => experiments::cpu::run_limits(args.quick)?,
         Experiment::CgiSandbox => experiments::cgi_sandbox::run(args.quick)?,
         Experiment::Metrics => experiments::metrics::run(args.quick)?,
+        Experiment::Service => experiments::service::run(args.quick)?,
         Experiment::Demo => experiments::demo::run(args.quick)?,
     };
     if let Some((text, object)) = company::told() {

@@ -9,6 +9,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const STALL: Duration = Duration::from_millis(900);
@@ -18,6 +19,13 @@ const REFUSALS: [u16; 2] = [503, 429];
 const TIMER: u64 = u64::MAX;
 /// How soon it sees that it is to end.
 const LOOKS: Duration = Duration::from_millis(50);
+
+/// Somebody asked the load of this process to end.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+pub fn end() {
+    ENDING.store(true, Ordering::Relaxed);
+}
 
 /// Told once of each change, so that no connection has to be registered twice.
 fn events() -> EpollFlags {
@@ -78,7 +86,7 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
     let mut is_warm = false;
     loop {
         let now = Instant::now();
-        if now >= end {
+        if now >= end || ENDING.load(Ordering::Relaxed) {
             break;
         }
         if !is_warm && now >= warm {

@@ -76,6 +76,23 @@ fn metrics_measures_the_agent_and_the_record() {
 }
 
 #[test]
+fn service_measures_changes_of_policy_restarts_and_adoption() {
+    let measured = [
+        "requests_lost",
+        "restart_lost",
+        "restart_lost_stock",
+        "unclassified",
+        "adopt_ms",
+        "reload_ms",
+        "gap_ms",
+        "accounts_lost_ns",
+        "probes_unanswered",
+    ];
+    // in one restart the stock server may lose nothing
+    runs_to_its_end("service", &measured, &["restart_lost_vs_stock", "served_least"]);
+}
+
+#[test]
 fn priority_clients_compares_every_way_with_plain_nginx() {
     let measured = [
         "single.flatness",

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A service's life under Fief: policies that change under load, and a server that is started anew.
+//!
+//! Clients ask as fast as they are answered, all the time. Nothing here is told by Fief alone: clients count what they lose, a prober
+//! sees whether the policy is in force, and what Fief charged before is held against what it charges after.
+
+mod accounts;
+mod adoption;
+mod classes;
+mod crowd;
+mod outcome;
+mod policy;
+mod probe;
+mod reloads;
+mod restarts;
+mod unit;
+
+use crate::command;
+use crate::effort::is_least;
+use crate::error::Result;
+use crate::experiments::Outcome;
+use crate::progress::Progress;
+use crate::wanted::Wanted;
+use fief_testkit::Topology;
+use std::time::Duration;
+
+const PORT: u16 = 80;
+
+#[derive(Debug)]
+struct Plan {
+    reloads: usize,
+    /// From the begin of one to that of the next.
+    reload_every: Duration,
+    /// Of each side, in rounds in which the sides take turns.
+    rounds: usize,
+    restarts_a_round: usize,
+    adoptions: usize,
+    /// After a restart, until the load is what it was.
+    rest: Duration,
+}
+
+impl Plan {
+    fn of(quick: bool) -> Self {
+        let (reload_ms, rest_ms) = if quick { (400, 500) } else { (1000, 1500) };
+        let whole = Self {
+            reloads: 50,
+            reload_every: Duration::from_millis(reload_ms),
+            rounds: 4,
+            restarts_a_round: 5,
+            adoptions: 20,
+            rest: Duration::from_millis(rest_ms),
+        };
+        match is_least() {
+            false => whole,
+            true => Self { reloads: 6, rounds: 1, restarts_a_round: 1, adoptions: 1, ..whole },
+        }
+    }
+
+    fn restarts(&self) -> usize {
+        self.rounds * self.restarts_a_round
+    }
+
+    fn steps(&self) -> usize {
+        self.reloads + 2 * self.restarts() + self.adoptions
+    }
+}
+
+/// What was measured; a part that nobody wanted is empty.
+#[derive(Debug, Default)]
+struct Measured {
+    reloads: Option<reloads::Reloads>,
+    restarts: Vec<restarts::Round>,
+    adopt_ms: Vec<f64>,
+}
+
+pub fn run(quick: bool) -> Result<Outcome> {
+    command::can_run()?;
+    let plan = Plan::of(quick);
+    let wanted = Wanted::from_env();
+    let topology = Topology::new()?;
+    let mut progress = Progress::new("service", plan.steps());
+    let mut measured = Measured::default();
+    if wanted.any(&["reloads"]) {
+        measured.reloads = Some(reloads::measure(&plan, &topology, &mut progress)?);
+    }
+    if wanted.any(&["restarts"]) {
+        measured.restarts = restarts::measure(&plan, &topology, &mut progress)?;
+    }
+    if wanted.any(&["adoption"]) {
+        measured.adopt_ms = adoption::measure(&plan, &topology, &mut progress)?;
+    }
+    Ok(outcome::of(&plan, &measured))
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether what was charged before a policy changed is charged after it. Pure.
+//!
+//! A container that both policies have is the same one under its new path, and has at least what it had. What one had that has ended
+//! is in the account of those that have. Tenants without clients have no new work, so what is lost of theirs is not hidden by it.
+
+use crate::command::Used;
+use std::collections::BTreeMap;
+
+/// Where the time of containers is that have ended.
+const RETIRED: &str = "retired";
+
+/// Thread time that is in no account any more, ns. `moved`: where each container that stays is now.
+pub fn lost_ns(before: &[Used], after: &[Used], moved: &BTreeMap<String, String>) -> u64 {
+    let same = |one: &Used| after.iter().find(|other| (other.id, other.generation) == (one.id, one.generation));
+    let (mut lost, mut ended) = (0, 0);
+    for one in before {
+        let path = moved.get(&one.container);
+        match same(one) {
+            Some(now) if path.is_none_or(|path| *path == now.container) => {
+                lost += one.thread_ns.saturating_sub(now.thread_ns);
+            }
+            None if path.is_none() => ended += one.thread_ns,
+            // it is somewhere else, or ended
+            _ => lost += one.thread_ns,
+        }
+    }
+    let retired = |all: &[Used]| all.iter().find(|one| one.container == RETIRED).map_or(0, |one| one.thread_ns);
+    let taken = retired(after).saturating_sub(retired(before));
+    lost + u64::saturating_sub(ended, taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(id: u32, container: &str, thread_ns: u64) -> Used {
+        Used { taken_ns: 0, container: container.to_owned(), id, generation: 1, thread_ns, receive_ns: 0, accepts: 0 }
+    }
+
+    fn lost(before: &[Used], after: &[Used]) -> u64 {
+        lost_ns(before, after, &BTreeMap::from([("shop".to_owned(), "store".to_owned())]))
+    }
+
+    #[test]
+    fn a_renamed_container_has_what_it_had() {
+        let before = [used(9, "shop", 100), used(1, "root", 7)];
+        assert_eq!(lost(&before, &[used(9, "store", 100), used(1, "root", 8)]), 0);
+        assert_eq!(lost(&before, &[used(9, "store", 130), used(1, "root", 7)]), 0);
+        assert_eq!(lost(&before, &[used(9, "store", 60), used(1, "root", 5)]), 42);
+        assert_eq!(lost(&before, &[used(9, "shop", 100), used(1, "root", 7)]), 100, "it is not where it should be");
+        assert_eq!(lost(&before, &[used(10, "store", 500), used(1, "root", 7)]), 100, "another one of that name");
+        let anew = Used { generation: 2, ..used(9, "store", 500) };
+        assert_eq!(lost(&before, &[anew, used(1, "root", 7)]), 100);
+    }
+
+    #[test]
+    fn what_one_had_that_ended_is_kept_with_those_that_have() {
+        let before = [used(12, "past/t1", 50), used(3, RETIRED, 1000)];
+        assert_eq!(lost(&before, &[used(3, RETIRED, 1050)]), 0);
+        assert_eq!(lost(&before, &[used(3, RETIRED, 1030)]), 20);
+        assert_eq!(lost(&before, &[used(12, "past/t1", 50), used(3, RETIRED, 1000)]), 0, "somebody holds it");
+    }
+}
