@@ -24,6 +24,45 @@
 #include "unheld.bpf.h"
 #include "follows.bpf.h"
 
+/*
+ * Whether the handshake is one that we answered, before a policy came that holds nothing: only its cookie makes it a connection. The
+ * rest of a request that is held goes on too.
+ */
+static __noinline bool is_begun_before(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
+				       struct stream *stream)
+{
+	bool by_kernel = front->guard->flags & FIEF_GUARD_KERNEL;
+	struct packet *p = &front->packet;
+	struct handshake *with = &stream->with;
+
+	if (p->odd || options_read(skb, p, with))
+		return false;
+	stream->times = 0;
+	if (!with->timestamps && is_guess(front, stream))
+		return false;
+	if (!by_kernel && cookie_check(front, p->seq - 1, p->ack - 1, with))
+		return !cookie_spent(p, p->seq);
+	if (is_bare(p) || !hold_find(p, stream) || cookie_spent(p, stream->first + 1))
+		return false;
+	if (by_kernel)
+		kernel_cookie_read(p, listening, with);
+	else
+		cookie_read(p, stream->cookie, with);
+	return true;
+}
+
+/* Goes on with it. A verdict, or STREAM_ENDS. */
+static __always_inline int begun_look(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+{
+	struct packet *p = &front->packet;
+
+	if (is_bare(p))
+		return TCX_DROP; /* the request tells more */
+	if (!hold_find(p, stream))
+		stream_open(p, stream);
+	return bytes_gather(skb, p, stream);
+}
+
 /* A segment without a socket. A verdict, STREAM_ENDS, STREAM_UNHELD, or HANDSHAKE_ENDS. */
 static __noinline int segment_look(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				   struct stream *stream)
@@ -34,10 +73,12 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 
 	if (is_forward(front))
 		return forward_segment(skb, front);
-	if (front->guard->flags & FIEF_GUARD_MONITOR)
-		return unheld_rule(skb, front, stream);
-	if (!(front->guard->flags & FIEF_GUARD_ADMIT))
-		return front->guard->flags & FIEF_GUARD_POLICE ? unheld_rule(skb, front, stream) : TCX_NEXT;
+	if ((front->guard->flags & (FIEF_GUARD_ADMIT | FIEF_GUARD_MONITOR)) != FIEF_GUARD_ADMIT) {
+		if (is_begun_before(skb, front, listening, stream))
+			return begun_look(skb, front, stream);
+		return front->guard->flags & (FIEF_GUARD_POLICE | FIEF_GUARD_MONITOR) ? unheld_rule(skb, front, stream)
+										      : TCX_NEXT;
+	}
 	expected = !p->odd && !(front->guard->flags & FIEF_GUARD_KERNEL) && begin_expected(front);
 	if (!expected && !is_local(skb, listening, p))
 		return TCX_NEXT;
