@@ -25,6 +25,8 @@ use fief_testkit::Topology;
 use std::time::Duration;
 
 const PORT: u16 = 80;
+/// Of another listener, that is enforced and watched in turn.
+const WATCHED: u16 = 81;
 
 #[derive(Debug)]
 struct Plan {

@@ -2,19 +2,21 @@
 //! The clients of each class, with a connection for each request and with one that they keep, all at once and until they are told to
 //! end. What is under way then is waited for, so that every request is known to be answered or not.
 
+use super::{PORT, WATCHED};
 use crate::error::{Error, Result};
 use crate::load::{Close, Load, Seen, end};
-use fief_testkit::{Client, Topology};
+use fief_testkit::{Client, Family, Topology};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Those of the middle class are tenants', who are to have no more work once they have no clients.
-const PARTS: [(Client, Close); 5] = [
-    (Client::High, Close::Fin),
-    (Client::High, Close::Keep),
-    (Client::Low, Close::Fin),
-    (Client::Low, Close::Keep),
-    (Client::Middle, Close::Fin),
+const PARTS: [(Client, Close, u16); 6] = [
+    (Client::High, Close::Fin, PORT),
+    (Client::High, Close::Keep, PORT),
+    (Client::Low, Close::Fin, PORT),
+    (Client::Low, Close::Keep, PORT),
+    (Client::Middle, Close::Fin, PORT),
+    (Client::Middle, Close::Fin, WATCHED),
 ];
 const CLIENTS: usize = 4;
 const ADDRESSES: u8 = 20;
@@ -25,7 +27,7 @@ const MOST: Duration = Duration::from_secs(3600);
 const SECOND_MS: u64 = 1000;
 
 /// In words, for figures.
-pub const WORDS: &str = "20 closed-loop clients of three classes, a connection for each request and kept ones, as fast as they are answered";
+pub const WORDS: &str = "24 closed-loop clients of three classes, a connection for each request and kept ones, as fast as they are answered";
 
 /// What clients saw in all, and in each second.
 type Watched = Result<(Seen, Vec<Seen>)>;
@@ -74,8 +76,9 @@ impl Answered {
 impl Crowd {
     pub fn start(topology: &Topology) -> Result<Self> {
         let mut crowd = Self { parts: Vec::new() };
-        for (class, close) in PARTS {
+        for (class, close, port) in PARTS {
             let load = Load {
+                server: Topology::server_address(Family::V4, port),
                 close,
                 seconds: MOST.as_secs_f64(),
                 patience_ms: PATIENCE_MS,

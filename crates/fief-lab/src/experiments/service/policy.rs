@@ -5,7 +5,7 @@
 //! Who is asked for by which clients stays the same: high clients are `gold`'s, low ones `browse`'s, whatever these are called. The
 //! middle ones are those of tenants, each of which has some of their addresses for two policies.
 
-use super::PORT;
+use super::{PORT, WATCHED};
 use fief_testkit::{Client, Family};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -99,6 +99,11 @@ pub fn text(number: usize) -> String {
         class(&format!("{}-{}", address(first), address(first + ADDRESSES - 1)), "", &format!("{home_now}/{path}"));
     }
     class("any", "", &format!("{home_now}/{REST}"));
+    // in every second policy this one only watches
+    let mode = ["enforce", "monitor"][number % 2];
+    line(format!("[listener.watched]\naddress = \"0.0.0.0:{WATCHED}\"\nmode = \"{mode}\"\n"));
+    line(format!("[[listener.watched.client]]\nfrom = [\"any\"]\ncontainer = \"{home_now}/{REST}\"\n"));
+    line(format!("[[listener.watched.request]]\npath = \"/{REFUSED}\"\nrefuse = \"503\"\n"));
     let mut rule =
         |path: &str, verdict: &str| line(format!("[[listener.web.request]]\npath = \"{path}\"\n{verdict}\n"));
     // the refused file is ruled by another number in every second policy

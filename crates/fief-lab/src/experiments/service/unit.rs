@@ -3,8 +3,8 @@
 //!
 //! It is asked to end as Debian's unit does (SIGQUIT, 5 s), and started either as it is or by what the drop-in of `fief unit` says.
 
-use super::PORT;
 use super::policy::{REFUSED, home};
+use super::{PORT, WATCHED};
 use crate::command::{beside, scope};
 use crate::error::{Context, Error, Result};
 use fief_testkit::{Cgroup, NginxConfig, Process, Topology, pin_command, wait_ready, wait_until};
@@ -51,7 +51,8 @@ pub struct Unit<'a> {
 impl<'a> Unit<'a> {
     /// It serves once this returns.
     pub fn start(topology: &'a Topology, start: Start) -> Result<Self> {
-        let config = NginxConfig::listening(PORT, &[&PORT.to_string()], 1, "")?;
+        let ports = [PORT, WATCHED].map(|port| port.to_string());
+        let config = NginxConfig::listening(PORT, &ports.each_ref().map(String::as_str), 1, "")?;
         fs::write(config.folder().join(REFUSED), "served\n").context("write a file that is to be refused")?;
         let slice = Cgroup::new("service")?;
         let mut unit = Self { topology, start, process: None, config, slice, made: Instant::now() };
