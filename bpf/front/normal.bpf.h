@@ -290,6 +290,8 @@ __noinline int target_set(const struct request_bytes *bytes __arg_nonnull, __u32
 		if (!authority_form && !request->options)
 			request->odd = 1;
 		span_set(request, REQUEST_PATH, at, end - at, PLACE_STREAM);
+		if (authority_form)
+			authority_take(bytes, at, end, request); /* to Go's server it is the host, whatever Host says */
 		/* a path to Python's server */
 		request->twofold = authority_form;
 		request->path_at = at;

@@ -36,21 +36,17 @@ pub(crate) fn target(target: &[u8], method: &[u8]) -> Target {
     // Without a port, or with a slash, it is no authority, but a path to some.
     let is_authority = is_connect && target.contains(&b':') && !target.contains(&b'/');
     if is_authority || target == b"*" {
-        let is_odd = !is_authority && method != b"OPTIONS";
-        // A path to Python's server.
+        // To Go's server it is the host, whatever Host says, and a path to Python's.
+        let (host, odd_host, _) = if is_authority { authority_of(target) } else { (None, false, target) };
+        let is_odd = odd_host || (!is_authority && method != b"OPTIONS");
         let unresolved = is_authority.then(|| [b"/", decoded(target).as_slice()].concat());
-        return Target { path: target.to_vec(), unresolved, authority: None, is_odd };
+        return Target { path: target.to_vec(), unresolved, authority: is_authority.then_some(host), is_odd };
     }
     let (mut is_odd, mut authority, mut rest) = (is_connect, None, target);
     if let Some(after) = absolute(target) {
-        let end = after.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(after.len());
-        let (user_and_host, path) = after.split_at(end);
-        let user = user_and_host.iter().rposition(|&byte| byte == b'@').map(|at| at + 1);
-        let host = host(&user_and_host[user.unwrap_or(0)..]);
-        is_odd |= user.is_some() || host.is_odd;
-        // HAProxy passes over a query that stands here, and takes the slash behind it for the path's.
-        is_odd |= !path.starts_with(b"/") && path.contains(&b'/');
-        authority = Some(host.name);
+        let (host, odd_host, path) = authority_of(after);
+        is_odd |= odd_host;
+        authority = Some(host);
         rest = path;
     } else {
         // Python's server takes it for a path.
@@ -63,6 +59,17 @@ pub(crate) fn target(target: &[u8], method: &[u8]) -> Target {
     let led = if rest.starts_with(b"/") { &b""[..] } else { b"/" };
     let written = [led, &written].concat();
     Target { unresolved: (written != path).then_some(written), path, authority, is_odd }
+}
+
+/// The host of what begins with an authority, whether that is odd, and what follows it.
+fn authority_of(text: &[u8]) -> (Option<Vec<u8>>, bool, &[u8]) {
+    let end = text.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(text.len());
+    let (user_and_host, path) = text.split_at(end);
+    let user = user_and_host.iter().rposition(|&byte| byte == b'@').map(|at| at + 1);
+    let host = host(&user_and_host[user.unwrap_or(0)..]);
+    // HAProxy passes over a query that stands here, and takes the slash behind it for the path's.
+    let odd_path = !path.starts_with(b"/") && path.contains(&b'/');
+    (host.name, user.is_some() || host.is_odd || odd_path, path)
 }
 
 /// What stands behind "scheme://".

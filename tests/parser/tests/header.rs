@@ -119,6 +119,7 @@ fn a_star_and_an_authority_stay_as_they_are() {
     assert_eq!(text(&read("OPTIONS * HTTP/1.1\r\n\r\n"), Part::Path).as_deref(), Some("*"));
     let connect = read("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
     assert_eq!(text(&connect, Part::Path).as_deref(), Some("a.example:443"));
+    assert_eq!(text(&connect, Part::Host).as_deref(), Some("a.example"), "as Go's server takes it");
     assert!(connect.is_upgrade() && connect.body().is_none(), "what follows is a tunnel, if the server agrees");
     for head in
         ["GET * HTTP/1.1\r\n\r\n", "CONNECT / HTTP/1.1\r\n\r\n", "CONNECT a:1 HTTP/1.1\r\nContent-Length: 1\r\n\r\n"]
