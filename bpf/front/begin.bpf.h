@@ -74,11 +74,14 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 		how |= RULE_ENDED;
 	if (request_rule(front, (const struct request_bytes *)stream->bytes, length, how, ruling) ==
 	    REQUEST_NEED_MORE) {
-		if (!found)
-			return stream->deferred ? half_begin(skb, front, stream) : packet_strip(skb, front, stream);
-		if (hold_keep(p, stream))
+		if (!found && !stream->deferred)
+			return packet_strip(skb, front, stream);
+		if (!found && stream->length == p->payload_length)
+			return half_begin(skb, front, stream);
+		if (found && hold_keep(p, stream))
 			return kept_acknowledge(skb, p, stream);
-		unread_rule(front, ruling, FIEF_UNREAD_NO_ROOM);
+		/* without a socket: there is more in the packet than can be kept, and all of it would pass */
+		unread_rule(front, ruling, found ? FIEF_UNREAD_NO_ROOM : FIEF_UNREAD_TOO_LONG);
 	}
 	/* before its begin is given up, which the client need not send again */
 	if (!ruling->refused && !begin_claim(front, stream->first + 1))

@@ -99,7 +99,7 @@ static __always_inline int body_rule(struct front_context *front, struct connect
 	if (state != REQUEST_COMPLETE && stream->ruling.refused)
 		return LATER_REFUSED;
 	if (state != REQUEST_COMPLETE)
-		pipelined_take(front, on->label, stream->ruling.container);
+		pipelined_lower(front, on->label, stream->ruling.container);
 	stream->read = on->label->next + (body < length ? body : length);
 	later_pass(on->label);
 	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_HALF);

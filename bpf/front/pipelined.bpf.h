@@ -10,13 +10,22 @@
 #include "queue.bpf.h"
 #include "tracked.bpf.h"
 
+/* What may be one more request beside the packet's others, or beside that of its connection, raises none of them. */
+static __always_inline void pipelined_lower(struct front_context *front, struct fief_label *label,
+					    struct fief_ref container)
+{
+	if (front->guard->queue && is_lower_class(front->guard->queue, container.id, label->container.id))
+		label_move(label, container);
+	front->ruled = true;
+}
+
 /* A later request of the packet may pass. */
 static __always_inline void pipelined_take(struct front_context *front, struct fief_label *label,
 					   struct fief_ref container)
 {
-	if (!front->ruled || !front->guard->queue ||
-	    is_lower_class(front->guard->queue, container.id, label->container.id))
-		label_move(label, container);
+	if (front->ruled && front->guard->queue)
+		return pipelined_lower(front, label, container);
+	label_move(label, container);
 	front->ruled = true;
 }
 

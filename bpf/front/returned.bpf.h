@@ -42,6 +42,8 @@ static __noinline bool is_begun_before(struct __sk_buff *skb, struct front_conte
 		return false;
 	if (!by_kernel && cookie_check(front, p->seq - 1, p->ack - 1, with))
 		return !cookie_spent(p, p->seq);
+	if (!by_kernel && !with->timestamps)
+		bad_count(p, front->now, stream->times);
 	if (is_bare(p) || !hold_find(p, stream) || cookie_spent(p, stream->first + 1))
 		return false;
 	if (by_kernel)

@@ -249,7 +249,7 @@ static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_c
 __noinline int payload_valid(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
 			     struct stream *stream __arg_nonnull, bool loads)
 {
-	if (!loads && (checksum_known(skb) || p->payload_length > STREAM_PIECE))
+	if (!p->payload_length || (!loads && (checksum_known(skb) || p->payload_length > STREAM_PIECE)))
 		return 1;
 	stream_begin(stream, p->seq);
 	return stream_append(skb, p, stream, 0) > 0 && checksum_valid(skb, p, stream, 0);

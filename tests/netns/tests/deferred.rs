@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::queued::{POLICY, Queued, high, low, status};
+use fief_tests_netns::queued::{POLICY, Queued, high, low, read_head, status};
 
 /// The kernel makes the connections, and one path is refused.
 fn below() -> String {
@@ -40,10 +40,39 @@ fn a_head_in_two_packets_is_ruled_and_served() {
         assert_eq!(status(ask_in_halves(&rig, "/public")), 200, "{door:?}");
         let mut refused = ask_in_halves(&rig, "/secret");
         refused.set_read_timeout(Some(fief_tests_netns::SOON)).unwrap();
-        let head = fief_tests_netns::queued::read_head(&mut refused).unwrap_or_default();
+        let head = read_head(&mut refused).unwrap_or_default();
         assert!(!head.starts_with("HTTP/1.1 200"), "{door:?}: {head}");
         assert_eq!(rig.got(), ["/public"], "{door:?}");
         assert_eq!(rig.sent_again(), 0, "{door:?}");
+    }
+}
+
+/// What is ruled at once is less than what one packet can bring.
+#[test]
+fn a_head_longer_than_is_read_at_once_is_ruled_too() {
+    if !front::ready() {
+        return;
+    }
+    let filler = |length| "f".repeat(length);
+    let head = format!(
+        "GET /secret HTTP/1.1\r\nA: {}\r\nB: {}\r\nC: {}\r\nHost: server\r\nConnection: close\r\n\r\n",
+        filler(7000),
+        filler(7000),
+        filler(4000)
+    );
+    for door in Door::GUARDS {
+        let rig = Queued::deferred(door, false, &below());
+        // one packet, of the size that the client's window of congestion begins with
+        let wide = "route change 10.77.0.0/16 dev cv proto kernel scope link src 10.77.0.2 initcwnd 40";
+        fief_testkit::run(rig.front.topology.clients.command("ip").args(wide.split(' '))).unwrap();
+        rig.let_go(10);
+        for _ in 0..5 {
+            let mut client = rig.connect(low(3));
+            client.write_all(head.as_bytes()).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+            let _ = read_head(&mut client);
+        }
+        assert_eq!(rig.got(), [""; 0], "{door:?}: {:?}", rig.front.verdicts());
     }
 }
 
