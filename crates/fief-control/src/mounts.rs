@@ -6,9 +6,12 @@
 //! Limits: a mount in another mount namespace is not seen from here. Its server sees the end of what is in force by itself.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use nix::errno::Errno;
@@ -25,6 +28,9 @@ const TYPE: &str = "fuse.fief";
 
 const DEVICE: &str = "/dev/fuse";
 
+/// A server that lives answers sooner.
+const ANSWERS: Duration = Duration::from_secs(2);
+
 /// A mount of containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
@@ -33,9 +39,16 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Whether nobody serves it any more, as after a kill -9.
+    /// Whether nobody serves it any more, as after a kill -9. One that does not answer, as a stopped process, serves it.
     pub fn is_stale(&self) -> bool {
-        fs::metadata(&self.folder).is_err_and(|error| error.raw_os_error() == Some(Errno::ENOTCONN as i32))
+        let (tell, told) = mpsc::channel();
+        let folder = self.folder.clone();
+        std::thread::spawn(move || {
+            let dead = |error: io::Error| error.raw_os_error() == Some(Errno::ENOTCONN as i32);
+            // who waits no longer does not hear it
+            let _ = tell.send(fs::metadata(folder).is_err_and(dead));
+        });
+        told.recv_timeout(ANSWERS).unwrap_or(false)
     }
 
     /// That nothing of ours is at this folder.

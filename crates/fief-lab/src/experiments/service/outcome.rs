@@ -57,6 +57,8 @@ fn of_reloads(plan: &Plan, reloads: &Reloads, figures: &mut Figures) {
     must("reload_ms", quantile(&reloads.ms, 0.99), 250.0, metric, "ms");
     let metric = "longest time in which what the policy refuses was served, from refusal to refusal";
     must("gap_ms", probe::gap_ms(&reloads.probes), 0.0, metric, "ms");
+    let metric = "probes of what is refused that were neither refused nor served: nobody looked meanwhile";
+    must("probes_unanswered", probe::count(&reloads.probes, Answer::None) as f64, 0.0, metric, "requests");
     let metric = "thread time that containers were charged before a policy and no account has after it";
     must("accounts_lost_ns", reloads.accounts_lost_ns as f64, 0.0, metric, "ns");
     let mut add = |name: &str, value: f64, metric: &str, unit| figures.add(name, value).of(metric, unit, load.clone());
@@ -68,8 +70,6 @@ fn of_reloads(plan: &Plan, reloads: &Reloads, figures: &mut Figures) {
         "requests in the second with the fewest, of the median second",
         "ratio",
     );
-    let metric = "probes of what is refused that were neither refused nor served";
-    add("probes_unanswered", probe::count(&reloads.probes, Answer::None) as f64, metric, "requests");
 }
 
 /// The first and the last second are not whole.
