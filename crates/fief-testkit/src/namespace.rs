@@ -60,6 +60,19 @@ impl NetNs {
         path(&self.name)
     }
 
+    /// A counter of TCP in /proc/net/snmp, by its name there (RFC 4022).
+    pub fn tcp_counter(&self, name: &str) -> Result<u64> {
+        let text = self.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))?;
+        let text = text.map_err(|error| Error::io("read the counters of TCP", error))?;
+        let rows: Vec<Vec<&str>> =
+            text.lines().filter(|line| line.starts_with("Tcp:")).map(|line| line.split(' ').collect()).collect();
+        let value = match &rows[..] {
+            [names, values] => names.iter().position(|of| *of == name).and_then(|at| values.get(at)?.parse().ok()),
+            _ => None,
+        };
+        value.ok_or_else(|| Error::failed(format!("TCP has no counter {name}")))
+    }
+
     /// Runs `work` on a thread inside the namespace; a panic goes on in the caller. Sockets made there stay there.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let result = std::thread::scope(|scope| {

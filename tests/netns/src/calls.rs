@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The socket options that are the calls, as a program without our library makes them.
 
+use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use fief_bpf::abi;
@@ -13,6 +14,15 @@ pub fn set_option(fd: impl AsFd, option: u32, value: &[u8]) -> Result<(), Errno>
     // SAFETY: value and length describe memory that is borrowed for the call.
     let err = unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, option as i32, value.as_ptr().cast(), length) };
     Errno::result(err).map(drop)
+}
+
+/// Bytes that the peer's kernel has not acknowledged yet.
+pub fn unacknowledged(stream: &TcpStream) -> i32 {
+    let mut bytes = 0;
+    // SAFETY: SIOCOUTQ writes one int.
+    let done = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    Errno::result(done).expect("a socket");
+    bytes
 }
 
 /// A socket of the kind that a descriptor can be made of.

@@ -23,7 +23,7 @@ mod stepping;
 mod table;
 mod user;
 
-pub use calls::{fresh_socket, multipath_socket, set_option};
+pub use calls::{fresh_socket, multipath_socket, set_option, unacknowledged};
 pub use child::{Child, Door, clone_into, fork};
 pub use dial::{connect_from, connect_once_served};
 pub use foreign::Foreign;

@@ -134,14 +134,9 @@ impl Queued {
         wait_until(SOON, || quiet(self.queue())).unwrap_or_else(|_| panic!("{:?}", self.queue()));
     }
 
-    /// Segments that TCP sent again in the clients' namespace (RFC 4022, tcpRetransSegs).
+    /// Segments that TCP sent again in the clients' namespace.
     pub fn sent_again(&self) -> u64 {
-        let read = || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-        let text = self.front.topology.clients.run(read).unwrap();
-        let of_tcp = text.lines().filter(|line| line.starts_with("Tcp:"));
-        let rows: Vec<Vec<&str>> = of_tcp.map(|line| line.split(' ').collect()).collect();
-        let at = rows[0].iter().position(|name| *name == "RetransSegs").unwrap();
-        rows[1][at].parse().unwrap()
+        self.front.topology.clients.tcp_counter("RetransSegs").unwrap()
     }
 
     /// A request on a connection of its own.

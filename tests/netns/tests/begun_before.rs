@@ -2,14 +2,11 @@
 //! A handshake that Fief has answered is a connection, whatever the policy says that is in force when its client asks.
 
 use std::io::Write;
-use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 
 use fief_testkit::{Client, Family, wait_until};
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::rig::{Rig, status_of};
-use fief_tests_netns::{SOON, connect_from, refusing};
-use nix::libc;
+use fief_tests_netns::{SOON, connect_from, refusing, unacknowledged};
 
 const HELD: &str = refusing!("/secret", "503");
 /// Connection requests have a rate, requests have no rules.
@@ -41,13 +38,6 @@ fn ask_across(rig: &Rig, next: &str, path: &str, cut: Option<usize>) -> u16 {
     rig.front.apply(next).unwrap();
     stream.write_all(after.as_bytes()).unwrap();
     status_of(stream).unwrap_or_else(|errno| panic!("{path}, {cut:?}: {errno}: {next}"))
-}
-
-fn unacknowledged(stream: &TcpStream) -> libc::c_int {
-    let mut bytes = 0;
-    // SAFETY: the kernel writes one int.
-    assert_eq!(unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) }, 0);
-    bytes
 }
 
 #[test]

@@ -4,8 +4,10 @@
 use std::io::Write;
 use std::time::Duration;
 
+use fief_testkit::wait_until;
 use fief_tests_netns::front::{self, Door};
 use fief_tests_netns::queued::{POLICY, Queued, high, low, read_head, status};
+use fief_tests_netns::{SOON, unacknowledged};
 
 /// The kernel makes the connections, and one path is refused.
 fn below() -> String {
@@ -24,7 +26,7 @@ fn ask_in_halves(rig: &Queued, path: &str) -> std::net::TcpStream {
     let head = format!("GET {path} HTTP/1.1\r\nCookie: {cookie}\r\nHost: server\r\nConnection: close\r\n\r\n");
     for half in [&head[..1300], &head[1300..]] {
         stream.write_all(half.as_bytes()).unwrap();
-        std::thread::sleep(Duration::from_millis(100));
+        wait_until(SOON, || unacknowledged(&stream) == 0).unwrap();
     }
     stream
 }
@@ -39,7 +41,7 @@ fn a_head_in_two_packets_is_ruled_and_served() {
         rig.let_go(2);
         assert_eq!(status(ask_in_halves(&rig, "/public")), 200, "{door:?}");
         let mut refused = ask_in_halves(&rig, "/secret");
-        refused.set_read_timeout(Some(fief_tests_netns::SOON)).unwrap();
+        refused.set_read_timeout(Some(SOON)).unwrap();
         let head = read_head(&mut refused).unwrap_or_default();
         assert!(!head.starts_with("HTTP/1.1 200"), "{door:?}: {head}");
         assert_eq!(rig.got(), ["/public"], "{door:?}");

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::fs::{File, Permissions};
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +17,7 @@ use std::time::Duration;
 use fief_control::Fief;
 use fief_testkit::{Client, Family, Feature, Process, Topology, require, wait_ready, wait_until};
 use fief_tests_netns::front::{Door, Front, ready};
-use fief_tests_netns::{SOON, connect_from, fief_binary};
+use fief_tests_netns::{SOON, connect_from, fief_binary, unacknowledged};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use server::{PORT, Server, Start, go};
@@ -188,14 +187,6 @@ impl Policy {
             Policy::Apply(front) => &front.topology,
         }
     }
-}
-
-/// Bytes that the other end has not acknowledged.
-fn unacknowledged(stream: &TcpStream) -> i32 {
-    let mut bytes = 0;
-    // SAFETY: it writes an int.
-    assert_eq!(unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) }, 0);
-    bytes
 }
 
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use fief_testkit::segment::{SYN, Segment};
 use fief_testkit::{Client, Family, NetNs, ORDINARY_OPTIONS, PlainServer, RawClients, Topology, Veth, wait_until};
 use fief_tests_netns::front::{Door, Front, at_every_door, ready};
 use fief_tests_netns::rig::Rig;
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, unacknowledged};
 use nix::errno::Errno;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -130,16 +130,6 @@ fn in_pieces(front: &Front, from: IpAddr, to: SocketAddr) -> Option<String> {
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     Some(text.lines().next()?.to_owned())
-}
-
-/// Bytes that were sent and not acknowledged.
-fn unacknowledged(stream: &std::net::TcpStream) -> i32 {
-    use std::os::fd::AsRawFd;
-    let mut count = 0;
-    // SAFETY: SIOCOUTQ writes one int.
-    let done = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
-    assert_eq!(done, 0);
-    count
 }
 
 /// All that a client can get of the door: admission, refusals, and acknowledgments of what is held.

@@ -5,14 +5,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use fief_control::steer::{self, ClassListener, Shim};
 use fief_control::{ApplyOptions, ManageOptions, Target};
 use fief_testkit::{Cgroup, Client, Family, Feature, Process, Topology, require, wait_until};
-use fief_tests_netns::{Installation, SOON, connect_from};
+use fief_tests_netns::{Installation, SOON, connect_from, unacknowledged};
 use libbpf_rs::MapHandle;
 
 pub const PORT: u16 = 8080;
@@ -162,7 +161,7 @@ impl Rig {
         }
         // The client's side is established before the server's: only what its kernel has acknowledged is in a queue.
         for connection in &connections {
-            wait_until(SOON, || connection.unacknowledged() == 0).unwrap();
+            wait_until(SOON, || unacknowledged(&connection.stream) == 0).unwrap();
         }
         connections
     }
@@ -182,15 +181,6 @@ pub struct Connection {
 impl Connection {
     pub fn say(&mut self) {
         self.stream.write_all(b"x").unwrap();
-    }
-
-    /// Bytes that the peer's kernel has not acknowledged yet.
-    fn unacknowledged(&self) -> libc::c_int {
-        nix::ioctl_read_bad!(siocoutq, libc::TIOCOUTQ, libc::c_int);
-        let mut bytes = 0;
-        // SAFETY: writes one int.
-        unsafe { siocoutq(self.stream.as_raw_fd(), &raw mut bytes) }.unwrap();
-        bytes
     }
 
     pub fn answer(mut self) -> Answer {

@@ -54,14 +54,7 @@ fn kept_connections_bear_one_request_after_the_other_and_outlive_their_end_by_th
     let topology = Topology::new().expect("a topology");
     let config = NginxConfig::new(80, 1, "keepalive_requests 7;").expect("written");
     let _nginx = Nginx::start_with(&topology.server, config).expect("nginx");
-    let opened = || {
-        let text = topology.server.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp")).expect("inside");
-        let lines: Vec<_> =
-            text.expect("read").lines().filter(|line| line.starts_with("Tcp:")).map(str::to_owned).collect();
-        let of = |line: &str, place| line.split(' ').nth(place).map(str::to_owned);
-        let place = lines[0].split(' ').position(|name| name == "PassiveOpens").expect("a counter");
-        of(&lines[1], place).and_then(|count| count.parse::<u64>().ok()).expect("a number")
-    };
+    let opened = || topology.server.tcp_counter("PassiveOpens").expect("a counter");
     let before = opened();
     let seen = done(&topology, &Load { warm_up: 0.0, ..load(Family::V4, Close::Keep, 5) });
     assert_eq!((seen.errors, seen.stalls), (0, 0));
