@@ -245,8 +245,8 @@ static __noinline int queue_reset(struct __sk_buff *skb, const struct packet *p)
 /* ---- the program ---- */
 
 /*
- * Whether heads that were ruled end behind `at`. What comes again of them is held against that (repeated.bpf.h), and its sender may
- * cut it finer than that can be.
+ * Whether heads that were ruled end behind `at`. A packet that brings their bytes again is compared with them range by range
+ * (repeated.bpf.h), and a sender may cut its packets finer than the ranges.
  */
 static __noinline bool heads_behind(struct head_ranges *ranges, __u32 at)
 {

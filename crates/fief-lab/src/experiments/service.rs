@@ -67,7 +67,7 @@ impl Plan {
     }
 }
 
-/// What was measured; a part that nobody wanted is empty.
+/// The measurements of each part; a part that `FIEF_LAB_ONLY` leaves out has none.
 #[derive(Debug, Default)]
 struct Measured {
     reloads: Option<reloads::Reloads>,

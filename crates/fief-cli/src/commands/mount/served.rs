@@ -50,7 +50,7 @@ impl Served {
         Self { fief, readers, lister, pages, next }
     }
 
-    /// What is there.
+    /// The folder or file of that number, if its container has not ended.
     fn present(&self, number: INodeNo) -> Result<Inode> {
         let inode = Inode::of(number).ok_or(Errno::ENOENT)?;
         match inode {
@@ -194,7 +194,7 @@ fn operator(request: &Request) -> Result<()> {
     if caller::is_operator(request) { Ok(()) } else { Err(Errno::EACCES) }
 }
 
-/// Whoever writes gets a number; the reason is on standard error.
+/// The process that writes gets an errno; the server says the reason on its standard error.
 fn told(error: fief_control::Error) -> Errno {
     tell(&format!("refused: {error}"));
     errno(error)

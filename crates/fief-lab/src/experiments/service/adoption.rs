@@ -14,7 +14,7 @@ use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Who does not have it by then has lost it.
+/// A unit that `manage --keep` does not have by then is counted as lost.
 const SOON: Duration = Duration::from_secs(30);
 
 /// `fief manage --keep`, and when it said each time that it has the unit.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 const BROWSE: &str = "browse";
-/// Whoever is in no other class.
+/// The class of the clients that are in no other one.
 const REST: &str = "rest";
 
 /// A file that the server has and every policy refuses.
