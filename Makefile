@@ -25,7 +25,7 @@ FIEF := $(CARGO_TARGET_DIR)/release/fief
 # what `fief lab` becomes; it is found beside fief
 LAB := $(CARGO_TARGET_DIR)/release/fief-lab
 TEST_LOG := $(CARGO_TARGET_DIR)/test.log
-EXPERIMENTS := primitives priority-clients queue accounting syn-flood admission-cost parse lrp header-control classes user-vs-kernel whole cgi-sandbox metrics service
+EXPERIMENTS := primitives rebind priority-clients queue accounting syn-flood admission-cost parse lrp header-control classes user-vs-kernel whole cgi-sandbox metrics service
 C_SOURCES = $(shell find bpf shim -name '*.[ch]' ! -name vmlinux.h)
 
 BIN := $(DESTDIR)$(PREFIX)/bin
@@ -97,7 +97,8 @@ uninstall: ## remove what install and install-lab put there
 	@rm -f $(BIN)/fief $(BIN)/fief-lab $(SHARE)/man/man1/fief.1 $(SHARE)/man/man1/fief-*.1 \
 		$(SHARE)/bash-completion/completions/fief $(SHARE)/zsh/site-functions/_fief \
 		$(SHARE)/fish/vendor_completions.d/fief.fish $(DESTDIR)$(PREFIX)/lib/systemd/system/fief.service \
-		$(DESTDIR)$(PREFIX)/lib/systemd/system/fief-agent.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/fief.conf
+		$(DESTDIR)$(PREFIX)/lib/systemd/system/fief-agent.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/fief.conf \
+		$(DESTDIR)$(PREFIX)/include/fief.h $(DESTDIR)$(PREFIX)/include/fief_policy.h $(SHARE)/pkgconfig/fief.pc
 	@rm -rf $(SHARE)/fief $(SHARE)/doc/fief
 
 clean: ## remove everything built

@@ -12,15 +12,16 @@
  *   file         labels of files                  control      what the privileged side sets
  *   rule_table   rules by prefix and pattern       queue        requests that wait
  *   schedule     what the scheduler tells         program      what servers start for their clients
- *   watch        who is charged for what
+ *   watch        who is charged for what         ring         bound without a call
+ *   cost         which clients cost most          turn         orders from outside
  *
- * The includer brings __u8 .. __u64, __s32 and __s64. Rust gets it through bindgen (crate fief-bpf and, for the part
- * that applications need, crate fief). A record that both sides touch is described here and nowhere else.
+ * The includer brings __u8 .. __u64, __s32 and __s64. Rust gets it through bindgen (crate fief-bpf); the part that
+ * applications see is written into crate fief by crate fief-interface. A record that both sides touch is described here and nowhere else.
  */
 #ifndef FIEF_ABI_H
 #define FIEF_ABI_H
 
-#define FIEF_ABI_VERSION 9
+#define FIEF_ABI_VERSION 12
 
 #include "abi/container.h"
 #include "abi/descriptor.h"
@@ -35,11 +36,14 @@
 #include "abi/queue.h"
 #include "abi/lane.h"
 #include "abi/bind.h"
+#include "abi/ring.h"
 #include "abi/file.h"
 #include "abi/charge.h"
 #include "abi/schedule.h"
 #include "abi/program.h"
 #include "abi/control.h"
 #include "abi/watch.h"
+#include "abi/cost.h"
+#include "abi/turn.h"
 
 #endif

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the BPF objects and generates their skeletons.
+//! Compiles the BPF objects, and generates their skeletons and the shared records.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
 
 /// One object per hook family: folder and name.
@@ -13,6 +14,7 @@ const MEASURED: (&str, &str) = ("pick", "front");
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
+    records(&out)?;
     let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => "x86",
         "aarch64" => "arm64",
@@ -51,4 +53,48 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=abi.h");
     println!("cargo::rerun-if-env-changed=CLANG");
     Ok(())
+}
+
+/// Rust of `abi.h`, without what crate `fief` has of it already, so that both have the same types.
+fn records(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let theirs = Path::new("..").join(fief_interface::RUST);
+    println!("cargo::rerun-if-changed={}", theirs.display());
+    if fs::read_to_string(&theirs)? != fief_interface::in_rust() {
+        let file = fief_interface::RUST;
+        return Err(format!("{file} is not what bpf/abi says; write it anew: cargo run -p fief-interface").into());
+    }
+    let widths = [
+        ("__u8", "unsigned char"),
+        ("__u16", "unsigned short"),
+        ("__u32", "unsigned int"),
+        ("__s32", "int"),
+        ("__u64", "unsigned long long"),
+        ("__s64", "long long"),
+    ];
+    let builder = bindgen::Builder::default()
+        .clang_args(widths.map(|(name, c)| format!("-D{name}={c}")))
+        .header("abi.h")
+        .allowlist_item("(fief|FIEF)_.*")
+        .parse_callbacks(Box::new(OfFief))
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .derive_default(true)
+        .derive_eq(true)
+        .derive_hash(true)
+        .prepend_enum_name(false)
+        .use_core();
+    fief_interface::names()
+        .fold(builder, bindgen::Builder::blocklist_item)
+        .generate()?
+        .write_to_file(out.join("abi.rs"))?;
+    Ok(())
+}
+
+/// The records of crate `fief`.
+#[derive(Debug)]
+struct OfFief;
+
+impl ParseCallbacks for OfFief {
+    fn blocklisted_type_implements_trait(&self, _name: &str, _derived: DeriveTrait) -> Option<ImplementsTrait> {
+        Some(ImplementsTrait::Yes)
+    }
 }

@@ -25,8 +25,11 @@ struct fief_task {
 	__u32 nested;
 	__u32 leads;		  /* 1: it is counted as its thread group's leader too */
 	struct fief_ref followed; /* last label that was found below home */
-	__s64 carry_ns;		  /* steal that did not fit into the stint that showed it */
-	__u64 pending_ns;	  /* time after a sleep that waits for the first socket event */
+	__u32 ring;		  /* its ring, by number + 1; 0: none (core/ring.bpf.h) */
+	__u32 ring_generation;
+	__u64 client;	  /* whose connection it followed last (abi/cost.h); 0: none, or nobody asks */
+	__s64 carry_ns;	  /* steal that did not fit into the stint that showed it */
+	__u64 pending_ns; /* time after a sleep that waits for the first socket event */
 	/* the kernel's counters at the last look */
 	__u64 user_ns;
 	__u64 system_ns;

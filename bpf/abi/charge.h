@@ -9,6 +9,7 @@
 #define FIEF_CACHE_SLOTS 64
 #define FIEF_KEPT	 8
 #define FIEF_RECENT	 4
+#define FIEF_SERVED	 8 /* containers that a thread is scheduled for together */
 
 /* one entry of the write-back cache of usage: a container's */
 struct fief_cache_slot {
@@ -56,7 +57,8 @@ enum fief_system_kind {
 /* What every event reads and writes comes first: 64 bytes, which are one cache line where the record begins at one. */
 struct fief_cpu {
 	__u32 sequence; /* odd while a charge is under way */
-	__u16 online;
+	__u8 online;
+	__u8 by_client;		  /* charges are counted by client (core/cost.bpf.h) */
 	__u8 scheduled;		  /* charges gather in the containers, for the scheduler */
 	__u8 watched;		  /* charges are looked at (core/watch.bpf.h) */
 	__u64 last_ns;		  /* everything before is charged */
@@ -102,6 +104,14 @@ struct fief_cpu {
 	__u64 system_kind_ns[FIEF_SYSTEM_KINDS];
 	/* thread references that were not let go of: id, generation << 32; 0: none (core/kept.bpf.h) */
 	__u64 kept[FIEF_KEPT];
+	/* While the scheduler is on (core/served.bpf.h). */
+	struct fief_ref
+	    allocation; /* whose the running thread's work is to the scheduler; FIEF_NO_ID: whose it is charged to */
+	struct fief_ref next_allocation;     /* of the thread that was chosen to run next */
+	__u64 next_thread;		     /* that thread, if it has one */
+	__u32 served_count;		     /* of these */
+	__u32 served_reset;		     /* 1: what the thread served before counts no more */
+	struct fief_ref served[FIEF_SERVED]; /* whom the running thread worked for since the scheduler last looked */
 	struct fief_recent recent[FIEF_RECENT];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];
 };

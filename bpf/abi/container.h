@@ -65,7 +65,24 @@ enum fief_attribute {
 	FIEF_ATTR_NET_MAX = 7, /* bits per second; 0: none */
 	FIEF_ATTR_PASS_UP = 8, /* at the end, add the usage to the parent's */
 	FIEF_ATTR_DESCENDANTS_MAX = 9,
+	FIEF_ATTR_POLICY = 10, /* enum fief_policy */
+	FIEF_ATTR_PERIOD = 11, /* of FIEF_POLICY_EDF, in microseconds; 0: 100,000 */
+	FIEF_ATTR_BUDGET = 12, /* of it, at most the period; 0: 10,000 */
 };
+
+/* Which of a container's own threads goes first (bpf/sched/policies). */
+enum fief_policy {
+	FIEF_POLICY_FAIR = 0,
+	FIEF_POLICY_FIFO = 1,
+	FIEF_POLICY_RR = 2,
+	FIEF_POLICY_EDF = 3,
+	FIEF_POLICY_LOTTERY = 4,
+};
+#define FIEF_POLICIES 5
+/* And a number less than FIEF_OBJECT_SETS (abi/turn.h): of an object, which only operators give. */
+#define FIEF_POLICY_OBJECT 16
+#define FIEF_PERIOD_LEAST  1000 /* microseconds */
+#define FIEF_PERIOD_MOST   1000000
 
 struct fief_attributes {
 	__u32 share_ppm;
@@ -80,6 +97,10 @@ struct fief_attributes {
 	__u32 reserved_ppm;    /* read only: sum of the children's shares */
 	__u32 named;	       /* read only: the policy of this slot names it */
 	__u32 programs;	       /* of a policy: id of the container for what servers start for this one; 0: none */
+	__u32 policy;	       /* enum fief_policy */
+	__u32 period_us;
+	__u32 budget_us;
+	__u32 pad;
 };
 
 /*
@@ -122,9 +143,10 @@ struct fief_container {
 	__u64 refs;    /* apart from what every bind reads: it is written by every CPU */
 	__u64 members; /* threads bound here, FIEF_MEMBER_* each; as of when they last left a CPU */
 	struct fief_usage usage;
-	/* Charged since the scheduler, which is on, last looked: to the container itself, and with all below it. */
+	/* Use of its part of the CPU since the scheduler, which is on, last looked: of the container itself, and with all below it. */
 	__u64 charged_own_ns;
 	__u64 charged_ns;
+	__s64 unlimited_ns; /* of charged_ns, what does not count against limits (core/served.bpf.h) */
 	char name[FIEF_NAME_LEN];
 };
 

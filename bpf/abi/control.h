@@ -27,6 +27,7 @@ enum fief_error {
 	FIEF_ERR_SWITCH,
 	FIEF_ERR_DOOR,	  /* a part of the door was not there: the packet passed unruled */
 	FIEF_ERR_VERDICT, /* the table of counters was full: a verdict was carried out and not counted */
+	FIEF_ERR_RING,	  /* a thread's ring could not be read, or said what cannot be; each ring counts once */
 	FIEF_ERRORS
 };
 

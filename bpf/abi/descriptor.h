@@ -38,7 +38,12 @@ enum fief_option {
 	FIEF_LEAVE = 16,	/* back to what FIEF_ENTER remembered; any container descriptor */
 	FIEF_RENEW = 17, /* container descriptor: becomes one of a new child, as FIEF_CREATE, and lets go of the old */
 	FIEF_ASSIGN_FILE =
-	    18, /* fresh socket: becomes the label, with the caller's container, of the open file __s32 */
+	    18,		      /* fresh socket: becomes the label, with the caller's container, of the open file __s32 */
+	FIEF_RING = 19,	      /* any socket: the calling thread's ring, struct fief_ring_open; no value: it ends */
+	FIEF_RING_PLACE = 20, /* this container is in the place __u32 of the calling thread's ring */
+	FIEF_RING_CLEAR = 21, /* any socket: nothing is in the place __u32 */
+	FIEF_RING_FLUSH = 22, /* any socket: the records up to now are taken */
+	FIEF_RESET_SCHEDULER_BINDING = 23, /* any socket: the calling thread is scheduled for its container alone */
 	/* getsockopt */
 	FIEF_USAGE = 32,      /* struct fief_usage, with the open stint of running threads */
 	FIEF_ATTRIBUTES = 33, /* struct fief_attributes */

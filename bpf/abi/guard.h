@@ -53,6 +53,7 @@ struct fief_guard {
 	struct fief_ref fallback; /* container of the catch-all: what no class is known for is counted here */
 	__u64 penalty_ns;	  /* default of the listener's rules; 0: none */
 	__u64 isolate_ns;	  /* how long; 0: no isolation */
+	__u64 restart_ns;	  /* so long nobody may listen before SYNs are the kernel's to refuse; 0: at once */
 	__u32 isolate_above;	  /* unproven SYNs a second from one prefix */
 	__u32 isolate_level;
 	struct fief_ref isolate_into; /* FIEF_GUARD_INTO: class of who proves itself while its prefix is isolated */

@@ -14,8 +14,9 @@ struct fief_label {
 	__u64 owner;	/* the socket whose label counts and holds; a clone's differs */
 	__u32 drops;	/* listeners: sk_drops at the last look */
 	__u32 next;	/* connections: sequence number at which the next request begins (FIEF_LABEL_TRACKED) */
-	__u64 body;	/* bytes of the body that begins there instead (FIEF_LABEL_INSIDE, FIEF_LABEL_BODY) */
-	__u32 busy;	/* connections: a CPU rules its bytes now */
+	/* Bytes of the body that begins there instead (FIEF_LABEL_INSIDE, FIEF_LABEL_BODY). UNIX: the client it was sent for. */
+	__u64 body;
+	__u32 busy; /* connections: a CPU rules its bytes now */
 	__u32 pad;
 };
 #define FIEF_LABEL_CLASS_LISTENER 1u /* hidden listener of one class: clones need no classification */

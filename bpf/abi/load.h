@@ -15,15 +15,24 @@ struct fief_thresholds {
 	__u64 hold_ns;		/* a level is left after so long below it */
 };
 
+/* An address of a listener at which nobody listens. Each is absent by itself: one with a server gives another one no more time. */
+struct fief_absent {
+	__u64 address[2]; /* as the packet has it */
+	__u64 since_ns;	  /* a SYN found nobody, and none since found somebody; 0: not so */
+	__u64 last_ns;	  /* when a SYN last found nobody */
+};
+#define FIEF_ABSENT_PLACES 8
+
 struct fief_load {
 	__u64 looked_ns;
-	__u64 above_ns[2];		   /* when the level was last reached */
-	__u64 idle_ns;			   /* of all CPUs, at the last look */
-	__u64 unproven_arrival_ns;	   /* the budget of SYNs from unproven sources, as in struct fief_bucket */
-	__u64 receiving_ns;		   /* of all CPUs for nobody, at the last look */
-	__u64 dropped_seen;		   /* connections that we found no place for, at the last look */
-	__u64 notice_ns[FIEF_REASON_ROOM]; /* when the last notice for each reason went out */
-	__u32 level;			   /* enum fief_level */
+	__u64 above_ns[2];	   /* when the level was last reached */
+	__u64 idle_ns;		   /* of all CPUs, at the last look */
+	__u64 unproven_arrival_ns; /* the budget of SYNs from unproven sources, as in struct fief_bucket */
+	struct fief_absent absent[FIEF_ABSENT_PLACES]; /* by a hash of the address */
+	__u64 receiving_ns;			       /* of all CPUs for nobody, at the last look */
+	__u64 dropped_seen;			       /* connections that we found no place for, at the last look */
+	__u64 notice_ns[FIEF_REASON_ROOM];	       /* when the last notice for each reason went out */
+	__u32 level;				       /* enum fief_level */
 	__u32 queue_percent;
 	__u32 cpu_ppm;	  /* of the machine at work for somebody, smoothed over FIEF_LOAD_SMOOTH_NS */
 	__u32 drops;	  /* a second, smoothed likewise */

@@ -2,6 +2,8 @@
 /* Schedule: what the scheduler tells user space. */
 #pragma once
 
+#include "charge.h"
+
 #define FIEF_SCHED_REASON  64
 #define FIEF_SCHED_MESSAGE 128
 
@@ -18,4 +20,14 @@ struct fief_sched {
 	__u64 preempted;		       /* threads that a container of a higher priority took the CPU from */
 	__u64 unqueued;	   /* threads without a queue of their container, since all queues were taken */
 	__u64 lock_failed; /* times that the tree could not be locked: the thread went round it */
+	__u64 combined;	   /* times that a thread waited on the allocation of another container than it worked for */
+};
+
+/* A thread that is scheduled for several containers, by its and its process's number in the first PID namespace. */
+struct fief_combined {
+	__u32 thread;
+	__u32 process;
+	__u32 count;
+	__u32 pad;
+	struct fief_ref served[FIEF_SERVED];
 };

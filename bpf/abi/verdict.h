@@ -53,6 +53,8 @@ enum fief_reason {
 	FIEF_REFUSED_QUEUE_WAIT, /* it waited too long */
 	/* the door itself, before anything else */
 	FIEF_BANNED, /* any packet of a client that the operator has shut out */
+	/* police, before all else of it */
+	FIEF_SYN_ABSENT, /* nobody listens now: the client is to send it again, and finds the server that starts */
 	FIEF_REASONS
 };
 

@@ -115,6 +115,8 @@ static __always_inline int admin_let_go(struct fief_admin *a)
 	c->attributes[0].reserved_ppm = 0;
 	c->attributes[0].named = 0;
 	c->attributes[0].programs = 0;
+	if (c->attributes[0].policy >= FIEF_POLICY_OBJECT) /* the number is another object's with the next policy */
+		c->attributes[0].policy = FIEF_POLICY_FAIR;
 	c->flags &= ~maker;
 	if (parent.id != FIEF_NO_ID)
 		container_adopt(a->container, parent);
@@ -259,6 +261,33 @@ static __always_inline int admin_watch_place(struct fief_admin *a)
 		if (!cs)
 			break;
 		cs->watched = a->value != 0;
+	}
+	return 0;
+}
+
+/* Somebody asks what clients cost, until a->value at least; with a->flags from now on, where nobody did before. */
+static __always_inline int admin_cost_place(struct fief_admin *a)
+{
+	struct fief_cost_control *control = cost_control();
+	__u32 cpu, at;
+
+	if (!control)
+		return -ENOENT;
+	if (a->flags) {
+		bpf_for (at, 0, 2 * FIEF_COST_SETS)
+			cost_empty(at);
+		control->since_ns = bpf_ktime_get_ns();
+	}
+	if (a->flags || control->until_ns < a->value)
+		control->until_ns = a->value;
+	bpf_for (cpu, 0, cpu_count) {
+		struct fief_cpu *cs = cpu_at(cpu);
+
+		if (!cs)
+			break;
+		if (a->flags)
+			cost_placed_anew(cpu);
+		cs->by_client = 1;
 	}
 	return 0;
 }

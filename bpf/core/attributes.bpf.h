@@ -115,6 +115,21 @@ static __always_inline int attribute_set(struct fief_ref ref, struct fief_set_at
 	case FIEF_ATTR_NET_MAX:
 		c->attributes[0].net_max = value;
 		return 0;
+	case FIEF_ATTR_POLICY:
+		if (value >= FIEF_POLICIES)
+			return -EINVAL;
+		c->attributes[0].policy = value;
+		return 0;
+	case FIEF_ATTR_PERIOD:
+		if (value && (value < FIEF_PERIOD_LEAST || value > FIEF_PERIOD_MOST))
+			return -EINVAL;
+		c->attributes[0].period_us = value;
+		return 0;
+	case FIEF_ATTR_BUDGET:
+		if (value > FIEF_PERIOD_MOST)
+			return -EINVAL;
+		c->attributes[0].budget_us = value;
+		return 0;
 	case FIEF_ATTR_PASS_UP:
 		c->attributes[0].pass_up = !!value;
 		return 0;

@@ -119,15 +119,16 @@ static __always_inline void binding_hold(struct fief_container *c, struct fief_r
 /*
  * The running thread's work belongs to `to` from `now` on; the caller has taken a thread reference on it, unless it is
  * the thread's home. Interrupts are off. Returns the container whose thread reference is to be dropped (binding_put,
- * after interrupts are on again).
+ * after interrupts are on again). `client`: whose connection it is (abi/cost.h); 0: nobody knows.
  */
 static __always_inline struct fief_ref task_rebind(struct fief_cpu *cs, struct task_struct *p, struct fief_ref to,
-						   __u32 rights, bool followed, __u64 now)
+						   __u32 rights, bool followed, __u64 client, __u64 now)
 {
 	struct fief_ref was = cs->task.binding;
 
 	steal_settle(cs, now);
 	charge_until(cs, now);
+	cs->task.client = client;
 	counters_settle(cs, p);
 	pending_settle(cs, followed ? to : was); /* a socket tells whose the time before it was, a call does not */
 	cs->task.binding = to;

@@ -13,10 +13,16 @@
 #include "switch.bpf.h"
 #include "maps/descriptors.bpf.h"
 
+/* The CPU of the thread that calls, in a cgroup's hook. Without task storage there, a switch that was missed is not made up for. */
+static __always_inline struct fief_cpu *caller_cpu(void)
+{
+	return task_storage_in_cgroup ? this_thread() : this_cpu();
+}
+
 /* The caller's record as its CPU holds it; made for a stranger who was passed a descriptor. */
 static __always_inline struct fief_cpu *caller_find(void)
 {
-	struct fief_cpu *cs = task_storage_in_cgroup ? this_thread() : this_cpu();
+	struct fief_cpu *cs = caller_cpu();
 
 	if (!cs)
 		return NULL;
@@ -90,7 +96,7 @@ static __always_inline bool bind_try(struct fief_descriptor *d, struct task_stru
 
 	cs = record_hold(&flags);
 	if (cs && cs->has_task && cs->running == pid) {
-		*was = task_rebind(cs, p, d->container, d->rights, false, now);
+		*was = task_rebind(cs, p, d->container, d->rights, false, 0, now);
 		cs->task.flags |= FIEF_TASK_EXPLICIT;
 		*home = cs->task.home;
 		bound = true;
@@ -137,7 +143,7 @@ static __always_inline int unbind_self(void)
 	}
 	home = cs->task.home;
 	was = task_rebind(cs, bpf_get_current_task_btf(), home, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN,
-			  false, bpf_ktime_get_ns());
+			  false, 0, bpf_ktime_get_ns());
 	cs->task.flags &= ~FIEF_TASK_EXPLICIT;
 	/* what was entered is left too */
 	for (int i = 0; i < FIEF_NEST; i++)
@@ -175,7 +181,7 @@ static __always_inline int enter(struct fief_descriptor *d)
 		was.rights = cs->task.rights;
 		was.flags = cs->task.flags & FIEF_TASK_EXPLICIT;
 		was.container =
-		    task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, false, bpf_ktime_get_ns());
+		    task_rebind(cs, bpf_get_current_task_btf(), d->container, d->rights, false, 0, bpf_ktime_get_ns());
 		cs->task.flags |= FIEF_TASK_EXPLICIT;
 		at = cs->task.nested;
 		if (at < FIEF_NEST) {
@@ -206,7 +212,7 @@ static __always_inline int leave(void)
 		if (at < FIEF_NEST) {
 			struct fief_nest *to = &cs->task.nest[at];
 
-			was = task_rebind(cs, bpf_get_current_task_btf(), to->container, to->rights, false,
+			was = task_rebind(cs, bpf_get_current_task_btf(), to->container, to->rights, false, 0,
 					  bpf_ktime_get_ns());
 			cs->task.flags &= ~FIEF_TASK_EXPLICIT;
 			cs->task.flags |= to->flags;
@@ -218,6 +224,26 @@ static __always_inline int leave(void)
 		return -EINVAL;
 	binding_keep(was, home);
 	return 0;
+}
+
+/* What the caller worked for until now is charged, and no longer what it is scheduled for. */
+static __always_inline int scheduler_binding_reset(void)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct fief_cpu *cs = caller();
+	unsigned long flags;
+	int err = -ESRCH;
+
+	if (!cs)
+		return err;
+	cs = record_hold(&flags);
+	if (cs && cs->has_task && cs->running == p->pid) {
+		charge_until(cs, bpf_ktime_get_ns());
+		served_forget(cs);
+		err = 0;
+	}
+	record_let_go(cs, &flags);
+	return err;
 }
 
 /* kernel/signal.c kill_ok_by_cred, and CAP_KILL of the caller */

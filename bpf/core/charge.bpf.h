@@ -14,6 +14,8 @@
 #include "containers.bpf.h"
 #include "maps/cpus.bpf.h"
 #include "watch.bpf.h"
+#include "cost.bpf.h"
+#include "served.bpf.h"
 
 const volatile __u32 cpu_count = 1;
 
@@ -96,31 +98,21 @@ static __always_inline struct fief_cache_slot *slot_of(struct fief_cpu *cs, stru
 	return slot;
 }
 
-/* Counts up to the root; the root's own time is that of threads which nobody manages. */
-static __noinline int charged_gather(struct fief_ref to, __u64 ns)
-{
-	struct fief_container *c = container_get(to);
-	int i;
-
-	if (c)
-		__sync_fetch_and_add(&c->charged_own_ns, ns);
-	bpf_for (i, 0, FIEF_MAX_DEPTH) {
-		if (!c || to.id == FIEF_ROOT)
-			break;
-		__sync_fetch_and_add(&c->charged_ns, ns);
-		to = c->parent;
-		c = container_get(to);
-	}
-	return 0;
-}
-
 /* Every nanosecond that a container is charged passes here, so that budgets and sources are of the same time as accounts. */
-static __always_inline void charged(struct fief_cpu *cs, struct fief_ref to, __u64 ns)
+static __always_inline void charged_apart(struct fief_cpu *cs, struct fief_ref to, __u64 ns)
 {
 	if (cs->scheduled && (to.id == FIEF_ROOT || to.id >= FIEF_USERS) && to.id != FIEF_NO_ID)
-		charged_gather(to, ns);
+		charged_gather(cs, to, ns);
 	if (cs->watched)
 		charge_watch(cs, to, ns);
+}
+
+/* As charged_apart, for what may be some client's. */
+static __always_inline void charged(struct fief_cpu *cs, struct fief_ref to, __u64 ns)
+{
+	charged_apart(cs, to, ns);
+	if (cs->by_client)
+		cost_charge(cs, to, ns);
 }
 
 /* Charges the time since last_ns to whom it belongs. Interrupts are off. */
@@ -186,7 +178,7 @@ static __always_inline void pool_close(struct fief_cpu *cs)
 		struct fief_ref owner = pool_owner(cs);
 		struct fief_cache_slot *slot = slot_of(cs, owner);
 
-		charged(cs, owner, cs->pool_ns);
+		charged_apart(cs, owner, cs->pool_ns);
 		charge_begin(cs);
 		slot->receive_ns += cs->pool_ns;
 		if (owner.id == FIEF_SYSTEM)

@@ -18,6 +18,9 @@
  *   repeats      when answers to requests are sent again
  *   program      what servers start for their clients
  *   watch        by which sources a container is charged
+ *   cost         which clients it was for         costliest    who of them keeps a place
+ *   served       what a thread worked for, for the scheduler
+ *   ring         bound by what a thread wrote     ring_calls where its ring is, what it may name
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -75,6 +78,27 @@ int BPF_PROG(exec_begins, struct task_struct *task)
 	return program_begin(task);
 }
 
+/* In front of the new program's memory; behind it is too late for what the old one wrote in its own. */
+SEC("tp_btf/sched_prepare_exec")
+int BPF_PROG(exec_drains)
+{
+	return ring_finish();
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(exit_drains)
+{
+	return ring_finish();
+}
+
+/* User space has it run on a CPU whose thread's open stint is to be read. */
+SEC("raw_tp")
+int cpu_drains(void *ctx)
+{
+	ring_look(this_cpu(), 0);
+	return 0;
+}
+
 /* ---- charge: receive contexts ---- */
 
 SEC("tp_btf/softirq_entry")
@@ -119,6 +143,7 @@ int ingress_charges(struct __sk_buff *skb)
 	struct fief_ref to = unattributed();
 	struct bpf_sock *sk = skb->sk;
 	struct fief_label *label;
+	__u64 client = 0;
 	bool listens;
 
 	if (sk) {
@@ -129,8 +154,9 @@ int ingress_charges(struct __sk_buff *skb)
 		if (listens && reaches_hidden(skb, sk, label))
 			return 0;
 		to = packet_container(skb, sk, label, listens);
+		client = packet_client(skb, label);
 	}
-	packet_charge(to, sk, skb->gso_segs ? skb->gso_segs : 1, skb->len);
+	packet_charge(to, sk, client, skb->gso_segs ? skb->gso_segs : 1, skb->len);
 	return 1;
 }
 
@@ -376,6 +402,12 @@ SEC("syscall")
 int admin_watch(struct fief_admin *a)
 {
 	return admin_watch_place(a);
+}
+
+SEC("syscall")
+int admin_costs(struct fief_admin *a)
+{
+	return admin_cost_place(a);
 }
 
 /* ---- sweep: iterators that the control plane reads ---- */

@@ -14,12 +14,37 @@
 #include "labels.bpf.h"
 #include "switch.bpf.h"
 
-static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to)
+/* The time until now is charged to the client before. Interrupts are off. */
+static __noinline int client_leave(struct fief_cpu *cs, __u64 now)
+{
+	steal_settle(cs, now);
+	charge_until(cs, now);
+	cost_settle(cs, true);
+	return 0;
+}
+
+/* Of the same container, another client's connection. */
+static __noinline int client_switch(__u64 client)
+{
+	struct fief_cpu *cs;
+	unsigned long flags;
+
+	cs = record_hold(&flags);
+	if (cs && cs->has_task) {
+		client_leave(cs, bpf_ktime_get_ns());
+		cs->task.client = client;
+	}
+	record_let_go(cs, &flags);
+	return 0;
+}
+
+static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to, __u64 client)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct fief_container *c = container_get(to);
 	struct fief_ref was, home;
 	unsigned long flags;
+	__u64 now;
 
 	if (!c)
 		return 0;
@@ -38,7 +63,10 @@ static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to)
 		return 0;
 	}
 	cs->task.followed = to;
-	was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, true, bpf_ktime_get_ns());
+	now = bpf_ktime_get_ns();
+	if (cs->task.client != client)
+		client_leave(cs, now);
+	was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, true, client, now);
 	record_let_go(cs, &flags);
 	binding_keep(was, home);
 	return 0;
@@ -49,12 +77,29 @@ static __always_inline bool thread_follows(const struct fief_cpu *cs)
 	return (cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT)) == FIEF_TASK_FOLLOW;
 }
 
-/* A thread that follows works for `to` now. */
-static __always_inline int thread_follow(struct fief_cpu *cs, struct fief_ref to)
+/* A thread that follows works for `to` now, and for this client of it; 0: nobody asks, or it is not known. */
+static __always_inline int thread_follow(struct fief_cpu *cs, struct fief_ref to, __u64 client)
 {
-	if (same_ref(to, cs->task.binding) && !(cs->task.flags & FIEF_TASK_SLEPT))
+	if (!same_ref(to, cs->task.binding) || cs->task.flags & FIEF_TASK_SLEPT)
+		return follow_switch(cs, to, client);
+	return client == cs->task.client ? 0 : client_switch(client);
+}
+
+/* The other end of the connection that a thread works on. */
+static __always_inline __u64 socket_client(struct sock *sk, const struct fief_label *label)
+{
+	__u32 words[4];
+
+	if (sk->__sk_common.skc_family == AF_UNIX)
+		return label->body;
+	if (!label_accepts(label))
 		return 0;
-	return follow_switch(cs, to);
+	if (sk->__sk_common.skc_family == AF_INET)
+		mapped_ipv4(sk->__sk_common.skc_daddr, words);
+	else
+		for (int i = 0; i < 4; i++)
+			words[i] = sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[i];
+	return client_word((__u8 *)words);
 }
 
 /*
@@ -79,8 +124,10 @@ static __noinline int peer_label(struct sock *sk)
 	if (!peer)
 		return 0;
 	label = bpf_sk_storage_get(&labels, peer, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
-	if (label && !label->flags) /* an application has not assigned it */
+	if (label && !label->flags) { /* an application has not assigned it */
 		label->container = cs->task.binding;
+		label->body = cs->task.client;
+	}
 	return 0;
 }
 
@@ -92,6 +139,7 @@ static __always_inline int socket_event(struct sock *sk, bool received)
 
 	if (!cs || !cs->has_task || cs->softirq_vector)
 		return 0;
+	ring_look(cs, 0);
 	if (!received && sk->__sk_common.skc_family == AF_UNIX)
 		return sk->sk_type == SOCK_STREAM ? peer_label(sk) : 0;
 	follows = thread_follows(cs);
@@ -104,5 +152,7 @@ static __always_inline int socket_event(struct sock *sk, bool received)
 		label_count(label);
 	if (received && !(cs->task.flags & FIEF_TASK_SERVES))
 		serves_note();
-	return follows ? thread_follow(cs, label->container) : 0;
+	if (!follows)
+		return 0;
+	return thread_follow(cs, label->container, cs->by_client ? socket_client(sk, label) : 0);
 }

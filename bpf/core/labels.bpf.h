@@ -82,6 +82,23 @@ static __always_inline struct fief_ref packet_container(struct __sk_buff *skb, s
 	return to;
 }
 
+/* Whether the other end of the socket is a client: it listens, or was accepted, and no application assigned it. */
+static __always_inline bool label_accepts(const struct fief_label *label)
+{
+	return !(label->flags & FIEF_LABEL_HOLDS);
+}
+
+/* Whose client's packet this is, while that is counted. */
+static __always_inline __u64 packet_client(struct __sk_buff *skb, const struct fief_label *label)
+{
+	struct fief_cpu *cs = this_cpu();
+	__u8 source[16];
+
+	if (!cs || !cs->by_client || !label || !label_accepts(label) || !received_address(skb, true, source))
+		return 0;
+	return client_word(source);
+}
+
 /* A listener on an address of the policy remembers which; class listeners were labelled before bind(). */
 static __always_inline void listen_label(struct bpf_sock_ops *ops)
 {

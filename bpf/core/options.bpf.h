@@ -6,6 +6,7 @@
 
 #include "descriptors.bpf.h"
 #include "file.bpf.h"
+#include "ring_calls.bpf.h"
 #include "told.bpf.h"
 #include "usage.bpf.h"
 
@@ -46,6 +47,8 @@ static __always_inline int descriptor_set(struct bpf_sockopt *ctx, struct bpf_so
 		return rights_drop(d, *(__u32 *)value);
 	case FIEF_SET_NAME:
 		return set_name(d, value, end);
+	case FIEF_RING_PLACE:
+		return value + sizeof(__u32) <= end ? ring_put(d, *(__u32 *)value) : -EINVAL;
 	}
 	return -EINVAL;
 }
@@ -69,6 +72,16 @@ static __always_inline int socket_set(struct bpf_sockopt *ctx, struct bpf_sock *
 		return unassign(sk);
 	case FIEF_ASSIGN_FILE:
 		return value + sizeof(__u32) <= end ? file_assign(sk, *(__u32 *)value) : -EINVAL;
+	case FIEF_RING:
+		if (!ctx->optlen)
+			return ring_close();
+		return value + sizeof(struct fief_ring_open) <= end ? ring_open(value) : -EINVAL;
+	case FIEF_RING_CLEAR:
+		return value + sizeof(__u32) <= end ? ring_clear(*(__u32 *)value) : -EINVAL;
+	case FIEF_RESET_SCHEDULER_BINDING:
+		return scheduler_binding_reset();
+	case FIEF_RING_FLUSH:
+		return ring_own() ? ring_settle(0) : -ENXIO;
 	}
 	return descriptor_set(ctx, sk);
 }
@@ -83,6 +96,7 @@ static __always_inline int setsockopt_serve(struct bpf_sockopt *ctx)
 			ctx->optlen = 0; /* longer than the hook's buffer: the kernel takes the caller's own */
 		return 1;
 	}
+	ring_look(caller_cpu(), 0);
 	err = sk ? socket_set(ctx, sk) : -EINVAL;
 	if (err) {
 		bpf_set_retval(err);
@@ -210,6 +224,7 @@ static __always_inline int getsockopt_serve(struct bpf_sockopt *ctx)
 			ctx->optlen = 0;
 		return 1;
 	}
+	ring_look(caller_cpu(), 0);
 	err = sk ? socket_get(ctx, sk) : -EINVAL;
 	ctx->retval = err;
 	return err ? 0 : 1;

@@ -137,7 +137,8 @@ static __always_inline void program_enter(struct task_struct *p, struct fief_ref
 	cs = record_hold(&flags);
 	if (cs && cs->has_task && cs->running == p->pid) {
 		home = cs->task.home;
-		was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN, false, now);
+		was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN, false,
+				  cs->task.client, now);
 		home_move(cs, to);
 		cs->task.flags &= ~(FIEF_TASK_FOLLOW | FIEF_TASK_SERVES | FIEF_TASK_FORKED);
 		cs->task.flags |= FIEF_TASK_PROGRAM;
@@ -156,6 +157,7 @@ static __always_inline int program_begin(struct task_struct *p)
 
 	if (!cs || !cs->has_task || cs->softirq_vector)
 		return 0;
+	served_forget(cs);
 	if (cs->task.flags & FIEF_TASK_PROGRAM)
 		return program_tell(p, cs->task.home);
 	if ((cs->task.flags & (FIEF_TASK_FORKED | FIEF_TASK_EXPLICIT)) != FIEF_TASK_FORKED)

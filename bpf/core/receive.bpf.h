@@ -17,22 +17,23 @@
 
 static __always_inline int softirq_enter(unsigned int vector)
 {
-	struct task_struct *p = bpf_get_current_task_btf();
 	struct fief_cpu *cs;
 	unsigned long flags;
 	__u64 now;
 
+	/* its switch may have been missed, and its ring says whose the time since then is */
+	ring_look(this_thread(), 0);
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs) {
 		now = bpf_ktime_get_ns();
 		if (!cpu_first_event(cs, now)) {
-			if (cs->running != p->pid && !cs->in_irq && !cs->softirq_vector)
-				switch_missed(cs, p, now);
 			steal_settle(cs, now);
 			charge_until(cs, now);
 		}
 		pool_close(cs);
+		if (cs->by_client)
+			cost_settle(cs, false);
 		/* during an upgrade, old and new are attached together; the first knows whom the softirq interrupted */
 		if (!cs->softirq_vector) {
 			cs->interrupted = cs->current_;
@@ -97,6 +98,7 @@ static __always_inline int irq_enter_charge(void)
 	/* what is charged now is past correcting, and a reader takes it for the noted thread's */
 	if (cs->running != p->pid && !cs->softirq_vector)
 		switch_missed(cs, p, now);
+	ring_look(cs, now);
 	charge_until(cs, now);
 	cs->in_irq = 1;
 	cs->irq_current = cs->current_;
@@ -177,7 +179,8 @@ static __always_inline bool open_time_is(struct fief_cpu *cs, struct fief_ref to
 }
 
 /* The packet has found its socket. */
-static __always_inline void packet_charge(struct fief_ref to, struct bpf_sock *sk, __u32 packets, __u32 bytes)
+static __always_inline void packet_charge(struct fief_ref to, struct bpf_sock *sk, __u64 client, __u32 packets,
+					  __u32 bytes)
 {
 	struct fief_cache_slot *slot;
 	struct fief_cpu *cs;
@@ -187,7 +190,7 @@ static __always_inline void packet_charge(struct fief_ref to, struct bpf_sock *s
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs) {
-		if (cs->receive != FIEF_RX_NONE && (!open_time_is(cs, to) || cs->watched)) {
+		if (cs->receive != FIEF_RX_NONE && (!open_time_is(cs, to) || cs->watched || cs->by_client)) {
 			__u64 now = bpf_ktime_get_ns();
 
 			carry_take(cs, now);
@@ -195,6 +198,8 @@ static __always_inline void packet_charge(struct fief_ref to, struct bpf_sock *s
 		}
 		if (cs->watched)
 			packet_watch(cs, sk);
+		if (cs->by_client)
+			cost_packet(cs, client);
 		slot = slot_of(cs, to);
 		charge_begin(cs);
 		if (cs->receive != FIEF_RX_NONE) {

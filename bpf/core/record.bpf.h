@@ -15,6 +15,7 @@
 #pragma once
 
 #include "request.bpf.h"
+#include "ring.bpf.h"
 #include "maps/tasks.bpf.h"
 #include "maps/units.bpf.h"
 
@@ -59,6 +60,8 @@ static __always_inline void task_init(struct fief_task *t, struct fief_ref home,
 	t->followed.id = FIEF_NO_ID;
 	t->counted.id = FIEF_NO_ID;
 	t->nested = 0;
+	t->ring = 0;
+	t->client = 0;
 	__sync_val_compare_and_swap(&t->request, REQUEST_CLOSED, 0);
 }
 
@@ -291,6 +294,8 @@ static __always_inline void record_end(struct fief_task *v)
 			binding_put(v->nest[i].container, home);
 	}
 	binding_put(binding, home);
+	if (v->ring)
+		ring_end(v->ring, v->ring_generation);
 	request = __sync_lock_test_and_set(&v->request, REQUEST_CLOSED);
 	if (request)
 		request_drop(request);
@@ -307,6 +312,9 @@ static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *
 	if (!(prev->flags & PF_KTHREAD))
 		counters_settle(cs, prev);
 	if (sleeps) {
+		/* its next socket tells; who was forked for a client works on for that one */
+		if ((cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_FORKED)) == FIEF_TASK_FOLLOW)
+			cs->task.client = 0;
 		if (cs->task.pending_ns > PENDING_MAX_NS)
 			pending_settle(cs, cs->task.home);
 		cs->task.flags |= FIEF_TASK_SLEPT;

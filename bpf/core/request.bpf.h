@@ -119,6 +119,7 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 		return;
 	request_count(word, -FIEF_MEMBER_THREAD);
 	counters_settle(cs, p);
+	served_forget(cs); /* who binds another thread says what it is for */
 	cs->task.binding = to;
 	cs->task.rights = word >> 28 & FIEF_RIGHTS_ALL;
 	if (word & REQUEST_MANAGED) {

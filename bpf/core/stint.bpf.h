@@ -39,6 +39,7 @@ static __always_inline void stint_begin(struct fief_cpu *cs, struct task_struct 
 {
 	__u32 switches = switches_of(p);
 
+	served_begin(cs, p);
 	task_enter(cs, p, switches);
 	cs->running = p->pid;
 	cs->thread = (__u64)p;
@@ -57,6 +58,7 @@ static __always_inline void stint_end(struct fief_cpu *cs, struct task_struct *p
 		steal_settle(cs, now);
 		steal_take(cs, prev, now);
 	}
+	ring_look(cs, now);
 	charge_until(cs, now);
 	pool_close(cs);
 	if (dead && !cs->has_task)

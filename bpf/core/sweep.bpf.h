@@ -43,6 +43,19 @@ static __always_inline void binding_mark(struct seq_file *to, struct fief_ref bi
 		mark_write(to, binding, 0, 1);
 }
 
+static __always_inline void ring_mark(struct seq_file *to, const struct fief_task *v)
+{
+	struct fief_ring *ring = v->ring ? ring_at(v->ring, v->ring_generation) : NULL;
+	int i;
+
+	bpf_for (i, 1, FIEF_RING_PLACES) {
+		if (!ring)
+			break;
+		if (ring->filled >> i & 1)
+			mark_write(to, ring->places[place_bounded(i)].container, 0, 1);
+	}
+}
+
 /* While a thread runs, its CPU has the record that holds. */
 static __always_inline int task_mark(struct seq_file *to, struct task_struct *p)
 {
@@ -66,6 +79,7 @@ static __always_inline int task_mark(struct seq_file *to, struct task_struct *p)
 		if (i < v->nested)
 			binding_mark(to, v->nest[i].container, v->home);
 	}
+	ring_mark(to, v);
 	__u64 request = stored->request;
 	if (request && request != REQUEST_CLOSED)
 		mark_write(to, (struct fief_ref){REQUEST_ID(request), request >> 32}, 0, 1);

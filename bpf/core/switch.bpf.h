@@ -91,6 +91,8 @@ static __always_inline int switch_charge(bool preempt, struct task_struct *prev,
 		else
 			stint_end_unseen(cs, prev, now, sleeps, dead);
 	}
+	if (cs->by_client)
+		cost_settle(cs, true);
 	run_note(cs, 0);
 	stint_begin(cs, next, now, next->se.sum_exec_runtime);
 	return 0;
@@ -106,6 +108,7 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 
 	if (!cs)
 		return 0;
+	ring_look(cs, 0);
 	if (bpf_task_storage_get(&tasks, child, 0, 0))
 		return 0; /* during an upgrade, old and new are attached together; the other was first */
 	if (!cs->has_task) {
@@ -127,6 +130,8 @@ static __always_inline int newtask_inherit(struct task_struct *child)
 	v->rights = cs->task.rights;
 	v->flags = (cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_MANAGED)) | FIEF_TASK_SLEPT;
 	v->flags |= program_flags(&cs->task, child);
+	if (v->flags & (FIEF_TASK_FORKED | FIEF_TASK_PROGRAM))
+		v->client = cs->task.client;
 	binding = container_at(v->binding.id);
 	home = container_at(v->home.id);
 	if (binding && !same_ref(v->binding, v->home))

@@ -5,7 +5,8 @@
  * Problem: the three change while they are read; a reader must never see time twice, nor less than before.
  * How: each CPU's `sequence` tells that a charge was under way; `flushes_begun` and `flushes_done` tell that a cache line moved
  * to the record between the two looks. Then everything is read again, a bounded number of times.
- * Limits: after READ_TRIES the last look stands; it can miss or double charges that moved during it.
+ * Limits: the open stint of a thread with a ring is left out: only its own CPU can tell whose it is (ring.bpf.h).
+ * After READ_TRIES the last look stands; it can miss or double charges that moved during it.
  */
 #pragma once
 
@@ -112,7 +113,7 @@ static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u
 		} else if (cs->receive) {
 			if (same_ref(cs->current_, ref))
 				receive = open;
-		} else {
+		} else if (!ring_counts(cs)) {
 			look.current = cs->current_;
 			if (same_ref(cs->current_, ref))
 				thread = open;

@@ -16,7 +16,7 @@
 static __always_inline void file_follow(struct fief_cpu *cs, struct fief_ref to)
 {
 	if (cs && cs->has_task && !cs->softirq_vector && !cs->in_irq && thread_follows(cs))
-		thread_follow(cs, to);
+		thread_follow(cs, to, cs->task.client);
 }
 
 static __always_inline int file_event(struct inode *inode)

@@ -3,7 +3,7 @@
  * Door: what happens to a packet to a guarded port. The most frequent cases come first where that is cheap.
  *
  *   a banned client's       is dropped, whatever it is
- *   SYN                     is policed, then answered by us or left to the kernel
+ *   SYN                     is policed, then answered by us or left to the kernel; while nobody listens it may come again
  *   SYN-ACK                 is dropped where it would end a handshake
  *   RST without a socket    is dropped
  *   ACK                     is another program's (ack.bpf.h)
@@ -15,6 +15,7 @@
  */
 #pragma once
 
+#include "absent.bpf.h"
 #include "banned.bpf.h"
 #include "handed.bpf.h"
 #include "handshake.bpf.h"
@@ -93,7 +94,7 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 	}
 	sk = socket_find(skb, &front->packet, front->listener);
 	if (!sk)
-		return TCX_NEXT; /* nobody listens: the kernel says so */
+		return absent_rule(skb, front);
 	state = sk->state;
 	barrier_var(state);
 	if (state == BPF_TCP_TIME_WAIT)
@@ -101,6 +102,7 @@ static __always_inline int syn_arrives(struct __sk_buff *skb, struct front_conte
 	else if (state == BPF_TCP_LISTEN)
 		listening = bpf_skc_to_tcp_sock(sk);
 	if (listening) {
+		present_note(front);
 		load_look(front, sk);
 		verdict = syn_rule(skb, front, listening, policed);
 	}

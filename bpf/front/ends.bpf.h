@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Ends: connections that the kernel makes, counted for the rates of single sources.
+ * Ends: connections that the kernel makes, counted for the rates of single sources, which they prove.
  *
  * Problem: a SYN can be forged in any source's name, and must not spend that source's rates. But where the kernel keeps the
  * handshake, or answers with its own cookie, no cookie of ours comes back.
@@ -60,6 +60,8 @@ static __always_inline int end_rule(struct front_context *front, int verdict)
 {
 	if (verdict != STREAM_UNHELD && verdict != HANDSHAKE_ENDS)
 		return verdict;
+	if (front->guard->flags & FIEF_GUARD_POLICE)
+		source_prove(front); /* it has seen the kernel's answer */
 	if (!end_take(front))
 		return TCX_DROP;
 	return verdict == STREAM_UNHELD ? STREAM_ENDS : TCX_NEXT;

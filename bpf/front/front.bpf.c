@@ -59,6 +59,7 @@
  *     match         the first rule that matches   hash, request what is compared, by bytes
  *   queue      which request the server gets next
  *     waiting       one that arrives, and waits   carrier       one that goes to the server
+ *     deliver       its end: served, or answered
  *     places        how many the server has       clock         what moves the queue on
  *     ticks         time, while somebody waits    list          of what waits
  *     lined         what is kept of one           asked         one that its server has not got
@@ -103,7 +104,7 @@
 #include "rule.bpf.h"
 #include "door.bpf.h"
 #include "ack.bpf.h"
-#include "carrier.bpf.h"
+#include "deliver.bpf.h"
 #include "clock.bpf.h"
 
 /* ---- a connection arrives ---- */

@@ -3,9 +3,9 @@
  * Sources: which addresses have proved that they are there.
  *
  * Problem: anybody can forge the source of a SYN, so a punishment may hit the forged address.
- * How: an address that returned a cookie receives what is sent there: it is proven, has its own bucket, and is punished for its
- * own requests only. An IPv6 source is its /64. Each family has a table in sets. A new source takes a free place of its set, or
- * that of the oldest source of the network with most places there (flow/aggregate.bpf.h).
+ * How: an address that returned a cookie, or the number of an answer of the kernel's, receives what is sent there: it is proven,
+ * has its own bucket, and is punished for its own requests only. An IPv6 source is its /64. Each family has a table in sets. A new
+ * source takes a free place of its set, or that of the oldest source of the network with most places there (flow/aggregate.bpf.h).
  * Limits: a source is forgotten when, since its last packet, as many others have come as a set holds.
  */
 #pragma once

@@ -19,6 +19,8 @@ static __always_inline bool budget_left(struct sched_node *n, __u32 limit_ppm, _
 {
 	__u64 age = now - n->period_ns, periods;
 
+	if (!n->period_ns)
+		n->budget = 0; /* what was charged before there was a limit is no debt */
 	if (age >= PERIOD_NS) {
 		periods = n->period_ns ? age / PERIOD_NS : 1;
 		n->budget = refilled(n->budget, quota_of(limit_ppm, limit_cpus), periods);
@@ -41,7 +43,8 @@ __noinline int is_held(__u32 id)
 		n = node_at(id);
 		if (!n)
 			break;
-		if (attributes_of(c)->limit_ppm && n->period_ns && n->budget - (__s64)c->charged_ns <= 0) {
+		if (attributes_of(c)->limit_ppm && n->period_ns &&
+		    n->budget - (__s64)c->charged_ns + c->unlimited_ns <= 0) {
 			held = 1;
 			break;
 		}

@@ -7,6 +7,8 @@
  *   tree     which containers wait          limit    budgets
  *   pick     whose thread is next           thread   which container a thread is scheduled for
  *   floor    no thread waits for ever       scx      the kernel's functions for schedulers
+ *   served   what a thread served lately    combined whose allocation it has, of several
+ *   policy   whose turn it is among the threads of one container: line, a file in policies/ for each order, and stays
  *
  * Functions that are not static are verified once for each program that calls them, for any argument; static ones once for each
  * state of their callers, of which there were so many that loading took 33 s on an emulated CPU (now less than one).
@@ -31,6 +33,9 @@
 #include "limit.bpf.h"
 #include "pick.bpf.h"
 #include "thread.bpf.h"
+#include "combined.bpf.h"
+#include "policy.bpf.h"
+#include "stays.bpf.h"
 #include "floor.bpf.h"
 
 #define PICKS		16 /* queues in a row that have no thread for this CPU */
@@ -41,6 +46,7 @@ __noinline int charge_now(__u64 now)
 {
 	struct fief_cpu *cs = this_cpu();
 
+	ring_look(cs, now);
 	if (cs && cs->online && !cs->in_irq && !cs->softirq_vector)
 		charge_until(cs, now);
 	return 0;
@@ -51,9 +57,23 @@ s32 BPF_PROG(wakeup_places, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	bool idle = false;
 	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	__u64 slice = SLICE_NS;
 
-	if (idle && (p->flags & PF_KTHREAD || !is_held(container_of_thread(p))))
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, 0);
+	if (!idle)
+		return cpu;
+	if (!(p->flags & PF_KTHREAD)) {
+		struct sched_waiting *w = waiting_of(p);
+		__u32 id = allocation_of(p, w);
+
+		if (is_held(id))
+			return cpu;
+		if (w) {
+			w->thread.pid = p->pid; /* it may have become another's (exec) */
+			place_take(id, w, p->scx.weight, bpf_ktime_get_ns());
+		}
+		slice = slice_of(id, w);
+	}
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, 0);
 	return cpu;
 }
 
@@ -61,7 +81,8 @@ SEC("struct_ops/enqueue")
 void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 {
 	struct sched_waiting *w = waiting_of(p);
-	__u32 id, rank, cpu;
+	__u64 place = bpf_ktime_get_ns(), slice = SLICE_NS;
+	__u32 id, queue, rank, cpu;
 	s32 idle;
 
 	if (p->flags & PF_KTHREAD) {
@@ -69,9 +90,15 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 				   flags & SCX_ENQ_WAKEUP ? flags | SCX_ENQ_PREEMPT : flags);
 		return;
 	}
-	id = container_of_thread(p);
 	wait_end(w);
-	scx_bpf_dsq_insert(p, DSQ(wait_begin(w, id)), SLICE_NS, flags);
+	id = allocation_of(p, w);
+	queue = wait_begin(w, id);
+	if (w && queue != QUEUE_ROOT) {
+		w->thread.pid = p->pid;
+		place = place_take(id, w, p->scx.weight, place);
+		slice = slice_of(id, w);
+	}
+	scx_bpf_dsq_insert_vtime(p, DSQ(queue), slice, place, flags);
 	if (is_held(id))
 		return;
 	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
@@ -89,24 +116,12 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 
 		if (!there)
 			break;
-		if (there->rank < rank && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+		if ((there->rank < rank || is_overtaken(there, id, w)) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 			state_count(preempted);
 			break;
 		}
 	}
-}
-
-/* The container of the thread that could go on running, as one that waits; its number + 1. */
-static __always_inline __u32 prev_waits(struct task_struct *prev)
-{
-	struct fief_cpu *cs = this_cpu();
-
-	if (!prev || prev->flags & PF_KTHREAD || !(prev->scx.flags & SCX_TASK_QUEUED))
-		return 0;
-	if (!cs || !cs->has_task || cs->running != prev->pid)
-		return FIEF_ROOT + 1;
-	return (container_get(cs->task.binding) ? cs->task.binding.id : FIEF_ROOT) + 1;
 }
 
 SEC("struct_ops/dispatch")
@@ -115,13 +130,14 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 	struct sched_machine *m = machine_get();
 	struct sched_place *here = place_at(cpu);
 	__u64 now = bpf_ktime_get_ns();
-	__u32 stays = prev_waits(prev), search;
+	__u32 stays, search;
 	int i, found;
 
 	if (!m || !here)
 		return;
 	charge_now(now);
-	if (floor_let_in(m, here, now))
+	stays = prev_waits(prev);
+	if (floor_let_in(here))
 		return;
 	if (!machine_lock()) {
 		if (!scx_bpf_dsq_move_to_local(DSQ(QUEUE_ROOT)) && stays)
@@ -152,12 +168,19 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 			continue;
 		if (found == FIEF_ROOT)
 			queue = QUEUE_ROOT + 1;
+		if (stays == found + 1 && place_stays(prev, cpu, found, queue)) {
+			slice_set(prev, slice_of(found, waiting_of(prev)));
+			allocation_keeps(prev, here, found);
+			state_count(kept);
+			break;
+		}
 		if (queue && scx_bpf_dsq_move_to_local(DSQ(queue - 1))) {
 			state_count(picked);
 			break;
 		}
 		if (stays == found + 1) {
 			slice_set(prev, SLICE_NS);
+			allocation_keeps(prev, here, found);
 			state_count(kept);
 			break;
 		}
@@ -173,14 +196,23 @@ SEC("struct_ops/running")
 void BPF_PROG(running_begins, struct task_struct *p)
 {
 	struct sched_place *here = place_at(bpf_get_smp_processor_id());
+	struct sched_waiting *w = waiting_of(p);
 
-	wait_end(waiting_of(p));
+	wait_end(w);
+	if (w) {
+		w->since_ns = 0;
+		place_runs(w, p->se.sum_exec_runtime);
+	}
 	if (!here)
 		return;
-	here->rank = p->flags & PF_KTHREAD ? ~0u : rank_of(container_of_thread(p));
+	here->at = w ? w->thread.at : 0;
+	here->of = w ? w->of : 0;
+	here->rank = p->flags & PF_KTHREAD ? ~0u : rank_of(allocation_runs(p, w));
+	here->own = p->flags & PF_KTHREAD ? 0 : own_of(w);
 	if (here->brief) {
 		here->brief = 0;
-		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
+		if (!is_dying(p))
+			scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
 	}
 }
 
@@ -188,10 +220,18 @@ SEC("struct_ops/stopping")
 void BPF_PROG(stopping_ends, struct task_struct *p, bool runnable)
 {
 	struct sched_place *here = place_at(bpf_get_smp_processor_id());
+	struct sched_waiting *w = waiting_of(p);
 
+	if (w) {
+		place_ran(w, p->se.sum_exec_runtime);
+		served_ends(w, p);
+	}
 	/* nobody is to be preempted until the next one runs */
-	if (here)
+	if (here) {
 		here->rank = ~0u;
+		here->of = 0;
+		here->own = 0;
+	}
 }
 
 SEC("struct_ops/tick")
@@ -202,22 +242,44 @@ void BPF_PROG(tick_stops, struct task_struct *p)
 	if (p->flags & PF_KTHREAD)
 		return;
 	charge_now(bpf_ktime_get_ns());
+	served_take(waiting_of(p), p->pid, p->se.sum_exec_runtime);
 	id = container_of_thread(p);
 	if (is_held(id))
 		slice_set(p, 0);
+}
+
+/* sched_yield(): the others of its container first. */
+SEC("struct_ops/yield")
+bool BPF_PROG(yield_gives, struct task_struct *from, struct task_struct *to)
+{
+	struct sched_waiting *w = waiting_of(from);
+
+	if (w)
+		place_yields(w);
+	slice_set(from, 0);
+	return false;
 }
 
 /* It goes to sleep, to another CPU, or changes what it is. */
 SEC("struct_ops/quiescent")
 void BPF_PROG(quiescent_ends, struct task_struct *p, u64 flags)
 {
-	wait_end(waiting_of(p));
+	struct sched_waiting *w = waiting_of(p);
+
+	wait_end(w);
+	if (w && flags & SCX_DEQ_SLEEP)
+		w->thread.slept = 1;
 }
 
 SEC("struct_ops.s/init_task")
 s32 BPF_PROG(task_begins, struct task_struct *p, struct scx_init_task_args *args)
 {
-	return bpf_task_storage_get(&sched_threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) ? 0 : -ENOMEM;
+	struct sched_waiting *w = bpf_task_storage_get(&sched_threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!w)
+		return -ENOMEM;
+	w->allocation.id = FIEF_NO_ID;
+	return 0;
 }
 
 /* Without these two the kernel takes a scheduler out when a CPU comes or goes. Queues are nobody's, so there is nothing to do. */
@@ -241,15 +303,13 @@ static int period_begins(void *map, int *key, struct sched_machine *m)
 	__u64 now = bpf_ktime_get_ns();
 	__u32 cpu;
 
-	if (m->held) {
+	if (foreign_look(m) || m->held) {
 		m->held = 0;
 		bpf_for (cpu, 0, cpu_count)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	m->beats++;
-	if (m->beats % FLOOR_BEATS == 0)
-		floor_look(m, now);
-	if (m->due) {
+	if (m->beats % FLOOR_BEATS == 0 && floor_look(m, now)) {
 		bpf_for (cpu, 0, cpu_count)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
@@ -280,6 +340,9 @@ s32 BPF_PROG(init_begins)
 
 	if (!m)
 		return -ENOENT;
+	err = scx_bpf_create_dsq(DSQ(QUEUE_LATE), -1);
+	if (err)
+		return err;
 	bpf_for (number, 0, QUEUES) {
 		err = scx_bpf_create_dsq(DSQ(number), -1);
 		if (err)
@@ -317,12 +380,20 @@ void BPF_PROG(exit_tells, struct scx_exit_info *info)
 	bpf_probe_read_kernel_str(state->exit_message, sizeof(state->exit_message), info->msg);
 }
 
+/* User space reads it. */
+SEC("iter/task")
+int threads_tell(struct bpf_iter__task *ctx)
+{
+	return combined_tell(ctx->meta->seq, ctx->task);
+}
+
 SEC(".struct_ops.link")
 struct sched_ext_ops sched_ops = {
     .select_cpu = (void *)wakeup_places,
     .enqueue = (void *)enqueue_waits,
     .dispatch = (void *)dispatch_picks,
     .tick = (void *)tick_stops,
+    .yield = (void *)yield_gives,
     .running = (void *)running_begins,
     .stopping = (void *)stopping_ends,
     .quiescent = (void *)quiescent_ends,

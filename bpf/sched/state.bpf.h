@@ -7,8 +7,11 @@
  */
 #pragma once
 
+#include "line.h"
+
 #define QUEUES	       4096 /* containers that can have waiting threads of their own at the same time */
 #define DSQ(number)    ((__u64)(number) + 1) /* the kernel's number of a queue */
+#define QUEUE_LATE     QUEUES		     /* of those that waited too long, whoever's they are */
 #define QUEUE_ROOT     0		     /* of the threads that nobody manages; and of those that find no queue */
 #define LOCK_TRIES_MAX (1 << 19)
 
@@ -26,9 +29,10 @@ struct sched_node {
 	__u64 rest_at;	  /* of all children without a share, as one */
 	__u64 rest_clock; /* where those are among themselves */
 	__s64 budget;
-	__u64 period_ns;  /* when its last one began */
-	__u32 passed;	  /* the search that found nothing in it */
-	__u32 own_passed; /* that found nothing among its own threads */
+	__u64 period_ns;	/* when its last one began */
+	__u32 passed;		/* the search that found nothing in it */
+	__u32 own_passed;	/* that found nothing among its own threads */
+	struct sched_line line; /* of its own threads (policy.bpf.h) */
 };
 
 struct {
@@ -41,8 +45,6 @@ struct {
 struct sched_queue {
 	__u32 container;
 	__u32 taken;
-	__u32 due; /* a thread in it has waited too long */
-	__u32 pad;
 };
 
 struct {
@@ -59,9 +61,8 @@ struct sched_machine {
 	__u32 top;	/* queues above were never taken */
 	__u32 free;	/* entries of sched_free that hold a number */
 	__u32 held;	/* a container with waiting threads was passed over */
-	__u32 due;	/* queues that are */
-	__u32 cursor;	/* where the search for due ones goes on */
 	__u32 beats;	/* of the timer */
+	__u32 foreign;	/* threads that wait on the allocation of another container than they work for */
 	struct bpf_timer timer;
 };
 
@@ -91,7 +92,10 @@ struct sched_place {
 	__u32 rank;  /* of the thread that runs there (thread.bpf.h) */
 	__u32 brief; /* it may run for a moment only */
 	__u32 row;   /* threads in a row that were let in for having waited */
+	__u32 of;    /* whose thread it is: id + 1 */
+	__u32 own;   /* who runs there by its own part: id + 1 */
 	__u32 pad;
+	__u64 at; /* its place in that container's line */
 };
 
 struct {
@@ -101,10 +105,25 @@ struct {
 	__type(value, struct sched_place);
 } sched_places SEC(".maps");
 
+/* A container that a thread served lately (combined.bpf.h). */
+struct sched_served {
+	struct fief_ref container;
+	__u64 at_ns;  /* when it was last seen to work for it */
+	__u64 ran_ns; /* its whole time on CPUs then */
+};
+
 struct sched_waiting {
-	__u32 container; /* in whose queue it is counted: id + 1; 0: in none */
-	__u32 pad;
-	__u64 since_ns;
+	__u32 container;  /* in whose queue it is counted: id + 1; 0: in none */
+	__u32 of;	  /* in whose line it has its place: id + 1 */
+	__u64 since_ns;	  /* it waits, across what the kernel changes of it; 0: it has run */
+	__u64 ran_ns;	  /* of its whole time on CPUs, what its place knows */
+	__u32 epoch;	  /* of the line's policy, as of its place */
+	__u32 generation; /* of the container in whose line that is */
+	struct line_thread thread;
+	__u32 served_count; /* of these; more than 1: the thread is scheduled for all of them */
+	__u32 foreign;	    /* 1: it waits on the allocation of another one than it works for, 2: and is counted */
+	struct fief_ref allocation; /* whose it has, or waits on */
+	struct sched_served served[FIEF_SERVED];
 };
 
 struct {

@@ -72,6 +72,8 @@ __noinline int wait_end(struct sched_waiting *w)
 		return 0;
 	id = w->container - 1;
 	w->container = 0;
+	if (w->foreign > 1 && m->foreign)
+		m->foreign--;
 	waits_less(id);
 	queue_return(id);
 	machine_unlock(m);
@@ -84,9 +86,17 @@ __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id)
 	struct sched_machine *m = machine_get();
 	__u32 queue = QUEUE_ROOT;
 
-	if (!m || !w || !machine_lock())
+	if (!m || !w)
+		return QUEUE_ROOT;
+	if (!w->since_ns)
+		w->since_ns = bpf_ktime_get_ns();
+	if (!machine_lock())
 		return QUEUE_ROOT;
 	waits_more(id);
+	if (w->foreign) {
+		w->foreign = 2;
+		m->foreign++;
+	}
 	queue = queue_take(id);
 	if (queue == QUEUE_ROOT && id != FIEF_ROOT) {
 		state_count(unqueued);
@@ -98,6 +108,5 @@ __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id)
 	if (id == FIEF_ROOT && queue != QUEUE_ROOT)
 		return QUEUE_ROOT;
 	w->container = id + 1;
-	w->since_ns = bpf_ktime_get_ns();
 	return queue;
 }

@@ -16,12 +16,15 @@
 static __always_inline struct sched_node *node_get(__u32 id, struct fief_container *c)
 {
 	struct sched_node *n = node_at(id);
+	struct sched_line line;
 	__u32 queue;
 
 	if (n && n->generation != c->generation && !n->linked && !n->queued) {
 		queue = n->queue;
+		line = n->line;
 		__builtin_memset(n, 0, sizeof(*n));
 		n->queue = queue; /* it is this number's still */
+		n->line = line;	  /* whose order is still to be told (policy.bpf.h) */
 		n->generation = c->generation;
 	}
 	return n;
@@ -179,10 +182,6 @@ __noinline int queue_return(__u32 id)
 		return 0;
 	*number = n->queue - 1;
 	m->free = at + 1;
-	if (q->due) {
-		q->due = 0;
-		__sync_fetch_and_sub(&m->due, 1);
-	}
 	q->taken = 0;
 	n->queue = 0;
 	return 0;
@@ -192,8 +191,13 @@ __noinline int queue_return(__u32 id)
 static __always_inline void node_settle(struct sched_node *n, struct fief_container *c, struct fief_attributes *a,
 					struct sched_node *parent, __u64 rest)
 {
-	__u64 ns;
+	__u64 ns, unlimited;
 
+	if (c->unlimited_ns) {
+		unlimited = __sync_lock_test_and_set(&c->unlimited_ns, 0);
+		if (a->limit_ppm)
+			n->budget += unlimited;
+	}
 	if (!c->charged_ns)
 		return;
 	ns = __sync_lock_test_and_set(&c->charged_ns, 0);

@@ -103,6 +103,9 @@ const TABLE: &[Attachment] = &[
     row(Core, "irq_enters", Trace(When::Installed)),
     row(Core, "irq_leaves", Trace(When::Installed)),
     row(Core, "exec_begins", Trace(When::Managed)),
+    row(Core, "exec_drains", Trace(When::Managed)),
+    row(Core, "exit_drains", Trace(When::Managed)),
+    row(Core, "cpu_drains", Called),
     // every packet, send and receive of the machine passes these four
     row(Core, "packet_starts", Trace(When::Managed)),
     row(Core, "poll_ends", Trace(When::Managed)),
@@ -136,6 +139,7 @@ const TABLE: &[Attachment] = &[
     row(Core, "admin_unlabel", Called),
     row(Core, "admin_files", Called),
     row(Core, "admin_watch", Called),
+    row(Core, "admin_costs", Called),
     row(Core, "sweep_fds", Called),
     row(Core, "sweep_labels", Called),
     row(Core, "sweep_files", Called),
@@ -166,12 +170,14 @@ const TABLE: &[Attachment] = &[
     row(Sched, "running_begins", Scheduler),
     row(Sched, "stopping_ends", Scheduler),
     row(Sched, "tick_stops", Scheduler),
+    row(Sched, "yield_gives", Scheduler),
     row(Sched, "quiescent_ends", Scheduler),
     row(Sched, "cpu_comes", Scheduler),
     row(Sched, "cpu_goes", Scheduler),
     row(Sched, "task_begins", Scheduler),
     row(Sched, "init_begins", Scheduler),
     row(Sched, "exit_tells", Scheduler),
+    row(Sched, "threads_tell", Called),
 ];
 
 /// Every program, in the order in which it is attached.
@@ -276,7 +282,7 @@ mod tests {
             Kind::Interface { side: Side::Ingress, .. } => section == "tcx/ingress",
             Kind::Interface { side: Side::Egress, .. } => section == "tcx/egress",
             Scheduler => program == ProgramType::StructOps,
-            Called => section == "syscall" || section.starts_with("iter/") || section == "tcx/ingress",
+            Called => ["syscall", "tcx/ingress", "raw_tp"].contains(&section) || section.starts_with("iter/"),
         }
     }
 

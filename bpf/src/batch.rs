@@ -99,11 +99,11 @@ pub fn delete<K: Record>(map: &MapHandle, keys: &[K]) -> Result<()> {
 
 fn walk(map: &MapHandle, key: usize, value: usize, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
     assert_eq!(map.key_size() as usize, key, "the record is not the map's key");
-    let mut entries = ENTRIES;
+    let mut entries = ENTRIES.min(map.max_entries() as usize);
+    let (mut keys, mut values) = (vec![0u8; entries * key], vec![0u8; entries * value]);
     // The kernel's place in the table: four bytes for a hash.
     let mut place: Option<u32> = None;
     loop {
-        let (mut keys, mut values) = (vec![0u8; entries * key], vec![0u8; entries * value]);
         let (mut next, mut count) = (0u32, entries as u32);
         let from = place.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
         // SAFETY: keys and values have room for `count` of both; the places are four bytes, as a hash wants; no options.
@@ -122,6 +122,7 @@ fn walk(map: &MapHandle, key: usize, value: usize, mut each: impl FnMut(&[u8], &
             0 | libc::ENOENT => {}
             libc::ENOSPC => {
                 entries *= 2; // one chain of the hash is longer than the room
+                (keys, values) = (vec![0u8; entries * key], vec![0u8; entries * value]);
                 continue;
             }
             errno => {

@@ -19,6 +19,8 @@ pub enum ErrorKind {
     Drift,
     /// A table or a quota is full.
     Full,
+    /// It cannot be had as it was asked for.
+    Usage,
     /// Everything else.
     Other,
 }

@@ -46,10 +46,22 @@ pub fn get(outer: &MapHandle, at: u32) -> Result<Option<MapHandle>> {
     MapHandle::from_map_id(id).context(what).map(Some)
 }
 
-/// Puts an array at element `at` of the outer map, which lets go of what was there.
-pub fn put(outer: &MapHandle, at: u32, array: &MapHandle) -> Result<()> {
-    let descriptor = array.as_fd().as_raw_fd();
-    outer
-        .update(&at.to_ne_bytes(), &descriptor.to_ne_bytes(), MapFlags::ANY)
-        .context(|| format!("cannot put a table at place {at}"))
+/// Puts arrays at element `at` of their outer maps, which let go of what was there.
+///
+/// Each time the kernel waits until no program can use that any more (`maybe_wait_bpf_programs`), for some 10 ms: for all of them at
+/// once.
+pub fn put(at: u32, arrays: &[(&MapHandle, MapHandle)]) -> Result<()> {
+    let put = |(outer, array): &(&MapHandle, MapHandle)| {
+        let descriptor = array.as_fd().as_raw_fd();
+        outer
+            .update(&at.to_ne_bytes(), &descriptor.to_ne_bytes(), MapFlags::ANY)
+            .context(|| format!("cannot put a table at place {at}"))
+    };
+    let Some((last, others)) = arrays.split_last() else { return Ok(()) };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = others.iter().map(|one| scope.spawn(move || put(one))).collect();
+        let last = put(last);
+        let others = others.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        others.chain([last]).collect()
+    })
 }

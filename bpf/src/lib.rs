@@ -2,12 +2,13 @@
 //! The kernel side of Fief: its BPF objects, how they are loaded, attached and pinned, and the records they share with user
 //! space. Of the product's crates only this one names libbpf.
 
-pub use fief::abi;
-
+pub mod abi;
 pub mod admin;
 mod attachment;
 pub mod batch;
+pub mod cgroup;
 mod clock;
+pub mod costs;
 pub mod error;
 mod extension;
 pub mod files;
@@ -20,11 +21,13 @@ pub mod managed;
 pub mod map;
 pub mod notices;
 pub mod open;
+pub mod order;
 pub mod pick;
 pub mod pin;
 pub mod process;
 pub mod queue;
 pub mod record;
+pub mod ring;
 pub mod runs;
 pub mod schedule;
 mod secret;

@@ -13,6 +13,10 @@
 //!                  files/<build>-<instance>/<program>   attachments that charge labelled files
 //!                  schedule/link         the scheduler, while a policy needs one
 //!                  schedule/state        what it tells of itself; `timer`: keeps its timer going
+//!                  schedule/turns        what orders from outside are asked by; `objects`: what became of them
+//!                  schedule/programs/<program>  where it asks them
+//!                  schedule/orders/<number>/<program>  attachments of one order
+//!                  schedule/threads      its iterator over threads
 //!                  lanes/<inode>/<program>-<index>   the programs that sort into lanes, and the lanes' ends
 //! ```
 //!
@@ -167,6 +171,31 @@ impl Pins {
     /// The map that has its timer.
     pub(crate) fn scheduler_timer(&self) -> PathBuf {
         self.schedule().join("timer")
+    }
+
+    /// The map of the records by which the scheduler asks orders from outside.
+    pub(crate) fn scheduler_turns(&self) -> PathBuf {
+        self.schedule().join("turns")
+    }
+
+    /// The map of what the scheduler has counted of each order.
+    pub(crate) fn scheduler_objects(&self) -> PathBuf {
+        self.schedule().join("objects")
+    }
+
+    /// A program of the scheduler that asks them.
+    pub(crate) fn scheduler_program(&self, name: &str) -> PathBuf {
+        self.schedule().join("programs").join(name)
+    }
+
+    /// The folder that holds the attachments of each order, below its number.
+    pub(crate) fn orders(&self) -> PathBuf {
+        self.schedule().join("orders")
+    }
+
+    /// The iterator that tells its threads.
+    pub(crate) fn scheduler_threads(&self) -> PathBuf {
+        self.schedule().join("threads")
     }
 
     /// The folder of attachments to network interfaces.

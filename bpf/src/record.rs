@@ -56,8 +56,11 @@ records!(
     fief_class_key,
     fief_prefix_lengths,
     fief_task,
+    fief_object,
+    fief_ring_open,
     fief_control,
     fief_sched,
+    fief_combined,
     fief_user,
     fief_unit,
     fief_admin,
@@ -84,6 +87,10 @@ records!(
     fief_program_group,
     fief_charge_source,
     fief_charge_sum,
+    fief_cost,
+    fief_cost_set,
+    fief_cost_control,
+    fief_cost_room,
 );
 
 // SAFETY: bytes and integers.
@@ -96,6 +103,13 @@ unsafe impl Record for u64 {}
 /// Writes element `index` of an array map.
 pub fn update<T: Record>(map: &MapHandle, index: u32, record: &T) -> Result<()> {
     map.update(&index.to_ne_bytes(), record.bytes(), MapFlags::ANY).context(|| format!("cannot write element {index}"))
+}
+
+/// Writes zeroes into the records that all CPUs have of one index.
+pub fn clear_of_all_cpus(map: &MapHandle, index: u32) -> Result<()> {
+    let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())?;
+    let none = vec![vec![0; map.value_size() as usize]; cpus];
+    map.update_percpu(&index.to_ne_bytes(), &none, MapFlags::ANY).context(|| format!("cannot write element {index}"))
 }
 
 /// Reads what is under `key`.

@@ -12,21 +12,25 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapHandle, OpenObject};
+use libbpf_rs::{Link, MapCore, MapHandle, OpenObject, Program};
 
 use crate::abi;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::extension;
 use crate::link;
 use crate::open;
+use crate::order;
 use crate::pin::{Pins, make_dir, remove_tree};
 use crate::record;
 use crate::skeleton::sched;
+use crate::sweep;
 
 /// The kernel's own account of schedulers.
 const KERNEL: &str = "/sys/kernel/sched_ext";
 /// What the kernel calls ours.
 const NAME: &str = "fief";
+/// Its iterator over threads.
+const THREADS: &str = "threads_tell";
 const REMEDY: &str = "use a kernel with CONFIG_SCHED_CLASS_EXT, as Debian's of 7.0 or later from its backports";
 /// The kernel stops and starts every thread of the machine to change its scheduler.
 const LONGEST_CHANGE: Duration = Duration::from_secs(20);
@@ -95,10 +99,22 @@ pub fn install(pins: &Pins) -> Result<()> {
 
 fn attach(object: &mut libbpf_rs::Object, pins: &Pins) -> Result<()> {
     // The kernel stops the timers of a map that no process and no pin holds.
-    for (name, pin) in [("sched_states", pins.scheduler_state()), ("sched_machines", pins.scheduler_timer())] {
-        let map = object.maps_mut().find(|map| map.name() == name).expect("the sched object has both");
+    for (name, pin) in [
+        ("sched_states", pins.scheduler_state()),
+        ("sched_machines", pins.scheduler_timer()),
+        ("sched_turns", pins.scheduler_turns()),
+        ("sched_objects", pins.scheduler_objects()),
+    ] {
+        let map = object.maps_mut().find(|map| map.name() == name).expect("the sched object has them");
         link::pin(map.as_fd(), &pin)?;
     }
+    make_dir(&pins.schedule().join("programs"))?;
+    for program in object.progs_mut().filter(|program| order::ASK.iter().any(|ask| program.name() == *ask)) {
+        let pin = pins.scheduler_program(&program.name().to_string_lossy());
+        link::pin(program.as_fd(), &pin)?;
+    }
+    let threads = object.progs_mut().find(|program| program.name() == THREADS).expect("the sched object has it");
+    link::pin(threads.as_fd(), &pins.scheduler_threads())?;
     let mut ops = object.maps_mut().find(|map| map.name() == "sched_ops").expect("the sched object has its operations");
     let mut link = ops
         .attach_struct_ops()
@@ -170,6 +186,17 @@ pub fn state(pins: &Pins) -> Result<Scheduler> {
             return Ok(Scheduler::On(Box::new(told)));
         }
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The threads that are scheduled for several containers each, while it has the CPUs.
+pub fn combined(pins: &Pins) -> Result<Vec<abi::fief_combined>> {
+    let path = pins.scheduler_threads();
+    match Program::fd_from_pinned_path(&path) {
+        Ok(threads) => sweep::walk_by(threads.as_fd(), THREADS, None),
+        // it is off, or a policy turns it off at this moment
+        Err(_) if !path.exists() => Ok(Vec::new()),
+        Err(e) => Err(e).context(|| format!("cannot open the program {THREADS}")),
     }
 }
 

@@ -8,9 +8,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use libbpf_rs::MapCore;
+use libbpf_rs::{MapCore, MapHandle};
 
 use crate::abi;
 use crate::admin;
@@ -190,11 +190,15 @@ fn held(pins: &Pins) -> Result<HashMap<(u32, u32), Holds>> {
 
 /// Runs one iterator to its end.
 fn walk<T: Record>(pins: &Pins, program: &str, storage: Option<&str>) -> Result<Vec<T>> {
-    let failed = || format!("cannot walk with {program}");
-    let fd = pins.open_program(program)?;
     let map = storage.map(|name| pins.open_map(name)).transpose()?;
+    walk_by(pins.open_program(program)?.as_fd(), program, map.as_ref())
+}
+
+/// What an iterator says, which is called `program`.
+pub(crate) fn walk_by<T: Record>(fd: BorrowedFd<'_>, program: &str, map: Option<&MapHandle>) -> Result<Vec<T>> {
+    let failed = || format!("cannot walk with {program}");
     let mut about = libbpf_sys::bpf_iter_link_info::default();
-    if let Some(map) = &map {
+    if let Some(map) = map {
         about.map.map_fd = map.as_fd().as_raw_fd() as u32;
     }
     let opts = libbpf_sys::bpf_link_create_opts {

@@ -92,6 +92,21 @@ pub fn component(name: &[std::ffi::c_char; abi::FIEF_NAME_LEN as usize]) -> &str
     CStr::from_bytes_until_nul(bytes).ok().and_then(|name| name.to_str().ok()).unwrap_or("")
 }
 
+/// What an installation is told, for who needs nothing else: to map the tables takes as long as to read a hundred containers.
+pub fn control(pins: &Pins) -> Result<abi::fief_control> {
+    let controls = pins.open_map("controls")?;
+    Ok(crate::record::lookup(&controls, &0u32.to_ne_bytes())?.unwrap_or_default())
+}
+
+/// The slot of the policy in force, for who needs nothing else.
+pub fn policy_slot(pins: &Pins) -> Result<u32> {
+    control(pins).map(|control| slot_of(&control))
+}
+
+fn slot_of(control: &abi::fief_control) -> u32 {
+    control.slot & 1
+}
+
 /// The container table.
 #[derive(Debug)]
 pub struct Table {
@@ -101,8 +116,9 @@ pub struct Table {
 }
 
 impl Table {
-    /// Maps the tables of an installation.
+    /// Maps the tables of an installation. Errors: [`ErrorKind::Drift`] their records are another version's.
     pub fn open(pins: &Pins) -> Result<Self> {
+        crate::upgrade::require_own_records(pins)?;
         Ok(Self {
             containers: Parts::open(pins, "containers")?,
             cpus: View::open(pins, "cpus")?,
@@ -118,6 +134,21 @@ impl Table {
             .then_some(Row { container: abi::fief_ref { id, generation: record.generation }, record })
     }
 
+    /// The usage of a container that neither a thread nor a CPU has anything of, up to now; `None`: [`crate::admin::Admin::usage`]
+    /// tells it.
+    ///
+    /// Of many containers few have work at a time, and a call for each of them was a third of a scrape. A CPU's cache is written back
+    /// between two counts (`flushes_begun`, `flushes_done`): while they stay, nothing of it has moved into what was read before.
+    pub fn usage_at_rest(&self, container: abi::fief_ref) -> Option<abi::fief_usage> {
+        let is_moving = container.id < abi::FIEF_FIRST_ID;
+        let record = self.row(container.id).filter(|row| !is_moving && row.container == container)?.record;
+        let has_threads = record.members != 0 || record.flushes_begun != record.flushes_done;
+        let is_at_rest = !has_threads && (0..self.cpus.count()).all(|cpu| self.cpus.has_nothing_of(cpu, container.id));
+        let now = self.row(container.id).filter(|_| is_at_rest)?;
+        let is_same = now.container == container && now.record.flushes_begun == record.flushes_begun;
+        is_same.then_some(record.usage)
+    }
+
     /// Every container, ended ones that still have children included.
     pub fn rows(&self) -> impl Iterator<Item = Row> {
         (0..self.containers.count).filter_map(|id| self.row(id))
@@ -125,7 +156,7 @@ impl Table {
 
     /// The policy slot in force, and how many policies have been applied.
     pub fn policy(&self) -> (u32, u32) {
-        self.controls.get(0).map_or((0, 0), |control| (control.slot & 1, control.epoch))
+        self.controls.get(0).map_or((0, 0), |control| (slot_of(&control), control.epoch))
     }
 
     /// Whose programs are in force.
@@ -147,6 +178,12 @@ impl Table {
     /// Size of the table.
     pub fn size(&self) -> u32 {
         self.containers.count
+    }
+
+    /// CPUs whose running thread has a ring.
+    pub(crate) fn ringed_cpus(&self) -> impl Iterator<Item = u32> {
+        let has_ring = |cpu: &abi::fief_cpu| cpu.has_task != 0 && cpu.task.ring != 0;
+        (0..self.cpus.count()).filter(move |&cpu| self.cpus.get(cpu).as_ref().is_some_and(has_ring))
     }
 
     /// Time of the system container by kind, over all CPUs, in nanoseconds.

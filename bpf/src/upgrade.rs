@@ -31,18 +31,30 @@ pub struct Upgraded {
     pub replaced: usize,
 }
 
+/// Whether this binary knows what is in the maps: it would misread another version's.
+pub(crate) fn require_own_records(pins: &Pins) -> Result<()> {
+    let controls = pins.open_map("controls")?;
+    let control: Option<abi::fief_control> = crate::record::lookup(&controls, &0u32.to_ne_bytes())?;
+    let version = control.map(|control| control.abi_version);
+    if version == Some(abi::FIEF_ABI_VERSION) {
+        return Ok(());
+    }
+    let theirs = version.map_or_else(|| "an unknown version".to_owned(), |version| format!("version {version}"));
+    let own = abi::FIEF_ABI_VERSION;
+    Err(Error::new(
+        ErrorKind::Drift,
+        format!("what is in force keeps records of {theirs}, this fief those of version {own}"),
+    )
+    .remedy("take the old version down first: fief down"))
+}
+
 /// Puts this binary's programs in the place of those in force. Errors: [`ErrorKind::NotFound`] nothing is in force;
 /// [`ErrorKind::Drift`] its maps are another version's. Killed on the way, the next one goes on.
 pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     if !pins.exist() {
         return Err(Error::new(ErrorKind::NotFound, format!("{} is not installed", pins.scope())));
     }
-    let controls = MapHandle::from_pinned_path(pins.map("controls")).context(|| "controls".into())?;
-    let control: Option<abi::fief_control> = crate::record::lookup(&controls, &0u32.to_ne_bytes())?;
-    if control.is_none_or(|control| control.abi_version != abi::FIEF_ABI_VERSION) {
-        return Err(Error::new(ErrorKind::Drift, "what is in force keeps records of another version of fief")
-            .remedy("take the old version down first: fief down"));
-    }
+    require_own_records(pins)?;
     listen_to_libbpf();
     let containers = MapHandle::from_pinned_path(pins.map("containers")).context(|| "containers".into())?;
     let (mut first, mut second) = (MaybeUninit::<OpenObject>::uninit(), MaybeUninit::<OpenObject>::uninit());
@@ -124,4 +136,12 @@ fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> 
 pub fn program_id(pins: &Pins, name: &str) -> Result<u32> {
     let fd = pins.open_program(name)?;
     Program::id_from_fd(fd.as_fd()).context(|| format!("cannot ask for the program {name}"))
+}
+
+/// For tests and the lab: the programs in force pass for those of another build, so the next apply puts its own in their place.
+pub fn pretend_another_build(pins: &Pins) -> Result<()> {
+    let controls = pins.open_map("controls")?;
+    let mut control = crate::table::control(pins)?;
+    control.build ^= 1;
+    crate::record::update(&controls, 0, &control)
 }

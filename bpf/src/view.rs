@@ -60,6 +60,31 @@ impl View<abi::fief_container> {
     }
 }
 
+impl View<abi::fief_cpu> {
+    /// Whether this CPU has nothing of a container: no counters in its cache, and no time that runs. False: it has, or its record
+    /// changed meanwhile. A record of a CPU is too large to be copied for each container.
+    pub(crate) fn has_nothing_of(&self, cpu: u32, id: u32) -> bool {
+        if cpu >= self.count {
+            return true;
+        }
+        // SAFETY: cpu is below count, so inside the mapping.
+        let record = unsafe { self.start.as_ptr().add(cpu as usize) };
+        let line = (id & (abi::FIEF_CACHE_SLOTS - 1)) as usize;
+        // SAFETY: fields of a record inside the mapping, and a line inside its array; plain integers.
+        let sequence = || unsafe { (&raw const (*record).sequence).read_volatile() };
+        let before = sequence();
+        // SAFETY: as above.
+        let ids = unsafe {
+            [
+                (&raw const (*record).cache[line].container.id).read_volatile(),
+                (&raw const (*record).current_.id).read_volatile(),
+                (&raw const (*record).task.home.id).read_volatile(),
+            ]
+        };
+        before.is_multiple_of(2) && !ids.contains(&id) && sequence() == before
+    }
+}
+
 impl<T> Drop for View<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and nothing borrowed from it is left; a failure leaves it mapped, no more.

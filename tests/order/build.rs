@@ -13,5 +13,6 @@ fn main() {
         .warnings(true)
         .flag_if_supported("-Wno-sign-compare")
         .flag_if_supported("-Wno-unused-function")
+        .flag_if_supported("-Wno-unused-parameter")
         .compile("order");
 }

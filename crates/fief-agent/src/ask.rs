@@ -5,15 +5,18 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fief_control::{Fief, FrontView, Snapshot, Status};
+use fief_control::{CostView, Explanation, Fief, FrontView, Question, Snapshot, Status};
 use serde::de::DeserializeOwned;
 
 use crate::http;
 
 /// What an agent that works never takes.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two tries of a question.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// The agent of an installation.
 #[derive(Debug, Clone)]
@@ -30,6 +33,12 @@ pub enum Refusal {
     Denied,
     /// Nothing is in force.
     Nothing,
+    /// It cannot be asked so, with the reason.
+    Wrong(String),
+    /// There is no answer to it, with the reason.
+    Unanswerable(String),
+    /// Others ask.
+    Busy,
     /// With its reason.
     Failed(String),
 }
@@ -40,7 +49,8 @@ impl fmt::Display for Refusal {
             Self::Absent => f.write_str("no agent serves"),
             Self::Denied => f.write_str("the agent serves root and the members of its group"),
             Self::Nothing => f.write_str("nothing is in force"),
-            Self::Failed(why) => f.write_str(why),
+            Self::Busy => f.write_str("the agent answers one question at a time, and others ask too; try again"),
+            Self::Wrong(why) | Self::Unanswerable(why) | Self::Failed(why) => f.write_str(why),
         }
     }
 }
@@ -71,7 +81,28 @@ impl Ask {
         self.get("/status")
     }
 
+    /// What `explain --costliest` subtracts; that is counted from now on.
+    pub fn costs(&self) -> Result<CostView, Refusal> {
+        self.get("/costs")
+    }
+
+    /// What `explain --from` tells.
+    pub fn explain(&self, question: &Question) -> Result<Explanation, Refusal> {
+        let json = serde_json::to_string(question).map_err(|error| Refusal::Failed(error.to_string()))?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.read("/client", &format!("Question: {json}\r\n")) {
+                Err(Refusal::Busy) if Instant::now() < until => std::thread::sleep(AGAIN),
+                answer => return answer,
+            }
+        }
+    }
+
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
+        self.read(path, "")
+    }
+
+    fn read<T: DeserializeOwned>(&self, path: &str, headers: &str) -> Result<T, Refusal> {
         let broken = |error: io::Error| Refusal::Failed(format!("the agent did not answer: {error}"));
         let mut stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Refusal::Absent,
@@ -81,7 +112,7 @@ impl Ask {
         stream.set_read_timeout(Some(PATIENCE)).map_err(broken)?;
         // the end of the connection is the end of the answer
         // an agent that refuses has closed already, and its answer can be read all the same
-        let sent = stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes());
+        let sent = stream.write_all(format!("GET {path} HTTP/1.0\r\n{headers}\r\n").as_bytes());
         let mut answer = BufReader::new(stream);
         let mut line = String::new();
         answer.read_line(&mut line).map_err(broken)?;
@@ -104,10 +135,16 @@ impl Ask {
             Some(http::Status::NotFound) => Err(Refusal::Failed(
                 "the agent is of another version and does not know what is asked; restart it".into(),
             )),
-            _ => {
+            status => {
                 let mut why = String::new();
                 answer.take(4096).read_to_string(&mut why).map_err(broken)?;
-                Err(Refusal::Failed(format!("the agent failed: {}", why.trim_end())))
+                let why = why.trim_end();
+                Err(match status {
+                    Some(http::Status::Malformed) => Refusal::Wrong(why.to_owned()),
+                    Some(http::Status::Unanswerable) => Refusal::Unanswerable(why.to_owned()),
+                    Some(http::Status::Busy) => Refusal::Busy,
+                    _ => Refusal::Failed(format!("the agent failed: {why}")),
+                })
             }
         }
     }

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::http::{self, Head, LONGEST_HEAD, Request, Status};
-use crate::peer::Readers;
+use crate::peer::{self, Readers};
 
 /// Connections whose head has not come.
 const WAITING: usize = 128;
@@ -213,11 +214,12 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 fn work(wanted: &Mutex<Receiver<(Box<dyn Connection>, Request)>>, serve: &Serve) {
     loop {
         let next = wanted.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((connection, request)) = next else { return };
+        let Ok((connection, mut request)) = next else { return };
+        request.asker = peer::user(&connection.descriptor());
         if connection.wait_for(Some(STALLED)).is_ok() {
             let mut timed = Timed { connection, until: Instant::now() + ANSWER_TIME };
-            // a client that has gone is no failure
-            let _ = serve(&request, &mut timed);
+            // a client that has gone is no failure, and a failure of ours is one answer's, not the door's
+            let _ = catch_unwind(AssertUnwindSafe(|| serve(&request, &mut timed)));
         }
     }
 }

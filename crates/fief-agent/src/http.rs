@@ -14,6 +14,10 @@ const MOST_HEADERS: usize = 64;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) path: String,
+    /// JSON of what is asked, in a header of its own: of the pages that need it.
+    pub(crate) question: Option<String>,
+    /// The user who asks, if that is known.
+    pub(crate) asker: Option<u32>,
     /// It takes OpenMetrics; otherwise it gets the older text format.
     pub(crate) takes_openmetrics: bool,
     /// It knows chunks; otherwise the end of the connection is the end of the answer.
@@ -38,6 +42,10 @@ pub(crate) enum Status {
     ForeignHost,
     NotAllowed,
     NotFound,
+    /// There is no answer to the question.
+    Unanswerable,
+    /// Another question is being answered, or was a moment ago.
+    Busy,
     WrongMethod,
     TooLong,
     /// Reading what is in force failed.
@@ -54,6 +62,8 @@ impl Status {
             Self::NotAllowed => "403 Forbidden",
             Self::NotFound => "404 Not Found",
             Self::WrongMethod => "405 Method Not Allowed",
+            Self::Unanswerable => "422 Unprocessable Content",
+            Self::Busy => "429 Too Many Requests",
             Self::ForeignHost => "421 Misdirected Request",
             Self::TooLong => "431 Request Header Fields Too Large",
             Self::Failed => "500 Internal Server Error",
@@ -63,7 +73,17 @@ impl Status {
 
     /// Of the first line of an answer.
     pub(crate) fn of_line(line: &str) -> Option<Self> {
-        let all = [Self::Fine, Self::NotAllowed, Self::NotFound, Self::Failed, Self::Nothing];
+        let all = [
+            Self::Fine,
+            Self::Malformed,
+            Self::NotAllowed,
+            Self::NotFound,
+            Self::Unanswerable,
+            Self::Busy,
+            Self::TooLong,
+            Self::Failed,
+            Self::Nothing,
+        ];
         let code = line.strip_prefix("HTTP/1.1 ")?.get(..3)?;
         all.into_iter().find(|status| status.line().starts_with(code))
     }
@@ -91,7 +111,8 @@ pub(crate) fn read(head: &[u8], is_local: bool) -> Head {
     }
     let takes_openmetrics = values("accept").any(|accept| accept.contains("application/openmetrics-text"));
     let path = request.path.unwrap_or("/").split('?').next().unwrap_or("/").to_owned();
-    Head::Whole(Request { path, takes_openmetrics, chunked: request.version == Some(1) })
+    let question = values("question").next().map(str::to_owned);
+    Head::Whole(Request { path, question, asker: None, takes_openmetrics, chunked: request.version == Some(1) })
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -191,6 +212,9 @@ mod tests {
         }
         let request = whole(head);
         assert_eq!((request.path.as_str(), request.takes_openmetrics), ("/metrics", true));
+        assert_eq!(request.question, None);
+        let asked = whole("GET /client HTTP/1.0\r\nQUESTION: {\"from\":\"10.0.0.1\"}\r\n\r\n");
+        assert_eq!(asked.question.as_deref(), Some("{\"from\":\"10.0.0.1\"}"));
         assert!(!whole("GET / HTTP/1.0\r\n\r\n").takes_openmetrics);
     }
 

@@ -25,5 +25,5 @@ mod turns;
 pub use journal::reads_standard_error;
 pub use peer::Readers;
 pub use series::MOST_CONTAINERS;
-pub use serve::{Agent, AgentOptions};
+pub use serve::{Agent, AgentOptions, Warn};
 pub use turns::Turns;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fief::Usage;
-use fief_control::{FrontView, Moment, Snapshot, Status};
+use fief_control::{FrontView, Moment, Snapshot, Status, WhyUnguarded};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelValue, EncodeMetric, prometheus_text, text,
@@ -146,6 +146,16 @@ impl Collector for Scrape {
 fn policy(families: &mut Families, status: &Status) -> Result {
     let problems = status.problems.len() as u64;
     families.gauge(("fief_problems", None, "What fief status says does not work; 0 is healthy."), problems)?;
+    let open = |why: WhyUnguarded| status.unguarded.iter().filter(|open| open.why == why).count() as u64;
+    let states = [
+        ("guarded", status.interfaces.len() as u64),
+        ("loopback", open(WhyUnguarded::Loopback)),
+        ("not-named", open(WhyUnguarded::NotNamed)),
+        ("came-later", open(WhyUnguarded::CameLater)),
+    ];
+    let about = "Interfaces that are up: guarded by the front door, or why not.";
+    let states = states.map(|(state, count)| ([("state", state)], count));
+    families.gauges(("fief_interfaces", None, about), states)?;
     let since = status.since.and_then(|since| since.duration_since(SystemTime::UNIX_EPOCH).ok());
     let Some(since) = since else { return Ok(()) };
     let about = ("fief_policy_applied_timestamp", Some(Unit::Seconds), "When the policy was put in force, since 1970.");

@@ -43,6 +43,11 @@ impl Readers {
     }
 }
 
+/// The user at the other end of a local socket.
+pub(crate) fn user(peer: &impl AsFd) -> Option<u32> {
+    getsockopt(peer, sockopt::PeerCredentials).ok().map(|credentials| credentials.uid()).filter(|uid| *uid != u32::MAX)
+}
+
 /// The supplementary groups that a process had when it connected (SO_PEERGROUPS, unix(7)). No crate knows this option.
 fn groups(peer: &impl AsFd) -> Vec<libc::gid_t> {
     let mut found = vec![0; 64];

@@ -4,10 +4,11 @@
 //! What was read, and what was made of it, is kept for ten times as long as that took, so that readers, however many and eager, cost
 //! a tenth of a CPU at most.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use fief_control::{Fief, FrontView, Moment, Result, Snapshot, Status};
+use fief_control::{CostView, Explanation, Fief, FrontView, Moment, Question, Result, Snapshot, Status};
 
 /// A look again and again sees what is new.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(50);
@@ -20,7 +21,9 @@ pub(crate) struct Readings {
     snapshot: Kept<Snapshot>,
     front: Kept<FrontView>,
     status: Kept<Status>,
+    costs: Kept<CostView>,
     lately: Kept<Status>,
+    questions: Paced,
 }
 
 impl Readings {
@@ -30,7 +33,9 @@ impl Readings {
             snapshot: Kept::at_least(SHORTEST),
             front: Kept::at_least(SHORTEST),
             status: Kept::at_least(SHORTEST),
+            costs: Kept::at_least(SHORTEST),
             lately: Kept::at_least(LATELY),
+            questions: Paced::default(),
         }
     }
 
@@ -44,6 +49,16 @@ impl Readings {
 
     pub(crate) fn status(&self) -> Result<Arc<Status>> {
         self.kept(&self.status, || self.fief.status())
+    }
+
+    /// That it is counted is the one thing that reading changes.
+    pub(crate) fn costs(&self) -> Result<Arc<CostView>> {
+        self.kept(&self.costs, || self.fief.costs(Duration::ZERO))
+    }
+
+    /// How it stands with a client now. `None`: it is too early for another question.
+    pub(crate) fn explain(&self, asker: Option<u32>, question: &Question) -> Option<Result<Explanation>> {
+        self.questions.take(asker, || self.fief.explain(question))
     }
 
     /// What is no longer in force is not told from memory.
@@ -64,6 +79,34 @@ impl Readings {
     /// Usage and the front door, as they are now. Who hands on what it is made into keeps that.
     pub(crate) fn moment(&self) -> Result<Moment> {
         self.fief.moment()
+    }
+}
+
+/// Answers one question at a time, and each user again after a pause. The pauses are so long that all users together
+/// cost a tenth of a CPU, and nobody who asks without pause keeps another one from asking. A question is refused at once rather than
+/// queued, so that it never delays a scrape.
+#[derive(Debug, Default)]
+struct Paced {
+    /// When each user may ask again.
+    next: Mutex<HashMap<Option<u32>, Instant>>,
+}
+
+impl Paced {
+    fn take<T>(&self, asker: Option<u32>, read: impl FnOnce() -> T) -> Option<T> {
+        let mut next = match self.next.try_lock() {
+            Ok(next) => next,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let begun = Instant::now();
+        next.retain(|_, next| begun < *next);
+        if next.contains_key(&asker) {
+            return None;
+        }
+        let read = read();
+        let users = next.len() as u32 + 1;
+        next.insert(asker, Instant::now() + begun.elapsed() * TIMES_ITS_COST * users);
+        Some(read)
     }
 }
 
@@ -133,6 +176,23 @@ mod tests {
             kept.get(costly).expect("read");
         }
         assert!((1..=3).contains(&reads.get()), "{}", reads.get());
+    }
+
+    #[test]
+    fn questions_cost_a_tenth_of_a_cpu_at_most_and_keep_nobody_waiting() {
+        let (paced, reads) = (Paced::default(), Cell::new(0_u32));
+        let costly = || {
+            reads.set(reads.get() + 1);
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(paced.take(Some(7), || ()).is_none(), "one at a time");
+        };
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(500) {
+            paced.take(Some(1000), costly);
+        }
+        assert!((1..=3).contains(&reads.get()), "{}", reads.get());
+        paced.take(Some(1000), || ());
+        assert!(paced.take(Some(1001), || ()).is_some(), "another one's question is answered");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use fief_control::{AgentPlace, Error, ErrorKind, Fief, Result};
+use fief_control::{AgentPlace, Error, ErrorKind, Fief, Question, Result};
 
 use crate::door::Door;
 use crate::http::{self, Answer, Request, Status};
@@ -46,14 +46,17 @@ pub struct AgentOptions {
     pub record: Option<(Folder, RecorderOptions)>,
 }
 
+/// Is told what fails, once until it works again.
+pub type Warn = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// One that serves.
-#[derive(Debug)]
 pub struct Agent {
     place: AgentPlace,
     options: AgentOptions,
     answers: Arc<Answers>,
     address: Option<SocketAddr>,
     keeper: Option<Keeper>,
+    warn: Warn,
     /// Ends who looks by itself.
     _looks: Sender<()>,
 }
@@ -68,8 +71,9 @@ struct Answers {
 }
 
 impl Agent {
-    /// Serves from now on. Errors: another agent does; an address or a folder cannot be had.
-    pub fn start(fief: Fief, options: AgentOptions) -> Result<Self> {
+    /// Serves from now on. Errors: another agent does; an address or a folder cannot be had. A policy in force that
+    /// cannot be read, as one of another version, is no error: `warn` is told, and the agent serves on.
+    pub fn start(fief: Fief, options: AgentOptions, warn: Warn) -> Result<Self> {
         memory::keep_little();
         let place = fief.agent_place()?;
         let keeper = options.record.clone().map(|(folder, options)| Keeper::open(folder, options)).transpose()?;
@@ -104,15 +108,15 @@ impl Agent {
         let (looks, ended) = channel();
         let journal = options.journal.then(|| Journal::open(answers.readings.fief.pins().scope())).transpose();
         let journal = journal.map_err(cannot("cannot reach the system's journal".to_owned()))?;
-        let all = Arc::clone(&answers);
+        let (all, tell) = (Arc::clone(&answers), Arc::clone(&warn));
         let look = move || match journal {
             Some(journal) => journal.keep(&all.readings, &ended),
-            None => all.look(&ended),
+            None => all.look(&ended, &*tell),
         };
         let started = std::thread::Builder::new().name("fief-look".to_owned()).spawn(look);
         started.map_err(cannot("cannot start a thread".to_owned()))?;
-        let agent = Self { place, options, answers, address, keeper, _looks: looks };
-        agent.write_textfile()?;
+        let agent = Self { place, options, answers, address, keeper, warn, _looks: looks };
+        agent.renew_textfile()?;
         Ok(agent)
     }
 
@@ -126,9 +130,9 @@ impl Agent {
         self.address
     }
 
-    /// Writes what is to be written until `wait`, which is given the time to the next turn, says that it is over. `warn` is told
-    /// what fails, once until it works again.
-    pub fn run(mut self, mut wait: impl FnMut(Option<Duration>) -> bool, mut warn: impl FnMut(&str)) {
+    /// Writes what is to be written until `wait`, which is given the time to the next turn, says that it is over.
+    pub fn run(mut self, mut wait: impl FnMut(Option<Duration>) -> bool) {
+        let warn = Arc::clone(&self.warn);
         let record = self.options.record.as_ref().map(|(_, options)| options.interval);
         let mut record = record.map(|interval| Turns::every(interval, Instant::now()));
         let textfile = self.options.textfile.as_ref().map(|_| self.options.textfile_interval);
@@ -141,11 +145,11 @@ impl Agent {
             }
             let is_due = record.as_mut().is_some_and(Turns::is_due);
             if let Some(keeper) = self.keeper.as_mut().filter(|_| is_due) {
-                keeper.turn(self.answers.readings.snapshot(), &mut warn);
+                keeper.turn(self.answers.readings.snapshot(), &mut |problem: &str| warn(problem));
                 self.answers.record_failures.store(keeper.failures(), Ordering::Relaxed);
             }
             if textfile.as_mut().is_some_and(Turns::is_due) {
-                let written = self.write_textfile();
+                let written = self.renew_textfile();
                 if let Some(error) = written.as_ref().err().filter(|_| !textfile_failed) {
                     warn(&error.to_string());
                 }
@@ -160,9 +164,14 @@ impl Agent {
         }
     }
 
-    fn write_textfile(&self) -> Result<()> {
+    /// If there is to be one. Metrics that cannot be read are told by `Answers::look`; the file goes, so that nobody takes old numbers
+    /// for new ones.
+    fn renew_textfile(&self) -> Result<()> {
         let Some(folder) = &self.options.textfile else { return Ok(()) };
-        let page = self.answers.page(Format::Text)?;
+        let Ok(page) = self.answers.page(Format::Text) else {
+            textfile::remove(folder);
+            return Ok(());
+        };
         let written = textfile::write(folder, |to| to.write_all(&page));
         let what = || format!("cannot write the metrics into {}", folder.display());
         written.map_err(|error| Error::new(ErrorKind::Other, format!("{}: {error}", what())))
@@ -176,7 +185,25 @@ impl Answers {
             "/snapshot" => json(self.readings.snapshot(), request, to),
             "/front" => json(self.readings.front(), request, to),
             "/status" => json(self.readings.status(), request, to),
+            "/costs" => json(self.readings.costs(), request, to),
+            "/client" => self.answer_question(request, to),
             _ => self.answer_anybody(request, to),
+        }
+    }
+
+    /// Each question is another reading, so they are answered one at a time, and the next one has to wait.
+    fn answer_question(&self, request: &Request, to: &mut dyn Write) -> io::Result<()> {
+        let asked = request.question.as_deref().unwrap_or_default();
+        let question: Question = match serde_json::from_str(asked) {
+            Ok(question) => question,
+            Err(error) => return http::refuse(to, Status::Malformed, &format!("that is no question: {error}")),
+        };
+        match self.readings.explain(request.asker, &question) {
+            None => http::refuse(to, Status::Busy, "another question was asked just now; ask again in a moment"),
+            Some(Err(error)) if error.kind() == ErrorKind::NotFound && self.readings.fief.installed() => {
+                http::refuse(to, Status::Unanswerable, &error.to_string())
+            }
+            Some(answer) => json(answer.map(Arc::new), request, to),
         }
     }
 
@@ -192,11 +219,17 @@ impl Answers {
     }
 
     /// Who listens is looked for among the descriptors of all processes, which no scrape is to wait for.
-    fn look(&self, ended: &Receiver<()>) {
-        while matches!(ended.recv_timeout(LOOKS), Err(RecvTimeoutError::Timeout)) {
-            if self.readings.fief.installed() {
-                // what fails now fails at the next scrape, which says so
-                let _ = self.readings.status_now();
+    fn look(&self, ended: &Receiver<()>, warn: &(dyn Fn(&str) + Send + Sync)) {
+        let mut failed = false;
+        loop {
+            let read = if self.readings.fief.installed() { self.readings.status_now().err() } else { None };
+            let error = read.filter(|error| error.kind() != ErrorKind::NotFound);
+            if let Some(error) = error.as_ref().filter(|_| !failed) {
+                warn(&error.to_string());
+            }
+            failed = error.is_some();
+            if !matches!(ended.recv_timeout(LOOKS), Err(RecvTimeoutError::Timeout)) {
+                return;
             }
         }
     }
@@ -227,7 +260,14 @@ fn json<T: serde::Serialize>(read: Result<Arc<T>>, request: &Request, to: &mut d
             serde_json::to_writer(&mut answer, &*view)?;
             answer.into_inner().map_err(io::IntoInnerError::into_error)?.end()
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => http::refuse(to, Status::Nothing, &error.to_string()),
-        Err(error) => http::refuse(to, Status::Failed, &error.to_string()),
+        Err(error) => http::refuse(to, status_of(&error), &error.to_string()),
+    }
+}
+
+fn status_of(error: &Error) -> Status {
+    match error.kind() {
+        ErrorKind::NotFound => Status::Nothing,
+        ErrorKind::Usage => Status::Malformed,
+        _ => Status::Failed,
     }
 }

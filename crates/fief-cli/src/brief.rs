@@ -38,10 +38,11 @@ pub fn servers(servers: &[ServerStatus]) -> String {
     servers.join(", ")
 }
 
-fn server(ServerStatus { pid, program, managed, .. }: &ServerStatus) -> String {
+fn server(ServerStatus { pid, program, unit, managed, .. }: &ServerStatus) -> String {
     let managed = if *managed { "managed" } else { "not managed" };
+    let of = unit.as_ref().map_or_else(String::new, |unit| format!(" of {}", printable(unit)));
     match pid {
-        Some(pid) => format!("{} (process {pid}, {managed})", printable(program)),
+        Some(pid) => format!("{} (process {pid}{of}, {managed})", printable(program)),
         None => format!("{} ({managed})", printable(program)),
     }
 }
@@ -55,8 +56,10 @@ mod tests {
     fn each_listener_has_one_line() {
         let server = |pid| ServerStatus {
             address: "0.0.0.0:80".parse().expect("an address"),
+            class: None,
             pid,
             program: "nginx".into(),
+            unit: pid.map(|_| "nginx.service".into()),
             managed: pid.is_some(),
         };
         let listener = |name: &str, servers| ListenerStatus {
@@ -64,14 +67,19 @@ mod tests {
             address: "0.0.0.0:80".parse().expect("an address"),
             serve: Serve::Shim,
             mode: Mode::Enforce,
+            classes: fief_control::Classes::default(),
             servers,
         };
         let status = Status {
             policy: None,
             since: None,
             mode: Some(Mode::Enforce),
-            current: true,
+            sha256: None,
+            origin: None,
+            builds: [7, 7],
+            failures: Vec::new(),
             interfaces: Vec::new(),
+            unguarded: Vec::new(),
             listeners: vec![
                 listener("web", vec![server(Some(812)), server(Some(812)), server(None)]),
                 listener("api", Vec::new()),
@@ -86,7 +94,7 @@ mod tests {
             lines(&status),
             [
                 "mode: enforce",
-                "web on 0.0.0.0:80: nginx (not managed), nginx (process 812, managed)",
+                "web on 0.0.0.0:80: nginx (not managed), nginx (process 812 of nginx.service, managed)",
                 "enforced: the rules of web",
                 "kept, not enforced: shop: cpu.share",
                 "problem: api: nothing listens on 0.0.0.0:80\\u{1b}",

@@ -12,6 +12,7 @@ pub mod completions;
 pub mod down;
 pub mod exec;
 pub mod explain;
+pub mod interface;
 pub mod lab;
 pub mod ls;
 pub mod man;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use fief_control::ErrorKind;
 use fief_policy::Diagnostics;
 
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -112,7 +113,10 @@ impl From<Diagnostics> for Failure {
 
 impl From<fief_control::Error> for Failure {
     fn from(error: fief_control::Error) -> Self {
-        Self::new(error.to_string())
+        match error.kind() {
+            ErrorKind::Usage => Self::usage(error.to_string()),
+            _ => Self::new(error.to_string()),
+        }
     }
 }
 

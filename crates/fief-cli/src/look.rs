@@ -5,9 +5,8 @@
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result};
-use crate::output::printable;
 use fief_agent::ask::{Ask, Refusal};
-use fief_control::{Error, ErrorKind, Fief, FrontView, Snapshot, Status};
+use fief_control::{CostView, Error, ErrorKind, Explanation, Fief, FrontView, Question, Snapshot, Status};
 
 /// Where snapshots come from: the kernel, the agent, a record, or a test.
 pub trait Source {
@@ -45,6 +44,16 @@ impl Reader {
         self.read(Fief::front, Ask::front)?.ok_or_else(|| self.nothing())
     }
 
+    /// What clients cost; the next reading is within `lasts`.
+    pub fn costs(&self, lasts: Duration) -> Result<CostView> {
+        self.read(|fief| fief.costs(lasts), Ask::costs)?.ok_or_else(|| self.nothing())
+    }
+
+    /// How it stands with a client, and what the policy in force says about it.
+    pub fn explain(&self, question: &Question) -> Result<Explanation> {
+        self.read(|fief| fief.explain(question), |ask| ask.explain(question))?.ok_or_else(|| self.nothing())
+    }
+
     /// `None`: nothing is in force.
     pub fn status(&self) -> Result<Option<Status>> {
         self.read(Fief::status, Ask::status)
@@ -74,7 +83,8 @@ impl Reader {
                     "{refusal}; become root, or have root add this user to the group of {}",
                     ask.socket().display()
                 ))),
-                Err(refusal @ Refusal::Failed(_)) => Err(Failure::new(refusal.to_string())),
+                Err(refusal @ Refusal::Wrong(_)) => Err(Failure::usage(refusal.to_string())),
+                Err(refusal) => Err(Failure::new(refusal.to_string())),
             },
         }
     }
@@ -125,12 +135,7 @@ fn nothing_in_force(is_root: bool, named: Option<&str>, others: &[String]) -> Fa
 
 /// Of listeners of this policy, after a name that is none of them.
 pub fn no_listener(wanted: &str, names: &[&str], policy: &str) -> Failure {
-    let advice = match fief_policy::nearest(wanted, names.iter().copied()) {
-        _ if names.is_empty() => format!("{policy} has none"),
-        Some(near) => format!("did you mean {near}? {policy} has {}", names.join(", ")),
-        None => format!("{policy} has {}", names.join(", ")),
-    };
-    Failure::new(format!("no listener is called {}; {advice}", printable(wanted)))
+    Failure::new(fief_control::no_listener(wanted, names, policy))
 }
 
 /// Position of a container.

@@ -80,6 +80,7 @@ fn dispatch(command: &Command, output: &mut Output) -> Result<ExitCode> {
         Command::Schema => commands::schema::run(output),
         Command::Completions(args) => commands::completions::run(args, output),
         Command::Man(args) => commands::man::run(args),
+        Command::Interface(args) => commands::interface::run(args),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -72,6 +72,10 @@ pub struct Attributes {
     pub network_weight: u32,
     pub pass_up: bool,
     pub descendants_max: Option<u32>,
+    pub cpu_policy: &'static str,
+    /// Of `edf`; null: its default.
+    pub cpu_period_us: Option<u64>,
+    pub cpu_budget_us: Option<u64>,
 }
 
 impl From<&fief::Attributes> for Attributes {
@@ -87,6 +91,9 @@ impl From<&fief::Attributes> for Attributes {
             network_weight: attributes.net_weight,
             pass_up: attributes.pass_up,
             descendants_max: attributes.descendants_max,
+            cpu_policy: attributes.policy.name(),
+            cpu_period_us: attributes.period.map(|time| time.as_micros() as u64),
+            cpu_budget_us: attributes.budget.map(|time| time.as_micros() as u64),
         }
     }
 }

@@ -11,7 +11,7 @@ use fief_bpf::admin::Admin;
 use fief_bpf::ingress;
 use fief_bpf::open::{self, Config};
 use fief_bpf::queue;
-use fief_bpf::table::{Row, Table};
+use fief_bpf::table::{self, Row, Table};
 use fief_bpf::upgrade;
 use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
@@ -19,9 +19,10 @@ use fief_policy::Policy;
 use crate::front::{Doors, Others};
 use crate::namespace::{self, Namespace};
 use crate::renamed::There;
+use crate::schedule::policy_number;
 use crate::staging::Staging;
 use crate::tree::Tree;
-use crate::{Fief, front, guard, police, probe, steer};
+use crate::{Fief, Status, front, guard, police, probe, steer};
 
 /// How to apply.
 #[derive(Debug, Clone, Default)]
@@ -49,6 +50,14 @@ pub struct Applied {
     pub notes: Vec<String>,
 }
 
+impl Applied {
+    /// Once each: what is wrong with the groups is said when they are made and when a cgroup of theirs has gone.
+    fn note(&mut self, notes: Vec<String>) {
+        let new: Vec<_> = notes.into_iter().filter(|note| !self.notes.contains(note)).collect();
+        self.notes.extend(new);
+    }
+}
+
 /// Requests of an old queue whose clients hear of it by their own timeouts.
 fn stuck(requests: u32) -> String {
     format!("{requests} requests that waited could not go on: no interface that they could go by is guarded")
@@ -58,7 +67,7 @@ fn stuck(requests: u32) -> String {
 fn unmake(admin: &Admin, before: &Tree, now: &Tree) {
     let mut made: Vec<_> = now
         .rows()
-        .into_iter()
+        .iter()
         .filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0)
         .filter(|row| !before.rows().iter().any(|old| old.container == row.container))
         .collect();
@@ -71,8 +80,11 @@ fn unmake(admin: &Admin, before: &Tree, now: &Tree) {
 
 /// In a slot that is not in force no container is named yet.
 fn unname(admin: &Admin, tree: &Tree, slot: u32) -> Result<()> {
-    for row in tree.rows().into_iter().filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0) {
-        let attributes = abi::fief_attributes { named: 0, ..row.record.attributes[slot as usize] };
+    for row in tree.rows().iter().filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0) {
+        let was = row.record.attributes[slot as usize];
+        // the number of an object is another one's by the time that the slot is in force
+        let policy = if was.policy >= abi::FIEF_POLICY_OBJECT { abi::FIEF_POLICY_FAIR } else { was.policy };
+        let attributes = abi::fief_attributes { named: 0, policy, ..was };
         admin.stage_attributes(row.container, slot, attributes)?;
     }
     Ok(())
@@ -99,7 +111,35 @@ impl Fief {
         self.apply_locked(policy, text, options)
     }
 
+    /// As [`Fief::apply`], with the status afterwards. That is read while the kernel is waited for, by whom lost references are
+    /// looked for.
+    pub fn apply_and_look(
+        &self,
+        policy: &Policy,
+        text: &str,
+        options: &ApplyOptions,
+    ) -> Result<(Applied, Result<Status>)> {
+        let _lock = self.lock()?;
+        let (mut applied, fresh) = self.put_in_force(policy, text, options)?;
+        let (swept, status) = std::thread::scope(|scope| {
+            let swept = scope.spawn(|| if fresh { Ok(Vec::new()) } else { self.sweep_lost() });
+            let status = self.status();
+            (swept.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), status)
+        });
+        applied.note(swept?);
+        Ok((applied, status))
+    }
+
     pub(crate) fn apply_locked(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
+        let (mut applied, fresh) = self.put_in_force(policy, text, options)?;
+        if !fresh {
+            applied.note(self.sweep_lost()?);
+        }
+        Ok(applied)
+    }
+
+    /// Without the search for lost references; with it, whether nothing was in force before. The state is locked.
+    fn put_in_force(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<(Applied, bool)> {
         let fresh = !self.installed();
         self.refuse_elsewhere(options.here)?;
         if fresh {
@@ -110,9 +150,10 @@ impl Fief {
             };
             probe::require_basics()?;
             open::install(self.pins(), &config)?;
-        } else if Table::open(self.pins())?.build() != fief_bpf::build() {
+        } else if table::control(self.pins())?.build != fief_bpf::build() {
             // another version's programs: this one's take over, and the containers go on
             upgrade::upgrade(self.pins())?;
+            self.attach_orders_again()?;
         }
         let applied = self.swap(policy, text);
         if fresh && applied.is_err() {
@@ -122,14 +163,12 @@ impl Fief {
         let mut applied = applied?;
         self.forget_dead_run()?;
         if !fresh {
-            // what is wrong with the groups was said when they were made, too
-            let swept = self.sweep()?.into_iter().filter(|note| !applied.notes.contains(note));
-            applied.notes.extend(swept.collect::<Vec<_>>());
+            applied.note(self.sweep_gone()?);
         }
         if !fresh && (options.containers.is_some() || options.user_quota.is_some()) {
             applied.notes.push("the container table's size and the users' quota are fixed until `fief down`".into());
         }
-        Ok(applied)
+        Ok((applied, fresh))
     }
 
     /// Only one network namespace is guarded: a policy that is applied by mistake in that of a container leaves the servers of
@@ -152,7 +191,7 @@ impl Fief {
         let mut applied = Applied::default();
         let before = Tree::read(&table);
         let there = There::of(policy, &before);
-        let changed = self.changed_listeners(policy, &there.renamed)?;
+        let changed = self.changed_listeners(policy, before.slot, &there.renamed)?;
         let sysctls_were_set = self.sysctls_are_set();
         let staged =
             unname(&admin, &before, slot).and_then(|()| self.stage(policy, text, &admin, &there, slot, &mut applied));
@@ -168,6 +207,7 @@ impl Fief {
         }
         let (containers, doors) = staged?;
         let left = self.open_queues(&doors.queues)?;
+        let orders_attached = self.attach_orders_early(policy, slot, &mut applied.notes)?;
         admin.flip(slot)?;
         applied.notes.extend(there.rename(&admin, &containers));
         self.forget_rules_of(&changed)?;
@@ -180,9 +220,9 @@ impl Fief {
         self.restore_sysctls(&doors.sysctls)?;
         self.retire_lanes(policy, &containers, &doors)?;
         self.retire_files()?;
-        release_unnamed(&admin, &Tree::read(&table), slot, &mut applied)?;
-        self.prune_verdicts()?;
-        self.schedule(policy, &mut applied.notes)?;
+        release_unnamed(&admin, &before.now(&table, containers.values()), slot, &mut applied)?;
+        self.prune_verdicts(&table)?;
+        self.schedule(policy, slot, orders_attached, &mut applied.notes)?;
         Ok(applied)
     }
 
@@ -200,6 +240,7 @@ impl Fief {
         self.stage_root(policy, admin, &containers, slot)?;
         let doors = self.stage_listeners(policy, &containers, slot, applied)?;
         self.keep_policy(slot, text)?;
+        self.keep_origin(slot, &doors.answers)?;
         self.stage_files(policy, slot)?;
         self.stage_lanes(policy, &containers, slot, &doors, admin, &mut applied.notes)?;
         self.open_doors(&doors)?;
@@ -259,6 +300,10 @@ impl Fief {
                 reserved_ppm: reserved,
                 named: 1,
                 programs: 0,
+                policy: policy_number(container.cpu.policy, slot),
+                period_us: (container.cpu.period_ns / 1000) as u32,
+                budget_us: (container.cpu.budget_ns / 1000) as u32,
+                pad: 0,
             };
             made.insert(container.path.clone(), reference);
             staged.push((container, reference, attributes));
@@ -293,6 +338,7 @@ impl Fief {
             Some(steer::Place { container, priority: policy.container(path)?.cpu.priority })
         };
         let steered = steer.stage(&policy.listeners, place, &rates, &mut staging)?;
+        self.forget_numbers(&steered.fresh)?;
         let plan = self.prepare_handshake(policy, &netns, &mut applied.notes)?;
         let container = |path: &str| containers.get(path).copied();
         let guarded = guard::stage(policy, &steered.indexed(&policy.listeners), &plan, &mut staging, container)?;
@@ -302,7 +348,15 @@ impl Fief {
         steer.write(&steered)?;
         guards.write(slot, &guarded)?;
         let ticks = ticks.map(|pair| pair.receives);
-        Ok(Doors { netns, interfaces, others: Others::of(policy), ticks, queues, sysctls: plan.sysctls })
+        Ok(Doors {
+            netns,
+            interfaces,
+            others: Others::of(policy),
+            ticks,
+            queues,
+            sysctls: plan.sysctls,
+            answers: plan.answers,
+        })
     }
 
     /// Steers and guards this network namespace. Before the flip, since nothing may come in round the front door; last of

@@ -14,6 +14,7 @@ use fief_bpf::map::{MapCore, MapFlags, MapHandle};
 use fief_bpf::record::{self, Record};
 use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch, word};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
 
 use crate::Fief;
 use crate::charge::now_ns;
@@ -23,7 +24,7 @@ use crate::verdicts::{prefix_text, source};
 use fief_policy::Mode;
 
 /// A prefix that is shut out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ban {
     /// Whom.
     pub prefix: IpNet,
@@ -169,7 +170,7 @@ impl Fief {
 }
 
 /// A prefix as people write it: a single address without its length.
-pub(crate) fn name(prefix: IpNet) -> String {
+pub fn name(prefix: IpNet) -> String {
     if prefix.prefix_len() == prefix.max_prefix_len() { prefix.addr().to_string() } else { prefix.to_string() }
 }
 

@@ -5,7 +5,7 @@ mod keep;
 mod listeners;
 mod unit;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use fief_bpf::abi;
 use fief_bpf::admin::Admin;
 use fief_bpf::map::{MapCore, MapFlags};
 use fief_bpf::record::{self, Record};
-use fief_bpf::table::Table;
+use fief_bpf::table::{self, Row, Table};
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_bpf::{managed, sweep};
 
@@ -88,6 +88,19 @@ const LISTENERS_OWN: u32 = abi::FIEF_LABEL_LISTENER | abi::FIEF_LABEL_IPV4;
 /// A cgroup of ours for a process that had none, and its number.
 const MANAGED: &str = "managed-";
 
+/// As [`home_of`], of a table that is read only as far as the policy's container of this path, which is before those of others.
+pub(crate) fn home_in(table: &Table, path: &str) -> Result<abi::fief_ref> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let is_it = |row: &Row| {
+        let is_policys = row.record.flags & abi::FIEF_CONTAINER_POLICY != 0 && row.record.state == abi::FIEF_ALIVE;
+        is_policys && row.name() == name && Tree::above(table, *row).path(row) == path
+    };
+    match table.rows().find(is_it) {
+        Some(row) => Ok(row.container),
+        None => home_of(&Tree::read(table), path),
+    }
+}
+
 /// A container that threads can be in: one of a policy, of a unit or of an application, or the root.
 pub(crate) fn home_of(tree: &Tree, path: &str) -> Result<abi::fief_ref> {
     let home = tree.require(path)?.container;
@@ -110,10 +123,10 @@ impl Fief {
     /// `name`: of the container that is made for it, if it has none. The state is locked.
     fn manage_as(&self, mut cgroup: PathBuf, name: &str, options: &ManageOptions) -> Result<Managed> {
         let admin = Admin::open(self.pins())?;
-        let tree = Tree::read(&Table::open(self.pins())?);
+        let table = Table::open(self.pins())?;
         let (home, path, is_new) = match &options.container {
-            Some(path) => (home_of(&tree, path)?, path.clone(), false),
-            None => match tree.find(name) {
+            Some(path) => (home_in(&table, path)?, path.clone(), false),
+            None => match Tree::read(&table).find(name) {
                 Some(row) => (row.container, name.to_owned(), false),
                 None => {
                     let root = abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 };
@@ -129,6 +142,13 @@ impl Fief {
             let _ = admin.release(home, abi::FIEF_CONTAINER_UNIT, None);
         }
         managed?;
+        let mut notes = Vec::new();
+        // A service's cgroup goes with each of its ends, and nobody else hears of that. After this one is managed, so that a container
+        // of the unit's own has a holder all the time, and the machine's tracepoints a unit: to attach them again takes as long as
+        // the kernel waits for those that may still run.
+        if let Err(error) = self.forget_removed() {
+            notes.push(format!("removed cgroups are not forgotten yet: {error}"));
+        }
         let (mut threads, mut labelled) = (0, 0);
         let mut unseen = BTreeSet::new();
         for pid in cgroup::processes(&cgroup) {
@@ -140,7 +160,7 @@ impl Fief {
             unseen.extend(listeners::unseen(pid, &own, &cgroup));
             labelled += self.label_listeners(pid, own, &unseen)?;
         }
-        let mut notes: Vec<String> = unseen_note(&unseen).into_iter().collect();
+        notes.extend(unseen_note(&unseen));
         self.refresh_groups(&mut notes);
         Ok(Managed { container: path, cgroup, threads, listeners: labelled, notes })
     }
@@ -213,17 +233,18 @@ impl Fief {
     pub fn bind(&self, pid: i32, path: &str) -> Result<Bound> {
         let _lock = self.lock()?;
         self.require_installed()?;
-        let tree = Tree::read(&Table::open(self.pins())?);
-        let to = home_of(&tree, path)?;
+        let to = home_in(&Table::open(self.pins())?, path)?;
         self.bind_threads(pid, to)
     }
 
     /// Labels the listening sockets that a process had before it was managed, but those that no hook sees; returns how many.
     fn label_listeners(&self, pid: i32, own: Vec<Listener>, unseen: &BTreeSet<SocketAddr>) -> Result<usize> {
+        if own.is_empty() {
+            return Ok(0);
+        }
         let labels = self.map("labels")?;
-        let tables = self.steer_tables()?;
-        let slot = Table::open(self.pins())?.policy().0;
-        let indexes = tables.indexes(slot as u8)?;
+        let slot = table::policy_slot(self.pins())?;
+        let indexes = self.steer_tables()?.indexes(slot as u8)?;
         let mut labelled = 0;
         for (socket, address) in own.into_iter().filter(|(_, address)| !unseen.contains(address)) {
             let Some(listener) = indexes
@@ -255,9 +276,7 @@ impl Fief {
             let Some(unit) = record::lookup::<abi::fief_unit>(&units, &key)? else { continue };
             homes.push((u64::from_ne_bytes(key.try_into().unwrap_or_default()), unit.home));
         }
-        let mut wanted = homes.iter().map(|(id, _)| *id).collect();
-        let mut folders = HashMap::new();
-        find_cgroups(&cgroup::mount_point()?, &mut wanted, &mut folders);
+        let mut folders = cgroup::folders(&homes.iter().map(|(id, _)| *id).collect())?;
         Ok(homes.into_iter().map(|(id, home)| (folders.remove(&id), home)).collect())
     }
 
@@ -269,7 +288,7 @@ impl Fief {
     /// The managed cgroups.
     pub(crate) fn units(&self, tree: &Tree) -> Result<Vec<UnitView>> {
         let view = |(cgroup, home): (Option<PathBuf>, abi::fief_ref)| {
-            let home = tree.rows().into_iter().find(|row| row.container == home);
+            let home = tree.rows().iter().find(|row| row.container == home);
             UnitView { cgroup, container: home.map_or_else(|| "(ended)".to_owned(), |row| tree.path(row)) }
         };
         Ok(self.managed_cgroups()?.into_iter().map(view).collect())
@@ -347,19 +366,6 @@ fn find_cgroup(below: &Path, wanted: &dyn Fn(&Path) -> bool) -> Option<PathBuf> 
         }
     }
     None
-}
-
-/// The folders of these ids, in one walk, which ends once all are found.
-fn find_cgroups(below: &Path, wanted: &mut HashSet<u64>, found: &mut HashMap<u64, PathBuf>) {
-    for child in cgroup::children(below) {
-        if wanted.is_empty() {
-            return;
-        }
-        find_cgroups(&child, wanted, found);
-        if let Some(id) = cgroup::id(&child).ok().filter(|id| wanted.remove(id)) {
-            found.insert(id, child);
-        }
-    }
 }
 
 #[cfg(test)]

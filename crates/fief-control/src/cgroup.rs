@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cgroup2 hierarchy, which has the hooks of managed units; here is its membership. What divides the CPU is in `groups`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
@@ -14,7 +15,14 @@ use nix::errno::Errno;
 
 /// Where cgroup2 is mounted: `/sys/fs/cgroup`, or beside version 1 at `unified`.
 pub fn mount_point() -> Result<PathBuf> {
-    mounted(&|kind, _| kind == "cgroup2").ok_or_else(|| {
+    static FOUND: Mutex<Option<PathBuf>> = Mutex::new(None);
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    // the kernel writes all mounts of the machine for each look; a command looks several times
+    if let Some(path) = found.as_ref().filter(|path| path.join("cgroup.procs").exists()) {
+        return Ok(path.clone());
+    }
+    *found = mounted(&|kind, _| kind == "cgroup2");
+    found.clone().ok_or_else(|| {
         Error::new(ErrorKind::NotFound, "cgroup2 is not mounted")
             .remedy("mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup")
     })
@@ -89,6 +97,66 @@ pub fn ids(path: &Path) -> HashSet<u64> {
     found
 }
 
+/// Which of these cgroups are gone.
+pub fn gone(mut ids: Vec<u64>) -> Result<Vec<u64>> {
+    if ids.is_empty() {
+        return Ok(ids);
+    }
+    let top = mount_point()?;
+    let mount = open(&top)?;
+    let is_there = |id: &u64| fief_bpf::cgroup::open(mount.as_fd(), *id).map(|found| found.is_some());
+    if let Ok(there) = ids.iter().map(is_there).collect::<std::io::Result<Vec<bool>>>() {
+        let mut there = there.into_iter();
+        ids.retain(|_| !there.next().unwrap_or(true));
+        return Ok(ids);
+    }
+    // who may not ask for a folder by its number looks for it
+    let there = self::ids(&top);
+    ids.retain(|id| !there.contains(id));
+    Ok(ids)
+}
+
+/// The folders of these cgroups, those that are there.
+pub fn folders(ids: &HashSet<u64>) -> Result<HashMap<u64, PathBuf>> {
+    let mut found = HashMap::new();
+    if ids.is_empty() {
+        return Ok(found);
+    }
+    let top = mount_point()?;
+    let mount = open(&top)?;
+    let mut left = HashSet::new();
+    for &id in ids {
+        let named = match fief_bpf::cgroup::open(mount.as_fd(), id) {
+            Ok(None) => continue,
+            Ok(Some(folder)) => fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok(),
+            Err(_) => None,
+        };
+        // the kernel's name for it leads elsewhere where the hierarchy is seen through another mount namespace
+        match named.filter(|path| path.starts_with(&top) && self::id(path).is_ok_and(|there| there == id)) {
+            Some(path) => drop(found.insert(id, path)),
+            None => drop(left.insert(id)),
+        }
+    }
+    walk(&top, &mut left, &mut found);
+    Ok(found)
+}
+
+/// The folders of these ids, in one walk, which ends once all are found.
+fn walk(below: &Path, wanted: &mut HashSet<u64>, found: &mut HashMap<u64, PathBuf>) {
+    if wanted.is_empty() {
+        return;
+    }
+    for child in children(below) {
+        walk(&child, wanted, found);
+        if let Some(id) = id(&child).ok().filter(|id| wanted.remove(id)) {
+            found.insert(id, child);
+        }
+        if wanted.is_empty() {
+            return;
+        }
+    }
+}
+
 /// Processes in it and below.
 pub fn processes(path: &Path) -> Vec<i32> {
     let mut found: Vec<i32> = fs::read_to_string(path.join("cgroup.procs"))
@@ -147,10 +215,15 @@ pub fn remove_top(top: &Path) {
     let _ = fs::remove_dir(top.join("fief"));
 }
 
+/// The path in the unified hierarchy, of what /proc/PID/cgroup says.
+pub fn in_unified(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("0::"))
+}
+
 /// The cgroup a process is in.
 pub fn of_process(pid: i32) -> Result<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).context(|| format!("no process {pid}"))?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let path = in_unified(&text).unwrap_or("/");
     Ok(mount_point()?.join(path.trim_start_matches('/')))
 }
 
@@ -185,7 +258,33 @@ pub fn descriptors(pid: i32) -> Vec<i32> {
 
 #[cfg(test)]
 mod tests {
-    use super::place_of;
+    use super::*;
+
+    /// A cgroup that is there, and a number that none has.
+    fn there_and_not() -> (PathBuf, u64, u64) {
+        let own = of_process(std::process::id().cast_signed()).expect("a cgroup");
+        let id = id(&own).expect("its folder");
+        (own, id, id + (1 << 40))
+    }
+
+    #[test]
+    fn a_cgroup_is_known_by_its_number_while_it_is_there() {
+        let (own, id, none) = there_and_not();
+        assert_eq!(gone(vec![id, none]).expect("cgroup2"), [none]);
+        assert_eq!(folders(&HashSet::from([id, none])).expect("cgroup2"), HashMap::from([(id, own)]));
+    }
+
+    #[test]
+    fn who_may_not_ask_by_number_walks() {
+        let (own, id, none) = there_and_not();
+        let (mut wanted, mut found) = (HashSet::from([id, none]), HashMap::new());
+        // the root is not below itself
+        let top = mount_point().expect("cgroup2");
+        walk(own.parent().filter(|above| above.starts_with(&top)).unwrap_or(&own), &mut wanted, &mut found);
+        if own != top {
+            assert_eq!(found, HashMap::from([(id, own)]));
+        }
+    }
 
     #[test]
     fn a_hierarchy_is_found_by_its_type_and_its_controllers() {

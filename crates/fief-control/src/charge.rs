@@ -18,7 +18,7 @@ use crate::{Fief, steer, wire};
 
 /// Names of failures, in the order of `enum fief_error`.
 const FAILURES: [&str; abi::FIEF_ERRORS as usize] =
-    ["no_storage", "table_full", "lock_held", "switch_missed", "door_incomplete", "verdict_uncounted"];
+    ["no_storage", "table_full", "lock_held", "switch_missed", "door_incomplete", "verdict_uncounted", "ring_unread"];
 /// Names of the kinds of time that the system container was charged, in the order of `enum fief_system_kind`.
 pub(crate) const SYSTEM_KINDS: [&str; 15] = [
     "softirq_hi",
@@ -134,8 +134,13 @@ impl Fief {
 
     pub(crate) fn snapshot_of(&self, table: &Table, tree: &Tree) -> Result<Snapshot> {
         let admin = Admin::open(self.pins())?;
+        fief_bpf::ring::settle(self.pins(), table)?;
         let taken_ns = now_ns()?;
-        let containers = tree.rows().into_iter().filter_map(|row| view(tree, row, &admin)).collect();
+        let usage = |container| match table.usage_at_rest(container) {
+            Some(usage) => Some(usage),
+            None => admin.usage(container).ok(),
+        };
+        let containers = tree.rows().iter().filter_map(|row| view(tree, row, usage)).collect();
         Ok(Snapshot {
             taken_ns,
             cpus: online_cpus(),
@@ -166,14 +171,27 @@ impl Fief {
         Ok(registered.into_iter().map(view).collect())
     }
 
+    /// Addresses of the policy in force and, by number, the classes that sockets of their own listen for there.
+    pub(crate) fn class_addresses(&self) -> Result<Vec<(SocketAddr, u32)>> {
+        let slot = fief_bpf::table::policy_slot(self.pins())?;
+        let indexes = self.steer_tables()?.indexes(slot as u8)?;
+        let registered = steer::registered(&self.map("class_listeners")?)?;
+        let at = |index| indexes.iter().filter(move |(_, own)| **own == index).map(|(address, _)| *address);
+        Ok(registered.iter().flat_map(|class| at(class.listener).map(|address| (address, class.container))).collect())
+    }
+
     /// The tables of the policy's listeners.
     pub(crate) fn steer_tables(&self) -> Result<steer::Tables> {
         Ok(steer::Tables { listeners: self.map("listeners")?, prefix_lengths: self.map("prefix_lengths")? })
     }
 }
 
-/// `None`: it ended while the table was read.
-pub(crate) fn view(tree: &Tree, row: &Row, admin: &Admin) -> Option<ContainerView> {
+/// `None`: it ended while the table was read, and has no usage.
+pub(crate) fn view(
+    tree: &Tree,
+    row: &Row,
+    usage: impl Fn(abi::fief_ref) -> Option<abi::fief_usage>,
+) -> Option<ContainerView> {
     let record = &row.record;
     let parent = tree.parent(row).filter(|parent| parent.record.state == abi::FIEF_ALIVE);
     let known = row.container.id < abi::FIEF_FIRST_ID;
@@ -197,7 +215,7 @@ pub(crate) fn view(tree: &Tree, row: &Row, admin: &Admin) -> Option<ContainerVie
         files: record.files,
         children: (record.refs >> 42) as u32,
         attributes: attributes.into(),
-        usage: admin.usage(row.container).ok()?.into(),
+        usage: usage(row.container)?.into(),
     })
 }
 

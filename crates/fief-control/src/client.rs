@@ -16,6 +16,7 @@ use fief_bpf::record::{self, Record};
 use fief_bpf::{Result, abi, batch, inner};
 use fief_policy::{Level, Listener, Request};
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::Fief;
 use crate::ban::Ban;
@@ -30,7 +31,7 @@ const IPV6_PREFIXES: [u8; 2] = [64, 48];
 const IPV4_PREFIX: u8 = 24;
 
 /// One client at one listener, at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientView {
     /// When, by CLOCK_MONOTONIC.
     pub taken_ns: u64,
@@ -65,7 +66,7 @@ pub struct ClientView {
 }
 
 /// A prefix that sends too many connection requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
     /// As `10.88.3.0/24`.
     pub prefix: String,
@@ -76,7 +77,7 @@ pub struct Isolation {
 }
 
 /// When a source returned cookies, by CLOCK_MONOTONIC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proven {
     /// The first one that is remembered.
     pub since_ns: u64,
@@ -146,7 +147,7 @@ impl Fief {
         })
     }
 
-    fn guard_of(&self, slot: u32, index: u16) -> Result<Option<abi::fief_guard>> {
+    pub(crate) fn guard_of(&self, slot: u32, index: u16) -> Result<Option<abi::fief_guard>> {
         record::lookup(&self.map("guards")?, (slot * abi::FIEF_MAX_LISTENERS + u32::from(index)).bytes())
     }
 

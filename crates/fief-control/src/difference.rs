@@ -10,7 +10,7 @@ use fief_policy::{Listener, Policy};
 
 use crate::namespace::Namespace;
 use crate::renamed::There;
-use crate::status::{Here, managed};
+use crate::status::{Here, Kernel};
 use crate::tree::Tree;
 use crate::{Fief, ListenerStatus, ServerStatus, front, namespace};
 
@@ -68,14 +68,14 @@ impl Fief {
     pub fn difference(&self, policy: &Policy) -> Result<Difference> {
         if !self.installed() {
             let made = policy.containers.iter().map(|container| container.path.clone()).collect();
-            let listeners = changes(&[], policy, &Here::look(policy, &Default::default()).listeners, &[]);
+            let listeners = changes(&[], policy, &Here::look(policy, &Kernel::default()).listeners, &[]);
             return Ok(Difference { made, listeners, ..Difference::default() });
         }
         let snapshot = self.snapshot()?;
         let names = self.names()?;
-        let managed = managed(&snapshot);
+        let kernel = Kernel::read(self, &names, &snapshot)?;
         let before = names.policy();
-        let serve = |policy| Here::look(policy, &managed).listeners;
+        let serve = |policy| Here::look(policy, &kernel).listeners;
         let listeners = match before {
             None => Vec::new(),
             Some(before) => {
@@ -128,8 +128,7 @@ impl Fief {
 
 fn ended(tree: &Tree, there: &There) -> Vec<Ending> {
     let stays = |row: &Row| there.keeps(row);
-    let now =
-        |of| tree.rows().into_iter().find(|row| row.container == of).map_or_else(String::new, |row| tree.path(row));
+    let now = |of| tree.rows().iter().find(|row| row.container == of).map_or_else(String::new, |row| tree.path(row));
     let path = |of| there.path_of(of).map_or_else(|| now(of), str::to_owned);
     let ending = |row: &Row| Ending {
         path: tree.path(row),
@@ -181,12 +180,20 @@ mod tests {
         let new = policy(&[("comes", 83), ("moves", 84), ("stays", 80)]);
         let served = |name: &str| {
             let address = "0.0.0.0:82".parse().expect("an address");
-            let server = ServerStatus { address, pid: Some(7), program: "nginx".into(), managed: false };
+            let server = ServerStatus {
+                address,
+                class: None,
+                pid: Some(7),
+                program: "nginx".into(),
+                unit: None,
+                managed: false,
+            };
             ListenerStatus {
                 name: name.into(),
                 address,
                 serve: fief_policy::Serve::Shared,
                 mode: fief_policy::Mode::Enforce,
+                classes: crate::Classes::default(),
                 servers: vec![server],
             }
         };

@@ -55,7 +55,7 @@ impl Fief {
         };
         if let Ok(table) = Table::open(self.pins()) {
             let tree = Tree::read(&table);
-            let own = tree.rows().into_iter().filter(|row| row.container.id >= abi::FIEF_FIRST_ID);
+            let own = tree.rows().iter().filter(|row| row.container.id >= abi::FIEF_FIRST_ID);
             for row in own {
                 down.containers += 1;
                 let policy = row.record.flags & (abi::FIEF_CONTAINER_POLICY | abi::FIEF_CONTAINER_UNIT) != 0;

@@ -15,7 +15,7 @@ use fief_bpf::table::Table;
 use fief_bpf::{Context, Error, ErrorKind, Result, process};
 use fief_policy::Policy;
 
-use crate::bind::{ManageOptions, Target, home_of};
+use crate::bind::{ManageOptions, Target, home_in};
 use crate::children::{By, ROOT, Tell, Waiting, block_signals, cannot_run, tell_all};
 use crate::namespace::sees_all_processes;
 use crate::plan::{Plan, Start};
@@ -59,11 +59,13 @@ impl Fief {
         let own = cgroup::own(self.pins().scope())?;
         self.sweep_dead_execs(&own)?;
         let name = format!("{FOLDER}{}", std::process::id());
-        let starts = options.plan(&policy).starts(|home| Ok(self.unit_folder(home)?.join(&name)))?;
+        let plan = options.plan(&policy);
+        let starts = plan.starts(|home| Ok(self.unit_folder(home)?.join(&name)))?;
         let tree = Tree::read(&Table::open(self.pins())?);
         for home in starts.iter().filter_map(|start| start.home.as_deref()) {
             tree.require(home)?;
         }
+        tell_all(options.tell, plan.outside()?.as_slice());
         let folders: BTreeSet<PathBuf> =
             starts.iter().filter_map(|start| start.cgroup.parent().map(Path::to_owned)).collect();
         // blocked before there is anything to clean up
@@ -88,24 +90,26 @@ impl Fief {
         if self.installed() { self.forget_gone(notes).map(drop) } else { Ok(()) }
     }
 
-    /// Errors: what [`exec_here`](Self::exec_here) would refuse of these options.
-    pub fn check_here(&self, options: &ExecOptions) -> Result<()> {
-        self.start_here(options, Path::new("")).map(drop)
+    /// What [`exec_here`](Self::exec_here) would tell of these options. Errors: what it would refuse.
+    pub fn check_here(&self, options: &ExecOptions) -> Result<Option<String>> {
+        let (start, note) = self.start_here(options, Path::new(""))?;
+        home_in(&Table::open(self.pins())?, start.home.as_deref().unwrap_or(ROOT))?;
+        Ok(note)
     }
 
-    /// The process that this one becomes.
-    fn start_here(&self, options: &ExecOptions, place: &Path) -> Result<Start> {
+    /// The process that this one becomes, and what the operator should know of it.
+    fn start_here(&self, options: &ExecOptions, place: &Path) -> Result<(Start, Option<String>)> {
         self.require_installed()?;
         let policy = self.policy_in_force()?;
-        let mut starts = options.plan(&policy).starts(|_| Ok(place.to_owned()))?;
+        let plan = options.plan(&policy);
+        let mut starts = plan.starts(|_| Ok(place.to_owned()))?;
         let (Some(start), true) = (starts.pop(), starts.is_empty()) else {
             let what = "the policy wants copies of the server, one for each class, and one process becomes it";
             return Err(Error::new(ErrorKind::Other, what).remedy(
                 "name its --listener, or a --container for all of it; `fief exec` without --here starts copies",
             ));
         };
-        home_of(&Tree::read(&Table::open(self.pins())?), start.home.as_deref().unwrap_or(ROOT))?;
-        Ok(start)
+        Ok((start, plan.outside()?))
     }
 
     /// Becomes a server under the policy in force, in the cgroup of this process, which is managed from now on with all that is
@@ -121,16 +125,12 @@ impl Fief {
             )
             .remedy("leave --here out, which makes a cgroup for the server"));
         }
-        let start = self.start_here(options, &place)?;
-        {
-            // a service's cgroup goes with each of its ends, and nobody else hears of that
-            let _lock = self.lock()?;
-            self.forget_gone(&mut Vec::new())?; // managing tells the same
-        }
+        let (start, note) = self.start_here(options, &place)?;
         let managed = self.manage(
             &Target::Cgroup(place),
             &ManageOptions { container: Some(start.home.as_deref().unwrap_or(ROOT).to_owned()), follow: start.follow },
         )?;
+        tell_all(options.tell, note.as_slice());
         tell_all(options.tell, &managed.notes);
         let (program, arguments) =
             server.split_first().ok_or_else(|| Error::new(ErrorKind::Other, "no server to start was named"))?;

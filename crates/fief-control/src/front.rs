@@ -34,6 +34,8 @@ pub(crate) struct Doors {
     pub(crate) queues: Vec<u32>,
     /// Sysctls that are set for them.
     pub(crate) sysctls: Vec<&'static str>,
+    /// Sentences: whether the kernel or the front door answers connection requests, and why.
+    pub(crate) answers: Vec<String>,
 }
 
 impl Doors {
@@ -103,9 +105,14 @@ fn interfaces(named: &[String], notes: &mut Vec<String>) -> Result<Vec<Interface
     Ok(found)
 }
 
+/// Whether the front door has anything to look at.
+pub(crate) fn stands_before_some(policy: &Policy) -> bool {
+    policy.listeners.iter().any(|listener| listener.is_guarded() || listener.lrp.is_some())
+}
+
 /// The indexes of the interfaces that a policy guards: none if it guards no listener.
 pub(crate) fn doors(policy: &Policy, notes: &mut Vec<String>) -> Result<Vec<u32>> {
-    if !policy.listeners.iter().any(|listener| listener.is_guarded() || listener.lrp.is_some()) {
+    if !stands_before_some(policy) {
         return Ok(Vec::new());
     }
     let interfaces = interfaces(&policy.front.interfaces, notes)?;
@@ -139,15 +146,20 @@ pub(crate) fn name(index: u32) -> Option<String> {
 
 /// Names of the interfaces that are up, without the loopback.
 fn up() -> Result<Vec<String>> {
+    Ok(ways_in()?.into_iter().filter(|(_, is_loopback)| !is_loopback).map(|(name, _)| name).collect())
+}
+
+/// Names of the interfaces that are up, and whether one is the loopback.
+pub(crate) fn ways_in() -> Result<Vec<(String, bool)>> {
     let addresses = getifaddrs().context(|| "cannot list the network interfaces".into())?;
     // an interface is there once for each of its addresses, and once without
-    let flags: BTreeMap<_, _> = addresses.map(|entry| (entry.interface_name, entry.flags)).collect();
-    let guarded = |flags: &InterfaceFlags| {
-        flags.contains(InterfaceFlags::IFF_UP) && !flags.contains(InterfaceFlags::IFF_LOOPBACK)
-    };
+    // by the label of the address (eth0:1), where that has one
+    let real = |name: String| name.split(':').next().unwrap_or_default().to_owned();
+    let flags: BTreeMap<_, _> = addresses.map(|entry| (real(entry.interface_name), entry.flags)).collect();
     // what comes out of a lane has passed the front door before
     let outside = |name: &str| !name.starts_with(OWN_INTERFACES);
-    Ok(flags.into_iter().filter(|(name, flags)| guarded(flags) && outside(name)).map(|(name, _)| name).collect())
+    let ways = flags.into_iter().filter(|(name, flags)| flags.contains(InterfaceFlags::IFF_UP) && outside(name));
+    Ok(ways.map(|(name, flags)| (name, flags.contains(InterfaceFlags::IFF_LOOPBACK))).collect())
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ pub(crate) struct Plan {
     multipath: Vec<Listening>,
     /// Sysctls that are set for it.
     pub(crate) sysctls: Vec<&'static str>,
+    /// Sentences: whether the kernel or the front door answers, and why.
+    pub(crate) answers: Vec<String>,
 }
 
 impl Plan {
@@ -96,11 +98,11 @@ impl Fief {
             self.set_sysctls(netns, &WANTED)?;
             sysctls.extend(WANTED);
         }
-        if kernel {
-            notes.push(format!("the kernel answers connection requests ({} = 2): {why}", WANTED[0].0));
-        } else {
-            notes.push(format!("the front door answers connection requests itself: {why}"));
-        }
+        let mut answers = vec![match kernel {
+            true => format!("the kernel answers connection requests ({} = 2): {why}", WANTED[0].0),
+            false => format!("the front door answers connection requests itself: {why}"),
+        }];
+        notes.extend(answers.clone());
         let open = !kernel && read(COOKIES).is_ok_and(|value| value == "0");
         if open {
             notes.push(format!(
@@ -111,20 +113,21 @@ impl Fief {
         notes.extend(if kernel { window_note() } else { timestamp_note() });
         notes.extend(admitted.iter().filter_map(|listener| server_first_note(listener)));
         for (listener, socket) in found.iter().filter(|_| !kernel) {
-            notes.push(if plan_multipath {
-                format!(
+            let note = match plan_multipath {
+                true => format!(
                     "the kernel answers connection requests to {} ({} = 2): {} is a multipath TCP socket, which takes no \
                      connection from others; its clients get plain TCP",
                     listener.name, WANTED[0].0, socket.address
-                )
-            } else {
-                multipath_note(&listener.name, socket)
-            });
+                ),
+                false => multipath_note(&listener.name, socket),
+            };
+            answers.push(note.clone());
+            notes.push(note);
         }
         let multipath =
             if plan_multipath { found.iter().map(|(_, socket)| (*socket).clone()).collect() } else { Vec::new() };
         let sysctls = sysctls.into_iter().map(|(name, _)| name).collect();
-        Ok(Plan { kernel, open, multipath, sysctls })
+        Ok(Plan { kernel, open, multipath, sysctls, answers })
     }
 
     /// Sets sysctls, and notes what was there before that.
@@ -139,8 +142,10 @@ impl Fief {
         }
         // noted before it is changed, so that a kill in between leaves nothing that nobody restores
         let file = self.sysctl_file();
-        fs::create_dir_all(self.run_dir()).context(|| format!("cannot make {}", self.run_dir().display()))?;
-        fs::write(&file, before.to_text()).context(|| format!("cannot write {}", file.display()))?;
+        if self.sysctls_before().as_ref() != Some(&before) {
+            fs::create_dir_all(self.run_dir()).context(|| format!("cannot make {}", self.run_dir().display()))?;
+            fs::write(&file, before.to_text()).context(|| format!("cannot write {}", file.display()))?;
+        }
         wanted.iter().try_for_each(|(name, wanted)| write(name, wanted))
     }
 
@@ -149,6 +154,9 @@ impl Fief {
         let Some(before) = self.sysctls_before() else { return Ok(()) };
         let (kept, restored): (Vec<_>, _) =
             before.values.into_iter().partition(|(name, _)| keep.contains(&name.as_str()));
+        if restored.is_empty() && !kept.is_empty() {
+            return Ok(());
+        }
         let restore =
             || restored.iter().filter(|(name, _)| is_ours(name)).try_for_each(|(name, value)| write(name, value));
         namespace::within(before.netns, restore)?;

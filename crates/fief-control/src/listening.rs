@@ -2,6 +2,8 @@
 //! Which sockets listen in this network namespace, which of them cannot take a connection from the front door, and whose hooks
 //! see them.
 
+mod table;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -30,6 +32,8 @@ pub(crate) struct Listening {
     pub(crate) cgroup: Option<u64>,
     /// By which its process has it open.
     pub(crate) inode: u32,
+    /// By which maps of sockets know it; `None`: the kernel does not tell.
+    pub(crate) cookie: Option<u64>,
 }
 
 impl Listening {
@@ -45,8 +49,12 @@ impl Listening {
     }
 }
 
-/// All of them.
+/// All of them. A kernel without inet_diag still has its table in text.
 pub(crate) fn find() -> io::Result<Vec<Listening>> {
+    by_netlink().or_else(|_| table::find())
+}
+
+fn by_netlink() -> io::Result<Vec<Listening>> {
     let mut found = Vec::new();
     for family in FAMILIES {
         // struct inet_diag_req_v2: family, protocol, extensions, padding, states, then the identity of one socket
@@ -70,7 +78,8 @@ fn read(message: &[u8]) -> Option<Listening> {
     let upper = attribute(attributes, UPPER).and_then(|info| attribute(info, UPPER_NAME)).map(text);
     let cgroup = attribute(attributes, CGROUP).and_then(|id| id.try_into().ok()).map(u64::from_ne_bytes);
     let inode = u32::from_ne_bytes(fixed[68..72].try_into().ok()?);
-    Some(Listening { address: SocketAddr::new(ip, port), multipath: upper == Some("mptcp"), cgroup, inode })
+    let cookie = Some(u64::from_ne_bytes(fixed[44..52].try_into().ok()?));
+    Some(Listening { address: SocketAddr::new(ip, port), multipath: upper == Some("mptcp"), cgroup, inode, cookie })
 }
 
 #[cfg(test)]
@@ -94,7 +103,7 @@ mod tests {
     fn a_wildcard_serves_the_addresses_of_its_families() {
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let serves = |own: &str, address: &str| {
-            Listening { address: at(own), multipath: true, cgroup: None, inode: 0 }.serves(at(address))
+            Listening { address: at(own), multipath: true, cgroup: None, inode: 0, cookie: None }.serves(at(address))
         };
         assert!(serves("0.0.0.0:80", "10.1.2.3:80"));
         assert!(serves("10.1.2.3:80", "0.0.0.0:80"));

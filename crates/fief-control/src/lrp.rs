@@ -251,7 +251,7 @@ impl Fief {
             for (thread, end) in within(netns, read)?.unwrap_or_default() {
                 let Some(container) = end.container else { continue };
                 let Some(lane) = self.lane(container)? else { continue };
-                let row = tree.rows().into_iter().find(|row| row.container == container);
+                let row = tree.rows().iter().find(|row| row.container == container);
                 found.push(LaneView {
                     container: row.map_or_else(|| format!("#{}", container.id), |row| tree.path(row)),
                     interface: end.name,

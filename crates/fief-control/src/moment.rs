@@ -4,6 +4,7 @@
 use fief_bpf::Result;
 use fief_bpf::table::Table;
 
+use crate::names::Names;
 use crate::{Fief, FrontView, Snapshot};
 
 /// What is in force, at one moment.
@@ -19,8 +20,9 @@ impl Fief {
     /// Reads both. Changes nothing.
     pub fn moment(&self) -> Result<Moment> {
         self.require_installed()?;
-        let names = self.names()?;
-        let snapshot = self.snapshot_of(&Table::open(self.pins())?, names.tree())?;
+        let table = Table::open(self.pins())?;
+        let names = Names::read(self, &table)?;
+        let snapshot = self.snapshot_of(&table, names.tree())?;
         Ok(Moment { snapshot, front: self.front_of(&names)? })
     }
 }

@@ -3,39 +3,61 @@
 
 use std::collections::BTreeMap;
 
-use fief::abi;
 use fief_bpf::Result;
+use fief_bpf::abi;
 use fief_bpf::table::Table;
 use fief_policy::Policy;
 
 use crate::Fief;
 use crate::tree::Tree;
 
-/// Listeners and containers by number.
+/// The listeners of the policy in force, by number.
 #[derive(Debug)]
-pub(crate) struct Names {
-    listeners: BTreeMap<u16, String>,
-    tree: Tree,
+pub(crate) struct Listeners {
+    by_number: BTreeMap<u16, String>,
     policy: Option<Policy>,
 }
 
-impl Names {
-    pub(crate) fn read(fief: &Fief, table: &Table) -> Result<Self> {
-        let tree = Tree::read(table);
+impl Listeners {
+    /// `slot`: of the policy in force.
+    pub(crate) fn read(fief: &Fief, slot: u32) -> Result<Self> {
         // the text is for people; without it listeners go by their addresses
-        let policy = fief.policy_text()?.and_then(|text| fief_policy::parse(&text, "policy").ok());
-        let indexes = fief.steer_tables()?.indexes(tree.slot as u8)?;
-        let mut listeners = BTreeMap::new();
+        let policy = fief.policy_text_of(slot)?.and_then(|text| fief_policy::parse(&text, "policy").ok());
+        let indexes = fief.steer_tables()?.indexes(slot as u8)?;
+        let mut by_number = BTreeMap::new();
         for (address, index) in indexes {
             let named = policy.as_ref().and_then(|policy| listener_of(policy, address));
-            listeners.insert(index, named.unwrap_or_else(|| address.to_string()));
+            by_number.insert(index, named.unwrap_or_else(|| address.to_string()));
         }
-        Ok(Self { listeners, tree, policy })
+        Ok(Self { by_number, policy })
     }
 
     /// The policy in force, if its text is there.
     pub(crate) fn policy(&self) -> Option<&Policy> {
         self.policy.as_ref()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u16, &str)> {
+        self.by_number.iter().map(|(index, name)| (*index, name.as_str()))
+    }
+}
+
+/// Listeners and containers by number.
+#[derive(Debug)]
+pub(crate) struct Names {
+    listeners: Listeners,
+    tree: Tree,
+}
+
+impl Names {
+    pub(crate) fn read(fief: &Fief, table: &Table) -> Result<Self> {
+        let tree = Tree::read(table);
+        Ok(Self { listeners: Listeners::read(fief, tree.slot)?, tree })
+    }
+
+    /// The policy in force, if its text is there.
+    pub(crate) fn policy(&self) -> Option<&Policy> {
+        self.listeners.policy()
     }
 
     /// All containers.
@@ -50,7 +72,7 @@ impl Names {
 
     /// Those of the policy in force, by number.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = (u16, &str)> {
-        self.listeners.iter().map(|(index, name)| (*index, name.as_str()))
+        self.listeners.all()
     }
 
     pub(crate) fn listener(&self, index: u16) -> String {
@@ -58,17 +80,7 @@ impl Names {
             abi::FIEF_NO_LISTENER => "(none)".to_owned(),
             _ => format!("#{index}"),
         };
-        self.listeners.get(&index).cloned().unwrap_or_else(unknown)
-    }
-
-    /// Whether the policy in force has it; what belongs to none is there always.
-    pub(crate) fn has_listener(&self, index: u16) -> bool {
-        u32::from(index) == abi::FIEF_NO_LISTENER || self.listeners.contains_key(&index)
-    }
-
-    /// Whether it has not ended; likewise.
-    pub(crate) fn has_container(&self, container: abi::fief_ref) -> bool {
-        container.id == abi::FIEF_NO_ID || self.tree.has(container)
+        self.listeners.by_number.get(&index).cloned().unwrap_or_else(unknown)
     }
 
     pub(crate) fn container(&self, container: abi::fief_ref) -> String {

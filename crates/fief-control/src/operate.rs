@@ -12,6 +12,7 @@ use fief_bpf::table::{Row, Table};
 use fief_bpf::{Context, Error, ErrorKind, Result, abi, process};
 use nix::errno::Errno;
 
+use crate::schedule::policy_number;
 use crate::tree::Tree;
 use crate::{Bound, ContainerView, Fief, cgroup, charge};
 
@@ -49,6 +50,10 @@ pub enum Attribute {
     NetworkMax(u64),
     NetworkWeight(u32),
     DescendantsMax(u32),
+    CpuPolicy(fief_policy::CpuPolicy),
+    /// Nanoseconds, of `edf`.
+    CpuPeriod(u64),
+    CpuBudget(u64),
 }
 
 impl Attribute {
@@ -62,6 +67,9 @@ impl Attribute {
             Self::NetworkMax(bits) => (abi::FIEF_ATTR_NET_MAX, bits),
             Self::NetworkWeight(weight) => (abi::FIEF_ATTR_NET_WEIGHT, weight.into()),
             Self::DescendantsMax(count) => (abi::FIEF_ATTR_DESCENDANTS_MAX, count.into()),
+            Self::CpuPolicy(policy) => (abi::FIEF_ATTR_POLICY, policy_number(policy, 0).into()),
+            Self::CpuPeriod(ns) => (abi::FIEF_ATTR_PERIOD, ns / 1000),
+            Self::CpuBudget(ns) => (abi::FIEF_ATTR_BUDGET, ns / 1000),
         }
     }
 }
@@ -89,7 +97,7 @@ impl Fief {
             name: row.name().to_owned(),
             policy: row.record.flags & abi::FIEF_CONTAINER_POLICY != 0,
         };
-        Ok(tree.rows().into_iter().map(node).collect())
+        Ok(tree.rows().iter().map(node).collect())
     }
 
     /// All about one container, and the path of its parent; the others are not read. `None`: it has ended.
@@ -100,7 +108,9 @@ impl Fief {
             return Ok(None);
         };
         let tree = Tree::above(&table, row);
-        let view = charge::view(&tree, &row, &Admin::open(self.pins())?);
+        fief_bpf::ring::settle(self.pins(), &table)?;
+        let admin = Admin::open(self.pins())?;
+        let view = charge::view(&tree, &row, |container| admin.usage(container).ok());
         let parent = tree.parent(&row).filter(|parent| parent.record.state == abi::FIEF_ALIVE);
         Ok(view.map(|view| (view, parent.map(|parent| tree.path(parent)))))
     }
@@ -114,7 +124,7 @@ impl Fief {
         let is_named_so = |row: &&Row| {
             row.name() == name && tree.parent(row).is_some_and(|parent| parent.container == above.container)
         };
-        if tree.rows().into_iter().any(|row| is_named_so(&row) && row.record.state == abi::FIEF_ALIVE) {
+        if tree.rows().iter().any(|row| is_named_so(&row) && row.record.state == abi::FIEF_ALIVE) {
             return Err(Error::new(ErrorKind::Exists, format!("there is a container {name} there")));
         }
         let made = Admin::open(self.pins())?.create(parent.into(), name, abi::FIEF_CONTAINER_UNIT)?;

@@ -50,6 +50,41 @@ impl Plan<'_> {
         }
     }
 
+    /// Clients that its threads do not follow to their classes, since these are not below the home that was named; a sentence with
+    /// what to do. Of a server whose listeners are not named, nobody knows which of the policy's it has: one with no class there is
+    /// taken for another server's, as long as some listener has one.
+    pub(crate) fn outside(&self) -> Result<Option<String>> {
+        let Some(home) = self.container.filter(|path| *path != ROOT && self.follow) else { return Ok(None) };
+        let served = self.served()?;
+        let is_below = |path: &str| fief_policy::is_within(path, home);
+        let has_some = |listener: &Listener| listener.class_paths().into_iter().any(is_below);
+        let is_its = |listener: &&&Listener| {
+            !self.listeners.is_empty() || has_some(listener) || !served.iter().any(|other| has_some(other))
+        };
+        let own: Vec<&&Listener> = served.iter().filter(is_its).collect();
+        let classes: BTreeSet<&str> = own.iter().flat_map(|listener| listener.class_paths()).collect();
+        let outside: Vec<&str> = classes.iter().copied().filter(|path| !is_below(path)).collect();
+        if outside.is_empty() {
+            return Ok(None);
+        }
+        let whom = if outside.len() == classes.len() {
+            "nobody is served by class".to_owned()
+        } else {
+            format!("clients of {} are served as {home}", outside.join(", "))
+        };
+        let names: Vec<&str> = own.iter().map(|listener| listener.name.as_str()).collect();
+        let all: Vec<&str> = classes.into_iter().collect();
+        let above = common_parent(&all)
+            .map_or_else(String::new, |path| format!("name the container above all of them (--container {path}), or "));
+        let are = if outside.len() == 1 { "is" } else { "are" };
+        Ok(Some(format!(
+            "{whom}: its threads follow connections only below their home, and of the classes of {} {} {are} not below {home}; \
+             {above}leave --container out",
+            names.join(", "),
+            outside.join(", ")
+        )))
+    }
+
     fn served(&self) -> Result<Vec<&Listener>> {
         if self.listeners.is_empty() {
             return Ok(self.policy.listeners.iter().collect());
@@ -213,6 +248,43 @@ container = "api/free"
         assert_eq!((root[0].home.as_deref(), root[0].shim), (None, true), "as those that nobody gave a home");
         let refused = planned(&["api"], Some("shop")).expect_err("copies have homes of their own").to_string();
         assert!(refused.contains("api") && refused.contains("leave the container out"), "{refused}");
+    }
+
+    #[test]
+    fn classes_outside_of_the_home_that_was_named_are_told() {
+        let policy = fief_policy::parse(TWO, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+        let outside = |listeners: &[&str], container, follow| {
+            let listeners: Vec<String> = listeners.iter().map(|&name| name.to_owned()).collect();
+            Plan { policy: &policy, listeners: &listeners, container, follow }.outside().expect("listeners there are")
+        };
+        assert_eq!(
+            outside(&["web"], Some("api"), true).as_deref(),
+            Some(
+                "nobody is served by class: its threads follow connections only below their home, and of the classes of web \
+                 shop/browse, shop/gold are not below api; name the container above all of them (--container shop), or leave \
+                 --container out"
+            )
+        );
+        let some = outside(&[], Some("shop/gold"), true).expect("one class is not below");
+        assert!(some.starts_with("clients of shop/browse are served as shop/gold: "), "{some}");
+        assert!(!some.contains("api"), "another server's: {some}");
+        assert_eq!(outside(&[], Some("shop"), true), None, "the api is another server's");
+        let both = outside(&["web", "api"], Some("shop"), true).expect("it serves both");
+        assert!(both.ends_with("are not below shop; leave --container out"), "they have none in common: {both}");
+        assert_eq!(outside(&["web"], Some("api"), false), None, "nobody follows");
+        assert_eq!(outside(&["web"], Some("root"), true), None, "all are below");
+        assert_eq!(outside(&["web"], None, true), None);
+    }
+
+    #[test]
+    fn a_home_is_not_above_what_only_begins_as_it_does() {
+        let policy = fief_policy::parse(
+            &TWO.replace("shop/", "shopping/").replace("[container.shop]", "[container.shop]\n[container.shopping]"),
+            "policy",
+        )
+        .unwrap_or_else(|errors| panic!("{errors}"));
+        let plan = Plan { policy: &policy, listeners: &["web".to_owned()], container: Some("shop"), follow: true };
+        assert!(plan.outside().expect("there").is_some_and(|said| said.starts_with("nobody")));
     }
 
     #[test]

@@ -26,9 +26,9 @@ impl Buckets {
         self.records.len() as u32
     }
 
-    /// Puts them into the slot's place. Those that the policy in force has too keep how full they are, so that applying a
-    /// policy again opens no door for a burst.
-    pub(crate) fn write(self, tables: &MapHandle, slot: u32) -> Result<()> {
+    /// Them as the kernel side reads them in this slot. Those that the policy in force has too keep how full they are, so that
+    /// applying a policy again opens no door for a burst.
+    pub(crate) fn array(self, tables: &MapHandle, slot: u32) -> Result<MapHandle> {
         let in_force: Vec<(u32, abi::fief_bucket)> = match inner::get(tables, 1 - slot)? {
             Some(table) => batch::entries(&table)?,
             None => Vec::new(),
@@ -36,7 +36,7 @@ impl Buckets {
         let before = in_force.into_iter().map(|(_, bucket)| (bucket.identity, bucket)).collect();
         let carried = self.records.into_iter().map(|fresh| carried_over(fresh, &before));
         let records: Vec<_> = std::iter::once(abi::fief_bucket::default()).chain(carried).collect();
-        inner::put(tables, slot, &inner::array("bucket_table", &records)?)
+        inner::array("bucket_table", &records)
     }
 }
 
@@ -98,6 +98,7 @@ pub(crate) fn guard(listener: &Listener, guard: &mut abi::fief_guard) {
         guard.flags |= abi::FIEF_GUARD_POLICE;
     }
     guard.penalty_ns = listener.penalty_ns;
+    guard.restart_ns = listener.restart_ns;
     if let Some(isolate) = &listener.isolate {
         guard.isolate_ns = isolate.for_ns;
         guard.isolate_above = isolate.above;

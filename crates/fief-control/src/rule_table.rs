@@ -92,9 +92,9 @@ impl RuleTable {
         }
     }
 
-    /// Puts the table into the slot's place, where another may be that nothing leads to any more.
-    pub(crate) fn write(&self, tables: &MapHandle, slot: u32) -> Result<()> {
-        inner::put(tables, slot, &inner::array("rule_table", &self.lines)?)
+    /// The table as the kernel side reads it.
+    pub(crate) fn array(&self) -> Result<MapHandle> {
+        inner::array("rule_table", &self.lines)
     }
 }
 

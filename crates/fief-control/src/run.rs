@@ -55,7 +55,7 @@ impl Fief {
         let code = applied
             .and_then(|applied| {
                 tell_all(options.tell, &applied.notes);
-                self.start_under(policy, server, options)
+                self.start_under(policy, server, options).map_err(|error| cannot_run(server, &error))
             })
             .and_then(|servers| {
                 drop(lock);
@@ -69,7 +69,7 @@ impl Fief {
             let _ = guard.kill();
             let _ = guard.wait();
         }
-        let code = code.map_err(|error| cannot_run(server, &error))?;
+        let code = code?;
         down.map(|()| code)
     }
 

@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 
 use fief_bpf::admin::Admin;
+use fief_bpf::order;
 use fief_bpf::schedule::{self, Scheduler};
 use fief_bpf::{Error, ErrorKind, Result, abi};
-use fief_policy::{Policy, Schedule};
+use fief_policy::{CpuPolicy, Policy, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::groups::{GroupsView, Hierarchy, beyond_groups};
@@ -24,11 +25,25 @@ pub enum SchedulerView {
         /// What it did, by name, since it was turned on.
         #[serde(deserialize_with = "wire::counts")]
         counts: Vec<(&'static str, u64)>,
+        /// Threads that have the CPU of several containers, which is of the moment: no record and no reader of the agent has them.
+        #[serde(skip)]
+        combined: Vec<CombinedView>,
     },
     /// The kernel took it out, with its reason.
     Ejected(String),
     /// Cgroups hold them for whole processes.
     Groups(GroupsView),
+}
+
+/// A thread that is scheduled for all of the containers that it served lately (its scheduler binding).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CombinedView {
+    /// Its number.
+    pub thread: u32,
+    /// The number of its process.
+    pub process: u32,
+    /// Their paths.
+    pub containers: Vec<String>,
 }
 
 /// Who can hold shares, weights and limits on this machine.
@@ -131,9 +146,42 @@ impl SchedulerView {
     }
 }
 
+impl CombinedView {
+    fn of(told: &abi::fief_combined, tree: &Tree) -> Self {
+        let served = told.served.iter().take(told.count as usize);
+        let containers = served.filter_map(|container| tree.row(*container).map(|row| tree.path(row))).collect();
+        Self { thread: told.thread, process: told.process, containers }
+    }
+}
+
 /// Priority 100 is nice 0; every 5 steps of priority are one of nice, within what nice knows.
 pub fn nice_of(priority: u32) -> i32 {
     ((100 - i64::from(priority)) / 5).clamp(-20, 19) as i32
+}
+
+/// The policy among a container's own threads, as the scheduler knows it. Attributes are of a slot of policies, which has objects
+/// of its own.
+pub(crate) fn policy_number(policy: CpuPolicy, slot: u32) -> u32 {
+    match policy {
+        CpuPolicy::Fair => abi::FIEF_POLICY_FAIR,
+        CpuPolicy::Fifo => abi::FIEF_POLICY_FIFO,
+        CpuPolicy::Rr => abi::FIEF_POLICY_RR,
+        CpuPolicy::Edf => abi::FIEF_POLICY_EDF,
+        CpuPolicy::Lottery => abi::FIEF_POLICY_LOTTERY,
+        CpuPolicy::Object(place) => abi::FIEF_POLICY_OBJECT + object_number(slot, place.into()),
+    }
+}
+
+/// A slot has room for as many as a policy can name.
+const _: () = assert!(fief_policy::ORDERS_MOST == abi::FIEF_OBJECTS as usize);
+
+fn order_numbers(policy: &Policy, slot: u32) -> std::ops::Range<u32> {
+    object_number(slot, 0)..object_number(slot, policy.orders.len() as u32)
+}
+
+/// The scheduler's number of a policy's object.
+fn object_number(slot: u32, place: u32) -> u32 {
+    slot * abi::FIEF_OBJECTS + place
 }
 
 impl Fief {
@@ -153,14 +201,27 @@ impl Fief {
 
     /// Turns the scheduler or groups on or off, as the policy that has come into force wants it. What is not enforced is no
     /// error: the rest of the policy is in force, and the operator is told.
-    pub(crate) fn schedule(&self, policy: &Policy, notes: &mut Vec<String>) -> Result<()> {
+    pub(crate) fn schedule(
+        &self,
+        policy: &Policy,
+        slot: u32,
+        orders_attached: bool,
+        notes: &mut Vec<String>,
+    ) -> Result<()> {
         let mut enforcer = Enforcer::of(policy).filter(|_| policy.wants_enforcer());
         if enforcer == Some(Enforcer::Scheduler) {
             if let Ok(Scheduler::Ejected(why)) = schedule::state(self.pins()) {
                 notes.push(format!("the kernel had taken the scheduler out ({why}); it is turned on again"));
             }
             match schedule::install(self.pins()) {
-                Ok(()) => return self.remove_groups(),
+                Ok(()) => {
+                    // those of a scheduler that was on are attached already
+                    if !orders_attached {
+                        self.attach_orders(policy, slot, notes)?;
+                    }
+                    order::keep(self.pins(), order_numbers(policy, slot))?;
+                    return self.remove_groups();
+                }
                 Err(e) => enforcer = Some(Enforcer::after(policy, e)),
             }
         }
@@ -191,12 +252,80 @@ impl Fief {
         self.remove_groups()
     }
 
+    /// Attaches the policy's own orders, those of the former one staying. Without its object a container has its threads in
+    /// order of their nice values.
+    pub(crate) fn attach_orders(&self, policy: &Policy, slot: u32, notes: &mut Vec<String>) -> Result<()> {
+        for (number, one) in order_numbers(policy, slot).zip(&policy.orders) {
+            if let Err(e) = order::attach(self.pins(), number, &one.object) {
+                notes.push(format!("cpu.policy = \"{}\" is kept and not enforced: {e}", one.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of the policy in force again, after the scheduler was replaced. Status tells which of them are not loaded.
+    pub(crate) fn attach_orders_again(&self) -> Result<()> {
+        let names = self.names()?;
+        if let (Some(policy), Scheduler::On(_)) = (names.policy(), schedule::state(self.pins())?) {
+            self.attach_orders(policy, names.slot(), &mut Vec::new())?;
+        }
+        Ok(())
+    }
+
+    /// Before the policy of that slot comes into force, if the scheduler is on; whether it is.
+    pub(crate) fn attach_orders_early(&self, policy: &Policy, slot: u32, notes: &mut Vec<String>) -> Result<bool> {
+        let is_on = policy.wants_enforcer() && matches!(schedule::state(self.pins()), Ok(Scheduler::On(_)));
+        if is_on {
+            self.attach_orders(policy, slot, notes)?;
+        }
+        Ok(is_on)
+    }
+
+    /// Of the policy's own orders those that are asked, and what is wrong with the others.
+    pub(crate) fn orders(
+        &self,
+        policy: &Policy,
+        slot: u32,
+        scheduler: &SchedulerView,
+    ) -> Result<(Vec<String>, Vec<String>)> {
+        let (mut held, mut problems) = (Vec::new(), Vec::new());
+        if !matches!(scheduler, SchedulerView::On { .. }) {
+            return Ok((held, problems));
+        }
+        for (number, one) in order_numbers(policy, slot).zip(&policy.orders) {
+            let Some(told) = order::state(self.pins(), number)? else { continue };
+            let (name, file) = (&one.name, one.object.display());
+            let instead = "threads that have it go by their nice values";
+            if !order::is_attached(self.pins(), number) {
+                problems.push(format!(
+                    "cpu.policy = \"{name}\": {file} is not loaded, so {instead}; `fief apply` loads it, or says why not"
+                ));
+            } else if told.removed != 0 {
+                problems.push(format!(
+                    "cpu.policy = \"{name}\": {file} answered too late or beyond its reach ({} times) and is not asked any more, \
+                     so {instead}; mend it, and apply the policy again",
+                    told.faults
+                ));
+            } else {
+                let abi::fief_object { turns, unanswered, faults, .. } = told;
+                held.push(format!(
+                    "cpu.policy = \"{name}\", by {file} (asked {turns} times, no answer {unanswered}, faults {faults})"
+                ));
+            }
+        }
+        Ok((held, problems))
+    }
+
     /// Who divides the CPU now.
     pub(crate) fn scheduler(&self, tree: &Tree) -> Result<SchedulerView> {
         Ok(match schedule::state(self.pins())? {
             Scheduler::Off => self.groups_view(tree)?.map_or(SchedulerView::Off, SchedulerView::Groups),
             Scheduler::Ejected(why) => SchedulerView::Ejected(why),
             Scheduler::On(told) => SchedulerView::On {
+                combined: match told.combined {
+                    0 => Vec::new(), // none had been, so the threads need not be walked
+                    _ => schedule::combined(self.pins())?.iter().map(|one| CombinedView::of(one, tree)).collect(),
+                },
                 counts: vec![
                     ("picked", told.picked),
                     ("kept", told.kept),
@@ -205,6 +334,7 @@ impl Fief {
                     ("preempted", told.preempted),
                     ("unqueued", told.unqueued),
                     ("lock_failed", told.lock_failed),
+                    ("combined", told.combined),
                 ],
             },
         })

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use crate::ServerStatus;
 use crate::listening::Listening;
+use crate::{ServerStatus, origin};
 
 /// Each of these sockets with its server, one for each socket. `managed`: ids of the cgroups whose sockets the hooks see.
 pub(crate) fn of<'a>(sockets: &'a [Listening], managed: &HashSet<u64>) -> Vec<(&'a Listening, ServerStatus)> {
@@ -15,8 +15,10 @@ pub(crate) fn of<'a>(sockets: &'a [Listening], managed: &HashSet<u64>) -> Vec<(&
         let pid = holders.get(&socket.inode).copied();
         ServerStatus {
             address: socket.address,
+            class: None,
             pid,
             program: pid.and_then(program).unwrap_or_else(|| "a process that cannot be seen from here".to_owned()),
+            unit: pid.and_then(origin::unit_of),
             managed: socket.cgroup.is_some_and(|id| managed.contains(&id)),
         }
     };

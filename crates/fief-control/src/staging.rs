@@ -2,7 +2,7 @@
 //! State that client rules and request rules share while they are written into the policy slot that is not in force.
 
 use fief_bpf::map::MapHandle;
-use fief_bpf::{Result, abi, record};
+use fief_bpf::{Result, abi, inner, record};
 
 use crate::Fief;
 use crate::blooms::Blooms;
@@ -42,9 +42,10 @@ impl Staging {
     /// Writes rules, filters and buckets over those of an earlier policy. Nothing may lead there any more: its listeners
     /// and guards are cleared. Returns the queues that it names.
     pub(crate) fn write(self, fief: &Fief) -> Result<Vec<u32>> {
-        self.rules.write(&self.rule_tables, self.slot)?;
         self.blooms.write()?;
-        self.buckets.write(&self.bucket_tables, self.slot)?;
+        let rules = self.rules.array()?;
+        let buckets = self.buckets.array(&self.bucket_tables, self.slot)?;
+        inner::put(self.slot, &[(&self.rule_tables, rules), (&self.bucket_tables, buckets)])?;
         self.queues.write(fief)
     }
 }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use fief_bpf::{Context, Error, ErrorKind, Result};
+use fief_bpf::{Context, Error, ErrorKind, Result, table};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::Fief;
@@ -59,7 +59,11 @@ impl Fief {
 
     /// The text of the policy in force.
     pub fn policy_text(&self) -> Result<Option<String>> {
-        let slot = fief_bpf::table::Table::open(self.pins())?.policy().0;
+        self.policy_text_of(table::policy_slot(self.pins())?)
+    }
+
+    /// The text of the policy in a slot.
+    pub(crate) fn policy_text_of(&self, slot: u32) -> Result<Option<String>> {
         let path = self.policy_file(slot);
         match fs::read_to_string(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),

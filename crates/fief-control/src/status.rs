@@ -2,21 +2,27 @@
 //! Whether what is in force does what it says: who listens where the policy says, whether they are managed, and what stands in
 //! the way. It is all read at the moment of the question; no process watches.
 
+mod listeners;
+mod unguarded;
+
 use std::collections::HashSet;
-use std::io;
-use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use fief_bpf::table::Table;
-use fief_bpf::{Result, open};
-use fief_policy::{Listener, Mode, Policy, RequestRate, Serve};
+use fief_bpf::abi;
+use fief_bpf::table::{Row, Table};
+use fief_bpf::{Result, ingress, open};
+use fief_policy::{Container, Listener, Mode, Network, Policy, RequestRate, Serve};
 use serde::{Deserialize, Serialize};
 
 use crate::groups::named;
-use crate::listening::{self, Listening};
 use crate::names::Names;
-use crate::{Fief, SchedulerView, Snapshot, cgroup, namespace, servers, wire};
+use crate::origin::{self, Origin};
+use crate::tree::Tree;
+use crate::{Fief, SchedulerView, Snapshot, namespace, wire};
+pub use listeners::{Classes, ListenerStatus, ServerStatus};
+pub(crate) use listeners::{Here, Kernel};
+pub use unguarded::{UnguardedInterface, WhyUnguarded};
 
 /// What is in force, and what is wrong with it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,12 +32,22 @@ pub struct Status {
     pub policy: Option<PathBuf>,
     /// When it was put in force.
     pub since: Option<SystemTime>,
+    /// What sha256sum(1) says of it.
+    pub sha256: Option<String>,
+    /// Who put it in force; `None`: nobody knows any more.
+    pub origin: Option<Origin>,
     /// Whether verdicts are carried out or only counted; `None`: its text was removed.
     pub mode: Option<Mode>,
-    /// Whether the programs in force are those of this version.
-    pub current: bool,
+    /// Which build the programs in force are of, and which this command's would be.
+    pub builds: [u32; 2],
+    /// What the kernel side could not do, and how often, as far as it happened.
+    #[serde(deserialize_with = "wire::counts")]
+    pub failures: Vec<(&'static str, u64)>,
     /// Interfaces that the front door stands at.
     pub interfaces: Vec<String>,
+    /// Interfaces that are up, and by which connections to a guarded listener come in past the front door.
+    #[serde(default)]
+    pub unguarded: Vec<UnguardedInterface>,
     /// Listeners of the policy, in its order.
     pub listeners: Vec<ListenerStatus>,
     /// Managed cgroups that are there.
@@ -47,60 +63,61 @@ pub struct Status {
     pub problems: Vec<String>,
 }
 
-/// A listener of the policy.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ListenerStatus {
-    /// Its name.
-    pub name: String,
-    /// The address of the policy.
-    pub address: SocketAddr,
-    /// How its classes reach the server.
-    pub serve: Serve,
-    /// Whether verdicts on its clients and requests are carried out or only counted.
-    pub mode: Mode,
-    /// Who listens there.
-    pub servers: Vec<ServerStatus>,
+fn is_current([in_force, own]: [u32; 2]) -> bool {
+    in_force == own
 }
 
-/// A socket that listens, and whose it is.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ServerStatus {
-    /// Where it listens.
-    pub address: SocketAddr,
-    /// Its process, if it can be seen from here.
-    pub pid: Option<i32>,
-    /// Name of its program.
-    pub program: String,
-    /// Whether what it uses is charged to containers.
-    pub managed: bool,
+impl Status {
+    /// Whether the programs in force are those of this version.
+    pub fn is_current(&self) -> bool {
+        is_current(self.builds)
+    }
 }
 
 impl Fief {
     /// Looks at what is in force. Changes nothing.
     pub fn status(&self) -> Result<Status> {
-        let (snapshot, names) = (self.snapshot()?, self.names()?);
+        self.require_installed()?;
+        let table = Table::open(self.pins())?;
+        let names = Names::read(self, &table)?;
+        let snapshot = self.snapshot_of(&table, names.tree())?;
         let interfaces = self.interfaces();
         let netns = open::steered(self.pins()).unwrap_or_default();
-        let managed = managed(&snapshot);
+        let kernel = Kernel::read(self, &names, &snapshot)?;
         let policy = names.policy();
-        let of_policy = || Ok(policy.map(|policy| Here::look(policy, &managed)));
-        let here = namespace::within(netns, of_policy)?.flatten().unwrap_or_default();
-        let current = Table::open(self.pins())?.build() == fief_bpf::build();
+        let guarded = ingress::attached(self.pins()).into_iter().filter(|place| place.0 == netns);
+        let guarded: Vec<u32> = guarded.map(|(_, index)| index).collect();
+        let of_policy = || Ok(policy.map(|policy| (Here::look(policy, &kernel), unguarded::find(policy, &guarded))));
+        let (here, unguarded) = namespace::within(netns, of_policy)?.flatten().unwrap_or_default();
+        let builds = [table.build(), fief_bpf::build()];
         let mut problems = self.front_notes(&names)?;
         if policy.is_some_and(|policy| policy.listeners.iter().any(Listener::is_guarded)) && interfaces.is_empty() {
             problems.push("the front door stands nowhere, so nothing is guarded; apply the policy again".to_owned());
         }
         problems.extend(here.problems.iter().cloned());
         problems.extend(policy.map(|policy| unserved(policy, &here.listeners, &snapshot)).unwrap_or_default());
-        problems.extend(of_machine(&snapshot, current));
+        let of_orders = policy.map(|policy| self.orders(policy, names.slot(), &snapshot.scheduler));
+        let (orders, of_orders) = of_orders.transpose()?.unwrap_or_default();
+        problems.extend(of_orders);
+        problems.extend(homeless(names.tree(), &snapshot));
+        problems.extend(of_machine(&snapshot, is_current(builds)));
         let (text, since) = self.policy_kept(&names);
         Ok(Status {
+            sha256: text.as_ref().and_then(|path| Some(origin::hash(&std::fs::read_to_string(path).ok()?))),
+            origin: self.origin(names.slot()),
             policy: text,
             since,
             mode: policy.map(|policy| policy.mode),
-            current,
-            enforced: policy.map(|policy| enforced(policy, &interfaces, &snapshot.scheduler)).unwrap_or_default(),
+            builds,
+            failures: snapshot.failures.iter().copied().filter(|(_, count)| *count > 0).collect(),
+            enforced: policy
+                .map(|policy| enforced(policy, &interfaces, &snapshot.scheduler))
+                .into_iter()
+                .chain([orders])
+                .flatten()
+                .collect(),
             interfaces,
+            unguarded,
             units: snapshot.units.iter().filter_map(|unit| unit.cgroup.clone()).collect(),
             unenforced: policy.map(|policy| unenforced(policy, &snapshot.scheduler)).unwrap_or_default(),
             scheduler: snapshot.scheduler,
@@ -116,74 +133,6 @@ impl Fief {
             Err(_) => (None, None),
         }
     }
-}
-
-/// Ids of the cgroups whose sockets the hooks see.
-pub(crate) fn managed(snapshot: &Snapshot) -> HashSet<u64> {
-    let folders = snapshot.units.iter().filter_map(|unit| unit.cgroup.as_deref());
-    folders.flat_map(cgroup::ids).collect()
-}
-
-/// What is found in a network namespace.
-#[derive(Default)]
-pub(crate) struct Here {
-    pub(crate) listeners: Vec<ListenerStatus>,
-    problems: Vec<String>,
-}
-
-impl Here {
-    pub(crate) fn look(policy: &Policy, managed: &HashSet<u64>) -> Self {
-        let sockets = listening::find().unwrap_or_default();
-        let servers = servers::of(&sockets, managed);
-        let mut here = Self::default();
-        for listener in policy.listeners.iter().filter(|listener| !listener.forward) {
-            let own: Vec<_> = servers
-                .iter()
-                .filter(|(socket, _)| listener.addresses().any(|address| socket.serves(address)))
-                .map(|(_, server)| server.clone())
-                .collect();
-            here.problems.extend(absent(listener, &own, &servers));
-            here.listeners.push(ListenerStatus {
-                name: listener.name.clone(),
-                address: listener.address,
-                serve: listener.serve,
-                mode: listener.mode,
-                servers: own,
-            });
-        }
-        here
-    }
-}
-
-/// Nobody can reach the listener, or nobody listens there.
-fn absent(listener: &Listener, own: &[ServerStatus], all: &[(&Listening, ServerStatus)]) -> Option<String> {
-    let Listener { name, address, .. } = listener;
-    if is_foreign(*address) {
-        let ip = address.ip();
-        return Some(format!(
-            "{name}: {ip} is no address of this machine, so nobody reaches {address}; give it to an interface, or change \
-             the policy"
-        ));
-    }
-    if !own.is_empty() {
-        return None;
-    }
-    const NAMED: usize = 3;
-    let others = all.iter().filter(|(socket, _)| !socket.address.ip().is_loopback());
-    let mut others: Vec<_> = others.map(|(_, server)| format!("{} on {}", server.program, server.address)).collect();
-    others.sort();
-    others.dedup();
-    let others = match &others[..] {
-        [] => String::new(),
-        others => format!(" ({} listens)", others[..others.len().min(NAMED)].join(", ")),
-    };
-    Some(format!("{name}: nothing listens on {address}{others}; start its server there, or change the policy"))
-}
-
-/// Whether the kernel refuses to bind to it.
-fn is_foreign(address: SocketAddr) -> bool {
-    let bound = UdpSocket::bind((address.ip(), 0));
-    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 /// What a policy asks for that a server, as it runs, does not get.
@@ -215,11 +164,16 @@ fn unserved(policy: &Policy, listeners: &[ListenerStatus], snapshot: &Snapshot) 
                 ));
             }
         }
-        let classes = listener.class_paths().len();
-        let told_apart = snapshot.class_listeners.iter().any(|class| class.address == Some(listener.address));
-        if listener.serve == Serve::Shim && listener.queue.is_none() && classes > 1 && !told_apart {
+        let Classes { count, with_socket, .. } = status.classes;
+        if listener.serve == Serve::CopiesPerClass && with_socket < count {
             said.push(format!(
-                "{name}: {} has one socket for all {classes} classes, which are charged apart and served in the order in \
+                "{name}: copies of the server listen for {with_socket} of {count} classes, and nobody for the clients of the others; \
+                 look why these copies ended, and start the server again by `fief run`"
+            ));
+        }
+        if listener.serve == Serve::Shim && listener.queue.is_none() && count > 1 && with_socket == 0 {
+            said.push(format!(
+                "{name}: {} has one socket for all {count} classes, which are charged apart and served in the order in \
                  which they come: it does not run by `fief run` or `fief exec`, or is linked statically; start it so, or set queue = true",
                 servers[0].program
             ));
@@ -249,7 +203,7 @@ fn enforced(policy: &Policy, interfaces: &[String], scheduler: &SchedulerView) -
         held.push(format!("the order of the classes of {}, and their limits, by its queue", names.join(", ")));
     }
     if let Some(who) = scheduler.title().filter(|_| policy.divides_cpu()) {
-        held.push(format!("cpu.share, cpu.limit and cpu.weight, by {who}"));
+        held.push(format!("cpu.share, cpu.limit, cpu.weight and cpu.policy, by {who}"));
     }
     held
 }
@@ -260,14 +214,54 @@ fn unenforced(policy: &Policy, scheduler: &SchedulerView) -> Vec<String> {
         policy.listeners.iter().filter(|listener| listener.queue.is_some()).flat_map(Listener::class_paths).collect();
     let others = policy.containers.iter().filter(|container| !queued.contains(container.path.as_str()));
     let attributes = others.filter_map(|container| Some((container, named(container)?)));
-    match scheduler {
+    let mut said: Vec<_> = match scheduler {
         SchedulerView::On { .. } => Vec::new(),
         SchedulerView::Groups(groups) => attributes
             .filter(|(container, _)| !groups.containers.contains(&container.path))
             .map(|(_, named)| format!("{named} (no process has its home there, and cgroups know whole processes)"))
             .collect(),
         SchedulerView::Off | SchedulerView::Ejected(_) => attributes.map(|(_, named)| named).collect(),
-    }
+    };
+    said.extend(policy.containers.iter().filter_map(of_later));
+    said
+}
+
+/// Which of these were given, though no version enforces them yet: bytes, bits per second, the weight among siblings. 0: not given.
+pub fn not_yet_enforced(memory_max: u64, network_max: u64, network_weight: u32) -> Vec<&'static str> {
+    let given = [
+        ("memory.max", memory_max > 0),
+        ("network.max", network_max > 0),
+        ("network.weight", ![0, Network::default().weight].contains(&network_weight)),
+    ];
+    given.into_iter().filter_map(|(name, is_given)| is_given.then_some(name)).collect()
+}
+
+/// What a container says that no version enforces yet.
+fn of_later(container: &Container) -> Option<String> {
+    let Network { max_bits, weight } = container.network;
+    let named = not_yet_enforced(container.memory_max, max_bits, weight);
+    let path = &container.path;
+    (!named.is_empty()).then(|| format!("{path}: {} (no version enforces that yet)", named.join(", ")))
+}
+
+/// Managed cgroups whose container the policy has let go: it lives on for their sake.
+fn homeless(tree: &Tree, snapshot: &Snapshot) -> Vec<String> {
+    let is_let_go = |row: &Row| {
+        let is_named = row.record.flags & abi::FIEF_CONTAINER_POLICY != 0 && row.attributes(tree.slot).named != 0;
+        // those that somebody made by hand are somebody's
+        let is_made = row.record.flags & (abi::FIEF_CONTAINER_UNIT | abi::FIEF_CONTAINER_USER) != 0;
+        row.record.state == abi::FIEF_ALIVE && row.container.id >= abi::FIEF_FIRST_ID && !is_named && !is_made
+    };
+    let gone: HashSet<String> = tree.rows().iter().filter(|row| is_let_go(row)).map(|row| tree.path(row)).collect();
+    let units = snapshot.units.iter().filter(|unit| gone.contains(&unit.container));
+    let say = |folder: &PathBuf, container: &str| {
+        let folder = folder.display();
+        format!(
+            "{folder} is at home in {container}, which the policy no longer names, so nobody's account has what it uses; \
+             `fief manage {folder} --container NAME` gives it one of the policy's"
+        )
+    };
+    units.filter_map(|unit| Some(say(unit.cgroup.as_ref()?, &unit.container))).collect()
 }
 
 /// Switches between threads that were not seen are made good at the next one; verdicts that were not counted have a note.
@@ -304,27 +298,6 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_others_is_told_from_one_of_ours() {
-        assert!(is_foreign("192.0.2.1:80".parse().expect("an address")));
-        assert!(!is_foreign("127.0.0.1:80".parse().expect("an address")));
-        assert!(!is_foreign("0.0.0.0:80".parse().expect("an address")));
-    }
-
-    #[test]
-    fn a_listener_without_a_server_comes_with_those_that_listen_elsewhere() {
-        let socket = Listening {
-            address: "0.0.0.0:8080".parse().expect("an address"),
-            multipath: false,
-            cgroup: None,
-            inode: 1,
-        };
-        let server = ServerStatus { address: socket.address, pid: Some(7), program: "nginx".into(), managed: true };
-        let said = absent(&policy("").listeners[0], &[], &[(&socket, server.clone())]).expect("nobody listens");
-        assert!(said.contains("nothing listens on 0.0.0.0:80 (nginx on 0.0.0.0:8080 listens)"), "{said}");
-        assert_eq!(absent(&policy("").listeners[0], std::slice::from_ref(&server), &[(&socket, server.clone())]), None);
-    }
-
-    #[test]
     fn what_is_enforced_is_named_with_what_does_it() {
         let eth0 = ["eth0".to_owned()];
         let held = |lines: &str, interfaces: &[String], scheduler| enforced(&policy(lines), interfaces, &scheduler);
@@ -332,7 +305,7 @@ mod tests {
         assert_eq!(held("", &eth0, SchedulerView::Off), [""; 0], "nothing stands before it");
         assert_eq!(held(refuses, &eth0, SchedulerView::Off), ["the rules of web, by the front door at eth0"]);
         assert_eq!(held(refuses, &[], SchedulerView::Off), [""; 0], "it stands nowhere");
-        let on = || SchedulerView::On { counts: Vec::new() };
+        let on = || SchedulerView::On { counts: Vec::new(), combined: Vec::new() };
         assert_eq!(held("[container.c]\ncpu.weight = 7\n", &[], on()).len(), 1);
         assert_eq!(held("", &[], on()), [""; 0], "nothing asks for it");
         let mut trial = policy(refuses);
@@ -345,6 +318,10 @@ mod tests {
         let text = "version = 1\n[container.a]\ncpu.share = \"10%\"\ncpu.limit = \"50%\"\n[container.b]\n";
         let policy = fief_policy::parse(text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!(unenforced(&policy, &SchedulerView::Off), ["a: cpu.share, cpu.limit"]);
-        assert!(unenforced(&policy, &SchedulerView::On { counts: Vec::new() }).is_empty());
+        assert!(unenforced(&policy, &SchedulerView::On { counts: Vec::new(), combined: Vec::new() }).is_empty());
+        let text = "version = 1\n[container.a]\nmemory.max = \"1G\"\nnetwork.weight = 7\n[container.b]\n";
+        let policy = fief_policy::parse(text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+        let said = ["a: memory.max, network.weight (no version enforces that yet)"];
+        assert_eq!(unenforced(&policy, &SchedulerView::On { counts: Vec::new(), combined: Vec::new() }), said);
     }
 }

@@ -25,6 +25,7 @@ use fief_policy::{ClassEntry, ClassSpec, ClassTable, Listener, Serve};
 
 pub(crate) use index::Indexed;
 use regions::Regions;
+pub(crate) use shim::is_shim;
 pub use shim::{Shim, environment};
 
 use crate::blooms::Blooms;
@@ -64,7 +65,9 @@ impl Tables {
         let addresses: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
         let slot = staging.slot as u8;
         let mut staged = Staged { slot, ..Staged::default() };
-        staged.indexes = index::assign(&addresses, &self.indexes(other(slot))?)?;
+        let in_force = self.indexes(other(slot))?;
+        staged.indexes = index::assign(&addresses, &in_force)?;
+        staged.fresh.extend(staged.indexes.iter().filter(|index| !in_force.values().any(|own| own == *index)));
         for (at, (listener, rates)) in listeners.iter().zip(rates).enumerate() {
             staged
                 .add(staged.indexes[at], listener, &place, rates, staging)
@@ -103,6 +106,8 @@ impl Tables {
 pub(crate) struct Staged {
     slot: u8,
     indexes: Vec<u16>,
+    /// Those of them that no listener in force has.
+    pub(crate) fresh: Vec<u16>,
     lengths: Vec<(u32, abi::fief_prefix_lengths)>,
     listeners: Vec<(abi::fief_listener_key, abi::fief_listener)>,
 }

@@ -11,26 +11,35 @@ impl Fief {
     /// Forgets managed cgroups that were removed; their ids. An empty group would keep its weight among its siblings, so the groups
     /// follow.
     pub(crate) fn forget_gone(&self, notes: &mut Vec<String>) -> Result<Vec<u64>> {
-        let units = self.map("units")?;
-        let mut gone: Vec<u64> = units.keys().filter_map(|key| key.try_into().ok()).map(u64::from_ne_bytes).collect();
-        if !gone.is_empty() {
-            let there = cgroup::ids(&cgroup::mount_point()?);
-            gone.retain(|id| !there.contains(id));
-        }
-        gone.iter().try_for_each(|id| sweep::forget_unit(self.pins(), *id))?;
+        let gone = self.forget_removed()?;
         if !gone.is_empty() {
             self.refresh_groups(notes);
         }
         Ok(gone)
     }
 
-    /// Forgets removed cgroups and lets go of lost references; what the operator should know of it.
-    pub(crate) fn sweep(&self) -> Result<Vec<String>> {
+    /// The same for who lets the groups follow afterwards.
+    pub(crate) fn forget_removed(&self) -> Result<Vec<u64>> {
+        let units = self.map("units")?;
+        let ids = units.keys().filter_map(|key| key.try_into().ok()).map(u64::from_ne_bytes);
+        let gone = cgroup::gone(ids.collect())?;
+        gone.iter().try_for_each(|id| sweep::forget_unit(self.pins(), *id))?;
+        Ok(gone)
+    }
+
+    /// Forgets removed cgroups; what the operator should know of it.
+    pub(crate) fn sweep_gone(&self) -> Result<Vec<String>> {
         let mut notes = Vec::new();
         let gone = self.forget_gone(&mut notes)?;
         notes.extend(
             gone.into_iter().map(|id| format!("the managed cgroup with the id {id} was removed, and is forgotten")),
         );
+        Ok(notes)
+    }
+
+    /// Lets go of lost references; what the operator should know of it.
+    pub(crate) fn sweep_lost(&self) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
         // no news: users come and go
         sweep::sweep_users(self.pins())?;
         match sweep::sweep_files(self.pins())? {

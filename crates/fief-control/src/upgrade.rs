@@ -14,6 +14,7 @@ impl Fief {
         self.require_installed()?;
         let done = upgrade::upgrade(self.pins())?;
         self.complete_doors()?;
+        self.attach_orders_again()?;
         Ok(done)
     }
 

@@ -2,17 +2,19 @@
 //! The front door's verdicts with their reasons: counters by listener, container, rule and reason; the level of overload of
 //! each listener; the isolated prefixes. All of it is read from the kernel side's tables; this module changes nothing.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr};
 
-use fief::{Reason, abi};
+use fief::Reason;
+use fief_bpf::abi;
 use fief_bpf::map::MapHandle;
 use fief_bpf::record::{self, Record};
-use fief_bpf::table::{Table, entries_in_place};
+use fief_bpf::table::{self, Table, entries_in_place};
 use fief_bpf::{Result, batch, ingress};
 use serde::{Deserialize, Serialize};
 
 use crate::charge::now_ns;
-use crate::names::Names;
+use crate::names::{Listeners, Names};
 use crate::queue::QueueView;
 use crate::{Fief, wire};
 use fief_policy::{Listener, Policy};
@@ -148,7 +150,7 @@ impl Fief {
 
     /// What verdicts were not counted, since there were too many kinds of them.
     fn uncounted(&self) -> Result<Option<String>> {
-        let lost = Table::open(self.pins())?.failures()[abi::FIEF_ERR_VERDICT as usize];
+        let lost = table::control(self.pins())?.errors[abi::FIEF_ERR_VERDICT as usize];
         Ok((lost > 0).then(|| {
             format!(
                 "{lost} verdicts were not counted: the table of counters was full; `fief apply` makes room, as far as \
@@ -158,16 +160,21 @@ impl Fief {
     }
 
     /// Listeners whose rules are others than in the policy in force, by number: what was counted by rule is not theirs.
-    /// `renamed`: old and new paths of containers, which change no rule.
-    pub(crate) fn changed_listeners(&self, policy: &Policy, renamed: &[(String, String)]) -> Result<Vec<u16>> {
-        let names = self.names()?;
-        let Some(before) = names.policy() else { return Ok(Vec::new()) };
+    /// `slot`: of the policy in force; `renamed`: old and new paths of containers, which change no rule.
+    pub(crate) fn changed_listeners(
+        &self,
+        policy: &Policy,
+        slot: u32,
+        renamed: &[(String, String)],
+    ) -> Result<Vec<u16>> {
+        let listeners = Listeners::read(self, slot)?;
+        let Some(before) = listeners.policy() else { return Ok(Vec::new()) };
         let same = |name: &str| {
             let old = before.listener(name).map(|old| with_names(old, renamed));
             let new = policy.listener(name);
             old.zip(new).is_some_and(|(old, new)| (&old.clients, &old.requests) == (&new.clients, &new.requests))
         };
-        Ok(names.listeners().filter(|(_, name)| !same(name)).map(|(index, _)| index).collect())
+        Ok(listeners.all().filter(|(_, name)| !same(name)).map(|(index, _)| index).collect())
     }
 
     /// Lets go of what these listeners counted by rule. The rest of their counters goes on.
@@ -183,11 +190,16 @@ impl Fief {
     }
 
     /// Lets go of the counters of containers that have ended and of listeners that the policy in force does not have.
-    pub(crate) fn prune_verdicts(&self) -> Result<()> {
-        let (map, names) = (self.map("verdicts")?, self.names()?);
+    pub(crate) fn prune_verdicts(&self, table: &Table) -> Result<()> {
+        let map = self.map("verdicts")?;
+        let listeners: HashSet<u16> = self.steer_tables()?.indexes(table.policy().0 as u8)?.into_values().collect();
         let counted: Vec<(abi::fief_verdict_key, u64)> = batch::sums(&map)?;
-        let gone =
-            |key: &abi::fief_verdict_key| !names.has_container(key.container) || !names.has_listener(key.listener);
+        let ended = |container: abi::fief_ref| {
+            container.id != abi::FIEF_NO_ID && table.row(container.id).is_none_or(|row| row.container != container)
+        };
+        // what belongs to no listener is of all
+        let has_listener = |index: u16| u32::from(index) == abi::FIEF_NO_LISTENER || listeners.contains(&index);
+        let gone = |key: &abi::fief_verdict_key| ended(key.container) || !has_listener(key.listener);
         let gone: Vec<_> = counted.into_iter().map(|(key, _)| key).filter(gone).collect();
         batch::delete(&map, &gone)
     }

@@ -100,7 +100,7 @@ mod tests {
             failures: vec![("table_full", 1)],
             units: vec![UnitView { cgroup: None, container: "shop".into() }],
             class_listeners: Vec::new(),
-            scheduler: SchedulerView::On { counts: vec![("picked", 3)] },
+            scheduler: SchedulerView::On { counts: vec![("picked", 3)], combined: Vec::new() },
         }
     }
 

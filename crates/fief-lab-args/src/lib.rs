@@ -65,8 +65,12 @@ pub enum Experiment {
     CpuShares,
     /// whether a limited container gets its limit, whatever else runs
     CpuLimits,
+    /// whether a thread that serves several containers has the CPU of all of them
+    Combined,
     /// what static requests keep beside CGI programs, free and limited
     CgiSandbox,
+    /// whether a thread that rebinds up to a million times a second is charged right
+    Rebind,
     /// what the agent and a record cost
     Metrics,
     /// what clients lose while policies change and a server is started anew

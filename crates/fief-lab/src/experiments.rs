@@ -15,6 +15,7 @@ pub mod parse;
 pub mod primitives;
 pub mod priority_clients;
 pub mod queue;
+pub mod rebind;
 pub mod service;
 pub mod syn_flood;
 pub mod user_vs_kernel;

@@ -46,7 +46,15 @@ pub struct Meaning {
     pub load: String,
 }
 
+/// What is said of a bound that does not hold.
+pub const MISSED: &str = "MISSED";
+
 impl Figure {
+    /// Whether its bound holds, in a word; empty: it has none.
+    pub fn verdict(&self) -> &'static str {
+        self.bound.map_or("", |bound| if bound.holds(self.value) { "holds" } else { MISSED })
+    }
+
     /// Tells the metric, its unit and the load.
     pub fn of(&mut self, metric: impl Into<String>, unit: &'static str, load: impl Into<String>) {
         self.meaning = Meaning { metric: metric.into(), unit, load: load.into() };
@@ -70,10 +78,12 @@ pub struct Figures {
 }
 
 impl Figures {
+    #[must_use = "say what it measures: .of(metric, unit, load)"]
     pub fn add(&mut self, name: impl Into<String>, value: f64) -> &mut Figure {
         self.push(Figure { name: name.into(), value, bound: None, meaning: Meaning::default() })
     }
 
+    #[must_use = "say what it measures: .of(metric, unit, load)"]
     pub fn must(&mut self, name: impl Into<String>, value: f64, bound: Bound) -> &mut Figure {
         self.push(Figure { name: name.into(), value, bound: Some(bound), meaning: Meaning::default() })
     }
@@ -138,8 +148,8 @@ mod tests {
     #[test]
     fn the_object_has_exactly_the_names_that_were_added() {
         let mut figures = Figures::default();
-        figures.must("single.flatness", 1.234_567_8, Bound::AtMost(1.6));
-        figures.add("haproxy.t40", f64::NAN);
+        let _ = figures.must("single.flatness", 1.234_567_8, Bound::AtMost(1.6));
+        let _ = figures.add("haproxy.t40", f64::NAN);
         assert_eq!(figures.to_json(), serde_json::json!({"single.flatness": 1.23457, "haproxy.t40": null}));
     }
 
@@ -147,7 +157,7 @@ mod tests {
     fn a_meaning_comes_with_value_bound_and_load() {
         let mut figures = Figures::default();
         figures.must("wait_s", 2.0, Bound::AtMost(1.3)).of("p90 from SYN to response", "s", "70,000 SYN/s");
-        figures.add("rest", 1.0);
+        let _ = figures.add("rest", 1.0);
         let told = figures.told();
         assert_eq!(told.len(), 1);
         assert_eq!((&told[0]["bound"], &told[0]["holds"]), (&json!("<= 1.3"), &json!(false)));
@@ -157,9 +167,9 @@ mod tests {
     #[test]
     fn a_figure_that_was_not_measured_is_missed() {
         let mut figures = Figures::default();
-        figures.must("a", f64::NAN, Bound::AtMost(1.0));
-        figures.must("b", 0.9, Bound::AtLeast(0.88));
-        figures.must("c", 0.5, Bound::AtLeast(0.88));
+        let _ = figures.must("a", f64::NAN, Bound::AtMost(1.0));
+        let _ = figures.must("b", 0.9, Bound::AtLeast(0.88));
+        let _ = figures.must("c", 0.5, Bound::AtLeast(0.88));
         let missed: Vec<_> = figures.missed().map(|figure| figure.name.as_str()).collect();
         assert_eq!(missed, ["a", "c"]);
     }

@@ -140,7 +140,7 @@ fn connect(from: Ipv4Addr, server: SocketAddrV4, end: Instant) -> std::io::Resul
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
     bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::from((from, 0))))?;
-    let left = end.saturating_duration_since(Instant::now()).as_micros() as libc::time_t;
+    let left = end.saturating_duration_since(Instant::now()).as_micros().max(1) as libc::time_t; // 0 would be no limit
     let left = libc::timeval { tv_sec: left / 1_000_000, tv_usec: left % 1_000_000 };
     setsockopt(&socket, sockopt::SendTimeout, &left.into())?;
     connect(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::from(server)))?;

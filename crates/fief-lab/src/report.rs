@@ -5,6 +5,7 @@ mod page;
 
 use crate::error::{Context, Result};
 use crate::experiments::Outcome;
+use crate::plot::Form;
 use crate::table::Table;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -38,11 +39,8 @@ pub fn write(folder: &Path, outcome: &Outcome, command: &str) -> Result<()> {
         let file = folder.join(name);
         std::fs::write(&file, text).context(format!("write {}", file.display()))
     };
-    let mut plots = Vec::new();
     for plot in &outcome.plots {
-        let svg = plot.to_svg()?;
-        put(&format!("{}.svg", plot.name), &svg)?;
-        plots.push(svg);
+        put(&format!("{}.svg", plot.name), &plot.to_svg(Form::File)?)?;
     }
     let made = Made::now(command);
     let result = json!({
@@ -58,7 +56,7 @@ pub fn write(folder: &Path, outcome: &Outcome, command: &str) -> Result<()> {
         "measurements": outcome.measurements,
     });
     put("result.json", &format!("{result:#}\n"))?;
-    put("index.html", &page::render(outcome, &plots, &made))
+    put("index.html", &page::render(outcome, &made)?)
 }
 
 /// When, by what and on what the figures were made, and how to make them again.
@@ -116,7 +114,7 @@ mod tests {
     fn the_folder_holds_the_figures_the_plot_and_a_page() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut outcome = Outcome { name: "demo", ..Outcome::default() };
-        outcome.figures.add("single.flatness", 1.25);
+        outcome.figures.add("single.flatness", 1.25).of("this, of that", "ratio", "");
         outcome.plots.push(Plot { name: "flat".into(), title: "Flat".into(), ..Plot::default() });
         let target = folder.path().join("a/b");
         write(&target, &outcome, "fief lab demo --quick").expect("written");

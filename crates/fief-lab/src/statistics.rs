@@ -43,6 +43,11 @@ impl Spread {
     }
 }
 
+/// Milliseconds of microseconds.
+pub fn ms(us: &[f64]) -> Vec<f64> {
+    us.iter().map(|us| us / 1000.0).collect()
+}
+
 /// Ratios round by round, so that what slows a whole round cancels.
 pub fn ratios(over: &[f64], under: &[f64]) -> Vec<f64> {
     over.iter().zip(under).map(|(over, under)| over / under).collect()

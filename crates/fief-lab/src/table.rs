@@ -30,12 +30,8 @@ impl Table {
     pub fn of_figures(title: impl Into<String>, figures: &Figures) -> Table {
         let mut table = Table::new(title, &["figure", "value", "must be", ""]);
         for figure in figures.iter() {
-            let (bound, verdict) = match figure.bound {
-                Some(bound) if bound.holds(figure.value) => (bound.to_string(), "holds"),
-                Some(bound) => (bound.to_string(), "MISSED"),
-                None => (String::new(), ""),
-            };
-            table.row([figure.name.clone(), number(figure.value), bound, verdict.to_owned()]);
+            let bound = figure.bound.map_or_else(String::new, |bound| bound.to_string());
+            table.row([figure.name.clone(), number(figure.value), bound, figure.verdict().to_owned()]);
         }
         table
     }
@@ -87,9 +83,25 @@ pub fn number(value: f64) -> String {
     }
 }
 
+/// Milliseconds of microseconds.
+pub fn in_ms(us: f64) -> String {
+    number(us / 1000.0)
+}
+
+/// What a request costs, as people say it: 0.3 ms.
+pub fn cost_ms(us: u64) -> String {
+    format!("{} ms", us as f64 / 1000.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_requests_are_in_milliseconds() {
+        assert_eq!([62_300.0, 651.0, 48.0].map(in_ms), ["62.3", "0.6510", "0.0480"]);
+        assert_eq!([300, 1000].map(cost_ms), ["0.3 ms", "1 ms"]);
+    }
     use crate::figures::Bound;
 
     #[test]
@@ -116,7 +128,7 @@ mod tests {
     #[test]
     fn a_missed_figure_is_loud() {
         let mut figures = Figures::default();
-        figures.must("x", 2.0, Bound::AtMost(1.0));
+        let _ = figures.must("x", 2.0, Bound::AtMost(1.0));
         assert!(Table::of_figures("t", &figures).to_string().contains("MISSED"));
     }
 }

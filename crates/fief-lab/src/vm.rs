@@ -18,6 +18,14 @@ const KERNEL: &str = "7.0";
 /// A full run takes some minutes of an emulated CPU.
 const LONGEST_SECONDS: &str = "1500";
 
+/// Tells the lab in the guest that it is there.
+const INSIDE: &str = "FIEF_LAB_EMULATED";
+
+/// Whether this is the emulated machine, whose clock counts instructions.
+pub fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
 fn script() -> Result<PathBuf> {
     let here = std::env::current_dir().context("find the working directory")?;
     let found = here.ancestors().map(|folder| folder.join("tests/vm/run.sh")).find(|path| path.exists());
@@ -29,7 +37,8 @@ pub fn run(args: &Lab) -> Result<()> {
     let mut order = tempfile::NamedTempFile::new().context("make a script for the guest")?;
     let quick = if args.quick { " --quick" } else { "" };
     let json = if args.json { " --json" } else { "" };
-    writeln!(order, "fief lab {}{quick}{json}", args.experiment.name()).context("write a script for the guest")?;
+    writeln!(order, "{INSIDE}=1 fief lab {}{quick}{json}", args.experiment.name())
+        .context("write a script for the guest")?;
     let mut guest = Command::new(script()?)
         .arg("-s")
         .arg(order.path())

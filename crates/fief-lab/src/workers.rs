@@ -95,9 +95,13 @@ mod tests {
 
     #[test]
     fn a_request_costs_what_was_asked_for() {
-        let begin = used();
-        spend(Duration::from_millis(20));
-        let took = used() - begin;
+        let spent = || {
+            let begin = used();
+            spend(Duration::from_millis(20));
+            used() - begin
+        };
+        // what the kernel does meanwhile only adds
+        let took = (0..10).map(|_| spent()).min().expect("ten");
         assert!((20..25).contains(&took.as_millis()), "{took:?}");
     }
 

@@ -4,8 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use crate::cpu::{self, Cpu, Order};
 use crate::diagnostic::{Findings, Kind};
-use crate::model::{Container, Cpu, Listener, Network};
+use crate::model::{Container, Listener, Network};
 use crate::nearest::nearest;
 use crate::quantity::{self, Refused};
 use crate::reader::{Named, Value, View};
@@ -31,11 +32,11 @@ pub(crate) struct Containers {
 }
 
 impl Containers {
-    pub(crate) fn read(policy: &View<'_, '_>, findings: &mut Findings) -> Self {
+    pub(crate) fn read(policy: &View<'_, '_>, orders: &[Order], findings: &mut Findings) -> Self {
         let mut declared = Vec::new();
         let mut known = HashSet::new();
         for Named { name: path, name_span: span, view } in policy.named("container", findings) {
-            let container = attributes(path, span.clone(), &view, findings);
+            let container = attributes(path, span.clone(), &view, orders, findings);
             match name::check_path(path) {
                 Ok(()) => declared.push(container),
                 Err(Refused { message, remedy }) => {
@@ -60,7 +61,7 @@ impl Containers {
             return rules::unknown_container(programs, span.clone(), self, findings);
         }
         let path = &declared.container.path;
-        if path == programs || path.starts_with(&format!("{programs}/")) {
+        if name::is_within(path, programs) {
             let message =
                 format!("the programs of `{path}` cannot be charged to `{programs}`, which the server is charged to");
             let expected = "a container that is neither this one nor above it";
@@ -101,7 +102,13 @@ impl Containers {
     }
 }
 
-fn attributes(path: &str, span: Range<usize>, view: &View<'_, '_>, findings: &mut Findings) -> Declared {
+fn attributes(
+    path: &str,
+    span: Range<usize>,
+    view: &View<'_, '_>,
+    orders: &[Order],
+    findings: &mut Findings,
+) -> Declared {
     let mut container = Container::new(path);
     let mut share_span = None;
     let mut limit_span = None;
@@ -114,6 +121,7 @@ fn attributes(path: &str, span: Range<usize>, view: &View<'_, '_>, findings: &mu
             container.cpu.limit_ppm = limit;
             limit_span = Some(span);
         }
+        cpu::read_order(&cpu, &mut container.cpu, orders, findings);
         let Cpu { weight, priority, .. } = Cpu::default();
         container.cpu.weight = small(cpu.integer("weight", vocabulary::WEIGHT, findings), weight);
         container.cpu.priority = small(cpu.integer("priority", vocabulary::PRIORITY, findings), priority);

@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fields::{Fields, Unread};
 use crate::model::{Client, From, Level, Listener, Mode, Policy};
@@ -87,7 +87,7 @@ impl Serialize for Reason {
 }
 
 /// A condition that was met, and by which value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Met {
     pub field: Field,
     /// As it is compared; what is not text is shown by `U+FFFD`.

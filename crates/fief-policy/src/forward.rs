@@ -7,7 +7,7 @@ use crate::model::Listener;
 use crate::reader::View;
 
 /// Each key that does not go with `forward`, and what to do instead.
-const NOT_BESIDE: [(&str, &str); 10] = [
+const NOT_BESIDE: [(&str, &str); 11] = [
     ("request", PROXY),
     ("admit", PROXY),
     ("admit-from", PROXY),
@@ -17,6 +17,7 @@ const NOT_BESIDE: [(&str, &str); 10] = [
     ("proxy", PROXY),
     ("copies", "remove `copies`: the servers are other machines"),
     ("classes", "remove `classes`: there is no listening socket here"),
+    ("restart", "remove `restart`: who listens is another machine's to say"),
     ("lrp", "remove `lrp`: there is no receiving socket here"),
 ];
 

@@ -36,6 +36,7 @@ mod bloom;
 mod class_queue;
 mod containers;
 mod covered;
+mod cpu;
 mod diagnostic;
 mod evaluate;
 mod fields;
@@ -70,13 +71,15 @@ mod table;
 mod unread;
 mod vocabulary;
 
+pub use cpu::{Cpu, CpuPolicy, ORDERS_MOST, Order};
 pub use diagnostic::{Diagnostic, Diagnostics, Kind, Related};
 pub use evaluate::{Met, Reason, RequestVerdict, Verdict};
 pub use fields::{Body, Fields, Unread};
 pub use model::{
-    AcceptOrder, ClassQueue, Client, Container, Cpu, From, Front, Handshake, Isolate, Latency, Level, Listener, Lrp,
-    Mode, Network, Overload, Per, Policy, Queue, Schedule, Serve, SynRate, Thresholds, Unguarded, Until,
+    AcceptOrder, ClassQueue, Client, Container, From, Front, Handshake, Isolate, Latency, Level, Listener, Lrp, Mode,
+    Network, Overload, Per, Policy, Queue, Schedule, Serve, SynRate, Thresholds, Unguarded, Until,
 };
+pub use name::is_within;
 pub use nearest::{nearest, nearest_path};
 pub use parse::parse;
 pub use patterns::{Comparison, Part, PatternHash, ShapeCondition};

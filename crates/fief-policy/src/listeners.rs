@@ -140,6 +140,7 @@ struct Guarding {
     later_requests: bool,
     penalty: Penalty,
     isolation: Isolation,
+    restart_ns: u64,
     unproven: Option<SynRate>,
     proven: Option<SynRate>,
     lrp: Option<Lrp>,
@@ -180,6 +181,7 @@ impl Guarding {
             later_requests: later_requests.unwrap_or(has_requests || queue.is_some()),
             penalty: penalty(view, findings),
             isolation: syn_rates::isolate(view, containers, findings),
+            restart_ns: restart(view, findings),
             unproven: syn_rates::rate(view, "unproven", findings),
             proven: syn_rates::rate(view, "proven", findings),
             lrp: syn_rates::lrp(view, findings),
@@ -188,12 +190,25 @@ impl Guarding {
     }
 
     fn fill(self, listener: Listener) -> Listener {
-        let Self { admit, admit_from, later_requests, penalty, isolation, unproven, proven, lrp, queue } = self;
+        let Self { admit, admit_from, later_requests, penalty, isolation, restart_ns, unproven, proven, lrp, queue } =
+            self;
         let isolate = isolation.isolate;
         let (penalty_ns, penalty_except) = (penalty.ns, penalty.except);
         let listener = Listener { penalty_ns, penalty_except, ..listener };
-        Listener { admit, admit_from, later_requests, isolate, unproven, proven, lrp, queue, ..listener }
+        Listener { admit, admit_from, later_requests, isolate, restart_ns, unproven, proven, lrp, queue, ..listener }
     }
+}
+
+/// Below a second it would only delay: clients send again no sooner.
+fn restart(view: &View<'_, '_>, findings: &mut Findings) -> u64 {
+    const LEAST_NS: u64 = 1_000_000_000;
+    let Some((ns, span)) = view.quantity("restart", quantity::duration, findings) else { return 0 };
+    if ns < LEAST_NS {
+        let message = format!("{} has a `restart` below one second", view.title);
+        let remedy = "write as long as the server takes to start, as restart = \"5s\"";
+        findings.add(Kind::Value, span, message, "\"1s\" or more", remedy);
+    }
+    ns
 }
 
 /// What a listener says of penalties.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was meant by a value of the wrong type: the same value as it should have been written, where that can be guessed.
 
-use toml::de::DeValue;
+use toml::de::{DeInteger, DeValue};
 
-use crate::vocabulary::{Key, Shape};
+use crate::vocabulary::{Key, Section, Shape};
 
 /// `full`: the key with the tables before it.
 pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
@@ -29,6 +29,9 @@ pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
         {
             format!("write {full} = {text}, without the quotes")
         }
+        (Shape::Rate, DeValue::String(text)) if rate(text).is_some() => {
+            format!("write {full} = {}", rate(text).expect("asked before"))
+        }
         (Shape::Flag, DeValue::String(text)) if text == "true" || text == "false" => {
             format!("write {full} = {text}, without the quotes")
         }
@@ -53,8 +56,14 @@ pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
         (Shape::Table(section), DeValue::String(text)) if section.key(PER_SECOND).is_some() && rate(text).is_some() => {
             format!("write {full} = {{ {PER_SECOND} = {} }}", rate(text).expect("asked before"))
         }
-        (Shape::Table(section), DeValue::Integer(digits)) if section.key(PER_SECOND).is_some() => {
+        (Shape::Table(section), DeValue::Integer(digits)) if section.key(PER_SECOND).is_some() && is_some(digits) => {
             format!("write {full} = {{ {PER_SECOND} = {} }}", digits.as_str())
+        }
+        (Shape::Table(section), DeValue::String(text)) if has_rate(section) && rate(text).is_some() => {
+            with_burst(full, &rate(text).expect("asked before").to_string())
+        }
+        (Shape::Table(section), DeValue::Integer(digits)) if has_rate(section) && is_some(digits) => {
+            with_burst(full, digits.as_str())
         }
         (Shape::Table(_) | Shape::NamedPatterns, _) if example.starts_with('{') => format!("write {full} = {example}"),
         (Shape::Table(section), _) => {
@@ -69,13 +78,28 @@ pub(crate) fn remedy(full: &str, key: &Key, value: &DeValue<'_>) -> String {
 }
 
 const PER_SECOND: &str = "per-second";
+/// Of connection requests.
+const RATE: &str = "rate";
+
+fn with_burst(full: &str, number: &str) -> String {
+    format!("write {full} = {{ {RATE} = {number}, burst = {number} }}")
+}
+
+fn has_rate(section: &Section) -> bool {
+    section.key(RATE).is_some_and(|key| matches!(key.shape, Shape::Rate))
+}
 
 /// A number a second as other programs write it: "50/s", "50r/s", "50".
 fn rate(text: &str) -> Option<u32> {
     let unit_at = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let known = ["", "/s", "r/s", "/sec", "/second", "rps"].contains(&unit.trim());
-    number.parse().ok().filter(|_| known)
+    number.parse().ok().filter(|rate| known && *rate > 0)
+}
+
+/// Whether an integer is a rate as it is written.
+fn is_some(digits: &DeInteger<'_>) -> bool {
+    digits.radix() == 10 && digits.as_str().parse::<u32>().is_ok_and(|rate| rate > 0)
 }
 
 pub(crate) fn type_of(value: &DeValue<'_>) -> &'static str {

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::cpu::{Cpu, Order};
 use crate::fields::Unread;
 use crate::request::Request;
 
@@ -23,6 +24,8 @@ pub struct Policy {
     pub schedule: Schedule,
     pub front: Front,
     pub overload: Overload,
+    /// Orders among threads that were built outside of Fief.
+    pub orders: Vec<Order>,
     /// Every path, the implied parents too, parents before their children, otherwise in the order of the file.
     pub containers: Vec<Container>,
     /// In the order of the file. The index in the kernel is another: an address keeps its own from policy to policy.
@@ -51,10 +54,9 @@ impl Policy {
         self.containers.iter().filter_map(|container| container.programs.as_deref()).collect()
     }
 
-    /// Whether a container has a share, a limit or a weight of the CPU.
+    /// Whether a container has a share, a limit, a weight or a policy of the CPU.
     pub fn divides_cpu(&self) -> bool {
-        let divides = |cpu: &Cpu| cpu.share_ppm != 0 || cpu.limit_ppm != 0 || cpu.weight != Cpu::default().weight;
-        self.containers.iter().any(|container| divides(&container.cpu))
+        self.containers.iter().any(|container| container.cpu.given().next().is_some())
     }
 }
 
@@ -62,7 +64,7 @@ impl Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// Where a container has a share, a limit or a weight; by cgroups where the kernel takes no schedulers.
+    /// Where a container has a share, a limit, a weight or a policy; by cgroups where the kernel takes no schedulers.
     Auto,
     /// By cgroups, also where the kernel takes schedulers.
     Cgroup,
@@ -157,7 +159,7 @@ pub struct Thresholds {
 }
 
 /// Level of overload from which on a control is in force (Voigt et al. 2001, section 3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
     #[default]
@@ -227,25 +229,6 @@ impl Container {
     }
 }
 
-/// Shares and limits are parts per million of the whole machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Cpu {
-    /// Guaranteed; 0: nothing. A parent that names no share of its own has the sum of its children's.
-    pub share_ppm: u32,
-    /// At most; 0: no limit.
-    pub limit_ppm: u32,
-    /// Among siblings, 1 to 10,000.
-    pub weight: u32,
-    /// Higher goes first; 0: only when nothing else wants the CPU; at most 65,535.
-    pub priority: u32,
-}
-
-impl Default for Cpu {
-    fn default() -> Self {
-        Self { share_ppm: 0, limit_ppm: 0, weight: 100, priority: 100 }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Network {
     /// Bits per second; 0: no limit.
@@ -285,6 +268,8 @@ pub struct Listener {
     /// Who never has a penalty here.
     pub penalty_except: Vec<IpNet>,
     pub isolate: Option<Isolate>,
+    /// So long nobody may listen before connection requests are refused; 0: at once.
+    pub restart_ns: u64,
     /// Connection requests that are answered to sources that have not returned a cookie yet.
     pub unproven: Option<SynRate>,
     /// Connection requests of each source that has.
@@ -319,6 +304,7 @@ impl Listener {
             penalty_ns: 0,
             penalty_except: Vec::new(),
             isolate: None,
+            restart_ns: 0,
             unproven: None,
             proven: None,
             lrp: None,
@@ -352,9 +338,9 @@ impl Listener {
         clients.chain(requests).fold(ClassQueue::default(), ClassQueue::or)
     }
 
-    /// Does anything stand before the server: admission, or some limit of connection requests?
+    /// Does anything stand before the server: admission, some limit of connection requests, or who waits for its start?
     pub fn is_guarded(&self) -> bool {
-        self.admit || self.is_policed()
+        self.admit || self.is_policed() || self.restart_ns > 0
     }
 
     /// Is anything refused here, always or above a rate?
@@ -463,7 +449,7 @@ impl ClassQueue {
 }
 
 /// Most connection requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SynRate {
     pub per_second: u32,
     /// As many at once.
@@ -475,7 +461,7 @@ pub struct SynRate {
 }
 
 /// Whom a rate is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Per {
     /// All that the rule matches, together.

@@ -15,6 +15,11 @@ pub(crate) const EXPECTED_PATH: &str =
     "up to 16 names joined by '/', each of 1 to 31 bytes, without spaces and control characters";
 pub(crate) const EXPECTED_NAME: &str = "a name of 1 to 31 bytes, without '/', spaces and control characters";
 
+/// Whether a path is this container's, or that of one below it.
+pub fn is_within(path: &str, above: &str) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Is it a path for a container of a policy?
 pub(crate) fn check_path(path: &str) -> Result<(), Refused> {
     let tidy = || path.split('/').filter(|name| !name.is_empty()).collect::<Vec<_>>().join("/");

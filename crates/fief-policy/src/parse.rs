@@ -8,7 +8,7 @@ use crate::diagnostic::{Diagnostics, Findings, Kind};
 use crate::model::{Mode, Policy, Schedule};
 use crate::reader::View;
 use crate::vocabulary::{self, VERSION};
-use crate::{listeners, overload, syn_rates};
+use crate::{cpu, listeners, overload, syn_rates};
 
 /// Reads a policy. `file` is its name for the errors; nothing is opened.
 ///
@@ -38,11 +38,12 @@ fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
         };
         let front = overload::front(&view, findings);
         let overload = overload::overload(&view, findings);
-        let containers = Containers::read(&view, findings);
+        let orders = cpu::read_orders(&view, findings);
+        let containers = Containers::read(&view, &orders, findings);
         let listeners = listeners::read(&view, mode, &containers, findings);
         containers.check_latencies(&listeners, findings);
         let containers = containers.tree.into_iter().map(|declared| declared.container).collect();
-        Policy { version, mode, label_files, schedule, front, overload, containers, listeners }
+        Policy { version, mode, label_files, schedule, front, overload, orders, containers, listeners }
     });
 
     if !errors.is_empty() {

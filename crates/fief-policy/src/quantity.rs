@@ -176,6 +176,11 @@ const LIKE_A_LATENCY: &str = "write a part and a time, as in \"99% in 20ms\"";
 /// More than the last one needs thousands of answers a second to say anything.
 const LATENCY_PPM: std::ops::RangeInclusive<u32> = 500_000..=999_000;
 
+/// A period of deadlines, or the budget in it.
+pub(crate) fn period(text: &str) -> Result<u64, Refused> {
+    time(text, MILLISECOND..=SECOND)
+}
+
 /// How long a place of a queue is held.
 pub(crate) fn stale(text: &str) -> Result<u64, Refused> {
     time(text, 16 * MILLISECOND..=30 * SECOND)

@@ -230,6 +230,31 @@ impl<'a, 'i> View<'a, 'i> {
         }
     }
 
+    /// One of the words of the vocabulary, or the place of one of the names that the operator gave.
+    pub(crate) fn choice_or_name(
+        &self,
+        key: &str,
+        names: &[&str],
+        findings: &mut Findings,
+    ) -> Option<Result<&'static str, usize>> {
+        let (text, span) = self.text(key, findings)?;
+        let Shape::ChoiceOrName(words, table) = self.key(key).shape else {
+            unreachable!("`{key}` is a choice or a name in the vocabulary")
+        };
+        if let Some(word) = words.iter().find(|word| **word == text) {
+            return Some(Ok(word));
+        }
+        if let Some(at) = names.iter().position(|name| *name == text) {
+            return Some(Err(at));
+        }
+        let remedy = match nearest(text, words.iter().chain(names).copied()) {
+            Some(meant) => format!("write {key} = \"{meant}\""),
+            None => format!("write {key} = {}, or add [{table}.{}]", self.key(key).example, bare_or_quoted(text)),
+        };
+        self.refuse(key, span, &format!("\"{text}\" is unknown"), remedy, findings);
+        None
+    }
+
     /// One of the words of the vocabulary.
     pub(crate) fn choice(&self, key: &str, findings: &mut Findings) -> Option<&'static str> {
         let (text, span) = self.text(key, findings)?;

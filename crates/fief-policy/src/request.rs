@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The checked model of request rules: what a request is matched by, and what happens to it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::model::{ClassQueue, Level, Mode, Per};
 
@@ -43,7 +43,7 @@ pub struct Condition {
     pub any_of: Vec<Pattern>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Field {
     /// HTTP.
@@ -101,7 +101,7 @@ impl Pattern {
 }
 
 /// Most of a rule's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestRate {
     Requests {
@@ -117,7 +117,7 @@ pub enum RequestRate {
 }
 
 /// How a request is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
     /// No answer.

@@ -46,6 +46,8 @@ fn described(key: &'static Key) -> Value {
 }
 
 fn shape(shape: &'static Shape) -> Value {
+    /// Of all but containers.
+    const NAME: &str = "^[^/\\s]+$";
     const TIME: &str = "^[0-9]+(\\.[0-9]+)?(ms|s|m|h)$";
     const ONE_STAR: &str = "^[^*]*\\*?[^*]*$";
     const PERCENT: &str = "(100(\\.0+)?|[0-9]{1,2}(\\.[0-9]{1,4})?)%";
@@ -101,14 +103,18 @@ fn shape(shape: &'static Shape) -> Value {
             json!({ "anyOf": [{ "type": "string", "pattern": TIME }, table(section)] })
         }
         Shape::ChoiceOrCount(words, range) => json!({ "anyOf": [{ "enum": words }, integer(range)] }),
+        Shape::ChoiceOrName(words, _) => {
+            json!({ "anyOf": [{ "enum": words }, { "type": "string", "pattern": NAME, "maxLength": LONGEST_NAME }] })
+        }
+        Shape::File => json!({ "type": "string", "pattern": "^/" }),
         Shape::Integer(range) => integer(range),
         Shape::Table(section) => table(section),
         Shape::Named(section) => {
-            let is_listener = std::ptr::eq(*section, &raw const vocabulary::LISTENER);
-            let names = if is_listener {
-                json!({ "pattern": "^[^/\\s]+$", "maxLength": LONGEST_NAME })
-            } else {
+            let has_paths = std::ptr::eq(*section, &raw const vocabulary::CONTAINER);
+            let names = if has_paths {
                 json!({ "pattern": "^[^/\\s]+(/[^/\\s]+){0,15}$" })
+            } else {
+                json!({ "pattern": NAME, "maxLength": LONGEST_NAME })
             };
             json!({ "type": "object", "propertyNames": names, "additionalProperties": table(section) })
         }

@@ -12,8 +12,7 @@ mod policy;
 mod queue;
 mod request;
 
-pub(crate) use listener::LISTENER;
-pub(crate) use policy::POLICY;
+pub(crate) use policy::{CONTAINER, POLICY};
 pub(crate) use queue::{IN_SERVICE, QUEUE_LENGTH};
 
 pub(crate) const VERSION: u32 = 1;
@@ -28,6 +27,7 @@ pub(crate) const RATE: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 pub(crate) const LEVELS: &[&str] = &["always", "busy", "overloaded"];
 pub(crate) const UNREAD: &[&str] = &["refuse", "pass"];
 pub(crate) const MODES: &[&str] = &["enforce", "monitor"];
+pub(crate) const CPU_POLICIES: &[&str] = &["fair", "fifo", "rr", "edf", "lottery"];
 pub(crate) const SCHEDULES: &[&str] = &["auto", "cgroup", "off"];
 
 /// Words of other programs for values here.
@@ -100,6 +100,10 @@ pub(crate) enum Shape {
     DurationOrTable(&'static Section),
     /// A word, or an integer of this range.
     ChoiceOrCount(&'static [&'static str], std::ops::RangeInclusive<u64>),
+    /// A word, or the name of a table of this kind.
+    ChoiceOrName(&'static [&'static str], &'static str),
+    /// The full path of a file.
+    File,
     /// An integer of this range.
     Integer(std::ops::RangeInclusive<u64>),
     /// A table with keys of its own.
@@ -161,6 +165,8 @@ impl Shape {
             Self::ChoiceOrCount(words, range) => {
                 format!("{}, or an integer from {} to {}", quoted_list(words), range.start(), range.end())
             }
+            Self::ChoiceOrName(words, table) => format!("{}, or the name of a [{table}]", quoted_list(words)),
+            Self::File => "the full path of a file, as in \"/etc/fief/lifo.bpf.o\"".into(),
             Self::Integer(range) => format!("an integer from {} to {}", range.start(), range.end()),
             Self::Table(_) => "a table of keys".into(),
             Self::Named(_) => "a table for each name".into(),

@@ -295,6 +295,8 @@ fn request_rules_bring_admission_and_later_requests_with_them() {
     assert!(!with.bodies_read && !guarded(&format!("bodies = \"ruled\"\n{rule}"), "").bodies_read);
     assert!(guarded(&format!("bodies = \"read\"\n{rule}"), "").bodies_read);
     assert!(guarded("admit = true", "").is_guarded());
+    let waited = guarded("restart = \"5s\"", "");
+    assert!(waited.is_guarded() && !waited.admit && !waited.is_policed() && waited.restart_ns == 5_000_000_000);
 }
 
 #[test]

@@ -25,6 +25,61 @@ fn refuses_a_former_path_that_is_not_one() {
 }
 
 #[test]
+fn refuses_orders_among_threads_that_are_none_and_times_without_deadlines() {
+    refuses(&shop("cpu.policy = ⟦\"deadline\"⟧"), Kind::Value, "\"deadline\" is unknown", "write policy = ");
+    refuses(&shop("cpu.policy = ⟦\"fif\"⟧"), Kind::Value, "\"fif\" is unknown", "write policy = \"fifo\"");
+    refuses(
+        &shop("cpu.policy = \"rr\"\ncpu.period = ⟦\"20ms\"⟧"),
+        Kind::Contradiction,
+        "a time of deadlines",
+        "remove cpu.period",
+    );
+    refuses(&shop("cpu.budget = ⟦\"5ms\"⟧"), Kind::Contradiction, "policy is `fair`", "write cpu.policy = \"edf\"");
+    let edf = |times: &str| shop(&format!("cpu.policy = \"edf\"\n{times}"));
+    refuses(
+        &edf("cpu.period = \"20ms\"\ncpu.budget = ⟦\"21ms\"⟧"),
+        Kind::Contradiction,
+        "does not fit",
+        "lower cpu.budget to \"20ms\"",
+    );
+    refuses(&edf("cpu.budget = ⟦\"101ms\"⟧"), Kind::Contradiction, "a period of 100ms", "raise cpu.period");
+    refuses(&edf("cpu.period = ⟦\"2s\"⟧"), Kind::Value, "too long", "write at most \"1s\"");
+    let text = edf("cpu.period = \"40ms\"\ncpu.budget = \"8ms\"");
+    let policy = parse(&text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+    let cpu = policy.containers[0].cpu;
+    assert_eq!((cpu.policy, cpu.period_ns, cpu.budget_ns), (fief_policy::CpuPolicy::Edf, 40_000_000, 8_000_000));
+    assert!(policy.divides_cpu());
+}
+
+#[test]
+fn refuses_orders_from_outside_that_have_no_object_or_no_name_of_their_own() {
+    let order = |name: &str, lines: &str| format!("version = 1\n[cpu-policy.{name}]\n{lines}\n");
+    refuses(
+        &order("mine", "object = ⟦\"mine.o\"⟧"),
+        Kind::Value,
+        "is no full path",
+        "write object = \"/etc/fief/mine.o\"",
+    );
+    refuses(&order("⟦fifo⟧", "object = \"/mine.o\""), Kind::Name, "an order of Fief's own", "\"my-fifo\"");
+    refuses(&order("⟦\"a/b\"⟧", "object = \"/mine.o\""), Kind::Name, "has a '/' in it", "write \"a-b\"");
+    refuses(&order("mine", "⟦file⟧ = \"/mine.o\""), Kind::UnknownKey, "unknown key `file`", "write `object`");
+    let many: String = (0..4).map(|number| format!("[cpu-policy.order-{number}]\nobject = \"/mine.o\"\n")).collect();
+    let fifth = format!("version = 1\n{many}[cpu-policy.⟦fifth⟧]\nobject = \"/mine.o\"\n");
+    refuses(&fifth, Kind::Value, "at most 4", "remove one");
+    let used = |name: &str, lines: &str| {
+        format!(
+            "version = 1\n[cpu-policy.mine]\nobject = \"/mine.o\"\n[container.shop]\ncpu.policy = {name}\n{lines}\n"
+        )
+    };
+    refuses(&used("⟦\"mien\"⟧", ""), Kind::Value, "\"mien\" is unknown", "write policy = \"mine\"");
+    let policy = parse(&used("\"mine\"", "cpu.period = \"2ms\""), "policy").unwrap_or_else(|errors| panic!("{errors}"));
+    let cpu = policy.containers[0].cpu;
+    assert_eq!((cpu.policy, cpu.period_ns, cpu.budget_ns), (fief_policy::CpuPolicy::Object(0), 2_000_000, 0));
+    assert_eq!(policy.orders[0].object, std::path::Path::new("/mine.o"));
+    assert!(policy.divides_cpu());
+}
+
+#[test]
 fn refuses_a_policy_without_a_version() {
     refuses("⟦mode = \"enforce\"⟧\n", Kind::Missing, "no `version`", "add version = 1");
     refuses("⟦⟧", Kind::Missing, "no `version`", "add version = 1");
@@ -65,6 +120,7 @@ fn names_the_nearest_key_for_an_unknown_one() {
 #[test]
 fn knows_the_words_of_other_programs() {
     refuses(&shop("cpu.⟦max⟧ = \"6%\""), Kind::UnknownKey, "`cpu.max`", "write `cpu.limit`");
+    refuses(&shop("cpu.⟦prio⟧ = 7"), Kind::UnknownKey, "`cpu.prio`", "write `cpu.priority`");
     let remedy = "`processes` is not supported";
     refuses(&shop("⟦pids⟧.max = 3"), Kind::UnknownKey, "`pids`", remedy);
 }

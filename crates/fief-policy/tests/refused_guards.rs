@@ -33,6 +33,12 @@ fn accepts(text: &str) {
 fn refuses_rates_of_connection_requests_that_are_none() {
     refuses(&client("syn = { rate = ⟦0⟧ }"), Kind::Value, "0 is out of range", "write syn.rate = 1");
     refuses(&client("syn = { rate = ⟦-3⟧ }"), Kind::Value, "-3 is out of range", "write syn.rate = 1");
+    for rate in ["\"50/s\"", "\"50 r/s\""] {
+        refuses(&client(&format!("syn = {{ rate = ⟦{rate}⟧ }}")), Kind::Type, "`syn.rate`", "write syn.rate = 50");
+    }
+    for rate in ["\"50/s\"", "50"] {
+        refuses(&client(&format!("syn = ⟦{rate}⟧")), Kind::Type, "`syn`", "write syn = { rate = 50, burst = 50 }");
+    }
     let text = client("syn = { rate = 300, burst = ⟦0⟧ }");
     refuses(&text, Kind::Value, "0 is out of range", "syn.burst = 1, or remove it for the default");
     let text = client("syn = ⟦{ burst = 300 }⟧");
@@ -143,11 +149,18 @@ fn refuses_admission_that_contradicts_the_rules() {
 }
 
 #[test]
+fn refuses_to_wait_for_a_server_less_than_clients_do() {
+    refuses(&web("restart = ⟦\"999ms\"⟧"), Kind::Value, "below one second", "restart = \"5s\"");
+    accepts(&web("restart = \"1s\""));
+}
+
+#[test]
 fn refuses_what_a_forwarded_connection_cannot_have() {
     let limit = "isolate = { above = 1, for = \"1s\" }";
     let request = "⟦[[listener.web.request]]⟧\npath = \"/x\"\nrefuse = \"drop\"";
     for (key, lines) in [
         ("admit", "admit = ⟦true⟧"),
+        ("restart", "restart = ⟦\"5s\"⟧"),
         ("later-requests", "later-requests = ⟦false⟧"),
         ("copies", "copies = ⟦\"per-class\"⟧"),
         ("lrp", "lrp = ⟦{}⟧"),

@@ -36,10 +36,14 @@ pub enum Feature {
     Systemd,
     /// Reads units, also where no systemd runs.
     SystemdAnalyze,
+    /// Tells which system calls are made.
+    Strace,
     /// Makes and unpacks Debian packages.
     Dpkg,
     /// Finds what Debian would refuse in a package.
     Lintian,
+    /// A browser without a screen.
+    Chromium,
     /// Judges metrics as Prometheus does.
     Promtool,
     /// Scrapes metrics.
@@ -73,8 +77,10 @@ impl Feature {
             Feature::PostgreSql => "postgresql",
             Feature::Systemd => "systemd",
             Feature::SystemdAnalyze => "systemd-analyze",
+            Feature::Strace => "strace",
             Feature::Dpkg => "dpkg-deb",
             Feature::Lintian => "lintian",
+            Feature::Chromium => "chromium-headless-shell",
             Feature::Promtool => "promtool",
             Feature::Prometheus => "prometheus",
             Feature::Fuse => "fuse",
@@ -108,8 +114,10 @@ impl Feature {
             Feature::PostgreSql => postgresql().is_some() && works("setpriv", "--version"),
             Feature::Systemd => works("/lib/systemd/systemd", "--version") && works("unshare", "--version"),
             Feature::SystemdAnalyze => works("systemd-analyze", "--version"),
+            Feature::Strace => can_trace() && works("setpriv", "--version"),
             Feature::Dpkg => works("dpkg-deb", "--version") && works("dpkg-shlibdeps", "--version"),
             Feature::Lintian => works("lintian", "--version"),
+            Feature::Chromium => works("chromium-headless-shell", "--version"),
             Feature::Promtool => works("promtool", "--version"),
             Feature::Prometheus => works("prometheus", "--version"),
             Feature::Fuse => std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok(),
@@ -149,6 +157,12 @@ pub fn require_if(name: &str, is_there: bool, is_expected: bool) -> bool {
 
 fn works(program: &str, argument: &str) -> bool {
     Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success())
+}
+
+/// A machine may forbid it, to root too.
+fn can_trace() -> bool {
+    let traced = Command::new("strace").args(["--output", "/dev/null", "true"]).output();
+    traced.is_ok_and(|output| output.status.success())
 }
 
 /// The folder of PostgreSQL's server programs, the newest one's: Debian keeps each version in one that no PATH names.

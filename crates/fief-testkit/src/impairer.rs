@@ -56,7 +56,8 @@ impl Impairer {
     /// Between two interfaces of a namespace.
     pub fn start(namespace: &NetNs, interfaces: [&str; 2], impairment: Impairment) -> Result<Impairer> {
         let counters = Arc::new(Counters::default());
-        let (stopped, stop) = nix::unistd::pipe().map_err(|errno| Error::errno("make a pipe", errno))?;
+        let (stopped, stop) =
+            nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|errno| Error::errno("make a pipe", errno))?;
         let stopped = Arc::new(stopped);
         let wires = interfaces.map(|interface| Wire::open(namespace, interface).map(Arc::new));
         let [near, far] = wires;

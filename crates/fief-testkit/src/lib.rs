@@ -50,6 +50,6 @@ pub use tap::Tap;
 pub use task_clock::TaskClock;
 pub use topology::{Client, Family, Topology, TopologyOptions};
 pub use veth::Veth;
-pub use wait::wait_until;
+pub use wait::{alone, read_until, wait_until};
 pub use wire::Wire;
 pub use work::attach_work;

@@ -7,7 +7,7 @@
 
 use crate::segment::{ACK, FIN, RST, SYN, Segment, frame};
 use crate::{Family, Result, Topology, Wire};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
@@ -27,6 +27,7 @@ pub struct RawClients {
     own: [u8; 6],
     /// What came for others than the one who read.
     inbox: RefCell<VecDeque<Segment>>,
+    again: Cell<u64>,
 }
 
 impl RawClients {
@@ -40,6 +41,7 @@ impl RawClients {
             server: topology.link.near_mac.octets(),
             own: topology.link.far_mac.octets(),
             inbox: RefCell::default(),
+            again: Cell::default(),
         })
     }
 
@@ -49,6 +51,11 @@ impl RawClients {
             Family::V4 => Ipv4Addr::from(0x0a59_0000 | u32::from(n)).into(),
             Family::V6 => Ipv6Addr::new(0xfd89, 0, 0, 0, 0, 0, 0, n).into(),
         }
+    }
+
+    /// Segments that were sent once more since nobody had acknowledged them.
+    pub fn sent_again(&self) -> u64 {
+        self.again.get()
     }
 
     pub fn send(&self, segment: &Segment) -> Result<()> {
@@ -91,7 +98,7 @@ pub enum Ending {
     Closed,
     /// The server broke it off.
     Reset,
-    /// Nothing more came.
+    /// Nothing more came, or was waited for.
     Silent,
 }
 
@@ -172,12 +179,23 @@ impl<'a> RawConnection<'a> {
     /// Sends pieces of a stream in their order, what is lost again, and reads until the end or the silence. The server's
     /// words and how it went.
     pub fn converse(&mut self, stream: &[u8], pieces: &[Range<usize>], silence: Duration) -> Result<(Vec<u8>, Ending)> {
+        self.converse_until(stream, pieces, silence, |_| false)
+    }
+
+    /// The same on a connection that may stay open: it waits for no more once the server's words are enough.
+    pub fn converse_until(
+        &mut self,
+        stream: &[u8],
+        pieces: &[Range<usize>],
+        silence: Duration,
+        is_enough: impl Fn(&[u8]) -> bool,
+    ) -> Result<(Vec<u8>, Ending)> {
         for piece in pieces {
             self.send(stream, piece.clone())?;
         }
         let mut again = Instant::now() + AGAIN;
         let mut end = Instant::now() + silence;
-        while Instant::now() < end {
+        while Instant::now() < end && !is_enough(&self.received) {
             let wait = again.min(end).saturating_duration_since(Instant::now());
             let before = (self.acknowledged, self.expected);
             if let Some(segment) = self.clients.receive(self.client, wait)
@@ -222,6 +240,7 @@ impl<'a> RawConnection<'a> {
         let done = self.acknowledged.wrapping_sub(self.first).wrapping_sub(1) as usize;
         let mut missing: Vec<_> = pieces.iter().filter(|piece| done < piece.end).cloned().collect();
         missing.sort_by_key(|piece| piece.start);
+        self.clients.again.update(|again| again + missing.len() as u64);
         missing.into_iter().try_for_each(|piece| self.send(stream, piece))
     }
 

@@ -2,6 +2,7 @@
 //! What can be read from a container and set on it.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::abi;
 
@@ -155,6 +156,70 @@ pub struct Attributes {
     pub descendants_max: Option<u32>,
     /// Sum of the children's shares, in parts per million of the machine.
     pub reserved_ppm: u32,
+    /// Which of its own threads goes first.
+    pub policy: Policy,
+    /// Of each thread under [`Policy::Edf`]; `None`: 100 ms.
+    pub period: Option<Duration>,
+    /// What each thread has in a period; `None`: 10 ms.
+    pub budget: Option<Duration>,
+}
+
+/// Which of a container's own threads goes first, while Fief's scheduler is on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum Policy {
+    /// Each has a part by its nice value.
+    #[default]
+    Fair,
+    /// Who woke up first, until it sleeps.
+    Fifo,
+    /// A slice each, in turn.
+    Rr,
+    /// Whose period ends first (earliest deadline first, with constant bandwidth: Abeni and Buttazzo, RTSS 1998).
+    Edf,
+    /// Drawn, by tickets as the nice values say (Waldspurger and Weihl, OSDI 1994).
+    Lottery,
+    /// By an object that the operator has loaded, which only a policy file can give.
+    Object,
+}
+
+impl Policy {
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Fair => abi::FIEF_POLICY_FAIR,
+            Self::Fifo => abi::FIEF_POLICY_FIFO,
+            Self::Rr => abi::FIEF_POLICY_RR,
+            Self::Edf => abi::FIEF_POLICY_EDF,
+            Self::Lottery => abi::FIEF_POLICY_LOTTERY,
+            Self::Object => abi::FIEF_POLICY_OBJECT,
+        }
+    }
+
+    fn of(number: u32) -> Self {
+        if number >= abi::FIEF_POLICY_OBJECT {
+            return Self::Object;
+        }
+        let all = [Self::Fifo, Self::Rr, Self::Edf, Self::Lottery];
+        all.into_iter().find(|policy| policy.number() == number).unwrap_or_default()
+    }
+
+    /// As policies write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fair => "fair",
+            Self::Fifo => "fifo",
+            Self::Rr => "rr",
+            Self::Edf => "edf",
+            Self::Lottery => "lottery",
+            Self::Object => "object",
+        }
+    }
+}
+
+/// Of microseconds; 0: none.
+fn time(us: u32) -> Option<Duration> {
+    (us != 0).then(|| Duration::from_micros(us.into()))
 }
 
 impl From<abi::fief_attributes> for Attributes {
@@ -170,6 +235,9 @@ impl From<abi::fief_attributes> for Attributes {
             pass_up: a.pass_up != 0,
             descendants_max: (a.descendants_max != 0).then_some(a.descendants_max),
             reserved_ppm: a.reserved_ppm,
+            policy: Policy::of(a.policy),
+            period: time(a.period_us),
+            budget: time(a.budget_us),
         }
     }
 }

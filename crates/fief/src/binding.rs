@@ -70,3 +70,14 @@ pub fn current(through: &Container) -> Result<(u32, u32)> {
 pub fn unbind(through: &Container) -> Result<()> {
     option::call(through.as_fd(), abi::FIEF_UNBIND).map_err(|e| Error::new("cannot unbind the thread", e))
 }
+
+/// From now on the calling thread is scheduled for the container that it is bound to alone.
+///
+/// A thread that works for several containers in turn has the CPU that is given to all of them, as long as it served each lately: its
+/// *scheduler binding* (Banga et al., OSDI 1999, section 4.3). A thread of a pool that begins with another client's work, and has done
+/// with that of the former one, says so by this; what it binds to afterwards counts again. Charges do not depend on it. Where Fief's
+/// scheduler is not on, there is nothing to forget.
+pub fn reset_scheduler_binding(through: &Container) -> Result<()> {
+    option::call(through.as_fd(), abi::FIEF_RESET_SCHEDULER_BINDING)
+        .map_err(|e| Error::new("cannot reset the thread's scheduler binding", e))
+}

@@ -2,9 +2,10 @@
 //! A container, by its file descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use crate::abi;
-use crate::attributes::{Attributes, Info, Rights, Usage};
+use crate::attributes::{Attributes, Info, Policy, Rights, Usage};
 use crate::binding::Binding;
 use crate::error::{Error, Result};
 use crate::file::{FileLabel, assign_file};
@@ -168,6 +169,26 @@ impl Container {
     /// but the program itself. Classes of a policy have theirs from the policy.
     pub fn set_priority(&self, priority: u32) -> Result<()> {
         self.set(abi::FIEF_ATTR_PRIORITY, priority.into())
+    }
+
+    /// Which of its own threads goes first; may be exchanged at any time. Enforced while Fief's scheduler is on; else kept and
+    /// read back.
+    pub fn set_policy(&self, policy: Policy) -> Result<()> {
+        self.set(abi::FIEF_ATTR_POLICY, policy.number().into())
+    }
+
+    /// What each of its threads has under [`Policy::Edf`]: a budget in each period, both in whole microseconds, the period from 1 ms to
+    /// 1 s. Threads that ask for more than there is get parts in proportion of budget to period.
+    pub fn set_period(&self, period: Duration, budget: Duration) -> Result<()> {
+        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        if budget > period || us(budget) == 0 {
+            return Err(Error::new(
+                "cannot set a container's period and budget",
+                std::io::Error::from_raw_os_error(libc::EINVAL),
+            ));
+        }
+        self.set(abi::FIEF_ATTR_PERIOD, us(period))?;
+        self.set(abi::FIEF_ATTR_BUDGET, us(budget))
     }
 
     /// Memory limit in bytes. Kept and read back; nothing enforces it yet.

@@ -18,10 +18,11 @@ pub enum ErrorKind {
     Ended,
     /// `EDQUOT`: the user's or a unit's quota of containers, or the user's of labels, is used up.
     Quota,
-    /// `ENFILE`, `EMFILE`, `ENOSPC`: the container table, the process's table of descriptors, or that of labels of files,
-    /// is full.
+    /// `ENFILE`, `EMFILE`, `ENOSPC`: the container table, the process's table of descriptors, that of labels of files or of rings,
+    /// or a ring, is full.
     Full,
-    /// `EBUSY`: the shares do not fit into the parent's, the parents would form a loop, or the file has a label.
+    /// `EBUSY`: the shares do not fit into the parent's, the parents would form a loop, the file has a label, or the thread has a
+    /// ring.
     Conflict,
     /// `EOPNOTSUPP`: the tree would be too deep.
     TooDeep,
@@ -29,6 +30,8 @@ pub enum ErrorKind {
     NotEnabled,
     /// `ESRCH`: no such thread, or one that is not managed.
     NoThread,
+    /// `ENXIO`: the thread has no ring; the child of a fork has none.
+    NoRing,
     /// `EINVAL`: a value out of its range.
     Invalid,
     /// Everything else.
@@ -63,6 +66,7 @@ impl Error {
             Some(libc::EOPNOTSUPP) => ErrorKind::TooDeep,
             Some(libc::ENOSYS) => ErrorKind::NotEnabled,
             Some(libc::ESRCH) => ErrorKind::NoThread,
+            Some(libc::ENXIO) => ErrorKind::NoRing,
             Some(libc::EINVAL) => ErrorKind::Invalid,
             _ => ErrorKind::Other,
         }
@@ -82,6 +86,7 @@ impl fmt::Display for Error {
                 f.write_str("; start the process by `fief run` or `fief exec`, or `fief manage` it")
             }
             ErrorKind::NotEnabled => f.write_str("; say `label-files = true` in the policy"),
+            ErrorKind::NoRing => f.write_str("; open one in this thread, a fork's child has none"),
             ErrorKind::Quota => f.write_str("; close containers that are not used, or raise the quota"),
             _ => Ok(()),
         }

@@ -31,6 +31,7 @@
 pub mod abi;
 mod attributes;
 mod binding;
+mod clock;
 mod container;
 mod drops;
 mod error;
@@ -38,12 +39,14 @@ mod file;
 mod listener;
 mod option;
 mod reason;
+mod ring;
 
-pub use attributes::{Attributes, COUNTERS, Info, Rights, State, Usage};
-pub use binding::{Binding, current, open_current, unbind};
+pub use attributes::{Attributes, COUNTERS, Info, Policy, Rights, State, Usage};
+pub use binding::{Binding, current, open_current, reset_scheduler_binding, unbind};
 pub use container::{Container, Options, assign, unassign};
 pub use drops::{Drops, Notice, drops};
 pub use error::{Error, ErrorKind, Result};
 pub use file::{FileLabel, assign_file};
 pub use listener::{Filter, bind_filtered};
 pub use reason::Reason;
+pub use ring::{Place, Ring};

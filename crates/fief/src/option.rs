@@ -25,6 +25,7 @@ plain!(
     abi::fief_ref,
     abi::fief_create,
     abi::fief_bind,
+    abi::fief_ring_open,
     abi::fief_set_attribute,
     abi::fief_usage,
     abi::fief_attributes,

@@ -132,6 +132,9 @@ reasons! {
         "requests that waited in the queue for too long";
     /// `banned`
     Banned = FIEF_BANNED, "banned", "packets of clients that `fief ban` shuts out";
+    /// `syn-absent`
+    SynAbsent = FIEF_SYN_ABSENT, "syn-absent",
+        "connection requests while nobody listened: dropped, so that their clients send again";
 }
 
 impl Reason {

@@ -131,6 +131,7 @@ pub struct Trial {
     /// Which way it goes: through Fief, to the open port, through Fief again, to the other servers.
     leg: Leg,
     retries: u32,
+    is_alone: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +155,10 @@ pub struct Campaign<'a> {
     pub speech: Speech,
     kinds: Vec<Kind>,
     queue: VecDeque<Trial>,
+    /// What ended by patience alone goes once more when all else is done, one at a time: where a queue lets one request in,
+    /// a case that the server waits in takes the time of those behind it.
+    alone: VecDeque<Trial>,
+    under_way: usize,
     growth: Option<Growth<'a>>,
     pub findings: Vec<Finding>,
     pub tallies: BTreeMap<Kind, Tally>,
@@ -164,7 +169,16 @@ impl<'a> Campaign<'a> {
         let mut kinds = stage.kinds.clone();
         kinds.retain(|kind| speech == Speech::Heads || kind.speaks_tls());
         let tallies = kinds.iter().map(|kind| (*kind, Tally::default())).collect();
-        Campaign { speech, kinds, queue: VecDeque::new(), growth: None, findings: vec![], tallies }
+        Campaign {
+            speech,
+            kinds,
+            queue: VecDeque::new(),
+            alone: VecDeque::new(),
+            under_way: 0,
+            growth: None,
+            findings: vec![],
+            tallies,
+        }
     }
 
     /// Every seed to every server, in every position, at every guarded port.
@@ -196,7 +210,7 @@ impl<'a> Campaign<'a> {
     }
 
     fn plan(&mut self, kind: Kind, port: Port, position: Position, planned: Arc<(Origin, Case)>) {
-        self.queue.push_back(Trial { kind, port, position, planned, leg: Leg::Through, retries: 0 });
+        self.queue.push_back(Trial { kind, port, position, planned, leg: Leg::Through, retries: 0, is_alone: false });
     }
 
     fn grow(&mut self) -> Option<()> {
@@ -247,7 +261,11 @@ impl Work for Campaign<'_> {
         if self.queue.is_empty() {
             self.grow();
         }
-        let trial = self.queue.pop_front()?;
+        let trial = match self.queue.pop_front() {
+            None if self.under_way == 0 => self.alone.pop_front()?,
+            next => next?,
+        };
+        self.under_way += 1;
         let (kind, port) = match trial.leg {
             Leg::Open => (trial.kind, trial.port.open()),
             Leg::Other(at) => (self.kinds[at], trial.port.open()),
@@ -273,10 +291,14 @@ impl Work for Campaign<'_> {
     }
 
     fn done(&mut self, mut trial: Trial, outcome: Outcome) {
+        self.under_way -= 1;
         if outcome.end == End::Unopened {
             if trial.retries < RETRIES {
                 trial.retries += 1;
                 self.queue.push_front(trial);
+            } else if !trial.is_alone {
+                trial.is_alone = true;
+                self.alone.push_back(trial);
             } else {
                 self.tally(trial.kind).unopened += 1;
             }
@@ -322,6 +344,9 @@ impl Campaign<'_> {
     fn went_again(&mut self, mut trial: Trial, count: u32, outcome: &Outcome) {
         if self.is_served(&trial.planned.1, outcome) {
             self.tally(trial.kind).unsteady += 1;
+        } else if outcome.end == End::Silent && !trial.is_alone {
+            trial.is_alone = true;
+            self.alone.push_back(trial);
         } else if count < CONFIRMATIONS {
             trial.leg = Leg::Again(count + 1);
             self.queue.push_front(trial);

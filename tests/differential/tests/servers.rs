@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The standing tables and what is grown of them, at every server that the machine has.
 
-use fief_testkit::Dice;
+use fief_testkit::{Dice, alone};
 use fief_tests_differential::report::SHRUNK;
 use fief_tests_differential::vector::{self, Seed};
 use fief_tests_differential::{Campaign, Kind, Report, Speech, Stage, hello};
@@ -27,18 +27,21 @@ fn hold(stage: &Stage, speech: Speech, seeds: &[Seed], cases: u64) {
 
 #[test]
 fn no_server_serves_a_head_that_fief_refuses_and_none_misses_one_that_it_allows() {
+    let _alone = alone();
     let Some(stage) = Stage::new(Kind::present()) else { return };
     hold(&stage, Speech::Heads, &vector::seeds(), HEADS);
 }
 
 #[test]
 fn no_server_serves_a_name_that_fief_refuses_and_none_misses_one_that_it_allows() {
+    let _alone = alone();
     let Some(stage) = Stage::new(Kind::present()) else { return };
     hold(&stage, Speech::Hellos, &hello::seeds(), HELLOS);
 }
 
 #[test]
 fn the_same_holds_where_requests_wait_in_front_of_the_servers() {
+    let _alone = alone();
     let Some(stage) = Stage::queued(Kind::present()) else { return };
     hold(&stage, Speech::Heads, &vector::seeds(), QUEUED);
     assert!(stage.waited() > QUEUED / 10, "{}", stage.waited());

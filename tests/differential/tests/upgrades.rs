@@ -2,11 +2,11 @@
 //! Bytes that begin no request of RFC 9112, behind a request for another protocol of which real servers took no notice. Not
 //! every server ends a connection upon them, so Fief goes by the server's confirmation and not by a first byte.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use fief_testkit::NetNs;
+use fief_testkit::{NetNs, read_until};
 use fief_tests_differential::server::{MARKER, PLAIN};
 use fief_tests_differential::{Kind, Port, Stage};
 
@@ -18,21 +18,10 @@ fn ask(clients: &NetNs, kind: Kind, port: Port, pieces: [&[u8]; 2]) -> String {
     let mut stream = clients.run(|| TcpStream::connect(address)).unwrap().unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     stream.write_all(pieces[0]).unwrap();
-    let words = until(&mut stream, PLAIN);
+    let words = read_until(&mut stream, PLAIN);
     assert!(words.contains(PLAIN), "{}: {words}", kind.name());
     let _ = stream.write_all(pieces[1]);
-    until(&mut stream, MARKER)
-}
-
-fn until(stream: &mut TcpStream, words: &str) -> String {
-    let (mut all, mut buffer) = (String::new(), [0; 4096]);
-    while !all.contains(words) {
-        match stream.read(&mut buffer) {
-            Ok(length @ 1..) => all.push_str(&String::from_utf8_lossy(&buffer[..length])),
-            Ok(_) | Err(_) => break,
-        }
-    }
-    all
+    read_until(&mut stream, MARKER)
 }
 
 #[test]

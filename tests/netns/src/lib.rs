@@ -5,12 +5,15 @@
 //! asserts fails the process, and that fails the test.
 
 mod calls;
+mod charged;
 mod child;
 mod dial;
 mod foreign;
 pub mod front;
 mod held;
 mod installation;
+pub mod machine;
+mod own_page;
 mod passing;
 mod python;
 pub mod queued;
@@ -24,11 +27,13 @@ mod table;
 mod user;
 
 pub use calls::{fresh_socket, multipath_socket, set_option, unacknowledged};
+pub use charged::{is_about, ms, own_clock, used};
 pub use child::{Child, Door, clone_into, fork};
 pub use dial::{connect_from, connect_once_served};
 pub use foreign::Foreign;
 pub use held::{cpu_group, has_its_tenth};
 pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary, two_classes};
+pub use own_page::{OwnPage, now_ns};
 pub use passing::{receive, send};
 pub use python::python_server;
 pub use race::{Rival, with_rival};

@@ -6,7 +6,7 @@
 pub fn python_server(methods: &str) -> String {
     format!(
         r#"
-import http.server, socket, time
+import http.server, os, socket, time
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def answer(self):

@@ -119,6 +119,11 @@ impl Rig {
         new()
     }
 
+    /// Whether so many verdicts are those on what was asked, as [`Front::is_counted`] says; for raw clients too.
+    pub fn is_counted(&self, counted: u64, asked: u64) -> bool {
+        (asked..=asked + self.front.sent_again() + self.clients.sent_again()).contains(&counted)
+    }
+
     pub fn verdicts(&self) -> Verdicts {
         if self.front.door == Door::Stock { Verdicts::default() } else { self.front.verdicts() }
     }

@@ -7,10 +7,11 @@ use fief_bpf::abi;
 use fief_bpf::table::Table;
 use fief_control::{Fief, Snapshot};
 use fief_testkit::wait_until;
-use nix::time::{ClockId, clock_gettime};
+
+use crate::own_clock;
 
 /// How long to wait for what must happen by itself.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(60);
 
 fn table() -> Table {
     Table::open(Fief::from_env().unwrap().pins()).expect("an installation in FIEF_SCOPE")
@@ -84,9 +85,8 @@ pub fn record(id: u32) -> Option<abi::fief_container> {
 
 /// Uses this much CPU, however long that takes on a busy machine.
 pub fn spin(time: Duration) {
-    let used = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has a clock"));
-    let end = used() + time;
-    while used() < end {
+    let end = own_clock() + time;
+    while own_clock() < end {
         std::hint::spin_loop();
     }
 }

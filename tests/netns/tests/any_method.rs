@@ -106,12 +106,13 @@ fn a_hello_is_no_request_to_a_server_that_takes_any_method() {
             let mut answer = [0; 4096];
             let length = stream.read(&mut answer).unwrap_or(0);
             assert_eq!(length, 0, "{door:?}: {:?}", String::from_utf8_lossy(&answer[..length]));
-            assert_eq!(front.verdicts().since(&before).count(abi::FIEF_REFUSED_OTHER), 1, "{door:?}");
+            let new = front.verdicts().since(&before);
+            assert!(front.is_counted(new.count(abi::FIEF_REFUSED_OTHER), 1), "{door:?}: {new:?}");
         }
         // one of no request passes
         let before = front.verdicts();
         let mut stream = dial(&front).unwrap();
         let _ = stream.write_all(&hello(b"y"));
-        wait_until(SOON, || front.verdicts().since(&before).count(abi::FIEF_REQUEST_CLIENT) == 1).unwrap();
+        wait_until(SOON, || front.verdicts().since(&before).count(abi::FIEF_REQUEST_CLIENT) > 0).unwrap();
     }
 }

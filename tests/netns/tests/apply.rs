@@ -21,7 +21,7 @@ use fief_tests_netns::{Installation, SOON, fief_binary, fork, in_unit, kill_befo
 const OLD: &str = "version = 1\n[container.kept]\ncpu.weight = 100\n[container.gone]\n[container.\"gone/below\"]\n";
 const NEW: &str = "version = 1\n[container.kept]\ncpu.weight = 200\n[container.fresh]\n[container.\"fresh/below\"]\n";
 
-/// An installation that nothing was applied to yet. No other has a table of this size, by which its maps are found.
+/// An installation that nothing was applied to yet. No other has a table of this size, which is odd, by which its maps are found.
 struct Bare {
     fief: Fief,
     containers: u32,
@@ -32,7 +32,7 @@ impl Bare {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let fief = Fief::with_scope(&format!("ff-{}-apply{next}", std::process::id()));
-        Self { fief, containers: 2000 + std::process::id() % 997 + next * 997 }
+        Self { fief, containers: (2000 + std::process::id() % 997 + next * 997) | 1 }
     }
 
     fn apply(&self, text: &str) -> Result<fief_control::Applied, fief_control::Error> {

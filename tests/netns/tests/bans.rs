@@ -52,16 +52,20 @@ fn banned(rig: &Rig) -> Vec<String> {
     rig.front.installation().fief().bans().unwrap().iter().map(|ban| ban.name()).collect()
 }
 
-/// A handshake, if the SYN is answered.
-fn open(rig: &Rig, from: IpAddr, port: u16) -> Option<RawConnection<'_>> {
+/// How long nothing comes to a SYN that is not answered.
+const SILENCE: Duration = Duration::from_millis(200);
+
+/// A handshake, if the SYN is answered within the time.
+fn open(rig: &Rig, from: IpAddr, port: u16, time: Duration) -> Option<RawConnection<'_>> {
     let family = if from.is_ipv4() { Family::V4 } else { Family::V6 };
     let ends = [SocketAddr::new(from, port), plain(family)];
-    RawConnection::open(&rig.clients, ends, 9, &ORDINARY_OPTIONS, Duration::from_millis(200)).unwrap()
+    RawConnection::open(&rig.clients, ends, 9, &ORDINARY_OPTIONS, time).unwrap()
 }
 
 #[track_caller]
 fn is_served(rig: &Rig, from: IpAddr, port: u16) {
-    let mut connection = open(rig, from, port).unwrap_or_else(|| panic!("{from} is shut out: {:?}", rig.verdicts()));
+    let open = open(rig, from, port, SOON);
+    let mut connection = open.unwrap_or_else(|| panic!("{from} is shut out: {:?}", rig.verdicts()));
     let (words, _) = connection.converse(REQUEST, &whole(REQUEST), SOON).unwrap();
     assert!(words.starts_with(b"HTTP/1.1 200"), "{from}: {:?}", rig.verdicts());
 }
@@ -70,7 +74,7 @@ fn is_served(rig: &Rig, from: IpAddr, port: u16) {
 #[track_caller]
 fn is_out(rig: &Rig, from: IpAddr, port: u16) {
     let before = rig.verdicts();
-    assert!(open(rig, from, port).is_none(), "{from} is answered");
+    assert!(open(rig, from, port, SILENCE).is_none(), "{from} is answered");
     wait_until(SOON, || rig.verdicts().since(&before).count(abi::FIEF_BANNED) > 0).expect("counted");
 }
 
@@ -81,8 +85,8 @@ fn all_packets_of_a_banned_client_are_dropped_also_on_its_open_connections_and_n
     }
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
-        let mut kept = open(&rig, client(1, 1), 2000).expect("answered");
-        let (words, _) = kept.converse(KEPT, &whole(KEPT), Duration::from_millis(300)).unwrap();
+        let mut kept = open(&rig, client(1, 1), 2000, SOON).expect("answered");
+        let (words, _) = kept.converse_until(KEPT, &whole(KEPT), SOON, |words| !words.is_empty()).unwrap();
         assert!(words.starts_with(b"HTTP/1.1 200"), "{door:?}");
         let done = ban(&rig, "10.89.1.1", HOUR);
         assert_eq!((done.ban.name(), done.before, done.notes), ("10.89.1.1".to_owned(), None, vec![]), "{door:?}");
@@ -130,7 +134,8 @@ fn a_ban_ends_by_itself_and_within_a_longer_one_with_that() {
     let shorter = ban(&rig, "10.89.0.0/16", Duration::from_secs(1));
     assert!(shorter.before.is_some_and(|before| before.remaining_ns > shorter.ban.remaining_ns));
     let mut port = 2100..;
-    wait_until(SOON, || open(&rig, client(1, 1), port.next().expect("a port")).is_some()).expect("it has ended");
+    wait_until(SOON, || open(&rig, client(1, 1), port.next().expect("a port"), SILENCE).is_some())
+        .expect("it has ended");
     assert_eq!(banned(&rig), [""; 0]);
 }
 
@@ -160,14 +165,14 @@ fn a_pardon_ends_a_penalty_and_the_isolation_around_a_client() {
     }
     let rig = Rig::new(Door::Own, POLICY);
     rig.open_from((client(1, 1), 2000).into()).converse(REFUSED, &whole(REFUSED), SOON).unwrap();
-    assert!(open(&rig, client(1, 1), 2001).is_none(), "it has a penalty");
+    assert!(open(&rig, client(1, 1), 2001, SILENCE).is_none(), "it has a penalty");
     let told = pardon(&rig, "10.89.1.0/24");
     assert_eq!((told.penalties, told.isolations), (vec!["10.89.1.1".to_owned()], vec![]));
     is_served(&rig, client(1, 1), 2002);
 
     let syns = (0..100u8).flat_map(|n| [1000, 1001].map(|port| SocketAddr::new(client(3, 100 + n), port)));
     syns.for_each(|from| rig.syn(from));
-    wait_until(SOON, || open(&rig, client(3, 1), 2000).is_none()).expect("isolated");
+    wait_until(SOON, || open(&rig, client(3, 1), 2000, SILENCE).is_none()).expect("isolated");
     let told = pardon(&rig, "10.89.3.7");
     assert_eq!(told.isolations, [("plain".to_owned(), "10.89.3.0/24".to_owned())]);
     is_served(&rig, client(3, 1), 2001);
@@ -189,17 +194,17 @@ fn exceptions_have_neither_isolation_nor_penalty_and_others_have_both() {
             rig.open_from((from, 2000).into()).converse(REFUSED, &whole(REFUSED), SOON).unwrap();
         }
         is_served(&rig, client(1, 1), 2001);
-        assert!(open(&rig, client(2, 1), 2001).is_none(), "{door:?}: it has a penalty");
+        assert!(open(&rig, client(2, 1), 2001, SILENCE).is_none(), "{door:?}: it has a penalty");
 
         let syns = |n: u8, times: u16| (0..times).for_each(|port| rig.syn((client(3, n), 1000 + port).into()));
         syns(7, 100);
         is_served(&rig, client(3, 2), 2000);
         (100..200).for_each(|n| syns(n, 1));
         wait_until(SOON, || rig.verdicts().count(abi::FIEF_SYN_ISOLATED) > 0).expect("isolated");
-        assert!(open(&rig, client(3, 3), 2000).is_none(), "{door:?}: it is isolated");
+        assert!(open(&rig, client(3, 3), 2000, SILENCE).is_none(), "{door:?}: it is isolated");
         is_served(&rig, client(3, 1), 2000);
         // a policy without them takes both away
         rig.front.apply(POLICY).unwrap();
-        assert!(open(&rig, client(3, 8), 2001).is_none(), "{door:?}: isolated still");
+        assert!(open(&rig, client(3, 8), 2001, SILENCE).is_none(), "{door:?}: isolated still");
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use std::os::fd::AsFd;
 
-use fief::{Container, State, abi};
+use fief::{Container, State};
+use fief_bpf::abi;
 use fief_bpf::admin::Admin;
 use fief_bpf::process;
 use fief_bpf::table::Table;
@@ -35,7 +36,7 @@ fn an_exec_keeps_the_binding() {
 
 /// As the threads were when they last left a CPU.
 fn processes_of(id: u32) -> u64 {
-    record(id).unwrap().members / fief::abi::FIEF_MEMBER_PROCESS
+    record(id).unwrap().members / abi::FIEF_MEMBER_PROCESS
 }
 
 #[test]
@@ -189,6 +190,23 @@ fn a_thread_that_leaves_guards_out_of_order_ends_at_home() {
 }
 
 #[test]
+fn a_reset_scheduler_binding_changes_neither_binding_nor_charges() {
+    in_unit("a_reset_scheduler_binding_changes_neither_binding_nor_charges", || {
+        let (one, two) = (Container::create().unwrap(), Container::create().unwrap());
+        let binding = one.bind().unwrap();
+        drop(two.bind().unwrap());
+        let bound = fief::current(&two).unwrap();
+        let before = one.usage().unwrap().thread_ns;
+        fief::reset_scheduler_binding(&two).unwrap();
+        assert_eq!(fief::current(&two).unwrap(), bound);
+        let info = one.info().unwrap();
+        assert_eq!(bound, (info.id, info.generation));
+        assert!(one.usage().unwrap().thread_ns > before);
+        drop(binding);
+    });
+}
+
+#[test]
 fn threads_keep_a_home_that_the_policy_lets_go() {
     let other = "version = 1\n[container.other]\n";
     in_unit_with(
@@ -204,7 +222,7 @@ fn threads_keep_a_home_that_the_policy_lets_go() {
             let before = cpu_ns_of("unit");
             std::thread::spawn(|| spin(Duration::from_millis(30))).join().unwrap();
             assert!(cpu_ns_of("unit") > before + 20_000_000);
-            assert_eq!(record(id).unwrap().flags & fief::abi::FIEF_CONTAINER_POLICY, 0);
+            assert_eq!(record(id).unwrap().flags & abi::FIEF_CONTAINER_POLICY, 0);
             // children can be made below it
             let child = Container::create().unwrap();
             assert_eq!(child.info().unwrap().parent, Some(id));

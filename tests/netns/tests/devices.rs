@@ -97,7 +97,7 @@ impl Peer {
     fn words(&self, port: u16, answers: usize) -> String {
         let (mut words, mut expected) = (String::new(), None);
         while words.matches("HTTP/1.1").count() < answers {
-            let Some(segment) = self.receive(port, Duration::from_millis(500)) else { break };
+            let Some(segment) = self.receive(port, SOON) else { break };
             if segment.has(RST) {
                 break;
             }

@@ -7,7 +7,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fief::{Container, ErrorKind, Rights, abi};
+use fief::{Container, ErrorKind, Rights};
+use fief_bpf::abi;
 use fief_control::Fief;
 use fief_testkit::{Cgroup, Process, cgroup2_mount, wait_until};
 use fief_tests_netns::{
@@ -234,8 +235,10 @@ fn a_worker_of_io_uring_does_its_creators_work() {
         {
             let _bound = container.bind().unwrap();
             assert_eq!(ring.write(file.as_fd(), &[7; 4096]), 4096);
-            let threads = container.info().unwrap().threads;
-            assert!(threads >= 2, "its worker is not bound to it: {threads}");
+            let threads = || container.info().unwrap().threads;
+            // a thread counts once it leaves its CPU
+            wait_until(SOON, || threads() >= 2)
+                .unwrap_or_else(|_| panic!("its worker is not bound to it: {}", threads()));
             // a socket option by the worker binds the worker, never its creator
             let mine = fief::current(&container).unwrap();
             ring.set_option(other.as_fd(), abi::FIEF_SOL as i32, abi::FIEF_BIND as i32);

@@ -129,17 +129,23 @@ fn the_time_of_writeback_is_the_files() {
             gold.usage().unwrap().thread_ns > at_rest + 1_000_000
         })
         .expect("64 MiB take more than a millisecond to write back");
-        let info = gold.info().unwrap();
-        assert_eq!((info.threads, info.handles), (0, 2), "the worker has let go");
-        let before = usage_at_rest(&gold);
+        usage_at_rest(&gold);
+        assert_eq!(gold.info().unwrap().handles, 2, "the worker has let go");
         let other = self::file();
-        fill(&other, 16 * MEBI);
-        // SAFETY: as above.
-        assert_eq!(unsafe { libc::syncfs(other.as_raw_fd()) }, 0);
-        spin(Duration::from_millis(50));
-        // its own inode may be written once more; 16 MiB take a quarter of a millisecond at least
-        let more = gold.usage().unwrap().thread_ns - before;
-        assert!(more < 100_000, "other files' writeback is not its: {more} ns");
+        let mut more = 0;
+        // its own inode may be written once more; a wrong charge comes with each round, as 16 MiB take a quarter of a
+        // millisecond at least
+        wait_until(SOON, || {
+            let before = usage_at_rest(&gold);
+            (&other).rewind().unwrap();
+            fill(&other, 16 * MEBI);
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::syncfs(other.as_raw_fd()) }, 0);
+            spin(Duration::from_millis(50));
+            more = gold.usage().unwrap().thread_ns - before;
+            more < 100_000
+        })
+        .unwrap_or_else(|_| panic!("other files' writeback is not its: {more} ns"));
     });
 }
 
@@ -187,6 +193,7 @@ fn a_thread_that_follows_takes_the_container_of_the_file_it_reads() {
         let _labels = (gold.assign_file(&first).unwrap(), silver.assign_file(&second).unwrap());
         let mine = |container: &Container| current(container).unwrap().0 == container.info().unwrap().id;
         assert!(!mine(&gold));
+        let of_home = usage_of("unit").disk_read_bytes;
         assert_eq!(read_all(&first), 4 << 20);
         assert!(mine(&gold));
         spin(Duration::from_millis(30));
@@ -204,7 +211,7 @@ fn a_thread_that_follows_takes_the_container_of_the_file_it_reads() {
             gold.usage().unwrap().disk_read_bytes == before
         })
         .expect("what the page cache has is not charged");
-        let of_home = usage_of("unit").disk_read_bytes;
+        let of_home = usage_of("unit").disk_read_bytes - of_home;
         assert!(of_home < MEBI, "what the program itself is loaded from, at most: {of_home}");
     });
 }

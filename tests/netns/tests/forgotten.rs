@@ -60,6 +60,8 @@ impl Rig {
     }
 
     fn is_reset(&self, segment: &Segment) -> bool {
+        // what the kernel sent again before
+        while self.clients.receive(segment.source, Duration::from_millis(1)).is_some() {}
         self.clients.send(segment).unwrap();
         let Some(answer) = self.clients.receive(segment.source, SOON) else { return false };
         assert!(answer.has(RST) && answer.sequence == segment.acknowledgment, "{answer:?}");

@@ -77,6 +77,14 @@ impl Rig {
     fn count(&self, reason: abi::fief_reason) -> u64 {
         self.front.verdicts().count(reason)
     }
+
+    /// Requests were refused so often, and counted.
+    #[track_caller]
+    fn has_refused(&self, asked: u64) {
+        let verdicts = self.front.verdicts();
+        let refused = verdicts.count(abi::FIEF_REQUEST_REFUSED);
+        assert!(self.front.is_counted(refused, asked), "{:?}, {asked}: {verdicts:?}", self.front.door);
+    }
 }
 
 /// Status of one request on this connection, 0 without an answer.
@@ -136,7 +144,8 @@ fn curl_is_told_when_to_come_again() {
                 assert!(text.starts_with(begin) && text.contains("\r\nretry-after: 7\r\n"), "{door:?}: {text}");
             }
         }
-        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.server.accepted()), (4, 0), "{door:?}");
+        rig.has_refused(4);
+        assert_eq!(rig.server.accepted(), 0, "{door:?}");
     }
 }
 
@@ -151,7 +160,8 @@ fn curl_sees_a_reset_as_a_reset() {
             // 56: failure in receiving data
             assert_eq!(curl(&rig, family, "/reset", &["--max-time", "20"]).0, 56, "{door:?}, {family:?}");
         }
-        assert_eq!((rig.count(abi::FIEF_REQUEST_REFUSED), rig.server.accepted()), (2, 0), "{door:?}");
+        rig.has_refused(2);
+        assert_eq!(rig.server.accepted(), 0, "{door:?}");
     }
 }
 
@@ -207,9 +217,11 @@ fn a_refused_client_is_kept_out_for_its_penalty_and_nobody_else_is() {
     }
     for door in Door::GUARDS {
         let rig = Rig::new(door);
-        assert_eq!(rig.status(high(1), "/punished"), 503, "{door:?}");
         let begin = Instant::now();
-        assert!(!gets_in(&rig, high(1), Duration::from_millis(300)), "{door:?}");
+        assert_eq!(rig.status(high(1), "/punished"), 503, "{door:?}");
+        // on a busy machine the penalty may be over when it asks
+        let is_out = !gets_in(&rig, high(1), Duration::from_millis(300));
+        assert!(is_out || begin.elapsed() > Duration::from_millis(1900), "{door:?}");
         assert!(gets_in(&rig, high(2), SOON), "{door:?}: a neighbour was punished");
         assert!(rig.count(abi::FIEF_SYN_PENALTY) >= 1, "{door:?}: {:?}", rig.front.verdicts());
         // Its SYN is sent again until it is answered.
@@ -247,7 +259,7 @@ fn later_requests_of_a_connection_are_ruled_too() {
         assert!(
             rig.server.seen().iter().all(|seen| !seen.line.contains("/unavailable") && !seen.line.contains("/reset"))
         );
-        assert_eq!(rig.count(abi::FIEF_REQUEST_REFUSED), 4, "{door:?}");
+        rig.has_refused(4);
     }
 }
 
@@ -278,7 +290,7 @@ fn no_request_gets_past_behind_another_one() {
             assert!(said.starts_with("HTTP/1.1 503 "), "{door:?}, {family:?}, {way:?}: {said}");
         }
         assert!(rig.server.seen().iter().all(|seen| !seen.line.contains("/unavailable")), "{door:?}");
-        assert_eq!(rig.count(abi::FIEF_REQUEST_REFUSED), 6, "{door:?}");
+        rig.has_refused(6);
     }
 }
 
@@ -335,7 +347,8 @@ fn a_rate_of_requests_holds() {
             f64::from(served) <= most && served >= 13 && refused > 20,
             "{door:?}: {served} served, {refused} refused"
         );
-        assert_eq!(rig.count(abi::FIEF_REQUEST_RATE), refused, "{door:?}");
+        let counted = rig.count(abi::FIEF_REQUEST_RATE);
+        assert!(rig.front.is_counted(counted, refused), "{door:?}: {counted} of {refused}");
     }
 }
 
@@ -347,13 +360,15 @@ fn a_rate_of_connections_holds() {
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         let slow = |n| Client::Middle.address(Family::V4, n);
+        let begin = Instant::now();
         for n in 1..=3 {
             assert!(gets_in(&rig, slow(n), SOON), "{door:?}: {n} is within the burst");
         }
-        assert!(!gets_in(&rig, slow(4), Duration::from_millis(300)), "{door:?}");
+        // the rate is one a second
+        let is_out = !gets_in(&rig, slow(4), Duration::from_millis(300));
+        assert!(is_out || begin.elapsed() >= Duration::from_secs(1), "{door:?}");
         assert!(gets_in(&rig, high(1), SOON), "{door:?}");
         assert!(rig.count(abi::FIEF_SYN_RATE) >= 1, "{door:?}");
-        // The rate is one a second.
         assert!(gets_in(&rig, slow(5), SOON), "{door:?}");
     }
 }

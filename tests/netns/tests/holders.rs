@@ -211,8 +211,15 @@ fn a_descriptor_outlives_the_cgroup_that_it_was_made_in() {
     let path = |scope: &str| std::env::temp_dir().join(format!("{scope}.socket"));
     match role().as_deref() {
         Some("maker") => {
-            let over = UnixStream::connect(path(Fief::from_env().unwrap().pins().scope())).unwrap();
-            send(&over, Container::create().unwrap());
+            let place = path(Fief::from_env().unwrap().pins().scope());
+            let mut over = None;
+            // once the other one listens
+            wait_until(SOON, || {
+                over = UnixStream::connect(&place).ok();
+                over.is_some()
+            })
+            .unwrap();
+            send(over.unwrap(), Container::create().unwrap());
         }
         Some(_) => {
             let socket = path(Fief::from_env().unwrap().pins().scope());

@@ -11,6 +11,7 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, FIN, RST, Segment};
 use fief_testkit::{Ending, Family};
+use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::rig::Rig;
 
@@ -137,7 +138,7 @@ fn an_acknowledgement_of_a_moment_ago_is_ruled() {
         client.send_changed(PUBLIC.len(), SECRET, |segment| {
             segment.acknowledgment = segment.acknowledgment.wrapping_sub(answered);
         });
-        let ending = client.connection.hear(Duration::from_secs(1)).unwrap();
+        let ending = client.connection.hear(SOON).unwrap();
         assert!(ending.is_some(), "{door:?}: {:?}", rig.verdicts());
         assert_eq!(rig.verdicts().count(abi::FIEF_REQUEST_REFUSED), 1, "{door:?}");
     }

@@ -2,7 +2,7 @@
 //! Clients of a network that floods, where they are served last and not shut out.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::segment::{SYN, Segment};
@@ -22,6 +22,9 @@ fn policy(isolate: &str, unproven: &str) -> String {
 }
 
 const INTO: &str = ", into = \"web/last\"";
+
+/// How long nothing comes to a SYN that is not answered.
+const SILENCE: Duration = Duration::from_millis(300);
 
 struct Rig {
     front: Front,
@@ -53,11 +56,11 @@ impl Rig {
         }
     }
 
-    /// Opens a connection; none if nothing is answered.
-    fn open(&mut self, client: Ipv4Addr) -> Option<RawConnection<'_>> {
+    /// Opens a connection; none if nothing is answered within the time.
+    fn open(&mut self, client: Ipv4Addr, time: Duration) -> Option<RawConnection<'_>> {
         self.port += 1;
         let ends = [SocketAddr::new(client.into(), self.port), plain(Family::V4)];
-        RawConnection::open(&self.clients, ends, 7, &ORDINARY_OPTIONS, Duration::from_millis(300)).unwrap()
+        RawConnection::open(&self.clients, ends, 7, &ORDINARY_OPTIONS, time).unwrap()
     }
 
     /// The container of the verdict upon a request for each of these, one after the other on one connection.
@@ -65,7 +68,7 @@ impl Rig {
         let requests: Vec<String> =
             paths.iter().map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
         let before = self.front.verdicts();
-        let mut connection = self.open(client).expect("an answer");
+        let mut connection = self.open(client, SOON).expect("an answer");
         connection.acknowledge().unwrap();
         let stream = requests.concat();
         let mut ends = Vec::new();
@@ -73,7 +76,9 @@ impl Rig {
             let begin = ends.last().map_or(0, |range: &std::ops::Range<usize>| range.end);
             ends.push(begin..begin + request.len());
         }
-        connection.converse(stream.as_bytes(), &ends, Duration::from_millis(300)).unwrap();
+        let are_answered =
+            |words: &[u8]| words.windows(12).filter(|part| part == b"HTTP/1.1 200").count() == paths.len();
+        connection.converse_until(stream.as_bytes(), &ends, SOON, are_answered).unwrap();
         drop(connection);
         let new = || self.front.verdicts().since(&before);
         wait_until(SOON, || new().requests() >= paths.len() as u64).unwrap_or_else(|_| panic!("{:?}", new()));
@@ -118,26 +123,30 @@ fn no_rule_gives_an_isolated_client_a_better_class_and_each_still_refuses_it() {
     assert_eq!(rig.asks(client(1, 2), &["/dear"]), ["web/last"]);
     assert_eq!(rig.asks(client(1, 3), &["/10", "/dear"]), ["web/last", "web/last"], "a later request");
     assert_eq!(rig.asks(client(1, 4), &["/secret"]), ["web/last"]);
-    assert_eq!(rig.front.verdicts().count(abi::FIEF_REQUEST_REFUSED), 1);
+    let refused = rig.front.verdicts().count(abi::FIEF_REQUEST_REFUSED);
+    assert!((1..=1 + rig.clients.sent_again()).contains(&refused), "{refused}");
 }
 
 #[test]
 fn an_isolated_network_is_answered_from_what_others_leave() {
     let Some(mut rig) = Rig::new(INTO, "rate = 20, burst = 20") else { return };
     rig.isolate(1);
-    wait_until(SOON, || rig.open(client(1, 2)).is_some()).expect("answered while nobody else asks");
+    wait_until(SOON, || rig.open(client(1, 2), SILENCE).is_some()).expect("answered while nobody else asks");
     // 18 from as many networks: less than half of the burst, so that all are answered
     for network in 2..8 {
         rig.flood(network, 1);
     }
-    assert!(rig.open(client(9, 1)).is_some(), "somebody else");
-    let before = rig.front.verdicts();
+    assert!(rig.open(client(9, 1), SOON).is_some(), "somebody else");
+    let (before, begin) = (rig.front.verdicts(), Instant::now());
     for network in 10..30 {
         rig.flood(network, 1);
         rig.flood(1, 5);
     }
     let new = || rig.front.verdicts().since(&before);
-    wait_until(SOON, || new().count(abi::FIEF_SYN_ISOLATED) >= 95).unwrap_or_else(|_| panic!("{:?}", new()));
+    wait_until(SOON, || new().syns() >= 120).unwrap_or_else(|_| panic!("{:?}", new()));
+    // what the time since then brings may be left for them
+    let left = 5 + 20 * begin.elapsed().as_millis() as u64 / 1000;
+    assert!(new().count(abi::FIEF_SYN_ISOLATED) + left >= 100, "{:?}", new());
     assert!(new().count(abi::FIEF_SYN_TAKEN) >= 5, "{:?}", new());
 }
 
@@ -145,6 +154,6 @@ fn an_isolated_network_is_answered_from_what_others_leave() {
 fn without_a_class_isolated_clients_are_shut_out() {
     let Some(mut rig) = Rig::new("", "rate = 100000") else { return };
     rig.isolate(1);
-    assert!(rig.open(client(1, 2)).is_none());
-    assert!(rig.open(client(2, 2)).is_some());
+    assert!(rig.open(client(1, 2), SILENCE).is_none());
+    assert!(rig.open(client(2, 2), SOON).is_some());
 }

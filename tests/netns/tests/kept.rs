@@ -80,7 +80,7 @@ fn a_container_without_descriptors_ends_with_its_last_thread() {
 fn more_containers_in_turn_than_a_cpu_keeps_all_end() {
     in_unit("more_containers_in_turn_than_a_cpu_keeps_all_end", || {
         let before = unnamed();
-        let all: Vec<_> = (0..3 * fief::abi::FIEF_KEPT).map(|_| Container::create().unwrap()).collect();
+        let all: Vec<_> = (0..3 * fief_bpf::abi::FIEF_KEPT).map(|_| Container::create().unwrap()).collect();
         for container in all.iter().chain(&all) {
             container.bind_thread().unwrap();
             fief::unbind(container).unwrap();

@@ -14,6 +14,7 @@ use fief_tests_netns::rig::{Rig, whole};
 const REPEATS: usize = 20;
 
 const OPEN: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
+const CLOSES: &[u8] = b"GET /close/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
 
 /// The next segment that is no double of the SYN-ACK, if `wanted` takes it.
@@ -81,7 +82,7 @@ fn a_refused_request_in_pieces_is_answered_again_and_counted_once() {
             }
             // all of it is through once another is answered
             let mut marker = rig.open(Family::V4);
-            let end = marker.converse(OPEN, &whole(OPEN), Duration::from_millis(300)).unwrap();
+            let end = marker.converse(CLOSES, &whole(CLOSES), SOON).unwrap();
             assert!(end.0.starts_with(b"HTTP/1.1 200"), "{door:?}, {refusal}");
             let verdicts = rig.verdicts();
             // one that is dropped is asked about again, but not with each repetition
@@ -114,8 +115,8 @@ fn a_head_in_pieces_makes_one_connection() {
             rig.clients.send(&last).unwrap();
         }
         let mut marker = rig.open(Family::V4);
-        let (_, ending) = marker.converse(OPEN, &whole(OPEN), Duration::from_millis(300)).unwrap();
-        assert_ne!(ending, Ending::Reset, "{door:?}");
+        let (_, ending) = marker.converse(CLOSES, &whole(CLOSES), SOON).unwrap();
+        assert_eq!(ending, Ending::Closed, "{door:?}");
         assert_eq!(rig.server.accepted(), 2, "{door:?}: {:?}", rig.verdicts());
     }
 }

@@ -346,6 +346,7 @@ fn frames_larger_than_an_ip_header_can_say_are_read() {
         let wire = Wire::open(server, "sv").unwrap();
         let from = (Client::High.address(family, 3), 0).into();
         let mut stream = connect_from(clients, from, plain(family)).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
         let length = 16 << 20;
         let body = pattern(length);
         let mut writing = stream.try_clone().unwrap();

@@ -78,6 +78,16 @@ fn threads_have_the_priority_of_their_containers() {
     assert_eq!((stage.thread("shop/low"), of("shop/low").0), (thread, -10));
 }
 
+/// A switch of threads takes no longer.
+const SWITCH_NS: u64 = 2000;
+
+/// How often a thread came onto its CPU so far.
+fn switches(thread: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap();
+    let counts = text.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+    counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum()
+}
+
 /// How often the charge is measured, and how many of these somebody else may have disturbed, either way.
 const MEASURED: usize = 10;
 const DISTURBED: usize = 3;
@@ -102,6 +112,7 @@ fn the_time_of_the_thread_is_charged_to_its_class() {
         }
         let mut errors: Vec<f64> = (0..MEASURED)
             .map(|_| {
+                let (switched, stolen) = (switches(thread), stage.stolen_ns());
                 let mut clock = TaskClock::of(thread.cast_unsigned()).unwrap();
                 let charged = stage.receive_ns("shop/low");
                 // on a busy machine the thread's queue is full most of the time, and it hardly runs
@@ -111,13 +122,17 @@ fn the_time_of_the_thread_is_charged_to_its_class() {
                     clock.ran().unwrap() > Duration::from_millis(10)
                 })
                 .expect("the thread works");
-                let (charged, ran) = (stage.receive_ns("shop/low") - charged, clock.ran().unwrap());
-                charged as f64 / ran.as_nanos() as f64 - 1.0
+                let (charged, ran) = (stage.receive_ns("shop/low") - charged, clock.ran().unwrap().as_nanos() as f64);
+                let error = charged as f64 / ran - 1.0;
+                // between our mark of a switch and that of the thread's clock; a hypervisor's time is in the clock alone
+                let between = ((switches(thread) - switched) * SWITCH_NS) as f64 / ran;
+                let stolen = stage.stolen_ns().saturating_sub(stolen) as f64 / ran;
+                if error > 0.0 { (error - between).max(0.0) } else { (error + stolen).min(0.0) }
             })
             .collect();
         errors.sort_by(f64::total_cmp);
         eprintln!("{family:?}, sound: {sound}: {errors:.4?}");
-        // the thread's clock has interrupts on top of it, and what a hypervisor takes; the class has not
+        // the thread's clock has interrupts on top of it; the class has not
         let (least, most) = (errors[DISTURBED], errors[MEASURED - 1 - DISTURBED]);
         assert!(least > -0.03 && most < 0.03, "{family:?}, sound: {sound}: {errors:?}");
     }
@@ -137,14 +152,20 @@ fn what_the_thread_cannot_take_up_is_discarded_and_counted() {
     // damaged, so that nothing is answered and nothing comes back
     let mut frames = stage.syns(Family::V4, Client::Low, 60_000);
     frames.iter_mut().for_each(|frame| *frame.last_mut().unwrap() ^= 0xff);
-    stage.flood(&frames);
-    let counted = || {
-        let lane = stage.lane("shop/low");
-        lane.entered + lane.discarded == frames.len() as u64 && lane.entered == lane.left
-    };
-    wait_until(SOON, counted).unwrap_or_else(|e| panic!("{e}: {:?}", stage.lane("shop/low")));
+    let mut sent = 0;
+    // a flood is too much where the machine lets it come fast enough
+    wait_until(SOON, || {
+        stage.flood(&frames);
+        sent += frames.len() as u64;
+        let counted = || {
+            let lane = stage.lane("shop/low");
+            lane.entered + lane.discarded == sent && lane.entered == lane.left
+        };
+        wait_until(SOON, counted).unwrap_or_else(|e| panic!("{e}: {sent} of {:?}", stage.lane("shop/low")));
+        stage.lane("shop/low").discarded > 0
+    })
+    .expect("more than the thread can take up");
     let discarded = stage.lane("shop/low").discarded;
-    assert!(discarded > 0);
     let front = stage.installation.fief().front().unwrap();
     let full: Vec<_> = front.verdicts.iter().filter(|verdict| verdict.reason == Reason::LaneFull).collect();
     assert_eq!(full.len(), 1, "{full:?}");
@@ -215,6 +236,9 @@ fn a_socket_that_gets_another_container_moves_its_receive_work() {
     assert_eq!(stage.lane("shop/low").entered, low);
 }
 
+/// Thresholds that nothing reaches.
+const CALM: &str = "version = 1\n[overload]\nbusy = { drops = 900000 }\noverloaded = { drops = 1000000 }\n";
+
 #[test]
 fn below_the_level_and_at_other_ports_packets_go_straight() {
     let name = "below_the_level_and_at_other_ports_packets_go_straight";
@@ -225,6 +249,9 @@ fn below_the_level_and_at_other_ports_packets_go_straight() {
         return;
     }
     let stage = Stage::new(name, "overloaded");
+    // nobody else on the machine can raise it
+    let calm = policy("overloaded").replace("version = 1\n", CALM);
+    stage.topology.server.run(|| stage.installation.apply(&calm).unwrap()).unwrap();
     let entered = || ["shop/high", "shop/idle", "shop/low"].map(|container| stage.lane(container).entered);
     for family in [Family::V4, Family::V6] {
         stage.upload(family, Client::High, PORT, 1 << 20);

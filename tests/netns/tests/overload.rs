@@ -12,14 +12,14 @@ use fief_testkit::{Cgroup, Family, Process, get, wait_ready, wait_until};
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
 use fief_tests_netns::{SOON, connect_from, spin};
 
-const HOLD: Duration = Duration::from_secs(1);
+const HOLD: Duration = Duration::from_secs(3);
 /// Of the listen queue.
 const PLACES: i32 = 16;
 
 /// What is dear is refused while the listener is busy by this threshold.
 fn policy(busy: &str) -> String {
     format!(
-        "[overload]\nbusy = {{ {busy} }}\noverloaded = {{ drops = 1000000 }}\nhold = \"1s\"\n\
+        "[overload]\nbusy = {{ {busy} }}\noverloaded = {{ drops = 1000000 }}\nhold = \"3s\"\n\
          [container.web]\n[listener.plain]\naddress = \"0.0.0.0:80\"\n\
          [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n\
          [[listener.plain.request]]\npath = \"/dear\"\nrefuse = \"503\"\nwhen = \"busy\"\n"
@@ -37,26 +37,34 @@ fn a_rule_for_busy_times_is_in_force_while_the_accept_queue_is_deep_and_a_hold_l
         let first = front.ask("/dear");
         assert_eq!(front.load().0, "always", "{door:?}");
         let waiting: Vec<_> = (0..8).map(|_| front.ask("/cheap")).collect();
+        // before the queue was found deep
+        let mut deep = Instant::now();
         wait_until(SOON, || {
+            let now = Instant::now();
             drop(connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)));
-            front.load().0 == "busy"
+            let is_busy = front.load().0 == "busy";
+            deep = if is_busy { deep } else { now };
+            is_busy
         })
         .unwrap_or_else(|_| panic!("{door:?}: {:?}", front.load()));
         assert!(front.load().1 >= 25, "{door:?}: {:?}", front.load());
         assert_eq!(front.status("/dear"), Ok(503), "{door:?}: refused though the server accepts nothing");
+        let go = Instant::now();
         let_it.send(()).unwrap();
         for mut stream in waiting.into_iter().chain([first]) {
             let mut answer = String::new();
             stream.read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with("HTTP/1.0 200"), "{door:?}: {answer}");
         }
-        let empty = Instant::now();
         assert_eq!(front.status("/cheap"), Ok(200), "{door:?}");
-        assert_eq!(front.status("/dear"), Ok(503), "{door:?}: the queue is empty, the hold goes on");
+        let dear = front.status("/dear");
+        let holds = dear == Ok(503) || go.elapsed() >= HOLD / 2;
+        assert!(holds, "{door:?}: {dear:?}, the queue is empty, the hold goes on");
         wait_until(SOON, || front.status("/dear") == Ok(200)).expect("the level is left");
-        assert!(empty.elapsed() >= HOLD / 2, "{door:?}: {:?}", empty.elapsed());
+        assert!(deep.elapsed() >= HOLD, "{door:?}: {:?}", deep.elapsed());
         assert_eq!(front.load().0, "always", "{door:?}");
-        assert!(front.verdicts().count(abi::FIEF_REQUEST_REFUSED) >= 2, "{door:?}");
+        let refused = front.verdicts().count(abi::FIEF_REQUEST_REFUSED);
+        assert!(refused > u64::from(dear == Ok(503)), "{door:?}: {refused}");
     }
 }
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The rates of single sources: SYNs that others forge in a proven source's name cost it nothing, its own connections do.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, PSH, SYN, URG};
-use fief_testkit::{Family, RawConnection, wait_until};
-use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Door, ready};
+use fief_testkit::{Client, Family, RawConnection, Topology, wait_until};
+use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::rig::{Rig, whole};
+use fief_tests_netns::{SOON, connect_from};
 
 const REQUEST: &[u8] = b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 89, 1, 1);
@@ -97,6 +98,58 @@ fn without_admission(listener: &str, client: &str, cookies: &str) -> Rig {
     rig.front.apply(&policy).unwrap();
     rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", cookies).unwrap();
     rig
+}
+
+#[test]
+fn a_handshake_that_the_kernel_keeps_proves_its_source_and_a_guess_does_not() {
+    if !ready() {
+        return;
+    }
+    for cookies in ["1", "2"] {
+        for (listener, client, _) in RATES {
+            let policy = policy(listener, client).replace("admit = true\n", "");
+            let rig = Rig::new(Door::Own, &policy);
+            rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", cookies).unwrap();
+            let made = open(&rig, 1999);
+            let mut guess = made.segment(ACK, 0, b"");
+            guess.acknowledgment = guess.acknowledgment.wrapping_add(1 << 20);
+            rig.clients.send(&guess).unwrap();
+            // once a later packet has been counted, the guess has been here
+            let before = rig.verdicts();
+            rig.syn(SocketAddr::new(Ipv4Addr::new(10, 89, 2, 2).into(), 2000));
+            rig.verdicts_on(&before, 1);
+            assert_eq!(rig.front.proven_sources(), 0, "{cookies}, {listener}{client}");
+            made.acknowledge().unwrap();
+            wait_until(SOON, || rig.front.proven_sources() == 1)
+                .unwrap_or_else(|e| panic!("{cookies}, {listener}{client}: {e}"));
+        }
+    }
+}
+
+/// As a busy proxy's: the server ends each connection, and remembers its port for a minute.
+#[test]
+fn a_source_whose_ports_the_server_remembers_is_proven_too() {
+    if !ready() {
+        return;
+    }
+    let topology = Topology::new().unwrap();
+    let server = topology.server.run(|| TcpListener::bind("0.0.0.0:80").unwrap()).unwrap();
+    let from = SocketAddr::new(Client::High.address(Family::V4, 1), 5555);
+    let connect = |topology: &Topology| {
+        let mut made = Err(nix::errno::Errno::EADDRNOTAVAIL);
+        wait_until(SOON, || {
+            made = connect_from(&topology.clients, from, plain(Family::V4));
+            made.is_ok()
+        })
+        .unwrap();
+        drop(server.accept().unwrap()); // the server closes first
+        assert_eq!(made.unwrap().read(&mut [0]).unwrap(), 0);
+    };
+    connect(&topology);
+    let front = Front::at(Door::Own, &policy(RATES[0].0, ""), topology);
+    assert_eq!(front.sockets(from.port()), ["06"], "the server remembers the port");
+    connect(&front.topology);
+    wait_until(SOON, || front.proven_sources() == 1).unwrap();
 }
 
 #[test]

@@ -7,16 +7,16 @@ use std::process::Stdio;
 
 use fief_testkit::{Family, Feature, Process, require, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::queued::POLICY;
+use fief_tests_netns::queued::lasting;
 use fief_tests_netns::{SOON, connect_from, python_server};
 
 const RULES: &str = "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\"\n";
 
-/// It answers /slow a second later.
+/// It answers /slow once there is a file of this name.
 const SLOW: &str = r#"
     def do_GET(self):
         if self.path == "/slow":
-            time.sleep(1)
+            while not os.path.exists("@GATE@"): time.sleep(0.001)
         self.answer()
 "#;
 
@@ -38,9 +38,11 @@ fn the_end_behind_a_request_that_waits_ends_no_half_request() {
     let half = "GET /secret/1 HTTP/1.1\r\nHost: server\r\n";
     for door in Door::GUARDS {
         for waits in [false, true] {
-            let front = Front::new(door, &format!("{POLICY}{RULES}"));
+            let folder = tempfile::Builder::new().prefix("ff-queue-").tempdir().unwrap();
+            let gate = folder.path().join("gate");
+            let front = Front::new(door, &format!("{}{RULES}", lasting()));
             let mut command = front.server_command("python3");
-            command.args(["-c", &python_server(SLOW)]).stderr(Stdio::null());
+            command.args(["-c", &python_server(&SLOW.replace("@GATE@", gate.to_str().unwrap()))]).stderr(Stdio::null());
             let _server = Process::start(command).unwrap();
             wait_until(SOON, || dial(&front, 1).is_some()).unwrap();
             let mut slow = dial(&front, 2).unwrap();
@@ -53,6 +55,7 @@ fn the_end_behind_a_request_that_waits_ends_no_half_request() {
                 wait_until(SOON, || waiting(&front) == 1).unwrap();
             }
             stream.shutdown(Shutdown::Write).unwrap();
+            std::fs::write(&gate, "").unwrap();
             stream.set_read_timeout(Some(SOON)).unwrap();
             let mut words = Vec::new();
             let _ = stream.read_to_end(&mut words);

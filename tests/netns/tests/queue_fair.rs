@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv6Addr, TcpStream};
 use fief_testkit::wait_until;
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
-use fief_tests_netns::queued::{POLICY, Queued, status};
+use fief_tests_netns::queued::{Queued, lasting, status};
 
 const OTHERS: u8 = 8;
 const MANY: usize = 20;
 
 fn policy(length: usize) -> String {
-    POLICY.replace("in-service = 1, length = 200", &format!("in-service = 1, fair = \"source\", length = {length}"))
+    lasting().replace("in-service = 1, length = 200", &format!("in-service = 1, fair = \"source\", length = {length}"))
 }
 
 /// A busy client and others, of either family.

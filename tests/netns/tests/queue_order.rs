@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use fief_tests_netns::front::{Door, ready};
-use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, low};
+use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, low};
 
 /// A request that may pass the queue takes no other one with it.
 #[test]
@@ -16,7 +16,7 @@ fn what_passes_the_queue_takes_nothing_with_it() {
     let rule = "[[listener.plain.request]]\npath = \"/poll\"\nqueue = false\n";
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n");
     for door in Door::GUARDS {
-        let rig = Queued::new(door, &format!("{POLICY}{rule}"));
+        let rig = Queued::new(door, &format!("{}{rule}", lasting()));
         let mut persistent = rig.connect(low(2));
         rig.let_go(1);
         ask_on(&mut persistent, "/before");

@@ -7,7 +7,7 @@ use fief_testkit::segment::{ACK, FIN, PSH, RST, Segment};
 use fief_testkit::{Family, RawConnection, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
-use fief_tests_netns::queued::{PLACE, POLICY, status};
+use fief_tests_netns::queued::{PLACE, POLICY, lasting, status};
 use fief_tests_netns::rig::Rig;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
@@ -65,7 +65,7 @@ fn who_is_gone_holds_nobody_up() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Rig::in_order(door, POLICY);
+        let rig = Rig::in_order(door, &lasting());
         let ghosts: Vec<_> = (0..10).map(|_| answered(&rig)).collect();
         let place = take_place(&rig);
         for (waiting, ghost) in (1..).zip(&ghosts) {
@@ -92,7 +92,7 @@ fn who_asks_without_end_opens_the_queue_to_nobody() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Rig::in_order(door, POLICY);
+        let rig = Rig::in_order(door, &lasting());
         let pins = rig.front.installation().fief().pins();
         let number = fief_bpf::queue::all(pins).unwrap().pop().expect("a queue").0;
         let map = MapHandle::from_pinned_path(pins.map("queue_serves")).unwrap();
@@ -141,7 +141,7 @@ fn who_takes_back_what_waits_has_no_turn() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Rig::in_order(door, POLICY);
+        let rig = Rig::in_order(door, &lasting());
         let client = answered(&rig);
         let _place = take_place(&rig);
         let request = client.segment(PSH | ACK, BEFORE.len() as u32, PAST);
@@ -177,7 +177,7 @@ fn the_end_of_a_connection_takes_no_place() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Rig::in_order(door, POLICY);
+        let rig = Rig::in_order(door, &lasting());
         let client = answered(&rig);
         let _place = take_place(&rig);
         let at = BEFORE.len() as u32;
@@ -198,7 +198,7 @@ fn who_has_a_place_has_it_for_one_request() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Rig::in_order(door, POLICY);
+        let rig = Rig::in_order(door, &lasting());
         let client = take_place(&rig);
         let request = waits_no_longer(&rig, &client, MUTE.len() as u32);
         sends_until_it_waits(&rig, &request);
@@ -212,7 +212,7 @@ fn what_tcp_does_not_take_has_no_turn() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Rig::in_order(door, POLICY);
+        let rig = Rig::in_order(door, &lasting());
         let mut client = answered(&rig);
         let request = client.segment(PSH | ACK, BEFORE.len() as u32, PAST);
         send_unseen(&rig, &request);

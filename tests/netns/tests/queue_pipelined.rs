@@ -8,13 +8,13 @@ use fief_bpf::abi;
 use fief_testkit::wait_until;
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, low, status};
+use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, low, status};
 
 /// The path tells the class.
 fn by_path() -> String {
     let rule =
         |path, container| format!("[[listener.plain.request]]\npath = \"/{path}\"\ncontainer = \"{container}\"\n");
-    format!("{POLICY}{}{}", rule("high", "high"), rule("robots", "robots"))
+    format!("{}{}{}", lasting(), rule("high", "high"), rule("robots", "robots"))
 }
 
 fn requests(paths: &[&str]) -> String {
@@ -95,7 +95,7 @@ fn more_requests_than_can_be_kept_of_one_packet_are_refused() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Queued::new(door, POLICY);
+        let rig = Queued::new(door, &lasting());
         // how much TCP puts into one packet is its own
         let refused = (0..20).any(|_| are_refused(&rig));
         assert!(refused, "{door:?}: {:?}", rig.front.verdicts());

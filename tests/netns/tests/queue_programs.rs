@@ -217,7 +217,8 @@ fn is_answered_with(path: &str, mut stream: TcpStream) {
 /// The first request has begun when the high one comes, and all others wait.
 fn the_better_class_goes_first_at(server: Server) {
     for by in EVERYWAY {
-        let Some(rig) = Rig::new(server, by, "{ in-service = 1 }") else { return };
+        // the place of the first lasts until all have come
+        let Some(rig) = Rig::new(server, by, "{ in-service = 1, stale = \"30s\" }") else { return };
         let high = Client::High.address(Family::V4, 1);
         let low = (1..=WAITING).map(|n| (Client::Low.address(Family::V4, n), format!("/low-{n}")));
         let all: Vec<_> = low.chain([(high, "/high".to_owned())]).collect();

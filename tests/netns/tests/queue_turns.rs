@@ -7,7 +7,7 @@ use std::net::{IpAddr, TcpStream};
 use fief_testkit::wait_until;
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::queued::{POLICY, Queued, answer_on, high, low};
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, high, lasting, low};
 
 /// A turn in a protocol that nobody but the server knows.
 fn say(stream: &mut TcpStream, word: &str) {
@@ -43,7 +43,7 @@ fn each_turn_of_another_protocol_waits_in_the_order_of_the_classes() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Queued::new(door, POLICY);
+        let rig = Queued::new(door, &lasting());
         let mut all = four(&rig);
         for (waiting, (at, word)) in (1..).zip([(1, "/one"), (2, "/two"), (3, "/high")]) {
             say(&mut all[at], word);
@@ -64,7 +64,7 @@ fn an_upgrade_that_nobody_confirms_leaves_its_connection_in_the_queue() {
     }
     let ask = "GET /ask HTTP/1.1\r\nHost: server\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
     for door in Door::GUARDS {
-        let rig = Queued::new(door, POLICY);
+        let rig = Queued::new(door, &lasting());
         let mut one = rig.connect(low(1));
         rig.let_go(2);
         one.write_all(ask.as_bytes()).unwrap();
@@ -86,8 +86,8 @@ fn without_turns_a_connection_waits_once() {
     if !front::ready() {
         return;
     }
-    let policy = POLICY.replace("in-service = 1", "turns = false, in-service = 1");
-    assert_ne!(policy, POLICY);
+    let policy = lasting().replace("in-service = 1", "turns = false, in-service = 1");
+    assert_ne!(policy, lasting());
     for door in Door::GUARDS {
         let rig = Queued::new(door, &policy);
         let mut all = four(&rig);
@@ -107,7 +107,7 @@ fn what_else_comes_of_a_turn_goes_with_it() {
         return;
     }
     for door in Door::GUARDS {
-        let rig = Queued::new(door, POLICY);
+        let rig = Queued::new(door, &lasting());
         let [mut one, mut other] = [low(1), high(1)].map(|from| open(&rig, from));
         one.set_nodelay(true).unwrap();
         one.write_all(b"\x01 /one").unwrap();
@@ -128,8 +128,8 @@ fn who_finds_no_room_in_the_midst_of_another_protocol_is_reset() {
     if !front::ready() {
         return;
     }
-    let policy = POLICY.replace("length = 200", "length = 1");
-    assert_ne!(policy, POLICY);
+    let policy = lasting().replace("length = 200", "length = 1");
+    assert_ne!(policy, lasting());
     for door in Door::GUARDS {
         let rig = Queued::new(door, &policy);
         let mut all = four(&rig);
@@ -175,11 +175,9 @@ fn short_frames_that_nobody_answers_hold_no_place_for_long() {
     if !front::ready() {
         return;
     }
-    let policy = POLICY.replace("wait = \"1m\"", "wait = \"1m\", stale = \"30s\"");
-    assert_ne!(policy, POLICY);
     let window_update = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 1, 0, 0];
     let record = [&[0x17, 3, 3, 0, 30][..], &[7; 30]].concat();
-    let rig = Queued::new(Door::Own, &policy);
+    let rig = Queued::new(Door::Own, &lasting());
     let [mut mute, mut other] = [low(1), high(1)].map(|from| open(&rig, from));
     for frame in [&window_update[..], &record] {
         mute.write_all(frame).unwrap();

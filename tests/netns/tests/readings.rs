@@ -5,9 +5,12 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fief::Container;
+use fief::{Container, Usage};
+use fief_bpf::abi;
+use fief_bpf::admin::Admin;
+use fief_bpf::table::Table;
 use fief_testkit::{cpus, pin};
-use fief_tests_netns::in_unit;
+use fief_tests_netns::{Installation, SOON, Setup, in_unit, inside, spin};
 
 /// What a reader saw of a thread that was on its CPU all the time.
 struct Seen {
@@ -76,7 +79,9 @@ fn episode(worker: usize, reader: usize) -> Option<Seen> {
 fn a_reader_sees_a_running_threads_time_once() {
     in_unit("a_reader_sees_a_running_threads_time_once", || {
         let all = cpus();
-        let episodes = (0..8000).filter_map(|_| episode(all[0], all[all.len() - 1])).take(400);
+        let begin = Instant::now();
+        let tries = std::iter::repeat_with(|| episode(all[0], all[all.len() - 1]));
+        let episodes = tries.take_while(|_| begin.elapsed() < 15 * SOON).flatten().take(400);
         let (mut count, mut wrong) = (0, Vec::new());
         for seen in episodes {
             count += 1;
@@ -87,4 +92,63 @@ fn a_reader_sees_a_running_threads_time_once() {
         assert!(wrong.is_empty(), "least of what was seen before, most of the time that passed: {wrong:?}");
         assert_eq!(count, 400, "the machine is too busy to leave a thread alone for three milliseconds");
     });
+}
+
+/// So long threads come into containers and leave them.
+const BUSY: Duration = Duration::from_secs(2);
+const STINT: Duration = Duration::from_micros(300);
+/// What the hypervisor took of an open stint is found out at its end.
+const FOUND_OUT_LATE_NS: u64 = 100_000;
+
+fn come_and_go() {
+    let containers: Vec<Container> = (0..150).map(|_| Container::create().unwrap()).collect();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for cpu in cpus() {
+            let containers = &containers;
+            scope.spawn(move || {
+                pin(0, cpu).unwrap();
+                for container in containers.iter().cycle().skip(cpu * 7).take_while(|_| begin.elapsed() < BUSY) {
+                    container.bind_thread().unwrap();
+                    spin(STINT);
+                    fief::unbind(container).unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_container_at_rest_has_what_the_kernel_side_tells_of_it() {
+    if inside() {
+        return come_and_go();
+    }
+    let installation = Installation::with(&Setup::default());
+    let (admin, table) = (Admin::open(installation.fief().pins()), Table::open(installation.fief().pins()));
+    let (admin, table) = (admin.unwrap(), table.unwrap());
+    let steal = abi::fief_ref { id: abi::FIEF_STEAL, ..Default::default() };
+    let stolen = || Usage::from(admin.usage(steal).unwrap()).cpu_ns();
+    let (mut compared, mut wrong) = (0, Vec::new());
+    std::thread::scope(|scope| {
+        let name = "a_container_at_rest_has_what_the_kernel_side_tells_of_it";
+        let playing = scope.spawn(|| installation.play(name, "body"));
+        while !playing.is_finished() {
+            for row in table.rows().filter(|row| row.container.id >= abi::FIEF_FIRST_ID) {
+                let stolen_before = stolen();
+                let told = || admin.usage(row.container).map(|usage| Usage::from(usage).counters());
+                let (least, at_rest, most) = (told(), table.usage_at_rest(row.container), told());
+                let (Ok(least), Some(at_rest), Ok(most)) = (least, at_rest, most) else { continue };
+                compared += usize::from(at_rest.thread_ns > 0);
+                // more where it was found out meanwhile
+                let late = FOUND_OUT_LATE_NS + stolen().saturating_sub(stolen_before);
+                let counters = least.into_iter().zip(Usage::from(at_rest).counters()).zip(most);
+                wrong.extend(
+                    counters.filter(|((least, at_rest), most)| at_rest + late < *least || *at_rest > most + late),
+                );
+            }
+        }
+        playing.join().unwrap();
+    });
+    assert!(wrong.is_empty(), "before, at rest, and after: {wrong:?}");
+    assert!(compared > 1000, "{compared} readings of containers that had rested");
 }

@@ -101,18 +101,22 @@ fn what_a_rule_counted_is_not_told_of_another_one_of_its_number() {
         };
         [of(Some(0)), of(Some(1))]
     };
+    // the client may send it again
+    let is_one = |count: u64| rig.front.is_counted(count, 1);
+    let is_first = |[first, other]: [u64; 2]| is_one(first) && other == 0;
     ask();
-    wait_until(SOON, || counted() == [1, 0]).unwrap();
+    wait_until(SOON, || counted()[0] > 0).unwrap();
     rig.front.apply(RULES).unwrap();
-    assert_eq!(counted(), [1, 0], "the same rules go on");
+    assert!(is_first(counted()), "the same rules go on: {:?}", counted());
     let renamed = RULES.replace("container = \"web\"", "container = \"shop\"");
     let renamed = renamed.replace("[container.web]", "[container.shop]\nwas = \"web\"");
     let applied = rig.front.apply(&renamed).unwrap();
-    assert_eq!((counted(), applied.renamed.len()), ([1, 0], 1), "so do those of a renamed container");
+    assert!(is_first(counted()) && applied.renamed.len() == 1, "so do those of a renamed container: {:?}", counted());
     let first = "[[listener.plain.request]]\npath = \"/new\"\nrefuse = \"drop\"\n";
     let other = renamed.replacen("[[listener.plain.request]]", &format!("{first}[[listener.plain.request]]"), 1);
     rig.front.apply(&other).unwrap();
     assert_eq!(counted(), [0, 0], "rule 1 is another one now");
     ask();
-    wait_until(SOON, || counted() == [0, 1]).unwrap();
+    wait_until(SOON, || counted()[1] > 0).unwrap();
+    assert!(counted()[0] == 0 && is_one(counted()[1]), "{:?}", counted());
 }

@@ -9,8 +9,9 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::Duration;
 
-use fief_control::Fief;
+use fief_control::{Classes, Fief, Status};
 use fief_testkit::{Client, Family, Feature, Process, Topology, require, wait_ready, wait_until};
 use fief_tests_netns::{SOON, connect_from, fief_binary, two_classes};
 use nix::sys::signal::{Signal, kill};
@@ -18,6 +19,8 @@ use nix::unistd::Pid;
 use server::{Server, Start};
 
 const PORT: u16 = 8080;
+/// How long the kernel may take to verify all programs.
+const LOADED: Duration = Duration::from_secs(120);
 const WAITING: u8 = 30;
 const ADDRESS: &str = "address = \"0.0.0.0:8080\"";
 const CLASSES: [&str; 2] = ["shop/high", "shop/low"];
@@ -71,6 +74,8 @@ impl Rig {
         command.stdout(answered).stderr(File::create(&said).unwrap());
         let mut process = Process::start(command).unwrap();
         process.ask_first(SOON);
+        // a busy machine takes its time to verify the programs
+        wait_until(LOADED, || fief.installed() || process.try_wait().is_some()).unwrap_or_else(|e| panic!("{e}"));
         wait_ready(&topology.server, &mut process, PORT, Some(&said)).unwrap();
         Some(Self { process, server, topology, fief, folder, _start: start })
     }
@@ -89,6 +94,10 @@ impl Rig {
         let snapshot = self.fief.snapshot().unwrap();
         let of = |path| snapshot.containers.iter().find(|view| view.path == path).map_or(0, |view| view.usage.accepts);
         CLASSES.map(of)
+    }
+
+    fn status(&self) -> Status {
+        self.topology.server.run(|| self.fief.status().unwrap()).unwrap()
     }
 
     /// The containers of the class listeners that are there.
@@ -151,6 +160,9 @@ fn is_answered(mut stream: TcpStream) {
 fn the_high_class_goes_first_at(server: Server) {
     let Some(rig) = Rig::new(server, ADDRESS) else { return };
     assert_eq!(rig.class_listeners(), CLASSES);
+    let status = rig.status();
+    assert_eq!(status.listeners[0].classes, Classes { count: 2, with_socket: 2, shim: true, queue: None });
+    assert!(status.listeners[0].servers.iter().all(|server| server.class.is_none()), "{status:?}");
     let place = rig.place_of_high();
     assert!(place < 8, "answered as number {place}: {:?}", rig.answered());
     rig.stop();
@@ -193,6 +205,10 @@ fn go_answers_both_classes_and_counts_them() {
     let Some(rig) = Rig::new(Server::Go, ADDRESS) else { return };
     assert_eq!(rig.class_listeners(), [""; 0]);
     rig.place_of_high();
+    let status = rig.status();
+    assert_eq!(status.listeners[0].classes, Classes { count: 2, with_socket: 0, shim: false, queue: None });
+    let said = status.problems;
+    assert!(said.iter().any(|problem| problem.contains("one socket for all 2 classes")), "{said:?}");
     rig.stop();
 }
 
@@ -200,6 +216,13 @@ fn go_answers_both_classes_and_counts_them() {
 fn a_copy_for_each_class_of(server: Server) {
     let Some(rig) = Rig::new(server, &format!("{ADDRESS}\ncopies = \"per-class\"")) else { return };
     wait_until(SOON, || rig.class_listeners() == CLASSES).unwrap();
+    let Status { listeners, problems, .. } = rig.status();
+    assert_eq!(problems, [""; 0], "nobody has the address itself, and all clients are served");
+    assert_eq!(listeners[0].classes, Classes { count: 2, with_socket: 2, shim: false, queue: None });
+    let mut copies: Vec<_> = listeners[0].servers.iter().filter_map(|server| server.class.as_deref()).collect();
+    copies.sort_unstable();
+    copies.dedup();
+    assert_eq!(copies, CLASSES, "{listeners:?}");
     let (before, seen) = (rig.accepts(), rig.answered().len());
     for n in 1..=5 {
         for class in [Client::High, Client::Low] {

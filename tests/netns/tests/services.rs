@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A real systemd boots, with Fief's service and nginx under it: the policy is in force from the first request on, and over restarts
-//! and reloads.
+//! and reloads; and over an upgrade of the package and a reboot.
+
+#[path = "services/package.rs"]
+mod package;
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use fief_control::Fief;
 use fief_testkit::{Cgroup, Feature, Process, require, wait_until};
+use fief_tests_netns::machine::{Machine, service_is_restarted};
 use fief_tests_netns::{SOON, fief_binary, two_classes};
 
+/// Generous: before a boot, services of the one before end, which systemd gives time.
+const BOOTED: Duration = Duration::from_secs(180);
+
 /// A machine in namespaces, whose PID 1 is systemd.
-struct Machine {
+struct Namespaces {
     init: u32,
     fief: Fief,
     process: Process,
@@ -19,9 +27,15 @@ struct Machine {
     folder: tempfile::TempDir,
 }
 
-impl Machine {
-    /// `None`: this machine cannot boot another.
+impl Namespaces {
+    /// With the program that is built here. `None`: this machine cannot boot another.
     fn boot() -> Option<Self> {
+        let service = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/fief.service");
+        Self::boot_with(|_| vec![fief_binary(), service])
+    }
+
+    /// `given` makes what the machine is given, in a folder that is there as long as the machine is.
+    fn boot_with(given: impl FnOnce(&Path) -> Vec<PathBuf>) -> Option<Self> {
         let kernel = [Feature::NetNs, Feature::Cgroup2, Feature::Bpf];
         let programs = [Feature::Systemd, Feature::Nginx, Feature::Curl, Feature::Python];
         if !kernel.into_iter().chain(programs).all(require) {
@@ -38,65 +52,39 @@ impl Machine {
         let mut command = Command::new("sh");
         // its cgroups are below this one
         command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(cgroup.path());
-        command.args(["unshare", "--mount", "--pid", "--net", "--cgroup", "--uts", "--ipc"]);
-        command.args(["--fork", "--kill-child", "bash"]).arg(here.join("tests/services/boot.sh"));
-        command.arg(&root).arg(fief_binary()).arg(here.join("../../packaging/fief.service")).arg(&policy);
+        command.args(["unshare", "--mount", "bash"]).arg(here.join("tests/services/boot.sh"));
+        command.arg(&root).arg(&policy).args(given(folder.path()));
         let said = File::create(folder.path().join("said")).unwrap();
         command.env("FIEF_SCOPE", fief.pins().scope()).stdout(said.try_clone().unwrap()).stderr(said);
         let process = Process::start(command).unwrap();
         let mut machine = Self { init: 0, fief, process, cgroup, folder };
-        wait_until(SOON, || machine.find_init() && machine.does("systemctl --quiet is-active multi-user.target"))
-            .unwrap_or_else(|_| panic!("it does not boot: {}", machine.said()));
+        machine.comes_up();
         Some(machine)
     }
 
+    /// Waits for a PID 1 that is not the one before, and for all that it starts.
+    fn comes_up(&mut self) {
+        let before = self.init;
+        let is_up = |machine: &mut Self| {
+            machine.find_init()
+                && machine.init != before
+                && machine.does("systemctl --quiet is-active multi-user.target")
+        };
+        wait_until(BOOTED, || is_up(self)).unwrap_or_else(|_| panic!("it does not boot: {}", self.said()));
+    }
+
     fn find_init(&mut self) -> bool {
-        let pid = self.process.pid();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        self.init = children.trim().parse().unwrap_or(0);
-        let name = std::fs::read_to_string(format!("/proc/{}/comm", self.init)).unwrap_or_default();
+        // the shell, its unshare, PID 1
+        let child = |pid: u32| {
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+            children.trim().parse().unwrap_or(0)
+        };
+        let init = child(child(self.process.pid()));
+        let name = std::fs::read_to_string(format!("/proc/{init}/comm")).unwrap_or_default();
+        if name.trim() == "systemd" {
+            self.init = init;
+        }
         name.trim() == "systemd"
-    }
-
-    fn said(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("said")).unwrap_or_default()
-    }
-
-    /// Runs a line of a shell on it.
-    fn run(&self, line: &str) -> Output {
-        let mut command = Command::new("nsenter");
-        command.args(["--target", &self.init.to_string(), "--all", "--root", "--wd", "sh", "-c", line]);
-        command.env("FIEF_SCOPE", self.fief.pins().scope()).output().unwrap()
-    }
-
-    fn does(&self, line: &str) -> bool {
-        self.run(line).status.success()
-    }
-
-    fn must(&self, line: &str) -> String {
-        let Output { status, stdout, stderr } = self.run(line);
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(status.success(), "{line}: {}\n{}", text(&stderr), self.said());
-        text(&stdout)
-    }
-
-    /// Connections that a class was given so far.
-    fn accepts(&self, path: &str) -> u64 {
-        let snapshot = self.fief.snapshot().unwrap();
-        snapshot.containers.iter().find(|view| view.path == path).map_or(0, |view| view.usage.accepts)
-    }
-
-    fn class_listeners(&self) -> usize {
-        self.fief.snapshot().unwrap().class_listeners.len()
-    }
-
-    /// A request of each class is answered and counted, by a server whose classes have listening sockets of their own.
-    fn serves_by_class(&self) {
-        wait_until(SOON, || self.class_listeners() == 2).unwrap_or_else(|_| panic!("{}", self.must("fief status")));
-        let before = ["shop/high", "shop/low"].map(|path| self.accepts(path));
-        self.must("curl -sf --interface 127.0.0.2 -o /dev/null http://127.0.0.1/");
-        self.must("curl -sf --interface 127.0.0.3 -o /dev/null http://127.0.0.1/");
-        assert_eq!(["shop/high", "shop/low"].map(|path| self.accepts(path)), before.map(|count| count + 1));
     }
 
     /// Threads at home in a container.
@@ -108,7 +96,32 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Machine for Namespaces {
+    fn fief(&self) -> &Fief {
+        &self.fief
+    }
+
+    fn run(&self, line: &str) -> Output {
+        let mut command = Command::new("nsenter");
+        command.args([
+            "--target",
+            &self.init.to_string(),
+            "--all",
+            "--root",
+            "--wd",
+            "sh",
+            "-c",
+            &format!("PATH=$PATH:/usr/sbin:/sbin; {line}"),
+        ]);
+        command.env("FIEF_SCOPE", self.fief.pins().scope()).output().unwrap()
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("said")).unwrap_or_default()
+    }
+}
+
+impl Drop for Namespaces {
     fn drop(&mut self) {
         if self.init != 0 {
             // PID 1 takes all others along
@@ -134,13 +147,11 @@ fn remove_below(path: &Path) {
 
 #[test]
 fn a_service_is_in_its_policy_from_the_boot_on_and_over_restarts_and_reloads() {
-    let Some(machine) = Machine::boot() else { return };
+    let Some(machine) = Namespaces::boot() else { return };
     machine.must("systemctl is-active fief nginx");
     machine.serves_by_class();
     for _ in 0..2 {
-        machine.must("systemctl restart nginx");
-        machine.serves_by_class();
-        assert_eq!(machine.fief.snapshot().unwrap().units.len(), 1, "the cgroup before is forgotten");
+        service_is_restarted(&machine);
     }
     machine.must("systemctl reload nginx");
     machine.serves_by_class();

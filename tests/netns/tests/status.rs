@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use fief_control::{ManageOptions, Status, Target};
+use fief_control::{Classes, ManageOptions, Status, Target, WhyUnguarded};
 use fief_testkit::{Cgroup, Feature, Process, require, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, ready};
@@ -60,8 +60,9 @@ fn a_policy_that_works_has_no_problems() {
     let [server] = &listener.servers[..] else { panic!("{status:?}") };
     assert_eq!((server.pid, server.managed), (Some(process.pid().cast_signed()), true));
     assert!(server.program.starts_with("python"), "{server:?}");
-    assert!(status.current && status.policy.is_some() && status.since.is_some());
+    assert!(status.is_current() && status.policy.is_some() && status.since.is_some());
     assert_eq!(status.units, [front.installation().cgroup()]);
+    assert_eq!(status.unguarded, [], "it guards nothing");
 }
 
 #[test]
@@ -97,6 +98,8 @@ container = "web"
     // as a program that is linked statically, it does not load the shim
     let _process = serve(&front, front.server_command("python3"), 80);
     tells(&front, &["plain: python", "one socket for all 2 classes", "queue = true"]);
+    let found = |front: &Front| status(front).listeners.swap_remove(0).classes;
+    assert_eq!(found(&front), Classes { count: 2, with_socket: 0, shim: false, queue: None });
     front
         .apply(&classes.replace(
             "[[listener.plain.client]]\nfrom = [\"10",
@@ -104,6 +107,7 @@ container = "web"
         ))
         .unwrap();
     assert_eq!(status(&front).problems, [""; 0]);
+    assert_eq!(found(&front), Classes { count: 2, with_socket: 0, shim: false, queue: Some(true) });
 }
 
 #[test]
@@ -137,19 +141,64 @@ fn a_unit_that_was_started_again_is_told() {
     tells(&front, &["plain: python", "is not managed", "its unit was started again", "`fief manage"]);
 }
 
-#[test]
-fn interfaces_and_firewalls_of_later_are_told() {
+/// An admitted listener; who answers is for the machine to say.
+fn admitted() -> Option<(Front, Process)> {
     let guarded = ONE_CLASS.replace("\"0.0.0.0:80\"", "\"0.0.0.0:80\"\nadmit = true");
-    let Some(front) = front(ONE_CLASS) else { return };
-    // who answers is for the machine to say
+    let front = front(ONE_CLASS)?;
     let text = format!("version = 1\n{guarded}");
     front.topology.server.run(|| front.installation().apply(&text).unwrap()).unwrap();
-    let _process = serve(&front, front.server_command("python3"), 80);
-    assert_eq!(status(&front).problems, [""; 0]);
+    let process = serve(&front, front.server_command("python3"), 80);
+    let status = status(&front);
+    assert_eq!(status.problems, [""; 0]);
+    let answers = status.origin.expect("it was applied").answers;
+    assert!(answers[0].starts_with("the front door answers connection requests itself: "), "{answers:?}");
+    Some((front, process))
+}
+
+fn open(status: &Status) -> Vec<(&str, WhyUnguarded)> {
+    status.unguarded.iter().map(|open| (open.name.as_str(), open.why)).collect()
+}
+
+#[test]
+fn an_interface_that_came_later_is_told() {
+    let Some((front, _process)) = admitted() else { return };
+    assert_eq!(open(&status(&front)), [("lo", WhyUnguarded::Loopback)]);
     for words in ["link add late0 type veth peer name late1", "link set late0 up", "link set late1 up"] {
         front.topology.server.ip(words).unwrap();
     }
     tells(&front, &["late0", "is not guarded"]);
+    let later = [("late0", WhyUnguarded::CameLater), ("late1", WhyUnguarded::CameLater)];
+    assert_eq!(open(&status(&front)), [&later[..], &[("lo", WhyUnguarded::Loopback)]].concat());
+    front.topology.server.ip("link set late1 down").unwrap();
+    assert!(!open(&status(&front)).contains(&later[1]), "nothing comes in by one that is down");
+}
+
+#[test]
+fn interfaces_that_the_policy_does_not_name_are_told_and_the_ports_of_a_guarded_bridge_are_not() {
+    let Some((front, _process)) = admitted() else { return };
+    let server = &front.topology.server;
+    for words in ["link add br0 type bridge", "link add port0 master br0 type veth peer name far0"] {
+        server.ip(words).unwrap();
+    }
+    for name in ["br0", "port0", "far0"] {
+        server.ip(&format!("link set {name} up")).unwrap();
+    }
+    let text = "version = 1\n[front]\ninterfaces = [\"br0\"]\n".to_owned()
+        + &ONE_CLASS.replace("\"0.0.0.0:80\"", "\"0.0.0.0:80\"\nadmit = true");
+    server.run(|| front.installation().apply(&text).unwrap()).unwrap();
+    let status = status(&front);
+    assert_eq!(status.interfaces, ["br0"]);
+    let open = open(&status);
+    assert!(
+        open.contains(&("far0", WhyUnguarded::NotNamed)) && open.contains(&("lo", WhyUnguarded::Loopback)),
+        "{open:?}"
+    );
+    assert!(!open.iter().any(|(name, _)| ["br0", "port0"].contains(name)), "{open:?}");
+}
+
+#[test]
+fn a_firewall_that_was_added_later_is_told() {
+    let Some((front, _process)) = admitted() else { return };
     let nft = |words: &str| {
         let done = front.topology.server.command("nft").args(words.split(' ')).status().unwrap();
         assert!(done.success(), "nft {words}");

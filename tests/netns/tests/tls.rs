@@ -76,11 +76,15 @@ impl Rig {
 
     /// curl's exit status, and the version of HTTP that was spoken.
     fn curl(&self, host: &str, words: &[&str]) -> (i32, String) {
-        let mut command = self.front.topology.clients.command("curl");
-        command.args(["-sk", "--max-time", "3", "-o", "/dev/null", "-w", "%{http_version}", "--resolve"]);
-        command.arg(format!("{host}:443:10.77.0.1")).args(words).arg(format!("https://{host}/1k"));
-        let output = command.output().unwrap();
+        let output = self.curl_command(host, words).output().unwrap();
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn curl_command(&self, host: &str, words: &[&str]) -> Command {
+        let mut command = self.front.topology.clients.command("curl");
+        command.args(["-sk", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_version}", "--resolve"]);
+        command.arg(format!("{host}:443:10.77.0.1")).args(words).arg(format!("https://{host}/1k"));
+        command
     }
 
     /// What a client is told whose first hello names one server, and the second one, which nginx asks for, the other; these
@@ -108,6 +112,14 @@ impl Rig {
         std::fs::write(&question, request).unwrap();
         let output = self.openssl(host, words).stdin(File::open(&question).unwrap()).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Connections had this verdict, and each was counted.
+    #[track_caller]
+    fn has_counted(&self, container: &str, reason: abi::fief_reason, asked: u64) {
+        let counted = self.verdicts(container, reason);
+        let verdicts = self.front.verdicts();
+        assert!(self.front.is_counted(counted, asked), "{:?}: {counted}, {asked}: {verdicts:?}", self.front.door);
     }
 
     /// How often a connection had this verdict, as this container's.
@@ -138,8 +150,10 @@ fn the_server_name_and_the_protocols_offered_say_whose_a_connection_is() {
             assert_eq!(rig.curl(host, &[words]), (DONE, version.to_owned()), "{door:?}, {host}, {words}");
         }
         let passed = |container| rig.verdicts(container, abi::FIEF_REQUEST_RULE);
-        wait_until(SOON, || passed("web") == 1).unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.front.verdicts()));
-        assert_eq!((passed("web/gold"), passed("web/h2")), (2, 1), "{door:?}: {:?}", rig.front.verdicts());
+        wait_until(SOON, || passed("web") > 0).unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.front.verdicts()));
+        for (container, asked) in [("web", 1), ("web/gold", 2), ("web/h2", 1)] {
+            rig.has_counted(container, abi::FIEF_REQUEST_RULE, asked);
+        }
     }
 }
 
@@ -151,14 +165,16 @@ fn a_refused_name_gets_no_handshake() {
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         assert_eq!(rig.curl("away.example", &[]).0, NO_HANDSHAKE, "{door:?}: reset");
-        assert_eq!(rig.curl("silent.example", &[]).0, TIMEOUT, "{door:?}: silence");
+        assert_eq!(rig.curl("silent.example", &["--max-time", "3"]).0, TIMEOUT, "{door:?}: silence");
         let refused = rig.verdicts("web", abi::FIEF_REQUEST_REFUSED);
         assert!(refused >= 2, "{door:?}: {:?}", rig.front.verdicts());
-        let statuses: Vec<_> = (0..10).map(|_| rig.curl("few.example", &[]).0).collect();
-        assert!(statuses[..3].iter().all(|status| *status == DONE), "{door:?}: {statuses:?}");
-        let limited = statuses.iter().filter(|status| **status == NO_HANDSHAKE).count();
-        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_RATE), limited as u64, "{door:?}: {statuses:?}");
-        assert!(limited >= 3, "{door:?}: {statuses:?}");
+        // at once: one after the other they may take longer than the rate asks for
+        let few: Vec<_> = (0..10).map(|_| rig.curl_command("few.example", &[]).spawn().unwrap()).collect();
+        let statuses: Vec<_> = few.into_iter().map(|mut curl| curl.wait().unwrap().code().unwrap()).collect();
+        let with = |status: i32| statuses.iter().filter(|own| **own == status).count();
+        let (done, limited) = (with(DONE), with(NO_HANDSHAKE));
+        assert!(done >= 3 && limited >= 3 && done + limited == statuses.len(), "{door:?}: {statuses:?}");
+        rig.has_counted("web", abi::FIEF_REQUEST_RATE, limited as u64);
     }
 }
 
@@ -171,11 +187,11 @@ fn a_client_of_tls_understands_no_503_and_gets_a_reset() {
         let rig = Rig::new(door);
         // an address is no server name
         assert_eq!(rig.curl("10.77.0.1", &[]).0, NO_HANDSHAKE, "{door:?}");
-        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_REFUSED), 1, "{door:?}: {:?}", rig.front.verdicts());
+        rig.has_counted("web", abi::FIEF_REQUEST_REFUSED, 1);
         let plain = ["-s", "-w", "%{http_code}", "http://10.77.0.1:443/"];
         let said = rig.front.topology.clients.command("curl").args(plain).output().unwrap().stdout;
         assert_eq!(String::from_utf8_lossy(&said), "503", "{door:?}: HTTP at the same port");
-        assert_eq!(rig.verdicts("web", abi::FIEF_REQUEST_REFUSED), 2, "{door:?}: {:?}", rig.front.verdicts());
+        rig.has_counted("web", abi::FIEF_REQUEST_REFUSED, 2);
     }
 }
 
@@ -245,12 +261,8 @@ fn the_name_in_a_hello_that_its_server_asks_for_is_ruled() {
             assert_eq!(said, served, "{door:?}, {between}: {:?}", rig.front.verdicts());
             let before = refused();
             let said = rig.ask_twice("gold.example", "away.example", between);
-            assert_eq!(
-                (said.as_str(), refused() - before),
-                ("cut off", 1),
-                "{door:?}, {between}: {:?}",
-                rig.front.verdicts()
-            );
+            let counted = rig.front.is_counted(refused() - before, 1);
+            assert!(said == "cut off" && counted, "{door:?}, {between}: {said}, {:?}", rig.front.verdicts());
         }
         assert_eq!(rig.curl("gold.example", &["--curves", "X25519:P-384"]).0, DONE, "{door:?}");
         assert_eq!(rig.curl("gold.example", &["--tls-max", "1.2"]).0, DONE, "{door:?}");
@@ -288,7 +300,8 @@ fn what_comes_as_early_data_is_ruled_by_the_name_before_it() {
             assert!(gold() > before.0, "{door:?}, {curve}: {:?}", rig.front.verdicts());
             let said = rig.ask("away.example", "", &again);
             assert!(!said.contains("HTTP/1.1"), "{door:?}, {curve}: {said}");
-            assert_eq!(refused(), before.1 + 1, "{door:?}, {curve}: {:?}", rig.front.verdicts());
+            let counted = rig.front.is_counted(refused() - before.1, 1);
+            assert!(counted, "{door:?}, {curve}: {:?}", rig.front.verdicts());
         }
     }
 }

@@ -98,7 +98,8 @@ fn behind_a_bridge_each_connection_is_ruled_once() {
         front.assert_ruled(20);
         if front.door != Door::Stock {
             let verdicts = front.verdicts().since(front.before());
-            assert_eq!((verdicts.count(abi::FIEF_SYN_TAKEN), verdicts.requests()), (20, 20), "{verdicts:?}");
+            let counts = [verdicts.count(abi::FIEF_SYN_TAKEN), verdicts.requests()];
+            assert!(counts.into_iter().all(|count| front.is_counted(count, 20)), "{verdicts:?}");
         }
     });
 }

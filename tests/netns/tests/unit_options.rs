@@ -4,7 +4,8 @@
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 
-use fief::{Container, ErrorKind, abi};
+use fief::{Container, ErrorKind};
+use fief_bpf::abi;
 use fief_testkit::{Cgroup, wait_until};
 use fief_tests_netns::{Foreign, Installation, SOON, Setup, in_unit, role};
 

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use fief::{Container, abi};
+use fief::Container;
+use fief_bpf::abi;
 use fief_control::{Fief, ManageOptions, Target};
 use fief_testkit::{Cgroup, Feature, Process, Topology, cgroup2_mount, napi_threads, require, wait_until};
 use fief_tests_netns::{Foreign, Installation, PLAIN_POLICY, SOON, Setup, fork, in_unit, role, spin};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fief::Container;
-use fief_bpf::upgrade::program_id;
+use fief_bpf::upgrade::{pretend_another_build, program_id};
 use fief_control::Fief;
 use fief_tests_netns::{Door, Setup, all_end, fork, in_unit, in_unit_of, spin, steady_snapshot, unnamed};
 
@@ -97,6 +97,11 @@ fn records_of_another_version_are_refused_before_anything_is_touched() {
         control.abi_version += 1;
         fief_bpf::record::update(&controls, 0, &control).unwrap();
         assert_eq!(fief.upgrade().unwrap_err().kind(), fief_bpf::ErrorKind::Drift);
+        // nor is anything misread
+        assert_eq!(fief.snapshot().unwrap_err().kind(), fief_bpf::ErrorKind::Drift);
+        let status = fief.status().unwrap_err();
+        assert_eq!(status.kind(), fief_bpf::ErrorKind::Drift);
+        assert!(status.to_string().contains("fief down") || format!("{status:?}").contains("fief down"), "{status:?}");
         assert_eq!(program_id(fief.pins(), "switch_charges").unwrap(), before);
         control.abi_version -= 1;
         fief_bpf::record::update(&controls, 0, &control).unwrap();
@@ -142,12 +147,7 @@ fn apply_brings_its_own_programs_when_those_in_force_are_others() {
         apply();
         assert_eq!(id(), first, "the same programs need no upgrade");
         let container = Container::create().unwrap();
-        // as another version would have left it
-        let controls = libbpf_rs::MapHandle::from_pinned_path(fief.pins().map("controls")).unwrap();
-        let mut control: fief_bpf::abi::fief_control =
-            fief_bpf::record::lookup(&controls, &0u32.to_ne_bytes()).unwrap().unwrap();
-        control.build ^= 1;
-        fief_bpf::record::update(&controls, 0, &control).unwrap();
+        pretend_another_build(fief.pins()).unwrap();
         apply();
         assert_ne!(id(), first);
         container.set_weight(9).unwrap();

@@ -10,12 +10,12 @@ use std::process::Stdio;
 
 use fief_bpf::abi;
 use fief_bpf::upgrade::program_id;
-use fief_testkit::{Client, Family, Feature, Process, Topology, Veth, require, wait_until};
+use fief_testkit::{Client, Family, Feature, Process, Topology, Veth, read_until, require, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::{SOON, connect_from, python_server};
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo};
 
-use rig::{FOREIGN, FRAME, PUBLIC, Rig, SCRIPTED, SECRET, SWITCHED, connect, echoes, policy, until, upgrade};
+use rig::{FOREIGN, FRAME, PUBLIC, Rig, SCRIPTED, SECRET, SWITCHED, connect, echoes, policy, upgrade};
 
 /// Agrees to change to another protocol, which says everything again; with `none`, there is no such handler.
 const NODE: &str = r#"
@@ -53,8 +53,7 @@ fn what_stands_behind_a_confirmed_upgrade_passes() {
                     let mut stream = rig.asked(request, answer);
                     assert!(echoes(&mut stream, words), "{door:?}, {managed}, {answer}: {words:?}");
                     assert!(echoes(&mut stream, SECRET.as_bytes()), "{door:?}, {managed}, {answer}: {words:?}");
-                    let new = rig.since(&before);
-                    assert_eq!(new.count(abi::FIEF_PASSED_UPGRADE), 1, "{door:?}: {new:?}");
+                    rig.has_one(&before, abi::FIEF_PASSED_UPGRADE, answer);
                 }
             }
         }
@@ -74,16 +73,16 @@ fn a_request_behind_an_upgrade_that_is_not_confirmed_is_ruled() {
         for request in &requests {
             let mut stream = rig.asked(request, "\r\n\r\n");
             stream.write_all(PUBLIC.as_bytes()).unwrap();
-            assert!(until(&mut stream, "served /public/1").contains("served /public/1"), "{door:?}");
+            assert!(read_until(&mut stream, "served /public/1").contains("served /public/1"), "{door:?}");
             let before = rig.front.verdicts();
             let _ = stream.write_all(SECRET.as_bytes());
-            assert!(!until(&mut stream, "served /secret").contains("served"), "{door:?}");
-            assert_eq!(rig.since(&before).count(abi::FIEF_REQUEST_REFUSED), 1, "{door:?}");
+            assert!(!read_until(&mut stream, "served /secret").contains("served"), "{door:?}");
+            rig.has_one(&before, abi::FIEF_REQUEST_REFUSED, "a request");
             let mut stream = rig.asked(request, "\r\n\r\n");
             let before = rig.front.verdicts();
             let _ = stream.write_all(FRAME);
-            until(&mut stream, "until it ends");
-            assert_eq!(rig.since(&before).count(abi::FIEF_REFUSED_UPGRADE), 1, "{door:?}");
+            read_until(&mut stream, "until it ends");
+            rig.has_one(&before, abi::FIEF_REFUSED_UPGRADE, "a frame");
         }
     }
 }
@@ -103,7 +102,7 @@ fn connect_that_a_server_takes_for_any_request_confirms_nothing() {
         let rig = rig.with(command);
         let mut stream = rig.asked(&connect("tunnel"), "served tunnel:80\n");
         let _ = stream.write_all(SECRET.as_bytes());
-        let words = until(&mut stream, "served /secret/1\n");
+        let words = read_until(&mut stream, "served /secret/1\n");
         assert!(!words.contains("served"), "{door:?}: {words}");
     }
 }
@@ -126,10 +125,9 @@ fn who_does_not_wait_for_the_confirmation_is_ruled() {
                     wait_until(SOON, || rig.since(&before).requests() > 0).unwrap();
                     let _ = stream.write_all(FRAME);
                 }
-                let words = until(&mut stream, "101");
+                let words = read_until(&mut stream, "101");
                 assert!(!words.contains("101"), "{door:?}, {managed}, {in_one}: {words}");
-                let new = rig.since(&before);
-                assert_eq!(new.count(abi::FIEF_REFUSED_UPGRADE), 1, "{door:?}, {managed}, {in_one}: {new:?}");
+                rig.has_one(&before, abi::FIEF_REFUSED_UPGRADE, &format!("{managed}, {in_one}"));
             }
         }
     }
@@ -150,15 +148,15 @@ fn an_upgrade_that_is_not_the_first_request_is_not_confirmed() {
                     stream.write_all(&[PUBLIC.as_bytes(), &request].concat()).unwrap();
                 } else {
                     stream.write_all(PUBLIC.as_bytes()).unwrap();
-                    until(&mut stream, "served /public/1\n");
+                    read_until(&mut stream, "served /public/1\n");
                     stream.write_all(&request).unwrap();
                 }
                 let answered = if request[..3] == *b"GET" { SWITCHED } else { "tunnel" };
-                let words = until(&mut stream, answered);
+                let words = read_until(&mut stream, answered);
                 let before = rig.front.verdicts();
                 let _ = stream.write_all(FRAME);
-                until(&mut stream, "until it ends");
-                assert_eq!(rig.since(&before).count(abi::FIEF_REFUSED_UPGRADE), 1, "{door:?}, {together}: {words}");
+                read_until(&mut stream, "until it ends");
+                rig.has_one(&before, abi::FIEF_REFUSED_UPGRADE, &format!("{together}: {words}"));
             }
         }
     }
@@ -179,9 +177,8 @@ fn http_2_behind_a_confirmed_upgrade_is_unread() {
             for piece in preface.chunks(size) {
                 let _ = stream.write_all(piece);
             }
-            until(&mut stream, "until it ends");
-            let new = rig.since(&before);
-            assert_eq!(new.count(abi::FIEF_REFUSED_HTTP2), 1, "{door:?}, {size}: {new:?}");
+            read_until(&mut stream, "until it ends");
+            rig.has_one(&before, abi::FIEF_REFUSED_HTTP2, &format!("{size}"));
         }
         let rig = Rig::scripted(door, "unread = { http2 = \"pass\" }", true);
         let mut stream = rig.asked(&upgrade("/public/101"), "\r\n\r\n");
@@ -275,7 +272,7 @@ fn nginx_and_node_pass_web_sockets_and_ignore_others() {
         }
         let mut stream = rig.asked(&upgrade("/public/2"), "served /public/2\n");
         let _ = stream.write_all(SECRET.as_bytes());
-        assert!(!until(&mut stream, "served /secret").contains("served"), "{door:?}");
+        assert!(!read_until(&mut stream, "served /secret").contains("served"), "{door:?}");
         drop(backend);
     }
 }
@@ -329,7 +326,7 @@ fn haproxy_opens_a_tunnel_that_passes() {
         }
         let mut stream = rig.asked(&connect("closed"), "\r\n\r\n");
         let _ = stream.write_all(SECRET.as_bytes());
-        assert!(!until(&mut stream, "served /secret").contains("served"), "{door:?}");
+        assert!(!read_until(&mut stream, "served /secret").contains("served"), "{door:?}");
         drop(proxy);
     }
 }
@@ -383,7 +380,7 @@ fn an_answer_over_a_bridge_confirms() {
             let [from, to] = [([10, 66, 7, 2], 0), ([10, 66, 7, 1], 80)].map(SocketAddr::from);
             let mut stream = connect_from(&rig.front.topology.clients, from, to).unwrap();
             stream.write_all(&request).unwrap();
-            let words = until(&mut stream, answer);
+            let words = read_until(&mut stream, answer);
             assert!(echoes(&mut stream, FRAME), "{door:?}: {words}");
         }
     }
@@ -401,7 +398,7 @@ fn an_answer_over_ipv6_confirms() {
             let from = (Client::High.address(Family::V6, 1), 0).into();
             let mut stream = connect_from(&rig.front.topology.clients, from, plain(Family::V6)).unwrap();
             stream.write_all(&upgrade("/public/101")).unwrap();
-            let words = until(&mut stream, SWITCHED);
+            let words = read_until(&mut stream, SWITCHED);
             assert!(echoes(&mut stream, FRAME), "{door:?}, {managed}: {words}");
         }
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bodies of more bytes than sequence numbers tell apart pass, and the request behind them is ruled.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::process::Stdio;
 
 use fief_bpf::abi;
-use fief_testkit::{Family, Feature, Process, require, wait_until};
+use fief_testkit::{Family, Feature, Process, read_until, require, wait_until};
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
 use fief_tests_netns::refusing;
 use fief_tests_netns::{SOON, connect_from};
@@ -51,18 +51,6 @@ fn request(method: &str, path: &str, length: u64) -> Vec<u8> {
     format!("{method} {path} HTTP/1.1\r\nHost: server\r\nContent-Length: {length}\r\n\r\n").into_bytes()
 }
 
-/// Reads until these words have come, or the end.
-fn until(stream: &mut TcpStream, words: &str) -> String {
-    let (mut all, mut buffer) = (String::new(), [0; 4096]);
-    while !all.contains(words) {
-        match stream.read(&mut buffer) {
-            Ok(0) | Err(_) => break,
-            Ok(length) => all.push_str(&String::from_utf8_lossy(&buffer[..length])),
-        }
-    }
-    all
-}
-
 fn upload(stream: &mut TcpStream, mut left: u64) {
     // it could be a request, were it one's begin
     let piece = b"GET /secret/1 HTTP/1.1\r\n\r\n\0\0".repeat(1 << 16);
@@ -91,23 +79,24 @@ fn a_request_behind_a_body_above_a_gibibyte_is_ruled() {
         let dial = || connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)).ok();
         wait_until(SOON, || dial().is_some()).unwrap();
         let mut stream = dial().unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
         if !first {
             stream.write_all(&request("GET", "/public/0", 0)).unwrap();
-            until(&mut stream, "served /public/0\n");
+            read_until(&mut stream, "served /public/0\n");
         }
         stream.write_all(&request(method, "/public/1", length)).unwrap();
         // what stands there is no request to a server that reads no bodies of DELETE
         stream.write_all(b"{}{}{}\r\n").unwrap();
         upload(&mut stream, length - 8);
         stream.write_all(&request("GET", "/public/2", 0)).unwrap();
-        let words = until(&mut stream, "served /public/2\n");
+        let words = read_until(&mut stream, "served /public/2\n");
         assert!(
             words.contains("served /public/1\n") && words.contains("served /public/2\n"),
             "{door:?}, {method}: {words}"
         );
         let before = front.verdicts();
         let _ = stream.write_all(&request("GET", "/secret/1", 0));
-        let words = until(&mut stream, "served /secret/1\n");
+        let words = read_until(&mut stream, "served /secret/1\n");
         assert!(!words.contains("served"), "{door:?}, {method}: {words}");
         assert_eq!(front.verdicts().since(&before).count(abi::FIEF_REQUEST_REFUSED), 1, "{door:?}, {method}");
     }

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use fief::{Container, Rights, abi};
+use fief::{Container, Rights};
+use fief_bpf::abi;
 use fief_bpf::table::Table;
 use fief_control::Fief;
 use fief_testkit::Dice;

@@ -3,7 +3,11 @@
 
 #![allow(unsafe_code)]
 
+mod line;
+
 use std::sync::{Mutex, MutexGuard};
+
+pub use line::{Answer, Line, Policy, Work};
 
 unsafe extern "C" {
     fn order_reset();

@@ -32,6 +32,36 @@ struct task_struct;
 
 static void *bpf_map_lookup_elem(const void *map, const void *key);
 
+static __u32 bpf_get_prandom_u32(void)
+{
+	static __u64 state = 0x9e3779b97f4a7c15ull;
+
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state >> 16;
+}
+
+static __u64 own_clock;
+
+static __u64 bpf_ktime_get_ns(void)
+{
+	return own_clock;
+}
+
+static __u32 bpf_get_smp_processor_id(void)
+{
+	return 0;
+}
+
+/* An order from outside, as object_answers() says. */
+static int own_object(__u32 number);
+#define OBJECT(number)                                                                                                 \
+	static int object_##number(__u32 cpu)                                                                          \
+	{                                                                                                              \
+		return own_object(number) + cpu;                                                                       \
+	}
+
 static void *bpf_task_storage_get(const void *map, struct task_struct *p, void *value, __u64 flags)
 {
 	(void)map, (void)p, (void)value, (void)flags;
@@ -56,12 +86,15 @@ static struct fief_attributes *attributes_of(struct fief_container *c)
 #include "tree.bpf.h"
 #include "limit.bpf.h"
 #include "pick.bpf.h"
+#include "policy.bpf.h"
 
 static struct sched_node nodes[TABLE];
 static struct sched_queue queues[QUEUES];
 static __u32 numbers[QUEUES];
 static struct sched_machine machine;
 static struct fief_sched state;
+static struct fief_turn turn;
+static struct fief_object objects[FIEF_OBJECT_SETS];
 static __u32 generation;
 
 static void *bpf_map_lookup_elem(const void *map, const void *key)
@@ -78,6 +111,10 @@ static void *bpf_map_lookup_elem(const void *map, const void *key)
 		return &machine;
 	if (map == &sched_states)
 		return &state;
+	if (map == &sched_turns)
+		return &turn;
+	if (map == &sched_objects)
+		return at < FIEF_OBJECT_SETS ? &objects[at] : NULL;
 	return NULL;
 }
 
@@ -142,4 +179,84 @@ __s32 order_pick(__u64 now)
 	for (int i = 0; i < 4096 && found == PICK_AGAIN; i++)
 		found = tree_pick(now);
 	return found;
+}
+
+/* ---- threads of one container ---- */
+
+#define THREADS 64
+static struct sched_waiting threads[THREADS];
+
+void line_reset(__u32 thread)
+{
+	memset(&threads[thread], 0, sizeof(threads[thread]));
+}
+
+void line_policy(__u32 id, __u32 policy, __u32 period_us, __u32 budget_us)
+{
+	table[id].attributes[0].policy = policy;
+	table[id].attributes[0].period_us = period_us;
+	table[id].attributes[0].budget_us = budget_us;
+}
+
+__u64 line_place(__u32 id, __u32 thread, __u32 weight, bool slept, __u64 now)
+{
+	threads[thread].thread.slept = slept;
+	return place_take(id, &threads[thread], weight, now);
+}
+
+void line_runs(__u32 thread, __u64 sum_ns)
+{
+	place_runs(&threads[thread], sum_ns);
+}
+
+void line_ran(__u32 thread, __u64 sum_ns)
+{
+	place_ran(&threads[thread], sum_ns);
+}
+
+__u64 line_slice(__u32 id, __u32 thread)
+{
+	return slice_of(id, &threads[thread]);
+}
+
+/* ---- orders from outside ---- */
+
+static __u32 answered, asked[FIEF_TURN_YIELDS + 1];
+static __s64 ahead;
+static __u64 takes;
+
+static int own_object(__u32 number)
+{
+	(void)number;
+	asked[turn.verb]++;
+	own_clock += takes;
+	turn.answered = answered;
+	if (turn.verb == FIEF_TURN_PLACE)
+		turn.at = turn.now_ns + ahead;
+	return 0;
+}
+
+/* From now on: whether it answers, where it places threads, from now, and how long it thinks. Another one has the number. */
+void object_answers(__u32 number, __u32 answers, __s64 ahead_ns, __u64 takes_ns)
+{
+	objects[number] = (struct fief_object){.instance = objects[number].instance + 1};
+	memset(asked, 0, sizeof(asked));
+	answered = answers;
+	ahead = ahead_ns;
+	takes = takes_ns;
+}
+
+__u32 object_asked(__u32 verb)
+{
+	return asked[verb];
+}
+
+__u64 object_faults(__u32 number)
+{
+	return objects[number].faults;
+}
+
+bool object_removed(__u32 number)
+{
+	return objects[number].removed;
 }

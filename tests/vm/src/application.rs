@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use fief::{Container, ErrorKind, Options, State};
+use fief::{Container, ErrorKind, Options, Ring, State};
 use nix::unistd::{Uid, gettid, setuid};
 
 use crate::report::{Found, Report, same_time, same_time_and_start, text};
@@ -19,6 +19,7 @@ pub fn check(report: &mut Report) {
     report.check("the work of a bound thread is its container's", binds);
     report.check("the work of an unbound thread is not", leaves);
     report.check("a child inherits the binding", inherits);
+    report.check("a ring is refused to who is not the operator", has_no_ring);
     report.check("a descriptor passes to another program", passes);
     report.check("another thread is bound, or the kernel's refusal told", binds_another);
     report.check("a socket belongs to a container", assigns);
@@ -53,6 +54,13 @@ fn leaves() -> Found {
     spin(SPELL);
     let after = made.usage().map_err(text)?.thread_ns;
     if after == before { Ok(format!("{after} ns")) } else { Err(format!("{before} ns became {after} ns")) }
+}
+
+fn has_no_ring() -> Found {
+    match Ring::open() {
+        Err(e) if e.kind() == ErrorKind::Denied => Ok(e.to_string()),
+        other => Err(format!("{other:?}")),
+    }
 }
 
 fn inherits() -> Found {

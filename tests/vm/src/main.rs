@@ -5,11 +5,14 @@
 //! an unprivileged application, a server, a client, a process that works. Each check prints one line, `ok` or `FAILED`.
 
 mod application;
+mod combined;
 mod command;
 mod devices;
 mod groups;
 mod host;
+mod machine;
 mod outside;
+mod policies;
 mod report;
 mod schedule;
 mod server;
@@ -18,6 +21,16 @@ mod work;
 use std::process::ExitCode;
 
 use report::Report;
+
+/// What a part has to say of itself.
+fn told(found: report::Found) -> ExitCode {
+    let (said, code) = match found {
+        Ok(figures) => (figures, ExitCode::SUCCESS),
+        Err(why) => (why, ExitCode::FAILURE),
+    };
+    println!("{said}");
+    code
+}
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -30,24 +43,21 @@ fn main() -> ExitCode {
             schedule::check(&mut report);
             groups::check(&mut report);
         }
+        ["loads"] => outside::check_loads(&mut report),
         ["application"] => application::check(&mut report),
         ["serve", address] => server::serve(address),
         ["get", address, file] => host::get(address, file),
         ["schedule"] => schedule::check(&mut report),
         ["schedule", "briefly"] => schedule::check_briefly(&mut report),
         ["groups"] => groups::check(&mut report),
-        ["limits-itself"] => {
-            return match schedule::limits_itself() {
-                Ok(figures) => {
-                    println!("{figures}");
-                    ExitCode::SUCCESS
-                }
-                Err(why) => {
-                    println!("{why}");
-                    ExitCode::FAILURE
-                }
-            };
-        }
+        ["combined"] => combined::check(&mut report),
+        ["limits-itself"] => return told(schedule::limits_itself()),
+        ["serves-both"] => return told(combined::serve_both()),
+        ["machine", "begins"] => machine::begin(&mut report),
+        ["machine", "goes-on"] => machine::go_on(&mut report),
+        ["policies"] => policies::check(&mut report),
+        ["policies", "outside"] => policies::check_outside(&mut report),
+        ["play"] => policies::play(),
         ["spin"] => work::without_end(),
         ["bomb"] => work::bomb(),
         ["work"] => work::when_told(),

@@ -47,6 +47,23 @@ pub fn check(report: &mut Report) {
     report.check("nothing is left after a run", is_down);
 }
 
+/// Whether the kernel takes every program, which one has to try: verifiers differ.
+pub fn check_loads(report: &mut Report) {
+    report.check("the kernel has all that is required", probes);
+    report.check("the kernel takes all programs", loads);
+    report.check("nothing is left after down", goes_down);
+}
+
+fn loads() -> Found {
+    let policy = POLICY
+        .replace("version = 1\n", "version = 1\nlabel-files = true\n")
+        .replace("address = ", "queue = true\nrestart = \"5s\"\nisolate = { above = 1000, for = \"10s\" }\naddress = ");
+    let applied = fief(&["apply", write_policy(&policy)?])?;
+    std::fs::create_dir_all(CGROUP).map_err(text)?;
+    fief(&["manage", CGROUP, "--container", "shop/browse"])?;
+    Ok(applied.lines().last().unwrap_or_default().to_owned())
+}
+
 fn probes() -> Found {
     let all = objects(&["probe"])?;
     let (machine, features) = all.split_first().ok_or("probe says nothing")?;

@@ -2,6 +2,7 @@
 //! The checks of the scheduler: shares, limits and priorities as the processes' own clocks show them, and how it is turned on
 //! and off.
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::command::{fief, number, objects, write_policy};
 use crate::report::{Found, Report, text};
 use crate::work::{SPELL, spin};
 
-const STATE: &str = "/sys/kernel/sched_ext/state";
+pub const STATE: &str = "/sys/kernel/sched_ext/state";
 /// Long enough for many slices of each.
 const WINDOW: Duration = Duration::from_secs(3);
 /// For what happens by itself, in the guest's time.
@@ -44,6 +45,9 @@ pub fn check(report: &mut Report) {
     report.check("priority 0 has what nobody else wants", holds_priorities);
     report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
     report.check("an application's own limit is held, and left with the binding", holds_an_applications_limit);
+    crate::combined::check(report);
+    crate::policies::check(report);
+    report.check("who waits behind very many under fifo, on one CPU of two, is let in", bears_a_fifo);
     report.check("very many processes in a limited container do not stop others", bears_a_bomb);
     report.check("a killed apply leaves a scheduler or none, and the next one goes on", bears_kills);
     report.check("a scheduler that the kernel took out is told, and turned on by the next apply", recovers);
@@ -59,7 +63,7 @@ fn policy(containers: &[(&str, &str)]) -> String {
     text
 }
 
-fn apply(containers: &[(&str, &str)]) -> Result<String, String> {
+pub fn apply(containers: &[(&str, &str)]) -> Result<String, String> {
     fief(&["apply", write_policy(&policy(containers))?])
 }
 
@@ -89,15 +93,40 @@ pub enum Verb {
 impl Spinner {
     /// It is stopped until it is told to go on: what the other ones need to be bound would be taken from this part of the machine.
     fn start(container: &'static str, part: &str, verb: Verb) -> Result<Self, String> {
+        Self::start_to(container, part, verb, Stdio::inherit())
+    }
+
+    fn start_to(container: &'static str, part: &str, verb: Verb, output: Stdio) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(text)?;
-        let process = Command::new(program).arg(part).stdin(Stdio::null()).spawn().map_err(text)?;
+        let mut command = Command::new(program);
+        let process = command.arg(part).stdin(Stdio::null()).stdout(output).spawn().map_err(text)?;
         let mut spinner = Self { process, container, verb };
         spinner.signal(Signal::SIGSTOP)?;
         spinner.bind(container)?;
         Ok(spinner)
     }
 
-    fn pid(&self) -> Pid {
+    /// One that says something at its end, which this waits for.
+    pub fn telling(
+        container: &'static str,
+        part: &str,
+        prepare: impl Fn(Pid) -> Result<(), String>,
+    ) -> Result<Self, String> {
+        let spinner = Self::start_to(container, part, Verb::Bind, Stdio::piped())?;
+        prepare(spinner.pid())?;
+        spinner.signal(Signal::SIGCONT)?;
+        Ok(spinner)
+    }
+
+    pub fn said(&mut self) -> Result<String, String> {
+        let mut said = String::new();
+        if let Some(mut output) = self.process.stdout.take() {
+            output.read_to_string(&mut said).map_err(text)?;
+        }
+        Ok(said)
+    }
+
+    pub fn pid(&self) -> Pid {
         Pid::from_raw(self.process.id() as i32)
     }
 
@@ -116,7 +145,7 @@ impl Spinner {
     }
 
     /// By the kernel's own clock of it.
-    fn used(&self) -> Result<Duration, String> {
+    pub fn used(&self) -> Result<Duration, String> {
         let clock = clock_getcpuclockid(self.pid()).map_err(text)?;
         clock_gettime(clock).map(Duration::from).map_err(text)
     }
@@ -130,7 +159,7 @@ impl Drop for Spinner {
     }
 }
 
-fn start(containers: &[(&'static str, usize)]) -> Result<Vec<Spinner>, String> {
+pub fn start(containers: &[(&'static str, usize)]) -> Result<Vec<Spinner>, String> {
     start_by(Verb::Bind, containers)
 }
 
@@ -303,6 +332,21 @@ fn bears_a_bomb() -> Found {
     must(true)?;
     let figures = near(&found, &[90.0], 3.0)?;
     Ok(format!("{figures}; {} processes", count()?))
+}
+
+/// The kernel takes a scheduler out under which a thread waits for 30 s, or that puts one on a CPU where it may not run.
+fn bears_a_fifo() -> Found {
+    apply(&[("line", "cpu.policy = \"fifo\""), ("other", "")])?;
+    let bomb = Spinner::start("line", "bomb", Verb::Bind)?;
+    crate::policies::pin(bomb.pid())?;
+    bomb.signal(Signal::SIGCONT)?;
+    bomb.signal(Signal::SIGUSR1)?;
+    let others = start(&[("other", 2)])?;
+    std::thread::sleep(Duration::from_secs(35));
+    must(true)?;
+    drop(others);
+    let processes = number(&objects(&["show", "line"])?[0], "processes");
+    if processes < 100 { Err(format!("{processes} processes")) } else { Ok(format!("{processes} processes")) }
 }
 
 fn bears_kills() -> Found {

@@ -14,7 +14,8 @@ use crate::report::text;
 /// Long enough that a tick more or less does not matter.
 pub const SPELL: Duration = Duration::from_millis(200);
 
-fn thread_ns() -> u64 {
+/// What the thread had of the CPUs, by its own clock.
+pub fn thread_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("every thread has this clock");
     now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
 }

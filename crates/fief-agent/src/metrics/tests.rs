@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use fief::Reason;
-use fief_control::{ContainerView, LoadView, QueueClassView, QueueView, SchedulerView, ShutOut, VerdictView};
+use fief_control::{
+    ContainerView, LoadView, QueueClassView, QueueView, SchedulerView, ShutOut, UnguardedInterface, VerdictView,
+};
 use fief_policy::Mode;
 
 use super::*;
@@ -78,8 +80,14 @@ pub(crate) fn status() -> Status {
         policy: None,
         since: Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_500)),
         mode: Some(Mode::Enforce),
-        current: true,
-        interfaces: Vec::new(),
+        sha256: None,
+        origin: None,
+        builds: [7, 7],
+        failures: Vec::new(),
+        interfaces: vec!["eth0".into()],
+        unguarded: [("eth1", WhyUnguarded::NotNamed), ("eth2", WhyUnguarded::NotNamed), ("lo", WhyUnguarded::Loopback)]
+            .map(|(name, why)| UnguardedInterface { name: name.into(), why })
+            .into(),
         listeners: Vec::new(),
         units: Vec::new(),
         scheduler: SchedulerView::Off,
@@ -120,6 +128,10 @@ fn both_formats_say_the_same_of_a_moment() {
     let lines = [
         "fief_in_force 1",
         "fief_problems 1",
+        "fief_interfaces{state=\"guarded\"} 1",
+        "fief_interfaces{state=\"not-named\"} 2",
+        "fief_interfaces{state=\"loopback\"} 1",
+        "fief_interfaces{state=\"came-later\"} 0",
         "fief_record_failures_total 2",
         "fief_policy_applied_timestamp_seconds 1.5",
         "fief_container_cpu_seconds_total{container=\"shop\",kind=\"thread\"} 1.25",

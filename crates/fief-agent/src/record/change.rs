@@ -225,7 +225,7 @@ mod tests {
         after.system_kinds[0].1 += 77;
         after.failures[0].1 = 9;
         after.units = vec![UnitView { cgroup: Some("/sys/fs/cgroup/web".into()), container: "a".into() }];
-        after.scheduler = SchedulerView::On { counts: vec![("picked", 4)] };
+        after.scheduler = SchedulerView::On { counts: vec![("picked", 4)], combined: Vec::new() };
         assert_eq!(text(&through(&before, &after).1), text(&after));
         assert_eq!(text(&through(&after, &before).1), text(&before));
     }

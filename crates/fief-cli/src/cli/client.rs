@@ -18,8 +18,10 @@ use super::seconds;
 /// in 10 ms for each rule and reason, with the number that it stands for. With --from: what is known of one client now (isolated,
 /// penalised, proven, how much is left of its rates, what of it waits), whether its next connection request is refused, and what
 /// the policy says about it and its request; with --policy, the latter alone. With --charge: by which threads, ports and kernel threads
-/// a container, with all below it, was charged for a second from now, the most first.
+/// a container, with all below it, was charged for a second from now, the most first. With --costliest: which clients CPU time was
+/// spent on for a second from now, and since that is counted, the most first.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("looks").args(["charge", "costliest"]))]
 #[command(group = ArgGroup::new("again").args(["follow", "interval"]).multiple(true))]
 pub struct Explain {
     /// Only this listener
@@ -36,8 +38,14 @@ pub struct Explain {
     /// A container, by path: by whom it is charged, and why
     #[arg(long, value_name = "CONTAINER", conflicts_with_all = ["listener", "follow", "from"])]
     pub charge: Option<String>,
+    /// The clients that cost most CPU time, and their networks; they are counted from now on, until ten minutes after the last look
+    #[arg(long, conflicts_with_all = ["listener", "follow", "from", "charge"])]
+    pub costliest: bool,
+    /// Show so many of them
+    #[arg(long, value_name = "N", requires = "costliest", default_value = "10")]
+    pub most: NonZeroU32,
     /// Look again and again, for so many seconds each
-    #[arg(long, short, value_name = "SECS", requires = "charge", value_parser = seconds)]
+    #[arg(long, short, value_name = "SECS", requires = "looks", value_parser = seconds)]
     pub interval: Option<Duration>,
     /// Address and port that it connects to; without it, the listener that is named, or the only one
     #[arg(long, value_name = "ADDRESS:PORT", requires = "from")]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief agent`: metrics, and reading without root.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use fief_agent::record::Folder;
@@ -41,6 +42,7 @@ pub fn run(args: &cli::Agent, output: &mut Output) -> Result<()> {
                 .as_ref()
                 .map(|folder| (Folder::of(folder), options(args.record_interval, args.record_keep))),
         },
+        Arc::new(|problem: &str| eprintln!("fief: {problem}")),
     )?;
     let readers = match &group {
         Some(_) => format!("root and members of the group {name}"),
@@ -55,7 +57,7 @@ pub fn run(args: &cli::Agent, output: &mut Output) -> Result<()> {
         Some(time) => end.recv_timeout(time).is_ok(),
         None => end.recv().is_ok(),
     };
-    agent.run(wait, |problem| eprintln!("fief: {problem}"));
+    agent.run(wait);
     Ok(())
 }
 

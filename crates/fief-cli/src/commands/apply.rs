@@ -23,9 +23,8 @@ pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
         return left(args, output);
     }
     let options = ApplyOptions { containers: args.containers, user_quota: args.user_quota, here: args.here };
-    let applied = fief.apply(&file.policy, &file.text, &options)?;
-    // what is in force is in force, whether it can be read or not
-    let status = fief.status();
+    // what is in force is in force, whether its status can be read or not
+    let (applied, status) = fief.apply_and_look(&file.policy, &file.text, &options)?;
     let name = policy_file::name(&args.file);
     if args.json {
         return output.json(&Record::of(&name, &applied, status.ok().as_ref()));

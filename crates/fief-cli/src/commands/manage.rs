@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cli::Manage;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, notes, printable};
+use crate::quantity::counted;
 use fief_control::{Fief, ManageOptions, Managed, Target};
 
 pub fn run(args: &Manage, output: &mut Output) -> Result<()> {
@@ -63,11 +64,13 @@ fn advice(target: &Target, container: Option<&str>) -> String {
 
 fn page(managed: &Managed) -> String {
     let mut page = format!(
-        "{} threads in {} are now in the container {}; {} listening sockets have classes\n",
-        managed.threads,
+        "{} in {} {} now in the container {}; {} {} classes\n",
+        counted(managed.threads, "thread"),
         printable(&managed.cgroup.to_string_lossy()),
+        if managed.threads == 1 { "is" } else { "are" },
         printable(&managed.container),
-        managed.listeners,
+        counted(managed.listeners, "listening socket"),
+        if managed.listeners == 1 { "has" } else { "have" },
     );
     page.push_str(&notes(&managed.notes));
     page

@@ -16,7 +16,7 @@ pub fn run(args: &cli::Pardon, output: &mut Output) -> Result<()> {
     let pardoned = fief.pardon(args.prefix).map_err(|error| look::failure(&fief, error))?;
     match args.json {
         true => output.json(&Object::of(&pardoned)),
-        false => output.text(page(&args.prefix.to_string(), &pardoned)),
+        false => output.text(page(&fief_control::ban_name(args.prefix), &pardoned)),
     }
 }
 
@@ -75,14 +75,14 @@ mod tests {
 
     #[test]
     fn it_says_what_it_ended_and_what_stays() {
-        assert_eq!(page("10.1.2.3/32", &Pardoned::default()), "10.1.2.3/32 had no ban, no penalty and no isolation\n");
+        assert_eq!(page("10.1.2.3", &Pardoned::default()), "10.1.2.3 had no ban, no penalty and no isolation\n");
         let pardoned = Pardoned {
             bans: vec![ban("10.1.2.3/32")],
             penalties: vec!["10.1.2.3".into()],
             isolations: vec![("web".into(), "10.1.2.0/24".into())],
             still: vec![ban("10.0.0.0/8")],
         };
-        let page = page("10.1.2.3/32", &pardoned);
+        let page = page("10.1.2.3", &pardoned);
         for line in [
             "ended the ban of 10.1.2.3\n",
             "ended the penalty of 10.1.2.3\n",

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief show`: all about one container.
 
+mod combined;
+
 use serde::Serialize;
+
+use combined::Combined;
 
 use crate::cli::Show;
 use crate::commands::explain::counted::{self, Counted};
@@ -37,6 +41,9 @@ struct Details<'a> {
     cpu_enforced_by: Option<&'static str>,
     /// Why nobody does.
     cpu_not_enforced: Option<String>,
+    /// Threads that serve it among others, and have the CPU of all of those.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    combined: Vec<Combined<'a>>,
     usage: Usage,
     /// Together with all below.
     usage_recursive: Usage,
@@ -85,9 +92,9 @@ impl<'a> Details<'a> {
         };
         let by = snapshot.scheduler.word_for(&view.path);
         let why = by.is_none().then(|| why_not(&snapshot.scheduler));
-        let counts = match &snapshot.scheduler {
-            SchedulerView::On { counts } => counts.as_slice(),
-            _ => &[],
+        let (counts, combined) = match &snapshot.scheduler {
+            SchedulerView::On { counts, combined } => (counts.as_slice(), combined.as_slice()),
+            _ => (&[][..], &[][..]),
         };
         let counts = if view.id == fief::abi::FIEF_SYSTEM { counts } else { &[] };
         let units = snapshot.units.iter().filter(|unit| unit.container == view.path);
@@ -101,6 +108,7 @@ impl<'a> Details<'a> {
             attributes: (&view.attributes).into(),
             cpu_enforced_by: by,
             cpu_not_enforced: why,
+            combined: Combined::of(combined, &view.path),
             usage: usage_of(at),
             usage_recursive: tree.below(at).into_iter().map(usage_of).fold(Usage::default(), Usage::plus),
             verdicts: own.iter().map(|verdict| Counted::of(verdict)).collect(),
@@ -126,6 +134,8 @@ fn page(details: &Details) -> String {
     let mut page = format!("{}\n{}", printable(details.place.container), about(details));
     page.push_str(&format!("\n{}", attributes(&details.attributes)));
     page.push_str(&enforcement(details));
+    page.push_str(&later(&details.attributes));
+    page.push_str(&combined::lines(&details.combined));
     page.push_str(&format!("\n{}", usage(details)));
     if let Some(verdicts) = &details.verdict_table {
         page.push_str(&format!("\n{verdicts}"));
@@ -152,6 +162,17 @@ fn page(details: &Details) -> String {
         page.push_str(&format!("\n{table}"));
     }
     page
+}
+
+/// What no version enforces yet, where it was given.
+fn later(attributes: &Attributes) -> String {
+    let (memory, network) = (attributes.memory_max_bytes, attributes.network_max_bits_per_second);
+    let given = fief_control::not_yet_enforced(memory.unwrap_or(0), network.unwrap_or(0), attributes.network_weight);
+    match given.len() {
+        0 => String::new(),
+        1 => format!("{} is kept and not enforced in this version\n", given[0]),
+        _ => format!("{} are kept and not enforced in this version\n", given.join(" and ")),
+    }
 }
 
 /// Said where it matters: of what has a share, limit or weight, and of the system.
@@ -201,6 +222,7 @@ fn about(details: &Details) -> String {
 }
 
 fn attributes(attributes: &Attributes) -> Table {
+    let milliseconds = |us: Option<u64>| or_dash(us.map(|us| format!("{} ms", us as f64 / 1000.0)));
     let mut table = Table::new(&[("ATTRIBUTE", Align::Left), ("VALUE", Align::Right)]);
     let rows = [
         ("cpu.share", percent(attributes.cpu_share_ppm)),
@@ -208,6 +230,9 @@ fn attributes(attributes: &Attributes) -> Table {
         ("cpu.limit", or_dash(attributes.cpu_limit_ppm.map(percent))),
         ("cpu.weight", attributes.cpu_weight.to_string()),
         ("cpu.priority", attributes.cpu_priority.to_string()),
+        ("cpu.policy", attributes.cpu_policy.to_owned()),
+        ("cpu.period", milliseconds(attributes.cpu_period_us)),
+        ("cpu.budget", milliseconds(attributes.cpu_budget_us)),
         ("memory.max", or_dash(attributes.memory_max_bytes.map(bytes))),
         ("network.max", or_dash(attributes.network_max_bits_per_second.map(bit_rate))),
         ("network.weight", attributes.network_weight.to_string()),
@@ -350,6 +375,11 @@ mod tests {
         assert!(!page_of(&snapshot, 1).contains("enforced"));
         snapshot.containers[1].attributes.share_ppm = 100_000;
         assert!(page_of(&snapshot, 1).contains("not enforced: the scheduler is off\n"));
+        snapshot.containers[1].attributes.memory_max = Some(1 << 30);
+        assert!(page_of(&snapshot, 1).contains("\nmemory.max is kept and not enforced in this version\n"));
+        snapshot.containers[1].attributes.net_max = Some(1_000_000);
+        let both = "\nmemory.max and network.max are kept and not enforced in this version\n";
+        assert!(page_of(&snapshot, 1).contains(both));
         snapshot.scheduler = SchedulerView::Ejected("runnable task stall".into());
         assert!(page_of(&snapshot, 1).contains("took the scheduler out (runnable task stall)"));
         let containers = BTreeSet::from(["shop/gold".to_owned()]);
@@ -360,7 +390,7 @@ mod tests {
         let none = GroupsView { containers: BTreeSet::new(), ..groups };
         snapshot.scheduler = SchedulerView::Groups(none);
         assert!(page_of(&snapshot, 1).contains("not enforced: no process has its home there"));
-        snapshot.scheduler = SchedulerView::On { counts: vec![("picked", 3)] };
+        snapshot.scheduler = SchedulerView::On { counts: vec![("picked", 3)], combined: Vec::new() };
         assert!(page_of(&snapshot, 1).contains("enforced by Fief's scheduler"));
         assert!(page_of(&snapshot, 2).contains("SCHEDULER  COUNT\npicked         3\n"));
         assert!(!page_of(&snapshot, 1).contains("picked"));

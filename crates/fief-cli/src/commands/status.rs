@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief status`: whether what is in force does what it says.
 
+mod listeners;
+
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 use crate::look::Reader;
-use crate::output::{Align, Output, Table, printable};
-use crate::quantity;
+use crate::output::{Output, printable};
 use crate::{brief, cli};
-use fief_control::{ListenerStatus, ServerStatus, Status};
+use fief_control::{ListenerStatus, Origin, ServerStatus, Status, UnguardedInterface, WhyUnguarded};
 use fief_policy::{Mode, Serve};
 
 /// Something that is in force does not work.
@@ -47,7 +49,21 @@ pub struct Object<'a> {
     since_s: Option<u64>,
     mode: Option<Mode>,
     current: bool,
+    sha256: Option<&'a str>,
+    /// Who applied it, how, and by which process.
+    applied_by: Option<&'a str>,
+    applied_with: Option<&'a str>,
+    applied_pid: Option<u32>,
+    /// Says of the kernel or the front door that it answers connection requests, and why.
+    answers: &'a [String],
+    /// Of the programs in force, and of this command's.
+    build: String,
+    own_build: String,
+    /// Of the records that both sides share.
+    abi: u32,
+    failures: BTreeMap<&'static str, u64>,
     interfaces: &'a [String],
+    unguarded_interfaces: Vec<Unguarded<'a>>,
     listeners: Vec<Listener<'a>>,
     units: Vec<String>,
     /// Who holds shares, weights and limits of the CPU.
@@ -58,32 +74,63 @@ pub struct Object<'a> {
 }
 
 #[derive(Serialize)]
+struct Unguarded<'a> {
+    interface: &'a str,
+    why: WhyUnguarded,
+}
+
+#[derive(Serialize)]
 struct Listener<'a> {
     listener: &'a str,
     address: String,
     serve: Serve,
     mode: Mode,
+    classes: usize,
+    /// Of them, those with a listening socket of their own.
+    class_sockets: usize,
+    shim_loaded: bool,
+    /// Whether it is there; none: the policy asks for none.
+    queue: Option<bool>,
     servers: Vec<Server<'a>>,
 }
 
 #[derive(Serialize)]
 pub struct Server<'a> {
     address: String,
+    /// Whose copy of the server it is.
+    class: Option<&'a str>,
     pid: Option<i32>,
     program: &'a str,
+    /// Of systemd.
+    unit: Option<&'a str>,
     managed: bool,
 }
 
 impl<'a> Object<'a> {
     pub fn of(status: &'a Status) -> Self {
         let since = status.since.and_then(|since| since.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let origin = status.origin.as_ref();
         Self {
             healthy: status.problems.is_empty(),
             policy: status.policy.as_ref().map(|path| path.to_string_lossy().into_owned()),
             since_s: since.map(|since| since.as_secs()),
             mode: status.mode,
-            current: status.current,
+            current: status.is_current(),
+            sha256: status.sha256.as_deref(),
+            applied_by: origin.map(|origin| origin.by.as_str()),
+            applied_with: origin.map(|origin| origin.command.as_str()),
+            applied_pid: origin.map(|origin| origin.pid),
+            answers: origin.map(|origin| origin.answers.as_slice()).unwrap_or_default(),
+            build: build(status.builds[0]),
+            own_build: build(status.builds[1]),
+            abi: fief_control::ABI_VERSION,
+            failures: status.failures.iter().copied().collect(),
             interfaces: &status.interfaces,
+            unguarded_interfaces: status
+                .unguarded
+                .iter()
+                .map(|open| Unguarded { interface: &open.name, why: open.why })
+                .collect(),
             listeners: status.listeners.iter().map(Listener::of).collect(),
             units: status.units.iter().map(|unit| unit.to_string_lossy().into_owned()).collect(),
             cpu_enforced_by: status.scheduler.word(),
@@ -96,16 +143,32 @@ impl<'a> Object<'a> {
 
 impl<'a> Listener<'a> {
     fn of(listener: &'a ListenerStatus) -> Self {
-        let ListenerStatus { name, address, serve, mode, servers } = listener;
-        let servers = servers.iter().map(Server::of);
-        Self { listener: name, address: address.to_string(), serve: *serve, mode: *mode, servers: servers.collect() }
+        let ListenerStatus { name, address, serve, mode, classes, servers } = listener;
+        Self {
+            listener: name,
+            address: address.to_string(),
+            serve: *serve,
+            mode: *mode,
+            classes: classes.count,
+            class_sockets: classes.with_socket,
+            shim_loaded: classes.shim,
+            queue: classes.queue,
+            servers: servers.iter().map(Server::of).collect(),
+        }
     }
 }
 
 impl<'a> Server<'a> {
     pub fn of(server: &'a ServerStatus) -> Self {
-        let ServerStatus { address, pid, program, managed } = server;
-        Self { address: address.to_string(), pid: *pid, program, managed: *managed }
+        let ServerStatus { address, class, pid, program, unit, managed } = server;
+        Self {
+            address: address.to_string(),
+            class: class.as_deref(),
+            pid: *pid,
+            program,
+            unit: unit.as_deref(),
+            managed: *managed,
+        }
     }
 }
 
@@ -119,19 +182,45 @@ fn heading(status: &Status, now: SystemTime) -> String {
     format!("a policy is in force{since}; {}", printable(&text))
 }
 
+fn build(number: u32) -> String {
+    format!("{number:08x}")
+}
+
+/// Who applied it and what came of that, and what of it is the kernel's now.
+fn origin(status: &Status) -> String {
+    let mut page = String::new();
+    if let Some(Origin { by, command, pid, answers }) = &status.origin {
+        page.push_str(&format!("applied by {}: {} (process {pid})\n", printable(by), printable(command)));
+        answers.iter().for_each(|answer| page.push_str(&format!("{}\n", printable(answer))));
+    }
+    if let Some(hash) = &status.sha256 {
+        page.push_str(&format!("sha256 {hash}\n"));
+    }
+    let [there, own] = status.builds.map(build);
+    let whose = if status.is_current() { "as this command's".to_owned() } else { format!("this command's is {own}") };
+    page.push_str(&format!("programs of build {there}, {whose}; records of version {}\n", fief_control::ABI_VERSION));
+    for (what, count) in &status.failures {
+        page.push_str(&format!("failed: {what}, {count} times\n"));
+    }
+    page
+}
+
 fn page(status: &Status, now: SystemTime) -> String {
-    let mut page = heading(status, now) + "\n";
+    let mut page = heading(status, now) + "\n" + &origin(status);
     if status.mode == Some(Mode::Monitor) {
         page.push_str("it is on trial: what would be refused is counted, and passes\n");
     }
     if !status.interfaces.is_empty() {
         page.push_str(&format!("the front door is at {}\n", printable(&status.interfaces.join(", "))));
     }
+    for open in &status.unguarded {
+        page.push_str(&format!("{}\n", printable(&unguarded(open))));
+    }
     for unit in &status.units {
         page.push_str(&format!("managed: {}\n", printable(&unit.to_string_lossy())));
     }
     if !status.listeners.is_empty() {
-        page.push_str(&format!("\n{}", listeners(&status.listeners)));
+        page.push_str(&format!("\n{}", listeners::table(&status.listeners)));
     }
     let lists =
         [("enforced", &status.enforced), ("kept, not enforced", &status.unenforced), ("problem", &status.problems)];
@@ -142,35 +231,13 @@ fn page(status: &Status, now: SystemTime) -> String {
     page
 }
 
-fn listeners(listeners: &[ListenerStatus]) -> Table {
-    let mut table = Table::new(&[
-        ("LISTENER", Align::Left),
-        ("ADDRESS", Align::Left),
-        ("SERVER", Align::Left),
-        ("PID", Align::Right),
-        ("LISTENS ON", Align::Left),
-        ("MANAGED", Align::Left),
-    ]);
-    for listener in listeners {
-        let (name, address) = (listener.name.clone(), listener.address.to_string());
-        // workers have a socket each
-        let mut servers: Vec<_> = listener.servers.iter().collect();
-        servers.dedup_by(|one, other| (one.pid, one.address, one.managed) == (other.pid, other.address, other.managed));
-        for server in &servers {
-            table.push([
-                name.clone(),
-                address.clone(),
-                server.program.clone(),
-                quantity::or_dash(server.pid.map(|pid| pid.to_string())),
-                server.address.to_string(),
-                if server.managed { "yes" } else { "no" }.into(),
-            ]);
-        }
-        if servers.is_empty() {
-            table.push([name, address, "nobody".into(), "-".into(), "-".into(), "-".into()]);
-        }
-    }
-    table
+fn unguarded(UnguardedInterface { name, why }: &UnguardedInterface) -> String {
+    let why = match why {
+        WhyUnguarded::Loopback => "only this machine's own connections come in there",
+        WhyUnguarded::NotNamed => "[front].interfaces names others",
+        WhyUnguarded::CameLater => "it came up after the policy; apply the policy again",
+    };
+    format!("not guarded: {name} ({why})")
 }
 
 /// Days and hours say more than seconds.
@@ -187,13 +254,15 @@ fn time(age: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fief_control::SchedulerView;
+    use fief_control::{Classes, SchedulerView};
 
     fn status() -> Status {
         let server = ServerStatus {
             address: "0.0.0.0:80".parse().expect("an address"),
+            class: None,
             pid: Some(812),
             program: "nginx".into(),
+            unit: Some("nginx.service".into()),
             managed: true,
         };
         let listener = |name: &str, port: u16, servers| ListenerStatus {
@@ -201,17 +270,31 @@ mod tests {
             address: ([0, 0, 0, 0], port).into(),
             serve: Serve::Shim,
             mode: Mode::Enforce,
+            classes: Classes { count: 2, with_socket: 2, shim: true, queue: None },
             servers,
         };
         Status {
             policy: Some("/run/fief/fief/policy.0.toml".into()),
             since: Some(SystemTime::UNIX_EPOCH),
             mode: Some(Mode::Monitor),
-            current: true,
+            sha256: Some("abc".into()),
+            origin: Some(Origin {
+                by: "root".into(),
+                command: "fief apply shop.toml".into(),
+                pid: 7,
+                answers: vec!["the kernel answers".into()],
+            }),
+            builds: [0xb01d, 0xb01d],
+            failures: vec![("table_full", 3)],
             interfaces: vec!["eth0".into()],
+            unguarded: vec![
+                UnguardedInterface { name: "lo".into(), why: WhyUnguarded::Loopback },
+                UnguardedInterface { name: "late0".into(), why: WhyUnguarded::CameLater },
+                UnguardedInterface { name: "eth1".into(), why: WhyUnguarded::NotNamed },
+            ],
             listeners: vec![listener("web", 80, vec![server.clone(), server]), listener("api", 8080, Vec::new())],
             units: vec!["/sys/fs/cgroup/web".into()],
-            scheduler: SchedulerView::On { counts: Vec::new() },
+            scheduler: SchedulerView::On { counts: Vec::new(), combined: Vec::new() },
             enforced: vec!["the rules of web".into()],
             unenforced: vec!["shop: cpu.share".into()],
             problems: vec!["api: nothing listens on 0.0.0.0:8080".into()],
@@ -224,9 +307,17 @@ mod tests {
         assert!(page.starts_with("a policy is in force for 1 h 2 min; its text is /run/fief"), "{page}");
         let line =
             |of: &str| page.lines().find(|line| line.starts_with(of)).unwrap_or_else(|| panic!("{of} in {page}"));
-        assert!(line("web").ends_with("nginx   812  0.0.0.0:80  yes"), "{page}");
-        assert_eq!(page.matches("nginx").count(), 1, "{page}");
-        assert!(line("api").contains("nobody"), "{page}");
+        let applied = "\napplied by root: fief apply shop.toml (process 7)\nthe kernel answers\nsha256 abc\n";
+        assert!(page.contains(applied), "{page}");
+        assert!(page.contains("\nprograms of build 0000b01d, as this command's; records of version "), "{page}");
+        assert!(page.contains("\nfailed: table_full, 3 times\n"), "{page}");
+        assert!(page.contains("\nthe front door is at eth0\nnot guarded: lo (only this machine's own"), "{page}");
+        assert!(line("not guarded: late0").ends_with("apply the policy again)"), "{page}");
+        assert!(line("not guarded: eth1").ends_with("names others)"), "{page}");
+        assert!(line("web").contains("2 by the shim"), "{page}");
+        assert!(line("web").ends_with("nginx   812  nginx.service  0.0.0.0:80  yes"), "{page}");
+        assert_eq!(page.matches("nginx ").count(), 1, "{page}");
+        assert!(line("api").contains("asked: shim    nobody"), "{page}");
         assert!(page.contains("\nit is on trial: "), "{page}");
         assert!(page.contains("\n\nenforced: the rules of web\n"), "{page}");
         assert!(page.contains("\nkept, not enforced: shop: cpu.share\n"), "{page}");
@@ -245,7 +336,7 @@ mod tests {
         let status = status();
         let object = serde_json::to_value(Object::of(&status)).expect("texts and numbers");
         let listener = &object["listeners"][0];
-        for part in [&object, listener, &listener["servers"][0]] {
+        for part in [&object, listener, &listener["servers"][0], &object["unguarded_interfaces"][0]] {
             for name in part.as_object().expect("an object").keys() {
                 assert!(page.contains(&format!("`{name}`")), "{name} is missing");
             }

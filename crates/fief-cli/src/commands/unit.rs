@@ -32,7 +32,7 @@ pub fn run(args: &Unit, output: &mut Output) -> Result<()> {
     }
     let mut said = made.notes.clone();
     if args.root.is_none() {
-        said.extend(refused(&options)?);
+        said.extend(checked(&options)?);
     }
     let change = drop_in.write(&made.text)?;
     output.text(written(&drop_in, change))?;
@@ -54,12 +54,11 @@ fn words(options: &ExecOptions) -> Vec<String> {
     words
 }
 
-/// A service that asks for what `fief exec` refuses would not start. Without a policy nobody knows.
-fn refused(options: &ExecOptions) -> Result<Option<String>> {
+/// What `fief exec` would tell of it. A service that asks for what that refuses would not start. Without a policy nobody knows.
+fn checked(options: &ExecOptions) -> Result<Option<String>> {
     let fief = Fief::from_env()?;
     if fief.installed() {
-        fief.check_here(options)?;
-        return Ok(None);
+        return Ok(fief.check_here(options)?);
     }
     let container = options.container.iter().map(|path| format!("a container {path}"));
     let named: Vec<_> = container.chain(options.listeners.iter().map(|name| format!("a listener {name}"))).collect();

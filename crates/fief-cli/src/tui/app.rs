@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of `top`, and what keys and snapshots do to it.
 
+mod search;
+
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::rows::{self, Key, Row, RowKind, View};
 use crate::interval::Interval;
 use fief_control::Snapshot;
+use search::Search;
 
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60);
@@ -19,6 +22,7 @@ pub struct App {
     interval: Duration,
     is_paused: bool,
     shows_help: bool,
+    search: Search,
     /// What the next interval begins with; none after a pause, which is no interval.
     last: Option<Rc<Snapshot>>,
     shown: Option<(Rc<Snapshot>, Interval)>,
@@ -58,6 +62,7 @@ impl App {
             interval,
             is_paused: false,
             shows_help: false,
+            search: Search::default(),
             last: None,
             shown: None,
             rows: Vec::new(),
@@ -163,6 +168,10 @@ impl App {
             self.shows_help = false;
             return if key.code == KeyCode::Char('q') { Wish::Quit } else { Wish::Draw };
         }
+        if self.search.is_typed() {
+            self.on_search_key(key.code);
+            return Wish::Draw;
+        }
         let page = self.height.saturating_sub(1).max(1);
         match key.code {
             KeyCode::Char('q') | KeyCode::Esc => return Wish::Quit,
@@ -187,6 +196,8 @@ impl App {
                 self.arrange();
             }
             KeyCode::Char('p') => return self.pause(),
+            KeyCode::Char('/') => self.begin_search(),
+            KeyCode::Char('n') => self.seek(1),
             KeyCode::Char('+' | '=') => self.interval = (self.interval * 2).min(LONGEST),
             KeyCode::Char('-') => self.interval = (self.interval / 2).max(SHORTEST),
             _ => {}
@@ -246,6 +257,9 @@ mod tests {
             '↓' => KeyCode::Down,
             '←' => KeyCode::Left,
             '→' => KeyCode::Right,
+            '⏎' => KeyCode::Enter,
+            '⎋' => KeyCode::Esc,
+            '⌫' => KeyCode::Backspace,
             key => KeyCode::Char(key),
         };
         keys.chars().map(|key| app.on_key(KeyEvent::from(code(key)))).last().expect("at least one key")
@@ -298,6 +312,27 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_a_name_is_found_below_a_folded_line_too() {
+        let mut app = app();
+        press(&mut app, "←");
+        assert_eq!(names(&app), ["shop", "backup", "system", "idle"]);
+        press(&mut app, "/GOL");
+        assert_eq!((marked(&app), app.search().line().as_deref()), ("gold", Some("/GOL_")));
+        assert_eq!(names(&app), ["shop", "browse", "gold", "backup", "system", "idle"]);
+        press(&mut app, "⌫⌫⌫sh");
+        assert_eq!(marked(&app), "shop", "from where it began");
+        press(&mut app, "⏎n");
+        assert_eq!(marked(&app), "browse", "shop/browse has it too");
+        press(&mut app, "nn");
+        assert_eq!(marked(&app), "shop", "and round");
+        press(&mut app, "/quit");
+        assert_eq!((marked(&app), app.search().line().as_deref()), ("shop", Some("/quit_   no container has it")));
+        assert_eq!(press(&mut app, "⎋"), Wish::Draw);
+        assert_eq!((marked(&app), app.search().line()), ("shop", None));
+        assert_eq!(press(&mut app, "q"), Wish::Quit);
+    }
+
+    #[test]
     fn a_pause_is_no_interval() {
         let mut app = app();
         press(&mut app, "p");
@@ -342,7 +377,7 @@ mod tests {
     #[test]
     fn an_app_without_containers_survives_every_key() {
         let mut app = App::new(Duration::from_secs(1));
-        press(&mut app, "↓←→ gG<>rip");
+        press(&mut app, "↓←→ gG<>ripn/x⏎n");
         assert_eq!(app.window(10), 0..0);
     }
 

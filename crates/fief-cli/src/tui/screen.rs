@@ -13,12 +13,13 @@ use super::rows::{Row, RowKind};
 use crate::output::printable;
 use crate::quantity::part;
 
-const KEYS: [(&str, &str); 9] = [
+const KEYS: [(&str, &str); 10] = [
     ("↑↓", "move"),
     ("←→", "fold"),
     ("<>", "sort"),
     ("r", "reverse"),
     ("i", "idle lines"),
+    ("/", "search"),
     ("p", "pause"),
     ("+-", "interval"),
     ("?", "help"),
@@ -46,7 +47,8 @@ pub fn draw(frame: &mut Frame, app: &mut App) {
     frame.render_widget(Paragraph::new(heading(app)), title);
     draw_machine(frame, app, machine);
     draw_table(frame, app, table);
-    frame.render_widget(Paragraph::new(key_line()), keys);
+    let last = app.search().line().map_or_else(key_line, |words| printable(&words).into());
+    frame.render_widget(Paragraph::new(last), keys);
     if app.shows_help() {
         draw_help(frame);
     }
@@ -105,13 +107,24 @@ fn bar(parts: &[(f64, Color)], room: usize) -> Vec<Span<'static>> {
     spans
 }
 
+/// What all columns but the names take.
+fn numbers(columns: &[Column]) -> usize {
+    let numbers = columns.iter().filter(|&&column| column != Column::Container);
+    numbers.map(|column| column.width() + 1).sum()
+}
+
+/// How long the names are, and then the bars: who has much room sees more of both, and no gap.
+fn shares(width: usize, columns: &[Column], rows: &[Row]) -> (usize, usize) {
+    let room = width - numbers(columns) - 1;
+    let longest = rows.iter().map(|row| Line::from(name(row)).width()).max().unwrap_or(0);
+    let names = longest.clamp(NARROWEST_NAME, room - BAR);
+    (names, room - names)
+}
+
 /// The columns that a width has room for, and whether there is some for a bar.
 fn columns(width: usize) -> (Vec<Column>, bool) {
     let mut columns = Column::ALL.to_vec();
-    let needed = |columns: &[Column]| {
-        let numbers = columns.iter().filter(|&&column| column != Column::Container);
-        NARROWEST_NAME + numbers.map(|column| column.width() + 1).sum::<usize>()
-    };
+    let needed = |columns: &[Column]| NARROWEST_NAME + numbers(columns);
     for dispensable in Column::DISPENSABLE {
         if needed(&columns) <= width {
             break;
@@ -123,7 +136,9 @@ fn columns(width: usize) -> (Vec<Column>, bool) {
 }
 
 fn draw_table(frame: &mut Frame, app: &mut App, area: Rect) {
-    let (columns, has_bar) = columns(usize::from(area.width));
+    let width = usize::from(area.width);
+    let (columns, has_bar) = columns(width);
+    let (names, bars) = if has_bar { shares(width, &columns, app.rows()) } else { (NARROWEST_NAME, 0) };
     let window = app.window(usize::from(area.height.saturating_sub(1)));
     let selected = app.selected();
     let mut widths: Vec<Constraint> = Vec::new();
@@ -134,19 +149,19 @@ fn draw_table(frame: &mut Frame, app: &mut App, area: Rect) {
         let title = Line::from(Span::styled(column.title(), style));
         header.push(Cell::from(title.alignment(alignment(column))));
         widths.push(match column {
-            Column::Container => Constraint::Min(NARROWEST_NAME as u16),
+            Column::Container => Constraint::Min(names as u16),
             _ => Constraint::Length(column.width() as u16),
         });
     }
     if has_bar {
         header.push(Cell::from("OF THE MACHINE"));
-        widths.push(Constraint::Length(BAR as u16));
+        widths.push(Constraint::Length(bars as u16));
     }
     let rows = window.map(|at| {
         let row = &app.rows()[at];
         let mut cells: Vec<Cell> = columns.iter().map(|&column| cell(column, row)).collect();
         if has_bar {
-            cells.push(Cell::from(Line::from(row_bar(row))));
+            cells.push(Cell::from(Line::from(row_bar(row, bars))));
         }
         let style = match (at == selected, row.kind) {
             (true, _) => Style::new().add_modifier(Modifier::REVERSED),
@@ -169,20 +184,25 @@ fn cell(column: Column, row: &Row) -> Cell<'static> {
     if column != Column::Container {
         return Cell::from(Line::from(column.cell(row)).alignment(Alignment::Right));
     }
+    Cell::from(name(row))
+}
+
+/// With its place in the tree.
+fn name(row: &Row) -> String {
     let mark = match row.folded {
         Some(true) => "▸ ",
         Some(false) => "▾ ",
         None => "  ",
     };
-    Cell::from(format!("{:width$}{mark}{}", "", printable(&row.name), width = 2 * row.depth))
+    format!("{:width$}{mark}{}", "", printable(&row.name), width = 2 * row.depth)
 }
 
-fn row_bar(row: &Row) -> Vec<Span<'static>> {
+fn row_bar(row: &Row, room: usize) -> Vec<Span<'static>> {
     let rest = match row.kind {
         RowKind::NotOurs => Color::DarkGray,
         _ => UNMANAGED,
     };
-    bar(&[(row.user, USER), (row.system, SYSTEM), (row.receive, RECEIVE), (row.undivided, rest)], BAR)
+    bar(&[(row.user, USER), (row.system, SYSTEM), (row.receive, RECEIVE), (row.undivided, rest)], room)
 }
 
 fn key_line() -> Line<'static> {
@@ -204,6 +224,7 @@ fn draw_help(frame: &mut Frame) {
     lines.push("← →   fold and unfold; ← from inside goes to the parent".into());
     lines.push("< >   choose the column to sort by (underlined); r reverses".into());
     lines.push("i     hide lines in which nothing happens".into());
+    lines.push("/     mark what has these letters in its path; n  the next one".into());
     lines.push("p     pause;  + -  a longer or shorter interval;  q  quit".into());
     let width = lines.iter().map(Line::width).max().unwrap_or(0) as u16 + 4;
     let area = centred(frame.area(), width, lines.len() as u16 + 2);
@@ -272,6 +293,16 @@ mod tests {
         for (width, height) in [(1, 1), (40, 8), (200, 60)] {
             assert_eq!(lines(&mut app, width, height).len(), usize::from(height));
         }
+    }
+
+    #[test]
+    fn a_wide_screen_has_longer_bars_and_no_gap() {
+        let lines = lines(&mut app(), 200, 12);
+        let gold = lines.iter().find(|line| line.contains(" gold ")).expect("a row");
+        let behind = gold.split_once(" gold ").expect("it is there").1;
+        let gap = behind.chars().take_while(|symbol| *symbol == ' ').count();
+        assert!(gap < 30, "{lines:#?}");
+        assert_eq!(gold.chars().count(), 200, "{lines:#?}");
     }
 
     #[test]

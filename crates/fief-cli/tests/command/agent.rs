@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::place::Place;
-use crate::started::{Ended, fief_in};
+use crate::started::{Ended, fief_in, for_everybody};
 
 /// One that every Debian has.
 pub const GROUP: &str = "games";
@@ -183,9 +183,7 @@ fn as_nobody(place: &Place, program: &Path, is_member: bool, words: &[&str]) -> 
 fn members_of_the_group_read_and_others_do_not() {
     let Some(place) = Place::new() else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("own folder");
-    let program = folder.path().join("fief");
-    fs::copy(env!("CARGO_BIN_EXE_fief"), &program).expect("a copy that everybody runs");
+    let program = for_everybody(folder.path());
     place.apply();
     let read = |is_member, words: &[&str]| as_nobody(&place, &program, is_member, words);
     let without = read(true, &["ls"]);
@@ -197,11 +195,32 @@ fn members_of_the_group_read_and_others_do_not() {
     let (by_agent, by_root) = same(&["ls", "--json"]);
     let paths = |objects: &[serde_json::Value]| objects.iter().map(|one| one["container"].clone()).collect::<Vec<_>>();
     assert_eq!(paths(&by_agent), paths(&by_root));
-    let (by_agent, by_root) = same(&["status", "--json"]);
+    let (mut by_agent, mut by_root) = same(&["status", "--json"]);
+    for status in by_agent.iter_mut().chain(&mut by_root) {
+        // which count on between the two
+        status.as_object_mut().expect("an object").remove("failures").expect("it is told");
+    }
     assert_eq!(by_agent, by_root);
     assert_eq!(read(true, &["usage", "shop", "--json"]).objects()[0]["container"], "shop");
     assert_eq!(read(true, &["show", "shop/gold", "--json"]).objects()[0]["container"], "shop/gold");
     assert_eq!(read(true, &["explain", "--json"]).objects()[0]["record"], "front");
+    let costs = read(true, &["explain", "--costliest", "--json", "--interval", "0.1", "--count", "1"]).objects();
+    assert_eq!((&costs[0]["record"], &costs[0]["kind"]), (&"costs".into(), &"client".into()), "{costs:?}");
+    let explain = ["explain", "--from", "10.1.2.3", "--request", "GET /x", "--header", "User-Agent: \u{e9}", "--json"];
+    let (mut by_agent, mut by_root) = same(&explain);
+    for explained in by_agent.iter_mut().chain(&mut by_root) {
+        assert!(explained["live"].as_object_mut().expect("an object").remove("taken_ns").is_some());
+    }
+    assert_eq!(by_agent, by_root);
+    assert_eq!(
+        read(true, &["explain", "--from", "10.1.2.3"]).stdout,
+        place.fief().args(["explain", "--from", "10.1.2.3"]).ends().stdout
+    );
+    let (unknown, own) = (
+        read(true, &["explain", "wbe", "--from", "10.1.2.3"]),
+        place.fief().args(["explain", "wbe", "--from", "10.1.2.3"]).ends(),
+    );
+    assert_eq!((unknown.code, &unknown.stderr), (1, &own.stderr), "{unknown:?}");
     let top = read(true, &["top", "--plain", "--interval", "0.05", "--count", "1"]);
     assert!(top.code == 0 && top.stdout.contains("gold"), "{top:?}");
 
@@ -256,6 +275,76 @@ fn clients_who_mean_ill_keep_nobody_from_reading() {
     assert!(grown < 16 * 1024, "{grown} KiB more");
     drop(held);
     wait_until(Duration::from_secs(20), || agent.descriptors() < 100).expect("all are let go of");
+}
+
+/// Questions are read by root's process: what is no question is refused, no answer tells more than how it stands with a client,
+/// and a client that asks without end delays no scrape and no other reader.
+#[test]
+fn questions_that_mean_ill_are_refused() {
+    let Some(place) = Place::new() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = for_everybody(folder.path());
+    place.apply();
+    let agent = Agent::start(&place, &["--listen", "127.0.0.1:0", "--group", GROUP]);
+    let ask = |question: &str| {
+        let stream = UnixStream::connect(&agent.socket).expect("it serves");
+        get(stream, "/client", &format!("Question: {question}\r\n"))
+    };
+    let deep = format!("{}{}", "[".repeat(4_000), "]".repeat(3_000));
+    let long = format!(r#"{{"from":"10.0.0.1","listener":"{}"}}"#, "a".repeat(7_000));
+    for wrong in [
+        "",
+        "{}",
+        "null",
+        "\u{0}\u{1}",
+        r#"{"from":"10.0.0.1/8"}"#,
+        r#"{"from":"10.0.0.1","policy":"/etc/shadow"}"#,
+        r#"{"from":"10.0.0.1","sent":{"http":{"head":1}}}"#,
+        r#"{"from":"10.0.0.1","level":"none"}"#,
+        &deep,
+    ] {
+        let (head, body) = ask(wrong);
+        assert!(head.starts_with("HTTP/1.1 400 "), "{wrong}: {head}");
+        assert!(body.len() < 4_096, "{body}");
+    }
+    let slow = |question: &str| {
+        let mut answer = ask(question);
+        while answer.0.starts_with("HTTP/1.1 429 ") {
+            std::thread::yield_now();
+            answer = ask(question);
+        }
+        answer
+    };
+    assert!(slow(&long).0.starts_with("HTTP/1.1 422 "));
+    assert!(slow(r#"{"from":"10.0.0.1","to":"10.0.0.1:9"}"#).1.contains("no listener of the policy is at"));
+    let (head, body) = slow(r#"{"from":"10.0.0.1"}"#);
+    assert!(head.starts_with("HTTP/1.1 200 ") && body.contains("\"client_rule\":"), "{head} {body}");
+    assert!(!body.contains("[container"), "the text of the policy is root's");
+    let by_port = place.namespace.run(|| TcpStream::connect(agent.address.expect("it listens")));
+    let by_port = get(
+        by_port.expect("in the namespace").expect("it listens"),
+        "/client",
+        "Question: {\"from\":\"10.0.0.1\"}\r\n",
+    );
+    assert!(by_port.0.starts_with("HTTP/1.1 404 "), "{by_port:?}");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    ask(r#"{"from":"10.0.0.1"}"#);
+                }
+            });
+        }
+        for _ in 0..20 {
+            assert!(scrape(&agent, "").1.contains("fief_in_force 1\n"));
+        }
+        // those ask as root
+        let member = as_nobody(&place, &program, true, &["explain", "--from", "10.0.0.1"]);
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(member.code, 0, "{member:?}");
+    });
+    assert!(ask("\u{e9}{").0.starts_with("HTTP/1.1 400 "), "it lives");
 }
 
 #[test]

@@ -83,6 +83,10 @@ fn the_capabilities_of_the_service_are_enough_for_its_work() {
         let applied = bounded(&["apply", guarded.path().to_str().expect("text")]);
         assert_eq!((applied.code, applied.stderr.as_str()), (0, ""), "{applied:?}");
     }
+    // cgroups lie in a folder that not even its owner may write
+    let shared = policy("version = 1\nschedule = \"cgroup\"\n[container.shop]\ncpu.share = \"60%\"\n");
+    let applied = bounded(&["apply", shared.path().to_str().expect("text")]);
+    assert!(applied.code == 0 && applied.stdout.contains("\nenforced: cpu.share"), "{applied:?}");
     let down = bounded(&["down"]);
     assert_eq!(down.code, 0, "{down:?}");
 }

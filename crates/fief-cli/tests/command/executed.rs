@@ -2,6 +2,7 @@
 //! Servers that `fief exec` starts under the policy that is in force.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -133,6 +134,27 @@ fn a_server_that_cannot_be_placed_is_not_started_and_the_remedy_is_named() {
 }
 
 #[test]
+fn clients_whose_class_is_beside_the_home_are_told_of() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let own = Cgroup::new("beside").expect("a cgroup");
+    for how in [&[][..], &["--here"]] {
+        let told = |container: &str| {
+            let words = [how, &["--container", container, "--", "true"]].concat();
+            let ended = Ended::from(in_cgroup(&place, own.path(), &words).output().expect("sh starts"));
+            assert_eq!(ended.code, 0, "{ended:?}");
+            ended.stderr
+        };
+        assert_eq!(told("shop"), "", "all classes are below it");
+        let beside = told("shop/gold");
+        assert!(
+            beside.contains("clients of shop are served as shop/gold") && beside.contains("--container shop)"),
+            "{beside}"
+        );
+    }
+}
+
+#[test]
 fn wrong_usage_of_exec_has_no_code_of_a_servers() {
     assert_eq!(fief().args(["exec", "--argv0", "x", "--", "true"]).ends().code, 125);
     assert_eq!(fief().args(["exec"]).ends().code, 125);
@@ -178,6 +200,9 @@ fn in_cgroup_by(place: &Place, cgroup: &Path, by: &[&str], words: &[&str]) -> Co
 fn a_service_keeps_its_process_its_cgroup_and_its_name_over_restarts() {
     let Some(place) = Place::new() else { return };
     place.apply();
+    // a pin is a file of its own each time that its link is made
+    let attached = || std::fs::metadata(format!("/sys/fs/bpf/{}/links/recv_follows", place.scope)).map(|pin| pin.ino());
+    let mut first = None;
     for round in 0..2 {
         let service = Cgroup::new(&format!("service-{round}")).expect("a cgroup");
         let words = ["--here", "--container", "shop/gold", "--argv0", "renamed", "--", "bash", "-c", SERVER];
@@ -185,6 +210,12 @@ fn a_service_keeps_its_process_its_cgroup_and_its_name_over_restarts() {
         assert_eq!(server.said, format!("{} renamed\n", server.child.id()));
         wait_until(SOON, || place.threads("shop/gold") >= 1).expect("it is at home");
         assert_eq!(place.units(), [service.path().to_str().expect("text")]);
+        let now = attached().expect("a unit is managed");
+        assert_eq!(
+            now,
+            *first.get_or_insert(now),
+            "the machine's tracepoints stay over a restart, which does not wait for them"
+        );
         assert_eq!(server.stop(), Some(9));
     }
     // the first one's cgroup was forgotten by the second start

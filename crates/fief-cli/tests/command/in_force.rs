@@ -104,6 +104,26 @@ fn explain_tells_by_whom_a_container_is_charged() {
 }
 
 #[test]
+fn explain_tells_which_clients_cost_most_and_that_none_did() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let words = ["explain", "--costliest", "--interval", "0.1", "--count", "2"];
+    let page = place.fief().args(words).ends();
+    assert_eq!((page.code, page.stderr.as_str()), (0, ""));
+    let lines: Vec<_> = page.stdout.lines().filter(|line| line.contains(" clients cost 0 of CPU time in ")).collect();
+    assert_eq!(lines.len(), 2, "{page:?}");
+    let told = place.fief().args(words).arg("--json").ends().objects();
+    let kinds: Vec<_> = told.iter().map(|object| object["kind"].as_str().unwrap_or_default()).collect();
+    assert_eq!(kinds, ["client", "network", "client", "network"], "{told:?}");
+    assert!(told.iter().all(|object| object["since_ns"] == told[0]["since_ns"]), "it is counted on: {told:?}");
+    assert!(told[0]["to_ns"] == told[2]["from_ns"] && told[0]["all_charged_ns"] == 0, "{told:?}");
+    for wrong in [&["--charge", "root"][..], &["--follow"], &["web"]] {
+        assert_eq!(place.fief().args(["explain", "--costliest"]).args(wrong).ends().code, 2, "{wrong:?}");
+    }
+    assert_eq!(place.fief().args(["explain", "--most", "5"]).ends().code, 2, "of what?");
+}
+
+#[test]
 fn top_gives_the_terminal_back() {
     let Some(place) = Place::new() else { return };
     place.apply();

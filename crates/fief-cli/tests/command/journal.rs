@@ -2,6 +2,7 @@
 //! What the agent tells the journal, as a journal of the test's own hears it.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Duration;
@@ -22,7 +23,8 @@ impl Journal {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("journal")).expect("own folder");
         let socket = UnixDatagram::bind(folder.path().join("journal/socket")).expect("a socket");
-        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+        // after a look that a busy machine held up for a second there is a pause of a hundred
+        socket.set_read_timeout(Some(Duration::from_secs(600))).expect("a socket");
         Self { folder, socket }
     }
 
@@ -38,7 +40,13 @@ impl Journal {
     fn next(&self, event: &str) -> Record {
         let mut bytes = vec![0; 65_536];
         loop {
-            let length = self.socket.recv(&mut bytes).unwrap_or_else(|error| panic!("no {event}: {error}"));
+            let length = match self.socket.recv(&mut bytes) {
+                Ok(length) => length,
+                // A receive with a limit of time is not taken up again after a signal, as glibc sends one to every
+                // thread when another test becomes another user.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => panic!("no {event}: {error}"),
+            };
             let record = record(&bytes[..length]);
             if record.get("FIEF_EVENT").is_some_and(|own| own == event) {
                 return record;

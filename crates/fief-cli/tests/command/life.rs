@@ -6,10 +6,10 @@ use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fief_control::{Hierarchy, Version};
-use fief_testkit::{Feature, NetNs, Process, require};
+use fief_testkit::{Cgroup, Feature, NetNs, Process, require};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -76,6 +76,39 @@ fn apply_ends_with_who_serves_the_listeners() {
 }
 
 #[test]
+fn status_tells_what_is_in_force_since_when_and_by_whom() {
+    let Some(place) = Place::new() else { return };
+    let shop = policy(SHOP);
+    let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is later").as_secs();
+    assert_eq!(place.fief().args(["apply", "--containers", "256"]).arg(shop.path()).ends().code, 0);
+    let shown = || {
+        let mut status = place.fief().args(["status", "--json"]).ends().objects().remove(0);
+        // a busy machine may have a switch that no program saw
+        let failures = status.as_object_mut().and_then(|status| status.remove("failures"));
+        assert!(failures.is_some_and(|failures| failures.is_object()), "{status}");
+        status
+    };
+    let status = shown();
+    let sum = Ended::from(Command::new("sha256sum").arg(shop.path()).output().expect("it starts"));
+    assert_eq!(status["sha256"].as_str(), sum.stdout.split(' ').next(), "{status}");
+    assert!(status["since_s"].as_u64().expect("a time") >= before, "{status}");
+    let with = status["applied_with"].as_str().expect("words");
+    assert!(with.contains(" apply ") && with.ends_with(shop.path().to_str().expect("text")), "{status}");
+    assert!(status["applied_by"].as_str().expect("a user").starts_with("root"), "{status}");
+    assert_eq!(status["build"], status["own_build"], "{status}");
+    let page = place.fief().arg("status").ends().stdout;
+    assert!(page.contains(&format!("\nsha256 {}\n", status["sha256"].as_str().expect("a hash"))), "{page}");
+    // a policy that does not come into force leaves what is known of the other
+    let wrong = policy(
+        &SHOP
+            .replace("version = 1", "version = 1\n[front]\ninterfaces = [\"nowhere0\"]")
+            .replace("address =", "admit = true\naddress ="),
+    );
+    assert_eq!(place.fief().arg("apply").arg(wrong.path()).ends().code, 1);
+    assert_eq!(shown(), status);
+}
+
+#[test]
 fn run_says_who_serves_once_the_server_listens() {
     let Some(place) = Place::new().filter(|_| require(Feature::Python)) else { return };
     let mut run = Run::new(&place, &["python3", "-m", "http.server", "80"]);
@@ -83,6 +116,8 @@ fn run_says_who_serves_once_the_server_listens() {
     assert!(told.contains("fief: mode: enforce\n"), "{told}");
     let line = told.lines().last().expect("a line");
     assert!(line.starts_with("fief: web on 0.0.0.0:80: python") && line.ends_with(", managed)"), "{told}");
+    let status = place.fief().arg("status").ends();
+    assert_eq!(status.code, 0, "{status:?}");
     run.process.stop(SOON).expect("it ends");
 }
 
@@ -140,6 +175,58 @@ fn a_server_in_the_background_goes_on_when_its_policy_is_taken_down() {
     run.process.signal(Signal::SIGTERM);
     assert_eq!(run.process.finish(SOON).expect("it ends with its server").status.code(), Some(0));
     assert!(ended.exists(), "the signal was passed on");
+}
+
+#[test]
+fn what_outlives_a_server_that_was_killed_is_said_by_run() {
+    let Some(place) = Place::new() else { return };
+    let mut run = Run::new(&place, &["sh", "-c", "trap '' TERM; sleep 1000 & echo $! >&2; kill -KILL $$"]);
+    // what the command says of the policy may come before
+    let worker = loop {
+        let line = run.says("\n").trim().to_owned();
+        if line.parse::<u32>().is_ok() {
+            break line;
+        }
+    };
+    let told = run.says("go on without a policy");
+    assert!(
+        told.contains("has ended (137)") && told.ends_with(&format!("{worker}; end them by `kill {worker}`\n")),
+        "{told}"
+    );
+    assert_eq!(run.process.finish(SOON).expect("it ends").status.code(), Some(137));
+    let worker = nix::unistd::Pid::from_raw(worker.parse().expect("a process"));
+    nix::sys::signal::kill(worker, Signal::SIGKILL).expect("it goes on");
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_no_fault_of_the_servers() {
+    let Some(place) = Place::new() else { return };
+    let other = policy(
+        &SHOP
+            .replace("version = 1", "version = 1\n[front]\ninterfaces = [\"eth9\"]")
+            .replace("address =", "admit = true\naddress ="),
+    );
+    let run = place.fief().arg("run").arg(other.path()).args(["--", "true"]).ends();
+    assert!(run.code == 125 && run.stderr.contains("eth9") && !run.stderr.contains("cannot run"), "{run:?}");
+}
+
+#[test]
+fn a_unit_whose_container_the_policy_lets_go_is_told_with_the_remedy() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let unit = Cgroup::new("homeless").expect("a cgroup");
+    let folder = unit.path().to_str().expect("text");
+    assert_eq!(place.fief().args(["manage", folder, "--container", "shop/gold"]).ends().code, 0);
+    let other = policy(&SHOP.replace("shop/gold", "shop/silver"));
+    let applied = place.fief().arg("apply").arg(other.path()).ends();
+    let told = format!("\nproblem: {folder} is at home in shop/gold, which the policy no longer names");
+    assert!(
+        applied.stdout.contains(&told) && applied.stdout.contains(&format!("`fief manage {folder} --container")),
+        "{applied:?}"
+    );
+    assert_eq!(place.fief().args(["manage", folder, "--container", "shop/silver"]).ends().code, 0);
+    let status = place.fief().arg("status").ends();
+    assert!(!status.stdout.contains("at home in"), "{status:?}");
 }
 
 /// One that the front door wants to be 1.
@@ -220,6 +307,11 @@ fn all_of(place: &Place) -> Vec<String> {
     // what is known of a client comes with the time of the reading
     let explained = all[2].split_once(",\"live\":").map(|(policy, _)| policy.to_owned());
     all[2] = explained.unwrap_or_else(|| all[2].clone());
+    // counts go on, whoever looks
+    if let Ok(mut status) = serde_json::from_str::<serde_json::Value>(&all[1]) {
+        status.as_object_mut().and_then(|status| status.remove("failures"));
+        all[1] = status.to_string();
+    }
     for root in ["/sys/fs/bpf", "/run/fief"] {
         let found =
             Command::new("find").arg(format!("{root}/{}", place.scope)).args(["-printf", "%p %s %T@\n"]).output();

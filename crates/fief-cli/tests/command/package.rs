@@ -81,13 +81,17 @@ fn packages_install_what_an_operator_needs_and_leave_nothing() {
     let mut expected = [
         "usr/bin/fief",
         "usr/bin/fief-lab",
+        "usr/include/fief.h",
+        "usr/include/fief_policy.h",
         "usr/lib/systemd/system/fief-agent.service",
         "usr/lib/systemd/system/fief.service",
         "usr/lib/sysusers.d/fief.conf",
         "usr/share/bash-completion/completions/fief",
         "usr/share/fief/grafana/fief.json",
         "usr/share/fief/policy.schema.json",
+        "usr/share/fief/python/fief.py",
         "usr/share/fish/vendor_completions.d/fief.fish",
+        "usr/share/pkgconfig/fief.pc",
         "usr/share/zsh/vendor-completions/_fief",
     ]
     .map(str::to_owned)

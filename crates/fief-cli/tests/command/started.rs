@@ -2,8 +2,10 @@
 //! The binary `fief` in a scope of its own, so that what is in force on the machine does not matter.
 
 use std::ffi::OsStr;
+use std::fs::{self, Permissions};
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// A policy of two classes, for an address that only a namespace of its own should listen on.
@@ -24,6 +26,16 @@ container = "shop/gold"
 from = ["any"]
 container = "shop"
 "#;
+
+/// A copy of the command that everybody runs. By another process: a child of another test would hold open what is written here, and
+/// then nobody runs it.
+pub fn for_everybody(folder: &Path) -> PathBuf {
+    fs::set_permissions(folder, Permissions::from_mode(0o755)).expect("own folder");
+    let program = folder.join("fief");
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_fief")).arg(&program).status();
+    assert!(copied.expect("cp starts").success());
+    program
+}
 
 pub struct Fief(Command);
 

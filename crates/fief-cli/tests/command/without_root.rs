@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What needs no privilege.
 
-use crate::started::{SHOP, fief, policy};
+use crate::started::{SHOP, fief, for_everybody, policy};
 
 const WRONG: &str = "version = 1\n[container.shop]\ncpu.share = \"160%\"\n";
 
@@ -128,8 +128,27 @@ fn explain_names_the_remedy_where_it_lacks_something() {
     for words in [&["--request", "GET /"][..], &["--from", "nowhere"], &["--follow", "--from", "10.1.2.3"]] {
         assert_eq!(fief().arg("explain").args(words).ends().code, 2, "{words:?}");
     }
+    let address = explain(&["--from", "10.1.2.3", "--request", "/x"]);
+    assert!(
+        address.code == 2 && address.stderr.contains("begins with a method: write --request 'GET /x'"),
+        "{address:?}"
+    );
     let nothing = fief().args(["explain", "--from", "10.1.2.3"]).ends();
     assert!(nothing.stderr.starts_with("fief: nothing is in force"), "{nothing:?}");
+}
+
+#[test]
+fn probe_says_once_that_it_needs_root() {
+    let mut probe = std::process::Command::new("setpriv");
+    let is_root = nix::unistd::geteuid().is_root();
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = for_everybody(folder.path());
+    if is_root {
+        probe.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    }
+    let probed = crate::started::Ended::from(probe.arg(program).arg("probe").output().expect("setpriv starts"));
+    assert_eq!((probed.code, probed.stdout.matches("run as root").count()), (1, 1), "{probed:?}");
+    assert!(!probed.stdout.contains("use a kernel of 6.12"), "{probed:?}");
 }
 
 #[test]

@@ -63,10 +63,7 @@ impl Fief {
 
     fn manage_again(&self, path: &Path, name: &str, options: &ManageOptions) -> Result<Managed> {
         let _lock = self.lock()?;
-        let mut managed = self.manage_as(path.to_owned(), name, options)?;
-        // afterwards, so that a container of the unit's own has a holder all the time
-        self.forget_gone(&mut managed.notes)?;
-        Ok(managed)
+        self.manage_as(path.to_owned(), name, options)
     }
 }
 

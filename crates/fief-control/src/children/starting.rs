@@ -4,10 +4,13 @@
 //! The kernel tells nobody that a socket begins to listen, so it is asked for its listening sockets, ever less often, and no
 //! longer than a few seconds.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use fief_policy::Policy;
+use fief_policy::{Listener, Policy, Serve};
 
+use crate::Fief;
 use crate::listening::{self, Listening};
 
 /// So long a server may take before it is told that nobody listens.
@@ -17,14 +20,15 @@ const LAST_MS: u16 = 500;
 
 #[derive(Debug)]
 pub(super) struct Starting<'a> {
+    fief: &'a Fief,
     policy: &'a Policy,
     until: Instant,
     next_ms: u16,
 }
 
 impl<'a> Starting<'a> {
-    pub(super) fn new(policy: &'a Policy) -> Self {
-        Self { policy, until: Instant::now() + PATIENCE, next_ms: FIRST_MS }
+    pub(super) fn new(fief: &'a Fief, policy: &'a Policy) -> Self {
+        Self { fief, policy, until: Instant::now() + PATIENCE, next_ms: FIRST_MS }
     }
 
     /// How long to wait for the next look.
@@ -36,17 +40,28 @@ impl<'a> Starting<'a> {
 
     /// Whether there is nothing left to wait for.
     pub(super) fn is_over(&self) -> bool {
-        Instant::now() >= self.until || listening::find().is_ok_and(|sockets| all_served(self.policy, &sockets))
+        let served = |sockets: Vec<Listening>| {
+            let has_copies = self.policy.listeners.iter().any(|listener| listener.serve == Serve::CopiesPerClass);
+            let copies = if has_copies { self.fief.class_addresses().unwrap_or_default() } else { Vec::new() };
+            all_served(self.policy, &sockets, &copies)
+        };
+        Instant::now() >= self.until || listening::find().is_ok_and(served)
     }
 }
 
-/// Whether each listener that is for servers of this machine has one.
-fn all_served(policy: &Policy, sockets: &[Listening]) -> bool {
-    policy
-        .listeners
-        .iter()
-        .filter(|listener| !listener.forward)
-        .all(|listener| listener.addresses().any(|address| sockets.iter().any(|socket| socket.serves(address))))
+/// Whether each listener that is for servers of this machine has one. `copies`: addresses of the policy and classes that hidden
+/// sockets listen for.
+fn all_served(policy: &Policy, sockets: &[Listening], copies: &[(SocketAddr, u32)]) -> bool {
+    let is_served = |listener: &Listener| match listener.serve {
+        Serve::CopiesPerClass => {
+            let classes = copies.iter().filter(|(address, _)| *address == listener.address).map(|(_, class)| class);
+            let asked = listener.table().classes;
+            let asked: BTreeSet<_> = asked.iter().map(|class| &class.container).collect();
+            classes.collect::<BTreeSet<_>>().len() >= asked.len()
+        }
+        _ => listener.addresses().any(|address| sockets.iter().any(|socket| socket.serves(address))),
+    };
+    policy.listeners.iter().filter(|listener| !listener.forward).all(is_served)
 }
 
 #[cfg(test)]
@@ -55,7 +70,7 @@ mod tests {
 
     fn at(address: &str) -> Listening {
         let address = address.parse().expect("an address");
-        Listening { address, multipath: false, cgroup: None, inode: 0 }
+        Listening { address, multipath: false, cgroup: None, inode: 0, cookie: None }
     }
 
     #[test]
@@ -69,15 +84,29 @@ mod tests {
             &listener("two", "address = \"10.0.0.1:90\""),
         ];
         let policy = fief_policy::parse(&text.concat(), "policy").unwrap_or_else(|errors| panic!("{errors}"));
-        assert!(!all_served(&policy, &[]));
-        assert!(!all_served(&policy, &[at("0.0.0.0:80"), at("10.0.0.2:90")]));
-        assert!(all_served(&policy, &[at("0.0.0.0:81"), at("[::]:90")]));
+        assert!(!all_served(&policy, &[], &[]));
+        assert!(!all_served(&policy, &[at("0.0.0.0:80"), at("10.0.0.2:90")], &[]));
+        assert!(all_served(&policy, &[at("0.0.0.0:81"), at("[::]:90")], &[]));
+    }
+
+    #[test]
+    fn copies_have_started_once_each_class_has_one() {
+        let text = "version = 1\n[container.a]\n[container.b]\n[listener.one]\naddress = \"0.0.0.0:80\"\ncopies = \"per-class\"\n\
+                    [[listener.one.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"a\"\n\
+                    [[listener.one.client]]\nfrom = [\"any\"]\ncontainer = \"b\"\n";
+        let policy = fief_policy::parse(text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+        let copy = |class| ("0.0.0.0:80".parse().expect("an address"), class);
+        let hidden = [at("127.0.0.1:40000"), at("127.0.0.1:40001")];
+        assert!(!all_served(&policy, &hidden, &[copy(8)]));
+        assert!(!all_served(&policy, &hidden, &[copy(8), copy(8)]), "two sockets of one class");
+        assert!(all_served(&policy, &hidden, &[copy(8), copy(9)]));
     }
 
     #[test]
     fn looks_become_fewer() {
         let policy = fief_policy::parse("version = 1\n[container.a]\n", "policy").expect("a policy");
-        let mut starting = Starting::new(&policy);
+        let fief = Fief::with_scope("starting");
+        let mut starting = Starting::new(&fief, &policy);
         let pauses: Vec<u16> = (0..8).map(|_| starting.pause_ms()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 500, 500]);
         assert!(starting.is_over(), "there is nobody to wait for");

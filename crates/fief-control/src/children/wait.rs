@@ -93,7 +93,7 @@ impl<'a> Waiting<'a> {
 
     /// Tells who serves the listeners of the policy, once all do, or it takes long.
     pub(crate) fn telling(self, policy: &'a Policy, started: Option<fn(&Status)>) -> Self {
-        Self { started, starting: Some(Starting::new(policy)), ..self }
+        Self { started, starting: Some(Starting::new(self.fief, policy)), ..self }
     }
 
     fn tell(&self, note: &str) {
@@ -126,6 +126,7 @@ impl<'a> Waiting<'a> {
                     None => running.push(server),
                     Some(own) => {
                         ended = true;
+                        self.tell_left(&server, own);
                         code = if code == 0 { own } else { code };
                     }
                 }
@@ -184,6 +185,18 @@ impl<'a> Waiting<'a> {
             server.code = status.map(|status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
         }
         Ok(server.code.filter(|code| *code != 0 || !self.is_in_background(server)))
+    }
+
+    /// Tells of processes that go on after the one that was started has failed or was killed: workers without their master, say.
+    fn tell_left(&self, server: &Running, code: i32) {
+        let left: Vec<String> = self.left(server).iter().map(ToString::to_string).collect();
+        if code != 0 && !left.is_empty() {
+            self.tell(&format!(
+                "the server's process has ended ({code}), and others of it go on without a policy: {}; end them by `kill {}`",
+                left.join(", "),
+                left.join(" ")
+            ));
+        }
     }
 
     fn is_in_background(&self, server: &Running) -> bool {

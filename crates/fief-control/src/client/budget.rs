@@ -2,13 +2,17 @@
 //! How much is left of a rate: the state of a bucket (`struct fief_bucket`) in requests or CPU time.
 
 use fief_bpf::abi;
+use serde::{Deserialize, Serialize};
+
+use crate::wire;
 
 /// A rate that counts a client, and how much of it is left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// Which: `client-rule`, `client-rule-source`, `proven`, `unproven`, `request-rule`, `request-rule-source`. Those of a
     /// source are its own; the others it shares.
-    pub of: &'static str,
+    #[serde(deserialize_with = "wire::word")]
+    pub of: wire::Word,
     /// The listener is so loaded that it counts.
     pub in_force: bool,
     /// Of what.
@@ -18,7 +22,7 @@ pub struct Budget {
 }
 
 /// What is left, and how much that is at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Left {
     /// Connections, or requests.
     Cells { left: u64, most: u64 },

@@ -39,12 +39,7 @@ const NICE: i32 = -20;
 /// The containers that the policy in force names for programs.
 pub(super) fn containers(tree: &Tree) -> HashSet<u32> {
     let in_force = |row: &&fief_bpf::table::Row| row.attributes(tree.slot).named != 0;
-    tree.rows()
-        .into_iter()
-        .filter(in_force)
-        .map(|row| row.attributes(tree.slot).programs)
-        .filter(|id| *id != 0)
-        .collect()
+    tree.rows().iter().filter(in_force).map(|row| row.attributes(tree.slot).programs).filter(|id| *id != 0).collect()
 }
 
 impl Groups {
@@ -73,7 +68,7 @@ impl Fief {
         let pid_namespace =
             fs::metadata("/proc/self/ns/pid").context(|| "cannot look at the PID namespace".into())?.ino();
         let told = self.map("program_groups")?;
-        for row in tree.rows().into_iter().filter(|row| wanted.contains(&row.container.id)) {
+        for row in tree.rows().iter().filter(|row| wanted.contains(&row.container.id)) {
             let folder = groups.of_programs(&tree.path(row));
             if unified {
                 // the hooks of managed cgroups go with whom is moved
@@ -170,7 +165,7 @@ impl Mover {
         if !self.folders.get(&container).is_some_and(is_it) {
             let Some(groups) = self.fief.groups() else { return Ok(None) };
             let tree = Tree::read(&Table::open(self.fief.pins())?);
-            let folder = tree.rows().into_iter().find(|row| row.container.id == container);
+            let folder = tree.rows().iter().find(|row| row.container.id == container);
             self.folders.extend(folder.map(|row| (container, groups.of_programs(&tree.path(row)))));
         }
         Ok(self.folders.get(&container).cloned().filter(is_it))

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fief_policy::{Container, Cpu, Listener, Policy, Serve};
+use fief_policy::{Container, Cpu, CpuPolicy, Listener, Policy, Serve};
 
 use super::portion::Quota;
 use crate::plan::common_parent;
@@ -20,6 +20,9 @@ pub fn beyond_groups(policy: &Policy, cpus: u32) -> Vec<String> {
                 "{path}: the least cpu.limit that a cgroup holds is {}% of this machine",
                 f64::from(least) / 10_000.0
             ));
+        }
+        if cpu.policy != CpuPolicy::Fair {
+            said.push(format!("{path}: cgroups have no cpu.policy = \"{}\" among threads", cpu.policy.name()));
         }
         if cpu.priority != Cpu::default().priority && cpu.priority != 0 && divides_siblings(policy, container) {
             said.push(format!(
@@ -68,12 +71,7 @@ fn within_a_process(policy: &Policy, listener: &Listener) -> Option<String> {
 /// What it says of the CPU that is not the default.
 pub(crate) fn named(container: &Container) -> Option<String> {
     let Container { path, cpu, .. } = container;
-    let named = [
-        ("cpu.share", cpu.share_ppm != 0),
-        ("cpu.limit", cpu.limit_ppm != 0),
-        ("cpu.weight", cpu.weight != Cpu::default().weight),
-    ];
-    let named: Vec<_> = named.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
+    let named: Vec<_> = cpu.given().collect();
     (!named.is_empty()).then(|| format!("{path}: {}", named.join(", ")))
 }
 

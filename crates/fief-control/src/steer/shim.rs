@@ -18,6 +18,17 @@ use crate::run_folder;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fief-shim.so"));
 
+/// How its name begins and ends.
+const NAME: [&str; 2] = ["shim-", ".so"];
+
+/// Whether a file that a process has mapped is a shim, of whatever version.
+pub(crate) fn is_shim(path: &Path) -> bool {
+    let [begin, end] = NAME;
+    let is_named = |name: &str| name.starts_with(begin) && name.trim_end_matches(" (deleted)").ends_with(end);
+    let is_ours = path.parent().is_some_and(|folder| folder.ends_with("fief"));
+    is_ours && path.file_name().and_then(OsStr::to_str).is_some_and(is_named)
+}
+
 /// The shim, written out.
 #[derive(Clone, Debug)]
 pub struct Shim {
@@ -29,7 +40,7 @@ impl Shim {
     pub fn write(folder: &Path) -> Result<Self> {
         let mut hasher = DefaultHasher::new();
         OBJECT.hash(&mut hasher);
-        let path = folder.join(format!("shim-{:016x}.so", hasher.finish()));
+        let path = folder.join(format!("{}{:016x}{}", NAME[0], hasher.finish(), NAME[1]));
         run_folder::ensure(folder)?;
         if fs::read(&path).is_ok_and(|there| there == OBJECT) {
             return Ok(Self { path });
@@ -81,6 +92,16 @@ mod tests {
         assert_eq!(metadata.modified().expect("a time"), before);
         assert_eq!(metadata.permissions().mode() & 0o777, 0o555);
         assert!(OBJECT.starts_with(b"\x7fELF"));
+    }
+
+    #[test]
+    fn a_mapped_shim_is_known_by_its_place_and_name() {
+        for path in ["run/fief/shim-0a.so", "run/fief/shim-0a.so (deleted)"] {
+            assert!(is_shim(Path::new(path)), "{path}");
+        }
+        for path in ["usr/lib/shim-0a.so", "run/fief/other.so", "run/fief/shim-0a.so.1"] {
+            assert!(!is_shim(Path::new(path)), "{path}");
+        }
     }
 
     #[test]

@@ -164,14 +164,13 @@ fn report(plan: &Plan, costs: &[Costs], outcome: &mut Outcome) {
         table.note(format!("{strange} frames met another verdict than they should have"));
     }
     outcome.tables.push(table);
-    let points =
-        |of: Cost| plan.counts.iter().map(|&count| ((count as f64).log10(), median(&with(count, of)))).collect();
+    let samples = |of: Cost| plan.counts.iter().map(move |&count| ((count as f64).log10(), with(count, of)));
     outcome.plots.push(Plot {
         name: "rules".to_owned(),
         title: "What a frame costs the program at the interface".to_owned(),
         x: "filters, and patterns, power of ten".to_owned(),
         y: "ns".to_owned(),
-        series: kinds.map(|(_, title, of)| Series { name: title.to_owned(), points: points(of) }).into(),
+        series: kinds.map(|(_, title, of)| Series::of(title, samples(of))).into(),
         logarithmic: false,
     });
     for (name, most) in [("100k", (100_000, 2.0)), ("1m", (1_000_000, 3.0))] {
@@ -182,11 +181,15 @@ fn report(plan: &Plan, costs: &[Costs], outcome: &mut Outcome) {
         let figure = outcome.figures.must(format!("rules_{name}_vs_1"), worst, Bound::AtMost(most));
         let load = format!("{count} client filters and {count} request patterns: values of 200 rules each");
         figure.of("run time of the program a frame, of with one filter and one pattern; the worst kind", "ratio", load);
-        for ((kind, ..), ratio) in kinds.into_iter().zip(of_kinds) {
-            outcome.figures.add(format!("{kind}_{name}_vs_1"), ratio);
+        for ((kind, title, _), ratio) in kinds.into_iter().zip(of_kinds) {
+            let load = format!("{count} client filters and {count} request patterns; {title}");
+            let metric = "run time of the program a frame, of with one filter and one pattern; less is better";
+            outcome.figures.add(format!("{kind}_{name}_vs_1"), ratio).of(metric, "ratio", load);
         }
     }
-    for (kind, _, of) in kinds {
-        outcome.figures.add(format!("{kind}_ns"), median(&with(1, of)));
+    for (kind, title, of) in kinds {
+        let load = format!("one client filter and one request pattern; {title}");
+        let metric = "run time of the program at the interface a frame; less is better";
+        outcome.figures.add(format!("{kind}_ns"), median(&with(1, of))).of(metric, "ns", load);
     }
 }

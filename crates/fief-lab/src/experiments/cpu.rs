@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cpu-shares` and `cpu-limits`: whether containers get the CPU that the policy gives them (Banga et al. 1999, figures 5
-//! and 6 of the later report).
+//! `cpu-shares`, `cpu-limits` and `combined`: whether containers get the CPU that the policy gives them (Banga et al. 1999, figures 5
+//! and 6 of the later report), and a thread that of all whom it serves (section 4.3 of the paper).
 //!
 //! Processes that only compute are bound to containers from outside. Their own clocks, which Fief does not touch, tell what they
 //! got. The kernel must take schedulers (sched_ext); with `--vm` an emulated machine's does, and its clock is exact.
 
+mod combined;
 mod limits;
 mod load;
+mod serve;
 mod shares;
 
+pub use combined::run as run_combined;
 pub use limits::run as run_limits;
 pub use load::spin_main;
+pub use serve::serve_main;
 pub use shares::run as run_shares;

@@ -13,7 +13,7 @@ use crate::experiments::Outcome;
 use crate::experiments::queue::{Case, Connections, Kind, Plan, Sample, Stand, Way, outcome_of, work};
 use crate::plot::{Plot, Series};
 use crate::progress;
-use crate::statistics::median;
+use crate::statistics::ms;
 use crate::table::Table;
 use crate::wanted::usable;
 use fief_testkit::Topology;
@@ -115,14 +115,14 @@ impl Demo {
 fn plot(plan: &Plan, sample: &Sample) -> Plot {
     let series = |kind: Kind, way: Way| {
         let case = |low: usize| Case { kind, way, connections: Connections::Each, low, cost_us: COST_US };
-        let points = plan.loads.iter().map(|&low| (low as f64, median(&sample.means(case(low))) / 1000.0));
+        let samples = plan.loads.iter().map(|&low| (low as f64, ms(&sample.means(case(low)))));
         let with = if way == Way::Queue { "with" } else { "without" };
-        Series { name: format!("{}, {with} Fief", kind.title()), points: points.collect() }
+        Series::of(format!("{}, {with} Fief", kind.title()), samples)
     };
     Plot {
         name: "effect".to_owned(),
-        title: "Mean response time of the paying client".to_owned(),
-        x: "other clients".to_owned(),
+        title: "Mean response time of the paying client, medians of the rounds".to_owned(),
+        x: "others".to_owned(),
         y: "ms".to_owned(),
         series: plan.kinds.iter().flat_map(|&kind| WAYS.map(|way| series(kind, way))).collect(),
         logarithmic: true,

@@ -2,7 +2,7 @@
 //! Figures 5, 6 and 9 to 11 and Table 4 of the overload paper: control by connection and by URL.
 //!
 //! Five questions, each put to nginx by itself, to nginx with limit_req, and to nginx or blocking workers under Fief:
-//! what preferred clients keep beside a crowd that is limited at its SYNs or by its URL; how exact the limit is; what is
+//! what paying clients keep beside a crowd that is limited at its SYNs or by its URL; how exact the limit is; what is
 //! left of a URL's goodput when 2.5 times its limit is asked for; what a URL's priority gives; and, in a full run, how all
 //! this goes with the limit's rate and burst.
 

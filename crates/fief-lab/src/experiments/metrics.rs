@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the agent costs: a scrape of very many containers, and a record of many, some of which are active in every second.
+//! What the agent costs: a scrape of very many containers, and a record of many, some of which are active in every second. And how long
+//! a server waits until it is started under Fief.
 //!
 //! Tenants are a process under `fief run` that makes a container for each. Beside it run `fief agent`, scraped as Prometheus would,
 //! and `fief record`; what they use is the scheduler's own figure.
 
+mod started;
 mod tenants;
 
 use crate::command::{self, DOWN, PolicyFile, fief};
@@ -12,12 +14,14 @@ use crate::effort::is_least;
 use crate::error::{Context, Error, Result};
 use crate::experiments::Outcome;
 use crate::figures::{Bound, Figures};
+use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::statistics::{median, quantile};
 use crate::table::Table;
 use fief_testkit::{NetNs, Process, run as call};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use started::Started;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -46,23 +50,26 @@ struct Plan {
     /// Of the record.
     seconds: u64,
     looks: u64,
+    /// Of servers.
+    starts: usize,
 }
 
 pub fn run(quick: bool) -> Result<Outcome> {
     command::can_run()?;
     let plan = match quick {
         _ if is_least() => {
-            Plan { containers: 200, scrapes: 2, every: Duration::from_millis(300), seconds: 3, looks: 2 }
+            Plan { containers: 200, scrapes: 2, every: Duration::from_millis(300), seconds: 3, looks: 2, starts: 1 }
         }
-        true => Plan { containers: SCRAPED, scrapes: 4, every: EVERY, seconds: 120, looks: 10 },
-        false => Plan { containers: SCRAPED, scrapes: 20, every: EVERY, seconds: 3_600, looks: 50 },
+        true => Plan { containers: SCRAPED, scrapes: 4, every: EVERY, seconds: 120, looks: 10, starts: 5 },
+        false => Plan { containers: SCRAPED, scrapes: 20, every: EVERY, seconds: 3_600, looks: 50, starts: 20 },
     };
-    let mut progress = Progress::new("metrics", 2 * plan.scrapes + 4);
+    let mut progress = Progress::new("metrics", 2 * plan.scrapes + 4 + plan.starts);
     let namespace = NetNs::new("metrics")?;
     let policy = PolicyFile::new(POLICY)?;
+    let started = started::measure(plan.starts, &namespace, &mut progress)?;
     let scraped = scrape(&plan, &namespace, &policy, &mut progress)?;
     let recorded = record(&plan, &namespace, &policy, &mut progress)?;
-    Ok(outcome(&plan, &scraped, &recorded))
+    Ok(outcome(&plan, &started, &scraped, &recorded))
 }
 
 /// Keeps Fief in force, and ends with its input.
@@ -218,18 +225,30 @@ fn record(plan: &Plan, namespace: &NetNs, policy: &PolicyFile, progress: &mut Pr
     Ok(Recorded { whole_bytes, change_bytes, replay_ms })
 }
 
-fn outcome(plan: &Plan, scraped: &Scraped, recorded: &Recorded) -> Outcome {
-    let figures = figures(plan, scraped, recorded);
+fn outcome(plan: &Plan, started: &Started, scraped: &Scraped, recorded: &Recorded) -> Outcome {
+    let mut figures = figures(plan, scraped, recorded);
+    started.add_figures(&mut figures);
     let mut table = Table::of_figures("The agent and the record", &figures);
     table.note(format!("{} series, {} bytes a scrape", scraped.series, scraped.bytes));
     Outcome {
         name: "metrics",
         about: ABOUT.to_owned(),
         tables: vec![table],
-        plots: Vec::new(),
-        measurements: measurements(scraped, recorded),
+        plots: plots(scraped, recorded).into_iter().chain([started.plot()]).collect(),
+        measurements: measurements(scraped, recorded).into_iter().chain(started.measurements()).collect(),
         figures,
     }
+}
+
+fn plots(scraped: &Scraped, recorded: &Recorded) -> Vec<Plot> {
+    let of = |name: &str, title: &str, series: &str, ms: &[f64]| {
+        Plot::of_rounds(name, title, "ms", [(series.to_owned(), ms.to_vec())])
+    };
+    let replay = "usage --replay";
+    vec![
+        of("scrapes", "A scrape of all containers", "from connect to the end of the answer", &scraped.ms),
+        of("replays", "Any second of a record is read", replay, &recorded.replay_ms),
+    ]
 }
 
 fn measurements(scraped: &Scraped, recorded: &Recorded) -> Vec<Value> {

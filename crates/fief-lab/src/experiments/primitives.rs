@@ -19,8 +19,10 @@ use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};
-use batch::Costs;
+pub use batch::{BATCHES, Costs};
 use fief_testkit::{Cgroup, NetNs, Process};
+pub use managed::measure_bind;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -106,7 +108,7 @@ fn answer(lines: &mut impl BufRead) -> Result<Costs> {
 }
 
 /// Writes the costs as the one line that the parent reads.
-fn tell(costs: &Costs) -> Result<()> {
+pub fn tell<T: Serialize>(costs: &T) -> Result<()> {
     let text = serde_json::to_string(costs).context("write down the costs")?;
     let mut output = std::io::stdout();
     writeln!(output, "{text}").and_then(|()| output.flush()).context("tell the costs")

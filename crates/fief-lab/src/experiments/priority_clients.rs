@@ -89,7 +89,7 @@ fn round_of(
     let server = kind.start(topology)?;
     let mut measurements = Vec::new();
     for &low in &plan.loads {
-        progress.step(&format!("round {}, {}, {low} low clients", round + 1, kind.title()))?;
+        progress.step(&format!("round {}, {}, {low} others", round + 1, kind.title()))?;
         let mut best = measure(plan, topology, kind, low, round, |_| ())?;
         for _ in 0..plan.retries {
             if !best.is_disturbed() {

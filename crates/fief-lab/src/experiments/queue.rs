@@ -109,7 +109,7 @@ fn closed(plan: &Plan, topology: &Topology) -> Result<Sample> {
             let stand = Stand::start(topology, kind, way, works[&(kind, connections, cost_us)])?;
             for &case in cases {
                 let [kind, connections] = [kind.title(), connections.title()];
-                let title = format!("{kind}, {}, {connections}, {} low clients", way.title(), case.low);
+                let title = format!("{kind}, {}, {connections}, {} others", way.title(), case.low);
                 progress.step(&format!("round {}, {title}", round + 1))?;
                 sample.push(best(plan, topology, case, round)?);
             }

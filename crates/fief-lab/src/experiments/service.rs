@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A service's life under Fief: policies that change under load, and a server that is started anew.
+//! A service's life under Fief: policies, and Fief's own programs, that change under load, and a server that is started anew.
 //!
 //! Clients ask as fast as they are answered, all the time. Nothing here is told by Fief alone: clients count what they lose, a prober
 //! sees whether the policy is in force, and what Fief charged before is held against what it charges after.
 
 mod accounts;
 mod adoption;
+mod application;
+mod changes;
 mod classes;
 mod crowd;
+mod holder;
 mod outcome;
 mod policy;
 mod probe;
-mod reloads;
 mod restarts;
 mod unit;
+mod upgrades;
+
+pub use holder::main as holder_main;
 
 use crate::command;
 use crate::effort::is_least;
@@ -21,6 +26,7 @@ use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::progress::Progress;
 use crate::wanted::Wanted;
+use changes::{Changes, What};
 use fief_testkit::Topology;
 use std::time::Duration;
 
@@ -33,11 +39,13 @@ struct Plan {
     reloads: usize,
     /// From the begin of one to that of the next.
     reload_every: Duration,
+    /// Changes of Fief's programs.
+    upgrades: usize,
     /// Of each side, in rounds in which the sides take turns.
     rounds: usize,
     restarts_a_round: usize,
     adoptions: usize,
-    /// After a restart, until the load is what it was.
+    /// After a restart or a change of programs, until the load is what it was.
     rest: Duration,
 }
 
@@ -47,6 +55,7 @@ impl Plan {
         let whole = Self {
             reloads: 50,
             reload_every: Duration::from_millis(reload_ms),
+            upgrades: if quick { 2 } else { 10 },
             rounds: 4,
             restarts_a_round: 5,
             adoptions: 20,
@@ -54,7 +63,7 @@ impl Plan {
         };
         match is_least() {
             false => whole,
-            true => Self { reloads: 6, rounds: 1, restarts_a_round: 1, adoptions: 1, ..whole },
+            true => Self { reloads: 6, upgrades: 1, rounds: 1, restarts_a_round: 1, adoptions: 1, ..whole },
         }
     }
 
@@ -63,14 +72,15 @@ impl Plan {
     }
 
     fn steps(&self) -> usize {
-        self.reloads + 2 * self.restarts() + self.adoptions
+        self.reloads + self.upgrades + 3 * self.restarts() + self.adoptions
     }
 }
 
 /// The measurements of each part; a part that `FIEF_LAB_ONLY` leaves out has none.
 #[derive(Debug, Default)]
 struct Measured {
-    reloads: Option<reloads::Reloads>,
+    reloads: Option<Changes>,
+    upgrades: Option<Changes>,
     restarts: Vec<restarts::Round>,
     adopt_ms: Vec<f64>,
 }
@@ -83,7 +93,10 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let mut progress = Progress::new("service", plan.steps());
     let mut measured = Measured::default();
     if wanted.any(&["reloads"]) {
-        measured.reloads = Some(reloads::measure(&plan, &topology, &mut progress)?);
+        measured.reloads = Some(changes::measure(&plan, &topology, What::Policies, &mut progress)?);
+    }
+    if wanted.any(&["upgrades"]) {
+        measured.upgrades = Some(changes::measure(&plan, &topology, What::Programs, &mut progress)?);
     }
     if wanted.any(&["restarts"]) {
         measured.restarts = restarts::measure(&plan, &topology, &mut progress)?;

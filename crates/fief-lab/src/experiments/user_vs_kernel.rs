@@ -166,7 +166,7 @@ fn ways(Priced { cost, page }: &Priced, parts: &[f64]) -> Vec<Way> {
             .map(|(stage, part)| Step::new(stage.step(part), vec![good(), stage.crowd(page.capacity * part)]))
             .collect()
     };
-    let title = |way: &str| format!("{way}, {} us a request", cost.us());
+    let title = |way: &str| format!("{way}, {} a request", crate::table::cost_ms(cost.us()));
     vec![
         Way {
             name: cost.way("server"),

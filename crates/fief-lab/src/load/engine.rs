@@ -91,7 +91,12 @@ pub fn run(load: &Load, mut tell: impl FnMut(Line)) -> Result<()> {
         }
         if !is_warm && now >= warm {
             is_warm = true;
-            engine.seen = Seen::default();
+            if warm > begin {
+                // what was due before is the warm-up's, however late this comes
+                engine.give_up_due(warm);
+                engine.start_due(warm)?;
+                engine.seen = Seen::default();
+            }
         }
         if load.live_ms > 0 && now - told >= interval {
             let mut live = std::mem::take(&mut engine.live);

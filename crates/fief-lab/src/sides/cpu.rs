@@ -8,7 +8,7 @@ use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::stage::{Manner, Stage};
 use crate::statistics::{Spread, median, ratios};
-use crate::table::{Table, number};
+use crate::table::{Table, in_ms};
 use serde_json::json;
 
 #[derive(Clone, Copy, Debug)]
@@ -41,15 +41,15 @@ pub fn run(
 fn report(plan: Plan, manner: Manner, ns: &Rounds<f64>, trial: Trial<'_>, outcome: &mut Outcome) {
     let Trial { sides, about, promises } = trial;
     let mut table = Table::new(
-        format!("CPU of one request, us, {}; server and client on one core", manner.title()),
-        &["", "us", "of this, without costs", "quartiles"],
+        format!("CPU of one request, ms, {}; server and client on one core", manner.title()),
+        &["", "ms", "of this, without costs", "quartiles"],
     );
     let without = ns.of(Side::Without);
     for (side, taken) in ns.iter() {
         let kept = Spread::of(&ratios(without, taken));
-        let us = number(median(taken) / 1000.0);
+        let ms = in_ms(median(taken) / 1000.0);
         let quartiles = format!("{:.4} - {:.4}", kept.low, kept.high);
-        table.row([sides.title(side), us, format!("{:.4}", kept.median), quartiles]);
+        table.row([sides.title(side), ms, format!("{:.4}", kept.median), quartiles]);
     }
     table.note(format!(
         "{} rounds; the lowest tenth of {} batches of 5 ms each, no wake-up between CPUs; {about}.",
@@ -60,8 +60,8 @@ fn report(plan: Plan, manner: Manner, ns: &Rounds<f64>, trial: Trial<'_>, outcom
     outcome.plots.push(Plot::of_rounds(
         &format!("cpu{}", manner.suffix()),
         format!("CPU of one request, {}", manner.title()),
-        "us",
-        ns.iter().map(|(side, taken)| (sides.title(side), taken.iter().map(|ns| ns / 1000.0).collect())),
+        "ms",
+        ns.iter().map(|(side, taken)| (sides.title(side), taken.iter().map(|ns| ns / 1e6).collect())),
     ));
     let load = format!("one client on the server's core, {}, 1 kB; {about}", manner.title());
     trial.add_figures(&mut outcome.figures, manner, &load, |side, of| {

@@ -2,26 +2,37 @@
 //! Experiments of the lab, each once to its end in the smallest form: that they run and name their figures. What the
 //! figures say is for a quiet machine.
 
-use std::sync::Mutex;
-
-use fief_testkit::{Feature, require};
+use fief_testkit::{Feature, alone, require};
 use serde_json::Value;
 
 use crate::lab;
 
-/// One at a time: an experiment judges itself by what its loads get of the machine.
-static MACHINE: Mutex<()> = Mutex::new(());
+/// In so short a time a busy machine may serve nobody whom a figure is of; then it is measured once more.
+const TRIES: usize = 3;
+
+fn once(name: &str) -> Vec<Value> {
+    let ended = lab(name).arg("--json").env("FIEF_LAB_LEAST", "1").output().expect("fief starts");
+    assert!(ended.status.success(), "{ended:?}");
+    let text = String::from_utf8(ended.stdout).expect("text");
+    text.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
+}
 
 /// `measured` have a value; `named` may have none in this form.
 fn runs_to_its_end(name: &str, measured: &[&str], named: &[&str]) {
     if ![Feature::Root, Feature::NetNs, Feature::Cgroup2, Feature::Bpf, Feature::Nginx].into_iter().all(require) {
         return;
     }
-    let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let ended = lab(name).arg("--json").env("FIEF_LAB_LEAST", "1").output().expect("fief starts");
-    assert!(ended.status.success(), "{ended:?}");
-    let text = String::from_utf8(ended.stdout).expect("text");
-    let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    let _alone = alone();
+    let lacks = |objects: &[Value]| {
+        let figures = objects.last().expect("the figures are the last line");
+        measured.iter().any(|figure| !figures[figure].is_number())
+    };
+    let mut objects = once(name);
+    for _ in 1..TRIES {
+        if lacks(&objects) {
+            objects = once(name);
+        }
+    }
     let figures = objects.last().expect("the figures are the last line");
     for figure in measured {
         assert!(figures[figure].is_number(), "{figure} in {figures}");
@@ -29,8 +40,8 @@ fn runs_to_its_end(name: &str, measured: &[&str], named: &[&str]) {
     for figure in named {
         assert!(figures.get(figure).is_some(), "{figure} in {figures}");
     }
-    for figure in measured.iter().chain(named) {
-        let meaning = objects.iter().find(|object| object["figure"] == **figure);
+    for figure in figures.as_object().expect("an object").keys() {
+        let meaning = objects.iter().find(|object| object["figure"] == *figure);
         let meaning = meaning.unwrap_or_else(|| panic!("{figure} says what it is"));
         let words = ["metric", "unit", "load"].map(|word| meaning[word].as_str().unwrap_or_default());
         assert!(words.iter().all(|word| !word.is_empty()), "{meaning}");
@@ -43,8 +54,8 @@ fn syn_flood_measures_those_who_are_known_and_those_who_come_for_the_first_time(
         "useful_70k",
         "useful_200k",
         "spoofed_70k",
-        "vs_syncookies2_70k",
-        "vs_nft_200k",
+        "syncookies2_70k",
+        "nft_200k",
         "newcomer_p50_s",
         "newcomer_p90_s",
         "newcomer_p50_budget_s",
@@ -53,7 +64,8 @@ fn syn_flood_measures_those_who_are_known_and_those_who_come_for_the_first_time(
         "newcomer_p90_syncookies2_s",
         "newcomer_p90_nft_s",
     ];
-    runs_to_its_end("syn-flood", &measured, &["newcomer_p90_synproxy_s"]);
+    // those beside Fief may serve nobody in so short a flood, and nothing can be held against that
+    runs_to_its_end("syn-flood", &measured, &["vs_syncookies2_70k", "vs_nft_200k", "newcomer_p90_synproxy_s"]);
 }
 
 #[test]
@@ -71,12 +83,17 @@ fn primitives_measures_each_operation() {
 }
 
 #[test]
+fn rebind_holds_charges_against_work() {
+    runs_to_its_end("rebind", &["worst_error_points", "ring_vs_getppid", "record_ns", "ring_ns", "bind_ns"], &[]);
+}
+
+#[test]
 fn metrics_measures_the_agent_and_the_record() {
     runs_to_its_end("metrics", &["scrape_ms", "cpu_percent", "rss_mib", "mib_per_day", "replay_ms"], &[]);
 }
 
 #[test]
-fn service_measures_changes_of_policy_restarts_and_adoption() {
+fn service_measures_changes_of_policy_and_of_programs_restarts_and_adoption() {
     let measured = [
         "requests_lost",
         "restart_lost",
@@ -85,11 +102,17 @@ fn service_measures_changes_of_policy_restarts_and_adoption() {
         "adopt_ms",
         "reload_ms",
         "gap_ms",
+        "reload_gap_ms",
+        "upgrade_gap_ms",
         "accounts_lost_ns",
+        "upgrade_accounts_lost_ns",
+        "upgrade_requests_lost",
+        "upgrade_ms",
+        "held_lost",
         "probes_unanswered",
     ];
     // in one restart the stock server may lose nothing
-    runs_to_its_end("service", &measured, &["restart_lost_vs_stock", "served_least"]);
+    runs_to_its_end("service", &measured, &["restart_lost_vs_stock", "served_least", "upgrade_served_least"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use fief_testkit::{Feature, require, wait_until};
+use fief_testkit::{Feature, alone, require, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -15,6 +15,7 @@ fn a_killed_lab_leaves_nothing() {
     if ![Feature::Root, Feature::NetNs, Feature::Cgroup2, Feature::Bpf, Feature::Nginx].into_iter().all(require) {
         return;
     }
+    let _alone = alone();
     let files = tempfile::tempdir().expect("a folder");
     let mut lab = lab("lrp");
     // of the ways of this experiment the one that has an installation all the time

@@ -5,6 +5,7 @@
 
 mod experiments;
 mod killed;
+mod page;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -79,6 +79,13 @@ pub(crate) static LISTENER: Section = Section {
             doc: "Shut out sources that ask for too many connections.",
         },
         Key {
+            name: "restart",
+            shape: Shape::Duration,
+            example: "\"5s\"",
+            doc: "While the server is started anew, and for so long at most, connection requests are not refused: they are \
+                  dropped, and clients send them again a second later. Default: the kernel refuses them.",
+        },
+        Key {
             name: "unproven",
             shape: Shape::Table(&UNPROVEN),
             example: "{ rate = 5000, burst = 500 }",

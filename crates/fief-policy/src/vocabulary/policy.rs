@@ -3,7 +3,7 @@
 
 use super::front::{FRONT, OVERLOAD};
 use super::listener::LISTENER;
-use super::{Key, MODES, SCHEDULES, Section, Shape};
+use super::{CPU_POLICIES, Key, MODES, SCHEDULES, Section, Shape};
 
 pub(crate) static POLICY: Section = Section {
     required: &["version"],
@@ -27,7 +27,7 @@ pub(crate) static POLICY: Section = Section {
             name: "schedule",
             shape: Shape::Choice(SCHEDULES),
             example: "\"auto\"",
-            doc: "Fief divides the CPU where a container has a cpu.share, cpu.limit or cpu.weight: by its scheduler, or by \
+            doc: "Fief divides the CPU where a container has a cpu.share, cpu.limit, cpu.weight or cpu.policy: by its scheduler, or by \
                   cgroups where the kernel takes none (\"auto\"); by cgroups (\"cgroup\"); or never (\"off\"). Default \
                   \"off\".",
         },
@@ -50,6 +50,12 @@ pub(crate) static POLICY: Section = Section {
             doc: "Resource containers by path, as in [container.\"shop/gold\"]. Parents that are not named are implied.",
         },
         Key {
+            name: "cpu-policy",
+            shape: Shape::Named(&CPU_POLICY),
+            example: "",
+            doc: "Orders among a container's own threads that are built outside of Fief, by a name of your choice; at most 4.",
+        },
+        Key {
             name: "listener",
             shape: Shape::Named(&LISTENER),
             example: "",
@@ -69,6 +75,18 @@ pub(crate) static POLICY: Section = Section {
         ("server", "listener"),
         ("files", "label-files"),
     ],
+};
+
+pub(crate) static CPU_POLICY: Section = Section {
+    required: &["object"],
+    doc: "An order that containers can have as their cpu.policy.",
+    keys: &[Key {
+        name: "object",
+        shape: Shape::File,
+        example: "\"/etc/fief/lifo.bpf.o\"",
+        doc: "The object file, built with fief_policy.h. Required.",
+    }],
+    synonyms: &[("file", "object"), ("path", "object"), ("program", "object")],
 };
 
 pub(crate) static CONTAINER: Section = Section {
@@ -158,8 +176,38 @@ pub(crate) static CPU: Section = Section {
             example: "100",
             doc: "Higher goes first; 0: only when nothing else wants the CPU. Default 100.",
         },
+        Key {
+            name: "policy",
+            shape: Shape::ChoiceOrName(CPU_POLICIES, "cpu-policy"),
+            example: "\"edf\"",
+            doc: "Which of its own threads goes first: by their nice values (fair), who woke up first (fifo), in turn (rr), whose \
+                  period ends first (edf), drawn by tickets as the nice values say (lottery); or a [cpu-policy] by its name. Default \"fair\".",
+        },
+        Key {
+            name: "period",
+            shape: Shape::Duration,
+            example: "\"40ms\"",
+            doc: "Of edf: how often each thread has a budget, from 1ms to 1s. Default \"100ms\".",
+        },
+        Key {
+            name: "budget",
+            shape: Shape::Duration,
+            example: "\"8ms\"",
+            doc: "Of edf: what each thread has in a period, from 1ms to the period. Default \"10ms\".",
+        },
     ],
-    synonyms: &[("max", "limit"), ("quota", "limit"), ("min", "share"), ("guarantee", "share"), ("nice", "priority")],
+    synonyms: &[
+        ("max", "limit"),
+        ("quota", "limit"),
+        ("min", "share"),
+        ("guarantee", "share"),
+        ("nice", "priority"),
+        ("prio", "priority"),
+        ("order", "policy"),
+        ("scheduler", "policy"),
+        ("runtime", "budget"),
+        ("deadline", "period"),
+    ],
 };
 
 pub(crate) static MEMORY: Section = Section {

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A client that says nothing for so long is let go, so that no test hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// One request as the server got it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
+use fief::Usage;
 use fief_control::LaneView;
 use fief_testkit::segment::{SYN, Segment, frame};
 use fief_testkit::{Client, Family, Mac, PacketSender, Process, Topology, wait_until};
@@ -121,8 +122,17 @@ impl Stage {
     }
 
     pub fn receive_ns(&self, container: &str) -> u64 {
+        self.usage(container).receive_ns
+    }
+
+    /// What a hypervisor took so far, as far as it is known.
+    pub fn stolen_ns(&self) -> u64 {
+        self.usage("steal").cpu_ns()
+    }
+
+    fn usage(&self, container: &str) -> Usage {
         let snapshot = self.installation.fief().snapshot().unwrap();
-        snapshot.containers.iter().find(|c| c.path == container).unwrap().usage.receive_ns
+        snapshot.containers.iter().find(|c| c.path == container).unwrap().usage
     }
 }
 

@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use fief_control::{Fief, Hierarchy};
 use fief_testkit::{Client, Family, Feature, Process, Topology, lives, require, require_if, wait_ready, wait_until};
@@ -17,6 +18,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const PORT: u16 = 8080;
+/// How long the kernel may take to verify all programs.
+const LOADED: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
@@ -115,6 +118,8 @@ impl Site {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said).unwrap());
         let mut process = Process::start(command).unwrap();
         process.ask_first(SOON);
+        // a busy machine takes its time to verify the programs
+        wait_until(LOADED, || fief.installed() || process.try_wait().is_some()).unwrap_or_else(|e| panic!("{e}"));
         wait_ready(&topology.server, &mut process, PORT, Some(&said)).unwrap();
         Some(Self { process, server, topology, fief, folder })
     }

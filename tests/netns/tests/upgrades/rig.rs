@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use fief_testkit::{Family, Process, wait_until};
+use fief_bpf::abi;
+use fief_testkit::{Family, Process, read_until, wait_until};
 use fief_tests_netns::front::{Door, Front, Verdicts, anywhere, plain};
 use fief_tests_netns::{SOON, connect_from};
 
@@ -76,26 +77,21 @@ impl Rig {
     pub fn asked(&self, request: &[u8], answer: &str) -> TcpStream {
         let mut stream = self.dial().expect("a connection");
         stream.write_all(request).unwrap();
-        let words = until(&mut stream, answer);
+        let words = read_until(&mut stream, answer);
         assert!(words.contains(answer), "{words}");
         stream
+    }
+
+    /// Since then there was a verdict of this reason, and one only.
+    #[track_caller]
+    pub fn has_one(&self, before: &Verdicts, reason: abi::fief_reason, what: &str) {
+        let new = self.since(before);
+        assert!(self.front.is_counted(new.count(reason), 1), "{:?}, {what}: {new:?}", self.front.door);
     }
 
     pub fn since(&self, before: &Verdicts) -> Verdicts {
         self.front.verdicts().since(before)
     }
-}
-
-/// Reads until these words have come, or the end.
-pub fn until(stream: &mut TcpStream, words: &str) -> String {
-    let (mut all, mut buffer) = (String::new(), [0; 65536]);
-    while !all.contains(words) {
-        match stream.read(&mut buffer) {
-            Ok(0) | Err(_) => break,
-            Ok(length) => all.push_str(&String::from_utf8_lossy(&buffer[..length])),
-        }
-    }
-    all
 }
 
 /// Whether the other side says these bytes again.

@@ -96,6 +96,10 @@ fn guards(listener: &Listener) -> Vec<String> {
     if !listener.penalty_except.is_empty() {
         lines.push(format!("no penalty ever holds for {}", list(&listener.penalty_except)));
     }
+    if listener.restart_ns > 0 {
+        let long = span(listener.restart_ns);
+        lines.push(format!("while nobody listens, for {long} at most, clients are to send again and are not refused"));
+    }
     if let Some(rate) = &listener.unproven {
         lines.push(format!("from sources that have not shown their address: {}", syn_rate(rate)));
     }

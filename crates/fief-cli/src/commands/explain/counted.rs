@@ -9,7 +9,7 @@ use crate::cli::Explain;
 use crate::failure::Result;
 use crate::look::{self, Reader};
 use crate::output::{Align, Output, Table, notes, printable};
-use crate::quantity::{count, duration, or_dash};
+use crate::quantity::{count, counted, duration, or_dash};
 use fief_control::{FrontView, LoadView, ShutOut, VerdictView};
 
 pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
@@ -116,11 +116,14 @@ fn objects(view: &FrontView, output: &mut Output) -> Result<()> {
 }
 
 fn page(view: &FrontView) -> String {
-    let at = match view.interfaces.is_empty() {
-        true => "the front door is nowhere: no listener is guarded".to_owned(),
-        false => format!("the front door is at {}", view.interfaces.join(", ")),
+    let at = match (view.interfaces.is_empty(), view.loads.is_empty()) {
+        (true, true) => "the front door is nowhere: no listener is guarded".to_owned(),
+        (true, false) => {
+            "the front door is nowhere: listeners have lost their guard, apply the policy again".to_owned()
+        }
+        (false, _) => format!("the front door is at {}", view.interfaces.join(", ")),
     };
-    let mut page = format!("{}; {} proven sources\n", printable(&at), view.proven_sources);
+    let mut page = format!("{}; {}\n", printable(&at), counted(view.proven_sources, "proven source"));
     page.push_str(&notes(&view.notes));
     if !view.loads.is_empty() {
         page.push_str(&format!("\n{}", loads(&view.loads)));

@@ -129,7 +129,7 @@ pub fn lines(view: &ClientView) -> Vec<String> {
             clock::wall_second(proven.since_ns),
             clock::wall_second(proven.last_ns)
         ),
-        None => "  not proven: no cookie that it returned is remembered".to_owned(),
+        None => "  not proven: no handshake that it ended is remembered".to_owned(),
     });
     match view.level {
         Level::Always => {}

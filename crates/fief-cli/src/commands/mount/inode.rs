@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_number_says_what_it_is_of() {
-        for id in [0, 1, 8, fief::abi::FIEF_MAX_CONTAINERS - 1] {
+        for id in [0, 1, 8, 1_048_575] {
             for generation in [0, 1, u32::MAX] {
                 for file in [File::Folder, File::Status, File::Usage, File::Cmd] {
                     let inode = Inode::Of(Reference { id, generation }, file);

@@ -14,7 +14,7 @@ pub enum Order {
 type Read = fn(&Container) -> Attribute;
 
 /// Attributes by their names in a policy.
-const ATTRIBUTES: [(&str, Read); 8] = [
+const ATTRIBUTES: [(&str, Read); 11] = [
     ("cpu.share", |container| Attribute::CpuShare(container.cpu.share_ppm)),
     ("cpu.limit", |container| Attribute::CpuLimit(container.cpu.limit_ppm)),
     ("cpu.weight", |container| Attribute::CpuWeight(container.cpu.weight)),
@@ -23,6 +23,9 @@ const ATTRIBUTES: [(&str, Read); 8] = [
     ("network.max", |container| Attribute::NetworkMax(container.network.max_bits)),
     ("network.weight", |container| Attribute::NetworkWeight(container.network.weight)),
     ("descendants.max", |container| Attribute::DescendantsMax(container.descendants_max)),
+    ("cpu.policy", |container| Attribute::CpuPolicy(container.cpu.policy)),
+    ("cpu.period", |container| Attribute::CpuPeriod(container.cpu.period_ns)),
+    ("cpu.budget", |container| Attribute::CpuBudget(container.cpu.budget_ns)),
 ];
 
 /// All lines, or what is wrong with one of them.
@@ -66,7 +69,9 @@ fn container(name: &str, value: &str) -> Result<Container, String> {
         return Err(format!("{value:?} is no value of {name}"));
     }
     let value = if value.bytes().all(|byte| byte.is_ascii_digit()) { value.to_owned() } else { format!("\"{value}\"") };
-    let policy = format!("version = 1\n[container.this]\n{name} = {value}\n");
+    // times of deadlines, which no other policy has
+    let beside = if ["cpu.period", "cpu.budget"].contains(&name) { "cpu.policy = \"edf\"\n" } else { "" };
+    let policy = format!("version = 1\n[container.this]\n{beside}{name} = {value}\n");
     let policy = fief_policy::parse(&policy, "cmd").map_err(|wrong| match wrong.iter().next() {
         Some(wrong) => {
             let message = wrong.message.replace(" in [container.this]", "");

@@ -207,8 +207,11 @@ fn calibrate(plan: &Plan, stage: &mut Stage, way: Way) -> Result<Sender> {
         if (expensive / cheap / RATIO - 1.0).abs() <= NEAR {
             break;
         }
-        let step = (expensive - cheap) / f64::from(work[1] - work[0]);
+        let step = (expensive - cheap) / (f64::from(work[1]) - f64::from(work[0]));
         let steps = f64::from(WORK[0]) + cheap * (RATIO - 1.0) / step;
+        if !steps.is_finite() {
+            continue; // no packet came in so short a time
+        }
         work[1] = steps.clamp(f64::from(WORK[0]) * 2.0, 8000.0) as u16;
         sender = open(stage, way.tcp, work)?;
     }

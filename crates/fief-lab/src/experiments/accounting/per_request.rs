@@ -44,15 +44,15 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
     let [by_second, by_cpu_second] = comparison.cells();
     let mut table = Table::new(
         "A container for each request: requests a second, and a second of the CPU the server got; ratios with quartiles",
-        &["by", "without", "with", "ratio", "us more"],
+        &["by", "without", "with", "ratio", "ns more"],
     );
     for (name, [without, with], ratio) in [("wall clock", rates, by_second), ("CPU", cpu_rates, by_cpu_second)] {
-        let more = number(1e6 / with - 1e6 / without);
+        let more = number(1e9 / with - 1e9 / without);
         table.row([name.to_owned(), number(without), number(with), ratio, more]);
     }
     comparison.note(&mut table);
     table.note(format!(
-        "{} pairs; a server of one thread that computes 50 us for a request and sends 1 kB, a connection per request; \
+        "{} pairs; a server of one thread that computes 0.05 ms for a request and sends 1 kB, a connection per request; \
          with: a new container (renew), enter, leave for each. Fief is in force on both sides.",
         plan.pairs
     ));
@@ -62,7 +62,7 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
         "{}, of a server that makes a container for each request, of the same server without",
         comparison.metric()
     );
-    let load = "closed-loop clients, a connection for each request, 50 us of computing";
+    let load = "closed-loop clients, a connection for each request, 0.05 ms of computing";
     outcome.figures.must("container_per_request", comparison.figure(), Bound::AtLeast(0.95)).of(metric, "ratio", load);
     Ok(())
 }

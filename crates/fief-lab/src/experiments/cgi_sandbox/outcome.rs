@@ -18,10 +18,10 @@ pub fn of(sample: &[Measured]) -> Outcome {
     let mut outcome = Outcome { name: "cgi-sandbox", about: ABOUT.to_owned(), ..Outcome::default() };
     let of = |way: Way, programs: usize, what: fn(&Measured) -> f64| {
         let here = |one: &&Measured| one.way == way && one.programs == programs;
-        median(&sample.iter().filter(here).map(what).collect::<Vec<_>>())
+        sample.iter().filter(here).map(what).collect::<Vec<f64>>()
     };
-    let throughput = |way, programs| of(way, programs, |one| one.throughput);
-    let share = |way, programs| of(way, programs, |one| one.share);
+    let throughput = |way, programs| median(&of(way, programs, |one| one.throughput));
+    let share = |way, programs| median(&of(way, programs, |one| one.share));
     let mut counts: Vec<usize> = sample.iter().map(|one| one.programs).collect();
     counts.sort_unstable();
     counts.dedup();
@@ -39,23 +39,21 @@ pub fn of(sample: &[Measured]) -> Outcome {
         table.note(format!("In {disturbed} of {} windows others used the CPU.", sample.len()));
     }
     outcome.tables.push(table);
-    type Value<'a> = &'a dyn Fn(Way, usize) -> f64;
-    let plot = |name: &str, title: &str, y: &str, value: Value<'_>| Plot {
+    let plot = |name: &str, title: &str, y: &str, what: fn(&Measured) -> f64| Plot {
         name: name.to_owned(),
         title: title.to_owned(),
         x: "CGI programs at a time".to_owned(),
         y: y.to_owned(),
         series: WAYS
             .iter()
-            .map(|way| Series {
-                name: way.name.to_owned(),
-                points: counts.iter().map(|count| (*count as f64, value(*way, *count))).collect(),
-            })
+            .map(|way| Series::of(way.name, counts.iter().map(|count| (*count as f64, of(*way, *count, what)))))
             .collect(),
         logarithmic: false,
     };
-    outcome.plots.push(plot("static", "Static requests beside CGI programs", "requests a second", &throughput));
-    outcome.plots.push(plot("share", "CPU time of all CGI programs", "percent of the core", &share));
+    outcome
+        .plots
+        .push(plot("static", "Static requests beside CGI programs", "requests a second", |one| one.throughput));
+    outcome.plots.push(plot("share", "CPU time of all CGI programs", "percent of the core", |one| one.share));
 
     let limited = || WAYS.into_iter().filter_map(|way| Some((way, way.limit?)));
     let flatness = |way: Way| {

@@ -6,7 +6,7 @@ use crate::experiments::Outcome;
 use crate::experiments::overload::{Sample, cell};
 use crate::figures::{Bound, Figures};
 use crate::plot::{Plot, Series};
-use crate::statistics::{median, ratios};
+use crate::statistics::{median, ms, ratios};
 use crate::table::{Table, number};
 
 const ABOUT: &str = "Fifty blocking workers, requests of 1 ms of CPU, three classes of clients. What does the high class \
@@ -150,10 +150,10 @@ fn limits(sample: &Sample, loads: &Loads) -> Table {
 }
 
 fn plots(sample: &Sample, loads: &Loads) -> Vec<Plot> {
-    let plot = |name: &str, title: &str, y: &str, value: &dyn Fn(&str, usize) -> f64| {
-        let series = CLASSES.iter().enumerate().map(|(crowd, class)| Series {
-            name: format!("{class:?}").to_lowercase(),
-            points: loads.equal.iter().map(|&clients| (clients as f64, value(&equal(clients), crowd))).collect(),
+    let plot = |name: &str, title: &str, y: &str, values: &dyn Fn(&str, usize) -> Vec<f64>| {
+        let series = CLASSES.iter().enumerate().map(|(crowd, class)| {
+            let of = |&clients: &usize| (clients as f64, values(&equal(clients), crowd));
+            Series::of(format!("{class:?}").to_lowercase(), loads.equal.iter().map(of))
         });
         Plot {
             name: name.to_owned(),
@@ -165,16 +165,14 @@ fn plots(sample: &Sample, loads: &Loads) -> Vec<Plot> {
         }
     };
     let grown = WAYS.map(|(way, title)| {
-        let mean = |&clients: &usize| (clients as f64, median(&sample.means(way, &growing(clients), HIGH)) / 1000.0);
-        Series { name: title.to_owned(), points: loads.growing.iter().map(mean).collect() }
+        let of = |&clients: &usize| (clients as f64, ms(&sample.means(way, &growing(clients), HIGH)));
+        Series::of(title, loads.growing.iter().map(of))
     });
     vec![
         plot("throughput", "Three classes before 50 workers under Fief", "requests/s", &|step, crowd| {
-            median(&sample.rates("strict", step, crowd))
+            sample.rates("strict", step, crowd)
         }),
-        plot("response", "Their mean response times", "ms", &|step, crowd| {
-            median(&sample.means("strict", step, crowd)) / 1000.0
-        }),
+        plot("response", "Their mean response times", "ms", &|step, crowd| ms(&sample.means("strict", step, crowd))),
         Plot {
             name: "grown".to_owned(),
             title: "Mean response time of 10 high clients while the low class grows".to_owned(),

@@ -10,6 +10,7 @@ use crate::effort::is_least;
 use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::figures::Bound;
+use crate::plot::{Plot, Series};
 use crate::progress::Progress;
 use crate::table::Table;
 
@@ -37,10 +38,12 @@ pub fn run(quick: bool) -> Result<Outcome> {
     );
     let mut stand = Stand::default();
     let mut worst = 0f64;
+    let mut series = Vec::new();
     for (given, limit) in LIMITS {
+        let mut got = [Vec::new(), Vec::new()];
         for &count in counts {
             let mut cells = vec![format!("{limit:.0}"), count.to_string()];
-            for others in [0, 2] {
+            for (others, got) in [0, 2].into_iter().zip(&mut got) {
                 progress.step(&format!("{limit:.0} %, {count} processes beside {others}"))?;
                 let loads = [
                     Load { container: "limited", given, processes: count, expected: limit },
@@ -49,12 +52,16 @@ pub fn run(quick: bool) -> Result<Outcome> {
                 let found = means(&stand.windows(&loads, 1, Duration::from_secs(seconds))?);
                 worst = worst.max((found[0] - limit).abs());
                 cells.push(format!("{:.2}", found[0]));
+                got.push((count as f64, found[0]));
                 outcome.measurements.push(json!({
                     "limit_percent": limit, "processes": count, "others": others, "percent": found[0],
                     "others_percent": found[1],
                 }));
             }
             table.row(cells);
+        }
+        for (beside, got) in ["alone", "beside others"].into_iter().zip(got) {
+            series.push(Series::of_single(format!("limit {limit:.0} %, {beside}"), got));
         }
     }
     stand.end()?;
@@ -63,6 +70,14 @@ pub fn run(quick: bool) -> Result<Outcome> {
         "percent of the machine",
         "1 to 5 computing processes in it, alone and beside two more",
     );
+    outcome.plots.push(Plot {
+        name: "limits".to_owned(),
+        title: "CPU time of a limited container".to_owned(),
+        x: "processes in it".to_owned(),
+        y: "percent of the machine".to_owned(),
+        series,
+        logarithmic: false,
+    });
     outcome.tables.push(table);
     Ok(outcome)
 }

@@ -31,20 +31,31 @@ pub fn spin_main() -> Result<()> {
     }
 }
 
+/// What a process had of the CPUs by its own clock.
+pub fn used(process: Pid) -> Result<Duration> {
+    let clock = clock_getcpuclockid(process).context("the clock of a process")?;
+    clock_gettime(clock).map(Duration::from).context("read the clock of a process")
+}
+
+/// From outside, as an operator does.
+pub fn bind(process: Pid, container: &str) -> Result<()> {
+    fief_testkit::run(fief()?.args(["bind", &process.to_string(), container])).map(drop).map_err(Error::from)
+}
+
 /// Killed with the guard.
 #[derive(Debug)]
-struct Spinner {
+pub struct Spinner {
     process: Child,
 }
 
 impl Spinner {
-    fn start(container: &str) -> Result<Spinner> {
+    /// It is stopped until it is let go on.
+    pub fn start(container: &str) -> Result<Spinner> {
         let process = child("lab-spin")?.stdin(Stdio::null()).spawn().context("start a process that computes")?;
         let spinner = Spinner { process };
         // what binding the others needs would be taken from its part of the machine
-        let stopped = spinner.pid();
-        kill(stopped, Signal::SIGSTOP).context("stop it")?;
-        fief_testkit::run(fief()?.args(["bind", &stopped.to_string(), container])).map_err(Error::from)?;
+        spinner.stop()?;
+        bind(spinner.pid(), container)?;
         Ok(spinner)
     }
 
@@ -52,9 +63,16 @@ impl Spinner {
         Pid::from_raw(self.process.id() as i32)
     }
 
-    fn used(&self) -> Result<Duration> {
-        let clock = clock_getcpuclockid(self.pid()).context("the clock of a process")?;
-        clock_gettime(clock).map(Duration::from).context("read the clock of a process")
+    pub fn go_on(&self) -> Result<()> {
+        kill(self.pid(), Signal::SIGCONT).context("let a process go on")
+    }
+
+    pub fn stop(&self) -> Result<()> {
+        kill(self.pid(), Signal::SIGSTOP).context("stop a process")
+    }
+
+    pub fn used(&self) -> Result<Duration> {
+        used(self.pid())
     }
 }
 
@@ -89,14 +107,19 @@ impl Stand {
         self.installation.map_or(Ok(()), Installation::down)
     }
 
-    /// Percent of the machine by window and load.
-    pub fn windows(&mut self, loads: &[Load], count: usize, length: Duration) -> Result<Vec<Vec<f64>>> {
+    /// Puts these containers into force, each with its lines.
+    pub fn give(&mut self, containers: &[(&str, &str)]) -> Result<()> {
         let mut text = "version = 1\nschedule = \"auto\"\n".to_owned();
-        for load in loads {
-            text.push_str(&format!("[container.\"{}\"]\n{}\n", load.container, load.given));
+        for (container, given) in containers {
+            text.push_str(&format!("[container.\"{container}\"]\n{given}\n"));
         }
         self.apply(&PolicyFile::new(&text)?)?;
-        require_scheduler(loads[0].container)?;
+        require_scheduler(containers[0].0)
+    }
+
+    /// Percent of the machine by window and load.
+    pub fn windows(&mut self, loads: &[Load], count: usize, length: Duration) -> Result<Vec<Vec<f64>>> {
+        self.give(&loads.iter().map(|load| (load.container, load.given)).collect::<Vec<_>>())?;
         let windows = windows(loads, count, length)?;
         require_scheduler(loads[0].container)?;
         Ok(windows)
@@ -109,9 +132,7 @@ fn windows(loads: &[Load], count: usize, length: Duration) -> Result<Vec<Vec<f64
         let own: Result<Vec<_>> = (0..load.processes).map(|_| Spinner::start(load.container)).collect();
         spinners.push(own?);
     }
-    for spinner in spinners.iter().flatten() {
-        kill(spinner.pid(), Signal::SIGCONT).context("let it go on")?;
-    }
+    spinners.iter().flatten().try_for_each(Spinner::go_on)?;
     // the start of the processes is not what is asked for
     std::thread::sleep(length.min(Duration::from_millis(500)));
     let cpus = std::thread::available_parallelism().context("count the CPUs")?.get() as f64;

@@ -10,6 +10,7 @@ use crate::effort::is_least;
 use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::figures::Bound;
+use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::table::Table;
 
@@ -76,14 +77,15 @@ pub fn run(quick: bool) -> Result<Outcome> {
         Table::new("CPU time in percent of the machine", &["case", "container", "given", "got", "worst second"]);
     let mut stand = Stand::default();
     let (mut worst, mut worst_window) = (0f64, 0f64);
+    let mut series = Vec::new();
     for case in &CASES {
         progress.step(case.name)?;
         let windows = stand.windows(case.loads, seconds, Duration::from_secs(1))?;
         let found = means(&windows);
         worst = worst.max(error_points(&found, case.loads));
-        for window in &windows {
-            worst_window = worst_window.max(error_points(window, case.loads));
-        }
+        let errors: Vec<f64> = windows.iter().map(|window| error_points(window, case.loads)).collect();
+        worst_window = errors.iter().copied().fold(worst_window, f64::max);
+        series.push((case.name.to_owned(), errors));
         for (at, load) in case.loads.iter().enumerate().filter(|(_, load)| load.processes > 0) {
             let farthest = windows.iter().map(|window| window[at] - load.expected);
             let farthest = farthest.fold(0f64, |far, one| if one.abs() > far.abs() { one } else { far });
@@ -112,6 +114,9 @@ pub fn run(quick: bool) -> Result<Outcome> {
             "2 computing processes in each container",
         );
     }
+    let title = "Largest distance of a container from what it is given, in each second";
+    let plot = Plot::of_rounds("windows", title, "percent of the machine", series);
+    outcome.plots.push(Plot { x: "second".to_owned(), ..plot });
     outcome.tables.push(table);
     Ok(outcome)
 }

@@ -12,8 +12,8 @@ use crate::plot::{Plot, Series};
 use crate::statistics::{median, ratios};
 use crate::table::{Table, number};
 
-const ABOUT: &str = "Requests cost 1 ms of CPU. Preferred clients saturate the server; a crowd beside them asks for \
-0.6 of what the server can do, and is limited to a fiftieth, by its URL or at its SYNs. What do the preferred \
+const ABOUT: &str = "Requests cost 1 ms of CPU. Paying clients saturate the server; a crowd of others beside them asks for \
+0.6 of what the server can do, and is limited to a fiftieth, by its URL or at its SYNs. What do the paying ones \
 keep? And what is left of a URL's goodput when 2.5 times its limit is asked for by clients who do not wait long?";
 
 pub fn of(sample: &Sample, setting: &Setting, notes: Vec<String>) -> Outcome {
@@ -46,7 +46,7 @@ fn figures(sample: &Sample, setting: &Setting) -> Figures {
     let (by_url, by_syn) = (kept("fief", AT_URL), kept("fief", AT_SYN));
     // f64::min would take the one that was measured for both.
     let worst = if by_syn < by_url || by_syn.is_nan() { by_syn } else { by_url };
-    let preferred = "requests a second of the preferred clients, of those without the crowd";
+    let preferred = "requests a second of the paying clients, of those without the crowd";
     let crowd = "an open-loop crowd that asks for 0.6 of the capacity";
     figures.must("preferred", worst, Bound::AtLeast(0.9)).of(
         preferred,
@@ -77,15 +77,15 @@ fn figures(sample: &Sample, setting: &Setting) -> Figures {
     if let Some(&most) = setting.clients().last() {
         let load = format!("{most} clients of each of two URLs");
         figures.add("url_high_share", share(&priority(most), FIRST)).of(
-            "requests a second of the URL of high priority, of both",
+            "requests a second of the paying clients' URL, of both",
             "ratio",
             load,
         );
     }
     figures.add("url_low_share_when_high_is_limited", share(RATED[0].0, SECOND)).of(
-        "requests a second of the URL of low priority, of both",
+        "requests a second of the others' URL, of both",
         "ratio",
-        "the other URL is limited to 0.3 of the capacity",
+        "the paying clients' URL is limited to 0.3 of the capacity",
     );
     figures
 }
@@ -100,7 +100,7 @@ fn shares(sample: &Sample, step: &str, crowd: usize) -> Vec<f64> {
 fn preferred(sample: &Sample, setting: &Setting) -> Table {
     let mut table = Table::new(
         "Requests served a second (quartiles)",
-        &["", "preferred", "of alone", "their response, ms", "the crowd", "refused"],
+        &["", "paying", "of alone", "their response, ms", "others", "refused"],
     );
     let rows = [
         ("nginx", UNLOADED),
@@ -123,7 +123,7 @@ fn preferred(sample: &Sample, setting: &Setting) -> Table {
         ]);
     }
     table.note(format!(
-        "The server's core does {} requests a second; the crowd's limit is {}, burst {}. nginx limits by limit_req. \
+        "The server's core does {} requests a second; the others' limit is {}, burst {}. nginx limits by limit_req. \
          Who is refused at a SYN hears nothing and gives up.",
         number(setting.capacity),
         setting.crowd.per_second,
@@ -144,8 +144,8 @@ fn goodputs(sample: &Sample, setting: &Setting) -> Table {
 
 fn priorities(sample: &Sample, setting: &Setting) -> Table {
     let mut table = Table::new(
-        "Two URLs of different priority, 50 blocking workers: requests served a second",
-        &["", "high", "low", "high's share"],
+        "A URL of the paying clients and one of the others, 50 blocking workers: requests served a second",
+        &["", "paying", "others", "share of the paying"],
     );
     let steps = setting.clients().iter().map(|&clients| priority(clients));
     for step in steps.chain(RATED.iter().map(|(step, _)| (*step).to_owned())) {
@@ -162,8 +162,8 @@ fn priorities(sample: &Sample, setting: &Setting) -> Table {
 
 fn rates(sample: &Sample, setting: &Setting) -> Table {
     let mut table = Table::new(
-        "The crowd's limit against what the preferred keep, requests a second",
-        &["limit, of capacity", "preferred, by URL", "crowd", "preferred, at SYN", "crowd"],
+        "The others' limit against what the paying clients keep, requests a second",
+        &["limit, of capacity", "paying, by URL", "others", "paying, at SYN", "others"],
     );
     for part in RATES {
         let way = rate_way(part);
@@ -182,7 +182,7 @@ fn rates(sample: &Sample, setting: &Setting) -> Table {
 fn bursts(sample: &Sample) -> Table {
     let mut table = Table::new(
         "Volleys of 50 to 80 requests twice a second, limited to a twentieth of the capacity: requests served a second",
-        &["burst", "preferred", "their 99th percentile, ms", "the crowd"],
+        &["burst", "paying", "their 99th percentile, ms", "others"],
     );
     for burst in BURSTS {
         let way = burst_way(burst);
@@ -197,15 +197,13 @@ fn bursts(sample: &Sample) -> Table {
 }
 
 fn rate_plot(sample: &Sample, setting: &Setting) -> Plot {
-    let series = [(AT_URL, "limited by URL"), (AT_SYN, "limited at the SYN")].map(|(step, name)| Series {
-        name: name.to_owned(),
-        points: RATES
-            .map(|part| (part * setting.capacity, median(&sample.rates(&rate_way(part), step, FIRST))))
-            .to_vec(),
+    let series = [(AT_URL, "limited by URL"), (AT_SYN, "limited at the SYN")].map(|(step, name)| {
+        let samples = RATES.map(|part| (part * setting.capacity, sample.rates(&rate_way(part), step, FIRST)));
+        Series::of(name, samples)
     });
     Plot {
         name: "rate".to_owned(),
-        title: "What the preferred keep, by the crowd's limit".to_owned(),
+        title: "What the paying clients keep, by the others' limit".to_owned(),
         x: "limit, requests/s".to_owned(),
         y: "requests/s".to_owned(),
         series: series.to_vec(),
@@ -214,11 +212,9 @@ fn rate_plot(sample: &Sample, setting: &Setting) -> Plot {
 }
 
 fn burst_plot(sample: &Sample) -> Plot {
-    let series = [(FIRST, "preferred"), (SECOND, "volleys")].map(|(crowd, name)| Series {
-        name: name.to_owned(),
-        points: BURSTS
-            .map(|burst| (f64::from(burst), median(&sample.rates(&burst_way(burst), VOLLEYS, crowd))))
-            .to_vec(),
+    let series = [(FIRST, "paying"), (SECOND, "volleys of the others")].map(|(crowd, name)| {
+        let samples = BURSTS.map(|burst| (f64::from(burst), sample.rates(&burst_way(burst), VOLLEYS, crowd)));
+        Series::of(name, samples)
     });
     Plot {
         name: "burst".to_owned(),
@@ -231,13 +227,9 @@ fn burst_plot(sample: &Sample) -> Plot {
 }
 
 fn goodput_plot(sample: &Sample, setting: &Setting) -> Plot {
-    let series = [("nginx", "nginx without control"), ("fief", "Fief")].map(|(way, name)| Series {
-        name: name.to_owned(),
-        points: setting
-            .parts()
-            .iter()
-            .map(|&part| (part * setting.capped.per_second, median(&sample.rates(way, &goodput(part), FIRST))))
-            .collect(),
+    let series = [("nginx", "nginx without control"), ("fief", "Fief")].map(|(way, name)| {
+        let of = |&part: &f64| (part * setting.capped.per_second, sample.rates(way, &goodput(part), FIRST));
+        Series::of(name, setting.parts().iter().map(of))
     });
     Plot {
         name: "goodput".to_owned(),

@@ -5,7 +5,7 @@ use crate::experiments::overload::{Crowd, Limit, Step};
 use crate::load::{Arrivals, Volleys};
 use fief_testkit::Client;
 
-/// Preferred clients: enough that the server's core is never without work.
+/// Paying clients: enough that the server's core is never without work.
 const PREFERRED: usize = 20;
 /// What the crowd asks for, as a part of the server's capacity.
 const CROWD: f64 = 0.6;
@@ -45,12 +45,13 @@ pub struct Setting {
     pub rated: [Bucket; 2],
 }
 
-pub const UNLOADED: &str = "preferred alone";
+pub const UNLOADED: &str = "paying clients alone";
 pub const UNCONTROLLED: &str = "crowd without a limit";
 pub const AT_URL: &str = "crowd limited by its URL";
 pub const AT_SYN: &str = "crowd limited at its SYNs";
 pub const VOLLEYS: &str = "volleys limited at their SYNs";
-pub const RATED: [(&str, &str); 2] = [("high URL at 0.3", "/rated-0/report"), ("high URL at 0.1", "/rated-1/report")];
+pub const RATED: [(&str, &str); 2] =
+    [("paying clients' URL at 0.3", "/rated-0/report"), ("paying clients' URL at 0.1", "/rated-1/report")];
 
 /// Places of the crowds in a trial.
 pub const FIRST: usize = 0;

@@ -8,7 +8,7 @@ use super::way::{REST, lanes};
 use crate::command::{Used, usage};
 use crate::error::{Error, Result};
 use crate::noise::Snapshot;
-use fief_testkit::{TaskClock, Topology, napi_threads};
+use fief_testkit::{TaskClock, Topology, napi_threads, wait_until};
 use std::time::{Duration, Instant};
 
 /// Until the flood runs as it will.
@@ -34,6 +34,10 @@ pub fn measure(plan: &Plan, topology: &Topology) -> Result<Charge> {
     }
     let mut clocks = threads.into_iter().map(TaskClock::of).collect::<fief_testkit::Result<Vec<_>>>()?;
     let flood = flood(topology, plan.charge_seconds + 10.0).start(&topology.clients)?;
+    // its process has to be there first
+    let runs = Duration::from_millis(20);
+    let _ =
+        wait_until(Duration::from_secs(20), || clocks.iter_mut().any(|clock| clock.ran().is_ok_and(|ran| ran > runs)));
     std::thread::sleep(SETTLE);
     let snapshot = Snapshot::take();
     let before = Look::take(&mut clocks)?;

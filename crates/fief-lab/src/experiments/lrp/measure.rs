@@ -26,8 +26,8 @@ impl Load {
 
     pub fn title(self) -> &'static str {
         match self {
-            Load::None => "the high client alone",
-            Load::Low => "beside 20 low clients",
+            Load::None => "the paying client alone",
+            Load::Low => "beside 20 others",
             Load::LowAndFlood => "beside them and 200k SYN/s",
         }
     }
@@ -55,12 +55,12 @@ impl Measurement {
             "load": self.load.title(),
             "backlog": self.backlog,
             "round": self.round,
-            "high_per_second": self.high.per_second(),
-            "high_mean_us": self.high.mean_us(),
-            "high_p99_us": self.high.p99_us(),
-            "high_stalls": self.high.stalls,
-            "low_per_second": self.low_per_second(),
-            "low_stalls": self.low.stalls,
+            "paying_per_second": self.high.per_second(),
+            "paying_mean_us": self.high.mean_us(),
+            "paying_p99_us": self.high.p99_us(),
+            "paying_stalls": self.high.stalls,
+            "others_per_second": self.low_per_second(),
+            "others_stalls": self.low.stalls,
             "sent_per_second": if flooded { self.sent.per_second() } else { 0.0 },
             "busy": self.noise.busy,
             "steal": self.noise.steal(),

@@ -13,18 +13,18 @@ use fief_testkit::Topology;
 const ABOUT: &str = "Nobody polices a flood of 200,000 SYNs a second. Who is served meanwhile, if its packets are worked \
 through as they come, and if they wait for their turn by the priority of their class?";
 
-const KEPT: &str = "requests a second of the high-priority client, of those without load and flood";
-const FLOODED: &str = "low-priority clients and 200000 SYN/s for 10 s, which nobody polices";
+const KEPT: &str = "requests a second of the paying client, of those without load and flood";
+const FLOODED: &str = "others and 200000 SYN/s for 10 s, which nobody polices";
 
 pub fn of(ways: &[Way], measurements: &[Measurement], charges: &[Charge], notes: Vec<String>) -> Outcome {
     let sample = Sample { measurements };
-    let mut high = sample.table("The high client: requests a second, mean response in us", ways, |way, load| {
+    let mut high = sample.table("The paying client: requests a second, mean response in ms", ways, |way, load| {
         let of = |of: fn(&Measurement) -> f64| number(median(&sample.values(way, load, of)));
-        format!("{} / {}", of(|one| one.high.per_second()), of(|one| one.high.mean_us()))
+        format!("{} / {}", of(|one| one.high.per_second()), of(|one| one.high.mean_us() / 1000.0))
     });
     high.notes = notes;
     high.notes.extend(sample.warnings());
-    let low = sample.table("The low clients: requests a second (quartiles)", ways, |way, load| {
+    let low = sample.table("The others: requests a second (quartiles)", ways, |way, load| {
         let spread = Spread::of(&sample.values(way, load, Measurement::low_per_second));
         format!("{} ({} - {})", number(spread.median), number(spread.low), number(spread.high))
     });
@@ -45,15 +45,15 @@ pub fn of(ways: &[Way], measurements: &[Measurement], charges: &[Charge], notes:
 
 fn plot(sample: &Sample<'_>, ways: &[Way]) -> Plot {
     let kept = |way| {
-        let rate = |load| median(&sample.values(way, load, |one| one.high.per_second()));
-        Load::ALL.into_iter().enumerate().map(|(at, load)| (at as f64, rate(load) / rate(Load::None))).collect()
+        let rates = move |load| sample.values(way, load, |one| one.high.per_second());
+        Load::ALL.into_iter().enumerate().map(move |(at, load)| (at as f64, ratios(&rates(load), &rates(Load::None))))
     };
     Plot {
-        name: "high".to_owned(),
-        title: "Requests a second of the high client, of alone".to_owned(),
-        x: "0: alone, 1: beside 20 low clients, 2: beside them and 200k SYN/s".to_owned(),
+        name: "paying".to_owned(),
+        title: "Requests a second of the paying client, of alone".to_owned(),
+        x: "0 alone, 1 others, 2 others and flood".to_owned(),
         y: "of alone".to_owned(),
-        series: ways.iter().map(|&way| Series { name: way.title().to_owned(), points: kept(way) }).collect(),
+        series: ways.iter().map(|&way| Series::of(way.title(), kept(way))).collect(),
         logarithmic: false,
     }
 }
@@ -89,7 +89,7 @@ impl Sample<'_> {
             (count(|one| one.noise.is_disturbed()), "other programs used the CPU; a quiet machine tells more"),
             (unbound.count(), "the server's core was not the bottleneck"),
             (count(Measurement::is_flood_short), "the flood fell short of its rate by a tenth or more"),
-            (count(|one| one.high.stalls > 0), "requests of the high client stalled for 0.9 s or more (a lost SYN)"),
+            (count(|one| one.high.stalls > 0), "requests of the paying client stalled for 0.9 s or more (a lost SYN)"),
         ]
         .into_iter()
         .filter(|(count, _)| *count > 0)
@@ -118,7 +118,7 @@ fn figures(sample: &Sample<'_>, charges: &[Charge]) -> Figures {
     }
     let figure = figures.must("high_kept", worst, Bound::AtLeast(0.9));
     figure.of(KEPT, "ratio", format!("{FLOODED}; the worse of the two backlogs, Fief with lanes"));
-    let low_metric = "requests a second of the low class, of those without the flood";
+    let low_metric = "requests a second of the others, of those without the flood";
     for (name, value, metric, way) in [
         ("high_kept_without", high_kept(Way::Copies), KEPT, "Fief without lanes"),
         ("high_kept_plain", high_kept(Way::Plain), KEPT, "no Fief"),
@@ -132,17 +132,18 @@ fn figures(sample: &Sample<'_>, charges: &[Charge]) -> Figures {
     if !dropped.is_nan() {
         let load = format!("{FLOODED}; Fief without lanes, the flood dropped by nft at the interface");
         figures.add("high_kept_floor", dropped).of(KEPT, "ratio", load);
-        let metric = "what the high-priority client keeps with lanes, of what it keeps where the flood is dropped at the interface";
+        let metric =
+            "what the paying client keeps with lanes, of what it keeps where the flood is dropped at the interface";
         figures.add("high_kept_vs_floor", worst / dropped).of(metric, "ratio", FLOODED);
         let without = median(&ratios(&high(Way::Lanes, Load::Low), &high(Way::Lanes, Load::None)));
-        let load = "low-priority clients, no flood; Fief with lanes";
+        let load = "others, no flood; Fief with lanes";
         figures.add("high_kept_no_flood", without).of(KEPT, "ratio", load);
     }
     let versus = ratios(&low(Way::Lanes, Load::LowAndFlood), &low(Way::Copies, Load::LowAndFlood));
-    let metric = "requests a second of the low class with lanes, of those without lanes";
+    let metric = "requests a second of the others with lanes, of those without lanes";
     figures.add("low_with_vs_without", median(&versus)).of(metric, "ratio", FLOODED);
     let throughput = median(&ratios(&low(Way::Lanes, Load::Low), &low(Way::Copies, Load::Low)));
-    figures.add("throughput", throughput).of(metric, "ratio", "low-priority clients, no flood");
+    figures.add("throughput", throughput).of(metric, "ratio", "others, no flood");
     let errors: Vec<f64> = charges.iter().map(|charge| charge.error()).collect();
     let metric = "receive time charged to the flood's class, against the run time of its receiving thread";
     figures.must("charge_error", median(&errors), Bound::AtMost(0.02)).of(metric, "ratio", FLOODED);

@@ -25,10 +25,15 @@ pub fn of(heads: &[Head], loads: &[Used], difference: Option<&Difference>, note:
     outcome
 }
 
+/// What all heads took behind so many bytes.
+fn of_places(heads: &[Head]) -> impl Iterator<Item = (f64, Vec<f64>)> {
+    let places = heads.iter().map(|head| head.windows.len()).min().unwrap_or(0);
+    (0..places).map(move |place| ((place * WINDOW) as f64, heads.iter().map(|head| head.windows[place]).collect()))
+}
+
 /// The median of all heads at each place, so that one interruption is no worst segment.
 fn by_place(heads: &[Head]) -> Vec<f64> {
-    let places = heads.iter().map(|head| head.windows.len()).min().unwrap_or(0);
-    (0..places).map(|place| median(&heads.iter().map(|head| head.windows[place]).collect::<Vec<_>>())).collect()
+    of_places(heads).map(|(_, windows)| median(&windows)).collect()
 }
 
 fn segments(heads: &[Head], outcome: &mut Outcome) {
@@ -51,10 +56,7 @@ fn segments(heads: &[Head], outcome: &mut Outcome) {
         title: "What a segment of one byte costs".to_owned(),
         x: "bytes of the head before it".to_owned(),
         y: "ns".to_owned(),
-        series: vec![Series {
-            name: "program at the interface".to_owned(),
-            points: windows.iter().enumerate().map(|(place, &ns)| ((place * WINDOW) as f64, ns)).collect(),
-        }],
+        series: vec![Series::of("program at the interface", of_places(heads))],
         logarithmic: false,
     });
     outcome.measurements.extend(heads.iter().enumerate().map(|(round, head)| head.to_json(round)));

@@ -24,12 +24,8 @@ pub fn main() -> Result<()> {
     std::io::stdin().read_to_end(&mut rest).map(drop).context("wait for the end of input")
 }
 
-fn measure() -> Result<Costs> {
-    let last = *cpus().last().expect("a running process has a CPU");
-    pin(0, last)?;
-    let fail = "work on a container";
-    let (one, two) = (Container::create().context(fail)?, Container::create().context(fail)?);
-    let mut costs = Costs::default();
+/// What one rebinding by a call costs, beside the cheapest system call.
+pub fn measure_bind(costs: &mut Costs, one: &Container, two: &Container) -> Result<()> {
     costs.measure("getppid", 2000, || {
         std::hint::black_box(nix::unistd::getppid());
         Ok(())
@@ -37,8 +33,17 @@ fn measure() -> Result<Costs> {
     let mut turn = false;
     costs.measure("bind", 1000, || {
         turn = !turn;
-        if turn { one.bind_thread() } else { two.bind_thread() }.context(fail)
-    })?;
+        if turn { one.bind_thread() } else { two.bind_thread() }.context("work on a container")
+    })
+}
+
+fn measure() -> Result<Costs> {
+    let last = *cpus().last().expect("a running process has a CPU");
+    pin(0, last)?;
+    let fail = "work on a container";
+    let (one, two) = (Container::create().context(fail)?, Container::create().context(fail)?);
+    let mut costs = Costs::default();
+    measure_bind(&mut costs, &one, &two)?;
     costs.measure("get_binding", 1000, || fief::current(&one).map(drop).context(fail))?;
     costs.measure("usage", 500, || one.usage().map(drop).context(fail))?;
     costs.measure("get_attributes", 500, || one.attributes().map(drop).context(fail))?;

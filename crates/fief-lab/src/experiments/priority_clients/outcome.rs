@@ -6,8 +6,8 @@ use crate::experiments::Outcome;
 use crate::figures::{Bound, Figures};
 use crate::load::Seen;
 use crate::plot::{Plot, Series};
-use crate::statistics::{Spread, median, ratios};
-use crate::table::{Table, number};
+use crate::statistics::{Spread, median, ms, ratios};
+use crate::table::{Table, in_ms, number};
 
 const ABOUT: &str = "One client of a paying class asks nginx for a file of 1 kB every 2 ms, while other clients ask \
 as fast as they are answered and saturate the server's core. How long does the paying one wait?";
@@ -22,18 +22,18 @@ pub fn of(plan: &Plan, measurements: &[Measurement], notes: Vec<String>) -> Outc
     let mut response = sample.table(
         plan,
         &kinds,
-        "Response time of the high client, us: mean / 99th percentile",
+        "Response time of the paying client, ms: mean / 99th percentile",
         |sample, kind, low| {
             let mean = Spread::of(&sample.means(kind, low));
-            format!("{} / {}", number(mean.median), number(sample.merged(kind, low).p99_us()))
+            format!("{} / {}", in_ms(mean.median), in_ms(sample.merged(kind, low).p99_us()))
         },
     );
     response.notes = notes;
     response.notes.extend(sample.warnings());
     let spread =
-        sample.table(plan, &kinds, "Spread of the mean over the rounds, us: quartiles", |sample, kind, low| {
+        sample.table(plan, &kinds, "Spread of the mean over the rounds, ms: quartiles", |sample, kind, low| {
             let mean = Spread::of(&sample.means(kind, low));
-            format!("{} - {}", number(mean.low), number(mean.high))
+            format!("{} - {}", in_ms(mean.low), in_ms(mean.high))
         });
     let throughput = sample.table(plan, &kinds, "Requests a second, all clients", |sample, kind, low| {
         number(median(&sample.throughputs(kind, low)))
@@ -74,7 +74,7 @@ impl Sample<'_> {
         self.select(kind, low).map(Measurement::throughput).collect()
     }
 
-    /// All rounds of the high client in one: a percentile needs many requests.
+    /// All rounds of the paying client in one: a percentile needs many requests.
     fn merged(&self, kind: Kind, low: usize) -> Seen {
         let mut all = Seen::default();
         self.select(kind, low).for_each(|one| all.merge(&one.high));
@@ -83,7 +83,7 @@ impl Sample<'_> {
 
     fn table(&self, plan: &Plan, kinds: &[Kind], title: &str, cell: impl Fn(&Self, Kind, usize) -> String) -> Table {
         let titles: Vec<String> = kinds.iter().map(|kind| kind.title()).collect();
-        let head: Vec<&str> = std::iter::once("low clients").chain(titles.iter().map(String::as_str)).collect();
+        let head: Vec<&str> = std::iter::once("others").chain(titles.iter().map(String::as_str)).collect();
         let mut table = Table::new(title, &head);
         for &low in &plan.loads {
             let cells = kinds.iter().map(|&kind| cell(self, kind, low));
@@ -131,7 +131,7 @@ fn figures(plan: &Plan, sample: &Sample<'_>) -> Figures {
                 None => figures.add(name, value),
             };
             let load =
-                format!("{MANY} closed-loop low-priority clients, {FEW} where it is said; one high-priority client");
+                format!("{MANY} others, as fast as they are answered, {FEW} where it is said; one paying client");
             figure.of(format!("{}: {metric}", kind.title()), unit, load);
         };
         let (most, least) = (|most| Some(Bound::AtMost(most)), |least| Some(Bound::AtLeast(least)));
@@ -142,8 +142,8 @@ fn figures(plan: &Plan, sample: &Sample<'_>) -> Figures {
         };
         let (few, many) = (sample.means(kind, FEW), sample.means(kind, MANY));
         let (few_p99, many_p99) = (sample.p99s(kind, FEW), sample.p99s(kind, MANY));
-        let flat = "of the high-priority client's at 40 low ones, of that at 5";
-        let of_plain = "of the high-priority client's at 40 low ones, of plain nginx's";
+        let flat = "of the paying client's beside 40 others, of that beside 5";
+        let of_plain = "of the paying client's beside 40 others, of plain nginx's";
         let ratio = |over: &[f64], under: &[f64]| median(&ratios(over, under));
         add("flatness", ratio(&many, &few), bounds[0], "ratio", &format!("mean response time {flat}"));
         add("p99_flatness", ratio(&many_p99, &few_p99), bounds[1], "ratio", &format!("99th percentile {flat}"));
@@ -157,29 +157,28 @@ fn figures(plan: &Plan, sample: &Sample<'_>) -> Figures {
         let worst = loads
             .map(|&low| throughput(low))
             .reduce(|worst, one| if one < worst || one.is_nan() { one } else { worst });
-        let all = format!("{all}, at the load from {FEW} low clients on where it is least");
+        let all = format!("{all}, at the load from {FEW} others on where it is least");
         add("throughput_least", worst.unwrap_or(f64::NAN), bounds[5], "ratio", &all);
-        add("t40", median(&many), None, "us", "mean response time of the high-priority client");
+        add("t40", median(&many) / 1000.0, None, "ms", "mean response time of the paying client");
         let p99 = sample.merged(kind, MANY).p99_us();
-        add("p99_t40", p99, None, "us", "99th percentile of the high-priority client's response time");
+        add("p99_t40", p99 / 1000.0, None, "ms", "99th percentile of the paying client's response time");
     }
     add_peer(&mut figures, sample);
     figures
 }
 
-/// HAProxy at its best: the number of requests behind it with which its high-priority client waits the shortest.
+/// HAProxy at its best: the number of requests behind it with which its paying client waits the shortest.
 fn add_peer(figures: &mut Figures, sample: &Sample<'_>) {
     let wait = |kind: Kind| median(&sample.means(kind, MANY));
     let best = Kind::HAPROXY.into_iter().filter(|&kind| wait(kind).is_finite());
     let Some(best) = best.min_by(|&a, &b| wait(a).total_cmp(&wait(b))) else { return };
-    let load =
-        format!("{MANY} closed-loop low-priority clients; one high-priority client; {} is the best", best.title());
+    let load = format!("{MANY} others, as fast as they are answered; one paying client; {} is the best", best.title());
     let ratio = |over: &[f64], under: &[f64]| median(&ratios(over, under));
     let throughput = |kind: Kind| ratio(&sample.throughputs(kind, MANY), &sample.throughputs(Kind::Plain, MANY));
-    let mean = "mean response time of the high-priority client";
+    let mean = "mean response time of the paying client";
     let all = "requests a second of all clients";
     for (name, value, unit, metric) in [
-        ("haproxy.t40", wait(best), "us", format!("HAProxy at its best: {mean}")),
+        ("haproxy.t40", wait(best) / 1000.0, "ms", format!("HAProxy at its best: {mean}")),
         ("haproxy.throughput", throughput(best), "ratio", format!("HAProxy at its best: {all}, of plain nginx's")),
         (
             "single.t40_vs_haproxy",
@@ -199,24 +198,24 @@ fn add_peer(figures: &mut Figures, sample: &Sample<'_>) {
 }
 
 fn plots(plan: &Plan, sample: &Sample<'_>, kinds: &[Kind]) -> Vec<Plot> {
-    let plot = |name: &str, title: &str, most: usize, y: &dyn Fn(Kind, usize) -> f64| {
-        let series = kinds.iter().map(|&kind| Series {
-            name: kind.title(),
-            points: plan.loads.iter().filter(|&&low| low <= most).map(|&low| (low as f64, y(kind, low))).collect(),
+    let plot = |name: &str, title: &str, most: usize, us: &dyn Fn(Kind, usize) -> Vec<f64>| {
+        let series = kinds.iter().map(|&kind| {
+            let loads = plan.loads.iter().filter(|&&low| low <= most);
+            Series::of(kind.title(), loads.map(|&low| (low as f64, ms(&us(kind, low)))))
         });
         Plot {
             name: name.to_owned(),
             title: title.to_owned(),
-            x: "low-priority clients".to_owned(),
-            y: "us".to_owned(),
+            x: "others".to_owned(),
+            y: "ms".to_owned(),
             series: series.collect(),
             logarithmic: most > MANY,
         }
     };
-    let mean = |kind, low| median(&sample.means(kind, low));
-    let p99 = |kind, low| sample.merged(kind, low).p99_us();
+    let mean = |kind, low| sample.means(kind, low);
+    let p99 = |kind, low| sample.p99s(kind, low);
     let mut plots = vec![
-        plot("mean", "Mean response time of the high-priority client", MANY, &mean),
+        plot("mean", "Mean response time of the paying client", MANY, &mean),
         plot("p99", "99th percentile of its response time", MANY, &p99),
     ];
     if plan.loads.iter().any(|&low| low > MANY) {
@@ -265,7 +264,7 @@ mod tests {
     #[test]
     fn what_was_not_measured_has_no_column_and_misses_its_bound() {
         let outcome = of(&Plan::quick(), &measurements(), vec!["a reason".into()]);
-        assert_eq!(outcome.tables[0].head, ["low clients", "plain nginx", "Fief, one nginx"]);
+        assert_eq!(outcome.tables[0].head, ["others", "plain nginx", "Fief, one nginx"]);
         assert!(outcome.tables[0].to_string().contains("a reason"));
         let missed: Vec<_> = outcome.figures.missed().map(|figure| figure.name.as_str()).collect();
         assert_eq!(missed, ["copies.flatness", "copies.throughput"]);

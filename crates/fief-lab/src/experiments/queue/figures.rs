@@ -10,6 +10,7 @@ use super::sample::Sample;
 use super::way::Way;
 use crate::figures::{Bound, Figures};
 use crate::statistics::median;
+use crate::table::cost_ms;
 
 pub fn figures(plan: &Plan, sample: &Sample) -> Figures {
     let mut figures = Figures::default();
@@ -31,7 +32,7 @@ pub fn figures(plan: &Plan, sample: &Sample) -> Figures {
 /// One server, with one kind of connection and one cost of a request.
 struct Place<'a> {
     sample: &'a Sample,
-    /// Of the queue, at many low clients.
+    /// Of the queue, beside many others.
     case: Case,
     figures: &'a mut Figures,
 }
@@ -50,10 +51,11 @@ impl Place<'_> {
             None => self.figures.add(name, value),
         };
         let load = format!(
-            "{}, {}, requests of {cost_us} us: {low} closed-loop low-priority clients where no other number is said; one \
-             high-priority client",
+            "{}, {}, requests of {}: {low} others, as fast as they are answered, where no other number is said; one \
+             paying client",
             kind.title(),
-            connections.title()
+            connections.title(),
+            cost_ms(cost_us)
         );
         figure.of(metric, unit, load);
     }
@@ -90,11 +92,17 @@ impl Place<'_> {
         let (most, least) = (|most| Some(Bound::AtMost(most)), |least| Some(Bound::AtLeast(least)));
         let (means, p99s, all) = (Sample::means, Sample::p99s, Sample::throughputs);
 
-        let flat = "of the high client's, of that beside 5";
+        let flat = "of the paying client's, of that beside 5";
         self.ratio("flatness", means, (many, self.at(FEW)), most(1.15), &format!("mean response time {flat}"));
         self.ratio("p99_flatness", p99s, (many, self.at(FEW)), most(1.5), &format!("99th percentile {flat}"));
         let bound = most(if is_go { 0.02 } else { 0.03 });
-        self.ratio("t200_vs_plain", means, (many, plain), bound, "mean response time of the high client's, of plain's");
+        self.ratio(
+            "t200_vs_plain",
+            means,
+            (many, plain),
+            bound,
+            "mean response time of the paying client's, of plain's",
+        );
         let bound = least(if is_go || is_persistent { 0.97 } else { 0.90 });
         self.ratio("throughput_vs_plain", all, (many, plain), bound, "requests a second of all clients, of plain's");
         let bound = if is_go { None } else { least(0.97) };
@@ -102,7 +110,7 @@ impl Place<'_> {
         self.ratio("throughput_vs_admission", all, (many, admit), bound, metric);
 
         let thousand = (self.at(MOST), many);
-        let metric = "mean response time of the high client's beside 1000, of that beside 200";
+        let metric = "mean response time of the paying client's beside 1000, of that beside 200";
         self.ratio("t1000_vs_t200", means, thousand, most(1.3), metric);
         let thousand = (self.at(MOST), Case { low: MOST, ..plain });
         let metric = "requests a second of all clients at 1000, of plain's";
@@ -110,13 +118,13 @@ impl Place<'_> {
 
         if let Some(peer) = self.sample.peer(many) {
             let by = peer.way.title();
-            let metric = format!("mean response time of the high client's, of that by {by} (the peer)");
+            let metric = format!("mean response time of the paying client's, of that by {by} (the peer)");
             self.ratio("vs_peer_t200", means, (many, peer), most(1.0), &metric);
             let metric = format!("requests a second of all clients, of those by {by} (the peer)");
             self.ratio("vs_peer_throughput", all, (many, peer), least(1.1), &metric);
         }
         let alone = (self.at(0), Case { low: 0, ..admit });
-        let metric = "mean response time of the high client's beside nobody, of that with admission and no queue";
+        let metric = "mean response time of the paying client's beside nobody, of that with admission and no queue";
         self.ratio("alone", means, alone, most(1.05), metric);
         self.absolute();
     }
@@ -128,10 +136,10 @@ impl Place<'_> {
             if self.sample.has_case(case) && self.sample.has_case(self.case) {
                 let (name, title) = (way.name(), way.title());
                 let (mean, p99) = (median(&self.sample.means(case)), self.sample.p99_us(case));
-                let metric = format!("mean response time of the high client's: {title}");
-                self.add(&format!("{name}_t200"), mean, None, "us", &metric);
-                let metric = format!("99th percentile of the high client's response time: {title}");
-                self.add(&format!("{name}_p99_t200"), p99, None, "us", &metric);
+                let metric = format!("mean response time of the paying client's: {title}");
+                self.add(&format!("{name}_t200"), mean / 1000.0, None, "ms", &metric);
+                let metric = format!("99th percentile of the paying client's response time: {title}");
+                self.add(&format!("{name}_p99_t200"), p99 / 1000.0, None, "ms", &metric);
             }
         }
     }
@@ -141,7 +149,7 @@ impl Place<'_> {
         self.case = some;
         let plain = self.by(Way::Plain);
         let bound = Some(Bound::AtMost(0.2));
-        let metric = "mean response time of the high client's, of plain's";
+        let metric = "mean response time of the paying client's, of plain's";
         self.ratio("t40_vs_plain", Sample::means, (some, plain), bound, metric);
         let metric = "requests a second of all clients, of plain's";
         self.ratio("throughput_vs_plain", Sample::throughputs, (some, plain), None, metric);

@@ -17,7 +17,7 @@ use crate::load::{Arrivals, Close, Load, Seen};
 use crate::noise::{Noise, Snapshot};
 use crate::progress::Progress;
 use crate::statistics::median;
-use crate::table::{Table, number};
+use crate::table::{Table, cost_ms, number};
 use fief_testkit::{Client, Topology};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -77,7 +77,7 @@ impl Measured {
         json!({
             "experiment": "queue", "part": "goodput", "server": kind.name(), "way": way.name(), "cost_us": cost_us,
             "times_capacity": times, "capacity": self.capacity, "round": self.round, "goodput": self.goodput(),
-            "high": class(&self.seen[0]), "low": class(&self.seen[1]), "busy": self.noise.busy,
+            "paying": class(&self.seen[0]), "others": class(&self.seen[1]), "busy": self.noise.busy,
             "foreign": self.noise.foreign,
         })
     }
@@ -191,9 +191,10 @@ impl Goodput {
                 let titles: Vec<String> = ways.iter().map(|way| way.title()).collect();
                 let head: Vec<&str> = std::iter::once("asked for").chain(titles.iter().map(String::as_str)).collect();
                 let title = format!(
-                    "{}, open loop, requests of {cost_us} us: answered within {PATIENCE_MS} ms, of the capacity / of the \
-                     high class's",
-                    kind.title()
+                    "{}, open loop, requests of {}: answered within {PATIENCE_MS} ms, of the capacity / of the paying \
+                     class's",
+                    kind.title(),
+                    cost_ms(cost_us)
                 );
                 let mut table = Table::new(title, &head);
                 for &times in &self.times {
@@ -225,16 +226,17 @@ impl Goodput {
                                 false => outcome.figures.add(name, value),
                             };
                             let load = format!(
-                                "{}, {}, requests of {cost_us} us, open loop at {times} x capacity, a tenth of it of the high \
+                                "{}, {}, requests of {}, open loop at {times} x capacity, a tenth of it of the paying \
                                  class",
                                 kind.title(),
-                                way.title()
+                                way.title(),
+                                cost_ms(cost_us)
                             );
                             figure.of(metric, "ratio", load);
                         };
                         let metric = "requests answered within 500 ms, of the server's capacity";
                         add(&format!("goodput_{name}"), goodput, bound, metric);
-                        let metric = "of the high class's requests those answered within 500 ms";
+                        let metric = "of the paying class's requests those answered within 500 ms";
                         add(&format!("goodput_high_{name}"), high, 0.999, metric);
                     }
                 }
@@ -243,7 +245,7 @@ impl Goodput {
     }
 }
 
-/// Goodput, and the high class's part, in the median.
+/// Goodput, and the paying class's part, in the median.
 fn values(measured: &[Measured], case: Case) -> [f64; 2] {
     let of = |value: fn(&Measured) -> f64| {
         let chosen = measured.iter().filter(|one| one.case == case);

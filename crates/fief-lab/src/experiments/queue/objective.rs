@@ -20,7 +20,7 @@ use crate::load::{Arrivals, Close, Load, Seen, Volleys};
 use crate::noise::{Noise, Snapshot};
 use crate::progress::Progress;
 use crate::statistics::{median, ratios};
-use crate::table::{Table, number};
+use crate::table::{Table, cost_ms, number};
 use crate::wanted::Wanted;
 use fief_testkit::{Client, Topology};
 use nix::sys::signal::{Signal, kill};
@@ -134,9 +134,9 @@ impl One {
         json!({
             "experiment": "queue", "part": "objective", "server": self.kind.name(), "way": self.how.name(), "round": self.round,
             "met": met([self]), "seconds": self.seconds.iter().map(second).collect::<Vec<_>>(),
-            "high_p99_us": self.high.p99_us(), "high_stalls": self.high.stalls, "high_refused": self.high.refused, "high_errors": self.high.errors,
-            "high_given_up": self.high.given_up, "low_per_second": self.low.per_second(), "low_refused": self.low.refused,
-            "low_shed": self.low.shed, "busy": self.noise.busy, "foreign": self.noise.foreign,
+            "paying_p99_us": self.high.p99_us(), "paying_stalls": self.high.stalls, "paying_refused": self.high.refused, "paying_errors": self.high.errors,
+            "paying_given_up": self.high.given_up, "others_per_second": self.low.per_second(), "others_refused": self.low.refused,
+            "others_shed": self.low.shed, "busy": self.noise.busy, "foreign": self.noise.foreign,
             "classes": self.classes,
         })
     }
@@ -262,7 +262,8 @@ fn of(all: &[One], kind: Kind, how: How) -> Vec<&One> {
 
 fn table(kind: Kind, all: &[One]) -> Table {
     let title = format!("{}, bursts of the others, half the speed for a while: {PROMISE}", kind.title());
-    let mut table = Table::new(title, &["way", "seconds held", "high 99th percentile, us", "low, requests a second"]);
+    let mut table =
+        Table::new(title, &["way", "seconds held", "paying, 99th percentile, ms", "others, requests a second"]);
     for how in How::ALL {
         let some = of(all, kind, how);
         if some.is_empty() {
@@ -272,16 +273,22 @@ fn table(kind: Kind, all: &[One]) -> Table {
         let count: usize = some.iter().map(|one| one.seconds.len()).sum();
         let held = met(some.iter().copied()) * count as f64;
         let held = format!("{held:.0} of {count}");
-        table.row([how.title().to_owned(), held, middle(|one| one.high.p99_us()), middle(|one| one.low.per_second())]);
+        table.row([
+            how.title().to_owned(),
+            held,
+            middle(|one| one.high.p99_us() / 1000.0),
+            middle(|one| one.low.per_second()),
+        ]);
     }
     table
 }
 
 fn figures(kind: Kind, all: &[One], outcome: &mut Outcome) {
     let load = format!(
-        "{}, requests of {COST_US} us, an open loop: {HIGH} of the capacity by the promised class, {LOW} by another and {} bursts \
+        "{}, requests of {}, an open loop: {HIGH} of the capacity by the promised class, {LOW} by another and {} bursts \
          a second of {} to {} requests; each request costs twice as much for 2 s",
         kind.title(),
+        cost_ms(COST_US),
         BURSTS.per_second,
         BURSTS.least,
         BURSTS.most

@@ -9,11 +9,11 @@ use super::sample::Sample;
 use super::way::Way;
 use crate::experiments::Outcome;
 use crate::plot::{Plot, Series};
-use crate::statistics::{Spread, median};
-use crate::table::{Table, number};
+use crate::statistics::{Spread, median, ms};
+use crate::table::{Table, cost_ms, in_ms, number};
 
-const ABOUT: &str = "One client of a better class asks an unmodified server every 2 ms, while other clients ask as fast as \
-they are answered. How long does the better one wait, and what does the server do in all, by what is done for its class?";
+const ABOUT: &str = "One paying client asks an unmodified server every 2 ms, while others ask as fast as \
+they are answered. How long does the paying one wait, and what does the server do in all, by what is done for its class?";
 
 pub fn of(plan: &Plan, sample: &Sample, notes: Vec<String>) -> Outcome {
     let mut outcome = Outcome {
@@ -58,14 +58,14 @@ impl Place<'_> {
     }
 
     fn title(&self) -> String {
-        format!("{}, {}, requests of {} us", self.kind.title(), self.connections.title(), self.cost_us)
+        format!("{}, {}, requests of {}", self.kind.title(), self.connections.title(), cost_ms(self.cost_us))
     }
 
     fn tables(&self) -> Vec<Table> {
-        let wait = self.table("high client, us: mean (quartiles of the rounds) / 99th percentile", |case| {
+        let wait = self.table("paying client, ms: mean (quartiles of the rounds) / 99th percentile", |case| {
             let mean = Spread::of(&self.sample.means(case));
-            let [median, low, high] = [mean.median, mean.low, mean.high].map(number);
-            format!("{median} ({low} - {high}) / {}", number(self.sample.p99_us(case)))
+            let [median, low, high] = [mean.median, mean.low, mean.high].map(in_ms);
+            format!("{median} ({low} - {high}) / {}", in_ms(self.sample.p99_us(case)))
         });
         let all = self.table("requests a second of all clients", |case| number(median(&self.sample.throughputs(case))));
         wait.into_iter().chain(all).collect()
@@ -74,7 +74,7 @@ impl Place<'_> {
     fn table(&self, what: &str, cell: impl Fn(Case) -> String) -> Option<Table> {
         let ways = self.ways();
         let titles: Vec<String> = ways.iter().map(|way| way.title()).collect();
-        let head: Vec<&str> = std::iter::once("low clients").chain(titles.iter().map(String::as_str)).collect();
+        let head: Vec<&str> = std::iter::once("others").chain(titles.iter().map(String::as_str)).collect();
         let mut table = Table::new(format!("{}: {what}", self.title()), &head);
         for &low in &self.plan.loads {
             let cells = ways.iter().map(|&way| match self.sample.has_case(self.case(way, low)) {
@@ -94,8 +94,7 @@ impl Place<'_> {
         let series = |way: Way| {
             let cases = self.plan.loads.iter().map(|&low| self.case(way, low));
             let points = cases.filter(|case| self.sample.has_case(*case));
-            let points = points.map(|case| (case.low as f64, median(&self.sample.means(case)) / 1000.0)).collect();
-            Series { name: way.title(), points }
+            Series::of(way.title(), points.map(|case| (case.low as f64, ms(&self.sample.means(case)))))
         };
         // one line for the peers: the best of them
         let peer = |way: &Way| {
@@ -109,8 +108,8 @@ impl Place<'_> {
         }
         Some(Plot {
             name: format!("{}{}-{}us", self.kind.name(), self.connections.suffix(), self.cost_us),
-            title: format!("Mean response time of the high client: {}", self.title()),
-            x: "low-priority clients".to_owned(),
+            title: format!("Mean response time of the paying client: {}", self.title()),
+            x: "others".to_owned(),
             y: "ms".to_owned(),
             series,
             logarithmic: true,
@@ -130,7 +129,7 @@ mod tests {
         sample.push(measured(case(Way::Plain, 200), 66_000, 3000));
         sample.push(measured(case(Way::Haproxy(1), 200), 900, 2500));
         let outcome = of(&Plan::quick(), &sample, vec!["a reason".into()]);
-        assert_eq!(outcome.tables[0].head, ["low clients", "plain", "HAProxy, maxconn 1"]);
+        assert_eq!(outcome.tables[0].head, ["others", "plain", "HAProxy, maxconn 1"]);
         assert!(outcome.tables[0].to_string().contains("a reason"));
         assert_eq!(outcome.plots.len(), 1);
         assert!(outcome.figures.get("go.flatness").is_none(), "there was no queue");

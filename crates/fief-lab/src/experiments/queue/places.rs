@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How many requests at once a server is to get: the number that Fief finds out, beside the best of those that a policy could
-//! say. The best one is where the high client waits least, among those with nearly the most requests a second.
+//! say. The best one is where the paying client waits least, among those with nearly the most requests a second.
 
 use super::case::{Case, Connections, Measured};
 use super::kind::Kind;
@@ -58,7 +58,7 @@ pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()
         let measured = &one.measured;
         json!({
             "experiment": "queue", "part": "places", "server": one.kind.name(), "places": one.places, "round": measured.round,
-            "high_mean_us": measured.high.mean_us(), "requests_per_second": measured.throughput(),
+            "paying_mean_us": measured.high.mean_us(), "requests_per_second": measured.throughput(),
         })
     }));
     for kind in kinds {
@@ -66,16 +66,18 @@ pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()
         let best = best(&rows(kind, &all));
         let of = |places: Option<u32>, value: fn(&Measured) -> f64| values(kind, places, &all, value);
         let against = |value: fn(&Measured) -> f64| median(&ratios(&of(None, value), &of(Some(best), value)));
-        let load = format!("{}, {MANY} closed-loop low-priority clients, one high-priority client", kind.title());
+        let load = format!("{}, {MANY} others, as fast as they are answered, one paying client", kind.title());
         let mut must = |name: &str, value: f64, bound: Bound, metric: &str| {
             let name = format!("{}.auto_vs_best_{name}", kind.name());
             outcome.figures.must(name, value, bound).of(metric, "ratio", load.clone());
         };
         let metric = "requests a second with in-service = \"auto\", of those with the best number";
         must("throughput", against(Measured::throughput), Bound::AtLeast(NEARLY), metric);
-        let metric = "mean response time of the high client with in-service = \"auto\", of that with the best number";
+        let metric = "mean response time of the paying client with in-service = \"auto\", of that with the best number";
         must("t200", against(|one| one.high.mean_us()), Bound::AtMost(1.3), metric);
-        outcome.figures.add(format!("{}.best_places", kind.name()), best.into());
+        let metric =
+            "the number of places with which the paying client waits least, of those with nearly the best throughput";
+        outcome.figures.add(format!("{}.best_places", kind.name()), best.into()).of(metric, "places", load);
     }
     Ok(())
 }
@@ -97,7 +99,7 @@ fn values(kind: Kind, places: Option<u32>, all: &[One], value: fn(&Measured) -> 
     some.into_iter().map(value).collect()
 }
 
-/// A number, requests a second, and how long the high client waits.
+/// A number, requests a second, and how long the paying client waits.
 type Row = (u32, f64, f64);
 
 fn rows(kind: Kind, all: &[One]) -> Vec<Row> {
@@ -116,10 +118,10 @@ fn best(rows: &[Row]) -> u32 {
 
 fn table(kind: Kind, all: &[One]) -> Table {
     let title_of = format!("{}, {MANY} others, by how many requests it has at once", kind.title());
-    let mut table = Table::new(title_of, &["at once", "high client waits, us", "requests a second"]);
+    let mut table = Table::new(title_of, &["at once", "paying client waits, ms", "requests a second"]);
     for places in PLACES {
         let of = |value: fn(&Measured) -> f64| number(median(&values(kind, places, all, value)));
-        table.row([title(places), of(|one| one.high.mean_us()), of(Measured::throughput)]);
+        table.row([title(places), of(|one| one.high.mean_us() / 1000.0), of(Measured::throughput)]);
     }
     table
 }

@@ -7,10 +7,14 @@
 use crate::command::Used;
 use std::collections::BTreeMap;
 
+fn cpu_ns(one: &Used) -> u64 {
+    one.thread_ns + one.receive_ns
+}
+
 /// Where the time of containers is that have ended.
 const RETIRED: &str = "retired";
 
-/// Thread time that is in no account any more, ns. `moved`: where each container that stays is now.
+/// Time of threads and of receive work that is in no account any more, ns. `moved`: where each container that stays is now.
 pub fn lost_ns(before: &[Used], after: &[Used], moved: &BTreeMap<String, String>) -> u64 {
     let same = |one: &Used| after.iter().find(|other| (other.id, other.generation) == (one.id, one.generation));
     let (mut lost, mut ended) = (0, 0);
@@ -18,14 +22,14 @@ pub fn lost_ns(before: &[Used], after: &[Used], moved: &BTreeMap<String, String>
         let path = moved.get(&one.container);
         match same(one) {
             Some(now) if path.is_none_or(|path| *path == now.container) => {
-                lost += one.thread_ns.saturating_sub(now.thread_ns);
+                lost += cpu_ns(one).saturating_sub(cpu_ns(now));
             }
-            None if path.is_none() => ended += one.thread_ns,
+            None if path.is_none() => ended += cpu_ns(one),
             // it is somewhere else, or ended
-            _ => lost += one.thread_ns,
+            _ => lost += cpu_ns(one),
         }
     }
-    let retired = |all: &[Used]| all.iter().find(|one| one.container == RETIRED).map_or(0, |one| one.thread_ns);
+    let retired = |all: &[Used]| all.iter().find(|one| one.container == RETIRED).map_or(0, cpu_ns);
     let taken = retired(after).saturating_sub(retired(before));
     lost + u64::saturating_sub(ended, taken)
 }
@@ -46,6 +50,8 @@ mod tests {
     fn a_renamed_container_has_what_it_had() {
         let before = [used(9, "shop", 100), used(1, "root", 7)];
         assert_eq!(lost(&before, &[used(9, "store", 100), used(1, "root", 8)]), 0);
+        let received = |ns| [Used { receive_ns: ns, ..used(9, "store", 100) }, used(1, "root", 7)];
+        assert_eq!(lost_ns(&received(50), &received(20), &BTreeMap::new()), 30, "of packets too");
         assert_eq!(lost(&before, &[used(9, "store", 130), used(1, "root", 7)]), 0);
         assert_eq!(lost(&before, &[used(9, "store", 60), used(1, "root", 5)]), 42);
         assert_eq!(lost(&before, &[used(9, "shop", 100), used(1, "root", 7)]), 100, "it is not where it should be");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A server that is started anew while clients ask: what they lose under Fief, and what without it. The sides take turns.
 
+use super::changes::classes;
 use super::classes::Class;
 use super::crowd::{Answered, Crowd};
-use super::reloads::classes;
 use super::unit::{Start, Unit};
 use super::{Plan, policy};
 use crate::command::{PolicyFile, usage};
@@ -27,7 +27,7 @@ pub struct Round {
 pub fn measure(plan: &Plan, topology: &Topology, progress: &mut Progress) -> Result<Vec<Round>> {
     let mut rounds = Vec::new();
     for number in 0..plan.rounds {
-        let sides = [Start::Plain, Start::DropIn];
+        let sides = [Start::Plain, Start::DropIn, Start::Waited];
         for turn in 0..sides.len() {
             let side = sides[(turn + number) % sides.len()];
             rounds.push(round(plan, topology, (side, number), progress)?);
@@ -37,9 +37,12 @@ pub fn measure(plan: &Plan, topology: &Topology, progress: &mut Progress) -> Res
 }
 
 fn round(plan: &Plan, topology: &Topology, (side, number): (Start, usize), progress: &mut Progress) -> Result<Round> {
-    let policy = PolicyFile::new(&policy::text(0))?;
-    let installation =
-        (side == Start::DropIn).then(|| Installation::apply_in(&policy, &topology.server)).transpose()?;
+    let policy = match side {
+        Start::Waited => policy::with_restart(&policy::text(0)),
+        Start::Plain | Start::DropIn => policy::text(0),
+    };
+    let policy = PolicyFile::new(&policy)?;
+    let installation = (side != Start::Plain).then(|| Installation::apply_in(&policy, &topology.server)).transpose()?;
     let mut unit = Unit::start(topology, side)?;
     let crowd = Crowd::start(topology)?;
     std::thread::sleep(plan.rest);

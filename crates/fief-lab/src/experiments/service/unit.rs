@@ -25,13 +25,16 @@ pub enum Start {
     Plain,
     /// `fief exec --here --container HOME -- nginx`
     DropIn,
+    /// The same, under a policy whose listeners have `restart`.
+    Waited,
 }
 
 impl Start {
     pub fn words(self) -> &'static str {
         match self {
             Self::Plain => "without Fief",
-            Self::DropIn => "with Fief",
+            Self::DropIn => "with Fief, without restart",
+            Self::Waited => "with Fief",
         }
     }
 }
@@ -86,7 +89,7 @@ impl<'a> Unit<'a> {
         let mut command = Command::new("sh");
         self.topology.server.enter(&mut command);
         command.args(["-c", ENTER]).arg(&cgroup);
-        if self.start == Start::DropIn {
+        if self.start != Start::Plain {
             command.arg(beside("fief", "fief-cli")?).env("FIEF_SCOPE", scope());
             command.args(["exec", "--here", "--container", &home(0), "--"]);
         }

@@ -14,6 +14,9 @@ const ABOUT: &str = "Twenty well-behaved clients ask nginx for a file of 1 kB as
 somebody floods the server with SYNs. How much of its throughput does it keep? And how long does a client wait that \
 comes for the first time?";
 
+const STOCK: &str = "a stock kernel";
+const NFT: &str = "an nftables limit on that prefix";
+
 /// All that was measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
@@ -103,8 +106,8 @@ impl Sample<'_> {
         let series = ways.iter().map(|&way| {
             let attacks = self.attacks();
             let loads = attacks.iter().filter(|attack| matches!(attack, Attack::None | Attack::Prefix(_)));
-            let point = |&attack: &Attack| (f64::from(attack.per_second()) / 1000.0, median(&self.kept(way, attack)));
-            Series { name: way.title().to_owned(), points: loads.map(point).collect() }
+            let of = |&attack: &Attack| (f64::from(attack.per_second()) / 1000.0, self.kept(way, attack));
+            Series::of(way.title(), loads.map(of))
         });
         Plot {
             name: "kept".to_owned(),
@@ -158,36 +161,54 @@ fn figures(sample: &Sample<'_>, costs: &[(Kind, f64)], isolations: &[f64]) -> Fi
     let versus_metric = |what: &str| format!("what Fief keeps of its throughput, of what {what} keeps");
     let add = figures.must("useful_70k", median(&kept(Way::Fief, 70_000)), Bound::AtLeast(0.95));
     add.of(own, "ratio", from_prefix(70_000));
-    figures.must("useful_70k_vs_nft", versus(Way::Limit, 70_000), Bound::AtLeast(0.97));
-    figures.must("useful_70k_vs_stock", versus(Way::Stock, 70_000), Bound::AtLeast(1.7));
+    let add = figures.must("useful_70k_vs_nft", versus(Way::Limit, 70_000), Bound::AtLeast(0.97));
+    add.of(versus_metric(NFT), "ratio", from_prefix(70_000));
+    let add = figures.must("useful_70k_vs_stock", versus(Way::Stock, 70_000), Bound::AtLeast(1.7));
+    add.of(versus_metric(STOCK), "ratio", from_prefix(70_000));
     let add = figures.must("useful_200k", median(&kept(Way::Fief, 200_000)), Bound::AtLeast(0.95));
     add.of(own, "ratio", from_prefix(200_000));
-    figures.must("useful_200k_vs_stock", versus(Way::Stock, 200_000), Bound::AtLeast(4.0));
+    let add = figures.must("useful_200k_vs_stock", versus(Way::Stock, 200_000), Bound::AtLeast(4.0));
+    add.of(versus_metric(STOCK), "ratio", from_prefix(200_000));
     let add = figures.add("vs_syncookies2_70k", versus(Way::Cookies, 70_000));
     add.of(versus_metric("a kernel with tcp_syncookies = 2"), "ratio", from_prefix(70_000));
     let add = figures.add("vs_nft_200k", versus(Way::Limit, 200_000));
-    add.of(versus_metric("an nftables limit on that prefix"), "ratio", from_prefix(200_000));
+    add.of(versus_metric(NFT), "ratio", from_prefix(200_000));
     let spoofed =
         [Attack::Anywhere(70_000), Attack::AmongClients(70_000)].map(|attack| median(&sample.kept(Way::Fief, attack)));
     // NaN where either is missing, which `min` would hide.
     let worst = if spoofed[0] <= spoofed[1] { spoofed[0] } else { spoofed[1] + 0.0 * spoofed[0] };
     let load = format!("70000 SYN/s, spoofed all over a /10 or inside the clients' own /24, the worse; {clients}");
     figures.must("spoofed_70k", worst, Bound::AtLeast(0.85)).of(own, "ratio", load);
-    figures.add("spoofed_anywhere_70k", spoofed[0]);
-    figures.add("spoofed_among_clients_70k", spoofed[1]);
+    for (name, value, sources) in [
+        ("spoofed_anywhere_70k", spoofed[0], "all over a /10"),
+        ("spoofed_among_clients_70k", spoofed[1], "inside the clients' own /24"),
+    ] {
+        let load = format!("70000 SYN/s, spoofed {sources}; {clients}");
+        figures.add(name, value).of(format!("{own}; more is better"), "ratio", load);
+    }
     for way in [Way::Stock, Way::Cookies, Way::Limit, Way::Synproxy, Way::Server] {
         for (word, rate) in [("70k", 70_000), ("200k", 200_000)] {
-            figures.add(format!("{}_{word}", way.name()), median(&kept(way, rate)));
+            let metric = format!("{own}; {}; more is better", way.title());
+            let load = from_prefix(rate);
+            figures.add(format!("{}_{word}", way.name()), median(&kept(way, rate))).of(metric, "ratio", load);
         }
     }
-    figures.add("time_to_isolate_s", median(isolations));
+    let metric = "from the first SYN until fewer than 5 % are answered, by isolation alone; less is better";
+    figures.add("time_to_isolate_s", median(isolations)).of(metric, "s", "70000 SYN/s from one /16");
     let of_stock = |kind| median(&ratios(&of_kind(costs, kind), &of_kind(costs, Kind::Stock)));
-    figures.must("cpu_per_syn_answered", of_stock(Kind::Answered), Bound::AtMost(0.55));
-    figures.must("cpu_per_syn_policed", of_stock(Kind::Policed), Bound::AtMost(0.4));
-    figures.add("cpu_per_syn_nft", of_stock(Kind::Dropped));
+    let cost =
+        |kind: Kind| format!("CPU time of the server's receiving thread a SYN {}, of a stock kernel's", kind.title());
+    let alone = "SYNs of one /16 at a constant rate, no clients";
+    let answered = figures.must("cpu_per_syn_answered", of_stock(Kind::Answered), Bound::AtMost(0.55));
+    answered.of(cost(Kind::Answered), "ratio", alone);
+    let policed = figures.must("cpu_per_syn_policed", of_stock(Kind::Policed), Bound::AtMost(0.4));
+    policed.of(cost(Kind::Policed), "ratio", alone);
+    let dropped = format!("{}: what receiving a packet costs at all", cost(Kind::Dropped));
+    figures.add("cpu_per_syn_nft", of_stock(Kind::Dropped)).of(dropped, "ratio", alone);
     let flooded = sample.measurements.iter().filter(|one| one.way == Way::Fief && one.attack != Attack::None);
     let most = flooded.map(|one| one.request_sockets as f64).fold(f64::NAN, f64::max);
-    figures.must("request_sockets", most, Bound::AtMost(0.0));
+    let metric = "sockets in SYN_RECV at the server under Fief, the most that was seen";
+    figures.must("request_sockets", most, Bound::AtMost(0.0)).of(metric, "sockets", "all floods");
     figures
 }
 
@@ -246,7 +267,10 @@ fn newcomer_figures(newcomers: &[newcomer::Measurement], figures: &mut Figures) 
             figure.of(metric, "s", case.load());
         }
         let unserved: usize = of_case(newcomers, case).map(newcomer::Measurement::unserved).sum();
-        figures.add(format!("newcomers_unserved{word}"), unserved as f64 / seconds.len() as f64);
+        let metric =
+            format!("newcomers that were not served within {PATIENCE_S} s, of all; {}; less is better", case.title());
+        let value = unserved as f64 / seconds.len() as f64;
+        figures.add(format!("newcomers_unserved{word}"), value).of(metric, "ratio", case.load());
     }
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From single trials to tables, plots and figures. Pure.
 
-use super::{Cost, Priced, Stage};
+use super::{Cost, PER_SECOND, Priced, Stage};
 use crate::experiments::Outcome;
 use crate::experiments::overload::{Sample, cell};
 use crate::figures::{Bound, Figures};
 use crate::plot::{Plot, Series};
-use crate::statistics::{median, ratios};
-use crate::table::{Table, number};
+use crate::statistics::{median, ms, ratios};
+use crate::table::{Table, cost_ms, number};
 
 const ABOUT: &str = "Well-behaved clients saturate nginx, whose requests cost 2.5 ms of CPU, and in turn 0.5 ms. A crowd \
 beside them is limited to 10 requests a second, and offers more and more. What do the well-behaved keep when the server \
@@ -46,7 +46,7 @@ fn tables(sample: &Sample, parts: &[f64], Priced { cost, page }: &Priced) -> [Ta
     let table = |title: &str, cell: &dyn Fn(&str, &str) -> String| {
         let head: Vec<&str> =
             ["refused load, of capacity"].into_iter().chain(stages.iter().map(|s| s.title())).collect();
-        let mut table = Table::new(format!("{title}, {} us a request", cost.us()), &head);
+        let mut table = Table::new(format!("{title}, {} a request", cost_ms(cost.us())), &head);
         for &part in parts {
             let cells = stages.iter().map(|&stage| cell(&cost.way(stage.way()), &stage.step(part)));
             table.row(std::iter::once(part.to_string()).chain(cells));
@@ -82,8 +82,10 @@ fn figures(sample: &Sample, parts: &[f64], cost: Cost, figures: &mut Figures) {
     let (Some(&start), Some(&end)) = (parts.first(), parts.last()) else {
         return;
     };
-    let load =
-        format!("a crowd offers {end} of the capacity, limited to 10 a second; {} us of CPU a request", cost.us());
+    let load = format!(
+        "a crowd offers {end} of the capacity, limited to 10 a second; {} of CPU a request",
+        cost_ms(cost.us())
+    );
     for stage in [Stage::Syn, Stage::Url, Stage::Answer, Stage::Server] {
         let (way, start, end) = (cost.way(stage.way()), stage.step(start), stage.step(end));
         let name = format!("{}{}", stage.figure(), cost.suffix());
@@ -95,9 +97,17 @@ fn figures(sample: &Sample, parts: &[f64], cost: Cost, figures: &mut Figures) {
         let metric = format!("well-behaved requests a second at that load, of at {} of the capacity", parts[0]);
         figure.of(format!("{metric}; limited {}", stage.title()), "ratio", &load);
         let slower = ratios(&sample.means(&way, &end, GOOD), &sample.means(&way, &start, GOOD));
-        figures.add(format!("{name}.response"), median(&slower));
-        figures.add(format!("{name}.refusal_us"), median(&refusal_us(sample, &way, &start, &end)));
-        figures.add(format!("{name}.crowd_per_second"), median(&sample.rates(&way, &end, CROWD)));
+        let mut add = |of: &str, value: f64, metric: String, unit| {
+            let metric = format!("{metric}; limited {}", stage.title());
+            figures.add(format!("{name}.{of}"), value).of(metric, unit, &load);
+        };
+        let metric =
+            format!("well-behaved clients' mean response time, of at {} of the capacity; less is better", parts[0]);
+        add("response", median(&slower), metric, "ratio");
+        let metric = "CPU time on the server's core for each request that is refused; less is better".to_owned();
+        add("refusal_us", median(&refusal_us(sample, &way, &start, &end)), metric, "us");
+        let metric = format!("requests a second that the crowd gets; {PER_SECOND} are allowed, and more is not better");
+        add("crowd_per_second", median(&sample.rates(&way, &end, CROWD)), metric, "1/s");
     }
 }
 
@@ -117,17 +127,14 @@ fn refusal_us(sample: &Sample, way: &str, start: &str, end: &str) -> Vec<f64> {
 
 fn plots(sample: &Sample, parts: &[f64], cost: Cost) -> Vec<Plot> {
     let stages = stages(sample, cost);
-    let plot = |name: &str, title: &str, y: &str, value: &dyn Fn(&str, &str) -> f64| {
-        let series = stages.iter().map(|&stage| Series {
-            name: stage.title().to_owned(),
-            points: parts
-                .iter()
-                .map(|&part| (part * 100.0, value(&cost.way(stage.way()), &stage.step(part))))
-                .collect(),
+    let plot = |name: &str, title: &str, y: &str, values: &dyn Fn(&str, &str) -> Vec<f64>| {
+        let series = stages.iter().map(|&stage| {
+            let of = |&part: &f64| (part * 100.0, values(&cost.way(stage.way()), &stage.step(part)));
+            Series::of(stage.title(), parts.iter().map(of))
         });
         Plot {
             name: format!("{name}{}", cost.suffix()),
-            title: format!("{title}, {} us a request", cost.us()),
+            title: format!("{title}, {} a request", cost_ms(cost.us())),
             x: "refused load, % of the server's capacity".to_owned(),
             y: y.to_owned(),
             series: series.collect(),
@@ -136,9 +143,9 @@ fn plots(sample: &Sample, parts: &[f64], cost: Cost) -> Vec<Plot> {
     };
     vec![
         plot("throughput", "What the well-behaved clients keep", "requests/s", &|way, step| {
-            median(&sample.rates(way, step, GOOD))
+            sample.rates(way, step, GOOD)
         }),
-        plot("response", "How long they wait", "ms", &|way, step| median(&sample.means(way, step, GOOD)) / 1000.0),
+        plot("response", "How long they wait", "ms", &|way, step| ms(&sample.means(way, step, GOOD))),
     ]
 }
 

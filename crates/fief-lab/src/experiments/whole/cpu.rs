@@ -8,7 +8,7 @@ use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::stage::{Manner, Stage};
 use crate::statistics::{Spread, median, ratios};
-use crate::table::{Table, number};
+use crate::table::{Table, in_ms};
 use serde_json::json;
 
 /// ns a request, a value a round, in the order of [`Way::ALL`].
@@ -45,21 +45,21 @@ pub fn run(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Resul
 fn report(plan: &Plan, manner: Manner, taken: &Taken, outcome: &mut Outcome) {
     let [plain, floor, whole] = taken;
     let mut table = Table::new(
-        format!("CPU of one request, us, {}; server and client on one core", manner.title()),
-        &["", "us", "plain, of this", "quartiles"],
+        format!("CPU of one request, ms, {}; server and client on one core", manner.title()),
+        &["", "ms", "plain, of this", "quartiles"],
     );
     for (way, taken) in Way::ALL.into_iter().zip(taken) {
         let kept = Spread::of(&ratios(plain, taken));
-        let us = number(median(taken) / 1000.0);
+        let ms = in_ms(median(taken) / 1000.0);
         let quartiles = format!("{:.4} - {:.4}", kept.low, kept.high);
-        table.row([way.title().to_owned(), us, format!("{:.4}", kept.median), quartiles]);
+        table.row([way.title().to_owned(), ms, format!("{:.4}", kept.median), quartiles]);
     }
     table.note(format!("{} rounds; a process of its own in each, so memory lies elsewhere.", plan.stage_rounds));
     outcome.tables.push(table);
-    let us = |taken: &Vec<f64>| taken.iter().map(|ns| ns / 1000.0).collect();
-    let series = Way::ALL.into_iter().zip(taken).map(|(way, taken)| (way.title().to_owned(), us(taken)));
+    let ms = |taken: &Vec<f64>| taken.iter().map(|ns| ns / 1e6).collect();
+    let series = Way::ALL.into_iter().zip(taken).map(|(way, taken)| (way.title().to_owned(), ms(taken)));
     let title = format!("CPU of one request, {}", manner.title());
-    outcome.plots.push(Plot::of_rounds(&format!("cpu{}", manner.suffix()), title, "us", series));
+    outcome.plots.push(Plot::of_rounds(&format!("cpu{}", manner.suffix()), title, "ms", series));
     let load = format!("one client on the server's core, {}, 1 kB; four rules of requests", manner.title());
     for (word, over, under, what) in [
         ("", plain, whole, "plain nginx, of with everything on"),

@@ -18,8 +18,8 @@ pub fn of(measured: &[Measured], rounds: usize) -> Outcome {
     for (manner, way) in WAYS.iter().enumerate() {
         let sample = Of { measured, manner };
         let mut table = Table::new(
-            format!("{}: p50 / p99 in us, requests a second, and of plain nginx's (quartiles)", way.manner.title()),
-            &["clients", "", "p50", "p99", "requests/s", "of plain", "CPU a request, us"],
+            format!("{}: p50 / p99 in ms, requests a second, and of plain nginx's (quartiles)", way.manner.title()),
+            &["clients", "", "p50", "p99", "requests/s", "of plain", "CPU a request, ms"],
         );
         for clients in LOADS {
             for way in Way::ALL {
@@ -63,11 +63,11 @@ impl Of<'_> {
         [
             clients.to_string(),
             way.title().to_owned(),
-            middle(|one| one.p50_us),
-            middle(|one| one.p99_us),
+            middle(|one| one.p50_us / 1000.0),
+            middle(|one| one.p99_us / 1000.0),
             middle(|one| one.per_second),
             format!("{:.4} ({:.4} - {:.4})", kept.median, kept.low, kept.high),
-            middle(|one| 1e6 / one.per_cpu_second),
+            middle(|one| 1e3 / one.per_cpu_second),
         ]
     }
 
@@ -97,9 +97,8 @@ impl Of<'_> {
     fn plots(&self) -> Vec<Plot> {
         let how = WAYS[self.manner];
         let plot = |name: &str, title: &str, y: &str, value: fn(&Sample) -> f64| {
-            let series = Way::ALL.into_iter().map(|way| Series {
-                name: way.title().to_owned(),
-                points: LOADS.map(|clients| (clients as f64, median(&self.values(way, clients, value)))).to_vec(),
+            let series = Way::ALL.into_iter().map(|way| {
+                Series::of(way.title(), LOADS.map(|clients| (clients as f64, self.values(way, clients, value))))
             });
             Plot {
                 name: format!("{name}{}", how.manner.suffix()),
@@ -111,8 +110,8 @@ impl Of<'_> {
             }
         };
         vec![
-            plot("p50", "Median response time", "us", |one| one.p50_us),
-            plot("p99", "99th percentile of the response time", "us", |one| one.p99_us),
+            plot("p50", "Median response time", "ms", |one| one.p50_us / 1000.0),
+            plot("p99", "99th percentile of the response time", "ms", |one| one.p99_us / 1000.0),
             plot("throughput", "Requests a second", "requests/s", |one| one.per_second),
         ]
     }

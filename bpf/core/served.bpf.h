@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Served: what a thread works for, as the scheduler is told.
+ *
+ * Problem: a thread that serves several containers in turn gets the CPU by the allocation of one of them (sched/combined), and works
+ * for any of them until it is next asked. Its time is to be charged to whom it works for, and count as the CPU of whom it had it from.
+ * How: the scheduler names the container whose allocation the running thread uses. What is charged to another one meanwhile counts
+ * there as time of the CPU, and here against limits: a limit is of what a container is charged. The CPU's record gathers whom the
+ * thread worked for since the scheduler last looked.
+ * Limits: FIEF_SERVED containers from one look to the next, which are a tick apart at most; more push out each other.
+ */
+#pragma once
+
+/* A stint begins. */
+static __always_inline void served_begin(struct fief_cpu *cs, struct task_struct *p)
+{
+	cs->allocation.id = FIEF_NO_ID;
+	if (cs->next_thread == (__u64)p)
+		cs->allocation = cs->next_allocation;
+	cs->served_count = 0;
+	cs->served_reset = 0;
+}
+
+/*
+ * What the running thread served before is forgotten. The turn that it has stays whose it was until it is asked again: else a thread
+ * that forgets in a loop would never pay for one.
+ */
+static __always_inline void served_forget(struct fief_cpu *cs)
+{
+	cs->served_count = 0;
+	cs->served_reset = 1;
+}
+
+static __always_inline void served_note(struct fief_cpu *cs, struct fief_ref to)
+{
+	__u32 count = cs->served_count;
+
+	if (count && same_ref(cs->served[0], to))
+		return;
+	for (int i = 1; i < FIEF_SERVED; i++) {
+		if (i < count && same_ref(cs->served[i], to))
+			return;
+	}
+	/* beyond the room: in turn */
+	cs->served[count & (FIEF_SERVED - 1)] = to;
+	cs->served_count = count + 1 < 2 * FIEF_SERVED ? count + 1 : FIEF_SERVED;
+}
+
+/*
+ * Adds to a container, and to all above it: the use of its part of the CPU, and what of what is charged does not count against limits
+ * (less than 0: work that counts as another's CPU). The root's own time is that of threads which nobody manages.
+ */
+static __noinline int counted_up(struct fief_ref to, __u64 charged_ns, __s64 unlimited_ns)
+{
+	struct fief_container *c = container_get(to);
+	int i;
+
+	if (c && charged_ns)
+		__sync_fetch_and_add(&c->charged_own_ns, charged_ns);
+	bpf_for (i, 0, FIEF_MAX_DEPTH) {
+		if (!c || to.id == FIEF_ROOT)
+			break;
+		if (charged_ns)
+			__sync_fetch_and_add(&c->charged_ns, charged_ns);
+		if (unlimited_ns)
+			__sync_fetch_and_add(&c->unlimited_ns, unlimited_ns);
+		to = c->parent;
+		c = container_get(to);
+	}
+	return 0;
+}
+
+/* Time that a container is charged counts for the scheduler. */
+static __noinline int charged_gather(struct fief_cpu *cs, struct fief_ref to, __u64 ns)
+{
+	struct fief_ref from = cs->allocation;
+
+	if (cs->receive) /* not the thread's own work */
+		return counted_up(to, ns, 0);
+	if (to.id != FIEF_ROOT)
+		served_note(cs, to);
+	if (from.id == FIEF_NO_ID || same_ref(from, to) || !container_get(from))
+		return counted_up(to, ns, 0);
+	counted_up(from, ns, ns);
+	return counted_up(to, 0, -ns);
+}

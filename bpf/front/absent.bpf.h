@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Absent: connection requests while the server of a listener is started anew (`restart`).
+ *
+ * Problem: between the end of one server and the start of the next nobody listens, and the kernel refuses every client, at once.
+ * How: such a SYN is dropped, and its client sends it again, after a second as clients do: by then the server is there. The time
+ * counts from the first SYN to the address that found nobody, so a server that stays away is refused as ever.
+ * Limits: a client whose handshake was answered before and whose request comes now is reset. A SYN for another machine passes.
+ * Eight addresses of a listener have a place at a time. Behind a translation of ports nobody seems to listen; there the first time
+ * after an apply drops everybody.
+ */
+#pragma once
+
+#include "flow/route.bpf.h"
+#include "guard.bpf.h"
+#include "mix.bpf.h"
+
+/* A quiet listener's time must not be taken by the last one who looked, long ago. */
+#define ABSENT_FORGOTTEN_NS 600000000000ull
+
+static __always_inline struct fief_absent *absent_place(const struct front_context *front, __u64 *address)
+{
+	__u32 listener = front->listener->index;
+	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
+
+	__builtin_memcpy(address, front->packet.destination, 16);
+	return load ? &load->absent[hash_mix(address[0] ^ address[1]) % FIEF_ABSENT_PLACES] : NULL;
+}
+
+static __always_inline bool is_of(const struct fief_absent *place, const __u64 *address)
+{
+	return place->since_ns && place->address[0] == address[0] && place->address[1] == address[1];
+}
+
+/* Since when nobody is there, by all that came; 0: another address has the place. */
+static __always_inline __u64 absent_since(struct fief_absent *place, const __u64 *address, __u64 now)
+{
+	__u64 last = *(volatile __u64 *)&place->last_ns;
+	bool forgotten = now > last && now - last > ABSENT_FORGOTTEN_NS;
+
+	if (!is_of(place, address) || forgotten) {
+		if (place->since_ns && !forgotten)
+			return 0;
+		place->address[0] = address[0];
+		place->address[1] = address[1];
+		place->since_ns = now;
+	}
+	place->last_ns = now;
+	return place->since_ns;
+}
+
+/* A SYN found nobody who listens. */
+static __noinline int absent_rule(struct __sk_buff *skb, struct front_context *front)
+{
+	bool monitored = front->guard->flags & FIEF_GUARD_MONITOR;
+	struct fief_absent *place;
+	__u64 address[2], since;
+
+	if (!front->guard->restart_ns || !route_is_local(skb, &front->packet))
+		return TCX_NEXT;
+	place = absent_place(front, address);
+	since = place ? absent_since(place, address, front->now) : 0;
+	if (!since || (front->now > since && front->now - since >= front->guard->restart_ns))
+		return TCX_NEXT;
+	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_SYN_ABSENT, monitored);
+	if (monitored)
+		return TCX_NEXT;
+	syn_count(front, true);
+	return TCX_DROP;
+}
+
+/* One found somebody. */
+static __always_inline void present_note(const struct front_context *front)
+{
+	struct fief_absent *place;
+	__u64 address[2];
+
+	if (!front->guard->restart_ns)
+		return;
+	place = absent_place(front, address);
+	if (place && is_of(place, address))
+		place->since_ns = 0;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Deliver: a request that comes out of the queue goes to the server, or is answered.
+ *
+ * Problem: while it waited, its connection may have gone, and its ports may have another one, or the guard may be another.
+ * How: the socket is looked up anew. A first request makes its connection, as one that did not wait does; a later one reaches its
+ * socket only if that still waits for it. What cannot reach the server goes back into its line, and the place with it.
+ * Limits: a request that is refused is answered once; who does not get the answer asks again.
+ */
+#pragma once
+
+#include "carrier.bpf.h"
+
+static __always_inline enum fief_reason refusal_reason(__u32 why)
+{
+	return (why & ~QUEUE_OVER) == QUEUE_LATE ? FIEF_REFUSED_QUEUE_WAIT : FIEF_REFUSED_QUEUE_FULL;
+}
+
+/* The request, which the packet bears, is refused. */
+static __always_inline int carrier_refuse(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+					  struct tcp_sock *tcp, bool later, __u32 why)
+{
+	if (front->listener)
+		verdict_count(front, stream->admitted.container, FIEF_NO_ID, refusal_reason(why), false);
+	queue_refusal(stream, front, is_foreign(skb, &front->packet, &stream->admitted), why & QUEUE_OVER);
+	if (later)
+		return tcp ? refuse_at(skb, front, stream, tcp) : TCX_DROP;
+	return answer(skb, &front->packet, stream);
+}
+
+/* Whether nobody else's first bytes of this connection may pass now, as long as these need to reach TCP. */
+static __always_inline bool carrier_claim(const struct packet *p, __u64 now)
+{
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	return admitted_claim(&key, p->seq, now, true);
+}
+
+/* Without a guard any more: the connection that its cookie promised is made all the same. */
+static __always_inline int carrier_admit(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+					 struct tcp_sock *listening)
+{
+	stream->admitted.time_ns = front->now;
+	if (front->guard)
+		return admit(skb, front, listening, stream);
+	return assign_to(skb, listening, &front->packet, &stream->with) == ASSIGNED ? TCX_NEXT : TCX_DROP;
+}
+
+/* A request of the class was released, which waited so long. */
+static __noinline int released_note(struct fief_queue_class *of, __u64 ns)
+{
+	__u64 units = ns >> FIEF_WAIT_SHIFT;
+	__u32 step = units, shift;
+
+	if (units >= 4) {
+		for (shift = 0; units >> shift >= 8 && shift < FIEF_WAIT_STEPS / 4 && can_loop; shift++)
+			;
+		step = 4 * shift + (__u32)(units >> shift);
+	}
+	if (step >= FIEF_WAIT_STEPS)
+		step = FIEF_WAIT_STEPS - 1;
+	__sync_fetch_and_add(&of->released, 1);
+	__sync_fetch_and_add(&of->waited_ns, ns);
+	__sync_fetch_and_add(&of->waits[step], 1);
+	return 0;
+}
+
+/* Hands the request to the server. `tcp`: a socket that listens, or its own. */
+static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+					 struct tcp_sock *tcp, struct queue_handed *from, bool later)
+{
+	struct queue_links *links = queue_links();
+	struct fief_queue *q = queue_get(from->turn.queue);
+	int verdict = TCX_NEXT;
+	__u32 answer;
+
+	if (!q || !links)
+		return TCX_NEXT;
+	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
+	served_begin(&front->packet, &from->turn, answer);
+	if (!later && tcp)
+		verdict = carrier_claim(&front->packet, front->now) ? carrier_admit(skb, front, stream, tcp) : TCX_DROP;
+	if (verdict == TCX_NEXT) {
+		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);
+		waiting_forget(links, from->link);
+		return TCX_NEXT;
+	}
+	served_undo(&front->packet);
+	queue_put_back(q, links, from->link);
+	return TCX_DROP;
+}
+
+/* Only one that has taken something out of the queue sends another, so that a queue which cannot move does not turn in circles. */
+static __noinline int queue_go_on(struct __sk_buff *skb, __u32 number, __u64 now)
+{
+	struct fief_queue *q = queue_get(number);
+
+	if (q && queue_wants(q, now))
+		queue_kick(skb, q, number);
+	return 0;
+}
+
+/*
+ * It waited for a connection that is gone, and its ports have another one, to which it must not come: that would read it as
+ * what it expects. The place that it took is free, and the next one goes.
+ */
+static __noinline int carrier_drop(struct __sk_buff *skb, struct queue_handed *from)
+{
+	struct queue_links *links = queue_links();
+	struct fief_queue *q = queue_get(from->turn.queue);
+
+	if (!q || !links)
+		return TCX_DROP;
+	if (from->why == QUEUE_GOES)
+		place_give(q, from->turn.class, from->turn.ends);
+	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
+	waiting_forget(links, from->link);
+	queue_go_on(skb, from->turn.queue, bpf_ktime_get_ns());
+	return TCX_DROP;
+}
+
+static __always_inline int carrier_deliver(struct __sk_buff *skb)
+{
+	struct queue_handed *from = queue_handed_get();
+	struct front_context front = {};
+	struct stream *stream = stream_get();
+	struct queue_links *links = queue_links();
+	struct fief_label *label = NULL;
+	struct tcp_sock *tcp = NULL;
+	struct bpf_sock *sk;
+	__u32 state = 0;
+	bool later, found;
+	int verdict;
+
+	if (!from || !stream || !links)
+		return TCX_DROP;
+	front.packet = from->packet;
+	front.slot = from->slot;
+	later = from->what == QUEUE_LATER;
+	found = segment_guard_find(&front);
+	front.now = bpf_ktime_get_ns();
+	if (!found) {
+		front.guard = NULL;
+		front.listener = NULL;
+	}
+	sk = socket_find(skb, &front.packet, NULL);
+	if (sk)
+		state = sk->state;
+	barrier_var(state);
+	if (sk && (later ? has_stream(state) : state == BPF_TCP_LISTEN))
+		tcp = bpf_skc_to_tcp_sock(sk);
+	if (sk && later && tcp)
+		label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (sk && (later ? !label || !(label->flags & FIEF_LABEL_WAITS) : state != BPF_TCP_LISTEN)) {
+		bpf_sk_release(sk);
+		return carrier_drop(skb, from);
+	}
+	if (label)
+		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
+	if (from->why != QUEUE_GOES) {
+		queue_go_on(skb, from->turn.queue, front.now);
+		verdict = carrier_refuse(skb, &front, stream, tcp, later, from->why);
+		waiting_forget(links, from->link);
+		verdict = door_leave(skb, &front, verdict);
+	} else {
+		verdict = carrier_serve(skb, &front, stream, tcp, from, later);
+		if (verdict == TCX_NEXT)
+			queue_go_on(skb, from->turn.queue, front.now);
+	}
+	if (sk)
+		bpf_sk_release(sk);
+	return verdict;
+}

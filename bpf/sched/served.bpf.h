@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Served: what a thread served lately, as far as the core has noted it (core/served). combined.bpf.h says what for. */
+#pragma once
+
+#include "thread.bpf.h"
+
+#define SERVED_WORK_NS 100000000ull
+#define SERVED_NS      1000000000ull
+
+static __always_inline bool served_lately(const struct sched_served *s, __u64 ran_ns, __u64 now)
+{
+	return now - s->at_ns < SERVED_NS && ran_ns - s->ran_ns < SERVED_WORK_NS && container_get(s->container);
+}
+
+/* The thread works for this one; the one that was served longest ago makes room. */
+__noinline int served_add(struct sched_waiting *w __arg_nonnull, __u64 container, __u64 ran_ns, __u64 now)
+{
+	struct fief_ref to = {container, container >> 32};
+	__u32 at = w->served_count, oldest = 0, i;
+
+	bpf_for (i, 0, FIEF_SERVED) {
+		struct sched_served *s = &w->served[i & (FIEF_SERVED - 1)];
+
+		if (i >= w->served_count)
+			break;
+		if (same_ref(s->container, to)) {
+			at = i;
+			break;
+		}
+		if (is_before(s->at_ns, w->served[oldest & (FIEF_SERVED - 1)].at_ns))
+			oldest = i;
+	}
+	if (at >= FIEF_SERVED)
+		at = oldest;
+	else if (at == w->served_count)
+		w->served_count = at + 1;
+	at &= FIEF_SERVED - 1;
+	w->served[at].container = to;
+	w->served[at].at_ns = now;
+	w->served[at].ran_ns = ran_ns;
+	return 0;
+}
+
+/* Removes the containers that were not served lately; the last one of the list takes the place of each. */
+__noinline int served_prune(struct sched_waiting *w __arg_nonnull, __u64 ran_ns, __u64 now)
+{
+	__u32 i;
+
+	bpf_for (i, 0, FIEF_SERVED) {
+		__u32 at = FIEF_SERVED - 1 - i;
+		struct sched_served *s = &w->served[at & (FIEF_SERVED - 1)];
+
+		if (at >= w->served_count || served_lately(s, ran_ns, now))
+			continue;
+		w->served_count--;
+		*s = w->served[w->served_count & (FIEF_SERVED - 1)];
+	}
+	return 0;
+}
+
+/* What the running thread worked for since the last look. */
+__noinline int served_take(struct sched_waiting *w, __s32 pid, __u64 ran_ns)
+{
+	struct fief_cpu *cs = this_cpu();
+	__u32 count, i;
+	__u64 now;
+
+	/* with a switch that was not seen the record is another thread's */
+	if (!w || !cs || !cs->has_task || cs->running != pid)
+		return 0;
+	if (cs->served_reset) {
+		cs->served_reset = 0;
+		w->served_count = 0;
+	}
+	count = cs->served_count;
+	if (!count && w->served_count <= 1)
+		return 0;
+	now = cs->last_ns;
+	if (count == 1 && w->served_count == 1 && same_ref(w->served[0].container, cs->served[0])) {
+		w->served[0].at_ns = now;
+		w->served[0].ran_ns = ran_ns;
+		cs->served_count = 0;
+		return 0;
+	}
+	bpf_for (i, 0, FIEF_SERVED) {
+		struct fief_ref to = cs->served[i & (FIEF_SERVED - 1)];
+
+		if (i >= count)
+			break;
+		served_add(w, (__u64)to.generation << 32 | to.id, ran_ns, now);
+	}
+	cs->served_count = 0;
+	if (w->served_count > 1)
+		served_prune(w, ran_ns, now);
+	return 0;
+}
+
+/* The thread leaves its CPU; the core's record there is still its own. What it wrote into its ring is taken before. */
+static __always_inline void served_ends(struct sched_waiting *w, struct task_struct *p)
+{
+	struct fief_cpu *cs = this_cpu();
+
+	if (!cs || !cs->has_task || cs->running != p->pid)
+		return;
+	ring_look(cs, 0);
+	served_take(w, p->pid, p->se.sum_exec_runtime);
+}
