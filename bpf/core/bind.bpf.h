@@ -149,14 +149,14 @@ static __always_inline struct fief_cpu *record_hold(unsigned long *flags)
 
 	irq_save(flags);
 	cs = this_cpu();
-	if (cs && !bpf_ksym_exists(bpf_local_irq_save))
+	if (cs && !irqs_can_be_off)
 		__sync_fetch_and_add(&cs->changing, 1);
 	return cs;
 }
 
 static __always_inline void record_let_go(struct fief_cpu *cs, unsigned long *flags)
 {
-	if (cs && !bpf_ksym_exists(bpf_local_irq_save))
+	if (cs && !irqs_can_be_off)
 		__sync_fetch_and_sub(&cs->changing, 1);
 	irq_restore(flags);
 }

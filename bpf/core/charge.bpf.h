@@ -71,19 +71,17 @@ static __noinline int slot_flush(struct fief_cache_slot *slot)
 }
 
 /*
- * The line of a container in this CPU's cache. Interrupts are off. Before a charge begins, not within: to take the line from
- * another container takes longer than a reader tries.
+ * The line that another container had is this one's from now on. Global: programs charge in many places, and the verifier would
+ * follow it from each.
  */
-static __always_inline struct fief_cache_slot *slot_of(struct fief_cpu *cs, struct fief_ref ref)
+__noinline int slot_take(struct fief_cpu *cs __arg_nonnull, __u64 whose)
 {
+	struct fief_ref ref = ref_read(whose);
 	struct fief_cache_slot *slot = &cs->cache[ref.id & (FIEF_CACHE_SLOTS - 1)];
+	struct fief_container *c = container_get(ref);
 	__u32 heir = FIEF_RETIRED;
-	struct fief_container *c;
 
-	if (same_ref(slot->container, ref))
-		return slot;
 	slot_flush(slot);
-	c = container_get(ref);
 	if (c) {
 		__u32 mark = 1u << (bpf_get_smp_processor_id() & 31);
 
@@ -95,24 +93,48 @@ static __always_inline struct fief_cache_slot *slot_of(struct fief_cpu *cs, stru
 	slot->container = ref;
 	slot->heir = heir;
 	charge_end(cs);
+	return 0;
+}
+
+/*
+ * The line of a container in this CPU's cache. Interrupts are off. Before a charge begins, not within: to take the line from
+ * another container takes longer than a reader tries.
+ */
+static __always_inline struct fief_cache_slot *slot_of(struct fief_cpu *cs, struct fief_ref ref)
+{
+	struct fief_cache_slot *slot = &cs->cache[ref.id & (FIEF_CACHE_SLOTS - 1)];
+
+	if (!same_ref(slot->container, ref))
+		slot_take(cs, ref_word(ref));
 	return slot;
+}
+
+/* Global, as slot_take. */
+__noinline int charged_tell(struct fief_cpu *cs __arg_nonnull, __u64 whose, __u64 ns, __u32 clients)
+{
+	struct fief_ref to = ref_read(whose);
+
+	if (cs->scheduled && (to.id == FIEF_ROOT || to.id >= FIEF_USERS) && to.id != FIEF_NO_ID)
+		charged_gather(cs, to, ns);
+	if (cs->watched)
+		charge_watch(cs, to, ns);
+	if (cs->by_client && clients)
+		cost_charge(cs, to, ns);
+	return 0;
 }
 
 /* Every nanosecond that a container is charged passes here, so that budgets and sources are of the same time as accounts. */
 static __always_inline void charged_apart(struct fief_cpu *cs, struct fief_ref to, __u64 ns)
 {
-	if (cs->scheduled && (to.id == FIEF_ROOT || to.id >= FIEF_USERS) && to.id != FIEF_NO_ID)
-		charged_gather(cs, to, ns);
-	if (cs->watched)
-		charge_watch(cs, to, ns);
+	if (cs->scheduled || cs->watched)
+		charged_tell(cs, ref_word(to), ns, false);
 }
 
 /* As charged_apart, for what may be some client's. */
 static __always_inline void charged(struct fief_cpu *cs, struct fief_ref to, __u64 ns)
 {
-	charged_apart(cs, to, ns);
-	if (cs->by_client)
-		cost_charge(cs, to, ns);
+	if (cs->scheduled || cs->watched || cs->by_client)
+		charged_tell(cs, ref_word(to), ns, true);
 }
 
 /* Charges the time since last_ns to whom it belongs. Interrupts are off. */

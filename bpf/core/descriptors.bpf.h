@@ -48,11 +48,6 @@ static __always_inline int descriptor_make(struct bpf_sock *sk, struct fief_ref 
 	return -ENOMEM;
 }
 
-static __always_inline __u64 ref_word(struct fief_ref ref)
-{
-	return (__u64)ref.generation << 32 | ref.id;
-}
-
 /*
  * The owner of what the caller makes. A caller that may administer the machine is its operator; root without that right, as
  * in a container of the usual kind, is a user like others.

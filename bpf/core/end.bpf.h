@@ -130,8 +130,8 @@ static __noinline int container_free(__u32 id)
 	return 0;
 }
 
-/* For where interrupts are off: there some kernels (6.14) allow no call of a global function. */
-static __noinline int container_put_here(__u32 id, __u64 unit)
+/* A function of its own to the verifier, which then follows it once and not from each place that lets go of something. */
+__noinline int container_put(__u32 id, __u64 unit)
 {
 	struct fief_container *c = container_at(id);
 	struct fief_ref ref;
@@ -150,12 +150,6 @@ static __noinline int container_put_here(__u32 id, __u64 unit)
 	if (refs_drop(c, FIEF_CHILD) == FIEF_CHILD)
 		container_free(id);
 	return 0;
-}
-
-/* A function of its own to the verifier, which then follows it once and not from each place that lets go of something. */
-__noinline int container_put(__u32 id, __u64 unit)
-{
-	return container_put_here(id, unit);
 }
 
 /* Lets a child go. */

@@ -14,11 +14,6 @@
 
 #include "end.bpf.h"
 
-static __always_inline __u64 kept_word(struct fief_ref ref)
-{
-	return (__u64)ref.generation << 32 | ref.id;
-}
-
 static __always_inline bool kept_swap_out(struct fief_cpu *cs, __u64 word)
 {
 	__u64 *kept = &cs->kept[(__u32)word & (FIEF_KEPT - 1)];
@@ -31,7 +26,7 @@ static __always_inline bool kept_take(struct fief_ref ref)
 {
 	struct fief_cpu *cs = this_cpu();
 
-	return cs && kept_swap_out(cs, kept_word(ref));
+	return cs && kept_swap_out(cs, ref_word(ref));
 }
 
 static __always_inline bool has_handles(struct fief_container *c)
@@ -42,19 +37,19 @@ static __always_inline bool has_handles(struct fief_container *c)
 /* The caller's thread reference is this CPU's, unless nobody would call it back. Global, as container_put. */
 __noinline int kept_put(__u32 id, __u32 generation)
 {
-	__u64 word = kept_word((struct fief_ref){id, generation}), old;
+	__u64 word = ref_word((struct fief_ref){id, generation}), old;
 	struct fief_container *c = container_at(id);
 	struct fief_cpu *cs = this_cpu();
 
 	if (!c || id < FIEF_FIRST_ID)
 		return 0;
 	if (!cs)
-		return container_put_here(id, FIEF_THREAD); /* a CPU beyond those that have a record */
+		return container_put(id, FIEF_THREAD); /* a CPU beyond those that have a record */
 	old = __sync_lock_test_and_set(&cs->kept[id & (FIEF_KEPT - 1)], word);
 	if (old)
-		container_put_here((__u32)old, FIEF_THREAD);
+		container_put((__u32)old, FIEF_THREAD);
 	if (!has_handles(c) && kept_swap_out(cs, word))
-		container_put_here(id, FIEF_THREAD);
+		container_put(id, FIEF_THREAD);
 	return 0;
 }
 
@@ -65,7 +60,7 @@ __noinline int kept_put(__u32 id, __u32 generation)
 static __noinline bool kept_recall(struct fief_ref ref)
 {
 	struct fief_container *c = container_at(ref.id);
-	__u64 word = kept_word(ref);
+	__u64 word = ref_word(ref);
 	bool last = false;
 	__u32 turn;
 

@@ -100,12 +100,12 @@ static __noinline int home_move(struct fief_cpu *cs, struct fief_ref to)
 		container_hold(c, FIEF_HANDLE);
 	for (int i = 0; i < FIEF_NEST; i++) {
 		if (i < cs->task.nested && !same_ref(cs->task.nest[i].container, old))
-			container_put_here(cs->task.nest[i].container.id, FIEF_THREAD);
+			container_put(cs->task.nest[i].container.id, FIEF_THREAD);
 	}
 	cs->task.nested = 0;
 	cs->task.followed.id = FIEF_NO_ID;
 	cs->task.home = to;
-	return container_put_here(old.id, FIEF_HANDLE);
+	return container_put(old.id, FIEF_HANDLE);
 }
 
 /* A thread's request from outside, taken at a boundary on its own CPU. The requester's reference becomes the
@@ -132,9 +132,9 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 	cs->task.flags |= FIEF_TASK_EXPLICIT;
 	if (same_ref(to, cs->task.home)) {
 		cs->task.flags &= ~FIEF_TASK_EXPLICIT;
-		container_put_here(to.id, FIEF_THREAD);
+		container_put(to.id, FIEF_THREAD);
 	}
 	member_settle(&cs->task, p, false);
 	if (!same_ref(was, home))
-		container_put_here(was.id, FIEF_THREAD);
+		container_put(was.id, FIEF_THREAD);
 }

@@ -35,15 +35,22 @@
 
 enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED, WAY_TOO_MANY };
 
-/* `bytes`: 0 where it cannot wait; then it enters, and takes its place. */
-static __noinline enum queue_way queue_decide(struct fief_queue *q, struct queue_links *links,
-					      const struct queue_turn *to, __u32 bytes)
+/*
+ * `bytes`: 0 where it cannot wait; then it enters, and takes its place. Global: the verifier would follow it from each state that
+ * a packet can be in by then.
+ */
+__noinline int queue_decide(const struct queue_turn *to __arg_nonnull, __u32 bytes)
 {
+	struct queue_links *links = queue_links();
+	struct fief_queue *q = queue_get(to->queue);
 	__u64 now = bpf_ktime_get_ns();
-	struct fief_queue_class *of = queue_class(q, to->class);
 	__u32 way = WAY_ENTERS, is_long;
+	struct fief_queue_class *of;
 	__u64 room;
 
+	if (!q || !links)
+		return WAY_REFUSED;
+	of = queue_class(q, to->class);
 	bpf_spin_lock(&q->lock);
 	places_run_out(q, now);
 	queue_expire(q, links, now);
@@ -322,7 +329,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	place.source = source_list(p, q->fair);
 	way = WAY_REFUSED;
 	if (!waits || p->payload_length <= FIEF_QUEUE_MOST || (later ? !stream->read : may_be_shortened(p, stream)))
-		way = queue_decide(q, links, &place, bytes);
+		way = queue_decide(&place, bytes);
 	if (way == WAY_WAITS) {
 		if (p->payload_length > FIEF_QUEUE_MOST)
 			packet_shorten(q, p);

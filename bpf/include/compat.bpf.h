@@ -4,9 +4,10 @@
  */
 #pragma once
 
-/* 6.12 has no irq-save kfunc (it came with 6.14). Without it a softirq can come between two words of a charge
- * in process context: the error is one charge's length, seldom; what is lost is shown by the sum over all
- * containers. It takes no request meanwhile (record_hold). */
+/* 6.12 has no irq-save kfunc. It came with 6.14, which allows no call of a global function while it keeps interrupts off. Without it
+ * a softirq can come between two words of a charge in process context: the error is one charge's length, seldom; what is lost is
+ * shown by the sum over all containers. It takes no request meanwhile (record_hold). */
+extern int LINUX_KERNEL_VERSION __kconfig;
 extern void bpf_local_irq_save(unsigned long *flags) __ksym __weak;
 extern void bpf_local_irq_restore(unsigned long *flags) __ksym __weak;
 
@@ -25,13 +26,15 @@ const volatile bool exec_clock_excludes_softirq = false;
 
 /* task->ioac is there with TASK_IO_ACCOUNTING only: bpf_core_field_exists decides at load. */
 
+#define irqs_can_be_off (bpf_ksym_exists(bpf_local_irq_save) && LINUX_KERNEL_VERSION >= KERNEL_VERSION(6, 15, 0))
+
 #define irq_save(flags)                                                                                                \
 	do {                                                                                                           \
-		if (bpf_ksym_exists(bpf_local_irq_save))                                                               \
+		if (irqs_can_be_off)                                                                                   \
 			bpf_local_irq_save(flags);                                                                     \
 	} while (0)
 #define irq_restore(flags)                                                                                             \
 	do {                                                                                                           \
-		if (bpf_ksym_exists(bpf_local_irq_restore))                                                            \
+		if (irqs_can_be_off)                                                                                   \
 			bpf_local_irq_restore(flags);                                                                  \
 	} while (0)

@@ -42,6 +42,17 @@ static __always_inline struct fief_ref ref_of(__u32 id)
 	return ref;
 }
 
+/* As one word: a global function takes no record by value. */
+static __always_inline __u64 ref_word(struct fief_ref ref)
+{
+	return (__u64)ref.generation << 32 | ref.id;
+}
+
+static __always_inline struct fief_ref ref_read(__u64 word)
+{
+	return (struct fief_ref){word, word >> 32};
+}
+
 static __always_inline bool same_ref(struct fief_ref a, struct fief_ref b)
 {
 	return a.id == b.id && a.generation == b.generation;
