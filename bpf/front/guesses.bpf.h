@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "hold.bpf.h"
 #include "resent.bpf.h"
 #include "sources.bpf.h"
 
@@ -74,4 +75,20 @@ __noinline int bad_count(const struct packet *p __arg_nonnull, __u64 now, __u32 
 	else if (arrival - now <= BAD_TOLERANCE_NS)
 		__sync_fetch_and_add(budget, BAD_INTERVAL_NS);
 	return 0;
+}
+
+/*
+ * Whether the segment is one guess too many at the cookie of a client without timestamps. What goes on behind kept bytes is
+ * none: it is known by the whole cookie.
+ */
+static __noinline bool is_guess(struct front_context *front, struct stream *stream)
+{
+	struct packet *p = &front->packet;
+
+	if (!bad_too_many(p, front->now, 0))
+		return false;
+	if (!is_bare(p) && hold_find(p, stream))
+		return false;
+	stream->times = resent(p, front->now, RESENT_SEGMENT);
+	return !stream->times || bad_too_many(p, front->now, stream->times);
 }

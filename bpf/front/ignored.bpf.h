@@ -22,15 +22,6 @@
 /* What the line at hand is to a server that takes it for the first of a request. */
 enum inside { INSIDE_NOTHING, INSIDE_REQUEST, INSIDE_MORE };
 
-static __always_inline bool has_body(const struct request_bytes *bytes, const struct front_request *request)
-{
-	__u32 at = request->span[REQUEST_METHOD].at, length = request->span[REQUEST_METHOD].length;
-
-	return is_method(bytes, at, length, LETTERS('P', 'O', 'S', 'T', 0, 0, 0, 0), 4) ||
-	       is_method(bytes, at, length, LETTERS('P', 'U', 'T', 0, 0, 0, 0, 0), 3) ||
-	       is_method(bytes, at, length, LETTERS('P', 'A', 'T', 'C', 'H', 0, 0, 0), 5);
-}
-
 /* Behind the ends of lines at `at`. */
 static __always_inline __u32 skip_ends(const struct request_bytes *bytes, __u32 at, __u32 end)
 {

@@ -132,19 +132,3 @@ static __noinline void kernel_cookie_read(const struct packet *p, struct tcp_soc
 	with->receive_scale = kernel_scale(listening);
 }
 
-/* Bytes between the first one of a client that takes `size` and a segment with a valid cookie. */
-static __noinline __u32 kernel_cookie_missing(const struct packet *p, struct tcp_sock *listening, __u16 size)
-{
-	__u32 told = SIZE_PLACES - 1, made, i;
-	__u16 most = listening->rx_opt.user_mss;
-
-	if (most && size > most)
-		size = most;
-	made = size_place(p, size);
-	for (i = loop_from(1); i < SIZE_PLACES && can_loop; i++) {
-		if (!kernel_cookie_check_at(p, p->seq - i))
-			break;
-		told--;
-	}
-	return made > told ? made - told : 0;
-}

@@ -96,6 +96,13 @@ static __always_inline bool is_method(const struct request_bytes *bytes, __u32 a
 	return length == wanted && (word_at(bytes, at) & ~0ull >> (64 - 8 * wanted)) == letters;
 }
 
+static __always_inline bool has_body(const struct request_bytes *bytes, __u32 at, __u32 length)
+{
+	return is_method(bytes, at, length, LETTERS('P', 'O', 'S', 'T', 0, 0, 0, 0), 4) ||
+	       is_method(bytes, at, length, LETTERS('P', 'U', 'T', 0, 0, 0, 0, 0), 3) ||
+	       is_method(bytes, at, length, LETTERS('P', 'A', 'T', 'C', 'H', 0, 0, 0), 5);
+}
+
 /* Reads "HTTP/1.x", and no more. False: it is no version of HTTP at all. */
 static __always_inline bool version_read(const struct request_bytes *bytes, __u32 at, __u32 end,
 					 struct front_request *request)
@@ -136,6 +143,7 @@ __noinline int request_line(const struct request_bytes *bytes __arg_nonnull, __u
 	request->options = is_method(bytes, method, length, LETTERS('O', 'P', 'T', 'I', 'O', 'N', 'S', 0), 7);
 	request->connect = is_method(bytes, method, length, LETTERS('C', 'O', 'N', 'N', 'E', 'C', 'T', 0), 7);
 	request->upgrade = request->connect;
+	request->bodied = has_body(bytes, method, length);
 	stop = word_end(bytes, target, end);
 	target_set(bytes, target, stop, request);
 	version = skip_gap(bytes, stop, end, request);

@@ -168,3 +168,9 @@ static __always_inline bool is_below_admission(struct front_context *front)
 {
 	return front->guard->flags & FIEF_GUARD_KERNEL && !admit_in_force(front);
 }
+
+/* Who has to return a cookie gets the class of those that are served last (isolated.bpf.h); nobody else can. */
+static __always_inline bool served_last(struct front_context *front)
+{
+	return front->guard->flags & FIEF_GUARD_INTO && admit_in_force(front);
+}

@@ -227,23 +227,6 @@ static __always_inline void path_put(const struct request_bytes *bytes, __u32 at
 	request->path_led = led;
 }
 
-/* The path as a server has it that decodes it and resolves nothing, into request.text in the place of the other one. */
-__noinline int path_unresolved(const struct request_bytes *bytes __arg_nonnull,
-			       struct front_request *request __arg_nonnull)
-{
-	__u32 i, length = request->path_led, end = request->path_end;
-
-	request->text.at[0] = '/';
-	for (i = loop_from(request->path_at); i < end && can_loop; i++) {
-		i = loop_from(i);
-		length = loop_from(length);
-		request->text.at[length & BYTES_MASK] = decoded_at(bytes, &i, end);
-		length++;
-	}
-	span_set(request, REQUEST_PATH, 0, length, PLACE_TEXT);
-	return 0;
-}
-
 /* The path of a target, without the query. A slash is put before what has none. */
 __noinline int path_set(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end,
 			struct front_request *request __arg_nonnull)

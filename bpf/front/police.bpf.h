@@ -86,12 +86,6 @@ static __always_inline bool unproven_take(struct front_context *front, struct po
 	return newcomer_take(front, last);
 }
 
-/* Who has to return a cookie gets the class of those that are served last (isolated.bpf.h); nobody else can. */
-static __always_inline bool served_last(struct front_context *front)
-{
-	return front->guard->flags & FIEF_GUARD_INTO && admit_in_force(front);
-}
-
 /* Whether the rate is for the port that the SYN comes from. */
 static __always_inline bool rate_is_for(const struct fief_client *client, __u16 port)
 {

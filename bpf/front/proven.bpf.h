@@ -14,6 +14,23 @@
 #include "kernel_handshake.bpf.h"
 #include "resent.bpf.h"
 
+/* Bytes between the first one of a client that takes `size` and a segment with a valid cookie. */
+static __noinline __u32 kernel_cookie_missing(const struct packet *p, struct tcp_sock *listening, __u16 size)
+{
+	__u32 told = SIZE_PLACES - 1, made, i;
+	__u16 most = listening->rx_opt.user_mss;
+
+	if (most && size > most)
+		size = most;
+	made = size_place(p, size);
+	for (i = loop_from(1); i < SIZE_PLACES && can_loop; i++) {
+		if (!kernel_cookie_check_at(p, p->seq - i))
+			break;
+		told--;
+	}
+	return made > told ? made - told : 0;
+}
+
 /* Whether the segment is the first after a handshake, by whoever's cookie; what was agreed is added to `with`. */
 static __always_inline bool handshake_proven(struct front_context *front, struct tcp_sock *listening,
 					     struct handshake *with)
@@ -29,18 +46,3 @@ static __always_inline bool handshake_proven(struct front_context *front, struct
 	return true;
 }
 
-/*
- * Whether the segment is one guess too many at the cookie of a client without timestamps. What goes on behind kept bytes is
- * none: it is known by the whole cookie.
- */
-static __noinline bool is_guess(struct front_context *front, struct stream *stream)
-{
-	struct packet *p = &front->packet;
-
-	if (!bad_too_many(p, front->now, 0))
-		return false;
-	if (!is_bare(p) && hold_find(p, stream))
-		return false;
-	stream->times = resent(p, front->now, RESENT_SEGMENT);
-	return !stream->times || bad_too_many(p, front->now, stream->times);
-}

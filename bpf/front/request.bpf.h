@@ -61,6 +61,7 @@ struct front_request {
 	__u8 absolute; /* 1: the target has told the host */
 	__u16 connect; /* 1: the method is CONNECT */
 	__u16 options; /* 1: it is OPTIONS */
+	__u16 bodied;  /* 1: a method that has a body as a rule */
 	__u8 twofold;  /* 1: the path is another one before it is resolved, of `written` bytes */
 	__u8 path_led; /* 1: it was given its slash */
 	__u8 closes;   /* 1: the server ends the connection behind it, whatever follows */
@@ -128,6 +129,7 @@ static __always_inline void request_begin(struct front_request *request, __u32 w
 	request->absolute = 0;
 	request->connect = 0;
 	request->options = 0;
+	request->bodied = 0;
 	request->twofold = 0;
 	request->closes = 0;
 	request->stays = 0;

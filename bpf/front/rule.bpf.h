@@ -93,7 +93,7 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	out->chunked = request->chunked;
 	out->hello = request->hello;
 	out->inside =
-	    request->body && !(guard->flags & FIEF_GUARD_BODIES_READ) && !is_last(request) && !has_body(bytes, request);
+	    request->body && !(guard->flags & FIEF_GUARD_BODIES_READ) && !is_last(request) && !request->bodied;
 	match->read = 0;
 	readings_rule(bytes, request, guard, match);
 	readings_end(match);

@@ -129,6 +129,12 @@ static __always_inline bool kernel_takes(const struct packet *p)
 	return !is_bare(p) && kernel_cookie_check(p);
 }
 
+/* Whether bytes of a connection that is not here have been acknowledged; after half_look(). */
+__noinline int half_lost(const struct half_name *name __arg_nonnull)
+{
+	return half_tag(name, name->tag) != NULL;
+}
+
 /* A verdict, STREAM_ENDS, STREAM_UNHELD, or HANDSHAKE_ENDS. */
 static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				 struct stream *stream)

@@ -34,18 +34,12 @@ static __always_inline __u32 *half_tag(const struct half_name *name, __u32 tag)
 	return NULL;
 }
 
-/* Whether bytes of a connection that is not here have been acknowledged; after half_look(). */
-__noinline int half_lost(const struct half_name *name __arg_nonnull)
-{
-	return half_tag(name, name->tag) != NULL;
-}
-
 /* Bytes of the connection have been acknowledged. */
 __noinline int half_mark(const struct half_name *name __arg_nonnull)
 {
 	__u32 at = name->mark, *place;
 
-	if (half_lost(name))
+	if (half_tag(name, name->tag))
 		return 0;
 	place = half_tag(name, 0);
 	if (!place)
