@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "costly.bpf.h"
 #include "descriptors.bpf.h"
 
 static __always_inline void known_init(__u32 id, const char *name)

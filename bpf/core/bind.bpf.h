@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "members.bpf.h"
 #include "kept.bpf.h"
 #include "steal.bpf.h"
 
@@ -48,48 +49,6 @@ static __always_inline void counters_settle(struct fief_cpu *cs, struct task_str
 	t->major_faults = major;
 	t->read_bytes = read;
 	t->write_bytes = written;
-}
-
-/* What was open since the wake-up belongs to `to`. Interrupts are off, time is charged up to now. */
-static __always_inline void pending_settle(struct fief_cpu *cs, struct fief_ref to)
-{
-	struct fief_cache_slot *slot;
-
-	if (!cs->task.pending_ns)
-		return;
-	slot = slot_of(cs, to);
-	charged(cs, to, cs->task.pending_ns);
-	charge_begin(cs);
-	slot->thread_ns += cs->task.pending_ns;
-	cs->task.pending_ns = 0;
-	charge_end(cs);
-}
-
-/* What a thread adds to the members of its container. */
-static __always_inline __u64 members_by(bool leads)
-{
-	return FIEF_MEMBER_THREAD + (leads ? FIEF_MEMBER_PROCESS : 0);
-}
-
-/*
- * Counts a thread as a member of the container it is bound to. Not at each rebind, only when the thread leaves its CPU
- * or asks: a count may lag, a bind must not cost.
- */
-static __always_inline void member_settle(struct fief_task *t, struct task_struct *p, bool ends)
-{
-	bool leads = p->pid == p->tgid; /* exec can make it the leader */
-	struct fief_container *c;
-
-	if (!ends && same_ref(t->counted, t->binding) && t->leads == leads)
-		return;
-	c = container_get(t->counted);
-	if (c)
-		__sync_fetch_and_sub(&c->members, members_by(t->leads));
-	t->counted = ends ? (struct fief_ref){FIEF_NO_ID, 0} : t->binding;
-	t->leads = leads;
-	c = container_get(t->counted);
-	if (c)
-		__sync_fetch_and_add(&c->members, members_by(leads));
 }
 
 /*

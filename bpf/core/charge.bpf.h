@@ -166,8 +166,8 @@ static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 		charged(cs, cs->current_, d);
 }
 
-/* The next `ns` of the uncharged time, before `until`, belong to `to`. Interrupts are off. */
-static __always_inline void charge_take(struct fief_cpu *cs, __u32 to, __s64 ns, __u64 until)
+/* The next `ns` of the uncharged time, before `until`, belong to `to`; how many there were. Interrupts are off. */
+static __always_inline __u64 charge_take(struct fief_cpu *cs, struct fief_ref to, __s64 ns, __u64 until)
 {
 	__s64 room = until - cs->last_ns;
 	struct fief_cache_slot *slot;
@@ -175,12 +175,13 @@ static __always_inline void charge_take(struct fief_cpu *cs, __u32 to, __s64 ns,
 	if (ns > room)
 		ns = room;
 	if (ns <= 0)
-		return;
-	slot = slot_of(cs, (struct fief_ref){to, 0});
+		return 0;
+	slot = slot_of(cs, to);
 	charge_begin(cs);
 	cs->last_ns += ns;
 	slot->thread_ns += ns;
 	charge_end(cs);
+	return ns;
 }
 
 /*
@@ -225,4 +226,19 @@ static __always_inline bool cpu_first_event(struct fief_cpu *cs, __u64 now)
 	cs->online = 1;
 	cs->last_ns = now;
 	return true;
+}
+
+/* What was open since the wake-up belongs to `to`. Interrupts are off, time is charged up to now. */
+static __always_inline void pending_settle(struct fief_cpu *cs, struct fief_ref to)
+{
+	struct fief_cache_slot *slot;
+
+	if (!cs->task.pending_ns)
+		return;
+	slot = slot_of(cs, to);
+	charged(cs, to, cs->task.pending_ns);
+	charge_begin(cs);
+	slot->thread_ns += cs->task.pending_ns;
+	cs->task.pending_ns = 0;
+	charge_end(cs);
 }

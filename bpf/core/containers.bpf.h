@@ -153,12 +153,6 @@ static __noinline int descendants_count(struct fief_ref up, int by)
 	return 0;
 }
 
-/* For who holds the container already by another reference. */
-static __always_inline void container_hold(struct fief_container *c, __u64 unit)
-{
-	__sync_fetch_and_add(&c->refs, unit);
-}
-
 /* For a caller that found it by a stored reference: fails once the last holder is gone. */
 static __always_inline bool container_hold_live(struct fief_container *c, __u64 unit)
 {

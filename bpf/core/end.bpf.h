@@ -13,8 +13,6 @@
 
 #include "charge.bpf.h"
 
-static __noinline bool kept_recall(struct fief_ref ref);
-
 /*
  * At the end of a container: takes its lines out of every CPU's cache. Nobody charges it any more, but for a
  * packet that is on its way up; what that adds goes to the heir with the line.
@@ -128,6 +126,40 @@ static __noinline int container_free(__u32 id)
 		id = parent.id;
 	}
 	return 0;
+}
+
+static __always_inline bool kept_swap_out(struct fief_cpu *cs, __u64 word)
+{
+	__u64 *kept = &cs->kept[(__u32)word & (FIEF_KEPT - 1)];
+
+	return *(volatile __u64 *)kept == word && __sync_bool_compare_and_swap(kept, word, 0);
+}
+
+/*
+ * Lets go of what CPUs keep of a container: first of this one's, where who closes has often worked before. Whether that were
+ * the last holders.
+ */
+static __noinline bool kept_recall(struct fief_ref ref)
+{
+	struct fief_container *c = container_at(ref.id);
+	__u64 word = ref_word(ref);
+	bool last = false;
+	__u32 turn;
+
+	if (!c)
+		return false;
+	bpf_for (turn, 0, cpu_count + 1) {
+		struct fief_cpu *cs = turn ? cpu_at(turn - 1) : this_cpu();
+
+		if (!cs)
+			break;
+		if (!kept_swap_out(cs, word))
+			continue;
+		last = (refs_drop(c, FIEF_THREAD) & FIEF_HOLDERS_MASK) == FIEF_THREAD;
+		if (last)
+			break;
+	}
+	return last;
 }
 
 /* A function of its own to the verifier, which then follows it once and not from each place that lets go of something. */

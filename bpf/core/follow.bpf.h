@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "costly.bpf.h"
 #include "labels.bpf.h"
 #include "switch.bpf.h"
 

@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "costly.bpf.h"
 #include "record.bpf.h"
 #include "classify.bpf.h"
 #include "drops.bpf.h"

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "costly.bpf.h"
 #include "labels.bpf.h"
 #include "switch.bpf.h"
 

@@ -278,6 +278,24 @@ static __always_inline bool record_fetch(struct fief_cpu *cs, struct task_struct
 	return true;
 }
 
+/* A ring that no thread has any more: lets go of what it names. */
+__noinline int ring_end(__u32 number, __u32 generation)
+{
+	struct fief_ring *ring = ring_at(number, generation);
+	int i;
+
+	if (!ring || !ring->taken)
+		return 0;
+	bpf_for (i, 1, FIEF_RING_PLACES) {
+		if (ring->filled >> i & 1)
+			container_put(ring->places[place_bounded(i)].container.id, FIEF_THREAD);
+	}
+	ring->filled = 0;
+	ring->generation++; /* before somebody else can take it */
+	__sync_lock_test_and_set(&ring->taken, 0);
+	return 0;
+}
+
 /*
  * Nobody works under this record any more. The storage that holds it may outlive it: the kernel refuses to delete one while
  * its CPU's storage is busy. So the record itself says that it has ended, and its references are dropped once.

@@ -102,30 +102,6 @@ static __always_inline __u32 ring_divide(struct ring_room *room, const struct fi
 	return room->place;
 }
 
-/* The next `ns` of the uncharged time, before `until`, are `to`'s. */
-static __always_inline void ring_charge(struct fief_cpu *cs, struct fief_ref to, __s64 ns, __u64 until)
-{
-	struct fief_cache_slot *slot;
-	__s64 room = until - cs->last_ns;
-
-	if (ns > room)
-		ns = room;
-	if (ns <= 0)
-		return;
-	slot = slot_of(cs, to);
-	charge_begin(cs);
-	cs->last_ns += ns;
-	slot->thread_ns += ns;
-	charge_end(cs);
-	charged(cs, to, ns);
-}
-
-/* Whom a place names. */
-static __always_inline struct fief_ref ring_place(const struct fief_cpu *cs, const struct fief_ring *ring, __u32 place)
-{
-	return place == FIEF_RING_HOME ? cs->task.home : ring->places[place_bounded(place)].container;
-}
-
 /* The thread works for what its last record names. Returns the container whose thread reference is to be dropped. */
 static __always_inline struct fief_ref ring_bind(struct fief_cpu *cs, const struct fief_ring *ring, __u32 place)
 {
@@ -194,6 +170,7 @@ static __always_inline int ring_take(struct fief_cpu *cs, struct fief_ring *ring
 	bpf_for (turn, 0, FIEF_RING_PLACES) {
 		__u64 touched = room->touched, ns;
 		__u64 place = lowest_bit(touched);
+		struct fief_ref to;
 
 		if (!touched)
 			break;
@@ -202,7 +179,10 @@ static __always_inline int ring_take(struct fief_cpu *cs, struct fief_ring *ring
 		room->touched = touched & (touched - 1);
 		ns = room->sums_ns[place];
 		room->sums_ns[place] = 0;
-		ring_charge(cs, ring_place(cs, ring, place), ns, now);
+		to = ring_place(cs, ring, place);
+		ns = charge_take(cs, to, ns, now);
+		if (ns)
+			charged(cs, to, ns);
 	}
 	*left = ring_bind(cs, ring, last);
 	return 0;
@@ -241,22 +221,4 @@ __noinline int ring_settle(__u64 now)
 static __always_inline int ring_look(const struct fief_cpu *cs, __u64 now)
 {
 	return cs && ring_counts(cs) ? ring_settle(now) : 0;
-}
-
-/* A ring that no thread has any more: lets go of what it names. */
-__noinline int ring_end(__u32 number, __u32 generation)
-{
-	struct fief_ring *ring = ring_at(number, generation);
-	int i;
-
-	if (!ring || !ring->taken)
-		return 0;
-	bpf_for (i, 1, FIEF_RING_PLACES) {
-		if (ring->filled >> i & 1)
-			container_put(ring->places[place_bounded(i)].container.id, FIEF_THREAD);
-	}
-	ring->filled = 0;
-	ring->generation++; /* before somebody else can take it */
-	__sync_lock_test_and_set(&ring->taken, 0);
-	return 0;
 }

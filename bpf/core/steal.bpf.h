@@ -56,7 +56,7 @@ static __always_inline void steal_settle(struct fief_cpu *cs, __u64 now)
 	}
 	cs->excluded += stolen;
 	cs->stint_stolen += stolen;
-	charge_take(cs, FIEF_STEAL, stolen, now);
+	charge_take(cs, (struct fief_ref){FIEF_STEAL, 0}, stolen, now);
 }
 
 static __always_inline bool is_kthread(struct task_struct *p)
@@ -106,7 +106,7 @@ static __always_inline void steal_take(struct fief_cpu *cs, struct task_struct *
 		*carry = stolen < 0 ? stolen : stolen - room;
 		stolen = stolen < 0 ? 0 : room;
 	}
-	charge_take(cs, FIEF_STEAL, stolen, now);
+	charge_take(cs, (struct fief_ref){FIEF_STEAL, 0}, stolen, now);
 }
 
 /*
@@ -122,5 +122,5 @@ static __always_inline void carry_take(struct fief_cpu *cs, __u64 now)
 	if (taken > room)
 		taken = room;
 	cs->task.carry_ns -= taken;
-	charge_take(cs, FIEF_STEAL, taken, now);
+	charge_take(cs, (struct fief_ref){FIEF_STEAL, 0}, taken, now);
 }

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "costly.bpf.h"
 #include "unseen.bpf.h"
 #include "program.bpf.h"
 

@@ -171,7 +171,7 @@ static __noinline int switch_missed(struct fief_cpu *cs, struct task_struct *p, 
 	pool_close(cs);
 	cs->has_task = 0;
 	cs->receive = FIEF_RX_NONE;
-	charge_take(cs, FIEF_UNATTRIBUTED, unseen, begin);
+	charge_take(cs, (struct fief_ref){FIEF_UNATTRIBUTED, 0}, unseen, begin);
 	cs->current_ = (struct fief_ref){FIEF_IDLE, 0};
 	charge_until(cs, begin);
 	if (!cs->run_clock)
@@ -191,14 +191,14 @@ static __always_inline void absence_settle(struct fief_cpu *cs, struct task_stru
 	unseen = ran_since(cs, p->se.sum_exec_runtime - cs->switched_in_exec, away);
 	if (unseen > away)
 		unseen = away;
-	charge_take(cs, FIEF_UNATTRIBUTED, unseen, now);
-	charge_take(cs, FIEF_IDLE, away - unseen, now);
+	charge_take(cs, (struct fief_ref){FIEF_UNATTRIBUTED, 0}, unseen, now);
+	charge_take(cs, (struct fief_ref){FIEF_IDLE, 0}, away - unseen, now);
 }
 
 /* The CPU was idle, but for what ran unseen. Interrupts are off. */
 static __always_inline void idle_settle(struct fief_cpu *cs, __u64 now)
 {
-	charge_take(cs, FIEF_UNATTRIBUTED, ran_since(cs, 0, 0), now);
+	charge_take(cs, (struct fief_ref){FIEF_UNATTRIBUTED, 0}, ran_since(cs, 0, 0), now);
 }
 
 /* The end of a stint whose thread was away unseen, or is not the one that was noted; or of idleness. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What clients cost, counted in the kernel while somebody asks (`bpf/core/cost.bpf.h`).
+//! What clients cost, counted in the kernel while somebody asks (`bpf/core/costly.bpf.h`).
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;

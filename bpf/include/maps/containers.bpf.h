@@ -42,6 +42,12 @@ static __always_inline struct fief_ref ref_of(__u32 id)
 	return ref;
 }
 
+/* For who holds the container already by another reference. */
+static __always_inline void container_hold(struct fief_container *c, __u64 unit)
+{
+	__sync_fetch_and_add(&c->refs, unit);
+}
+
 /* As one word: a global function takes no record by value. */
 static __always_inline __u64 ref_word(struct fief_ref ref)
 {

@@ -25,3 +25,9 @@ static __always_inline struct fief_ring *ring_at(__u32 number, __u32 generation)
 
 	return ring && ring->generation == generation ? ring : NULL;
 }
+
+/* Whom a place names. */
+static __always_inline struct fief_ref ring_place(const struct fief_cpu *cs, const struct fief_ring *ring, __u32 place)
+{
+	return place == FIEF_RING_HOME ? cs->task.home : ring->places[place_bounded(place)].container;
+}
