@@ -159,7 +159,7 @@ static __noinline int cost_settle(struct fief_cpu *cs, bool leaves)
 }
 
 /* Packets that are received from now on are this client's. */
-static __noinline int cost_packet(struct fief_cpu *cs, __u64 client)
+static __noinline __attribute__((unused)) int cost_packet(struct fief_cpu *cs, __u64 client)
 {
 	struct fief_cost_room *room = cost_room();
 

@@ -46,19 +46,18 @@ static __noinline int later_record(struct front_context *front, struct connectio
 static __always_inline int later_judge(struct front_context *front, struct connection *on, struct stream *stream)
 {
 	struct ruling *ruling = &stream->ruling;
-	__u32 length = stream->length, how = on->ended ? RULE_ENDED : 0;
+	__u32 length = stream->length, how;
 	int verdict;
 
-	if (is_begin(on))
-		how |= RULE_FIRST;
-
-	if (length > FIEF_HEADER_MAX)
-		length = FIEF_HEADER_MAX;
 	if (on->label->flags & FIEF_LABEL_TLS) {
 		verdict = later_record(front, on, stream);
 		if (verdict != RECORD_HELLO)
 			return verdict;
 	}
+	/* no constant: what follows is walked once, and not for each */
+	how = loop_from((on->ended ? RULE_ENDED : 0) | (is_begin(on) ? RULE_FIRST : 0));
+	if (length > FIEF_HEADER_MAX)
+		length = FIEF_HEADER_MAX;
 	if (on->label->flags & FIEF_LABEL_UPGRADE) {
 		if (!is_confirmed(on->tcp, on->label)) {
 			how |= RULE_UPGRADE;

@@ -112,10 +112,11 @@ static __always_inline int request_rule(struct front_context *front, const struc
 
 	if (length >= FIEF_HEADER_MAX)
 		how |= RULE_CUT;
+	how = loop_from(how);
 	if (how & RULE_FIRST && proxy_trusted(&front->packet, front->guard))
 		how |= RULE_TRUSTED;
 	asking_set(front, out);
-	found = request_find(bytes, length, how, front->guard, out);
+	found = request_find(bytes, length, loop_from(how), front->guard, out);
 	if (found == REQUEST_NEED_MORE)
 		return REQUEST_NEED_MORE;
 	found_rule(&front->packet, front->guard, found, out);

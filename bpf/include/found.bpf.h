@@ -17,41 +17,52 @@
 
 #define LIVE_NS 10000000ull
 
-/* The listener of the policy at this address (16 bytes); NULL: none. */
-static __noinline struct listener_found *listener_search(__u32 slot, const void *address, __u16 port)
-{
-	struct fief_control *control = control_get();
-	struct listener_found *kept;
-	struct fief_listener *listener;
-	__u64 words[2];
-	__u32 at;
+struct listener_sought {
+	__u64 address[2];
+	__u32 slot;
+	__u16 port;
+};
 
-	if (!control)
-		return NULL;
-	__builtin_memcpy(words, address, 16);
-	at = (port ^ words[1] >> 56) & (LISTENERS_FOUND - 1);
-	kept = bpf_map_lookup_elem(&listeners_found, &at);
-	if (!kept)
-		return NULL;
-	if (kept->address[0] == words[0] && kept->address[1] == words[1] && kept->port == port && kept->slot == slot &&
-	    kept->epoch == control->epoch)
-		return kept;
-	listener = find_listener(slot, address, port);
+/* Its place in the table, once it is there; LISTENERS_FOUND: no listener of the policy. Global: it is asked for in many places. */
+__noinline __u32 listener_place(const struct listener_sought *what __arg_nonnull)
+{
+	__u32 at = (what->port ^ what->address[1] >> 56) & (LISTENERS_FOUND - 1);
+	struct listener_found *kept = bpf_map_lookup_elem(&listeners_found, &at);
+	struct fief_control *control = control_get();
+	struct fief_listener *listener;
+
+	if (!control || !kept)
+		return LISTENERS_FOUND;
+	if (kept->address[0] == what->address[0] && kept->address[1] == what->address[1] && kept->port == what->port &&
+	    kept->slot == what->slot && kept->epoch == control->epoch)
+		return at;
+	listener = find_listener(what->slot, what->address, what->port);
 	if (!listener)
-		return NULL;
+		return LISTENERS_FOUND;
 	/* last of all whose tables it is of: what runs in between must not take half of it for whole */
 	*(volatile __u32 *)&kept->epoch = control->epoch - 1;
 	barrier();
-	kept->address[0] = words[0];
-	kept->address[1] = words[1];
-	kept->port = port;
-	kept->slot = slot;
+	kept->address[0] = what->address[0];
+	kept->address[1] = what->address[1];
+	kept->port = what->port;
+	kept->slot = what->slot;
 	kept->index = listener->index;
 	kept->serve = listener->serve;
 	kept->live_until_ns = 0;
 	barrier();
 	*(volatile __u32 *)&kept->epoch = control->epoch;
-	return kept;
+	return at;
+}
+
+/* The listener of the policy at this address (16 bytes); NULL: none. */
+static __always_inline struct listener_found *listener_search(__u32 slot, const void *address, __u16 port)
+{
+	struct listener_sought what = {.slot = slot, .port = port};
+	__u32 at;
+
+	__builtin_memcpy(what.address, address, 16);
+	at = listener_place(&what);
+	return bpf_map_lookup_elem(&listeners_found, &at);
 }
 
 static __always_inline bool is_live(const struct listener_found *listener, __u64 now)
