@@ -2,12 +2,11 @@
 //! What applying a policy would change of what is in force: containers, listeners and who serves them, homes of managed units.
 //! Nothing is changed for it, and nothing is locked: it holds for the moment of the question.
 
-use std::path::PathBuf;
-
 use fief_bpf::table::{Row, Table};
 use fief_bpf::{Result, abi, ingress, open};
 use fief_policy::{Listener, Policy};
 
+use crate::homes::LostHome;
 use crate::namespace::Namespace;
 use crate::renamed::There;
 use crate::status::{Here, Kernel};
@@ -37,8 +36,8 @@ pub struct Difference {
     pub guarded: Vec<String>,
     /// Interfaces that would be guarded no longer.
     pub unguarded: Vec<String>,
-    /// Managed cgroups whose home would end, and its path.
-    pub units: Vec<(PathBuf, String)>,
+    /// Managed cgroups whose home would end.
+    pub units: Vec<LostHome>,
 }
 
 /// A container that a policy no longer names.
@@ -91,14 +90,12 @@ impl Fief {
         let is_renamed = |path: &String| there.renamed.iter().any(|(_, new)| new == path);
         let paths = policy.containers.iter().map(|of| of.path.clone()).filter(|path| !is_renamed(path));
         let (kept, made) = paths.partition(|path| there.get(path).is_some());
-        let ended = ended(&tree, &there);
-        let units = snapshot.units.iter().filter(|unit| ended.iter().any(|end| end.path == unit.container));
         Ok(Difference {
             in_force: true,
             made,
             kept,
-            units: units.filter_map(|unit| Some((unit.cgroup.clone()?, unit.container.clone()))).collect(),
-            ended,
+            units: self.lost_homes(policy)?,
+            ended: ended(&tree, &there),
             listeners,
             programs: table.build() != fief_bpf::build(),
             guarded,
