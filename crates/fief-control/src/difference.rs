@@ -2,6 +2,8 @@
 //! What applying a policy would change of what is in force: containers, listeners and who serves them, homes of managed units.
 //! Nothing is changed for it, and nothing is locked: it holds for the moment of the question.
 
+use std::collections::BTreeSet;
+
 use fief_bpf::table::{Row, Table};
 use fief_bpf::{Result, abi, ingress, open};
 use fief_policy::{Listener, Policy};
@@ -110,14 +112,11 @@ impl Fief {
     /// Interfaces that applying would guard, and that it would leave, by name.
     fn interfaces_change(&self, policy: &Policy) -> Result<(Vec<String>, Vec<String>)> {
         let here = Namespace::of_caller()?.inode;
-        let now = ingress::attached(self.pins());
-        let then: Vec<_> = front::doors(policy, &mut Vec::new())?.into_iter().map(|index| (here, index)).collect();
-        let name = |(netns, index): &(u64, u32)| match front::name(*index) {
-            Some(name) if *netns == here => name,
-            _ => format!("#{index}"),
-        };
-        let only = |of: &[(u64, u32)], other: &[(u64, u32)]| -> Vec<String> {
-            of.iter().filter(|at| !other.contains(at)).map(name).collect()
+        let now: BTreeSet<_> = ingress::attached(self.pins()).into_iter().collect();
+        let then: BTreeSet<_> = front::doors(policy, &mut Vec::new())?.into_iter().map(|index| (here, index)).collect();
+        let labels = front::Labels::read();
+        let only = |of: &BTreeSet<(u64, u32)>, other: &BTreeSet<(u64, u32)>| -> Vec<String> {
+            of.difference(other).map(|at| labels.of(*at)).collect()
         };
         Ok((only(&then, &now), only(&now, &then)))
     }

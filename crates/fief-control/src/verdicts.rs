@@ -259,12 +259,8 @@ impl Fief {
     }
 
     pub(crate) fn interfaces(&self) -> Vec<String> {
-        let here = crate::namespace::Namespace::of_caller().map_or(0, |namespace| namespace.inode);
-        let name = |(netns, index): (u64, u32)| match crate::front::name(index) {
-            Some(name) if netns == here => name,
-            _ => format!("#{index}"),
-        };
-        ingress::attached(self.pins()).into_iter().map(name).collect()
+        let labels = crate::front::Labels::read();
+        ingress::attached(self.pins()).into_iter().map(|at| labels.of(at)).collect()
     }
 
     pub(crate) fn map(&self, name: &str) -> Result<MapHandle> {
