@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result};
-use fief_agent::ask::{Ask, Refusal};
-use fief_control::{CostView, Error, ErrorKind, Explanation, Fief, FrontView, Question, Snapshot, Status};
+use fief_agent::ask::{Ask, ChargeQuestion, Refusal};
+use fief_control::{Charges, CostView, Error, ErrorKind, Explanation, Fief, FrontView, Question, Snapshot, Status};
 
 /// Where snapshots come from: the kernel, the agent, a record, or a test.
 pub trait Source {
@@ -52,6 +52,16 @@ impl Reader {
     /// How it stands with a client, and what the policy in force says about it.
     pub fn explain(&self, question: &Question) -> Result<Explanation> {
         self.read(|fief| fief.explain(question), |ask| ask.explain(question))?.ok_or_else(|| self.nothing())
+    }
+
+    /// What a container is charged for from now on, by the agent; root's command watches by itself.
+    pub fn charges(&self, question: &ChargeQuestion) -> Result<Charges> {
+        let from_kernel = |fief: &Fief| {
+            let mut watch = fief.watch(&question.container, question.lasts)?;
+            std::thread::sleep(question.lasts);
+            watch.look(question.lasts)
+        };
+        self.read(from_kernel, |ask| ask.charges(question))?.ok_or_else(|| self.nothing())
     }
 
     /// `None`: nothing is in force.
