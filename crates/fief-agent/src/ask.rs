@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fief_control::{Charges, CostView, Explanation, Fief, FrontView, Question, Snapshot, Status};
+use fief_control::{Charges, CostView, Explanation, Fief, FrontView, Question, Recent, Snapshot, Status};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -108,6 +108,11 @@ impl Ask {
     /// What `explain --costliest` subtracts; that is counted from now on.
     pub fn costs(&self) -> Result<CostView, Refusal> {
         self.get("/costs")
+    }
+
+    /// What `explain --follow` tells one after the other.
+    pub fn recent(&self) -> Result<Recent, Refusal> {
+        self.get("/notices")
     }
 
     /// What `explain --from` tells.

@@ -16,6 +16,8 @@ use crate::ask::ChargeQuestion;
 /// A look again and again sees what is new.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(50);
 const TIMES_ITS_COST: u32 = 10;
+/// Who follows comes again much sooner, also where a page is kept for long.
+const FOLLOWED: Duration = Duration::from_secs(2);
 const LATELY: Duration = Duration::from_secs(60);
 
 /// A view as JSON: the bytes that its clients get.
@@ -28,6 +30,7 @@ pub(crate) struct Readings {
     front: Page,
     status: Page,
     costs: Page,
+    notices: Page,
     lately: Kept<Status>,
     questions: Paced,
     charges: Paced,
@@ -41,6 +44,7 @@ impl Readings {
             front: Kept::at_least(SHORTEST),
             status: Kept::at_least(SHORTEST),
             costs: Kept::at_least(SHORTEST),
+            notices: Kept::at_least(SHORTEST),
             lately: Kept::at_least(LATELY),
             questions: Paced::default(),
             charges: Paced::default(),
@@ -62,6 +66,11 @@ impl Readings {
     /// That it is counted is the one thing that reading changes.
     pub(crate) fn costs(&self) -> Result<Arc<Vec<u8>>> {
         self.page(&self.costs, || self.fief.costs(Duration::ZERO))
+    }
+
+    /// What happened lately: each of those who follow comes again within that time, and knows what is new by its number.
+    pub(crate) fn notices(&self) -> Result<Arc<Vec<u8>>> {
+        self.page(&self.notices, || self.fief.recent(FOLLOWED))
     }
 
     /// How it stands with a client now. `None`: it is too early for another question.

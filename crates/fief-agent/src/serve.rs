@@ -188,6 +188,7 @@ impl Answers {
             "/front" => json(self.readings.front(), to),
             "/status" => json(self.readings.status(), to),
             "/costs" => json(self.readings.costs(), to),
+            "/notices" => json(self.readings.notices(), to),
             "/client" => self.answer_question(request, to, |asker, question| self.readings.explain(asker, question)),
             "/charges" => self.answer_question(request, to, |asker, question| self.readings.charges(asker, question)),
             _ => self.answer_anybody(request, to),

@@ -82,7 +82,7 @@ pub use homes::{LostHome, NewHome, refuse_lost};
 pub use lrp::LaneView;
 pub use moment::Moment;
 pub use mounts::{Mounted, mounted_at};
-pub use notices::{Notice, Told};
+pub use notices::{Notice, Recent, Told};
 pub use operate::{Attribute, Node, Reference};
 pub use origin::Origin;
 pub use probe::{Feature, Probe};

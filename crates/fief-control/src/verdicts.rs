@@ -137,12 +137,6 @@ impl Fief {
         })
     }
 
-    /// Names of the listeners of the policy in force.
-    pub fn listeners(&self) -> Result<Vec<String>> {
-        self.require_installed()?;
-        Ok(self.names()?.listeners().map(|(_, name)| name.to_owned()).collect())
-    }
-
     /// What the operator should know of the front door.
     pub(crate) fn front_notes(&self, names: &Names) -> Result<Vec<String>> {
         Ok(self.outdated(names)?.into_iter().chain(self.uncounted()?).collect())

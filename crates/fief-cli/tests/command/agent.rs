@@ -178,12 +178,17 @@ fn it_listens_to_this_machine_alone() {
 }
 
 /// `fief` as somebody who is not root and, if he is a member, has the group of the agent beside his own.
-fn as_nobody(place: &Place, program: &Path, is_member: bool, words: &[&str]) -> Ended {
+/// `fief` of a user who is not root.
+pub fn nobodys(place: &Place, program: &Path, is_member: bool, words: &[&str]) -> Command {
     let mut setpriv = Command::new("setpriv");
     setpriv.args(["--reuid", "65534", "--regid", "65534", "--inh-caps=-all"]);
     setpriv.args(if is_member { ["--groups", GROUP] } else { ["--groups", "65534"] });
     setpriv.arg(program).args(words).env("FIEF_SCOPE", &place.scope).stdin(Stdio::null());
-    setpriv.output().expect("setpriv starts").into()
+    setpriv
+}
+
+fn as_nobody(place: &Place, program: &Path, is_member: bool, words: &[&str]) -> Ended {
+    nobodys(place, program, is_member, words).output().expect("setpriv starts").into()
 }
 
 #[test]
