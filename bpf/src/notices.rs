@@ -24,8 +24,18 @@ impl Notices {
         Ok(Self { log, head, next })
     }
 
-    /// The notices that came since the last call, and the number of those that were overwritten before.
-    pub fn read(&mut self) -> (Vec<abi::fief_notice>, u64) {
+    /// A reader of all that the log still has.
+    pub fn open_at_oldest(pins: &Pins) -> Result<Self> {
+        Ok(Self { next: 1, ..Self::open(pins)? })
+    }
+
+    /// Number of the newest one that was read.
+    pub fn newest(&self) -> u64 {
+        self.next - 1
+    }
+
+    /// The notices that came since the last call, each with its number, and the count of those that were overwritten before.
+    pub fn read(&mut self) -> (Vec<(u64, abi::fief_notice)>, u64) {
         let newest = self.head.get(0).unwrap_or(0);
         let size = u64::from(self.log.count());
         let oldest = (newest + 1).saturating_sub(size).max(self.next);
@@ -33,7 +43,7 @@ impl Notices {
         self.next = oldest;
         while self.next <= newest {
             match self.look(self.next) {
-                Look::There(notice) => found.push(notice),
+                Look::There(notice) => found.push((self.next, notice)),
                 Look::Overwritten => lost += 1,
                 Look::NotYet => break, // a CPU writes it at this moment
             }

@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fief_control::{CostView, Explanation, Fief, FrontView, Question, Snapshot, Status};
-use serde::de::DeserializeOwned;
+use fief_control::{Charges, CostView, Explanation, Fief, FrontView, Question, Recent, Snapshot, Status};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::http;
 
@@ -17,6 +18,29 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Between two tries of a question.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// What is asked of a container's charges.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChargeQuestion {
+    /// Its path.
+    pub container: String,
+    /// How long it is watched for, from the question on; bounded by [`LONGEST_WATCH`].
+    #[serde(deserialize_with = "bounded")]
+    pub lasts: Duration,
+}
+
+/// One that watches keeps a worker of the agent, and everybody else from watching.
+pub const LONGEST_WATCH: Duration = Duration::from_secs(5);
+
+fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let lasts = Duration::deserialize(deserializer)?;
+    if (Duration::from_millis(1)..=LONGEST_WATCH).contains(&lasts) {
+        return Ok(lasts);
+    }
+    let most = LONGEST_WATCH.as_secs();
+    Err(D::Error::custom(format!("a container is watched for 1 ms to {most} s at a time, not for {lasts:?}")))
+}
 
 /// The agent of an installation.
 #[derive(Debug, Clone)]
@@ -86,12 +110,27 @@ impl Ask {
         self.get("/costs")
     }
 
+    /// What `explain --follow` tells one after the other.
+    pub fn recent(&self) -> Result<Recent, Refusal> {
+        self.get("/notices")
+    }
+
     /// What `explain --from` tells.
     pub fn explain(&self, question: &Question) -> Result<Explanation, Refusal> {
+        self.answer("/client", question)
+    }
+
+    /// What `explain --charge` tells.
+    pub fn charges(&self, question: &ChargeQuestion) -> Result<Charges, Refusal> {
+        self.answer("/charges", question)
+    }
+
+    /// Of a question, for which others may have to be waited for.
+    fn answer<T: DeserializeOwned>(&self, path: &str, question: &impl Serialize) -> Result<T, Refusal> {
         let json = serde_json::to_string(question).map_err(|error| Refusal::Failed(error.to_string()))?;
         let until = Instant::now() + PATIENCE;
         loop {
-            match self.read("/client", &format!("Question: {json}\r\n")) {
+            match self.read(path, &format!("Question: {json}\r\n")) {
                 Err(Refusal::Busy) if Instant::now() < until => std::thread::sleep(AGAIN),
                 answer => return answer,
             }
@@ -146,6 +185,25 @@ impl Ask {
                     _ => Refusal::Failed(format!("the agent failed: {why}")),
                 })
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_watches_for_long() {
+        let read = |lasts: Duration| {
+            let asked = ChargeQuestion { container: "shop".into(), lasts };
+            let text = serde_json::to_string(&asked).expect("texts and numbers");
+            serde_json::from_str::<ChargeQuestion>(&text).map(|read| read == asked).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(Duration::from_secs(1)), Ok(true));
+        assert_eq!(read(LONGEST_WATCH), Ok(true));
+        for wrong in [Duration::ZERO, LONGEST_WATCH + Duration::from_nanos(1), Duration::MAX] {
+            assert!(read(wrong).is_err_and(|error| error.contains("is watched for")), "{wrong:?}");
         }
     }
 }

@@ -20,8 +20,6 @@ pub(crate) struct Request {
     pub(crate) asker: Option<u32>,
     /// It takes OpenMetrics; otherwise it gets the older text format.
     pub(crate) takes_openmetrics: bool,
-    /// It knows chunks; otherwise the end of the connection is the end of the answer.
-    chunked: bool,
 }
 
 /// A request as far as its bytes have come.
@@ -112,7 +110,7 @@ pub(crate) fn read(head: &[u8], is_local: bool) -> Head {
     let takes_openmetrics = values("accept").any(|accept| accept.contains("application/openmetrics-text"));
     let path = request.path.unwrap_or("/").split('?').next().unwrap_or("/").to_owned();
     let question = values("question").next().map(str::to_owned);
-    Head::Whole(Request { path, question, asker: None, takes_openmetrics, chunked: request.version == Some(1) })
+    Head::Whole(Request { path, question, asker: None, takes_openmetrics })
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -124,57 +122,7 @@ fn is_loopback(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// An answer on its way. Its end is told, so that one that was cut off is not taken for a whole one.
-pub(crate) struct Answer<'a> {
-    to: &'a mut dyn Write,
-    chunked: bool,
-    buffer: Vec<u8>,
-}
-
-/// Bytes that go out at once.
-const PART: usize = 32 * 1024;
-
-impl<'a> Answer<'a> {
-    pub(crate) fn begin(to: &'a mut dyn Write, request: &Request, kind: &str) -> io::Result<Self> {
-        let chunks = if request.chunked { "Transfer-Encoding: chunked\r\n" } else { "" };
-        head(to, Status::Fine, kind, chunks)?;
-        Ok(Self { to, chunked: request.chunked, buffer: Vec::with_capacity(PART) })
-    }
-
-    pub(crate) fn end(mut self) -> io::Result<()> {
-        self.send()?;
-        if self.chunked { self.to.write_all(b"0\r\n\r\n") } else { Ok(()) }
-    }
-
-    fn send(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        if self.chunked {
-            write!(self.to, "{:x}\r\n", self.buffer.len())?;
-            self.buffer.extend(b"\r\n");
-        }
-        self.to.write_all(&self.buffer)?;
-        self.buffer.clear();
-        Ok(())
-    }
-}
-
-impl Write for Answer<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.buffer.extend(bytes);
-        if self.buffer.len() >= PART {
-            self.send()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.send()
-    }
-}
-
-/// An answer that is there as a whole.
+/// An answer. Its length is told, so that one that was cut off is not taken for a whole one.
 pub(crate) fn answer(to: &mut dyn Write, kind: &str, body: &[u8]) -> io::Result<()> {
     head(to, Status::Fine, kind, &format!("Content-Length: {}\r\n", body.len()))?;
     to.write_all(body)
@@ -247,19 +195,8 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_cut_off_can_be_told() {
-        let answer = |head: &str| {
-            let mut sent = Vec::new();
-            let mut answer = Answer::begin(&mut sent, &whole(head), "text/plain").expect("memory");
-            answer.write_all(&[b'x'; PART + 1]).expect("memory");
-            answer.write_all(b"y").expect("memory");
-            answer.end().expect("memory");
-            String::from_utf8(sent).expect("text")
-        };
-        let chunked = answer("GET / HTTP/1.1\r\n\r\n");
-        assert!(chunked.contains("\r\n\r\n8001\r\nxxx") && chunked.ends_with("x\r\n1\r\ny\r\n0\r\n\r\n"), "{chunked}");
-        assert!(answer("GET / HTTP/1.0\r\n\r\n").ends_with("xxy"));
         let mut sent = Vec::new();
-        super::answer(&mut sent, "text/plain", b"xyz").expect("memory");
+        answer(&mut sent, "text/plain", b"xyz").expect("memory");
         let sent = String::from_utf8(sent).expect("text");
         assert!(sent.contains("\r\nContent-Length: 3\r\n") && sent.ends_with("\r\n\r\nxyz"), "{sent}");
     }

@@ -111,7 +111,7 @@ impl Journal {
 }
 
 fn look(readings: &Readings, seen: &mut Seen) -> fief_control::Result<Vec<Event>> {
-    let read = || fief_control::Result::Ok((readings.status_now()?, readings.front()?, readings.fief.failures()?));
+    let read = || fief_control::Result::Ok((readings.status_now()?, readings.fief.front()?, readings.fief.failures()?));
     match read() {
         Ok((status, front, failures)) => Ok(seen.turn(Some(&Look { status: &status, front: &front, failures }))),
         Err(error) if error.kind() == ErrorKind::NotFound && !readings.fief.installed() => Ok(seen.turn(None)),

@@ -1,29 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is in force, read from the kernel, and kept for a moment: a hundred readers at once cost one reading.
+//! What is in force, read from the kernel, and kept for a moment: a hundred readers at once cost one reading and one page.
 //!
-//! What was read, and what was made of it, is kept for ten times as long as that took, so that readers, however many and eager, cost
+//! A page is kept as the bytes that go out, so that no client has it written once more. It is kept for ten times as long as that took, so that readers, however many and eager, cost
 //! a tenth of a CPU at most.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use fief_control::{CostView, Explanation, Fief, FrontView, Moment, Question, Result, Snapshot, Status};
+use fief_control::{Charges, Error, ErrorKind, Explanation, Fief, Moment, Question, Result, Status};
+use serde::Serialize;
+
+use crate::ask::ChargeQuestion;
 
 /// A look again and again sees what is new.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(50);
 const TIMES_ITS_COST: u32 = 10;
+/// Who follows comes again much sooner, also where a page is kept for long.
+const FOLLOWED: Duration = Duration::from_secs(2);
 const LATELY: Duration = Duration::from_secs(60);
+
+/// A view as JSON: the bytes that its clients get.
+type Page = Kept<Vec<u8>>;
 
 #[derive(Debug)]
 pub(crate) struct Readings {
     pub(crate) fief: Fief,
-    snapshot: Kept<Snapshot>,
-    front: Kept<FrontView>,
-    status: Kept<Status>,
-    costs: Kept<CostView>,
+    snapshot: Page,
+    front: Page,
+    status: Page,
+    costs: Page,
+    notices: Page,
     lately: Kept<Status>,
     questions: Paced,
+    charges: Paced,
 }
 
 impl Readings {
@@ -34,36 +44,54 @@ impl Readings {
             front: Kept::at_least(SHORTEST),
             status: Kept::at_least(SHORTEST),
             costs: Kept::at_least(SHORTEST),
+            notices: Kept::at_least(SHORTEST),
             lately: Kept::at_least(LATELY),
             questions: Paced::default(),
+            charges: Paced::default(),
         }
     }
 
-    pub(crate) fn snapshot(&self) -> Result<Arc<Snapshot>> {
-        self.kept(&self.snapshot, || self.fief.snapshot())
+    pub(crate) fn snapshot(&self) -> Result<Arc<Vec<u8>>> {
+        self.page(&self.snapshot, || self.fief.snapshot())
     }
 
-    pub(crate) fn front(&self) -> Result<Arc<FrontView>> {
-        self.kept(&self.front, || self.fief.front())
+    pub(crate) fn front(&self) -> Result<Arc<Vec<u8>>> {
+        self.page(&self.front, || self.fief.front())
     }
 
-    pub(crate) fn status(&self) -> Result<Arc<Status>> {
-        self.kept(&self.status, || self.fief.status())
+    pub(crate) fn status(&self) -> Result<Arc<Vec<u8>>> {
+        self.page(&self.status, || self.fief.status())
     }
 
     /// That it is counted is the one thing that reading changes.
-    pub(crate) fn costs(&self) -> Result<Arc<CostView>> {
-        self.kept(&self.costs, || self.fief.costs(Duration::ZERO))
+    pub(crate) fn costs(&self) -> Result<Arc<Vec<u8>>> {
+        self.page(&self.costs, || self.fief.costs(Duration::ZERO))
+    }
+
+    /// What happened lately: each of those who follow comes again within that time, and knows what is new by its number.
+    pub(crate) fn notices(&self) -> Result<Arc<Vec<u8>>> {
+        self.page(&self.notices, || self.fief.recent(FOLLOWED))
     }
 
     /// How it stands with a client now. `None`: it is too early for another question.
     pub(crate) fn explain(&self, asker: Option<u32>, question: &Question) -> Option<Result<Explanation>> {
-        self.questions.take(asker, || self.fief.explain(question))
+        self.questions.take(asker, |_| self.fief.explain(question))
     }
 
-    /// What is no longer in force is not told from memory.
-    fn kept<T>(&self, kept: &Kept<T>, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
-        if self.fief.installed() { kept.get(read) } else { read().map(Arc::new) }
+    /// What a container is charged for from now on, in the time that is asked for. `None`: somebody else's is watched, or was this
+    /// user's a moment ago.
+    pub(crate) fn charges(&self, asker: Option<u32>, asked: &ChargeQuestion) -> Option<Result<Charges>> {
+        let watch = |slept: &mut Duration| {
+            let mut watch = self.fief.watch(&asked.container, asked.lasts)?;
+            std::thread::sleep(asked.lasts);
+            *slept = asked.lasts;
+            watch.look(asked.lasts)
+        };
+        self.charges.take(asker, watch)
+    }
+
+    fn page<T: Serialize>(&self, kept: &Page, read: impl FnOnce() -> Result<T>) -> Result<Arc<Vec<u8>>> {
+        page(kept, self.fief.installed(), read)
     }
 
     /// As it was within a minute: who listens is looked for among the descriptors of all processes.
@@ -82,9 +110,25 @@ impl Readings {
     }
 }
 
-/// Answers one question at a time, and each user again after a pause. The pauses are so long that all users together
-/// cost a tenth of a CPU, and nobody who asks without pause keeps another one from asking. A question is refused at once rather than
-/// queued, so that it never delays a scrape.
+/// What is no longer in force is not told from memory.
+fn page<T: Serialize>(kept: &Page, is_in_force: bool, read: impl FnOnce() -> Result<T>) -> Result<Arc<Vec<u8>>> {
+    let write = || json(&read()?);
+    if is_in_force { kept.get(write) } else { write().map(Arc::new) }
+}
+
+/// The bytes of a page.
+pub(crate) fn json(view: &impl Serialize) -> Result<Vec<u8>> {
+    let written = serde_json::to_vec(view).map_err(|error| Error::new(ErrorKind::Other, error.to_string()));
+    written.map(|mut page| {
+        page.shrink_to_fit();
+        page
+    })
+}
+
+/// Answers one question at a time, and each user again after a pause: for each of the users ten times what the answer took, so that
+/// all of them together cost a tenth of a CPU, and as long again as it slept, so that half of the time is left to root, who asks
+/// elsewhere. Nobody who asks without pause keeps another one from asking. A question is refused at once rather than queued, so that
+/// it never delays a scrape.
 #[derive(Debug, Default)]
 struct Paced {
     /// When each user may ask again.
@@ -92,7 +136,8 @@ struct Paced {
 }
 
 impl Paced {
-    fn take<T>(&self, asker: Option<u32>, read: impl FnOnce() -> T) -> Option<T> {
+    /// `read` is told where to say how long it slept.
+    fn take<T>(&self, asker: Option<u32>, read: impl FnOnce(&mut Duration) -> T) -> Option<T> {
         let mut next = match self.next.try_lock() {
             Ok(next) => next,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -103,9 +148,11 @@ impl Paced {
         if next.contains_key(&asker) {
             return None;
         }
-        let read = read();
+        let mut slept = Duration::ZERO;
+        let read = read(&mut slept);
+        let pause = begun.elapsed().saturating_sub(slept) * TIMES_ITS_COST + slept;
         let users = next.len() as u32 + 1;
-        next.insert(asker, Instant::now() + begun.elapsed() * TIMES_ITS_COST * users);
+        next.insert(asker, Instant::now() + pause * users);
         Some(read)
     }
 }
@@ -160,8 +207,42 @@ impl<T> Kept<T> {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+
+    /// A view that counts how often it is written.
+    struct Counted<'a>(&'a AtomicU32);
+
+    impl Serialize for Counted<'_> {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(SHORTEST);
+            serializer.serialize_str("much")
+        }
+    }
+
+    #[test]
+    fn a_hundred_requests_at_once_make_one_page() {
+        let (kept, reads, writes) = (Page::at_least(SHORTEST), AtomicU32::new(0), AtomicU32::new(0));
+        let read = || {
+            reads.fetch_add(1, Ordering::Relaxed);
+            Ok(Counted(&writes))
+        };
+        let page = || page(&kept, true, read).expect("read");
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (0..100).map(|_| scope.spawn(page)).collect();
+            let all: Vec<_> = all.into_iter().map(|one| one.join().expect("a page")).collect();
+            assert!(all.iter().all(|page| Arc::ptr_eq(page, &all[0]) && ***page == *b"\"much\""));
+        });
+        assert_eq!([&reads, &writes].map(|count| count.load(Ordering::Relaxed)), [1, 1]);
+        // writing counts as reading does: it is kept for ten times as long as both took
+        drop(page());
+        assert_eq!(writes.load(Ordering::Relaxed), 1);
+        // what is no longer in force is not told from memory
+        drop(super::page(&kept, false, read));
+        assert_eq!(writes.load(Ordering::Relaxed), 2);
+    }
 
     #[test]
     fn readings_cost_a_tenth_of_a_cpu_at_most() {
@@ -181,18 +262,34 @@ mod tests {
     #[test]
     fn questions_cost_a_tenth_of_a_cpu_at_most_and_keep_nobody_waiting() {
         let (paced, reads) = (Paced::default(), Cell::new(0_u32));
-        let costly = || {
+        let costly = |_: &mut Duration| {
             reads.set(reads.get() + 1);
             std::thread::sleep(Duration::from_millis(20));
-            assert!(paced.take(Some(7), || ()).is_none(), "one at a time");
+            assert!(paced.take(Some(7), |_| ()).is_none(), "one at a time");
         };
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(500) {
             paced.take(Some(1000), costly);
         }
         assert!((1..=3).contains(&reads.get()), "{}", reads.get());
-        paced.take(Some(1000), || ());
-        assert!(paced.take(Some(1001), || ()).is_some(), "another one's question is answered");
+        paced.take(Some(1000), |_| ());
+        assert!(paced.take(Some(1001), |_| ()).is_some(), "another one's question is answered");
+    }
+
+    #[test]
+    fn who_has_an_answer_sleep_asks_again_after_as_long_a_pause() {
+        const SLEEPS: Duration = Duration::from_millis(50);
+        let pause = |tells: bool| {
+            let (paced, begun) = (Paced::default(), Instant::now());
+            let sleeps = |slept: &mut Duration| {
+                std::thread::sleep(SLEEPS);
+                *slept = if tells { SLEEPS } else { Duration::ZERO };
+            };
+            paced.take(Some(1), sleeps).expect("nobody else asks");
+            paced.next.lock().expect("nobody asks")[&Some(1)] - begun
+        };
+        assert!(pause(true) >= SLEEPS * 2);
+        assert!(pause(false) >= SLEEPS * (1 + TIMES_ITS_COST), "it cost what it took");
     }
 
     #[test]

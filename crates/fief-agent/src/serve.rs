@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The agent: what it answers at its sockets, and what it writes at each turn, until it is told to end.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -10,16 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use fief_control::{AgentPlace, Error, ErrorKind, Fief, Question, Result};
+use fief_control::{AgentPlace, Error, ErrorKind, Fief, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::door::Door;
-use crate::http::{self, Answer, Request, Status};
+use crate::http::{self, Request, Status};
 use crate::journal::Journal;
 use crate::memory;
 use crate::metrics::{Format, Scrape};
 use crate::pages::{self, Pages};
 use crate::peer::Readers;
-use crate::reading::Readings;
+use crate::reading::{self, Readings};
 use crate::record::{Folder, Keeper, RecorderOptions};
 use crate::textfile;
 use crate::turns::Turns;
@@ -145,7 +147,7 @@ impl Agent {
             }
             let is_due = record.as_mut().is_some_and(Turns::is_due);
             if let Some(keeper) = self.keeper.as_mut().filter(|_| is_due) {
-                keeper.turn(self.answers.readings.snapshot(), &mut |problem: &str| warn(problem));
+                keeper.turn(self.answers.readings.fief.snapshot().map(Arc::new), &mut |problem: &str| warn(problem));
                 self.answers.record_failures.store(keeper.failures(), Ordering::Relaxed);
             }
             if textfile.as_mut().is_some_and(Turns::is_due) {
@@ -182,28 +184,37 @@ impl Answers {
     /// To who may read all.
     fn answer(&self, request: &Request, to: &mut dyn Write) -> io::Result<()> {
         match request.path.as_str() {
-            "/snapshot" => json(self.readings.snapshot(), request, to),
-            "/front" => json(self.readings.front(), request, to),
-            "/status" => json(self.readings.status(), request, to),
-            "/costs" => json(self.readings.costs(), request, to),
-            "/client" => self.answer_question(request, to),
+            "/snapshot" => json(self.readings.snapshot(), to),
+            "/front" => json(self.readings.front(), to),
+            "/status" => json(self.readings.status(), to),
+            "/costs" => json(self.readings.costs(), to),
+            "/notices" => json(self.readings.notices(), to),
+            "/client" => self.answer_question(request, to, |asker, question| self.readings.explain(asker, question)),
+            "/charges" => self.answer_question(request, to, |asker, question| self.readings.charges(asker, question)),
             _ => self.answer_anybody(request, to),
         }
     }
 
     /// Each question is another reading, so they are answered one at a time, and the next one has to wait.
-    fn answer_question(&self, request: &Request, to: &mut dyn Write) -> io::Result<()> {
+    fn answer_question<Q: DeserializeOwned, T: Serialize>(
+        &self,
+        request: &Request,
+        to: &mut dyn Write,
+        answer: impl Fn(Option<u32>, &Q) -> Option<Result<T>>,
+    ) -> io::Result<()> {
         let asked = request.question.as_deref().unwrap_or_default();
-        let question: Question = match serde_json::from_str(asked) {
+        let question: Q = match serde_json::from_str(asked) {
             Ok(question) => question,
             Err(error) => return http::refuse(to, Status::Malformed, &format!("that is no question: {error}")),
         };
-        match self.readings.explain(request.asker, &question) {
+        match answer(request.asker, &question) {
             None => http::refuse(to, Status::Busy, "another question was asked just now; ask again in a moment"),
             Some(Err(error)) if error.kind() == ErrorKind::NotFound && self.readings.fief.installed() => {
                 http::refuse(to, Status::Unanswerable, &error.to_string())
             }
-            Some(answer) => json(answer.map(Arc::new), request, to),
+            // root watches by itself
+            Some(Err(error)) if error.kind() == ErrorKind::Exists => http::refuse(to, Status::Busy, &error.to_string()),
+            Some(answer) => json(answer.and_then(|view| reading::json(&view).map(Arc::new)), to),
         }
     }
 
@@ -253,13 +264,9 @@ impl Answers {
     }
 }
 
-fn json<T: serde::Serialize>(read: Result<Arc<T>>, request: &Request, to: &mut dyn Write) -> io::Result<()> {
-    match read {
-        Ok(view) => {
-            let mut answer = BufWriter::new(Answer::begin(to, request, "application/json")?);
-            serde_json::to_writer(&mut answer, &*view)?;
-            answer.into_inner().map_err(io::IntoInnerError::into_error)?.end()
-        }
+fn json(page: Result<Arc<Vec<u8>>>, to: &mut dyn Write) -> io::Result<()> {
+    match page {
+        Ok(page) => http::answer(to, "application/json", &page),
         Err(error) => http::refuse(to, status_of(&error), &error.to_string()),
     }
 }

@@ -5,8 +5,13 @@
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result};
-use fief_agent::ask::{Ask, Refusal};
-use fief_control::{CostView, Error, ErrorKind, Explanation, Fief, FrontView, Question, Snapshot, Status};
+use fief_agent::ask::{Ask, ChargeQuestion, Refusal};
+use fief_control::{
+    Charges, CostView, Error, ErrorKind, Explanation, Fief, FrontView, Question, Snapshot, Status, Told,
+};
+
+/// Between two questions of one who follows; the agent keeps its answer for about as long.
+const FOLLOWED: Duration = Duration::from_millis(100);
 
 /// Where snapshots come from: the kernel, the agent, a record, or a test.
 pub trait Source {
@@ -52,6 +57,33 @@ impl Reader {
     /// How it stands with a client, and what the policy in force says about it.
     pub fn explain(&self, question: &Question) -> Result<Explanation> {
         self.read(|fief| fief.explain(question), |ask| ask.explain(question))?.ok_or_else(|| self.nothing())
+    }
+
+    /// Tells what happens from now on, until `goes_on` says no or nothing is in force any more.
+    pub fn follow(&self, goes_on: impl Fn() -> bool, mut each: impl FnMut(Told) -> Result<()>) -> Result<()> {
+        let ask = match self {
+            Self::Kernel(fief) if fief.installed() => return fief.follow(goes_on, each),
+            Self::Kernel(_) => return Err(self.nothing()),
+            Self::Agent(ask) => ask,
+        };
+        let recent = || self.read(|fief| fief.recent(FOLLOWED), |_| ask.recent());
+        let mut seen = recent()?.ok_or_else(|| self.nothing())?.newest;
+        while goes_on() {
+            let Some(recent) = recent()? else { break };
+            recent.since(&mut seen).into_iter().try_for_each(&mut each)?;
+            std::thread::sleep(FOLLOWED);
+        }
+        Ok(())
+    }
+
+    /// What a container is charged for from now on, by the agent; root's command watches by itself.
+    pub fn charges(&self, question: &ChargeQuestion) -> Result<Charges> {
+        let from_kernel = |fief: &Fief| {
+            let mut watch = fief.watch(&question.container, question.lasts)?;
+            std::thread::sleep(question.lasts);
+            watch.look(question.lasts)
+        };
+        self.read(from_kernel, |ask| ask.charges(question))?.ok_or_else(|| self.nothing())
     }
 
     /// `None`: nothing is in force.

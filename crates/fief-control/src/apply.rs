@@ -17,6 +17,7 @@ use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
 use crate::front::{Doors, Others};
+use crate::homes::{self, LostHome};
 use crate::namespace::{self, Namespace};
 use crate::renamed::There;
 use crate::schedule::policy_number;
@@ -33,6 +34,8 @@ pub struct ApplyOptions {
     pub user_quota: Option<u32>,
     /// Although the policy in force is of another network namespace: the front door moves to the caller's.
     pub here: bool,
+    /// Although managed units lose their container by it: they stay in the old ones, which are nobody's accounts any more.
+    pub let_go: bool,
 }
 
 /// What applying changed.
@@ -105,7 +108,8 @@ fn release_unnamed(admin: &Admin, tree: &Tree, slot: u32, applied: &mut Applied)
 impl Fief {
     /// Puts a policy into force, instead of the one that was. `text` is kept beside it.
     ///
-    /// Errors leave what was in force. [`ErrorKind::Exists`]: it is in force in another network namespace, and `here` is not said.
+    /// Errors leave what was in force. [`ErrorKind::Exists`]: it is in force in another network namespace, and `here` is not said;
+    /// or managed units lose their container, and `let_go` is not said.
     pub fn apply(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
         let _lock = self.lock()?;
         self.apply_locked(policy, text, options)
@@ -142,6 +146,10 @@ impl Fief {
     fn put_in_force(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<(Applied, bool)> {
         let fresh = !self.installed();
         self.refuse_elsewhere(options.here)?;
+        let lost = if fresh { Vec::new() } else { self.lost_homes(policy)? };
+        if !options.let_go {
+            homes::refuse_lost(&lost)?;
+        }
         if fresh {
             let default = Config::default();
             let config = Config {
@@ -155,7 +163,7 @@ impl Fief {
             upgrade::upgrade(self.pins())?;
             self.attach_orders_again()?;
         }
-        let applied = self.swap(policy, text);
+        let applied = self.swap(policy, text, &lost);
         if fresh && applied.is_err() {
             // nothing was in force before, so nothing is now; the first error is the one to tell
             let _ = self.remove_all();
@@ -184,7 +192,7 @@ impl Fief {
             .remedy("run fief there (nsenter --net=...), or move the front door to this one by `fief apply --here`"))
     }
 
-    fn swap(&self, policy: &Policy, text: &str) -> Result<Applied> {
+    fn swap(&self, policy: &Policy, text: &str, lost: &[LostHome]) -> Result<Applied> {
         let admin = Admin::open(self.pins())?;
         let table = Table::open(self.pins())?;
         let slot = 1 - table.policy().0;
@@ -220,6 +228,7 @@ impl Fief {
         self.restore_sysctls(&doors.sysctls)?;
         self.retire_lanes(policy, &containers, &doors)?;
         self.retire_files()?;
+        applied.notes.extend(self.move_homes(lost));
         release_unnamed(&admin, &before.now(&table, containers.values()), slot, &mut applied)?;
         self.prune_verdicts(&table)?;
         self.schedule(policy, slot, orders_attached, &mut applied.notes)?;

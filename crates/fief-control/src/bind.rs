@@ -111,6 +111,11 @@ pub(crate) fn home_of(tree: &Tree, path: &str) -> Result<abi::fief_ref> {
     Ok(home)
 }
 
+/// Whether this is the cgroup of the systemd unit.
+pub(crate) fn is_cgroup_of(unit: &str, folder: &Path) -> bool {
+    cgroup::mount_point().and_then(|top| unit::cgroup(&top, unit)).is_ok_and(|own| own == folder)
+}
+
 impl Fief {
     /// Manages what already runs: its cgroup gets the hooks, its threads their home.
     pub fn manage(&self, target: &Target, options: &ManageOptions) -> Result<Managed> {
@@ -121,7 +126,7 @@ impl Fief {
     }
 
     /// `name`: of the container that is made for it, if it has none. The state is locked.
-    fn manage_as(&self, mut cgroup: PathBuf, name: &str, options: &ManageOptions) -> Result<Managed> {
+    pub(crate) fn manage_as(&self, mut cgroup: PathBuf, name: &str, options: &ManageOptions) -> Result<Managed> {
         let admin = Admin::open(self.pins())?;
         let table = Table::open(self.pins())?;
         let (home, path, is_new) = match &options.container {
@@ -268,27 +273,32 @@ impl Fief {
         Ok(labelled)
     }
 
-    /// The managed cgroups, with their homes; one that is gone has no folder.
-    fn managed_cgroups(&self) -> Result<Vec<(Option<PathBuf>, abi::fief_ref)>> {
-        let units = self.map("units")?;
-        let mut homes = Vec::new();
-        for key in units.keys() {
-            let Some(unit) = record::lookup::<abi::fief_unit>(&units, &key)? else { continue };
-            homes.push((u64::from_ne_bytes(key.try_into().unwrap_or_default()), unit.home));
+    /// The managed cgroups, with what the kernel side knows of them; one that is gone has no folder.
+    fn managed_cgroups(&self) -> Result<Vec<(Option<PathBuf>, abi::fief_unit)>> {
+        let map = self.map("units")?;
+        let mut units = Vec::new();
+        for key in map.keys() {
+            let Some(unit) = record::lookup::<abi::fief_unit>(&map, &key)? else { continue };
+            units.push((u64::from_ne_bytes(key.try_into().unwrap_or_default()), unit));
         }
-        let mut folders = cgroup::folders(&homes.iter().map(|(id, _)| *id).collect())?;
-        Ok(homes.into_iter().map(|(id, home)| (folders.remove(&id), home)).collect())
+        let mut folders = cgroup::folders(&units.iter().map(|(id, _)| *id).collect())?;
+        Ok(units.into_iter().map(|(id, unit)| (folders.remove(&id), unit)).collect())
     }
 
     /// Those that are there.
+    pub(crate) fn living_units(&self) -> Result<Vec<(PathBuf, abi::fief_unit)>> {
+        Ok(self.managed_cgroups()?.into_iter().filter_map(|(folder, unit)| Some((folder?, unit))).collect())
+    }
+
+    /// The homes of those that are there.
     pub(crate) fn unit_homes(&self) -> Result<Vec<(PathBuf, abi::fief_ref)>> {
-        Ok(self.managed_cgroups()?.into_iter().filter_map(|(folder, home)| Some((folder?, home))).collect())
+        Ok(self.living_units()?.into_iter().map(|(folder, unit)| (folder, unit.home)).collect())
     }
 
     /// The managed cgroups.
     pub(crate) fn units(&self, tree: &Tree) -> Result<Vec<UnitView>> {
-        let view = |(cgroup, home): (Option<PathBuf>, abi::fief_ref)| {
-            let home = tree.rows().iter().find(|row| row.container == home);
+        let view = |(cgroup, unit): (Option<PathBuf>, abi::fief_unit)| {
+            let home = tree.rows().iter().find(|row| row.container == unit.home);
             UnitView { cgroup, container: home.map_or_else(|| "(ended)".to_owned(), |row| tree.path(row)) }
         };
         Ok(self.managed_cgroups()?.into_iter().map(view).collect())

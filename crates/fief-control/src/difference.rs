@@ -2,12 +2,13 @@
 //! What applying a policy would change of what is in force: containers, listeners and who serves them, homes of managed units.
 //! Nothing is changed for it, and nothing is locked: it holds for the moment of the question.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 
 use fief_bpf::table::{Row, Table};
 use fief_bpf::{Result, abi, ingress, open};
 use fief_policy::{Listener, Policy};
 
+use crate::homes::LostHome;
 use crate::namespace::Namespace;
 use crate::renamed::There;
 use crate::status::{Here, Kernel};
@@ -37,8 +38,8 @@ pub struct Difference {
     pub guarded: Vec<String>,
     /// Interfaces that would be guarded no longer.
     pub unguarded: Vec<String>,
-    /// Managed cgroups whose home would end, and its path.
-    pub units: Vec<(PathBuf, String)>,
+    /// Managed cgroups whose home would end.
+    pub units: Vec<LostHome>,
 }
 
 /// A container that a policy no longer names.
@@ -91,14 +92,12 @@ impl Fief {
         let is_renamed = |path: &String| there.renamed.iter().any(|(_, new)| new == path);
         let paths = policy.containers.iter().map(|of| of.path.clone()).filter(|path| !is_renamed(path));
         let (kept, made) = paths.partition(|path| there.get(path).is_some());
-        let ended = ended(&tree, &there);
-        let units = snapshot.units.iter().filter(|unit| ended.iter().any(|end| end.path == unit.container));
         Ok(Difference {
             in_force: true,
             made,
             kept,
-            units: units.filter_map(|unit| Some((unit.cgroup.clone()?, unit.container.clone()))).collect(),
-            ended,
+            units: self.lost_homes(policy)?,
+            ended: ended(&tree, &there),
             listeners,
             programs: table.build() != fief_bpf::build(),
             guarded,
@@ -113,14 +112,11 @@ impl Fief {
     /// Interfaces that applying would guard, and that it would leave, by name.
     fn interfaces_change(&self, policy: &Policy) -> Result<(Vec<String>, Vec<String>)> {
         let here = Namespace::of_caller()?.inode;
-        let now = ingress::attached(self.pins());
-        let then: Vec<_> = front::doors(policy, &mut Vec::new())?.into_iter().map(|index| (here, index)).collect();
-        let name = |(netns, index): &(u64, u32)| match front::name(*index) {
-            Some(name) if *netns == here => name,
-            _ => format!("#{index}"),
-        };
-        let only = |of: &[(u64, u32)], other: &[(u64, u32)]| -> Vec<String> {
-            of.iter().filter(|at| !other.contains(at)).map(name).collect()
+        let now: BTreeSet<_> = ingress::attached(self.pins()).into_iter().collect();
+        let then: BTreeSet<_> = front::doors(policy, &mut Vec::new())?.into_iter().map(|index| (here, index)).collect();
+        let labels = front::Labels::read();
+        let only = |of: &BTreeSet<(u64, u32)>, other: &BTreeSet<(u64, u32)>| -> Vec<String> {
+            of.difference(other).map(|at| labels.of(*at)).collect()
         };
         Ok((only(&then, &now), only(&now, &then)))
     }

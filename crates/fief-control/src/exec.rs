@@ -42,6 +42,18 @@ impl ExecOptions {
         let container = self.container.as_deref();
         Plan { policy, listeners: &self.listeners, container, follow: !self.no_follow }
     }
+
+    /// The one process of the server in the cgroup `place`. Errors: the policy wants several.
+    pub(crate) fn start(&self, policy: &Policy, place: &Path) -> Result<Start> {
+        let mut starts = self.plan(policy).starts(|_| Ok(place.to_owned()))?;
+        let (Some(start), true) = (starts.pop(), starts.is_empty()) else {
+            let what = "the policy wants copies of the server, one for each class, and one process becomes it";
+            return Err(Error::new(ErrorKind::Other, what).remedy(
+                "name its --listener, or a --container for all of it; `fief exec` without --here starts copies",
+            ));
+        };
+        Ok(start)
+    }
 }
 
 /// Cgroups of servers that are waited for: this and the number of the process that waits.
@@ -101,15 +113,7 @@ impl Fief {
     fn start_here(&self, options: &ExecOptions, place: &Path) -> Result<(Start, Option<String>)> {
         self.require_installed()?;
         let policy = self.policy_in_force()?;
-        let plan = options.plan(&policy);
-        let mut starts = plan.starts(|_| Ok(place.to_owned()))?;
-        let (Some(start), true) = (starts.pop(), starts.is_empty()) else {
-            let what = "the policy wants copies of the server, one for each class, and one process becomes it";
-            return Err(Error::new(ErrorKind::Other, what).remedy(
-                "name its --listener, or a --container for all of it; `fief exec` without --here starts copies",
-            ));
-        };
-        Ok((start, plan.outside()?))
+        Ok((options.start(&policy, place)?, options.plan(&policy).outside()?))
     }
 
     /// Becomes a server under the policy in force, in the cgroup of this process, which is managed from now on with all that is

@@ -2,7 +2,7 @@
 //! The interfaces of the caller's network namespace, and which of them pass their packets to a master (a bridge, a bond), where
 //! these arrive once more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use fief_bpf::{Context, Result};
 use nix::sys::socket::SockProtocol;
@@ -58,7 +58,8 @@ fn read(payload: &[u8]) -> Option<Link> {
 
 /// The names of ports with those of their masters; a routing domain has none.
 pub(crate) fn masters(links: &[Link]) -> BTreeMap<&str, &str> {
-    let master = |port: &Link| links.iter().find(|link| Some(link.index) == port.master);
+    let by_index: HashMap<u32, &Link> = links.iter().map(|link| (link.index, link)).collect();
+    let master = |port: &Link| by_index.get(&port.master?).copied();
     let ports = links.iter().filter_map(|port| Some((port, master(port)?)));
     ports
         .filter(|(_, master)| master.kind != ROUTING_DOMAIN)

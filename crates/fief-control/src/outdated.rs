@@ -2,7 +2,7 @@
 //! Changes of the machine since a policy was applied, if another apply would make the front door do more. No process watches
 //! for them; commands that show the front door report them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fief_bpf::{Result, abi, batch, ingress, open};
 use fief_policy::{Handshake, Listener, Policy};
@@ -14,7 +14,7 @@ use crate::{Fief, front, listening, namespace};
 /// How the front door was made by the apply.
 struct Made {
     /// Indexes of the interfaces that it is at.
-    interfaces: Vec<u32>,
+    interfaces: BTreeSet<u32>,
     /// Listeners that are admitted, and whether the kernel answers for them.
     admitted: BTreeMap<String, bool>,
 }

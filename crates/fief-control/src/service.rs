@@ -9,6 +9,7 @@
 mod command_line;
 mod image;
 mod unit_file;
+mod written;
 
 use std::fs;
 use std::io;
@@ -23,6 +24,7 @@ use unit_file::UnitFile;
 /// After all others (`override.conf` is `systemctl edit`'s): what they start is what this one starts under Fief.
 const NAME: &str = "zz-fief.conf";
 const FOLDER: &str = "etc/systemd/system";
+const SUFFIX: &str = ".service";
 /// Begin of a file that is ours to change.
 const MARK: &str = "# Written by `fief unit`";
 
@@ -72,7 +74,7 @@ impl DropIn {
         // systemd's own letters; `*`, `?` and `[` would stand for the names of others
         let is_letter = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
         let is_name = !unit.is_empty() && !unit.starts_with(['.', '-']) && unit.chars().all(is_letter);
-        let unit = if unit.ends_with(".service") { unit.to_owned() } else { format!("{unit}.service") };
+        let unit = if unit.ends_with(SUFFIX) { unit.to_owned() } else { format!("{unit}{SUFFIX}") };
         if !is_name || is_of_another_kind(&unit) {
             return Err(Error::new(ErrorKind::Other, format!("{unit} is no name of a service")));
         }
@@ -222,7 +224,7 @@ impl DropIn {
 /// Kinds of units that start no server.
 fn is_of_another_kind(unit: &str) -> bool {
     const KINDS: [&str; 7] = ["socket", "target", "timer", "slice", "scope", "mount", "path"];
-    let name = unit.trim_end_matches(".service");
+    let name = unit.trim_end_matches(SUFFIX);
     name.rsplit_once('.').is_some_and(|(_, kind)| KINDS.contains(&kind))
 }
 

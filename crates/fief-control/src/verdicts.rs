@@ -137,12 +137,6 @@ impl Fief {
         })
     }
 
-    /// Names of the listeners of the policy in force.
-    pub fn listeners(&self) -> Result<Vec<String>> {
-        self.require_installed()?;
-        Ok(self.names()?.listeners().map(|(_, name)| name.to_owned()).collect())
-    }
-
     /// What the operator should know of the front door.
     pub(crate) fn front_notes(&self, names: &Names) -> Result<Vec<String>> {
         Ok(self.outdated(names)?.into_iter().chain(self.uncounted()?).collect())
@@ -259,12 +253,8 @@ impl Fief {
     }
 
     pub(crate) fn interfaces(&self) -> Vec<String> {
-        let here = crate::namespace::Namespace::of_caller().map_or(0, |namespace| namespace.inode);
-        let name = |(netns, index): (u64, u32)| match crate::front::name(index) {
-            Some(name) if netns == here => name,
-            _ => format!("#{index}"),
-        };
-        ingress::attached(self.pins()).into_iter().map(name).collect()
+        let labels = crate::front::Labels::read();
+        ingress::attached(self.pins()).into_iter().map(|at| labels.of(at)).collect()
     }
 
     pub(crate) fn map(&self, name: &str) -> Result<MapHandle> {

@@ -12,17 +12,20 @@ use fief_bpf::table::Table;
 use fief_bpf::watch;
 use fief_bpf::{Error, ErrorKind, Result};
 use nix::fcntl::Flock;
+use serde::{Deserialize, Serialize};
 
 use crate::Fief;
 use crate::charge::{SYSTEM_KINDS, now_ns};
 use crate::run_folder::{self, RUN};
 use crate::tree::Tree;
+use crate::wire;
 
 /// Beyond the next look, for a reader that the machine lets wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How time came to a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Why {
     /// The thread is at home there.
     Home,
@@ -101,7 +104,7 @@ impl Why {
 }
 
 /// A thread that a container was charged for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChargedThread {
     /// Of the thread.
     pub id: i32,
@@ -112,7 +115,7 @@ pub struct ChargedThread {
 }
 
 /// What a container was charged for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChargeSource {
     /// Why.
     pub why: Why,
@@ -121,7 +124,8 @@ pub struct ChargeSource {
     /// The local port of received packets, if it is known.
     pub port: Option<u16>,
     /// Which softirq, by the names of `fief show system`.
-    pub kind: Option<&'static str>,
+    #[serde(deserialize_with = "wire::some_word")]
+    pub kind: Option<wire::Word>,
     /// How much.
     pub ns: u64,
     /// In how many charges.
@@ -129,7 +133,7 @@ pub struct ChargeSource {
 }
 
 /// What one container was charged between two looks.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charges {
     /// Its path.
     pub container: String,
@@ -276,6 +280,17 @@ mod tests {
         assert_eq!((kernel.thread, kernel.kind), (None, Some("softirq_net_rx")));
         let rest = source(&key(abi::FIEF_WHY_REST, 0), &none);
         assert_eq!((rest.why, rest.thread, rest.port), (Why::Rest, None, None));
+    }
+
+    #[test]
+    fn charges_come_over_as_they_are() {
+        let of = |why, kind| ChargeSource { why, thread: None, port: Some(443), kind, ns: 7, charges: 2 };
+        let thread = ChargedThread { id: 41, process: None, name: "nginx".into() };
+        let mut sources = vec![of(Why::KernelThread, None), of(Why::Kernel, Some("softirq_net_rx"))];
+        sources[0].thread = Some(thread);
+        let charges = Charges { container: "shop".into(), below: true, from_ns: 1, to_ns: 2, sources };
+        let text = serde_json::to_string(&charges).expect("texts and numbers");
+        assert_eq!(serde_json::from_str::<Charges>(&text).expect("the same"), charges);
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub(crate) fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'stati
     String::deserialize(deserializer).map(keep)
 }
 
+pub(crate) fn some_word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'static str>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.map(keep))
+}
+
 pub(crate) fn counts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(&'static str, u64)>, D::Error> {
     let counts = Vec::<(String, u64)>::deserialize(deserializer)?;
     Ok(counts.into_iter().map(|(word, count)| (keep(word), count)).collect())

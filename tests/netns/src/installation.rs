@@ -109,10 +109,11 @@ impl Installation {
         self.fief.manage(&Target::Cgroup(cgroup.to_owned()), &manage).unwrap_or_else(|e| panic!("{e}"));
     }
 
-    /// Replaces the policy, and moves it to the caller's network namespace.
+    /// Replaces the policy, and moves it to the caller's network namespace. Where the managed cgroup loses its container, that stays
+    /// for it.
     pub fn apply(&self, policy: &str) -> Result<Applied> {
         let parsed = fief_policy::parse(policy, "test.toml").unwrap_or_else(|e| panic!("{e}"));
-        self.fief.apply(&parsed, policy, &ApplyOptions { here: true, ..ApplyOptions::default() })
+        self.fief.apply(&parsed, policy, &ApplyOptions { here: true, let_go: true, ..ApplyOptions::default() })
     }
 
     /// A command that will run inside the managed cgroup.

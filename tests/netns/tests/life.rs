@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Policies that follow each other: what the next one would change, whose containers end where, and in which network namespace.
 
-use fief_control::{ApplyOptions, Ending, ErrorKind};
+use fief_control::{ApplyOptions, Ending, ErrorKind, LostHome, NewHome};
 use fief_testkit::{Cgroup, Feature, NetNs, require};
 use fief_tests_netns::Installation;
 use fief_tests_netns::front::ready;
@@ -41,15 +41,27 @@ fn the_difference_tells_what_the_next_policy_changes_and_changes_nothing() {
             );
             let ending = |path: &str, held| Ending { path: path.into(), held, below: "acme".into() };
             assert_eq!(difference.ended, [ending("acme/shop/gold", true), ending("acme/shop", false)]);
-            assert_eq!(difference.units, [(installation.cgroup(), "acme/shop/gold".to_owned())]);
+            let command = format!("fief manage --container acme {}", installation.cgroup().display());
+            let home = NewHome::Unknown { why: None, command: Some(command.clone()) };
+            let lost = LostHome { cgroup: installation.cgroup(), container: "acme/shop/gold".into(), home };
+            assert_eq!(difference.units, [lost]);
+            // nobody says whose the unit is
+            let apply = |let_go| {
+                let options = ApplyOptions { let_go, ..ApplyOptions::default() };
+                installation.fief().apply(&parse(WITHOUT_SHOP), WITHOUT_SHOP, &options)
+            };
+            let refused = apply(false).unwrap_err();
+            assert!(refused.kind() == ErrorKind::Exists && refused.to_string().contains(&command), "{refused}");
+            assert_eq!((containers(&installation), installation.fief().policy_text().unwrap()), before);
             let [web] = &difference.listeners[..] else { panic!("{difference:?}") };
             assert!(web.before.is_none() && web.servers.is_empty());
             // as it is told, so it comes
-            let applied = installation.apply(WITHOUT_SHOP).unwrap();
+            let applied = apply(true).unwrap();
             assert_eq!((applied.made, applied.kept), (difference.made, difference.kept));
             assert_eq!(applied.released, ["acme/shop/gold", "acme/shop"]);
             let paths: Vec<_> = containers(&installation).into_iter().map(|of| of.0).collect();
             assert!(paths.contains(&"acme/gold".to_owned()), "the unit's home stays the tenant's: {paths:?}");
+            assert!(apply(false).is_ok(), "it was let go of once");
         })
         .unwrap();
 }
@@ -85,5 +97,14 @@ fn a_unit_whose_container_stays_is_not_told() {
     let second = Cgroup::new("life").unwrap();
     installation.manage(second.path(), Some("acme/shop"), false);
     let difference = installation.fief().difference(&parse(WITHOUT_SHOP)).unwrap();
-    assert_eq!(difference.units, [(second.path().to_owned(), "acme/shop".to_owned())]);
+    let lost: Vec<_> = difference.units.iter().map(|lost| (lost.cgroup.as_path(), lost.container.as_str())).collect();
+    assert_eq!(lost, [(second.path(), "acme/shop")]);
+    // nor is one that a renamed container has
+    let renamed = WITHOUT_SHOP.replace("[container.fresh]", "[container.fresh]\nwas = \"acme/shop\"");
+    assert_eq!(installation.fief().difference(&parse(&renamed)).unwrap().units, []);
+    let given = |home: &str| {
+        installation.manage(second.path(), Some(home), false);
+        installation.fief().difference(&parse(WITHOUT_SHOP)).unwrap().units
+    };
+    assert_eq!(given("other"), []);
 }

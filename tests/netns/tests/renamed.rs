@@ -14,7 +14,7 @@ use fief_tests_netns::{SOON, in_unit, spin};
 fn apply(fief: &Fief, containers: &str) -> Applied {
     let text = format!("version = 1\n{containers}");
     let policy = fief_policy::parse(&text, "test.toml").unwrap_or_else(|errors| panic!("{errors}"));
-    fief.apply(&policy, &text, &ApplyOptions { here: true, ..ApplyOptions::default() })
+    fief.apply(&policy, &text, &ApplyOptions { here: true, let_go: true, ..ApplyOptions::default() })
         .unwrap_or_else(|e| panic!("{e}"))
 }
 

@@ -158,6 +158,17 @@ fn a_service_is_in_its_policy_from_the_boot_on_and_over_restarts_and_reloads() {
     machine.must("systemctl reload fief");
     machine.serves_by_class();
 
+    // a policy without its container is refused, as long as the service's drop-in leads nowhere else
+    machine.must("sed --in-place=.before s/shop/store/g /etc/fief/policy.toml");
+    assert!(!machine.does("systemctl reload fief"));
+    machine.must("journalctl -u fief | grep -qF 'nginx.service is at home in shop (by '");
+    machine.serves_by_class();
+    machine.must("fief unit nginx && systemctl reload fief");
+    assert!(machine.threads("store") > 0, "it is above the classes: {}", machine.complaints());
+    machine.must("mv /etc/fief/policy.toml.before /etc/fief/policy.toml && systemctl reload fief");
+    machine.must("fief unit nginx --container shop && systemctl restart nginx");
+    machine.serves_by_class();
+
     // a service that is not root
     let before = machine.threads("shop");
     machine.must("systemctl start web");

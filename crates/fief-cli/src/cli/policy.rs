@@ -37,8 +37,9 @@ pub struct Check {
 ///
 /// The policy is replaced as a whole: what cannot be put in force changes nothing. Connections keep the class they have.
 /// Containers that the new policy no longer names stay while applications hold them, below the nearest container above that
-/// stays. The policy stays in force after the
-/// command has ended, until `fief down` or the next start of the machine. The last lines say what `fief status --brief` says:
+/// stays. A managed unit whose container the policy no longer has goes to the one that its drop-in (`fief unit`) says. If none
+/// does, the policy is refused, with the units and the commands that give them one. The policy stays in force after the command
+/// has ended, until `fief down` or the next start of the machine. The last lines say what `fief status --brief` says:
 /// who serves each listener now, what is enforced, and what does not work.
 #[derive(Debug, Args)]
 pub struct Apply {
@@ -48,7 +49,7 @@ pub struct Apply {
     /// Room for so many containers; counts when nothing is in force yet
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
     pub containers: Option<u32>,
-    /// Print what would change, and change nothing
+    /// Print what would change, and change nothing; fails where `apply` would refuse the policy
     #[arg(long)]
     pub dry_run: bool,
     /// Change nothing where a policy is in force already, and say so; for what starts at boot
@@ -57,6 +58,9 @@ pub struct Apply {
     /// Also where the policy in force is of another network namespace: the front door moves to this one
     #[arg(long)]
     pub here: bool,
+    /// Also where managed units lose their container: they stay in it, and nobody's account has what they use
+    #[arg(long)]
+    pub let_go: bool,
     /// So many containers for each unprivileged user; counts when nothing is in force yet
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub user_quota: Option<u32>,

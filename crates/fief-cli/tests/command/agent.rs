@@ -58,6 +58,13 @@ impl Agent {
         scrape(self, "").1
     }
 
+    /// What it says of a container's charges in a millisecond.
+    pub fn charges(&self, container: &str) -> String {
+        let question = format!("{{\"container\":\"{container}\",\"lasts\":{{\"secs\":0,\"nanos\":1000000}}}}");
+        let stream = UnixStream::connect(&self.socket).expect("it serves");
+        get(stream, "/charges", &format!("Question: {question}\r\n")).1
+    }
+
     /// Of one line of its status in /proc.
     fn number(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
@@ -171,12 +178,17 @@ fn it_listens_to_this_machine_alone() {
 }
 
 /// `fief` as somebody who is not root and, if he is a member, has the group of the agent beside his own.
-fn as_nobody(place: &Place, program: &Path, is_member: bool, words: &[&str]) -> Ended {
+/// `fief` of a user who is not root.
+pub fn nobodys(place: &Place, program: &Path, is_member: bool, words: &[&str]) -> Command {
     let mut setpriv = Command::new("setpriv");
     setpriv.args(["--reuid", "65534", "--regid", "65534", "--inh-caps=-all"]);
     setpriv.args(if is_member { ["--groups", GROUP] } else { ["--groups", "65534"] });
     setpriv.arg(program).args(words).env("FIEF_SCOPE", &place.scope).stdin(Stdio::null());
-    setpriv.output().expect("setpriv starts").into()
+    setpriv
+}
+
+fn as_nobody(place: &Place, program: &Path, is_member: bool, words: &[&str]) -> Ended {
+    nobodys(place, program, is_member, words).output().expect("setpriv starts").into()
 }
 
 #[test]
@@ -206,6 +218,16 @@ fn members_of_the_group_read_and_others_do_not() {
     assert_eq!(read(true, &["explain", "--json"]).objects()[0]["record"], "front");
     let costs = read(true, &["explain", "--costliest", "--json", "--interval", "0.1", "--count", "1"]).objects();
     assert_eq!((&costs[0]["record"], &costs[0]["kind"]), (&"costs".into(), &"client".into()), "{costs:?}");
+    let charge = |container, more: &[&str]| read(true, &[&["explain", "--charge", container], more].concat());
+    let charges = charge("system", &["--json", "--interval", "0.1", "--count", "2"]).objects();
+    assert_eq!((&charges[0]["record"], &charges[0]["container"]), (&"charge".into(), &"system".into()), "{charges:?}");
+    let mut looks: Vec<_> = charges.iter().map(|charge| charge["from_ns"].as_u64().expect("a time")).collect();
+    looks.dedup();
+    assert_eq!(looks.len(), 2, "{charges:?}");
+    let unknown = charge("shop/gol", &[]);
+    assert!(unknown.code == 1 && unknown.stderr.contains("did you mean shop/gold?"), "{unknown:?}");
+    let long = charge("shop", &["--interval", "6"]);
+    assert!(long.code == 2 && long.stderr.contains("5 s at a time"), "{long:?}");
     let explain = ["explain", "--from", "10.1.2.3", "--request", "GET /x", "--header", "User-Agent: \u{e9}", "--json"];
     let (mut by_agent, mut by_root) = same(&explain);
     for explained in by_agent.iter_mut().chain(&mut by_root) {
@@ -307,6 +329,19 @@ fn questions_that_mean_ill_are_refused() {
         assert!(head.starts_with("HTTP/1.1 400 "), "{wrong}: {head}");
         assert!(body.len() < 4_096, "{body}");
     }
+    let watch = |question: &str| {
+        let stream = UnixStream::connect(&agent.socket).expect("it serves");
+        get(stream, "/charges", &format!("Question: {question}\r\n")).0
+    };
+    for wrong in [
+        "",
+        r#"{"container":"shop"}"#,
+        r#"{"container":"shop","lasts":{"secs":3600,"nanos":0}}"#,
+        r#"{"container":"shop","lasts":{"secs":18446744073709551615,"nanos":999999999}}"#,
+        r#"{"container":"shop","lasts":{"secs":0,"nanos":0}}"#,
+    ] {
+        assert!(watch(wrong).starts_with("HTTP/1.1 400 "), "{wrong}");
+    }
     let slow = |question: &str| {
         let mut answer = ask(question);
         while answer.0.starts_with("HTTP/1.1 429 ") {
@@ -336,9 +371,17 @@ fn questions_that_mean_ill_are_refused() {
                 }
             });
         }
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                watch(r#"{"container":"shop","lasts":{"secs":0,"nanos":200000000}}"#);
+            }
+        });
         for _ in 0..20 {
             assert!(scrape(&agent, "").1.contains("fief_in_force 1\n"));
         }
+        // root watches by itself, in one of the pauses
+        let root = || place.fief().args(["explain", "--charge", "shop", "--interval", "0.1", "--count", "1"]).ends();
+        wait_until(Duration::from_secs(20), || root().code == 0).expect("it finds one");
         // those ask as root
         let member = as_nobody(&place, &program, true, &["explain", "--from", "10.0.0.1"]);
         over.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -99,6 +99,8 @@ fn the_capabilities_of_the_agents_service_are_enough_to_read() {
     let guarded = policy(&SHOP.replace("address =", "queue = true\naddress ="));
     assert_eq!(place.fief().arg("apply").arg(guarded.path()).ends().code, 0);
     let agent = Agent::of(AGENT.bounded(&place), &["--group", GROUP]);
+    let charges = agent.charges("shop");
+    assert!(charges.contains("\"sources\":"), "{charges}");
     let by_agent = agent.scrape();
     assert!(
         by_agent.contains("fief_in_force 1\n") && by_agent.contains("fief_queue_places{listener=\"web\"}"),

@@ -2,7 +2,7 @@
 //! What needs a kernel and root: each test has an installation and a network namespace of its own.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fief_testkit::{NetNs, wait_until};
@@ -10,15 +10,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
+use crate::agent::{Agent, GROUP, nobodys};
 use crate::place::Place;
-use crate::started::{SHOP, policy};
+use crate::started::{SHOP, for_everybody, policy};
 
 #[test]
 fn what_the_kernel_lacks_is_named_with_its_remedy() {
     let Some(place) = Place::new() else { return };
     let shop = policy(SHOP);
     let hidden = r#"mount -t tmpfs none /sys/kernel/btf && exec "$@""#;
-    let ended = std::process::Command::new("unshare")
+    let ended = Command::new("unshare")
         .args(["--mount", "sh", "-c", hidden, "sh", env!("CARGO_BIN_EXE_fief"), "apply"])
         .arg(shop.path())
         .env("FIEF_SCOPE", &place.scope)
@@ -77,7 +78,7 @@ impl Drop for Busy {
 fn explain_tells_by_whom_a_container_is_charged() {
     let Some(place) = Place::new() else { return };
     place.apply();
-    let mut busy = std::process::Command::new("sh");
+    let mut busy = Command::new("sh");
     let busy = Busy(busy.args(["-c", "while :; do :; done"]).spawn().expect("it starts"));
     let words = ["explain", "--charge", "root", "--interval", "0.3", "--count", "3", "--json"];
     let told = place.fief().args(words).ends().objects();
@@ -128,7 +129,7 @@ fn top_gives_the_terminal_back() {
     let Some(place) = Place::new() else { return };
     place.apply();
     let top = format!("stty cols 100 rows 24; exec {} top --interval 0.05 --count 2", env!("CARGO_BIN_EXE_fief"));
-    let mut script = std::process::Command::new("script");
+    let mut script = Command::new("script");
     script.args(["-qec", &top, "/dev/null"]).env("FIEF_SCOPE", &place.scope).env("TERM", "xterm").stdin(Stdio::null());
     let output = script.output().expect("script(1) starts");
     let screen = String::from_utf8_lossy(&output.stdout);
@@ -175,7 +176,7 @@ fn run_passes_signals_on() {
 fn a_running_process_is_managed_and_bound() {
     let Some(place) = Place::new() else { return };
     place.apply();
-    let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+    let mut sleeper = Command::new("sleep").arg("60").spawn().expect("sleep starts");
     let pid = sleeper.id().to_string();
     let managed = place.fief().args(["manage", &pid, "--container", "shop", "--json"]).ends();
     let bound = place.fief().args(["bind", &pid, "shop/gold", "--json"]).ends();
@@ -205,7 +206,7 @@ syn = { rate = 1, burst = 1 }
 fn a_command_in_another_pid_namespace_lets_go_of_nothing() {
     let Some(place) = Place::new() else { return };
     place.apply();
-    let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().expect("sleep starts");
+    let mut sleeper = Command::new("sleep").arg("60").spawn().expect("sleep starts");
     let pid = sleeper.id().to_string();
     assert_eq!(place.fief().args(["bind", &pid, "shop/gold"]).ends().code, 0);
     // it would be the only holder now
@@ -213,7 +214,7 @@ fn a_command_in_another_pid_namespace_lets_go_of_nothing() {
     assert_eq!(place.fief().arg("apply").arg(other.path()).ends().code, 0);
 
     let inside = |words: &[&str]| {
-        let mut command = std::process::Command::new("unshare");
+        let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_fief")]).args(words);
         command.env("FIEF_SCOPE", &place.scope);
         place.namespace.enter(&mut command);
@@ -229,6 +230,28 @@ fn a_command_in_another_pid_namespace_lets_go_of_nothing() {
     assert_eq!(code, Some(1), "{said}");
     sleeper.kill().expect("sleep is there");
     sleeper.wait().expect("sleep is there");
+}
+
+/// The first line of one who follows, while clients are refused.
+fn first_told(mut follow: Command, clients: &NetNs) -> serde_json::Value {
+    let mut follow = follow.stdout(Stdio::piped()).spawn().expect("fief starts");
+    let mut told = BufReader::new(follow.stdout.take().expect("a pipe"));
+    // until it follows, what is refused is not told; each second one more is
+    let knock = || {
+        let to = "10.99.0.1:80".parse().expect("an address");
+        let _ = std::net::TcpStream::connect_timeout(&to, Duration::from_millis(50));
+    };
+    let ended = wait_until(Duration::from_secs(20), || {
+        clients.run(|| (0..3).for_each(|_| knock())).expect("in the namespace");
+        follow.try_wait().expect("our child").is_some()
+    });
+    if ended.is_err() {
+        follow.kill().expect("our child");
+    }
+    let mut line = String::new();
+    told.read_line(&mut line).expect("a line");
+    ended.expect("it was told");
+    serde_json::from_str(&line).expect("an object")
 }
 
 #[test]
@@ -248,27 +271,16 @@ fn explain_counts_what_was_refused_and_tells_it_as_it_happens() {
     let listener = place.namespace.run(|| std::net::TcpListener::bind("10.99.0.1:80").expect("a listener"));
     let _listener = listener.expect("in the namespace");
 
-    let mut follow = place.fief().args(["explain", "web", "--follow", "--json", "--count", "1"]);
-    let mut follow = follow.command().stdout(Stdio::piped()).spawn().expect("fief starts");
-    let mut told = BufReader::new(follow.stdout.take().expect("a pipe"));
-    // until it follows, what is refused is not told; each second one more is
-    let knock = || {
-        let to = "10.99.0.1:80".parse().expect("an address");
-        let _ = std::net::TcpStream::connect_timeout(&to, Duration::from_millis(50));
-    };
-    let ended = wait_until(Duration::from_secs(20), || {
-        clients.run(|| (0..3).for_each(|_| knock())).expect("in the namespace");
-        follow.try_wait().expect("our child").is_some()
-    });
-    if ended.is_err() {
-        follow.kill().expect("our child");
+    let words = ["explain", "web", "--follow", "--json", "--count", "1"];
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = for_everybody(folder.path());
+    let _agent = Agent::start(&place, &["--group", GROUP]);
+    let by_root = std::mem::replace(place.fief().args(words).command(), Command::new("true"));
+    for follow in [by_root, nobodys(&place, &program, true, &words)] {
+        let notice = first_told(follow, &clients);
+        assert_eq!((&notice["reason"], &notice["rule"]), (&json!("syn-rate"), &json!(1)), "{notice}");
+        assert_eq!((&notice["source"], &notice["destination_port"]), (&json!("10.99.0.2"), &json!(80)), "{notice}");
     }
-    let mut line = String::new();
-    told.read_line(&mut line).expect("a line");
-    ended.expect("it was told");
-    let notice: serde_json::Value = serde_json::from_str(&line).expect("an object");
-    assert_eq!((&notice["reason"], &notice["rule"]), (&json!("syn-rate"), &json!(1)), "{notice}");
-    assert_eq!((&notice["source"], &notice["destination_port"]), (&json!("10.99.0.2"), &json!(80)), "{notice}");
 
     let objects = place.fief().args(["explain", "--json"]).ends().objects();
     let count = |reason: &str| {

@@ -211,14 +211,38 @@ fn an_interface_that_is_not_there_is_no_fault_of_the_servers() {
 }
 
 #[test]
-fn a_unit_whose_container_the_policy_lets_go_is_told_with_the_remedy() {
+fn a_policy_that_takes_a_units_container_is_refused_with_the_command_that_helps() {
     let Some(place) = Place::new() else { return };
     place.apply();
     let unit = Cgroup::new("homeless").expect("a cgroup");
     let folder = unit.path().to_str().expect("text");
     assert_eq!(place.fief().args(["manage", folder, "--container", "shop/gold"]).ends().code, 0);
     let other = policy(&SHOP.replace("shop/gold", "shop/silver"));
-    let applied = place.fief().arg("apply").arg(other.path()).ends();
+    let apply = |words: &[&str]| place.fief().arg("apply").args(words).arg(other.path()).ends();
+    let command = ["manage", "--container", "shop", folder];
+    let before = all_of(&place);
+    let [refused, dry] = [&[][..], &["--dry-run"]].map(apply);
+    assert!(refused.code == 1 && refused.stdout.is_empty(), "{refused:?}");
+    for help in
+        [format!("\n  {folder} is at home in shop/gold: `fief {}`", command.join(" ")), "`fief apply --let-go".into()]
+    {
+        assert!(refused.stderr.contains(&help), "{help}: {refused:?}");
+    }
+    assert_eq!((dry.code, &dry.stderr), (1, &refused.stderr), "{dry:?}");
+    assert!(
+        dry.stdout.contains("would refuse it") && dry.stdout.contains(&format!("let go: unit {folder} ")),
+        "{dry:?}"
+    );
+    let object = apply(&["--dry-run", "--json"]).objects().remove(0);
+    assert_eq!((&object["refused"], &object["units"][0]["home"]), (&json!(true), &json!(null)), "{object}");
+    assert_eq!(all_of(&place), before);
+    // as it is told: then the policy comes into force, and back again
+    assert_eq!(place.fief().args(command).ends().code, 0);
+    assert_eq!([&[][..], &["--dry-run"]].map(|words| apply(words).code), [0, 0]);
+    place.apply();
+    assert_eq!(place.fief().args(["manage", folder, "--container", "shop/gold"]).ends().code, 0);
+    assert_eq!(apply(&["--dry-run", "--let-go"]).code, 0);
+    let applied = apply(&["--let-go"]);
     let told = format!("\nproblem: {folder} is at home in shop/gold, which the policy no longer names");
     assert!(
         applied.stdout.contains(&told) && applied.stdout.contains(&format!("`fief manage {folder} --container")),

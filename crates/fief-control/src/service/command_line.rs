@@ -74,8 +74,27 @@ pub(super) fn quoted(text: &str, is_substituted: bool) -> String {
     }
 }
 
+/// The text of a word that [`quoted`] wrote.
+pub(super) fn unquoted(word: &str, is_substituted: bool) -> String {
+    let mut text = match word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(inner) => {
+            let mut letters = inner.chars();
+            let next = || match letters.next()? {
+                '\\' => letters.next(),
+                letter => Some(letter),
+            };
+            std::iter::from_fn(next).collect()
+        }
+        None => word.to_owned(),
+    };
+    if is_substituted {
+        text = text.replace("$$", "$");
+    }
+    text.replace("%%", "%")
+}
+
 /// Splits at blanks outside of quotes.
-fn words(line: &str) -> Vec<String> {
+pub(super) fn words(line: &str) -> Vec<String> {
     let (mut found, mut word, mut quote) = (Vec::new(), String::new(), None);
     let mut letters = line.chars();
     while let Some(letter) = letters.next() {
@@ -136,5 +155,10 @@ mod tests {
         assert_eq!(quoted("100%-$a", true), "100%%-$$a");
         assert_eq!(quoted("$a", false), "$a");
         assert_eq!(quoted("a\"b\\c", true), "\"a\\\"b\\\\c\"");
+        for text in ["shop/gold", "100%-$a", "a\"b\\c", "", "a b;'", "%%", "$$"] {
+            for is_substituted in [true, false] {
+                assert_eq!(unquoted(&quoted(text, is_substituted), is_substituted), text);
+            }
+        }
     }
 }

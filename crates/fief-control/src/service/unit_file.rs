@@ -111,7 +111,7 @@ impl UnitFile {
 }
 
 /// Keys and values of the section `[Service]`; continued lines are one.
-fn service_keys(text: &str) -> Vec<(String, String)> {
+pub(super) fn service_keys(text: &str) -> Vec<(String, String)> {
     let (mut found, mut line, mut is_service) = (Vec::new(), String::new(), false);
     // comments within a continued line are left out of it
     let is_comment = |piece: &str| piece.trim_start().starts_with(['#', ';']);

@@ -38,6 +38,7 @@ pub(super) fn find(policy: &Policy, guarded: &[u32]) -> Vec<UnguardedInterface> 
     }
     // the interfaces that are guarded are told all the same
     let (ways, links) = (front::ways_in().unwrap_or_default(), links::list().unwrap_or_default());
+    let guarded: BTreeSet<u32> = guarded.iter().copied().collect();
     let guarded: BTreeSet<&str> =
         links.iter().filter(|link| guarded.contains(&link.index)).map(|link| link.name.as_str()).collect();
     // what comes in at a port comes in at its master once more, and is judged there

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief apply --dry-run`: what the policy would change of what is in force.
 
-use fief_control::{Difference, Ending, Fief, ListenerChange};
+use fief_control::{Difference, Ending, Fief, ListenerChange, LostHome, NewHome, refuse_lost};
 use fief_policy::{Listener, Policy};
 use serde::Serialize;
 use serde_json::Value;
@@ -19,11 +19,14 @@ pub fn run(args: &Apply, fief: &Fief, policy: &Policy, output: &mut Output) -> R
     fief.refuse_elsewhere(args.here)?;
     let difference = fief.difference(policy)?;
     let name = policy_file::name(&args.file);
-    let record = Record::of(&name, &difference, policy);
+    let refused = if args.let_go { None } else { refuse_lost(&difference.units).err() };
+    let record = Record { refused: refused.is_some(), ..Record::of(&name, &difference, policy) };
     match args.json {
         true => output.json(&record),
         false => output.text(page(&record, &difference)),
-    }
+    }?;
+    // as `apply` would fail
+    refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The names are a promise to programs; `docs/cli.md` lists them.
@@ -32,6 +35,8 @@ struct Record<'a> {
     file: &'a str,
     dry_run: bool,
     in_force: bool,
+    /// `apply` would refuse it, since units lose their container.
+    refused: bool,
     /// The text of the policy in force is there to be compared.
     compared: bool,
     /// What is neither a container's nor a listener's.
@@ -77,6 +82,20 @@ struct Change<'a> {
 struct Unit<'a> {
     cgroup: String,
     container: &'a str,
+    /// Where its drop-in leads it.
+    home: Option<&'a str>,
+    /// What would give it a home.
+    command: Option<&'a str>,
+}
+
+impl<'a> Unit<'a> {
+    fn of(lost: &'a LostHome) -> Self {
+        let (home, command) = match &lost.home {
+            NewHome::Known { container, .. } => (Some(container.as_str()), None),
+            NewHome::Unknown { command, .. } => (None, command.as_deref()),
+        };
+        Self { cgroup: lost.cgroup.to_string_lossy().into_owned(), container: &lost.container, home, command }
+    }
 }
 
 impl<'a> Record<'a> {
@@ -86,6 +105,7 @@ impl<'a> Record<'a> {
             file,
             dry_run: true,
             in_force: *in_force,
+            refused: false,
             compared: before.is_some(),
             settings: before.as_ref().map(|before| settings(before, policy)).unwrap_or_default(),
             made,
@@ -97,10 +117,7 @@ impl<'a> Record<'a> {
                 .map(|Ending { path, held, below }| Ended { container: path, held: *held, below })
                 .collect(),
             listeners: listeners.iter().filter_map(Change::of).collect(),
-            units: units
-                .iter()
-                .map(|(cgroup, container)| Unit { cgroup: cgroup.to_string_lossy().into_owned(), container })
-                .collect(),
+            units: units.iter().map(Unit::of).collect(),
             programs: difference.programs,
             guarded: &difference.guarded,
             unguarded: &difference.unguarded,
@@ -221,7 +238,8 @@ fn page(record: &Record<'_>, difference: &Difference) -> String {
     if record.is_nothing() {
         return format!("{file} is in force as it is; `fief apply` would change nothing\n");
     }
-    let mut lines = vec![format!("{file} is not applied; `fief apply` would do this:")];
+    let would = if record.refused { "refuse it; with --let-go it would do this" } else { "do this" };
+    let mut lines = vec![format!("{file} is not applied; `fief apply` would {would}:")];
     if !record.in_force {
         lines.push("nothing is in force now".to_owned());
     } else if !record.compared {
@@ -255,11 +273,13 @@ fn page(record: &Record<'_>, difference: &Difference) -> String {
     for (change, of) in record.listeners.iter().zip(&difference.listeners) {
         lines.extend(change_lines(change, of));
     }
-    for Unit { cgroup, container } in &record.units {
-        lines.push(format!(
-            "unit {cgroup} would stay in {container}, which is no container of the policy any more; afterwards give it \
-             one: `fief manage {cgroup} --container PATH`"
-        ));
+    for Unit { cgroup, container, home, .. } in &record.units {
+        lines.push(match home {
+            Some(home) => format!("moved: unit {cgroup} from {container} to {home}, as its drop-in says"),
+            None => {
+                format!("let go: unit {cgroup} would stay in {container}, which is no container of the policy any more")
+            }
+        });
     }
     lines.iter().map(|line| printable(line) + "\n").collect()
 }
@@ -296,7 +316,14 @@ mod tests {
         address = \"0.0.0.0:80\"\n[[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"shop/gold\"\n\
         [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n";
 
-    /// As the control plane would find it, with a unit in a container that ends, and nobody there.
+    fn unit(name: &str, home: Option<&str>) -> LostHome {
+        let known = |container: &str| NewHome::Known { container: container.to_owned(), follow: true };
+        let unknown = || NewHome::Unknown { why: None, command: Some("fief manage".to_owned()) };
+        let cgroup = format!("/sys/fs/cgroup/{name}").into();
+        LostHome { cgroup, container: "shop/gold".into(), home: home.map_or_else(unknown, known) }
+    }
+
+    /// As the control plane would find it, with units in a container that ends, and nobody there.
     fn difference(before: &str, now: &Policy) -> Difference {
         let before = policy(before);
         let paths = |of: &Policy| of.containers.iter().map(|container| container.path.clone()).collect::<Vec<_>>();
@@ -317,7 +344,7 @@ mod tests {
                 })
                 .collect(),
             renamed: Vec::new(),
-            units: vec![("/sys/fs/cgroup/web".into(), "shop/gold".into())],
+            units: vec![unit("web", None), unit("api", Some("shop"))],
             programs: false,
             guarded: Vec::new(),
             unguarded: Vec::new(),
@@ -364,9 +391,21 @@ changed listener: web on 0.0.0.0:80 (nobody listens there now)
   - clients 10.0.0.0/8: shop/gold, before those being served
   + on trial: what would be refused is counted, and passes
   + clients 10.0.0.0/8: shop/silver, before those being served
-unit /sys/fs/cgroup/web would stay in shop/gold, which is no container of the policy any more; afterwards give it one: \
-`fief manage /sys/fs/cgroup/web --container PATH`
+let go: unit /sys/fs/cgroup/web would stay in shop/gold, which is no container of the policy any more
+moved: unit /sys/fs/cgroup/api from shop/gold to shop, as its drop-in says
 "
+        );
+    }
+
+    #[test]
+    fn a_policy_that_would_be_refused_is_told_as_such() {
+        let now = policy(&OLD.replace("shop/gold", "shop/silver"));
+        let difference = difference(OLD, &now);
+        let record = Record { refused: true, ..Record::of("p.toml", &difference, &now) };
+        let told = page(&record, &difference);
+        assert!(
+            told.starts_with("p.toml is not applied; `fief apply` would refuse it; with --let-go it would do this:\n"),
+            "{told}"
         );
     }
 

@@ -10,16 +10,17 @@ use serde::Serialize;
 use crate::cli::Explain;
 use crate::clock;
 use crate::failure::{Failure, Result};
-use crate::look;
+use crate::look::{self, Reader};
 use crate::output::{Align, Output, Table, printable};
 use crate::quantity::{counted, duration, part};
-use fief_control::{ChargeSource, Charges, Fief};
+use fief_agent::ask::{ChargeQuestion, LONGEST_WATCH};
+use fief_control::{ChargeSource, Charges};
 
 /// How long one look lasts, if nothing else is said.
 const LASTS: Duration = Duration::from_secs(1);
 
 pub fn run(args: &Explain, container: &str, output: &mut Output) -> Result<()> {
-    let fief = Fief::from_env()?;
+    let reader = Reader::open()?;
     let lasts = args.interval.unwrap_or(LASTS);
     let most = match args.interval {
         None => Some(1),
@@ -30,12 +31,30 @@ pub fn run(args: &Explain, container: &str, output: &mut Output) -> Result<()> {
         let _ = ended.send(());
     })
     .map_err(|error| Failure::new(format!("cannot wait for Ctrl-C: {error}")))?;
-    let mut watch = fief.watch(container, lasts).map_err(|error| look::failure(&fief, error))?;
+    let mut watch = match &reader {
+        Reader::Kernel(fief) => Some(fief.watch(container, lasts).map_err(|error| look::failure(fief, error))?),
+        Reader::Agent(_) if lasts > LONGEST_WATCH => {
+            let most = LONGEST_WATCH.as_secs();
+            return Err(Failure::usage(format!(
+                "the agent watches a container for {most} s at a time at most; name a shorter --interval, or become root"
+            )));
+        }
+        Reader::Agent(_) => None,
+    };
     for round in 1_u32.. {
-        if end.recv_timeout(lasts).is_ok() {
+        let charges = match (&reader, &mut watch) {
+            (Reader::Kernel(fief), Some(watch)) => {
+                if end.recv_timeout(lasts).is_ok() {
+                    break;
+                }
+                watch.look(lasts).map_err(|error| look::failure(fief, error))?
+            }
+            // it watches while it is asked; between two looks of one user it is there for others
+            _ => reader.charges(&ChargeQuestion { container: container.to_owned(), lasts })?,
+        };
+        if end.try_recv().is_ok() {
             break;
         }
-        let charges = watch.look(lasts).map_err(|error| look::failure(&fief, error))?;
         if round > 1 && !args.json {
             output.line("")?;
         }

@@ -11,17 +11,14 @@ use super::counted::Counted;
 use crate::cli::Explain;
 use crate::clock;
 use crate::failure::{Failure, Result};
-use crate::look;
+use crate::look::{self, Reader};
 use crate::output::{Output, printable};
-use fief_control::{Fief, Notice, Told};
+use fief_control::{Notice, Told};
 
 pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
-    let fief = Fief::from_env()?;
-    if !fief.installed() {
-        return Err(look::nothing());
-    }
+    let reader = Reader::open()?;
     if let Some(listener) = &args.listener {
-        let names = fief.listeners()?;
+        let names = reader.front()?.listeners;
         if !names.contains(listener) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             return Err(look::no_listener(listener, &names, "the policy in force"));
@@ -33,7 +30,7 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
         .map_err(|error| Failure::new(format!("cannot wait for Ctrl-C: {error}")))?;
     let left = Cell::new(args.count.map(|count| count.get()));
     let goes_on = || !interrupted.load(Ordering::Relaxed) && left.get() != Some(0);
-    fief.follow(goes_on, |told| {
+    reader.follow(goes_on, |told| {
         let notice = match told {
             Told::Notice(notice) => notice,
             Told::Lost(count) => return lost(count, args.json, output),
@@ -51,7 +48,7 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
         output.flush()
     })?;
     match goes_on() {
-        true => Err(look::nothing()), // it was taken down
+        true => Err(reader.nothing()), // it was taken down
         false => Ok(()),
     }
 }

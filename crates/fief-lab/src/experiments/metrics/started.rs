@@ -1,31 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long a server waits for Fief before it starts: under `fief run`, which first puts a policy in force, and under `fief exec` beside
-//! it. A server that is at once there says so; what it takes by itself is the floor.
+//! How long it takes from a command until a client has its first answer: under `fief run`, which first puts a policy in force, and under
+//! `fief exec` beside it. What the server takes by itself is the floor.
+//!
+//! A client of the same machine asks again and again from the command on; the server is the lab's own.
 
-use std::io::{BufRead, BufReader};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fief_testkit::{NetNs, Process};
 use serde_json::{Value, json};
 
-use crate::command::{DOWN, PolicyFile, fief};
+use crate::command::{DOWN, PolicyFile, fief, own};
 use crate::error::{Context, Error, Result};
 use crate::figures::Figures;
 use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::statistics::median;
 
-/// Two classes and rules of requests: the front door is loaded and attached.
+/// Two classes and rules of requests: the front door is loaded and attached. `fief exec` serves the other listener.
 const POLICY: &str = "version = 1\n\n[container.lab]\n[container.\"lab/gold\"]\ncpu.priority = 200\n\n\
                       [listener.web]\naddress = \"0.0.0.0:8080\"\n\
                       [[listener.web.client]]\nfrom = [\"10.77.1.0/24\"]\ncontainer = \"lab/gold\"\n\
                       [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"lab\"\n\
-                      [[listener.web.request]]\npath = \"/secret/*\"\nrefuse = \"503\"\n";
-/// Says that it is there, and ends with its input.
-const SERVER: [&str; 3] = ["sh", "-c", "echo here; read -r end"];
+                      [[listener.web.request]]\npath = \"/secret/*\"\nrefuse = \"503\"\n\
+                      [listener.beside]\naddress = \"0.0.0.0:8081\"\n\
+                      [[listener.beside.client]]\nfrom = [\"10.77.1.0/24\"]\ncontainer = \"lab/gold\"\n\
+                      [[listener.beside.client]]\nfrom = [\"any\"]\ncontainer = \"lab\"\n";
+const PORT: u16 = 8080;
+const PORT_BESIDE: u16 = 8081;
+/// A server that has not answered by then never will.
+const SOON: Duration = Duration::from_secs(30);
+/// From one connection that was refused to the next: little beside what is measured, and no load.
+const AGAIN: Duration = Duration::from_micros(200);
 
-/// ms until a server was there, a value a round.
+/// ms until a server had answered, a value a round.
 #[derive(Debug, Default)]
 pub struct Started {
     alone: Vec<f64>,
@@ -37,18 +47,20 @@ pub struct Started {
 pub fn measure(rounds: usize, namespace: &NetNs, progress: &mut Progress) -> Result<Started> {
     let policy = PolicyFile::new(POLICY)?;
     let mut started = Started::default();
+    let server = own()?;
+    let words = |port: u16| ["lab-server".into(), port.to_string().into()];
     for round in 0..rounds {
         progress.step(&format!("a server starts, {}", round + 1))?;
-        let mut alone = Command::new(SERVER[0]);
-        alone.args(&SERVER[1..]);
+        let mut alone = Command::new(&server);
+        alone.args(words(PORT));
         namespace.enter(&mut alone);
-        let (alone_ms, alone) = start(alone)?;
+        let (alone_ms, alone) = start(alone, PORT, namespace)?;
         end(alone)?;
-        let (run_ms, run) = start(policy.run(namespace, SERVER[0], SERVER[1..].iter().map(Into::into).collect())?)?;
+        let (run_ms, run) = start(policy.run(namespace, &server, words(PORT).into())?, PORT, namespace)?;
         let mut exec = fief()?;
         namespace.enter(&mut exec);
-        exec.args(["exec", "--"]).args(SERVER);
-        let (exec_ms, exec) = start(exec)?;
+        exec.args(["exec", "--listener", "beside", "--"]).arg(&server).args(words(PORT_BESIDE));
+        let (exec_ms, exec) = start(exec, PORT_BESIDE, namespace)?;
         end(exec)?;
         end(run)?;
         started.alone.push(alone_ms);
@@ -58,34 +70,46 @@ pub fn measure(rounds: usize, namespace: &NetNs, progress: &mut Progress) -> Res
     Ok(started)
 }
 
-fn start(mut command: Command) -> Result<(f64, Process)> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+fn start(mut command: Command, port: u16, namespace: &NetNs) -> Result<(f64, Process)> {
+    command.stdin(Stdio::null()).stdout(Stdio::null());
     let begun = Instant::now();
-    let mut process = Process::start(command)?;
-    let mut line = String::new();
-    let mut said = BufReader::new(process.child().stdout.take().expect("it was piped"));
-    said.read_line(&mut line).context("hear a server that was started")?;
-    let ms = begun.elapsed().as_secs_f64() * 1e3;
-    match line.as_str() {
-        "here\n" => Ok((ms, process)),
-        _ => Err(Error::failed("a server that was started ended at once; its own words are above")),
+    let process = Process::start(command)?;
+    let answered = namespace.run(|| first_answer(port))?.context("ask a server that was started")?;
+    Ok(((answered - begun).as_secs_f64() * 1e3, process))
+}
+
+/// When the first byte of an answer came.
+fn first_answer(port: u16) -> std::io::Result<Instant> {
+    let ask = || {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_read_timeout(Some(SOON))?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+        stream.read_exact(&mut [0]).map(|()| Instant::now())
+    };
+    let until = Instant::now() + SOON;
+    loop {
+        match ask() {
+            // nobody listens yet
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < until => {
+                std::thread::sleep(AGAIN);
+            }
+            answered => return answered,
+        }
     }
 }
 
-fn end(mut process: Process) -> Result<()> {
-    drop(process.child().stdin.take());
-    process.finish(DOWN).map(drop).map_err(Error::from)
+fn end(process: Process) -> Result<()> {
+    process.stop(DOWN).map(drop).ok_or_else(|| Error::failed("a server that was started does not end"))
 }
 
 impl Started {
     pub fn add_figures(&self, figures: &mut Figures) {
-        let load =
-            "a policy with two classes and a rule of requests; a shell as the server, which says that it is there";
+        let load = "a policy with two classes and a rule of requests; the lab's own server, and a client that asks again and again";
         for (name, ms, metric) in [
             (
                 "start_ms",
                 &self.run,
-                "from `fief run` until its server is there, with the policy put in force before it",
+                "from `fief run` until a client has the first answer of its server, with the policy put in force before it",
             ),
             ("start_exec_ms", &self.exec, "the same by `fief exec`, under the policy that is in force"),
             ("start_alone_ms", &self.alone, "the same of the server by itself"),
@@ -97,7 +121,7 @@ impl Started {
     pub fn plot(&self) -> Plot {
         let of = |name: &str, ms: &Vec<f64>| (name.to_owned(), ms.clone());
         let series = [of("alone", &self.alone), of("fief exec", &self.exec), of("fief run", &self.run)];
-        Plot::of_rounds("starts", "Until a server is there", "ms", series)
+        Plot::of_rounds("starts", "Until the first answer of a server", "ms", series)
     }
 
     pub fn measurements(&self) -> impl Iterator<Item = Value> {

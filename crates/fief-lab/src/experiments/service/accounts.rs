@@ -34,6 +34,15 @@ pub fn lost_ns(before: &[Used], after: &[Used], moved: &BTreeMap<String, String>
     lost + u64::saturating_sub(ended, taken)
 }
 
+/// Time that all accounts together got between both looks beyond what so many CPUs had, as a part of that; below 0 where they got less.
+/// What is charged twice is found so, which no account by itself tells. Idle and stolen time are accounts too.
+pub fn beyond_clock(before: &[Used], after: &[Used], cpus: usize) -> f64 {
+    let sum = |all: &[Used]| all.iter().map(cpu_ns).sum::<u64>() as f64;
+    let at = |all: &[Used]| all.first().map_or(0, |one| one.taken_ns) as f64;
+    let clock = cpus as f64 * (at(after) - at(before));
+    (sum(after) - sum(before)) / clock - 1.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +75,18 @@ mod tests {
         assert_eq!(lost(&before, &[used(3, RETIRED, 1050)]), 0);
         assert_eq!(lost(&before, &[used(3, RETIRED, 1030)]), 20);
         assert_eq!(lost(&before, &[used(12, "past/t1", 50), used(3, RETIRED, 1000)]), 0, "somebody holds it");
+    }
+
+    #[test]
+    fn time_that_is_charged_twice_is_more_than_the_cpus_had() {
+        let at = |taken_ns, all: [u64; 2]| {
+            let [idle, shop] = all;
+            let one = |id, name, ns| Used { taken_ns, ..used(id, name, ns) };
+            [one(0, "idle", idle), one(9, "shop", shop)]
+        };
+        let before = at(1000, [500, 100]);
+        assert_eq!(beyond_clock(&before, &at(2000, [1500, 1100]), 2), 0.0);
+        assert!((beyond_clock(&before, &at(2000, [1500, 1120]), 2) - 0.01).abs() < 1e-9);
+        assert!((beyond_clock(&before, &at(2000, [1480, 1100]), 2) + 0.01).abs() < 1e-9);
     }
 }

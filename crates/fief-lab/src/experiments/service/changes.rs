@@ -13,7 +13,7 @@ use crate::command::{PolicyFile, Used, usage};
 use crate::error::{Error, Result};
 use crate::installation::Installation;
 use crate::progress::Progress;
-use fief_testkit::{Client, Topology};
+use fief_testkit::{Client, Topology, cpus};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -40,6 +40,8 @@ pub struct Changes {
     /// From the start of `fief apply` to its end.
     pub ms: Vec<f64>,
     pub accounts_lost_ns: u64,
+    /// What all accounts together got over each change, beyond what the CPUs had, as a part of that.
+    pub beyond_clock: Vec<f64>,
     /// The least that a tenant without clients had when a policy changed.
     pub quiet_ns: Option<u64>,
     pub answered: Answered,
@@ -96,6 +98,7 @@ fn change(
         old.map_or(Ok(()), |old| old.are_replaced())?;
         let moved = policy::moved(number);
         changes.accounts_lost_ns += accounts::lost_ns(&before, &after, &moved);
+        changes.beyond_clock.push(accounts::beyond_clock(&before, &after, cpus().len().max(1)));
         if let Some(application) = &mut application {
             for (number, why) in application.lost(&before, &after)? {
                 changes.held_lost.entry(number).or_insert(why);

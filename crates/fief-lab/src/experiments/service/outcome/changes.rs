@@ -74,6 +74,10 @@ pub fn figures(plan: &Plan, measured: &Measured, figures: &mut Figures) {
     let metric = "thread time that containers were charged before a change and no account has after it: of renames or of changes of \
                   programs, whichever lost more";
     must("accounts_lost_ns", worst(&|part| part.changes.accounts_lost_ns as f64), metric, "ns");
+    let beyond = parts.iter().flat_map(|part| &part.changes.beyond_clock).map(|part| part.abs()).fold(0.0, f64::max);
+    let metric = "what all accounts together, with idle and stolen time, got over a change, against what the CPUs had: the largest \
+                  difference, which time that was charged twice would be";
+    figures.add("accounts_beyond_clock", beyond).of(metric, "CPUs x wall clock", load.clone());
     parts.iter().for_each(|part| of_part(plan, part, figures));
 }
 
@@ -165,7 +169,7 @@ pub fn measurements(measured: &Measured) -> Vec<Value> {
             "stalled": answered.stalls(), "seconds": answered.seconds, "probes": changes.probes.len(),
             "probes_served": probe::count(&changes.probes, Answer::Served), "gap_ms": part.gap_ms(),
             "quiet_ns": changes.quiet_ns, "lost_by_class": answered.classes.each_ref().map(|seen| seen.lost()),
-            "accounts_lost_ns": changes.accounts_lost_ns, "held_lost": changes.held_lost,
+            "accounts_lost_ns": changes.accounts_lost_ns, "beyond_clock": changes.beyond_clock, "held_lost": changes.held_lost,
         })
     };
     parts(measured).iter().map(of).collect()
@@ -227,6 +231,9 @@ mod tests {
             [7.0, 7.0, 5.0]
         );
         assert_eq!([value("upgrade_ms"), value("held_lost")], [300.0, 2.0]);
+        let beyond = |beyond_clock| Some(Changes { beyond_clock, ..Changes::default() });
+        let figures = of(beyond(vec![0.001, -0.003]), beyond(vec![0.002]));
+        assert_eq!(figures.get("accounts_beyond_clock"), Some(0.003), "too little is a difference too");
     }
 
     #[test]
