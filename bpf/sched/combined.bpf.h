@@ -13,7 +13,8 @@
  * A container is forgotten once the thread has worked SERVED_WORK_NS for others, after SERVED_NS, when it ends, and when the
  * application or somebody who binds the thread says so.
  * Limits: FIEF_SERVED containers. What a thread waits on is chosen when it begins to wait; where that one's own threads come to
- * wait, its limit is used up, or it ends, the thread is let go at the next beat. Until a thread is asked again, its work counts there. A thread is new in the line each time that it changes lines.
+ * wait, its limit is used up, or it ends, the thread is let go at the next beat (leaves). Until a thread is asked again, its work counts
+ * there. A thread is new in the line each time that it changes lines.
  */
 #pragma once
 

@@ -84,14 +84,16 @@ static __noinline int lent_leave(__u32 number)
 }
 
 /* Looks for threads that a better container waits for by now; unless it `must`, only where something is new of the queues. */
-static __always_inline bool lent_look(bool must)
+static __always_inline bool lent_look(struct sched_machine *m, bool must)
 {
-	struct sched_machine *m = machine_get();
-	__u64 *news = queue_news_get();
 	bool left = false;
 	__u32 number;
+	__u64 *news;
 
-	if (!m || !news || !m->serving || (!must && m->news == *news))
+	if (!m->serving)
+		return false;
+	news = queue_news_get();
+	if (!news || (!must && m->news == *news))
 		return false;
 	m->news = *news;
 	bpf_for (number, 0, m->top) {

@@ -142,7 +142,7 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 		return;
 	charge_now(now);
 	stays = prev_waits(prev);
-	lent_look(false);
+	lent_look(m, false);
 	if (floor_let_in(here))
 		return;
 	if (!machine_lock()) {
@@ -311,7 +311,7 @@ static int period_begins(void *map, int *key, struct sched_machine *m)
 	__u64 now = bpf_ktime_get_ns();
 	__u32 cpu;
 
-	if (foreign_look(m) || lent_look(true) || m->held) {
+	if (foreign_look(m) || lent_look(m, true) || m->held) {
 		m->held = 0;
 		bpf_for (cpu, 0, cpu_count)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

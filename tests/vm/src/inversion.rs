@@ -44,14 +44,20 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const PRIORITIES: [&str; 3] = ["cpu.priority = 9", "cpu.priority = 1", "cpu.priority = 5"];
 const SHARES: [&str; 3] = ["cpu.share = \"60%\"", "cpu.share = \"5%\"", "cpu.share = \"35%\""];
 
-pub fn check(report: &mut Report) {
+/// Those that show whether a turn is lent at all.
+pub fn check_briefly(report: &mut Report) {
     report.check("a request of a better class that waits in the queue has the server finish the worse one's", in_queue);
     report.check("so has one that the server holds and has not read", in_server);
+    report.check("so has the first one for which the server wakes up, having worked for the worse class last", woken);
     report.check("without a better request the worse one waits", alone);
+}
+
+/// All of them.
+pub fn check(report: &mut Report) {
+    check_briefly(report);
     report.check("a better client that goes away, or asks nothing, lends nothing", nothing_waits);
     report.check("of shares the server has both while the better one waits", by_shares);
     report.check("a limit of the worse class holds nobody up, and is paid off", on_debt);
-    report.check("nothing is left after down", || fief(&["down"]).map(|said| said.trim().to_owned()));
 }
 
 /// A server of one thread under a policy, beside a hog.
@@ -236,6 +242,11 @@ fn in_queue() -> Found {
 
 fn in_server() -> Found {
     finished(&Rig::new(2, PRIORITIES)?)
+}
+
+fn woken() -> Found {
+    let rig = Rig::new(1, PRIORITIES)?;
+    within(rig.ask(GOLD, SHORT)?.answered("gold")?, SHORT, SHORT + CHANGES)
 }
 
 fn alone() -> Found {

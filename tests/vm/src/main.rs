@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         ["groups"] => groups::check(&mut report),
         ["combined"] => combined::check(&mut report),
         ["inversion"] => inversion::check(&mut report),
+        ["inversion", "briefly"] => inversion::check_briefly(&mut report),
         ["serve-requests", address] => inversion::serve(address),
         ["limits-itself"] => return told(schedule::limits_itself()),
         ["serves-both"] => return told(combined::serve_both()),
