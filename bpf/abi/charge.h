@@ -107,10 +107,12 @@ struct fief_cpu {
 	/* While the scheduler is on (core/served.bpf.h). */
 	struct fief_ref
 	    allocation; /* whose the running thread's work is to the scheduler; FIEF_NO_ID: whose it is charged to */
-	struct fief_ref next_allocation;     /* of the thread that was chosen to run next */
-	__u64 next_thread;		     /* that thread, if it has one */
-	__u32 served_count;		     /* of these */
-	__u32 served_reset;		     /* 1: what the thread served before counts no more */
+	struct fief_ref next_allocation; /* of the thread that was chosen to run next */
+	__u64 next_thread;		 /* that thread, if it has one */
+	__u32 served_count;		 /* of these */
+	__u32 served_reset;		 /* 1: what the thread served before counts no more */
+	__u32 received; /* index + 1 of the listener that it last received from a client of; 0: of none */
+	__u32 pad;
 	struct fief_ref served[FIEF_SERVED]; /* whom the running thread worked for since the scheduler last looked */
 	struct fief_recent recent[FIEF_RECENT];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];

@@ -76,6 +76,10 @@ struct fief_queue_class {
 	__u64 gone;		      /* whose clients went away meanwhile */
 	__u64 waited_ns;	      /* of those that were released, together */
 	__u32 waits[FIEF_WAIT_STEPS]; /* of those, how many waited how long */
+	/* Of the last request that the server got and has not begun to answer: */
+	__u64 handed_ns;       /* when; 0: there is none */
+	__u64 handed_until_ns; /* its place runs out */
+	__u64 handed_since_ns; /* it came */
 };
 
 /* The measurements by which the kernel side finds out `places` (front/narrow.bpf.h). */

@@ -21,13 +21,15 @@ struct fief_sched {
 	__u64 unqueued;	   /* threads without a queue of their container, since all queues were taken */
 	__u64 lock_failed; /* times that the tree could not be locked: the thread went round it */
 	__u64 combined;	   /* times that a thread waited on the allocation of another container than it worked for */
+	__u64 lent;	   /* the same, since a request of that one waited for it */
 };
 
-/* A thread that is scheduled for several containers, by its and its process's number in the first PID namespace. */
+/* A thread that is scheduled for other containers than it works for, by its and its process's number in the first PID namespace. */
 struct fief_combined {
 	__u32 thread;
 	__u32 process;
-	__u32 count;
+	__u32 count; /* of those that it serves; 1: one whose turn is lent */
 	__u32 pad;
+	struct fief_ref lent; /* whose request waits for it; FIEF_NO_ID: it has no turn of that one's */
 	struct fief_ref served[FIEF_SERVED];
 };

@@ -151,6 +151,8 @@ static __always_inline int socket_event(struct sock *sk, bool received)
 		return 0;
 	if (received && label->flags & FIEF_LABEL_FRESH)
 		label_count(label);
+	if (received && label_accepts(label))
+		received_note(cs, label->listener);
 	if (received && !(cs->task.flags & FIEF_TASK_SERVES))
 		serves_note();
 	if (!follows)

@@ -19,6 +19,14 @@ static __always_inline void served_begin(struct fief_cpu *cs, struct task_struct
 		cs->allocation = cs->next_allocation;
 	cs->served_count = 0;
 	cs->served_reset = 0;
+	cs->received = 0;
+}
+
+/* It has received from a client of the listener: others of that one's may wait for it (sched/lent). */
+static __always_inline void received_note(struct fief_cpu *cs, __u32 listener)
+{
+	if (cs->scheduled && listener != FIEF_NO_LISTENER)
+		cs->received = listener + 1;
 }
 
 /*

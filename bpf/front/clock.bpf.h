@@ -49,6 +49,7 @@ static __always_inline void answer_goes_on(struct fief_queue *q, struct fief_ser
 {
 	__u64 ends = place_ends(q, now, all), before = *(volatile __u64 *)&served->ends;
 
+	handed_forget(queue_class(q, served->class), served->since_ns);
 	served->since_ns = 0;
 	if (ends == before || __sync_val_compare_and_swap(&served->ends, before, ends) != before)
 		return;

@@ -198,15 +198,33 @@ static __noinline int class_settle(struct fief_queue *q, __u32 class, __u64 now)
 	return 0;
 }
 
+/* The server gets a request of the class, which came at `since_ns` and whose place runs out at `ends`. */
+static __always_inline void handed_note(struct fief_queue_class *of, __u64 since_ns, __u64 ends)
+{
+	of->handed_ns = 0;
+	of->handed_since_ns = since_ns;
+	of->handed_until_ns = ends;
+	of->handed_ns = bpf_ktime_get_ns();
+	queue_news_tell();
+}
+
+/* The server has begun to answer the request that came at `since_ns`, or has it no longer. */
+static __always_inline void handed_forget(struct fief_queue_class *of, __u64 since_ns)
+{
+	if (since_ns && of->handed_since_ns == since_ns)
+		of->handed_ns = 0;
+}
+
 /* The server has it no longer. The queue whose place is free now, or NULL. */
 static __always_inline struct fief_queue *served_end(const struct fief_flow_key *key, const struct fief_served *served)
 {
-	__u64 ends = served->ends;
+	__u64 ends = served->ends, since = served->since_ns;
 	__u32 class = served->class;
 	struct fief_queue *q = queue_get(served->queue);
 
 	if (bpf_map_delete_elem(&queue_serves, key) || !q)
 		return NULL;
+	handed_forget(queue_class(q, class), since);
 	place_give(q, class, ends);
 	class_charge(q, class, bpf_ktime_get_ns());
 	return q;
@@ -220,7 +238,7 @@ static __noinline bool served_keep(const struct fief_flow_key *key, const struct
 {
 	struct fief_served lasting = {.queue = served->queue, .class = served->class};
 	struct fief_queue *q = queue_get(served->queue);
-	__u64 before = served->ends;
+	__u64 before = served->ends, since = served->since_ns;
 
 	if (!q || bpf_map_lookup_elem(&queue_holds, key) ||
 	    bpf_map_update_elem(&queue_lasts, key, &lasting, BPF_NOEXIST))
@@ -229,6 +247,7 @@ static __noinline bool served_keep(const struct fief_flow_key *key, const struct
 		bpf_map_delete_elem(&queue_lasts, key); /* another CPU has seen its end */
 		return true;
 	}
+	handed_forget(queue_class(q, lasting.class), since);
 	place_keep(q, lasting.class, before);
 	class_charge(q, lasting.class, bpf_ktime_get_ns());
 	return true;
@@ -283,8 +302,12 @@ static __noinline int served_begin(const struct packet *p, const struct queue_tu
 	before = bpf_map_lookup_elem(&queue_serves, &key);
 	if (before && has_run_out(before))
 		served_end(&key, before);
-	if (!q || !bpf_map_update_elem(&queue_serves, &key, &served, BPF_NOEXIST))
+	if (!q)
 		return 0;
+	if (!bpf_map_update_elem(&queue_serves, &key, &served, BPF_NOEXIST)) {
+		handed_note(queue_class(q, place->class), place->since_ns, place->ends);
+		return 0;
+	}
 	place_give(q, place->class, place->ends);
 	if (!bpf_map_lookup_elem(&queue_serves, &key))
 		__sync_fetch_and_add(&q->uncounted, 1);

@@ -81,6 +81,15 @@ static __always_inline bool queue_room(struct fief_queue *q)
 	return q->open || *(volatile __u32 *)&q->busy < q->places;
 }
 
+/* A request waits from now on, or the server has it. */
+static __always_inline void queue_news_tell(void)
+{
+	__u64 *news = queue_news_get();
+
+	if (news)
+		__sync_fetch_and_add(news, 1);
+}
+
 /* Whether a request waits whose class has not used up its limit. */
 static __always_inline bool queue_has_next(struct fief_queue *q, __u64 now)
 {

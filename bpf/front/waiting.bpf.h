@@ -179,6 +179,7 @@ static __always_inline int queue_wait(struct __sk_buff *skb, struct front_contex
 		__sync_fetch_and_or(&label->flags, FIEF_LABEL_WAITS); /* once in line, it may be next on another CPU */
 	if (queue_line_up(q, links, class, at, !(p->flags & TCP_FIN) && !has_clock(q, p)))
 		end--;
+	queue_news_tell();
 	if (queue_wants(q, front->now) || is_timeless(q, front->now))
 		queue_kick(skb, q, front->guard->queue);
 	if (label && tcp && is_behind(p->seq, tcp->rcv_nxt))

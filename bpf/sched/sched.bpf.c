@@ -8,6 +8,8 @@
  *   pick     whose thread is next           thread   which container a thread is scheduled for
  *   floor    no thread waits for ever       scx      the kernel's functions for schedulers
  *   served   what a thread served lately    combined whose allocation it has, of several
+ *   turns    in whose line a thread's comes first  lent  that of a better container whose request waits for the thread
+ *   leaves   threads that are to wait elsewhere
  *   policy   whose turn it is among the threads of one container: line, a file in policies/ for each order, and stays
  *
  * Functions that are not static are verified once for each program that calls them, for any argument; static ones once for each
@@ -25,6 +27,8 @@
 #include "kernel.bpf.h"
 #include "compat.bpf.h"
 #include "core/stint.bpf.h"
+#include "maps/guards.bpf.h"
+#include "maps/queues.bpf.h"
 
 #include "scx.bpf.h"
 #include "order.h"
@@ -33,8 +37,9 @@
 #include "limit.bpf.h"
 #include "pick.bpf.h"
 #include "thread.bpf.h"
-#include "combined.bpf.h"
 #include "policy.bpf.h"
+#include "combined.bpf.h"
+#include "leaves.bpf.h"
 #include "stays.bpf.h"
 #include "floor.bpf.h"
 
@@ -137,6 +142,7 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 		return;
 	charge_now(now);
 	stays = prev_waits(prev);
+	lent_look(m, false);
 	if (floor_let_in(here))
 		return;
 	if (!machine_lock()) {
@@ -267,8 +273,10 @@ void BPF_PROG(quiescent_ends, struct task_struct *p, u64 flags)
 	struct sched_waiting *w = waiting_of(p);
 
 	wait_end(w);
-	if (w && flags & SCX_DEQ_SLEEP)
+	if (w && flags & SCX_DEQ_SLEEP) {
 		w->thread.slept = 1;
+		w->lent = 0;
+	}
 }
 
 SEC("struct_ops.s/init_task")
@@ -303,7 +311,7 @@ static int period_begins(void *map, int *key, struct sched_machine *m)
 	__u64 now = bpf_ktime_get_ns();
 	__u32 cpu;
 
-	if (foreign_look(m) || m->held) {
+	if (foreign_look(m) || lent_look(m, true) || m->held) {
 		m->held = 0;
 		bpf_for (cpu, 0, cpu_count)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

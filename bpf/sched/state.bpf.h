@@ -29,9 +29,12 @@ struct sched_node {
 	__u64 rest_at;	  /* of all children without a share, as one */
 	__u64 rest_clock; /* where those are among themselves */
 	__s64 budget;
-	__u64 period_ns;	/* when its last one began */
-	__u32 passed;		/* the search that found nothing in it */
-	__u32 own_passed;	/* that found nothing among its own threads */
+	__u64 period_ns;  /* when its last one began */
+	__u32 passed;	  /* the search that found nothing in it */
+	__u32 own_passed; /* that found nothing among its own threads */
+	__u64 worked_ns;  /* when a thread was last seen to work for it */
+	__u32 serving;	  /* threads in its queue for which a better container may come to wait (lent.bpf.h) */
+	__u32 pad;
 	struct sched_line line; /* of its own threads (policy.bpf.h) */
 };
 
@@ -63,6 +66,9 @@ struct sched_machine {
 	__u32 held;	/* a container with waiting threads was passed over */
 	__u32 beats;	/* of the timer */
 	__u32 foreign;	/* threads that wait on the allocation of another container than they work for */
+	__u32 serving;	/* threads that wait while they serve a listener with a queue */
+	__u32 pad;
+	__u64 news; /* of the queues, as they were last looked at */
 	struct bpf_timer timer;
 };
 
@@ -123,6 +129,12 @@ struct sched_waiting {
 	__u32 served_count; /* of these; more than 1: the thread is scheduled for all of them */
 	__u32 foreign;	    /* 1: it waits on the allocation of another one than it works for, 2: and is counted */
 	struct fief_ref allocation; /* whose it has, or waits on */
+	__u32 bound;		    /* id of the container that it works for */
+	__u32 lent;		    /* 1: it has the allocation since a request of that container waits for it */
+	__u32 serving;		    /* 1: it is counted as one that serves while it waits */
+	__u32 listener;		    /* index + 1 of the one that it last received from a client of; 0: of none */
+	__u32 listener_slot;	    /* the policy slot of that; */
+	__u32 queue;		    /* and its queue; 0: it has none */
 	struct sched_served served[FIEF_SERVED];
 };
 

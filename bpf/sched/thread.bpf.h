@@ -62,6 +62,34 @@ __noinline __u32 rank_of(__u32 id)
 	return rank;
 }
 
+/* It waits in a container's queue, and serves a listener with a queue of requests, or not any more. The lock is held. */
+static __always_inline void serving_more(struct sched_waiting *w, __u32 id)
+{
+	struct sched_machine *m = machine_get();
+	struct sched_node *n = node_at(id);
+
+	w->serving = 0;
+	if (!m || !n || !w->queue || id == FIEF_ROOT)
+		return;
+	w->serving = 1;
+	n->serving++;
+	m->serving++;
+}
+
+static __always_inline void serving_less(struct sched_waiting *w, __u32 id)
+{
+	struct sched_machine *m = machine_get();
+	struct sched_node *n = node_at(id);
+
+	if (!m || !n || !w->serving)
+		return;
+	w->serving = 0;
+	if (n->serving)
+		n->serving--;
+	if (m->serving)
+		m->serving--;
+}
+
 /* It waits no longer in the queue where it was counted. */
 __noinline int wait_end(struct sched_waiting *w)
 {
@@ -74,6 +102,7 @@ __noinline int wait_end(struct sched_waiting *w)
 	w->container = 0;
 	if (w->foreign > 1 && m->foreign)
 		m->foreign--;
+	serving_less(w, id);
 	waits_less(id);
 	queue_return(id);
 	machine_unlock(m);
@@ -104,6 +133,7 @@ __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id)
 		waits_more(FIEF_ROOT);
 		id = FIEF_ROOT;
 	}
+	serving_more(w, id);
 	machine_unlock(m);
 	if (id == FIEF_ROOT && queue != QUEUE_ROOT)
 		return QUEUE_ROOT;

@@ -102,6 +102,21 @@ struct {
 	__type(value, struct fief_served);
 } queue_lasts SEC(".maps");
 
+/* Counts requests that begin to wait, and that servers get: who gives the CPU away looks at queues when it has changed (sched/lent). */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} queue_news SEC(".maps");
+
+static __always_inline __u64 *queue_news_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&queue_news, &zero);
+}
+
 /* What a carrier is known by: from the kernel's random source, set once for an installation; 0: there are none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

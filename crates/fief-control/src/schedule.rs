@@ -25,7 +25,8 @@ pub enum SchedulerView {
         /// What it did, by name, since it was turned on.
         #[serde(deserialize_with = "wire::counts")]
         counts: Vec<(&'static str, u64)>,
-        /// Threads that have the CPU of several containers, which is of the moment: no record and no reader of the agent has them.
+        /// Threads that have the CPU of other containers than they work for, which is of the moment: no record and no reader of the
+        /// agent has them.
         #[serde(skip)]
         combined: Vec<CombinedView>,
     },
@@ -35,7 +36,7 @@ pub enum SchedulerView {
     Groups(GroupsView),
 }
 
-/// A thread that is scheduled for all of the containers that it served lately (its scheduler binding).
+/// A thread that is scheduled for all of the containers that it served lately (its scheduler binding), or by a turn that is lent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CombinedView {
     /// Its number.
@@ -44,6 +45,8 @@ pub struct CombinedView {
     pub process: u32,
     /// Their paths.
     pub containers: Vec<String>,
+    /// Path of the container whose turn it has, since a request of that one waits for it.
+    pub lent: Option<String>,
 }
 
 /// Who can hold shares, weights and limits on this machine.
@@ -150,7 +153,8 @@ impl CombinedView {
     fn of(told: &abi::fief_combined, tree: &Tree) -> Self {
         let served = told.served.iter().take(told.count as usize);
         let containers = served.filter_map(|container| tree.row(*container).map(|row| tree.path(row))).collect();
-        Self { thread: told.thread, process: told.process, containers }
+        let lent = tree.row(told.lent).map(|row| tree.path(row));
+        Self { thread: told.thread, process: told.process, containers, lent }
     }
 }
 
@@ -322,7 +326,7 @@ impl Fief {
             Scheduler::Off => self.groups_view(tree)?.map_or(SchedulerView::Off, SchedulerView::Groups),
             Scheduler::Ejected(why) => SchedulerView::Ejected(why),
             Scheduler::On(told) => SchedulerView::On {
-                combined: match told.combined {
+                combined: match told.combined + told.lent {
                     0 => Vec::new(), // none had been, so the threads need not be walked
                     _ => schedule::combined(self.pins())?.iter().map(|one| CombinedView::of(one, tree)).collect(),
                 },
@@ -335,6 +339,7 @@ impl Fief {
                     ("unqueued", told.unqueued),
                     ("lock_failed", told.lock_failed),
                     ("combined", told.combined),
+                    ("lent", told.lent),
                 ],
             },
         })

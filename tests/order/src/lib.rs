@@ -3,10 +3,12 @@
 
 #![allow(unsafe_code)]
 
+mod lent;
 mod line;
 
 use std::sync::{Mutex, MutexGuard};
 
+pub use lent::Requests;
 pub use line::{Answer, Line, Policy, Work};
 
 unsafe extern "C" {
@@ -146,6 +148,10 @@ impl Machine {
     /// What a container had itself.
     pub fn used_ns(&self, id: u32) -> u64 {
         self.used_ns[id as usize]
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now_ns
     }
 
     pub fn idle_ns(&self) -> u64 {

@@ -88,8 +88,22 @@ static struct fief_attributes *attributes_of(struct fief_container *c)
 #include "pick.bpf.h"
 #include "policy.bpf.h"
 
+static const __u32 cpu_count = 2;
+static int queues; /* stands for the map */
+
+static struct fief_container *container_get(struct fief_ref ref)
+{
+	struct fief_container *c = container_at(ref.id);
+
+	return c && c->generation == ref.generation ? c : NULL;
+}
+
+#include "lent.bpf.h"
+
 static struct sched_node nodes[TABLE];
-static struct sched_queue queues[QUEUES];
+static struct sched_queue lines[QUEUES];
+static struct sched_place places[2];
+static struct fief_queue requests;
 static __u32 numbers[QUEUES];
 static struct sched_machine machine;
 static struct fief_sched state;
@@ -104,9 +118,13 @@ static void *bpf_map_lookup_elem(const void *map, const void *key)
 	if (map == &sched_nodes)
 		return at < TABLE ? &nodes[at] : NULL;
 	if (map == &sched_queues)
-		return at < QUEUES ? &queues[at] : NULL;
+		return at < QUEUES ? &lines[at] : NULL;
 	if (map == &sched_free)
 		return at < QUEUES ? &numbers[at] : NULL;
+	if (map == &sched_places)
+		return at < cpu_count ? &places[at] : NULL;
+	if (map == &queues)
+		return at == 1 ? &requests : NULL;
 	if (map == &sched_machines)
 		return &machine;
 	if (map == &sched_states)
@@ -122,7 +140,9 @@ void order_reset(void)
 {
 	memset(table, 0, sizeof(table));
 	memset(nodes, 0, sizeof(nodes));
-	memset(queues, 0, sizeof(queues));
+	memset(lines, 0, sizeof(lines));
+	memset(places, 0, sizeof(places));
+	memset(&requests, 0, sizeof(requests));
 	memset(&machine, 0, sizeof(machine));
 	for (__u32 i = 1; i < QUEUES; i++)
 		numbers[i - 1] = QUEUES - i;
@@ -259,4 +279,54 @@ __u64 object_faults(__u32 number)
 bool object_removed(__u32 number)
 {
 	return objects[number].removed;
+}
+
+/* ---- requests that wait ---- */
+
+/* One more class of the queue, the number 1, of the first listener. */
+__u32 requests_class(__u32 id)
+{
+	requests.class[requests.classes].container.id = id;
+	requests.class[requests.classes].container.generation = table[id].generation;
+	return requests.classes++;
+}
+
+void requests_line(__u32 class, bool waits)
+{
+	requests.bits = (requests.bits & ~(1u << class)) | (__u32)waits << class;
+}
+
+void requests_handed(__u32 class, __u64 at_ns, __u64 until_ns)
+{
+	requests.class[class].handed_ns = at_ns;
+	requests.class[class].handed_until_ns = until_ns;
+}
+
+void requests_limit(__u32 class, __u64 again_ns)
+{
+	requests.class[class].again_ns = again_ns;
+}
+
+void requests_open(bool open, bool monitor)
+{
+	requests.open = open;
+	requests.monitor = monitor;
+}
+
+void requests_worked(__u32 id, __u64 now)
+{
+	nodes[id].worked_ns = now;
+}
+
+/* A thread of it runs on the second CPU. */
+void requests_runs(__u32 id)
+{
+	places[1].own = id + 1;
+}
+
+/* Whose turn a thread of the first CPU has that works for `bound`. */
+__u32 requests_lend(__u32 listener, __u32 bound, __u64 now)
+{
+	own_clock = now;
+	return lent_best(1, listener, bound, bound, 0);
 }

@@ -10,6 +10,7 @@ mod command;
 mod devices;
 mod groups;
 mod host;
+mod inversion;
 mod machine;
 mod outside;
 mod policies;
@@ -51,6 +52,9 @@ fn main() -> ExitCode {
         ["schedule", "briefly"] => schedule::check_briefly(&mut report),
         ["groups"] => groups::check(&mut report),
         ["combined"] => combined::check(&mut report),
+        ["inversion"] => inversion::check(&mut report),
+        ["inversion", "briefly"] => inversion::check_briefly(&mut report),
+        ["serve-requests", address] => inversion::serve(address),
         ["limits-itself"] => return told(schedule::limits_itself()),
         ["serves-both"] => return told(combined::serve_both()),
         ["machine", "begins"] => machine::begin(&mut report),

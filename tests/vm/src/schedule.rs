@@ -27,6 +27,7 @@ pub fn check_briefly(report: &mut Report) {
     report.check("shares are held", holds_shares);
     report.check("weights divide the rest", divides_by_weight);
     report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
+    crate::inversion::check_briefly(report);
     report.check("a scheduler that the kernel took out is told, and turned on by the next apply", recovers);
     report.check("it is turned on and off many times", || turns(2));
     report.check("down gives the CPUs back", gives_back);
@@ -46,6 +47,7 @@ pub fn check(report: &mut Report) {
     report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
     report.check("an application's own limit is held, and left with the binding", holds_an_applications_limit);
     crate::combined::check(report);
+    crate::inversion::check(report);
     crate::policies::check(report);
     report.check("who waits behind very many under fifo, on one CPU of two, is let in", bears_a_fifo);
     report.check("very many processes in a limited container do not stop others", bears_a_bomb);

@@ -34,7 +34,7 @@ pub fn ask(from: Ipv4Addr, to: SocketAddrV4) -> Result<u64, String> {
     said.parse().map_err(|_| format!("the server said {said:?}"))
 }
 
-fn connect_from(from: Ipv4Addr, to: SocketAddrV4) -> nix::Result<TcpStream> {
+pub fn connect_from(from: Ipv4Addr, to: SocketAddrV4) -> nix::Result<TcpStream> {
     let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     bind(fd.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(from, 0)))?;
     connect(fd.as_raw_fd(), &SockaddrIn::from(to))?;

@@ -45,6 +45,7 @@ fn the_scheduler_holds_what_policies_say() {
     }
     let Some(said) = guest("schedule briefly", "7.0") else { return };
     assert!(said.contains("ok shares are held"), "{said}");
+    assert!(said.contains("ok a request of a better class that waits in the queue"), "{said}");
     assert!(said.contains("ok down gives the CPUs back"), "{said}");
 }
 

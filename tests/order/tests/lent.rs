@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whose turn a thread has while a request of a better class waits for it.
+
+use fief_tests_order::{Machine, Requests, limit, priority, share, weight};
+
+const MS: u64 = 1_000_000;
+const GOLD: u32 = 0;
+const BRONZE: u32 = 1;
+
+/// Gold, bronze and a hog in between.
+fn priorities() -> (Machine, [u32; 3]) {
+    let mut machine = Machine::new();
+    let shop = machine.container(0, share(50));
+    let all = [9, 1, 5].map(|of| machine.container(shop, priority(of)));
+    (machine, all)
+}
+
+#[test]
+fn a_request_in_line_lends_its_turn_to_who_serves_it() {
+    let (machine, [gold, bronze, hog]) = priorities();
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    assert_eq!(requests.lend(0, bronze), bronze, "nobody waits");
+    requests.line(GOLD, true);
+    assert_eq!(requests.lend(0, bronze), gold);
+    assert_eq!(requests.lend(1, bronze), bronze, "another listener's server");
+    assert_eq!(requests.lend(0, hog), hog, "what it works for is none of the listener's");
+    requests.line(GOLD, false);
+    assert_eq!(requests.lend(0, bronze), bronze, "its client has gone");
+}
+
+#[test]
+fn what_is_below_a_class_is_served_by_it() {
+    let (mut machine, [gold, bronze, _]) = priorities();
+    let request = machine.container(bronze, weight(100));
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    requests.line(GOLD, true);
+    assert_eq!(requests.lend(0, request), gold);
+}
+
+#[test]
+fn a_worse_request_lends_nothing_to_a_better_one() {
+    let (machine, [gold, bronze, _]) = priorities();
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    requests.line(BRONZE, true);
+    assert_eq!(requests.lend(0, gold), gold);
+}
+
+#[test]
+fn a_request_that_the_server_has_and_nobody_took_lends_its_turn() {
+    let (machine, [gold, bronze, _]) = priorities();
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    requests.handed(GOLD, 3 * MS, 100 * MS);
+    assert_eq!(requests.lend(0, bronze), gold);
+    requests.worked(gold, 5 * MS);
+    assert_eq!(requests.lend(0, bronze), gold, "somebody worked for gold before it came");
+    requests.worked(gold, 2 * MS);
+    assert_eq!(requests.lend(0, bronze), bronze, "somebody has taken it since");
+    requests.worked(gold, 5 * MS);
+    requests.handed(GOLD, 3 * MS, 0);
+    assert_eq!(requests.lend(0, bronze), bronze, "its place has run out");
+}
+
+#[test]
+fn a_turn_that_its_own_threads_have_is_not_lent() {
+    let (mut machine, [gold, bronze, _]) = priorities();
+    machine.wait(gold);
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    requests.line(GOLD, true);
+    assert_eq!(requests.lend(0, bronze), bronze);
+    drop(machine);
+    let (machine, [gold, bronze, _]) = priorities();
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    requests.line(GOLD, true);
+    requests.runs(gold);
+    assert_eq!(requests.lend(0, bronze), bronze);
+}
+
+#[test]
+fn a_class_that_has_used_up_its_limit_lends_nothing() {
+    let (machine, [gold, bronze, _]) = priorities();
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    requests.line(GOLD, true);
+    requests.limit(GOLD, MS);
+    assert_eq!(requests.lend(0, bronze), bronze, "the queue passes it over");
+    requests.limit(GOLD, 0);
+    assert_eq!(requests.lend(0, bronze), gold);
+}
+
+#[test]
+fn a_queue_that_keeps_nobody_waiting_lends_nothing() {
+    let (machine, [gold, bronze, _]) = priorities();
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    requests.line(GOLD, true);
+    requests.open(true, false);
+    assert_eq!(requests.lend(0, bronze), bronze);
+    requests.open(false, true);
+    assert_eq!(requests.lend(0, bronze), bronze);
+}
+
+#[test]
+fn of_several_that_wait_the_first_turn_is_lent() {
+    let mut machine = Machine::new();
+    let [gold, silver, bronze] = [9, 5, 1].map(|of| machine.container(0, priority(of)));
+    let requests = Requests::new(&machine, &[gold, silver, bronze]);
+    requests.line(1, true);
+    assert_eq!(requests.lend(0, bronze), silver);
+    requests.line(GOLD, true);
+    assert_eq!(requests.lend(0, bronze), gold);
+    assert_eq!(requests.lend(0, silver), gold);
+}
+
+#[test]
+fn of_shares_the_one_further_behind_has_the_turn() {
+    for (ahead, behind) in [(BRONZE, GOLD), (GOLD, BRONZE)] {
+        let mut machine = Machine::new();
+        let shares = [60, 5].map(|of| machine.container(0, share(of)));
+        machine.charge(shares[ahead as usize], 10 * MS);
+        let requests = Requests::new(&machine, &shares);
+        requests.line(GOLD, true);
+        assert_eq!(requests.lend(0, shares[1]), shares[behind as usize]);
+    }
+}
+
+#[test]
+fn a_used_up_limit_of_the_worse_class_is_overdrawn_for_a_better_one() {
+    let mut machine = Machine::new();
+    let gold = machine.container(0, weight(1));
+    let bronze = machine.container(0, limit(10));
+    machine.wait(bronze);
+    machine.pick();
+    machine.charge(bronze, 500 * MS);
+    machine.pick();
+    machine.sleep(bronze);
+    assert!(machine.is_held(bronze));
+    // gold is not behind by its weight
+    machine.charge(gold, 40 * MS);
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    assert_eq!(requests.lend(0, bronze), bronze);
+    requests.line(GOLD, true);
+    assert_eq!(requests.lend(0, bronze), gold);
+}
