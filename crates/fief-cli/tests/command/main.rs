@@ -11,6 +11,7 @@ mod journal;
 mod lab;
 mod life;
 mod mounted;
+mod mounted_users;
 mod package;
 mod place;
 mod record;
