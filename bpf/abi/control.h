@@ -64,6 +64,23 @@ struct fief_mark {
 	__u32 threads;
 };
 
+/* What a user asks of the control plane for itself (core/asked.bpf.h). */
+enum fief_ask {
+	FIEF_ASK_PLACE,	 /* user/<uid>, for a thread outside of every unit; out: container */
+	FIEF_ASK_CREATE, /* a child of container, with that name; out: container */
+	FIEF_ASK_END,
+	FIEF_ASK_SET,  /* slot: FIEF_ATTR_*; value */
+	FIEF_ASK_BIND, /* pid: a thread, of the process whose descriptor's inode is value */
+};
+
+/* The thread that asks, which waits for the answer, and the user that the kernel names with what it asks. */
+struct fief_asker {
+	__s32 thread;
+	__u32 uid;
+	__u32 ask; /* enum fief_ask */
+	__u32 pad;
+};
+
 /* arguments of the programs that only the privileged control plane runs (BPF_PROG_RUN); answers stand in them too */
 struct fief_admin {
 	struct fief_ref container; /* in: operand (create: parent); out: the new one */
@@ -76,4 +93,5 @@ struct fief_admin {
 	char name[FIEF_NAME_LEN];
 	struct fief_usage usage;
 	struct fief_attributes attributes;
+	struct fief_asker asker;
 };

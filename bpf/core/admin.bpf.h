@@ -43,22 +43,28 @@ static __always_inline int table_init(struct fief_admin *a)
 	return 0;
 }
 
-static __always_inline int admin_create_named(struct fief_admin *a)
+/* A child of `parent` with the name that the call says; its maker (FIEF_CONTAINER_*) holds it. */
+static __always_inline int named_make(struct fief_admin *a, struct fief_ref parent, __u32 owner, __u32 maker)
 {
-	struct fief_ref parent = a->container, made;
-	int err = container_create(&parent, FIEF_OWNER_OPERATOR, &made);
 	struct fief_container *c;
+	struct fief_ref made;
+	int err = container_create(&parent, owner, &made);
 
 	if (err)
 		return err;
 	c = container_at(made.id);
 	if (!c)
 		return -ENFILE;
-	c->flags = a->flags;
+	c->flags = maker;
 	__builtin_memcpy(c->name, a->name, sizeof(c->name));
 	c->name[FIEF_NAME_LEN - 1] = 0;
 	a->container = made;
 	return 0;
+}
+
+static __always_inline int admin_create_named(struct fief_admin *a)
+{
+	return named_make(a, a->container, FIEF_OWNER_OPERATOR, a->flags);
 }
 
 /* Attributes of a policy's container in the slot that is being built. */
@@ -100,8 +106,9 @@ static __always_inline int admin_rename_named(struct fief_admin *a)
 }
 
 /*
- * Its maker lets go (a->flags: FIEF_CONTAINER_POLICY or _UNIT). Who is still held by applications stays, without what the
- * policy gave it, below a->parent; if it does not fit there (its room is taken) it stays where it is.
+ * Its maker lets go (a->flags: FIEF_CONTAINER_POLICY, _UNIT or _FOLDER). A container that applications hold stays, without what the
+ * policy gave it, below a->parent; if it does not fit there (its room is taken) it stays where it is. A share that no policy gave is
+ * counted in the parent's until the container's end.
  */
 static __always_inline int admin_let_go(struct fief_admin *a)
 {
@@ -112,7 +119,8 @@ static __always_inline int admin_let_go(struct fief_admin *a)
 	if (!c || !(c->flags & maker))
 		return -ESTALE;
 	c->attributes[0] = *attributes_of(c);
-	c->attributes[0].share_ppm = 0;
+	if (maker == FIEF_CONTAINER_POLICY)
+		c->attributes[0].share_ppm = 0;
 	c->attributes[0].reserved_ppm = 0;
 	c->attributes[0].named = 0;
 	c->attributes[0].programs = 0;

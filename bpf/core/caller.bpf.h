@@ -269,43 +269,53 @@ static __always_inline struct task_struct *thread_of(__s32 number)
 	return NULL;
 }
 
-/* Leaves a request with another thread, taken at its next boundary (L2). */
+/*
+ * Leaves a request with another thread, taken at its next boundary (L2), for one that may signal it and whose home is above the
+ * thread's. The caller holds the container.
+ */
+static __always_inline int request_send(struct task_struct *by, struct fief_ref home, struct task_struct *target,
+					struct fief_ref to, __u32 rights)
+{
+	struct fief_container *c = container_get(to);
+	struct fief_cpu *its;
+	struct fief_task *v;
+	int err;
+
+	if (!c)
+		return -ESTALE;
+	if (!may_signal(by, target))
+		return -EPERM;
+	v = bpf_task_storage_get(&tasks, target, 0, 0);
+	if (!v)
+		return -ESRCH;
+	if (!container_below(v->home, home))
+		return -EPERM;
+	container_hold(c, FIEF_THREAD);
+	err = request_leave(v, to, rights, 0);
+	if (err)
+		return err;
+	its = cpu_at(target->thread_info.cpu);
+	if (its)
+		its->refresh = 1;
+	return 0;
+}
+
 static __always_inline int bind_other(struct fief_descriptor *d, __s32 number)
 {
-	struct fief_container *c = container_get(d->container);
 	struct task_struct *target, *p = bpf_get_current_task_btf();
-	struct fief_cpu *cs = caller(), *its;
-	struct fief_task *v;
-	int err = -ESRCH;
+	struct fief_cpu *cs = caller();
+	int err;
 
 	if (!cs || !task_storage_in_cgroup)
 		return -ESRCH;
-	if (!c)
+	if (!container_get(d->container))
 		return -ESTALE;
 	if (!(d->rights & FIEF_RIGHT_USE))
 		return -EPERM;
 	target = thread_of(number);
 	if (!target)
 		return -ESRCH;
-	if (!may_signal(p, target)) {
-		err = -EPERM;
-		goto out;
-	}
-	v = bpf_task_storage_get(&tasks, target, 0, 0);
-	if (!v)
-		goto out;
-	if (!container_below(v->home, cs->task.home)) {
-		err = -EPERM;
-		goto out;
-	}
-	container_hold(c, FIEF_THREAD);
-	err = request_leave(v, d->container, d->rights, 0);
-	if (err)
-		goto out;
-	its = cpu_at(target->thread_info.cpu);
-	if (its)
-		its->refresh = 1;
-out:
+	err = request_send(p, cs->task.home, target, d->container, d->rights);
 	bpf_task_release(target);
 	return err;
 }

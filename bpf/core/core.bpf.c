@@ -14,6 +14,7 @@
  *   receive      softirq, NAPI, packets           labels       which container a socket belongs to
  *   follow       unmodified event loops           usage        reading all of it
  *   admin        the control plane's operations   sweep        the references that are really held
+ *   asked        what users ask of it
  *   drops        SYNs that the kernel dropped     told         notices to a server about them
  *   repeats      when answers to requests are sent again
  *   program      what servers start for their clients
@@ -37,7 +38,7 @@
 #include "options.bpf.h"
 #include "front/register.bpf.h"
 #include "front/filter.bpf.h"
-#include "admin.bpf.h"
+#include "asked.bpf.h"
 #include "sweep.bpf.h"
 #include "repeats.bpf.h"
 
@@ -366,6 +367,12 @@ SEC("syscall")
 int admin_task(struct fief_admin *a)
 {
 	return admin_task_place(a);
+}
+
+SEC("syscall")
+int admin_asked(struct fief_admin *a)
+{
+	return admin_asked_for(a);
 }
 
 SEC("syscall")

@@ -49,17 +49,21 @@ static __always_inline int descriptor_make(struct bpf_sock *sk, struct fief_ref 
 }
 
 /*
- * The owner of what the caller makes. A caller that may administer the machine is its operator; root without that right, as
- * in a container of the usual kind, is a user like others.
+ * The owner of what a thread with these credentials makes. One that may administer the machine is its operator; root without
+ * that right, as in a container of the usual kind, is a user like others.
  */
-static __always_inline __u32 caller_owner(void)
+static __always_inline __u32 owner_of(const struct cred *cred)
 {
-	const struct cred *cred = bpf_get_current_task_btf()->cred;
-	__u32 uid = bpf_get_current_uid_gid();
+	__u32 uid = cred->uid.val;
 
 	if (!uid && cred->user_ns->level == 0 && cred->cap_effective.val & (1ull << CAP_SYS_ADMIN))
 		return FIEF_OWNER_OPERATOR;
 	return uid;
+}
+
+static __always_inline __u32 caller_owner(void)
+{
+	return owner_of(bpf_get_current_task_btf()->cred);
 }
 
 /* The parent of what an unprivileged user makes outside of every unit: user/<uid>. */

@@ -19,6 +19,7 @@
 #define EMFILE		  24
 #define ENOSPC		  28
 #define ENOSYS		  38
+#define ENOTEMPTY	  39
 #define EPROTONOSUPPORT	  93
 #define EOPNOTSUPP	  95
 #define EADDRINUSE	  98

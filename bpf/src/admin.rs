@@ -25,6 +25,86 @@ pub struct Admin {
     task: OwnedFd,
 }
 
+/// A thread that asks for something, and waits for the answer; and the user as which it asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asker {
+    pub thread: i32,
+    pub uid: u32,
+}
+
+/// What a user asks for itself, with the rights and the quota of the thread that asks (`bpf/core/asked.bpf.h`).
+#[derive(Debug, Clone, Copy)]
+pub enum Ask<'a> {
+    /// The container of the user outside of every unit.
+    Place,
+    /// A child of this name.
+    Create(abi::fief_ref, &'a str),
+    End(abi::fief_ref),
+    /// An attribute ([`abi::fief_attribute`]), and its value.
+    Set(abi::fief_ref, u32, u64),
+    /// To a container: a thread, if it is one of the process of this identity ([`process::identity`](crate::process::identity)).
+    Bind(abi::fief_ref, i32, u64),
+}
+
+impl Ask<'_> {
+    fn arguments(self, asker: Asker) -> abi::fief_admin {
+        let (ask, mut args) = match self {
+            Self::Place => (abi::FIEF_ASK_PLACE, abi::fief_admin::default()),
+            Self::Create(container, name) => {
+                let mut args = abi::fief_admin { container, ..Default::default() };
+                write_name(&mut args, name);
+                (abi::FIEF_ASK_CREATE, args)
+            }
+            Self::End(container) => (abi::FIEF_ASK_END, abi::fief_admin { container, ..Default::default() }),
+            Self::Set(container, slot, value) => {
+                (abi::FIEF_ASK_SET, abi::fief_admin { container, slot, value, ..Default::default() })
+            }
+            Self::Bind(container, pid, value) => {
+                let flags = abi::FIEF_TASK_EXPLICIT;
+                (abi::FIEF_ASK_BIND, abi::fief_admin { container, pid, flags, value, ..Default::default() })
+            }
+        };
+        args.asker = abi::fief_asker { thread: asker.thread, uid: asker.uid, ask, pad: 0 };
+        args
+    }
+
+    fn what(self) -> String {
+        match self {
+            Self::Place => "cannot make the container of a user".into(),
+            Self::Create(_, name) => format!("cannot make the container {name}"),
+            Self::End(container) => format!("cannot end container {}", container.id),
+            Self::Set(container, ..) => format!("cannot set an attribute of container {}", container.id),
+            Self::Bind(_, thread, _) => format!("cannot bind thread {thread}"),
+        }
+    }
+}
+
+/// The program that does what users ask for.
+#[derive(Debug)]
+pub struct Asked(OwnedFd);
+
+impl Asked {
+    /// Errors: [`ErrorKind::Drift`] what is in force is of a version without it.
+    pub fn open(pins: &Pins) -> Result<Self> {
+        pins.open_program("admin_asked").map(Self).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                Error::new(ErrorKind::Drift, "what is in force is of a version that does nothing for users")
+                    .remedy("have this version's programs take over: fief apply")
+            }
+            _ => error,
+        })
+    }
+
+    /// Does it, or nothing. The container that it is about; of [`Ask::Place`] and [`Ask::Create`], the new one.
+    ///
+    /// Errors: [`ErrorKind::Permission`] it is not the asker's to do; those of [`Admin`].
+    pub fn run(&self, asker: Asker, ask: Ask<'_>) -> Result<abi::fief_ref> {
+        let mut args = ask.arguments(asker);
+        run(&self.0, &mut args).context(|| ask.what())?;
+        Ok(args.container)
+    }
+}
+
 impl Admin {
     /// Opens the pinned programs. Errors: [`ErrorKind::NotFound`] if nothing is installed.
     pub fn open(pins: &Pins) -> Result<Self> {

@@ -133,6 +133,7 @@ const TABLE: &[Attachment] = &[
     row(Core, "admin_usage", Called),
     row(Core, "admin_unit", Called),
     row(Core, "admin_task", Called),
+    row(Core, "admin_asked", Called),
     row(Core, "admin_lost", Called),
     row(Core, "admin_forget", Called),
     row(Core, "admin_userless", Called),

@@ -163,9 +163,10 @@ pub fn sweep_users(pins: &Pins) -> Result<usize> {
     Ok(gone)
 }
 
-/// A policy, a unit made without a name of the policy, and the table of users each hold what they made.
+/// A policy, a unit made without a name of the policy, the table of users, and a user by its folder each hold what they made.
 fn own_handles(flags: u32) -> u64 {
-    let makers = [abi::FIEF_CONTAINER_POLICY, abi::FIEF_CONTAINER_UNIT, abi::FIEF_CONTAINER_USER];
+    let makers =
+        [abi::FIEF_CONTAINER_POLICY, abi::FIEF_CONTAINER_UNIT, abi::FIEF_CONTAINER_USER, abi::FIEF_CONTAINER_FOLDER];
     makers.into_iter().filter(|maker| flags & maker != 0).count() as u64
 }
 

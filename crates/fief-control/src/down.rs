@@ -58,8 +58,9 @@ impl Fief {
             let own = tree.rows().iter().filter(|row| row.container.id >= abi::FIEF_FIRST_ID);
             for row in own {
                 down.containers += 1;
-                let policy = row.record.flags & (abi::FIEF_CONTAINER_POLICY | abi::FIEF_CONTAINER_UNIT) != 0;
-                down.still_held += usize::from(!policy && row.record.state == abi::FIEF_ALIVE);
+                let made = abi::FIEF_CONTAINER_POLICY | abi::FIEF_CONTAINER_UNIT | abi::FIEF_CONTAINER_FOLDER;
+                let made = row.record.flags & made != 0;
+                down.still_held += usize::from(!made && row.record.state == abi::FIEF_ALIVE);
             }
             let units = self.units(&tree)?;
             down.units = units.len();

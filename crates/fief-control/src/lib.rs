@@ -7,6 +7,7 @@
 mod admit;
 mod agent;
 mod apply;
+mod ask;
 mod ban;
 mod bind;
 mod blooms;
@@ -65,6 +66,7 @@ mod wire;
 
 pub use agent::AgentPlace;
 pub use apply::{Applied, ApplyOptions};
+pub use ask::Asker;
 pub use ban::{Ban, Banned, Pardoned, name as ban_name};
 pub use bind::{Bound, ManageOptions, Managed, Target};
 pub use charge::{ClassListenerView, ContainerView, Snapshot, UnitView};
@@ -83,7 +85,7 @@ pub use lrp::LaneView;
 pub use moment::Moment;
 pub use mounts::{Mounted, mounted_at};
 pub use notices::{Notice, Recent, Told};
-pub use operate::{Attribute, Node, Reference};
+pub use operate::{Attribute, Holder, Node, Reference};
 pub use origin::Origin;
 pub use probe::{Feature, Probe};
 pub use queue::{LatencyView, QUEUE_PLACES, QueueClassView, QueueView};

@@ -36,6 +36,45 @@ pub struct Node {
     pub name: String,
     /// Named by a policy.
     pub policy: bool,
+    pub holder: Holder,
+}
+
+/// Who made a container, and can change it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// Fief itself, which keeps accounts there.
+    Fief,
+    /// The root, the home of threads outside of every unit.
+    Root,
+    /// `user`, where each user can have a place.
+    Users,
+    /// An operator, by a policy, a unit or by hand; threads can have it for their home.
+    Operator,
+    /// The place of this user, `user/<uid>`.
+    Place(u32),
+    /// This user, by a folder.
+    Folder(u32),
+    /// An application of this user; `None`: of an operator.
+    Application(Option<u32>),
+}
+
+impl Holder {
+    fn of(row: &Row) -> Self {
+        let (record, owner) = (&row.record, row.record.owner_uid);
+        match row.container.id {
+            abi::FIEF_ROOT => Self::Root,
+            abi::FIEF_USERS => Self::Users,
+            id if id < abi::FIEF_FIRST_ID => Self::Fief,
+            _ if record.flags & (abi::FIEF_CONTAINER_POLICY | abi::FIEF_CONTAINER_UNIT) != 0 => Self::Operator,
+            _ if record.flags & abi::FIEF_CONTAINER_FOLDER != 0 => Self::Folder(owner),
+            // the kernel side gives it its user's number for a name
+            _ if record.flags & abi::FIEF_CONTAINER_USER != 0 => row.name().parse().map_or(Self::Fief, Self::Place),
+            _ if owner == abi::FIEF_OWNER_OPERATOR => Self::Application(None),
+            // of a program that was started for a client, whose home it is
+            _ if owner == abi::FIEF_OWNER_USER_PARENT => Self::Operator,
+            _ => Self::Application(Some(owner)),
+        }
+    }
 }
 
 /// An attribute, in the units of [`fief::Attributes`]; 0 is no limit.
@@ -57,7 +96,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    fn number_and_value(self) -> (u32, u64) {
+    pub(crate) fn number_and_value(self) -> (u32, u64) {
         match self {
             Self::CpuShare(ppm) => (abi::FIEF_ATTR_SHARE, ppm.into()),
             Self::CpuLimit(ppm) => (abi::FIEF_ATTR_LIMIT, ppm.into()),
@@ -96,6 +135,7 @@ impl Fief {
             parent: tree.parent(row).map(|parent| parent.container.id).filter(|&id| id != abi::FIEF_ROOT),
             name: row.name().to_owned(),
             policy: row.record.flags & abi::FIEF_CONTAINER_POLICY != 0,
+            holder: Holder::of(row),
         };
         Ok(tree.rows().iter().map(node).collect())
     }
@@ -131,7 +171,7 @@ impl Fief {
         Ok(made.into())
     }
 
-    /// Ends a container that [`make`](Self::make) made and that nobody uses.
+    /// Ends a container that [`make`](Self::make), or a user by a folder, made and that nobody uses.
     pub fn end(&self, container: Reference) -> Result<()> {
         let _lock = self.lock()?;
         self.require_installed()?;
@@ -146,10 +186,11 @@ impl Fief {
             return Err(Errno::ENOTEMPTY).context(|| format!("there are containers below {path}"));
         }
         let handles = row.record.refs & u64::from(abi::FIEF_HANDLES_MASK);
-        if row.record.flags & abi::FIEF_CONTAINER_UNIT == 0 || handles > 1 || row.record.members > 0 {
+        let maker = row.record.flags & (abi::FIEF_CONTAINER_UNIT | abi::FIEF_CONTAINER_FOLDER);
+        if maker == 0 || handles > 1 || row.record.members > 0 {
             return Err(Errno::EBUSY).context(|| format!("{path} is held by applications, units or threads"));
         }
-        Admin::open(self.pins())?.release(container.into(), abi::FIEF_CONTAINER_UNIT, None)
+        Admin::open(self.pins())?.release(container.into(), maker, None)
     }
 
     /// Sets an attribute of a container that no policy names.

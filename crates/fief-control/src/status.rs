@@ -249,7 +249,8 @@ fn homeless(tree: &Tree, snapshot: &Snapshot) -> Vec<String> {
     let is_let_go = |row: &Row| {
         let is_named = row.record.flags & abi::FIEF_CONTAINER_POLICY != 0 && row.attributes(tree.slot).named != 0;
         // those that somebody made by hand are somebody's
-        let is_made = row.record.flags & (abi::FIEF_CONTAINER_UNIT | abi::FIEF_CONTAINER_USER) != 0;
+        let makers = abi::FIEF_CONTAINER_UNIT | abi::FIEF_CONTAINER_USER | abi::FIEF_CONTAINER_FOLDER;
+        let is_made = row.record.flags & makers != 0;
         row.record.state == abi::FIEF_ALIVE && row.container.id >= abi::FIEF_FIRST_ID && !is_named && !is_made
     };
     let gone: HashSet<String> = tree.rows().iter().filter(|row| is_let_go(row)).map(|row| tree.path(row)).collect();

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Forgets removed cgroups of managed units, and references whose last holder no hook saw end.
 
+use fief_bpf::admin::Admin;
 use fief_bpf::map::MapCore;
-use fief_bpf::{Result, sweep};
+use fief_bpf::table::{self, Row, Table};
+use fief_bpf::{ErrorKind, Result, abi, sweep};
 
 use crate::namespace::sees_all_processes;
+use crate::tree::Tree;
 use crate::{Fief, cgroup};
 
 impl Fief {
@@ -37,10 +40,37 @@ impl Fief {
         Ok(notes)
     }
 
+    /// Ends what users made by folders in containers that have ended.
+    fn end_folders(&self) -> Result<()> {
+        if table::control(self.pins())?.user_containers == 0 {
+            return Ok(());
+        }
+        let admin = Admin::open(self.pins())?;
+        // one within the other: the end of the outer one leaves the inner one without a parent
+        for _ in 0..abi::FIEF_MAX_DEPTH {
+            let tree = Tree::read(&Table::open(self.pins())?);
+            let has_ended = |row: &&Row| tree.parent(row).is_none_or(|parent| parent.record.state != abi::FIEF_ALIVE);
+            let made = tree.rows().iter().filter(|row| row.record.flags & abi::FIEF_CONTAINER_FOLDER != 0);
+            let left: Vec<_> = made.filter(has_ended).map(|row| row.container).collect();
+            if left.is_empty() {
+                break;
+            }
+            for container in left {
+                match admin.release(container, abi::FIEF_CONTAINER_FOLDER, None) {
+                    // its user was faster
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    released => released?,
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Lets go of lost references; what the operator should know of it.
     pub(crate) fn sweep_lost(&self) -> Result<Vec<String>> {
         let mut notes = Vec::new();
         // no news: users come and go
+        self.end_folders()?;
         sweep::sweep_users(self.pins())?;
         match sweep::sweep_files(self.pins())? {
             0 => {}

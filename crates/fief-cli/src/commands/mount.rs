@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `fief mount`: the containers as folders and files (RCLinux, section 3.6: a folder for each container, with a file to read and one
 //! to write). A table of contents: `inode` numbers the files, `folders` names them, `page` is what they say, `order` what is written
-//! into `cmd`, `readers` and `caller` who may read and write, `served` answers the kernel's requests.
+//! into `cmd`, `readers` and `caller` who may read and write, `changed` makes changes, `served` answers the kernel's requests.
 
 mod caller;
+mod changed;
 mod folders;
 mod inode;
 mod order;

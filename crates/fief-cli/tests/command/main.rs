@@ -12,6 +12,7 @@ mod journal;
 mod lab;
 mod life;
 mod mounted;
+mod mounted_users;
 mod package;
 mod place;
 mod record;

@@ -5,33 +5,41 @@
 //! of a folder, is `#` and its slot, as one without a name; a policy's keeps its own. A name that begins with `#` is never an
 //! application's: nobody can pass for a slot.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::inode::File;
-use fief_control::{Fief, Node, Reference, Result};
+use fief_control::{Fief, Holder, Node, Reference, Result};
 
 /// Folders by the slot of their parent; `None`: the top.
+#[derive(Clone, Default)]
 pub struct Folders {
-    all: HashSet<Reference>,
+    all: HashMap<Reference, Holder>,
     below: HashMap<Option<u32>, BTreeMap<String, Reference>>,
 }
 
 impl Folders {
     pub fn of(mut nodes: Vec<Node>) -> Self {
-        let all = nodes.iter().map(|node| node.container).collect();
         nodes.sort_by_key(|node| (!node.policy, node.container.id));
-        let mut below: HashMap<Option<u32>, BTreeMap<String, Reference>> = HashMap::new();
-        for node in nodes {
-            // a parent may be read as its own for a moment
-            let parent = node.parent.filter(|&id| id != node.container.id);
-            let beside = below.entry(parent).or_default();
-            let is_free = is_name(&node.name) && !beside.contains_key(&node.name);
-            let name = if is_free { node.name } else { format!("#{}", node.container.id) };
-            beside.insert(name, node.container);
-        }
-        Self { all, below }
+        let mut folders = Self::default();
+        nodes.into_iter().for_each(|node| folders.add(node));
+        folders
+    }
+
+    fn add(&mut self, node: Node) {
+        self.all.insert(node.container, node.holder);
+        // a parent may be read as its own for a moment
+        let parent = node.parent.filter(|&id| id != node.container.id);
+        let beside = self.below.entry(parent).or_default();
+        let is_free = is_name(&node.name) && !beside.contains_key(&node.name);
+        let name = if is_free { node.name } else { format!("#{}", node.container.id) };
+        beside.insert(name, node.container);
+    }
+
+    fn remove(&mut self, parent: Option<u32>, container: Reference) {
+        self.all.remove(&container);
+        self.below.entry(parent).or_default().retain(|_, own| *own != container);
     }
 
     pub fn find(&self, parent: Option<u32>, name: &str) -> Option<Reference> {
@@ -80,9 +88,9 @@ impl Lister {
         self.look(|folders| folders.find(parent, name))
     }
 
-    /// Whether it was there a moment ago, or is now. What it says is always read now.
-    pub fn has(&self, container: Reference) -> Result<bool> {
-        Ok(self.look(|folders| folders.all.get(&container).copied())?.is_some())
+    /// Whose it is, if it was there a moment ago, or is now. What it says is always read now.
+    pub fn holder(&self, container: Reference) -> Result<Option<Holder>> {
+        self.look(|folders| folders.all.get(&container).copied())
     }
 
     /// Also what is not there: whoever asks for that over and over would have all containers read each time.
@@ -92,11 +100,36 @@ impl Lister {
 
     /// Something has changed.
     pub fn forget(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.last() = None;
+    }
+
+    /// A user has made this one. What was read stays: to read all again for each change would be a load that any user can make.
+    pub fn made(&self, node: Node) {
+        // unless it was read meanwhile
+        self.change(|folders| {
+            if !folders.all.contains_key(&node.container) {
+                folders.add(node)
+            }
+        });
+    }
+
+    /// A user has ended this one; likewise.
+    pub fn ended(&self, parent: Option<u32>, container: Reference) {
+        self.change(|folders| folders.remove(parent, container));
+    }
+
+    fn change(&self, how: impl FnOnce(&mut Folders)) {
+        if let Some(reading) = self.last().as_mut() {
+            how(Arc::make_mut(&mut reading.folders));
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Reading>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, is_fit: impl Fn(&Reading) -> bool) -> Result<Arc<Folders>> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last();
         if let Some(reading) = last.as_ref().filter(|reading| is_fit(reading)) {
             return Ok(reading.folders.clone());
         }
@@ -112,7 +145,7 @@ mod tests {
     use super::*;
 
     fn node(id: u32, parent: Option<u32>, name: &str, policy: bool) -> Node {
-        Node { container: Reference { id, generation: 1 }, parent, name: name.into(), policy }
+        Node { container: Reference { id, generation: 1 }, parent, name: name.into(), policy, holder: Holder::Operator }
     }
 
     fn names(folders: &Folders, parent: Option<u32>) -> Vec<&str> {
@@ -141,6 +174,17 @@ mod tests {
             let folders = Folders::of(vec![node(8, None, name, false)]);
             assert_eq!(names(&folders, None), ["#8"], "{name:?}");
         }
+    }
+
+    #[test]
+    fn what_a_user_makes_and_ends_is_changed_in_what_was_read() {
+        let mut folders = Folders::of(vec![node(8, None, "shop", true)]);
+        folders.add(node(9, Some(8), "batch", false));
+        folders.add(node(10, Some(8), "batch", false));
+        assert_eq!(names(&folders, Some(8)), ["#10", "batch"]);
+        folders.remove(Some(8), Reference { id: 9, generation: 1 });
+        assert_eq!(names(&folders, Some(8)), ["#10"]);
+        assert!(!folders.all.contains_key(&Reference { id: 9, generation: 1 }));
     }
 
     #[test]

@@ -10,19 +10,18 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenAccMode, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
-    Request, TimeOrNow, WriteFlags,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenAccMode,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
-use super::caller;
-use super::folders::{Lister, is_name};
+use super::caller::{self, Caller};
+use super::changed::opened_by;
+use super::folders::Lister;
 use super::inode::{File, Inode};
-use super::order::{self, Order};
 use super::page;
 use super::readers::Readers;
-use crate::output::printable;
-use fief_control::{ErrorKind, Fief, Reference};
+use fief_control::{ErrorKind, Fief, Holder};
 
 /// The kernel asks again each time: a container ends without telling anybody.
 const FRESH: Duration = Duration::ZERO;
@@ -30,45 +29,58 @@ const FRESH: Duration = Duration::ZERO;
 /// By others than root: a page is as large as a page of memory at most, and they are not to take all of it.
 const MOST_OPEN: usize = 16_384;
 
-/// Lines of `cmd` at once.
-const LONGEST: usize = 4096;
-
-type Result<T> = std::result::Result<T, Errno>;
+pub type Result<T> = std::result::Result<T, Errno>;
 
 pub struct Served {
-    fief: Fief,
+    pub(super) fief: Fief,
     readers: Readers,
-    lister: Lister,
+    pub(super) lister: Lister,
     pages: Mutex<HashMap<u64, String>>,
     next: AtomicU64,
+    /// What users ask for is done one after the other: whatever they all ask for, the other threads serve.
+    pub(super) asked: Mutex<()>,
 }
+
+/// A folder or file, and whose its container is.
+pub type Present = (Inode, Holder);
 
 impl Served {
     pub fn new(fief: Fief, readers: Readers) -> Self {
         let lister = Lister::new(fief.clone());
         let (pages, next) = (Mutex::new(HashMap::new()), AtomicU64::new(1));
-        Self { fief, readers, lister, pages, next }
+        Self { fief, readers, lister, pages, next, asked: Mutex::new(()) }
     }
 
     /// The folder or file of that number, if its container has not ended.
-    fn present(&self, number: INodeNo) -> Result<Inode> {
+    pub(super) fn present(&self, number: INodeNo) -> Result<Present> {
         let inode = Inode::of(number).ok_or(Errno::ENOENT)?;
         match inode {
-            Inode::Of(container, _) if !self.lister.has(container).map_err(errno)? => Err(Errno::ENOENT),
-            _ => Ok(inode),
+            Inode::Top => Ok((inode, Holder::Fief)),
+            Inode::Of(container, _) => match self.lister.holder(container).map_err(errno)? {
+                Some(holder) => Ok((inode, holder)),
+                None => Err(Errno::ENOENT),
+            },
         }
     }
 
-    fn found(&self, parent: INodeNo, name: &OsStr) -> Result<Inode> {
+    pub(super) fn found(&self, parent: INodeNo, name: &OsStr) -> Result<Present> {
         // no container of ours has a name that is no text
         let name = name.to_str().ok_or(Errno::ENOENT)?;
         match (self.present(parent)?, File::named(name)) {
-            (Inode::Of(container, File::Folder), Some(file)) => Ok(Inode::Of(container, file)),
-            (inode, _) => {
+            ((Inode::Of(container, File::Folder), holder), Some(file)) => Ok((Inode::Of(container, file), holder)),
+            ((inode, _), _) => {
                 let found = self.lister.find(slot(inode)?, name).map_err(errno)?.ok_or(Errno::ENOENT)?;
                 self.present(Inode::Of(found, File::Folder).number())
             }
         }
+    }
+
+    fn attributes(&self, (inode, holder): Present) -> FileAttr {
+        self.readers.attributes(inode, holder)
+    }
+
+    pub(super) fn caller(&self, request: &Request) -> Result<Caller> {
+        caller::of(request, &self.readers).ok_or(Errno::EACCES)
     }
 
     fn written(&self, number: INodeNo) -> Result<String> {
@@ -83,8 +95,8 @@ impl Served {
     }
 
     fn opened(&self, request: &Request, number: INodeNo, flags: OpenFlags) -> Result<FileHandle> {
-        match (self.present(number)?, flags.acc_mode()) {
-            (Inode::Of(_, File::Cmd), OpenAccMode::O_WRONLY) => operator(request).map(|()| FileHandle(0)),
+        match (self.present(number)?.0, flags.acc_mode()) {
+            (Inode::Of(_, File::Cmd), OpenAccMode::O_WRONLY) => self.caller(request).map(opened_by),
             (Inode::Of(_, File::Status | File::Usage), OpenAccMode::O_RDONLY) => {
                 let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
                 if pages.len() >= MOST_OPEN && request.uid() != 0 {
@@ -111,59 +123,8 @@ impl Served {
         Ok(rest[..rest.len().min(size as usize)].to_vec())
     }
 
-    fn ordered(&self, request: &Request, number: INodeNo, text: &[u8]) -> Result<u32> {
-        operator(request)?;
-        let Inode::Of(container, File::Cmd) = self.present(number)? else { return Err(Errno::EACCES) };
-        if text.len() > LONGEST {
-            return Err(Errno::E2BIG);
-        }
-        let orders = order::read(text).map_err(|wrong| {
-            tell(&format!("refused: {wrong}"));
-            Errno::EINVAL
-        })?;
-        for order in orders {
-            match order {
-                Order::Set(attribute) => self.fief.set(container, attribute).map_err(told)?,
-                Order::Bind(_) if !caller::has_our_processes(request) => {
-                    tell("refused: process ids of another PID namespace");
-                    return Err(Errno::EPERM);
-                }
-                Order::Bind(pid) => drop(self.fief.bind_to(pid, container).map_err(told)?),
-            }
-        }
-        Ok(text.len() as u32)
-    }
-
-    fn made(&self, request: &Request, parent: INodeNo, name: &OsStr) -> Result<Inode> {
-        operator(request)?;
-        let name = name.to_str().ok_or(Errno::EINVAL)?;
-        if name.len() >= fief::abi::FIEF_NAME_LEN as usize {
-            return Err(Errno::ENAMETOOLONG);
-        }
-        if !is_name(name) {
-            return Err(Errno::EINVAL);
-        }
-        let parent = match self.present(parent)? {
-            Inode::Top => Reference { id: fief::abi::FIEF_ROOT, generation: 0 },
-            // what is below the root stands beside it
-            Inode::Of(container, File::Folder) if container.id != fief::abi::FIEF_ROOT => container,
-            _ => return Err(Errno::EPERM),
-        };
-        let made = self.fief.make(parent, name).map_err(told)?;
-        self.lister.forget();
-        Ok(Inode::Of(made, File::Folder))
-    }
-
-    fn ended(&self, request: &Request, parent: INodeNo, name: &OsStr) -> Result<()> {
-        operator(request)?;
-        let Inode::Of(container, File::Folder) = self.found(parent, name)? else { return Err(Errno::ENOTDIR) };
-        self.fief.end(container).map_err(told)?;
-        self.lister.forget();
-        Ok(())
-    }
-
     fn entries(&self, number: INodeNo) -> Result<Vec<(INodeNo, FileType, String)>> {
-        let inode = self.present(number)?;
+        let (inode, _) = self.present(number)?;
         let folders = self.lister.folders().map_err(errno)?;
         let own = |name: &str| (number, FileType::Directory, name.to_owned());
         let mut entries = vec![own("."), own("..")];
@@ -182,7 +143,7 @@ impl Served {
 }
 
 /// What the folders below it name as their parent.
-fn slot(inode: Inode) -> Result<Option<u32>> {
+pub fn slot(inode: Inode) -> Result<Option<u32>> {
     match inode {
         Inode::Top => Ok(None),
         Inode::Of(container, File::Folder) => Ok(Some(container.id)),
@@ -190,21 +151,7 @@ fn slot(inode: Inode) -> Result<Option<u32>> {
     }
 }
 
-fn operator(request: &Request) -> Result<()> {
-    if caller::is_operator(request) { Ok(()) } else { Err(Errno::EACCES) }
-}
-
-/// The process that writes gets an errno; the server says the reason on its standard error.
-fn told(error: fief_control::Error) -> Errno {
-    tell(&format!("refused: {error}"));
-    errno(error)
-}
-
-fn tell(what: &str) {
-    eprintln!("fief: {}", printable(what));
-}
-
-fn errno(error: fief_control::Error) -> Errno {
+pub fn errno(error: fief_control::Error) -> Errno {
     let number = error.source().and_then(|source| source.downcast_ref::<io::Error>()?.raw_os_error());
     match (number, error.kind()) {
         (Some(number), _) => Errno::from_i32(number),
@@ -220,14 +167,14 @@ fn errno(error: fief_control::Error) -> Errno {
 impl Filesystem for Served {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.found(parent, name) {
-            Ok(inode) => reply.entry(&FRESH, &self.readers.attributes(inode), Generation(0)),
+            Ok(present) => reply.entry(&FRESH, &self.attributes(present), Generation(0)),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.present(number) {
-            Ok(inode) => reply.attr(&FRESH, &self.readers.attributes(inode)),
+            Ok(present) => reply.attr(&FRESH, &self.attributes(present)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -252,9 +199,9 @@ impl Filesystem for Served {
         reply: ReplyAttr,
     ) {
         let is_refused = mode.is_some() || uid.is_some() || gid.is_some();
-        let allowed = if is_refused { Err(Errno::EPERM) } else { operator(request) };
-        match allowed.and_then(|()| self.present(number)) {
-            Ok(inode) => reply.attr(&FRESH, &self.readers.attributes(inode)),
+        let allowed = if is_refused { Err(Errno::EPERM) } else { self.caller(request) };
+        match allowed.and_then(|_| self.present(number)) {
+            Ok(present) => reply.attr(&FRESH, &self.attributes(present)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -302,7 +249,7 @@ impl Filesystem for Served {
         &self,
         request: &Request,
         number: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         _offset: u64,
         text: &[u8],
         _: WriteFlags,
@@ -310,7 +257,7 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.ordered(request, number, text) {
+        match self.ordered(request, number, handle, text) {
             Ok(size) => reply.written(size),
             Err(errno) => reply.error(errno),
         }
@@ -336,7 +283,7 @@ impl Filesystem for Served {
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
         match self.made(request, parent, name) {
-            Ok(inode) => reply.entry(&FRESH, &self.readers.attributes(inode), Generation(0)),
+            Ok(present) => reply.entry(&FRESH, &self.attributes(present), Generation(0)),
             Err(errno) => reply.error(errno),
         }
     }

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a user does with containers by files, with the rights and the quota that its own calls have (`bpf/core/asked.bpf.h`).
+//!
+//! As those calls it is done without the lock of the state, so that no user keeps an operator from applying a policy.
+//! Limits: cgroups that divide the CPU do not follow an attribute until something is applied or managed.
+
+use std::os::fd::AsFd;
+
+use fief_bpf::admin::{Ask, Asked};
+use fief_bpf::{Context, ErrorKind, Result, process};
+
+use crate::operate::{Attribute, Reference};
+use crate::{Bound, Fief, cgroup};
+
+pub use fief_bpf::admin::Asker;
+
+impl Fief {
+    /// `user/<uid>` of the asker, who is outside of every unit; made if there is none. What it makes there counts for its quota.
+    pub fn place_asked(&self, asker: Asker) -> Result<Reference> {
+        self.ask(asker, Ask::Place)
+    }
+
+    /// Makes a container in the asker's home, in its place or in one that it made so. It stays until it is ended, or its parent ends.
+    ///
+    /// Errors: [`ErrorKind::Permission`], [`ErrorKind::Full`], too deep.
+    pub fn make_asked(&self, asker: Asker, parent: Reference, name: &str) -> Result<Reference> {
+        self.ask(asker, Ask::Create(parent.into(), name))
+    }
+
+    /// Ends a container that this user made so, and that nobody uses.
+    pub fn end_asked(&self, asker: Asker, container: Reference) -> Result<()> {
+        self.ask(asker, Ask::End(container.into())).map(drop)
+    }
+
+    /// Sets an attribute of a container that this user made so, within the means of those above.
+    pub fn set_asked(&self, asker: Asker, container: Reference, attribute: Attribute) -> Result<()> {
+        let (number, value) = attribute.number_and_value();
+        self.ask(asker, Ask::Set(container.into(), number, value)).map(drop)
+    }
+
+    /// Binds every thread of a process that the asker may bind, to a container that its user made so, or to its home.
+    pub fn bind_asked(&self, asker: Asker, pid: i32, container: Reference) -> Result<Bound> {
+        let asked = Asked::open(self.pins())?;
+        let threads = cgroup::threads(pid);
+        let known = process::open(pid).and_then(|process| process::identity(process.as_fd()));
+        let known = known.context(|| format!("there is no process {pid}"))?;
+        let (mut bound, mut ended) = (0, None);
+        for tid in threads {
+            match asked.run(asker, Ask::Bind(container.into(), tid, known)) {
+                Ok(_) => bound += 1,
+                // the thread, or the container
+                Err(error) if error.kind() == ErrorKind::NotFound => ended = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(error) = ended.filter(|_| bound == 0) {
+            return Err(error);
+        }
+        Ok(Bound { threads: bound })
+    }
+
+    fn ask(&self, asker: Asker, ask: Ask<'_>) -> Result<Reference> {
+        Ok(Asked::open(self.pins())?.run(asker, ask)?.into())
+    }
+}
