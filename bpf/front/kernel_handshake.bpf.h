@@ -131,4 +131,3 @@ static __noinline void kernel_cookie_read(const struct packet *p, struct tcp_soc
 	with->ecn = !!(with->echo & KERNEL_ECN);
 	with->receive_scale = kernel_scale(listening);
 }
-

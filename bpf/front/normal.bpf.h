@@ -9,7 +9,7 @@
  * pass into request.text decodes %XX once, then turns runs of slashes into one, then resolves "." and ".." segments (RFC 3986,
  * 5.2.4).
  * A server that compares paths as they are written sees another path. Where "//", "." or ".." went, the path before that is a
- * second reading (path_unresolved), which is ruled too (readings.bpf.h).
+ * second reading (unresolved.bpf.h), which is ruled too (readings.bpf.h).
  * A target without a slash is a path to Python's server: it gets its slash, and the request is odd. A backslash in the path,
  * which is a slash to some servers, and '#' are odd too.
  * Limits: the case does not change. ';' and '+' have no meaning here, although a Java server sees "/a/b" in "/a;x/b". Bytes

@@ -45,4 +45,3 @@ static __always_inline bool handshake_proven(struct front_context *front, struct
 	with->missing = kernel_cookie_missing(p, listening, with->segment_size);
 	return true;
 }
-

@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "normal.bpf.h"
+#include "unresolved.bpf.h"
 #include "match.bpf.h"
 
 #define READINGS_MOST 512 /* of one packet, but for those of its last request */
@@ -50,23 +50,6 @@ static __always_inline void readings_begin(struct front_request *request, struct
 {
 	match->host = request->span[REQUEST_HOST];
 	match->part = match->host.at;
-}
-
-/* The path as a server has it that decodes it and resolves nothing, into request.text in the place of the other one. */
-__noinline int path_unresolved(const struct request_bytes *bytes __arg_nonnull,
-			       struct front_request *request __arg_nonnull)
-{
-	__u32 i, length = request->path_led, end = request->path_end;
-
-	request->text.at[0] = '/';
-	for (i = loop_from(request->path_at); i < end && can_loop; i++) {
-		i = loop_from(i);
-		length = loop_from(length);
-		request->text.at[length & BYTES_MASK] = decoded_at(bytes, &i, end);
-		length++;
-	}
-	span_set(request, REQUEST_PATH, 0, length, PLACE_TEXT);
-	return 0;
 }
 
 /* Takes what rule_find() has found for one reading, and puts the next one into `request`. Whether there is one. */

@@ -14,6 +14,7 @@
 #include "scan.bpf.h"
 #include "body.bpf.h"
 #include "ignored.bpf.h"
+#include "unresolved.bpf.h"
 
 struct parser {
 	struct request_bytes stream;
