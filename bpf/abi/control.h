@@ -89,7 +89,7 @@ struct fief_admin {
 	__u32 flags;
 	__u32 slot; /* attributes, flip: policy slot; set: FIEF_ATTR_* */
 	__u32 pad;
-	__u64 value;
+	__u64 value; /* release: only if its parent has ended */
 	char name[FIEF_NAME_LEN];
 	struct fief_usage usage;
 	struct fief_attributes attributes;

@@ -48,14 +48,13 @@ static __always_inline int named_make(struct fief_admin *a, struct fief_ref pare
 {
 	struct fief_container *c;
 	struct fief_ref made;
-	int err = container_create(&parent, owner, &made);
+	int err = container_create(&parent, owner, maker, &made);
 
 	if (err)
 		return err;
 	c = container_at(made.id);
 	if (!c)
 		return -ENFILE;
-	c->flags = maker;
 	__builtin_memcpy(c->name, a->name, sizeof(c->name));
 	c->name[FIEF_NAME_LEN - 1] = 0;
 	a->container = made;
@@ -106,30 +105,47 @@ static __always_inline int admin_rename_named(struct fief_admin *a)
 }
 
 /*
- * Its maker lets go (a->flags: FIEF_CONTAINER_POLICY, _UNIT or _FOLDER). A container that applications hold stays, without what the
- * policy gave it, below a->parent; if it does not fit there (its room is taken) it stays where it is. A share that no policy gave is
- * counted in the parent's until the container's end.
+ * A policy's container keeps what it is in force with, without what only a policy gives. The lock of the state keeps the flag, and with
+ * it the choice of the slot, until this is done.
  */
-static __always_inline int admin_let_go(struct fief_admin *a)
+static __always_inline void policy_leave(struct fief_container *c)
 {
-	struct fief_container *c = container_get(a->container);
-	struct fief_ref parent = a->parent;
-	__u32 maker = a->flags;
-
-	if (!c || !(c->flags & maker))
-		return -ESTALE;
 	c->attributes[0] = *attributes_of(c);
-	if (maker == FIEF_CONTAINER_POLICY)
-		c->attributes[0].share_ppm = 0;
+	c->attributes[0].share_ppm = 0;
 	c->attributes[0].reserved_ppm = 0;
 	c->attributes[0].named = 0;
 	c->attributes[0].programs = 0;
 	if (c->attributes[0].policy >= FIEF_POLICY_OBJECT) /* the number is another object's with the next policy */
 		c->attributes[0].policy = FIEF_POLICY_FAIR;
-	c->flags &= ~maker;
-	if (parent.id != FIEF_NO_ID)
-		container_adopt(a->container, parent);
-	return container_put(a->container.id, FIEF_HANDLE);
+}
+
+/*
+ * Its maker lets go (a->flags: FIEF_CONTAINER_POLICY, _UNIT or _FOLDER). A container that applications hold stays, without what the
+ * policy gave it, below a->parent; if it does not fit there (its room is taken) it stays where it is. A share that no policy gave is
+ * counted in the parent's until the container's end. With a->value only if its parent has ended, else -EBUSY.
+ */
+static __always_inline int admin_let_go(struct fief_admin *a)
+{
+	struct fief_ref ref = a->container, parent = a->parent;
+	struct fief_container *c = container_at(ref.id);
+	__u32 maker = a->flags;
+	int err = 0;
+
+	if (!c || ref.id < FIEF_FIRST_ID || !child_hold(ref))
+		return -ESTALE;
+	if (maker & c->flags & FIEF_CONTAINER_POLICY)
+		policy_leave(c);
+	if (a->value && container_alive(c->parent)) {
+		err = -EBUSY;
+	} else if (!(__sync_fetch_and_and(&c->flags, ~maker) & maker)) {
+		err = -ESTALE; /* its user was faster */
+	} else {
+		if (parent.id != FIEF_NO_ID)
+			container_adopt(ref, parent);
+		container_put(ref.id, FIEF_HANDLE);
+	}
+	child_put(ref);
+	return err;
 }
 
 /*

@@ -53,21 +53,43 @@ static __always_inline bool in_reach(const struct asked_by *by, struct fief_ref 
 	return by->home.id == FIEF_ROOT || container_below(ref, by->home);
 }
 
-/* Holds a container that this user made and that the thread may change; -ESTALE, -EACCES. */
+/*
+ * Holds the slot of a container that this user made and that the thread may change; -ESTALE, -EACCES. As a child does: a handle
+ * that only a running program knows of, a sweep would take for lost. The container may end meanwhile.
+ */
 static __always_inline int own_hold(const struct asked_by *by, struct fief_ref ref)
 {
 	struct fief_container *c = container_get(ref);
 
 	if (!c || ref.id < FIEF_FIRST_ID)
 		return c ? -EACCES : -ESTALE;
-	if (!container_hold_live(c, FIEF_HANDLE))
+	if (!child_hold(ref))
+		return -ESTALE;
+	if (c->flags & FIEF_CONTAINER_FOLDER && c->owner_uid == by->owner && in_reach(by, ref))
+		return 0;
+	child_put(ref);
+	return -EACCES;
+}
+
+/*
+ * Keeps a container alive while a thread is bound to it. As a thread does: their references are swept only where no handle is
+ * left, and a home has one as long as the thread that asks is there.
+ */
+static __always_inline int goal_hold(struct fief_ref ref)
+{
+	struct fief_container *c = container_get(ref);
+
+	if (!c)
+		return -ESTALE;
+	if (ref.id < FIEF_FIRST_ID)
+		return 0;
+	if (!container_hold_live(c, FIEF_THREAD))
 		return -ESTALE;
 	/* its slot cannot be another's from here on, but may have become that before */
-	if (c->generation == ref.generation && c->flags & FIEF_CONTAINER_FOLDER && c->owner_uid == by->owner &&
-	    in_reach(by, ref))
+	if (c->generation == ref.generation)
 		return 0;
-	container_put(ref.id, FIEF_HANDLE);
-	return -EACCES;
+	container_put(ref.id, FIEF_THREAD);
+	return -ESTALE;
 }
 
 /* Where the thread may make containers. */
@@ -116,7 +138,7 @@ static __always_inline int asked_create(struct fief_admin *a, const struct asked
 	if (!err)
 		err = named_make(a, parent, by->owner, FIEF_CONTAINER_FOLDER);
 	if (holds)
-		container_put(parent.id, FIEF_HANDLE);
+		child_put(parent);
 	return err;
 }
 
@@ -134,15 +156,15 @@ static __always_inline int asked_end(struct fief_admin *a, const struct asked_by
 	if (!c)
 		return -ESTALE;
 	refs = *(volatile __u64 *)&c->refs;
-	if (refs / FIEF_CHILD)
-		err = -ENOTEMPTY;
-	else if ((refs & FIEF_HANDLES_MASK) > 2 || c->members) /* its maker's, and the one that was just taken */
+	if (refs / FIEF_CHILD > 1) /* the one that was just taken; another may be of a call */
+		err = c->descendants ? -ENOTEMPTY : -EBUSY;
+	else if ((refs & FIEF_HANDLES_MASK) > 1 || c->members) /* its maker's */
 		err = -EBUSY;
 	else if (!(__sync_fetch_and_and(&c->flags, ~FIEF_CONTAINER_FOLDER) & FIEF_CONTAINER_FOLDER))
 		err = -ESTALE; /* it is being ended already */
 	else
 		container_put(ref.id, FIEF_HANDLE);
-	container_put(ref.id, FIEF_HANDLE);
+	child_put(ref);
 	return err;
 }
 
@@ -155,7 +177,7 @@ static __always_inline int asked_set(struct fief_admin *a, const struct asked_by
 	if (err)
 		return err;
 	err = attribute_set(ref, &set);
-	container_put(ref.id, FIEF_HANDLE);
+	child_put(ref);
 	return err;
 }
 
@@ -201,11 +223,15 @@ static __always_inline int asked_bind(struct fief_admin *a, const struct asked_b
 	else
 		err = own_hold(by, to);
 	if (!err) {
-		err = record_ensure(target);
-		if (!err)
-			err = request_send(asker, by->home, target, to, rights);
+		err = goal_hold(to);
+		if (!err) {
+			err = record_ensure(target);
+			if (!err)
+				err = request_send(asker, by->home, target, to, rights);
+			container_put(to.id, FIEF_THREAD);
+		}
 		if (!goes_home)
-			container_put(to.id, FIEF_HANDLE);
+			child_put(to);
 	}
 	bpf_task_release(target);
 	return err;

@@ -63,11 +63,12 @@ static __always_inline int owner_room(__u32 owner, __u32 taken)
 }
 
 /*
- * A child of `below`, with one handle. Global, as container_put. Errors: -EDQUOT quota of the user or of a unit above,
+ * A child of `below`, with one handle, which is the maker's (FIEF_CONTAINER_*; 0: the caller stores it) as soon as anybody sees
+ * it. Global, as container_put. Errors: -EDQUOT quota of the user or of a unit above,
  * -ENFILE table full, or as full as users may make it, -EOPNOTSUPP too deep, -ESTALE parent has ended, -EAGAIN the user's
  * entry was removed at this moment.
  */
-__noinline int container_create(const struct fief_ref *below __arg_nonnull, __u32 owner,
+__noinline int container_create(const struct fief_ref *below __arg_nonnull, __u32 owner, __u32 maker,
 				struct fief_ref *made __arg_nonnull)
 {
 	struct fief_ref nobody = {FIEF_NO_ID, 0}, parent = *below;
@@ -117,7 +118,7 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 	c->height = 0;
 	height_raise(parent, 1);
 	c->owner_uid = owner;
-	c->flags = 0;
+	c->flags = maker;
 	c->descendants = 0;
 	c->cached = 0;
 	c->members = 0;

@@ -86,14 +86,12 @@ static __noinline int user_parent(__u32 uid, struct fief_ref *parent)
 		return 0;
 	}
 	top = ref_of(FIEF_USERS);
-	err = container_create(&top, FIEF_OWNER_USER_PARENT, &made);
+	err = container_create(&top, FIEF_OWNER_USER_PARENT, FIEF_CONTAINER_USER, &made);
 	if (err)
 		return err;
 	c = container_at(made.id);
-	if (c) {
-		c->flags |= FIEF_CONTAINER_USER;
+	if (c)
 		BPF_SNPRINTF(c->name, sizeof(c->name), "%u", uid);
-	}
 	__u64 old = ref_word(was), new = ref_word(made), seen;
 	seen = __sync_val_compare_and_swap((__u64 *)&u->parent, old, new);
 	if (seen != old) {
@@ -128,7 +126,7 @@ static __always_inline int create(struct bpf_sock *sk, struct fief_create *args)
 	err = parent_for(owner, &parent);
 	if (err)
 		return err;
-	err = container_create(&parent, owner, &made);
+	err = container_create(&parent, owner, 0, &made);
 	if (err)
 		return err;
 	struct fief_container *c = container_at(made.id);
@@ -156,7 +154,7 @@ static __always_inline int renew(struct fief_descriptor *d)
 	err = parent_for(owner, &parent);
 	if (err)
 		return err;
-	err = container_create(&parent, owner, &made);
+	err = container_create(&parent, owner, 0, &made);
 	if (err)
 		return err;
 	was = d->container;

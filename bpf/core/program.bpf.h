@@ -112,7 +112,7 @@ static __always_inline bool program_make(struct task_struct *p, struct fief_ref 
 	char program[TASK_COMM_LEN];
 
 	/* what users together cannot have of the table is left to the operator here too */
-	if (!container_create(&into, FIEF_OWNER_USER_PARENT, made)) {
+	if (!container_create(&into, FIEF_OWNER_USER_PARENT, 0, made)) {
 		c = container_at(made->id);
 		if (!c)
 			return false;

@@ -166,6 +166,19 @@ impl Admin {
         run(&self.release, &mut args).context(|| format!("cannot let go of container {}", container.id))
     }
 
+    /// Ends what a user made by a folder, if its parent has ended; whether it did. The kernel side looks, since what was read of the table
+    /// may be of two moments.
+    pub fn release_left(&self, container: abi::fief_ref) -> Result<bool> {
+        let parent = abi::fief_ref { id: abi::FIEF_NO_ID, generation: 0 };
+        let flags = abi::FIEF_CONTAINER_FOLDER;
+        let mut args = abi::fief_admin { container, parent, flags, value: 1, ..Default::default() };
+        match run(&self.release, &mut args) {
+            // its parent lives; its user was faster
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ESTALE)) => Ok(false),
+            released => released.map(|()| true).context(|| format!("cannot let go of container {}", container.id)),
+        }
+    }
+
     /// Sets the attributes of a policy's container in the policy slot that is being built.
     pub fn stage_attributes(
         &self,

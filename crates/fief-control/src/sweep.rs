@@ -4,7 +4,7 @@
 use fief_bpf::admin::Admin;
 use fief_bpf::map::MapCore;
 use fief_bpf::table::{self, Row, Table};
-use fief_bpf::{ErrorKind, Result, abi, sweep};
+use fief_bpf::{Result, abi, sweep};
 
 use crate::namespace::sees_all_processes;
 use crate::tree::Tree;
@@ -52,15 +52,13 @@ impl Fief {
             let has_ended = |row: &&Row| tree.parent(row).is_none_or(|parent| parent.record.state != abi::FIEF_ALIVE);
             let made = tree.rows().iter().filter(|row| row.record.flags & abi::FIEF_CONTAINER_FOLDER != 0);
             let left: Vec<_> = made.filter(has_ended).map(|row| row.container).collect();
-            if left.is_empty() {
-                break;
-            }
+            let mut ended = false;
             for container in left {
-                match admin.release(container, abi::FIEF_CONTAINER_FOLDER, None) {
-                    // its user was faster
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    released => released?,
-                }
+                // the table is read slot by slot while users make containers: a parent that was not seen may live
+                ended |= admin.release_left(container)?;
+            }
+            if !ended {
+                break;
             }
         }
         Ok(())
