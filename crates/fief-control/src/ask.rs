@@ -4,15 +4,20 @@
 //! As those calls it is done without the lock of the state, so that no user keeps an operator from applying a policy.
 //! Limits: cgroups that divide the CPU do not follow an attribute until something is applied or managed.
 
+use std::io;
 use std::os::fd::AsFd;
 
 use fief_bpf::admin::{Ask, Asked};
 use fief_bpf::{Context, ErrorKind, Result, process};
+use nix::errno::Errno;
 
 use crate::operate::{Attribute, Reference};
 use crate::{Bound, Fief, cgroup};
 
 pub use fief_bpf::admin::Asker;
+
+/// Of a process that is bound at once.
+const MOST_THREADS: usize = 1024;
 
 impl Fief {
     /// `user/<uid>` of the asker, who is outside of every unit; made if there is none. What it makes there counts for its quota.
@@ -38,10 +43,14 @@ impl Fief {
         self.ask(asker, Ask::Set(container.into(), number, value)).map(drop)
     }
 
-    /// Binds every thread of a process that the asker may bind, to a container that its user made so, or to its home.
+    /// Binds every thread of a process that the asker may bind, to a container that its user made so, or to its home. One with more
+    /// than 1024 threads is refused: its own calls can bind each of them.
     pub fn bind_asked(&self, asker: Asker, pid: i32, container: Reference) -> Result<Bound> {
         let asked = Asked::open(self.pins())?;
-        let threads = cgroup::threads(pid);
+        let threads: Vec<_> = cgroup::each_thread(pid).take(MOST_THREADS + 1).collect();
+        if threads.len() > MOST_THREADS {
+            return Err(io::Error::from(Errno::E2BIG)).context(|| format!("process {pid} has too many threads"));
+        }
         let known = process::open(pid).and_then(|process| process::identity(process.as_fd()));
         let known = known.context(|| format!("there is no process {pid}"))?;
         let (mut bound, mut ended) = (0, None);

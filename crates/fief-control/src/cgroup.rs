@@ -229,12 +229,13 @@ pub fn of_process(pid: i32) -> Result<PathBuf> {
 
 /// Threads of a process.
 pub fn threads(pid: i32) -> Vec<i32> {
-    fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
+    each_thread(pid).collect()
+}
+
+/// The same, read one after the other.
+pub fn each_thread(pid: i32) -> impl Iterator<Item = i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// The processes that a process has started or adopted, and not buried yet.

@@ -3,7 +3,7 @@
 //! user the kernel side makes them, with the rights of the thread that asks.
 
 use std::ffi::OsStr;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use fuser::{Errno, FileHandle, INodeNo, Request};
 
@@ -18,9 +18,24 @@ use fief_control::{Asker, Holder, Node, Reference};
 /// Lines of `cmd` at once.
 const LONGEST: usize = 4096;
 
+/// One user's orders are taken at a time, and nobody waits for them: whatever users write, the other threads serve.
+#[derive(Default)]
+pub struct Turn(Mutex<()>);
+
+impl Turn {
+    fn take(&self) -> Result<MutexGuard<'_, ()>> {
+        match self.0.try_lock() {
+            Ok(turn) => Ok(turn),
+            Err(TryLockError::Poisoned(turn)) => Ok(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(Errno::EAGAIN),
+        }
+    }
+}
+
 impl Served {
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    /// No longer than a look at the names and one call of the kernel side.
+    fn naming(&self) -> MutexGuard<'_, ()> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn ordered(&self, request: &Request, number: INodeNo, opened: FileHandle, text: &[u8]) -> Result<u32> {
@@ -33,10 +48,14 @@ impl Served {
         if text.len() > LONGEST {
             return Err(Errno::E2BIG);
         }
+        let _turn = if matches!(caller, Caller::User(_)) { Some(self.turn.take()?) } else { None };
         let orders = order::read(text).map_err(|wrong| {
             tell(caller, &format!("refused: {wrong}"));
             Errno::EINVAL
         })?;
+        if matches!(caller, Caller::User(_)) && !order::is_short(&orders) {
+            return Err(Errno::E2BIG);
+        }
         let told = |error| told(caller, error);
         for order in orders {
             match (caller, order) {
@@ -53,7 +72,6 @@ impl Served {
     }
 
     fn ordered_by(&self, asker: Asker, container: Reference, order: Order) -> fief_control::Result<()> {
-        let _turn = self.turn();
         match order {
             Order::Set(attribute) => self.fief.set_asked(asker, container, attribute),
             Order::Bind(pid) => self.fief.bind_asked(asker, pid, container).map(drop),
@@ -88,7 +106,7 @@ impl Served {
 
     /// The place of a user outside of every unit is made by its name; what is in it, or in a home, by any.
     fn made_by(&self, asker: Asker, parent: Reference, name: &str) -> Result<(Reference, Holder)> {
-        let _turn = self.turn();
+        let _naming = self.naming();
         let slot = (parent.id != fief::abi::FIEF_ROOT).then_some(parent.id);
         if self.lister.find(slot, name).map_err(errno)?.is_some() {
             return Err(Errno::EEXIST);
@@ -115,7 +133,6 @@ impl Served {
                 self.lister.forget();
             }
             Caller::User(asker) => {
-                let _turn = self.turn();
                 self.fief.end_asked(asker, container).map_err(errno)?;
                 self.lister.ended(above, container);
             }
@@ -141,5 +158,21 @@ fn told(caller: Caller, error: fief_control::Error) -> Errno {
 fn tell(caller: Caller, what: &str) {
     if caller == Caller::Operator {
         eprintln!("fief: {}", printable(what));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_the_orders_of_another() {
+        let turn = Turn::default();
+        let first = turn.take();
+        assert!(first.is_ok());
+        let other = std::thread::scope(|scope| scope.spawn(|| turn.take().map(drop)).join());
+        assert_eq!(other.expect("no panic").map_err(|errno| errno.code()), Err(Errno::EAGAIN.code()));
+        drop(first);
+        assert!(turn.take().is_ok());
     }
 }

@@ -35,6 +35,11 @@ pub fn read(text: &[u8]) -> Result<Vec<Order>, String> {
     lines.map(order).collect()
 }
 
+/// Whether it is what a user may have done at once: of processes one, which may have many threads.
+pub fn is_short(orders: &[Order]) -> bool {
+    orders.iter().filter(|order| matches!(order, Order::Bind(_))).count() <= 1
+}
+
 fn order(line: &str) -> Result<Order, String> {
     let mut words = line.split_whitespace();
     let (Some(name), Some(value), None) = (words.next(), words.next(), words.next()) else {
@@ -109,6 +114,13 @@ mod tests {
         let orders = read(b"\n  cpu.weight\t200 \r\n\nbind 812\n");
         assert_eq!(orders, Ok(vec![Order::Set(Attribute::CpuWeight(200)), Order::Bind(812)]));
         assert_eq!(read(b""), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_user_binds_one_process_at_once() {
+        let short = |text: &[u8]| is_short(&read(text).expect("orders"));
+        assert!(short(b"") && short(b"bind 812\ncpu.weight 3\ncpu.weight 4\n"));
+        assert!(!short(b"bind 812\ncpu.weight 3\nbind 812\n"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use fuser::{
 };
 
 use super::caller::{self, Caller};
-use super::changed::opened_by;
+use super::changed::{Turn, opened_by};
 use super::folders::Lister;
 use super::inode::{File, Inode};
 use super::page;
@@ -37,8 +37,9 @@ pub struct Served {
     pub(super) lister: Lister,
     pages: Mutex<HashMap<u64, String>>,
     next: AtomicU64,
-    /// What users ask for is done one after the other: whatever they all ask for, the other threads serve.
-    pub(super) asked: Mutex<()>,
+    pub(super) turn: Turn,
+    /// Of two users that make the same name one does.
+    pub(super) named: Mutex<()>,
 }
 
 /// A folder or file, and whose its container is.
@@ -48,7 +49,7 @@ impl Served {
     pub fn new(fief: Fief, readers: Readers) -> Self {
         let lister = Lister::new(fief.clone());
         let (pages, next) = (Mutex::new(HashMap::new()), AtomicU64::new(1));
-        Self { fief, readers, lister, pages, next, asked: Mutex::new(()) }
+        Self { fief, readers, lister, pages, next, turn: Turn::default(), named: Mutex::new(()) }
     }
 
     /// The folder or file of that number, if its container has not ended.
