@@ -10,6 +10,10 @@ use crate::names::Names;
 use crate::tree::Tree;
 use crate::{Fief, cgroup};
 
+/// What Fief itself, or a folder, holds.
+const MAKERS: u32 =
+    abi::FIEF_CONTAINER_POLICY | abi::FIEF_CONTAINER_UNIT | abi::FIEF_CONTAINER_USER | abi::FIEF_CONTAINER_FOLDER;
+
 /// What taking down removed.
 #[derive(Debug, Clone, Default)]
 pub struct Down {
@@ -58,8 +62,7 @@ impl Fief {
             let own = tree.rows().iter().filter(|row| row.container.id >= abi::FIEF_FIRST_ID);
             for row in own {
                 down.containers += 1;
-                let made = abi::FIEF_CONTAINER_POLICY | abi::FIEF_CONTAINER_UNIT | abi::FIEF_CONTAINER_FOLDER;
-                let made = row.record.flags & made != 0;
+                let made = row.record.flags & MAKERS != 0;
                 down.still_held += usize::from(!made && row.record.state == abi::FIEF_ALIVE);
             }
             let units = self.units(&tree)?;
