@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Units whose container a policy takes away, and their drop-ins.
+//! Units whose container a policy takes away, their drop-ins, and what servers leave in cgroups that Fief made.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use fief_testkit::cgroup2_mount;
+use fief_testkit::{cgroup2_mount, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::place::Place;
@@ -47,6 +51,35 @@ fn a_unit_goes_where_its_drop_in_says_when_its_container_goes() {
     assert!(applied.code == 0 && applied.stdout.contains(&told), "{applied:?}");
     assert!(!applied.stdout.contains("no longer names"), "{applied:?}");
     assert!(!place.containers().contains(&"shop/gold".to_owned()), "nobody holds it: {:?}", place.containers());
+}
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Leaves a process in its cgroup when it ends.
+const LEAVES: &str = "sleep 1000 & trap 'exit 0' TERM; echo $$; while :; do sleep 0.01; done";
+
+#[test]
+fn what_a_server_has_left_in_its_cgroup_hinders_no_policy() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let mut fief = place.fief().args(["exec", "--container", "shop/gold", "--", "sh", "-c", LEAVES]);
+    let mut exec = fief.command().stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut server = String::new();
+    BufReader::new(exec.stdout.take().expect("a pipe")).read_line(&mut server).expect("it runs");
+    let ends = || kill(Pid::from_raw(exec.id().cast_signed()), Signal::SIGTERM).expect("our child");
+    let other = policy(&SHOP.replace("shop/gold", "shop/silver"));
+    let apply = || place.fief().arg("apply").arg(other.path()).ends();
+    let refused = apply();
+    assert!(refused.code == 1 && refused.stderr.contains("exec-"), "the server runs: {refused:?}");
+    ends();
+    let server = Path::new("/proc").join(server.trim());
+    wait_until(SOON, || !server.exists()).expect("it ends");
+    assert_eq!(place.units().len(), 1, "somebody is left");
+    let applied = apply();
+    assert_eq!(applied.code, 0, "{applied:?}");
+    assert!(applied.stdout.contains("which the policy no longer names"), "it is told: {applied:?}");
+    ends();
+    assert_eq!(exec.wait().expect("it ends with the last of them").code(), Some(0));
 }
 
 /// A cgroup as systemd makes one for a service.
