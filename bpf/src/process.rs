@@ -70,6 +70,17 @@ pub fn parent(pid: i32) -> Option<i32> {
     (parent > 0).then_some(parent)
 }
 
+/// When a process started, in ticks since the machine did, by which it is told from one that has its number later. `None`: it has
+/// ended, also where nobody has waited for it yet.
+pub fn started(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // as above; of the fields that proc(5) counts from 1, the third is the first here
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    let started = fields.nth(22 - 4)?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(started)
+}
+
 /// The root folders that the caller's ancestors see, the nearest first: what a mount namespace of the caller's hides.
 pub fn ancestor_roots() -> impl Iterator<Item = PathBuf> {
     std::iter::successors(parent(std::process::id() as i32), |pid| parent(*pid))

@@ -78,8 +78,8 @@ impl Readings {
         self.questions.take(asker, |_| self.fief.explain(question))
     }
 
-    /// What a container is charged for from now on, in the time that is asked for. `None`: somebody else's is watched, or was this
-    /// user's a moment ago.
+    /// What a container is charged for from now on, in the time that is asked for. `None`: somebody else's is watched, or one was a
+    /// moment ago.
     pub(crate) fn charges(&self, asker: Option<u32>, asked: &ChargeQuestion) -> Option<Result<Charges>> {
         let watch = |slept: &mut Duration| {
             let mut watch = self.fief.watch(&asked.container, asked.lasts)?;
@@ -126,14 +126,26 @@ pub(crate) fn json(view: &impl Serialize) -> Result<Vec<u8>> {
 }
 
 /// Answers one question at a time, and each user again after a pause: for each of the users ten times what the answer took, so that
-/// all of them together cost a tenth of a CPU, and as long again as it slept, so that half of the time is left to root, who asks
-/// elsewhere. Nobody who asks without pause keeps another one from asking. A question is refused at once rather than queued, so that
-/// it never delays a scrape.
+/// all of them together cost a tenth of a CPU. Nobody who asks without pause keeps another one from asking. A question is refused at
+/// once rather than queued, so that it never delays a scrape.
+///
+/// An answer that slept kept root from asking, who asks elsewhere. So all users pause for as long as it took, and half of the time
+/// is root's, however many they are. The one who asked pauses for longer by as much as the others need for their turns.
 #[derive(Debug, Default)]
 struct Paced {
-    /// When each user may ask again.
-    next: Mutex<HashMap<Option<u32>, Instant>>,
+    next: Mutex<Next>,
 }
+
+/// When somebody may ask again.
+#[derive(Debug, Default)]
+struct Next {
+    users: HashMap<Option<u32>, Instant>,
+    any: Option<Instant>,
+}
+
+/// After an answer that slept nobody is answered for at least this, nor its user for at least this after the others may ask: who waits
+/// for it tries several times meanwhile.
+const GAP: Duration = Duration::from_millis(200);
 
 impl Paced {
     /// `read` is told where to say how long it slept.
@@ -144,15 +156,22 @@ impl Paced {
             Err(TryLockError::WouldBlock) => return None,
         };
         let begun = Instant::now();
-        next.retain(|_, next| begun < *next);
-        if next.contains_key(&asker) {
+        next.users.retain(|_, next| begun < *next);
+        if next.any.is_some_and(|any| begun < any) || next.users.contains_key(&asker) {
             return None;
         }
         let mut slept = Duration::ZERO;
         let read = read(&mut slept);
-        let pause = begun.elapsed().saturating_sub(slept) * TIMES_ITS_COST + slept;
-        let users = next.len() as u32 + 1;
-        next.insert(asker, Instant::now() + pause * users);
+        let ended = Instant::now();
+        let users = next.users.len() as u32 + 1;
+        let mut pause = (ended - begun).saturating_sub(slept) * TIMES_ITS_COST * users;
+        if slept > Duration::ZERO {
+            let all = (ended - begun).max(GAP);
+            next.any = Some(ended + all);
+            // each of the others has a turn and the pause after it
+            pause += all + all * 2 * (users - 1) + GAP;
+        }
+        next.users.insert(asker, ended + pause);
         Some(read)
     }
 }
@@ -276,20 +295,61 @@ mod tests {
         assert!(paced.take(Some(1001), |_| ()).is_some(), "another one's question is answered");
     }
 
-    #[test]
-    fn who_has_an_answer_sleep_asks_again_after_as_long_a_pause() {
-        const SLEEPS: Duration = Duration::from_millis(50);
-        let pause = |tells: bool| {
-            let (paced, begun) = (Paced::default(), Instant::now());
-            let sleeps = |slept: &mut Duration| {
-                std::thread::sleep(SLEEPS);
-                *slept = if tells { SLEEPS } else { Duration::ZERO };
-            };
-            paced.take(Some(1), sleeps).expect("nobody else asks");
-            paced.next.lock().expect("nobody asks")[&Some(1)] - begun
+    /// Its answer sleeps for as long, or costs as much.
+    fn watch(paced: &Paced, asker: u32, lasts: Duration, tells: bool) -> Option<()> {
+        let sleeps = |slept: &mut Duration| {
+            std::thread::sleep(lasts);
+            *slept = if tells { lasts } else { Duration::ZERO };
         };
-        assert!(pause(true) >= SLEEPS * 2);
-        assert!(pause(false) >= SLEEPS * (1 + TIMES_ITS_COST), "it cost what it took");
+        paced.take(Some(asker), sleeps)
+    }
+
+    #[test]
+    fn who_has_an_answer_sleep_asks_again_after_a_longer_pause_than_all_others() {
+        const SLEEPS: Duration = Duration::from_millis(250);
+        let pauses = |tells: bool| {
+            let (paced, begun) = (Paced::default(), Instant::now());
+            watch(&paced, 1, SLEEPS, tells).expect("nobody else asks");
+            let next = paced.next.lock().expect("nobody asks");
+            (next.users[&Some(1)] - begun, next.any.map(|any| any - begun))
+        };
+        let (own, all) = pauses(true);
+        let all = all.expect("it slept");
+        assert!(all >= SLEEPS * 2 && own >= all + GAP, "{own:?}, {all:?}");
+        let (own, all) = pauses(false);
+        assert!(own >= SLEEPS * (1 + TIMES_ITS_COST) && all.is_none(), "it cost what it took: {own:?}, {all:?}");
+    }
+
+    #[test]
+    fn nobody_is_answered_in_the_pause_of_all() {
+        let paced = Paced::default();
+        let until = |any: Instant| paced.next.lock().expect("nobody asks").any = Some(any);
+        until(Instant::now() + LATELY);
+        assert!(paced.take(Some(1), |_| ()).is_none());
+        until(Instant::now());
+        assert!(paced.take(Some(1), |_| ()).is_some());
+    }
+
+    /// Root asks elsewhere, and has its turn while nobody's answer sleeps.
+    #[test]
+    fn users_who_take_turns_have_half_of_the_time_together() {
+        let (paced, begun) = (Paced::default(), Instant::now());
+        let (mut slept, mut turns) = (Duration::ZERO, [0; 3]);
+        // each of them asks without pause, always in this order
+        while turns.contains(&0) {
+            for (asker, turns) in (0..).zip(&mut turns) {
+                let sleeps = |told: &mut Duration| {
+                    assert!(slept * 2 <= begun.elapsed(), "{slept:?} of {:?}", begun.elapsed());
+                    let asked = Instant::now();
+                    std::thread::sleep(GAP);
+                    *told = GAP;
+                    slept += asked.elapsed();
+                };
+                *turns += u32::from(paced.take(Some(asker), sleeps).is_some());
+            }
+            assert!(begun.elapsed() < LATELY, "each has a turn: {turns:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]

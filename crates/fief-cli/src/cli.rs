@@ -106,6 +106,23 @@ mod tests {
     }
 
     #[test]
+    fn all_units_are_let_go_or_those_that_are_named() {
+        use fief_control::LetGo;
+        let read = |words: &[&str]| {
+            let cli = Cli::try_parse_from([&["fief", "apply"], words].concat()).ok()?;
+            let Command::Apply(apply) = cli.command else { panic!("not apply") };
+            assert_eq!(apply.file, PathBuf::from("p.toml"));
+            Some(apply.let_go())
+        };
+        assert_eq!(read(&["p.toml"]), Some(LetGo::None));
+        assert_eq!(read(&["--let-go", "p.toml"]), Some(LetGo::All), "the file is no unit");
+        assert_eq!(read(&["p.toml", "--let-go", "--let-go=web"]), Some(LetGo::All));
+        let both = LetGo::Units(vec!["web".into(), "/sys/fs/cgroup/api".into()]);
+        assert_eq!(read(&["--let-go=web", "--let-go=/sys/fs/cgroup/api", "p.toml"]), Some(both));
+        assert_eq!(read(&["--let-go=", "p.toml"]), None, "a script's variable that is empty");
+    }
+
+    #[test]
     fn an_interval_of_no_length_is_refused() {
         for wrong in ["0", "-1", "nan", "inf", "1e9", "x"] {
             assert!(Cli::try_parse_from(["fief", "top", "--interval", wrong]).is_err(), "{wrong}");

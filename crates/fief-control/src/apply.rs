@@ -17,7 +17,7 @@ use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
 
 use crate::front::{Doors, Others};
-use crate::homes::{self, LostHome};
+use crate::homes::{self, LetGo, LostHome};
 use crate::namespace::{self, Namespace};
 use crate::renamed::There;
 use crate::schedule::policy_number;
@@ -34,8 +34,8 @@ pub struct ApplyOptions {
     pub user_quota: Option<u32>,
     /// Although the policy in force is of another network namespace: the front door moves to the caller's.
     pub here: bool,
-    /// Although managed units lose their container by it: they stay in the old ones, which are nobody's accounts any more.
-    pub let_go: bool,
+    /// Although these managed units lose their container by it: they stay in the old ones, which are nobody's accounts any more.
+    pub let_go: LetGo,
 }
 
 /// What applying changed.
@@ -109,7 +109,7 @@ impl Fief {
     /// Puts a policy into force, instead of the one that was. `text` is kept beside it.
     ///
     /// Errors leave what was in force. [`ErrorKind::Exists`]: it is in force in another network namespace, and `here` is not said;
-    /// or managed units lose their container, and `let_go` is not said.
+    /// or managed units lose their container that are not to `let_go`.
     pub fn apply(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
         let _lock = self.lock()?;
         self.apply_locked(policy, text, options)
@@ -147,9 +147,7 @@ impl Fief {
         let fresh = !self.installed();
         self.refuse_elsewhere(options.here)?;
         let lost = if fresh { Vec::new() } else { self.lost_homes(policy)? };
-        if !options.let_go {
-            homes::refuse_lost(&lost)?;
-        }
+        homes::refuse_lost(&lost, &options.let_go)?;
         if fresh {
             let default = Config::default();
             let config = Config {

@@ -81,6 +81,7 @@ impl Fief {
                 command.env("FIEF_PRELOAD", value).env("FIEF_PRELOAD_NAME", name);
             }
             let child = command.spawn().context(|| "cannot start the server".into())?;
+            self.note_server(&start.cgroup, child.id().cast_signed());
             servers.push(Running::new(child, start.cgroup));
         }
         Ok(servers)

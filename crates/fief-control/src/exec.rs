@@ -99,6 +99,7 @@ impl Fief {
         let _lock = self.lock()?;
         let top = cgroup::mount_point()?;
         folders.iter().try_for_each(|folder| cgroup::remove(folder, &top))?;
+        self.forget_servers();
         if self.installed() { self.forget_gone(notes).map(drop) } else { Ok(()) }
     }
 
@@ -173,6 +174,7 @@ impl Fief {
         gone.retain(|path| dead(path));
         let top = cgroup::mount_point()?;
         gone.iter().try_for_each(|path| cgroup::remove(path, &top))?;
+        self.forget_servers();
         if gone.is_empty() { Ok(()) } else { self.forget_gone(&mut Vec::new()).map(drop) }
     }
 }

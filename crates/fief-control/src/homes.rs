@@ -5,7 +5,8 @@
 //! where it names none, the one that the listeners of the new policy give the service at its next start. A unit whose drop-in leads
 //! to a container of the new policy is moved there by `apply`. For any other one `apply` refuses the policy before it changes
 //! anything.
-//! Limits: a cgroup that Fief made for a server and that nobody is in any more is a remain, and hinders no policy.
+//! Limits: a cgroup that Fief made for a server that has ended is a remain, and hinders no policy, whoever is left in it. What the
+//! server's user starts there can stay for ever, and keeps no operator from applying.
 
 use std::path::{Path, PathBuf};
 
@@ -73,8 +74,8 @@ impl LostHome {
                 let why = why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
                 let none = || {
                     format!(
-                        "no container of now stays for it; first `fief apply --let-go FILE`, then `fief manage --container \
-                         NEW {folder}`"
+                        "no container of now stays for it; first `fief apply --let-go={folder} FILE`, then `fief manage \
+                         --container NEW {folder}`"
                     )
                 };
                 let help = command.as_ref().map_or_else(none, |command| format!("`{command}`"));
@@ -84,10 +85,34 @@ impl LostHome {
     }
 }
 
-/// Errors: [`ErrorKind::Exists`] with the units of a policy that would leave these without a home, and what helps.
-pub fn refuse_lost(lost: &[LostHome]) -> Result<()> {
-    let lines: Vec<_> =
-        lost.iter().filter(|lost| lost.known().is_none()).map(|lost| format!("\n  {}", lost.told())).collect();
+/// Which units may lose their container: they stay in the old one, and nobody's account has what they use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum LetGo {
+    #[default]
+    None,
+    /// Whichever they are.
+    All,
+    /// Those with these names: of their folders, or the last parts of them, also without `.service`.
+    Units(Vec<String>),
+}
+
+impl LetGo {
+    fn has(&self, cgroup: &Path) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Units(units) => {
+                let is_it = |unit: &String| cgroup.ends_with(unit) || cgroup.ends_with(format!("{unit}.service"));
+                units.iter().any(is_it)
+            }
+        }
+    }
+}
+
+/// Errors: [`ErrorKind::Exists`] with the units that a policy would leave without a home, but those to let go, and what helps.
+pub fn refuse_lost(lost: &[LostHome], let_go: &LetGo) -> Result<()> {
+    let hinders = |lost: &&LostHome| lost.known().is_none() && !let_go.has(&lost.cgroup);
+    let lines: Vec<_> = lost.iter().filter(hinders).map(|lost| format!("\n  {}", lost.told())).collect();
     let units = match lines.len() {
         0 => return Ok(()),
         1 => "of a managed unit".to_owned(),
@@ -95,8 +120,8 @@ pub fn refuse_lost(lost: &[LostHome]) -> Result<()> {
     };
     let what = format!(
         "the policy no longer has the container {units}, so nothing is changed; give each one that stays and apply again, write \
-         was = \"OLD/PATH\" in the policy where a container was only renamed, or let them go by `fief apply --let-go FILE`, and \
-         nobody's account has what they use:{}",
+         was = \"OLD/PATH\" in the policy where a container was only renamed, or let them go by `fief apply --let-go FILE` (one \
+         of them: --let-go=UNIT), and nobody's account has what they use:{}",
         lines.concat()
     );
     Err(Error::new(ErrorKind::Exists, what))
@@ -121,7 +146,8 @@ impl Fief {
         let tree = Tree::read(&table);
         let there = There::of(policy, &tree);
         let own = cgroup::own(self.pins().scope())?;
-        let is_remain = |folder: &Path| folder.starts_with(&own) && cgroup::processes(folder).is_empty();
+        let has_ended = |folder: &Path| cgroup::processes(folder).is_empty() || self.servers_have_ended(folder);
+        let is_remain = |folder: &Path| folder.starts_with(&own) && has_ended(folder);
         let mut lost = Vec::new();
         for (folder, unit) in units.into_iter().filter(|(folder, _)| !is_remain(folder)) {
             let Some(row) = tree.row(unit.home).filter(|row| is_of_policy(row) && !there.keeps(row)) else { continue };
@@ -252,12 +278,12 @@ mod tests {
 
     #[test]
     fn who_has_a_home_to_go_to_hinders_no_policy() {
-        assert!(refuse_lost(&[]).is_ok());
+        assert!(refuse_lost(&[], &LetGo::None).is_ok());
         let known = lost(NewHome::Known { container: "store".into(), follow: true });
         assert_eq!(known.told(), "/sys/fs/cgroup/web goes from shop/gold to store, as its drop-in says");
-        assert!(refuse_lost(std::slice::from_ref(&known)).is_ok());
+        assert!(refuse_lost(std::slice::from_ref(&known), &LetGo::None).is_ok());
         let unknown = lost(NewHome::Unknown { why: None, command: Some("fief manage --container a b".into()) });
-        let error = refuse_lost(&[known, unknown]).expect_err("one has none");
+        let error = refuse_lost(&[known, unknown], &LetGo::None).expect_err("one has none");
         assert_eq!(error.kind(), ErrorKind::Exists);
         let told = error.to_string();
         assert!(
@@ -279,10 +305,33 @@ mod tests {
         assert_eq!(
             none.told(),
             "/sys/fs/cgroup/web is at home in shop/gold (by /etc/x: it is wrong): no container of now stays for it; first \
-             `fief apply --let-go FILE`, then `fief manage --container NEW /sys/fs/cgroup/web`"
+             `fief apply --let-go=/sys/fs/cgroup/web FILE`, then `fief manage --container NEW /sys/fs/cgroup/web`"
         );
-        let both = refuse_lost(&[none.clone(), none]).expect_err("refused").to_string();
+        let both = refuse_lost(&[none.clone(), none], &LetGo::None).expect_err("refused").to_string();
         assert!(both.contains("of 2 managed units") && both.matches("\n  /sys").count() == 2, "{both}");
+    }
+
+    #[test]
+    fn one_unit_is_let_go_and_the_others_are_not() {
+        let unknown = |folder: &str| LostHome {
+            cgroup: folder.into(),
+            ..lost(NewHome::Unknown { why: None, command: Some("fief manage --container a b".into()) })
+        };
+        let both = ["web", "api"].map(|name| unknown(&format!("/sys/fs/cgroup/system.slice/{name}.service")));
+        assert!(refuse_lost(&both, &LetGo::All).is_ok());
+        let units = |names: &[&str]| LetGo::Units(names.iter().map(|name| (*name).to_owned()).collect());
+        for one in ["web", "web.service", "system.slice/web.service", "/sys/fs/cgroup/system.slice/web.service"] {
+            let told = refuse_lost(&both, &units(&[one])).expect_err("api is not").to_string();
+            assert!(
+                told.contains("of a managed unit") && told.contains("api.service") && !told.contains("web"),
+                "{told}"
+            );
+        }
+        for none in ["eb", "eb.service", "/web.service", "system.slice", "*"] {
+            let told = refuse_lost(&both, &units(&[none])).expect_err("neither is").to_string();
+            assert!(told.contains("of 2 managed units"), "{none}: {told}");
+        }
+        assert!(refuse_lost(&both, &units(&["api", "web"])).is_ok());
     }
 
     #[test]

@@ -35,8 +35,16 @@ pub(crate) struct Link {
     pub(crate) kind: String,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread read all of them.
+    pub(crate) static READINGS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
 /// All of them.
 pub(crate) fn list() -> Result<Vec<Link>> {
+    #[cfg(test)]
+    READINGS.with(|readings| readings.set(readings.get() + 1));
     let links =
         dump(SockProtocol::NetlinkRoute, GET, &[0; HEADER]).context(|| "cannot list the network interfaces".into())?;
     Ok(links.iter().filter_map(|payload| read(payload)).collect())

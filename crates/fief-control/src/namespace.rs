@@ -30,7 +30,12 @@ const INITIAL_PIDS: u64 = 0xEFFF_FFFC;
 
 /// Whether the caller's PID namespace is the machine's own, in which every thread has a number.
 pub(crate) fn sees_all_processes() -> bool {
-    fs::metadata("/proc/self/ns/pid").is_ok_and(|meta| meta.ino() == INITIAL_PIDS)
+    of_numbers().is_ok_and(|inode| inode == INITIAL_PIDS)
+}
+
+/// The namespace that the numbers of processes are of, as the caller sees them.
+pub(crate) fn of_numbers() -> std::io::Result<u64> {
+    fs::metadata("/proc/self/ns/pid").map(|meta| meta.ino())
 }
 
 /// Runs `work` in a network namespace; `None`: it is gone, and what was in it too.

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use fief_control::{Applied, ApplyOptions, Fief, ManageOptions, Result, Target};
+use fief_control::{Applied, ApplyOptions, Fief, LetGo, ManageOptions, Result, Target};
 use fief_testkit::{Cgroup, Process, lives};
 
 /// One container for the unit and nothing else.
@@ -113,7 +113,7 @@ impl Installation {
     /// for it.
     pub fn apply(&self, policy: &str) -> Result<Applied> {
         let parsed = fief_policy::parse(policy, "test.toml").unwrap_or_else(|e| panic!("{e}"));
-        self.fief.apply(&parsed, policy, &ApplyOptions { here: true, let_go: true, ..ApplyOptions::default() })
+        self.fief.apply(&parsed, policy, &ApplyOptions { here: true, let_go: LetGo::All, ..ApplyOptions::default() })
     }
 
     /// A command that will run inside the managed cgroup.

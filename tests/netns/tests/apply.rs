@@ -13,7 +13,7 @@ use std::time::Duration;
 use fief::{Container, State};
 use fief_bpf::abi;
 use fief_bpf::table::Table;
-use fief_control::{ApplyOptions, ErrorKind, Fief, ManageOptions, SchedulerView, Target};
+use fief_control::{ApplyOptions, ErrorKind, Fief, LetGo, ManageOptions, SchedulerView, Target};
 use fief_policy::Policy;
 use fief_testkit::{Cgroup, Process, cgroup2_mount, wait_until};
 use fief_tests_netns::{Installation, SOON, fief_binary, fork, in_unit, kill_before, spin, steps, watch_steps};
@@ -272,7 +272,7 @@ fn what_applications_hold_lives_on_below_the_nearest_container_that_stays() {
         let text = "version = 1\n[container.shop]\n[listener.web]\naddress = \"0.0.0.0:80\"\n\
                     [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n";
         let fief = Fief::from_env().unwrap();
-        let here = ApplyOptions { here: true, let_go: true, ..ApplyOptions::default() };
+        let here = ApplyOptions { here: true, let_go: LetGo::All, ..ApplyOptions::default() };
         let applied = fief.apply(&parse(text), text, &here).unwrap();
         assert_eq!(applied.released, ["unit"]);
         let info = held.info().unwrap();

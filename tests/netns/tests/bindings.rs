@@ -11,7 +11,7 @@ use fief_bpf::abi;
 use fief_bpf::admin::Admin;
 use fief_bpf::process;
 use fief_bpf::table::Table;
-use fief_control::{ApplyOptions, Fief};
+use fief_control::{ApplyOptions, Fief, LetGo};
 use fief_testkit::{Process, wait_until};
 use fief_tests_netns::{
     Door, Installation, SOON, Setup, all_end, cpu_ns_of, fork, in_unit, in_unit_with, record, role, spin, unnamed,
@@ -217,7 +217,7 @@ fn threads_keep_a_home_that_the_policy_lets_go() {
             let parsed = fief_policy::parse(other, "test.toml").unwrap();
             Fief::from_env()
                 .unwrap()
-                .apply(&parsed, other, &ApplyOptions { let_go: true, ..ApplyOptions::default() })
+                .apply(&parsed, other, &ApplyOptions { let_go: LetGo::All, ..ApplyOptions::default() })
                 .unwrap();
             assert_eq!(home.info().unwrap().state, State::Alive);
             drop(home);

@@ -8,7 +8,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use fief_control::{ApplyOptions, Fief, Hierarchy, ManageOptions, SchedulerView, Target};
+use fief_control::{ApplyOptions, Fief, Hierarchy, LetGo, ManageOptions, SchedulerView, Target};
 use fief_testkit::{Process, SchedStat, cpus, pin_command, require_if, sweep_cgroups, wait_until};
 use fief_tests_netns::{cpu_group, fief_binary, has_its_tenth, kill_before};
 use nix::sys::signal::Signal;
@@ -50,7 +50,7 @@ impl Divided {
     fn apply(&self, containers: &str) -> Vec<String> {
         let text = policy(containers);
         let parsed = fief_policy::parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
-        let options = ApplyOptions { containers: Some(1024), let_go: true, ..ApplyOptions::default() };
+        let options = ApplyOptions { containers: Some(1024), let_go: LetGo::All, ..ApplyOptions::default() };
         self.fief.apply(&parsed, &text, &options).unwrap_or_else(|e| panic!("{e}")).notes
     }
 
@@ -203,7 +203,7 @@ fn groups_follow_what_is_managed_and_what_the_policy_says() {
 
     let off = "version = 1\n[container.shop]\ncpu.weight = 7\n";
     let parsed = fief_policy::parse(off, "off.toml").unwrap();
-    divided.fief.apply(&parsed, off, &ApplyOptions { let_go: true, ..ApplyOptions::default() }).unwrap();
+    divided.fief.apply(&parsed, off, &ApplyOptions { let_go: LetGo::All, ..ApplyOptions::default() }).unwrap();
     assert_eq!(divided.fief.snapshot().unwrap().scheduler, SchedulerView::Off);
 }
 

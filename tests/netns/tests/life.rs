@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Policies that follow each other: what the next one would change, whose containers end where, and in which network namespace.
 
-use fief_control::{ApplyOptions, Ending, ErrorKind, LostHome, NewHome};
+use fief_control::{ApplyOptions, Ending, ErrorKind, LetGo, LostHome, NewHome};
 use fief_testkit::{Cgroup, Feature, NetNs, require};
 use fief_tests_netns::Installation;
 use fief_tests_netns::front::ready;
@@ -50,18 +50,18 @@ fn the_difference_tells_what_the_next_policy_changes_and_changes_nothing() {
                 let options = ApplyOptions { let_go, ..ApplyOptions::default() };
                 installation.fief().apply(&parse(WITHOUT_SHOP), WITHOUT_SHOP, &options)
             };
-            let refused = apply(false).unwrap_err();
+            let refused = apply(LetGo::None).unwrap_err();
             assert!(refused.kind() == ErrorKind::Exists && refused.to_string().contains(&command), "{refused}");
             assert_eq!((containers(&installation), installation.fief().policy_text().unwrap()), before);
             let [web] = &difference.listeners[..] else { panic!("{difference:?}") };
             assert!(web.before.is_none() && web.servers.is_empty());
             // as it is told, so it comes
-            let applied = apply(true).unwrap();
+            let applied = apply(LetGo::All).unwrap();
             assert_eq!((applied.made, applied.kept), (difference.made, difference.kept));
             assert_eq!(applied.released, ["acme/shop/gold", "acme/shop"]);
             let paths: Vec<_> = containers(&installation).into_iter().map(|of| of.0).collect();
             assert!(paths.contains(&"acme/gold".to_owned()), "the unit's home stays the tenant's: {paths:?}");
-            assert!(apply(false).is_ok(), "it was let go of once");
+            assert!(apply(LetGo::None).is_ok(), "it was let go of once");
         })
         .unwrap();
 }

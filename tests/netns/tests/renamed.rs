@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fief::{Container, State};
 use fief_bpf::abi;
-use fief_control::{Applied, ApplyOptions, ContainerView, Fief};
+use fief_control::{Applied, ApplyOptions, ContainerView, Fief, LetGo};
 use fief_testkit::{Client, Family, wait_until};
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::rig::Rig;
@@ -14,7 +14,7 @@ use fief_tests_netns::{SOON, in_unit, spin};
 fn apply(fief: &Fief, containers: &str) -> Applied {
     let text = format!("version = 1\n{containers}");
     let policy = fief_policy::parse(&text, "test.toml").unwrap_or_else(|errors| panic!("{errors}"));
-    fief.apply(&policy, &text, &ApplyOptions { here: true, let_go: true, ..ApplyOptions::default() })
+    fief.apply(&policy, &text, &ApplyOptions { here: true, let_go: LetGo::All, ..ApplyOptions::default() })
         .unwrap_or_else(|e| panic!("{e}"))
 }
 

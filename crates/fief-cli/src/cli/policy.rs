@@ -3,7 +3,12 @@
 
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
+use fief_control::LetGo;
+
+/// No unit has this name.
+const EVERY_UNIT: &str = "*";
 
 /// Show what this kernel can do, found out by trying
 ///
@@ -58,15 +63,28 @@ pub struct Apply {
     /// Also where the policy in force is of another network namespace: the front door moves to this one
     #[arg(long)]
     pub here: bool,
-    /// Also where managed units lose their container: they stay in it, and nobody's account has what they use
-    #[arg(long)]
-    pub let_go: bool,
+    /// Also where managed units lose their container: they stay in it, and nobody's account has what they use; with =UNIT only
+    /// this one, by its name or its cgroup (may be repeated)
+    #[arg(long, value_name = "UNIT", num_args = 0..=1, require_equals = true, default_missing_value = EVERY_UNIT)]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub let_go: Vec<String>,
     /// So many containers for each unprivileged user; counts when nothing is in force yet
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub user_quota: Option<u32>,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+impl Apply {
+    /// Which units it may let go.
+    pub fn let_go(&self) -> LetGo {
+        match &self.let_go[..] {
+            [] => LetGo::None,
+            units if units.iter().any(|unit| unit == EVERY_UNIT) => LetGo::All,
+            units => LetGo::Units(units.to_vec()),
+        }
+    }
 }
 
 /// Tell whether what is in force works

@@ -241,6 +241,8 @@ fn a_policy_that_takes_a_units_container_is_refused_with_the_command_that_helps(
     assert_eq!([&[][..], &["--dry-run"]].map(|words| apply(words).code), [0, 0]);
     place.apply();
     assert_eq!(place.fief().args(["manage", folder, "--container", "shop/gold"]).ends().code, 0);
+    let one = |name: &str| apply(&["--dry-run", &format!("--let-go={name}")]).code;
+    assert_eq!((one(folder), one("another.service")), (0, 1), "of one unit the others are not let go");
     assert_eq!(apply(&["--dry-run", "--let-go"]).code, 0);
     let applied = apply(&["--let-go"]);
     let told = format!("\nproblem: {folder} is at home in shop/gold, which the policy no longer names");

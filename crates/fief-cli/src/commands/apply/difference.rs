@@ -19,7 +19,7 @@ pub fn run(args: &Apply, fief: &Fief, policy: &Policy, output: &mut Output) -> R
     fief.refuse_elsewhere(args.here)?;
     let difference = fief.difference(policy)?;
     let name = policy_file::name(&args.file);
-    let refused = if args.let_go { None } else { refuse_lost(&difference.units).err() };
+    let refused = refuse_lost(&difference.units, &args.let_go()).err();
     let record = Record { refused: refused.is_some(), ..Record::of(&name, &difference, policy) };
     match args.json {
         true => output.json(&record),

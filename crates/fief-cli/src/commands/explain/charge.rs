@@ -2,8 +2,8 @@
 //! By which threads, ports and kernel threads a container was charged while this command looked.
 
 use std::num::NonZeroU32;
-use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -14,10 +14,15 @@ use crate::look::{self, Reader};
 use crate::output::{Align, Output, Table, printable};
 use crate::quantity::{counted, duration, part};
 use fief_agent::ask::{ChargeQuestion, LONGEST_WATCH};
-use fief_control::{ChargeSource, Charges};
+use fief_control::{ChargeSource, Charges, Error, ErrorKind};
 
 /// How long one look lasts, if nothing else is said.
 const LASTS: Duration = Duration::from_secs(1);
+
+/// For another one's watch to end, one of a member of the agent's group: after each of these the agent pauses, for much longer than
+/// it is between two tries.
+const PATIENCE: Duration = LONGEST_WATCH.saturating_add(Duration::from_secs(2));
+const AGAIN: Duration = Duration::from_millis(50);
 
 pub fn run(args: &Explain, container: &str, output: &mut Output) -> Result<()> {
     let reader = Reader::open()?;
@@ -32,7 +37,10 @@ pub fn run(args: &Explain, container: &str, output: &mut Output) -> Result<()> {
     })
     .map_err(|error| Failure::new(format!("cannot wait for Ctrl-C: {error}")))?;
     let mut watch = match &reader {
-        Reader::Kernel(fief) => Some(fief.watch(container, lasts).map_err(|error| look::failure(fief, error))?),
+        Reader::Kernel(fief) => match in_turn(PATIENCE, &end, || fief.watch(container, lasts)) {
+            Some(watch) => Some(watch.map_err(|error| look::failure(fief, error))?),
+            None => return Ok(()),
+        },
         Reader::Agent(_) if lasts > LONGEST_WATCH => {
             let most = LONGEST_WATCH.as_secs();
             return Err(Failure::usage(format!(
@@ -68,6 +76,25 @@ pub fn run(args: &Explain, container: &str, output: &mut Output) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits while somebody else watches, but not for ever. `None`: it was interrupted.
+fn in_turn<T>(
+    patience: Duration,
+    end: &Receiver<()>,
+    watch: impl Fn() -> std::result::Result<T, Error>,
+) -> Option<std::result::Result<T, Error>> {
+    let until = Instant::now() + patience;
+    loop {
+        match watch() {
+            Err(error) if error.kind() == ErrorKind::Exists && Instant::now() < until => {
+                if end.recv_timeout(AGAIN).is_ok() {
+                    return None;
+                }
+            }
+            watch => return Some(watch),
+        }
+    }
 }
 
 /// The names are a promise to programs; `docs/cli.md` lists them.
@@ -159,6 +186,8 @@ fn who(source: &ChargeSource) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use fief_control::{ChargedThread, Why};
 
@@ -176,6 +205,26 @@ mod tests {
                 source(Why::Rest, 0),
             ],
         }
+    }
+
+    #[test]
+    fn another_ones_watch_is_waited_for_but_not_for_ever() {
+        let (ended, end) = channel();
+        let fails = |kind| Err::<u32, _>(Error::new(kind, "no"));
+        let tries = Cell::new(0);
+        let third = || {
+            tries.set(tries.get() + 1);
+            if tries.get() < 3 { fails(ErrorKind::Exists) } else { Ok(7) }
+        };
+        assert_eq!(in_turn(PATIENCE, &end, third).and_then(std::result::Result::ok), Some(7));
+        let kind = |patience, kind| match in_turn(patience, &end, || fails(kind)) {
+            Some(Err(error)) => Some(error.kind()),
+            _ => None,
+        };
+        assert_eq!(kind(AGAIN * 2, ErrorKind::Exists), Some(ErrorKind::Exists));
+        assert_eq!(kind(PATIENCE, ErrorKind::NotFound), Some(ErrorKind::NotFound));
+        ended.send(()).expect("somebody listens");
+        assert_eq!(kind(PATIENCE, ErrorKind::Exists), None, "interrupted");
     }
 
     #[test]
