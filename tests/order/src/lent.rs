@@ -11,6 +11,8 @@ unsafe extern "C" {
     fn requests_open(open: bool, monitor: bool);
     fn requests_worked(id: u32, now: u64);
     fn requests_runs(id: u32);
+    fn requests_lent(id: u32);
+    fn requests_served(ago_ns: u64, ran_ns: u64) -> bool;
     fn requests_lend(listener: u32, bound: u32, now: u64) -> u32;
 }
 
@@ -62,6 +64,19 @@ impl<'a> Requests<'a> {
     pub fn runs(&self, id: u32) {
         // SAFETY: as in `new`.
         unsafe { requests_runs(id) }
+    }
+
+    /// A thread on the other CPU has the container's turn, and works for another one.
+    pub fn lent(&self, id: u32) {
+        // SAFETY: as in `new`.
+        unsafe { requests_lent(id) }
+    }
+
+    /// Whether a thread still serves the listener that received from a client of it so long ago, and had so much of the CPU since;
+    /// places of the queue are stale after 1.05 s.
+    pub fn served(&self, ago_ns: u64, ran_ns: u64) -> bool {
+        // SAFETY: as in `new`.
+        unsafe { requests_served(ago_ns, ran_ns) }
     }
 
     /// Whose turn a thread has that serves a listener and works for `bound`.

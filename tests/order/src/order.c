@@ -315,13 +315,29 @@ void requests_open(bool open, bool monitor)
 
 void requests_worked(__u32 id, __u64 now)
 {
-	nodes[id].worked_ns = now;
+	worked_note(id, now);
 }
 
 /* A thread of it runs on the second CPU. */
 void requests_runs(__u32 id)
 {
 	places[1].own = id + 1;
+}
+
+/* A thread that works for another one has its turn on the second CPU. */
+void requests_lent(__u32 id)
+{
+	places[1].turn = id + 1;
+}
+
+/* Whether a thread still serves the listener that received from a client of it so long ago, and ran so long since. */
+bool requests_served(__u64 ago_ns, __u64 ran_ns)
+{
+	struct sched_waiting w = {.queue = 1, .listener = 1, .received_ns = 0, .received_ran_ns = 0};
+
+	requests.tick_shift = 20;
+	requests.stale_ticks = 1000;
+	return listener_lately(&w, ran_ns, ago_ns);
 }
 
 /* Whose turn a thread of the first CPU has that works for `bound`. */
