@@ -60,9 +60,9 @@ static __always_inline __u32 served_for(struct sched_waiting *w, __u32 bound, __
 		return bound;
 	if (w->served_count > 1 || (w->served_count && w->served[0].container.id != bound))
 		best = served_best(w, bound, ran_ns, but);
-	if (w->queue && !listener_lately(w, ran_ns, bpf_ktime_get_ns()))
+	if (!listener_lately(w, ran_ns)) {
 		w->queue = 0;
-	if (w->queue) {
+	} else {
 		lent = lent_best(w->queue, w->listener - 1, bound, best, but);
 		w->lent = lent != best;
 		best = lent;

@@ -70,7 +70,6 @@ static __always_inline bool foreign_look(struct sched_machine *m)
  */
 static __noinline int lent_leave(__u32 number, __u32 most)
 {
-	__u64 now = bpf_ktime_get_ns();
 	struct task_struct *p;
 	__u32 seen = 0, left = 0;
 
@@ -81,7 +80,7 @@ static __noinline int lent_leave(__u32 number, __u32 most)
 		if (seen >= most)
 			break;
 		seen++;
-		if (!w || !w->serving || !listener_lately(w, p->se.sum_exec_runtime, now))
+		if (!w || !w->serving || !listener_lately(w, p->se.sum_exec_runtime))
 			continue;
 		at = w->allocation.id;
 		if (lent_best(w->queue, w->listener - 1, w->bound, at, NO_CPU) == at)
@@ -113,18 +112,20 @@ static __always_inline bool look_begins(struct sched_machine *m, __u64 now, bool
 /* Looks for threads that a better container waits for by now; unless it `must`, only where something is new of the queues. */
 static __always_inline bool lent_look(struct sched_machine *m, __u64 now, bool must)
 {
-	__u32 i, seen = 0;
+	__u32 i, lines, number, seen = 0;
 	bool left = false;
 
 	if (!m->serving || !look_begins(m, now, must))
 		return false;
+	lines = m->lines;
+	number = m->look;
 	bpf_for (i, 0, LENT_LINES) {
-		__u32 number = m->look, before = seen;
+		__u32 before = seen;
 		struct sched_queue *q;
 		struct sched_node *n;
 		int found;
 
-		if (!m->lines)
+		if (!lines || seen >= LENT_SEEN)
 			break;
 		if (number >= m->top)
 			number = 0;
@@ -137,10 +138,10 @@ static __always_inline bool lent_look(struct sched_machine *m, __u64 now, bool m
 			if (seen >= LENT_SEEN && before)
 				break; /* it has not had the whole of it: the next look begins with it */
 		}
-		m->look = number + 1;
-		m->lines--;
-		if (seen >= LENT_SEEN)
-			break;
+		number++;
+		lines--;
 	}
+	m->look = number;
+	m->lines = lines;
 	return left;
 }

@@ -14,8 +14,8 @@
  * Limits: no lock is recognized, since the kernel tells nobody which thread has it (docs/why.md). Only listeners with a queue: elsewhere
  * nothing tells a request from a connection that asks nothing. One thread for each class that waits: where another one has that one's turn
  * there is no other, but where two CPUs choose within the same microseconds. A thread whose slice was lent keeps it when nobody waits any more.
- * Nothing says that a thread still works for a client that it received from: it counts for LISTENER_WORK_NS of its CPU time, and for
- * the queue's `stale` at most, so a longer request is lent that much. All debt that is made so is paid: nothing is lent where a moment
+ * Nothing says that a thread still works for a client that it received from: it counts for LISTENER_WORK_NS of its CPU time, so a
+ * longer request is lent that much. All debt that is made so is paid: nothing is lent where a moment
  * more would come to more than DEBT_MOST periods of the limit; by a limit below 0.6 % of a CPU nothing is lent on debt. The more threads of a
  * limited container have lent turns at once, the further they go beyond, a tick each.
  */
@@ -43,15 +43,13 @@ __noinline int worked_note(__u32 id, __u64 now)
 	return 0;
 }
 
-/* Whether the thread, which has had `ran_ns` of the CPU, still serves the listener from a client of which it last received. */
-__noinline int listener_lately(const struct sched_waiting *w __arg_nonnull, __u64 ran_ns, __u64 now)
+/*
+ * Whether the thread, which has had `ran_ns` of the CPU, still serves the listener from a client of which it last received. Not by the
+ * time that passes: one that sleeps since nobody asked is to have the turn of who asks first.
+ */
+static __always_inline bool listener_lately(const struct sched_waiting *w, __u64 ran_ns)
 {
-	__u32 queue = w->queue;
-	struct fief_queue *q = queue ? bpf_map_lookup_elem(&queues, &queue) : NULL;
-
-	if (!q || ran_ns - w->received_ran_ns >= LISTENER_WORK_NS)
-		return 0;
-	return (__s64)(now - w->received_ns) < (__s64)q->stale_ticks << (q->tick_shift & 63);
+	return w->queue && ran_ns - w->received_ran_ns < LISTENER_WORK_NS;
 }
 
 /* The class's container, if a request of it waits. */

@@ -68,7 +68,6 @@ static __always_inline void listener_take(struct sched_waiting *w, struct fief_c
 	if (!listener || !control)
 		return;
 	cs->received = 0;
-	w->received_ns = cs->last_ns;
 	w->received_ran_ns = ran_ns;
 	epoch = control->epoch;
 	if (w->listener == listener && w->listener_epoch == epoch && w->queue)

@@ -138,8 +138,7 @@ struct sched_waiting {
 	__u32 listener;		    /* index + 1 of the one that it last received from a client of; 0: of none */
 	__u32 listener_epoch;	    /* the policy's of that; */
 	__u32 queue;		    /* and its queue; 0: it has none */
-	__u64 received_ns;	    /* when; */
-	__u64 received_ran_ns;	    /* and its whole time on CPUs then */
+	__u64 received_ran_ns;	    /* its whole time on CPUs when it received */
 	struct sched_served served[FIEF_SERVED];
 };
 

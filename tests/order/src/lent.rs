@@ -12,7 +12,7 @@ unsafe extern "C" {
     fn requests_worked(id: u32, now: u64);
     fn requests_runs(id: u32);
     fn requests_lent(id: u32);
-    fn requests_served(ago_ns: u64, ran_ns: u64) -> bool;
+    fn requests_served(ran_ns: u64) -> bool;
     fn requests_lend(listener: u32, bound: u32, now: u64) -> u32;
 }
 
@@ -72,11 +72,10 @@ impl<'a> Requests<'a> {
         unsafe { requests_lent(id) }
     }
 
-    /// Whether a thread still serves the listener that received from a client of it so long ago, and had so much of the CPU since;
-    /// places of the queue are stale after 1.05 s.
-    pub fn served(&self, ago_ns: u64, ran_ns: u64) -> bool {
+    /// Whether a thread still serves the listener that had so much of the CPU since it received from a client of it.
+    pub fn served(&self, ran_ns: u64) -> bool {
         // SAFETY: as in `new`.
-        unsafe { requests_served(ago_ns, ran_ns) }
+        unsafe { requests_served(ran_ns) }
     }
 
     /// Whose turn a thread has that serves a listener and works for `bound`.

@@ -330,14 +330,12 @@ void requests_lent(__u32 id)
 	places[1].turn = id + 1;
 }
 
-/* Whether a thread still serves the listener that received from a client of it so long ago, and ran so long since. */
-bool requests_served(__u64 ago_ns, __u64 ran_ns)
+/* Whether a thread still serves the listener that ran so long since it received from a client of it. */
+bool requests_served(__u64 ran_ns)
 {
-	struct sched_waiting w = {.queue = 1, .listener = 1, .received_ns = 0, .received_ran_ns = 0};
+	struct sched_waiting w = {.queue = 1, .listener = 1, .received_ran_ns = 1000};
 
-	requests.tick_shift = 20;
-	requests.stale_ticks = 1000;
-	return listener_lately(&w, ran_ns, ago_ns);
+	return listener_lately(&w, 1000 + ran_ns);
 }
 
 /* Whose turn a thread of the first CPU has that works for `bound`. */
