@@ -2,9 +2,12 @@
 //! What the control plane does for a user that asks, without the files of `fief mount` in between: for whom, where, and at once.
 
 use std::error::Error as _;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fief::Container;
+use fief_bpf::abi;
+use fief_bpf::admin::Admin;
 use fief_bpf::map::MapCore;
 use fief_control::{Asker, Attribute, Fief, Holder, Node, Reference};
 use fief_testkit::wait_until;
@@ -61,6 +64,13 @@ fn errno_of<T>(result: &fief_control::Result<T>) -> Option<Errno> {
 
 fn errno<T: std::fmt::Debug>(result: fief_control::Result<T>) -> Errno {
     errno_of(&result).unwrap_or_else(|| panic!("{result:?}"))
+}
+
+/// The kernel side's own count of what a user has.
+fn counted(fief: &Fief, user: u32) -> u32 {
+    let users = fief.pins().open_map("users").unwrap();
+    let entry = users.lookup(&user.to_ne_bytes(), fief_bpf::map::MapFlags::ANY).unwrap().expect("an entry");
+    u32::from_ne_bytes(entry[..4].try_into().unwrap())
 }
 
 fn in_unit(name: &str, body: impl FnOnce(&Fief, Reference)) {
@@ -180,32 +190,38 @@ fn many_that_make_end_and_set_at_once_lose_no_count() {
     in_unit("many_that_make_end_and_set_at_once_lose_no_count", |fief, unit| {
         let user = Waits::new(NOBODY);
         let other = Waits::new(4711);
-        let most = AtomicUsize::new(0);
+        // less than there are at each moment: counted once it is made, and until it is to end
+        let (there, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let own = |fief: &Fief| fief.nodes().unwrap().iter().filter(|n| n.holder == Holder::Folder(NOBODY)).count();
         std::thread::scope(|scope| {
             for turn in 0..4 {
-                let (user, other, most) = (user.asks(), other.asks(), &most);
+                let (user, other, there, most) = (user.asks(), other.asks(), &there, &most);
                 scope.spawn(move || {
                     let fief = Fief::from_env().unwrap();
                     let mut held: Vec<Reference> = Vec::new();
                     for n in 0..300 {
                         match fief.make_asked(user, unit, &format!("{turn}-{n}")) {
-                            Ok(made) => held.push(made),
+                            Ok(made) => {
+                                most.fetch_max(there.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                                held.push(made);
+                            }
                             refused => assert_eq!(errno(refused), Errno::EDQUOT),
                         }
                         let Some(&last) = held.last() else { continue };
                         assert_eq!(errno(fief.end_asked(other, last)), Errno::EACCES);
                         fief.set_asked(user, last, Attribute::CpuWeight(7)).unwrap();
                         if n % 3 == 2 {
-                            held.retain(|&made| fief.end_asked(user, made).is_err());
+                            there.fetch_sub(held.len(), Ordering::SeqCst);
+                            held.drain(..).for_each(|made| fief.end_asked(user, made).unwrap());
                         }
-                        most.fetch_max(own(&fief), Ordering::Relaxed);
+                        // each that asks is counted before it is refused
+                        assert!(counted(&fief, NOBODY) <= 10 + 4);
                     }
                     held.iter().for_each(|&made| fief.end_asked(user, made).unwrap());
                 });
             }
         });
-        assert!(most.load(Ordering::Relaxed) <= 10 + 4, "{most:?}: one reading can count what ends and comes again");
+        assert!(most.load(Ordering::SeqCst) <= 10, "{most:?}");
         assert_eq!(own(fief), 0);
         // the whole quota is there again, and not more
         let made: Vec<_> = (0..10).map(|n| fief.make_asked(user.asks(), unit, &n.to_string()).unwrap()).collect();
@@ -220,9 +236,7 @@ fn many_that_make_end_and_set_at_once_lose_no_count() {
         );
         application.ends();
         made.iter().for_each(|&made| fief.end_asked(user.asks(), made).unwrap());
-        let users = fief.pins().open_map("users").unwrap();
-        let counted = users.lookup(&NOBODY.to_ne_bytes(), fief_bpf::map::MapFlags::ANY).unwrap().expect("an entry");
-        assert_eq!(counted[..4], [0; 4]);
+        assert_eq!(counted(fief, NOBODY), 0);
     });
 }
 
@@ -272,4 +286,89 @@ fn an_apply_takes_no_folder_for_lost() {
         installation.fief().end(kept).unwrap();
         assert!(!installation.fief().nodes().unwrap().iter().any(|node| node.name == "kept"));
     });
+}
+
+#[test]
+fn of_a_user_and_an_operator_that_end_the_same_folder_one_does() {
+    in_unit("of_a_user_and_an_operator_that_end_the_same_folder_one_does", |fief, unit| {
+        let user = Waits::new(NOBODY);
+        let admin = Admin::open(fief.pins()).unwrap();
+        for n in 0..300 {
+            let made = fief.make_asked(user.asks(), unit, "made").unwrap();
+            let start = Barrier::new(2);
+            let (by_user, by_operator) = std::thread::scope(|scope| {
+                let by_user = scope.spawn(|| {
+                    start.wait();
+                    loop {
+                        let ended = fief.end_asked(user.asks(), made);
+                        if errno_of(&ended) != Some(Errno::EBUSY) {
+                            return ended.is_ok();
+                        }
+                    }
+                });
+                start.wait();
+                let by_operator = admin.release(made.into(), abi::FIEF_CONTAINER_FOLDER, None).is_ok();
+                (by_user.join().unwrap(), by_operator)
+            });
+            assert!(by_user != by_operator, "{n}: {by_user} {by_operator}");
+        }
+        assert_eq!(counted(fief, NOBODY), 0);
+    });
+}
+
+#[test]
+fn a_sweep_ends_no_folder_whose_parent_lives() {
+    in_unit("a_sweep_ends_no_folder_whose_parent_lives", |fief, unit| {
+        let user = Waits::new(NOBODY);
+        let outer = fief.make_asked(user.asks(), unit, "outer").unwrap();
+        let inner = fief.make_asked(user.asks(), outer, "inner").unwrap();
+        let admin = Admin::open(fief.pins()).unwrap();
+        assert!(!admin.release_left(inner.into()).unwrap());
+        admin.release(outer.into(), abi::FIEF_CONTAINER_FOLDER, None).unwrap();
+        assert!(admin.release_left(inner.into()).unwrap());
+        assert!(!admin.release_left(inner.into()).unwrap());
+        assert_eq!(counted(fief, NOBODY), 0);
+    });
+}
+
+#[test]
+fn a_process_of_many_threads_is_not_bound_at_once() {
+    in_unit("a_process_of_many_threads_is_not_bound_at_once", |fief, unit| {
+        let user = Waits::new(NOBODY);
+        let made = fief.make_asked(user.asks(), unit, "made").unwrap();
+        let with_threads = |count: usize| {
+            Waits::after(
+                NOBODY,
+                || {
+                    become_user(NOBODY);
+                    for _ in 1..count {
+                        std::thread::Builder::new().stack_size(16 << 10).spawn(std::thread::park).unwrap();
+                    }
+                },
+                || (),
+            )
+        };
+        let most = with_threads(1024);
+        assert_eq!(fief.bind_asked(user.asks(), most.child.pid(), made).unwrap().threads, 1024);
+        most.ends();
+        let more = with_threads(1025);
+        assert_eq!(errno(fief.bind_asked(user.asks(), more.child.pid(), made)), Errno::E2BIG);
+        more.ends();
+    });
+}
+
+#[test]
+fn the_place_of_a_user_is_not_held_by_applications() {
+    let setup = Setup { user_quota: Some(10), ..Setup::default() };
+    in_unit_of(
+        "the_place_of_a_user_is_not_held_by_applications",
+        &setup,
+        || (),
+        |installation| {
+            let user = Waits::new(NOBODY);
+            let place = installation.fief().place_asked(user.asks()).unwrap();
+            installation.fief().make_asked(user.asks(), place, "made").unwrap();
+            assert_eq!(installation.fief().down().unwrap().still_held, 0);
+        },
+    );
 }
