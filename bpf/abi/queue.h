@@ -64,7 +64,7 @@ struct fief_queue_class {
 	__u32 late_ppm;	  /* of a million answers so many may begin later */
 	__u32 eighths_held;
 	__u32 eighths_missed;
-	__u32 pad2;
+	__s32 handed; /* requests that the server got and has not begun to answer */
 	__u32 answered[FIEF_EIGHTHS];
 	__u32 late[FIEF_EIGHTHS];
 	/* counted ever: */
@@ -79,7 +79,6 @@ struct fief_queue_class {
 	/* Of the last request that the server got and has not begun to answer: */
 	__u64 handed_ns;       /* when; 0: there is none */
 	__u64 handed_until_ns; /* its place runs out */
-	__u64 handed_since_ns; /* it came */
 };
 
 /* The measurements by which the kernel side finds out `places` (front/narrow.bpf.h). */

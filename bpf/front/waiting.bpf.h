@@ -49,7 +49,7 @@ __noinline int queue_decide(const struct queue_turn *to __arg_nonnull, __u32 byt
 	__u64 room;
 
 	if (!q || !links)
-		return WAY_REFUSED;
+		return WAY_ENTERS; /* the queue has gone meanwhile: the request goes on as before */
 	of = queue_class(q, to->class);
 	bpf_spin_lock(&q->lock);
 	places_run_out(q, now);
