@@ -60,7 +60,9 @@ static __always_inline __u32 served_for(struct sched_waiting *w, __u32 bound, __
 		return bound;
 	if (w->served_count > 1 || (w->served_count && w->served[0].container.id != bound))
 		best = served_best(w, bound, ran_ns, but);
-	if (w->queue) {
+	if (!listener_lately(w, ran_ns)) {
+		w->queue = 0;
+	} else {
 		lent = lent_best(w->queue, w->listener - 1, bound, best, but);
 		w->lent = lent != best;
 		best = lent;
@@ -114,6 +116,12 @@ static __always_inline __u32 own_of(struct sched_waiting *w)
 	return w && !w->foreign && w->allocation.id != FIEF_NO_ID ? w->allocation.id + 1 : 0;
 }
 
+/* Whose turn it has that works for another one, as turn_runs() is asked. */
+static __always_inline __u32 turn_of(struct sched_waiting *w)
+{
+	return w && w->foreign && w->allocation.id != FIEF_NO_ID ? w->allocation.id + 1 : 0;
+}
+
 /* The thread that runs goes on, on what was chosen for it now: the kernel does not say that it begins. */
 static __always_inline void allocation_keeps(struct task_struct *p, struct sched_place *here, __u32 id)
 {
@@ -131,6 +139,7 @@ static __always_inline void allocation_keeps(struct task_struct *p, struct sched
 	here->of = w ? w->of : 0;
 	here->at = w ? w->thread.at : 0;
 	here->own = own_of(w);
+	here->turn = turn_of(w);
 }
 
 /* Tells a thread that has several, or a turn that is lent, to who walks all threads. */

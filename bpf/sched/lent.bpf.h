@@ -13,20 +13,56 @@
  * (leaves): after a slice of who runs there, as ticks round it.
  * Limits: no lock is recognized, since the kernel tells nobody which thread has it (docs/why.md). Only listeners with a queue: elsewhere
  * nothing tells a request from a connection that asks nothing. One thread for each class that waits: where another one has that one's turn
- * there is no other. A thread whose slice was lent keeps it when nobody waits any more. LENT_SEEN threads of a line are looked at.
+ * there is no other, but where two CPUs choose within the same microseconds. A thread whose slice was lent keeps it when nobody waits any more.
+ * Nothing says that a thread still works for a client that it received from: it counts for LISTENER_WORK_NS of its CPU time, so a
+ * longer request is lent that much. All debt that is made so is paid: nothing is lent where a moment
+ * more would come to more than DEBT_MOST periods of the limit; by a limit below 0.6 % of a CPU nothing is lent on debt. The more threads of a
+ * limited container have lent turns at once, the further they go beyond, a tick each.
  */
 #pragma once
 
 #include "turns.bpf.h"
 #include "waits.h"
 
+#define LISTENER_WORK_NS 100000000ull /* as SERVED_WORK_NS */
+
+/* A thread has worked for the container, and so for what is above it. */
+__noinline int worked_note(__u32 id, __u64 now)
+{
+	int level;
+
+	bpf_for (level, 0, LEVELS) {
+		struct fief_container *c = container_at(id);
+		struct sched_node *n = node_at(id);
+
+		if (!c || !n || id == FIEF_ROOT)
+			break;
+		n->worked_ns = now;
+		id = c->parent.id;
+	}
+	return 0;
+}
+
+/*
+ * Whether the thread, which has had `ran_ns` of the CPU, still serves the listener from a client of which it last received. Not by the
+ * time that passes: one that sleeps since nobody asked is to have the turn of who asks first.
+ */
+static __always_inline bool listener_lately(const struct sched_waiting *w, __u64 ran_ns)
+{
+	return w->queue && ran_ns - w->received_ran_ns < LISTENER_WORK_NS;
+}
+
 /* The class's container, if a request of it waits. */
 static __always_inline __u32 waiting_class(const struct fief_queue *q, __u32 class, __u64 now)
 {
 	const struct fief_queue_class *of = &q->class[class & (FIEF_QUEUE_CLASSES - 1)];
-	struct sched_node *n = node_at(of->container.id);
+	bool lined = q->bits >> (class & (FIEF_QUEUE_CLASSES - 1)) & 1;
+	struct sched_node *n;
 
-	if (!n || !class_waits(of, q->bits >> (class & (FIEF_QUEUE_CLASSES - 1)) & 1, n->worked_ns, now))
+	if (!lined && !of->handed_ns)
+		return FIEF_NO_ID;
+	n = node_at(of->container.id);
+	if (!n || !class_waits(of, lined, n->worked_ns, now))
 		return FIEF_NO_ID;
 	return container_get(of->container) ? of->container.id : FIEF_NO_ID;
 }
@@ -72,10 +108,12 @@ __noinline __u32 lent_best(__u32 queue, __u32 listener, __u32 bound, __u32 best,
 		if (!known) {
 			if (!is_served_by(q, bound))
 				break;
+			if (turn_is_over(bound, now) && debt_is_full(bound))
+				break;
 			known = true;
 			held = turn_is_over(best, now);
 		}
-		if (!turn_is_free(id, bound, but, now))
+		if (turn_runs(id, but) || !turn_is_free(id, bound, but, now))
 			continue;
 		if (held || turn_before(id, best)) {
 			best = id;

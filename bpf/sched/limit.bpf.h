@@ -29,6 +29,12 @@ static __always_inline bool budget_left(struct sched_node *n, __u32 limit_ppm, _
 	return n->budget > 0;
 }
 
+/* What is left of its budget, by what is known without the lock. */
+static __always_inline __s64 budget_now(const struct sched_node *n, const struct fief_container *c)
+{
+	return n->budget - (__s64)c->charged_ns + c->unlimited_ns;
+}
+
 /* Whether a limit on the way up is used up, by what is known without the lock. */
 __noinline int is_held(__u32 id)
 {
@@ -43,12 +49,39 @@ __noinline int is_held(__u32 id)
 		n = node_at(id);
 		if (!n)
 			break;
-		if (attributes_of(c)->limit_ppm && n->period_ns &&
-		    n->budget - (__s64)c->charged_ns + c->unlimited_ns <= 0) {
+		if (attributes_of(c)->limit_ppm && n->period_ns && budget_now(n, c) <= 0) {
 			held = 1;
 			break;
 		}
 		id = c->parent.id;
 	}
 	return held;
+}
+
+/*
+ * Whether what runs in debt for a moment more could come to owe so much, to it or above it, that some would be forgiven: no more than
+ * DEBT_MOST periods are paid off.
+ */
+__noinline int debt_is_full(__u32 id)
+{
+	int full = 0, level;
+
+	bpf_for (level, 0, LEVELS) {
+		struct fief_container *c = container_at(id);
+		struct sched_node *n = node_at(id);
+		__u32 limit_ppm;
+		__s64 left;
+
+		if (!c || !n || id == FIEF_ROOT)
+			break;
+		limit_ppm = attributes_of(c)->limit_ppm;
+		left = budget_now(n, c);
+		if (limit_ppm && n->period_ns && left <= 0 &&
+		    DEBT_STEP_NS - left > quota_of(limit_ppm, limit_cpus) * DEBT_MOST) {
+			full = 1;
+			break;
+		}
+		id = c->parent.id;
+	}
+	return full;
 }

@@ -13,7 +13,8 @@
 #define LAG_NS	     8000000ull
 #define LEAD_NS	     40000000ull
 #define PERIOD_NS    20000000ull
-#define DEBT_MOST    100 /* periods */
+#define DEBT_MOST    100	/* periods */
+#define DEBT_STEP_NS 12000000ll /* of one thread, until it is asked again: at a tick */
 #define SLICE_NS     3000000ull
 #define OWN_WEIGHT   100 /* of the threads of an interior container, among its children */
 #define OWN_PRIORITY 100

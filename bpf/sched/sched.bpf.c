@@ -142,7 +142,7 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 		return;
 	charge_now(now);
 	stays = prev_waits(prev);
-	lent_look(m, false);
+	lent_look(m, now, false);
 	if (floor_let_in(here))
 		return;
 	if (!machine_lock()) {
@@ -215,6 +215,7 @@ void BPF_PROG(running_begins, struct task_struct *p)
 	here->of = w ? w->of : 0;
 	here->rank = p->flags & PF_KTHREAD ? ~0u : rank_of(allocation_runs(p, w));
 	here->own = p->flags & PF_KTHREAD ? 0 : own_of(w);
+	here->turn = p->flags & PF_KTHREAD ? 0 : turn_of(w);
 	if (here->brief) {
 		here->brief = 0;
 		if (!is_dying(p))
@@ -237,6 +238,7 @@ void BPF_PROG(stopping_ends, struct task_struct *p, bool runnable)
 		here->rank = ~0u;
 		here->of = 0;
 		here->own = 0;
+		here->turn = 0;
 	}
 }
 
@@ -311,7 +313,7 @@ static int period_begins(void *map, int *key, struct sched_machine *m)
 	__u64 now = bpf_ktime_get_ns();
 	__u32 cpu;
 
-	if (foreign_look(m) || lent_look(m, true) || m->held) {
+	if (foreign_look(m) || lent_look(m, now, true) || m->held) {
 		m->held = 0;
 		bpf_for (cpu, 0, cpu_count)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

@@ -59,30 +59,24 @@ __noinline int served_prune(struct sched_waiting *w __arg_nonnull, __u64 ran_ns,
 }
 
 /* The listener that the running thread last received from a client of, and the queue of that. */
-static __always_inline void listener_take(struct sched_waiting *w, struct fief_cpu *cs)
+static __always_inline void listener_take(struct sched_waiting *w, struct fief_cpu *cs, __u64 ran_ns)
 {
 	struct fief_control *control = control_get();
-	__u32 listener = cs->received, slot, key;
+	__u32 listener = cs->received, epoch, key;
 	struct fief_guard *guard;
 
 	if (!listener || !control)
 		return;
-	slot = control->slot & 1;
-	if (w->listener == listener && w->listener_slot == slot)
+	cs->received = 0;
+	w->received_ran_ns = ran_ns;
+	epoch = control->epoch;
+	if (w->listener == listener && w->listener_epoch == epoch && w->queue)
 		return;
-	key = slot * FIEF_MAX_LISTENERS + listener - 1;
+	key = (control->slot & 1) * FIEF_MAX_LISTENERS + listener - 1;
 	guard = bpf_map_lookup_elem(&guards, &key);
 	w->listener = listener;
-	w->listener_slot = slot;
+	w->listener_epoch = epoch;
 	w->queue = guard ? guard->queue : 0;
-}
-
-static __always_inline void worked_note(struct fief_ref to, __u64 now)
-{
-	struct sched_node *n = node_at(to.id);
-
-	if (n)
-		n->worked_ns = now;
 }
 
 /* What the running thread worked for since the last look. */
@@ -99,7 +93,7 @@ __noinline int served_take(struct sched_waiting *w, __s32 pid, __u64 ran_ns)
 		cs->served_reset = 0;
 		w->served_count = 0;
 	}
-	listener_take(w, cs);
+	listener_take(w, cs, ran_ns);
 	count = cs->served_count;
 	if (!count && w->served_count <= 1)
 		return 0;
@@ -107,7 +101,7 @@ __noinline int served_take(struct sched_waiting *w, __s32 pid, __u64 ran_ns)
 	if (count == 1 && w->served_count == 1 && same_ref(w->served[0].container, cs->served[0])) {
 		w->served[0].at_ns = now;
 		w->served[0].ran_ns = ran_ns;
-		worked_note(w->served[0].container, now);
+		worked_note(w->served[0].container.id, now);
 		cs->served_count = 0;
 		return 0;
 	}
@@ -117,7 +111,7 @@ __noinline int served_take(struct sched_waiting *w, __s32 pid, __u64 ran_ns)
 		if (i >= count)
 			break;
 		served_add(w, (__u64)to.generation << 32 | to.id, ran_ns, now);
-		worked_note(to, now);
+		worked_note(to.id, now);
 	}
 	cs->served_count = 0;
 	if (w->served_count > 1)

@@ -59,16 +59,19 @@ struct {
 
 struct sched_machine {
 	__u32 lock;
-	__u32 searches; /* counts them */
-	__u32 search;	/* the one that has the lock */
-	__u32 top;	/* queues above were never taken */
-	__u32 free;	/* entries of sched_free that hold a number */
-	__u32 held;	/* a container with waiting threads was passed over */
-	__u32 beats;	/* of the timer */
-	__u32 foreign;	/* threads that wait on the allocation of another container than they work for */
-	__u32 serving;	/* threads that wait while they serve a listener with a queue */
-	__u32 pad;
-	__u64 news; /* of the queues, as they were last looked at */
+	__u32 searches;	 /* counts them */
+	__u32 search;	 /* the one that has the lock */
+	__u32 top;	 /* queues above were never taken */
+	__u32 free;	 /* entries of sched_free that hold a number */
+	__u32 held;	 /* a container with waiting threads was passed over */
+	__u32 beats;	 /* of the timer */
+	__u32 foreign;	 /* threads that wait on the allocation of another container than they work for */
+	__u32 serving;	 /* threads that wait while they serve a listener with a queue */
+	__u32 look;	 /* the line that is looked at next (leaves.bpf.h); */
+	__u32 lines;	 /* and so many are left */
+	__u32 seen;	 /* threads that this look was at */
+	__u64 looked_ns; /* when lines were last looked at */
+	__u64 news;	 /* of the queues, as they were then */
 	struct bpf_timer timer;
 };
 
@@ -100,8 +103,8 @@ struct sched_place {
 	__u32 row;   /* threads in a row that were let in for having waited */
 	__u32 of;    /* whose thread it is: id + 1 */
 	__u32 own;   /* who runs there by its own part: id + 1 */
-	__u32 pad;
-	__u64 at; /* its place in that container's line */
+	__u32 turn;  /* whose turn it has that works for another one: id + 1 */
+	__u64 at;    /* its place in that container's line */
 };
 
 struct {
@@ -131,10 +134,11 @@ struct sched_waiting {
 	struct fief_ref allocation; /* whose it has, or waits on */
 	__u32 bound;		    /* id of the container that it works for */
 	__u32 lent;		    /* 1: it has the allocation since a request of that container waits for it */
-	__u32 serving;		    /* 1: it is counted as one that serves while it waits */
+	__u32 serving;		    /* where it is counted as one that serves while it waits: id + 1; 0: nowhere */
 	__u32 listener;		    /* index + 1 of the one that it last received from a client of; 0: of none */
-	__u32 listener_slot;	    /* the policy slot of that; */
+	__u32 listener_epoch;	    /* the policy's of that; */
 	__u32 queue;		    /* and its queue; 0: it has none */
+	__u64 received_ran_ns;	    /* its whole time on CPUs when it received */
 	struct sched_served served[FIEF_SERVED];
 };
 

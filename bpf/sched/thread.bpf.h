@@ -63,31 +63,31 @@ __noinline __u32 rank_of(__u32 id)
 }
 
 /* It waits in a container's queue, and serves a listener with a queue of requests, or not any more. The lock is held. */
-static __always_inline void serving_more(struct sched_waiting *w, __u32 id)
+static __always_inline void serving_less(struct sched_waiting *w)
 {
 	struct sched_machine *m = machine_get();
-	struct sched_node *n = node_at(id);
+	struct sched_node *n = w->serving ? node_at(w->serving - 1) : NULL;
 
-	w->serving = 0;
-	if (!m || !n || !w->queue || id == FIEF_ROOT)
-		return;
-	w->serving = 1;
-	n->serving++;
-	m->serving++;
-}
-
-static __always_inline void serving_less(struct sched_waiting *w, __u32 id)
-{
-	struct sched_machine *m = machine_get();
-	struct sched_node *n = node_at(id);
-
-	if (!m || !n || !w->serving)
+	if (!m || !n)
 		return;
 	w->serving = 0;
 	if (n->serving)
 		n->serving--;
 	if (m->serving)
 		m->serving--;
+}
+
+static __always_inline void serving_more(struct sched_waiting *w, __u32 id)
+{
+	struct sched_machine *m = machine_get();
+	struct sched_node *n = node_at(id);
+
+	serving_less(w); /* where its last wait ended without the lock */
+	if (!m || !n || !w->queue || id == FIEF_ROOT)
+		return;
+	w->serving = id + 1;
+	n->serving++;
+	m->serving++;
 }
 
 /* It waits no longer in the queue where it was counted. */
@@ -102,7 +102,7 @@ __noinline int wait_end(struct sched_waiting *w)
 	w->container = 0;
 	if (w->foreign > 1 && m->foreign)
 		m->foreign--;
-	serving_less(w, id);
+	serving_less(w);
 	waits_less(id);
 	queue_return(id);
 	machine_unlock(m);

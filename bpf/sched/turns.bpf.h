@@ -158,6 +158,23 @@ __noinline int runs_for(__u32 id, __u32 but)
 	return runs;
 }
 
+/* Whether a thread of a CPU, apart from the one that asks, has the container's turn and works for another one. */
+__noinline int turn_runs(__u32 id, __u32 but)
+{
+	__u32 cpu;
+	int runs = 0;
+
+	bpf_for (cpu, 0, cpu_count) {
+		struct sched_place *there = place_at(cpu);
+
+		if (there && cpu != but && there->turn == id + 1) {
+			runs = 1;
+			break;
+		}
+	}
+	return runs;
+}
+
 /* Whether its limit is used up, also where nobody has looked at it for long. */
 static __always_inline bool turn_is_over(__u32 id, __u64 now)
 {

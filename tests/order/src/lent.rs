@@ -11,6 +11,8 @@ unsafe extern "C" {
     fn requests_open(open: bool, monitor: bool);
     fn requests_worked(id: u32, now: u64);
     fn requests_runs(id: u32);
+    fn requests_lent(id: u32);
+    fn requests_served(ran_ns: u64) -> bool;
     fn requests_lend(listener: u32, bound: u32, now: u64) -> u32;
 }
 
@@ -62,6 +64,18 @@ impl<'a> Requests<'a> {
     pub fn runs(&self, id: u32) {
         // SAFETY: as in `new`.
         unsafe { requests_runs(id) }
+    }
+
+    /// A thread on the other CPU has the container's turn, and works for another one.
+    pub fn lent(&self, id: u32) {
+        // SAFETY: as in `new`.
+        unsafe { requests_lent(id) }
+    }
+
+    /// Whether a thread still serves the listener that had so much of the CPU since it received from a client of it.
+    pub fn served(&self, ran_ns: u64) -> bool {
+        // SAFETY: as in `new`.
+        unsafe { requests_served(ran_ns) }
     }
 
     /// Whose turn a thread has that serves a listener and works for `bound`.

@@ -315,13 +315,27 @@ void requests_open(bool open, bool monitor)
 
 void requests_worked(__u32 id, __u64 now)
 {
-	nodes[id].worked_ns = now;
+	worked_note(id, now);
 }
 
 /* A thread of it runs on the second CPU. */
 void requests_runs(__u32 id)
 {
 	places[1].own = id + 1;
+}
+
+/* A thread that works for another one has its turn on the second CPU. */
+void requests_lent(__u32 id)
+{
+	places[1].turn = id + 1;
+}
+
+/* Whether a thread still serves the listener that ran so long since it received from a client of it. */
+bool requests_served(__u64 ran_ns)
+{
+	struct sched_waiting w = {.queue = 1, .listener = 1, .received_ran_ns = 1000};
+
+	return listener_lately(&w, 1000 + ran_ns);
 }
 
 /* Whose turn a thread of the first CPU has that works for `bound`. */

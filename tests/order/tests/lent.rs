@@ -128,7 +128,7 @@ fn a_used_up_limit_of_the_worse_class_is_overdrawn_for_a_better_one() {
     let bronze = machine.container(0, limit(10));
     machine.wait(bronze);
     machine.pick();
-    machine.charge(bronze, 500 * MS);
+    machine.charge(bronze, 100 * MS);
     machine.pick();
     machine.sleep(bronze);
     assert!(machine.is_held(bronze));
@@ -138,4 +138,64 @@ fn a_used_up_limit_of_the_worse_class_is_overdrawn_for_a_better_one() {
     assert_eq!(requests.lend(0, bronze), bronze);
     requests.line(GOLD, true);
     assert_eq!(requests.lend(0, bronze), gold);
+}
+
+#[test]
+fn a_second_thread_gets_no_turn_that_is_lent_already() {
+    let (machine, [gold, bronze, _]) = priorities();
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    requests.line(GOLD, true);
+    requests.lent(gold);
+    assert_eq!(requests.lend(0, bronze), bronze);
+    requests.lent(bronze);
+    assert_eq!(requests.lend(0, bronze), gold, "that one has another's");
+}
+
+#[test]
+fn who_worked_for_what_is_below_a_class_has_taken_its_request() {
+    let (mut machine, [gold, bronze, _]) = priorities();
+    let request = machine.container(gold, weight(100));
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    requests.handed(GOLD, 3 * MS, 100 * MS);
+    assert_eq!(requests.lend(0, bronze), gold);
+    requests.worked(request, MS);
+    assert_eq!(requests.lend(0, bronze), bronze);
+}
+
+#[test]
+fn a_thread_that_works_on_without_its_clients_serves_the_listener_no_longer() {
+    let (machine, [gold, bronze, _]) = priorities();
+    let requests = Requests::new(&machine, &[gold, bronze]);
+    assert!(requests.served(99 * MS));
+    assert!(!requests.served(100 * MS), "it has worked too long since it received");
+}
+
+#[test]
+fn all_debt_that_is_made_by_lent_turns_is_paid_off() {
+    let mut machine = Machine::new();
+    let gold = machine.container(0, priority(9));
+    let bronze = machine.container(0, limit(10));
+    machine.wait(bronze);
+    machine.pick();
+    let since = machine.now();
+    machine.charge(bronze, 10 * MS);
+    machine.pick();
+    machine.sleep(bronze);
+    assert!(machine.is_held(bronze));
+    Requests::new(&machine, &[gold, bronze]).line(GOLD, true);
+    let mut had = 10 * MS;
+    // at each tick it is asked again
+    while Requests::new(&machine, &[]).lend(0, bronze) == gold {
+        machine.charge(bronze, 4 * MS);
+        had += 4 * MS;
+        assert!(had < 1000 * MS, "for ever");
+    }
+    assert!(had > 150 * MS, "100 periods of 20 ms are paid off, by which it could have 200 ms: {had} ns");
+    machine.wait(bronze);
+    while machine.is_held(bronze) {
+        machine.charge(gold, MS);
+        machine.pick();
+    }
+    let may = (machine.now() - since) / 10;
+    assert!(may.abs_diff(had) <= 4 * MS, "it had {had} ns, and may have {may} ns");
 }
