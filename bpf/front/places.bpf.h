@@ -198,7 +198,7 @@ static __noinline int class_settle(struct fief_queue *q, __u32 class, __u64 now)
 	return 0;
 }
 
-/* The server gets a request of the class, which came at `since_ns` and whose place runs out at `ends`. */
+/* The server gets a request of the class whose place runs out at `ends`. */
 static __always_inline void handed_note(struct fief_queue_class *of, __u64 ends)
 {
 	of->handed_ns = 0;
@@ -210,7 +210,10 @@ static __always_inline void handed_note(struct fief_queue_class *of, __u64 ends)
 	queue_news_tell();
 }
 
-/* The server has begun to answer the request that came at `since_ns`, or has it no longer. */
+/*
+ * The server has begun to answer the request that came at `since_ns`, or has it no longer; those that are left keep the turn. The table
+ * may have pushed some out of itself unseen (LRU): such a turn ends with the last one's place, or when somebody works for the class.
+ */
 static __always_inline void handed_forget(struct fief_queue_class *of, __u64 since_ns)
 {
 	if (since_ns && __sync_fetch_and_add(&of->handed, -1) <= 1)

@@ -8,7 +8,7 @@
  * This is done with the run queue locked, so there is one look in LOOK_NS on the whole machine, and one look is at LENT_SEEN threads
  * of LENT_LINES lines in all; the next one goes on behind them, in turn. Only where a request came to a queue, or went to a server, a round
  * of looks begins; and each beat. A look costs a look-up for each of these threads, and, where a class of its queue waits, a
- * comparison of turns: some 10 us with nobody that waits, some 100 us if all of them do.
+ * comparison of turns with each of these: by estimate 10 us where nobody waits, and 100 us where one class does of each queue.
  * Limits: of the threads in a line only the first LENT_SEEN are looked at. With QUEUES lines a round takes 16 looks.
  */
 #pragma once
@@ -17,7 +17,6 @@
 
 #define LENT_SEEN  64
 #define LENT_LINES 256
-#define LENT_LEFT  1024 /* beside a number of threads */
 #define LOOK_NS	   1000000ull
 
 /* Static: only a caller's context makes the iterator legal (RCU). */
@@ -65,32 +64,32 @@ static __always_inline bool foreign_look(struct sched_machine *m)
 }
 
 /*
- * Those at the front of a line whose turn would come first elsewhere by now; of `most` threads. Returns how many were looked at, and
- * LENT_LEFT if one goes. Static: only a caller's context makes the iterator legal (RCU).
+ * Those at the front of a line whose turn would come first elsewhere by now. Whether one goes. What was looked at is counted in the
+ * machine's record, where the verifier does not follow it. Static: only a caller's context makes the iterator legal (RCU).
  */
-static __noinline int lent_leave(__u32 number, __u32 most)
+static __noinline int lent_leave(struct sched_machine *m, __u32 number)
 {
 	struct task_struct *p;
-	__u32 seen = 0, left = 0;
+	int left = 0;
 
 	bpf_for_each (scx_dsq, p, DSQ(number), 0) {
 		struct sched_waiting *w = waiting_of(p);
 		__u32 at;
 
-		if (seen >= most)
+		if (m->seen >= LENT_SEEN)
 			break;
-		seen++;
+		m->seen++;
 		if (!w || !w->serving || !listener_lately(w, p->se.sum_exec_runtime))
 			continue;
 		at = w->allocation.id;
 		if (lent_best(w->queue, w->listener - 1, w->bound, at, NO_CPU) == at)
 			continue;
 		if (scx_bpf_dsq_move(&___it, p, DSQ(QUEUE_LATE), 0)) {
-			left = LENT_LEFT;
+			left = 1;
 			break;
 		}
 	}
-	return seen | left;
+	return left;
 }
 
 /* Whether there are lines to be looked at now, by this CPU: the round goes on, or, of news, another one begins. */
@@ -112,36 +111,33 @@ static __always_inline bool look_begins(struct sched_machine *m, __u64 now, bool
 /* Looks for threads that a better container waits for by now; unless it `must`, only where something is new of the queues. */
 static __always_inline bool lent_look(struct sched_machine *m, __u64 now, bool must)
 {
-	__u32 i, lines, number, seen = 0;
 	bool left = false;
+	__u32 i;
 
 	if (!m->serving || !look_begins(m, now, must))
 		return false;
-	lines = m->lines;
-	number = m->look;
+	m->seen = 0;
 	bpf_for (i, 0, LENT_LINES) {
-		__u32 before = seen;
+		__u32 number = m->look, before = m->seen, lines = m->lines;
 		struct sched_queue *q;
 		struct sched_node *n;
-		int found;
 
-		if (!lines || seen >= LENT_SEEN)
+		if (!lines || before >= LENT_SEEN)
 			break;
-		if (number >= m->top)
-			number = 0;
+		if (number >= m->top) {
+			m->look = 0;
+			continue;
+		}
 		q = queue_at(number);
 		n = q && q->taken ? node_at(q->container) : NULL;
 		if (n && n->serving) {
-			found = lent_leave(number, LENT_SEEN - seen);
-			left |= found >= LENT_LEFT;
-			seen += found & (LENT_LEFT - 1);
-			if (seen >= LENT_SEEN && before)
+			if (lent_leave(m, number))
+				left = true;
+			if (m->seen >= LENT_SEEN && before)
 				break; /* it has not had the whole of it: the next look begins with it */
 		}
-		number++;
-		lines--;
+		m->look = number + 1;
+		m->lines = lines - 1;
 	}
-	m->look = number;
-	m->lines = lines;
 	return left;
 }
