@@ -161,7 +161,7 @@ fn a_service_is_in_its_policy_from_the_boot_on_and_over_restarts_and_reloads() {
     // a policy without its container is refused, as long as the service's drop-in leads nowhere else
     machine.must("sed --in-place=.before s/shop/store/g /etc/fief/policy.toml");
     assert!(!machine.does("systemctl reload fief"));
-    machine.must("journalctl -u fief | grep -qF 'nginx.service is at home in shop (by '");
+    machine.must("fief apply /etc/fief/policy.toml 2>&1 | grep -qF 'nginx.service is at home in shop (by '");
     machine.serves_by_class();
     machine.must("fief unit nginx && systemctl reload fief");
     assert!(machine.threads("store") > 0, "it is above the classes: {}", machine.complaints());
