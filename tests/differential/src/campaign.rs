@@ -155,8 +155,8 @@ pub struct Campaign<'a> {
     pub speech: Speech,
     kinds: Vec<Kind>,
     queue: VecDeque<Trial>,
-    /// What ended by patience alone goes once more when all else is done, one at a time: where a queue lets one request in,
-    /// a case that the server waits in takes the time of those behind it.
+    /// What failed goes once more when all else is done, one at a time: where a queue lets one request in, a case that the
+    /// server waits in takes the time of those behind it, and what is too long to wait is refused.
     alone: VecDeque<Trial>,
     under_way: usize,
     growth: Option<Growth<'a>>,
@@ -344,7 +344,7 @@ impl Campaign<'_> {
     fn went_again(&mut self, mut trial: Trial, count: u32, outcome: &Outcome) {
         if self.is_served(&trial.planned.1, outcome) {
             self.tally(trial.kind).unsteady += 1;
-        } else if outcome.end == End::Silent && !trial.is_alone {
+        } else if !trial.is_alone {
             trial.is_alone = true;
             self.alone.push_back(trial);
         } else if count < CONFIRMATIONS {
