@@ -73,13 +73,19 @@ static __always_inline bool record_ends(struct fief_cpu *cs, unsigned int prev_s
 	return prev_state & TASK_DEAD || (cs->has_task && cs->task.flags & FIEF_TASK_WRITES);
 }
 
+/* During an upgrade, old and new are attached together: the other was first. `next` has left no CPU since it was noted here. */
+static __always_inline bool switch_told(struct fief_cpu *cs, struct task_struct *next)
+{
+	return cs->running == next->pid && cs->thread == (__u64)next && cs->switches == switches_of(next);
+}
+
 static __always_inline int switch_charge(bool preempt, struct task_struct *prev, struct task_struct *next,
 					 unsigned int prev_state)
 {
 	struct fief_cpu *cs = this_cpu();
 	__u64 now;
 
-	if (!cs)
+	if (!cs || switch_told(cs, next))
 		return 0;
 	now = switch_time(cs, next);
 	if (!cpu_first_event(cs, now)) {

@@ -7,7 +7,7 @@
 //! changes none: a version whose records differ is refused before any change.
 
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, Object, OpenObject, Program};
@@ -56,15 +56,9 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     }
     require_own_records(pins)?;
     listen_to_libbpf();
-    let containers = MapHandle::from_pinned_path(pins.map("containers")).context(|| "containers".into())?;
-    let (mut first, mut second) = (MaybeUninit::<OpenObject>::uninit(), MaybeUninit::<OpenObject>::uninit());
+    let mut places = [const { MaybeUninit::<OpenObject>::uninit() }; 2];
     let mut front_place = MaybeUninit::<OpenObject>::uninit();
-    let mut core_skel = match load_core(&mut first, pins, containers.max_entries(), true) {
-        Err(e) if e.kind() == ErrorKind::Drift => return Err(e),
-        // kernels before 6.13 refuse task storage in cgroup hooks
-        Err(_) => load_core(&mut second, pins, containers.max_entries(), false)?,
-        Ok(loaded) => loaded,
-    };
+    let mut core_skel = load_core(&mut places, pins)?;
     // before the front object looks for those that both use
     pin_new_maps(core_skel.object_mut(), pins)?;
     let mut open =
@@ -87,7 +81,18 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     Ok(done)
 }
 
-fn load_core<'o>(
+fn load_core<'o>(places: &'o mut [MaybeUninit<OpenObject>; 2], pins: &Pins) -> Result<core::CoreSkel<'o>> {
+    let containers = MapHandle::from_pinned_path(pins.map("containers")).context(|| "containers".into())?;
+    let [first, second] = places;
+    match load_core_with(first, pins, containers.max_entries(), true) {
+        Err(e) if e.kind() == ErrorKind::Drift => Err(e),
+        // kernels before 6.13 refuse task storage in cgroup hooks
+        Err(_) => load_core_with(second, pins, containers.max_entries(), false),
+        Ok(loaded) => Ok(loaded),
+    }
+}
+
+fn load_core_with<'o>(
     place: &'o mut MaybeUninit<OpenObject>,
     pins: &Pins,
     containers: u32,
@@ -136,6 +141,18 @@ fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> 
 pub fn program_id(pins: &Pins, name: &str) -> Result<u32> {
     let fd = pins.open_program(name)?;
     Program::id_from_fd(fd.as_fd()).context(|| format!("cannot ask for the program {name}"))
+}
+
+/// For tests: what an upgrade is for a moment, this binary's tracing programs of the core beside those in force; until the links go.
+pub fn attach_beside(pins: &Pins) -> Result<Vec<OwnedFd>> {
+    let mut places = [const { MaybeUninit::<OpenObject>::uninit() }; 2];
+    let mut core_skel = load_core(&mut places, pins)?;
+    let beside = |program: Program<'_>| {
+        let name = program.name().to_string_lossy().into_owned();
+        let is_traced = matches!(attachment::of(&name).kind, Kind::Trace(_)) && pins.links().join(&name).exists();
+        is_traced.then(|| link::create_trace(program.as_fd()).context(|| format!("cannot attach {name}")))
+    };
+    core_skel.object_mut().progs().filter_map(beside).collect()
 }
 
 /// For tests and the lab: the programs in force pass for those of another build, so the next apply puts its own in their place.
