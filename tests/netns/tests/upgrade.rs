@@ -107,7 +107,11 @@ fn while_old_and_new_programs_are_attached_together_nothing_is_missed_or_told_tw
             }
             missed() - before
         };
-        let helper = fork(|| (0..3).for_each(|_| drop(work())));
+        let helper = fork(|| {
+            for _ in 0..3 {
+                work();
+            }
+        });
         let alone = work();
         let beside = fief_bpf::upgrade::attach_beside(fief.pins()).unwrap();
         let together = work();

@@ -43,9 +43,14 @@ impl Application {
     pub fn lost(&mut self, before: &[Used], after: &[Used]) -> Result<Vec<(usize, String)>> {
         writeln!(self.questions).context("ask the application")?;
         self.hear()?;
-        let told = self.told.lost.iter().map(|(number, why)| (*number, why.clone()));
+        let told = self.told.found.lost.iter().map(|(number, why)| (*number, why.clone()));
         let seen = shrunk(&self.told.held, before, after).into_iter();
         Ok(told.chain(seen.map(|number| (number, "fief usage does not have what it had".to_owned()))).collect())
+    }
+
+    /// Looks at its containers, and those of them that found less than it had worked.
+    pub fn looks(&self) -> (u64, u64) {
+        (self.told.found.looks, self.told.found.short)
     }
 
     fn hear(&mut self) -> Result<()> {

@@ -49,6 +49,8 @@ pub struct Changes {
     pub classes: Vec<Class>,
     /// Containers that the application held and lost, by its numbers, and why.
     pub held_lost: BTreeMap<usize, String>,
+    /// Looks of the application at what it holds, and those of them that found less than it had worked.
+    pub held_looks: (u64, u64),
 }
 
 pub fn measure(plan: &Plan, topology: &Topology, what: What, progress: &mut Progress) -> Result<Changes> {
@@ -103,6 +105,7 @@ fn change(
             for (number, why) in application.lost(&before, &after)? {
                 changes.held_lost.entry(number).or_insert(why);
             }
+            changes.held_looks = application.looks();
         }
         let quiet = before.iter().filter(|one| policy::is_quiet(&one.container)).map(|one| one.thread_ns);
         changes.quiet_ns = changes.quiet_ns.into_iter().chain(quiet).min();

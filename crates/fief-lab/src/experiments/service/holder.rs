@@ -24,6 +24,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 const GAP: Duration = Duration::from_micros(5);
 /// Of its work a container is charged at least one part in so many: interrupts shorter than a gap are not its time.
 const CHARGED: u32 = 4;
+/// Looks, one after the other, that find a container without its work: then it is lost. One alone says little: steal that becomes known
+/// late is taken from whom is next, and where the kernel does not tell of a switch, what a ring said until then is home's.
+const SHORT_LOOKS: u32 = 3;
 /// A thread that does not end its turn by then never will.
 const SOON: Duration = Duration::from_secs(30);
 
@@ -32,14 +35,24 @@ const SOON: Duration = Duration::from_secs(30);
 pub struct Look {
     /// Slot and generation of each container, by its number.
     pub held: Vec<(u32, u64)>,
-    /// Those of them that were lost up to now, and the first word of it.
-    pub lost: BTreeMap<usize, String>,
+    /// What the looks at them found up to now.
+    pub found: Found,
 }
 
-type Lost = Arc<Mutex<BTreeMap<usize, String>>>;
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Found {
+    /// Containers that were lost, and the first word of it.
+    pub lost: BTreeMap<usize, String>,
+    pub looks: u64,
+    /// Looks that found less than was worked.
+    pub short: u64,
+}
+
+type Shared = Arc<Mutex<Found>>;
 type Asks = Receiver<Sender<()>>;
-type Thread = Box<dyn FnOnce(&Lost, &Asks) + Send>;
-type Watched = std::result::Result<(), String>;
+type Thread = Box<dyn FnOnce(&Shared, &Asks) + Send>;
+/// Whether a look found all that was worked; or why the container is lost.
+type Watched = std::result::Result<bool, String>;
 
 fn words(error: &fief::Error) -> String {
     error.to_string()
@@ -52,6 +65,8 @@ struct Held {
     container: Container,
     named: (u32, u32),
     used_ns: u64,
+    /// Looks in turn that found less than was worked.
+    short: u32,
 }
 
 impl Held {
@@ -59,10 +74,10 @@ impl Held {
         let fail = "make a container of an application";
         let container = Container::create().context(fail)?;
         let info = container.info().context(fail)?;
-        Ok(Self { number, container, named: (info.id, info.generation), used_ns: 0 })
+        Ok(Self { number, container, named: (info.id, info.generation), used_ns: 0, short: 0 })
     }
 
-    /// It is the same one, lives, has what it had, and was charged for what was done since the last look.
+    /// It is the same one, lives, has what it had, and is charged for what is done.
     fn watch(&mut self, worked: Duration) -> Watched {
         let info = self.container.info().map_err(|error| words(&error))?;
         if (info.id, info.generation) != self.named || info.state != State::Alive {
@@ -70,11 +85,12 @@ impl Held {
         }
         let used_ns = self.container.usage().map_err(|error| words(&error))?.cpu_ns();
         let least_ns = self.used_ns + (worked / CHARGED).as_nanos() as u64;
-        if used_ns < least_ns {
+        self.short = if used_ns < least_ns { self.short + 1 } else { 0 };
+        if used_ns < self.used_ns || self.short >= SHORT_LOOKS {
             return Err(format!("it has {used_ns} ns, and had {} and {worked:?} of work", self.used_ns));
         }
         self.used_ns = used_ns;
-        Ok(())
+        Ok(self.short == 0)
     }
 
     /// As one who works for it, and makes containers below it.
@@ -83,14 +99,17 @@ impl Held {
             let _bound = self.container.bind().map_err(|error| words(&error))?;
             work()
         };
-        self.watch(worked)?;
-        self.container.child().map(drop).map_err(|error| words(&error))
+        let is_whole = self.watch(worked)?;
+        self.container.child().map(|_| is_whole).map_err(|error| words(&error))
     }
 }
 
-fn note(lost: &Lost, number: usize, watched: Watched) {
+fn note(found: &Shared, number: usize, watched: Watched) {
+    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+    found.looks += 1;
+    found.short += u64::from(watched == Ok(false));
     if let Err(why) = watched {
-        lost.lock().unwrap_or_else(PoisonError::into_inner).entry(number).or_insert(why);
+        found.lost.entry(number).or_insert(why);
     }
 }
 
@@ -123,38 +142,38 @@ fn turns(asks: &Asks, mut turn: impl FnMut()) {
 }
 
 /// Binds itself to each in turn.
-fn caller(mut all: Vec<Held>, lost: &Lost, asks: &Asks) {
+fn caller(mut all: Vec<Held>, found: &Shared, asks: &Asks) {
     turns(asks, || {
         for held in &mut all {
-            note(lost, held.number, held.turn());
+            note(found, held.number, held.turn());
             std::thread::sleep(PAUSE);
         }
     });
 }
 
 /// Is bound for good, and works only when it is asked.
-fn sleeper(mut held: Held, lost: &Lost, asks: &Asks) {
-    note(lost, held.number, held.container.bind_thread().map_err(|error| words(&error)));
+fn sleeper(mut held: Held, found: &Shared, asks: &Asks) {
+    note(found, held.number, held.container.bind_thread().map(|()| true).map_err(|error| words(&error)));
     for reply in asks {
         let binding = fief::current(&held.container).map_err(|error| words(&error));
         let watched = binding.and_then(|binding| match binding == held.named {
             true => held.watch(work()),
             false => Err(format!("its thread is bound to {binding:?} instead")),
         });
-        note(lost, held.number, watched);
+        note(found, held.number, watched);
         let _ = reply.send(());
     }
 }
 
 /// Works for each in turn by its ring.
-fn ringer(mut all: Vec<Held>, lost: &Lost, asks: &Asks) {
+fn ringer(mut all: Vec<Held>, found: &Shared, asks: &Asks) {
     let opened = Ring::open().and_then(|mut ring| {
         let places: fief::Result<Vec<Place>> = all.iter().map(|held| ring.add(&held.container)).collect();
         Ok((ring, places?))
     });
     let (mut ring, places) = match opened {
         Ok(opened) => opened,
-        Err(error) => return all.iter().for_each(|held| note(lost, held.number, Err(words(&error)))),
+        Err(error) => return all.iter().for_each(|held| note(found, held.number, Err(words(&error)))),
     };
     turns(asks, || {
         let mut worked = Vec::new();
@@ -164,7 +183,7 @@ fn ringer(mut all: Vec<Held>, lost: &Lost, asks: &Asks) {
         let home = ring.bind(Place::HOME).and_then(|()| ring.flush()).map_err(|error| words(&error));
         for (held, worked) in all.iter_mut().zip(worked) {
             let worked = home.clone().and_then(|()| worked.map_err(|error| words(&error)));
-            note(lost, held.number, worked.and_then(|worked| held.watch(worked)));
+            note(found, held.number, worked.and_then(|worked| held.watch(worked)));
         }
         std::thread::sleep(PAUSE * BY_RING as u32);
     });
@@ -174,27 +193,27 @@ fn ringer(mut all: Vec<Held>, lost: &Lost, asks: &Asks) {
 pub fn main() -> Result<()> {
     let mut all: Vec<Held> = (0..HELD).map(Held::new).collect::<Result<_>>()?;
     let held = all.iter().map(|held| (held.named.0, held.named.1.into())).collect();
-    let lost = Lost::default();
+    let found = Shared::default();
     let mut asks = Vec::new();
     let mut start = |thread: Thread| {
         let (ask, asked) = channel();
-        let lost = Arc::clone(&lost);
+        let found = Arc::clone(&found);
         // ends with the process
-        std::thread::spawn(move || thread(&lost, &asked));
+        std::thread::spawn(move || thread(&found, &asked));
         asks.push(ask);
     };
     let of_calls = all.split_off(BY_RING + BY_THREAD);
-    start(Box::new(move |lost, asks| caller(of_calls, lost, asks)));
+    start(Box::new(move |found, asks| caller(of_calls, found, asks)));
     let of_threads = all.split_off(BY_RING);
     for held in of_threads {
-        start(Box::new(move |lost, asks| sleeper(held, lost, asks)));
+        start(Box::new(move |found, asks| sleeper(held, found, asks)));
     }
-    start(Box::new(move |lost, asks| ringer(all, lost, asks)));
-    let mut look = Look { held, lost: BTreeMap::new() };
+    start(Box::new(move |found, asks| ringer(all, found, asks)));
+    let mut look = Look { held, found: Found::default() };
     let mut questions = std::io::stdin().lines();
     loop {
         turn_of_each(&asks)?;
-        look.lost.clone_from(&lost.lock().unwrap_or_else(PoisonError::into_inner));
+        look.found.clone_from(&found.lock().unwrap_or_else(PoisonError::into_inner));
         let fail = "tell what is held";
         let mut output = std::io::stdout().lock();
         serde_json::to_writer(&mut output, &look).context(fail)?;

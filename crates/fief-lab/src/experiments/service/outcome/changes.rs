@@ -98,9 +98,13 @@ fn of_part(plan: &Plan, part: &Part, figures: &mut Figures) {
             let metric = "time of a fief apply that puts its own programs in the place of those in force, the longest";
             figures.add("upgrade_ms", quantile(&changes.ms, 1.0)).of(metric, "ms", load.clone());
             let metric = "containers held by the application through descriptors, bound threads and a ring that are not the same \
-                          any more, cannot be used, or have less than they had";
+                          any more, cannot be used, have less than they had, or are not charged three times, one after the other";
             let value = changes.held_lost.len() as f64;
             figures.must("held_lost", value, Bound::AtMost(0.0)).of(metric, "containers", load.clone());
+            let metric =
+                "looks at such a container that found less than a quarter of 50 us of work charged to it, of all looks";
+            let (looks, short) = changes.held_looks;
+            figures.add("held_looks_short", short as f64 / looks.max(1) as f64).of(metric, "ratio", load.clone());
         }
     }
     let mut add =
@@ -170,6 +174,7 @@ pub fn measurements(measured: &Measured) -> Vec<Value> {
             "probes_served": probe::count(&changes.probes, Answer::Served), "gap_ms": part.gap_ms(),
             "quiet_ns": changes.quiet_ns, "lost_by_class": answered.classes.each_ref().map(|seen| seen.lost()),
             "accounts_lost_ns": changes.accounts_lost_ns, "beyond_clock": changes.beyond_clock, "held_lost": changes.held_lost,
+            "held_looks": changes.held_looks,
         })
     };
     parts(measured).iter().map(of).collect()
