@@ -88,7 +88,7 @@ static __always_inline int admin_set_one(struct fief_admin *a)
 	return attribute_set(a->container, &set);
 }
 
-/* A policy's container gets another name, and another parent if that is not its own; who is in it stays. */
+/* A policy's container gets another name, and another parent if that is not its own; the threads in it stay. */
 static __always_inline int admin_rename_named(struct fief_admin *a)
 {
 	struct fief_container *c = container_get(a->container);
@@ -183,7 +183,7 @@ static __always_inline int admin_slot(struct fief_admin *a)
 	return 0;
 }
 
-/* A managed cgroup (a->value) holds the home of its threads, so that those who come later find it alive. */
+/* A managed cgroup (a->value) holds the home of its threads, so that later ones find it alive. */
 static __always_inline int admin_unit_place(struct fief_admin *a)
 {
 	struct fief_unit unit = {.home = a->container, .task_flags = a->flags}, *was;

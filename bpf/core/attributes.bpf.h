@@ -76,7 +76,7 @@ out:
 	return err;
 }
 
-/* A policy's containers belong to the policy; everything else to who holds the right. */
+/* A policy's containers belong to the policy; everything else to the holder of the right. */
 static __always_inline int attribute_set(struct fief_ref ref, struct fief_set_attribute *set)
 {
 	struct fief_container *c = container_get(ref);

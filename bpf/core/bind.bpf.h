@@ -61,7 +61,7 @@ static __always_inline void binding_put(struct fief_ref binding, struct fief_ref
 		container_put(binding.id, FIEF_THREAD);
 }
 
-/* As binding_put, for who may be back soon: the CPU keeps the reference. */
+/* As binding_put, for a thread that may be back soon: the CPU keeps the reference. */
 static __always_inline void binding_keep(struct fief_ref binding, struct fief_ref home)
 {
 	if (!same_ref(binding, home))

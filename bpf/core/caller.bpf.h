@@ -19,7 +19,7 @@ static __always_inline struct fief_cpu *caller_cpu(void)
 	return task_storage_in_cgroup ? this_thread() : this_cpu();
 }
 
-/* The caller's record as its CPU holds it; made for a stranger who was passed a descriptor. */
+/* The caller's record as its CPU holds it; made for a stranger that was passed a descriptor. */
 static __always_inline struct fief_cpu *caller_find(void)
 {
 	struct fief_cpu *cs = caller_cpu();

@@ -31,7 +31,7 @@ static __always_inline void charge_end(struct fief_cpu *cs)
 	(*(volatile __u32 *)&cs->sequence)++;
 }
 
-/* Moves one counter out of a cache; who swaps it out adds it, so that it is added once. */
+/* Moves one counter out of a cache; the one that swaps it out adds it, so that it is added once. */
 static __always_inline void counter_move(__u64 *from, __u64 *to)
 {
 	__u64 n;

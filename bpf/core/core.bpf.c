@@ -19,7 +19,7 @@
  *   repeats      when answers to requests are sent again
  *   program      what servers start for their clients
  *   watch        by which sources a container is charged
- *   cost         which clients it was for         costliest    who of them keeps a place
+ *   cost         which clients it was for         costliest    which of them keep a place
  *   served       what a thread worked for, for the scheduler
  *   ring         bound by what a thread wrote     ring_calls where its ring is, what it may name
  */

@@ -5,7 +5,7 @@
  * Problem: an account says how much time a class of clients cost, not which of them.
  * How: a charge is a client's where a packet of its connection is received (packet_charge), or where the thread took its container
  * from its connection (follow.bpf.h): both know the socket, whose other end is the client. A CPU gathers what it charges for one
- * client; costly.bpf.h tells it to those who keep places.
+ * client; costly.bpf.h tells it to those that keep places.
  * Limits: what has no connection that was accepted at a labelled listener is no client's: UDP, outgoing connections, sockets that an
  * application assigned. Behind a proxy the proxy is the client.
  */

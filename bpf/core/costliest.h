@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Costliest: who of any number of clients has cost most, in places that are too few for all. Numbers alone; no kernel.
+ * Costliest: which of any number of clients have cost most, in places that are too few for all. Numbers alone; no kernel.
  *
  * Problem: sources are invented at no cost. A table of those seen last, or of the first to come, shows a flood instead of the client
  * that costs most.
@@ -13,9 +13,9 @@
  *
  *      what is shown of a client  <=  what it cost  <=  what is shown + what its set has forgotten
  *
- * and who is not shown cost no more than its set has forgotten. All places and sums together are all that was told.
+ * and a client that is not shown cost no more than its set has forgotten. All places and sums together are all that was told.
  * CPUs tell a set in any order, so a time may be a little before the one that was told last.
- * Limits: who can choose the set of a client could fill it; the key is the kernel's secret.
+ * Limits: a client that can choose its set could fill it; the key is the kernel's secret.
  */
 #pragma once
 

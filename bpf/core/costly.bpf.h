@@ -2,10 +2,10 @@
 /*
  * Costly: what was gathered for a client (cost.bpf.h) is told to the clients that cost most.
  *
- * Problem: an entry for each client would cost every charge a lookup, and who invents sources would fill any table.
+ * Problem: an entry for each client would cost every charge a lookup, and a client that invents sources would fill any table.
  * How: a CPU tells what it gathered for a client when another one's turn comes, or after a millisecond: one change of a set for each
- * turn, under its lock. Clients and their networks have sets apart, so that one who spreads work over a network is seen too.
- * costliest.h says who keeps a place. Where interrupts cannot be off (compat.bpf.h), what comes in between tells nothing, and its
+ * turn, under its lock. Clients and their networks have sets apart, so that a client that spreads work over a network is seen too.
+ * costliest.h says which client keeps a place. Where interrupts cannot be off (compat.bpf.h), what comes in between tells nothing, and its
  * time finds no place.
  * Limits: what a CPU charged since its last switch or packet may not be told.
  */
@@ -151,7 +151,7 @@ static __noinline int cost_settle(struct fief_cpu *cs, bool leaves)
 		cost_flush(room, &room->packet, now);
 	if (over) {
 		cs->by_client = 0;
-		/* who asks again moves the end on first */
+		/* an owner that asks again moves the end on first */
 		if (now < __sync_fetch_and_add(&control->until_ns, 0))
 			cs->by_client = 1;
 	}

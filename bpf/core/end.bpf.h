@@ -136,7 +136,7 @@ static __always_inline bool kept_swap_out(struct fief_cpu *cs, __u64 word)
 }
 
 /*
- * Lets go of what CPUs keep of a container: first of this one's, where who closes has often worked before. Whether that were
+ * Lets go of what CPUs keep of a container: first of this one's, where the closing thread has often worked before. Whether that were
  * the last holders.
  */
 static __noinline bool kept_recall(struct fief_ref ref)

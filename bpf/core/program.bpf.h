@@ -57,7 +57,7 @@ static __always_inline __u64 group_of(struct task_struct *p, bool unified)
 	return BPF_CORE_READ(state, cgroup, kn, id);
 }
 
-/* Tells who moves processes of a program, unless it is where it belongs. */
+/* Tells the process that moves those of a program, unless it is where it belongs. */
 static __noinline int program_tell(struct task_struct *p, struct fief_ref at)
 {
 	struct fief_program_group *group = NULL;

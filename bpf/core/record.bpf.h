@@ -330,7 +330,7 @@ static __always_inline void task_leave(struct fief_cpu *cs, struct task_struct *
 	if (!(prev->flags & PF_KTHREAD))
 		counters_settle(cs, prev);
 	if (sleeps) {
-		/* its next socket tells; who was forked for a client works on for that one */
+		/* its next socket tells; a thread that was forked for a client works on for that one */
 		if ((cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT | FIEF_TASK_FORKED)) == FIEF_TASK_FOLLOW)
 			cs->task.client = 0;
 		if (cs->task.pending_ns > PENDING_MAX_NS)

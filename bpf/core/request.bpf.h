@@ -12,7 +12,7 @@
 #include "bind.bpf.h"
 
 /*
- * A request is one word, so that those who leave it, the thread that takes it and the thread's end each see it
+ * A request is one word, so that those that leave it, the thread that takes it and the thread's end each see it
  * whole; whoever swaps it out owns its thread reference.
  *
  *      63                    32 31  28 27 24 23              0
@@ -119,7 +119,7 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 		return;
 	request_count(word, -FIEF_MEMBER_THREAD);
 	counters_settle(cs, p);
-	served_forget(cs); /* who binds another thread says what it is for */
+	served_forget(cs); /* a bind from outside says what the thread is for */
 	cs->task.binding = to;
 	cs->task.rights = word >> 28 & FIEF_RIGHTS_ALL;
 	if (word & REQUEST_MANAGED) {

@@ -174,7 +174,7 @@ static __always_inline int task_free(struct task_struct *p)
 }
 
 /*
- * A process is moved into a managed cgroup (systemd starts services this way). Who has a home keeps it; kernel threads get
+ * A process is moved into a managed cgroup (systemd starts services this way). A process that has a home keeps it; kernel threads get
  * none.
  */
 static __always_inline int attach_adopt(struct cgroup *to, struct task_struct *p)

@@ -51,7 +51,7 @@ struct packet {
 	__u8 torn;	 /* odd, and only the ports are known */
 	__u8 big;	 /* bears a jumbo option */
 	__u8 forged;	 /* of IPv6, with an IPv4 address: the wire brings none (RFC 4291, 2.5.5.2) */
-	__u16 interface; /* where it came in, for who is told of it; 0: its number is larger */
+	__u16 interface; /* where it came in, for the reader of its verdict; 0: its number is larger */
 };
 
 /* Neither bytes nor an end of the stream. */

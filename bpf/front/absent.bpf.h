@@ -15,7 +15,7 @@
 #include "guard.bpf.h"
 #include "mix.bpf.h"
 
-/* A quiet listener's time must not be taken by the last one who looked, long ago. */
+/* A quiet listener's time must not be taken by the last look, long ago. */
 #define ABSENT_FORGOTTEN_NS 600000000000ull
 
 static __always_inline struct fief_absent *absent_place(const struct front_context *front, __u64 *address)

@@ -4,7 +4,7 @@
  *
  * Problem: a program has no packet of its own and no timer that could send one.
  * How: whatever shows that a place may be free (queue_wants) copies the packet at hand to the receiving side of its interface,
- * with a mark. That copy is a kick and nothing more: here it is decided whether somebody goes, and who. Then it is made into
+ * with a mark. That copy is a kick and nothing more: here it is decided whether a request goes, and which. Then it is made into
  * that client's segment, with the link header and the interface of that, and goes the way of any packet that arrives. So one
  * that is lost, doubled or forged changes nothing: the next one finds the same queue.
  *

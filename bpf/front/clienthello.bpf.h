@@ -23,7 +23,7 @@
 #define TLS_SERVER_NAME	 0
 #define TLS_ALPN	 16
 #define TLS_EARLY_DATA	 42
-#define TLS_VERSIONS	 43 /* only who knows TLS 1.3 sends it */
+#define TLS_VERSIONS	 43 /* only clients that know TLS 1.3 send it */
 #define TLS_RECORD	 5  /* bytes of its head */
 #define TLS_RECORD_MAX	 16384
 

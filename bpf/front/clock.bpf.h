@@ -6,12 +6,12 @@
  * How: the first byte of an answer, a FIN or a reset leaves by a guarded interface; or the socket's state ends. The flow's
  * request then is with the server no longer, and if somebody waits the packet at hand is the carrier's original.
  * Where a place is for the whole answer (`until`), each byte that leaves prolongs it: by `stale` while more of what the server
- * has written is still to leave, else by a moment (as place_ends() says for who owes bytes). The connection's next request, its
+ * has written is still to leave, else by a moment (as place_ends() says for a client that owes bytes). The connection's next request, its
  * FIN or a reset end it at once. A place that is for the connection lasts from the first byte to the server's FIN, a reset or
  * the end of the socket, and further requests of that connection pass at once.
  * Limits: an answer that leaves by another interface shows with the connection's next request, or its end. A socket that ends
  * without a packet kicks nobody; the next event does. Where an answer ends is not read: a server that pauses within one loses
- * the place, and takes it again, beside who has got it meanwhile, with its next byte.
+ * the place, and takes it again, beside the one that has got it meanwhile, with its next byte.
  */
 #pragma once
 

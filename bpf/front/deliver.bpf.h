@@ -5,7 +5,7 @@
  * Problem: while it waited, its connection may have gone, and its ports may have another one, or the guard may be another.
  * How: the socket is looked up anew. A first request makes its connection, as one that did not wait does; a later one reaches its
  * socket only if that still waits for it. What cannot reach the server goes back into its line, and the place with it.
- * Limits: a request that is refused is answered once; who does not get the answer asks again.
+ * Limits: a request that is refused is answered once; a client that does not get the answer asks again.
  */
 #pragma once
 

@@ -4,7 +4,7 @@
  *
  * Problem: the operator's own monitoring, or a CDN behind which all clients are one source, must not be shut out by a rule.
  * How: a trie of prefixes by policy slot, listener and control. A listener without exceptions has no flag, and looks for none.
- * Limits: who forges an excepted address is bounded by rates and budgets alone.
+ * Limits: a client that forges an excepted address is bounded by rates and budgets alone.
  */
 #pragma once
 

@@ -10,7 +10,7 @@
  *
  * Problem: what is dropped comes again by the client's own timeouts, 0.2 s and more after the request has gone to the server.
  * How: the next bytes in order, up to what is kept of one request, are put behind those that wait. Whoever does so has the link for
- * that time: nobody takes it out of its list (LINK_GROWS), and who finds it next leaves that to the kick that follows.
+ * that time: nobody takes it out of its list (LINK_GROWS), and what finds it next leaves that to the kick that follows.
  * Limits: bytes behind a gap are not kept, nor those of the request that follows.
  */
 #pragma once

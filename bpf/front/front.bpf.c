@@ -66,7 +66,7 @@
  *     narrow        how many a server is to have  fair          turns of the clients of a class
  *     latency       what the policy promises a class
  *     follows       what else comes of one        turns         of clients, where requests cannot be read
- *     room          to wait in, and who gives way pipelined     requests of one packet
+ *     room          to wait in, and what gives waypipelined     requests of one packet
  *   verdict    counts of verdicts, and notices
  *
  * The readers of frames and of TCP options, and the keys of flows and sources, stand in flow/. The object reuses the core's

@@ -18,9 +18,10 @@
 #include "siphash.bpf.h"
 #include "maps/secrets.bpf.h"
 
-#define RANGE_MOST  512 /* below what any sender must be able to send at once (RFC 9293: 536) */
-#define RANGES	    64	/* twice FIEF_HEADER_MAX bytes, so that one more head has room; a power of two */
-#define HEADS_APART 16	/* ranges that have one head each, however small: who repeats them may cut between them */
+#define RANGE_MOST 512 /* below what any sender must be able to send at once (RFC 9293: 536) */
+#define RANGES	   64  /* twice FIEF_HEADER_MAX bytes, so that one more head has room; a power of two */
+#define HEADS_APART                                                                                                    \
+	16 /* ranges that have one head each, however small: a client that repeats them may cut between them */
 #define HEAD_RANGES (1 + FIEF_HEADER_MAX / RANGE_MOST)
 
 struct head_range {

@@ -6,7 +6,7 @@
  * How: the answers of such a class are counted by eighths of a second, and how many of them began too late after the request
  * had come. When half of what the policy allows was late within the last second, the classes below get half of the places
  * that they had, at least one; while it was a quarter at most, they get some more each second.
- * Limits: the highest class that is promised something says who is below; the others are counted only. An answer after the place
+ * Limits: the highest class that is promised something says which are below; the others are counted only. An answer after the place
  * of its request has run out is not counted: whoever owes bytes of a request, or takes none of the answer, would make all others
  * wait. Where the classes below have one place, no more can be done: it is counted, and told.
  */

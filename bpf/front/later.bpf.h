@@ -33,7 +33,7 @@ static __always_inline int requests_rule(struct __sk_buff *skb, struct front_con
 	struct head_ranges *ranges = on->ranges;
 	int verdict = LATER_AGAIN, i;
 
-	/* before `next` goes on: who reads that, and this behind it, then looks closer */
+	/* before `next` goes on: a reader of that, and of this behind it, then looks closer */
 	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_TAKEN);
 	heads_forget(ranges, on->tcp->rcv_nxt);
 	if (on->label->flags & FIEF_LABEL_TAIL)

@@ -169,7 +169,7 @@ static __always_inline bool is_below_admission(struct front_context *front)
 	return front->guard->flags & FIEF_GUARD_KERNEL && !admit_in_force(front);
 }
 
-/* Who has to return a cookie gets the class of those that are served last (isolated.bpf.h); nobody else can. */
+/* A client that has to return a cookie gets the class of those that are served last (isolated.bpf.h); no other can. */
 static __always_inline bool served_last(struct front_context *front)
 {
 	return front->guard->flags & FIEF_GUARD_INTO && admit_in_force(front);

@@ -99,7 +99,7 @@ static __always_inline bool queue_has_next(struct fief_queue *q, __u64 now)
 /* Whether a request of now would go on at once, if the limit of its class lets it. */
 static __always_inline bool queue_is_free(struct fief_queue *q, __u64 now)
 {
-	return queue_room(q) && (q->open || !queue_has_next(q, now)); /* who comes to an open one passes */
+	return queue_room(q) && (q->open || !queue_has_next(q, now)); /* a request that comes to an open one passes */
 }
 
 /* 1: the class has used up its limit; an open queue has none. Without branches, as class_order(). */

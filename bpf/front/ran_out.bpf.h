@@ -28,7 +28,7 @@ static __always_inline bool kernel_cookie_ran_out(const struct handshake *with, 
 
 /*
  * Whether the segment would be the first of a connection whose cookie was ours, but of one of the epochs before those that
- * live: its client has waited for up to half an hour, as those who open connections in advance do.
+ * live: its client has waited for up to half an hour, as those do that open connections in advance.
  */
 __noinline int cookie_ran_out(const struct packet *p __arg_nonnull, __u64 now)
 {

@@ -97,7 +97,7 @@ static __always_inline int classes_answer(struct bpf_sockopt *ctx)
 
 /* ---- bind ---- */
 
-/* Who is root in a network namespace of his own can bind everything there, and must gain nothing here. */
+/* A user that is root in a network namespace of its own can bind everything there, and must gain nothing here. */
 static __always_inline bool is_steered(struct bpf_sock *sk)
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
@@ -120,7 +120,7 @@ static __always_inline bool stands_on(struct bpf_sock *sk, __u32 family, const _
 }
 
 /*
- * Somebody of the caller's user listens on the address. Who listens on all addresses is found by one that nobody can have
+ * Somebody of the caller's user listens on the address. A listener on all addresses is found by one that nobody can have
  * bound before: others may listen on single ones beside him.
  */
 static __always_inline bool user_listens(struct bpf_sock_addr *ctx, const __u32 *address, __u16 port, __u32 listener)

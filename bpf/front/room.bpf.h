@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Room: who may wait where not all can, and who waits no longer.
+ * Room: what may wait where not all can, and what waits no longer.
  *
  * Problem: a class that asks for more than the server gives fills the queue, and the others find no place to wait in.
  * How: of a queue's length each class has its `reserve` for itself, and all together have the rest. Where that is taken, or the

@@ -100,7 +100,7 @@ static __always_inline bool source_proven(const struct front_context *front)
 
 /* ---- a new one ---- */
 
-/* Whether two sources of a set are of one network, for who has most places in it. */
+/* Whether two sources of a set are of one network, to find the one with most places in it. */
 static __always_inline bool same_network(const struct source_place *at, __u64 *one, __u64 *other)
 {
 	if (at->ipv6)
@@ -299,7 +299,7 @@ __noinline int source_penalise_at(const struct packet *p __arg_nonnull, __u64 no
 }
 
 /*
- * Its SYNs, and the cookies that it has gathered, are worth nothing for so long. A penalty that runs is not renewed: who sends
+ * Its SYNs, and the cookies that it has gathered, are worth nothing for so long. A penalty that runs is not renewed: a client that sends
  * a refused request again waits no longer for it.
  */
 static __always_inline void source_penalise(const struct packet *p, __u64 now, __u64 ns)

@@ -27,7 +27,7 @@ struct connection {
 	bool ended; /* the packet at hand ends the client's side, and all of it is in the stream */
 };
 
-/* Softirqs are not entered twice on a CPU, and a program runs to its end: who has taken a label leaves it. */
+/* Softirqs are not entered twice on a CPU, and a program runs to its end: the program that has taken a label leaves it. */
 static __always_inline bool label_take(struct fief_label *label)
 {
 	return !__sync_val_compare_and_swap(&label->busy, 0, 1);

@@ -11,7 +11,7 @@
  * How: the client's bytes after the server's last are a turn, until the server's first byte. The first segment of a turn takes a
  * place, and waits for one; what else comes of it while the place lasts goes with it. The server cannot read what comes behind a
  * segment that waits.
- * Limits: who sends again before the answer has come belongs to the same turn. Bytes that are not answered hold a place until it
+ * Limits: bytes that are sent before the answer has come belong to the same turn. Bytes that are not answered hold a place until it
  * runs out; short ones as of HTTP/2, whose frames of control nobody answers, only as long as a request whose body is owed. What
  * follows a confirmed upgrade is no turn: neither side waits for the other there.
  */

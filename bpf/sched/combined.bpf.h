@@ -55,7 +55,8 @@ static __always_inline __u32 served_for(struct sched_waiting *w, __u32 bound, __
 	w->foreign = 0;
 	w->lent = 0;
 	w->bound = bound;
-	w->allocation = ref_of(bound); /* the root too: who waits unbound and works bound has had that one's turn */
+	w->allocation =
+	    ref_of(bound); /* the root too: a thread that waits unbound and works bound has had that one's turn */
 	if (bound == FIEF_ROOT)
 		return bound;
 	if (w->served_count > 1 || (w->served_count && w->served[0].container.id != bound))
@@ -142,7 +143,7 @@ static __always_inline void allocation_keeps(struct task_struct *p, struct sched
 	here->turn = turn_of(w);
 }
 
-/* Tells a thread that has several, or a turn that is lent, to who walks all threads. */
+/* Tells a thread that has several, or a turn that is lent, to a walk over all threads. */
 static __always_inline int combined_tell(struct seq_file *to, struct task_struct *p)
 {
 	struct fief_combined told = {.lent = {FIEF_NO_ID, 0}};

@@ -34,7 +34,7 @@ static __noinline int foreign_leave(__u32 number)
 	return left;
 }
 
-/* Whether nobody may wait in its line by now who works for another one: its own threads do, its limit is used up, or it has ended. */
+/* Whether nobody may wait in its line by now that works for another one: its own threads do, its limit is used up, or it has ended. */
 static __always_inline bool foreign_leaves(struct sched_queue *q)
 {
 	struct fief_container *c = container_at(q->container);

@@ -10,11 +10,11 @@
  * (combined): it takes the one in which its turn comes first. So what it does counts there as use of the CPU, and as a charge where it
  * works; a limit there does not stop it, and the debt is paid off later.
  * A thread that waits already when the request comes is let in for a moment (floor) at the next choice of a CPU, to take that line
- * (leaves): after a slice of who runs there, as ticks round it.
+ * (leaves): after a slice of the thread that runs there, as ticks round it.
  * Limits: no lock is recognized, since the kernel tells nobody which thread has it (docs/why.md). Only listeners with a queue: elsewhere
  * nothing tells a request from a connection that asks nothing. One thread for each class that waits: where another one has that one's turn
  * there is no other, but where two CPUs choose within the same microseconds. A thread whose slice was lent keeps it when nobody waits any more.
- * Nothing says that a thread still works for a client that it received from: it counts for LISTENER_WORK_NS of its CPU time, so a
+ * Nothing says that a thread still works for a client that it received from: it counts for SERVED_WORK_NS of its CPU time, so a
  * longer request is lent that much. All debt that is made so is paid: nothing is lent where a moment
  * more would come to more than DEBT_MOST periods of the limit; by a limit below 0.6 % of a CPU nothing is lent on debt. The more threads of a
  * limited container have lent turns at once, the further they go beyond, a tick each.
@@ -23,8 +23,6 @@
 
 #include "turns.bpf.h"
 #include "waits.h"
-
-#define LISTENER_WORK_NS 100000000ull /* as SERVED_WORK_NS */
 
 /* A thread has worked for the container, and so for what is above it. */
 __noinline int worked_note(__u32 id, __u64 now)
@@ -45,11 +43,11 @@ __noinline int worked_note(__u32 id, __u64 now)
 
 /*
  * Whether the thread, which has had `ran_ns` of the CPU, still serves the listener from a client of which it last received. Not by the
- * time that passes: one that sleeps since nobody asked is to have the turn of who asks first.
+ * time that passes: one that sleeps since nobody asked is to have the turn of the first that asks.
  */
 static __always_inline bool listener_lately(const struct sched_waiting *w, __u64 ran_ns)
 {
-	return w->queue && ran_ns - w->received_ran_ns < LISTENER_WORK_NS;
+	return w->queue && ran_ns - w->received_ran_ns < SERVED_WORK_NS;
 }
 
 /* The class's container, if a request of it waits. */

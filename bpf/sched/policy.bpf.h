@@ -5,7 +5,7 @@
  * Problem: containers want different orders among their own threads, and another one while they run.
  * How: each container has its policy in its attributes; it says a thread's place in line (line.h), and the kernel's queue is
  * ordered by places. After an exchange, the new policy's places begin behind the furthest that the former one gave, so
- * nobody who waited is forgotten.
+ * no thread that waited is forgotten.
  * Limits: a policy orders the threads of one container on all CPUs together, not what is below it.
  */
 #pragma once

@@ -4,8 +4,7 @@
 
 #include "thread.bpf.h"
 
-#define SERVED_WORK_NS 100000000ull
-#define SERVED_NS      1000000000ull
+#define SERVED_NS 1000000000ull
 
 static __always_inline bool served_lately(const struct sched_served *s, __u64 ran_ns, __u64 now)
 {

@@ -14,6 +14,7 @@
 #define QUEUE_LATE     QUEUES		     /* of those that waited too long, whoever's they are */
 #define QUEUE_ROOT     0		     /* of the threads that nobody manages; and of those that find no queue */
 #define LOCK_TRIES_MAX (1 << 19)
+#define SERVED_WORK_NS 100000000ull /* of CPU time for others, and a thread works no more for what it served before */
 
 struct sched_node {
 	__u32 generation;
@@ -102,7 +103,7 @@ struct sched_place {
 	__u32 brief; /* it may run for a moment only */
 	__u32 row;   /* threads in a row that were let in for having waited */
 	__u32 of;    /* whose thread it is: id + 1 */
-	__u32 own;   /* who runs there by its own part: id + 1 */
+	__u32 own;   /* the container that runs there by its own part: id + 1 */
 	__u32 turn;  /* whose turn it has that works for another one: id + 1 */
 	__u64 at;    /* its place in that container's line */
 };

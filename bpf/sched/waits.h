@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Waits: whether a class of a queue waits for those who serve its listener, by what the queue tells, as numbers alone. */
+/* Waits: whether a class of a queue waits for the threads that serve its listener, by what the queue tells, as numbers alone. */
 #pragma once
 
 #include "order.h"

@@ -2,8 +2,8 @@
 /*
  * Fair: each thread has a part by its nice value.
  *
- * How: a thread's place advances by what it had, the faster the less its weight is. Who slept is at most LAG behind the others, so
- * that it saves nothing up; who is new stands where it had run for a slice, so that ever new threads keep nobody waiting.
+ * How: a thread's place advances by what it had, the faster the less its weight is. A thread that slept is at most LAG behind the others, so
+ * that it saves nothing up; a new one stands where it had run for a slice, so that ever new threads keep nobody waiting.
  * Limits: on several CPUs the line is where its furthest thread is. Where threads of one container run alone on some CPUs and share
  * others, nice values count less among those that share.
  */

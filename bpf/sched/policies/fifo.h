@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* First in, first out: who woke up first goes first, and goes on until it sleeps. */
+/* First in, first out: the thread that woke up first goes first, and goes on until it sleeps. */
 #pragma once
 
 #include "../line.h"
