@@ -31,8 +31,8 @@ pub struct Upgraded {
     pub replaced: usize,
 }
 
-/// Whether this binary knows what is in the maps: it would misread another version's.
-pub(crate) fn require_own_records(pins: &Pins) -> Result<()> {
+/// Whether this binary knows what is in the maps: it would misread another version's. Errors: [`ErrorKind::Drift`] it does not.
+pub fn require_own_records(pins: &Pins) -> Result<()> {
     let controls = pins.open_map("controls")?;
     let control: Option<abi::fief_control> = crate::record::lookup(&controls, &0u32.to_ne_bytes())?;
     let version = control.map(|control| control.abi_version);

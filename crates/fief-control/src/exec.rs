@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fief_bpf::table::Table;
-use fief_bpf::{Context, Error, ErrorKind, Result, process};
+use fief_bpf::{Context, Error, ErrorKind, Result, process, upgrade};
 use fief_policy::Policy;
 
 use crate::bind::{ManageOptions, Target, home_in};
@@ -120,6 +120,9 @@ impl Fief {
     /// Becomes a server under the policy in force, in the cgroup of this process, which is managed from now on with all that is
     /// in it. `name`: what the server is told as its own name. Returns only on failure.
     ///
+    /// Where what is in force keeps another version's records, as after an upgrade of the package, the server starts without Fief, and that
+    /// is told: a service that restarts must not stay away for it.
+    ///
     /// Errors: as above, and for a policy that wants several processes of the server.
     pub fn exec_here(&self, server: &[OsString], name: Option<&OsStr>, options: &ExecOptions) -> Result<Infallible> {
         let place = cgroup::of_process(std::process::id().cast_signed())?;
@@ -130,6 +133,12 @@ impl Fief {
             )
             .remedy("leave --here out, which makes a cgroup for the server"));
         }
+        if let Err(drift) = upgrade::require_own_records(self.pins())
+            && drift.kind() == ErrorKind::Drift
+        {
+            tell_all(options.tell, &[format!("{drift}; the server starts without Fief")]);
+            return become_server(server, name, false);
+        }
         let (start, note) = self.start_here(options, &place)?;
         let managed = self.manage(
             &Target::Cgroup(place),
@@ -137,19 +146,7 @@ impl Fief {
         )?;
         tell_all(options.tell, note.as_slice());
         tell_all(options.tell, &managed.notes);
-        let (program, arguments) =
-            server.split_first().ok_or_else(|| Error::new(ErrorKind::Other, "no server to start was named"))?;
-        let mut command = Command::new(program);
-        command.args(arguments);
-        if let Some(name) = name {
-            command.arg0(name);
-        }
-        if start.shim {
-            let (name, value) = Shim::write(Path::new(RUN))?.environment();
-            command.env(name, value);
-        }
-        let failed: std::io::Result<Infallible> = Err(process::exec(&mut command));
-        failed.context(|| format!("cannot start {}", Path::new(program).display()))
+        become_server(server, name, start.shim)
     }
 
     fn policy_in_force(&self) -> Result<Policy> {
@@ -177,6 +174,23 @@ impl Fief {
         self.forget_servers();
         if gone.is_empty() { Ok(()) } else { self.forget_gone(&mut Vec::new()).map(drop) }
     }
+}
+
+/// Returns only on failure.
+fn become_server(server: &[OsString], name: Option<&OsStr>, shim: bool) -> Result<Infallible> {
+    let (program, arguments) =
+        server.split_first().ok_or_else(|| Error::new(ErrorKind::Other, "no server to start was named"))?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if let Some(name) = name {
+        command.arg0(name);
+    }
+    if shim {
+        let (name, value) = Shim::write(Path::new(RUN))?.environment();
+        command.env(name, value);
+    }
+    let failed: std::io::Result<Infallible> = Err(process::exec(&mut command));
+    failed.context(|| format!("cannot start {}", Path::new(program).display()))
 }
 
 /// The cgroups below one, however deep.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use fief::{Container, Usage, current};
-use fief_control::Fief;
+use fief_control::{Fief, Why};
 use fief_testkit::wait_until;
 use fief_tests_netns::{SOON, Setup, in_unit_of, spin};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -146,6 +146,31 @@ fn the_time_of_writeback_is_the_files() {
             more < 100_000
         })
         .unwrap_or_else(|_| panic!("other files' writeback is not its: {more} ns"));
+    });
+}
+
+#[test]
+fn the_kernel_thread_that_writes_a_file_back_is_told() {
+    in_labelling_unit("the_kernel_thread_that_writes_a_file_back_is_told", false, || {
+        let fief = Fief::from_env().unwrap();
+        let gold = Container::create().unwrap();
+        gold.set_name("gold").unwrap();
+        let file = file();
+        let _label = gold.assign_file(&file).unwrap();
+        let mut watch = fief.watch("unit/gold", SOON).unwrap();
+        // as above, the flusher hides its events at times
+        wait_until(SOON * 2, || {
+            fill(&file, 64 * MEBI);
+            // SAFETY: no pointers are passed.
+            assert_eq!(unsafe { libc::syncfs(file.as_raw_fd()) }, 0);
+            (&file).rewind().unwrap();
+            let charges = watch.look(SOON).unwrap();
+            let is_told = |source: &fief_control::ChargeSource| {
+                source.why == Why::Writeback && source.thread.is_some() && source.ns > 0
+            };
+            charges.sources.iter().any(is_told)
+        })
+        .expect("64 MiB are written back");
     });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An agent, as after an upgrade of the package, while what is in force keeps another version's records: it serves, says once what to do,
-//! and reads again as soon as there is something that it can read.
+//! After an upgrade of the package, while what is in force keeps another version's records: an agent serves, says once what to do, and reads
+//! again as soon as there is something that it can read; a service that restarts starts without Fief.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use fief_bpf::abi;
 use fief_control::Fief;
-use fief_testkit::wait_until;
+use fief_testkit::{Cgroup, wait_until};
 use fief_tests_netns::front::{Door, Front, ready};
 use fief_tests_netns::{SOON, fief_binary};
 use nix::sys::signal::{Signal, kill};
@@ -79,4 +79,39 @@ fn an_agent_over_another_versions_records_says_what_to_do_and_serves_on() {
     wait_until(SOON, || metrics(fief).contains("fief_in_force 1\n")).unwrap();
     wait_until(SOON, || folder.path().join("fief.prom").exists()).unwrap();
     assert_eq!(agent.said.try_iter().count(), 0, "it is said once");
+}
+
+#[test]
+fn a_service_that_restarts_over_another_versions_records_starts_without_fief() {
+    if !ready() {
+        return;
+    }
+    let front = Front::new(Door::Own, POLICY);
+    let fief = front.installation().fief();
+    let cgroup = Cgroup::new("restarted").unwrap();
+    let exec = |words: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(cgroup.path()).arg(fief_binary());
+        command.env("FIEF_SCOPE", fief.pins().scope()).arg("exec").args(words).args([
+            "--",
+            "sh",
+            "-c",
+            "echo $0; exit 7",
+        ]);
+        let ended = command.arg("served").output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (ended.status.code(), text(&ended.stdout), text(&ended.stderr))
+    };
+    age(fief, 1);
+    let (code, stdout, stderr) = exec(&["--here", "--container", "web"]);
+    assert_eq!((code, stdout.as_str()), (Some(7), "served\n"), "{stderr}");
+    assert!(stderr.contains("keeps records of version") && stderr.contains("starts without Fief"), "{stderr}");
+    // somebody reads what a command at a terminal says, and can act on it
+    let (code, stdout, stderr) = exec(&["--container", "web"]);
+    assert_eq!((code, stdout.as_str()), (Some(125), ""), "{stderr}");
+    assert!(stderr.contains("keeps records of version") && stderr.contains("fief down"), "{stderr}");
+    age(fief, -1);
+    let (code, stdout, stderr) = exec(&["--here", "--container", "web"]);
+    assert_eq!((code, stdout.as_str()), (Some(7), "served\n"), "{stderr}");
+    assert!(!stderr.contains("without Fief"), "{stderr}");
 }

@@ -149,6 +149,8 @@ fn remove_below(path: &Path) {
 fn a_service_is_in_its_policy_from_the_boot_on_and_over_restarts_and_reloads() {
     let Some(machine) = Namespaces::boot() else { return };
     machine.must("systemctl is-active fief nginx");
+    // what waits for the network finds the policy in force, without a drop-in
+    machine.must("systemctl is-active online");
     machine.serves_by_class();
     for _ in 0..2 {
         service_is_restarted(&machine);

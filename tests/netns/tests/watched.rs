@@ -127,6 +127,25 @@ fn packets_are_told_by_the_port_that_they_came_to() {
 }
 
 #[test]
+fn the_systems_work_is_told_by_its_threads_and_softirqs() {
+    in_unit("the_systems_work_is_told_by_its_threads_and_softirqs", || {
+        let fief = Fief::from_env().unwrap();
+        let mut watch = fief.watch("system", SOON).unwrap();
+        let (mut threads, mut softirqs) = (false, false);
+        wait_until(SOON, || {
+            // timers come and workers work meanwhile
+            spin(Duration::from_millis(50));
+            let charges = watch.look(SOON).unwrap();
+            let is_by = |why, source: &fief_control::ChargeSource| source.why == why && source.ns > 0;
+            threads |= charges.sources.iter().any(|one| is_by(Why::KernelThread, one) && one.thread.is_some());
+            softirqs |= charges.sources.iter().any(|one| is_by(Why::Kernel, one) && one.kind.is_some());
+            threads && softirqs
+        })
+        .unwrap_or_else(|_| panic!("kernel threads {threads}, softirqs {softirqs}"));
+    });
+}
+
+#[test]
 fn what_is_beside_the_container_is_not_told() {
     in_unit("what_is_beside_the_container_is_not_told", || {
         let fief = Fief::from_env().unwrap();

@@ -62,7 +62,7 @@ pub fn begin(report: &mut Report) {
         .replace("version = 1", "version = 1\nschedule = \"auto\"")
         .replace("[container.shop]", "[container.shop]\ncpu.share = \"50%\"");
     std::fs::write("/etc/fief/policy.toml", shares).expect("the disk takes a file");
-    let steps: [(&str, &dyn Fn() -> String); 4] = [
+    let steps: [(&str, &dyn Fn() -> String); 5] = [
         ("a package starts nothing", &|| {
             package_is_installed(&guest);
             "installed".to_owned()
@@ -70,6 +70,13 @@ pub fn begin(report: &mut Report) {
         ("its services put the policy in force, with a server in it and readers that are not root", &|| {
             services_are_started(&guest);
             guest.is_scheduled()
+        }),
+        ("what happens is in the journal", &|| {
+            guest.must("fief ban 192.0.2.7 --for 1h");
+            let told = "journalctl -q -t fief-agent FIEF_EVENT=shut-out FIEF_SOURCE=192.0.2.7 -o json | grep -q .";
+            guest.must(&format!("for look in $(seq 60); do {told} && exit 0; sleep 1; done; exit 1"));
+            guest.must("fief pardon 192.0.2.7");
+            "a ban".to_owned()
         }),
         ("a restarted server is in its policy", &|| {
             service_is_restarted(&guest);

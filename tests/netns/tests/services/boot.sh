@@ -52,6 +52,16 @@ else
 		User=www-data
 		ExecStart=/usr/bin/python3 -m http.server 8080
 	UNIT
+	cat >etc/systemd/system/online.service <<-UNIT
+		[Unit]
+		Wants=network-online.target
+		After=network-online.target
+		[Service]
+		Type=oneshot
+		RemainAfterExit=yes
+		ExecStart=/usr/bin/fief ls
+	UNIT
+	ln -s /etc/systemd/system/online.service etc/systemd/system/multi-user.target.wants/
 	for service in nginx web; do
 		/usr/bin/env "$3" unit "$service" --container shop --root .
 	done
