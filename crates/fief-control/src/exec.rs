@@ -110,6 +110,12 @@ impl Fief {
         Ok(note)
     }
 
+    /// Names of the listeners that such a server has and where connections are refused while it restarts, by the policy in force.
+    pub fn refusing(&self, options: &ExecOptions) -> Result<Vec<String>> {
+        self.require_installed()?;
+        options.plan(&self.policy_in_force()?).refusing()
+    }
+
     /// The process that this one becomes, and what the operator should know of it.
     fn start_here(&self, options: &ExecOptions, place: &Path) -> Result<(Start, Option<String>)> {
         self.require_installed()?;

@@ -51,17 +51,11 @@ impl Plan<'_> {
     }
 
     /// Clients that its threads do not follow to their classes, since these are not below the home that was named; a sentence with
-    /// what to do. Of a server whose listeners are not named, nobody knows which of the policy's it has: one with no class there is
-    /// taken for another server's, as long as some listener has one.
+    /// what to do.
     pub(crate) fn outside(&self) -> Result<Option<String>> {
         let Some(home) = self.container.filter(|path| *path != ROOT && self.follow) else { return Ok(None) };
-        let served = self.served()?;
         let is_below = |path: &str| fief_policy::is_within(path, home);
-        let has_some = |listener: &Listener| listener.class_paths().into_iter().any(is_below);
-        let is_its = |listener: &&&Listener| {
-            !self.listeners.is_empty() || has_some(listener) || !served.iter().any(|other| has_some(other))
-        };
-        let own: Vec<&&Listener> = served.iter().filter(is_its).collect();
+        let own = self.own()?;
         let classes: BTreeSet<&str> = own.iter().flat_map(|listener| listener.class_paths()).collect();
         let outside: Vec<&str> = classes.iter().copied().filter(|path| !is_below(path)).collect();
         if outside.is_empty() {
@@ -83,6 +77,26 @@ impl Plan<'_> {
             names.join(", "),
             outside.join(", ")
         )))
+    }
+
+    /// Names of its listeners where connections are refused while the server restarts. What is forwarded is another machine's.
+    pub(crate) fn refusing(&self) -> Result<Vec<String>> {
+        let is_refused = |listener: &&Listener| listener.restart_ns == 0 && !listener.forward;
+        Ok(self.own()?.into_iter().filter(is_refused).map(|listener| listener.name.clone()).collect())
+    }
+
+    /// Its listeners, as far as the home tells. Of a server whose listeners are not named, nobody knows which of the policy's it
+    /// has: one with no class below the home is taken for another server's, as long as some listener has one.
+    fn own(&self) -> Result<Vec<&Listener>> {
+        let mut served = self.served()?;
+        let home = self.container.filter(|path| *path != ROOT && self.listeners.is_empty());
+        let is_below = |listener: &Listener, home: &str| {
+            listener.class_paths().into_iter().any(|path| fief_policy::is_within(path, home))
+        };
+        if let Some(home) = home.filter(|home| served.iter().any(|listener| is_below(listener, home))) {
+            served.retain(|listener| is_below(listener, home));
+        }
+        Ok(served)
     }
 
     fn served(&self) -> Result<Vec<&Listener>> {
@@ -274,6 +288,21 @@ container = "api/free"
         assert_eq!(outside(&["web"], Some("api"), false), None, "nobody follows");
         assert_eq!(outside(&["web"], Some("root"), true), None, "all are below");
         assert_eq!(outside(&["web"], None, true), None);
+    }
+
+    #[test]
+    fn listeners_that_refuse_while_the_server_restarts_are_named() {
+        let text = TWO.replace(":80\"", ":80\"\nrestart = \"10s\"");
+        let refusing = |text: &str, listeners: &[&str], container| {
+            let policy = fief_policy::parse(text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+            let listeners: Vec<String> = listeners.iter().map(|&name| name.to_owned()).collect();
+            Plan { policy: &policy, listeners: &listeners, container, follow: true }.refusing().expect("there are")
+        };
+        assert_eq!(refusing(TWO, &[], None), ["web", "api"]);
+        assert_eq!(refusing(&text, &[], None), ["api"]);
+        assert_eq!(refusing(&text, &["web"], None), [""; 0]);
+        assert_eq!(refusing(&text, &[], Some("shop")), [""; 0], "the api is another server's");
+        assert_eq!(refusing(TWO, &[], Some("shop/gold")), ["web"]);
     }
 
     #[test]

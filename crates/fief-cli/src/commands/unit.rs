@@ -31,12 +31,32 @@ pub fn run(args: &Unit, output: &mut Output) -> Result<()> {
         return output.text(&made.text);
     }
     let mut said = made.notes.clone();
+    let mut refusing = None;
     if args.root.is_none() {
-        said.extend(checked(&options)?);
+        let fief = Fief::from_env()?;
+        said.extend(checked(&fief, &options)?);
+        refusing = if fief.installed() { Some(fief.refusing(&options)?) } else { None };
     }
     let change = drop_in.write(&made.text)?;
     output.text(written(&drop_in, change))?;
+    if change != Change::Nothing {
+        said.extend(meanwhile(refusing.as_deref()));
+    }
     output.text(notes(&said))
+}
+
+/// What becomes of connections while the unit restarts. `refusing`: its listeners that refuse them; without a policy nobody knows.
+fn meanwhile(refusing: Option<&[String]>) -> Option<String> {
+    let (whose, listeners) = match refusing {
+        Some([]) => return None,
+        Some(names) => (if names.len() == 1 { "its listener " } else { "its listeners " }, names.join(", ")),
+        None => ("its listener", String::new()),
+    };
+    let have = if refusing.is_some_and(|names| names.len() > 1) { "have" } else { "has" };
+    Some(format!(
+        "connections asked for while the unit restarts are refused; they are kept waiting if {whose}{listeners} {have} \
+         restart = \"10s\""
+    ))
 }
 
 /// The options of `fief exec`.
@@ -55,8 +75,7 @@ fn words(options: &ExecOptions) -> Vec<String> {
 }
 
 /// What `fief exec` would tell of it. A service that asks for what that refuses would not start. Without a policy nobody knows.
-fn checked(options: &ExecOptions) -> Result<Option<String>> {
-    let fief = Fief::from_env()?;
+fn checked(fief: &Fief, options: &ExecOptions) -> Result<Option<String>> {
     if fief.installed() {
         return Ok(fief.check_here(options)?);
     }
@@ -87,4 +106,21 @@ fn undone(drop_in: &DropIn, change: Change) -> String {
         _ => format!("there is no {path}, so {unit} starts without Fief already"),
     };
     printable(&done) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_during_a_restart_are_spoken_of_unless_they_wait() {
+        let said = |names: &[&str]| meanwhile(Some(&names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()));
+        assert_eq!(said(&[]), None);
+        let one = said(&["web"]).expect("it refuses");
+        assert!(one.ends_with("kept waiting if its listener web has restart = \"10s\""), "{one}");
+        let two = said(&["web", "api"]).expect("they refuse");
+        assert!(two.ends_with("if its listeners web, api have restart = \"10s\""), "{two}");
+        let unknown = meanwhile(None).expect("nobody knows");
+        assert!(unknown.ends_with("if its listener has restart = \"10s\""), "{unknown}");
+    }
 }

@@ -19,10 +19,17 @@ fn ended(command: &mut Command) -> Ended {
     command.output().expect("it starts").into()
 }
 
-/// The packages of the program that is built here; in the place of the lab, which may not be built, lies another.
+/// The programs that are built here; in the place of the lab, where it is not built, lies another program.
+fn programs(folder: &Path) {
+    let fief = Path::new(env!("CARGO_BIN_EXE_fief"));
+    let lab = fief.with_file_name("fief-lab");
+    symlink(fief, folder.join("fief")).expect("a name for it");
+    symlink(if lab.exists() { &lab } else { Path::new("/usr/bin/true") }, folder.join("fief-lab"))
+        .expect("a name for it");
+}
+
 fn packages(folder: &Path) -> [PathBuf; 2] {
-    symlink(env!("CARGO_BIN_EXE_fief"), folder.join("fief")).expect("a name for it");
-    symlink("/usr/bin/true", folder.join("fief-lab")).expect("a name for it");
+    programs(folder);
     let made = ended(Command::new(packaging("deb")).arg(folder).arg(folder).env("DEBEMAIL", "fief@example.com"));
     assert_eq!(made.code, 0, "{made:?}");
     let paths: Vec<&str> = made.stdout.lines().filter_map(|line| line.strip_prefix("made ")).collect();
@@ -64,6 +71,11 @@ fn packages_install_what_an_operator_needs_and_leave_nothing() {
     }
     let (built, root) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let [fief, lab] = packages(built.path());
+    for package in [&fief, &lab] {
+        let depends = ended(Command::new("dpkg-deb").arg("--field").arg(package).arg("Depends")).stdout;
+        let is_libc = |name: &str| name.trim().starts_with("libc6 (>= ");
+        assert!(depends.split(',').any(is_libc), "{}: {depends}", package.display());
+    }
     let root = root.path();
     fs::create_dir_all(root.join("var/lib/dpkg/info")).expect("made");
     fs::create_dir_all(root.join("var/lib/dpkg/updates")).expect("made");
@@ -101,9 +113,7 @@ fn packages_install_what_an_operator_needs_and_leave_nothing() {
     assert_eq!(installed(root), expected);
     assert!(root.join("usr/share/doc/fief/examples/shop.toml").exists());
     let program = root.join("usr/bin/fief");
-    assert!(
-        fs::metadata(&program).expect("there").len() < fs::metadata(built.path().join("fief")).expect("there").len()
-    );
+    assert!(is_smaller(&program, &built.path().join("fief")));
     let version = ended(Command::new(&program).arg("--version")).stdout;
     assert_eq!(version.trim(), format!("fief {}", env!("CARGO_PKG_VERSION")));
 
@@ -115,6 +125,23 @@ fn packages_install_what_an_operator_needs_and_leave_nothing() {
             ended(Command::new("lintian").args(["--allow-root", "--fail-on", "error,warning"]).args([&fief, &lab]));
         assert_eq!((said.code, said.stdout.as_str()), (0, ""), "{said:?}");
     }
+}
+
+fn is_smaller(one: &Path, other: &Path) -> bool {
+    let bytes = |path: &Path| fs::metadata(path).expect("there").len();
+    bytes(one) < bytes(other)
+}
+
+#[test]
+fn installing_leaves_out_what_only_debuggers_read() {
+    let (built, root) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    programs(built.path());
+    let mut install = Command::new(packaging("install"));
+    let done = ended(install.arg("fief").args([built.path(), root.path()]).arg("/opt/fief"));
+    assert_eq!(done.code, 0, "{done:?}");
+    let program = root.path().join("opt/fief/bin/fief");
+    assert!(is_smaller(&program, &built.path().join("fief")));
+    assert_eq!(ended(Command::new(&program).arg("--version")).code, 0, "it runs");
 }
 
 #[test]

@@ -42,6 +42,7 @@ fn a_drop_in_is_written_once_and_undone_once() {
     let image = Image::new();
     let first = image.unit(&["nginx", "--container", "shop", "--listener", "web"]);
     assert!(first.code == 0 && first.stdout.starts_with("wrote "), "{first:?}");
+    assert!(first.stdout.contains("kept waiting if its listener has restart = \"10s\"\n"), "{first:?}");
     let text = fs::read_to_string(image.path(DROP_IN)).expect("written");
     let start =
         "ExecStart=/usr/bin/fief exec --here --container shop --listener web -- /usr/bin/true -g 'daemon on;'\n";
@@ -96,7 +97,13 @@ fn what_fief_exec_would_refuse_is_refused_before_it_is_written() {
     assert_eq!(nothing.code, 0, "{nothing:?}");
     assert!(nothing.stdout.contains("nobody knows whether there is"), "{nothing:?}");
     place.apply();
-    assert_eq!(unit_in(&place, &["--container", "shop", "--listener", "web"]).code, 0);
+    let known = unit_in(&place, &["--container", "shop", "--listener", "web"]);
+    assert!(known.code == 0 && known.stdout.contains("if its listener web has restart = \"10s\"\n"), "{known:?}");
+    let waited = policy(&SHOP.replace("0.0.0.0:80\"", "0.0.0.0:80\"\nrestart = \"10s\""));
+    let applied = place.fief().arg("apply").arg(waited.path()).ends();
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let waits = unit_in(&place, &["--container", "shop", "--listener", "web"]);
+    assert!(waits.code == 0 && !waits.stdout.contains("restart ="), "{waits:?}");
     let cases = [
         (&["--container", "/shop"][..], "did you mean shop?"),
         (&["--container", "system"], "no thread can be in the container system"),

@@ -7,6 +7,7 @@
 use super::{Rounds, Side, Trial};
 use crate::error::Result;
 use crate::experiments::Outcome;
+use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::sample::{CLIENTS, Comparison, Sample, WAYS, Way, warn};
 use crate::stage::Manner;
@@ -63,9 +64,17 @@ fn report(plan: Plan, way: &Way, samples: &Rounds<Sample>, trial: Trial<'_>, out
     trial.note_places(way.manner, &mut table);
     warn(samples.iter().flat_map(|(_, taken)| taken), &mut table);
     outcome.tables.push(table);
+    outcome.plots.push(plot(way.manner, samples, |side| sides.title(side)));
     let load = format!("{CLIENTS} closed-loop clients on the other core, {how}, 1 kB; {about}");
     trial.add_figures(&mut outcome.figures, way.manner, &load, |side, of| {
         let comparison = Comparison::of(samples.of(side), samples.of(of));
         (comparison.figure(), format!("{}, {}, of {}", comparison.metric(), sides.title(side), sides.title(of)))
     });
+}
+
+fn plot(manner: Manner, samples: &Rounds<Sample>, title: impl Fn(Side) -> String) -> Plot {
+    let of = |taken: &[Sample]| taken.iter().map(|one| one.per_second).collect();
+    let series = samples.iter().map(|(side, taken)| (title(side), of(taken)));
+    let name = format!("throughput{}", manner.suffix());
+    Plot::of_rounds(&name, format!("Requests a second, {}", manner.title()), "requests a second", series)
 }

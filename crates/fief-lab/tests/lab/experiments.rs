@@ -4,20 +4,26 @@
 
 use fief_testkit::{Feature, alone, require};
 use serde_json::Value;
+use tempfile::TempDir;
 
-use crate::lab;
+use crate::{lab, page};
 
 /// In so short a time a busy machine may serve nobody whom a figure is of; then it is measured once more.
 const TRIES: usize = 3;
 
-fn once(name: &str) -> Vec<Value> {
-    let ended = lab(name).arg("--json").env("FIEF_LAB_LEAST", "1").output().expect("fief starts");
+/// What it printed, and its report.
+fn once(name: &str) -> (Vec<Value>, TempDir) {
+    let report = tempfile::tempdir().expect("a folder");
+    let mut lab = lab(name);
+    lab.args(["--json", "--report"]).arg(report.path()).env("FIEF_LAB_LEAST", "1");
+    let ended = lab.output().expect("fief starts");
     assert!(ended.status.success(), "{ended:?}");
     let text = String::from_utf8(ended.stdout).expect("text");
-    text.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
+    let objects = text.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    (objects, report)
 }
 
-/// `measured` have a value; `named` may have none in this form.
+/// `measured` have a value; `named` may have none in this form. The report has a plot, and can be read.
 fn runs_to_its_end(name: &str, measured: &[&str], named: &[&str]) {
     if ![Feature::Root, Feature::NetNs, Feature::Cgroup2, Feature::Bpf, Feature::Nginx].into_iter().all(require) {
         return;
@@ -27,11 +33,15 @@ fn runs_to_its_end(name: &str, measured: &[&str], named: &[&str]) {
         let figures = objects.last().expect("the figures are the last line");
         measured.iter().any(|figure| !figures[figure].is_number())
     };
-    let mut objects = once(name);
+    let (mut objects, mut report) = once(name);
     for _ in 1..TRIES {
         if lacks(&objects) {
-            objects = once(name);
+            (objects, report) = once(name);
         }
+    }
+    assert!(page::plots(report.path()) > 0, "the report of {name} has no plot");
+    if require(Feature::Chromium) {
+        page::is_read(report.path(), false);
     }
     let figures = objects.last().expect("the figures are the last line");
     for figure in measured {
@@ -89,7 +99,17 @@ fn rebind_holds_charges_against_work() {
 
 #[test]
 fn metrics_measures_the_agent_and_the_record() {
-    runs_to_its_end("metrics", &["scrape_ms", "cpu_percent", "rss_mib", "mib_per_day", "replay_ms"], &[]);
+    let measured = [
+        "scrape_ms",
+        "cpu_percent",
+        "rss_mib",
+        "mib_per_day",
+        "replay_ms",
+        "start_ms",
+        "start_exec_ms",
+        "start_alone_ms",
+    ];
+    runs_to_its_end("metrics", &measured, &[]);
 }
 
 #[test]

@@ -262,6 +262,15 @@ mod tests {
     }
 
     #[test]
+    fn a_front_door_that_is_nowhere_says_why() {
+        let nowhere = |loads| page(&FrontView { interfaces: Vec::new(), loads, ..view() });
+        let unguarded = nowhere(Vec::new());
+        assert!(unguarded.starts_with("the front door is nowhere: no listener is guarded; "), "{unguarded}");
+        let lost = nowhere(view().loads);
+        assert!(lost.starts_with("the front door is nowhere: listeners have lost their guard, apply"), "{lost}");
+    }
+
+    #[test]
     fn one_listener_is_picked_and_an_unknown_one_named_with_those_there_are() {
         let mut some = view();
         only(&mut some, "api").expect("there is one");

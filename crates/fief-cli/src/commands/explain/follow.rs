@@ -28,6 +28,10 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|error| Failure::new(format!("cannot wait for Ctrl-C: {error}")))?;
+    if let Some(header) = header(args.json, Output::is_terminal()) {
+        output.line(header)?;
+        output.flush()?;
+    }
     let left = Cell::new(args.count.map(|count| count.get()));
     let goes_on = || !interrupted.load(Ordering::Relaxed) && left.get() != Some(0);
     reader.follow(goes_on, |told| {
@@ -51,6 +55,13 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
         true => Err(reader.nothing()), // it was taken down
         false => Ok(()),
     }
+}
+
+/// What the words of a line are, for people: programs that read lines get nothing but notices.
+fn header(json: bool, is_terminal: bool) -> Option<&'static str> {
+    (is_terminal && !json).then_some(
+        "TIME                        INTERFACE LISTENER CONTAINER [RULE] REASON SOURCE -> DESTINATION [AND MORE]",
+    )
 }
 
 /// The names are a promise to programs; `docs/cli.md` lists them.
@@ -157,6 +168,20 @@ mod tests {
         assert_eq!(rest, expected);
         assert!(line(&notice(813, false)).ends_with(&format!("{expected} and 812 more")));
         assert!(line(&notice(1, true)).ends_with(&format!("{expected} (monitor: let pass)")));
+    }
+
+    #[test]
+    fn a_terminal_has_a_header_that_names_the_words_of_a_line() {
+        let header = header(false, true).expect("people read it");
+        let begins = |line: &str| {
+            line.find(|letter: char| letter.is_whitespace())
+                .and_then(|end| line[end..].find(|letter: char| !letter.is_whitespace()).map(|next| end + next))
+        };
+        assert_eq!(begins(header), begins(&line(&notice(1, false))), "the second word stands below its name");
+        let words: Vec<&str> = header.split_whitespace().collect();
+        assert_eq!(words[..5], ["TIME", "INTERFACE", "LISTENER", "CONTAINER", "[RULE]"]);
+        let in_pipes_and_json = [(false, false), (true, true), (true, false)];
+        assert!(in_pipes_and_json.into_iter().all(|(json, terminal)| super::header(json, terminal).is_none()));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::experiments::overload::text;
 use crate::figures::Bound;
 use crate::installation::Installation;
 use crate::load::{Load, Seen};
+use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::stage::start_nginx;
 use crate::statistics::{median, ratios};
@@ -225,6 +226,19 @@ fn report(splits: &[Split], outcome: &mut Outcome) {
         median(&of(|one| one.reached)) * 100.0
     ));
     outcome.tables.push(table);
+    let percent = |value: fn(&Split) -> f64| of(value).into_iter().map(|part| part * 100.0).collect::<Vec<_>>();
+    outcome.plots.push(Plot::of_rounds(
+        "nginx-split",
+        "The gzip class's part of the time of both classes of nginx",
+        "percent",
+        [
+            ("by what each costs alone", percent(|one| one.truth)),
+            ("by Fief", percent(|one| one.fief)),
+            ("nginx alone, by what each costs alone", percent(|one| one.thread_truth)),
+            ("nginx alone, by Fief", percent(|one| one.thread_fief)),
+        ]
+        .map(|(name, values)| (name.to_owned(), values)),
+    ));
     let load = format!(
         "{} clients of a page of {PAGE} bytes that nginx compresses, {} of a file of {FILE} by sendfile, a connection per request",
         MIXED[0], MIXED[1]
@@ -264,5 +278,8 @@ mod tests {
         let mut outcome = Outcome::default();
         report(&[split], &mut outcome);
         assert!((outcome.figures.get("nginx_split_error_points").expect("a figure") - 5.0).abs() < 1e-6);
+        let [plot] = outcome.plots.as_slice() else { panic!("{:?}", outcome.plots) };
+        let parts: Vec<f64> = plot.series.iter().map(|series| series.points[0].y.median.round()).collect();
+        assert_eq!((plot.name.as_str(), parts), ("nginx-split", vec![50.0, 45.0, 57.0, 57.0]));
     }
 }

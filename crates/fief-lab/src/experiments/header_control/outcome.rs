@@ -21,13 +21,13 @@ pub fn of(sample: &Sample, setting: &Setting, notes: Vec<String>) -> Outcome {
     preferred.notes.extend(notes);
     preferred.notes.extend(sample.warnings());
     let mut tables = vec![preferred, goodputs(sample, setting)];
-    let mut plots = Vec::new();
+    let mut plots = vec![goodput_plot(sample, setting)];
     if sample.has("priority") {
         tables.push(priorities(sample, setting));
     }
     if sample.has(&rate_way(RATES[0])) {
         tables.extend([rates(sample, setting), bursts(sample)]);
-        plots = vec![rate_plot(sample, setting), burst_plot(sample), goodput_plot(sample, setting)];
+        plots.extend([rate_plot(sample, setting), burst_plot(sample)]);
     }
     Outcome {
         name: "header-control",
@@ -278,7 +278,8 @@ mod tests {
 
     #[test]
     fn a_limit_is_held_against_what_was_served() {
-        let figures = of(&sample(), &Setting::of(1000.0, true), Vec::new()).figures;
+        let Outcome { figures, plots, .. } = of(&sample(), &Setting::of(1000.0, true), Vec::new());
+        assert_eq!(plots.iter().map(|plot| plot.name.as_str()).collect::<Vec<_>>(), ["goodput"], "a quick run has one");
         assert!((figures.get("limited_rate_error").expect("a figure") - 8.0 / 750.0).abs() < 1e-9, "742 of 750");
         assert!(figures.get("goodput_kept").expect("a figure") > 1.0, "742 of 740");
     }
