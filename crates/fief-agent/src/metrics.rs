@@ -20,7 +20,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::series::Series;
+use crate::series::{self, Series};
 
 type Result = std::result::Result<(), Error>;
 
@@ -31,7 +31,7 @@ type Counter = (&'static str, fn(&Usage) -> u64);
 #[derive(Debug, Default)]
 pub(crate) struct Scrape {
     pub(crate) in_force: Option<(Arc<Moment>, Arc<Status>)>,
-    /// Containers with series of their own.
+    /// Containers with series of their own, and series of verdicts by rule.
     pub(crate) most: usize,
     /// What a record could not write.
     pub(crate) record_failures: Option<u64>,
@@ -137,7 +137,7 @@ impl Collector for Scrape {
         policy(&mut families, status)?;
         containers(&mut families, snapshot, &series)?;
         machine(&mut families, snapshot)?;
-        verdicts(&mut families, front, &series)?;
+        verdicts(&mut families, front, &series, self.most)?;
         listeners(&mut families, front)?;
         queues(&mut families, front, &series)
     }
@@ -235,7 +235,17 @@ fn summed<K: Ord>(samples: impl IntoIterator<Item = (K, u64)>) -> impl Iterator<
     sums.into_iter()
 }
 
-fn verdicts(families: &mut Families, front: &FrontView, series: &Series) -> Result {
+/// The label `rule` of all rules without series of their own. The others are numbers.
+const OTHER_RULES: &str = "others";
+
+/// Labels of a verdict: listener, container, rule, reason, monitored.
+type Verdict = [(&'static str, String); 5];
+const CONTAINER: usize = 1;
+const RULE: usize = 2;
+
+/// By labels. A policy may have a million rules: the busiest have series of their own up to the bound, and the others are summed by
+/// container; if these are beyond the bound too, the least busy of them in one.
+fn verdict_series(front: &FrontView, series: &Series, most: usize) -> impl Iterator<Item = (Verdict, u64)> {
     let verdicts = front.verdicts.iter().map(|verdict| {
         let labels = [
             ("listener", verdict.listener.clone()),
@@ -246,8 +256,31 @@ fn verdicts(families: &mut Families, front: &FrontView, series: &Series) -> Resu
         ];
         (labels, verdict.count)
     });
+    let mut busiest: Vec<_> = summed(verdicts).collect();
+    let others = less_busy(&mut busiest, most).into_iter().map(|(mut labels, count)| {
+        if !labels[RULE].1.is_empty() {
+            labels[RULE].1 = OTHER_RULES.to_owned();
+        }
+        (labels, count)
+    });
+    let mut others: Vec<_> = summed(others).collect();
+    let rest = less_busy(&mut others, most).into_iter().map(|(mut labels, count)| {
+        labels[CONTAINER].1 = series::REST.to_owned();
+        (labels, count)
+    });
+    summed(busiest.into_iter().chain(others).chain(rest))
+}
+
+/// Takes out those beyond the bound.
+fn less_busy(samples: &mut Vec<(Verdict, u64)>, most: usize) -> Vec<(Verdict, u64)> {
+    // those that are as busy stay in the order of their labels, and a scrape has the same ones as the scrape before
+    samples.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    samples.split_off(most.min(samples.len()))
+}
+
+fn verdicts(families: &mut Families, front: &FrontView, series: &Series, most: usize) -> Result {
     let about = "Verdicts of the front door; monitored: it was let pass all the same.";
-    families.counters(("fief_verdicts", None, about), summed(verdicts))?;
+    families.counters(("fief_verdicts", None, about), verdict_series(front, series, most))?;
     families.gauge(
         ("fief_shut_out_sources", None, "Sources and prefixes that are shut out now."),
         front.shut_out.len() as u64,

@@ -24,6 +24,7 @@ mod chunk;
 mod folder;
 mod keep;
 mod read;
+mod seek;
 #[cfg(test)]
 mod tests;
 mod write;

@@ -40,7 +40,7 @@ pub struct AgentOptions {
     pub textfile: Option<PathBuf>,
     /// Between two writes of that file.
     pub textfile_interval: Duration,
-    /// Containers with series of their own.
+    /// Containers with series of their own, and series of verdicts by rule.
     pub series: usize,
     /// What happens is written to the system's journal.
     pub journal: bool,

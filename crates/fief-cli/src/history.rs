@@ -24,12 +24,12 @@ pub enum Pace {
 pub fn source(history: &History, pace: Pace) -> Result<Box<dyn Source>> {
     let Some(path) = &history.replay else { return Ok(Box::new(Reader::open()?)) };
     let folder = Folder::of(path);
-    let days = folder.contents()?;
-    let known = match pace {
-        Pace::Leaps => days.iter().rev().find_map(|day| day.last_ms),
-        Pace::AsItWas => days.iter().find_map(|day| day.first_ms),
+    // a time that is named needs no look at the days beside its own
+    let from_ms = match history.at {
+        Some(at) => Some(at),
+        None => folder.span_ms()?.map(|(first, last)| if pace == Pace::Leaps { last } else { first }),
     };
-    let Some(from_ms) = history.at.or(known) else {
+    let Some(from_ms) = from_ms else {
         return Err(Failure::new(format!("{} has no record; `fief record {0}` makes one", path.display())));
     };
     let player = folder.play(from_ms)?;

@@ -168,6 +168,44 @@ fn what_has_no_series_of_its_own_is_summed_everywhere() {
     assert_eq!(distinct.len(), series.len(), "no series is there twice");
 }
 
+/// A policy may have as many rules as it likes; who stores the series has no room for each by container and reason.
+#[test]
+fn verdicts_of_very_many_rules_are_a_bounded_number_of_series_and_none_is_lost() {
+    const MOST: usize = 100;
+    let reasons = [Reason::SynRate, Reason::SynIsolated];
+    let mut front = front();
+    front.verdicts = (1..=6_000)
+        .map(|rule| VerdictView {
+            reason: reasons[rule as usize % 2],
+            monitored: rule % 3 == 0,
+            ..verdict(&format!("shop/c{}", rule % 500), Some(rule), u64::from(rule))
+        })
+        .chain((0..500).map(|at| verdict(&format!("shop/c{at}"), None, 1)))
+        .collect();
+    let total: u64 = front.verdicts.iter().map(|verdict| verdict.count).sum();
+    let containers: Vec<_> = (0..500).map(|at| container(&format!("shop/c{at}"), 8 + at, None, 1)).collect();
+    let of = |most| text(scrape_of(most, containers.clone(), front.clone(), status()), Format::Text);
+    let series = |text: &str| {
+        let lines = text.lines().filter(|line| line.starts_with("fief_verdicts_total{"));
+        let split = |line: &str| line.rsplit_once(' ').map(|(labels, count)| (labels.to_owned(), count.to_owned()));
+        lines.filter_map(split).collect::<Vec<_>>()
+    };
+    for most in [0, 1, MOST, 10_000] {
+        let series = series(&of(most));
+        let sum: u64 = series.iter().map(|(_, count)| count.parse::<u64>().expect("a number")).sum();
+        assert_eq!(sum, total, "{most}");
+        let distinct: BTreeSet<_> = series.iter().map(|(labels, _)| labels).collect();
+        assert_eq!(distinct.len(), series.len(), "{most}: no series is there twice");
+        // listener, rule or not, reason, monitored
+        assert!(series.len() <= (2 * most + 2 * 2 * 2).min(6_500), "{most}: {} series", series.len());
+    }
+    let text = of(MOST);
+    let busiest = "fief_verdicts_total{listener=\"web\",container=\"shop/c0\",rule=\"6000\",reason=\"syn-rate\",monitored=\"true\"} 6000";
+    has(&text, &[busiest]);
+    let others = "fief_verdicts_total{listener=\"web\",container=\"shop/c0\",rule=\"others\"";
+    assert!(text.contains(others) && !text.contains("rule=\"1000\""), "{text}");
+}
+
 #[test]
 fn a_name_cannot_make_a_series_of_its_own() {
     let mut scrape = scrape(10);

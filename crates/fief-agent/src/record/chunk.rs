@@ -11,8 +11,8 @@ pub(super) const HEAD: usize = 28;
 const MAGIC: [u8; 4] = *b"FiEf";
 /// No reading of the largest table is as long.
 const LONGEST: u32 = 1 << 30;
-/// Bytes that are searched at once.
-const PART: usize = 64 * 1024;
+/// Bytes that are searched at once, at first and at most: most chunks of a busy record are shorter than the former.
+const PARTS: [usize; 2] = [4 * 1024, 64 * 1024];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -43,31 +43,38 @@ impl Chunk {
 
     /// The next one at an offset or behind it: what is damaged is passed over. `None`: there is none.
     pub(super) fn next(file: &File, size: u64, offset: u64) -> io::Result<Option<Self>> {
-        if let Some(chunk) = Self::at(file, size, offset)? {
+        Self::within(file, size, offset, size)
+    }
+
+    /// The first one that begins at `from` or behind it, and before `to`.
+    pub(super) fn within(file: &File, size: u64, from: u64, to: u64) -> io::Result<Option<Self>> {
+        if let Some(chunk) = Self::at(file, size, from)?.filter(|chunk| chunk.offset < to) {
             return Ok(Some(chunk));
         }
-        let (mut from, mut part) = (offset + 1, vec![0; PART]);
-        while from + HEAD as u64 <= size {
-            let length = (size - from).min(PART as u64) as usize;
-            file.read_exact_at(&mut part[..length], from)?;
+        let (mut from, mut part) = (from + 1, vec![0; PARTS[0]]);
+        while from < to && from + HEAD as u64 <= size {
+            // one may begin in the last byte and lie across the end
+            let most = (size - from).min(to - from + (MAGIC.len() - 1) as u64);
+            let length = most.min(part.len() as u64) as usize;
+            read(file, &mut part[..length], from)?;
             for at in (0..length.saturating_sub(MAGIC.len() - 1)).filter(|&at| part[at..].starts_with(&MAGIC)) {
                 if let Some(chunk) = Self::at(file, size, from + at as u64)? {
                     return Ok(Some(chunk));
                 }
             }
-            // one may lie across the end
             from += (length - (MAGIC.len() - 1)) as u64;
+            part.resize(PARTS[1], 0);
         }
         Ok(None)
     }
 
     /// `None`: the file ends before, or what is there is none.
-    fn at(file: &File, size: u64, offset: u64) -> io::Result<Option<Self>> {
+    pub(super) fn at(file: &File, size: u64, offset: u64) -> io::Result<Option<Self>> {
         if size < offset + HEAD as u64 {
             return Ok(None);
         }
         let mut head = [0; HEAD];
-        file.read_exact_at(&mut head, offset)?;
+        read(file, &mut head, offset)?;
         let (begin, rest) = head.split_at(8);
         if begin[..4] != MAGIC || begin[4..] != crc32fast::hash(rest).to_le_bytes() {
             return Ok(None);
@@ -88,9 +95,16 @@ impl Chunk {
     /// `None`: it is damaged.
     pub(super) fn payload(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
         let mut payload = vec![0; self.length as usize];
-        file.read_exact_at(&mut payload, self.offset + HEAD as u64)?;
+        read(file, &mut payload, self.offset + HEAD as u64)?;
         Ok((self.checksum == crc32fast::hash(&payload)).then_some(payload))
     }
+}
+
+/// Every byte of a record comes through here, so that tests count them.
+fn read(file: &File, part: &mut [u8], offset: u64) -> io::Result<()> {
+    #[cfg(test)]
+    tests::READ.with(|read| read.set((read.get().0 + 1, read.get().1 + part.len())));
+    file.read_exact_at(part, offset)
 }
 
 /// A chunk as it is written.
@@ -134,8 +148,23 @@ impl Iterator for Chunks<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// How often this thread read, and how many bytes.
+        pub(super) static READ: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    }
+
+    /// What is read by this thread while it does something.
+    pub(in crate::record) fn reads<T>(act: impl FnOnce() -> T) -> (T, usize, usize) {
+        READ.set((0, 0));
+        let done = act();
+        let (times, bytes) = READ.get();
+        (done, times, bytes)
+    }
 
     #[test]
     fn a_file_that_is_cut_anywhere_has_the_chunks_before_the_cut() {

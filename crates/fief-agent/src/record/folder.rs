@@ -94,7 +94,11 @@ impl Folder {
     }
 
     pub(super) fn error(&self, what: &str, error: &io::Error) -> Error {
-        Error::new(ErrorKind::Other, format!("{what} {}: {error}", self.path.display()))
+        let kind = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
+            _ => ErrorKind::Other,
+        };
+        Error::new(kind, format!("{what} {}: {error}", self.path.display()))
     }
 }
 

@@ -12,6 +12,7 @@ use zstd::stream::write::Decoder;
 use super::change::{Step, is_another};
 use super::chunk::{Chunk, Chunks, Kind};
 use super::folder::{self, Folder};
+use super::seek;
 
 /// A reading is good for the time up to the next, and for three intervals where that is missing.
 const INTERVALS: u64 = 3;
@@ -72,13 +73,28 @@ impl Folder {
         days.map(|day| day.map_err(|error| self.error("cannot read", &error))).collect()
     }
 
+    /// When the first reading and the last one are of, in milliseconds since 1970; `None`: there is none. Errors: there is no such folder.
+    pub fn span_ms(&self) -> Result<Option<(u64, u64)>> {
+        let days = self.days()?;
+        let time = |found: fn(&File) -> io::Result<Option<Chunk>>| {
+            move |(_, path): &(Date, PathBuf)| {
+                let chunk = File::open(path).and_then(|file| found(&file));
+                chunk.map(|chunk| chunk.map(|chunk| chunk.time_ms)).transpose()
+            }
+        };
+        let ends = (days.iter().find_map(time(seek::first)), days.iter().rev().find_map(time(seek::last)));
+        let (Some(first), Some(last)) = ends else { return Ok(None) };
+        first.and_then(|first| Ok(Some((first, last?)))).map_err(|error| self.error("cannot read", &error))
+    }
+
     /// Plays from the last whole reading at or before a time; if there is none, from the first.
     pub fn play(&self, from_ms: u64) -> Result<Player> {
         let mut days = self.days()?;
         let before = days.iter().rposition(|(day, _)| *day <= folder::day(from_ms));
         let mut offset = 0;
         for first in (0..=before.unwrap_or(0)).rev().take_while(|_| !days.is_empty()) {
-            let found = whole_before(&days[first].1, from_ms).map_err(|error| self.error("cannot read", &error))?;
+            let found = File::open(&days[first].1).and_then(|file| seek::whole_before(&file, from_ms));
+            let found = found.map_err(|error| self.error("cannot read", &error))?;
             if found.is_some() || first == 0 {
                 offset = found.unwrap_or(0);
                 days.drain(..first);
@@ -191,22 +207,6 @@ impl Player {
     }
 }
 
-/// The offset of the last whole reading that is not later.
-fn whole_before(path: &PathBuf, time_ms: u64) -> io::Result<Option<u64>> {
-    let file = File::open(path)?;
-    let mut found = None;
-    for chunk in Chunks::of(&file, 0)? {
-        let chunk = chunk?;
-        if chunk.time_ms > time_ms {
-            break;
-        }
-        if chunk.kind == Kind::Whole {
-            found = Some(chunk.offset);
-        }
-    }
-    Ok(found)
-}
-
 fn day(date: Date, path: &PathBuf) -> io::Result<Day> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
@@ -215,7 +215,7 @@ fn day(date: Date, path: &PathBuf) -> io::Result<Day> {
     for chunk in Chunks::of(&file, 0)? {
         let chunk = chunk?;
         day.unreadable_bytes = day.unreadable_bytes.saturating_sub(chunk.end() - chunk.offset);
-        if chunk.kind != Kind::Nothing {
+        if seek::is_reading(&chunk) {
             day.readings += 1;
             day.first_ms = day.first_ms.or(Some(chunk.time_ms));
             day.last_ms = Some(chunk.time_ms);

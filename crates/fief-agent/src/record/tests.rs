@@ -156,21 +156,18 @@ fn a_clock_that_is_set_back_hides_nothing() {
 }
 
 /// A small file system of its own, taken away on drop.
-struct Disk(tempfile::TempDir);
+pub(super) struct Disk(tempfile::TempDir);
 
 impl Disk {
-    fn of(bytes: u32) -> Self {
+    pub(super) fn of(options: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let options = format!("size={bytes}");
-        nix::mount::mount(
-            Some("none"),
-            folder.path(),
-            Some("tmpfs"),
-            nix::mount::MsFlags::empty(),
-            Some(options.as_str()),
-        )
-        .expect("root mounts");
+        nix::mount::mount(Some("none"), folder.path(), Some("tmpfs"), nix::mount::MsFlags::empty(), Some(options))
+            .expect("root mounts");
         Self(folder)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 
@@ -185,8 +182,8 @@ fn a_full_disk_loses_readings_and_nothing_that_was_written() {
     if !require(Feature::Root) {
         return;
     }
-    let disk = Disk::of(64 * 1024);
-    let folder = disk.0.path();
+    let disk = Disk::of("size=64k");
+    let folder = disk.path();
     let mut recorder = Recorder::open(Folder::of(folder), ROOM).expect("a folder");
     recorder.add(moment(0), Some(there(0))).expect("room");
     let rest = folder.join("rest");

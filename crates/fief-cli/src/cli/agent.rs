@@ -47,7 +47,7 @@ pub struct Agent {
     /// service of systemd does so without being told
     #[arg(long)]
     pub journal: bool,
-    /// Containers with series of their own; the rest is one series
+    /// Containers with series of their own, and verdicts by rule; the rest is summed
     #[arg(long, value_name = "N", default_value_t = fief_agent::MOST_CONTAINERS)]
     pub series: usize,
 }

@@ -18,19 +18,18 @@ use fief_control::{SchedulerView, Snapshot};
 
 pub fn run(args: &cli::Bill, output: &mut Output) -> Result<()> {
     let folder = Folder::of(&args.folder);
-    let days = folder.contents()?;
-    let first = days.iter().find_map(|day| day.first_ms);
-    let last = days.iter().rev().find_map(|day| day.last_ms);
-    let (Some(from_ms), Some(to_ms)) = (args.from.or(first), args.to.or(last)) else {
+    let Some((first, last)) = folder.span_ms()? else {
         return Err(Failure::new(format!("{} has no record", args.folder.display())));
     };
+    let (from_ms, to_ms) = (args.from.unwrap_or(first), args.to.unwrap_or(last));
     if to_ms < from_ms {
         return Err(Failure::usage("the end is before the begin"));
     }
     if args.format == BillFormat::Csv {
         row(output, ["from", "to", "container"].into_iter().chain(USAGE_NAMES).map(str::to_owned))?;
     }
-    let mut bill = Bill::begin(folder.play(from_ms)?, from_ms)?;
+    // all of it, also where a clock that was set back has the first time twice
+    let mut bill = Bill::begin(folder.play(args.from.unwrap_or(0))?, from_ms)?;
     let interval_ms = (args.interval.as_millis() as u64).max(1);
     let mut begin = from_ms;
     while begin < to_ms {

@@ -23,7 +23,7 @@ impl Journal {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("journal")).expect("own folder");
         let socket = UnixDatagram::bind(folder.path().join("journal/socket")).expect("a socket");
-        // after a look that a busy machine held up for a second there is a pause of a hundred
+        // a look that cost a second is followed by a pause of 400
         socket.set_read_timeout(Some(Duration::from_secs(600))).expect("a socket");
         Self { folder, socket }
     }

@@ -5,6 +5,7 @@ mod agent;
 mod board;
 mod boot;
 mod executed;
+mod full_disk;
 mod homes;
 mod in_force;
 mod interface;

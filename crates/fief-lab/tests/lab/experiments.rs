@@ -101,6 +101,7 @@ fn rebind_holds_charges_against_work() {
 fn metrics_measures_the_agent_and_the_record() {
     let measured = [
         "scrape_ms",
+        "scrape_worst_ms",
         "cpu_percent",
         "rss_mib",
         "mib_per_day",
