@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Places in a day's file, found by few reads: the whole reading to begin with, the first reading and the last.
 //!
-//! Problem: a day has a chunk for each second, 86,400 and more. How: a chunk is found from any offset, by its magic and its
-//! checksum, and times only grow, so that a binary search finds a time in about 20 reads; from there the search for a whole reading goes back in
-//! windows that double. Nothing beside the file has to be kept, so nothing is out of date after a crash. Limits: where a clock was set
-//! back by more than a minute, a time may be there twice, and either is found.
+//! Problem: a day has a chunk for each second, 86,400 and more. How: a chunk is found from any offset, by its magic and its checksum, and
+//! times only grow, so that a binary search finds a time; from there the search for a whole reading goes back in windows that double.
+//! Nothing is kept beside the file that could be out of date after a crash. Limits: where a clock was set back by more than a minute, a
+//! time may be there twice, and either is found. A payload that has the bytes of a head would be taken for a chunk: a head has bytes of
+//! zero, which no name of a container has.
 
 use std::fs::File;
 use std::io;
