@@ -238,10 +238,11 @@ impl Runs<'_> {
     fn clip(&mut self, order: Order, play: impl FnOnce() -> Result<player::Played>) -> Result<()> {
         self.progress.step(&format!("a clip, {}", order.title()))?;
         let shown_us = play()?.shown_us;
+        let frames = (self.plan.clip.as_micros() / deadlines::PERIOD.as_micros()) as usize;
         self.sample.clips.push(Clip {
             order,
-            frames: shown_us.len(),
-            missed: missed(&shown_us, deadlines::PERIOD),
+            frames,
+            missed: missed(&shown_us, deadlines::PERIOD, frames),
             jitter_ms: jitter_ms(&shown_us, Duration::ZERO),
         });
         Ok(())

@@ -45,10 +45,11 @@ pub fn jitter_ms(shown_us: &[u64], since: Duration) -> f64 {
     quantile(&steps.iter().map(|step| (step - mean).abs()).collect::<Vec<_>>(), 0.99)
 }
 
-/// Frames that had not been shown when the next one was due.
-pub fn missed(shown_us: &[u64], period: Duration) -> usize {
+/// Frames of so many that had not been shown when the next one was due, and those that were not shown at all.
+pub fn missed(shown_us: &[u64], period: Duration, frames: usize) -> usize {
     let end = |number: usize| period.as_micros() * (number as u128 + 1);
-    shown_us.iter().enumerate().filter(|(number, at)| u128::from(**at) > end(*number)).count()
+    let late = shown_us.iter().enumerate().filter(|(number, at)| u128::from(**at) > end(*number)).count();
+    late + frames.saturating_sub(shown_us.len())
 }
 
 #[cfg(test)]
@@ -92,7 +93,7 @@ mod tests {
     #[test]
     fn a_frame_is_missed_that_was_shown_after_the_next_one_was_due() {
         let period = Duration::from_millis(40);
-        assert_eq!(missed(&[40_000, 79_000, 120_001, 130_000], period), 1);
-        assert_eq!(missed(&[], period), 0);
+        assert_eq!(missed(&[40_000, 79_000, 120_001, 130_000], period, 4), 1);
+        assert_eq!(missed(&[40_000, 79_000], period, 4), 2);
     }
 }
