@@ -26,6 +26,7 @@ use clip::Work;
 use deadlines::Order;
 use way::Way;
 
+use crate::command::usage;
 use crate::effort::is_least;
 use crate::error::{Context, Error, Kind, Result};
 use crate::experiments::Outcome;
@@ -54,6 +55,8 @@ struct Measured {
     /// Of the second player of a shared server.
     other_rate: Option<f64>,
     jitter_ms: f64,
+    /// Of a shared server: what the player's container was charged for a frame, ms.
+    charged_ms: Option<f64>,
 }
 
 /// One run of a clip.
@@ -203,6 +206,12 @@ fn with_fief(runs: &mut Runs<'_>) -> Result<()> {
     stand.end()
 }
 
+/// What a container was charged for threads, ns.
+fn charged(container: &str) -> Result<u64> {
+    let found = usage()?.into_iter().find(|one| one.container == container);
+    found.map(|one| one.thread_ns).ok_or_else(|| Error::failed(format!("nothing was charged to {container}")))
+}
+
 struct Runs<'a> {
     plan: &'a Plan,
     work: Work,
@@ -219,8 +228,11 @@ impl Runs<'_> {
             for &count in self.plan.hogs {
                 self.progress.step(&format!("round {}, {}, {percent} %, {count} hogs", round + 1, way.title()))?;
                 let computing = Computing::begin(&hogs[..count])?;
+                let before = way.payer().map(charged).transpose()?;
                 let (played, other) = cast.play(WARM_UP + self.plan.length, Duration::ZERO, way.other_period())?;
                 drop(computing);
+                let after = way.payer().map(charged).transpose()?;
+                let charged_ns = before.zip(after).map(|(before, after)| (after - before) as f64);
                 self.sample.measured.push(Measured {
                     way,
                     percent,
@@ -229,6 +241,7 @@ impl Runs<'_> {
                     rate: rate(&played.shown_us, WARM_UP),
                     other_rate: other.map(|other| rate(&other.shown_us, WARM_UP)),
                     jitter_ms: jitter_ms(&played.shown_us, WARM_UP),
+                    charged_ms: charged_ns.map(|ns| ns / 1e6 / played.shown_us.len() as f64),
                 });
             }
         }

@@ -82,6 +82,7 @@ pub fn of(sample: &Sample) -> Outcome {
         json!({
             "way": one.way.name(), "share_percent": one.percent, "hogs": one.hogs, "round": one.round,
             "frames_per_second": one.rate, "other_frames_per_second": one.other_rate, "jitter_p99_ms": one.jitter_ms,
+            "charged_ms": one.charged_ms,
         })
     }));
     outcome.measurements.extend(sample.clips.iter().map(|clip| {
@@ -158,6 +159,10 @@ fn figures_of_rates(figures: &mut Figures, sample: &Sample) {
         let metric = format!("frame rate where it is lowest, of what the share pays for; {}", way.title());
         figures.add(format!("{}_vs_share", way.name()), sample.vs_share(way)).of(metric, "ratio", LOAD);
     }
+    let charged = sample.measured.iter().filter(|one| one.way == Way::Shared).filter_map(|one| one.charged_ms);
+    let farthest = worst(charged.map(|ms| (ms / sample.frame_ms - 1.0).abs()));
+    let metric = "how far what the player's container is charged for a frame, the server's part too, is off what a frame costs alone";
+    figures.add("shared_charged_error", farthest).of(metric, "ratio", LOAD);
     let most = sample.hogs().last().copied().unwrap_or(0);
     let rate = |way| sample.rate(way, PERCENT, most);
     for way in [Way::Shared, Way::Greedy, Way::Apart, Way::Plain, Way::Groups] {
@@ -195,7 +200,7 @@ mod tests {
     use super::*;
 
     fn measured(way: Way, percent: u32, hogs: usize, rate: f64) -> Measured {
-        Measured { way, percent, hogs, round: 0, rate, other_rate: None, jitter_ms: 1.0 }
+        Measured { way, percent, hogs, round: 0, rate, other_rate: None, jitter_ms: 1.0, charged_ms: None }
     }
 
     #[test]

@@ -14,6 +14,7 @@ const OTHER_PERCENT: u32 = 10;
 /// A frame of 40 ms of the CPU in so long is 8 %.
 const OTHER_PERIOD: Duration = Duration::from_millis(500);
 const HOME: &str = "desk";
+const PAYER: &str = "desk/player";
 const SHOW: &str = "show";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,17 +68,20 @@ impl Way {
             Way::Plain | Way::Groups => Vec::new(),
             Way::Apart => vec![share("player", all / 2.0), share("display", all / 2.0)],
             Way::One => vec![share(SHOW, all)],
-            Way::Shared | Way::Greedy => vec![
-                (HOME.to_owned(), String::new()),
-                share("desk/player", all),
-                share("desk/other", f64::from(OTHER_PERCENT)),
-            ],
+            Way::Shared | Way::Greedy => {
+                vec![(HOME.to_owned(), String::new()), share(PAYER, all), share("desk/other", f64::from(OTHER_PERCENT))]
+            }
         }
     }
 
     /// How often the second player shows a frame; zero: as often as it can.
     pub fn other_period(self) -> Duration {
         if self == Way::Shared { OTHER_PERIOD } else { Duration::ZERO }
+    }
+
+    /// The container that pays for the server's work too, where the server is not in it.
+    pub fn payer(self) -> Option<&'static str> {
+        matches!(self, Way::Shared | Way::Greedy).then_some(PAYER)
     }
 
     /// Starts player and server where they belong.
@@ -96,7 +100,7 @@ impl Way {
                 bind(cast.display(), SHOW)?;
             }
             Way::Shared | Way::Greedy => {
-                bind(cast.player(), "desk/player")?;
+                bind(cast.player(), PAYER)?;
                 if let Some(other) = cast.other() {
                     bind(other, "desk/other")?;
                 }
