@@ -19,6 +19,8 @@ pub fn main() -> Option<ExitCode> {
         "lab-server" => server::server_main(arguments),
         "lab-cgi" => experiments::cgi_sandbox::cgi_main(arguments),
         "lab-serves" => experiments::cpu::serve_main(),
+        "lab-player" => experiments::media::player_main(arguments),
+        "lab-display" => experiments::media::display_main(arguments),
         "lab-spin" => experiments::cpu::spin_main(),
         "lab-client" => stage::client_main(arguments),
         "lab-isolating" => experiments::syn_flood::isolating_main(arguments),

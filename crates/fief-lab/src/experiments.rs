@@ -9,6 +9,7 @@ pub mod cpu;
 pub mod demo;
 pub mod header_control;
 pub mod lrp;
+pub mod media;
 pub mod metrics;
 pub mod overload;
 pub mod parse;

@@ -13,6 +13,6 @@ mod shares;
 
 pub use combined::run as run_combined;
 pub use limits::run as run_limits;
-pub use load::spin_main;
+pub use load::{Spinner, Stand, bind, spin_main, used};
 pub use serve::serve_main;
 pub use shares::run as run_shares;

@@ -51,15 +51,21 @@ pub struct Spinner {
 impl Spinner {
     /// It is stopped until it is let go on.
     pub fn start(container: &str) -> Result<Spinner> {
-        let process = child("lab-spin")?.stdin(Stdio::null()).spawn().context("start a process that computes")?;
-        let spinner = Spinner { process };
         // what binding the others needs would be taken from its part of the machine
-        spinner.stop()?;
+        let spinner = Spinner::stopped()?;
         bind(spinner.pid(), container)?;
         Ok(spinner)
     }
 
-    fn pid(&self) -> Pid {
+    /// In no container; stopped likewise.
+    pub fn stopped() -> Result<Spinner> {
+        let process = child("lab-spin")?.stdin(Stdio::null()).spawn().context("start a process that computes")?;
+        let spinner = Spinner { process };
+        spinner.stop()?;
+        Ok(spinner)
+    }
+
+    pub fn pid(&self) -> Pid {
         Pid::from_raw(self.process.id() as i32)
     }
 
