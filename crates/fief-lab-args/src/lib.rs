@@ -67,6 +67,8 @@ pub enum Experiment {
     CpuLimits,
     /// whether a thread that serves several containers has the CPU of all of them
     Combined,
+    /// what a context switch costs under Fief's scheduler, beside the kernel's own and a minimal one
+    SwitchCost,
     /// what static requests keep beside CGI programs, free and limited
     CgiSandbox,
     /// whether a thread that rebinds up to a million times a second is charged right
