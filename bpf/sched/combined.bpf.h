@@ -140,6 +140,7 @@ static __always_inline void allocation_keeps(struct task_struct *p, struct sched
 	here->at = w ? w->thread.at : 0;
 	here->own = own_of(w);
 	here->turn = turn_of(w);
+	here->lent = w && w->lent;
 }
 
 /* Tells a thread that has several, or a turn that is lent, to who walks all threads. */

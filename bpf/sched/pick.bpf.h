@@ -100,7 +100,7 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 		best_offer(&b, 0, OWN_PRIORITY, false, n->own_at);
 	}
 	child = n->first;
-	bpf_for (i, 0, CHILDREN_SEEN) {
+	for (i = 0; i < CHILDREN_SEEN && can_loop; i++) {
 		if (!child)
 			break;
 		child = child_offer(child, n, rest, now, &b);
@@ -134,7 +134,7 @@ __noinline int tree_pick(__u64 now)
 	int found = PICK_NONE, level;
 	__u32 id = FIEF_ROOT;
 
-	bpf_for (level, 0, LEVELS) {
+	for (level = 0; level < LEVELS && can_loop; level++) {
 		__u32 own = 0;
 		int child = level_pick(id, now, &own);
 

@@ -74,6 +74,7 @@ s32 BPF_PROG(wakeup_places, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 			return cpu;
 		if (w) {
 			w->thread.pid = p->pid; /* it may have become another's (exec) */
+			w->thread.slept = 1;
 			place_take(id, w, p->scx.weight, bpf_ktime_get_ns());
 		}
 		slice = slice_of(id, w);
@@ -96,8 +97,10 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 		return;
 	}
 	wait_end(w);
+	if (w && flags & SCX_ENQ_WAKEUP)
+		w->thread.slept = 1;
 	id = allocation_of(p, w);
-	queue = wait_begin(w, id);
+	queue = wait_begin(w, id, place);
 	if (w && queue != QUEUE_ROOT) {
 		w->thread.pid = p->pid;
 		place = place_take(id, w, p->scx.weight, place);
@@ -116,7 +119,7 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 		return;
 	}
 	rank = rank_of(id);
-	bpf_for (cpu, 0, cpu_count) {
+	for (cpu = 0; cpu < cpu_count && can_loop; cpu++) {
 		struct sched_place *there = place_at(cpu);
 
 		if (!there)
@@ -143,7 +146,7 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 	charge_now(now);
 	stays = prev_waits(prev);
 	lent_look(m, now, false);
-	if (floor_let_in(here))
+	if (floor_let_in(m, here))
 		return;
 	if (!machine_lock()) {
 		if (!scx_bpf_dsq_move_to_local(DSQ(QUEUE_ROOT)) && stays)
@@ -216,6 +219,8 @@ void BPF_PROG(running_begins, struct task_struct *p)
 	here->rank = p->flags & PF_KTHREAD ? ~0u : rank_of(allocation_runs(p, w));
 	here->own = p->flags & PF_KTHREAD ? 0 : own_of(w);
 	here->turn = p->flags & PF_KTHREAD ? 0 : turn_of(w);
+	here->lent = w && w->lent;
+	here->thread = (__u64)p;
 	if (here->brief) {
 		here->brief = 0;
 		if (!is_dying(p))
@@ -239,6 +244,8 @@ void BPF_PROG(stopping_ends, struct task_struct *p, bool runnable)
 		here->of = 0;
 		here->own = 0;
 		here->turn = 0;
+		if (runnable)
+			here->thread = 0;
 	}
 }
 
@@ -272,13 +279,16 @@ bool BPF_PROG(yield_gives, struct task_struct *from, struct task_struct *to)
 SEC("struct_ops/quiescent")
 void BPF_PROG(quiescent_ends, struct task_struct *p, u64 flags)
 {
-	struct sched_waiting *w = waiting_of(p);
+	struct sched_place *here = place_at(bpf_get_smp_processor_id());
+	struct sched_waiting *w;
 
+	/* the one that runs here waits nowhere: its storage need not be asked for */
+	if (here && here->thread == (__u64)p && !here->lent)
+		return;
+	w = waiting_of(p);
 	wait_end(w);
-	if (w && flags & SCX_DEQ_SLEEP) {
-		w->thread.slept = 1;
+	if (w && flags & SCX_DEQ_SLEEP)
 		w->lent = 0;
-	}
 }
 
 SEC("struct_ops.s/init_task")

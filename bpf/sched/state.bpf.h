@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "loop.bpf.h"
 #include "line.h"
 
 #define QUEUES	       4096 /* containers that can have waiting threads of their own at the same time */
@@ -59,17 +60,19 @@ struct {
 
 struct sched_machine {
 	__u32 lock;
-	__u32 searches;	 /* counts them */
-	__u32 search;	 /* the one that has the lock */
-	__u32 top;	 /* queues above were never taken */
-	__u32 free;	 /* entries of sched_free that hold a number */
-	__u32 held;	 /* a container with waiting threads was passed over */
-	__u32 beats;	 /* of the timer */
-	__u32 foreign;	 /* threads that wait on the allocation of another container than they work for */
-	__u32 serving;	 /* threads that wait while they serve a listener with a queue */
-	__u32 look;	 /* the line that is looked at next (leaves.bpf.h); */
-	__u32 lines;	 /* and so many are left */
-	__u32 seen;	 /* threads that this look was at */
+	__u32 searches; /* counts them */
+	__u32 search;	/* the one that has the lock */
+	__u32 top;	/* queues above were never taken */
+	__u32 free;	/* entries of sched_free that hold a number */
+	__u32 held;	/* a container with waiting threads was passed over */
+	__u32 beats;	/* of the timer */
+	__u32 foreign;	/* threads that wait on the allocation of another container than they work for */
+	__u32 serving;	/* threads that wait while they serve a listener with a queue */
+	__u32 look;	/* the line that is looked at next (leaves.bpf.h); */
+	__u32 lines;	/* and so many are left */
+	__u32 seen;	/* threads that this look was at */
+	__u32 late;	/* a thread may wait among those that are let in for a moment (floor.bpf.h) */
+	__u32 pad;
 	__u64 looked_ns; /* when lines were last looked at */
 	__u64 news;	 /* of the queues, as they were then */
 	struct bpf_timer timer;
@@ -104,7 +107,10 @@ struct sched_place {
 	__u32 of;    /* whose thread it is: id + 1 */
 	__u32 own;   /* who runs there by its own part: id + 1 */
 	__u32 turn;  /* whose turn it has that works for another one: id + 1 */
-	__u64 at;    /* its place in that container's line */
+	__u32 lent;  /* that turn is lent */
+	__u32 pad;
+	__u64 thread; /* which one it is, by its address, until it waits; 0: none */
+	__u64 at;     /* its place in that container's line */
 };
 
 struct {
@@ -201,6 +207,8 @@ __noinline int machine_lock(void)
 
 	if (!m)
 		return 0;
+	if (!__sync_val_compare_and_swap(&m->lock, 0, 1))
+		return 1;
 	bpf_for (i, 0, LOCK_TRIES_MAX) {
 		if (*(volatile __u32 *)&m->lock)
 			continue;

@@ -45,7 +45,7 @@ __noinline __u32 rank_of(__u32 id)
 	__u32 rank = OWN_PRIORITY + 1;
 	int level;
 
-	bpf_for (level, 0, LEVELS) {
+	for (level = 0; level < LEVELS && can_loop; level++) {
 		struct fief_container *c = container_at(id);
 		__u32 priority;
 
@@ -90,13 +90,13 @@ static __always_inline void serving_more(struct sched_waiting *w, __u32 id)
 	m->serving++;
 }
 
-/* It waits no longer in the queue where it was counted. */
-__noinline int wait_end(struct sched_waiting *w)
+/* As wait_end(), of one that is counted. */
+__noinline int wait_over(struct sched_waiting *w)
 {
 	struct sched_machine *m = machine_get();
 	__u32 id;
 
-	if (!m || !w || !w->container || !machine_lock())
+	if (!m || !w || !machine_lock())
 		return 0;
 	id = w->container - 1;
 	w->container = 0;
@@ -109,8 +109,15 @@ __noinline int wait_end(struct sched_waiting *w)
 	return 0;
 }
 
+/* It waits no longer in the queue where it was counted. */
+static __always_inline void wait_end(struct sched_waiting *w)
+{
+	if (w && w->container)
+		wait_over(w);
+}
+
 /* It waits from now on. Returns the number of the queue. */
-__noinline __u32 wait_begin(struct sched_waiting *w, __u32 id)
+__noinline __u32 wait_begin(struct sched_waiting *w, __u32 id, __u64 now)
 {
 	struct sched_machine *m = machine_get();
 	__u32 queue = QUEUE_ROOT;
@@ -118,7 +125,7 @@ __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id)
 	if (!m || !w)
 		return QUEUE_ROOT;
 	if (!w->since_ns)
-		w->since_ns = bpf_ktime_get_ns();
+		w->since_ns = now;
 	if (!machine_lock())
 		return QUEUE_ROOT;
 	waits_more(id);

@@ -88,7 +88,7 @@ __noinline int waits_more(__u32 id)
 	struct fief_container *c = container_at(id);
 	int level;
 
-	bpf_for (level, 0, LEVELS) {
+	for (level = 0; level < LEVELS && can_loop; level++) {
 		__u32 up, below = id;
 		struct sched_node *n;
 
@@ -121,7 +121,7 @@ __noinline int waits_less(__u32 id)
 {
 	int level;
 
-	bpf_for (level, 0, LEVELS) {
+	for (level = 0; level < LEVELS && can_loop; level++) {
 		struct sched_node *n = node_at(id);
 		__u32 up;
 
