@@ -81,13 +81,19 @@ static __always_inline __u32 allocation_of(struct task_struct *p, struct sched_w
 	return served_for(w, container_of_thread(p), p->se.sum_exec_runtime, NO_CPU);
 }
 
+/* Whether it is a thread of the tree that could go on running. */
+static __always_inline bool may_stay(struct task_struct *prev)
+{
+	return prev && !(prev->flags & PF_KTHREAD) && prev->scx.flags & SCX_TASK_QUEUED;
+}
+
 /* The container on whose allocation the thread would wait that could go on running; its number + 1. */
 static __always_inline __u32 prev_waits(struct task_struct *prev)
 {
 	struct fief_cpu *cs = this_cpu();
 	__u32 id;
 
-	if (!prev || prev->flags & PF_KTHREAD || !(prev->scx.flags & SCX_TASK_QUEUED))
+	if (!may_stay(prev))
 		return 0;
 	if (!cs || !cs->has_task || cs->running != prev->pid)
 		return FIEF_ROOT + 1;

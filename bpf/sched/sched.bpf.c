@@ -5,7 +5,8 @@
  *
  *   order    the arithmetic                 state    the scheduler's records
  *   tree     which containers wait          limit    budgets
- *   pick     whose thread is next           thread   which container a thread is scheduled for
+ *   pick     whose thread is next           alone    the same where one container's alone wait
+ *   thread   which container a thread is scheduled for
  *   floor    no thread waits for ever       scx      the kernel's functions for schedulers
  *   served   what a thread served lately    combined whose allocation it has, of several
  *   turns    in whose line a thread's comes first  lent  that of a better container whose request waits for the thread
@@ -36,6 +37,7 @@
 #include "tree.bpf.h"
 #include "limit.bpf.h"
 #include "pick.bpf.h"
+#include "alone.bpf.h"
 #include "thread.bpf.h"
 #include "policy.bpf.h"
 #include "combined.bpf.h"
@@ -132,6 +134,26 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 	}
 }
 
+/* The thread of the one container that waits, where it is known without a choice. */
+static __always_inline bool alone_takes(struct sched_machine *m, struct sched_place *here)
+{
+	struct sched_node *n;
+	__u32 queue;
+	int found;
+
+	if (!*(volatile __u32 *)&m->alone || !machine_lock())
+		return false;
+	found = alone_pick();
+	n = found >= 0 ? node_at(found) : NULL;
+	queue = found == FIEF_ROOT ? QUEUE_ROOT + 1 : n ? n->queue : 0;
+	machine_unlock(m);
+	if (!queue || !scx_bpf_dsq_move_to_local(DSQ(queue - 1)))
+		return false;
+	here->row = 0;
+	state_count(picked);
+	return true;
+}
+
 SEC("struct_ops/dispatch")
 void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 {
@@ -142,6 +164,8 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 	int i, found;
 
 	if (!m || !here)
+		return;
+	if (!may_stay(prev) && !m->serving && !m->late && alone_takes(m, here))
 		return;
 	charge_now(now);
 	stays = prev_waits(prev);
@@ -164,6 +188,7 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 		if (!machine_lock())
 			break;
 		m->search = search;
+		alone_joins(m);
 		found = tree_pick(now);
 		n = found >= 0 ? node_at(found) : NULL;
 		if (n) {

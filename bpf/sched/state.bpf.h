@@ -72,6 +72,8 @@ struct sched_machine {
 	__u32 lines;	/* and so many are left */
 	__u32 seen;	/* threads that this look was at */
 	__u32 late;	/* a thread may wait among those that are let in for a moment (floor.bpf.h) */
+	__u32 lined;	/* containers with waiting threads of their own */
+	__u32 alone;	/* the one of them that is in no list: id + 1; 0: all are (alone.bpf.h) */
 	__u32 pad;
 	__u64 looked_ns; /* when lines were last looked at */
 	__u64 news;	 /* of the queues, as they were then */
