@@ -5,14 +5,27 @@
  * Problem: most CPUs that are given away have one taker: a server that wakes up on a machine that is not full. Pick looks for it from the
  * root down, through a list on each level, to find what was known when the thread began to wait.
  * How: the containers that have waiting threads of their own are counted. One that comes when there is none is in no list: only its
- * number is noted. The way leads from it up to the root: on each level it is the only child to choose, so it is settled and the clocks
- * follow it, as pick would have it, and nothing is compared. What the thread that leaves the CPU has run for is settled at the next
- * choice. Where another one comes, or pick is asked, it comes into the lists as the others do.
+ * number is noted. The way leads from it up to the root: on each level it is the only child to choose, so it is settled, the clocks
+ * follow it, and nothing is compared. What the thread that leaves the CPU has run for is settled at the next choice. Where another
+ * one comes, or pick is asked, it comes into the lists as the others do.
  * Limits: where a container on the way has a limit, or its waiting threads may not run on this CPU, pick is asked.
  */
 #pragma once
 
 #include "pick.bpf.h"
+
+/* Who is chosen alone is no more than a lag behind; the clock follows it, however far it is ahead. */
+static __always_inline void alone_goes(__u64 *at, __u64 *clock, __u64 part, bool weight)
+{
+	if (!is_before(*at, *clock)) {
+		*clock = *at;
+		return;
+	}
+	__u64 least = *clock - (weight ? stride_weight(LAG_NS, part) : stride(LAG_NS, part));
+
+	if (is_before(*at, least))
+		*at = least;
+}
 
 /* The container whose threads alone wait, or PICK_AGAIN. The lock is held. */
 __noinline int alone_pick(void)
@@ -33,9 +46,8 @@ __noinline int alone_pick(void)
 		return PICK_AGAIN;
 	rest = rest_part(id, c);
 	own_settle(n, c, rest);
-	own_place(n);
-	rest_place(n, rest);
-	rest_goes(n, n->own_at);
+	alone_goes(&n->rest_at, &n->clock, rest, false);
+	alone_goes(&n->own_at, &n->rest_clock, OWN_WEIGHT, true);
 	for (level = 0; level < LEVELS && can_loop; level++) {
 		struct fief_container *pc;
 		struct fief_attributes *a;
@@ -54,12 +66,11 @@ __noinline int alone_pick(void)
 			break;
 		rest = rest_part(up, pc);
 		node_settle(n, c, a, p, rest);
-		child_place(n, a, p);
 		if (a->share_ppm) {
-			share_goes(p, n->at);
+			alone_goes(&n->at, &p->clock, a->share_ppm, false);
 		} else {
-			rest_place(p, rest);
-			rest_goes(p, n->at);
+			alone_goes(&p->rest_at, &p->clock, rest, false);
+			alone_goes(&n->at, &p->rest_clock, a->weight, true);
 		}
 		id = up;
 		n = p;

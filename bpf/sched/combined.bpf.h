@@ -116,6 +116,16 @@ static __always_inline __u32 allocation_runs(struct task_struct *p, struct sched
 	return w->allocation.id;
 }
 
+/* The rank by which it runs: that of when it began to wait, or, where it did not, as it is now. */
+static __always_inline __u32 rank_runs(struct task_struct *p, struct sched_waiting *w)
+{
+	__u32 id = allocation_runs(p, w), ranked = w && id == w->allocation.id ? w->ranked : 0;
+
+	if (w)
+		w->ranked = 0;
+	return ranked ? ranked - 1 : rank_of(id);
+}
+
 /* The container whose thread runs by its own part, as runs_for() is asked. */
 static __always_inline __u32 own_of(struct sched_waiting *w)
 {

@@ -109,7 +109,10 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 		slice = slice_of(id, w);
 	}
 	scx_bpf_dsq_insert_vtime(p, DSQ(queue), slice, place, flags);
-	if (is_held(id))
+	rank = rank_unheld(id);
+	if (w)
+		w->ranked = rank == RANK_HELD ? 0 : rank + 1;
+	if (rank == RANK_HELD)
 		return;
 	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0) {
@@ -120,7 +123,6 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 		scx_bpf_kick_cpu(scx_bpf_task_cpu(p), 0);
 		return;
 	}
-	rank = rank_of(id);
 	for (cpu = 0; cpu < cpu_count && can_loop; cpu++) {
 		struct sched_place *there = place_at(cpu);
 
@@ -159,14 +161,15 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 {
 	struct sched_machine *m = machine_get();
 	struct sched_place *here = place_at(cpu);
-	__u64 now = bpf_ktime_get_ns();
 	__u32 stays, search;
 	int i, found;
+	__u64 now;
 
 	if (!m || !here)
 		return;
 	if (!may_stay(prev) && !m->serving && !m->late && alone_takes(m, here))
 		return;
+	now = bpf_ktime_get_ns();
 	charge_now(now);
 	stays = prev_waits(prev);
 	lent_look(m, now, false);
@@ -241,7 +244,7 @@ void BPF_PROG(running_begins, struct task_struct *p)
 		return;
 	here->at = w ? w->thread.at : 0;
 	here->of = w ? w->of : 0;
-	here->rank = p->flags & PF_KTHREAD ? ~0u : rank_of(allocation_runs(p, w));
+	here->rank = p->flags & PF_KTHREAD ? ~0u : rank_runs(p, w);
 	here->own = p->flags & PF_KTHREAD ? 0 : own_of(w);
 	here->turn = p->flags & PF_KTHREAD ? 0 : turn_of(w);
 	here->lent = w && w->lent;

@@ -146,7 +146,9 @@ struct sched_waiting {
 	__u32 listener;		    /* index + 1 of the one that it last received from a client of; 0: of none */
 	__u32 listener_epoch;	    /* the policy's of that; */
 	__u32 queue;		    /* and its queue; 0: it has none */
-	__u64 received_ran_ns;	    /* its whole time on CPUs when it received */
+	__u32 ranked;		    /* its rank (thread.bpf.h), as of when it began to wait, + 1; 0: not known */
+	__u32 pad;
+	__u64 received_ran_ns; /* its whole time on CPUs when it received */
 	struct sched_served served[FIEF_SERVED];
 };
 
@@ -202,15 +204,13 @@ static __always_inline struct sched_waiting *waiting_of(struct task_struct *p)
  * One lock for the whole tree. All that take it run with interrupts off, and call nothing that could come back here. The loop
  * ends, since a hypervisor may have stopped the holder: then the caller goes round the tree.
  */
-__noinline int machine_lock(void)
+__noinline int machine_wait(void)
 {
 	struct sched_machine *m = machine_get();
 	int taken = 0, i;
 
 	if (!m)
 		return 0;
-	if (!__sync_val_compare_and_swap(&m->lock, 0, 1))
-		return 1;
 	bpf_for (i, 0, LOCK_TRIES_MAX) {
 		if (*(volatile __u32 *)&m->lock)
 			continue;
@@ -222,6 +222,13 @@ __noinline int machine_lock(void)
 	if (!taken)
 		state_count(lock_failed);
 	return taken;
+}
+
+static __always_inline int machine_lock(void)
+{
+	struct sched_machine *m = machine_get();
+
+	return (m && !__sync_val_compare_and_swap(&m->lock, 0, 1)) || machine_wait();
 }
 
 static __always_inline void machine_unlock(struct sched_machine *m)

@@ -62,6 +62,36 @@ __noinline __u32 rank_of(__u32 id)
 	return rank;
 }
 
+/* Both in one walk: as rank_of(), or RANK_HELD, as is_held(). */
+#define RANK_HELD (~0u)
+__noinline __u32 rank_unheld(__u32 id)
+{
+	__u32 rank = OWN_PRIORITY + 1;
+	bool least = false;
+	int level;
+
+	for (level = 0; level < LEVELS && can_loop; level++) {
+		struct fief_container *c = container_at(id);
+		struct fief_attributes *a;
+		struct sched_node *n;
+
+		if (!c || id == FIEF_ROOT)
+			break;
+		a = attributes_of(c);
+		if (a->limit_ppm) {
+			n = node_at(id);
+			if (!n)
+				break;
+			if (n->period_ns && budget_now(n, c) <= 0)
+				return RANK_HELD;
+		}
+		least |= !a->priority;
+		rank = a->priority + 1;
+		id = c->parent.id;
+	}
+	return least ? 0 : rank;
+}
+
 /* It waits in a container's queue, and serves a listener with a queue of requests, or not any more. The lock is held. */
 static __always_inline void serving_less(struct sched_waiting *w)
 {
