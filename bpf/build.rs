@@ -9,8 +9,8 @@ use libbpf_cargo::SkeletonBuilder;
 
 /// One object per hook family: folder and name.
 const OBJECTS: [&str; 5] = ["core", "front", "lrp", "files", "sched"];
-/// No part of an installation, which need not be upgraded for it; with the folder of the parts that it measures.
-const MEASURED: (&str, &str) = ("pick", "front");
+/// No part of an installation, which need not be upgraded for them; each with the folder of the parts that it uses.
+const MEASURED: [(&str, &str); 2] = [("pick", "front"), ("yardstick", "sched")];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         other => return Err(format!("no BPF register layout known for {other}").into()),
     };
     let mut build = 0xcbf2_9ce4_8422_2325u64;
-    for (object, parts) in OBJECTS.map(|object| (object, object)).into_iter().chain([MEASURED]) {
+    for (object, parts) in OBJECTS.map(|object| (object, object)).into_iter().chain(MEASURED) {
         let source = format!("{object}/{object}.bpf.c");
         SkeletonBuilder::new()
             .source(&source)
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 format!("-D__TARGET_ARCH_{arch}"),
             ])
             .build_and_generate(out.join(format!("{object}.skel.rs")))?;
-        if object == MEASURED.0 {
+        if !OBJECTS.contains(&object) {
             continue;
         }
         for byte in fs::read(out.join(format!("{object}.skel.rs")))? {
@@ -44,7 +44,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     println!("cargo::rustc-env=FIEF_BPF_BUILD={:08x}", build as u32 ^ (build >> 32) as u32);
-    for folder in ["abi", "flow", "core", "front", "lrp", "files", "sched", "pick", "include", "include/maps"] {
+    for folder in
+        ["abi", "flow", "core", "front", "lrp", "files", "sched", "pick", "yardstick", "include", "include/maps"]
+    {
         println!("cargo::rerun-if-changed={folder}");
         for file in fs::read_dir(folder).into_iter().flatten().flatten() {
             println!("cargo::rerun-if-changed={}", file.path().display());

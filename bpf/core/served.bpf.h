@@ -11,6 +11,8 @@
  */
 #pragma once
 
+#include "loop.bpf.h"
+
 /* A stint begins. */
 static __always_inline void served_begin(struct fief_cpu *cs, struct task_struct *p)
 {
@@ -65,7 +67,7 @@ static __noinline int counted_up(struct fief_ref to, __u64 charged_ns, __s64 unl
 
 	if (c && charged_ns)
 		__sync_fetch_and_add(&c->charged_own_ns, charged_ns);
-	bpf_for (i, 0, FIEF_MAX_DEPTH) {
+	for (i = 0; i < FIEF_MAX_DEPTH && can_loop; i++) {
 		if (!c || to.id == FIEF_ROOT)
 			break;
 		if (charged_ns)

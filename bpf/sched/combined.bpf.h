@@ -82,13 +82,19 @@ static __always_inline __u32 allocation_of(struct task_struct *p, struct sched_w
 	return served_for(w, container_of_thread(p), p->se.sum_exec_runtime, NO_CPU);
 }
 
+/* Whether it is a thread of the tree that could go on running. */
+static __always_inline bool may_stay(struct task_struct *prev)
+{
+	return prev && !(prev->flags & PF_KTHREAD) && prev->scx.flags & SCX_TASK_QUEUED;
+}
+
 /* The container on whose allocation the thread would wait that could go on running; its number + 1. */
 static __always_inline __u32 prev_waits(struct task_struct *prev)
 {
 	struct fief_cpu *cs = this_cpu();
 	__u32 id;
 
-	if (!prev || prev->flags & PF_KTHREAD || !(prev->scx.flags & SCX_TASK_QUEUED))
+	if (!may_stay(prev))
 		return 0;
 	if (!cs || !cs->has_task || cs->running != prev->pid)
 		return FIEF_ROOT + 1;
@@ -109,6 +115,16 @@ static __always_inline __u32 allocation_runs(struct task_struct *p, struct sched
 	cs->next_allocation = w->allocation;
 	cs->next_thread = (__u64)p;
 	return w->allocation.id;
+}
+
+/* The rank by which it runs: that of when it began to wait, or, where it did not, as it is now. */
+static __always_inline __u32 rank_runs(struct task_struct *p, struct sched_waiting *w)
+{
+	__u32 id = allocation_runs(p, w), ranked = w && id == w->allocation.id ? w->ranked : 0;
+
+	if (w)
+		w->ranked = 0;
+	return ranked ? ranked - 1 : rank_of(id);
 }
 
 /* The container whose thread runs by its own part, as runs_for() is asked. */
@@ -141,6 +157,7 @@ static __always_inline void allocation_keeps(struct task_struct *p, struct sched
 	here->at = w ? w->thread.at : 0;
 	here->own = own_of(w);
 	here->turn = turn_of(w);
+	here->lent = w && w->lent;
 }
 
 /* Tells a thread that has several, or a turn that is lent, to a walk over all threads. */

@@ -18,6 +18,18 @@
 #define FLOOR_ROW   64
 #define FLOOR_BEATS 25 /* periods from one look at all queues to the next */
 
+/* Moves a thread of the queue that is walked to those that are let in for a moment. */
+static __always_inline bool late_goes(struct bpf_iter_scx_dsq *walk, struct task_struct *p)
+{
+	struct sched_machine *m = machine_get();
+
+	if (!scx_bpf_dsq_move(walk, p, DSQ(QUEUE_LATE), 0))
+		return false;
+	if (m)
+		m->late = 1;
+	return true;
+}
+
 static __always_inline bool waits_too_long(struct task_struct *p, __u64 now)
 {
 	struct sched_waiting *w = waiting_of(p);
@@ -32,7 +44,7 @@ static __noinline int late_leave(__u32 number, __u64 now)
 
 	bpf_for_each (scx_dsq, p, DSQ(number), 0) {
 		if (waits_too_long(p, now))
-			scx_bpf_dsq_move(&___it, p, DSQ(QUEUE_LATE), 0);
+			late_goes(&___it, p);
 	}
 	return 0;
 }
@@ -62,11 +74,19 @@ static __always_inline bool is_dying(struct task_struct *p)
 	return p->flags & PF_EXITING || p->signal->flags & SIGNAL_GROUP_EXIT;
 }
 
-/* Lets a thread in that waited too long. */
-static __always_inline bool floor_let_in(struct sched_place *here)
+/* Lets a thread in that waited too long. To find the empty queue by its number costs as much as a step down the tree: `late` spares it. */
+static __always_inline bool floor_let_in(struct sched_machine *m, struct sched_place *here)
 {
+	if (!*(volatile __u32 *)&m->late) {
+		here->row = 0;
+		return false;
+	}
 	if (here->row >= FLOOR_ROW || !scx_bpf_dsq_move_to_local(DSQ(QUEUE_LATE))) {
 		here->row = 0;
+		/* in this order: one that comes after the look says so itself */
+		__sync_lock_test_and_set(&m->late, 0);
+		if (scx_bpf_dsq_nr_queued(DSQ(QUEUE_LATE)) > 0)
+			m->late = 1;
 		return false;
 	}
 	here->brief = 1;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "combined.bpf.h"
+#include "floor.bpf.h"
 
 #define LENT_SEEN  64
 #define LENT_LINES 256
@@ -28,7 +29,7 @@ static __noinline int foreign_leave(__u32 number)
 	bpf_for_each (scx_dsq, p, DSQ(number), 0) {
 		struct sched_waiting *w = waiting_of(p);
 
-		if (w && w->foreign && scx_bpf_dsq_move(&___it, p, DSQ(QUEUE_LATE), 0))
+		if (w && w->foreign && late_goes(&___it, p))
 			left = 1;
 	}
 	return left;
@@ -84,7 +85,7 @@ static __noinline int lent_leave(struct sched_machine *m, __u32 number)
 		at = w->allocation.id;
 		if (lent_best(w->queue, w->listener - 1, w->bound, at, NO_CPU) == at)
 			continue;
-		if (scx_bpf_dsq_move(&___it, p, DSQ(QUEUE_LATE), 0)) {
+		if (late_goes(&___it, p)) {
 			left = 1;
 			break;
 		}

@@ -40,7 +40,7 @@ __noinline int is_held(__u32 id)
 {
 	int held = 0, level;
 
-	bpf_for (level, 0, LEVELS) {
+	for (level = 0; level < LEVELS && can_loop; level++) {
 		struct fief_container *c = container_at(id);
 		struct sched_node *n;
 
@@ -66,7 +66,7 @@ __noinline int debt_is_full(__u32 id)
 {
 	int full = 0, level;
 
-	bpf_for (level, 0, LEVELS) {
+	for (level = 0; level < LEVELS && can_loop; level++) {
 		struct fief_container *c = container_at(id);
 		struct sched_node *n = node_at(id);
 		__u32 limit_ppm;

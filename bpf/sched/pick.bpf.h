@@ -49,6 +49,44 @@ static __always_inline void best_offer(struct best *b, __u32 id, __u32 priority,
 	}
 }
 
+/* No further from where its siblings are than a child may be. */
+static __always_inline void child_place(struct sched_node *n, struct fief_attributes *a, struct sched_node *parent)
+{
+	if (a->share_ppm)
+		n->at = within(n->at, parent->clock, stride(LAG_NS, a->share_ppm), stride(LEAD_NS, a->share_ppm));
+	else
+		n->at = within(n->at, parent->rest_clock, stride_weight(LAG_NS, a->weight),
+			       stride_weight(LEAD_NS, a->weight));
+}
+
+/* The same for its own threads, as one of its children; */
+static __always_inline void own_place(struct sched_node *n)
+{
+	n->own_at =
+	    within(n->own_at, n->rest_clock, stride_weight(LAG_NS, OWN_WEIGHT), stride_weight(LEAD_NS, OWN_WEIGHT));
+}
+
+/* and for all of its children without a share, as one. */
+static __always_inline void rest_place(struct sched_node *n, __u64 rest)
+{
+	n->rest_at = within(n->rest_at, n->clock, stride(LAG_NS, rest), stride(LEAD_NS, rest));
+}
+
+/* A child with a share, which stands at `at`, is chosen. */
+static __always_inline void share_goes(struct sched_node *n, __u64 at)
+{
+	if (is_before(n->clock, at))
+		n->clock = at;
+}
+
+/* One without. */
+static __always_inline void rest_goes(struct sched_node *n, __u64 at)
+{
+	share_goes(n, n->rest_at);
+	if (is_before(n->rest_clock, at))
+		n->rest_clock = at;
+}
+
 /* Looks at one child. Returns the next of the list. */
 __noinline __u32 child_offer(__u32 id, struct sched_node *parent __arg_nonnull, __u64 rest, __u64 now,
 			     struct best *b __arg_nonnull)
@@ -69,11 +107,7 @@ __noinline __u32 child_offer(__u32 id, struct sched_node *parent __arg_nonnull, 
 		state_count(held);
 		return n->next;
 	}
-	if (a->share_ppm)
-		n->at = within(n->at, parent->clock, stride(LAG_NS, a->share_ppm), stride(LEAD_NS, a->share_ppm));
-	else
-		n->at = within(n->at, parent->rest_clock, stride_weight(LAG_NS, a->weight),
-			       stride_weight(LEAD_NS, a->weight));
+	child_place(n, a, parent);
 	best_offer(b, id, a->priority, a->share_ppm != 0, n->at);
 	return n->next;
 }
@@ -95,12 +129,11 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 	rest = rest_part(id, c);
 	own_settle(n, c, rest);
 	if (n->queued && n->own_passed != m->search) {
-		n->own_at = within(n->own_at, n->rest_clock, stride_weight(LAG_NS, OWN_WEIGHT),
-				   stride_weight(LEAD_NS, OWN_WEIGHT));
+		own_place(n);
 		best_offer(&b, 0, OWN_PRIORITY, false, n->own_at);
 	}
 	child = n->first;
-	bpf_for (i, 0, CHILDREN_SEEN) {
+	for (i = 0; i < CHILDREN_SEEN && can_loop; i++) {
 		if (!child)
 			break;
 		child = child_offer(child, n, rest, now, &b);
@@ -112,16 +145,12 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 	if (!b.share && !b.has_rest)
 		return PICK_AGAIN;
 	if (b.has_rest)
-		n->rest_at = within(n->rest_at, n->clock, stride(LAG_NS, rest), stride(LEAD_NS, rest));
+		rest_place(n, rest);
 	if (b.share && (!b.has_rest || is_before(b.share_at, n->rest_at))) {
-		if (is_before(n->clock, b.share_at))
-			n->clock = b.share_at;
+		share_goes(n, b.share_at);
 		return b.share;
 	}
-	if (is_before(n->clock, n->rest_at))
-		n->clock = n->rest_at;
-	if (is_before(n->rest_clock, b.rest_at))
-		n->rest_clock = b.rest_at;
+	rest_goes(n, b.rest_at);
 	if (!b.rest)
 		*own = 1;
 	return b.rest;
@@ -134,7 +163,7 @@ __noinline int tree_pick(__u64 now)
 	int found = PICK_NONE, level;
 	__u32 id = FIEF_ROOT;
 
-	bpf_for (level, 0, LEVELS) {
+	for (level = 0; level < LEVELS && can_loop; level++) {
 		__u32 own = 0;
 		int child = level_pick(id, now, &own);
 

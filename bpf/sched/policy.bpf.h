@@ -136,7 +136,8 @@ __noinline __u64 place_take(__u32 id, struct sched_waiting *w __arg_nonnull, __u
 		return now;
 	l = &n->line;
 	t->weight = weight;
-	t->random = bpf_get_prandom_u32();
+	if (l->policy == FIEF_POLICY_LOTTERY || l->policy >= FIEF_POLICY_OBJECT)
+		t->random = bpf_get_prandom_u32();
 	if (w->of != id + 1 || !line_of(w)) {
 		w->of = id + 1;
 		w->generation = l->generation;

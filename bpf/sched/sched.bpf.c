@@ -5,7 +5,8 @@
  *
  *   order    the arithmetic                 state    the scheduler's records
  *   tree     which containers wait          limit    budgets
- *   pick     whose thread is next           thread   which container a thread is scheduled for
+ *   pick     whose thread is next           alone    the same where one container's alone wait
+ *   thread   which container a thread is scheduled for
  *   floor    no thread waits for ever       scx      the kernel's functions for schedulers
  *   served   what a thread served lately    combined whose allocation it has, of several
  *   turns    in whose line a thread's comes first  lent  that of a better container whose request waits for the thread
@@ -36,6 +37,7 @@
 #include "tree.bpf.h"
 #include "limit.bpf.h"
 #include "pick.bpf.h"
+#include "alone.bpf.h"
 #include "thread.bpf.h"
 #include "policy.bpf.h"
 #include "combined.bpf.h"
@@ -74,6 +76,7 @@ s32 BPF_PROG(wakeup_places, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 			return cpu;
 		if (w) {
 			w->thread.pid = p->pid; /* it may have become another's (exec) */
+			w->thread.slept = 1;
 			place_take(id, w, p->scx.weight, bpf_ktime_get_ns());
 		}
 		slice = slice_of(id, w);
@@ -96,15 +99,20 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 		return;
 	}
 	wait_end(w);
+	if (w && flags & SCX_ENQ_WAKEUP)
+		w->thread.slept = 1;
 	id = allocation_of(p, w);
-	queue = wait_begin(w, id);
+	queue = wait_begin(w, id, place);
 	if (w && queue != QUEUE_ROOT) {
 		w->thread.pid = p->pid;
 		place = place_take(id, w, p->scx.weight, place);
 		slice = slice_of(id, w);
 	}
 	scx_bpf_dsq_insert_vtime(p, DSQ(queue), slice, place, flags);
-	if (is_held(id))
+	rank = rank_unheld(id);
+	if (w)
+		w->ranked = rank == RANK_HELD ? 0 : rank + 1;
+	if (rank == RANK_HELD)
 		return;
 	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0) {
@@ -115,8 +123,7 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 		scx_bpf_kick_cpu(scx_bpf_task_cpu(p), 0);
 		return;
 	}
-	rank = rank_of(id);
-	bpf_for (cpu, 0, cpu_count) {
+	for (cpu = 0; cpu < cpu_count && can_loop; cpu++) {
 		struct sched_place *there = place_at(cpu);
 
 		if (!there)
@@ -129,21 +136,44 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 	}
 }
 
+/* The thread of the one container that waits, where it is known without a choice. */
+static __always_inline bool alone_takes(struct sched_machine *m, struct sched_place *here)
+{
+	struct sched_node *n;
+	__u32 queue;
+	int found;
+
+	if (!*(volatile __u32 *)&m->alone || !machine_lock())
+		return false;
+	found = alone_pick();
+	n = found >= 0 ? node_at(found) : NULL;
+	queue = found == FIEF_ROOT ? QUEUE_ROOT + 1 : n ? n->queue : 0;
+	machine_unlock(m);
+	if (!queue || !scx_bpf_dsq_move_to_local(DSQ(queue - 1)))
+		return false;
+	here->row = 0;
+	state_count(picked);
+	return true;
+}
+
 SEC("struct_ops/dispatch")
 void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 {
 	struct sched_machine *m = machine_get();
 	struct sched_place *here = place_at(cpu);
-	__u64 now = bpf_ktime_get_ns();
 	__u32 stays, search;
 	int i, found;
+	__u64 now;
 
 	if (!m || !here)
 		return;
+	if (!may_stay(prev) && !m->serving && !m->late && alone_takes(m, here))
+		return;
+	now = bpf_ktime_get_ns();
 	charge_now(now);
 	stays = prev_waits(prev);
 	lent_look(m, now, false);
-	if (floor_let_in(here))
+	if (floor_let_in(m, here))
 		return;
 	if (!machine_lock()) {
 		if (!scx_bpf_dsq_move_to_local(DSQ(QUEUE_ROOT)) && stays)
@@ -161,6 +191,7 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 		if (!machine_lock())
 			break;
 		m->search = search;
+		alone_joins(m);
 		found = tree_pick(now);
 		n = found >= 0 ? node_at(found) : NULL;
 		if (n) {
@@ -213,9 +244,11 @@ void BPF_PROG(running_begins, struct task_struct *p)
 		return;
 	here->at = w ? w->thread.at : 0;
 	here->of = w ? w->of : 0;
-	here->rank = p->flags & PF_KTHREAD ? ~0u : rank_of(allocation_runs(p, w));
+	here->rank = p->flags & PF_KTHREAD ? ~0u : rank_runs(p, w);
 	here->own = p->flags & PF_KTHREAD ? 0 : own_of(w);
 	here->turn = p->flags & PF_KTHREAD ? 0 : turn_of(w);
+	here->lent = w && w->lent;
+	here->thread = (__u64)p;
 	if (here->brief) {
 		here->brief = 0;
 		if (!is_dying(p))
@@ -239,6 +272,8 @@ void BPF_PROG(stopping_ends, struct task_struct *p, bool runnable)
 		here->of = 0;
 		here->own = 0;
 		here->turn = 0;
+		if (runnable)
+			here->thread = 0;
 	}
 }
 
@@ -272,13 +307,16 @@ bool BPF_PROG(yield_gives, struct task_struct *from, struct task_struct *to)
 SEC("struct_ops/quiescent")
 void BPF_PROG(quiescent_ends, struct task_struct *p, u64 flags)
 {
-	struct sched_waiting *w = waiting_of(p);
+	struct sched_place *here = place_at(bpf_get_smp_processor_id());
+	struct sched_waiting *w;
 
+	/* the one that runs here waits nowhere: its storage need not be asked for */
+	if (here && here->thread == (__u64)p && !here->lent)
+		return;
+	w = waiting_of(p);
 	wait_end(w);
-	if (w && flags & SCX_DEQ_SLEEP) {
-		w->thread.slept = 1;
+	if (w && flags & SCX_DEQ_SLEEP)
 		w->lent = 0;
-	}
 }
 
 SEC("struct_ops.s/init_task")

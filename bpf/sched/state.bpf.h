@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "loop.bpf.h"
 #include "line.h"
 
 #define QUEUES	       4096 /* containers that can have waiting threads of their own at the same time */
@@ -60,17 +61,21 @@ struct {
 
 struct sched_machine {
 	__u32 lock;
-	__u32 searches;	 /* counts them */
-	__u32 search;	 /* the one that has the lock */
-	__u32 top;	 /* queues above were never taken */
-	__u32 free;	 /* entries of sched_free that hold a number */
-	__u32 held;	 /* a container with waiting threads was passed over */
-	__u32 beats;	 /* of the timer */
-	__u32 foreign;	 /* threads that wait on the allocation of another container than they work for */
-	__u32 serving;	 /* threads that wait while they serve a listener with a queue */
-	__u32 look;	 /* the line that is looked at next (leaves.bpf.h); */
-	__u32 lines;	 /* and so many are left */
-	__u32 seen;	 /* threads that this look was at */
+	__u32 searches; /* counts them */
+	__u32 search;	/* the one that has the lock */
+	__u32 top;	/* queues above were never taken */
+	__u32 free;	/* entries of sched_free that hold a number */
+	__u32 held;	/* a container with waiting threads was passed over */
+	__u32 beats;	/* of the timer */
+	__u32 foreign;	/* threads that wait on the allocation of another container than they work for */
+	__u32 serving;	/* threads that wait while they serve a listener with a queue */
+	__u32 look;	/* the line that is looked at next (leaves.bpf.h); */
+	__u32 lines;	/* and so many are left */
+	__u32 seen;	/* threads that this look was at */
+	__u32 late;	/* a thread may wait among those that are let in for a moment (floor.bpf.h) */
+	__u32 lined;	/* containers with waiting threads of their own */
+	__u32 alone;	/* the one of them that is in no list: id + 1; 0: all are (alone.bpf.h) */
+	__u32 pad;
 	__u64 looked_ns; /* when lines were last looked at */
 	__u64 news;	 /* of the queues, as they were then */
 	struct bpf_timer timer;
@@ -105,7 +110,10 @@ struct sched_place {
 	__u32 of;    /* whose thread it is: id + 1 */
 	__u32 own;   /* the container that runs there by its own part: id + 1 */
 	__u32 turn;  /* whose turn it has that works for another one: id + 1 */
-	__u64 at;    /* its place in that container's line */
+	__u32 lent;  /* that turn is lent */
+	__u32 pad;
+	__u64 thread; /* which one it is, by its address, until it waits; 0: none */
+	__u64 at;     /* its place in that container's line */
 };
 
 struct {
@@ -139,7 +147,9 @@ struct sched_waiting {
 	__u32 listener;		    /* index + 1 of the one that it last received from a client of; 0: of none */
 	__u32 listener_epoch;	    /* the policy's of that; */
 	__u32 queue;		    /* and its queue; 0: it has none */
-	__u64 received_ran_ns;	    /* its whole time on CPUs when it received */
+	__u32 ranked;		    /* its rank (thread.bpf.h), as of when it began to wait, + 1; 0: not known */
+	__u32 pad;
+	__u64 received_ran_ns; /* its whole time on CPUs when it received */
 	struct sched_served served[FIEF_SERVED];
 };
 
@@ -195,7 +205,7 @@ static __always_inline struct sched_waiting *waiting_of(struct task_struct *p)
  * One lock for the whole tree. All that take it run with interrupts off, and call nothing that could come back here. The loop
  * ends, since a hypervisor may have stopped the holder: then the caller goes round the tree.
  */
-__noinline int machine_lock(void)
+__noinline int machine_wait(void)
 {
 	struct sched_machine *m = machine_get();
 	int taken = 0, i;
@@ -213,6 +223,13 @@ __noinline int machine_lock(void)
 	if (!taken)
 		state_count(lock_failed);
 	return taken;
+}
+
+static __always_inline int machine_lock(void)
+{
+	struct sched_machine *m = machine_get();
+
+	return (m && !__sync_val_compare_and_swap(&m->lock, 0, 1)) || machine_wait();
 }
 
 static __always_inline void machine_unlock(struct sched_machine *m)

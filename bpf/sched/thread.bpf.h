@@ -45,7 +45,7 @@ __noinline __u32 rank_of(__u32 id)
 	__u32 rank = OWN_PRIORITY + 1;
 	int level;
 
-	bpf_for (level, 0, LEVELS) {
+	for (level = 0; level < LEVELS && can_loop; level++) {
 		struct fief_container *c = container_at(id);
 		__u32 priority;
 
@@ -60,6 +60,36 @@ __noinline __u32 rank_of(__u32 id)
 		id = c->parent.id;
 	}
 	return rank;
+}
+
+/* Both in one walk: as rank_of(), or RANK_HELD, as is_held(). */
+#define RANK_HELD (~0u)
+__noinline __u32 rank_unheld(__u32 id)
+{
+	__u32 rank = OWN_PRIORITY + 1;
+	bool least = false;
+	int level;
+
+	for (level = 0; level < LEVELS && can_loop; level++) {
+		struct fief_container *c = container_at(id);
+		struct fief_attributes *a;
+		struct sched_node *n;
+
+		if (!c || id == FIEF_ROOT)
+			break;
+		a = attributes_of(c);
+		if (a->limit_ppm) {
+			n = node_at(id);
+			if (!n)
+				break;
+			if (n->period_ns && budget_now(n, c) <= 0)
+				return RANK_HELD;
+		}
+		least |= !a->priority;
+		rank = a->priority + 1;
+		id = c->parent.id;
+	}
+	return least ? 0 : rank;
 }
 
 /* It waits in a container's queue, and serves a listener with a queue of requests, or not any more. The lock is held. */
@@ -90,13 +120,13 @@ static __always_inline void serving_more(struct sched_waiting *w, __u32 id)
 	m->serving++;
 }
 
-/* It waits no longer in the queue where it was counted. */
-__noinline int wait_end(struct sched_waiting *w)
+/* As wait_end(), of one that is counted. */
+__noinline int wait_over(struct sched_waiting *w)
 {
 	struct sched_machine *m = machine_get();
 	__u32 id;
 
-	if (!m || !w || !w->container || !machine_lock())
+	if (!m || !w || !machine_lock())
 		return 0;
 	id = w->container - 1;
 	w->container = 0;
@@ -109,8 +139,15 @@ __noinline int wait_end(struct sched_waiting *w)
 	return 0;
 }
 
+/* It waits no longer in the queue where it was counted. */
+static __always_inline void wait_end(struct sched_waiting *w)
+{
+	if (w && w->container)
+		wait_over(w);
+}
+
 /* It waits from now on. Returns the number of the queue. */
-__noinline __u32 wait_begin(struct sched_waiting *w, __u32 id)
+__noinline __u32 wait_begin(struct sched_waiting *w, __u32 id, __u64 now)
 {
 	struct sched_machine *m = machine_get();
 	__u32 queue = QUEUE_ROOT;
@@ -118,7 +155,7 @@ __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id)
 	if (!m || !w)
 		return QUEUE_ROOT;
 	if (!w->since_ns)
-		w->since_ns = bpf_ktime_get_ns();
+		w->since_ns = now;
 	if (!machine_lock())
 		return QUEUE_ROOT;
 	waits_more(id);

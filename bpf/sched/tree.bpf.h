@@ -3,7 +3,8 @@
  * Tree: which containers have waiting threads, and what they had of the CPU.
  *
  * Problem: most containers wait for nothing, and there may be a million; children come and go while the CPU is given away.
- * How: a container is in its parent's list while one of its own threads waits, or a child is in its own list. What was charged
+ * How: a container is in its parent's list while one of its own threads waits, or a child is in its own list. Of one that waits alone on
+ * the whole machine only its number is noted, since it need not be chosen among others (alone.bpf.h). What was charged
  * gathers in the containers (core/charge), for the whole way up, and is settled when the list is looked through.
  * Limits: QUEUES containers with waiting threads of their own; further threads wait with those that nobody manages. A container
  * that is given another parent moves when its next thread begins to wait.
@@ -82,13 +83,13 @@ __noinline int node_unlink(__u32 id)
 	return 0;
 }
 
-/* One more thread of the container waits. The lock is held. */
-__noinline int waits_more(__u32 id)
+/* A container with waiting threads of its own, and with it what is above it, comes into its parent's list. */
+__noinline int node_join(__u32 id)
 {
 	struct fief_container *c = container_at(id);
 	int level;
 
-	bpf_for (level, 0, LEVELS) {
+	for (level = 0; level < LEVELS && can_loop; level++) {
 		__u32 up, below = id;
 		struct sched_node *n;
 
@@ -97,8 +98,6 @@ __noinline int waits_more(__u32 id)
 		n = node_get(id, c);
 		if (!n)
 			break;
-		if (!level)
-			n->queued++;
 		if (id == FIEF_ROOT)
 			break;
 		up = c->parent.id;
@@ -116,25 +115,72 @@ __noinline int waits_more(__u32 id)
 	return 0;
 }
 
-/* One fewer. */
-__noinline int waits_less(__u32 id)
+/* It leaves, and what is above it as far as nothing else waits there. */
+__noinline int node_leave(__u32 id)
 {
 	int level;
 
-	bpf_for (level, 0, LEVELS) {
+	for (level = 0; level < LEVELS && can_loop; level++) {
 		struct sched_node *n = node_at(id);
 		__u32 up;
 
-		if (!n)
-			break;
-		if (!level && n->queued)
-			n->queued--;
-		if (n->queued || n->first || id == FIEF_ROOT || !n->linked)
+		if (!n || n->queued || n->first || id == FIEF_ROOT || !n->linked)
 			break;
 		up = n->parent;
 		node_unlink(id);
 		id = up;
 	}
+	return 0;
+}
+
+/* Who waited alone is in the lists from now on. The lock is held. */
+static __always_inline void alone_joins(struct sched_machine *m)
+{
+	__u32 alone = m->alone;
+
+	if (!alone)
+		return;
+	m->alone = 0;
+	node_join(alone - 1);
+}
+
+/* One more thread of the container waits. The lock is held. */
+__noinline int waits_more(__u32 id)
+{
+	struct sched_machine *m = machine_get();
+	struct fief_container *c = container_at(id);
+	struct sched_node *n = c ? node_get(id, c) : NULL;
+
+	if (!m || !n)
+		return 0;
+	if (n->queued++) {
+		if (m->alone != id + 1)
+			node_join(id); /* it may have been given another parent */
+		return 0;
+	}
+	if (!m->lined++) {
+		m->alone = id + 1;
+		return 0;
+	}
+	alone_joins(m);
+	node_join(id);
+	return 0;
+}
+
+/* One fewer. */
+__noinline int waits_less(__u32 id)
+{
+	struct sched_machine *m = machine_get();
+	struct sched_node *n = node_at(id);
+
+	if (!m || !n || !n->queued || --n->queued)
+		return 0;
+	if (m->lined)
+		m->lined--;
+	if (m->alone == id + 1)
+		m->alone = 0;
+	else
+		node_leave(id);
 	return 0;
 }
 

@@ -39,6 +39,7 @@ pub mod upgrade;
 mod view;
 pub mod watch;
 pub mod word;
+pub mod yardstick;
 
 pub use error::{Context, Error, ErrorKind, Result};
 pub use skeleton::build;

@@ -27,6 +27,10 @@ pub(crate) mod pick {
     include!(concat!(env!("OUT_DIR"), "/pick.skel.rs"));
 }
 
+pub(crate) mod yardstick {
+    include!(concat!(env!("OUT_DIR"), "/yardstick.skel.rs"));
+}
+
 /// This binary's programs, by a hash of them; never 0.
 pub fn build() -> u32 {
     const BUILD: &str = env!("FIEF_BPF_BUILD");

@@ -69,6 +69,8 @@ pub enum Experiment {
     Combined,
     /// what a player and its display server show beside others, as one container and as two
     Media,
+    /// what a context switch costs under Fief's scheduler, beside the kernel's own and a minimal one
+    SwitchCost,
     /// what static requests keep beside CGI programs, free and limited
     CgiSandbox,
     /// whether a thread that rebinds up to a million times a second is charged right

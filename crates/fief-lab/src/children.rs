@@ -27,6 +27,7 @@ pub fn main() -> Option<ExitCode> {
         "lab-workers" => workers::workers_main(arguments),
         "lab-primitives" => experiments::primitives::child_main(arguments),
         "lab-rebind" => experiments::rebind::child_main(arguments),
+        "lab-switches" => experiments::switch_cost::child_main(),
         "lab-holder" => experiments::service::holder_main(),
         "lab-tenants" => experiments::metrics::tenants_main(arguments),
         "lab-accounting" => experiments::accounting::child_main(arguments),

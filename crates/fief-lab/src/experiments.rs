@@ -18,6 +18,7 @@ pub mod priority_clients;
 pub mod queue;
 pub mod rebind;
 pub mod service;
+pub mod switch_cost;
 pub mod syn_flood;
 pub mod user_vs_kernel;
 pub mod whole;

@@ -99,6 +99,7 @@ fn run(args: &Lab) -> Result<()> {
         Experiment::CpuLimits => experiments::cpu::run_limits(args.quick)?,
         Experiment::Combined => experiments::cpu::run_combined(args.quick)?,
         Experiment::Media => experiments::media::run(args.quick)?,
+        Experiment::SwitchCost => experiments::switch_cost::run(args.quick)?,
         Experiment::CgiSandbox => experiments::cgi_sandbox::run(args.quick)?,
         Experiment::Rebind => experiments::rebind::run(args.quick)?,
         Experiment::Metrics => experiments::metrics::run(args.quick)?,

@@ -97,6 +97,17 @@ fn rebind_holds_charges_against_work() {
     runs_to_its_end("rebind", &["worst_error_points", "ring_vs_getppid", "record_ns", "ring_ns", "bind_ns"], &[]);
 }
 
+/// Where the kernel does, `--vm` boots another one all the same, and the figures are of that one.
+#[test]
+fn switch_cost_names_the_machine_that_takes_schedulers() {
+    if !require(Feature::Root) || std::path::Path::new("/sys/kernel/sched_ext").exists() {
+        return;
+    }
+    let ended = lab("switch-cost").output().expect("fief starts");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("fief lab switch-cost --vm"), "{said}");
+}
+
 #[test]
 fn metrics_measures_the_agent_and_the_record() {
     let measured = [
