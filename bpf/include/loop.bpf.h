@@ -3,6 +3,7 @@
 #pragma once
 
 /* The instruction may_goto, which clang writes by name for newer instruction sets only: code 0xe5, a jump by 16 bits. */
+#ifndef can_loop
 #define can_loop                                                                                                       \
 	({                                                                                                             \
 		__label__ stop, go;                                                                                    \
@@ -15,3 +16,4 @@
 	go:;                                                                                                           \
 		on;                                                                                                    \
 	})
+#endif

@@ -9,7 +9,7 @@ fn main() {
     println!("cargo::rerun-if-changed=src/order.c");
     cc::Build::new()
         .file("src/order.c")
-        .includes([bpf.to_owned(), format!("{bpf}/sched")])
+        .includes([bpf.to_owned(), format!("{bpf}/sched"), format!("{bpf}/include")])
         .warnings(true)
         .flag_if_supported("-Wno-sign-compare")
         .flag_if_supported("-Wno-unused-function")

@@ -22,6 +22,7 @@ typedef long long __s64;
 #define SEC(name)	       __attribute__((unused))
 #define __uint(name, value)    int(*name)[value]
 #define __type(name, value)    __typeof__(value) *name
+#define can_loop	       true
 #define bpf_for(i, start, end) for (i = (start); i < (end); i++)
 #define barrier()	       __asm__ volatile("" ::: "memory")
 enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_TASK_STORAGE = 29, BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1024 };
@@ -86,6 +87,7 @@ static struct fief_attributes *attributes_of(struct fief_container *c)
 #include "tree.bpf.h"
 #include "limit.bpf.h"
 #include "pick.bpf.h"
+#include "alone.bpf.h"
 #include "policy.bpf.h"
 
 static const __u32 cpu_count = 2;
@@ -190,11 +192,14 @@ bool order_held(__u32 id)
 	return is_held(id);
 }
 
-/* As a CPU does it: searches until a container is found, or nothing is left. */
+/* As a CPU does it: takes the one that waits alone, or searches until a container is found, or nothing is left. */
 __s32 order_pick(__u64 now)
 {
-	__s32 found = PICK_AGAIN;
+	__s32 found = alone_pick();
 
+	if (found != PICK_AGAIN)
+		return found;
+	alone_joins(&machine);
 	machine.search = ++machine.searches;
 	for (int i = 0; i < 4096 && found == PICK_AGAIN; i++)
 		found = tree_pick(now);
