@@ -61,8 +61,8 @@ impl Medians<'_> {
         self.texts_of_a(way, step) / (SITES[0].share / 100.0 * self.texts_of_a(way, self.alone()))
     }
 
-    /// Seconds of the core that a text takes without Fief where A is alone; there the servers' own limits change nothing, and the
-    /// lesser value leaves Fief less to gain by texts.
+    /// Seconds of the core that a text takes without Fief where A is alone. Of the two ways the lesser value, by which Fief gains
+    /// less where it has more texts done.
     fn cost(&self) -> f64 {
         let ways = [Way::Uncontrolled, Way::OwnLimits];
         ways.into_iter().map(|way| self.of(way, self.alone(), Measured::cost)).fold(f64::NAN, f64::min)
@@ -210,7 +210,7 @@ fn figures(medians: &Medians<'_>, outcome: &mut Outcome) {
     );
     for (way, name) in [(Way::Uncontrolled, "uncontrolled"), (Way::OwnLimits, "limits")] {
         let how = match way {
-            Way::OwnLimits => "with limits of the servers' own: 20, 12 and 8 connections",
+            Way::OwnLimits => "with limits of the servers' own: 40, 24 and 16 connections",
             _ => "without Fief",
         };
         let (metric, unit) = ("largest distance of a site from its share", "percent");

@@ -17,9 +17,9 @@ pub struct Site {
 }
 
 pub const SITES: [Site; 3] = [
-    Site { name: "a", port: 8001, share: 45.0, of_programs: 15.0, most_connections: 20 },
-    Site { name: "b", port: 8002, share: 27.0, of_programs: 9.0, most_connections: 12 },
-    Site { name: "c", port: 8003, share: 18.0, of_programs: 6.0, most_connections: 8 },
+    Site { name: "a", port: 8001, share: 45.0, of_programs: 15.0, most_connections: 40 },
+    Site { name: "b", port: 8002, share: 27.0, of_programs: 9.0, most_connections: 24 },
+    Site { name: "c", port: 8003, share: 18.0, of_programs: 6.0, most_connections: 16 },
 ];
 
 /// Its container has what the sites leave.
