@@ -25,7 +25,7 @@ FIEF := $(CARGO_TARGET_DIR)/release/fief
 # what `fief lab` becomes; it is found beside fief
 LAB := $(CARGO_TARGET_DIR)/release/fief-lab
 TEST_LOG := $(CARGO_TARGET_DIR)/test.log
-EXPERIMENTS := primitives rebind priority-clients queue accounting syn-flood admission-cost parse lrp header-control classes user-vs-kernel whole cgi-sandbox metrics service
+EXPERIMENTS := primitives rebind priority-clients queue accounting syn-flood admission-cost parse lrp header-control classes user-vs-kernel whole cgi-sandbox guest-servers metrics service
 C_SOURCES = $(shell find bpf shim -name '*.[ch]' ! -name vmlinux.h)
 
 BIN := $(DESTDIR)$(PREFIX)/bin

@@ -100,6 +100,16 @@ install_program() {
 	done
 }
 
+# The server that experiments have, where this machine has it, with those of its modules that they ask for.
+install_servers() {
+	local module
+	[[ -x /usr/sbin/lighttpd ]] || return 0
+	install_program /usr/sbin/lighttpd "$root/bin/lighttpd"
+	for module in /usr/lib/lighttpd/mod_{cgi,deflate}.so; do
+		[[ ! -e $module ]] || install_program "$module" "$root$module"
+	done
+}
+
 names=(fief fief-tests-vm)
 build_programs() {
 	local packages=(-p fief-cli -p fief-tests-vm)
@@ -135,6 +145,7 @@ build_initramfs() {
 	cp tests/vm/init "$root/init"
 	if [[ -n $script ]]; then
 		cp "$script" "$root/script"
+		[[ " ${names[*]} " != *" fief-lab "* ]] || install_servers
 	fi
 	(cd "$root" && find . | cpio --create --format=newc --quiet) >"$place/initramfs"
 }

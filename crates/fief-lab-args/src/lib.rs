@@ -73,6 +73,8 @@ pub enum Experiment {
     SwitchCost,
     /// what static requests keep beside CGI programs, free and limited
     CgiSandbox,
+    /// whether sites on one core have their shares beside each other and a background
+    GuestServers,
     /// whether a thread that rebinds up to a million times a second is charged right
     Rebind,
     /// what the agent and a record cost

@@ -18,6 +18,7 @@ pub fn main() -> Option<ExitCode> {
         "lab-newcomers" => newcomers::newcomers_main(arguments),
         "lab-server" => server::server_main(arguments),
         "lab-cgi" => experiments::cgi_sandbox::cgi_main(arguments),
+        "lab-background" => experiments::guest_servers::background_main(),
         "lab-serves" => experiments::cpu::serve_main(),
         "lab-player" => experiments::media::player_main(arguments),
         "lab-display" => experiments::media::display_main(arguments),

@@ -7,6 +7,7 @@ pub mod cgi_sandbox;
 pub mod classes;
 pub mod cpu;
 pub mod demo;
+pub mod guest_servers;
 pub mod header_control;
 pub mod lrp;
 pub mod media;

@@ -2,7 +2,7 @@
 //! Fief in a scope of the lab's own, worked by the command `fief` as anybody would.
 
 use crate::command::{PolicyFile, fief};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use fief_testkit::NetNs;
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,6 +24,15 @@ pub fn queues() -> Result<Vec<Value>> {
     let text = call(["explain", "--json"].map(OsStr::new))?;
     let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     Ok(records.filter(|one| one["record"] == "queue").collect())
+}
+
+/// What holds the shares of a container, in a word of `fief show`; an error if nothing does.
+pub fn cpu_enforced_by(container: &str) -> Result<String> {
+    let text = call(["show", container, "--json"].map(OsStr::new))?;
+    let shown: Value = serde_json::from_str(&text).context("read what fief shows")?;
+    let why_not = || shown["cpu_not_enforced"].as_str().unwrap_or("fief does not say why");
+    let nothing = || Error::new(Kind::Missing, format!("nothing holds the shares of the CPU here: {}", why_not()));
+    shown["cpu_enforced_by"].as_str().map(str::to_owned).ok_or_else(nothing)
 }
 
 /// Taken down when it is dropped.

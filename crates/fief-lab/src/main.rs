@@ -8,6 +8,8 @@
 //! A figure is a median of rounds. Rounds in which the server's core was not the bottleneck, or somebody else used the
 //! machine, are measured again or marked.
 
+mod bench;
+mod cgi_server;
 mod children;
 mod command;
 mod company;
@@ -101,6 +103,7 @@ fn run(args: &Lab) -> Result<()> {
         Experiment::Media => experiments::media::run(args.quick)?,
         Experiment::SwitchCost => experiments::switch_cost::run(args.quick)?,
         Experiment::CgiSandbox => experiments::cgi_sandbox::run(args.quick)?,
+        Experiment::GuestServers => experiments::guest_servers::run(args.quick)?,
         Experiment::Rebind => experiments::rebind::run(args.quick)?,
         Experiment::Metrics => experiments::metrics::run(args.quick)?,
         Experiment::Service => experiments::service::run(args.quick)?,

@@ -11,8 +11,9 @@ mod site;
 
 pub use program::cgi_main;
 
-use fief_testkit::{Feature, Topology};
+use fief_testkit::Feature;
 
+use crate::bench::Bench;
 use crate::effort::is_least;
 use crate::error::{Error, Kind, Result};
 use crate::experiments::Outcome;
@@ -68,13 +69,13 @@ pub fn run(quick: bool) -> Result<Outcome> {
         return Err(Error::new(Kind::Missing, "lighttpd is not there, which runs the CGI programs: install it"));
     }
     let plan = plan(quick);
-    let topology = Topology::new()?;
+    let bench = Bench::new()?;
     let mut progress = Progress::new("cgi-sandbox", plan.rounds * WAYS.len() * plan.programs.len());
     let mut sample = Vec::new();
     for round in 0..plan.rounds {
         for turn in 0..WAYS.len() {
             let way = WAYS[(turn + round) % WAYS.len()];
-            let site = Site::start(&topology, way)?;
+            let site = Site::start(&bench, way)?;
             for &programs in plan.programs {
                 progress.step(&format!("round {}, {}, {programs} programs", round + 1, way.name))?;
                 sample.push(best(&plan, &site, programs, round)?);

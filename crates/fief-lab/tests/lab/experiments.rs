@@ -215,6 +215,18 @@ fn cgi_sandbox_holds_the_programs_against_static_requests() {
 }
 
 #[test]
+fn guest_servers_holds_sites_against_each_other_and_their_own_limits() {
+    if !require(Feature::Lighttpd) {
+        return;
+    }
+    let measured =
+        ["worst_share_error_points", "sub_share_error_points", "aggregate", "rest_error_points", "aggregate_limits"];
+    let beside = ["share_error_uncontrolled", "share_error_limits", "site_a_kept", "site_a_kept_uncontrolled"];
+    let all: Vec<&str> = measured.into_iter().chain(beside).collect();
+    runs_to_its_end("guest-servers", &all, &["site_a_kept_limits", "site_a_flatness"]);
+}
+
+#[test]
 fn lrp_measures_at_two_backlogs() {
     let measured = ["high_kept_511", "high_kept_4096", "high_kept", "high_kept_plain", "charge_error"];
     runs_to_its_end("lrp", &measured, &[]);
