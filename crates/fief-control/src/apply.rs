@@ -81,13 +81,14 @@ fn unmake(admin: &Admin, before: &Tree, now: &Tree) {
     }
 }
 
-/// In a slot that is not in force no container is named yet.
+/// In a slot that is not in force no container is named yet. One that stays so keeps what it is in force with until it is let go of: its
+/// limit, and whether its usage is passed up; but for its share, which the new policy may give others.
 fn unname(admin: &Admin, tree: &Tree, slot: u32) -> Result<()> {
     for row in tree.rows().iter().filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0) {
-        let was = row.record.attributes[slot as usize];
+        let was = row.record.attributes[1 - slot as usize];
         // the number of an object is another one's by the time that the slot is in force
         let policy = if was.policy >= abi::FIEF_POLICY_OBJECT { abi::FIEF_POLICY_FAIR } else { was.policy };
-        let attributes = abi::fief_attributes { named: 0, policy, ..was };
+        let attributes = abi::fief_attributes { named: 0, share_ppm: 0, reserved_ppm: 0, programs: 0, policy, ..was };
         admin.stage_attributes(row.container, slot, attributes)?;
     }
     Ok(())
