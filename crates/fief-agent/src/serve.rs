@@ -119,6 +119,7 @@ impl Agent {
         started.map_err(cannot("cannot start a thread".to_owned()))?;
         let agent = Self { place, options, answers, address, keeper, warn, _looks: looks };
         agent.renew_textfile()?;
+        memory::forget_start();
         Ok(agent)
     }
 
