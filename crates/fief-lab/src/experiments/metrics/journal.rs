@@ -7,6 +7,8 @@ use std::io::ErrorKind;
 use std::net::Shutdown;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -20,6 +22,7 @@ pub struct Journal {
     folder: tempfile::TempDir,
     socket: UnixDatagram,
     records: Receiver<()>,
+    ended: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -29,18 +32,22 @@ impl Journal {
         let folder = tempfile::tempdir().context(what)?;
         let socket = UnixDatagram::bind(folder.path().join("socket")).context(what)?;
         let (reads, (seen, records)) = (socket.try_clone().context(what)?, channel());
-        // who writes waits for a reader
+        let ended = Arc::new(AtomicBool::new(false));
+        let has_ended = Arc::clone(&ended);
+        // a writer waits for a reader
         let read = move || {
             let mut record = vec![0; LONGEST];
             loop {
                 match reads.recv(&mut record) {
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Ok(1..) => drop(seen.send(())),
+                    // an agent tries whether there is a journal by an empty record
+                    Ok(0) if !has_ended.load(Ordering::Relaxed) => {}
                     Ok(0) | Err(_) => return,
                 }
             }
         };
-        Ok(Self { folder, socket, records, reader: Some(thread::spawn(read)) })
+        Ok(Self { folder, socket, records, ended, reader: Some(thread::spawn(read)) })
     }
 
     /// The same command, for which this is the system's journal.
@@ -61,6 +68,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
         // its receive returns
         let _ = self.socket.shutdown(Shutdown::Both);
         if let Some(reader) = self.reader.take() {
@@ -80,6 +88,7 @@ mod tests {
         let journal = Journal::new().expect("a socket");
         let socket = journal.folder.path().join("socket");
         let writer = UnixDatagram::unbound().expect("a socket");
+        writer.send_to(b"", &socket).expect("it is read");
         // more than a queue of datagrams holds
         for _ in 0..100 {
             writer.send_to(b"MESSAGE=x\n", &socket).expect("it is read");
