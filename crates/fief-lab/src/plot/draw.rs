@@ -102,7 +102,9 @@ where
     let bottom = plot.points().map(|point| point.y.low).filter(|low| *low > 0.0).fold(top, f64::min);
     let mut builder = ChartBuilder::on(area);
     let labels = if form == Form::Narrow { 48 } else { 64 };
-    builder.margin(MARGIN).x_label_area_size(42).y_label_area_size(labels);
+    // half of the last number below the axis is to the right of it
+    let half = LETTER * format!("{right:.0}").len() as i32 / 2 + 2;
+    builder.margin(MARGIN).margin_right(MARGIN.max(half)).x_label_area_size(42).y_label_area_size(labels);
     if form == Form::File {
         // a long title gets smaller letters
         let letters = plot.title.chars().count().max(1) as u32;
