@@ -4,6 +4,7 @@
 //! Closed-loop figures mean something only while the server is saturated and the load is not. And a compiler that ran
 //! beside it makes a round worthless; the lab measures that round again, or says so.
 
+use crate::error::Result;
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -79,6 +80,32 @@ impl Noise {
         let busy = |cpu: usize| self.busy.get(cpu).copied().unwrap_or(1.0);
         busy(server) >= SATURATED && (server == load || busy(load) < NOT_SATURATED)
     }
+}
+
+/// Measures once, and up to so many times again while others use the CPU. A later one counts if it is better than what counted before.
+pub fn measure_again<T>(
+    retries: usize,
+    is_disturbed: impl Fn(&T) -> bool,
+    is_better: impl Fn(&T, &T) -> bool,
+    mut measure: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let mut best = measure()?;
+    for _ in 0..retries {
+        if !is_disturbed(&best) {
+            break;
+        }
+        let again = measure()?;
+        if is_better(&again, &best) {
+            best = again;
+        }
+    }
+    Ok(best)
+}
+
+/// Of several measurements the one in which others used the least CPU, or the first in which nobody else did.
+pub fn quietest<T>(retries: usize, noise: impl Fn(&T) -> &Noise, measure: impl FnMut() -> Result<T>) -> Result<T> {
+    let is_disturbed = |one: &T| noise(one).is_disturbed();
+    measure_again(retries, is_disturbed, |again, best| noise(again).foreign < noise(best).foreign, measure)
 }
 
 /// Fields of a line: name user nice system idle iowait irq softirq steal ...

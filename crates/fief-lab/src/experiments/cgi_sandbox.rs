@@ -17,6 +17,7 @@ use crate::bench::Bench;
 use crate::effort::is_least;
 use crate::error::{Error, Kind, Result};
 use crate::experiments::Outcome;
+use crate::noise::measure_again;
 use crate::progress::Progress;
 use site::Site;
 
@@ -88,12 +89,6 @@ pub fn run(quick: bool) -> Result<Outcome> {
 
 /// Of several windows the first one in which nobody else used the CPU, or the last.
 fn best(plan: &Plan, site: &Site<'_>, programs: usize, round: usize) -> Result<Measured> {
-    let mut measured = site.measure(programs, round, plan.seconds, plan.warm_up)?;
-    for _ in 0..plan.retries {
-        if !measured.is_disturbed {
-            break;
-        }
-        measured = site.measure(programs, round, plan.seconds, plan.warm_up)?;
-    }
-    Ok(measured)
+    let measure = || site.measure(programs, round, plan.seconds, plan.warm_up);
+    measure_again(plan.retries, |one| one.is_disturbed, |_, _| true, measure)
 }

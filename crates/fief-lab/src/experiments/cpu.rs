@@ -11,8 +11,22 @@ mod load;
 mod serve;
 mod shares;
 
+use crate::error::{Context, Error, Kind, Result};
+
 pub use combined::run as run_combined;
 pub use limits::run as run_limits;
 pub use load::{Spinner, Stand, bind, spin_main, used};
 pub use serve::serve_main;
 pub use shares::run as run_shares;
+
+/// For what is given to one thread at a time, which has one CPU at most, whatever part of the machine is its. `why`: what several CPUs
+/// would be wrong for.
+pub fn require_one_cpu(experiment: &str, why: impl FnOnce(usize) -> String) -> Result<()> {
+    match std::thread::available_parallelism().context("count the CPUs")?.get() {
+        1 => Ok(()),
+        cpus => {
+            let what = format!("{}; `fief lab {experiment} --vm` boots a machine with one", why(cpus));
+            Err(Error::new(Kind::Missing, what))
+        }
+    }
+}

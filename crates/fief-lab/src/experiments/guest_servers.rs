@@ -20,13 +20,14 @@ use crate::cgi_server::can_compress;
 use crate::effort::is_least;
 use crate::error::{Error, Kind, Result};
 use crate::experiments::Outcome;
+use crate::noise::measure_again;
 use crate::progress::Progress;
 use crate::vm;
 use crate::wanted::Wanted;
 use host::Host;
 use policy::SITES;
 
-/// What keeps the sites apart.
+/// A way to keep the sites apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Nothing: the kernel's own scheduler, without Fief.
@@ -48,7 +49,7 @@ impl Way {
     }
 }
 
-/// What is wanted of the core.
+/// The load of a step: what clients and programs want of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wants {
     /// Clients of the text at a site.
@@ -163,12 +164,6 @@ pub fn run(quick: bool) -> Result<Outcome> {
 
 /// Of several windows the first one in which nobody else used the CPU, or the last.
 fn best(plan: &Plan, host: &mut Host<'_>, step: Step, round: usize) -> Result<Measured> {
-    let mut measured = host.measure(step, round, plan.seconds, plan.warm_up)?;
-    for _ in 0..plan.retries {
-        if !measured.is_disturbed {
-            break;
-        }
-        measured = host.measure(step, round, plan.seconds, plan.warm_up)?;
-    }
-    Ok(measured)
+    let measure = || host.measure(step, round, plan.seconds, plan.warm_up);
+    measure_again(plan.retries, |one| one.is_disturbed, |_, _| true, measure)
 }

@@ -28,9 +28,9 @@ use way::Way;
 
 use crate::command::usage;
 use crate::effort::is_least;
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::experiments::Outcome;
-use crate::experiments::cpu::{Spinner, Stand};
+use crate::experiments::cpu::{Spinner, Stand, require_one_cpu};
 use crate::progress::Progress;
 use crate::wanted::Wanted;
 
@@ -121,19 +121,9 @@ impl Plan {
     }
 }
 
-/// A player and its server have one CPU at a time, whatever part of the machine they are given.
-fn require_one_cpu() -> Result<()> {
-    match std::thread::available_parallelism().context("count the CPUs")?.get() {
-        1 => Ok(()),
-        cpus => Err(Error::new(
-            Kind::Missing,
-            format!("hogs would leave a player one of {cpus} CPUs; `fief lab media --vm` boots a machine with one"),
-        )),
-    }
-}
-
 pub fn run(quick: bool) -> Result<Outcome> {
-    require_one_cpu()?;
+    // a player and its server have one at a time, whatever part of the machine they are given
+    require_one_cpu("media", |cpus| format!("hogs would leave a player one of {cpus} CPUs"))?;
     let plan = plan(quick);
     let mut progress = Progress::new("media", plan.steps());
     progress.step("alone")?;

@@ -17,6 +17,7 @@ pub use outcome::of as outcome_of;
 use crate::effort::is_least;
 use crate::error::Result;
 use crate::experiments::Outcome;
+use crate::noise::quietest;
 use crate::progress::Progress;
 use fief_testkit::Topology;
 
@@ -90,17 +91,8 @@ fn round_of(
     let mut measurements = Vec::new();
     for &low in &plan.loads {
         progress.step(&format!("round {}, {}, {low} others", round + 1, kind.title()))?;
-        let mut best = measure(plan, topology, kind, low, round, |_| ())?;
-        for _ in 0..plan.retries {
-            if !best.is_disturbed() {
-                break;
-            }
-            let again = measure(plan, topology, kind, low, round, |_| ())?;
-            if again.noise.foreign < best.noise.foreign {
-                best = again;
-            }
-        }
-        measurements.push(best);
+        let once = || measure(plan, topology, kind, low, round, |_| ());
+        measurements.push(quietest(plan.retries, |one: &Measurement| &one.noise, once)?);
     }
     server.stop()?;
     Ok(measurements)

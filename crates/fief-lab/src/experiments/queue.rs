@@ -28,6 +28,7 @@ mod way;
 use crate::effort::is_least;
 use crate::error::Result;
 use crate::experiments::Outcome;
+use crate::noise::quietest;
 use crate::progress::Progress;
 use crate::wanted::{Wanted, usable};
 pub use case::{Case, Connections, Measured};
@@ -119,18 +120,7 @@ fn closed(plan: &Plan, topology: &Topology) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Of several measurements the one in which others used the least CPU.
 fn best(plan: &Plan, topology: &Topology, case: Case, round: usize) -> Result<Measured> {
     let once = || case.measure(topology, round, (plan.seconds, plan.warm_up), |_| ());
-    let mut best = once()?;
-    for _ in 0..plan.retries {
-        if !best.noise.is_disturbed() {
-            break;
-        }
-        let again = once()?;
-        if again.noise.foreign < best.noise.foreign {
-            best = again;
-        }
-    }
-    Ok(best)
+    quietest(plan.retries, |measured: &Measured| &measured.noise, once)
 }

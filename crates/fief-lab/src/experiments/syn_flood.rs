@@ -26,6 +26,7 @@ use crate::effort::is_least;
 use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::flood::forget_request_sockets;
+use crate::noise::quietest;
 use crate::progress::Progress;
 use crate::wanted::{Wanted, usable};
 use cost::Kind;
@@ -173,15 +174,5 @@ pub fn run(quick: bool) -> Result<Outcome> {
 
 /// Again while somebody else used the machine; the least disturbed one counts.
 fn measure_quietly(plan: &Plan, stand: &Stand, attack: Attack, round: usize) -> Result<Measurement> {
-    let mut best = measure(plan, stand, attack, round)?;
-    for _ in 0..plan.retries {
-        if !best.noise.is_disturbed() {
-            break;
-        }
-        let again = measure(plan, stand, attack, round)?;
-        if again.noise.foreign < best.noise.foreign {
-            best = again;
-        }
-    }
-    Ok(best)
+    quietest(plan.retries, |one: &Measurement| &one.noise, || measure(plan, stand, attack, round))
 }

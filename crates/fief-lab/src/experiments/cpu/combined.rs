@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::load::{Spinner, Stand};
+use super::require_one_cpu;
 use super::serve::Server;
 use crate::command::usage;
 use crate::effort::is_least;
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::figures::Bound;
 use crate::plot::Plot;
@@ -114,19 +115,8 @@ impl Parties {
     }
 }
 
-/// A thread cannot have more than one CPU, whatever part of the machine it is given.
-fn require_one_cpu() -> Result<()> {
-    match std::thread::available_parallelism().context("count the CPUs")?.get() {
-        1 => Ok(()),
-        cpus => Err(Error::new(
-            Kind::Missing,
-            format!("one thread cannot have 65 % of {cpus} CPUs; `fief lab combined --vm` boots a machine with one"),
-        )),
-    }
-}
-
 pub fn run(quick: bool) -> Result<Outcome> {
-    require_one_cpu()?;
+    require_one_cpu("combined", |cpus| format!("one thread cannot have 65 % of {cpus} CPUs"))?;
     let (rounds, length) = match (is_least(), quick) {
         (true, _) => (1, Duration::from_millis(300)),
         (_, true) => (2, Duration::from_secs(1)),

@@ -72,7 +72,7 @@ impl<'a> Host<'a> {
         Ok(Host { bench, way, servers, background, installation, holder })
     }
 
-    /// What holds the shares; `None`: nothing.
+    /// The enforcer of the shares; `None`: there is none.
     pub fn holder(&self) -> Option<&str> {
         self.holder.as_deref()
     }

@@ -30,8 +30,8 @@ pub fn rest() -> f64 {
     100.0 - SITES.iter().map(|site| site.share).sum::<f64>()
 }
 
-/// What sites and background have together of the machine. The tenth is for whatever else runs: the lab's clients, where they are on
-/// the same CPU; elsewhere it is so much less than the rest as the nice value of the lab makes it without Fief.
+/// The sites and the background together have so much of the machine. The last tenth is for whatever else runs: the lab's clients, where
+/// they are on the same CPU; elsewhere it is so much less than the rest as the nice value of the lab makes it without Fief.
 const TOGETHER: f64 = 0.9;
 
 /// Shares are of the whole machine, whatever the number of its CPUs. All that wants the CPU is on one core, so that core is divided in

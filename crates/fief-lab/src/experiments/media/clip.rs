@@ -80,7 +80,7 @@ impl Decoder {
     }
 }
 
-/// What tells both sides that the frame came whole.
+/// A checksum by which both sides know that the frame came whole.
 pub fn sum(frame: &[u8]) -> u64 {
     let words = frame.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
     words.fold(0, |sum: u64, word| sum.wrapping_mul(31).wrapping_add(word))

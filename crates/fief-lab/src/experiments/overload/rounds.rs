@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rounds: every way of dealing with an overload takes its turn in each of them, in an order that turns too.
 
-use super::crowd::trial;
+use super::crowd::{Trial, trial};
 use super::sample::{Measured, Sample};
 use super::way::{Step, Way};
 use crate::error::Result;
+use crate::noise::quietest;
 use crate::progress::Progress;
 use fief_testkit::Topology;
 
@@ -37,7 +38,6 @@ pub fn run(name: &'static str, plan: &Plan, topology: &Topology, ways: &[Way]) -
     Ok(sample)
 }
 
-/// Of several trials the one in which others used the least CPU.
 fn best(
     plan: &Plan,
     topology: &Topology,
@@ -46,15 +46,6 @@ fn best(
     round: usize,
 ) -> Result<Measured> {
     let once = || trial(topology, server, &step.crowds, plan.seconds * step.seconds, plan.warm_up * step.warm_up);
-    let mut best = once()?;
-    for _ in 0..plan.retries {
-        if !best.noise.is_disturbed() {
-            break;
-        }
-        let again = once()?;
-        if again.noise.foreign < best.noise.foreign {
-            best = again;
-        }
-    }
-    Ok(Measured { way: way.name.clone(), step: step.clone(), round, trial: best })
+    let trial = quietest(plan.retries, |trial: &Trial| &trial.noise, once)?;
+    Ok(Measured { way: way.name.clone(), step: step.clone(), round, trial })
 }

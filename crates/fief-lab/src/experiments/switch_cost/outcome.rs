@@ -48,7 +48,7 @@ impl Found {
         self.operations.iter().filter(|one| one.0 == side && one.1 == name).map(|one| one.2).collect()
     }
 
-    /// What was measured on all charging sides: containers and processes, each once, ascending.
+    /// The rings that were measured on all charging sides, as containers and processes, each once, ascending.
     fn cells(&self) -> Vec<(usize, usize)> {
         let mut cells: Vec<_> =
             self.switches.iter().filter(|one| one.side.charging).map(|one| (one.containers, one.processes)).collect();
