@@ -14,7 +14,7 @@
 
 #include "pick.bpf.h"
 
-/* Who is chosen alone is no more than a lag behind; the clock follows it, however far it is ahead. */
+/* A child that is chosen alone is no more than a lag behind; the clock follows it, however far it is ahead. */
 static __always_inline void alone_goes(__u64 *at, __u64 *clock, __u64 part, bool weight)
 {
 	if (!is_before(*at, *clock)) {

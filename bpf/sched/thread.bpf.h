@@ -36,35 +36,14 @@ __noinline __u32 container_of_thread(struct task_struct *p __arg_trusted)
 	return container_get(to) ? to.id : FIEF_ROOT;
 }
 
+#define RANK_HELD (~0u)
+
 /*
  * How much a thread may be kept waiting: 0 if a container on the way up has priority 0, else one more than the priority of the
- * topmost. This only decides whether to take the CPU from the thread that has it; the order is that of the tree.
+ * topmost. This only decides whether to take the CPU from the thread that has it; the order is that of the tree. RANK_HELD, if that is
+ * asked for: a limit on the way is used up.
  */
-__noinline __u32 rank_of(__u32 id)
-{
-	__u32 rank = OWN_PRIORITY + 1;
-	int level;
-
-	for (level = 0; level < LEVELS && can_loop; level++) {
-		struct fief_container *c = container_at(id);
-		__u32 priority;
-
-		if (!c || id == FIEF_ROOT)
-			break;
-		priority = attributes_of(c)->priority;
-		if (!priority) {
-			rank = 0;
-			break;
-		}
-		rank = priority + 1;
-		id = c->parent.id;
-	}
-	return rank;
-}
-
-/* Both in one walk: as rank_of(), or RANK_HELD, as is_held(). */
-#define RANK_HELD (~0u)
-__noinline __u32 rank_unheld(__u32 id)
+static __always_inline __u32 rank_walk(__u32 id, bool by_limits)
 {
 	__u32 rank = OWN_PRIORITY + 1;
 	bool least = false;
@@ -78,18 +57,24 @@ __noinline __u32 rank_unheld(__u32 id)
 		if (!c || id == FIEF_ROOT)
 			break;
 		a = attributes_of(c);
-		if (a->limit_ppm) {
-			n = node_at(id);
-			if (!n)
-				break;
-			if (n->period_ns && budget_now(n, c) <= 0)
-				return RANK_HELD;
-		}
+		n = by_limits && a->limit_ppm ? node_at(id) : NULL;
+		if (n && n->period_ns && budget_now(n, c) <= 0)
+			return RANK_HELD;
 		least |= !a->priority;
 		rank = a->priority + 1;
 		id = c->parent.id;
 	}
 	return least ? 0 : rank;
+}
+
+__noinline __u32 rank_of(__u32 id)
+{
+	return rank_walk(id, false);
+}
+
+__noinline __u32 rank_unheld(__u32 id)
+{
+	return rank_walk(id, true);
 }
 
 /* It waits in a container's queue, and serves a listener with a queue of requests, or not any more. The lock is held. */

@@ -133,7 +133,7 @@ __noinline int node_leave(__u32 id)
 	return 0;
 }
 
-/* Who waited alone is in the lists from now on. The lock is held. */
+/* The container that waited alone is in the lists from now on. The lock is held. */
 static __always_inline void alone_joins(struct sched_machine *m)
 {
 	__u32 alone = m->alone;

@@ -3,7 +3,7 @@
  * Yardstick: about the least that a scheduler can do which is a program. Only the lab loads it, to hold Fief's against.
  *
  * Problem: a part of what Fief's scheduler costs is the kernel's, for calling any program.
- * How: one queue for all threads and CPUs, ordered by virtual time: what a thread ran for, by its weight. Who slept is at most a slice
+ * How: one queue for all threads and CPUs, ordered by virtual time: what a thread ran for, by its weight. A thread that slept is at most a slice
  * behind the queue's clock. This is what the kernel tree's own scx_simple does (tools/sched_ext), in words of our own and without its
  * counters.
  * Limits: it knows no container, no limit and no priority, and a CPU of one NUMA node takes what waits for another.

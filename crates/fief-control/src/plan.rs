@@ -79,7 +79,8 @@ impl Plan<'_> {
         )))
     }
 
-    /// Names of its listeners where connections are refused while the server restarts. What is forwarded is another machine's.
+    /// Names of its listeners that refuse connections while the server restarts. Those that forward are left out: their server is on another
+    /// machine.
     pub(crate) fn refusing(&self) -> Result<Vec<String>> {
         let is_refused = |listener: &&Listener| listener.restart_ns == 0 && !listener.forward;
         Ok(self.own()?.into_iter().filter(is_refused).map(|listener| listener.name.clone()).collect())

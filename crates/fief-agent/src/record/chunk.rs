@@ -158,7 +158,7 @@ pub(super) mod tests {
         pub(super) static READ: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
 
-    /// What is read by this thread while it does something.
+    /// Does something, and counts the reads of this thread meanwhile.
     pub(in crate::record) fn reads<T>(act: impl FnOnce() -> T) -> (T, usize, usize) {
         READ.set((0, 0));
         let done = act();

@@ -45,7 +45,8 @@ pub fn run(args: &Unit, output: &mut Output) -> Result<()> {
     output.text(notes(&said))
 }
 
-/// What becomes of connections while the unit restarts. `refusing`: its listeners that refuse them; without a policy nobody knows.
+/// Tells the operator whether connections are refused while the unit restarts. `refusing`: its listeners that refuse them; `None`: no policy
+/// is in force that says it.
 fn meanwhile(refusing: Option<&[String]>) -> Option<String> {
     let (whose, listeners) = match refusing {
         Some([]) => return None,
