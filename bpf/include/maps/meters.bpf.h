@@ -4,6 +4,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* a reader looks for the few that are isolated in place */
 	__uint(max_entries, FIEF_METERS);
 	__type(key, __u32);
 	__type(value, struct fief_meter);

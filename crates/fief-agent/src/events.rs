@@ -95,6 +95,7 @@ pub(crate) struct Seen {
     problems: BTreeMap<String, String>,
     shut_out: BTreeSet<(Reason, String)>,
     levels: BTreeMap<String, &'static str>,
+    /// Those that are above zero.
     failures: Vec<(&'static str, u64)>,
 }
 
@@ -102,8 +103,6 @@ pub(crate) struct Seen {
 pub(crate) struct Look<'a> {
     pub(crate) status: &'a Status,
     pub(crate) front: &'a FrontView,
-    /// What the kernel side could not do, since the installation.
-    pub(crate) failures: Vec<(&'static str, u64)>,
 }
 
 impl Seen {
@@ -142,7 +141,7 @@ impl Seen {
             problems: look.status.problems.iter().map(|problem| (without_counts(problem), problem.clone())).collect(),
             shut_out: look.front.shut_out.iter().map(|out| (out.why, out.source.clone())).collect(),
             levels: look.front.loads.iter().map(|load| (load.listener.clone(), load.level)).collect(),
-            failures: look.failures.clone(),
+            failures: look.status.failures.clone(),
         }
     }
 

@@ -122,9 +122,8 @@ fn spent() -> Duration {
 }
 
 fn look(readings: &Readings, seen: &mut Seen) -> fief_control::Result<Vec<Event>> {
-    let read = || fief_control::Result::Ok((readings.status_now()?, readings.fief.front()?, readings.fief.failures()?));
-    match read() {
-        Ok((status, front, failures)) => Ok(seen.turn(Some(&Look { status: &status, front: &front, failures }))),
+    match readings.status_and_front_now() {
+        Ok((status, front)) => Ok(seen.turn(Some(&Look { status: &status, front: &front }))),
         Err(error) if error.kind() == ErrorKind::NotFound && !readings.fief.installed() => Ok(seen.turn(None)),
         Err(error) => Err(error),
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use fief_control::{Charges, Error, ErrorKind, Explanation, Fief, Moment, Question, Result, Status};
+use fief_control::{Charges, Error, ErrorKind, Explanation, Fief, FrontView, Moment, Question, Result, Status};
 use serde::Serialize;
 
 use crate::ask::ChargeQuestion;
@@ -102,6 +102,17 @@ impl Readings {
     /// As it is now, which [`Readings::status_lately`] has from then on.
     pub(crate) fn status_now(&self) -> Result<Arc<Status>> {
         self.lately.renew(|| self.fief.status())
+    }
+
+    /// The same, with the front door.
+    pub(crate) fn status_and_front_now(&self) -> Result<(Arc<Status>, FrontView)> {
+        let mut front = None;
+        let status = self.lately.renew(|| {
+            let (status, now) = self.fief.status_and_front()?;
+            front = Some(now);
+            Ok(status)
+        })?;
+        Ok((status, front.expect("it was read with the status")))
     }
 
     /// Usage and the front door, as they are now. Who hands on what it is made into keeps that.

@@ -135,16 +135,21 @@ impl Fief {
     pub(crate) fn snapshot_of(&self, table: &Table, tree: &Tree) -> Result<Snapshot> {
         let admin = Admin::open(self.pins())?;
         fief_bpf::ring::settle(self.pins(), table)?;
-        let taken_ns = now_ns()?;
         let usage = |container| match table.usage_at_rest(container) {
             Some(usage) => Some(usage),
             None => admin.usage(container).ok(),
         };
+        let around = self.around(table, tree)?;
         let containers = tree.rows().iter().filter_map(|row| view(tree, row, usage)).collect();
+        Ok(Snapshot { containers, ..around })
+    }
+
+    /// All of a snapshot but the containers, which are most of it.
+    pub(crate) fn around(&self, table: &Table, tree: &Tree) -> Result<Snapshot> {
         Ok(Snapshot {
-            taken_ns,
+            taken_ns: now_ns()?,
             cpus: online_cpus(),
-            containers,
+            containers: Vec::new(),
             system_kinds: SYSTEM_KINDS.into_iter().zip(table.system_kinds()).collect(),
             failures: FAILURES.into_iter().zip(table.failures()).collect(),
             units: self.units(tree)?,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Usage and the front door at once, for who wants both: the table of containers and the policy are read once.
+//! The front door at once with usage or with how it stands, for who wants both: the table of containers and the policy are read once.
 
 use fief_bpf::Result;
 use fief_bpf::table::Table;
 
 use crate::names::Names;
-use crate::{Fief, FrontView, Snapshot};
+use crate::{Fief, FrontView, Snapshot, Status};
 
 /// What is in force, at one moment.
 #[derive(Debug, Clone)]
@@ -24,5 +24,12 @@ impl Fief {
         let names = Names::read(self, &table)?;
         let snapshot = self.snapshot_of(&table, names.tree())?;
         Ok(Moment { snapshot, front: self.front_of(&names)? })
+    }
+    /// What [`Fief::status`] and [`Fief::front`] have. Changes nothing.
+    pub fn status_and_front(&self) -> Result<(Status, FrontView)> {
+        self.require_installed()?;
+        let table = Table::open(self.pins())?;
+        let names = Names::read(self, &table)?;
+        Ok((self.status_of(&table, &names)?, self.front_of(&names)?))
     }
 }

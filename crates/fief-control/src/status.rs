@@ -79,18 +79,21 @@ impl Fief {
     pub fn status(&self) -> Result<Status> {
         self.require_installed()?;
         let table = Table::open(self.pins())?;
-        let names = Names::read(self, &table)?;
-        let snapshot = self.snapshot_of(&table, names.tree())?;
+        self.status_of(&table, &Names::read(self, &table)?)
+    }
+
+    pub(crate) fn status_of(&self, table: &Table, names: &Names) -> Result<Status> {
+        let snapshot = self.around(table, names.tree())?;
         let interfaces = self.interfaces();
         let netns = open::steered(self.pins()).unwrap_or_default();
-        let kernel = Kernel::read(self, &names, &snapshot)?;
+        let kernel = Kernel::read(self, names, &snapshot)?;
         let policy = names.policy();
         let guarded = ingress::attached(self.pins()).into_iter().filter(|place| place.0 == netns);
         let guarded: Vec<u32> = guarded.map(|(_, index)| index).collect();
         let of_policy = || Ok(policy.map(|policy| (Here::look(policy, &kernel), unguarded::find(policy, &guarded))));
         let (here, unguarded) = namespace::within(netns, of_policy)?.flatten().unwrap_or_default();
         let builds = [table.build(), fief_bpf::build()];
-        let mut problems = self.front_notes(&names)?;
+        let mut problems = self.front_notes(names)?;
         if policy.is_some_and(|policy| policy.listeners.iter().any(Listener::is_guarded)) && interfaces.is_empty() {
             problems.push("the front door stands nowhere, so nothing is guarded; apply the policy again".to_owned());
         }
@@ -101,7 +104,7 @@ impl Fief {
         problems.extend(of_orders);
         problems.extend(homeless(names.tree(), &snapshot));
         problems.extend(of_machine(&snapshot, is_current(builds)));
-        let (text, since) = self.policy_kept(&names);
+        let (text, since) = self.policy_kept(names);
         Ok(Status {
             sha256: text.as_ref().and_then(|path| Some(origin::hash(&std::fs::read_to_string(path).ok()?))),
             origin: self.origin(names.slot()),

@@ -230,7 +230,7 @@ impl Fief {
 
     fn shut_out(&self, sources: &[(u32, abi::fief_source)], now: u64) -> Result<Vec<ShutOut>> {
         let is_isolated = |meter: &abi::fief_meter| meter.isolated_until_ns > now;
-        let meters: Vec<(u32, abi::fief_meter)> = batch::entries_if(&self.map("meters")?, is_isolated)?;
+        let meters: Vec<(u32, abi::fief_meter)> = entries_in_place(self.pins(), "meters", is_isolated)?;
         let prefixes = meters.iter().map(|(_, meter)| ShutOut {
             source: prefix_text(&meter.prefix, meter.length),
             why: Reason::SynIsolated,

@@ -11,17 +11,16 @@ use crate::metrics::tests::{front, status};
 struct Now {
     status: Status,
     front: FrontView,
-    failures: Vec<(&'static str, u64)>,
 }
 
 /// One problem, a busy listener, an isolated prefix.
 fn now() -> Now {
-    Now { status: status(), front: front(), failures: vec![("table_full", 2), ("lock_held", 0)] }
+    Now { status: Status { failures: vec![("table_full", 2)], ..status() }, front: front() }
 }
 
 impl Now {
     fn told(&self, seen: &mut Seen) -> Vec<Event> {
-        seen.turn(Some(&Look { status: &self.status, front: &self.front, failures: self.failures.clone() }))
+        seen.turn(Some(&Look { status: &self.status, front: &self.front }))
     }
 
     /// A look after one that saw the same, but for what `change` does.
@@ -117,10 +116,10 @@ fn levels_and_failures_are_told_as_they_change() {
     let events = Now::after(|now| now.front.loads[0].level = "overloaded");
     let [(Kind::Level, level)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((level.level, level.before), (Some("overloaded"), Some("busy")));
-    let events = Now::after(|now| now.failures[1].1 = 3);
+    let events = Now::after(|now| now.status.failures.push(("lock_held", 3)));
     let [(Kind::Failure, failure)] = &events[..] else { panic!("{events:?}") };
     assert_eq!((failure.error, failure.count), (Some("lock_held"), Some(3)));
-    let again = Now::after(|now| now.failures[0].1 = 0);
+    let again = Now::after(|now| now.status.failures.clear());
     assert_eq!(again, [], "a new installation counts from the begin");
 }
 
