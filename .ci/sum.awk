@@ -10,6 +10,11 @@
 
 /^test .* \.\.\. FAILED$/ && !seen[$2]++ { names[++count] = $2 }
 
+# What a failed test said first, for who sees the end of a long log alone.
+/^---- .* stdout ----$/ { said = $2; lines[said] = 0 }
+/^stack backtrace:$/ || /^failures:$/ || /^note: run with/ { said = "" }
+said != "" && !/^---- / && !/^$/ && lines[said] < 8 { words_of[said, ++lines[said]] = $0 }
+
 function take(    words, i, n) {
 	if (result == "") return
 	ended++
@@ -23,7 +28,10 @@ function take(    words, i, n) {
 
 END {
 	take()
-	for (i = 1; i <= count; i++) print "failed: " names[i]
+	for (i = 1; i <= count; i++) {
+		print "failed: " names[i]
+		for (line = 1; line <= lines[names[i]]; line++) print "  " words_of[names[i], line]
+	}
 	if (started > ended) {
 		printf "%d test binaries died before their result\n", started - ended
 		failed += started - ended
