@@ -139,6 +139,9 @@ fn serve(place: &Place, container: &str) {
     server.stop(SOON).expect("it ends");
 }
 
+/// Of a bill.
+const INTERVAL: Duration = Duration::from_millis(250);
+
 /// Over containers that were made and ended, that pass their usage up or not, and over the end of an installation and the next one.
 #[test]
 fn a_bill_adds_up_to_what_was_used() {
@@ -168,6 +171,9 @@ fn a_bill_adds_up_to_what_was_used() {
     let work = "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; cat /proc/self/maps > /dev/null";
     let worked = place.fief().args(["exec", "--container", "shop/other", "--", "sh", "-c", work]).ends();
     assert_eq!(worked.code, 0, "{worked:?}");
+    // an interval of the bill ends while they are there
+    goes_on();
+    std::thread::sleep(INTERVAL);
     goes_on();
     apply(SHOP);
     let is_gone = || place.containers().iter().all(|path| !["shop/guest", "shop/other"].contains(&path.as_str()));
@@ -189,7 +195,7 @@ fn a_bill_adds_up_to_what_was_used() {
 
     let bill = |words: &[&str]| fief().arg("bill").arg(folder.path()).args(words).ends();
     let whole = bill(&["--format", "json"]).objects();
-    let parts = bill(&["--format", "json", "--interval", "0.25"]).objects();
+    let parts = bill(&["--format", "json", "--interval", &INTERVAL.as_secs_f64().to_string()]).objects();
     assert_eq!(sums(&whole), used);
     assert_eq!(sums(&parts), used);
     for container in ["shop/guest", "shop/other"] {
