@@ -9,7 +9,8 @@
  * (displaced.bpf.h). Where there never was one, nobody looks: a line is a miss of the caches.
  * The first bytes of a connection pass once: packets of one batch, or of two CPUs, pass the door before TCP has the first of
  * them, and each would be ruled by itself. The first of them puts the flow's hash and the time into a word of the pair (a
- * claim). A second packet with the same begin is dropped for CLAIM_MS, and comes again.
+ * claim). A second packet with the same begin is dropped for CLAIM_MS, and comes again. A virtual CPU may stand still for some ten
+ * milliseconds between the door and TCP; a client sends its first bytes again after 200 (TCP_RTO_MIN).
  * Limits: one in 2^63 flows has another's hash, and differs in `begin`. A look while another CPU writes finds either flow's
  * verdict, or none.
  */
@@ -18,9 +19,9 @@
 #include "maps/secrets.bpf.h"
 
 #define ADMITTED_PAIRS 32768
-#define CLAIMS	       3
+#define CLAIMS	       6
 #define CLAIM_TIME     0xffffffull /* the lowest bits of a claim, in ms */
-#define CLAIM_MS       20	   /* in which a packet that passed the door has reached TCP, or never does */
+#define CLAIM_MS       150	   /* in which a packet that passed the door has reached TCP, or never does */
 
 struct admitted_line {
 	__u64 flow; /* 0: none */
@@ -30,7 +31,7 @@ struct admitted_line {
 /* A line of the cache of its own, which nobody reads who looks for a verdict. */
 struct admitted_key {
 	struct fief_flow_key of;
-	__u64 claim[CLAIMS]; /* in the first key of a pair: of its flows whose first bytes passed a moment ago */
+	__u64 claim[CLAIMS / 2]; /* of the pair's flows whose first bytes passed a moment ago */
 };
 
 /* The verdicts come first, since the memory hands out two lines at once. */
@@ -121,9 +122,16 @@ static __always_inline void admitted_keep(struct admitted_line *line, __u64 hash
 	*(volatile __u64 *)&line->flow = hash;
 }
 
-static __always_inline bool claim_lasts(__u64 claim, __u64 now_ms)
+/* 1: the word is not 0. The verifier would follow each outcome of each claim's conditions, so these have no branches. */
+static __always_inline __u64 is_set(__u64 word)
 {
-	return claim && (now_ms - claim & CLAIM_TIME) < CLAIM_MS;
+	return (word | -word) >> 63;
+}
+
+/* 1: the flow's first bytes passed a moment ago. */
+static __always_inline __u64 claim_lasts(__u64 claim, __u64 now_ms)
+{
+	return is_set(claim) & ((now_ms - claim & CLAIM_TIME) - CLAIM_MS) >> 63;
 }
 
 /*
@@ -132,29 +140,30 @@ static __always_inline bool claim_lasts(__u64 claim, __u64 now_ms)
  */
 static __always_inline bool admitted_claim(const struct fief_flow_key *key, __u32 begin, __u64 now, bool renews)
 {
-	__u64 hash, mine, seen, was = 0, now_ms = now / 1000000;
+	__u64 hash, mine, seen, own, lasts, now_ms = now / 1000000, passed = 0, at = CLAIMS, was = 0;
 	struct admitted_pair *pair = admitted_pair(key, &hash);
-	__u64 *word = NULL;
-	bool own, lasts;
-	int i;
+	__u64 take, found = 0;
+	__u32 i;
 
 	if (!pair)
 		return true;
 	mine = (hash_mix(hash ^ begin) & ~CLAIM_TIME) | (now_ms & CLAIM_TIME);
 	for (i = 0; i < CLAIMS; i++) {
-		seen = *(volatile __u64 *)&pair->key[0].claim[i];
-		own = (seen ^ mine) <= CLAIM_TIME;
+		seen = *(volatile __u64 *)&pair->key[i & 1].claim[i / 2];
+		own = 1 - is_set((seen ^ mine) & ~CLAIM_TIME);
 		lasts = claim_lasts(seen, now_ms);
-		if (own && lasts && !renews)
-			return false;
-		if (!lasts || own) {
-			word = &pair->key[0].claim[i];
-			was = seen;
-		}
-		if (own && renews)
-			break;
+		passed |= own & lasts;
+		/* its own, or one that is over */
+		take = own | (1 - lasts) & (1 - found);
+		found |= own;
+		at = take * i + (1 - take) * at;
+		was = take * seen + (1 - take) * was;
+		barrier_var(at);
+		barrier_var(was);
 	}
-	return word && __sync_val_compare_and_swap(word, was, mine) == was;
+	if ((passed && !renews) || at >= CLAIMS)
+		return false;
+	return __sync_val_compare_and_swap(&pair->key[at & 1].claim[at / 2], was, mine) == was;
 }
 
 /*
