@@ -22,6 +22,7 @@
 #define CLAIMS	       6
 #define CLAIM_TIME     0xffffffull /* the lowest bits of a claim, in ms */
 #define CLAIM_MS       150	   /* in which a packet that passed the door has reached TCP, or never does */
+#define CLAIM_AHEAD    1000	   /* ms: a packet has read the clock at most so long before it looks at the claims */
 
 struct admitted_line {
 	__u64 flow; /* 0: none */
@@ -128,17 +129,24 @@ static __always_inline __u64 is_set(__u64 word)
 	return (word | -word) >> 63;
 }
 
-/* 1: the flow's first bytes passed a moment ago. */
+/* 1: the flow's first bytes passed a moment ago, or after `now_ms`: another CPU may have looked at the clock later. */
 static __always_inline __u64 claim_lasts(__u64 claim, __u64 now_ms)
 {
-	return is_set(claim) & ((now_ms - claim & CLAIM_TIME) - CLAIM_MS) >> 63;
+	return is_set(claim) & ((now_ms + CLAIM_AHEAD - claim & CLAIM_TIME) - (CLAIM_MS + CLAIM_AHEAD)) >> 63;
+}
+
+/* 1: the word is of the same first bytes. */
+static __always_inline __u64 claim_is(__u64 claim, __u64 mine)
+{
+	return 1 - is_set((claim ^ mine) & ~CLAIM_TIME);
 }
 
 /*
  * Whether the first bytes of this connection may pass now. Where CLAIMS others passed a moment ago, which may be earlier
  * connections of the same ports, they wait too. `renews`: they passed before, and waited since.
+ * The verifier follows a global function once, not for each way to it.
  */
-static __always_inline bool admitted_claim(const struct fief_flow_key *key, __u32 begin, __u64 now, bool renews)
+__noinline int first_bytes_claim(const struct fief_flow_key *key __arg_nonnull, __u32 begin, __u64 now, __u32 renews)
 {
 	__u64 hash, mine, seen, own, lasts, now_ms = now / 1000000, passed = 0, at = CLAIMS, was = 0;
 	struct admitted_pair *pair = admitted_pair(key, &hash);
@@ -146,11 +154,11 @@ static __always_inline bool admitted_claim(const struct fief_flow_key *key, __u3
 	__u32 i;
 
 	if (!pair)
-		return true;
+		return 1;
 	mine = (hash_mix(hash ^ begin) & ~CLAIM_TIME) | (now_ms & CLAIM_TIME);
 	for (i = 0; i < CLAIMS; i++) {
 		seen = *(volatile __u64 *)&pair->key[i & 1].claim[i / 2];
-		own = 1 - is_set((seen ^ mine) & ~CLAIM_TIME);
+		own = claim_is(seen, mine);
 		lasts = claim_lasts(seen, now_ms);
 		passed |= own & lasts;
 		/* its own, or one that is over */
@@ -162,8 +170,23 @@ static __always_inline bool admitted_claim(const struct fief_flow_key *key, __u3
 		barrier_var(was);
 	}
 	if ((passed && !renews) || at >= CLAIMS)
-		return false;
-	return __sync_val_compare_and_swap(&pair->key[at & 1].claim[at / 2], was, mine) == was;
+		return 0;
+	if (__sync_val_compare_and_swap(&pair->key[at & 1].claim[at / 2], was, mine) != was)
+		return 0;
+	/* where one that ended meanwhile led another CPU to another word, neither passes */
+	for (i = 0, passed = 0; i < CLAIMS; i++) {
+		seen = *(volatile __u64 *)&pair->key[i & 1].claim[i / 2];
+		passed |= claim_is(seen, mine) & claim_lasts(seen, now_ms) & is_set(i ^ at);
+	}
+	return !passed || renews;
+}
+
+static __always_inline bool admitted_claim(const struct fief_flow_key *key, __u32 begin, __u64 now, bool renews)
+{
+	__u64 claimed = first_bytes_claim(key, begin, now, renews);
+
+	barrier_var(claimed);
+	return claimed & 1;
 }
 
 /*
