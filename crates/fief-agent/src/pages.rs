@@ -52,7 +52,7 @@ mod tests {
         let (pages, reads) = (Pages::default(), AtomicU32::new(0));
         let costly = || {
             reads.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(SHORTEST);
+            std::thread::sleep(SHORTEST * 10);
             Ok(Scrape::default())
         };
         std::thread::scope(|scope| {

@@ -247,7 +247,7 @@ mod tests {
     impl Serialize for Counted<'_> {
         fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
             self.0.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(SHORTEST);
+            std::thread::sleep(SHORTEST * 10);
             serializer.serialize_str("much")
         }
     }

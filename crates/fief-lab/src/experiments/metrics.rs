@@ -19,6 +19,7 @@ use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::statistics::{median, quantile};
 use crate::table::Table;
+use crate::wanted::Wanted;
 use fief_testkit::{NetNs, Process, run as call};
 use jiff::{SignedDuration, Timestamp};
 use journal::Journal;
@@ -70,8 +71,9 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let policy = PolicyFile::new(POLICY)?;
     let started = started::measure(plan.starts, &namespace, &mut progress)?;
     let scraped = scrape(&plan, &namespace, &policy, &mut progress)?;
-    let recorded = record(&plan, &namespace, &policy, &mut progress)?;
-    Ok(outcome(&plan, &started, &scraped, &recorded))
+    let is_wanted = Wanted::from_env().any(&["record"]);
+    let recorded = is_wanted.then(|| record(&plan, &namespace, &policy, &mut progress)).transpose()?;
+    Ok(outcome(&plan, &started, &scraped, recorded.as_ref()))
 }
 
 /// Keeps Fief in force, and ends with its input.
@@ -235,7 +237,7 @@ fn record(plan: &Plan, namespace: &NetNs, policy: &PolicyFile, progress: &mut Pr
     Ok(Recorded { whole_bytes, change_bytes, replay_ms })
 }
 
-fn outcome(plan: &Plan, started: &Started, scraped: &Scraped, recorded: &Recorded) -> Outcome {
+fn outcome(plan: &Plan, started: &Started, scraped: &Scraped, recorded: Option<&Recorded>) -> Outcome {
     let mut figures = figures(plan, scraped, recorded);
     started.add_figures(&mut figures);
     let mut table = Table::of_figures("The agent and the record", &figures);
@@ -250,30 +252,32 @@ fn outcome(plan: &Plan, started: &Started, scraped: &Scraped, recorded: &Recorde
     }
 }
 
-fn plots(scraped: &Scraped, recorded: &Recorded) -> Vec<Plot> {
+fn plots(scraped: &Scraped, recorded: Option<&Recorded>) -> Vec<Plot> {
     let of = |name: &str, title: &str, series: &str, ms: &[f64]| {
         Plot::of_rounds(name, title, "ms", [(series.to_owned(), ms.to_vec())])
     };
     let replay = "usage --replay";
-    vec![
-        of("scrapes", "A scrape of all containers", "from connect to the end of the answer", &scraped.ms),
-        of("replays", "Any second of a record is read", replay, &recorded.replay_ms),
-    ]
+    let scrapes = of("scrapes", "A scrape of all containers", "from connect to the end of the answer", &scraped.ms);
+    let replays = recorded.map(|recorded| of("replays", "Any second of a record is read", replay, &recorded.replay_ms));
+    [scrapes].into_iter().chain(replays).collect()
 }
 
-fn measurements(scraped: &Scraped, recorded: &Recorded) -> Vec<Value> {
+fn measurements(scraped: &Scraped, recorded: Option<&Recorded>) -> Vec<Value> {
     let rounds = scraped.ms.iter().zip(&scraped.cpu_percent).enumerate();
     let scrapes = rounds.map(|(round, (ms, percent))| {
         json!({ "experiment": "metrics", "scrape": round, "scrape_ms": ms, "cpu_percent": percent })
     });
-    let whole = json!({
-        "experiment": "metrics", "series": scraped.series, "scrape_bytes": scraped.bytes,
-        "whole_bytes": recorded.whole_bytes, "change_bytes": recorded.change_bytes, "replay_ms": recorded.replay_ms,
+    let page = json!({ "experiment": "metrics", "series": scraped.series, "scrape_bytes": scraped.bytes });
+    let record = recorded.map(|recorded| {
+        json!({
+            "experiment": "metrics", "whole_bytes": recorded.whole_bytes, "change_bytes": recorded.change_bytes,
+            "replay_ms": recorded.replay_ms,
+        })
     });
-    scrapes.chain([whole]).collect()
+    scrapes.chain([page]).chain(record).collect()
 }
 
-fn figures(plan: &Plan, scraped: &Scraped, recorded: &Recorded) -> Figures {
+fn figures(plan: &Plan, scraped: &Scraped, recorded: Option<&Recorded>) -> Figures {
     let scrapes = format!(
         "{} containers, all with series of their own, a scrape each 15 s, events written to a journal",
         plan.containers
@@ -286,23 +290,13 @@ fn figures(plan: &Plan, scraped: &Scraped, recorded: &Recorded) -> Figures {
     most("scrape_ms", median(&scraped.ms), 100.0, "a scrape, from connect to the end of the answer", "ms", &scrapes);
     most("cpu_percent", scraped.whole_cpu_percent, 0.5, "CPU time of the agent, of one CPU", "percent", &scrapes);
     most("rss_mib", scraped.rss_mib, 32.0, "the most memory that the agent ever had", "MiB", &scrapes);
-    most(
-        "mib_per_day",
-        recorded.mib_per_day(),
-        250.0,
-        "size of a record of a day, a reading each second",
-        "MiB",
-        &record,
-    );
-    let slowest = quantile(&recorded.replay_ms, 1.0);
-    most(
-        "replay_ms",
-        slowest,
-        100.0,
-        "reading any second of the record, the slowest; with the start of the command",
-        "ms",
-        &record,
-    );
+    if let Some(recorded) = recorded {
+        let size = "size of a record of a day, a reading each second";
+        most("mib_per_day", recorded.mib_per_day(), 250.0, size, "MiB", &record);
+        let slowest = quantile(&recorded.replay_ms, 1.0);
+        let replay = "reading any second of the record, the slowest; with the start of the command";
+        most("replay_ms", slowest, 100.0, replay, "ms", &record);
+    }
     let worst = quantile(&scraped.ms, 1.0);
     figures.add("scrape_worst_ms", worst).of("the slowest of the scrapes", "ms", &scrapes);
     figures
