@@ -133,7 +133,9 @@ mod tests {
         child.wait().expect("it was started here");
         let top = cgroup2_mount().expect("a mount");
         let left = top.join("fief").join(format!("ff-{}-0", child.id()));
-        std::fs::create_dir_all(left.join("@shop/own")).expect("made");
+        // another test may sweep it while it is made
+        let make = || std::fs::create_dir_all(left.join("@shop/own")).is_ok();
+        crate::wait_until(std::time::Duration::from_secs(5), make).expect("made");
         // perhaps another test swept it
         sweep_cgroups();
         assert!(!left.exists());

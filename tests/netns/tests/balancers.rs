@@ -214,11 +214,9 @@ fn health_checks_of_a_balancer_pass() {
             let new = || front.verdicts().since(&before);
             wait_until(SOON, || new().count(abi::FIEF_REQUEST_CLIENT) >= 3)
                 .unwrap_or_else(|_| panic!("{door:?}, {version}: {:?}", new()));
-            assert!(
-                ask(&mut connect(&front).unwrap(), &["/1"]).contains("/1 for "),
-                "{door:?}, {version}: {:?}",
-                new()
-            );
+            // a check that the machine did not run in time takes the server out until the next one
+            wait_until(SOON, || ask(&mut connect(&front).unwrap(), &["/1"]).contains("/1 for "))
+                .unwrap_or_else(|_| panic!("{door:?}, {version}: {:?}", new()));
         }
     }
 }

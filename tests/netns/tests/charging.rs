@@ -95,7 +95,7 @@ fn idle_and_the_systems_work_have_names() {
         let before = fief.snapshot().unwrap();
         let mut after = fief.snapshot().unwrap();
         wait_until(SOON, || {
-            after = fief.snapshot().unwrap();
+            after = steady_snapshot(&fief);
             usage_of(&after, "idle").cpu_ns() > usage_of(&before, "idle").cpu_ns()
                 && usage_of(&after, "system").cpu_ns() > usage_of(&before, "system").cpu_ns()
         })

@@ -87,8 +87,8 @@ fn two_followers_each_see_all_and_one_of_later_what_is_new() {
         begin(&one);
         begin(&other);
         (0..10).for_each(|n| refuse(&rig, n, &one));
-        begin(&late);
         let last = one.told().last().map(|notice| notice.time_ns);
+        begin(&late);
         (10..20).for_each(|n| refuse(&rig, n, &late));
         wait_until(SOON, || one.told() == other.told() && one.told().ends_with(&late.told()))
             .unwrap_or_else(|_| panic!("{:?}\n{:?}\n{:?}", one.told(), other.told(), late.told()));

@@ -33,7 +33,7 @@ refuse = "503"
 const SERVED: &str = "HTTP/1.0 200 OK\r\nContent-Length: 7\r\n\r\nserved\n";
 /// Of the work in a look; interrupts take their part of it.
 const WORK: Duration = ms(5);
-const CHARGED: Duration = ms(1);
+const CHARGED: Duration = Duration::from_micros(200);
 
 /// A container that is the same one as long as it is held.
 struct Held {

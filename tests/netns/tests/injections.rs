@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, FIN, RST, Segment};
-use fief_testkit::{Ending, Family};
+use fief_testkit::{Ending, Family, wait_until};
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::rig::Rig;
@@ -55,7 +55,13 @@ const FORGED: [(&str, Change); 9] = [
 
 /// What came to the client, and what the server saw of it.
 fn outcome(client: &mut Client<'_>) -> (Option<Ending>, Vec<u8>, Vec<(String, u64)>) {
-    let ending = client.connection.hear(Duration::from_millis(30)).unwrap();
+    let mut ending = None;
+    // the answer to the first request may still be on its way
+    wait_until(SOON, || {
+        ending = client.connection.hear(Duration::from_millis(30)).unwrap();
+        !client.connection.received().is_empty()
+    })
+    .unwrap();
     (ending, client.connection.received().to_vec(), client.served())
 }
 

@@ -67,7 +67,9 @@ fn agrees(rig: &Rig, from: IpAddr, port: u16, refused: Option<Reason>) {
 /// SYNs of ever new addresses of a network, until it is isolated.
 fn isolate(rig: &Rig, network: u8) {
     let syns = (0..100u8).flat_map(|n| [1000, 1001].map(|port| SocketAddr::new(client(network, 100 + n), port)));
+    let before = rig.verdicts();
     syns.for_each(|from| rig.syn(from));
+    rig.verdicts_on(&before, 200); // none of them is the next one's
     wait_until(SOON, || !known(&rig.front, client(network, 99)).isolated.is_empty()).expect("isolated");
 }
 
@@ -158,7 +160,7 @@ fn what_waits_of_a_client_is_counted_and_no_one_elses() {
     if !ready() {
         return;
     }
-    let rig = Queued::new(Door::Own, queued::POLICY);
+    let rig = Queued::new(Door::Own, &queued::lasting());
     let (one, other): (IpAddr, IpAddr) = (IpAddr::from([10, 77, 2, 1]), IpAddr::from([10, 77, 2, 2]));
     let counts = |from: IpAddr| {
         let told = known(&rig.front, from);

@@ -34,7 +34,7 @@ fn withstands(door: Door, reasons: &[abi::fief_reason], attack: impl Fn(&Front, 
     assert_eq!(front.status("/dear"), Ok(200));
     let end = Instant::now() + PULSE;
     let mut turn = 0;
-    while Instant::now() < end {
+    while Instant::now() < end || turn < 3 {
         attack(&front, &clients, turn);
         turn += 1;
         assert_eq!(front.status("/dear"), Ok(200), "{door:?}, turn {turn}: {:?}", front.verdicts());

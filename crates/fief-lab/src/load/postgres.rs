@@ -214,7 +214,9 @@ mod tests {
             server.read_exact(&mut bytes).expect("a message");
             assert_eq!(&bytes, heard);
             server.write_all(said).expect("room");
-            // loopback hands it over before the write returns
+            // each answer is one segment, which a busy machine may hand over later
+            let comes = || socket.peek(&mut [0]).is_ok();
+            fief_testkit::wait_until(std::time::Duration::from_secs(20), comes).expect("it comes");
             progress = postgres.proceed(&socket, &query, false, &mut buffer);
         }
         progress

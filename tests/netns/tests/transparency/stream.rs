@@ -17,7 +17,9 @@ pub fn server(front: &Front, family: Family) -> PlainServer {
 }
 
 pub fn connect(front: &Front, family: Family) -> TcpStream {
-    connect_from(&front.topology.clients, anywhere(family), plain(family)).unwrap()
+    let stream = connect_from(&front.topology.clients, anywhere(family), plain(family)).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
 }
 
 /// The body of one response of known length, as the stream stands.
