@@ -105,6 +105,7 @@ struct fief_cpu {
 	/* thread references that were not let go of: id, generation << 32; 0: none (core/kept.bpf.h) */
 	__u64 kept[FIEF_KEPT];
 	/* While the scheduler is on (core/served.bpf.h). */
+	__u64 discards; /* 1: the packet that is received is dropped (core/excess.bpf.h) */
 	struct fief_ref
 	    allocation; /* whose the running thread's work is to the scheduler; FIEF_NO_ID: whose it is charged to */
 	struct fief_ref next_allocation; /* of the thread that was chosen to run next */

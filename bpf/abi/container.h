@@ -146,7 +146,9 @@ struct fief_container {
 	/* Use of its part of the CPU since the scheduler, which is on, last looked: of the container itself, and with all below it. */
 	__u64 charged_own_ns;
 	__u64 charged_ns;
-	__s64 unlimited_ns; /* of charged_ns, what does not count against limits (core/served.bpf.h) */
+	__s64 unlimited_ns;	 /* of charged_ns, what does not count against limits (core/served.bpf.h) */
+	__u64 received_until_ns; /* when its receive work is within its part of the limit again (core/excess.bpf.h) */
+	__u64 discarded;	 /* packets, since that work exceeded the limit */
 	char name[FIEF_NAME_LEN];
 };
 

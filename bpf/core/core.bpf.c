@@ -145,6 +145,7 @@ int ingress_charges(struct __sk_buff *skb)
 	struct bpf_sock *sk = skb->sk;
 	struct fief_label *label;
 	__u64 client = 0;
+	__u32 packets, discards = 0;
 	bool listens;
 
 	if (sk) {
@@ -157,8 +158,12 @@ int ingress_charges(struct __sk_buff *skb)
 		to = packet_container(skb, sk, label, listens);
 		client = packet_client(skb, label);
 	}
-	packet_charge(to, sk, client, skb->gso_segs ? skb->gso_segs : 1, skb->len);
-	return 1;
+	packets = skb->gso_segs ? skb->gso_segs : 1;
+	if (charges_scheduled())
+		discards = excess_discards(ref_word(to), packets) & 1;
+	barrier_var(discards); /* the verifier does not know what a global function returns */
+	packet_charge(to, sk, client, packets, skb->len, discards & 1);
+	return ~discards & 1;
 }
 
 SEC("cgroup_skb/egress")

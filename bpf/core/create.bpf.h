@@ -129,6 +129,8 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 	c->charged_own_ns = 0;
 	c->charged_ns = 0;
 	c->unlimited_ns = 0;
+	c->received_until_ns = 0;
+	c->discarded = 0;
 	__builtin_memset(c->attributes, 0, sizeof(c->attributes));
 	c->attributes[0].weight = 100;
 	c->attributes[0].priority = 100;

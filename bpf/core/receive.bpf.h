@@ -179,9 +179,17 @@ static __always_inline bool open_time_is(struct fief_cpu *cs, struct fief_ref to
 	return cs->receive == FIEF_RX_OPEN ? cs->pool_packets == 1 : same_ref(cs->current_, to);
 }
 
+/* Whether the scheduler has the CPUs. */
+static __always_inline bool charges_scheduled(void)
+{
+	struct fief_cpu *cs = this_cpu();
+
+	return cs && cs->scheduled;
+}
+
 /* The packet has found its socket. */
 static __always_inline void packet_charge(struct fief_ref to, struct bpf_sock *sk, __u64 client, __u32 packets,
-					  __u32 bytes)
+					  __u32 bytes, __u32 discards)
 {
 	struct fief_cache_slot *slot;
 	struct fief_cpu *cs;
@@ -191,7 +199,8 @@ static __always_inline void packet_charge(struct fief_ref to, struct bpf_sock *s
 	irq_save(&flags);
 	cs = this_cpu();
 	if (cs) {
-		if (cs->receive != FIEF_RX_NONE && (!open_time_is(cs, to) || cs->watched || cs->by_client)) {
+		if (cs->receive != FIEF_RX_NONE &&
+		    (!open_time_is(cs, to) || cs->watched || cs->by_client || cs->discards != discards)) {
 			__u64 now = bpf_ktime_get_ns();
 
 			carry_take(cs, now);
@@ -201,6 +210,7 @@ static __always_inline void packet_charge(struct fief_ref to, struct bpf_sock *s
 			packet_watch(cs, sk);
 		if (cs->by_client)
 			cost_packet(cs, client);
+		cs->discards = discards;
 		slot = slot_of(cs, to);
 		charge_begin(cs);
 		if (cs->receive != FIEF_RX_NONE) {

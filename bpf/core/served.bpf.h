@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "excess.bpf.h"
 #include "loop.bpf.h"
 
 /* A stint begins. */
@@ -85,8 +86,11 @@ static __noinline int charged_gather(struct fief_cpu *cs, struct fief_ref to, __
 {
 	struct fief_ref from = cs->allocation;
 
-	if (cs->receive) /* not the thread's own work */
+	if (cs->receive) { /* not the thread's own work */
+		if (!cs->discards)
+			excess_count(to, ns, cs->last_ns);
 		return counted_up(to, ns, 0);
+	}
 	if (to.id != FIEF_ROOT)
 		served_note(cs, to);
 	if (from.id == FIEF_NO_ID || same_ref(from, to) || !container_get(from))

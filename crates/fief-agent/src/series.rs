@@ -139,6 +139,7 @@ pub(crate) mod tests {
             processes: 0,
             sockets: 0,
             files: 0,
+            discarded: 0,
             children: 0,
             attributes: raw.into(),
             usage,

@@ -28,6 +28,7 @@ pub struct Place<'a> {
     pub sockets: u32,
     /// Labelled.
     pub files: u32,
+    pub discarded: u64,
     pub children: u32,
 }
 
@@ -46,6 +47,7 @@ impl<'a> Place<'a> {
             processes: view.processes,
             sockets: view.sockets,
             files: view.files,
+            discarded: view.discarded,
             children: view.children,
         }
     }
@@ -273,6 +275,7 @@ pub mod sample {
             processes: 0,
             sockets: 0,
             files: 0,
+            discarded: 0,
             children: 0,
             attributes: fief::abi::fief_attributes { weight: 100, priority: 100, ..Default::default() }.into(),
             usage: fief::Usage::default(),

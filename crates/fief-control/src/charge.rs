@@ -66,6 +66,9 @@ pub struct ContainerView {
     pub sockets: u32,
     /// Labelled files.
     pub files: u32,
+    /// Packets that were dropped since receive work exceeded its part of the limit.
+    #[serde(default)]
+    pub discarded: u64,
     /// Children.
     pub children: u32,
     /// Attributes in force.
@@ -218,6 +221,7 @@ pub(crate) fn view(
         processes: (record.members / abi::FIEF_MEMBER_PROCESS) as u32,
         sockets: record.sockets,
         files: record.files,
+        discarded: record.discarded,
         children: (record.refs >> 42) as u32,
         attributes: attributes.into(),
         usage: usage(row.container)?.into(),

@@ -92,6 +92,7 @@ mod tests {
             processes: 1,
             sockets: 4,
             files: 0,
+            discarded: 0,
             children: 0,
             attributes,
             usage: fief::Usage::of_counters(std::array::from_fn(|at| at as u64 * 1_000)),

@@ -65,6 +65,8 @@ pub enum Experiment {
     CpuShares,
     /// whether a limited container gets its limit, whatever else runs
     CpuLimits,
+    /// what a flood for a limited container takes, in the kernel and in its threads
+    KernelWork,
     /// whether a thread that serves several containers has the CPU of all of them
     Combined,
     /// what a player and its display server show beside others, as one container and as two

@@ -20,6 +20,8 @@ pub fn main() -> Option<ExitCode> {
         "lab-cgi" => experiments::cgi_sandbox::cgi_main(arguments),
         "lab-background" => experiments::guest_servers::background_main(),
         "lab-serves" => experiments::cpu::serve_main(),
+        "lab-receives" => experiments::cpu::receive_main(),
+        "lab-sends" => experiments::cpu::send_main(arguments),
         "lab-player" => experiments::media::player_main(arguments),
         "lab-display" => experiments::media::display_main(arguments),
         "lab-spin" => experiments::cpu::spin_main(),

@@ -97,6 +97,7 @@ pub struct Used {
     pub generation: u64,
     pub thread_ns: u64,
     pub receive_ns: u64,
+    pub packets_in: u64,
     /// Connections of its class.
     pub accepts: u64,
 }

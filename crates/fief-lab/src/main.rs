@@ -99,6 +99,7 @@ fn run(args: &Lab) -> Result<()> {
         Experiment::Queue => experiments::queue::run(args.quick)?,
         Experiment::CpuShares => experiments::cpu::run_shares(args.quick)?,
         Experiment::CpuLimits => experiments::cpu::run_limits(args.quick)?,
+        Experiment::KernelWork => experiments::cpu::run_flood(args.quick)?,
         Experiment::Combined => experiments::cpu::run_combined(args.quick)?,
         Experiment::Media => experiments::media::run(args.quick)?,
         Experiment::SwitchCost => experiments::switch_cost::run(args.quick)?,

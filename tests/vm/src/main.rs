@@ -8,6 +8,7 @@ mod application;
 mod combined;
 mod command;
 mod devices;
+mod flood;
 mod groups;
 mod host;
 mod inversion;
@@ -62,6 +63,8 @@ fn main() -> ExitCode {
         ["policies"] => policies::check(&mut report),
         ["policies", "outside"] => policies::check_outside(&mut report),
         ["play"] => policies::play(),
+        ["flood"] => report.check("receive work above a limit is discarded", flood::is_discarded),
+        ["receive"] => return told(flood::receive().map(|()| String::new()).map_err(report::text)),
         ["spin"] => work::without_end(),
         ["bomb"] => work::bomb(),
         ["work"] => work::when_told(),

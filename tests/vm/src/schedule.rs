@@ -28,6 +28,7 @@ pub fn check_briefly(report: &mut Report) {
     report.check("weights divide the rest", divides_by_weight);
     report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
     crate::inversion::check_briefly(report);
+    report.check("receive work above a limit is discarded", crate::flood::is_discarded);
     report.check("a scheduler that the kernel took out is told, and turned on by the next apply", recovers);
     report.check("it is turned on and off many times", || turns(2));
     report.check("down gives the CPUs back", gives_back);
@@ -46,6 +47,7 @@ pub fn check(report: &mut Report) {
     report.check("priority 0 has what nobody else wants", holds_priorities);
     report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
     report.check("an application's own limit is held, and left with the binding", holds_an_applications_limit);
+    report.check("receive work above a limit is discarded", crate::flood::is_discarded);
     crate::combined::check(report);
     crate::inversion::check(report);
     crate::policies::check(report);

@@ -207,6 +207,12 @@ fn about(details: &Details) -> String {
     if place.files > 0 {
         lines.push(("files", place.files.to_string()));
     }
+    if place.discarded > 0 {
+        lines.push((
+            "discarded",
+            format!("{} packets, as receive work exceeded its part of the limit", place.discarded),
+        ));
+    }
     if place.policy {
         lines.push(("policy", "named by the policy in force".to_owned()));
     }

@@ -71,7 +71,16 @@ mod tests {
     use super::*;
 
     fn used(container: &str, thread_ns: u64, receive_ns: u64) -> Used {
-        Used { taken_ns: 0, container: container.to_owned(), id: 0, generation: 0, thread_ns, receive_ns, accepts: 0 }
+        Used {
+            taken_ns: 0,
+            container: container.to_owned(),
+            id: 0,
+            generation: 0,
+            thread_ns,
+            receive_ns,
+            packets_in: 0,
+            accepts: 0,
+        }
     }
 
     #[test]

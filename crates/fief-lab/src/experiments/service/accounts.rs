@@ -48,7 +48,16 @@ mod tests {
     use super::*;
 
     fn used(id: u32, container: &str, thread_ns: u64) -> Used {
-        Used { taken_ns: 0, container: container.to_owned(), id, generation: 1, thread_ns, receive_ns: 0, accepts: 0 }
+        Used {
+            taken_ns: 0,
+            container: container.to_owned(),
+            id,
+            generation: 1,
+            thread_ns,
+            receive_ns: 0,
+            packets_in: 0,
+            accepts: 0,
+        }
     }
 
     fn lost(before: &[Used], after: &[Used]) -> u64 {

@@ -82,6 +82,7 @@ mod tests {
             generation,
             thread_ns,
             receive_ns: 1,
+            packets_in: 0,
             accepts: 0,
         };
         let held = [(7, 1), (8, 1), (9, 1), (10, 1)];
