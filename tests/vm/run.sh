@@ -150,10 +150,10 @@ build_initramfs() {
 	(cd "$root" && find . | cpio --create --format=newc --quiet) >"$place/initramfs"
 }
 
-# Two CPUs (VM_CPUS: another number), emulated in turn, whose clock counts instructions: however busy this machine is, figures are exact. What the
-# guest says goes to standard output, its console to a file. Usage: boot FOLDER checks|machine
+# Two CPUs (VM_CPUS: another number), emulated in turn, whose clock counts instructions: however busy this machine is, figures are exact. With
+# VM_CLOCK=host each CPU is a thread of this machine, and so is its clock. What the guest says goes to standard output, its console to a file. Usage: boot FOLDER checks|machine
 boot() {
-	local release=${1##*/} guest=$2 said=$place/said console cpu=Nehalem own
+	local release=${1##*/} guest=$2 said=$place/said console cpu=Nehalem own threads=single
 	console=$place/console-$release
 	# QEMU 7.2 can leave wrong flags after CMPXCHG16B, of which 6.12 dies; later kernels' local storage needs it
 	[[ $release != 6.12.* ]] || cpu+=,-cx16
@@ -168,8 +168,12 @@ boot() {
 			-drive "if=none,id=disk,file=$place/machine,format=raw,snapshot=on,cache=unsafe" -device nvme,drive=disk,serial=machine
 			-append 'console=ttyS0 panic=-1 quiet root=/dev/nvme0n1 rw rootwait nvme_core.io_timeout=4000 systemd.show_status=yes')
 	fi
+	if [[ ${VM_CLOCK:-} == host ]]; then
+		own=("${own[@]:2}") # without -icount
+		threads=multi
+	fi
 	: >"$said"
-	nice -n "${VM_NICE:-15}" timeout "${most_seconds[$guest]}" qemu-system-x86_64 -accel tcg,thread=single \
+	nice -n "${VM_NICE:-15}" timeout "${most_seconds[$guest]}" qemu-system-x86_64 -accel tcg,thread=$threads \
 		-cpu "$cpu" -smp "${VM_CPUS:-2}" -m 1024 -display none -nodefaults -serial "file:$console" \
 		-device virtio-serial-pci -chardev "file,id=result,path=$said" -device virtserialport,chardev=result,name=result \
 		-kernel "$1/vmlinuz" "${own[@]}" || true

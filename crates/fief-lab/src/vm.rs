@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An experiment in an emulated machine (`--vm`): the same command, run by a guest of `tests/vm/run.sh`.
 //!
-//! The guest has one CPU whose clock counts instructions, so the figures are exact, however busy this machine is. The script is
-//! part of the source tree and builds what the guest runs; so this works below that tree only.
+//! The guest has one CPU whose clock counts instructions, so the figures are exact, however busy this machine is; what is about two CPUs
+//! has another guest. The script is part of the source tree and builds what the guest runs; so this works below that tree only.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use fief_lab_args::Lab;
+use fief_lab_args::{Experiment, Lab};
 use serde_json::Value;
 
 use crate::error::{Context, Error, Kind, Result};
@@ -32,38 +32,71 @@ fn script() -> Result<PathBuf> {
     found.ok_or_else(|| Error::new(Kind::Missing, "tests/vm/run.sh is not here; run this in Fief's source tree"))
 }
 
-/// Runs the experiment in a guest, and prints what it printed.
-pub fn run(args: &Lab) -> Result<()> {
-    let mut order = tempfile::NamedTempFile::new().context("make a script for the guest")?;
-    let quick = if args.quick { " --quick" } else { "" };
-    let json = if args.json { " --json" } else { "" };
-    writeln!(order, "{INSIDE}=1 fief lab {}{quick}{json}", args.experiment.name())
-        .context("write a script for the guest")?;
-    let mut guest = Command::new(script()?)
-        .arg("-s")
-        .arg(order.path())
-        .arg(KERNEL)
-        .env("VM_CPUS", "1")
-        .env("VM_SECONDS", LONGEST_SECONDS)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("start the guest")?;
-    let mut failed = None;
-    for line in BufReader::new(guest.stdout.take().expect("piped")).lines() {
-        let line = line.context("read what the guest says")?;
-        let is_object = serde_json::from_str::<Value>(&line).is_ok_and(|value| value.is_object());
-        if line.starts_with("FAILED") || line.starts_with("skipped") {
-            failed = Some(line.clone());
-        }
-        match args.json && !is_object {
-            true => eprintln!("{line}"),
-            false => println!("{line}"),
-        }
+/// A guest that an experiment, or a part of it, has.
+struct Guest {
+    cpus: u32,
+    /// Its clock: `instructions` counts them, `host` is this machine's, and the CPUs run at the same time.
+    clock: &'static str,
+}
+
+/// By their number of CPUs the experiment knows which part is theirs.
+fn guests(experiment: Experiment) -> &'static [Guest] {
+    const EXACT: Guest = Guest { cpus: 1, clock: "instructions" };
+    const PARALLEL: Guest = Guest { cpus: 2, clock: "host" };
+    match experiment {
+        Experiment::CpuShares => &[EXACT, PARALLEL],
+        _ => &[EXACT],
     }
-    guest.wait().context("wait for the guest")?;
-    match failed {
-        Some(line) => Err(Error::failed(line)),
-        None => Ok(()),
+}
+
+/// Runs the experiment in its guests one after another, and prints what they printed; with `--json` the figures of all as one object.
+pub fn run(args: &Lab) -> Result<()> {
+    let mut figures = serde_json::Map::new();
+    for guest in guests(args.experiment) {
+        figures.extend(guest.run(args)?);
+    }
+    if args.json {
+        println!("{}", Value::from(figures));
+    }
+    Ok(())
+}
+
+impl Guest {
+    /// Its figures, which come last.
+    fn run(&self, args: &Lab) -> Result<serde_json::Map<String, Value>> {
+        let mut order = tempfile::NamedTempFile::new().context("make a script for the guest")?;
+        let quick = if args.quick { " --quick" } else { "" };
+        let json = if args.json { " --json" } else { "" };
+        writeln!(order, "{INSIDE}=1 fief lab {}{quick}{json}", args.experiment.name())
+            .context("write a script for the guest")?;
+        let mut guest = Command::new(script()?)
+            .arg("-s")
+            .arg(order.path())
+            .arg(KERNEL)
+            .env("VM_CPUS", self.cpus.to_string())
+            .env("VM_CLOCK", self.clock)
+            .env("VM_SECONDS", LONGEST_SECONDS)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start the guest")?;
+        let (mut failed, mut last) = (None, None);
+        for line in BufReader::new(guest.stdout.take().expect("piped")).lines() {
+            let line = line.context("read what the guest says")?;
+            if line.starts_with("FAILED") || line.starts_with("skipped") {
+                failed = Some(line.clone());
+            }
+            match serde_json::from_str(&line) {
+                Ok(Value::Object(object)) if args.json => {
+                    if let Some(before) = last.replace(object) {
+                        println!("{}", Value::from(before));
+                    }
+                }
+                _ if args.json => eprintln!("{line}"),
+                _ => println!("{line}"),
+            }
+        }
+        guest.wait().context("wait for the guest")?;
+        failed.map_or(Ok(last.unwrap_or_default()), |line| Err(Error::failed(line)))
     }
 }

@@ -11,6 +11,7 @@ mod devices;
 mod flood;
 mod groups;
 mod host;
+mod hotplug;
 mod inversion;
 mod machine;
 mod outside;
@@ -64,6 +65,8 @@ fn main() -> ExitCode {
         ["policies", "outside"] => policies::check_outside(&mut report),
         ["play"] => policies::play(),
         ["flood"] => report.check("receive work above a limit is discarded", flood::is_discarded),
+        ["hotplug"] => report.check("a CPU that goes and comes changes no share", hotplug::is_borne),
+        ["turns", times] => schedule::check_turns(&mut report, times.parse().expect("a number")),
         ["receive"] => return told(flood::receive().map(|()| String::new()).map_err(report::text)),
         ["spin"] => work::without_end(),
         ["bomb"] => work::bomb(),

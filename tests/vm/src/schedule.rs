@@ -29,6 +29,7 @@ pub fn check_briefly(report: &mut Report) {
     report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
     crate::inversion::check_briefly(report);
     report.check("receive work above a limit is discarded", crate::flood::is_discarded);
+    report.check("a CPU that goes and comes changes no share", crate::hotplug::is_borne);
     report.check("a scheduler that the kernel took out is told, and turned on by the next apply", recovers);
     report.check("it is turned on and off many times", || turns(2));
     report.check("down gives the CPUs back", gives_back);
@@ -52,10 +53,17 @@ pub fn check(report: &mut Report) {
     crate::inversion::check(report);
     crate::policies::check(report);
     report.check("who waits behind very many under fifo, on one CPU of two, is let in", bears_a_fifo);
+    report.check("a CPU that goes and comes changes no share", crate::hotplug::is_borne);
     report.check("very many processes in a limited container do not stop others", bears_a_bomb);
     report.check("a killed apply leaves a scheduler or none, and the next one goes on", bears_kills);
     report.check("a scheduler that the kernel took out is told, and turned on by the next apply", recovers);
     report.check("it is turned on and off many times", || turns(5));
+    report.check("down gives the CPUs back", gives_back);
+}
+
+/// For who has more time than a test.
+pub fn check_turns(report: &mut Report, times: u32) {
+    report.check("it is turned on and off many times", || turns(times));
     report.check("down gives the CPUs back", gives_back);
 }
 
@@ -75,7 +83,7 @@ fn is_on() -> Result<bool, String> {
     Ok(std::fs::read_to_string(STATE).map_err(text)?.trim() == "enabled")
 }
 
-fn must(on: bool) -> Result<(), String> {
+pub fn must(on: bool) -> Result<(), String> {
     let found = is_on()?;
     if found == on { Ok(()) } else { Err(format!("the scheduler is {}", if found { "on" } else { "off" })) }
 }

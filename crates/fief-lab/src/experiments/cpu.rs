@@ -7,6 +7,7 @@
 
 mod combined;
 mod flood;
+mod groups;
 mod limits;
 mod load;
 mod serve;
@@ -16,6 +17,7 @@ use crate::error::{Context, Error, Kind, Result};
 
 pub use combined::run as run_combined;
 pub use flood::{receive_main, run as run_flood, send_main};
+pub use groups::{Groups, weight_beside};
 pub use limits::run as run_limits;
 pub use load::{Spinner, Stand, bind, spin_main, used};
 pub use serve::serve_main;

@@ -10,7 +10,6 @@ mod cast;
 mod clip;
 mod deadlines;
 mod display;
-mod groups;
 mod outcome;
 mod player;
 mod way;

@@ -126,17 +126,23 @@ impl Stand {
     /// Percent of the machine by window and load.
     pub fn windows(&mut self, loads: &[Load], count: usize, length: Duration) -> Result<Vec<Vec<f64>>> {
         self.give(&loads.iter().map(|load| (load.container, load.given)).collect::<Vec<_>>())?;
-        let windows = windows(loads, count, length)?;
+        let windows = windows(loads, count, length, bind)?;
         require_scheduler(loads[0].container)?;
         Ok(windows)
     }
 }
 
-fn windows(loads: &[Load], count: usize, length: Duration) -> Result<Vec<Vec<f64>>> {
+/// `put` has a process be in the container of its load.
+pub fn windows(
+    loads: &[Load],
+    count: usize,
+    length: Duration,
+    put: impl Fn(Pid, &str) -> Result<()>,
+) -> Result<Vec<Vec<f64>>> {
     let mut spinners = Vec::new();
     for load in loads {
-        let own: Result<Vec<_>> = (0..load.processes).map(|_| Spinner::start(load.container)).collect();
-        spinners.push(own?);
+        let start = |_| Spinner::stopped().and_then(|one| put(one.pid(), load.container).map(|()| one));
+        spinners.push((0..load.processes).map(start).collect::<Result<Vec<_>>>()?);
     }
     spinners.iter().flatten().try_for_each(Spinner::go_on)?;
     // the start of the processes is not what is asked for

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use super::cast::{Cast, Computing};
 use super::clip::Work;
-use super::groups::Groups;
 use super::player::Played;
 use super::way::{self, Way};
 use crate::error::Result;
-use crate::experiments::cpu::{Spinner, Stand};
+use crate::experiments::cpu::{Groups, Spinner, Stand};
 
 /// 25 frames a second.
 pub const PERIOD: Duration = Duration::from_millis(40);

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::cast::Cast;
 use super::clip::Work;
-use super::groups::{Groups, weight_beside};
 use crate::error::Result;
-use crate::experiments::cpu::{Spinner, Stand, bind};
+use crate::experiments::cpu::{Groups, Spinner, Stand, bind, weight_beside};
 
 /// Of the machine, for the second player of a shared display server.
 const OTHER_PERCENT: u32 = 10;
