@@ -73,9 +73,7 @@ impl Plan {
                 batches: 3,
                 length_rounds: 1,
             },
-            true => {
-                Plan { rounds: 1, frames: 2000, pairs: 7, load_seconds: 0.4, stage_rounds: 5, length_rounds: 3, ..full }
-            }
+            true => Plan { rounds: 1, frames: 2000, pairs: 7, stage_rounds: 5, length_rounds: 3, ..full },
             false => full,
         }
     }

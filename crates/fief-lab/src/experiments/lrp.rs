@@ -38,10 +38,11 @@ struct Plan {
 
 impl Plan {
     fn of(quick: bool) -> Plan {
+        let full = Plan { rounds: 5, seconds: 10.0, warm_up: 1.0, charge_seconds: 4.0 };
         match quick {
             _ if is_least() => Plan { rounds: 1, seconds: 0.3, warm_up: 0.1, charge_seconds: 0.3 },
-            true => Plan { rounds: 1, seconds: 10.0, warm_up: 0.2, charge_seconds: 1.2 },
-            false => Plan { rounds: 5, seconds: 10.0, warm_up: 1.0, charge_seconds: 4.0 },
+            true => Plan { rounds: 1, ..full },
+            false => full,
         }
     }
 }

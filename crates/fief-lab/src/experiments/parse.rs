@@ -35,7 +35,7 @@ impl Plan {
     fn of(quick: bool) -> Plan {
         match quick {
             _ if is_least() => Plan { heads: 1, loads: 1, load_seconds: 0.2, cases: 20 },
-            true => Plan { heads: 5, loads: 3, load_seconds: 2.0, cases: 20_000 },
+            true => Plan { heads: 5, loads: 3, load_seconds: 5.0, cases: 20_000 },
             false => Plan { heads: 25, loads: 7, load_seconds: 5.0, cases: 100_000 },
         }
     }

@@ -66,7 +66,7 @@ impl Plan {
             newcomers: newcomer::COUNT,
             is_quick: false,
         };
-        let few = Plan { rounds: 3, seconds: 0.45, warm_up: 0.25, retries: 0, cost_seconds: 0.25, ..full };
+        let few = Plan { rounds: 3, retries: 0, newcomer_rounds: 2, is_quick: true, ..full };
         match quick {
             _ if is_least() => Plan {
                 rounds: 1,
@@ -76,10 +76,9 @@ impl Plan {
                 newcomer_rounds: 1,
                 newcomer_settle: 0.3,
                 newcomers: 2,
-                is_quick: true,
                 ..few
             },
-            true => Plan { newcomer_rounds: 2, is_quick: true, ..few },
+            true => few,
             false => full,
         }
     }

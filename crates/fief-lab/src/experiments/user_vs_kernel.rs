@@ -122,19 +122,21 @@ impl Stage {
     }
 }
 
+/// The refused load that the bounds are for, as a part of the server's capacity.
+const BOUNDED: f64 = 4.0;
+
 /// The refused load, as parts of the server's capacity.
 fn parts(quick: bool) -> Vec<f64> {
-    match quick {
-        _ if is_least() => vec![0.02, 1.0],
-        true => vec![0.02, 4.0],
-        false => vec![0.02, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
+    if quick || is_least() {
+        return vec![0.02, BOUNDED];
     }
+    vec![0.02, 0.5, 1.0, 1.5, 2.0, 3.0, BOUNDED, 6.0]
 }
 
 fn plan(quick: bool) -> Plan {
     match quick {
         _ if is_least() => Plan { rounds: 1, seconds: 0.2, warm_up: 0.1, retries: 0 },
-        true => Plan { rounds: 3, seconds: 1.0, warm_up: 0.3, retries: 0 },
+        true => Plan { rounds: 3, seconds: 2.0, warm_up: 0.5, retries: 0 },
         false => Plan { rounds: 5, seconds: 2.0, warm_up: 0.5, retries: 2 },
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From single trials to tables, plots and figures. Pure.
 
-use super::{Cost, PER_SECOND, Priced, Stage};
+use super::{BOUNDED, Cost, PER_SECOND, Priced, Stage};
 use crate::experiments::Outcome;
 use crate::experiments::overload::{Sample, cell};
 use crate::figures::{Bound, Figures};
@@ -79,27 +79,34 @@ fn bound(stage: Stage, cost: Cost) -> Option<Bound> {
 }
 
 fn figures(sample: &Sample, parts: &[f64], cost: Cost, figures: &mut Figures) {
-    let (Some(&start), Some(&end)) = (parts.first(), parts.last()) else {
-        return;
+    let load = |part: f64| {
+        format!(
+            "a crowd offers {part} of the capacity, limited to 10 a second; {} of CPU a request",
+            cost_ms(cost.us())
+        )
     };
-    let load = format!(
-        "a crowd offers {end} of the capacity, limited to 10 a second; {} of CPU a request",
-        cost_ms(cost.us())
-    );
     for stage in [Stage::Syn, Stage::Url, Stage::Answer, Stage::Server] {
-        let (way, start, end) = (cost.way(stage.way()), stage.step(start), stage.step(end));
+        let (way, start, end) = (cost.way(stage.way()), stage.step(parts[0]), stage.step(BOUNDED));
         let name = format!("{}{}", stage.figure(), cost.suffix());
-        let kept = median(&ratios(&sample.rates(&way, &end, GOOD), &sample.rates(&way, &start, GOOD)));
+        let kept = |part: f64| {
+            let served = sample.rates(&way, &stage.step(part), GOOD);
+            median(&ratios(&served, &sample.rates(&way, &start, GOOD)))
+        };
         let figure = match bound(stage, cost) {
-            Some(bound) => figures.must(&name, kept, bound),
-            None => figures.add(&name, kept),
+            Some(bound) => figures.must(&name, kept(BOUNDED), bound),
+            None => figures.add(&name, kept(BOUNDED)),
         };
         let metric = format!("well-behaved requests a second at that load, of at {} of the capacity", parts[0]);
-        figure.of(format!("{metric}; limited {}", stage.title()), "ratio", &load);
+        let metric = format!("{metric}; limited {}", stage.title());
+        figure.of(&metric, "ratio", load(BOUNDED));
+        for &part in parts.iter().filter(|&&part| part > BOUNDED) {
+            let name = format!("{}_{part}x{}", stage.figure(), cost.suffix());
+            figures.add(name, kept(part)).of(&metric, "ratio", load(part));
+        }
         let slower = ratios(&sample.means(&way, &end, GOOD), &sample.means(&way, &start, GOOD));
         let mut add = |of: &str, value: f64, metric: String, unit| {
             let metric = format!("{metric}; limited {}", stage.title());
-            figures.add(format!("{name}.{of}"), value).of(metric, unit, &load);
+            figures.add(format!("{name}.{of}"), value).of(metric, unit, load(BOUNDED));
         };
         let metric =
             format!("well-behaved clients' mean response time, of at {} of the capacity; less is better", parts[0]);
@@ -156,11 +163,11 @@ mod tests {
 
     fn outcome(sample: &Sample, notes: Vec<String>) -> Outcome {
         let priced = Cost::ALL.map(|cost| Priced { cost, page: Page { text: String::new(), capacity: 1000.0 } });
-        of(sample, &[0.02, 4.0], &priced, notes)
+        of(sample, &[0.02, 4.0, 6.0], &priced, notes)
     }
 
     #[test]
-    fn what_is_kept_is_the_end_of_the_start_within_a_round_at_each_cost() {
+    fn what_is_kept_at_four_times_the_capacity_is_of_the_start_within_a_round_at_each_cost() {
         let mut sample = Sample::new("user-vs-kernel");
         for (round, slow) in [(0, 1), (1, 2), (2, 1)] {
             for (stage, end) in [(Stage::Server, 400), (Stage::Syn, 960), (Stage::Url, 900), (Stage::Answer, 820)] {
@@ -168,6 +175,7 @@ mod tests {
                     let way = cost.way(stage.way());
                     sample.push_rates(&way, &stage.step(0.02), round, &[1000 / slow, 10]);
                     sample.push_rates(&way, &stage.step(4.0), round, &[(end - less) / slow, 10]);
+                    sample.push_rates(&way, &stage.step(6.0), round, &[(end - less) / slow / 2, 10]);
                 }
             }
         }
@@ -175,6 +183,7 @@ mod tests {
         let figure = |name: &str| outcome.figures.get(name).expect("a figure");
         assert_eq!(["kept", "kept_url", "kept_url_503", "server_kept"].map(figure), [0.96, 0.9, 0.82, 0.4]);
         assert_eq!([figure("kept_500us"), figure("server_kept_500us")], [0.91, 0.35]);
+        assert_eq!([figure("kept_6x"), figure("kept_6x_500us")], [0.48, 0.455]);
         let missed: Vec<_> = outcome.figures.missed().map(|figure| figure.name.as_str()).collect();
         assert!(missed.is_empty(), "{missed:?}");
     }
