@@ -78,7 +78,15 @@ fn syn_flood_measures_those_who_are_known_and_those_who_come_for_the_first_time(
         "newcomer_p90_nft_s",
     ];
     // those beside Fief may serve nobody in so short a flood, and nothing can be held against that
-    runs_to_its_end("syn-flood", &measured, &["vs_syncookies2_70k", "vs_nft_200k", "newcomer_p90_synproxy_s"]);
+    let named = [
+        "vs_syncookies2_70k",
+        "vs_nft_200k",
+        "newcomer_p90_synproxy_s",
+        "newcomer_p90_isolated_into_s",
+        "time_to_isolate_by_server_s",
+        "by_server_70k",
+    ];
+    runs_to_its_end("syn-flood", &measured, &named);
 }
 
 #[test]
