@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is in force from the higher level of overload on: rules, admission, receive work in lanes. And who cannot raise a
-//! level by the CPU.
+//! What is in force from a level of overload on: rules, admission, limits on connection requests, receive work in lanes. And
+//! who cannot raise a level by the CPU.
 
 #[path = "lrp/stage.rs"]
 mod stage;
@@ -16,7 +16,7 @@ use fief_testkit::{
     Client, Family, Feature, ORDINARY_OPTIONS, PacketSender, RawClients, SchedStat, Topology, napi_threads, require,
     wait_until,
 };
-use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
+use fief_tests_netns::front::{Door, Front, Verdicts, anywhere, plain, ready};
 use fief_tests_netns::rig::{Rig, pieces, status_of, whole};
 use fief_tests_netns::{SOON, connect_from, role, spin};
 use libbpf_rs::MapHandle;
@@ -85,31 +85,88 @@ fn admission_from_a_level_on_is_in_force_there_and_not_below() {
         return;
     }
     let rules = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"503\"\n";
-    for door in Door::GUARDS {
-        let front = Front::new(door, &(by_queue("admit-from = \"overloaded\"") + rules));
+    for (door, level) in Door::GUARDS.into_iter().flat_map(|door| [(door, "busy"), (door, "overloaded")]) {
+        let front = Front::new(door, &(by_queue(&format!("admit-from = \"{level}\"")) + rules));
         let let_it = front.server_with_queue(PLACES);
         // Below the level connections are the kernel's, and are ruled as they pass.
-        assert_eq!(front.status("/secret"), Ok(503), "{door:?}: {:?}", front.verdicts());
+        assert_eq!(front.status("/secret"), Ok(503), "{door:?}, {level}: {:?}", front.verdicts());
         let below = front.ask("/cheap");
         // One that has its handshake from below the level, and says something above it.
         let mut early = connect_from(&front.topology.clients, anywhere(Family::V4), plain(Family::V4)).unwrap();
-        let waiting = crowd(&front, "overloaded");
+        let waiting = crowd(&front, level);
         let accepted = |front: &Front| front.verdicts().count(abi::FIEF_REQUEST_CLIENT);
-        assert_eq!(front.status("/secret"), Ok(503), "{door:?}");
+        assert_eq!(front.status("/secret"), Ok(503), "{door:?}, {level}");
         let refused = front.verdicts().count(abi::FIEF_REQUEST_REFUSED);
-        assert!(front.is_counted(refused, 2), "{door:?}: {:?}", front.verdicts());
+        assert!(front.is_counted(refused, 2), "{door:?}, {level}: {:?}", front.verdicts());
         early.write_all(b"GET /secret HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
         let mut words = String::new();
         early.read_to_string(&mut words).unwrap();
-        assert!(words.starts_with("HTTP/1.1 503"), "{door:?}: {words}: {:?}", front.verdicts());
+        assert!(words.starts_with("HTTP/1.1 503"), "{door:?}, {level}: {words}: {:?}", front.verdicts());
         let before = accepted(&front);
         let last = front.ask("/cheap");
-        wait_until(SOON, || accepted(&front) > before).unwrap_or_else(|_| panic!("{door:?}: {:?}", front.verdicts()));
+        wait_until(SOON, || accepted(&front) > before)
+            .unwrap_or_else(|_| panic!("{door:?}, {level}: {:?}", front.verdicts()));
         let_it.send(()).unwrap();
         for stream in waiting.into_iter().chain([below, last]) {
+            assert_eq!(status_of(stream), Ok(200), "{door:?}, {level}");
+        }
+        assert_eq!(front.status("/secret"), Ok(503), "{door:?}, {level}: at whichever level");
+    }
+}
+
+/// Connection requests of these sources, each from a port of its own, and what became of them.
+fn judged(front: &Front, clients: &RawClients, port: u16, sources: impl Iterator<Item = [u8; 4]>) -> Verdicts {
+    let before = front.verdicts();
+    let mut sent = 0;
+    for (source, port) in sources.zip(port..) {
+        let mut syn = Segment::new((source, port).into(), plain(Family::V4), SYN);
+        (syn.sequence, syn.options) = (u32::from(port) << 8, ORDINARY_OPTIONS.to_vec());
+        clients.send(&syn).unwrap();
+        sent += 1;
+    }
+    let new = || front.verdicts().since(&before);
+    wait_until(SOON, || new().syns() >= sent).unwrap_or_else(|_| panic!("{sent} were sent: {:?}", new()));
+    new()
+}
+
+#[test]
+fn limits_on_connection_requests_are_in_force_from_their_level_on_only() {
+    if !ready() {
+        return;
+    }
+    let listener = "admit = true\nisolate = { above = 20, for = \"1m\", when = \"busy\" }\n\
+                    unproven = { rate = 1, burst = 1, when = \"overloaded\" }\n\
+                    [[listener.plain.client]]\nfrom = [\"10.89.3.0/24\"]\ncontainer = \"web\"\n\
+                    syn = { rate = 1, burst = 1, when = \"busy\" }";
+    for door in Door::GUARDS {
+        let front = Front::new(door, &by_queue(listener));
+        let let_it = front.server_with_queue(PLACES);
+        let clients = RawClients::new(&front.topology).unwrap();
+        front.no_cpu_idle();
+        let mut port = 1000;
+        // Whether a network that floods is isolated, a rate holds, and the budget for all networks does.
+        let mut in_force = || {
+            port += 1000;
+            let flood = judged(&front, &clients, port, (0..200).map(|n| [10, 89, 1, n]));
+            let rated = judged(&front, &clients, port + 300, (0..5).map(|n| [10, 89, 3, n]));
+            let many = judged(&front, &clients, port + 400, (100..150).map(|n| [10, 89, n, 1]));
+            let isolated = flood.count(abi::FIEF_SYN_ISOLATED) > 0;
+            // what the time of so few brings is one more at most
+            (isolated, rated.count(abi::FIEF_SYN_RATE) >= 3, many.count(abi::FIEF_SYN_UNPROVEN) >= 40)
+        };
+        let first = front.ask("/cheap");
+        assert_eq!(in_force(), (false, false, false), "{door:?}: {:?}", front.load());
+        let mut waiting = crowd(&front, "busy");
+        assert_eq!(in_force(), (true, true, false), "{door:?}: {:?}", front.load());
+        waiting.extend(crowd(&front, "overloaded"));
+        assert_eq!(in_force(), (true, true, true), "{door:?}: {:?}", front.load());
+        let_it.send(()).unwrap();
+        for stream in waiting.into_iter().chain([first]) {
             assert_eq!(status_of(stream), Ok(200), "{door:?}");
         }
-        assert_eq!(front.status("/secret"), Ok(503), "{door:?}: at whichever level");
+        let left = || front.status("/cheap") == Ok(200) && front.level() == "always";
+        wait_until(SOON, left).unwrap_or_else(|_| panic!("{door:?}: {:?}", front.load()));
+        assert_eq!(in_force(), (false, false, false), "{door:?}: {:?}", front.load());
     }
 }
 
