@@ -32,7 +32,7 @@ penalty = "10s"
 type Change = fn(&mut Segment);
 
 /// Which segments the kernel throws away, and what the forger did not know.
-const FORGED: [(&str, Change); 9] = [
+const FORGED: [(&str, Change); 11] = [
     ("an ack of what was not sent", |segment| segment.acknowledgment = segment.acknowledgment.wrapping_add(1)),
     ("an ack far ahead", |segment| segment.acknowledgment = segment.acknowledgment.wrapping_add(1 << 30)),
     ("an ack at random", |segment| segment.acknowledgment ^= 0x8000_0000),
@@ -51,6 +51,14 @@ const FORGED: [(&str, Change); 9] = [
         segment.flags = RST | ACK;
         segment.sequence = segment.sequence.wrapping_add(1);
     }),
+    ("a RST without an ack that is not just the next", |segment| {
+        segment.flags = RST;
+        segment.sequence = segment.sequence.wrapping_add(1);
+    }),
+    ("a RST behind the window", |segment| {
+        segment.flags = RST;
+        segment.sequence = segment.sequence.wrapping_add(1 << 28);
+    }),
 ];
 
 /// What came to the client, and what the server saw of it.
@@ -65,7 +73,8 @@ fn outcome(client: &mut Client<'_>) -> (Option<Ending>, Vec<u8>, Vec<(String, u6
     (ending, client.connection.received().to_vec(), client.served())
 }
 
-/// Sends forged segments with these bytes, then an honest request; the same connection must serve it, and a new one too.
+/// Sends forged segments with these bytes, or none, then an honest request; the same connection must serve it, and a new one
+/// too.
 fn forge(rig: &Rig, bytes: &[u8]) {
     for family in [Family::V4, Family::V6] {
         for (name, change) in FORGED {
@@ -91,7 +100,7 @@ fn what_tcp_throws_away_has_no_verdict() {
     for door in Door::ALL {
         let rig = Rig::in_order(door, POLICY);
         for bytes in
-            [SECRET, &SECRET[..12], b"\x01\x02\r\n\r\n", b"GET /other/1 HTTP/1.1\r\nContent-Length: 99\r\n\r\n"]
+            [SECRET, &SECRET[..12], b"\x01\x02\r\n\r\n", b"GET /other/1 HTTP/1.1\r\nContent-Length: 99\r\n\r\n", b""]
         {
             forge(&rig, bytes);
         }
