@@ -8,6 +8,7 @@ mod rig;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use fief_bpf::abi;
 use fief_testkit::segment::{ACK, PSH, RST, Segment};
 use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::SOON;
@@ -109,6 +110,8 @@ fn who_had_to_give_way_is_reset() {
             }
         }
         assert!(ends[0] >= 600 && ends[1] >= CLIENTS - PLACES, "{door:?}: {ends:?} served and reset");
+        let verdicts = rig.front.verdicts();
+        assert!(verdicts.count(abi::FIEF_REFUSED_NO_ROOM) > 0, "{door:?}: {verdicts:?}");
     }
 }
 

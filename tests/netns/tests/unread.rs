@@ -22,17 +22,25 @@ fn policy(listener: &str, rules: &str) -> String {
 /// A last rule that refuses whatever no rule before it lets pass.
 const DENY: &str = "[[listener.plain.request]]\npath = \"/10\"\n[[listener.plain.request]]\nrefuse = \"503\"\n";
 
-/// Beginnings of a connection that are no request, or that Fief does not read as one.
-fn beginnings() -> Vec<(&'static str, Vec<u8>)> {
+/// Beginnings of a connection that are no request, or that Fief does not read as one; and of which kind they are.
+fn beginnings() -> Vec<(&'static str, Vec<u8>, abi::fief_unread)> {
     let long = [&b"GET /"[..], &[b'a'; 17_000], b" HTTP/1.1\r\n\r\n"].concat();
     vec![
-        ("a binary protocol", b"\x00\x00\x00\x08\x04\xd2\x16\x2f".to_vec()),
-        ("another text protocol", b"SSH-2.0-x\r\n".to_vec()),
-        ("a method with a delimiter", b"G(T /11 HTTP/1.1\r\n\r\n".to_vec()),
-        ("HTTP/2 without TLS", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec()),
-        ("a path that does not end", long),
-        ("a record that is no ClientHello", b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00".to_vec()),
-        ("a PROXY head", b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 80\r\nGET /10 HTTP/1.1\r\n\r\n".to_vec()),
+        ("a binary protocol", b"\x00\x00\x00\x08\x04\xd2\x16\x2f".to_vec(), abi::FIEF_UNREAD_OTHER),
+        ("another text protocol", b"SSH-2.0-x\r\n".to_vec(), abi::FIEF_UNREAD_OTHER),
+        ("a method with a delimiter", b"G(T /11 HTTP/1.1\r\n\r\n".to_vec(), abi::FIEF_UNREAD_MALFORMED),
+        ("HTTP/2 without TLS", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), abi::FIEF_UNREAD_HTTP2),
+        ("a path that does not end", long, abi::FIEF_UNREAD_TOO_LONG),
+        (
+            "a record that is no ClientHello",
+            b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00".to_vec(),
+            abi::FIEF_UNREAD_MALFORMED,
+        ),
+        (
+            "a PROXY head",
+            b"PROXY TCP4 192.0.2.1 198.51.100.1 56324 80\r\nGET /10 HTTP/1.1\r\n\r\n".to_vec(),
+            abi::FIEF_UNREAD_PROXY,
+        ),
     ]
 }
 
@@ -65,10 +73,12 @@ fn what_cannot_be_read_is_reset_without_a_penalty_where_a_rule_refuses() {
     }
     for door in Door::GUARDS {
         let rig = Rig::new(door, &policy("", ""));
-        for (what, stream) in beginnings() {
+        for (what, stream, kind) in beginnings() {
             let (ending, verdicts) = outcome(&rig, &stream, SOON);
             assert_eq!(ending, Ending::Reset, "{door:?}: {what}: {verdicts:?}");
-            assert!(rig.is_counted(refused(&verdicts), 1), "{door:?}: {what}: {verdicts:?}");
+            let of_kind = verdicts.count(abi::FIEF_REFUSED_MALFORMED + kind);
+            assert!(rig.is_counted(of_kind, 1), "{door:?}: {what}: {verdicts:?}");
+            assert_eq!(refused(&verdicts), of_kind, "{door:?}: {what}: {verdicts:?}");
         }
         assert_eq!(rig.server.accepted(), 0, "{door:?}");
         let (ending, _) = outcome(&rig, b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n", SOON);
@@ -83,9 +93,10 @@ fn what_cannot_be_read_passes_where_the_policy_says_so() {
     }
     for door in Door::GUARDS {
         let rig = Rig::new(door, &policy("unread = \"pass\"", ""));
-        for (count, (what, stream)) in beginnings().into_iter().enumerate() {
+        for (count, (what, stream, kind)) in beginnings().into_iter().enumerate() {
             let (_, verdicts) = outcome(&rig, &stream, Duration::from_millis(200));
             assert_eq!(refused(&verdicts), 0, "{door:?}: {what}: {verdicts:?}");
+            assert!(verdicts.count(abi::FIEF_PASSED_MALFORMED + kind) > 0, "{door:?}: {what}: {verdicts:?}");
             wait_until(SOON, || rig.server.accepted() == count as u64 + 1)
                 .unwrap_or_else(|_| panic!("{door:?}: {what} did not reach the server"));
         }
@@ -100,7 +111,7 @@ fn a_rule_without_conditions_matches_what_cannot_be_read() {
     for door in Door::GUARDS {
         for listener in ["", "unread = \"pass\""] {
             let rig = Rig::new(door, &policy(listener, DENY));
-            for (what, stream) in beginnings() {
+            for (what, stream, _) in beginnings() {
                 let (_, verdicts) = outcome(&rig, &stream, Duration::from_millis(200));
                 let refused = verdicts.count(abi::FIEF_REQUEST_REFUSED);
                 assert!(rig.is_counted(refused, 1), "{door:?}: {what}: {verdicts:?}");
@@ -117,14 +128,11 @@ fn a_guard_on_trial_counts_what_it_would_refuse() {
         return;
     }
     let rig = Rig::new(Door::Own, &policy("mode = \"monitor\"", ""));
-    for (what, stream) in beginnings().into_iter().filter(|(_, stream)| stream.len() < 1400) {
+    for (what, stream, kind) in beginnings().into_iter().filter(|(_, stream, _)| stream.len() < 1400) {
         let before = rig.verdicts();
         let mut connection = rig.open(Family::V4);
         connection.converse(&stream, &pieces(&stream, 1400), Duration::from_millis(200)).unwrap();
-        let counted = || {
-            let new = rig.verdicts().since(&before);
-            (abi::FIEF_REFUSED_MALFORMED..abi::FIEF_REASONS).map(|reason| new.monitored(reason)).sum::<u64>()
-        };
+        let counted = || rig.verdicts().since(&before).monitored(abi::FIEF_REFUSED_MALFORMED + kind);
         wait_until(SOON, || counted() > 0).unwrap_or_else(|_| panic!("{what}: {:?}", rig.verdicts()));
         assert_eq!(refused(&rig.verdicts().since(&before)), 0, "{what}");
     }
