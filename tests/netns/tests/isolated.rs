@@ -34,11 +34,11 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(isolate: &str, unproven: &str) -> Option<Self> {
+    fn new(door: Door, isolate: &str, unproven: &str) -> Option<Self> {
         if !ready() {
             return None;
         }
-        let front = Front::new(Door::Own, &policy(isolate, unproven));
+        let front = Front::new(door, &policy(isolate, unproven));
         let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
         front.no_cpu_idle();
@@ -106,54 +106,62 @@ fn client(network: u8, n: u8) -> Ipv4Addr {
 
 #[test]
 fn who_proves_itself_while_its_network_is_isolated_is_of_the_last_class_for_good() {
-    let Some(mut rig) = Rig::new(INTO, "rate = 100000") else { return };
-    assert_eq!(rig.asks(client(1, 1), &["/10"]), ["web"]);
-    rig.isolate(1);
-    assert_eq!(rig.asks(client(1, 2), &["/10"]), ["web/last"], "a new one");
-    assert_eq!(rig.asks(client(1, 1), &["/10"]), ["web"], "who was proven before");
-    assert_eq!(rig.asks(client(2, 2), &["/10"]), ["web"], "of another network");
-    assert_eq!(rig.asks(client(1, 2), &["/10"]), ["web/last"], "once more while it lasts");
+    for door in Door::GUARDS {
+        let Some(mut rig) = Rig::new(door, INTO, "rate = 100000") else { return };
+        assert_eq!(rig.asks(client(1, 1), &["/10"]), ["web"]);
+        rig.isolate(1);
+        assert_eq!(rig.asks(client(1, 2), &["/10"]), ["web/last"], "a new one");
+        assert_eq!(rig.asks(client(1, 1), &["/10"]), ["web"], "who was proven before");
+        assert_eq!(rig.asks(client(2, 2), &["/10"]), ["web"], "of another network");
+        assert_eq!(rig.asks(client(1, 2), &["/10"]), ["web/last"], "once more while it lasts");
+    }
 }
 
 #[test]
 fn no_rule_gives_an_isolated_client_a_better_class_and_each_still_refuses_it() {
-    let Some(mut rig) = Rig::new(INTO, "rate = 100000") else { return };
-    assert_eq!(rig.asks(client(2, 2), &["/dear"]), ["web/dear"]);
-    rig.isolate(1);
-    assert_eq!(rig.asks(client(1, 2), &["/dear"]), ["web/last"]);
-    assert_eq!(rig.asks(client(1, 3), &["/10", "/dear"]), ["web/last", "web/last"], "a later request");
-    assert_eq!(rig.asks(client(1, 4), &["/secret"]), ["web/last"]);
-    let refused = rig.front.verdicts().count(abi::FIEF_REQUEST_REFUSED);
-    assert!((1..=1 + rig.clients.sent_again()).contains(&refused), "{refused}");
+    for door in Door::GUARDS {
+        let Some(mut rig) = Rig::new(door, INTO, "rate = 100000") else { return };
+        assert_eq!(rig.asks(client(2, 2), &["/dear"]), ["web/dear"]);
+        rig.isolate(1);
+        assert_eq!(rig.asks(client(1, 2), &["/dear"]), ["web/last"]);
+        assert_eq!(rig.asks(client(1, 3), &["/10", "/dear"]), ["web/last", "web/last"], "a later request");
+        assert_eq!(rig.asks(client(1, 4), &["/secret"]), ["web/last"]);
+        let refused = rig.front.verdicts().count(abi::FIEF_REQUEST_REFUSED);
+        assert!((1..=1 + rig.clients.sent_again()).contains(&refused), "{refused}");
+    }
 }
 
 #[test]
 fn an_isolated_network_is_answered_from_what_others_leave() {
-    let Some(mut rig) = Rig::new(INTO, "rate = 20, burst = 20") else { return };
-    rig.isolate(1);
-    wait_until(SOON, || rig.open(client(1, 2), SILENCE).is_some()).expect("answered while nobody else asks");
-    // 18 from as many networks: less than half of the burst, so that all are answered
-    for network in 2..8 {
-        rig.flood(network, 1);
+    for door in Door::GUARDS {
+        let Some(mut rig) = Rig::new(door, INTO, "rate = 20, burst = 20") else { return };
+        rig.isolate(1);
+        wait_until(SOON, || rig.open(client(1, 2), SILENCE).is_some()).expect("answered while nobody else asks");
+        // 18 from as many networks: less than half of the burst, so that all are answered
+        for network in 2..8 {
+            rig.flood(network, 1);
+        }
+        assert!(rig.open(client(9, 1), SOON).is_some(), "somebody else");
+        let (before, begin) = (rig.front.verdicts(), Instant::now());
+        for network in 10..30 {
+            rig.flood(network, 1);
+            rig.flood(1, 5);
+        }
+        let new = || rig.front.verdicts().since(&before);
+        wait_until(SOON, || new().syns() >= 120).unwrap_or_else(|_| panic!("{:?}", new()));
+        // what the time since then brings may be left for them
+        let left = 5 + 20 * begin.elapsed().as_millis() as u64 / 1000;
+        assert!(new().count(abi::FIEF_SYN_ISOLATED) + left >= 100, "{:?}", new());
+        assert!(new().count(abi::FIEF_SYN_TAKEN) >= 5, "{:?}", new());
     }
-    assert!(rig.open(client(9, 1), SOON).is_some(), "somebody else");
-    let (before, begin) = (rig.front.verdicts(), Instant::now());
-    for network in 10..30 {
-        rig.flood(network, 1);
-        rig.flood(1, 5);
-    }
-    let new = || rig.front.verdicts().since(&before);
-    wait_until(SOON, || new().syns() >= 120).unwrap_or_else(|_| panic!("{:?}", new()));
-    // what the time since then brings may be left for them
-    let left = 5 + 20 * begin.elapsed().as_millis() as u64 / 1000;
-    assert!(new().count(abi::FIEF_SYN_ISOLATED) + left >= 100, "{:?}", new());
-    assert!(new().count(abi::FIEF_SYN_TAKEN) >= 5, "{:?}", new());
 }
 
 #[test]
 fn without_a_class_isolated_clients_are_shut_out() {
-    let Some(mut rig) = Rig::new("", "rate = 100000") else { return };
-    rig.isolate(1);
-    assert!(rig.open(client(1, 2), SILENCE).is_none());
-    assert!(rig.open(client(2, 2), SOON).is_some());
+    for door in Door::GUARDS {
+        let Some(mut rig) = Rig::new(door, "", "rate = 100000") else { return };
+        rig.isolate(1);
+        assert!(rig.open(client(1, 2), SILENCE).is_none());
+        assert!(rig.open(client(2, 2), SOON).is_some());
+    }
 }
