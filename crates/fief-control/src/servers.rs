@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use crate::listening::Listening;
-use crate::{ServerStatus, origin};
+use crate::{ServerStatus, cgroup, origin};
 
 /// Each of these sockets with its server, one for each socket. `managed`: ids of the cgroups whose sockets the hooks see.
 pub(crate) fn of<'a>(sockets: &'a [Listening], managed: &HashSet<u64>) -> Vec<(&'a Listening, ServerStatus)> {
@@ -13,13 +13,15 @@ pub(crate) fn of<'a>(sockets: &'a [Listening], managed: &HashSet<u64>) -> Vec<(&
     let holders = holders(&wanted);
     let server = |socket: &Listening| {
         let pid = holders.get(&socket.inode).copied();
+        // a kernel without inet_diag does not tell where the socket was made, which is mostly where its process is
+        let of_process = || cgroup::of_process(pid?).and_then(|path| cgroup::id(&path)).ok();
         ServerStatus {
             address: socket.address,
             class: None,
             pid,
             program: pid.and_then(program).unwrap_or_else(|| "a process that cannot be seen from here".to_owned()),
             unit: pid.and_then(origin::unit_of),
-            managed: socket.cgroup.is_some_and(|id| managed.contains(&id)),
+            managed: socket.cgroup.or_else(of_process).is_some_and(|id| managed.contains(&id)),
         }
     };
     sockets.iter().map(|socket| (socket, server(socket))).collect()
@@ -67,5 +69,18 @@ mod tests {
         let (_, own) = servers.iter().find(|(socket, _)| socket.address == address).expect("it is there");
         assert_eq!(own.pid, Some(std::process::id().cast_signed()));
         assert!(!own.managed && !own.program.is_empty());
+    }
+
+    #[test]
+    fn where_the_kernel_does_not_tell_a_sockets_cgroup_it_is_that_of_the_process() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("bound");
+        let mut sockets = listening::find().expect("the kernel answers");
+        sockets.retain(|socket| socket.address == address);
+        sockets[0].cgroup = None;
+        let own = cgroup::of_process(std::process::id().cast_signed()).expect("a cgroup");
+        let managed = HashSet::from([cgroup::id(&own).expect("its folder")]);
+        assert!(of(&sockets, &managed)[0].1.managed);
+        assert!(!of(&sockets, &HashSet::new())[0].1.managed);
     }
 }

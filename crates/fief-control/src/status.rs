@@ -4,6 +4,7 @@
 
 mod listeners;
 mod unguarded;
+mod unserved;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use std::time::SystemTime;
 use fief_bpf::abi;
 use fief_bpf::table::{Row, Table};
 use fief_bpf::{Result, ingress, open};
-use fief_policy::{Container, Listener, Mode, Network, Policy, RequestRate, Serve};
+use fief_policy::{Container, Listener, Mode, Network, Policy};
 use serde::{Deserialize, Serialize};
 
 use crate::groups::named;
@@ -98,7 +99,9 @@ impl Fief {
             problems.push("the front door stands nowhere, so nothing is guarded; apply the policy again".to_owned());
         }
         problems.extend(here.problems.iter().cloned());
-        problems.extend(policy.map(|policy| unserved(policy, &here.listeners, &snapshot)).unwrap_or_default());
+        problems.extend(
+            policy.map(|policy| unserved::find(policy, &here.listeners, &kernel, &snapshot)).unwrap_or_default(),
+        );
         let of_orders = policy.map(|policy| self.orders(policy, names.slot(), &snapshot.scheduler));
         let (orders, of_orders) = of_orders.transpose()?.unwrap_or_default();
         problems.extend(of_orders);
@@ -135,60 +138,6 @@ impl Fief {
             Ok(meta) => (Some(path), meta.modified().ok()),
             Err(_) => (None, None),
         }
-    }
-}
-
-/// What a policy asks for that a server, as it runs, does not get.
-fn unserved(policy: &Policy, listeners: &[ListenerStatus], snapshot: &Snapshot) -> Vec<String> {
-    let mut said = Vec::new();
-    let gone = snapshot.units.iter().filter(|unit| unit.cgroup.is_none()).count();
-    for status in listeners.iter().filter(|status| !status.servers.is_empty()) {
-        let Some(listener) = policy.listeners.iter().find(|listener| listener.name == status.name) else { continue };
-        let ListenerStatus { name, servers, .. } = status;
-        let stranger = servers.iter().find(|server| !server.managed);
-        let is_limited = |path: &str| policy.container(path).is_some_and(|container| container.cpu.limit_ppm > 0);
-        let of_cpu = |rate: &Option<RequestRate>| matches!(rate, Some(RequestRate::Cpu { .. }));
-        if let Some(server) = stranger {
-            let how = manage(server);
-            if listener.requests.iter().any(|request| of_cpu(&request.rate)) {
-                said.push(format!(
-                    "{name}: rate.cpu never refuses anybody, since {} is not managed and its CPU time is nobody's; {how}",
-                    server.program
-                ));
-            } else if listener.queue.is_some() && listener.class_paths().into_iter().any(is_limited) {
-                said.push(format!(
-                    "{name}: cpu.limit holds no class of it, since {} is not managed and its CPU time is nobody's; {how}",
-                    server.program
-                ));
-            } else if gone > 0 {
-                said.push(format!(
-                    "{name}: {} is not managed, and {gone} managed cgroups are gone: its unit was started again; {how}",
-                    server.program
-                ));
-            }
-        }
-        let Classes { count, with_socket, .. } = status.classes;
-        if listener.serve == Serve::CopiesPerClass && with_socket < count {
-            said.push(format!(
-                "{name}: copies of the server listen for {with_socket} of {count} classes, and nobody for the clients of the others; \
-                 look why these copies ended, and start the server again by `fief run`"
-            ));
-        }
-        if listener.serve == Serve::Shim && listener.queue.is_none() && count > 1 && with_socket == 0 {
-            said.push(format!(
-                "{name}: {} has one socket for all {count} classes, which are charged apart and served in the order in \
-                 which they come: it does not run by `fief run` or `fief exec`, or is linked statically; start it so, or set queue = true",
-                servers[0].program
-            ));
-        }
-    }
-    said
-}
-
-fn manage(server: &ServerStatus) -> String {
-    match server.pid {
-        Some(pid) => format!("`fief manage {pid}`"),
-        None => "`fief manage` its unit".to_owned(),
     }
 }
 

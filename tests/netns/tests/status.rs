@@ -121,10 +121,23 @@ fn a_rate_of_cpu_time_at_a_server_that_is_not_managed_is_told() {
     front.topology.server.enter(&mut command);
     let process = serve(&front, command, 80);
     let pid = process.pid();
-    tells(&front, &["plain: rate.cpu never refuses anybody", &format!("`fief manage {pid}`")]);
+    tells(&front, &["plain: rate.cpu never refuses anybody", &format!("`fief manage {pid} --container web --follow`")]);
     let manage = ManageOptions { container: Some("web".to_owned()), follow: true };
     front.installation().fief().manage(&Target::Process(pid.cast_signed()), &manage).unwrap();
     // its socket is older than the hooks, and in their cgroup all the same
+    assert_eq!(status(&front).problems, [""; 0]);
+}
+
+#[test]
+fn a_server_that_nobody_manages_is_told_unless_the_front_door_does_all_that_is_asked() {
+    let Some(front) = front(ONE_CLASS) else { return };
+    let cgroup = Cgroup::new("unmanaged").unwrap();
+    let mut command = front.installation().command_in(cgroup.path(), "python3");
+    front.topology.server.enter(&mut command);
+    let process = serve(&front, command, 80);
+    let how = format!("`fief manage {} --container web --follow`", process.pid());
+    tells(&front, &["plain: python", "is not managed, so nobody's account has what it uses", &how]);
+    front.apply(&ONE_CLASS.replace("\"0.0.0.0:80\"", "\"0.0.0.0:80\"\nadmit = true")).unwrap();
     assert_eq!(status(&front).problems, [""; 0]);
 }
 

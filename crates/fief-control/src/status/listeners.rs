@@ -108,6 +108,11 @@ impl<'a> Kernel<'a> {
         Ok(Self { managed: managed(snapshot), class_listeners: &snapshot.class_listeners, queues })
     }
 
+    /// Whether the hooks of this cgroup are there.
+    pub(super) fn has(&self, cgroup: u64) -> bool {
+        self.managed.contains(&cgroup)
+    }
+
     /// The class listeners of a listener.
     fn class_listeners<'s>(&'s self, listener: &'s Listener) -> impl Iterator<Item = &'s ClassListenerView> {
         let is_its = move |address: SocketAddr| listener.addresses().any(|own| own == address);
