@@ -69,7 +69,7 @@ impl Column {
     pub fn about(self) -> &'static str {
         match self {
             Column::Container => "the container; each line counts what is below it too",
-            Column::Share => "CPU that the policy guarantees, of the whole machine",
+            Column::Share => "guaranteed part of the machine's CPU; (30%): nobody enforces it",
             Column::Cpu => "CPU time, in percent of the whole machine",
             Column::User => "threads in user mode; not known of threads that nobody manages",
             Column::System => "threads in the kernel",
@@ -94,7 +94,11 @@ impl Column {
         };
         match self {
             Column::Container => row.name.clone(),
-            Column::Share => quantity::or_dash((row.share_ppm > 0).then(|| quantity::percent(row.share_ppm))),
+            Column::Share => match quantity::percent(row.share_ppm) {
+                _ if row.share_ppm == 0 => "-".to_owned(),
+                share if row.is_share_held => share,
+                share => format!("({share})"),
+            },
             Column::Cpu => quantity::part(row.cpu()),
             Column::User => split(row.user),
             Column::System => split(row.system),

@@ -26,6 +26,8 @@ pub struct Row {
     pub folded: Option<bool>,
     pub kind: RowKind,
     pub share_ppm: u32,
+    /// Somebody enforces it.
+    pub is_share_held: bool,
     pub threads: u32,
     /// Parts of the whole machine.
     pub user: f64,
@@ -164,6 +166,7 @@ impl Builder<'_> {
             folded: (children > 0).then_some(folded),
             kind: kind(view),
             share_ppm: view.attributes.share_ppm,
+            is_share_held: self.snapshot.scheduler.word_for(&view.path).is_some(),
             threads,
             user: self.interval.part(split.user_ns),
             system: self.interval.part(split.system_ns),
@@ -227,7 +230,10 @@ pub mod sample {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use fief_control::{GroupsView, Hierarchy, SchedulerView, Version};
 
     fn shown(view: &View) -> Vec<(String, String)> {
         let (snapshot, interval) = sample::second();
@@ -284,6 +290,27 @@ mod tests {
         assert_eq!([gold.user, gold.system].map(crate::quantity::part), ["15.0", "5.0"]);
         let idle = rows.last().expect("idle is last");
         assert_eq!((idle.user, idle.system, idle.kind), (0.0, 0.0, RowKind::NotOurs));
+    }
+
+    #[test]
+    fn a_share_that_nobody_enforces_is_in_parentheses() {
+        let (mut snapshot, interval) = sample::second();
+        snapshot.containers[1].attributes.share_ppm = 300_000;
+        snapshot.containers[2].attributes.share_ppm = 50_000;
+        let shares = |snapshot: &Snapshot| {
+            let rows = rows(snapshot, &interval, &View::default());
+            let share = |name: &str| Column::Share.cell(rows.iter().find(|row| row.name == name).expect("a line"));
+            ["gold", "browse", "backup"].map(share)
+        };
+        assert_eq!(shares(&snapshot), ["(30%)", "(5%)", "-"]);
+        snapshot.scheduler = SchedulerView::Ejected("runnable task stall".into());
+        assert_eq!(shares(&snapshot), ["(30%)", "(5%)", "-"]);
+        snapshot.scheduler = SchedulerView::On { counts: Vec::new(), combined: Vec::new() };
+        assert_eq!(shares(&snapshot), ["30%", "5%", "-"]);
+        let hierarchy = Hierarchy { version: Version::V2, top: "/sys/fs/cgroup".into() };
+        let containers = BTreeSet::from(["shop/gold".to_owned()]);
+        snapshot.scheduler = SchedulerView::Groups(GroupsView { hierarchy, containers, problems: Vec::new() });
+        assert_eq!(shares(&snapshot), ["30%", "(5%)", "-"]);
     }
 
     #[test]
