@@ -86,15 +86,15 @@ impl Reader {
         self.read(from_kernel, |ask| ask.charges(question))?.ok_or_else(|| self.nothing())
     }
 
-    /// `None`: nothing is in force.
+    /// `None`: nothing is in force, as root or the agent knows.
     pub fn status(&self) -> Result<Option<Status>> {
         self.read(Fief::status, Ask::status)
     }
 
     pub fn nothing(&self) -> Failure {
         match self {
-            Self::Agent(ask) if ask.socket().exists() => nothing_in_force(true, None, &[]),
-            _ => nothing(),
+            Self::Agent(_) => nothing_in_force(true, None, &[]),
+            Self::Kernel(_) => nothing(),
         }
     }
 
@@ -110,7 +110,9 @@ impl Reader {
             },
             Self::Agent(ask) => match from_agent(ask) {
                 Ok(view) => Ok(Some(view)),
-                Err(Refusal::Absent | Refusal::Nothing) => Ok(None),
+                Err(Refusal::Nothing) => Ok(None),
+                // whether anything is in force, this user cannot see
+                Err(Refusal::Absent) => Err(nothing_seen_by(false)),
                 Err(refusal @ Refusal::Denied) => Err(Failure::new(format!(
                     "{refusal}; become root, or have root add this user to the group of {}",
                     ask.socket().display()
@@ -138,8 +140,12 @@ pub fn failure(fief: &Fief, error: Error) -> Failure {
 
 /// There is nothing to read.
 pub fn nothing() -> Failure {
+    nothing_seen_by(nix::unistd::geteuid().is_root())
+}
+
+fn nothing_seen_by(is_root: bool) -> Failure {
     let named = std::env::var("FIEF_SCOPE").ok().filter(|scope| !scope.is_empty());
-    nothing_in_force(nix::unistd::geteuid().is_root(), named.as_deref(), &Fief::scopes())
+    nothing_in_force(is_root, named.as_deref(), &Fief::scopes())
 }
 
 /// `named`: the scope that was asked for; `others`: those in force.
@@ -200,6 +206,14 @@ mod tests {
         assert!(failure.to_string().contains("did you mean shop/gold?"), "{failure}");
         let failure = find(&snapshot, "tenant").expect_err("no such path");
         assert_eq!(failure.to_string(), "no container is called tenant; `fief ls` lists all");
+    }
+
+    #[test]
+    fn without_an_agent_nobody_can_tell_that_nothing_is_in_force() {
+        let reader = Reader::Agent(Ask::of(&Fief::with_scope("look-without-agent")));
+        let failure = reader.status().expect_err("nobody answers");
+        assert_eq!(failure.code(), 1);
+        assert!(failure.to_string().contains("`fief apply FILE`"), "{failure}");
     }
 
     #[test]

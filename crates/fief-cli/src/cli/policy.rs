@@ -90,8 +90,8 @@ impl Apply {
 /// Tell whether what is in force works
 ///
 /// Which policy is in force and for how long, who listens where it says, whether they are managed, where the front door
-/// stands, and what does not work, with what to do about it. Exit codes: 0 all works; 1 something does not; 3 nothing is in
-/// force.
+/// stands, and what does not work, with what to do about it. Exit codes: 0 all works; 1 something does not, or this user cannot tell;
+/// 3 nothing is in force.
 #[derive(Debug, Args)]
 pub struct Status {
     /// The few lines with which `apply` and `run` end their start

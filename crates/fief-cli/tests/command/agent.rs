@@ -200,6 +200,8 @@ fn members_of_the_group_read_and_others_do_not() {
     let read = |is_member, words: &[&str]| as_nobody(&place, &program, is_member, words);
     let without = read(true, &["ls"]);
     assert!(without.code == 1 && without.stderr.contains("no agent serves; become root"), "{without:?}");
+    let unknown = read(true, &["status"]);
+    assert_eq!((unknown.code, &unknown.stderr), (1, &without.stderr), "a policy is in force");
 
     let agent = Agent::start(&place, &["--group", GROUP]);
     assert_eq!(fs::metadata(&agent.socket).expect("there").permissions().mode() & 0o777, 0o660);
