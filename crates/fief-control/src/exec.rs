@@ -78,13 +78,14 @@ impl Fief {
             tree.require(home)?;
         }
         tell_all(options.tell, plan.outside()?.as_slice());
+        let awaited = plan.awaited()?;
         let folders: BTreeSet<PathBuf> =
             starts.iter().filter_map(|start| start.cgroup.parent().map(Path::to_owned)).collect();
         // blocked before there is anything to clean up
         let signals = block_signals()?;
         let code = self.start_all(starts, &tree, server, options.tell).and_then(|servers| {
             drop(lock);
-            Waiting::new(self, By::Exec, &signals, options.tell).wait_all(servers, None)
+            Waiting::new(self, By::Exec, &signals, options.tell).telling(awaited, None).wait_all(servers, None)
         });
         let mut notes = Vec::new();
         if let Err(error) = self.exec_ends(&folders, &mut notes) {

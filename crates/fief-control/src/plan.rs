@@ -86,6 +86,19 @@ impl Plan<'_> {
         Ok(self.own()?.into_iter().filter(is_refused).map(|listener| listener.name.clone()).collect())
     }
 
+    /// The listeners where a socket of its has to come: those that were named, or else the only one that the policy has, unless the
+    /// home is beside all of its classes, as that of a program that serves nobody.
+    pub(crate) fn awaited(&self) -> Result<Vec<&Listener>> {
+        let mut served = self.served()?;
+        if self.listeners.is_empty() {
+            let home = self.container.filter(|path| *path != ROOT);
+            let is_below = |path: &str| home.is_none_or(|home| fief_policy::is_within(path, home));
+            let is_only = served.len() == 1;
+            served.retain(|listener| is_only && listener.class_paths().into_iter().any(is_below));
+        }
+        Ok(served)
+    }
+
     /// Its listeners, as far as the home tells. Of a server whose listeners are not named, nobody knows which of the policy's it
     /// has: one with no class below the home is taken for another server's, as long as some listener has one.
     fn own(&self) -> Result<Vec<&Listener>> {
@@ -289,6 +302,25 @@ container = "api/free"
         assert_eq!(outside(&["web"], Some("api"), false), None, "nobody follows");
         assert_eq!(outside(&["web"], Some("root"), true), None, "all are below");
         assert_eq!(outside(&["web"], None, true), None);
+    }
+
+    #[test]
+    fn a_socket_is_awaited_at_listeners_that_were_named_or_at_the_only_one() {
+        let only = TWO.split("[listener.api]").next().expect("what is before it");
+        let awaited = |text: &str, listeners: &[&str], container| {
+            let policy = fief_policy::parse(text, "policy").unwrap_or_else(|errors| panic!("{errors}"));
+            let listeners: Vec<String> = listeners.iter().map(|&name| name.to_owned()).collect();
+            let plan = Plan { policy: &policy, listeners: &listeners, container, follow: true };
+            plan.awaited().expect("there are").into_iter().map(|listener| listener.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(awaited(TWO, &["api"], None), ["api"]);
+        assert_eq!(awaited(TWO, &["web"], Some("api")), ["web"], "it was named");
+        assert_eq!(awaited(TWO, &[], None), [""; 0], "nobody knows which of them it has");
+        assert_eq!(awaited(TWO, &[], Some("shop")), [""; 0], "a program beside the server can be at home there too");
+        assert_eq!(awaited(only, &[], None), ["web"]);
+        assert_eq!(awaited(only, &[], Some("shop")), ["web"]);
+        assert_eq!(awaited(only, &[], Some("root")), ["web"]);
+        assert_eq!(awaited(only, &[], Some("api")), [""; 0], "its home is beside the classes");
     }
 
     #[test]

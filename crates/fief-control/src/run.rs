@@ -59,7 +59,8 @@ impl Fief {
             })
             .and_then(|servers| {
                 drop(lock);
-                let waiting = Waiting::new(self, By::Run, &signals, options.tell).telling(policy, options.started);
+                let listeners = policy.listeners.iter().collect();
+                let waiting = Waiting::new(self, By::Run, &signals, options.tell).telling(listeners, options.started);
                 waiting.wait_all(servers, guard.as_ref().ok())
             });
         let _lock = self.lock()?;

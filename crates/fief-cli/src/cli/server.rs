@@ -32,7 +32,7 @@ pub struct Run {
 ///
 /// As `fief run` starts it, beside whatever else runs: its listening sockets are told apart by the policy's listeners, its threads
 /// follow the connection they work on, signals are passed on to it. The policy stays in force when it ends. Notes go to standard
-/// error.
+/// error; if nothing listens after five seconds where a listener that was named says, or the policy's only one, that is one of them.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXIT_CODES)]
 #[command(override_usage = "fief exec [OPTIONS] -- <SERVER> [ARGS]...")]

@@ -87,6 +87,23 @@ fn exec_ends_with_the_servers_code_and_leaves_the_policy_and_nothing_else() {
 }
 
 #[test]
+fn exec_says_that_nobody_listens_where_the_policy_says() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let mut fief = place.fief().args(["exec", "--", "sleep", "1000"]);
+    let mut child = fief.command().stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("fief starts");
+    let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.contains("nothing listens") {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("text") > 0, "it ended");
+    }
+    assert!(line.starts_with("fief: note: web: nothing listens on 0.0.0.0:80;"), "{line}");
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("our child");
+    assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
+}
+
+#[test]
 fn servers_run_side_by_side_each_in_its_container() {
     let Some(place) = Place::new() else { return };
     place.apply();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waits for the servers of `fief run` and `fief exec`: passes signals on, says once who serves the listeners, and notices that the
-//! policy was taken down. Nobody's `fief down` ends a server: it goes on without a policy, and this waits for it as before.
+//! Waits for the servers of `fief run` and `fief exec`: passes signals on, says once who serves the listeners, or that nobody does,
+//! and notices that the policy was taken down. Nobody's `fief down` ends a server: it goes on without a policy, and this waits for it as before.
 
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Child;
 
 use fief_bpf::{Context, Result};
-use fief_policy::Policy;
+use fief_policy::Listener;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
@@ -91,9 +91,9 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Tells who serves the listeners of the policy, once all do, or it takes long.
-    pub(crate) fn telling(self, policy: &'a Policy, started: Option<fn(&Status)>) -> Self {
-        Self { started, starting: Some(Starting::new(self.fief, policy)), ..self }
+    /// Tells who serves these listeners, once all are served, or it takes long.
+    pub(crate) fn telling(self, listeners: Vec<&'a Listener>, started: Option<fn(&Status)>) -> Self {
+        Self { started, starting: Some(Starting::new(self.fief, listeners)), ..self }
     }
 
     fn tell(&self, note: &str) {
@@ -154,15 +154,21 @@ impl<'a> Waiting<'a> {
 
     /// Once all listen, or it takes long.
     fn tell_start(&mut self) {
-        if self.starting.take_if(|starting| starting.is_over()).is_none() {
-            return;
+        let Some(starting) = self.starting.take_if(|starting| starting.is_over()) else { return };
+        if self.by == By::Exec && !starting.is_late() {
+            return; // the policy is not its own to tell of
         }
         match (self.fief.status(), self.started) {
             (Ok(status), Some(started)) => started(&status),
+            (Ok(status), None) => {
+                let names = || starting.listeners.iter().map(|listener| &listener.name);
+                let is_its = |problem: &&String| names().any(|name| problem.starts_with(&format!("{name}: ")));
+                status.problems.iter().filter(is_its).for_each(|problem| self.tell(problem));
+            }
             (Err(error), _) if self.is_in_force => {
                 self.tell(&format!("cannot tell whether the policy works: {error}"));
             }
-            _ => {}
+            (Err(_), _) => {}
         }
     }
 
