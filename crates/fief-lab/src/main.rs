@@ -70,10 +70,10 @@ fn log() {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
 }
 
-/// The command that makes the same measurements.
-fn repeat(args: &Lab) -> String {
+/// The command that makes the same measurements, of the same parts.
+fn repeat(args: &Lab, wanted: &wanted::Wanted) -> String {
     let quick = if args.quick { " --quick" } else { "" };
-    format!("fief lab {}{quick}", args.experiment.name())
+    format!("{}fief lab {}{quick}", wanted.before_command(), args.experiment.name())
 }
 
 /// Runs an experiment and prints it.
@@ -126,7 +126,7 @@ fn run(args: &Lab) -> Result<()> {
         None => None,
     };
     if let Some(folder) = &folder {
-        report::write(folder, &outcome, &repeat(args))?;
+        report::write(folder, &outcome, &repeat(args, &wanted::Wanted::from_env()))?;
     }
     report::print(&outcome, args.json, folder.as_deref());
     Ok(())

@@ -18,6 +18,20 @@ impl Wanted {
     pub fn any(&self, names: &[&str]) -> bool {
         self.only.as_ref().is_none_or(|only| only.split(',').any(|name| names.contains(&name)))
     }
+
+    /// What a shell needs before a command for it to make these parts.
+    pub fn before_command(&self) -> String {
+        self.only.as_ref().map_or_else(String::new, |only| format!("FIEF_LAB_ONLY={} ", quoted(only)))
+    }
+}
+
+/// Characters that a shell takes as they are.
+const PLAIN: &str = "-_,./:";
+
+/// As one word of a shell's.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || PLAIN.contains(c);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 /// Those ways that this machine can do, and for the others why not.
@@ -37,4 +51,17 @@ pub fn usable<W>(
         }
     }
     (usable, notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_makes_the_same_parts_by_what_stands_before_the_command() {
+        let before = |only: Option<&str>| Wanted { only: only.map(str::to_owned) }.before_command();
+        assert_eq!(before(None), "");
+        assert_eq!(before(Some("go,plain,queue")), "FIEF_LAB_ONLY=go,plain,queue ");
+        assert_eq!(before(Some("it's one")), "FIEF_LAB_ONLY='it'\\''s one' ");
+    }
 }
