@@ -2,7 +2,7 @@
 //! Reads a policy from a file or, for `-`, from standard input.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fief_policy::Policy;
 
@@ -16,13 +16,17 @@ const LARGEST: u64 = 96 << 20;
 pub struct PolicyFile {
     pub policy: Policy,
     pub text: String,
+    /// Absolute; none: standard input.
+    pub path: Option<PathBuf>,
 }
 
 /// Reads and checks; all errors of the policy at once.
 pub fn load(path: &Path) -> Result<PolicyFile> {
     let text = read(path)?;
     let policy = fief_policy::parse(&text, &name(path))?;
-    Ok(PolicyFile { policy, text })
+    // a folder that was removed has no path, and is no reason to fail
+    let absolute = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    Ok(PolicyFile { policy, text, path: (!is_standard_input(path)).then(absolute) })
 }
 
 /// What the policy is called in messages.

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use fief_bpf::abi;
 use fief_bpf::admin::Admin;
@@ -19,6 +20,7 @@ use fief_policy::Policy;
 use crate::front::{Doors, Others};
 use crate::homes::{self, LetGo, LostHome};
 use crate::namespace::{self, Namespace};
+use crate::origin::Source;
 use crate::renamed::There;
 use crate::schedule::policy_number;
 use crate::staging::Staging;
@@ -36,6 +38,8 @@ pub struct ApplyOptions {
     pub here: bool,
     /// Although these managed units lose their container by it: they stay in the old ones, which are nobody's accounts any more.
     pub let_go: LetGo,
+    /// The policy's file, absolute, which is told of the policy in force; `None`: its text came another way.
+    pub file: Option<PathBuf>,
 }
 
 /// What applying changed.
@@ -162,7 +166,7 @@ impl Fief {
             upgrade::upgrade(self.pins())?;
             self.attach_orders_again()?;
         }
-        let applied = self.swap(policy, text, &lost);
+        let applied = self.swap(policy, Source { text, file: options.file.as_deref() }, &lost);
         if fresh && applied.is_err() {
             // nothing was in force before, so nothing is now; the first error is the one to tell
             let _ = self.remove_all();
@@ -191,7 +195,7 @@ impl Fief {
             .remedy("run fief there (nsenter --net=...), or move the front door to this one by `fief apply --here`"))
     }
 
-    fn swap(&self, policy: &Policy, text: &str, lost: &[LostHome]) -> Result<Applied> {
+    fn swap(&self, policy: &Policy, source: Source<'_>, lost: &[LostHome]) -> Result<Applied> {
         let admin = Admin::open(self.pins())?;
         let table = Table::open(self.pins())?;
         let slot = 1 - table.policy().0;
@@ -201,7 +205,7 @@ impl Fief {
         let changed = self.changed_listeners(policy, before.slot, &there.renamed)?;
         let sysctls_were_set = self.sysctls_are_set();
         let staged =
-            unname(&admin, &before, slot).and_then(|()| self.stage(policy, text, &admin, &there, slot, &mut applied));
+            unname(&admin, &before, slot).and_then(|()| self.stage(policy, source, &admin, &there, slot, &mut applied));
         if staged.is_err() {
             unmake(&admin, &before, &Tree::read(&table));
             // as above
@@ -238,7 +242,7 @@ impl Fief {
     fn stage(
         &self,
         policy: &Policy,
-        text: &str,
+        source: Source<'_>,
         admin: &Admin,
         there: &There,
         slot: u32,
@@ -247,8 +251,8 @@ impl Fief {
         let containers = self.stage_containers(policy, admin, there, slot, applied)?;
         self.stage_root(policy, admin, &containers, slot)?;
         let doors = self.stage_listeners(policy, &containers, slot, applied)?;
-        self.keep_policy(slot, text)?;
-        self.keep_origin(slot, &doors.answers)?;
+        self.keep_policy(slot, source.text)?;
+        self.keep_origin(slot, source.file, &doors.answers)?;
         self.stage_files(policy, slot)?;
         self.stage_lanes(policy, &containers, slot, &doors, admin, &mut applied.notes)?;
         self.open_doors(&doors)?;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the policy in force came from: who applied it, by which command, and who answers its connection requests since. It is kept
+//! Where the policy in force came from: who applied it, from which file, by which command, and who answers its connection requests since. It is kept
 //! beside the policy's text, and goes with it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Result};
 use nix::unistd::{Uid, User};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{Fief, cgroup};
+use crate::{Fief, cgroup, wire};
 
 /// What a number of a login is while nobody has logged in.
 const NOBODY: u32 = u32::MAX;
@@ -22,22 +22,32 @@ pub struct Origin {
     pub by: String,
     /// The words of the command.
     pub command: String,
+    /// The policy's file, absolute; `None`: its text came another way, or an older version applied it.
+    #[serde(default, serialize_with = "wire::some_path")]
+    pub file: Option<PathBuf>,
     /// Its process.
     pub pid: u32,
     /// Sentences: whether the kernel or the front door answers connection requests to admitted listeners, and why.
     pub answers: Vec<String>,
 }
 
+/// The text of a policy, and the file that it was read from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub text: &'a str,
+    pub file: Option<&'a Path>,
+}
+
 impl Origin {
     /// Of this process.
-    fn own(answers: &[String]) -> Self {
+    fn own(file: Option<&Path>, answers: &[String]) -> Self {
         let read = |file: &str| fs::read(format!("/proc/self/{file}")).unwrap_or_default();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let command = text(read("cmdline")).trim_end_matches('\0').replace('\0', " ");
         let login = text(read("loginuid")).trim().parse().ok().filter(|login| *login != NOBODY);
         let unit = unit(&text(read("cgroup"))).map(str::to_owned);
         let by = by(&name(Uid::effective().as_raw()), login.map(name).as_deref(), unit.as_deref());
-        Self { by, command, pid: std::process::id(), answers: answers.to_vec() }
+        Self { by, command, file: file.map(Path::to_owned), pid: std::process::id(), answers: answers.to_vec() }
     }
 }
 
@@ -78,9 +88,9 @@ impl Fief {
     }
 
     /// Keeps what is known of the policy that is built in a slot.
-    pub(crate) fn keep_origin(&self, slot: u32, answers: &[String]) -> Result<()> {
+    pub(crate) fn keep_origin(&self, slot: u32, file: Option<&Path>, answers: &[String]) -> Result<()> {
         let path = self.origin_file(slot);
-        let text = serde_json::to_string(&Origin::own(answers)).expect("texts and a number");
+        let text = serde_json::to_string(&Origin::own(file, answers)).expect("texts and a number");
         fs::write(&path, text).context(|| format!("cannot write {}", path.display()))
     }
 
@@ -109,6 +119,16 @@ mod tests {
         assert_eq!(unit("0::/\n"), None);
         assert_eq!(unit("0::/system.slice/nginx.service/fief/server\n"), Some("nginx.service"));
         assert_eq!(unit("0::/user.slice/user-0.slice/user@0.service/app.slice/run-1.scope\n"), None);
+    }
+
+    #[test]
+    fn the_file_is_kept_and_what_an_older_version_kept_is_read() {
+        let own = Origin::own(Some(Path::new("/etc/shop.toml")), &["the kernel answers".to_owned()]);
+        let text = serde_json::to_string(&own).expect("texts and a number");
+        assert_eq!(serde_json::from_str::<Origin>(&text).expect("as it was written"), own);
+        let old = r#"{"by":"root","command":"fief apply shop.toml","pid":7,"answers":[]}"#;
+        let old: Origin = serde_json::from_str(old).expect("without a file");
+        assert_eq!((old.file, old.pid), (None, 7));
     }
 
     #[test]

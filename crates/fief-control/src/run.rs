@@ -23,6 +23,8 @@ use crate::{Fief, Status};
 /// How to run.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
+    /// The policy's file, absolute; `None`: its text came another way.
+    pub file: Option<PathBuf>,
     /// Do not rebind the server's threads by the socket they work on.
     pub no_follow: bool,
     /// Gets what the operator should know: notes of the policy, that the server went into the background, that the policy was
@@ -51,7 +53,8 @@ impl Fief {
         std::fs::create_dir_all(self.run_dir()).context(|| "cannot note the run".into())?;
         std::fs::write(self.run_file(), std::process::id().to_string()).context(|| "cannot note the run".into())?;
         let guard = self.start_guard();
-        let applied = self.apply_locked(policy, text, &ApplyOptions::default());
+        let applied =
+            self.apply_locked(policy, text, &ApplyOptions { file: options.file.clone(), ..ApplyOptions::default() });
         let code = applied
             .and_then(|applied| {
                 tell_all(options.tell, &applied.notes);

@@ -23,7 +23,7 @@ pub fn run(args: &Apply, output: &mut Output) -> Result<()> {
         return left(args, output);
     }
     let Apply { containers, user_quota, here, .. } = *args;
-    let options = ApplyOptions { containers, user_quota, here, let_go: args.let_go() };
+    let options = ApplyOptions { containers, user_quota, here, let_go: args.let_go(), file: file.path };
     // what is in force is in force, whether its status can be read or not
     let (applied, status) = fief.apply_and_look(&file.policy, &file.text, &options)?;
     let name = policy_file::name(&args.file);

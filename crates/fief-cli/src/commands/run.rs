@@ -17,7 +17,8 @@ fn serve(args: &Run) -> Result<ExitCode> {
     let file = policy_file::load(&args.policy)?;
     // Before anything is put in force for it.
     program::find(&args.server)?;
-    let options = RunOptions { no_follow: args.no_follow, tell: Some(program::tell), started: Some(started) };
+    let options =
+        RunOptions { file: file.path, no_follow: args.no_follow, tell: Some(program::tell), started: Some(started) };
     let code = Fief::from_env()?.run(&file.policy, &file.text, &args.server, &options)?;
     Ok(program::ended(code))
 }

@@ -53,6 +53,8 @@ pub struct Object<'a> {
     /// Who applied it, how, and by which process.
     applied_by: Option<&'a str>,
     applied_with: Option<&'a str>,
+    /// The file that was read then.
+    applied_file: Option<String>,
     applied_pid: Option<u32>,
     /// Says of the kernel or the front door that it answers connection requests, and why.
     answers: &'a [String],
@@ -119,6 +121,9 @@ impl<'a> Object<'a> {
             sha256: status.sha256.as_deref(),
             applied_by: origin.map(|origin| origin.by.as_str()),
             applied_with: origin.map(|origin| origin.command.as_str()),
+            applied_file: origin
+                .and_then(|origin| origin.file.as_ref())
+                .map(|file| file.to_string_lossy().into_owned()),
             applied_pid: origin.map(|origin| origin.pid),
             answers: origin.map(|origin| origin.answers.as_slice()).unwrap_or_default(),
             build: build(status.builds[0]),
@@ -175,11 +180,13 @@ impl<'a> Server<'a> {
 fn heading(status: &Status, now: SystemTime) -> String {
     let age = status.since.and_then(|since| now.duration_since(since).ok());
     let since = age.map_or_else(String::new, |age| format!(" for {}", time(age)));
+    let file = status.origin.as_ref().and_then(|origin| origin.file.as_ref());
+    let from = file.map_or_else(String::new, |file| format!(", as it was read from {}", file.display()));
     let text = match &status.policy {
-        Some(path) => format!("its text is {}", path.display()),
+        Some(path) => format!("its text is kept in {}", path.display()),
         None => "its text was removed".to_owned(),
     };
-    format!("a policy is in force{since}; {}", printable(&text))
+    format!("a policy is in force{since}{}; {}", printable(&from), printable(&text))
 }
 
 fn build(number: u32) -> String {
@@ -189,7 +196,7 @@ fn build(number: u32) -> String {
 /// Who applied it and what came of that, and what of it is the kernel's now.
 fn origin(status: &Status) -> String {
     let mut page = String::new();
-    if let Some(Origin { by, command, pid, answers }) = &status.origin {
+    if let Some(Origin { by, command, file: _, pid, answers }) = &status.origin {
         page.push_str(&format!("applied by {}: {} (process {pid})\n", printable(by), printable(command)));
         answers.iter().for_each(|answer| page.push_str(&format!("{}\n", printable(answer))));
     }
@@ -281,6 +288,7 @@ mod tests {
             origin: Some(Origin {
                 by: "root".into(),
                 command: "fief apply shop.toml".into(),
+                file: Some("/etc/shop.toml".into()),
                 pid: 7,
                 answers: vec!["the kernel answers".into()],
             }),
@@ -304,7 +312,9 @@ mod tests {
     #[test]
     fn the_page_tells_who_serves_and_what_is_wrong() {
         let page = page(&status(), SystemTime::UNIX_EPOCH + Duration::from_secs(3_720));
-        assert!(page.starts_with("a policy is in force for 1 h 2 min; its text is /run/fief"), "{page}");
+        let heading =
+            "a policy is in force for 1 h 2 min, as it was read from /etc/shop.toml; its text is kept in /run/fief/";
+        assert!(page.starts_with(heading), "{page}");
         let line =
             |of: &str| page.lines().find(|line| line.starts_with(of)).unwrap_or_else(|| panic!("{of} in {page}"));
         let applied = "\napplied by root: fief apply shop.toml (process 7)\nthe kernel answers\nsha256 abc\n";

@@ -94,6 +94,7 @@ fn status_tells_what_is_in_force_since_when_and_by_whom() {
     assert!(status["since_s"].as_u64().expect("a time") >= before, "{status}");
     let with = status["applied_with"].as_str().expect("words");
     assert!(with.contains(" apply ") && with.ends_with(shop.path().to_str().expect("text")), "{status}");
+    assert_eq!(status["applied_file"].as_str(), shop.path().to_str(), "{status}");
     assert!(status["applied_by"].as_str().expect("a user").starts_with("root"), "{status}");
     assert_eq!(status["build"], status["own_build"], "{status}");
     let page = place.fief().arg("status").ends().stdout;
