@@ -44,7 +44,7 @@ fn runs_to_its_end(name: &str, measured: &[&str], named: &[&str]) {
     }
     assert!(page::plots(report.path()) > 0, "the report of {name} has no plot");
     if require(Feature::Chromium) {
-        page::is_read(report.path(), false);
+        [false, true].into_iter().for_each(|is_dark| page::is_read(report.path(), is_dark));
     }
     let figures = objects.last().expect("the figures are the last line");
     for figure in measured {
