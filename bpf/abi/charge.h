@@ -112,8 +112,8 @@ struct fief_cpu {
 	__u64 next_thread;		 /* that thread, if it has one */
 	__u32 served_count;		 /* of these */
 	__u32 served_reset;		 /* 1: what the thread served before counts no more */
-	__u32 received; /* index + 1 of the listener that it last received from a client of; 0: of none */
-	__u32 pad;
+	__u32 received;	  /* index + 1 of the listener that it last received from a client of; 0: of none */
+	__u32 limit_cpus; /* CPUs that the machine has, by which limits are counted */
 	struct fief_ref served[FIEF_SERVED]; /* whom the running thread worked for since the scheduler last looked */
 	struct fief_recent recent[FIEF_RECENT];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];

@@ -12,7 +12,15 @@
 
 #include "order.h"
 
-const volatile __u32 limit_cpus = 1; /* that the machine has, by which limits are counted */
+const volatile __u32 limit_cpus = 1; /* that the machine had when the scheduler was turned on */
+
+/* Those that limits are counted by. */
+static __always_inline __u32 cpus_now(void)
+{
+	struct sched_machine *m = machine_get();
+
+	return m && m->cpus ? m->cpus : limit_cpus;
+}
 
 /* The lock is held. */
 static __always_inline bool budget_left(struct sched_node *n, __u32 limit_ppm, __u64 now)
@@ -23,7 +31,7 @@ static __always_inline bool budget_left(struct sched_node *n, __u32 limit_ppm, _
 		n->budget = 0; /* what was charged before there was a limit is no debt */
 	if (age >= PERIOD_NS) {
 		periods = n->period_ns ? age / PERIOD_NS : 1;
-		n->budget = refilled(n->budget, quota_of(limit_ppm, limit_cpus), periods);
+		n->budget = refilled(n->budget, quota_of(limit_ppm, cpus_now()), periods);
 		n->period_ns = n->period_ns ? n->period_ns + periods * PERIOD_NS : now;
 	}
 	return n->budget > 0;
@@ -77,7 +85,7 @@ __noinline int debt_is_full(__u32 id)
 		limit_ppm = attributes_of(c)->limit_ppm;
 		left = budget_now(n, c);
 		if (limit_ppm && n->period_ns && left <= 0 &&
-		    DEBT_STEP_NS - left > quota_of(limit_ppm, limit_cpus) * DEBT_MOST) {
+		    DEBT_STEP_NS - left > quota_of(limit_ppm, cpus_now()) * DEBT_MOST) {
 			full = 1;
 			break;
 		}

@@ -45,7 +45,7 @@
 #include "stays.bpf.h"
 #include "floor.bpf.h"
 
-#define PICKS		16 /* queues in a row that have no thread for this CPU */
+#define PICKS		256 /* queues in a row that have no thread for this CPU */
 #define CLOCK_MONOTONIC 1
 
 /* The running thread's time up to now is charged. Interrupts are off. */
@@ -330,10 +330,36 @@ s32 BPF_PROG(task_begins, struct task_struct *p, struct scx_init_task_args *args
 	return 0;
 }
 
-/* Without these two the kernel takes a scheduler out when a CPU comes or goes. Queues are nobody's, so there is nothing to do. */
+/* What the core has to know: whether its charges gather for the scheduler, and for how many CPUs a limit is. */
+static __always_inline void core_tell(bool on, __u32 cpus)
+{
+	__u32 cpu;
+
+	bpf_for (cpu, 0, cpu_count) {
+		struct fief_cpu *cs = cpu_at(cpu);
+
+		if (!cs)
+			break;
+		cs->limit_cpus = cpus;
+		cs->scheduled = on;
+	}
+}
+
+static __always_inline void cpus_change(int by)
+{
+	struct sched_machine *m = machine_get();
+
+	if (!m)
+		return;
+	__sync_fetch_and_add(&m->cpus, by);
+	core_tell(true, m->cpus);
+}
+
+/* Without these two the kernel takes a scheduler out when a CPU comes or goes. Queues are nobody's; limits are of what is there. */
 SEC("struct_ops/cpu_online")
 void BPF_PROG(cpu_comes, s32 cpu)
 {
+	cpus_change(1);
 }
 
 SEC("struct_ops/cpu_offline")
@@ -343,6 +369,7 @@ void BPF_PROG(cpu_goes, s32 cpu)
 
 	if (there)
 		there->rank = ~0u;
+	cpus_change(-1);
 }
 
 /* A period has passed: what was held may go on, and what waited too long is found. */
@@ -363,20 +390,6 @@ static int period_begins(void *map, int *key, struct sched_machine *m)
 	}
 	bpf_timer_start(&m->timer, PERIOD_NS, 0);
 	return 0;
-}
-
-/* Whether the core's charges gather for the scheduler. */
-static __always_inline void charges_gather(bool on)
-{
-	__u32 cpu;
-
-	bpf_for (cpu, 0, cpu_count) {
-		struct fief_cpu *cs = cpu_at(cpu);
-
-		if (!cs)
-			break;
-		cs->scheduled = on;
-	}
 }
 
 SEC("struct_ops.s/init")
@@ -406,7 +419,8 @@ s32 BPF_PROG(init_begins)
 	}
 	m->free = QUEUES - 1;
 	m->top = 1;
-	charges_gather(true);
+	m->cpus = limit_cpus;
+	core_tell(true, limit_cpus);
 	err = bpf_timer_init(&m->timer, &sched_machines, CLOCK_MONOTONIC);
 	if (err)
 		return err;
@@ -419,7 +433,7 @@ void BPF_PROG(exit_tells, struct scx_exit_info *info)
 {
 	struct fief_sched *state = state_get();
 
-	charges_gather(false);
+	core_tell(false, limit_cpus);
 	if (!state)
 		return;
 	state->exit_kind = info->kind;

@@ -61,21 +61,21 @@ struct {
 
 struct sched_machine {
 	__u32 lock;
-	__u32 searches; /* counts them */
-	__u32 search;	/* the one that has the lock */
-	__u32 top;	/* queues above were never taken */
-	__u32 free;	/* entries of sched_free that hold a number */
-	__u32 held;	/* a container with waiting threads was passed over */
-	__u32 beats;	/* of the timer */
-	__u32 foreign;	/* threads that wait on the allocation of another container than they work for */
-	__u32 serving;	/* threads that wait while they serve a listener with a queue */
-	__u32 look;	/* the line that is looked at next (leaves.bpf.h); */
-	__u32 lines;	/* and so many are left */
-	__u32 seen;	/* threads that this look was at */
-	__u32 late;	/* a thread may wait among those that are let in for a moment (floor.bpf.h) */
-	__u32 lined;	/* containers with waiting threads of their own */
-	__u32 alone;	/* the one of them that is in no list: id + 1; 0: all are (alone.bpf.h) */
-	__u32 pad;
+	__u32 searches;	 /* counts them */
+	__u32 search;	 /* the one that has the lock */
+	__u32 top;	 /* queues above were never taken */
+	__u32 free;	 /* entries of sched_free that hold a number */
+	__u32 held;	 /* a container with waiting threads was passed over */
+	__u32 beats;	 /* of the timer */
+	__u32 foreign;	 /* threads that wait on the allocation of another container than they work for */
+	__u32 serving;	 /* threads that wait while they serve a listener with a queue */
+	__u32 look;	 /* the line that is looked at next (leaves.bpf.h); */
+	__u32 lines;	 /* and so many are left */
+	__u32 seen;	 /* threads that this look was at */
+	__u32 late;	 /* a thread may wait among those that are let in for a moment (floor.bpf.h) */
+	__u32 lined;	 /* containers with waiting threads of their own */
+	__u32 alone;	 /* the one of them that is in no list: id + 1; 0: all are (alone.bpf.h) */
+	__u32 cpus;	 /* that the machine has now */
 	__u64 looked_ns; /* when lines were last looked at */
 	__u64 news;	 /* of the queues, as they were then */
 	struct bpf_timer timer;
