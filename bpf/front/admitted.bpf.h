@@ -143,7 +143,7 @@ static __noinline bool begin_claim(struct front_context *front, __u32 begin)
 	if (front->guard->flags & FIEF_GUARD_MONITOR)
 		return true;
 	flow_key(&front->packet, &key);
-	return admitted_claim(&key, begin, front->now, false);
+	return admitted_claim(&key, begin, false);
 }
 
 /* The first bytes of a connection of which nothing is known. False: they have to wait. */

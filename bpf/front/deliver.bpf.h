@@ -29,12 +29,12 @@ static __always_inline int carrier_refuse(struct __sk_buff *skb, struct front_co
 }
 
 /* Whether nobody else's first bytes of this connection may pass now, as long as these need to reach TCP. */
-static __always_inline bool carrier_claim(const struct packet *p, __u64 now)
+static __always_inline bool carrier_claim(const struct packet *p)
 {
 	struct fief_flow_key key;
 
 	flow_key(p, &key);
-	return admitted_claim(&key, p->seq, now, true);
+	return admitted_claim(&key, p->seq, true);
 }
 
 /* Without a guard any more: the connection that its cookie promised is made all the same. */
@@ -80,10 +80,11 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
 	served_begin(&front->packet, &from->turn, answer);
 	if (!later && tcp)
-		verdict = carrier_claim(&front->packet, front->now) ? carrier_admit(skb, front, stream, tcp) : TCX_DROP;
+		verdict = carrier_claim(&front->packet) ? carrier_admit(skb, front, stream, tcp) : TCX_DROP;
 	if (verdict == TCX_NEXT) {
 		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);
 		waiting_forget(links, from->link);
+		owed_mark(skb);
 		return TCX_NEXT;
 	}
 	served_undo(&front->packet);

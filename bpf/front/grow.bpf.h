@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cut.bpf.h"
+#include "owed.bpf.h"
 
 #define GROWN_MOST STREAM_PIECE /* the kernel takes frames of up to 16064 bytes */
 
@@ -50,5 +51,6 @@ static __noinline int packet_grow(struct __sk_buff *skb, struct packet *p, struc
 		return -1;
 	p->seq = stream->first + 1;
 	p->payload_length = length;
+	owed_mark(skb);
 	return 0;
 }

@@ -215,6 +215,14 @@ static __always_inline bool is_of_waiting(const struct packet *p, const struct q
 	       p->ack - waiting->packet.ack < FORGOTTEN_BYTES;
 }
 
+/* Whether another CPU has what waited in hand: it is on its way to TCP. */
+static __always_inline bool is_in_hand(const struct queue_held *held)
+{
+	struct queue_links *links = queue_links();
+
+	return links && waiting_of(held) && queue_link(links, held->link)->serial == held->serial;
+}
+
 /*
  * What is known of an earlier connection, or of a request that is answered, is forgotten, whatever was seen of that. Not where
  * an earlier request of this connection waits, as two CPUs may have ruled one each: it was acknowledged. False: so it is.
@@ -229,8 +237,9 @@ static __noinline bool earlier_forget(const struct packet *p, bool later)
 	held = bpf_map_lookup_elem(&queue_holds, &key);
 	if (later && is_of_waiting(p, held))
 		return false;
-	if (held)
-		waiting_cancel(held);
+	/* what contradicts the one in hand would pass too */
+	if (held && !waiting_cancel(held) && !later && is_in_hand(held))
+		return false;
 	if (!later)
 		lasting_end(&key);
 	served = bpf_map_lookup_elem(&queue_serves, &key);

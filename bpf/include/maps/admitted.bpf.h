@@ -146,9 +146,9 @@ static __always_inline __u64 claim_is(__u64 claim, __u64 mine)
  * connections of the same ports, they wait too. `renews`: they passed before, and waited since.
  * The verifier follows a global function once, not for each way to it.
  */
-__noinline int first_bytes_claim(const struct fief_flow_key *key __arg_nonnull, __u32 begin, __u64 now, __u32 renews)
+__noinline int first_bytes_claim(const struct fief_flow_key *key __arg_nonnull, __u32 begin, __u32 renews)
 {
-	__u64 hash, mine, seen, own, lasts, now_ms = now / 1000000, passed = 0, at = CLAIMS, was = 0;
+	__u64 hash, mine, seen, own, lasts, now_ms = bpf_ktime_get_ns() / 1000000, passed = 0, at = CLAIMS, was = 0;
 	struct admitted_pair *pair = admitted_pair(key, &hash);
 	__u64 take, found = 0;
 	__u32 i;
@@ -169,8 +169,10 @@ __noinline int first_bytes_claim(const struct fief_flow_key *key __arg_nonnull, 
 		barrier_var(at);
 		barrier_var(was);
 	}
-	if ((passed && !renews) || at >= CLAIMS)
+	if (passed && !renews)
 		return 0;
+	if (at >= CLAIMS)
+		return renews; /* else those of others would stop the queue that it comes out of */
 	if (__sync_val_compare_and_swap(&pair->key[at & 1].claim[at / 2], was, mine) != was)
 		return 0;
 	/* where one that ended meanwhile led another CPU to another word, neither passes */
@@ -181,9 +183,9 @@ __noinline int first_bytes_claim(const struct fief_flow_key *key __arg_nonnull, 
 	return !passed || renews;
 }
 
-static __always_inline bool admitted_claim(const struct fief_flow_key *key, __u32 begin, __u64 now, bool renews)
+static __always_inline bool admitted_claim(const struct fief_flow_key *key, __u32 begin, bool renews)
 {
-	__u64 claimed = first_bytes_claim(key, begin, now, renews);
+	__u64 claimed = first_bytes_claim(key, begin, renews);
 
 	barrier_var(claimed);
 	return claimed & 1;
