@@ -146,9 +146,13 @@ struct fief_container {
 	/* Use of its part of the CPU since the scheduler, which is on, last looked: of the container itself, and with all below it. */
 	__u64 charged_own_ns;
 	__u64 charged_ns;
-	__s64 unlimited_ns;	 /* of charged_ns, what does not count against limits (core/served.bpf.h) */
-	__u64 received_until_ns; /* when its receive work is within its part of the limit again (core/excess.bpf.h) */
-	__u64 discarded;	 /* packets, since that work exceeded the limit */
+	__s64 unlimited_ns; /* of charged_ns, what does not count against limits (core/served.bpf.h) */
+	/* core/excess.bpf.h: when its receive work is within these again. */
+	__u64 received_half_ns; /* half of its limit, */
+	__u64 received_all_ns;	/* all of it, */
+	__u64 received_part_ns; /* its part of its parent's half */
+	__u64 held_ns;		/* when the scheduler last passed it over, since its limit was used up */
+	__u64 discarded;	/* packets of it, since receive work exceeded a limit */
 	char name[FIEF_NAME_LEN];
 };
 

@@ -32,6 +32,7 @@
 #include "kernel.bpf.h"
 #include "compat.bpf.h"
 #include "hidden.bpf.h"
+#include "owed.bpf.h"
 #include "switch.bpf.h"
 #include "receive.bpf.h"
 #include "follow.bpf.h"
@@ -159,7 +160,7 @@ int ingress_charges(struct __sk_buff *skb)
 		client = packet_client(skb, label);
 	}
 	packets = skb->gso_segs ? skb->gso_segs : 1;
-	if (charges_scheduled())
+	if (charges_scheduled() && !is_owed(skb))
 		discards = excess_discards(ref_word(to), packets) & 1;
 	barrier_var(discards); /* the verifier does not know what a global function returns */
 	packet_charge(to, sk, client, packets, skb->len, discards & 1);

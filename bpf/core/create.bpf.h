@@ -129,7 +129,10 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 	c->charged_own_ns = 0;
 	c->charged_ns = 0;
 	c->unlimited_ns = 0;
-	c->received_until_ns = 0;
+	c->received_half_ns = 0;
+	c->received_all_ns = 0;
+	c->received_part_ns = 0;
+	c->held_ns = 0;
 	c->discarded = 0;
 	__builtin_memset(c->attributes, 0, sizeof(c->attributes));
 	c->attributes[0].weight = 100;

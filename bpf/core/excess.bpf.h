@@ -4,12 +4,13 @@
  *
  * Problem: no scheduler stops a softirq. A flood of packets for a limited container takes the CPU from all others, and what is
  * received counts against the limit, so that the container's threads never get to what has come.
- * How: while the scheduler is on, receive work is held against half of each limit on the way up; the other half is the threads' own.
- * Each nanosecond of it moves a time ahead (virtual scheduling, ITU-T I.371). While that time is more than EXCESS_NS away, packets
- * are dropped by cgroup_skb/ingress, before they are queued and anybody is woken up. What dropping takes counts against the limit too,
- * but not against that half: else a flood of which each packet is dropped would let none pass.
+ * How: while the scheduler is on, receive work is held against each limit on the way up. Each nanosecond of it moves a time ahead
+ * (virtual scheduling, ITU-T I.371), for half of the limit twice as far as for all of it. While the first of these times is more than EXCESS_NS
+ * away, and threads were held by the limit a moment ago or the second one is away too, packets are dropped by cgroup_skb/ingress, before they
+ * are queued and anybody is woken up. Of several containers below a limit those that are within their equal part of the half keep their packets.
+ * What dropping takes counts against the limit too, but moves no time: else a flood of which each packet is dropped would let none pass.
  * Limits: what comes before a socket is found (driver, IP) is done all the same, and where that alone exceeds the limit, so does the
- * container. Packets of a container without threads of managed units are not seen.
+ * container. Packets of a container without threads of managed units are not seen. Bytes that the door has acknowledged pass.
  */
 #pragma once
 
@@ -17,25 +18,45 @@
 
 #define EXCESS_NS 100000000ull
 
-const volatile __u32 online_count = 1; /* CPUs, by which limits are counted */
+static __always_inline bool is_ahead(__u64 until, __u64 now)
+{
+	return (__s64)(until - now) > (__s64)EXCESS_NS;
+}
+
+/* No CPU that stood still for long, with a packet in hand, takes the time far away. */
+static __always_inline void time_move(__u64 *until, __u64 ns, __u64 part, __u64 now)
+{
+	__u64 was = *(volatile __u64 *)until, step = ns * 1000000 / (part ? part : 1);
+
+	if ((__s64)(was - now) < 0)
+		__sync_val_compare_and_swap(until, was, now);
+	if (step > 2 * EXCESS_NS)
+		step = 2 * EXCESS_NS;
+	if ((__s64)(was - now) < (__s64)(2 * EXCESS_NS))
+		__sync_fetch_and_add(until, step);
+}
 
 /* `ns` of receive work, up to `now`, of a container and all above it. */
 static __noinline int excess_count(struct fief_ref to, __u64 ns, __u64 now)
 {
-	struct fief_container *c = container_get(to);
-	__u64 part, until;
+	struct fief_container *c = container_get(to), *below = NULL;
+	struct fief_cpu *cs = this_cpu();
 	int i;
 
 	for (i = 0; i < FIEF_MAX_DEPTH && can_loop; i++) {
-		if (!c || to.id == FIEF_ROOT)
+		__u64 limit, children; /* millionths of a CPU */
+
+		if (!c || !cs || to.id == FIEF_ROOT)
 			break;
-		part = (__u64)attributes_of(c)->limit_ppm * online_count / 2; /* millionths of a CPU */
-		if (part) {
-			until = c->received_until_ns;
-			if ((__s64)(until - now) < 0)
-				__sync_val_compare_and_swap(&c->received_until_ns, until, now);
-			__sync_fetch_and_add(&c->received_until_ns, ns * 1000000 / part);
+		limit = (__u64)attributes_of(c)->limit_ppm * cs->limit_cpus;
+		if (limit) {
+			time_move(&c->received_half_ns, ns, limit / 2, now);
+			time_move(&c->received_all_ns, ns, limit, now);
+			children = c->refs / FIEF_CHILD;
+			if (below)
+				time_move(&below->received_part_ns, ns, limit / 2 / (children ? children : 1), now);
 		}
+		below = c;
 		to = c->parent;
 		c = container_get(to);
 	}
@@ -46,17 +67,20 @@ static __noinline int excess_count(struct fief_ref to, __u64 ns, __u64 now)
 __noinline int excess_discards(__u64 whose, __u32 packets)
 {
 	struct fief_ref to = ref_read(whose);
-	struct fief_container *c = container_get(to);
+	struct fief_container *c = container_get(to), *own = c, *below = NULL;
 	__u64 now = bpf_ktime_get_ns();
 	int i;
 
 	for (i = 0; i < FIEF_MAX_DEPTH && can_loop; i++) {
-		if (!c || to.id == FIEF_ROOT)
+		if (!c || !own || to.id == FIEF_ROOT)
 			break;
-		if (attributes_of(c)->limit_ppm && (__s64)(c->received_until_ns - now) > (__s64)EXCESS_NS) {
-			__sync_fetch_and_add(&c->discarded, packets);
+		if (attributes_of(c)->limit_ppm && is_ahead(c->received_half_ns, now) &&
+		    (is_ahead(c->received_all_ns, now) || now - c->held_ns < EXCESS_NS) &&
+		    (!below || is_ahead(below->received_part_ns, now))) {
+			__sync_fetch_and_add(&own->discarded, packets);
 			return 1;
 		}
+		below = c;
 		to = c->parent;
 		c = container_get(to);
 	}

@@ -104,6 +104,7 @@ __noinline __u32 child_offer(__u32 id, struct sched_node *parent __arg_nonnull, 
 		return n->next;
 	if (a->limit_ppm && !budget_left(n, a->limit_ppm, now)) {
 		m->held = 1;
+		c->held_ns = now;
 		state_count(held);
 		return n->next;
 	}

@@ -91,7 +91,6 @@ pub(crate) fn configure(
     let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())? as u32;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the core object has read-only data");
     rodata.cpu_count = cpus;
-    rodata.online_count = crate::schedule::cpus_online();
     rodata.exec_clock_excludes_softirq = crate::clock::excludes_softirq();
     rodata.task_storage_in_cgroup = task_storage_in_cgroup;
     open.maps.containers.set_max_entries(containers).context(|| "cannot size the container table".into())?;

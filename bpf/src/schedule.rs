@@ -139,7 +139,7 @@ fn with_object(pins: &Pins, work: impl FnOnce(&mut libbpf_rs::Object) -> Result<
     work(skel.object_mut())
 }
 
-pub(crate) fn cpus_online() -> u32 {
+fn cpus_online() -> u32 {
     let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     online.and_then(|count| u32::try_from(count).ok()).unwrap_or(1)
 }
