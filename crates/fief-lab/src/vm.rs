@@ -67,7 +67,7 @@ impl Guest {
         let mut order = tempfile::NamedTempFile::new().context("make a script for the guest")?;
         let quick = if args.quick { " --quick" } else { "" };
         let json = if args.json { " --json" } else { "" };
-        writeln!(order, "{INSIDE}=1 fief lab {}{quick}{json}", args.experiment.name())
+        writeln!(order, "{INSIDE}=1 fief lab {}{quick}{json} || ended=$?", args.experiment.name())
             .context("write a script for the guest")?;
         let mut guest = Command::new(script()?)
             .arg("-s")
@@ -96,7 +96,10 @@ impl Guest {
                 _ => println!("{line}"),
             }
         }
-        guest.wait().context("wait for the guest")?;
+        let ended = guest.wait().context("wait for the guest")?;
+        if !ended.success() && failed.is_none() {
+            failed = Some(format!("the guest failed: {ended}"));
+        }
         failed.map_or(Ok(last.unwrap_or_default()), |line| Err(Error::failed(line)))
     }
 }
