@@ -4,7 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fief::Container;
+use fief::{Container, Ring};
 use nix::unistd::Pid;
 
 use crate::command::{fief, write_policy};
@@ -67,7 +67,7 @@ pub fn serve_both() -> Found {
     let ended = hog.kill().and_then(|()| hog.wait()).map_err(text);
     let said = found?;
     ended?;
-    Ok(format!("{said}; {}", limit(&wide, &narrow)?))
+    Ok(format!("{said}; {}; by a ring {}", limit(&wide, &narrow)?, limit_by_ring(&wide, &narrow)?))
 }
 
 fn shares(wide: &Container, narrow: &Container) -> Found {
@@ -103,6 +103,29 @@ fn forget(wide: &Container, narrow: &Container) -> Result<f64, String> {
         spin(FORGETS);
     }
     Ok((thread_ns() - before) as f64 * 100.0 / begin.elapsed().as_nanos() as f64)
+}
+
+/// The same where a ring says whom the thread works for: the scheduler reads it at each look.
+fn limit_by_ring(wide: &Container, narrow: &Container) -> Found {
+    let mut ring = Ring::open().map_err(text)?;
+    let both = [ring.add(wide).map_err(text)?, ring.add(narrow).map_err(text)?];
+    let mut serve = |length: Duration| {
+        let begin = Instant::now();
+        for place in both.iter().cycle() {
+            ring.bind(*place)?;
+            spin(TURN);
+            if begin.elapsed() >= length {
+                break;
+            }
+        }
+        ring.flush()
+    };
+    serve(SETTLES).map_err(text)?;
+    let charged = || narrow.usage().map(|usage| usage.thread_ns).map_err(text);
+    let (before, begin) = (charged()?, Instant::now());
+    serve(WINDOW).map_err(text)?;
+    let part = (charged()? - before) as f64 * 100.0 / begin.elapsed().as_nanos() as f64;
+    near(&[part], &[10.0], 1.0)
 }
 
 /// What one of the two is limited to holds for its work, however much the thread may have.

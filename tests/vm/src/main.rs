@@ -5,8 +5,10 @@
 //! an unprivileged application, a server, a client, a process that works. Each check prints one line, `ok` or `FAILED`.
 
 mod application;
+mod changes;
 mod combined;
 mod command;
+mod connections;
 mod devices;
 mod flood;
 mod groups;
@@ -66,6 +68,9 @@ fn main() -> ExitCode {
         ["play"] => policies::play(),
         ["flood"] => report.check("receive work above a limit is discarded", flood::is_discarded),
         ["hotplug"] => report.check("a CPU that goes and comes changes no share", hotplug::is_borne),
+        ["changes"] => changes::check(&mut report),
+        ["connections"] => connections::check(&mut report),
+        ["serves-connections"] => return told(connections::serve()),
         ["turns", times] => schedule::check_turns(&mut report, times.parse().expect("a number")),
         ["receive"] => return told(flood::receive().map(|()| String::new()).map_err(report::text)),
         ["spin"] => work::without_end(),

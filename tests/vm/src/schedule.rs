@@ -50,6 +50,8 @@ pub fn check(report: &mut Report) {
     report.check("an application's own limit is held, and left with the binding", holds_an_applications_limit);
     report.check("receive work above a limit is discarded", crate::flood::is_discarded);
     crate::combined::check(report);
+    crate::changes::check(report);
+    crate::connections::check(report);
     crate::inversion::check(report);
     crate::policies::check(report);
     report.check("who waits behind very many under fifo, on one CPU of two, is let in", bears_a_fifo);
