@@ -16,8 +16,6 @@
 #define OPTION_SCALE	    3
 #define OPTION_SACK	    4
 #define OPTION_TIMESTAMPS   8
-#define OPTION_MD5	    19 /* RFC 2385 */
-#define OPTION_AO	    29 /* RFC 5925 */
 #define OPTIONS_MOST	    40
 #define SCALE_MOST	    14
 #define SCALE_NONE	    15
@@ -29,8 +27,7 @@ struct handshake {
 	__u32 echo;	 /* ours, as it came back */
 	__u16 segment_size;
 	__u8 scale; /* SCALE_NONE: none */
-	__u8 sack : 1;
-	__u8 is_signed : 1; /* by a key that only the kernel knows */
+	__u8 sack;
 	__u8 timestamps;
 	__u8 ecn;
 	__u8 receive_scale; /* ours */
@@ -89,8 +86,6 @@ __noinline int options_walk(const struct option_bytes *bytes, __u32 length, stru
 			with->timestamps = 1;
 			with->timestamp = option_word(bytes, at + 2);
 			with->echo = option_word(bytes, at + 6);
-		} else if (option.kind == OPTION_MD5 || option.kind == OPTION_AO) {
-			with->is_signed = 1;
 		}
 		at += option.size;
 	}

@@ -10,8 +10,8 @@
  *
  * Listeners with `forward` have their own path (forward.bpf.h): their connections are other machines'.
  *
- * Limits: connections that the kernel made (admission below its level, TIME_WAIT, a signed SYN, a listener of multipath TCP
- * unless the kernel answers with cookies) are ruled as they pass.
+ * Limits: connections that the kernel made (admission below its level, TIME_WAIT, a listener of multipath TCP unless the kernel
+ * answers with cookies) are ruled as they pass.
  */
 #pragma once
 
@@ -30,7 +30,6 @@
 static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening)
 {
 	struct segment *synack;
-	bool pass = false;
 	int verdict;
 
 	if (!admit_in_force(front))
@@ -41,9 +40,7 @@ static __noinline int syn_answer(struct __sk_buff *skb, struct front_context *fr
 	}
 	if (is_multipath(listening))
 		return syn_pass(skb, front);
-	synack = handshake_answer(skb, front, listening, &pass);
-	if (pass)
-		return syn_pass(skb, front);
+	synack = handshake_answer(skb, front, listening);
 	verdict = synack ? segment_answer(skb, &front->packet, synack) : TCX_DROP;
 	if (verdict != SEGMENT_UNROUTED)
 		syn_count(front, false);

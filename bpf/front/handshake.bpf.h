@@ -6,8 +6,7 @@
  * How: the SYN becomes the SYN-ACK in place; the cookie (cookie.bpf.h) carries what the door needs later. The answer offers
  * what the machine offers: its switches are read from the listener's network namespace. The largest segment follows from the
  * link.
- * Limits: no TCP Fast Open (the data is sent again), no MD5 or AO (such SYNs go to the kernel; what the door says on their
- * connections is not signed), no ECN without timestamps.
+ * Limits: no TCP Fast Open (the data is sent again), no MD5 or AO (such SYNs go to the kernel), no ECN without timestamps.
  */
 #pragma once
 
@@ -66,9 +65,9 @@ static __always_inline __u16 window_offered(struct tcp_sock *listening)
 	return half < WINDOW_MOST ? half : WINDOW_MOST;
 }
 
-/* The SYN-ACK; NULL: there is none, and `pass` says whether the kernel has to answer. */
+/* The SYN-ACK; NULL: there is none. */
 static __noinline struct segment *handshake_answer(struct __sk_buff *skb, struct front_context *front,
-						   struct tcp_sock *listening, bool *pass)
+						   struct tcp_sock *listening)
 {
 	struct sk_buff *buffer = bpf_cast_to_kern_ctx(skb);
 	struct packet *p = &front->packet;
@@ -79,9 +78,6 @@ static __noinline struct segment *handshake_answer(struct __sk_buff *skb, struct
 	__u8 flags = TCP_SYN | TCP_ACK;
 
 	if (options_read(skb, p, &with))
-		return NULL;
-	*pass = with.is_signed;
-	if (*pass)
 		return NULL;
 	with.ecn = (p->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR);
 	handshake_offer(listening, &with);

@@ -120,35 +120,6 @@ fn an_option_that_the_machine_has_switched_off_is_not_taken_up() {
     compare(&settings, |rig, (name, value)| rig.set(name, value), |_| FAMILIES);
 }
 
-/// Whether it is in order only the kernel can say, which has the keys. A cookie of the door's would open a connection all
-/// the same, and leave no request socket behind.
-#[test]
-fn a_signed_syn_is_left_to_the_kernel() {
-    if !ready() {
-        return;
-    }
-    let md5 = [&[1, 1, 19, 18][..], &[7; 16]].concat();
-    let authentication = [&[29, 16, 1, 1][..], &[7; 12]].concat();
-    let outcomes = [Door::Stock, Door::Own].map(|door| {
-        let rig = Rig::new(door);
-        let mut outcomes = Vec::new();
-        for &family in FAMILIES {
-            for (port, signature) in (4000..).zip([&md5, &authentication]) {
-                let client = (RawClients::address(family, 7), port).into();
-                let mut syn = Segment::new(client, plain(family), SYN);
-                syn.options = [&SIZE[..], signature].concat();
-                rig.clients.send(&syn).unwrap();
-                // it has gone the same way when this one is answered
-                rig.offer(family, 0, &[&SIZE]);
-                let answer = rig.clients.receive(client, Duration::from_millis(1));
-                outcomes.push((family, port, answer.is_some(), rig.front.sockets(port)));
-            }
-        }
-        outcomes
-    });
-    assert_eq!(outcomes[1], outcomes[0], "a stock kernel's are the latter");
-}
-
 #[test]
 fn congestion_is_notified_where_client_and_machine_want_it() {
     if !ready() {
