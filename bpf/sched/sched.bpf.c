@@ -45,7 +45,9 @@
 #include "stays.bpf.h"
 #include "floor.bpf.h"
 
-#define PICKS		256 /* queues in a row that have no thread for this CPU */
+#define PICKS		256    /* queues in a row that have no thread for this CPU, */
+#define PICKS_FEW	16     /* and more than so many only for */
+#define PICKS_NS	200000 /* so long: interrupts are off */
 #define CLOCK_MONOTONIC 1
 
 /* The running thread's time up to now is charged. Interrupts are off. */
@@ -188,7 +190,7 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 		__u32 queue = QUEUE_ROOT;
 		struct sched_node *n;
 
-		if (!machine_lock())
+		if ((i >= PICKS_FEW && bpf_ktime_get_ns() - now > PICKS_NS) || !machine_lock())
 			break;
 		m->search = search;
 		alone_joins(m);
@@ -345,21 +347,42 @@ static __always_inline void core_tell(bool on, __u32 cpus)
 	}
 }
 
-static __always_inline void cpus_change(int by)
+/* A CPU that the kernel could not take away after all is not told to come back. */
+static __always_inline void cpu_changes(s32 cpu, bool away)
 {
 	struct sched_machine *m = machine_get();
+	struct sched_place *there = place_at(cpu);
 
-	if (!m)
+	if (!m || !there || there->away == away)
 		return;
-	__sync_fetch_and_add(&m->cpus, by);
+	there->away = away;
+	__sync_fetch_and_add(&m->cpus, away ? -1 : 1);
 	core_tell(true, m->cpus);
+}
+
+/* Those that are there when the scheduler begins. */
+static __always_inline __u32 cpus_count(void)
+{
+	const struct cpumask *mask = scx_bpf_get_online_cpumask();
+	__u32 cpu, count = 0;
+
+	bpf_for (cpu, 0, cpu_count) {
+		struct sched_place *there = place_at(cpu);
+
+		if (!there)
+			break;
+		there->away = !bpf_cpumask_test_cpu(cpu, mask);
+		count += !there->away;
+	}
+	scx_bpf_put_cpumask(mask);
+	return count;
 }
 
 /* Without these two the kernel takes a scheduler out when a CPU comes or goes. Queues are nobody's; limits are of what is there. */
 SEC("struct_ops/cpu_online")
 void BPF_PROG(cpu_comes, s32 cpu)
 {
-	cpus_change(1);
+	cpu_changes(cpu, false);
 }
 
 SEC("struct_ops/cpu_offline")
@@ -369,7 +392,7 @@ void BPF_PROG(cpu_goes, s32 cpu)
 
 	if (there)
 		there->rank = ~0u;
-	cpus_change(-1);
+	cpu_changes(cpu, true);
 }
 
 /* A period has passed: what was held may go on, and what waited too long is found. */
@@ -419,8 +442,8 @@ s32 BPF_PROG(init_begins)
 	}
 	m->free = QUEUES - 1;
 	m->top = 1;
-	m->cpus = limit_cpus;
-	core_tell(true, limit_cpus);
+	m->cpus = cpus_count();
+	core_tell(true, m->cpus);
 	err = bpf_timer_init(&m->timer, &sched_machines, CLOCK_MONOTONIC);
 	if (err)
 		return err;

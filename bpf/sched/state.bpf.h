@@ -104,14 +104,14 @@ struct {
 } sched_states SEC(".maps");
 
 struct sched_place {
-	__u32 rank;  /* of the thread that runs there (thread.bpf.h) */
-	__u32 brief; /* it may run for a moment only */
-	__u32 row;   /* threads in a row that were let in for having waited */
-	__u32 of;    /* whose thread it is: id + 1 */
-	__u32 own;   /* the container that runs there by its own part: id + 1 */
-	__u32 turn;  /* whose turn it has that works for another one: id + 1 */
-	__u32 lent;  /* that turn is lent */
-	__u32 pad;
+	__u32 rank;   /* of the thread that runs there (thread.bpf.h) */
+	__u32 brief;  /* it may run for a moment only */
+	__u32 row;    /* threads in a row that were let in for having waited */
+	__u32 of;     /* whose thread it is: id + 1 */
+	__u32 own;    /* the container that runs there by its own part: id + 1 */
+	__u32 turn;   /* whose turn it has that works for another one: id + 1 */
+	__u32 lent;   /* that turn is lent */
+	__u32 away;   /* the CPU is offline */
 	__u64 thread; /* which one it is, by its address, until it waits; 0: none */
 	__u64 at;     /* its place in that container's line */
 };
