@@ -150,7 +150,8 @@ struct fief_container {
 	/* core/excess.bpf.h: when its receive work is within these again. */
 	__u64 received_half_ns; /* half of its limit, */
 	__u64 received_all_ns;	/* all of it, */
-	__u64 received_part_ns; /* its part of its parent's half */
+	__u64 received_part_ns; /* its part of its parent's half, */
+	__u64 received_own_ns;	/* and of its own half what is for itself */
 	__u64 held_ns;		/* when the scheduler last passed it over, since its limit was used up */
 	__u64 discarded;	/* packets of it, since receive work exceeded a limit */
 	char name[FIEF_NAME_LEN];

@@ -132,6 +132,7 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 	c->received_half_ns = 0;
 	c->received_all_ns = 0;
 	c->received_part_ns = 0;
+	c->received_own_ns = 0;
 	c->held_ns = 0;
 	c->discarded = 0;
 	__builtin_memset(c->attributes, 0, sizeof(c->attributes));

@@ -53,8 +53,8 @@ static __noinline int excess_count(struct fief_ref to, __u64 ns, __u64 now)
 			time_move(&c->received_half_ns, ns, limit / 2, now);
 			time_move(&c->received_all_ns, ns, limit, now);
 			children = c->refs / FIEF_CHILD;
-			if (below)
-				time_move(&below->received_part_ns, ns, limit / 2 / (children ? children : 1), now);
+			time_move(below ? &below->received_part_ns : &c->received_own_ns, ns,
+				  limit / 2 / (children + 1), now);
 		}
 		below = c;
 		to = c->parent;
@@ -76,7 +76,7 @@ __noinline int excess_discards(__u64 whose, __u32 packets)
 			break;
 		if (attributes_of(c)->limit_ppm && is_ahead(c->received_half_ns, now) &&
 		    (is_ahead(c->received_all_ns, now) || now - c->held_ns < EXCESS_NS) &&
-		    (!below || is_ahead(below->received_part_ns, now))) {
+		    is_ahead(below ? below->received_part_ns : c->received_own_ns, now)) {
 			__sync_fetch_and_add(&own->discarded, packets);
 			return 1;
 		}

@@ -75,8 +75,12 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	int verdict = TCX_NEXT;
 	__u32 answer;
 
-	if (!q || !links)
+	if (!q || !links) {
+		if (links)
+			waiting_forget(links, from->link);
+		owed_mark(skb);
 		return TCX_NEXT;
+	}
 	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
 	served_begin(&front->packet, &from->turn, answer);
 	if (!later && tcp)

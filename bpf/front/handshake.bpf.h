@@ -6,7 +6,7 @@
  * How: the SYN becomes the SYN-ACK in place; the cookie (cookie.bpf.h) carries what the door needs later. The answer offers
  * what the machine offers: its switches are read from the listener's network namespace. The largest segment follows from the
  * link.
- * Limits: no TCP Fast Open (the data is sent again), no MD5 or AO (such SYNs go to the kernel), no ECN without timestamps.
+ * Limits: no TCP Fast Open (the data is sent again), no MD5 or AO (such SYNs are answered unsigned), no ECN without timestamps.
  */
 #pragma once
 

@@ -7,13 +7,17 @@
 #pragma once
 
 #include "answer.bpf.h"
+#include "owed.bpf.h"
 
 /* Makes the packet the reset of its socket, in the client's name; `expected` is the socket's next byte. */
 static __noinline int socket_reset(struct __sk_buff *skb, const struct packet *p, __u32 expected)
 {
 	struct segment *s = segment_begin(expected, p->ack, 0, TCP_ACK | TCP_RST);
 
-	return s ? segment_put(skb, p, s, false) : -1;
+	if (!s || segment_put(skb, p, s, false))
+		return -1;
+	owed_mark(skb); /* nobody sends it again */
+	return 0;
 }
 
 /*

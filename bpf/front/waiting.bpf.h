@@ -218,9 +218,14 @@ static __always_inline bool is_of_waiting(const struct packet *p, const struct q
 /* Whether another CPU has what waited in hand: it is on its way to TCP. */
 static __always_inline bool is_in_hand(const struct queue_held *held)
 {
+	const struct queue_waiting *waiting = waiting_of(held);
 	struct queue_links *links = queue_links();
+	struct queue_link *link;
 
-	return links && waiting_of(held) && queue_link(links, held->link)->serial == held->serial;
+	if (!links || !waiting || !queue_get(waiting->queue))
+		return false;
+	link = queue_link(links, held->link);
+	return link->serial == held->serial && link->linked == QUEUE_NOWHERE;
 }
 
 /*

@@ -2,6 +2,7 @@
 /*
  * Owed: a packet with bytes that the door has acknowledged in the server's name. Their client does not send them again, so whoever drops the
  * packet breaks the connection.
+ * Limits: a filter of the older kind (clsact, ingress) that stands behind the door takes the mark.
  */
 #pragma once
 
