@@ -27,13 +27,14 @@ pub(crate) fn of<'a>(sockets: &'a [Listening], managed: &HashSet<u64>) -> Vec<(&
     sockets.iter().map(|socket| (socket, server(socket))).collect()
 }
 
-/// The process with the lowest number that has it, which is the one that the others were forked from.
+/// The process with the lowest number that has it, which is the one that the others were forked from; the first process, which keeps
+/// the sockets that it hands to units, only where there is no other.
 fn holders(wanted: &HashSet<u32>) -> HashMap<u32, i32> {
     let mut found = HashMap::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<i32> =
         processes.filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse().ok())).collect();
-    pids.sort_unstable();
+    pids.sort_unstable_by_key(|pid| (*pid == 1, *pid));
     for pid in pids {
         // a process that ended meanwhile has none
         let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();

@@ -65,7 +65,7 @@ fn unmanaged(policy: &Policy, listener: &Listener, server: &ServerStatus, gone: 
         Some(format!(
             "{name}: cpu.limit holds no class of it, since {program} is not managed and its CPU time is nobody's; {how}"
         ))
-    } else if gone > 0 {
+    } else if gone > 0 && wants_account(policy, listener) {
         Some(format!(
             "{name}: {program} is not managed, and {gone} managed cgroups are gone: its unit was started again; {how}"
         ))
@@ -118,8 +118,9 @@ fn manage(listener: &Listener, server: &ServerStatus) -> String {
     let classes: Vec<&str> = listener.class_paths().into_iter().collect();
     let home = common_parent(&classes).unwrap_or(ROOT);
     match server.pid {
-        Some(pid) => format!("`fief manage {pid} --container {home} --follow`"),
-        None => format!("`fief manage UNIT --container {home} --follow`"),
+        // nobody wants hooks on what starts all others
+        Some(pid) if pid != 1 => format!("`fief manage {pid} --container {home} --follow`"),
+        _ => format!("`fief manage UNIT --container {home} --follow`"),
     }
 }
 
