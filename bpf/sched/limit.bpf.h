@@ -12,14 +12,12 @@
 
 #include "order.h"
 
-const volatile __u32 limit_cpus = 1; /* that the machine had when the scheduler was turned on */
-
-/* Those that limits are counted by. */
+/* By which limits are counted. */
 static __always_inline __u32 cpus_now(void)
 {
 	struct sched_machine *m = machine_get();
 
-	return m && m->cpus ? m->cpus : limit_cpus;
+	return m ? m->cpus : 0;
 }
 
 /* The lock is held. */

@@ -456,7 +456,7 @@ void BPF_PROG(exit_tells, struct scx_exit_info *info)
 {
 	struct fief_sched *state = state_get();
 
-	core_tell(false, limit_cpus);
+	core_tell(false, 0);
 	if (!state)
 		return;
 	state->exit_kind = info->kind;

@@ -131,17 +131,11 @@ fn with_object(pins: &Pins, work: impl FnOnce(&mut libbpf_rs::Object) -> Result<
     let cpus = libbpf_rs::num_possible_cpus().context(|| "cannot count the CPUs".into())? as u32;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the sched object has read-only data");
     rodata.cpu_count = cpus;
-    rodata.limit_cpus = cpus_online();
     rodata.exec_clock_excludes_softirq = crate::clock::excludes_softirq();
     open.maps.sched_nodes.set_max_entries(size).context(|| "cannot size the table of nodes".into())?;
     open::reuse_maps(open.open_object_mut(), pins)?;
     let mut skel = open.load().map_err(|e| open::unsupported("sched", &e).remedy(REMEDY))?;
     work(skel.object_mut())
-}
-
-fn cpus_online() -> u32 {
-    let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
-    online.and_then(|count| u32::try_from(count).ok()).unwrap_or(1)
 }
 
 /// Turns the scheduler off; the kernel's own has the CPUs when this returns. One that is not on is no error.
