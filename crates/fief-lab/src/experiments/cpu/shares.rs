@@ -97,7 +97,7 @@ const UNEQUAL: [Case; 3] = [
     },
 ];
 
-/// Who divides the CPU.
+/// What divides the CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Fief,
@@ -126,6 +126,8 @@ struct Part {
     cases: &'static [Case],
     windows: usize,
     length: Duration,
+    /// Adds their figures.
+    figures: fn(Way, &Part, &Windows, &mut Outcome),
 }
 
 /// What each container had by window, of each case.
@@ -139,7 +141,7 @@ impl Part {
             (_, true) => 5,
             _ => 20,
         };
-        Part { cases: &CASES, windows, length: Duration::from_secs(1) }
+        Part { cases: &CASES, windows, length: Duration::from_secs(1), figures: figures_of_exact }
     }
 
     fn unequal(quick: bool) -> Part {
@@ -148,7 +150,7 @@ impl Part {
             (_, true) => (3, 4),
             _ => (5, 4),
         };
-        Part { cases: &UNEQUAL, windows, length: Duration::from_secs(seconds) }
+        Part { cases: &UNEQUAL, windows, length: Duration::from_secs(seconds), figures: figures_of_unequal }
     }
 
     fn by_fief(&self, stand: &mut Stand, progress: &mut Progress) -> Result<Windows> {
@@ -193,11 +195,11 @@ pub fn run(quick: bool) -> Result<Outcome> {
     let cpus = std::thread::available_parallelism().context("count the CPUs")?.get();
     let exact = (cpus == 1 || !vm::is_inside()).then(|| Part::exact(quick));
     let unequal = (cpus == 2).then(|| Part::unequal(quick));
-    let parts: Vec<&Part> = exact.iter().chain(&unequal).collect();
-    let Some(cases) = Some(parts.iter().map(|part| part.cases.len()).sum::<usize>()).filter(|cases| *cases > 0) else {
+    let parts: Vec<Part> = exact.into_iter().chain(unequal).collect();
+    if parts.is_empty() {
         return Err(Error::new(Kind::Missing, format!("a guest with {cpus} CPUs has no part of cpu-shares")));
-    };
-    let mut progress = Progress::new("cpu-shares", 2 * cases);
+    }
+    let mut progress = Progress::new("cpu-shares", 2 * parts.iter().map(|part| part.cases.len()).sum::<usize>());
     let mut outcome = Outcome { name: "cpu-shares", about: ABOUT.to_owned(), ..Outcome::default() };
     let mut stand = Stand::default();
     let by_fief = parts.iter().map(|part| part.by_fief(&mut stand, &mut progress)).collect::<Result<Vec<_>>>()?;
@@ -216,12 +218,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
     for (way, windows) in &found {
         for (part, windows) in parts.iter().zip(windows) {
             tell(*way, part, windows, &mut table, &mut outcome);
-        }
-        if let (Some(part), Some(windows)) = (&exact, windows.first()) {
-            figures_of_exact(*way, part, windows, &mut outcome);
-        }
-        if let (Some(part), Some(windows)) = (&unequal, windows.last()) {
-            figures_of_unequal(*way, part, windows, &mut outcome);
+            (part.figures)(*way, part, windows, &mut outcome);
         }
     }
     let series = parts.iter().zip(&found[0].1).flat_map(|(part, windows)| part.errors(windows));
