@@ -150,30 +150,31 @@ build_initramfs() {
 	(cd "$root" && find . | cpio --create --format=newc --quiet) >"$place/initramfs"
 }
 
-# Two CPUs (VM_CPUS: another number), emulated in turn, whose clock counts instructions: however busy this machine is, figures are exact. With
-# VM_CLOCK=host each CPU is a thread of this machine, and so is its clock. What the guest says goes to standard output, its console to a file. Usage: boot FOLDER checks|machine
+# Two CPUs (VM_CPUS: another number), emulated in turn, whose clock counts instructions: however busy this machine is, figures are exact.
+# With VM_CLOCK=host each CPU is a thread of this machine, whose clock is the guest's. What the guest says goes to standard output, its console to a
+# file. Usage: boot FOLDER checks|machine
 boot() {
-	local release=${1##*/} guest=$2 said=$place/said console cpu=Nehalem own threads=single
+	local release=${1##*/} guest=$2 said=$place/said console cpu=Nehalem own shift
+	local -a clock
 	console=$place/console-$release
 	# QEMU 7.2 can leave wrong flags after CMPXCHG16B, of which 6.12 dies; later kernels' local storage needs it
 	[[ $release != 6.12.* ]] || cpu+=,-cx16
 	if [[ $guest == checks ]]; then
-		own=(-icount shift=2,sleep=off -no-reboot -initrd "$place/initramfs" -append 'console=ttyS0 panic=-1 quiet')
+		shift=2
+		own=(-no-reboot -initrd "$place/initramfs" -append 'console=ttyS0 panic=-1 quiet')
 	else
 		console+=-machine
 		# Both kernels have NVMe and ext4 built in. What is written lasts over a reboot, and ends with the machine. The CPU is four
 		# times as fast as the other guest's, by the clock: systemd gives services minutes, and the verifier is emulated. That clock
 		# leaps while nobody runs, so no disk is late.
-		own=(-icount shift=0,sleep=off
-			-drive "if=none,id=disk,file=$place/machine,format=raw,snapshot=on,cache=unsafe" -device nvme,drive=disk,serial=machine
+		shift=0
+		own=(-drive "if=none,id=disk,file=$place/machine,format=raw,snapshot=on,cache=unsafe" -device nvme,drive=disk,serial=machine
 			-append 'console=ttyS0 panic=-1 quiet root=/dev/nvme0n1 rw rootwait nvme_core.io_timeout=4000 systemd.show_status=yes')
 	fi
-	if [[ ${VM_CLOCK:-} == host ]]; then
-		own=("${own[@]:2}") # without -icount
-		threads=multi
-	fi
+	clock=(-accel tcg,thread=single -icount "shift=$shift,sleep=off")
+	[[ ${VM_CLOCK:-} != host ]] || clock=(-accel tcg,thread=multi)
 	: >"$said"
-	nice -n "${VM_NICE:-15}" timeout "${most_seconds[$guest]}" qemu-system-x86_64 -accel tcg,thread=$threads \
+	nice -n "${VM_NICE:-15}" timeout "${most_seconds[$guest]}" qemu-system-x86_64 "${clock[@]}" \
 		-cpu "$cpu" -smp "${VM_CPUS:-2}" -m 1024 -display none -nodefaults -serial "file:$console" \
 		-device virtio-serial-pci -chardev "file,id=result,path=$said" -device virtserialport,chardev=result,name=result \
 		-kernel "$1/vmlinuz" "${own[@]}" || true

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fief::{Container, Ring};
 use nix::unistd::Pid;
 
-use crate::command::{fief, write_policy};
+use crate::command::{WHOLE, run_part};
 use crate::policies::pin;
 use crate::report::{Found, Report, text};
 use crate::schedule::near;
@@ -27,13 +27,7 @@ pub fn check(report: &mut Report) {
 }
 
 fn has_both() -> Found {
-    fief(&["down"])?;
-    let policy = write_policy("version = 1\nschedule = \"auto\"\n[container.site]\ncpu.share = \"100%\"\n")?;
-    let program = std::env::current_exe().map_err(text)?;
-    let output = Command::new("fief").args(["run", policy, "--"]).arg(program).arg("serves-both").output();
-    let output = output.map_err(text)?;
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if output.status.success() { Ok(said) } else { Err(format!("{said} {}", String::from_utf8_lossy(&output.stderr))) }
+    run_part(WHOLE, "serves-both")
 }
 
 /// Serves these in turn for so long. Returns the part of a CPU that it had, percent.
@@ -121,11 +115,15 @@ fn limit_by_ring(wide: &Container, narrow: &Container) -> Found {
         ring.flush()
     };
     serve(SETTLES).map_err(text)?;
-    let charged = || narrow.usage().map(|usage| usage.thread_ns).map_err(text);
+    near(&[charged_percent(narrow, || serve(WINDOW).map_err(text))?], &[10.0], 1.0)
+}
+
+/// What a container is charged for while this is done, percent of a CPU.
+fn charged_percent(of: &Container, work: impl FnOnce() -> Result<(), String>) -> Result<f64, String> {
+    let charged = || of.usage().map(|usage| usage.thread_ns).map_err(text);
     let (before, begin) = (charged()?, Instant::now());
-    serve(WINDOW).map_err(text)?;
-    let part = (charged()? - before) as f64 * 100.0 / begin.elapsed().as_nanos() as f64;
-    near(&[part], &[10.0], 1.0)
+    work()?;
+    Ok((charged()? - before) as f64 * 100.0 / begin.elapsed().as_nanos() as f64)
 }
 
 /// What one of the two is limited to holds for its work, however much the thread may have.
@@ -134,9 +132,6 @@ fn limit(wide: &Container, narrow: &Container) -> Found {
     narrow.set_limit(Some(100_000 / cpus)).map_err(text)?;
     let both = [wide, narrow];
     serve(&both, SETTLES)?;
-    let charged = || narrow.usage().map(|usage| usage.thread_ns).map_err(text);
-    let (before, begin) = (charged()?, Instant::now());
-    serve(&both, WINDOW)?;
-    let part = (charged()? - before) as f64 * 100.0 / begin.elapsed().as_nanos() as f64;
+    let part = charged_percent(narrow, || serve(&both, WINDOW).map(drop))?;
     near(&[part], &[10.0], 1.0).map(|said| format!("limited to {said}"))
 }

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::report::text;
 
+/// A policy whose one container has all of the machine.
+pub const WHOLE: &str = "version = 1\nschedule = \"auto\"\n[container.site]\ncpu.share = \"100%\"\n";
+
 /// Runs `fief` to its end: what it printed, or what it complained about.
 pub fn fief(words: &[&str]) -> Result<String, String> {
     finish(Command::new("fief").args(words))
@@ -24,6 +27,14 @@ pub fn finish(command: &mut Command) -> Result<String, String> {
     let words = words.join(" ".as_ref());
     let complaint = String::from_utf8_lossy(&output.stderr);
     Err(format!("{}: {}; {said}{complaint}", words.to_string_lossy(), output.status))
+}
+
+/// Takes down what is in force, and runs a part of this program under a policy: what it has to say of itself.
+pub fn run_part(policy: &str, part: &str) -> Result<String, String> {
+    fief(&["down"])?;
+    let program = std::env::current_exe().map_err(text)?;
+    let said = finish(Command::new("fief").args(["run", write_policy(policy)?, "--"]).arg(program).arg(part))?;
+    Ok(said.trim().to_owned())
 }
 
 /// Puts a policy where `fief` can be told of it.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fief::Container;
 use nix::unistd::Pid;
 
-use crate::command::{fief, write_policy};
+use crate::command::{WHOLE, run_part};
 use crate::policies::pin;
 use crate::report::{Found, Report, text};
 use crate::work::spin;
@@ -28,13 +28,7 @@ pub fn check(report: &mut Report) {
 }
 
 fn is_not_behind() -> Found {
-    fief(&["down"])?;
-    let policy = write_policy("version = 1\nschedule = \"auto\"\n[container.site]\ncpu.share = \"100%\"\n")?;
-    let program = std::env::current_exe().map_err(text)?;
-    let output = Command::new("fief").args(["run", policy, "--"]).arg(program).arg("serves-connections").output();
-    let output = output.map_err(text)?;
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if output.status.success() { Ok(said) } else { Err(format!("{said} {}", String::from_utf8_lossy(&output.stderr))) }
+    run_part(WHOLE, "serves-connections")
 }
 
 /// The part `serves-connections`.

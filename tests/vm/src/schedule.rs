@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-use crate::command::{fief, number, objects, write_policy};
+use crate::command::{fief, number, objects, run_part, write_policy};
 use crate::report::{Found, Report, text};
 use crate::work::{SPELL, spin};
 
@@ -301,13 +301,7 @@ fn follows_a_rebind() -> Found {
 }
 
 fn holds_an_applications_limit() -> Found {
-    fief(&["down"])?;
-    let program = std::env::current_exe().map_err(text)?;
-    let policy = write_policy(&policy(&[("site", "cpu.limit = \"60%\"")]))?;
-    let output = Command::new("fief").args(["run", policy, "--"]).arg(program).arg("limits-itself").output();
-    let output = output.map_err(text)?;
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if output.status.success() { Ok(said) } else { Err(format!("{said} {}", String::from_utf8_lossy(&output.stderr))) }
+    run_part(&policy(&[("site", "cpu.limit = \"60%\"")]), "limits-itself")
 }
 
 /// The part `limits-itself`: a thread that works in a container of its own making, which has a tenth of a CPU, and outside of it.
