@@ -149,6 +149,7 @@ void order_reset(void)
 	for (__u32 i = 1; i < QUEUES; i++)
 		numbers[i - 1] = QUEUES - i;
 	machine.free = QUEUES - 1;
+	machine.cpus = 1;
 	table[FIEF_ROOT].state = FIEF_ALIVE;
 	table[FIEF_ROOT].attributes[0].weight = 100;
 }
