@@ -65,7 +65,7 @@ static __always_inline bool foreign_look(struct sched_machine *m)
 }
 
 /*
- * Those at the front of a line whose turn would come first elsewhere by now. Whether one goes. What was looked at is counted in the
+ * Those at the front of a line go whose turn would come first elsewhere by now. What was looked at is counted in the
  * machine's record, where the verifier does not follow it. Static: only a caller's context makes the iterator legal (RCU).
  */
 static __noinline int lent_leave(struct sched_machine *m, __u32 number)
@@ -94,14 +94,16 @@ static __noinline int lent_leave(struct sched_machine *m, __u32 number)
 }
 
 /* Whether there are lines to be looked at now, by this CPU: the round goes on, or, of news, another one begins. */
-static __always_inline bool look_begins(struct sched_machine *m, __u64 now, bool must)
+static __always_inline bool look_begins(struct sched_machine *m, __u64 now)
 {
+	bool must = *(volatile __u32 *)&m->must_look;
 	__u64 looked = *(volatile __u64 *)&m->looked_ns, *news = queue_news_get();
 
 	if (!news || (!must && !m->lines && m->news == *news))
 		return false;
 	if ((__s64)(now - looked) < (__s64)LOOK_NS || __sync_val_compare_and_swap(&m->looked_ns, looked, now) != looked)
 		return false;
+	m->must_look = 0;
 	if (!m->lines) {
 		m->news = *news;
 		m->lines = m->top;
@@ -109,14 +111,16 @@ static __always_inline bool look_begins(struct sched_machine *m, __u64 now, bool
 	return true;
 }
 
-/* Looks for threads that a better container waits for by now; unless it `must`, only where something is new of the queues. */
-static __always_inline bool lent_look(struct sched_machine *m, __u64 now, bool must)
+/*
+ * Looks for threads that a better container waits for by now; but for one look each beat, only where something is new of the queues.
+ * By a CPU that chooses, not by the beat itself: it takes the tree's lock, which needs interrupts off.
+ */
+static __always_inline void lent_look(struct sched_machine *m, __u64 now)
 {
-	bool left = false;
 	__u32 i;
 
-	if (!m->serving || !look_begins(m, now, must))
-		return false;
+	if (!m->serving || !look_begins(m, now))
+		return;
 	m->seen = 0;
 	bpf_for (i, 0, LENT_LINES) {
 		__u32 number = m->look, before = m->seen, lines = m->lines;
@@ -132,13 +136,11 @@ static __always_inline bool lent_look(struct sched_machine *m, __u64 now, bool m
 		q = queue_at(number);
 		n = q && q->taken ? node_at(q->container) : NULL;
 		if (n && n->serving) {
-			if (lent_leave(m, number))
-				left = true;
+			lent_leave(m, number);
 			if (m->seen >= LENT_SEEN && before)
 				break; /* it has not had the whole of it: the next look begins with it */
 		}
 		m->look = number + 1;
 		m->lines = lines - 1;
 	}
-	return left;
 }

@@ -65,6 +65,30 @@ __noinline int is_held(__u32 id)
 }
 
 /*
+ * Whether its thread may have an idle CPU without a look at the tree: no limit on the way up is used up, or is still to begin with
+ * such a look.
+ */
+__noinline int limits_allow(__u32 id)
+{
+	int allow = 1, level;
+
+	for (level = 0; level < LEVELS && can_loop; level++) {
+		struct fief_container *c = container_at(id);
+		struct sched_node *n = node_at(id);
+
+		if (!c || !n || id == FIEF_ROOT)
+			break;
+		if (attributes_of(c)->limit_ppm &&
+		    (!n->period_ns || n->generation != c->generation || budget_now(n, c) <= 0)) {
+			allow = 0;
+			break;
+		}
+		id = c->parent.id;
+	}
+	return allow;
+}
+
+/*
  * Whether what runs in debt for a moment more could come to owe so much, to it or above it, that some would be forgiven: no more than
  * DEBT_MOST periods are paid off.
  */

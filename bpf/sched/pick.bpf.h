@@ -98,10 +98,12 @@ __noinline __u32 child_offer(__u32 id, struct sched_node *parent __arg_nonnull, 
 
 	if (!m || !c || !n)
 		return 0;
-	a = attributes_of(c);
-	node_settle(n, c, a, parent, rest);
 	if (n->passed == m->search)
-		return n->next;
+		return n->next; /* and settled by this search */
+	a = attributes_of(c);
+	if (n->parent != c->parent.id)
+		m->moved = id + 1;
+	node_settle(n, c, a, parent, rest);
 	if (a->limit_ppm && !budget_left(n, a->limit_ppm, now)) {
 		m->held = 1;
 		c->held_ns = now;
@@ -182,6 +184,11 @@ __noinline int tree_pick(__u64 now)
 			break;
 		}
 		id = child;
+	}
+	if (m && m->moved) {
+		moved_joins(m);
+		if (found == PICK_NONE)
+			found = PICK_AGAIN;
 	}
 	return found;
 }

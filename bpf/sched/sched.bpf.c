@@ -10,7 +10,7 @@
  *   floor    no thread waits for ever       scx      the kernel's functions for schedulers
  *   served   what a thread served lately    combined whose allocation it has, of several
  *   turns    in whose line a thread's comes first  lent  that of a better container whose request waits for the thread
- *   leaves   threads that are to wait elsewhere
+ *   leaves   threads that are to wait elsewhere    kthread  the kernel's own threads
  *   policy   whose turn it is among the threads of one container: line, a file in policies/ for each order, and stays
  *
  * Functions that are not static are verified once for each program that calls them, for any argument; static ones once for each
@@ -44,10 +44,12 @@
 #include "leaves.bpf.h"
 #include "stays.bpf.h"
 #include "floor.bpf.h"
+#include "kthread.bpf.h"
 
 #define PICKS		256    /* queues in a row that have no thread for this CPU, */
 #define PICKS_FEW	16     /* and more than so many only for */
 #define PICKS_NS	200000 /* so long: interrupts are off */
+#define RESTS_MOST	64     /* so often in a row a search goes on */
 #define CLOCK_MONOTONIC 1
 
 /* The running thread's time up to now is charged. Interrupts are off. */
@@ -74,7 +76,7 @@ s32 BPF_PROG(wakeup_places, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 		struct sched_waiting *w = waiting_of(p);
 		__u32 id = allocation_of(p, w);
 
-		if (is_held(id))
+		if (!limits_allow(id))
 			return cpu;
 		if (w) {
 			w->thread.pid = p->pid; /* it may have become another's (exec) */
@@ -96,8 +98,7 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 	s32 idle;
 
 	if (p->flags & PF_KTHREAD) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS,
-				   flags & SCX_ENQ_WAKEUP ? flags | SCX_ENQ_PREEMPT : flags);
+		kthread_waits(p, flags);
 		return;
 	}
 	wait_end(w);
@@ -112,6 +113,10 @@ void BPF_PROG(enqueue_waits, struct task_struct *p, u64 flags)
 	}
 	scx_bpf_dsq_insert_vtime(p, DSQ(queue), slice, place, flags);
 	rank = rank_unheld(id);
+	if (rank == RANK_HELD) {
+		budgets_settle(id, bpf_ktime_get_ns()); /* it may have slept since its budget was last looked at */
+		rank = rank_unheld(id);
+	}
 	if (w)
 		w->ranked = rank == RANK_HELD ? 0 : rank + 1;
 	if (rank == RANK_HELD)
@@ -158,31 +163,48 @@ static __always_inline bool alone_takes(struct sched_machine *m, struct sched_pl
 	return true;
 }
 
+/*
+ * A search that has had its time without an end goes on with the next choice, at once: else the CPU would be idle although somebody waits
+ * for it. What it has seen is marked with its number; who came there since is seen by another search, from the begin.
+ */
+static __always_inline void search_rests(struct sched_place *here, s32 cpu, __u32 search, bool over)
+{
+	if ((over && !here->search) || here->rests >= RESTS_MOST) {
+		here->search = 0;
+		here->rests = 0;
+		return;
+	}
+	here->search = over ? 0 : search;
+	here->rests++;
+	scx_bpf_kick_cpu(cpu, 0);
+}
+
 SEC("struct_ops/dispatch")
 void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 {
 	struct sched_machine *m = machine_get();
 	struct sched_place *here = place_at(cpu);
+	bool given = false, over = false;
 	__u32 stays, search;
 	int i, found;
 	__u64 now;
 
 	if (!m || !here)
 		return;
-	if (!may_stay(prev) && !m->serving && !m->late && alone_takes(m, here))
+	if (!may_stay(prev) && !m->serving && !m->late && !m->kernel && alone_takes(m, here))
 		return;
 	now = bpf_ktime_get_ns();
 	charge_now(now);
 	stays = prev_waits(prev);
-	lent_look(m, now, false);
-	if (floor_let_in(m, here))
+	lent_look(m, now);
+	if (kthread_let_in(m, here, prev, now) || floor_let_in(m, here))
 		return;
 	if (!machine_lock()) {
 		if (!scx_bpf_dsq_move_to_local(DSQ(QUEUE_ROOT)) && stays)
 			slice_set(prev, SLICE_NS);
 		return;
 	}
-	search = ++m->searches;
+	search = here->search ? here->search : ++m->searches;
 	if (stays)
 		waits_more(stays - 1);
 	machine_unlock(m);
@@ -198,10 +220,13 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 		n = found >= 0 ? node_at(found) : NULL;
 		if (n) {
 			n->own_passed = search;
+			if (!n->first)
+				n->passed = search; /* nothing is below it */
 			queue = n->queue;
 		}
 		machine_unlock(m);
-		if (found == PICK_NONE)
+		over = found == PICK_NONE;
+		if (over)
 			break;
 		if (found == PICK_AGAIN)
 			continue;
@@ -211,18 +236,29 @@ void BPF_PROG(dispatch_picks, s32 cpu, struct task_struct *prev)
 			slice_set(prev, slice_of(found, waiting_of(prev)));
 			allocation_keeps(prev, here, found);
 			state_count(kept);
+			given = true;
 			break;
 		}
 		if (queue && scx_bpf_dsq_move_to_local(DSQ(queue - 1))) {
 			state_count(picked);
+			given = true;
 			break;
 		}
 		if (stays == found + 1) {
 			slice_set(prev, SLICE_NS);
 			allocation_keeps(prev, here, found);
 			state_count(kept);
+			given = true;
 			break;
 		}
+	}
+	if (!given)
+		given = kthread_take(m, here, now);
+	if (given) {
+		here->search = 0;
+		here->rests = 0;
+	} else {
+		search_rests(here, cpu, search, over);
 	}
 	if (stays && machine_lock()) {
 		waits_less(stays - 1);
@@ -251,7 +287,7 @@ void BPF_PROG(running_begins, struct task_struct *p)
 	here->turn = p->flags & PF_KTHREAD ? 0 : turn_of(w);
 	here->lent = w && w->lent;
 	here->thread = (__u64)p;
-	if (here->brief) {
+	if (here->brief && !(p->flags & PF_KTHREAD)) {
 		here->brief = 0;
 		if (!is_dying(p))
 			scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
@@ -313,8 +349,11 @@ void BPF_PROG(quiescent_ends, struct task_struct *p, u64 flags)
 	struct sched_waiting *w;
 
 	/* the one that runs here waits nowhere: its storage need not be asked for */
-	if (here && here->thread == (__u64)p && !here->lent)
-		return;
+	if (here && here->thread == (__u64)p) {
+		here->thread = 0;
+		if (!here->lent)
+			return;
+	}
 	w = waiting_of(p);
 	wait_end(w);
 	if (w && flags & SCX_DEQ_SLEEP)
@@ -401,7 +440,10 @@ static int period_begins(void *map, int *key, struct sched_machine *m)
 	__u64 now = bpf_ktime_get_ns();
 	__u32 cpu;
 
-	if (foreign_look(m) || lent_look(m, now, true) || m->held) {
+	m->must_look = m->serving != 0;
+	if (scx_bpf_dsq_nr_queued(DSQ(QUEUE_KERNEL)) > 0)
+		m->kernel = 1;
+	if (foreign_look(m) || m->must_look || m->held || m->kernel) {
 		m->held = 0;
 		bpf_for (cpu, 0, cpu_count)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -425,6 +467,8 @@ s32 BPF_PROG(init_begins)
 	if (!m)
 		return -ENOENT;
 	err = scx_bpf_create_dsq(DSQ(QUEUE_LATE), -1);
+	if (!err)
+		err = scx_bpf_create_dsq(DSQ(QUEUE_KERNEL), -1);
 	if (err)
 		return err;
 	bpf_for (number, 0, QUEUES) {

@@ -13,6 +13,7 @@
 #define QUEUES	       4096 /* containers that can have waiting threads of their own at the same time */
 #define DSQ(number)    ((__u64)(number) + 1) /* the kernel's number of a queue */
 #define QUEUE_LATE     QUEUES		     /* of those that waited too long, whoever's they are */
+#define QUEUE_KERNEL   (QUEUES + 1)	     /* of kernel threads that had their slice */
 #define QUEUE_ROOT     0		     /* of the threads that nobody manages; and of those that find no queue */
 #define LOCK_TRIES_MAX (1 << 19)
 #define SERVED_WORK_NS 100000000ull /* of CPU time for others, and a thread works no more for what it served before */
@@ -76,6 +77,10 @@ struct sched_machine {
 	__u32 lined;	 /* containers with waiting threads of their own */
 	__u32 alone;	 /* the one of them that is in no list: id + 1; 0: all are (alone.bpf.h) */
 	__u32 cpus;	 /* that the machine has now */
+	__u32 moved;	 /* a container that a search found in the list of a former parent: id + 1 */
+	__u32 kernel;	 /* a kernel thread may wait among those that had their slice (kthread.bpf.h) */
+	__u32 must_look; /* a beat has come since lines were last looked at */
+	__u32 pad;
 	__u64 looked_ns; /* when lines were last looked at */
 	__u64 news;	 /* of the queues, as they were then */
 	struct bpf_timer timer;
@@ -104,16 +109,19 @@ struct {
 } sched_states SEC(".maps");
 
 struct sched_place {
-	__u32 rank;   /* of the thread that runs there (thread.bpf.h) */
-	__u32 brief;  /* it may run for a moment only */
-	__u32 row;    /* threads in a row that were let in for having waited */
-	__u32 of;     /* whose thread it is: id + 1 */
-	__u32 own;    /* the container that runs there by its own part: id + 1 */
-	__u32 turn;   /* whose turn it has that works for another one: id + 1 */
-	__u32 lent;   /* that turn is lent */
-	__u32 away;   /* the CPU is offline */
-	__u64 thread; /* which one it is, by its address, until it waits; 0: none */
-	__u64 at;     /* its place in that container's line */
+	__u32 rank;	 /* of the thread that runs there (thread.bpf.h) */
+	__u32 brief;	 /* it may run for a moment only */
+	__u32 row;	 /* threads in a row that were let in for having waited */
+	__u32 of;	 /* whose thread it is: id + 1 */
+	__u32 own;	 /* the container that runs there by its own part: id + 1 */
+	__u32 turn;	 /* whose turn it has that works for another one: id + 1 */
+	__u32 lent;	 /* that turn is lent */
+	__u32 away;	 /* the CPU is offline */
+	__u64 thread;	 /* which one it is, by its address, until it waits; 0: none */
+	__u64 at;	 /* its place in that container's line */
+	__u32 search;	 /* that goes on with the next choice; 0: another one begins */
+	__u32 rests;	 /* so often it has */
+	__u64 kernel_ns; /* when a kernel thread last had its slice here */
 };
 
 struct {

@@ -7,7 +7,8 @@
  * the whole machine only its number is noted, since it need not be chosen among others (alone.bpf.h). What was charged
  * gathers in the containers (core/charge), for the whole way up, and is settled when the list is looked through.
  * Limits: QUEUES containers with waiting threads of their own; further threads wait with those that nobody manages. A container
- * that is given another parent moves when its next thread begins to wait.
+ * that is given another parent moves when its next thread begins to wait, or a search comes to it: what stands above threads that wait without end, below
+ * a former parent that has no turn, moves when that has one.
  */
 #pragma once
 
@@ -83,38 +84,6 @@ __noinline int node_unlink(__u32 id)
 	return 0;
 }
 
-/* A container with waiting threads of its own, and with it what is above it, comes into its parent's list. */
-__noinline int node_join(__u32 id)
-{
-	struct fief_container *c = container_at(id);
-	int level;
-
-	for (level = 0; level < LEVELS && can_loop; level++) {
-		__u32 up, below = id;
-		struct sched_node *n;
-
-		if (!c)
-			break;
-		n = node_get(id, c);
-		if (!n)
-			break;
-		if (id == FIEF_ROOT)
-			break;
-		up = c->parent.id;
-		if (n->linked && n->parent == up)
-			break;
-		if (n->linked)
-			node_unlink(id);
-		id = up;
-		c = container_at(id);
-		/* before anything is in its list: one of the number's former container would be made anew, and the list lost */
-		if (c)
-			node_get(id, c);
-		node_link(below, id);
-	}
-	return 0;
-}
-
 /* It leaves, and what is above it as far as nothing else waits there. */
 __noinline int node_leave(__u32 id)
 {
@@ -131,6 +100,70 @@ __noinline int node_leave(__u32 id)
 		id = up;
 	}
 	return 0;
+}
+
+/*
+ * A container with waiting threads of its own, and with it what is above it, comes into its parent's list. One that was given another
+ * parent leaves the former one's, which leaves its own if nothing else waits there: nothing would ever be charged to it, so it
+ * would be the first to be looked at for ever.
+ */
+__noinline int node_join(__u32 id)
+{
+	struct fief_container *c = container_at(id);
+	int level;
+
+	for (level = 0; level < LEVELS && can_loop; level++) {
+		__u32 up, below = id, former = FIEF_ROOT;
+		struct sched_node *n;
+
+		if (!c)
+			break;
+		n = node_get(id, c);
+		if (!n)
+			break;
+		if (id == FIEF_ROOT)
+			break;
+		up = c->parent.id;
+		if (n->linked && n->parent == up)
+			break;
+		if (n->linked) {
+			former = n->parent;
+			node_unlink(id);
+		}
+		id = up;
+		c = container_at(id);
+		/* before anything is in its list: one of the number's former container would be made anew, and the list lost */
+		if (c)
+			node_get(id, c);
+		node_link(below, id);
+		node_leave(former);
+	}
+	return 0;
+}
+
+/* A container that was given another parent while something waited below it, as the last search has seen. The lock is held. */
+static __always_inline void moved_joins(struct sched_machine *m)
+{
+	__u32 moved = m->moved, id;
+	int level;
+
+	if (!moved)
+		return;
+	m->moved = 0;
+	node_join(moved - 1);
+	/* where it is now, the search may have found nothing before */
+	id = moved - 1;
+	for (level = 0; level < LEVELS && can_loop; level++) {
+		struct fief_container *c = container_at(id);
+		struct sched_node *n = node_at(id);
+
+		if (!c || !n)
+			break;
+		n->passed = m->search - 1;
+		if (id == FIEF_ROOT)
+			break;
+		id = c->parent.id;
+	}
 }
 
 /* The container that waited alone is in the lists from now on. The lock is held. */

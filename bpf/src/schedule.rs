@@ -87,14 +87,19 @@ pub fn install(pins: &Pins) -> Result<()> {
         return Err(Error::new(ErrorKind::Exists, format!("the scheduler {other} has the CPUs"))
             .remedy("stop it, and apply the policy again"));
     }
-    remove_tree(&pins.schedule())?;
-    make_dir(&pins.schedule())?;
-    let attached = with_object(pins, |object| attach(object, pins));
-    if attached.is_err() {
-        // the first error is the one to tell
-        let _ = remove_tree(&pins.schedule());
-    }
-    attached
+    turn_on(pins)
+}
+
+/// The one that has the CPUs goes when this build's is loaded: in between, the kernel's own has them.
+fn turn_on(pins: &Pins) -> Result<()> {
+    with_object(pins, |object| {
+        remove(pins)?;
+        make_dir(&pins.schedule())?;
+        attach(object, pins).inspect_err(|_| {
+            // the first error is the one to tell
+            let _ = remove_tree(&pins.schedule());
+        })
+    })
 }
 
 fn attach(object: &mut libbpf_rs::Object, pins: &Pins) -> Result<()> {
@@ -230,14 +235,14 @@ fn is_leaving() -> bool {
     fs::read_to_string(Path::new(KERNEL).join("state")).is_ok_and(|state| state.trim() == "disabling")
 }
 
-/// This build's scheduler takes over from another's. The kernel has no exchange of schedulers: in between, which is as long as
-/// both changes take, its own has the CPUs.
+/// This build's scheduler takes over from another's, which stays where this one cannot be loaded. The kernel has no exchange of
+/// schedulers: in between, which is as long as both changes take, its own has the CPUs.
 pub(crate) fn upgrade(pins: &Pins) -> Result<()> {
-    if state(pins)? == Scheduler::Off {
-        return Ok(());
+    match state(pins)? {
+        Scheduler::Off => Ok(()),
+        Scheduler::On(_) => turn_on(pins),
+        Scheduler::Ejected(_) => install(pins),
     }
-    remove(pins)?;
-    install(pins)
 }
 
 #[cfg(test)]

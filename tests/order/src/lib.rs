@@ -19,6 +19,9 @@ unsafe extern "C" {
     fn order_run(id: u32);
     fn order_held(id: u32) -> bool;
     fn order_pick(now: u64) -> i32;
+    fn order_looks() -> u32;
+    fn order_move(id: u32, parent: u32);
+    fn order_listed() -> u32;
 }
 
 /// Ids of containers begin here; what is below is Fief's own.
@@ -112,6 +115,24 @@ impl Machine {
     pub fn is_held(&self, id: u32) -> bool {
         // SAFETY: as above.
         unsafe { order_held(id) }
+    }
+
+    /// It has another parent from now on.
+    pub fn move_to(&mut self, id: u32, parent: u32) {
+        // SAFETY: as above.
+        unsafe { order_move(id, parent) }
+    }
+
+    /// Containers that the tree's lists have, or that have one.
+    pub fn listed(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { order_listed() }
+    }
+
+    /// How often the tree was looked at for the last pick.
+    pub fn looks(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { order_looks() }
     }
 
     /// Whose thread is next.

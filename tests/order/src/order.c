@@ -168,6 +168,21 @@ void order_container(__u32 id, __u32 parent, __u32 share_ppm, __u32 limit_ppm, _
 	table[parent].attributes[0].reserved_ppm += share_ppm;
 }
 
+void order_move(__u32 id, __u32 parent)
+{
+	table[id].parent.id = parent;
+}
+
+/* Containers that are in a list, or have one. */
+__u32 order_listed(void)
+{
+	__u32 listed = 0;
+
+	for (__u32 id = 0; id < TABLE; id++)
+		listed += nodes[id].linked || nodes[id].first;
+	return listed;
+}
+
 void order_charge(__u32 id, __u64 ns)
 {
 	table[id].charged_own_ns += ns;
@@ -193,16 +208,25 @@ bool order_held(__u32 id)
 	return is_held(id);
 }
 
+static __u32 looks;
+
+/* How often the tree was looked at for the last pick. */
+__u32 order_looks(void)
+{
+	return looks;
+}
+
 /* As a CPU does it: takes the one that waits alone, or searches until a container is found, or nothing is left. */
 __s32 order_pick(__u64 now)
 {
 	__s32 found = alone_pick();
 
+	looks = 0;
 	if (found != PICK_AGAIN)
 		return found;
 	alone_joins(&machine);
 	machine.search = ++machine.searches;
-	for (int i = 0; i < 4096 && found == PICK_AGAIN; i++)
+	for (; looks < 4096 && found == PICK_AGAIN; looks++)
 		found = tree_pick(now);
 	return found;
 }

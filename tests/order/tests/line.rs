@@ -7,6 +7,11 @@ use proptest::prelude::*;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 
+// of bpf/sched/order.h
+const SLICE: u64 = 3 * MS;
+const LAG: u64 = 8 * MS;
+const LEAD: u64 = 40 * MS;
+
 fn spins(weight: u32) -> Work {
     Work { weight, burst_ns: u64::MAX / 2, every_ns: None }
 }
@@ -196,6 +201,87 @@ proptest! {
         if works.iter().any(|work| work.every_ns.is_none()) {
             prop_assert_eq!(line.idle_ns, 0);
         }
+    }
+
+    /// Of all that a thread waited for, everyone had no more than its own part until the thread's place came, and a slice.
+    #[test]
+    fn under_fair_nobody_waits_beyond_its_part(works in proptest::collection::vec(work(), 2..8)) {
+        let mut line = Line::new(Policy::Fair);
+        let threads: Vec<_> = works.iter().map(|&work| line.add(work, 0)).collect();
+        line.run(20 * SECOND);
+        for (&thread, own) in threads.iter().zip(&works) {
+            let ahead = LAG + LEAD * 100 / u64::from(own.weight);
+            let others = (0..works.len()).filter(|&other| other != thread).map(|other| &works[other]);
+            let most: u64 = others.map(|other| ahead * u64::from(other.weight) / 100 + SLICE).sum();
+            prop_assert!(line.longest_ns(thread) <= most, "{} of {most} ns, {works:?}", line.longest_ns(thread));
+        }
+    }
+
+    /// Who woke up first goes first: at most one burst of each other one is before it.
+    #[test]
+    fn under_fifo_nobody_waits_for_more_than_a_burst_of_each(
+        works in proptest::collection::vec((1..20u64, 1..60u64, 1..1000u32), 2..8),
+    ) {
+        let mut line = Line::new(Policy::Fifo);
+        let works: Vec<_> = works.iter().map(|&(burst, pause, weight)| {
+            Work { weight, burst_ns: burst * MS, every_ns: Some((burst + pause) * MS) }
+        }).collect();
+        let threads: Vec<_> = works.iter().map(|&work| line.add(work, 0)).collect();
+        line.run(20 * SECOND);
+        let all: u64 = works.iter().map(|work| work.burst_ns).sum();
+        for (&thread, own) in threads.iter().zip(&works) {
+            let most = all - own.burst_ns;
+            prop_assert!(line.longest_ns(thread) <= most, "{} of {most} ns, {works:?}", line.longest_ns(thread));
+        }
+    }
+
+    #[test]
+    fn under_rr_nobody_waits_for_more_than_a_slice_of_each(works in proptest::collection::vec(work(), 2..8)) {
+        let mut line = Line::new(Policy::Rr);
+        let threads: Vec<_> = works.iter().map(|&work| line.add(work, 0)).collect();
+        line.run(20 * SECOND);
+        let most = (works.len() as u64 - 1) * SLICE;
+        for &thread in &threads {
+            prop_assert!(line.longest_ns(thread) <= most, "{} of {most} ns, {works:?}", line.longest_ns(thread));
+        }
+    }
+
+    /// Whatever the period is, and however far apart the threads begin, as long as all budgets fit; whoever else wants the CPU.
+    #[test]
+    fn edf_misses_no_deadline_while_the_budgets_fit(
+        period in 10..200u64,
+        begins in proptest::collection::vec(0..1000u64, 1..6),
+        hogs in 0..3usize,
+    ) {
+        // with hogs each of them has a budget too
+        let budget = period * 950 / (begins.len() + hogs) as u64; // in us, 95 % in all
+        let mut line = Line::new(Policy::Edf);
+        line.exchange(Policy::Edf, (period * 1000) as u32, budget as u32);
+        let players: Vec<_> =
+            begins.iter().map(|&begin| line.add(periodic(budget * 1000, period * MS), begin * MS / 7)).collect();
+        for _ in 0..hogs {
+            line.add(spins(100), 0);
+        }
+        line.run(20 * SECOND);
+        for &player in &players {
+            prop_assert_eq!(line.missed(player), 0);
+        }
+    }
+
+    /// By nice values under fair and lottery, alike under rr and edf.
+    #[test]
+    fn parts_of_threads_that_never_sleep_converge(
+        weights in proptest::collection::vec(15..1500u32, 2..6),
+        policy in prop_oneof![Just(Policy::Fair), Just(Policy::Rr), Just(Policy::Edf), Just(Policy::Lottery)],
+    ) {
+        let by_nice = matches!(policy, Policy::Fair | Policy::Lottery);
+        let counted: Vec<f64> = weights.iter().map(|&weight| if by_nice { f64::from(weight) } else { 1.0 }).collect();
+        let sum: f64 = counted.iter().sum();
+        let expected: Vec<f64> = counted.iter().map(|weight| weight * 100.0 / sum).collect();
+        let (length, points) = if policy == Policy::Lottery { (200 * SECOND, 2.5) } else { (20 * SECOND, 0.5) };
+        let found = spun(policy, &weights, length);
+        let near = found.iter().zip(&expected).all(|(found, expected)| (found - expected).abs() <= points);
+        prop_assert!(near, "{policy:?}: {found:?}, not {expected:?}");
     }
 
     /// A thread that waits when the policy is exchanged is not behind those that come later.

@@ -206,6 +206,46 @@ fn given() -> impl Strategy<Value = Given> {
     })
 }
 
+/// Nothing would ever be charged to a parent without children, so it would come first for ever.
+#[test]
+fn a_former_parent_of_what_waits_is_looked_at_no_more() {
+    let mut machine = Machine::new();
+    let parents: Vec<u32> = (0..200).map(|_| machine.container(0, Given::default())).collect();
+    let (child, other) = (machine.container(parents[0], Given::default()), machine.container(0, Given::default()));
+    for id in [child, child, child, other] {
+        machine.wait(id);
+    }
+    for &parent in &parents[1..] {
+        machine.move_to(child, parent);
+        machine.step(SLICE);
+        machine.wait(child);
+        machine.step(SLICE);
+        assert!(machine.looks() <= 3, "{} looks", machine.looks());
+    }
+    assert_eq!(machine.listed(), 4, "the root, the two, and the parent that it has");
+}
+
+/// What is above the thread's container is moved, and that one has always somebody waiting.
+#[test]
+fn a_container_that_is_moved_below_a_limit_is_held_by_it() {
+    let mut machine = Machine::new();
+    let (shop, limited, hog) = (
+        machine.container(0, Given::default()),
+        machine.container(0, limit(10)),
+        machine.container(0, Given::default()),
+    );
+    let inner = machine.container(shop, Given::default());
+    for id in [inner, inner, inner, hog] {
+        machine.wait(id);
+    }
+    machine.run(SECOND, SLICE);
+    machine.move_to(shop, limited);
+    let before = machine.used_ns(inner);
+    machine.run(10 * SECOND, SLICE);
+    let percent = (machine.used_ns(inner) - before) as f64 * 100.0 / (10 * SECOND) as f64;
+    assert!((9.0..=10.5).contains(&percent), "{percent}");
+}
+
 proptest! {
     /// Whatever threads come and go, the CPU works while one waits, and never for a container without one.
     #[test]
@@ -252,5 +292,40 @@ proptest! {
         for (found, expected) in found.iter().zip(&expected) {
             prop_assert!((found - expected).abs() < 0.1, "{found} of {expected}");
         }
+    }
+
+    /// However containers are moved while their threads wait: who waits has its turn, and nothing is left when all sleep.
+    #[test]
+    fn moved_containers_are_neither_lost_nor_left(
+        moves in proptest::collection::vec((0..6usize, 0..6usize, 0..4u8), 1..200),
+    ) {
+        let mut machine = Machine::new();
+        let outer: Vec<u32> = (0..3).map(|_| machine.container(0, Given::default())).collect();
+        let inner: Vec<u32> = (0..3).map(|at| machine.container(outer[at], Given::default())).collect();
+        let leaves: Vec<u32> = (0..6).map(|at| machine.container(inner[at % 3], Given::default())).collect();
+        let mut waits = [0u32; 6];
+        for (at, to, what) in moves {
+            match what {
+                0 => machine.move_to(leaves[at], inner[to % 3]),
+                1 => machine.move_to(inner[at % 3], outer[to % 3]),
+                2 => {
+                    machine.wait(leaves[at]);
+                    waits[at] += 1;
+                }
+                _ if waits[at] > 0 => {
+                    machine.sleep(leaves[at]);
+                    waits[at] -= 1;
+                }
+                _ => {}
+            }
+            prop_assert_eq!(machine.step(SLICE).is_some(), waits.iter().any(|&count| count > 0));
+        }
+        let before: Vec<u64> = leaves.iter().map(|&leaf| machine.used_ns(leaf)).collect();
+        machine.run(SECOND, SLICE);
+        for at in 0..6 {
+            prop_assert_eq!(machine.used_ns(leaves[at]) > before[at], waits[at] > 0);
+            (0..waits[at]).for_each(|_| machine.sleep(leaves[at]));
+        }
+        prop_assert_eq!((machine.step(SLICE), machine.listed()), (None, 0));
     }
 }
