@@ -33,11 +33,13 @@ struct fief_load {
 	__u64 dropped_seen;			       /* connections that we found no place for, at the last look */
 	__u64 notice_ns[FIEF_REASON_ROOM];	       /* when the last notice for each reason went out */
 	__u32 level;				       /* enum fief_level */
-	__u32 queue_percent;
-	__u32 cpu_ppm;	  /* of the machine at work for somebody, smoothed over FIEF_LOAD_SMOOTH_NS */
-	__u32 drops;	  /* a second, smoothed likewise */
-	__u32 drops_seen; /* counter of the listening socket at the last look */
-	__u32 cpus;	  /* that were counted at the last look */
+	__u32 queue_percent;  /* of the accept queue, or of the queue of requests: the fuller one */
+	__u32 cpu_ppm;	      /* of the machine at work for somebody, smoothed over FIEF_LOAD_SMOOTH_NS */
+	__u32 drops;	      /* a second, smoothed likewise */
+	__u32 drops_seen;     /* counter of the listening socket at the last look */
+	__u32 cpus;	      /* that were counted at the last look */
+	__u32 accept_percent; /* of the accept queue */
+	__u32 pad;
 };
 #define FIEF_LOAD_LOOK_NS   10000000ull	 /* at most one look in so long */
 #define FIEF_LOAD_SMOOTH_NS 250000000ull /* a look at one moment says little about CPU time or a rate */

@@ -13,7 +13,8 @@
 #define FIEF_EIGHTHS	   8	/* of a second, which objectives are counted by */
 #define FIEF_QUEUE_PLACES  4096 /* the most */
 #define FIEF_QUEUE_SOURCES 32	/* lists of a class whose clients take turns */
-#define FIEF_QUEUE_PASSED  31	/* a class of another priority than 0 that was passed over so often is next */
+#define FIEF_QUEUE_PASSED                                                                                              \
+	31 /* a class that was passed over by better ones so often is next, unless its priority is 0 */
 
 /*
  * Waits are counted by how long they were, in four steps for each doubling: of w units of 2^FIEF_WAIT_SHIFT ns the first
@@ -50,7 +51,7 @@ struct fief_queue_class {
 	__u32 length;	  /* so many of it wait at most */
 	__u32 reserve;	  /* that no other class can take */
 	__u32 waiting;	  /* also what is about to be linked */
-	__u32 passed;	  /* served others while it waited */
+	__u32 passed;	  /* turns of better classes while it waited, since one of its level had one */
 	__u32 weight;
 	__u8 level;	  /* 0 is served first */
 	__u8 floor;	  /* 1: it never starves */

@@ -69,8 +69,7 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 			classes_passed(q, class);
 			level_serves(q, of);
 			class_left(q, of);
-			ends = place_ends(q, now, link->flags & LINK_OWES);
-			place_take(q, of, ends);
+			ends = place_take(q, of, place_ends(q, now, link->flags & LINK_OWES));
 		} else {
 			elsewhere = link->interface;
 			at = 0;

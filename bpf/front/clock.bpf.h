@@ -3,7 +3,7 @@
  * Clock: what moves a queue on.
  *
  * Problem: nobody tells when a server has done with a request, and no program of ours runs then.
- * How: the first byte of an answer, a FIN or a reset leaves by a guarded interface; or the socket's state ends. The flow's
+ * How: the first byte of an answer (that is no interim one), a FIN or a reset leaves by a guarded interface; or the socket's state ends. The flow's
  * request then is with the server no longer, and if somebody waits the packet at hand is the carrier's original.
  * Where a place is for the whole answer (`until`), each byte that leaves prolongs it: by `stale` while more of what the server
  * has written is still to leave, else by a moment (as place_ends() says for a client that owes bytes). The connection's next request, its
@@ -16,6 +16,7 @@
 #pragma once
 
 #include "guard.bpf.h"
+#include "interim.bpf.h"
 #include "latency.bpf.h"
 #include "narrow.bpf.h"
 
@@ -53,7 +54,9 @@ static __always_inline void answer_goes_on(struct fief_queue *q, struct fief_ser
 	served->since_ns = 0;
 	if (ends == before || __sync_val_compare_and_swap(&served->ends, before, ends) != before)
 		return;
-	place_prolong(q, served->class, before, ends);
+	before = place_prolong(q, served->class, before, ends);
+	if (before != ends)
+		__sync_val_compare_and_swap(&served->ends, ends, before);
 }
 
 /* A packet leaves. */
@@ -85,6 +88,11 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 	number = served->queue;
 	q = queue_get(number);
 	answers = is_answer(&packet, served);
+	if (answers && !(packet.flags & (TCP_FIN | TCP_RST)) && packet.seq == served->answer &&
+	    is_interim(skb, &packet)) {
+		served->answer += packet.payload_length;
+		return TCX_NEXT;
+	}
 	if (answers && q && served->since_ns && served->ends > now && packet.payload_length) {
 		if (q->promises)
 			latency_count(q, served->class, now - served->since_ns, now);
@@ -113,7 +121,7 @@ static __always_inline int socket_ends(struct sock *sk, int state)
 
 	if (state != BPF_TCP_CLOSE)
 		return 0;
-	/* in a network namespace of his own everybody has every address */
+	/* in a network namespace of their own users have every address */
 	inode = bpf_map_lookup_elem(&steered, &zero);
 	if (inode && *inode && BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) != *inode)
 		return 0;

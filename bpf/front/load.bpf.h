@@ -2,7 +2,7 @@
 /*
  * Load: the level of overload of a listener, on which controls can depend (Voigt et al. 2001, section 3).
  *
- *   accept queue   of the listening socket, now                          any of them at its threshold: the level is
+ *   queues         the accept queue's and the queue of requests', now    any of them at its threshold: the level is
  *   CPU            of the machine at work for a container, smoothed      reached; it is left when none was for `hold_ns`
  *   drops          connections that found the accept queue full, smoothed
  *
@@ -23,7 +23,9 @@
 #include "context.bpf.h"
 #include "counted.bpf.h"
 #include "spent.bpf.h"
+#include "maps/guards.bpf.h"
 #include "maps/loads.bpf.h"
+#include "maps/queues.bpf.h"
 #include "maps/thresholds.bpf.h"
 
 #define MILLION	    1000000u
@@ -64,7 +66,7 @@ static __always_inline void cpu_look(struct fief_load *load, __u64 passed, __u64
 	load->cpu_ppm = smoothed(load->cpu_ppm, busy, passed);
 }
 
-/* After queue_look; `before`: how full the queue was at the look before. */
+/* After accept_look; `before`: how full the accept queue was at the look before. */
 static __always_inline void drops_look(struct fief_load *load, __u32 listener, struct sock *listening, __u32 before,
 				       __u64 passed)
 {
@@ -75,7 +77,7 @@ static __always_inline void drops_look(struct fief_load *load, __u32 listener, s
 	if (listening) {
 		kernel = listening->sk_drops.counter;
 		/* else it is another socket */
-		if (kernel >= load->drops_seen && (load->queue_percent >= NEARLY_FULL || before >= NEARLY_FULL))
+		if (kernel >= load->drops_seen && (load->accept_percent >= NEARLY_FULL || before >= NEARLY_FULL))
 			drops += kernel - load->drops_seen;
 		load->drops_seen = kernel;
 	}
@@ -85,11 +87,25 @@ static __always_inline void drops_look(struct fief_load *load, __u32 listener, s
 	load->drops = smoothed(load->drops, drops > ~0u ? ~0u : drops, passed);
 }
 
-static __always_inline void queue_look(struct fief_load *load, struct sock *listening)
+static __always_inline void accept_look(struct fief_load *load, struct sock *listening)
 {
 	__u32 most = listening->sk_max_ack_backlog;
 
-	load->queue_percent = most ? listening->sk_ack_backlog * 100ull / most : 0;
+	load->accept_percent = most ? listening->sk_ack_backlog * 100ull / most : 0;
+}
+
+/* Behind a queue of requests the accept queue stays empty, and who waits is there. */
+static __always_inline void queue_look(struct fief_load *load, __u32 listener, __u32 slot)
+{
+	__u32 at = slot * FIEF_MAX_LISTENERS + listener, percent = load->accept_percent, waiting = 0;
+	struct fief_guard *guard = bpf_map_lookup_elem(&guards, &at);
+	struct fief_queue *q = NULL;
+
+	if (guard && guard->queue)
+		q = bpf_map_lookup_elem(&queues, &guard->queue);
+	if (q && q->length)
+		waiting = *(volatile __u32 *)&q->waiting * 100ull / q->length;
+	load->queue_percent = waiting > percent ? waiting : percent;
 }
 
 static __always_inline bool level_measured(const struct fief_load *load, const struct fief_thresholds *from, __u32 at)
@@ -118,14 +134,15 @@ static __noinline int load_renew(struct fief_load *load, struct sock *listening,
 {
 	const struct fief_thresholds *from = bpf_map_lookup_elem(&thresholds, &slot);
 	__u64 looked = load->looked_ns, passed;
-	__u32 before = load->queue_percent;
+	__u32 before = load->accept_percent;
 
 	if (!from || __sync_val_compare_and_swap(&load->looked_ns, looked, now) != looked)
 		return 0;
 	passed = looked ? now - looked : 0;
 	cpu_look(load, passed, now);
 	if (listening)
-		queue_look(load, listening);
+		accept_look(load, listening);
+	queue_look(load, listener, slot);
 	drops_look(load, listener, listening, before, passed);
 	level_set(load, from, now);
 	return 0;

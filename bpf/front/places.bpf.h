@@ -40,17 +40,25 @@ static __always_inline void places_run_out(struct fief_queue *q, __u64 now)
 	}
 }
 
-/* Under the lock: takes a place for the class that runs out at `ends`. */
-static __always_inline void place_take(struct fief_queue *q, const struct fief_queue_class *of, __u64 ends)
+/*
+ * Under the lock: takes a place for the class that runs out at `ends`, and returns when it will. Its caller may have stood still after it
+ * read its clock: a tick that is over already would not come again for long.
+ */
+static __always_inline __u64 place_take(struct fief_queue *q, const struct fief_queue_class *of, __u64 ends)
 {
+	__u64 least = (q->tick + TICKS_OWING) << (q->tick_shift & 63), over;
 	__u32 below = class_is_below(q, of);
 
+	over = (__s64)((ends >> (q->tick_shift & 63)) - q->tick - 1) >> 63; /* all ones: it is over */
+	barrier_var(over);
+	ends ^= (ends ^ least) & over;
 	q->busy++;
 	q->busy_below += below;
 	q->ends[ends >> q->tick_shift & (FIEF_QUEUE_TICKS - 1)]++;
 	q->ends_below[ends >> q->tick_shift & (FIEF_QUEUE_TICKS - 1)] += below;
 	if (q->measured.most < q->busy)
 		q->measured.most = q->busy;
+	return ends;
 }
 
 /* When a place that is taken now runs out: at the begin of a tick. */
@@ -95,8 +103,8 @@ static __noinline int place_give(struct fief_queue *q, __u32 class, __u64 ends)
 	return 0;
 }
 
-/* A place of a class, which would run out at `before`, runs out at `ends` instead; one that has run out is taken again. */
-static __noinline int place_prolong(struct fief_queue *q, __u32 class, __u64 before, __u64 ends)
+/* A place of a class, which would run out at `before`, runs out at `ends` or later; one that has run out is taken again. */
+static __noinline __u64 place_prolong(struct fief_queue *q, __u32 class, __u64 before, __u64 ends)
 {
 	struct fief_queue_class *of = queue_class(q, class);
 	__u64 now = bpf_ktime_get_ns();
@@ -104,9 +112,9 @@ static __noinline int place_prolong(struct fief_queue *q, __u32 class, __u64 bef
 	bpf_spin_lock(&q->lock);
 	places_run_out(q, now);
 	place_end(q, class_is_below(q, of), before);
-	place_take(q, of, ends);
+	ends = place_take(q, of, ends);
 	bpf_spin_unlock(&q->lock);
-	return 0;
+	return ends;
 }
 
 /* A place of a class, which would run out at `before`, lasts as long as its connection. */
@@ -182,7 +190,8 @@ static __noinline int class_charge(struct fief_queue *q, __u32 class, __u64 now)
 	struct fief_queue_class *of = queue_class(q, class);
 	__u64 cost = class_spends(of, now);
 
-	class_turn(of, cost ?: REQUEST_NS);
+	/* of one that is charged, what costs too little to be seen is seen with the next one */
+	class_turn(of, cost || of->spent_ns ? cost : REQUEST_NS);
 	return 0;
 }
 

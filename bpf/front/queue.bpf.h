@@ -5,16 +5,15 @@
  * Problem: a server takes up requests in the order in which they come, and has many at once; a request of a better class then
  * waits for all that came before it.
  * How: the server gets as many requests at once as the policy says, until the first byte of an answer. The others wait
- * here: complete, acknowledged in the server's name, in one list for each class. The class of the highest priority is
- * next, among those of one priority the one that was served least for its weight, and within it the oldest request. A class of
- * another priority than 0 that was passed over FIEF_QUEUE_PASSED times is next, so that none starves. One that has used up its
- * limit of the CPU is passed over until it has budget again.
+ * here: complete, acknowledged in the server's name, in one list for each class. Which class is next says classes.bpf.h; of it the
+ * oldest request is.
  * A place is taken under the lock, and given back once: when its entry in queue_serves goes, or when it runs out.
  * Where requests cannot be read each turn of a client is one (turns.bpf.h).
  * Limits: one answer may be for several requests of one connection, which take one place.
  */
 #pragma once
 
+#include "classes.bpf.h"
 #include "fair.bpf.h"
 #include "flow/key.bpf.h"
 #include "maps/queues.bpf.h"
@@ -102,35 +101,6 @@ static __always_inline bool queue_is_free(struct fief_queue *q, __u64 now)
 	return queue_room(q) && (q->open || !queue_has_next(q, now)); /* a request that comes to an open one passes */
 }
 
-/* 1: the class has used up its limit; an open queue has none. Without branches, as class_order(). */
-static __always_inline __u64 class_is_over(const struct fief_queue *q, const struct fief_queue_class *of, __u64 now)
-{
-	__u64 over = (now - *(const volatile __u64 *)&of->again_ns) >> 63;
-
-	barrier_var(over);
-	return over & ~q->open;
-}
-
-/* 1: it is below a class that is promised a latency. Without branches, as class_order(). */
-static __always_inline __u32 class_is_below(const struct fief_queue *q, const struct fief_queue_class *of)
-{
-	__u64 above = (__u64)q->below_level - of->level;
-
-	above >>= 63;
-	barrier_var(above);
-	return above;
-}
-
-/* 1: it is, and has its places there. */
-static __always_inline __u64 class_is_full(const struct fief_queue *q, const struct fief_queue_class *of)
-{
-	__u64 full = *(const volatile __u32 *)&q->below - 1ull - *(const volatile __u32 *)&q->busy_below;
-
-	full >>= 63;
-	barrier_var(full);
-	return full & class_is_below(q, of) & ~q->open;
-}
-
 /* ---- links, of which each has one owner ---- */
 
 /* 0: there is none. */
@@ -159,11 +129,6 @@ static __always_inline void link_put(struct queue_links *links, __u32 at)
 }
 
 /* ---- under the lock of the queue ---- */
-
-static __always_inline struct fief_queue_class *queue_class(struct fief_queue *q, __u32 class)
-{
-	return &q->class[class & (FIEF_QUEUE_CLASSES - 1)];
-}
 
 /* The class of the queue that a container is; what has none is of the lowest. */
 static __noinline __u32 queue_class_of(struct fief_queue *q, __u32 container)
@@ -276,98 +241,4 @@ static __always_inline void queue_unlink(struct fief_queue *q, struct queue_link
 		source_remove(queue_class(q, class), links, at);
 	queue_link(links, at)->linked = QUEUE_NOWHERE;
 	class_look(q, links, class);
-}
-
-#define QUEUE_NEVER (1ull << 62)
-
-/* Where nobody of it waits, QUEUE_NEVER; else 0. */
-static __always_inline __u64 class_absent(const struct fief_queue *q, __u32 class)
-{
-	return (__u64)(~q->bits >> class & 1) << 62;
-}
-
-/* In which order the classes go: the least is next. Without branches, which the verifier would follow in all combinations. */
-static __always_inline __u64 class_order(struct fief_queue *q, __u32 class, __u64 now)
-{
-	struct fief_queue_class *of = &q->class[class];
-	__u64 ahead = of->turn - q->class[of->level & (FIEF_QUEUE_CLASSES - 1)].level_turn;
-	__u64 often = FIEF_QUEUE_PASSED - 1ull - of->passed, over, behind = ahead >> 63;
-
-	barrier_var(behind);
-	ahead &= behind - 1; /* behind the last one that was served, as its limit was used up */
-	over = ahead >> 48;
-	barrier_var(often);
-	often = often >> 63 & of->floor;
-	barrier_var(often);
-	over = -over >> 63; /* 1: too far ahead for 48 bits */
-	barrier_var(over);
-	ahead |= -over;
-	ahead &= (1ull << 48) - 1;
-	ahead |= (__u64)of->level << 48;
-	ahead &= often - 1; /* passed over often enough: the first of all */
-	return ahead | class_absent(q, class) | (class_is_over(q, of, now) | class_is_full(q, of)) << 62;
-}
-
-/* The least of what was seen, and whose it is. */
-struct class_least {
-	__u64 least;
-	__u32 class;
-};
-
-/* Takes `at` of a class, if it is less. Both are below 1 << 63. Without branches, as class_order(). */
-static __always_inline void class_take(struct class_least *seen, __u32 class, __u64 at)
-{
-	__u64 behind = at - seen->least;
-
-	barrier_var(behind);
-	behind = -(behind >> 63);
-	barrier_var(behind);
-	seen->least ^= (seen->least ^ at) & behind;
-	seen->class ^= (seen->class ^ class) & (__u32)behind;
-}
-
-/* Fills the class that is next. False: nobody waits, or all that do have used up their limits. */
-static __always_inline bool class_next(struct fief_queue *q, __u64 now, __u32 *next_class)
-{
-	struct class_least next = {.least = QUEUE_NEVER};
-	__u32 class;
-
-#pragma clang loop unroll(disable)
-	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
-		class_take(&next, class, class_order(q, class, now));
-	*next_class = next.class & (FIEF_QUEUE_CLASSES - 1);
-	return next.least < QUEUE_NEVER;
-}
-
-/* When the first of the classes that wait, which have all used up their limits, may go again. */
-static __always_inline __u64 class_first_again(struct fief_queue *q)
-{
-	struct class_least first = {.least = QUEUE_NEVER};
-	__u32 class;
-
-#pragma clang loop unroll(disable)
-	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
-		class_take(&first, class, q->class[class].again_ns | class_absent(q, class));
-	return first.least;
-}
-
-/* The class served was `served`: the others that wait were passed over. */
-static __always_inline void classes_passed(struct fief_queue *q, __u32 served)
-{
-	__u32 class, others = q->bits & ~(1u << (served & (FIEF_QUEUE_CLASSES - 1)));
-
-#pragma clang loop unroll(disable)
-	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
-		q->class[class].passed += others >> class & 1;
-	queue_class(q, served)->passed = 0;
-}
-
-/* One of a class is served. One that could not be for a while, since its limit was used up, has saved nothing up either. */
-static __always_inline void level_serves(struct fief_queue *q, struct fief_queue_class *of)
-{
-	struct fief_queue_class *level = queue_class(q, of->level);
-
-	if ((__s64)(level->level_turn - of->turn) > 0)
-		of->turn = level->level_turn;
-	level->level_turn = of->turn;
 }

@@ -39,7 +39,7 @@ enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED, WAY_TOO_MANY };
  * `bytes`: 0 where it cannot wait; then it enters, and takes its place. Global: the verifier would follow it from each state that
  * a packet can be in by then.
  */
-__noinline int queue_decide(const struct queue_turn *to __arg_nonnull, __u32 bytes)
+__noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 {
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(to->queue);
@@ -61,7 +61,7 @@ __noinline int queue_decide(const struct queue_turn *to __arg_nonnull, __u32 byt
 		if (q->monitor && (q->bits || q->busy >= q->places || class_is_over(q, of, now)))
 			q->would_wait++;
 		q->measured.slack |= queue_room(q);
-		place_take(q, of, to->ends);
+		to->ends = place_take(q, of, to->ends);
 		of->entered++;
 	} else if (room || queue_displace(q, links, to, is_long, now)) {
 		class_joined(q, of);

@@ -205,6 +205,9 @@ fn serve(mut stream: TcpStream, counter: &(Mutex<Counter>, Condvar)) {
         let mut own = counter.0.lock().unwrap();
         own.got.push(head.split(' ').nth(1).unwrap_or_default().to_owned());
         let number = own.got.len();
+        if head.contains("Expect: 100-continue") && stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").is_err() {
+            return;
+        }
         drop(counter.1.wait_while(own, |own| own.let_go < number).unwrap());
         let closes = head.contains("Connection: close");
         let end = if closes { "Connection: close\r\n" } else { "" };

@@ -2,7 +2,10 @@
 //! What a rule says of how its class waits: how many, for how long, and how many places no other class can take.
 
 use std::net::{IpAddr, TcpStream};
+use std::time::Duration;
 
+use fief_testkit::wait_until;
+use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::queued::{POLICY, Queued, high, low, robot, status};
 
@@ -120,6 +123,31 @@ fn nobody_is_displaced_from_a_place_of_its_classs_own() {
         rig.let_go(4);
         assert_eq!(rig.got_all(4), ["/first", "/h1", "/h2", "/r1"], "{door:?}");
         assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
+/// The accept queue stays empty meanwhile.
+#[test]
+fn requests_that_wait_make_the_listener_busy() {
+    if !ready() {
+        return;
+    }
+    let levels =
+        "[overload]\nbusy = { queue = \"50%\", cpu = \"100%\" }\noverloaded = { cpu = \"100%\" }\nhold = \"50ms\"\n";
+    let rule = "[[listener.plain.request]]\npath = \"/dear\"\nrefuse = \"503\"\nwhen = \"busy\"\n";
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &(levels.to_owned() + &policy("length = 4, wait = \"1m\"", &[]) + rule));
+        let first = busy(&rig);
+        let second = waits(&rig, low(2), "/second", 1);
+        let third = waits(&rig, low(3), "/third", 2);
+        // what comes is what looks, once in 10 ms
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(status(rig.ask(high(1), "/dear")), 503, "{door:?}");
+        rig.let_go(3);
+        assert_eq!([first, second, third].map(status), [200; 3], "{door:?}");
+        rig.let_go(1000);
+        wait_until(SOON, || status(rig.ask(high(1), "/dear")) == 200).unwrap();
         rig.wait_for_peace();
     }
 }

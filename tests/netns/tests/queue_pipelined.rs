@@ -2,7 +2,7 @@
 //! Several requests in one packet, and requests in bodies, before a server that has a queue.
 
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{Read, Write};
 
 use fief_bpf::abi;
 use fief_testkit::wait_until;
@@ -134,4 +134,29 @@ fn are_refused(rig: &Queued) -> bool {
         (0..MANY).for_each(|_| drop(answer_on(&mut client)));
     }
     refused
+}
+
+/// An answer of the door's would be read as that to the request before.
+#[test]
+fn who_is_refused_before_the_answer_to_another_request_is_reset() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &lasting().replace("length = 200", "length = 1"));
+        let mut client = rig.connect(low(2));
+        ask_on(&mut client, "/first");
+        rig.got_all(1);
+        let other = rig.ask(low(1), "/other");
+        rig.wait_for(1);
+        ask_on(&mut client, "/second");
+        client.set_read_timeout(Some(SOON)).unwrap();
+        let mut answer = [0; 64];
+        let refused = client.read(&mut answer).map(|count| String::from_utf8_lossy(&answer[..count]).into_owned());
+        let kind = refused.as_ref().map_err(std::io::Error::kind);
+        assert_eq!(kind, Err(std::io::ErrorKind::ConnectionReset), "{door:?}");
+        rig.let_go(1000);
+        assert_eq!(status(other), 200);
+        rig.wait_for_peace();
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fief_testkit::{Family, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::queued::{POLICY, ask_on, read_head};
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, lasting, low, read_head, status};
 use fief_tests_netns::{SOON, connect_from};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -194,5 +194,25 @@ fn a_connection_keeps_its_place_until_it_ends() {
             wait_for_places(&front, 0);
             assert_eq!(front.queue().lasting, 0, "{door:?}, {end:?}");
         }
+    }
+}
+
+#[test]
+fn an_interim_answer_ends_no_place() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &lasting());
+        let mut first = rig.connect(low(1));
+        first.write_all(b"GET /first HTTP/1.1\r\nHost: server\r\nExpect: 100-continue\r\n\r\n").unwrap();
+        assert!(answer_on(&mut first).starts_with("HTTP/1.1 100 "));
+        let other = rig.ask(low(2), "/other");
+        rig.wait_for(1);
+        assert_eq!(rig.got(), ["/first"]);
+        rig.let_go(2);
+        assert!(answer_on(&mut first).starts_with("HTTP/1.1 200 "));
+        assert_eq!(status(other), 200);
+        rig.wait_for_peace();
     }
 }

@@ -3,11 +3,13 @@
 
 #![allow(unsafe_code)]
 
+mod classes;
 mod lent;
 mod line;
 
 use std::sync::{Mutex, MutexGuard};
 
+pub use classes::{Class, Classes};
 pub use lent::Requests;
 pub use line::{Answer, Line, Policy, Work};
 

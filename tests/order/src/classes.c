@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* The order of a queue's classes (bpf/front/classes.bpf.h), over one queue of this process. */
+#include <stdbool.h>
+#include <string.h>
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+
+#include "abi.h"
+
+#ifndef __always_inline /* the C library has it too */
+#define __always_inline inline __attribute__((always_inline))
+#endif
+#define barrier_var(var) __asm__ volatile("" : "+r"(var))
+
+#include "front/classes.bpf.h"
+
+static struct fief_queue queue;
+
+void classes_reset(void)
+{
+	memset(&queue, 0, sizeof(queue));
+	queue.below_level = FIEF_QUEUE_CLASSES; /* no class is promised a latency */
+}
+
+/* The number is that of the first class of its level. */
+void classes_add(__u32 level, __u32 weight, bool floor)
+{
+	struct fief_queue_class *of = queue_class(&queue, queue.classes++);
+
+	of->level = level;
+	of->weight = weight;
+	of->floor = floor;
+}
+
+void classes_wait(__u32 class, bool waits)
+{
+	queue.bits = (queue.bits & ~(1u << class)) | (__u32)waits << class;
+	if (!waits)
+		queue_class(&queue, class)->passed = 0;
+}
+
+/* The class whose request goes to the server, or -1. */
+__s32 classes_serve(__u64 now)
+{
+	__u32 class;
+
+	if (!class_next(&queue, now, &class))
+		return -1;
+	classes_passed(&queue, class);
+	level_serves(&queue, queue_class(&queue, class));
+	return class;
+}
+
+void classes_charge(__u32 class, __u64 ns)
+{
+	struct fief_queue_class *of = queue_class(&queue, class);
+
+	of->turn += ns * 100 / of->weight;
+}
+
+void classes_hold(__u32 class, __u64 until_ns)
+{
+	queue_class(&queue, class)->again_ns = until_ns;
+}

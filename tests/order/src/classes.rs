@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A server that takes one request at a time, from the classes of a queue that always have somebody waiting.
+
+use std::sync::{Mutex, MutexGuard};
+
+unsafe extern "C" {
+    fn classes_reset();
+    fn classes_add(level: u32, weight: u32, floor: bool);
+    fn classes_wait(class: u32, waits: bool);
+    fn classes_serve(now: u64) -> i32;
+    fn classes_charge(class: u32, ns: u64);
+    fn classes_hold(class: u32, until_ns: u64);
+}
+
+/// A class of the queue.
+#[derive(Debug, Clone, Copy)]
+pub struct Class {
+    /// Number of the first class of its priority.
+    pub level: u32,
+    pub weight: u32,
+    /// It is never kept waiting for ever: its priority is not 0.
+    pub floor: bool,
+    /// CPU time of each request.
+    pub cost_ns: u64,
+}
+
+/// The queue is the process's: one at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+#[derive(Debug)]
+pub struct Classes {
+    costs: Vec<u64>,
+    now_ns: u64,
+    used_ns: Vec<u64>,
+    served: Vec<u64>,
+    _one: MutexGuard<'static, ()>,
+}
+
+impl Classes {
+    pub fn new(classes: &[Class]) -> Self {
+        let one = ONE.lock().unwrap_or_else(|broken| broken.into_inner());
+        // SAFETY: the lock keeps every other user of the queue away.
+        unsafe { classes_reset() };
+        for (at, class) in classes.iter().enumerate() {
+            // SAFETY: as above; the tests have fewer classes than a queue.
+            unsafe {
+                classes_add(class.level, class.weight, class.floor);
+                classes_wait(at as u32, true);
+            }
+        }
+        Self {
+            costs: classes.iter().map(|class| class.cost_ns).collect(),
+            now_ns: 1_000_000_000,
+            used_ns: vec![0; classes.len()],
+            served: vec![0; classes.len()],
+            _one: one,
+        }
+    }
+
+    /// Whether somebody of it waits.
+    pub fn wait(&mut self, class: usize, waits: bool) {
+        // SAFETY: as above.
+        unsafe { classes_wait(class as u32, waits) }
+    }
+
+    /// It has used up its limit for so long.
+    pub fn hold(&mut self, class: usize, for_ns: u64) {
+        // SAFETY: as above.
+        unsafe { classes_hold(class as u32, self.now_ns + for_ns) }
+    }
+
+    /// Serves the next request to its end. Whose it was.
+    pub fn serve(&mut self) -> Option<usize> {
+        // SAFETY: as above.
+        let class = usize::try_from(unsafe { classes_serve(self.now_ns) }).ok()?;
+        let cost = self.costs[class];
+        self.now_ns += cost;
+        self.used_ns[class] += cost;
+        self.served[class] += 1;
+        // SAFETY: as above.
+        unsafe { classes_charge(class as u32, cost) };
+        Some(class)
+    }
+
+    /// Serves for so long. What each class had of it, in percent.
+    pub fn run(&mut self, length_ns: u64) -> Vec<f64> {
+        let (begin, before) = (self.now_ns, self.used_ns.clone());
+        while self.now_ns < begin + length_ns {
+            if self.serve().is_none() {
+                self.now_ns += 1_000_000;
+            }
+        }
+        let length = (self.now_ns - begin) as f64;
+        self.used_ns.iter().zip(before).map(|(after, before)| (after - before) as f64 * 100.0 / length).collect()
+    }
+
+    /// Requests of each class that were served.
+    pub fn served(&self) -> &[u64] {
+        &self.served
+    }
+}
