@@ -231,6 +231,15 @@ static __always_inline bool is_meant(struct task_struct *target, const struct fi
 	return BPF_CORE_READ(target, signal, pids[PIDTYPE_TGID], ino) == a->value;
 }
 
+/* While a thread is placed in it, its last holder may let go. */
+static __always_inline bool placed_hold(struct fief_container *c, __u32 id)
+{
+	if (id >= FIEF_FIRST_ID)
+		return container_hold_live(c, FIEF_THREAD);
+	container_hold(c, FIEF_THREAD);
+	return true;
+}
+
 /*
  * Gives a running thread its home (fief manage), or binds it (fief bind; a->flags FIEF_TASK_EXPLICIT). Kernel threads work for
  * many: of them only those of lanes are placed, with no flags.
@@ -241,13 +250,16 @@ static __always_inline int admin_task_place(struct fief_admin *a)
 	struct task_struct *target;
 	struct fief_task *v;
 	struct fief_cpu *its;
+	bool handed = false;
 	int err = 0;
 
-	if (!c || c->state != FIEF_ALIVE)
+	if (!c || !placed_hold(c, a->container.id))
 		return -ESTALE;
 	target = thread_of(a->pid);
-	if (!target)
+	if (!target) {
+		container_put(a->container.id, FIEF_THREAD);
 		return -ESRCH;
+	}
 	v = bpf_task_storage_get(&tasks, target, 0, 0);
 	if (target->flags & PF_KTHREAD && a->flags) {
 		err = -EPERM;
@@ -258,13 +270,15 @@ static __always_inline int admin_task_place(struct fief_admin *a)
 	} else if (!v) {
 		err = task_adopt(target, a->container, a->flags & ~FIEF_TASK_EXPLICIT, false);
 	} else {
-		container_hold(c, FIEF_THREAD);
+		handed = true;
 		err = task_request(v, a);
 		its = cpu_at(target->thread_info.cpu);
 		if (its)
 			its->refresh = 1;
 	}
 	bpf_task_release(target);
+	if (!handed)
+		container_put(a->container.id, FIEF_THREAD);
 	return err;
 }
 

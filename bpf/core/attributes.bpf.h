@@ -48,6 +48,30 @@ static __always_inline __u32 grantable(struct fief_ref parent)
 	return has > given ? has - given : 0;
 }
 
+/* Nobody is promised what its own limit takes away. 0: there is no limit. */
+static __always_inline bool is_beyond(__u32 share_ppm, __u32 limit_ppm)
+{
+	return limit_ppm && share_ppm > limit_ppm;
+}
+
+static __noinline int limit_set(struct fief_ref ref, __u32 ppm)
+{
+	struct fief_container *c = container_get(ref);
+	struct fief_control *control = tree_lock();
+	int err = 0;
+
+	if (!control)
+		return -EAGAIN;
+	if (!c || c->state != FIEF_ALIVE)
+		err = -ESTALE;
+	else if (is_beyond(c->attributes[0].share_ppm, ppm))
+		err = -EBUSY;
+	else
+		c->attributes[0].limit_ppm = ppm;
+	tree_unlock(control);
+	return err;
+}
+
 static __noinline int share_set(struct fief_ref ref, __u32 ppm)
 {
 	struct fief_container *c = container_get(ref), *p;
@@ -64,7 +88,8 @@ static __noinline int share_set(struct fief_ref ref, __u32 ppm)
 	}
 	old = c->attributes[0].share_ppm;
 	p = container_get(c->parent);
-	if (ppm < c->reserved_ppm || (ppm > old && (!p || ppm - old > grantable(c->parent)))) {
+	if (ppm < c->reserved_ppm || is_beyond(ppm, c->attributes[0].limit_ppm) ||
+	    (ppm > old && (!p || ppm - old > grantable(c->parent)))) {
 		err = -EBUSY;
 		goto out;
 	}
@@ -90,10 +115,7 @@ static __always_inline int attribute_set(struct fief_ref ref, struct fief_set_at
 	case FIEF_ATTR_SHARE:
 		return value > PPM ? -EINVAL : share_set(ref, value);
 	case FIEF_ATTR_LIMIT:
-		if (value > PPM)
-			return -EINVAL;
-		c->attributes[0].limit_ppm = value;
-		return 0;
+		return value > PPM ? -EINVAL : limit_set(ref, value);
 	case FIEF_ATTR_WEIGHT:
 		if (value < 1 || value > 10000)
 			return -EINVAL;

@@ -67,9 +67,9 @@ int BPF_PROG(task_frees, struct task_struct *task)
 }
 
 SEC("tp_btf/cgroup_attach_task")
-int BPF_PROG(attach_adopts, struct cgroup *to, const char *path, struct task_struct *task)
+int BPF_PROG(attach_adopts, struct cgroup *to, const char *path, struct task_struct *task, bool whole)
 {
-	return attach_adopt(to, task);
+	return attach_adopt(to, task, whole);
 }
 
 /* ---- bind: what a server starts ---- */
@@ -235,9 +235,7 @@ int sockopt_gets(struct bpf_sockopt *ctx)
 SEC("cgroup/sock_release")
 int release_puts(struct bpf_sock *sk)
 {
-	/* a connection is neither a container nor a listener: it has a label at most */
-	if (sk->state == BPF_TCP_LISTEN || sk->state == BPF_TCP_CLOSE)
-		filter_release(sk);
+	filter_release(sk); /* in any state: it may have been meant to listen, and have connected */
 	release_serve(sk);
 	return 1;
 }

@@ -19,6 +19,7 @@
 #include "descriptors.bpf.h"
 #include "maps/file_labels.bpf.h"
 #include "maps/file_users.bpf.h"
+#include "quota.bpf.h"
 #include "maps/labelled_files.bpf.h"
 
 #define S_IFMT		  0170000
@@ -61,7 +62,7 @@ static __always_inline bool owns(struct inode *inode)
 }
 
 /*
- * Which file it is, if the caller may label it: not one that others share and he can only read. Another thread can close
+ * Which file it is, if the caller may label it: not one that others share and the caller can only read. Another thread can close
  * the descriptor meanwhile, and the kernel gives the structure to the next file: it has to be the same after the look.
  */
 static __noinline int file_find(__u32 number, struct fief_file_key *key)
@@ -93,31 +94,6 @@ static __noinline int file_find(__u32 number, struct fief_file_key *key)
 	return may ? 0 : -EPERM;
 }
 
-static __always_inline void file_uncount(__u32 uid)
-{
-	__u32 *count = bpf_map_lookup_elem(&file_users, &uid);
-
-	if (count)
-		__sync_fetch_and_add(count, -(1));
-}
-
-/* Against the user's quota; root has none. */
-static __always_inline int file_count(__u32 uid)
-{
-	__u32 zero = 0, *count = bpf_map_lookup_elem(&file_users, &uid);
-
-	if (!count) {
-		bpf_map_update_elem(&file_users, &uid, &zero, BPF_NOEXIST);
-		count = bpf_map_lookup_elem(&file_users, &uid);
-	}
-	if (!count)
-		return -ENFILE;
-	if (__sync_fetch_and_add(count, 1) < FIEF_FILES_PER_USER || !uid)
-		return 0;
-	__sync_fetch_and_add(count, -(1));
-	return -EDQUOT;
-}
-
 /* Enters the label into the table; `by` is 1, or -1 when it leaves. */
 static __always_inline void file_add(struct fief_ref to, int by)
 {
@@ -133,13 +109,13 @@ static __always_inline void file_add(struct fief_ref to, int by)
 static __always_inline int file_enter(struct fief_file_key *key, struct fief_ref container)
 {
 	struct fief_file file = {.container = container, .uid = bpf_get_current_uid_gid()};
-	int err = file_count(file.uid);
+	int err = quota_take(&file_users, file.uid, FIEF_FILES_PER_USER);
 
 	if (err)
 		return err;
 	err = bpf_map_update_elem(&labelled_files, key, &file, BPF_NOEXIST);
 	if (err) {
-		file_uncount(file.uid);
+		quota_give(&file_users, file.uid);
 		return err == -EEXIST ? -EBUSY : err == -E2BIG ? -ENOSPC : err;
 	}
 	file_add(container, 1);
@@ -159,7 +135,7 @@ static __noinline int file_leave(struct fief_file_key *key)
 	if (bpf_map_delete_elem(&labelled_files, key))
 		return -ENOENT; /* another one was first */
 	file_add(was.container, -1);
-	file_uncount(was.uid);
+	quota_give(&file_users, was.uid);
 	return 0;
 }
 

@@ -20,8 +20,6 @@
 #include "maps/labels.bpf.h"
 #include "maps/units.bpf.h"
 
-#define UNIT_DEPTH 64 /* levels of cgroups that are looked at; the kernel allows more, systemd and pods use ten */
-
 static __always_inline struct fief_ref unattributed(void)
 {
 	return (struct fief_ref){FIEF_UNATTRIBUTED, 0};

@@ -72,12 +72,12 @@ static __always_inline int softirq_leave(void)
 			struct task_struct *p = bpf_get_current_task_btf();
 			struct fief_task *v = bpf_task_storage_get(&tasks, p, 0, 0);
 
-			cs->refresh = 0;
-			if (v && !cs->has_task) {
+			cs->refresh = v && v->made != RECORD_MADE; /* another CPU is just making it */
+			if (v && v->made == RECORD_MADE && !cs->has_task) {
 				record_load(cs, v);
 				cs->current_ = v->binding;
 			}
-			if (v && v->request) {
+			if (v && v->made == RECORD_MADE && v->request) {
 				pending_settle(cs, cs->task.home);
 				request_take(cs, v, p);
 				cs->current_ = cs->task.binding;

@@ -110,7 +110,7 @@ static __noinline struct fief_unit *unit_of(struct cgroup *cgroup)
 	struct fief_unit *unit = NULL;
 	int i;
 
-	bpf_for (i, 0, FIEF_MAX_DEPTH) {
+	bpf_for (i, 0, UNIT_DEPTH) {
 		struct cgroup_subsys_state *above;
 		__u64 id;
 
@@ -362,6 +362,6 @@ static __always_inline void task_late(struct fief_cpu *cs, struct task_struct *p
 {
 	struct fief_task *v = bpf_task_storage_get(&tasks, prev, 0, 0);
 
-	if (v)
+	if (v && v->made == RECORD_MADE)
 		record_load(cs, v);
 }

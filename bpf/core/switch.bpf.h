@@ -173,16 +173,28 @@ static __always_inline int task_free(struct task_struct *p)
 	return 0;
 }
 
+static __noinline int thread_moved(struct task_struct *p, struct fief_unit *unit)
+{
+	if (!bpf_task_storage_get(&tasks, p, 0, 0))
+		task_adopt(p, unit->home, unit->task_flags, false);
+	return 0;
+}
+
 /*
- * A process is moved into a managed cgroup (systemd starts services this way). A process that has a home keeps it; kernel threads get
- * none.
+ * A process is moved into a managed cgroup (systemd starts services this way), or a thread of one. The kernel tells the first thread of
+ * a `whole` process alone. A thread that has a home keeps it; kernel threads get none.
  */
-static __always_inline int attach_adopt(struct cgroup *to, struct task_struct *p)
+static __always_inline int attach_adopt(struct cgroup *to, struct task_struct *p, bool whole)
 {
 	struct fief_unit *unit = unit_of(to);
+	struct task_struct *one;
 
-	if (!unit || p->flags & PF_KTHREAD || bpf_task_storage_get(&tasks, p, 0, 0))
+	if (!unit || p->flags & PF_KTHREAD)
 		return 0;
-	task_adopt(p, unit->home, unit->task_flags, false);
+	thread_moved(p, unit);
+	if (!whole || !bpf_ksym_exists(bpf_iter_task_new))
+		return 0;
+	bpf_for_each (task, one, p, BPF_TASK_ITER_PROC_THREADS)
+		thread_moved(one, unit);
 	return 0;
 }

@@ -20,6 +20,7 @@
 #include "register.bpf.h"
 #include "steer.bpf.h"
 #include "maps/filters.bpf.h"
+#include "quota.bpf.h"
 
 #define FILTER_SET_ENDED 0x80000000u
 #define FILTERS_PER_USER 1024
@@ -36,28 +37,11 @@ static __always_inline __u32 filter_number(void)
 
 /* ---- setsockopt ---- */
 
-static __always_inline int filter_count(__u32 uid)
-{
-	__u32 zero = 0, *count = bpf_map_lookup_elem(&filter_users, &uid);
-
-	if (!count) {
-		bpf_map_update_elem(&filter_users, &uid, &zero, BPF_NOEXIST);
-		count = bpf_map_lookup_elem(&filter_users, &uid);
-	}
-	if (!count)
-		return -ENFILE;
-	if (__sync_fetch_and_add(count, 1) < FILTERS_PER_USER || !uid)
-		return 0;
-	__sync_fetch_and_sub(count, 1);
-	return -EDQUOT;
-}
-
 static __always_inline int filter_ask(struct bpf_sockopt *ctx)
 {
 	struct fief_filtered fresh = {};
 	struct fief_filter *filter = ctx->optval;
 	struct bpf_sock *sk = ctx->sk;
-	__u32 *count;
 	int err;
 
 	if (!sk || sk->type != SOCK_STREAM || sk->protocol != IPPROTO_TCP || sk->src_port)
@@ -72,13 +56,11 @@ static __always_inline int filter_ask(struct bpf_sockopt *ctx)
 	fresh.filter.prefix_length = filter->prefix_length;
 	fresh.filter.complement = !!filter->complement;
 	fresh.uid = (__u32)bpf_get_current_uid_gid();
-	err = filter_count(fresh.uid);
+	err = quota_take(&filter_users, fresh.uid, FILTERS_PER_USER);
 	if (err)
 		return refuse(err);
 	if (!bpf_sk_storage_get(&filtered_sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE)) {
-		count = bpf_map_lookup_elem(&filter_users, &fresh.uid);
-		if (count)
-			__sync_fetch_and_sub(count, 1);
+		quota_give(&filter_users, fresh.uid);
 		return refuse(-ENOMEM);
 	}
 	ctx->optlen = -1;
@@ -214,14 +196,10 @@ static __always_inline int filter_release(struct bpf_sock *ctx)
 	struct fief_filter_key key = {};
 	struct fief_listener_key address;
 	struct fief_filter_set *set;
-	__u32 *count, uid;
 
 	if (!filtered)
 		return ALLOW;
-	uid = filtered->uid;
-	count = bpf_map_lookup_elem(&filter_users, &uid);
-	if (count)
-		__sync_fetch_and_sub(count, 1);
+	quota_give(&filter_users, filtered->uid);
 	if (!filtered->id)
 		return ALLOW;
 	address = filtered->address;

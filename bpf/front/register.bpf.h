@@ -121,7 +121,7 @@ static __always_inline bool stands_on(struct bpf_sock *sk, __u32 family, const _
 
 /*
  * Somebody of the caller's user listens on the address. A listener on all addresses is found by one that nobody can have
- * bound before: others may listen on single ones beside him.
+ * bound before: others may listen on single ones beside it.
  */
 static __always_inline bool user_listens(struct bpf_sock_addr *ctx, const __u32 *address, __u16 port, __u32 listener)
 {

@@ -16,6 +16,11 @@ extern struct task_struct *bpf_task_from_vpid(s32 vpid) __ksym __weak;
 extern struct task_struct *bpf_task_from_pid(s32 pid) __ksym __weak;
 extern void bpf_task_release(struct task_struct *p) __ksym __weak;
 
+/* Walks over threads are of 6.7; without them only the first thread of a process that is moved gets the home of its new cgroup. */
+extern int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsigned int flags) __ksym __weak;
+extern struct task_struct *bpf_iter_task_next(struct bpf_iter_task *it) __ksym __weak;
+extern void bpf_iter_task_destroy(struct bpf_iter_task *it) __ksym __weak;
+
 /* 6.12 refuses task storage in cgroup hooks; then only threads of managed units can bind (they have their
  * record). */
 const volatile bool task_storage_in_cgroup = true;

@@ -149,13 +149,15 @@ impl Container {
             .map_err(|e| Error::new("cannot read a container's place", e))
     }
 
-    /// Guaranteed CPU, in parts per million of the machine; must fit into the parent's. Kept, and held against what siblings
-    /// reserve. Enforced while Fief's scheduler is on (sched_ext, and a policy that divides the CPU); else kept and read back.
+    /// Guaranteed CPU, in parts per million of the machine; must fit into the parent's, and below its own limit. Kept, and held
+    /// against what siblings reserve. Enforced while Fief's scheduler is on (sched_ext, and a policy that divides the CPU); else kept
+    /// and read back.
     pub fn set_share(&self, ppm: u32) -> Result<()> {
         self.set(abi::FIEF_ATTR_SHARE, ppm.into())
     }
 
-    /// Most CPU, in parts per million of the machine. Enforced while Fief's scheduler is on; else kept and read back.
+    /// Most CPU, in parts per million of the machine; not below its own share. Enforced while Fief's scheduler is on; else kept and
+    /// read back.
     pub fn set_limit(&self, ppm: Option<u32>) -> Result<()> {
         self.set(abi::FIEF_ATTR_LIMIT, ppm.unwrap_or(0).into())
     }

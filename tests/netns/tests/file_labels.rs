@@ -200,6 +200,25 @@ fn a_user_has_a_quota_of_labels() {
     });
 }
 
+/// More than the table of users holds, each with a label that is given back: root too found no place then.
+#[test]
+fn users_who_gave_their_labels_back_keep_nobody_out() {
+    in_labelling_unit("users_who_gave_their_labels_back_keep_nobody_out", || {
+        let file = file();
+        fork(|| {
+            setgroups(&[]).unwrap();
+            let root = Uid::from_raw(0);
+            for uid in 1000..18_000 {
+                setresuid(Uid::from_raw(uid), root, root).unwrap();
+                drop(assign_file(&file).unwrap_or_else(|error| panic!("user {uid}: {error}")));
+            }
+            setresuid(root, root, root).unwrap();
+            drop(assign_file(&file).unwrap());
+        })
+        .finish();
+    });
+}
+
 #[test]
 fn a_full_table_is_an_error_that_says_so() {
     in_labelling_unit("a_full_table_is_an_error_that_says_so", || {

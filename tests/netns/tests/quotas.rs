@@ -125,6 +125,14 @@ fn shares_of_descendants_that_outlive_their_parent_stay_reserved() {
         kept.adopt().unwrap();
         second.set_share(600_000).unwrap();
         assert_eq!(kept.set_share(1).unwrap_err().kind(), ErrorKind::Conflict);
+        // nor what its own limit takes away
+        assert_eq!(second.set_limit(Some(599_999)).unwrap_err().kind(), ErrorKind::Conflict);
+        second.set_limit(Some(600_000)).unwrap();
+        second.set_share(100_000).unwrap();
+        second.set_limit(Some(100_000)).unwrap();
+        assert_eq!(second.set_share(100_001).unwrap_err().kind(), ErrorKind::Conflict);
+        second.set_limit(None).unwrap();
+        second.set_share(100_001).unwrap();
     };
     let name = "shares_of_descendants_that_outlive_their_parent_stay_reserved";
     in_unit_of(name, &setup, body, |_| ());

@@ -6,11 +6,13 @@ mod rig;
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 
 use fief::{Container, Filter, bind_filtered};
 use fief_testkit::{Client, Family, Topology, wait_until};
 use fief_tests_netns::{NOBODY, become_user, connect_from};
 use nix::errno::Errno;
+use nix::sys::socket::{Shutdown, SockaddrIn, connect, shutdown};
 use rig::{Rig, Server, high, low, ready, robot};
 
 const POLICY: &str = r#"
@@ -23,7 +25,7 @@ from = ["any"]
 container = "unit"
 "#;
 
-/// What the inner process does: filters with names, `!` for a complement.
+/// What the inner process does: filters with names, `!` for a complement; `left:` for one whose socket then connects and is closed.
 const FILTERS: &str = "FIEF_TEST_FILTERS";
 
 fn parse(text: &str) -> Filter {
@@ -47,6 +49,11 @@ fn inner_server() {
     let mut said = Vec::new();
     for (number, text) in filters.split(' ').enumerate() {
         let container = Container::create().unwrap();
+        if let Some(text) = text.strip_prefix("left:") {
+            leave(bind_filtered(address, parse(text), &container).unwrap());
+            said.push("left".to_owned());
+            continue;
+        }
         match bind_filtered(address, parse(text), &container) {
             Ok(listener) => {
                 said.push("ok".to_owned());
@@ -58,6 +65,16 @@ fn inner_server() {
     // The test harness wrote "test inner_server ... " on the same line.
     println!("\n{}\nlistening", said.join(" "));
     std::thread::park();
+}
+
+/// It listens no longer, and is connected from the same address when it is closed.
+fn leave(listener: TcpListener) {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    shutdown(listener.as_raw_fd(), Shutdown::Both).unwrap();
+    let SocketAddr::V4(to) = other.local_addr().unwrap() else { panic!("IPv4") };
+    connect(listener.as_raw_fd(), &SockaddrIn::from(to)).unwrap();
+    drop(listener);
+    drop(other);
 }
 
 fn serve(listener: &TcpListener, number: usize, container: &Container) {
@@ -183,6 +200,18 @@ fn a_filter_gives_no_right_to_a_port() {
     let server = Topology::server_address(Family::V4, 9000);
     let stream = connect_from(&rig.topology.clients, (high(1), 0).into(), server).unwrap();
     assert_eq!(other.accept().unwrap().1, stream.local_addr().unwrap());
+}
+
+#[test]
+fn a_filter_goes_with_its_socket_whatever_that_has_become() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    let (_server, said) = start(&rig, "0.0.0.0:9000 left:10.77.1.0/24 10.77.1.0/24 any");
+    assert_eq!(said, ["left", "ok", "ok"]);
+    assert_eq!(ask(&rig, high(1), 9000), Some(1));
+    assert_eq!(ask(&rig, low(1), 9000), Some(2));
 }
 
 #[test]

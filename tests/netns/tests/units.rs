@@ -75,6 +75,30 @@ fn a_running_process_of_several_threads_is_managed() {
     }
 }
 
+/// The kernel tells of the first thread of a process alone.
+#[test]
+fn all_threads_of_a_process_that_is_moved_in_have_the_units_home() {
+    let name = "all_threads_of_a_process_that_is_moved_in_have_the_units_home";
+    if role().is_some() {
+        worker();
+    }
+    let installation = Installation::with(&Setup::default());
+    let (outside, folder) = (Cgroup::new("outside").unwrap(), tempfile::tempdir().unwrap());
+    let mut command = installation.part(Some(outside.path()), name, "worker");
+    command.env("FF_MARKER", folder.path().join("marker"));
+    let process = Process::start(command).unwrap();
+    let pid = process.pid();
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    wait_until(SOON, || threads() >= 4).unwrap();
+    let now = || view(installation.fief(), "unit");
+    let before = now();
+    fs::write(installation.cgroup().join("cgroup.procs"), pid.to_string()).unwrap();
+    // the first one works for a container of its own by and by
+    wait_until(SOON, || now().threads >= before.threads + 3).unwrap_or_else(|_| panic!("{before:?}, {:?}", now()));
+    wait_until(SOON, || now().usage.cpu_ns() > before.usage.cpu_ns() + 50_000_000).unwrap();
+    drop(process);
+}
+
 #[test]
 fn a_process_that_is_moved_in_has_the_units_home_at_any_depth() {
     let name = "a_process_that_is_moved_in_has_the_units_home_at_any_depth";
@@ -89,7 +113,9 @@ fn a_process_that_is_moved_in_has_the_units_home_at_any_depth() {
         None => {
             let installation = Installation::with(&Setup::default());
             let inner = installation.cgroup().join("inner");
-            let deepest = inner.join("deepest");
+            // deeper than containers can lie
+            let depths: Vec<PathBuf> = (1..=20).map(|depth| inner.join(["deeper"; 20][..depth].join("/"))).collect();
+            let deepest = depths.last().expect("some").clone();
             fs::create_dir_all(&deepest).unwrap();
             let before = view(installation.fief(), "unit").usage.cpu_ns();
             for cgroup in [&inner, &deepest] {
@@ -98,7 +124,9 @@ fn a_process_that_is_moved_in_has_the_units_home_at_any_depth() {
             }
             let after = view(installation.fief(), "unit").usage.cpu_ns();
             assert!(after > before + 30_000_000, "{before} {after}");
-            wait_until(SOON, || fs::remove_dir(&deepest).is_ok()).unwrap();
+            for folder in depths.iter().rev() {
+                wait_until(SOON, || fs::remove_dir(folder).is_ok()).unwrap();
+            }
             wait_until(SOON, || fs::remove_dir(&inner).is_ok()).unwrap();
         }
     }
