@@ -25,6 +25,8 @@ FIEF := $(CARGO_TARGET_DIR)/release/fief
 # what `fief lab` becomes; it is found beside fief
 LAB := $(CARGO_TARGET_DIR)/release/fief-lab
 TEST_LOG := $(CARGO_TARGET_DIR)/test.log
+# those of the scheduler, in an emulated machine
+VM_EXPERIMENTS := cpu-shares cpu-limits kernel-work media combined switch-cost rebind cgi-sandbox guest-servers
 EXPERIMENTS := primitives rebind priority-clients queue accounting syn-flood admission-cost parse lrp header-control classes user-vs-kernel whole cgi-sandbox guest-servers metrics service
 C_SOURCES = $(shell find bpf shim -name '*.[ch]' ! -name vmlinux.h)
 
@@ -76,10 +78,13 @@ check: deps ## formatting, lints, licence lines
 	[ -z "$$failed" ] || { echo "check: failed:$$failed" >&2; exit 1; }; \
 	echo "check: nothing found"
 
-bench: build ## measure what the experiments promise; reports in target/bench (root, an hour or more)
+bench: build ## measure what the experiments promise; reports in target/bench (root, some hours)
 	@$(CARGO) build --release --locked -p fief-tests-differential # parse asks it
 	@for name in $(EXPERIMENTS); do \
 		$(FIEF) lab $$name --report $(CARGO_TARGET_DIR)/bench/$$name; \
+	done
+	@for name in $(VM_EXPERIMENTS); do \
+		$(FIEF) lab $$name --vm --report $(CARGO_TARGET_DIR)/bench/vm/$$name; \
 	done
 
 deb: build ## make the Debian packages fief and fief-lab in target/deb (dpkg-dev)

@@ -27,7 +27,7 @@ pub struct Lab {
     #[arg(long)]
     pub json: bool,
     /// Run it in an emulated machine with one exact CPU and a kernel that takes schedulers (needs QEMU and the source tree)
-    #[arg(long, conflicts_with = "report")]
+    #[arg(long)]
     pub vm: bool,
     /// Write the figures, plots and a page into this folder
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

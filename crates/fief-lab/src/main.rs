@@ -73,7 +73,8 @@ fn log() {
 /// The command that makes the same measurements, of the same parts.
 fn repeat(args: &Lab, wanted: &wanted::Wanted) -> String {
     let quick = if args.quick { " --quick" } else { "" };
-    format!("{}fief lab {}{quick}", wanted.before_command(), args.experiment.name())
+    let vm = if vm::is_inside() { " --vm" } else { "" };
+    format!("{}fief lab {}{quick}{vm}", wanted.before_command(), args.experiment.name())
 }
 
 /// Runs an experiment and prints it.

@@ -60,7 +60,7 @@ struct Plan {
 fn plan(quick: bool) -> Plan {
     match quick {
         _ if is_least() => Plan { rounds: 1, seconds: 0.5, warm_up: 0.2, programs: &[0, 1, 5], retries: 0 },
-        true => Plan { rounds: 1, seconds: 6.0, warm_up: 1.0, programs: &[0, 1, 3, 5], retries: 0 },
+        true => Plan { rounds: 1, seconds: 10.0, warm_up: 2.0, programs: &[0, 1, 3, 5], retries: 0 },
         false => Plan { rounds: 3, seconds: 10.0, warm_up: 2.0, programs: &[0, 1, 2, 3, 4, 5], retries: 2 },
     }
 }

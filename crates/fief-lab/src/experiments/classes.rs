@@ -28,7 +28,7 @@ const CLASSES: [Client; 3] = [Client::High, Client::Middle, Client::Low];
 fn plan(quick: bool) -> Plan {
     match quick {
         _ if is_least() => Plan { rounds: 1, seconds: 0.2, warm_up: 0.1, retries: 0 },
-        true => Plan { rounds: 3, seconds: 1.0, warm_up: 0.3, retries: 0 },
+        true => Plan { rounds: 3, seconds: 2.0, warm_up: 0.5, retries: 0 },
         false => Plan { rounds: 5, seconds: 2.0, warm_up: 0.5, retries: 2 },
     }
 }

@@ -128,7 +128,7 @@ fn plan(quick: bool) -> Plan {
     match quick {
         _ if is_least() => Plan { rounds: 1, seconds: 0.5, warm_up: 0.5, steps: vec![alone, most], retries: 0 },
         true => {
-            Plan { rounds: 1, seconds: 8.0, warm_up: 2.0, steps: vec![alone, STEPS[1], STEPS[3], most], retries: 0 }
+            Plan { rounds: 1, seconds: 10.0, warm_up: 2.0, steps: vec![alone, STEPS[1], STEPS[3], most], retries: 0 }
         }
         false => Plan { rounds, seconds: 10.0, warm_up: 2.0, steps: STEPS.to_vec(), retries: 2 },
     }

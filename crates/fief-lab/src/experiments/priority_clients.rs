@@ -36,7 +36,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn quick() -> Plan {
-        Plan { kinds: Kind::ALL.to_vec(), loads: vec![5, 40], rounds: 3, seconds: 0.75, warm_up: 0.25, retries: 0 }
+        Plan { kinds: Kind::ALL.to_vec(), loads: vec![5, 40], rounds: 3, seconds: 2.0, warm_up: 0.5, retries: 0 }
     }
 
     /// Each step tried once.
@@ -45,14 +45,7 @@ impl Plan {
     }
 
     pub fn full() -> Plan {
-        Plan {
-            loads: vec![0, 5, 10, 20, 30, 40, 200, 1000],
-            rounds: 5,
-            seconds: 2.0,
-            warm_up: 0.5,
-            retries: 2,
-            ..Plan::quick()
-        }
+        Plan { loads: vec![0, 5, 10, 20, 30, 40, 200, 1000], rounds: 5, retries: 2, ..Plan::quick() }
     }
 }
 

@@ -58,7 +58,7 @@ impl Plan {
     fn of(quick: bool) -> Plan {
         match quick {
             _ if is_least() => Plan { rounds: 1, seconds: 0.1, stage_rounds: 1, batches: 3 },
-            true => Plan { rounds: 3, seconds: 0.5, stage_rounds: 3, batches: 200 },
+            true => Plan { rounds: 3, seconds: 1.5, stage_rounds: 3, batches: 200 },
             false => Plan { rounds: 11, seconds: 1.5, stage_rounds: 15, batches: 200 },
         }
     }

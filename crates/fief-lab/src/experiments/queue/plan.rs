@@ -45,8 +45,8 @@ impl Plan {
             loads: vec![0, FEW, SOME, MANY],
             costs_us: vec![COSTS_US[0]],
             rounds: 3,
-            seconds: 0.75,
-            warm_up: 0.25,
+            seconds: 1.5,
+            warm_up: 0.4,
             retries: 0,
         }
     }
@@ -65,8 +65,6 @@ impl Plan {
             loads: vec![0, FEW, SOME, MANY, MOST],
             costs_us: COSTS_US.to_vec(),
             rounds: 5,
-            seconds: 1.5,
-            warm_up: 0.4,
             retries: 2,
             ..Plan::quick()
         }
