@@ -31,6 +31,10 @@ pub enum Feature {
     Lighttpd,
     Node,
     Gunicorn,
+    /// PHP's own FastCGI server.
+    PhpFpm,
+    /// Starts CGI programs for servers that speak FastCGI.
+    Fcgiwrap,
     PostgreSql,
     /// systemd can be PID 1 of namespaces.
     Systemd,
@@ -74,6 +78,8 @@ impl Feature {
             Feature::Lighttpd => "lighttpd",
             Feature::Node => "node",
             Feature::Gunicorn => "gunicorn",
+            Feature::PhpFpm => "php-fpm",
+            Feature::Fcgiwrap => "fcgiwrap",
             Feature::PostgreSql => "postgresql",
             Feature::Systemd => "systemd",
             Feature::SystemdAnalyze => "systemd-analyze",
@@ -111,6 +117,8 @@ impl Feature {
             Feature::Lighttpd => works("lighttpd", "-v"),
             Feature::Node => works("node", "--version"),
             Feature::Gunicorn => works("gunicorn", "--version"),
+            Feature::PhpFpm => php_fpm().is_some(),
+            Feature::Fcgiwrap => works("fcgiwrap", "-h"),
             Feature::PostgreSql => postgresql().is_some() && works("setpriv", "--version"),
             Feature::Systemd => works("/lib/systemd/systemd", "--version") && works("unshare", "--version"),
             Feature::SystemdAnalyze => works("systemd-analyze", "--version"),
@@ -163,6 +171,13 @@ fn works(program: &str, argument: &str) -> bool {
 fn can_trace() -> bool {
     let traced = Command::new("strace").args(["--output", "/dev/null", "true"]).output();
     traced.is_ok_and(|output| output.status.success())
+}
+
+/// php-fpm, the newest one's: Debian's has its version in its name.
+pub fn php_fpm() -> Option<PathBuf> {
+    let found = std::fs::read_dir("/usr/sbin").ok()?.flatten().map(|entry| entry.path());
+    let is_one = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"php-fpm"));
+    found.filter(is_one).max()
 }
 
 /// The folder of PostgreSQL's server programs, the newest one's: Debian keeps each version in one that no PATH names.

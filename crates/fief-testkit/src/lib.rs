@@ -33,7 +33,7 @@ mod work;
 pub use cgroup::{Cgroup, cgroup2_mount, sweep_cgroups};
 pub use dice::Dice;
 pub use error::{Error, Kind, Result};
-pub use feature::{Feature, postgresql, require, require_if};
+pub use feature::{Feature, php_fpm, postgresql, require, require_if};
 pub use impairer::{Impaired, Impairer, Impairment};
 pub use mac::Mac;
 pub use namespace::{NetNs, remove_all_of, sweep};

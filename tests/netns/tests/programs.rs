@@ -61,24 +61,39 @@ fn apache_with_cgid_each_request_has_a_container_too() {
     each_request_has_a_container_at(Server::ApacheCgid);
 }
 
+/// So has the one that speaks FastCGI with the server.
 #[test]
-fn a_persistent_back_end_works_for_whoever_asks_it_over_a_unix_socket() {
+fn nginx_with_fcgiwrap_each_request_has_a_container_too() {
+    each_request_has_a_container_at(Server::Fcgiwrap);
+}
+
+fn a_back_end_works_for_whoever_asks_it(server: Server, path: &str) {
     let policy = "version = 1\n[container.site]\n[container.\"site/gold\"]\n[container.\"site/tin\"]\n\
                   [listener.web]\naddress = \"0.0.0.0:8080\"\nclasses = \"shared\"\n\
                   [[listener.web.client]]\nfrom = [\"10.77.1.0/24\"]\ncontainer = \"site/gold\"\n\
                   [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"site/tin\"\n";
-    let Some(site) = Site::under(Server::BackEnd, policy) else { return };
+    let Some(site) = Site::under(server, policy) else { return };
     let used = || ["site", "site/gold", "site/tin"].map(|path| site.used(path) / 1_000_000);
     // the first ones may find it starting
-    wait_until(SOON, || site::answers(site.ask_as(Client::Low, "/back"))).unwrap();
+    wait_until(SOON, || site::answers(site.ask_as(Client::Low, path))).unwrap();
     let before = used();
     for class in [Client::High, Client::Low, Client::High, Client::High, Client::Low] {
-        site::is_answered(site.ask_as(class, "/back"));
+        site::is_answered(site.ask_as(class, path));
     }
     let [home, gold, tin] = [0, 1, 2].map(|n| used()[n] - before[n]);
     // of what the back end's clock says, nobody is charged what the hypervisor stole
     assert!((120..380).contains(&gold) && (80..280).contains(&tin) && home < 50, "{home} {gold} {tin} ms");
     site.end();
+}
+
+#[test]
+fn a_persistent_back_end_works_for_whoever_asks_it_over_a_unix_socket() {
+    a_back_end_works_for_whoever_asks_it(Server::BackEnd, "/back");
+}
+
+#[test]
+fn php_fpm_works_for_whoever_asks_it_over_a_unix_socket() {
+    a_back_end_works_for_whoever_asks_it(Server::PhpFpm, "/back.php");
 }
 
 #[test]

@@ -12,7 +12,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fief_control::{Fief, Hierarchy};
-use fief_testkit::{Client, Family, Feature, Process, Topology, lives, require, require_if, wait_ready, wait_until};
+use fief_testkit::{
+    Client, Family, Feature, Process, Topology, lives, php_fpm, require, require_if, wait_ready, wait_until,
+};
 use fief_tests_netns::{SOON, connect_from, fief_binary};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -33,14 +35,20 @@ pub enum Server {
     ApacheCgid,
     /// nginx, and a persistent back end in Python behind a UNIX socket.
     BackEnd,
+    /// nginx, and php-fpm with one process.
+    PhpFpm,
+    /// nginx, and fcgiwrap with two processes, which start programs.
+    Fcgiwrap,
 }
 
 impl Server {
-    fn feature(self) -> Feature {
+    fn features(self) -> &'static [Feature] {
         match self {
-            Server::Lighttpd | Server::Script => Feature::Lighttpd,
-            Server::ApacheCgi | Server::ApacheCgid => Feature::Apache,
-            Server::BackEnd => Feature::Nginx,
+            Server::Lighttpd | Server::Script => &[Feature::Lighttpd],
+            Server::ApacheCgi | Server::ApacheCgid => &[Feature::Apache],
+            Server::BackEnd => &[Feature::Nginx],
+            Server::PhpFpm => &[Feature::Nginx, Feature::PhpFpm],
+            Server::Fcgiwrap => &[Feature::Nginx, Feature::Fcgiwrap],
         }
     }
 
@@ -48,7 +56,22 @@ impl Server {
         match self {
             Server::Lighttpd | Server::Script => "lighttpd",
             Server::ApacheCgi | Server::ApacheCgid => "apache2",
-            Server::BackEnd => "nginx",
+            Server::BackEnd | Server::PhpFpm | Server::Fcgiwrap => "nginx",
+        }
+    }
+
+    /// The command that starts what stands behind nginx.
+    fn behind(self, root: &str) -> String {
+        match self {
+            Server::PhpFpm => {
+                let php = php_fpm().expect("the feature was asked for");
+                format!("{} --allow-to-run-as-root --nodaemonize -n -y {root}/php.conf", php.display())
+            }
+            // its first process does not end the others
+            Server::Fcgiwrap => {
+                format!("setsid sh -c 'trap \"trap - TERM; kill 0\" TERM; fcgiwrap -c 2 -s unix:{root}/wrap & wait'")
+            }
+            _ => format!("python3 {root}/back_end.py"),
         }
     }
 
@@ -61,9 +84,11 @@ impl Server {
                 APACHE.replace("prefork", "event").replace("cgi_module", "cgid_module").replace("mod_cgi.", "mod_cgid.")
                     + "ScriptSock @ROOT@/cgid\n"
             }
-            Server::BackEnd => NGINX.to_owned(),
+            Server::BackEnd | Server::PhpFpm | Server::Fcgiwrap => NGINX.to_owned(),
         };
-        fs::write(format!("{root}/back_end.py"), BACK_END.replace("@ROOT@", root)).unwrap();
+        for (name, text) in [("back_end.py", BACK_END), ("php.conf", PHP_FPM), ("back.php", PHP)] {
+            fs::write(format!("{root}/{name}"), text.replace("@ROOT@", root)).unwrap();
+        }
         let file = format!("{root}/server.conf");
         fs::write(&file, text.replace("@ROOT@", root)).unwrap();
         let words: &[&str] = match self {
@@ -71,10 +96,14 @@ impl Server {
             // with a second command the shell stays
             Server::Script => &["sh", "-c", &format!("lighttpd -D -f {file}; true")],
             Server::ApacheCgi | Server::ApacheCgid => &["apache2", "-DFOREGROUND", "-f", &file],
-            Server::BackEnd => &[
+            // what stands behind nginx ends with it
+            Server::BackEnd | Server::PhpFpm | Server::Fcgiwrap => &[
                 "sh",
                 "-c",
-                &format!("python3 {root}/back_end.py & exec nginx -p {root} -c {file} -e {root}/error.log"),
+                &format!(
+                    "setpriv --pdeathsig TERM {} & exec nginx -p {root} -c {file} -e {root}/error.log",
+                    self.behind(root)
+                ),
             ],
         };
         words.iter().map(|&word| word.to_owned()).collect()
@@ -98,9 +127,9 @@ impl Site {
 
     /// The same under a whole policy.
     pub fn under(server: Server, text: &str) -> Option<Self> {
-        let needed = [Feature::NetNs, Feature::Cgroup2, Feature::Bpf, server.feature()];
+        let needed = [Feature::NetNs, Feature::Cgroup2, Feature::Bpf].iter().chain(server.features());
         let divides = require_if("a cgroup with the controller cpu", Hierarchy::find().is_ok(), false);
-        if !needed.into_iter().all(require) || !divides {
+        if !needed.copied().all(require) || !divides {
             return None;
         }
         let topology = Topology::new().unwrap();
@@ -319,19 +348,23 @@ http {
     uwsgi_temp_path @ROOT@/uwsgi;
     scgi_temp_path @ROOT@/scgi;
     upstream back { server unix:@ROOT@/back; keepalive 1; }
+    upstream php { server unix:@ROOT@/php; keepalive 1; }
+    fastcgi_keep_conn on;
+    fastcgi_param REQUEST_METHOD $request_method;
+    fastcgi_param SCRIPT_FILENAME @ROOT@$fastcgi_script_name;
     server {
         listen 8080;
         root @ROOT@;
         location /back { proxy_pass http://back; proxy_http_version 1.1; proxy_set_header Connection \"\"; }
+        location ~ [.]php$ { fastcgi_pass php; }
+        location ~ [.]cgi$ { fastcgi_pass unix:@ROOT@/wrap; fastcgi_keep_conn off; }
     }
 }
 ";
 
 /// One thread; each answer takes 100 ms of CPU.
 const BACK_END: &str = "
-import ctypes, http.server, signal, socketserver, time
-# it ends with nginx
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+import http.server, socketserver, time
 class Answer(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
     def do_GET(self):
@@ -346,4 +379,27 @@ class Answer(http.server.BaseHTTPRequestHandler):
 class Server(socketserver.UnixStreamServer):
     def get_request(self): return self.socket.accept()[0], ('unix', 0)
 Server('@ROOT@/back', Answer).serve_forever()
+";
+
+const PHP_FPM: &str = "
+[global]
+error_log = @ROOT@/php.log
+[one]
+user = root
+group = root
+listen = @ROOT@/php
+pm = static
+pm.max_children = 1
+";
+
+/// Each answer takes 100 ms of CPU.
+const PHP: &str = "<?php
+function used() {
+    $of = getrusage();
+    $part = fn($mode) => $of['ru_' . $mode . '.tv_sec'] + $of['ru_' . $mode . '.tv_usec'] / 1e6;
+    return $part('utime') + $part('stime');
+}
+$end = used() + 0.1;
+while (used() < $end);
+echo 'done';
 ";
