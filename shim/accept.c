@@ -3,7 +3,7 @@
  * accept: from the queue that is next by priority.
  *
  * An event loop was told of a queue before it calls accept(): that queue is taken, without asking again. Who
- * calls on his own (a blocking server, one that accepts until EAGAIN) gets the best of those that are ready
+ * calls by itself (a blocking server, one that accepts until EAGAIN) gets the best of those that are ready
  * now.
  * The class listeners never block; for a blocking front all of them are waited for.
  */

@@ -88,7 +88,7 @@ impl Agent {
         });
         let socket = place.socket().to_owned();
         let cannot = |what: String| move |error: io::Error| Error::new(ErrorKind::Other, format!("{what}: {error}"));
-        // each who connects is asked who he is, so it does not matter what the mode is until it is set
+        // who connects is asked for the user, so it does not matter what the mode is until it is set
         let listener = UnixListener::bind(&socket).map_err(cannot(format!("cannot make {}", socket.display())))?;
         options.readers.admit(&socket).map_err(cannot(format!("cannot set the mode of {}", socket.display())))?;
         let all = Arc::clone(&answers);

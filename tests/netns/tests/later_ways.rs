@@ -125,7 +125,7 @@ fn half_a_request_that_ends_with_the_stream_is_ruled() {
         assert!(!words.contains("served /secret"), "{door:?}: {words}");
         let words = judge.served(&[[PUBLIC.as_bytes(), half].concat().as_slice()], true);
         assert!(!words.contains("served /secret"), "{door:?}: {words}");
-        // Who ends his side behind a whole request is served.
+        // A client that ends its side behind a whole request is served.
         assert!(judge.served(&[PUBLIC.as_bytes()], true).contains("served /public/1\n"), "{door:?}");
     }
 }

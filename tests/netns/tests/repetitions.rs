@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who honestly repeats what was lost of a later request is served, and counted once, however he cuts it.
+//! Who honestly repeats what was lost of a later request is served, and counted once, however it is cut.
 
 #[path = "later/client.rs"]
 mod client;

@@ -237,7 +237,7 @@ fn guesses_that_are_sent_again_and_again_are_bounded() {
     assert!(forger.counted().0 <= most, "{:?}", rig.verdicts());
 }
 
-/// A proven source's name, with which somebody else asks for connections: he sees no answer, and has to guess it.
+/// A proven source's name, with which somebody else asks for connections: who sees no answer has to guess it.
 #[test]
 fn who_forges_a_connection_request_may_guess_at_its_answer_once() {
     if !ready() {

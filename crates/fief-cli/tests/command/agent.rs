@@ -177,7 +177,7 @@ fn it_listens_to_this_machine_alone() {
     assert!(ended.stderr.contains("there is no group no-such-group; make it: groupadd"), "{ended:?}");
 }
 
-/// `fief` as somebody who is not root and, if he is a member, has the group of the agent beside his own.
+/// `fief` as somebody who is not root and, if a member, has the group of the agent beside their own.
 /// `fief` of a user who is not root.
 pub fn nobodys(place: &Place, program: &Path, is_member: bool, words: &[&str]) -> Command {
     let mut setpriv = Command::new("setpriv");
