@@ -3,19 +3,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-typedef unsigned char __u8;
-typedef unsigned short __u16;
-typedef unsigned int __u32;
-typedef unsigned long long __u64;
-typedef short __s16;
-typedef int __s32;
-typedef long long __s64;
+#include "types.h"
 
 #include "abi.h"
 
-#ifndef __always_inline /* the C library has it too */
-#define __always_inline inline __attribute__((always_inline))
-#endif
 #define barrier_var(var) __asm__ volatile("" : "+r"(var))
 
 #include "front/classes.bpf.h"

@@ -4,21 +4,12 @@
 #include <stddef.h>
 #include <string.h>
 
-typedef unsigned char __u8;
-typedef unsigned short __u16;
-typedef unsigned int __u32;
-typedef unsigned long long __u64;
-typedef short __s16;
-typedef int __s32;
-typedef long long __s64;
+#include "types.h"
 
 #include "abi.h"
 
 #define __noinline __attribute__((noinline))
 #define __arg_nonnull
-#ifndef __always_inline /* the C library has it too */
-#define __always_inline inline __attribute__((always_inline))
-#endif
 #define SEC(name)	       __attribute__((unused))
 #define __uint(name, value)    int(*name)[value]
 #define __type(name, value)    __typeof__(value) *name
