@@ -225,7 +225,7 @@ fn a_former_parent_of_what_waits_is_looked_at_no_more() {
     assert_eq!(machine.listed(), 4, "the root, the two, and the parent that it has");
 }
 
-/// What is above the thread's container is moved, and that one has always somebody waiting.
+/// The container above the one whose threads work is moved, and a thread of that one always waits.
 #[test]
 fn a_container_that_is_moved_below_a_limit_is_held_by_it() {
     let mut machine = Machine::new();

@@ -17,7 +17,7 @@ struct Service {
     exposure: u32,
 }
 
-/// What is left: root and its files, SYS_ADMIN, NET_ADMIN, the machine's network, and writing to cgroups and sysctls.
+/// The service keeps these: the user root and the files of that user, SYS_ADMIN, NET_ADMIN, the machine's network, and writing to cgroups and sysctls.
 const BOOT: Service =
     Service { name: "fief.service", text: include_str!("../../../../packaging/fief.service"), exposure: 39 };
 /// Likewise, without what is written.
