@@ -19,6 +19,7 @@
 #include "cut.bpf.h"
 #include "early.bpf.h"
 #include "labelled.bpf.h"
+#include "late.bpf.h"
 #include "later.bpf.h"
 #include "tracked.bpf.h"
 #include "heads.bpf.h"
@@ -42,7 +43,7 @@ static __always_inline bool is_before_next(const struct fief_label *label, const
 
 	barrier();
 	/* where an odd packet ends is not known for sure */
-	return (*(const volatile __u32 *)&label->flags & settled) == settled && !p->odd &&
+	return (*(const volatile __u32 *)&label->flags & (settled | FIEF_LABEL_OWES)) == settled && !p->odd &&
 	       !is_behind(p->seq + p->payload_length, next);
 }
 
@@ -144,10 +145,11 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 	bool fresh, tail;
 	int verdict;
 
+	on->owes = label->flags & FIEF_LABEL_OWES;
 	on->ranges = bpf_sk_storage_get(&heads, sk, 0, 0);
 	fresh = !on->ranges && !tcp->bytes_received;
 	if (!fresh && label->flags & FIEF_LABEL_TRACKED && is_settled(p, label, tcp, on->ranges))
-		return TCX_NEXT;
+		return late_rule(skb, front, on);
 	if (!segment_guard_find(front))
 		return TCX_NEXT;
 	tail = !fresh && label->flags & FIEF_LABEL_TAIL;
@@ -169,7 +171,13 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 	if (!on->ranges)
 		return TCX_DROP;
 	verdict = requests_rule(skb, front, on, stream);
-	return front->guard->queue ? asked_rule(front, on, verdict) : verdict;
+	if (!front->guard->queue)
+		return verdict;
+	if (verdict == TCX_NEXT && is_late(on, p)) {
+		front->queued = true;
+		return QUEUE_LATER;
+	}
+	return asked_rule(front, on, verdict);
 }
 
 /* Bytes to a socket that is there, or the end of them. */

@@ -7,7 +7,7 @@
  * client likes: its place has run out by then, and it would pass all that wait.
  * How: the socket knows as far as where requests of the queue were ruled. A packet that begins before that, while TCP lacks
  * it, goes to the queue once more, unless the place that was taken for it still lasts.
- * Limits: the body of a request whose head TCP has comes without a place once that has run out.
+ * The end of a body whose head TCP has is not of these (late.bpf.h).
  */
 #pragma once
 

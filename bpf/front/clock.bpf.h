@@ -45,18 +45,12 @@ static __always_inline bool is_all_written(struct __sk_buff *skb, const struct p
 	return !tcp || !is_behind(tcp->write_seq, is_behind(tcp->snd_nxt, upto) ? tcp->snd_nxt : upto);
 }
 
-/* More of an answer leaves. Its place is moved once in a tick. */
+/* More of an answer leaves. */
 static __always_inline void answer_goes_on(struct fief_queue *q, struct fief_served *served, bool all, __u64 now)
 {
-	__u64 ends = place_ends(q, now, all), before = *(volatile __u64 *)&served->ends;
-
 	handed_forget(queue_class(q, served->class), served->since_ns);
 	served->since_ns = 0;
-	if (ends == before || __sync_val_compare_and_swap(&served->ends, before, ends) != before)
-		return;
-	before = place_prolong(q, served->class, before, ends);
-	if (before != ends)
-		__sync_val_compare_and_swap(&served->ends, ends, before);
+	served_prolong(q, served, place_ends(q, now, all));
 }
 
 /* A packet leaves. */

@@ -46,6 +46,7 @@
  *     tracked       where its next request begins cut           the first bytes of a packet pass
  *     displaced     verdicts that others displace behind        what follows a request
  *     taken         whether TCP would take a segment
+ *     late          the end of a body that makes its request whole
  *     arrive        which bytes to a socket are ruled
  *     chunks        of a body, line by line       chunked       on a socket
  *     ignored       bodies servers may not read   inside        the rules about these

@@ -117,6 +117,18 @@ static __noinline __u64 place_prolong(struct fief_queue *q, __u32 class, __u64 b
 	return ends;
 }
 
+/* The place of a request that the server has runs out at `ends` or later. It is moved once in a tick. */
+static __always_inline void served_prolong(struct fief_queue *q, struct fief_served *served, __u64 ends)
+{
+	__u64 before = *(volatile __u64 *)&served->ends;
+
+	if (ends == before || __sync_val_compare_and_swap(&served->ends, before, ends) != before)
+		return;
+	before = place_prolong(q, served->class, before, ends);
+	if (before != ends)
+		__sync_val_compare_and_swap(&served->ends, ends, before);
+}
+
 /* A place of a class, which would run out at `before`, lasts as long as its connection. */
 static __noinline int place_keep(struct fief_queue *q, __u32 class, __u64 before)
 {

@@ -25,6 +25,7 @@ struct connection {
 	struct fief_label *label;
 	struct head_ranges *ranges;
 	bool ended; /* the packet at hand ends the client's side, and all of it is in the stream */
+	bool owes;  /* before it, its client owed more of a request that the queue has let go */
 };
 
 /* Softirqs are not entered twice on a CPU, and a program runs to its end: the program that has taken a label leaves it. */

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A request whose body comes behind its head keeps its place once it is whole, and takes another one if it has lost that.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use fief_testkit::segment::{ACK, PSH};
+use fief_testkit::{Family, RawClients, wait_until};
+use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::queued::{POLICY, ask_on, lasting, low, read_head};
+use fief_tests_netns::rig::Rig;
+use fief_tests_netns::{SOON, connect_from};
+
+/// Longer than a place lasts whose client owes bytes: three ticks of 134 ms.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Paths of the requests that the server has read to their ends, and how many of them it has answered.
+#[derive(Debug, Default)]
+struct Counter {
+    got: Vec<String>,
+    answered: usize,
+    let_go: usize,
+}
+
+struct Uploads {
+    front: Front,
+    counter: Arc<(Mutex<Counter>, Condvar)>,
+}
+
+/// How a body is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Body {
+    Counted,
+    Chunked,
+}
+
+const BODIES: [Body; 2] = [Body::Counted, Body::Chunked];
+
+impl Body {
+    fn head(self, path: &str) -> String {
+        let length = match self {
+            Self::Counted => "Content-Length: 5",
+            Self::Chunked => "Transfer-Encoding: chunked",
+        };
+        format!("POST {path} HTTP/1.1\r\nHost: server\r\n{length}\r\n\r\n")
+    }
+
+    /// All but its last bytes, and these.
+    fn parts(self) -> [&'static str; 2] {
+        match self {
+            Self::Counted => ["hell", "o"],
+            Self::Chunked => ["5\r\nhello\r\n", "0\r\n\r\n"],
+        }
+    }
+}
+
+impl Uploads {
+    fn new(door: Door) -> Self {
+        let front = Front::new(door, &lasting());
+        let listener = front.topology.server.run(|| TcpListener::bind("[::]:80").unwrap()).unwrap();
+        let counter: Arc<(Mutex<Counter>, Condvar)> = Arc::default();
+        let own = Arc::clone(&counter);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let own = Arc::clone(&own);
+                std::thread::spawn(move || serve(stream, &own));
+            }
+        });
+        Self { front, counter }
+    }
+
+    fn let_go(&self) {
+        self.counter.0.lock().unwrap().let_go += 1;
+        self.counter.1.notify_all();
+    }
+
+    fn got(&self) -> Vec<String> {
+        self.counter.0.lock().unwrap().got.clone()
+    }
+
+    #[track_caller]
+    fn got_all(&self, paths: &[&str]) {
+        let all = wait_until(SOON, || self.got() == paths);
+        assert!(all.is_ok(), "{:?} of {paths:?}, {} wait", self.got(), self.front.queue().waiting);
+    }
+
+    #[track_caller]
+    fn wait_for(&self, waiting: u32, busy: u32) {
+        let come = wait_until(SOON, || (self.front.queue().waiting, self.front.queue().busy) == (waiting, busy));
+        assert!(
+            come.is_ok(),
+            "{} wait, {} places, {:?}",
+            self.front.queue().waiting,
+            self.front.queue().busy,
+            self.got()
+        );
+    }
+
+    fn connect(&self, from: IpAddr) -> TcpStream {
+        let stream = connect_from(&self.front.topology.clients, (from, 0).into(), plain(Family::V4)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream
+    }
+}
+
+/// Answers each request once it is whole and let go.
+fn serve(mut stream: TcpStream, counter: &(Mutex<Counter>, Condvar)) {
+    while let Some(head) = read_head(&mut stream) {
+        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut body = Vec::new();
+        while !is_whole(&head, &body) {
+            let mut byte = [0];
+            if stream.read(&mut byte).unwrap_or(0) == 0 {
+                return;
+            }
+            body.extend(byte);
+        }
+        let mut counted = counter.0.lock().unwrap();
+        counted.got.push(path);
+        let own = counted.got.len();
+        while counted.let_go < own {
+            counted = counter.1.wait(counted).unwrap();
+        }
+        counted.answered += 1;
+        drop(counted);
+        if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
+            return;
+        }
+    }
+}
+
+fn is_whole(head: &str, body: &[u8]) -> bool {
+    if head.contains("chunked") {
+        return body.ends_with(b"0\r\n\r\n");
+    }
+    body.len() == if head.contains("Content-Length: 5") { 5 } else { 0 }
+}
+
+/// What makes a request whole has come a moment after its head: nobody else goes to the server meanwhile.
+#[test]
+fn a_whole_request_keeps_its_place() {
+    if !ready() {
+        return;
+    }
+    for (door, body) in Door::GUARDS.into_iter().flat_map(|door| BODIES.map(|body| (door, body))) {
+        let rig = Uploads::new(door);
+        let mut upload = rig.connect(low(1));
+        upload.write_all(body.head("/upload").as_bytes()).unwrap();
+        rig.wait_for(0, 1);
+        for part in body.parts() {
+            upload.write_all(part.as_bytes()).unwrap();
+        }
+        rig.got_all(&["/upload"]);
+        std::thread::sleep(PAUSE);
+        let mut other = rig.connect(low(2));
+        ask_on(&mut other, "/other");
+        rig.wait_for(1, 1);
+        rig.let_go();
+        assert!(read_head(&mut upload).is_some(), "{door:?}, {body:?}");
+        rig.got_all(&["/upload", "/other"]);
+        rig.let_go();
+        assert!(read_head(&mut other).is_some(), "{door:?}, {body:?}");
+        rig.wait_for(0, 0);
+    }
+}
+
+/// The client keeps the end of its body back until its place has run out: of its first request, and of a later one.
+#[test]
+fn a_body_that_comes_late_waits_for_a_place() {
+    if !ready() {
+        return;
+    }
+    for (door, body) in Door::GUARDS.into_iter().flat_map(|door| BODIES.map(|body| (door, body))) {
+        let rig = Uploads::new(door);
+        let mut upload = rig.connect(low(1));
+        let mut got = Vec::new();
+        for path in ["/first", "/later"] {
+            upload.write_all(format!("{}{}", body.head(path), body.parts()[0]).as_bytes()).unwrap();
+            rig.wait_for(0, 1);
+            std::thread::sleep(PAUSE);
+            let mut other = rig.connect(low(2));
+            ask_on(&mut other, "/other");
+            got.push("/other");
+            rig.got_all(&got);
+            upload.write_all(body.parts()[1].as_bytes()).unwrap();
+            rig.wait_for(1, 1);
+            rig.got_all(&got);
+            rig.let_go();
+            assert!(read_head(&mut other).is_some(), "{door:?}, {body:?}, {path}");
+            got.push(path);
+            rig.got_all(&got);
+            rig.wait_for(0, 1);
+            rig.let_go();
+            assert!(read_head(&mut upload).is_some(), "{door:?}, {body:?}, {path}");
+            rig.wait_for(0, 0);
+        }
+    }
+}
+
+/// The end of the body comes first, while the place lasts, and what is before it last.
+#[test]
+fn a_gap_in_a_body_leads_past_nobody() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, &POLICY.replace("wait = \"1m\"", "wait = \"1m\", stale = \"5s\""));
+        let upload = rig.open(Family::V4);
+        let head = Body::Counted.head("/mute/10");
+        let at = |n: usize| (head.len() + n) as u32;
+        rig.clients.send(&upload.segment(PSH | ACK, 0, head.as_bytes())).unwrap();
+        wait_until(SOON, || rig.front.queue().busy == 1).unwrap();
+        rig.clients.send(&upload.segment(PSH | ACK, at(3), b"lo")).unwrap();
+        std::thread::sleep(PAUSE);
+        let other = rig.open_from((RawClients::address(Family::V4, 6), 4000).into());
+        rig.clients.send(&other.segment(PSH | ACK, 0, b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n")).unwrap();
+        wait_until(SOON, || rig.front.queue().class[1].entered == 2).unwrap();
+        rig.clients.send(&upload.segment(PSH | ACK, at(0), b"hel")).unwrap();
+        let waits = wait_until(SOON, || rig.front.queue().waiting == 1);
+        assert!(waits.is_ok(), "{door:?}: {} entered", rig.front.queue().class[1].entered);
+    }
+}
