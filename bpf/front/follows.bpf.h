@@ -182,7 +182,7 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 	struct queue_held *held;
 	struct fief_flow_key key;
 	struct fief_queue *q;
-	__u32 end;
+	__u32 end, window;
 
 	flow_key(p, &key);
 	held = bpf_map_lookup_elem(&queue_holds, &key);
@@ -211,7 +211,9 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 		return TCX_DROP;
 	if (label && tcp && is_behind(waiting->packet.seq, tcp->rcv_nxt))
 		return TCX_DROP;
-	return acknowledge(skb, p, &stream->with, end);
+	end = waiting_end(end, waiting->later, waiting->length);
+	window = waiting_window(front, tcp, waiting->later, &waiting->with, waiting->packet.seq, end);
+	return acknowledge(skb, p, &stream->with, end, window);
 }
 
 /* A reset of a flow, with the very next number: what waits of it is forgotten, and its place may become free. */

@@ -24,10 +24,24 @@ static __always_inline void timestamps_option(struct segment *s, const struct ha
 	s->options = 12;
 }
 
-static __always_inline int acknowledge(struct __sk_buff *skb, const struct packet *p, const struct handshake *with,
-				       __u32 ack)
+/* The window field that offers so many bytes, or a few more: an edge that was offered before must not move back. */
+static __always_inline __u16 window_field(__u32 bytes, __u32 scale)
 {
-	struct segment *s = segment_begin(p->ack, ack, HOLD_WINDOW, TCP_ACK);
+	scale &= 15;
+	bytes = (bytes + (1u << scale) - 1) >> scale;
+	return bytes < 0xffff ? bytes : 0xffff;
+}
+
+/* Of the windows that a server offers which agreed on this. */
+static __always_inline __u32 receive_scale(const struct handshake *with)
+{
+	return with->scale == SCALE_NONE ? 0 : with->receive_scale;
+}
+
+static __always_inline int acknowledge(struct __sk_buff *skb, const struct packet *p, const struct handshake *with,
+				       __u32 ack, __u16 window)
+{
+	struct segment *s = segment_begin(p->ack, ack, window, TCP_ACK);
 
 	if (!s)
 		return TCX_DROP;
@@ -41,7 +55,8 @@ static __always_inline int hold_acknowledge(struct __sk_buff *skb, const struct 
 
 	if (length > GROWN_MOST)
 		length = GROWN_MOST;
-	return acknowledge(skb, p, &stream->with, stream->first + 1 + length);
+	return acknowledge(skb, p, &stream->with, stream->first + 1 + length,
+			   window_field(HOLD_WINDOW, receive_scale(&stream->with)));
 }
 
 /* Takes over what is known of the connection's begin; false: nothing is kept of it. */

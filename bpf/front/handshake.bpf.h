@@ -57,12 +57,16 @@ static __always_inline void synack_options(struct segment *s, const struct hands
 	s->options = at - s->rest;
 }
 
-/* The window that the kernel will find when it takes the connection over; half of the buffer is the kernel's own. */
-static __always_inline __u16 window_offered(struct tcp_sock *listening)
+/*
+ * The window that the kernel will find when it takes the connection over; half of the buffer is the kernel's own. A request that may
+ * have to wait is offered what is kept of it: a client that was offered more would send it in vain, and again by its own timeout.
+ */
+static __always_inline __u16 window_offered(struct tcp_sock *listening, const struct fief_guard *guard)
 {
 	__u32 half = (__u32)listening->inet_conn.icsk_inet.sk.sk_rcvbuf / 2;
+	__u32 most = guard->queue ? FIEF_QUEUE_MOST : WINDOW_MOST;
 
-	return half < WINDOW_MOST ? half : WINDOW_MOST;
+	return half < most ? half : most;
 }
 
 /* The SYN-ACK; NULL: there is none. */
@@ -81,7 +85,7 @@ static __noinline struct segment *handshake_answer(struct __sk_buff *skb, struct
 		return NULL;
 	with.ecn = (p->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR);
 	handshake_offer(listening, &with);
-	window = window_offered(listening);
+	window = window_offered(listening, front->guard);
 	if (with.ecn)
 		flags |= TCP_ECE;
 	if (cookie_make(front, &with, &sequence, &timestamp))

@@ -75,7 +75,7 @@ static __always_inline int answer_ends(struct __sk_buff *skb, struct front_conte
 
 	if (!is_answered(p))
 		return -1;
-	return is_bare(p) ? TCX_DROP : acknowledge(skb, p, with, packet_end(p));
+	return is_bare(p) ? TCX_DROP : acknowledge(skb, p, with, packet_end(p), HOLD_WINDOW);
 }
 
 /*

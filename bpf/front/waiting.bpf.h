@@ -147,6 +147,40 @@ static __always_inline __u32 window_scale(struct tcp_sock *tcp, const struct han
 	return scale;
 }
 
+/*
+ * Up to where the client of what waits may send. `tcp`: its socket, else the listening one. What was offered before stays, up to which
+ * more is kept or comes again; nothing more is offered.
+ */
+static __noinline __u32 waiting_edge(const struct front_context *front, struct tcp_sock *tcp, bool later, __u32 begin)
+{
+	if (later && tcp)
+		return tcp->rcv_wup + tcp->rcv_wnd;
+	if (front->guard->flags & FIEF_GUARD_KERNEL)
+		return begin + 0xffff; /* the most that a SYN-ACK can offer */
+	return tcp ? begin + window_offered(tcp, front->guard) : begin;
+}
+
+/* The window field beside the acknowledgement of what waits, up to `end`. */
+static __always_inline __u16 waiting_window(const struct front_context *front, struct tcp_sock *tcp, bool later,
+					    const struct handshake *with, __u32 begin, __u32 end)
+{
+	__u32 edge = waiting_edge(front, tcp, later, begin), scale = receive_scale(with);
+
+	barrier_var(scale); /* one load for both would be of two kinds of memory */
+	if (later && tcp)
+		scale = BPF_CORE_READ_BITFIELD(tcp, rx_opt.rcv_wscale);
+	return is_behind(edge, end) ? window_field(edge - end, scale) : 0;
+}
+
+/*
+ * How far it is acknowledged of which no more can be kept. On a socket that has offered more its client sends that in vain: the last byte,
+ * which the server acknowledges when it gets the request, is the sign for it to go on.
+ */
+static __always_inline __u32 waiting_end(__u32 end, bool later, __u32 length)
+{
+	return later && length >= FIEF_QUEUE_MOST ? end - 1 : end;
+}
+
 /* It does not wait: it makes its connection, or goes to its socket. */
 static __always_inline int queue_enter(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 				       struct tcp_sock *tcp, const struct queue_turn *place)
@@ -173,7 +207,7 @@ static __always_inline int queue_wait(struct __sk_buff *skb, struct front_contex
 				      struct fief_label *label, __u32 class, __u32 at)
 {
 	struct packet *p = &front->packet;
-	__u32 end = packet_end(p);
+	__u32 end = waiting_end(packet_end(p), label, p->payload_length), window;
 
 	if (label)
 		__sync_fetch_and_or(&label->flags, FIEF_LABEL_WAITS); /* once in line, it may be next on another CPU */
@@ -184,7 +218,8 @@ static __always_inline int queue_wait(struct __sk_buff *skb, struct front_contex
 		queue_kick(skb, q, front->guard->queue);
 	if (label && tcp && is_behind(p->seq, tcp->rcv_nxt))
 		return TCX_DROP; /* what is before has not reached TCP yet, and is acknowledged first */
-	return acknowledge(skb, p, &stream->with, end);
+	window = waiting_window(front, tcp, label, &stream->with, p->seq, end);
+	return acknowledge(skb, p, &stream->with, end, window);
 }
 
 /* Whether the packet's client and the server may agree on several paths: only its own packet can make that connection. */

@@ -112,6 +112,8 @@ pub struct RawConnection<'a> {
     pub first: u32,
     /// The number that the server expects next, as far as it has said.
     pub acknowledged: u32,
+    /// The number up to which the server takes bytes, as it said last.
+    pub edge: u32,
     /// The number that we expect next.
     pub expected: u32,
     /// What the server said in its SYN-ACK.
@@ -147,6 +149,7 @@ impl<'a> RawConnection<'a> {
                 server,
                 first,
                 acknowledged: first.wrapping_add(1),
+                edge: first.wrapping_add(1).wrapping_add(greeting.window.into()),
                 expected: greeting.sequence.wrapping_add(1),
                 stamped: greeting.option(8).is_some(),
                 greeting,
@@ -255,6 +258,8 @@ impl<'a> RawConnection<'a> {
         if segment.acknowledgment.wrapping_sub(self.acknowledged).cast_signed() > 0 {
             self.acknowledged = segment.acknowledgment;
         }
+        let scale = self.greeting.option(3).map_or(0, |scale| scale[0]);
+        self.edge = segment.acknowledgment.wrapping_add(u32::from(segment.window) << scale);
         if segment.sequence == self.expected {
             self.received.extend(&segment.payload);
             self.expected = self.expected.wrapping_add(segment.length());

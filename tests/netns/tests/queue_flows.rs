@@ -20,6 +20,8 @@ queue = false
 "#;
 
 const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
+/// What is kept of one request.
+const KEPT: usize = 15_360;
 const HEARD: Duration = Duration::from_millis(50);
 
 fn rig(door: Door) -> Rig {
@@ -188,6 +190,51 @@ fn what_follows_of_a_body_waits_with_its_head() {
         })
         .unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.server.seen()));
         assert_eq!(rig.front.queue().kept, 0, "{door:?}");
+    }
+}
+
+/// What waits is acknowledged with a window whose edge stays where it was, or less than a unit of windows behind that.
+#[test]
+fn who_waits_is_offered_no_more_and_no_less_than_before() {
+    if !ready() {
+        return;
+    }
+    let head = b"POST /public/10 HTTP/1.1\r\nHost: server\r\nContent-Length: 20000\r\n\r\n";
+    let stream = [&head[..], &[b'a'; 20_000]].concat();
+    for door in Door::GUARDS {
+        let rig = rig(door);
+        let mut later = rig.open(Family::V4);
+        let first = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
+        rig.clients.send(&later.segment(PSH | ACK, 0, first)).unwrap();
+        wait_until(SOON, || {
+            later.hear(HEARD).unwrap();
+            !later.received().is_empty()
+        })
+        .unwrap();
+        let _place = take_place(&rig);
+        let fresh = rig.open(Family::V4);
+        for (mut upload, before) in [(fresh, 0), (later, first.len())] {
+            let unit = 1 << upload.greeting.option(3).map_or(0, |scale| scale[0]);
+            let edge = upload.edge;
+            for at in (0..KEPT).step_by(1280) {
+                let piece = upload.segment(PSH | ACK, (before + at) as u32, &stream[at..at + 1280]);
+                rig.clients.send(&piece).unwrap();
+                // of a full one on a socket that has offered more the last byte is left
+                let end = before + at + 1280 - usize::from(before > 0 && at + 1280 == KEPT);
+                wait_until(SOON, || {
+                    upload.hear(HEARD).unwrap();
+                    acknowledged(&upload) >= end
+                })
+                .unwrap_or_else(|_| panic!("{door:?}: {} of {end}", acknowledged(&upload)));
+                assert_eq!(acknowledged(&upload), end, "{door:?}");
+                // more than the kernel's SYN-ACK may have offered
+                let most = if before == 0 && door == Door::Kernel { 1 << 16 } else { unit };
+                assert!(upload.edge.wrapping_sub(edge) < most, "{door:?}: {edge}, then {}", upload.edge);
+            }
+            if before == 0 && door == Door::Own {
+                assert_eq!(upload.edge, upload.acknowledged);
+            }
+        }
     }
 }
 
