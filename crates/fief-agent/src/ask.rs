@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fief_control::{Charges, CostView, Explanation, Fief, FrontView, Question, Recent, Snapshot, Status};
+use fief_control::{Charges, CostView, Explanation, Fief, FrontView, Question, QueueView, Recent, Snapshot, Status};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -98,6 +98,11 @@ impl Ask {
     /// What `explain` counts.
     pub fn front(&self) -> Result<FrontView, Refusal> {
         self.get("/front")
+    }
+
+    /// What `top` shows of requests that wait.
+    pub fn queues(&self) -> Result<Vec<QueueView>, Refusal> {
+        self.get("/queues")
     }
 
     /// What `status` tells.

@@ -28,6 +28,7 @@ pub(crate) struct Readings {
     pub(crate) fief: Fief,
     snapshot: Page,
     front: Page,
+    queues: Page,
     status: Page,
     costs: Page,
     notices: Page,
@@ -42,6 +43,7 @@ impl Readings {
             fief,
             snapshot: Kept::at_least(SHORTEST),
             front: Kept::at_least(SHORTEST),
+            queues: Kept::at_least(SHORTEST),
             status: Kept::at_least(SHORTEST),
             costs: Kept::at_least(SHORTEST),
             notices: Kept::at_least(SHORTEST),
@@ -57,6 +59,10 @@ impl Readings {
 
     pub(crate) fn front(&self) -> Result<Arc<Vec<u8>>> {
         self.page(&self.front, || self.fief.front())
+    }
+
+    pub(crate) fn queues(&self) -> Result<Arc<Vec<u8>>> {
+        self.page(&self.queues, || self.fief.queue_views())
     }
 
     pub(crate) fn status(&self) -> Result<Arc<Vec<u8>>> {

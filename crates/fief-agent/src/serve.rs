@@ -187,6 +187,7 @@ impl Answers {
         match request.path.as_str() {
             "/snapshot" => json(self.readings.snapshot(), to),
             "/front" => json(self.readings.front(), to),
+            "/queues" => json(self.readings.queues(), to),
             "/status" => json(self.readings.status(), to),
             "/costs" => json(self.readings.costs(), to),
             "/notices" => json(self.readings.notices(), to),

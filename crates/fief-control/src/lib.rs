@@ -89,7 +89,7 @@ pub use notices::{Notice, Recent, Told};
 pub use operate::{Attribute, Holder, Node, Reference};
 pub use origin::Origin;
 pub use probe::{Feature, Probe};
-pub use queue::{LatencyView, QUEUE_PLACES, QueueClassView, QueueView};
+pub use queue::{LatencyView, QUEUE_PLACES, QueueClassView, QueueView, Waits};
 pub use run::{RunOptions, guard_main};
 pub use run_folder::open_lock;
 pub use schedule::{CombinedView, Enforcer, SchedulerView};

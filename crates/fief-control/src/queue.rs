@@ -5,6 +5,7 @@
 //! removed after it; the server then may have more at once for a moment.
 
 mod classes;
+mod served;
 mod ticks;
 mod waits;
 
@@ -16,6 +17,8 @@ use crate::Fief;
 use crate::charge::{now_ns, online_cpus};
 use crate::names::Names;
 use crate::namespace::Namespace;
+use served::Served;
+pub use waits::Waits;
 
 /// The most requests that a server gets at once.
 pub const QUEUE_PLACES: u32 = abi::FIEF_QUEUE_PLACES;
@@ -106,7 +109,10 @@ pub struct QueueClassView {
     pub container: String,
     /// Requests that wait now.
     pub waiting: u32,
-    /// Most that may.
+    /// Requests that the server has now.
+    #[serde(default)]
+    pub in_service: u32,
+    /// Most that may wait.
     pub length: u32,
     /// So long one waits at most.
     pub wait_max_ns: u64,
@@ -130,6 +136,9 @@ pub struct QueueClassView {
     pub wait_p50_ns: Option<u64>,
     /// 99 of a hundred waited no longer.
     pub wait_p99_ns: Option<u64>,
+    /// All of these by how long they waited, so that an interval has its own quantiles.
+    #[serde(default)]
+    pub waits: Waits,
 }
 
 /// A class whose requests are to be answered within a time, and whether they are.
@@ -165,12 +174,29 @@ impl LatencyView {
 }
 
 impl Fief {
+    /// The queues of the policy in force, as [`Fief::front`] has them; without reading names where there is none.
+    pub fn queue_views(&self) -> Result<Vec<QueueView>> {
+        self.require_installed()?;
+        match queue::all(self.pins())? {
+            there if there.is_empty() => Ok(Vec::new()),
+            there => self.views(there, &self.names()?),
+        }
+    }
+
     /// The queues of the policy in force, by listener.
     pub(crate) fn queues(&self, names: &Names) -> Result<Vec<QueueView>> {
-        let class = |class: &abi::fief_queue_class| QueueClassView {
+        self.views(queue::all(self.pins())?, names)
+    }
+
+    fn views(&self, mut there: Vec<(u32, abi::fief_queue)>, names: &Names) -> Result<Vec<QueueView>> {
+        let now = now_ns()?;
+        there.retain(|(_, queue)| queue.open == 0);
+        let served = Served::read(self, &there, now)?;
+        let class = |queue: &abi::fief_queue, class: &abi::fief_queue_class, in_service| QueueClassView {
             container: names.container(class.container),
             waiting: class.waiting,
-            length: class.length,
+            in_service,
+            length: class.length.min(queue.length),
             wait_max_ns: class.wait_ns,
             reserve: class.reserve,
             entered: class.entered,
@@ -180,16 +206,16 @@ impl Fief {
             gone: class.gone,
             latency: LatencyView::of(class),
             waited_ns: class.waited_ns,
-            wait_p50_ns: waits::quantile(&class.waits, 0.5),
-            wait_p99_ns: waits::quantile(&class.waits, 0.99),
+            wait_p50_ns: Waits::of(&class.waits).quantile(0.5),
+            wait_p99_ns: Waits::of(&class.waits).quantile(0.99),
+            waits: Waits::of(&class.waits),
         };
-        let now = now_ns()?;
-        let view = |(_, queue): (u32, abi::fief_queue)| QueueView {
+        let view = |(number, queue): &(u32, abi::fief_queue)| QueueView {
             listener: names.listener(u16::try_from(queue.listener).unwrap_or(u16::MAX)),
             places: queue.places,
             finds: queue.finds != 0,
             places_below: (queue.promises != 0).then(|| queue.below.min(queue.places)),
-            in_service: in_service(&queue, now),
+            in_service: in_service(queue, now),
             waiting: queue.waiting,
             length: queue.length,
             memory: queue.kept,
@@ -199,11 +225,11 @@ impl Fief {
                 .class
                 .iter()
                 .take(queue.classes as usize)
-                .map(|of| QueueClassView { length: of.length.min(queue.length), ..class(of) })
+                .enumerate()
+                .map(|(at, of)| class(queue, of, served.of(*number, at)))
                 .collect(),
         };
-        let there = queue::all(self.pins())?.into_iter().filter(|(_, queue)| queue.open == 0);
-        let mut views: Vec<_> = there.map(view).collect();
+        let mut views: Vec<_> = there.iter().map(view).collect();
         views.sort_by(|a, b| a.listener.cmp(&b.listener));
         Ok(views)
     }
@@ -335,6 +361,14 @@ mod tests {
         (queue.ends[1010 % 256], queue.ends[1255 % 256]) = (2, 3);
         let at = |tick: u64| in_service(&queue, tick << 20);
         assert_eq!([1000, 1009, 1010, 1254, 1255, 9999].map(at), [6, 6, 4, 4, 1, 1]);
+    }
+
+    #[test]
+    fn a_class_as_an_older_agent_tells_of_it_is_read() {
+        let told = r#"{"container":"shop","waiting":3,"length":9,"wait_max_ns":1,"reserve":0,"entered":1,"released":2,
+            "refused_full":0,"refused_wait":0,"gone":0,"latency":null,"waited_ns":7,"wait_p50_ns":3,"wait_p99_ns":4}"#;
+        let class: QueueClassView = serde_json::from_str(told).expect("what is missing is nothing");
+        assert_eq!((class.waiting, class.in_service, class.waits), (3, 0, Waits::default()));
     }
 
     #[test]

@@ -27,6 +27,7 @@ fn class(container: &str, p99: u64) -> QueueClassView {
     QueueClassView {
         container: container.into(),
         waiting: 3,
+        in_service: 1,
         length: 100,
         wait_max_ns: 5_000_000_000,
         reserve: 0,
@@ -39,6 +40,7 @@ fn class(container: &str, p99: u64) -> QueueClassView {
         waited_ns: 1_500_000_000,
         wait_p50_ns: None,
         wait_p99_ns: Some(p99),
+        waits: fief_control::Waits::default(),
     }
 }
 

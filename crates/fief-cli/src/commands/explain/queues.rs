@@ -181,6 +181,7 @@ mod tests {
         let class = QueueClassView {
             container: "shop/gold".to_owned(),
             waiting: 3,
+            in_service: 1,
             length: 10,
             wait_max_ns: 2_000_000_000,
             reserve: 4,
@@ -200,14 +201,15 @@ mod tests {
             waited_ns: 8_000_000,
             wait_p50_ns: Some(1_000_000),
             wait_p99_ns: None,
+            waits: fief_control::Waits::default(),
         };
         let queue = QueueView {
             listener: "web".to_owned(),
             places: 2,
             finds: true,
             places_below: Some(1),
-            in_service: 1,
             waiting: 3,
+            in_service: 1,
             length: 100,
             memory: 0,
             too_long: 0,
