@@ -7,15 +7,35 @@ use std::time::{Duration, Instant};
 use crate::failure::{Failure, Result};
 use fief_agent::ask::{Ask, ChargeQuestion, Refusal};
 use fief_control::{
-    Charges, CostView, Error, ErrorKind, Explanation, Fief, FrontView, Question, Snapshot, Status, Told,
+    Charges, CostView, Error, ErrorKind, Explanation, Fief, FrontView, Question, QueueView, Snapshot, Status, Told,
 };
 
 /// Between two questions of one who follows; the agent keeps its answer for about as long.
 const FOLLOWED: Duration = Duration::from_millis(100);
 
+/// What `top` shows.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub snapshot: Snapshot,
+    /// Requests that wait in front of servers.
+    pub queues: Vec<QueueView>,
+}
+
+/// Where nobody waits.
+impl From<Snapshot> for Seen {
+    fn from(snapshot: Snapshot) -> Self {
+        Self { snapshot, queues: Vec::new() }
+    }
+}
+
 /// Where snapshots come from: the kernel, the agent, a record, or a test.
 pub trait Source {
     fn look(&mut self) -> Result<Snapshot>;
+
+    /// With the queues, which a record does not hold.
+    fn see(&mut self) -> Result<Seen> {
+        self.look().map(Seen::from)
+    }
 
     /// By the clock that [`Source::wait`] waits by: that of history runs as fast as it is read.
     fn now(&self) -> Instant {
@@ -127,6 +147,11 @@ impl Reader {
 impl Source for Reader {
     fn look(&mut self) -> Result<Snapshot> {
         self.read(Fief::snapshot, Ask::snapshot)?.ok_or_else(|| self.nothing())
+    }
+
+    fn see(&mut self) -> Result<Seen> {
+        let queues = self.read(Fief::queue_views, Ask::queues)?.ok_or_else(|| self.nothing())?;
+        Ok(Seen { snapshot: self.look()?, queues })
     }
 }
 

@@ -14,6 +14,7 @@ mod output;
 mod policy_file;
 mod program;
 mod quantity;
+mod queued;
 mod record;
 mod tree;
 mod tui;

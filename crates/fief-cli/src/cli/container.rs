@@ -59,8 +59,9 @@ pub struct Usage {
 /// Watch containers, live
 ///
 /// A tree of the containers with their CPU time in user mode, in the kernel and in receiving packets, as percent of the
-/// whole machine, and their packets, connection requests and threads. Each line counts what is below it too. Keys: see the
-/// last line of the screen, and `?`. Plain lines where standard output is not a terminal.
+/// whole machine, and their packets, connection requests and threads. While a listener has a queue, also who waits there,
+/// for how long, and who is refused. Each line counts what is below it too. Keys: see the last line of the screen, and `?`.
+/// Plain lines where standard output is not a terminal.
 #[derive(Debug, Args)]
 pub struct Top {
     /// Seconds between two looks

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of `top`, and what keys and snapshots do to it.
 
+mod machine;
 mod search;
 
 use std::ops::Range;
@@ -9,8 +10,11 @@ use std::time::Duration;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::rows::{self, Key, Row, RowKind, View};
+use super::column::Column;
+use super::rows::{self, Key, Row, View};
 use crate::interval::Interval;
+use crate::look::Seen;
+use crate::queued::{self, ByContainer};
 use fief_control::Snapshot;
 use search::Search;
 
@@ -24,14 +28,20 @@ pub struct App {
     shows_help: bool,
     search: Search,
     /// What the next interval begins with; none after a pause, which is no interval.
-    last: Option<Rc<Snapshot>>,
-    shown: Option<(Rc<Snapshot>, Interval)>,
+    last: Option<Rc<Seen>>,
+    shown: Option<Shown>,
     rows: Vec<Row>,
     selected: Option<Key>,
     /// First line on the screen.
     offset: usize,
     /// Lines that fit on the screen.
     height: usize,
+}
+
+struct Shown {
+    seen: Rc<Seen>,
+    interval: Interval,
+    queued: ByContainer,
 }
 
 /// What is left for the terminal to do after a key.
@@ -42,17 +52,6 @@ pub enum Wish {
     Look,
     Suspend,
     Quit,
-}
-
-/// Parts of the machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Machine {
-    pub user: f64,
-    pub system: f64,
-    pub receive: f64,
-    /// Threads that nobody manages.
-    pub unmanaged: f64,
-    pub steal: f64,
 }
 
 impl App {
@@ -93,7 +92,12 @@ impl App {
     }
 
     pub fn snapshot(&self) -> Option<&Snapshot> {
-        self.shown.as_ref().map(|(snapshot, _)| snapshot.as_ref())
+        self.shown.as_ref().map(|shown| &shown.seen.snapshot)
+    }
+
+    /// From left to right, on a screen that has room for them.
+    pub fn columns(&self) -> &'static [Column] {
+        Column::shown(self.shown.as_ref().is_some_and(|shown| !shown.seen.queues.is_empty()))
     }
 
     /// Position of the marked line.
@@ -102,20 +106,21 @@ impl App {
     }
 
     /// Takes a new snapshot in, and shows what happened since the one before.
-    pub fn update(&mut self, snapshot: Snapshot) {
-        let snapshot = Rc::new(snapshot);
-        let last = self.last.replace(Rc::clone(&snapshot));
+    pub fn update(&mut self, seen: impl Into<Seen>) {
+        let seen = Rc::new(seen.into());
+        let last = self.last.replace(Rc::clone(&seen));
         if last.is_some() || self.shown.is_none() {
-            let interval = Interval::between(last.as_deref(), &snapshot);
-            self.shown = Some((snapshot, interval));
+            let interval = Interval::between(last.as_ref().map(|last| &last.snapshot), &seen.snapshot);
+            let queued = queued::between(last.as_ref().map(|last| last.queues.as_slice()), &seen.queues);
+            self.shown = Some(Shown { seen, interval, queued });
         }
         self.arrange();
     }
 
     fn arrange(&mut self) {
         let before = self.selected();
-        if let Some((snapshot, interval)) = &self.shown {
-            self.rows = rows::rows(snapshot, interval, &self.view);
+        if let Some(Shown { seen, interval, queued }) = &self.shown {
+            self.rows = rows::rows(&seen.snapshot, interval, queued, &self.view);
         }
         // The marked container has ended, or is below a folded one: mark what is where it was. Before anybody has moved
         // the mark, it is not on a container, but on the first line.
@@ -136,24 +141,6 @@ impl App {
         let most = self.rows.len().saturating_sub(self.height);
         self.offset = self.offset.clamp(least, selected.max(least)).min(most.max(least));
         self.offset..(self.offset + self.height).min(self.rows.len())
-    }
-
-    /// The sum of all lines at the top.
-    pub fn machine(&self) -> Machine {
-        let mut machine = Machine::default();
-        for row in self.rows.iter().filter(|row| row.depth == 0) {
-            match row.kind {
-                RowKind::NotOurs if row.key.0 == fief::abi::FIEF_STEAL => machine.steal += row.cpu(),
-                RowKind::NotOurs => {}
-                _ => {
-                    machine.user += row.user;
-                    machine.system += row.system;
-                    machine.receive += row.receive;
-                    machine.unmanaged += row.undivided;
-                }
-            }
-        }
-        machine
     }
 
     pub fn on_key(&mut self, key: KeyEvent) -> Wish {
@@ -215,7 +202,7 @@ impl App {
     }
 
     fn sort_by(&mut self, step: isize) {
-        self.view.sort = self.view.sort.next(step);
+        self.view.sort = self.view.sort.next(step, self.columns());
         self.arrange();
     }
 
@@ -241,7 +228,6 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::column::Column;
     use crate::tui::rows::sample;
 
     fn app() -> App {
@@ -312,6 +298,22 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_sorted_by_who_waits_where_a_listener_has_a_queue() {
+        let mut app = App::new(Duration::from_secs(1));
+        let mut queues = sample::queues(0);
+        queues[0].classes[0].waiting = 9;
+        app.update(Seen { snapshot: sample::second().0, queues });
+        press(&mut app, "<<<");
+        assert_eq!(app.view().sort, Column::Late);
+        press(&mut app, "<<<<<<");
+        assert_eq!((app.view().sort, names(&app)[1]), (Column::Waiting, "gold"));
+        press(&mut app, "r");
+        assert_eq!(names(&app)[..2], ["backup", "shop"], "which has no queue");
+        app.update(sample::second().0);
+        assert_eq!(app.columns().last(), Some(&Column::Threads));
+    }
+
+    #[test]
     fn a_part_of_a_name_is_found_below_a_folded_line_too() {
         let mut app = app();
         press(&mut app, "←");
@@ -343,12 +345,6 @@ mod tests {
         much_later.taken_ns += 50_000_000_000;
         app.update(much_later);
         assert_eq!(app.machine(), before, "the old numbers stay until there is an interval again");
-    }
-
-    #[test]
-    fn the_machine_is_the_sum_of_what_runs() {
-        let machine = app().machine();
-        assert!((machine.user + machine.system - 0.7).abs() < 1e-9, "{machine:?}");
     }
 
     #[test]

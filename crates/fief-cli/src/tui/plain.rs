@@ -8,16 +8,16 @@ use super::rows::{Row, View, rows};
 use crate::cli::Top;
 use crate::failure::Result;
 use crate::interval::Interval;
-use crate::look::Source;
+use crate::look::{Seen, Source};
 use crate::output::{Output, printable};
+use crate::queued;
 use crate::tree;
-use fief_control::Snapshot;
 
 pub fn run(args: &Top, source: &mut dyn Source, output: &mut Output) -> Result<()> {
-    let mut before = source.look()?;
+    let mut before = source.see()?;
     for round in 1_u32.. {
         source.wait(args.interval);
-        let now = source.look()?;
+        let now = source.see()?;
         if round > 1 {
             output.line("")?;
         }
@@ -31,17 +31,19 @@ pub fn run(args: &Top, source: &mut dyn Source, output: &mut Output) -> Result<(
     Ok(())
 }
 
-fn page(before: &Snapshot, now: &Snapshot) -> String {
-    let interval = Interval::between(Some(before), now);
-    let every = now.containers.iter().map(|view| ((view.id, view.generation), false)).collect();
+fn page(before: &Seen, now: &Seen) -> String {
+    let interval = Interval::between(Some(&before.snapshot), &now.snapshot);
+    let queued = queued::between(Some(&before.queues), &now.queues);
+    let columns = Column::shown(!now.queues.is_empty());
+    let every = now.snapshot.containers.iter().map(|view| ((view.id, view.generation), false)).collect();
     let view = View { folds: every, ..View::default() };
-    let rows = rows(now, &interval, &view);
+    let rows = rows(&now.snapshot, &interval, &queued, &view);
     let name = |row: &Row| printable(&tree::indented(&row.name, row.depth));
     let widest = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).max(Column::Container.width());
     let line = |name: &str, cell: &dyn Fn(Column) -> String| {
         let mut line = format!("{name:<widest$}");
-        for column in Column::ALL.into_iter().skip(1) {
-            line.push_str(&format!("  {:>width$}", cell(column), width = column.width()));
+        for column in &columns[1..] {
+            line.push_str(&format!("  {:>width$}", cell(*column), width = column.width()));
         }
         line + "\n"
     };
@@ -60,7 +62,7 @@ mod tests {
     #[test]
     fn every_container_has_a_line() {
         let (after, _) = sample::second();
-        let page = page(&sample::moment([100, 100, 100, 0, 0]), &after);
+        let page = page(&sample::moment([100, 100, 100, 0, 0]).into(), &after.into());
         assert_eq!(
             page,
             "\
@@ -73,5 +75,17 @@ system         -    5.0      0    5.0      0          0           0      0      
 idle           -   30.0      -      -      0          0           0      0          0        0
 "
         );
+    }
+
+    #[test]
+    fn where_a_listener_has_a_queue_the_lines_tell_who_waits() {
+        let before = Seen { snapshot: sample::moment([100, 100, 100, 0, 0]), queues: sample::queues(0) };
+        let after = Seen { snapshot: sample::second().0, queues: sample::queues(4) };
+        let page = page(&before, &after);
+        let threads = page.find("THREADS").expect("the last column of all") + "THREADS".len();
+        let behind = |at: usize| page.lines().nth(at).and_then(|line| line.get(threads..)).expect("a line");
+        assert_eq!(behind(0), "  WAITING  IN SERVICE  PLACES  WAIT P50  WAIT P99  FULL/s  LATE/s", "{page}");
+        assert_eq!(behind(3), "        1           1      ~2   8.19 us   8.19 us     3.0       0", "{page}");
+        assert_eq!(behind(4), "        -           -       -         -         -       -       -", "{page}");
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::column::Column;
 use crate::interval::Interval;
+use crate::queued::{ByContainer, Queued};
 use crate::record::{Split, Usage};
 use crate::tree::{self, Tree};
 use fief_control::{ContainerView, Snapshot};
@@ -40,6 +41,10 @@ pub struct Row {
     pub packets_out: f64,
     pub syns_seen: f64,
     pub syns_dropped: f64,
+    /// None: no class of a queue.
+    pub queued: Option<Queued>,
+    pub refused_full: f64,
+    pub refused_wait: f64,
 }
 
 /// What a line stands for.
@@ -60,7 +65,10 @@ impl Row {
 
     /// Nothing happened in it.
     pub fn is_quiet(&self) -> bool {
-        self.cpu() + self.packets_in + self.packets_out + self.syns_seen + self.syns_dropped <= 0.0
+        let is_asked = |queued: &Queued| queued.waiting + queued.in_service > 0;
+        let events = [self.packets_in, self.packets_out, self.syns_seen, self.syns_dropped];
+        let refused = self.refused_full + self.refused_wait;
+        self.cpu() + events.iter().sum::<f64>() + refused <= 0.0 && !self.queued.as_ref().is_some_and(is_asked)
     }
 }
 
@@ -81,9 +89,9 @@ impl Default for View {
 }
 
 /// All lines that are not below a folded one, parents before their children, siblings by the column of the view.
-pub fn rows(snapshot: &Snapshot, interval: &Interval, view: &View) -> Vec<Row> {
+pub fn rows(snapshot: &Snapshot, interval: &Interval, queued: &ByContainer, view: &View) -> Vec<Row> {
     let tree = Tree::of(snapshot);
-    let totals = totals(snapshot, interval, &tree);
+    let totals = totals(snapshot, interval, queued, &tree);
     let mut rows = Vec::new();
     Builder { snapshot, interval, view, tree: &tree, totals }.add(tree.roots(), 0, None, &mut rows);
     rows
@@ -98,12 +106,13 @@ struct Builder<'a> {
 }
 
 /// A container with all below it.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Total {
     usage: Usage,
     /// The time of threads is split container by container: samples of one say nothing about another.
     split: Split,
     threads: u32,
+    queued: Option<Queued>,
 }
 
 impl Total {
@@ -111,19 +120,23 @@ impl Total {
         self.usage = self.usage.plus(child.usage);
         self.split = self.split.plus(child.split);
         self.threads = self.threads.saturating_add(child.threads);
+        if let Some(queued) = child.queued {
+            self.queued.get_or_insert_default().add(&queued);
+        }
     }
 }
 
-fn totals(snapshot: &Snapshot, interval: &Interval, tree: &Tree) -> Vec<Total> {
+fn totals(snapshot: &Snapshot, interval: &Interval, queued: &ByContainer, tree: &Tree) -> Vec<Total> {
     let own = |at: usize| {
         let (view, usage) = (&snapshot.containers[at], interval.used(at));
-        Total { usage, split: usage.split(view.id), threads: view.threads }
+        let queued = queued.get(&view.path).cloned();
+        Total { usage, split: usage.split(view.id), threads: view.threads, queued }
     };
     let mut totals: Vec<Total> = (0..snapshot.containers.len()).map(own).collect();
     // Children stand after their parents in the walk.
     for (at, _) in tree.walk().into_iter().rev() {
         for &child in tree.children(at) {
-            let below = totals[child];
+            let below = totals[child].clone();
             totals[at].add(below);
         }
     }
@@ -154,7 +167,8 @@ impl Builder<'_> {
 
     fn row(&self, at: usize, depth: usize, parent: Option<Key>) -> Row {
         let view = &self.snapshot.containers[at];
-        let Total { usage: used, split, threads } = self.totals[at];
+        let Total { usage: used, split, threads, queued } = self.totals[at].clone();
+        let refused = queued.as_ref().map_or((0, 0), |queued| (queued.refused_full, queued.refused_wait));
         let key = (view.id, view.generation);
         let children = self.tree.children(at).len();
         let folded = *self.view.folds.get(&key).unwrap_or(&(children > MOST_CHILDREN_SHOWN));
@@ -176,6 +190,9 @@ impl Builder<'_> {
             packets_out: self.interval.per_second(used.packets_out),
             syns_seen: self.interval.per_second(used.syns_seen),
             syns_dropped: self.interval.per_second(used.syns_dropped),
+            queued,
+            refused_full: self.interval.per_second(refused.0),
+            refused_wait: self.interval.per_second(refused.1),
         }
     }
 }
@@ -213,6 +230,15 @@ pub mod sample {
         snapshot(containers)
     }
 
+    /// One queue of both classes of the shop. So many requests of gold's waited, and all but one of those were refused later.
+    pub fn queues(released: u32) -> Vec<fief_control::QueueView> {
+        use crate::queued::sample::{class, queue};
+        let mut web = queue("web", 2, vec![class("shop/gold", released), class("shop/browse", 7)]);
+        web.finds = true;
+        web.classes[0].refused_full += u64::from(released.saturating_sub(1));
+        vec![web]
+    }
+
     /// shop 5 %, gold 20 %, browse 40 %, system 5 %, idle 30 %.
     pub fn second() -> (Snapshot, Interval) {
         let before = moment([100, 100, 100, 0, 0]);
@@ -238,7 +264,7 @@ mod tests {
     fn shown(view: &View) -> Vec<(String, String)> {
         let (snapshot, interval) = sample::second();
         let line = |row: Row| (row.name.clone(), crate::quantity::part(row.cpu()));
-        rows(&snapshot, &interval, view).into_iter().map(line).collect()
+        rows(&snapshot, &interval, &ByContainer::new(), view).into_iter().map(line).collect()
     }
 
     fn names(view: &View) -> Vec<String> {
@@ -257,6 +283,32 @@ mod tests {
         ];
         let shown = shown(&View::default());
         assert_eq!(shown, expected.map(|(name, cpu)| (name.to_owned(), cpu.to_owned())));
+    }
+
+    #[test]
+    fn a_line_counts_the_queues_below_it() {
+        let (snapshot, interval) = sample::second();
+        let [before, after] = [sample::queues(0), sample::queues(4)];
+        let queued = crate::queued::between(Some(&before), &after);
+        let rows = rows(&snapshot, &interval, &queued, &View::default());
+        let cells = |name: &str| {
+            let row = rows.iter().find(|row| row.name == name).expect("a line");
+            Column::ALL[11..].iter().map(|column| column.cell(row)).collect::<Vec<_>>()
+        };
+        assert_eq!(cells("gold"), ["1", "1", "~2", "8.19 us", "8.19 us", "3.0", "0"]);
+        assert_eq!(cells("browse"), ["1", "1", "~2", "-", "-", "0", "0"], "nobody has waited");
+        assert_eq!(cells("shop"), ["2", "2", "~2", "8.19 us", "8.19 us", "3.0", "0"]);
+        assert_eq!(cells("backup"), ["-"; 7]);
+    }
+
+    #[test]
+    fn a_line_where_somebody_waits_is_not_quiet() {
+        let snapshot = sample::moment([0; 5]);
+        let interval = Interval::between(None, &snapshot);
+        let view = View { hide_quiet: true, ..View::default() };
+        let count = |queued: &ByContainer| rows(&snapshot, &interval, queued, &view).len();
+        assert_eq!(count(&ByContainer::new()), 0);
+        assert_eq!(count(&crate::queued::between(None, &sample::queues(0))), 3, "shop and both below it");
     }
 
     #[test]
@@ -285,7 +337,7 @@ mod tests {
     #[test]
     fn time_of_threads_is_split_by_samples_and_idle_is_not() {
         let (snapshot, interval) = sample::second();
-        let rows = rows(&snapshot, &interval, &View::default());
+        let rows = rows(&snapshot, &interval, &ByContainer::new(), &View::default());
         let gold = rows.iter().find(|row| row.name == "gold").expect("a line for gold");
         assert_eq!([gold.user, gold.system].map(crate::quantity::part), ["15.0", "5.0"]);
         let idle = rows.last().expect("idle is last");
@@ -298,7 +350,7 @@ mod tests {
         snapshot.containers[1].attributes.share_ppm = 300_000;
         snapshot.containers[2].attributes.share_ppm = 50_000;
         let shares = |snapshot: &Snapshot| {
-            let rows = rows(snapshot, &interval, &View::default());
+            let rows = rows(snapshot, &interval, &ByContainer::new(), &View::default());
             let share = |name: &str| Column::Share.cell(rows.iter().find(|row| row.name == name).expect("a line"));
             ["gold", "browse", "backup"].map(share)
         };
@@ -320,8 +372,9 @@ mod tests {
         containers.extend((0..60).map(|at| container(&format!("shop/#{}", 100 + at), 100 + at, Some(8))));
         let snapshot = snapshot(containers);
         let interval = Interval::between(None, &snapshot);
-        assert_eq!(rows(&snapshot, &interval, &View::default()).len(), 1);
+        let rows = |view: &View| rows(&snapshot, &interval, &ByContainer::new(), view);
+        assert_eq!(rows(&View::default()).len(), 1);
         let view = View { folds: HashMap::from([((8, 1), false)]), ..View::default() };
-        assert_eq!(rows(&snapshot, &interval, &view).len(), 61);
+        assert_eq!(rows(&view).len(), 61);
     }
 }

@@ -50,7 +50,7 @@ pub fn draw(frame: &mut Frame, app: &mut App) {
     let last = app.search().line().map_or_else(key_line, |words| printable(&words).into());
     frame.render_widget(Paragraph::new(last), keys);
     if app.shows_help() {
-        draw_help(frame);
+        draw_help(frame, app.columns());
     }
 }
 
@@ -121,9 +121,9 @@ fn shares(width: usize, columns: &[Column], rows: &[Row]) -> (usize, usize) {
     (names, room - names)
 }
 
-/// The columns that a width has room for, and whether there is some for a bar.
-fn columns(width: usize) -> (Vec<Column>, bool) {
-    let mut columns = Column::ALL.to_vec();
+/// Those of all columns that a width has room for, and whether there is some for a bar.
+fn columns(all: &[Column], width: usize) -> (Vec<Column>, bool) {
+    let mut columns = all.to_vec();
     let needed = |columns: &[Column]| NARROWEST_NAME + numbers(columns);
     for dispensable in Column::DISPENSABLE {
         if needed(&columns) <= width {
@@ -137,7 +137,7 @@ fn columns(width: usize) -> (Vec<Column>, bool) {
 
 fn draw_table(frame: &mut Frame, app: &mut App, area: Rect) {
     let width = usize::from(area.width);
-    let (columns, has_bar) = columns(width);
+    let (columns, has_bar) = columns(app.columns(), width);
     let (names, bars) = if has_bar { shares(width, &columns, app.rows()) } else { (NARROWEST_NAME, 0) };
     let window = app.window(usize::from(area.height.saturating_sub(1)));
     let selected = app.selected();
@@ -214,9 +214,9 @@ fn key_line() -> Line<'static> {
     spans.into()
 }
 
-fn draw_help(frame: &mut Frame) {
+fn draw_help(frame: &mut Frame, columns: &[Column]) {
     let mut lines: Vec<Line> = Vec::new();
-    for column in Column::ALL {
+    for column in columns {
         lines.push(format!("{:<11} {}", column.title(), column.about()).into());
     }
     lines.push("".into());
@@ -246,6 +246,7 @@ mod tests {
     use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
     use super::*;
+    use crate::look::Seen;
     use crate::tui::rows::sample;
 
     fn app() -> App {
@@ -307,12 +308,26 @@ mod tests {
 
     #[test]
     fn the_help_explains_every_column() {
-        let mut app = app();
-        app.on_key(KeyEvent::from(KeyCode::Char('?')));
-        let screen = lines(&mut app, 120, 30).join("\n");
-        for column in Column::ALL {
-            assert!(screen.contains(column.about()), "{screen}");
+        for (queues, last) in [(Vec::new(), Column::Threads), (sample::queues(0), Column::Late)] {
+            let mut app = app();
+            app.update(Seen { snapshot: sample::second().0, queues });
+            app.on_key(KeyEvent::from(KeyCode::Char('?')));
+            let screen = lines(&mut app, 120, 30).join("\n");
+            assert_eq!(app.columns().last(), Some(&last));
+            for column in app.columns() {
+                assert!(screen.contains(column.about()), "{screen}");
+            }
         }
+    }
+
+    #[test]
+    fn a_narrow_screen_keeps_who_waits() {
+        let mut app = app();
+        app.update(Seen { snapshot: sample::second().0, queues: sample::queues(4) });
+        let words = |lines: &[String]| lines[3].split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&lines(&mut app, 45, 10)), ["CONTAINER", "CPU%", "WAITING", "WAIT", "P99"]);
+        let wide = words(&lines(&mut app, 170, 10));
+        assert_eq!(wide[wide.len() - 5..], ["FULL/s", "LATE/s", "OF", "THE", "MACHINE"]);
     }
 
     #[test]

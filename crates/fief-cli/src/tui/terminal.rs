@@ -29,7 +29,7 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(300);
 pub fn run(args: &Top, source: &mut dyn Source) -> Result<()> {
     let mut app = App::new(args.interval);
     // Before the terminal is taken: errors belong on the ordinary screen.
-    app.update(source.look()?);
+    app.update(source.see()?);
     let ended = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ended);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
@@ -55,7 +55,7 @@ fn watch(args: &Top, source: &mut dyn Source, app: &mut App, screen: &mut Screen
             Wish::Quit => break,
             Wish::Suspend => screen.suspend()?,
             Wish::Look => {
-                app.update(source.look()?);
+                app.update(source.see()?);
                 looks += 1;
                 next = Instant::now() + app.interval();
                 if Some(looks) == args.count.map(NonZeroU32::get) {

@@ -75,7 +75,8 @@ impl App {
 
     /// Marks the next line whose path has the words, so many behind the marked one; opens what hides it.
     pub(super) fn seek(&mut self, behind: usize) {
-        let Some((snapshot, _)) = &self.shown else { return };
+        let Some(shown) = &self.shown else { return };
+        let snapshot = &shown.seen.snapshot;
         let words = self.search.words.to_lowercase();
         let fits = |view: &&ContainerView| !words.is_empty() && view.path.to_lowercase().contains(&words);
         let found: HashSet<Key> = snapshot.containers.iter().filter(fits).map(key).collect();
