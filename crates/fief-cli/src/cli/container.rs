@@ -20,8 +20,8 @@ pub struct Ls {
 
 /// Show all about one container
 ///
-/// Its attributes, holders, children and usage. `fief show system` tells by name what the time went to that belongs to
-/// nobody.
+/// Its attributes, holders, children and usage, and its requests in queues. `fief show system` tells by name what the time
+/// went to that belongs to nobody.
 #[derive(Debug, Args)]
 pub struct Show {
     /// Path of the container, as `fief ls` shows it

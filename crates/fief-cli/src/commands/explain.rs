@@ -9,7 +9,7 @@ pub mod counted;
 mod dry;
 mod follow;
 mod live;
-mod queues;
+pub mod queues;
 
 use crate::cli::Explain;
 use crate::failure::Result;

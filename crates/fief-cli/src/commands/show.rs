@@ -2,6 +2,8 @@
 //! `fief show`: all about one container.
 
 mod combined;
+mod queues;
+mod usage;
 
 use serde::Serialize;
 
@@ -9,19 +11,20 @@ use combined::Combined;
 
 use crate::cli::Show;
 use crate::commands::explain::counted::{self, Counted};
+use crate::commands::explain::queues::Queued;
 use crate::failure::Result;
 use crate::look::{self, Reader, Source};
 use crate::output::{Align, Output, Table, printable};
 use crate::quantity::{bit_rate, bytes, count, duration, or_dash, percent};
 use crate::record::{self, Attributes, Place, Usage};
 use crate::tree::Tree;
-use fief_control::{SchedulerView, Snapshot, VerdictView};
+use fief_control::{QueueView, SchedulerView, Snapshot, VerdictView};
 
 pub fn run(args: &Show, output: &mut Output) -> Result<()> {
     let mut reader = Reader::open()?;
     let snapshot = reader.look()?;
     let front = reader.front()?;
-    let details = Details::of(&snapshot, look::find(&snapshot, &args.container)?, &front.verdicts);
+    let details = Details::of(&snapshot, look::find(&snapshot, &args.container)?, &front.verdicts, &front.queues);
     match args.json {
         true => output.json(&details),
         false => output.text(page(&details)),
@@ -51,6 +54,11 @@ struct Details<'a> {
     verdicts: Vec<Counted<'a>>,
     #[serde(skip)]
     verdict_table: Option<Table>,
+    /// Those in which it is a class.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    queues: Vec<Queued<'a>>,
+    #[serde(skip)]
+    queue_page: String,
     /// Of the system container: what its time went to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kinds: Vec<Kind>,
@@ -81,7 +89,7 @@ struct Kind {
 }
 
 impl<'a> Details<'a> {
-    fn of(snapshot: &'a Snapshot, at: usize, verdicts: &'a [VerdictView]) -> Self {
+    fn of(snapshot: &'a Snapshot, at: usize, verdicts: &'a [VerdictView], queues: &'a [QueueView]) -> Self {
         let tree = Tree::of(snapshot);
         let view = &snapshot.containers[at];
         let usage_of = |at: usize| Usage::from(&snapshot.containers[at].usage);
@@ -99,6 +107,7 @@ impl<'a> Details<'a> {
         let counts = if view.id == fief::abi::FIEF_SYSTEM { counts } else { &[] };
         let units = snapshot.units.iter().filter(|unit| unit.container == view.path);
         let own: Vec<_> = verdicts.iter().filter(|verdict| verdict.container == view.path).collect();
+        let queued = queues::of(queues, &view.path);
         let cgroups = units.filter_map(|unit| unit.cgroup.as_ref());
         Self {
             taken_ns: snapshot.taken_ns,
@@ -112,6 +121,8 @@ impl<'a> Details<'a> {
             usage: usage_of(at),
             usage_recursive: tree.below(at).into_iter().map(usage_of).fold(Usage::default(), Usage::plus),
             verdicts: own.iter().map(|verdict| Counted::of(verdict)).collect(),
+            queues: queues::objects(&queued),
+            queue_page: if queued.is_empty() { String::new() } else { queues::page(&queued) },
             verdict_table: (!own.is_empty()).then(|| counted::verdicts(own.iter().copied())),
             kinds: kinds.iter().map(|&(kind, time_ns)| Kind { kind, time_ns }).collect(),
             failures: failures.iter().map(|&(failure, count)| Failure { failure, count }).collect(),
@@ -136,7 +147,10 @@ fn page(details: &Details) -> String {
     page.push_str(&enforcement(details));
     page.push_str(&later(&details.attributes));
     page.push_str(&combined::lines(&details.combined));
-    page.push_str(&format!("\n{}", usage(details)));
+    page.push_str(&format!("\n{}", usage::table(&details.place, &details.usage, &details.usage_recursive)));
+    if !details.queue_page.is_empty() {
+        page.push_str(&format!("\n{}", details.queue_page));
+    }
     if let Some(verdicts) = &details.verdict_table {
         page.push_str(&format!("\n{verdicts}"));
     }
@@ -251,39 +265,6 @@ fn attributes(attributes: &Attributes) -> Table {
     table
 }
 
-fn usage(details: &Details) -> Table {
-    let (own, all) = (&details.usage, &details.usage_recursive);
-    let (own_split, all_split) = (own.split(details.place.id), all.split(details.place.id));
-    let mut table = Table::new(&[("USED", Align::Left), ("ITSELF", Align::Right), ("WITH ALL BELOW", Align::Right)]);
-    type Shown = fn(u64) -> String;
-    let rows: [(&str, [u64; 2], Shown); 16] = [
-        ("CPU", [own.cpu_ns(), all.cpu_ns()], duration),
-        ("  threads", [own.thread_ns, all.thread_ns], duration),
-        ("    user mode", [own_split.user_ns, all_split.user_ns], duration),
-        ("    kernel", [own_split.system_ns, all_split.system_ns], duration),
-        ("  receiving packets", [own.receive_ns, all.receive_ns], duration),
-        ("packets in", [own.packets_in, all.packets_in], count),
-        ("bytes in", [own.bytes_in, all.bytes_in], bytes),
-        ("packets out", [own.packets_out, all.packets_out], count),
-        ("bytes out", [own.bytes_out, all.bytes_out], bytes),
-        ("disk bytes read", [own.disk_read_bytes, all.disk_read_bytes], bytes),
-        ("disk bytes written", [own.disk_write_bytes, all.disk_write_bytes], bytes),
-        ("minor faults", [own.minor_faults, all.minor_faults], count),
-        ("major faults", [own.major_faults, all.major_faults], count),
-        ("SYNs seen", [own.syns_seen, all.syns_seen], count),
-        ("SYNs dropped", [own.syns_dropped, all.syns_dropped], count),
-        ("connections accepted", [own.accepts, all.accepts], count),
-    ];
-    for (name, values, shown) in rows {
-        let [own, all] = values.map(shown);
-        // Threads that nobody manages are not sampled.
-        let is_unknown = name.starts_with("    ") && own_split.undivided_ns > 0;
-        let dash = || "-".to_owned();
-        table.push(if is_unknown { [name.into(), dash(), dash()] } else { [name.into(), own, all] });
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,7 +289,7 @@ mod tests {
     #[test]
     fn a_parent_is_shown_with_all_below() {
         let snapshot = snapshot();
-        let details = serde_json::to_value(Details::of(&snapshot, 0, &[])).expect("texts and numbers");
+        let details = serde_json::to_value(Details::of(&snapshot, 0, &[], &[])).expect("texts and numbers");
         assert_eq!(details["container"], "shop");
         assert_eq!(details["child_containers"][0], "shop/gold");
         assert_eq!(details["cgroups"][0], "/sys/fs/cgroup/web");
@@ -322,7 +303,7 @@ mod tests {
     fn labelled_files_are_told_where_there_are_some() {
         let mut snapshot = snapshot();
         snapshot.containers[1].files = 3;
-        let page_of = |at| page(&Details::of(&snapshot, at, &[]));
+        let page_of = |at| page(&Details::of(&snapshot, at, &[], &[]));
         assert!(page_of(1).contains("\n  files     3\n"), "{}", page_of(1));
         assert!(!page_of(0).contains("files"));
     }
@@ -330,7 +311,7 @@ mod tests {
     #[test]
     fn the_time_of_the_system_container_has_names() {
         let snapshot = snapshot();
-        let page = page(&Details::of(&snapshot, 2, &[]));
+        let page = page(&Details::of(&snapshot, 2, &[], &[]));
         assert!(page.ends_with("KIND    TIME\ntimer  40 ns\nrcu     2 ns\n"), "{page}");
     }
 
@@ -338,7 +319,7 @@ mod tests {
     fn what_the_kernel_side_could_not_do_is_told() {
         let mut snapshot = snapshot();
         snapshot.failures = vec![("no_storage", 0), ("table_full", 7)];
-        let details = Details::of(&snapshot, 2, &[]);
+        let details = Details::of(&snapshot, 2, &[], &[]);
         assert!(
             page(&details).ends_with("FAILED      COUNT\nno_storage      0\ntable_full      7\n"),
             "{}",
@@ -359,7 +340,7 @@ mod tests {
             count: 3,
         };
         let verdicts = [verdict("shop"), verdict("shop/gold")];
-        let details = Details::of(&snapshot, 1, &verdicts);
+        let details = Details::of(&snapshot, 1, &verdicts, &[]);
         let object = serde_json::to_value(&details).expect("texts and numbers");
         assert_eq!(object["verdicts"].as_array().map(Vec::len), Some(1));
         assert_eq!(object["verdicts"][0]["reason"], "syn-rate");
@@ -367,9 +348,20 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_is_told_where_it_is_a_class_of_a_queue() {
+        use crate::queued::sample::{class, queue};
+        let (snapshot, queues) = (snapshot(), [queue("web", 2, vec![class("shop/gold", 4)])]);
+        let details = |at| Details::of(&snapshot, at, &[], &queues);
+        assert!(page(&details(1)).contains("\n\nQUEUE OF  WAITING  IN SERVICE"), "{}", page(&details(1)));
+        let object = |at| serde_json::to_value(details(at)).expect("texts and numbers");
+        assert_eq!(object(1)["queues"][0]["waiting"], 1);
+        assert!(!page(&details(0)).contains("QUEUE OF") && object(0).get("queues").is_none());
+    }
+
+    #[test]
     fn the_page_tells_the_units_and_children_of_a_container() {
         let snapshot = snapshot();
-        let page = page(&Details::of(&snapshot, 0, &[]));
+        let page = page(&Details::of(&snapshot, 0, &[], &[]));
         assert!(page.starts_with("shop\n  id        8, generation 1\n"), "{page}");
         assert!(page.contains("  unit      /sys/fs/cgroup/web\n  child     shop/gold\n"), "{page}");
     }
@@ -377,7 +369,7 @@ mod tests {
     #[test]
     fn what_is_not_enforced_is_told_where_it_was_given() {
         let mut snapshot = snapshot();
-        let page_of = |snapshot: &Snapshot, at| page(&Details::of(snapshot, at, &[]));
+        let page_of = |snapshot: &Snapshot, at| page(&Details::of(snapshot, at, &[], &[]));
         assert!(!page_of(&snapshot, 1).contains("enforced"));
         snapshot.containers[1].attributes.share_ppm = 100_000;
         assert!(page_of(&snapshot, 1).contains("not enforced: the scheduler is off\n"));

@@ -11,10 +11,16 @@ use fief_control::{LatencyView, QueueClassView, QueueView};
 /// A server begins with so many where their number is found out.
 const MOST: u32 = fief_control::QUEUE_PLACES;
 
-/// A class of a queue; the names are a promise to programs.
+/// The names are a promise to programs; `docs/cli.md` lists them.
 #[derive(Serialize)]
-#[serde(tag = "record", rename = "queue")]
-struct Object<'a> {
+#[serde(tag = "record", rename_all = "kebab-case")]
+enum Object<'a> {
+    Queue(Queued<'a>),
+}
+
+/// A class of a queue.
+#[derive(Debug, Serialize)]
+pub struct Queued<'a> {
     listener: &'a str,
     container: &'a str,
     /// Of all classes together.
@@ -27,6 +33,7 @@ struct Object<'a> {
     places_below: Option<u32>,
     /// Of this one.
     waiting: u32,
+    class_in_service: u32,
     length: u32,
     wait_max_ns: u64,
     reserve: u32,
@@ -45,9 +52,9 @@ struct Object<'a> {
     latency_missed: Option<u32>,
 }
 
-pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
-    for (queue, class) in classes(queues) {
-        output.json(&Object {
+impl<'a> Queued<'a> {
+    pub fn of(queue: &'a QueueView, class: &'a QueueClassView) -> Self {
+        Self {
             listener: &queue.listener,
             container: &class.container,
             places: queue.places,
@@ -58,6 +65,7 @@ pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
             would_wait: queue.would_wait,
             places_below: queue.places_below,
             waiting: class.waiting,
+            class_in_service: class.in_service,
             length: class.length,
             wait_max_ns: class.wait_max_ns,
             reserve: class.reserve,
@@ -74,9 +82,12 @@ pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
             latency_late: class.latency.map(|latency| latency.late),
             latency_held: class.latency.map(|latency| latency.held),
             latency_missed: class.latency.map(|latency| latency.missed),
-        })?;
+        }
     }
-    Ok(())
+}
+
+pub fn objects(queues: &[QueueView], output: &mut Output) -> Result<()> {
+    classes(queues).try_for_each(|(queue, class)| output.json(&Object::Queue(Queued::of(queue, class))))
 }
 
 /// A line for each class, in the order in which they are served, and one for each queue below it.
@@ -111,19 +122,7 @@ pub fn page(queues: &[QueueView]) -> String {
         ]);
     }
     let mut page = table.to_string();
-    for QueueView { listener, places, finds, in_service, waiting, length, would_wait, .. } in queues {
-        let found = match *finds {
-            true if *places == MOST => ", the most there are, until fewer are found to do",
-            true => ", a number that is found out",
-            false => "",
-        };
-        page.push_str(&format!(
-            "{listener}: the server has {in_service} of {places} requests at once{found}; {waiting} of {length} wait\n"
-        ));
-        if *would_wait > 0 {
-            page.push_str(&format!("{listener}: on trial, {} requests would have waited\n", count(*would_wait)));
-        }
-    }
+    page.push_str(&queues.iter().map(together).collect::<String>());
     for (queue, class) in classes(queues) {
         page.push_str(&own(queue, class).unwrap_or_default());
     }
@@ -133,6 +132,23 @@ pub fn page(queues: &[QueueView]) -> String {
         }
     }
     page
+}
+
+/// What all classes of a queue are together.
+pub fn together(queue: &QueueView) -> String {
+    let QueueView { listener, places, finds, in_service, waiting, length, would_wait, .. } = queue;
+    let found = match *finds {
+        true if *places == MOST => ", the most there are, until fewer are found to do",
+        true => ", a number that is found out",
+        false => "",
+    };
+    let mut lines = format!(
+        "{listener}: the server has {in_service} of {places} requests at once{found}; {waiting} of {length} wait\n"
+    );
+    if *would_wait > 0 {
+        lines.push_str(&format!("{listener}: on trial, {} requests would have waited\n", count(*would_wait)));
+    }
+    lines
 }
 
 /// What holds for a class and not for all of its queue.
@@ -168,28 +184,31 @@ fn promise(queue: &QueueView, class: &QueueClassView, latency: &LatencyView) -> 
     )
 }
 
-fn classes(queues: &[QueueView]) -> impl Iterator<Item = (&QueueView, &QueueClassView)> {
+pub fn classes(queues: &[QueueView]) -> impl Iterator<Item = (&QueueView, &QueueClassView)> {
     queues.iter().flat_map(|queue| queue.classes.iter().map(move |class| (queue, class)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queued::sample::{class, queue};
+
+    #[test]
+    fn every_name_of_the_object_is_in_the_documentation() {
+        let page = include_str!("../../../../../docs/cli.md");
+        let queue = queue("web", 2, vec![class("shop/gold", 4)]);
+        let object = serde_json::to_value(Queued::of(&queue, &queue.classes[0])).expect("texts and numbers");
+        for name in object.as_object().expect("an object").keys() {
+            assert!(page.contains(&format!("`{name}`")), "{name} is missing");
+        }
+    }
 
     #[test]
     fn each_class_has_a_line_and_the_mean_of_those_that_waited() {
         let class = QueueClassView {
-            container: "shop/gold".to_owned(),
             waiting: 3,
-            in_service: 1,
-            length: 10,
-            wait_max_ns: 2_000_000_000,
             reserve: 4,
             entered: 10,
-            released: 4,
-            refused_full: 5,
-            refused_wait: 6,
-            gone: 7,
             latency: Some(LatencyView {
                 within_ns: 20_000_000,
                 late_ppm: 10_000,
@@ -198,24 +217,9 @@ mod tests {
                 held: 3,
                 missed: 1,
             }),
-            waited_ns: 8_000_000,
-            wait_p50_ns: Some(1_000_000),
-            wait_p99_ns: None,
-            waits: fief_control::Waits::default(),
+            ..class("shop/gold", 4)
         };
-        let queue = QueueView {
-            listener: "web".to_owned(),
-            places: 2,
-            finds: true,
-            places_below: Some(1),
-            waiting: 3,
-            in_service: 1,
-            length: 100,
-            memory: 0,
-            too_long: 0,
-            would_wait: 9,
-            classes: vec![class],
-        };
+        let queue = QueueView { finds: true, places_below: Some(1), would_wait: 9, ..queue("web", 2, vec![class]) };
         let page = page(&[queue]);
         let line = page.lines().nth(1).expect("a line");
         let words: Vec<_> = line.split_whitespace().collect();
