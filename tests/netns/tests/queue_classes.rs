@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a rule says of how its class waits: how many, for how long, and how many places no other class can take.
+//! What a rule says of how its class waits: how many, for how long, and how many places no other class can take. What the command
+//! tells of each class.
 
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fief_testkit::wait_until;
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::queued::{POLICY, Queued, high, low, robot, status};
+use fief_tests_netns::{SOON, fief_binary};
 
 /// A place lasts longer than any of these tests. `queue`: more of the queue's; and what the rules of the classes say.
 fn policy(queue: &str, classes: &[(&str, &str)]) -> String {
@@ -150,4 +153,77 @@ fn requests_that_wait_make_the_listener_busy() {
         wait_until(SOON, || status(rig.ask(high(1), "/dear")) == 200).unwrap();
         rig.wait_for_peace();
     }
+}
+
+fn fief(rig: &Queued, words: &[&str]) -> Command {
+    let mut command = rig.front.topology.server.command(fief_binary().to_str().expect("a path in UTF-8"));
+    command.args(words).env("FIEF_SCOPE", rig.front.installation().scope());
+    command
+}
+
+/// What it prints.
+fn said(rig: &Queued, words: &[&str]) -> String {
+    let done = fief(rig, words).output().expect("it starts");
+    assert!(done.status.success(), "{words:?}: {done:?}");
+    String::from_utf8(done.stdout).expect("text")
+}
+
+/// Cells of a line of `top` behind the number of threads: who waits, is in service, places, P50, P99, full, late.
+fn cells(line: &str) -> Vec<String> {
+    let columns = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
+    columns.skip(11).map(str::to_owned).collect()
+}
+
+#[test]
+fn show_and_top_tell_who_waits_in_each_class_and_who_is_refused() {
+    if !ready() {
+        return;
+    }
+    let rig = Queued::new(Door::Own, &policy("length = 2, wait = \"1m\"", &[]));
+    let first = busy(&rig);
+    let better = waits(&rig, high(1), "/high", 1);
+    let gives_way = waits(&rig, robot(1), "/robot", 2);
+    let second = rig.ask(low(2), "/low");
+    assert_eq!(status(gives_way), 503);
+    assert_eq!(status(rig.ask(robot(2), "/robot")), 503);
+    rig.wait_for(2);
+
+    let low_says = said(&rig, &["show", "low", "--json"]);
+    for word in [
+        "\"listener\":\"plain\",\"container\":\"low\",\"places\":1,\"places_found\":false,\"in_service\":1",
+        "\"waiting\":1",
+        "\"class_in_service\":1",
+        "\"wait_p99_ns\":null",
+    ] {
+        assert!(low_says.contains(word), "{word}: {low_says}");
+    }
+    let words = |container: &str| {
+        let page = said(&rig, &["show", container]);
+        let line = page.lines().skip_while(|line| !line.starts_with("QUEUE OF")).nth(1).unwrap_or_default();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(words("low"), ["plain", "1", "1", "1", "-", "-", "0", "0", "0"]);
+    assert_eq!(words("high"), ["plain", "1", "0", "1", "-", "-", "0", "0", "0"]);
+    assert_eq!(words("robots"), ["plain", "0", "0", "1", "-", "-", "2", "0", "0"]);
+    assert_eq!(words("web"), [""; 0], "which is no class");
+
+    let mut top = fief(&rig, &["top", "--plain", "--interval", "0.2", "--count", "50"]);
+    let mut top = top.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(top.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    let mut next =
+        || lines.by_ref().find(|line| line.starts_with("high ")).map(|line| cells(&line)).expect("a page more");
+    assert_eq!(next(), ["1", "0", "1", "-", "-", "0", "0"]);
+    rig.let_go(1);
+    // the wait is of the interval in which it ended, and of no other one
+    let released = std::iter::repeat_with(&mut next).find(|cells| cells[4] != "-").expect("there is no end");
+    assert_eq!((&*released[0], &*released[1], released[3] == released[4]), ("0", "1", true), "{released:?}");
+    assert_eq!(next(), ["0", "1", "1", "-", "-", "0", "0"]);
+    top.kill().and_then(|()| top.wait()).expect("it ends");
+    assert_ne!(words("high")[5], "-");
+
+    rig.let_go(2);
+    assert_eq!([first, better, second].map(status), [200; 3]);
+    rig.wait_for_peace();
+    let after = said(&rig, &["show", "low"]);
+    assert!(after.contains("plain: the server has 0 of 1 requests at once; 0 of 2 wait"), "{after}");
 }
