@@ -91,6 +91,12 @@ struct fief_guard {
 #define FIEF_GUARD_BODIES_READ 16384u /* the server reads every body: none is ruled as a request */
 #define FIEF_GUARD_TURNS       32768u /* beside a queue: where requests cannot be read, each turn of a client waits */
 
+/* What has been seen at any listener. */
+struct fief_sightings {
+	__u64 bad_ns;	/* when a segment was counted last that may be a guess at a cookie */
+	__u64 upgrades; /* not 0: a connection's first request may have asked for another protocol */
+};
+
 /* A prefix that a control of a listener does not hold for, in a trie of both policy slots. */
 struct fief_except_key {
 	__u32 bits; /* FIEF_EXCEPT_BITS, and of the prefix, 96 more for IPv4 */

@@ -36,7 +36,7 @@ struct handshake {
 
 struct option_bytes {
 	__u8 at[64]; /* so that a masked index stays inside */
-};
+} __attribute__((aligned(8)));
 
 static __always_inline __u32 option_word(const struct option_bytes *bytes, __u32 at)
 {
@@ -62,6 +62,34 @@ static __always_inline struct option option_at(const struct option_bytes *bytes,
 	return option;
 }
 
+#define OPTIONS_OF_SEGMENT (OPTION_NOP << 24 | OPTION_NOP << 16 | OPTION_TIMESTAMPS << 8 | 10)
+#define OPTIONS_OF_SYN	   (OPTION_SACK << 24 | 2 << 16 | OPTION_TIMESTAMPS << 8 | 10)
+
+/*
+ * Reads them where they are as Linux and Android write them: of a segment NOP, NOP, timestamps; of a SYN the segment size, SACK,
+ * timestamps, NOP, the window scale. A walk takes eight times as long.
+ */
+static __always_inline bool options_usual(const struct option_bytes *bytes, __u32 length, struct handshake *with)
+{
+	const __u32 *words = (const __u32 *)bytes->at;
+	__u32 stamps = 1;
+
+	if (length == 20 && words[0] << 16 == bpf_htonl(OPTION_SIZE << 24 | 4 << 16) << 16 &&
+	    words[1] == bpf_htonl(OPTIONS_OF_SYN) &&
+	    bpf_ntohl(words[4]) >> 8 == (OPTION_NOP << 16 | OPTION_SCALE << 8 | 3)) {
+		with->segment_size = bpf_ntohl(words[0]);
+		with->sack = 1;
+		with->scale = bytes->at[19] > SCALE_MOST ? SCALE_MOST : bytes->at[19];
+		stamps = 2;
+	} else if (length != 12 || words[0] != bpf_htonl(OPTIONS_OF_SEGMENT)) {
+		return false;
+	}
+	with->timestamps = 1;
+	with->timestamp = bpf_ntohl(words[stamps]);
+	with->echo = bpf_ntohl(words[stamps + 1]);
+	return true;
+}
+
 __noinline int options_walk(const struct option_bytes *bytes, __u32 length, struct handshake *with)
 {
 	struct option option;
@@ -70,6 +98,8 @@ __noinline int options_walk(const struct option_bytes *bytes, __u32 length, stru
 
 	if (!bytes || !with || length > OPTIONS_MOST)
 		return -1;
+	if (options_usual(bytes, length, with))
+		return 0;
 	bpf_for (i, 0, OPTIONS_MOST) {
 		option = option_at(bytes, at, length);
 		if (option.kind == OPTION_END)

@@ -195,6 +195,11 @@ static __always_inline int ipv6_read(struct __sk_buff *skb, struct bpf_dynptr *f
 	return ipv6_walk(frame, p, ip->nexthdr, *end);
 }
 
+static __always_inline bool is_tag(__u16 protocol)
+{
+	return protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD);
+}
+
 /* Leaves the protocol behind the tags. The kernel takes off tags without a number; the others name a device. */
 static __always_inline int tags_walk(struct __sk_buff *skb, struct bpf_dynptr *frame, struct packet *p, __u16 *protocol)
 {
@@ -203,8 +208,10 @@ static __always_inline int tags_walk(struct __sk_buff *skb, struct bpf_dynptr *f
 
 	if (skb->vlan_present && skb->vlan_tci & VLAN_NUMBER)
 		return -1;
+	if (!is_tag(*protocol))
+		return 0; /* an iterator costs as much as all of the rest */
 	bpf_for (i, 0, TAGS_MOST) {
-		if (*protocol != bpf_htons(ETH_P_8021Q) && *protocol != bpf_htons(ETH_P_8021AD))
+		if (!is_tag(*protocol))
 			return 0;
 		tag = bpf_dynptr_slice(frame, p->network, &room, sizeof(room));
 		if (!tag || tag->tag & bpf_htons(VLAN_NUMBER))

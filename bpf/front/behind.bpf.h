@@ -60,8 +60,10 @@ __noinline __u32 flags_behind(const struct packet *p __arg_nonnull, const struct
 	if (!ruling->upgrade)
 		return flags;
 	flags |= FIEF_LABEL_UPGRADE;
-	if (first)
+	if (first) {
+		upgrade_note();
 		flags |= ruling->connect ? FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT : FIEF_LABEL_FIRST;
+	}
 	return flags;
 }
 

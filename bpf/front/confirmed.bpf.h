@@ -20,6 +20,7 @@
 #include "guard.bpf.h"
 #include "maps/admitted.bpf.h"
 #include "maps/labels.bpf.h"
+#include "maps/sightings.bpf.h"
 
 #define ANSWER_PIECE  64 /* bytes that are copied at once */
 #define ANSWER_PIECES 64 /* of one packet: heads of 1xx answers are short */
@@ -241,15 +242,28 @@ static __always_inline struct confirmation *answer_begin(struct bpf_sock *sk, co
 	return known;
 }
 
+/* A connection's first request asks for another protocol. */
+static __always_inline void upgrade_note(void)
+{
+	struct fief_sightings *seen = sightings_get();
+
+	if (seen && !seen->upgrades)
+		*(volatile __u64 *)&seen->upgrades = 1;
+}
+
 /* A packet of this socket goes out. */
 static __always_inline void answer_look(struct __sk_buff *skb, struct bpf_sock *sk)
 {
-	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	struct fief_sightings *seen = sightings_get();
 	struct confirmation *known;
 	struct packet packet = {};
+	struct fief_label *label;
 	struct bpf_dynptr frame;
 	struct tcp_sock *tcp;
 
+	if (seen && !*(volatile __u64 *)&seen->upgrades)
+		return;
+	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (label ? !(label->flags & FIEF_LABEL_FIRST) : !port_guarded(policy_slot(), sk->src_port))
 		return;
 	known = bpf_sk_storage_get(&confirmations, sk, 0, 0);

@@ -16,6 +16,7 @@
 #include "hold.bpf.h"
 #include "resent.bpf.h"
 #include "sources.bpf.h"
+#include "maps/sightings.bpf.h"
 
 #define BAD_INTERVAL_NS	 62500000ull /* 16 a second */
 #define BAD_TOLERANCE_NS 1000000000ull
@@ -51,11 +52,23 @@ __noinline __u32 bad_budget(const struct packet *p __arg_nonnull, __u32 kind)
 	return hash_mix(address_hash(secret, whose) ^ (kind << 1 | proven) ^ secret->pattern[0]) & (BAD_BUDGETS - 1);
 }
 
+/* Whether no budget can be used up: each is for BAD_INTERVAL_NS after its last count at most, for each CPU that counts at once. */
+static __always_inline bool none_is_bad(__u64 now)
+{
+	struct fief_sightings *seen = sightings_get();
+
+	return seen && (__s64)(now - *(volatile __u64 *)&seen->bad_ns) > (__s64)BAD_TOLERANCE_NS;
+}
+
 __noinline int bad_too_many(const struct packet *p __arg_nonnull, __u64 now, __u32 kind)
 {
-	__u32 at = bad_budget(p, kind);
-	__u64 *budget = bpf_map_lookup_elem(&bad_arrivals, &at), arrival;
+	__u64 *budget, arrival;
+	__u32 at;
 
+	if (none_is_bad(now))
+		return false;
+	at = bad_budget(p, kind);
+	budget = bpf_map_lookup_elem(&bad_arrivals, &at);
 	if (!budget)
 		return false;
 	arrival = *(volatile __u64 *)budget;
@@ -66,7 +79,10 @@ __noinline int bad_count(const struct packet *p __arg_nonnull, __u64 now, __u32 
 {
 	__u32 at = bad_budget(p, kind);
 	__u64 *budget = bpf_map_lookup_elem(&bad_arrivals, &at), arrival;
+	struct fief_sightings *seen = sightings_get();
 
+	if (seen)
+		*(volatile __u64 *)&seen->bad_ns = now;
 	if (!budget)
 		return 0;
 	arrival = *(volatile __u64 *)budget;

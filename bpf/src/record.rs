@@ -72,6 +72,7 @@ records!(
     fief_meter,
     fief_except_key,
     fief_guard,
+    fief_sightings,
     fief_thresholds,
     fief_load,
     fief_request,
