@@ -8,9 +8,13 @@
  * its own order decides whose request goes. A class that has used up its limit of the CPU is passed over until it has budget again.
  * Limits: within a level a class with dear requests waits for as long as the others take to have as much.
  *
- * Each function takes all classes as they come, without branches, which the verifier would follow in all combinations.
+ * Each function takes the queue's classes as they come, and has no branches within, which the verifier would follow in all combinations.
  */
 #pragma once
+
+#ifdef __bpf__ /* in user space the including file defines the loops */
+#include "bytes.bpf.h"
+#endif
 
 #define QUEUE_NEVER (1ull << 62)
 
@@ -51,13 +55,13 @@ static __always_inline __u64 class_is_full(const struct fief_queue *q, const str
 /* Where nobody of it waits, QUEUE_NEVER; else 0. */
 static __always_inline __u64 class_absent(const struct fief_queue *q, __u32 class)
 {
-	return (__u64)(~q->bits >> class & 1) << 62;
+	return (__u64)(~q->bits >> (class & (FIEF_QUEUE_CLASSES - 1)) & 1) << 62;
 }
 
 /* In which order the classes go: the least is next. Without branches, which the verifier would follow in all combinations. */
 static __always_inline __u64 class_order(struct fief_queue *q, __u32 class, __u64 now)
 {
-	struct fief_queue_class *of = &q->class[class];
+	struct fief_queue_class *of = queue_class(q, class);
 	__u64 ahead = of->turn - q->class[of->level & (FIEF_QUEUE_CLASSES - 1)].level_turn;
 	__u64 often = FIEF_QUEUE_PASSED - 1ull - of->passed, over, behind = ahead >> 63;
 
@@ -98,10 +102,9 @@ static __always_inline void class_take(struct class_least *seen, __u32 class, __
 static __always_inline bool class_next(struct fief_queue *q, __u64 now, __u32 *next_class)
 {
 	struct class_least next = {.least = QUEUE_NEVER};
-	__u32 class;
+	__u32 class, end = q->classes;
 
-#pragma clang loop unroll(disable)
-	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
+	for (class = loop_from(0); class < end && can_loop; class ++)
 		class_take(&next, class, class_order(q, class, now));
 	*next_class = next.class & (FIEF_QUEUE_CLASSES - 1);
 	return next.least < QUEUE_NEVER;
@@ -111,11 +114,10 @@ static __always_inline bool class_next(struct fief_queue *q, __u64 now, __u32 *n
 static __always_inline __u64 class_first_again(struct fief_queue *q)
 {
 	struct class_least first = {.least = QUEUE_NEVER};
-	__u32 class;
+	__u32 class, end = q->classes;
 
-#pragma clang loop unroll(disable)
-	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
-		class_take(&first, class, q->class[class].again_ns | class_absent(q, class));
+	for (class = loop_from(0); class < end && can_loop; class ++)
+		class_take(&first, class, queue_class(q, class)->again_ns | class_absent(q, class));
 	return first.least;
 }
 
@@ -125,17 +127,17 @@ static __always_inline __u64 class_first_again(struct fief_queue *q)
  */
 static __always_inline void classes_passed(struct fief_queue *q, __u32 served)
 {
-	__u32 class, others = q->bits & ~(1u << (served & (FIEF_QUEUE_CLASSES - 1)));
+	__u32 class, end = q->classes, others = q->bits & ~(1u << (served & (FIEF_QUEUE_CLASSES - 1)));
 	__u64 level = queue_class(q, served)->level;
 
-#pragma clang loop unroll(disable)
-	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++) {
-		__u64 of = q->class[class].level, worse = (level - of) >> 63, same = ((level ^ of) - 1) >> 63;
+	for (class = loop_from(0); class < end && can_loop; class ++) {
+		struct fief_queue_class *at = queue_class(q, class);
+		__u64 of = at->level, worse = (level - of) >> 63, same = ((level ^ of) - 1) >> 63;
 
 		barrier_var(worse);
 		barrier_var(same);
-		q->class[class].passed += others >> class & (__u32)worse;
-		q->class[class].passed &= (__u32)same - 1;
+		at->passed += others >> (class & (FIEF_QUEUE_CLASSES - 1)) & (__u32)worse;
+		at->passed &= (__u32)same - 1;
 	}
 }
 

@@ -55,11 +55,10 @@ static __always_inline __u64 class_excess(const struct fief_queue_class *of)
 static __always_inline __u32 class_latest(struct fief_queue *q)
 {
 	struct class_least latest = {.least = QUEUE_NEVER};
-	__u32 class;
+	__u32 class, end = q->classes;
 
-#pragma clang loop unroll(disable)
-	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++)
-		class_take(&latest, class, q->class[class].late_ns | class_absent(q, class));
+	for (class = loop_from(0); class < end && can_loop; class ++)
+		class_take(&latest, class, queue_class(q, class)->late_ns | class_absent(q, class));
 	return latest.class & (FIEF_QUEUE_CLASSES - 1);
 }
 
@@ -67,12 +66,12 @@ static __always_inline __u32 class_latest(struct fief_queue *q)
 static __always_inline __u32 class_lowest(struct fief_queue *q)
 {
 	struct class_least lowest = {.least = QUEUE_NEVER};
-	__u32 class;
+	__u32 class, end = q->classes;
 
-#pragma clang loop unroll(disable)
-	for (class = 0; class < FIEF_QUEUE_CLASSES; class ++) {
-		__u64 excess = class_excess(&q->class[class]), some = -excess >> 63;
-		__u64 at = ((__u64)q->class[class].level << 32 | excess) + 1;
+	for (class = loop_from(0); class < end && can_loop; class ++) {
+		const struct fief_queue_class *of = queue_class(q, class);
+		__u64 excess = class_excess(of), some = -excess >> 63;
+		__u64 at = ((__u64)of->level << 32 | excess) + 1;
 
 		barrier_var(some);
 		class_take(&lowest, class, QUEUE_NEVER - (at & -some));

@@ -8,6 +8,8 @@
 #include "abi.h"
 
 #define barrier_var(var) __asm__ volatile("" : "+r"(var))
+#define can_loop	 true
+#define loop_from(at)	 (at)
 
 #include "front/classes.bpf.h"
 
