@@ -75,7 +75,8 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		verdict = answer(skb, &front->packet, stream);
 	if (verdict == STREAM_ENDS)
 		verdict = stream_rule(skb, front, listening, stream);
-	else if (has_stream(state) && front->packet.flags & TCP_FIN && (verdict == TCX_NEXT || verdict == QUEUE_LATER))
+	else if (has_stream(sk->state) && front->packet.flags & TCP_FIN &&
+		 (verdict == TCX_NEXT || verdict == QUEUE_LATER))
 		admitted_ended(&front->packet, sk);
 	bpf_sk_release(sk);
 	return verdict;

@@ -208,6 +208,7 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 		return TCX_NEXT;
 	if (!label_take(on.label))
 		return busy_rule(skb, front);
+	guard_forget(front);
 	verdict = arrival_rule(skb, front, sk, &on);
 	label_leave(on.label);
 	if (verdict != LATER_FREE)

@@ -71,6 +71,16 @@ static __always_inline bool segment_guard_find(struct front_context *front)
 	return found;
 }
 
+/* Nothing of it is known, whoever asked before: the verifier then follows what comes in one case. */
+static __always_inline void guard_forget(struct front_context *front)
+{
+	front->listener = NULL;
+	front->guard = NULL;
+	front->client = NULL;
+	front->container = (struct fief_ref){};
+	front->now = 0;
+}
+
 static __always_inline int count_drop(struct front_context *front, enum fief_reason reason)
 {
 	verdict_count(front, client_container(front), FIEF_NO_ID, reason, false);

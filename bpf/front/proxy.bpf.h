@@ -64,13 +64,15 @@ __noinline int proxy_trusted(const struct packet *p __arg_nonnull, const struct 
 	const __u64 *source = (const __u64 *)p->source;
 	__u32 i;
 
-	for (i = 0; i < FIEF_PROXIES; i++) {
-		const __u64 *prefix = (const __u64 *)guard->proxy[i].address;
-		__u32 bits = guard->proxy[i].bits;
+	for (i = loop_from(0); i < guard->proxies && can_loop; i++) {
+		const struct fief_proxy *proxy = &guard->proxy[as_index(i) & (FIEF_PROXIES - 1)];
+		const __u64 *prefix = (const __u64 *)proxy->address;
+		__u32 bits = proxy->bits;
 		__u64 high = bits >= 64 ? ~0ull : ~(~0ull >> (bits & 63));
 		__u64 low = bits >= 128 ? ~0ull : bits > 64 ? ~(~0ull >> (bits & 63)) : 0;
 
-		if (i < guard->proxies && !((source[0] ^ prefix[0]) & bpf_cpu_to_be64(high)) &&
+		i = loop_from(i);
+		if (!((source[0] ^ prefix[0]) & bpf_cpu_to_be64(high)) &&
 		    !((source[1] ^ prefix[1]) & bpf_cpu_to_be64(low)))
 			return true;
 	}

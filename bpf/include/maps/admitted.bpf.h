@@ -126,13 +126,18 @@ static __always_inline void admitted_keep(struct admitted_line *line, __u64 hash
 /* 1: the word is not 0. The verifier would follow each outcome of each claim's conditions, so these have no branches. */
 static __always_inline __u64 is_set(__u64 word)
 {
-	return (word | -word) >> 63;
+	word |= -word;
+	barrier_var(word); /* else clang sees a comparison, and makes a branch */
+	return word >> 63;
 }
 
 /* 1: the flow's first bytes passed a moment ago, or after `now_ms`: another CPU may have looked at the clock later. */
 static __always_inline __u64 claim_lasts(__u64 claim, __u64 now_ms)
 {
-	return is_set(claim) & ((now_ms + CLAIM_AHEAD - claim & CLAIM_TIME) - (CLAIM_MS + CLAIM_AHEAD)) >> 63;
+	__u64 lasts = (now_ms + CLAIM_AHEAD - claim & CLAIM_TIME) - (CLAIM_MS + CLAIM_AHEAD);
+
+	barrier_var(lasts);
+	return is_set(claim) & lasts >> 63;
 }
 
 /* 1: the word is of the same first bytes. */
@@ -162,12 +167,11 @@ __noinline int first_bytes_claim(const struct fief_flow_key *key __arg_nonnull, 
 		lasts = claim_lasts(seen, now_ms);
 		passed |= own & lasts;
 		/* its own, or one that is over */
-		take = own | (1 - lasts) & (1 - found);
+		take = -(own | (1 - lasts) & (1 - found));
+		barrier_var(take);
 		found |= own;
-		at = take * i + (1 - take) * at;
-		was = take * seen + (1 - take) * was;
-		barrier_var(at);
-		barrier_var(was);
+		at ^= (at ^ i) & take;
+		was ^= (was ^ seen) & take;
 	}
 	if (passed && !renews)
 		return 0;
