@@ -81,7 +81,10 @@ impl Report {
     /// One object for each server.
     pub fn json(&self) -> Vec<Value> {
         let line = |(kind, tally): (&Kind, &Tally)| {
+            let of_server = self.failures.iter().filter(|failure| failure.finding.kind == *kind);
+            let failures: Vec<String> = of_server.map(Failure::to_string).collect();
             json!({
+                "failures": failures,
                 "server": kind.name(), "speech": self.speech.name(), "seed": self.seed, "cases": tally.cases, "let_round": tally.let_round,
                 "refused_wrongly": tally.refused_wrongly, "passed": tally.passed, "held": tally.held,
                 "unserved": tally.unserved, "read_otherwise": tally.read_otherwise, "unsteady": tally.unsteady, "silent": tally.silent, "unopened": tally.unopened,
@@ -106,6 +109,20 @@ fn spread(mut findings: Vec<Finding>) -> Vec<Finding> {
         if all.len() == before {
             return all;
         }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let finding = &self.finding;
+        let wrong = if finding.wrong == Wrong::LetRound { "let round" } else { "refused wrongly" };
+        let position = if finding.position == Position::First { "first" } else { "later" };
+        let port = if finding.port == Port::Unavailable { "503" } else { "reset" };
+        let known = self.known.as_ref().map(|name| format!(" (known: {name})")).unwrap_or_default();
+        // An open one is in the table already.
+        let most = if self.known.is_some() { 150 } else { 2000 };
+        let line: String = self.line.chars().take(most).collect();
+        write!(f, "{wrong} at {}, {position}, {port}{known}: {}: {line}", finding.kind.name(), self.names.join("+"))
     }
 }
 
@@ -145,20 +162,7 @@ impl fmt::Display for Report {
             )?;
         }
         for failure in &self.failures {
-            let finding = &failure.finding;
-            let wrong = if finding.wrong == Wrong::LetRound { "let round" } else { "refused wrongly" };
-            let position = if finding.position == Position::First { "first" } else { "later" };
-            let port = if finding.port == Port::Unavailable { "503" } else { "reset" };
-            let known = failure.known.as_ref().map(|name| format!(" (known: {name})")).unwrap_or_default();
-            // An open one is in the table already.
-            let most = if failure.known.is_some() { 150 } else { 2000 };
-            let line: String = failure.line.chars().take(most).collect();
-            writeln!(
-                f,
-                "{wrong} at {}, {position}, {port}{known}: {}: {line}",
-                finding.kind.name(),
-                failure.names.join("+")
-            )?;
+            writeln!(f, "{failure}")?;
         }
         if self.open > 0 {
             writeln!(f, "and {} that known.txt names", self.open)?;

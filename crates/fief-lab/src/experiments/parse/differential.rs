@@ -34,6 +34,9 @@ pub struct Tally {
     pub let_round: u64,
     /// Valid and allowed requests that the server served and Fief refused.
     pub refused_wrongly: u64,
+    /// Some of both, as the program tells them.
+    #[serde(default)]
+    pub failures: Vec<String>,
 }
 
 fn heads() -> String {
@@ -63,7 +66,7 @@ impl Difference {
         let line = |one: &Tally| {
             json!({
                 "experiment": "parse", "part": "differential", "server": one.server, "speech": one.speech,
-                "cases": one.cases, "let_round": one.let_round, "refused_wrongly": one.refused_wrongly,
+                "cases": one.cases, "let_round": one.let_round, "refused_wrongly": one.refused_wrongly, "failures": one.failures,
             })
         };
         self.tallies.iter().map(line).collect()
@@ -74,8 +77,8 @@ impl Difference {
 pub fn measure(cases: usize) -> Result<Difference> {
     let program = beside(PROGRAM, "fief-tests-differential")?;
     let mut command = Command::new(&program);
-    // a scope of its own; and nothing is made smaller: the figures are counts
-    command.args(["--json", "--shrink", "0", "--seed", "1", "--cases"]).arg(cases.to_string());
+    // a scope of its own; and some are made smaller, so that they can be told
+    command.args(["--json", "--shrink", "20", "--seed", "1", "--cases"]).arg(cases.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let output = Process::start(command)?.finish(LONGEST)?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -97,8 +100,9 @@ mod tests {
     #[test]
     fn the_programs_lines_are_read_and_summed() {
         let line =
-            r#"{"server":"nginx","speech":"heads","seed":1,"cases":7,"let_round":1,"refused_wrongly":2,"held":0}"#;
+            r#"{"server":"nginx","speech":"heads","seed":1,"cases":7,"let_round":1,"refused_wrongly":2,"failures":["one"],"held":0}"#;
         let tally: Tally = serde_json::from_str(line).expect("a line");
+        assert_eq!(tally.failures, ["one"]);
         let hellos = Tally { speech: "hellos".into(), cases: 3, ..tally.clone() };
         let other = Tally { server: "go".into(), ..tally.clone() };
         let difference = Difference { tallies: vec![tally, hellos, other] };

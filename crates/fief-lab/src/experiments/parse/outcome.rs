@@ -97,6 +97,7 @@ fn differential(difference: Option<&Difference>, note: Option<String>, outcome: 
     for one in difference.iter().flat_map(|difference| &difference.tallies) {
         let counts = [one.cases, one.let_round, one.refused_wrongly].map(|count| count.to_string());
         table.row([one.server.clone(), one.speech.clone()].into_iter().chain(counts));
+        one.failures.iter().for_each(|failure| table.note(failure.clone()));
     }
     if let Some(note) = note {
         table.note(format!("Not measured: {note}"));
