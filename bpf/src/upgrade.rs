@@ -69,7 +69,11 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     pin_new_maps(front_skel.object_mut(), pins)?;
     if !has_sightings {
         // the old version may have let a request pass whose answer is still to come
-        crate::record::update(&pins.open_map("sightings")?, 0, &abi::fief_sightings { upgrades: 1, ..Default::default() })?;
+        crate::record::update(
+            &pins.open_map("sightings")?,
+            0,
+            &abi::fief_sightings { upgrades: 1, ..Default::default() },
+        )?;
     }
     crate::secret::set(pins)?;
     crate::queue::set_mark(pins)?;

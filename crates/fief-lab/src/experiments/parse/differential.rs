@@ -99,8 +99,7 @@ mod tests {
 
     #[test]
     fn the_programs_lines_are_read_and_summed() {
-        let line =
-            r#"{"server":"nginx","speech":"heads","seed":1,"cases":7,"let_round":1,"refused_wrongly":2,"failures":["one"],"held":0}"#;
+        let line = r#"{"server":"nginx","speech":"heads","seed":1,"cases":7,"let_round":1,"refused_wrongly":2,"failures":["one"],"held":0}"#;
         let tally: Tally = serde_json::from_str(line).expect("a line");
         assert_eq!(tally.failures, ["one"]);
         let hellos = Tally { speech: "hellos".into(), cases: 3, ..tally.clone() };
