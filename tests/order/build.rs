@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the parts of the scheduler and of the queue that decide, which are portable C, for user space.
+//! Compiles for user space: the parts of the scheduler and of the queue that decide, which are portable C, and the parts of the core
+//! that hold references, with a kernel of their own (src/kernel.h).
 
 fn main() {
     let bpf = "../../bpf";
@@ -8,6 +9,11 @@ fn main() {
     println!("cargo::rerun-if-changed={bpf}/abi");
     println!("cargo::rerun-if-changed={bpf}/front/classes.bpf.h");
     println!("cargo::rerun-if-changed=src");
+    for folder in ["core", "flow", "include"] {
+        println!("cargo::rerun-if-changed={bpf}/{folder}");
+    }
+    let folders = [bpf.to_owned(), format!("{bpf}/core"), format!("{bpf}/include")];
+    cc::Build::new().file("src/core.c").includes(folders).warnings(false).flag("-w").compile("core");
     cc::Build::new()
         .files(["src/order.c", "src/classes.c"])
         .includes([bpf.to_owned(), format!("{bpf}/sched"), format!("{bpf}/include")])

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod classes;
+pub mod core;
 mod lent;
 mod line;
 
