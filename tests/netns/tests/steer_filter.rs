@@ -125,6 +125,13 @@ fn a_filter_and_its_complement_share_an_address() {
     assert_eq!(ask(&rig, high(1), 9000), Some(0));
     assert_eq!(ask(&rig, low(1), 9000), Some(1));
     assert_eq!(ask(&rig, robot(1), 9000), Some(1));
+
+    // numbers go on over an upgrade: a new listener takes no other one's place (core.md C16)
+    rig.installation.fief().upgrade().unwrap();
+    let (_later, said) = start(&rig, "0.0.0.0:9001 left:10.77.4.0/24 left:10.77.5.0/24 10.77.1.0/24 !10.77.1.0/24");
+    assert_eq!(said, ["left", "left", "ok", "ok"]);
+    assert_eq!([high(1), low(1)].map(|from| ask(&rig, from, 9000)), [Some(0), Some(1)]);
+    assert_eq!([high(1), low(1)].map(|from| ask(&rig, from, 9001)), [Some(2), Some(3)]);
 }
 
 #[test]

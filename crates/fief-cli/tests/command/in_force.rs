@@ -2,6 +2,7 @@
 //! What needs a kernel and root: each test has an installation and a network namespace of its own.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -228,6 +229,14 @@ fn a_command_in_another_pid_namespace_lets_go_of_nothing() {
     // there is no such process inside
     let (code, said) = inside(&["bind", &pid, "shop/silver"]);
     assert_eq!(code, Some(1), "{said}");
+    // nor is the run that is in force dead, whose process has another number there (core.md C39)
+    let note = Path::new("/run/fief").join(&place.scope).join("run.pid");
+    std::fs::write(&note, &pid).expect("written");
+    let run = ["run", other.path().to_str().expect("UTF-8"), "--", "true"];
+    let (code, said) = inside(&run);
+    assert!(code == Some(125) && said.contains("in force already"), "{said}");
+    assert_eq!(inside(&["apply", run[1]]).0, Some(0));
+    assert!(note.exists() && place.containers().contains(&"shop/silver".to_owned()));
     sleeper.kill().expect("sleep is there");
     sleeper.wait().expect("sleep is there");
 }
