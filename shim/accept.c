@@ -33,13 +33,11 @@ static int ready_queues(struct front *front, uint64_t *ready)
 }
 
 /* An event descriptor over the queues. EPOLLEXCLUSIVE: a connection wakes one of many workers, as accept() does. */
-static int waiter(struct front *front)
+static int waiter_make(struct front *front)
 {
 	struct descriptor *d;
 	int fd;
 
-	if (front->waiter >= 0 && front->waiter_owner == own_process)
-		return front->waiter;
 	fd = epoll_create1(EPOLL_CLOEXEC);
 	d = descriptor_at(fd);
 	if (!d)
@@ -50,10 +48,22 @@ static int waiter(struct front *front)
 		if (front->queues[i].fd >= 0)
 			real()->epoll_ctl(fd, EPOLL_CTL_ADD, front->queues[i].fd, &event);
 	}
-	descriptor_is(fd, WAITER);
 	d->front = front;
+	descriptor_is(fd, WAITER);
 	front->waiter = fd;
 	front->waiter_owner = own_process;
+	return fd;
+}
+
+static int waiter(struct front *front)
+{
+	int fd;
+
+	if (front->waiter >= 0 && front->waiter_owner == own_process)
+		return front->waiter;
+	fronts_lock();
+	fd = front->waiter >= 0 && front->waiter_owner == own_process ? front->waiter : waiter_make(front);
+	fronts_unlock();
 	return fd;
 }
 
@@ -106,7 +116,7 @@ static int accept_from(struct front *front, int fd, int queue, struct sockaddr *
 	struct descriptor *d;
 	int result;
 
-	if (queue == front->count - 1)
+	if (queue == OWN_QUEUE)
 		result = accept_own(front, fd, address, size, flags);
 	else
 		result = real()->accept4(front->queues[queue].fd, address, size, flags);
@@ -148,7 +158,7 @@ static int accept_offered(struct front *front, int fd, struct sockaddr *address,
 	uint64_t offered;
 
 	while ((offered = atomic_load(&front->offered))) {
-		int queue = order_best(front->queues, front->count - 1, offered), result;
+		int queue = order_best(front->queues, front->count, offered), result;
 
 		if (queue < 0)
 			break;

@@ -50,24 +50,26 @@ bool front_remember(struct front *front, int events)
 
 void front_close_queues(struct front *front)
 {
-	for (int i = 0; i < front->count - 1; i++)
+	for (int i = OWN_QUEUE + 1; i < front->count; i++)
 		if (front->queues[i].fd >= 0)
 			close(front->queues[i].fd);
 }
 
 static void close_front(struct front *front, int fd)
 {
+	fronts_lock();
 	for (int i = 0; i < front->set_count; i++) {
 		struct descriptor *d = descriptor_at(front->sets[i]);
 
 		if (d && d->kind == EVENTS)
 			events_forget_front(d->set, fd, true);
 	}
+	fronts_unlock();
 	if (--front->names) {
 		/* the queue that stands for the front itself goes on under another name */
-		for (int i = 0; i < descriptors_used() && front->queues[front->count - 1].fd == fd; i++)
+		for (int i = 0; i < descriptors_used() && front->queues[OWN_QUEUE].fd == fd; i++)
 			if (i != fd && descriptors[i].kind == FRONT && descriptors[i].front == front)
-				front->queues[front->count - 1].fd = i;
+				front->queues[OWN_QUEUE].fd = i;
 		return;
 	}
 	front_close_queues(front);
@@ -82,7 +84,7 @@ static void close_front(struct front *front, int fd)
  */
 static void close_in_child(const struct front *front)
 {
-	for (int i = 0; front->names == 1 && i < front->count - 1; i++)
+	for (int i = OWN_QUEUE + 1; front->names == 1 && i < front->count; i++)
 		real()->close(front->queues[i].fd);
 }
 
@@ -110,7 +112,7 @@ static void forget(int fd)
 		break;
 	case QUEUE:
 		d->kind = PLAIN;
-		for (int i = 0; i < d->front->count - 1; i++)
+		for (int i = OWN_QUEUE + 1; i < d->front->count; i++)
 			if (d->front->queues[i].fd == fd)
 				d->front->queues[i].fd = -1;
 		break;
@@ -232,7 +234,7 @@ PUBLIC int fcntl(int fd, int command, ...)
 	if (command == F_SETFL)
 		front->blocking = !((intptr_t)argument & O_NONBLOCK);
 	if (command == F_SETFD)
-		for (int i = 0; i < front->count - 1; i++)
+		for (int i = OWN_QUEUE + 1; i < front->count; i++)
 			real()->fcntl(front->queues[i].fd, F_SETFD, argument);
 	return result;
 }
@@ -317,7 +319,7 @@ PUBLIC int posix_spawn_file_actions_addclose(posix_spawn_file_actions_t *actions
 	struct front *front = front_of(fd);
 	int failed = 0;
 
-	for (int i = 0; front && front->names == 1 && i < front->count - 1 && !failed; i++)
+	for (int i = OWN_QUEUE + 1; front && front->names == 1 && i < front->count && !failed; i++)
 		if (front->queues[i].fd >= 0)
 			failed = real()->addclose(actions, front->queues[i].fd);
 	return failed ? failed : real()->addclose(actions, fd);

@@ -29,14 +29,18 @@ static struct events *set_new(int fd)
 
 	if (set || !d)
 		return set;
-	set = calloc(1, sizeof(*set));
+	fronts_lock();
+	set = set_of(fd); /* another thread may have been faster */
 	if (!set)
-		return NULL;
-	pthread_mutex_init(&set->lock, NULL);
-	set->fd = fd;
-	set->owner = own_process;
-	d->set = set;
-	d->kind = EVENTS;
+		set = calloc(1, sizeof(*set));
+	if (set && d->kind != EVENTS) {
+		pthread_mutex_init(&set->lock, NULL);
+		set->fd = fd;
+		set->owner = own_process;
+		d->set = set;
+		descriptor_is(fd, EVENTS);
+	}
+	fronts_unlock();
 	return set;
 }
 
@@ -46,8 +50,10 @@ void events_forget(int fd)
 
 	if (!set)
 		return;
+	fronts_lock(); /* nobody tells it of a queue meanwhile */
 	descriptors[fd].kind = PLAIN;
 	descriptors[fd].set = NULL;
+	fronts_unlock();
 	for (int i = 0; i < set->level_count; i++)
 		free(set->levels[i].held);
 	for (int i = 0; i < FRONT_CHUNKS && set->registered[i]; i++)
@@ -96,7 +102,7 @@ static void queue_control(struct events *set, int operation, int at, uint32_t ma
 	struct registered *r = registered_at(set, at);
 
 	r->disarmed = false;
-	for (int i = 0; i < r->front->count - 1; i++) {
+	for (int i = OWN_QUEUE + 1; i < r->front->count; i++) {
 		struct epoll_event event = {.events = mask, .data.u64 = events_mark(at, i)};
 
 		real()->epoll_ctl(set->fd, operation, r->front->queues[i].fd, &event);
@@ -109,16 +115,23 @@ void events_tell_queue(struct front *front, int queue)
 	for (int i = 0; i < front->set_count; i++) {
 		struct events *set = set_of(front->sets[i]);
 
-		for (int at = 0; set && at < set->registered_count; at++) {
+		if (!set)
+			continue;
+		pthread_mutex_lock(&set->lock);
+		for (int at = 0; at < set->registered_count; at++) {
 			struct registered *r = registered_at(set, at);
 			struct epoll_event event = {.events = r->mask, .data.u64 = events_mark(at, queue)};
 
 			if (r->front == front)
 				real()->epoll_ctl(set->fd, EPOLL_CTL_ADD, front->queues[queue].fd, &event);
 		}
+		pthread_mutex_unlock(&set->lock);
 	}
-	if (front->waiter >= 0 && front->waiter_owner == own_process)
-		close(front->waiter); /* the next accept() makes one with all of them */
+	if (front->waiter >= 0 && front->waiter_owner == own_process) {
+		struct epoll_event event = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.u64 = queue};
+
+		real()->epoll_ctl(front->waiter, EPOLL_CTL_ADD, front->queues[queue].fd, &event);
+	}
 }
 
 /* A free place for a front; -1: there is none. */
@@ -148,9 +161,8 @@ static void front_add(struct events *set, struct front *front, int fd, const str
 	}
 	*registered_at(set, at) =
 	    (struct registered){.front = front, .fd = fd, .mask = event->events, .data = event->data.u64};
-	/* who waits looks at the places without the lock */
 	if (at == set->registered_count)
-		__atomic_store_n(&set->registered_count, at + 1, __ATOMIC_RELEASE);
+		set->registered_count = at + 1;
 	queue_control(set, EPOLL_CTL_ADD, at, event->events);
 }
 
@@ -180,6 +192,8 @@ static void front_control(int events, int operation, struct front *front, int fd
 		events_forget_front(set, fd, false);
 		return;
 	}
+	if (operation == EPOLL_CTL_ADD)
+		fronts_lock();
 	pthread_mutex_lock(&set->lock);
 	at = position(set, fd);
 	if (operation == EPOLL_CTL_ADD && at < 0) {
@@ -190,6 +204,8 @@ static void front_control(int events, int operation, struct front *front, int fd
 		queue_control(set, EPOLL_CTL_MOD, at, event->events);
 	}
 	pthread_mutex_unlock(&set->lock);
+	if (operation == EPOLL_CTL_ADD)
+		fronts_unlock();
 }
 
 static void connection_control(int events, int operation, struct descriptor *d, int fd, const struct epoll_event *event)
@@ -229,10 +245,10 @@ PUBLIC int epoll_ctl(int events, int operation, int fd, struct epoll_event *even
 /* ---- epoll_wait ---- */
 
 /*
- * Whether something is held. From now on nothing is, if another thread waits too: either that thread, when it puts its events
- * in order, sees that the set is shared, or this one sees what it held.
+ * Whether something is held, and how many events to ask for at most. From now on nothing is, if another thread waits too: either
+ * that thread, when it puts its events in order, sees that the set is shared, or this one sees what it held.
  */
-static bool waiter_note(struct events *set)
+static bool waiter_note(struct events *set, int *most)
 {
 	bool held;
 
@@ -242,6 +258,7 @@ static bool waiter_note(struct events *set)
 	set->waiter = pthread_self();
 	set->waited = true;
 	held = set->held_count;
+	*most = set->many_again ? FETCH_AGAIN : FETCH;
 	pthread_mutex_unlock(&set->lock);
 	return held;
 }
@@ -277,14 +294,28 @@ static int kernel_wait(int fd, struct epoll_event *events, int room, const struc
 
 static void fronts_refresh(struct events *set)
 {
-	int count = __atomic_load_n(&set->registered_count, __ATOMIC_ACQUIRE);
+	struct timespec now;
 
-	for (int i = 0; i < count; i++) {
-		struct registered *r = registered_at(set, i);
-		struct front *front = r->front;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	if (now.tv_sec == set->refreshed)
+		return;
+	set->refreshed = now.tv_sec;
+	for (int i = 0;; i++) {
+		struct front *front = NULL;
+		bool more;
+		int fd = -1;
 
+		pthread_mutex_lock(&set->lock);
+		more = i < set->registered_count;
+		if (more) {
+			front = registered_at(set, i)->front;
+			fd = registered_at(set, i)->fd;
+		}
+		pthread_mutex_unlock(&set->lock);
 		if (front)
-			front_refresh(front, r->fd);
+			front_refresh(front, fd); /* takes the lock itself */
+		if (!more)
+			return;
 	}
 }
 
@@ -295,12 +326,12 @@ static int wait_in_order(struct events *set, struct epoll_event *out, int room, 
 	struct epoll_event fresh[FETCH];
 	struct timespec start = {}, rest;
 
-	if (set->held_count && timeout)
-		clock_gettime(CLOCK_MONOTONIC, &start);
 	for (bool again = false;; again = true) {
-		bool held = waiter_note(set);
-		int most = set->many_again ? FETCH_AGAIN : FETCH, count, ready;
+		int most, count, ready;
+		bool held = waiter_note(set, &most);
 
+		if (held && timeout && !again)
+			clock_gettime(CLOCK_MONOTONIC, &start);
 		most = room < most ? room : most;
 		fronts_refresh(set);
 		count = kernel_wait(set->fd, fresh, most,

@@ -115,7 +115,7 @@ static void hold(struct events *set, struct level *level, struct held what)
 	set->held_count++;
 }
 
-static uint32_t *pending_of(struct events *set, const struct held *what)
+static atomic_uint *pending_of(struct events *set, const struct held *what)
 {
 	struct descriptor *d = descriptor_at(what->fd);
 	struct registered *r;
@@ -132,7 +132,7 @@ static struct held *oldest(struct events *set, struct level *level)
 {
 	while (level->count) {
 		struct held *what = &level->held[level->first];
-		uint32_t *pending = pending_of(set, what);
+		atomic_uint *pending = pending_of(set, what);
 
 		if (pending && *pending)
 			return what;
@@ -204,7 +204,8 @@ static void sort_in(struct turn *turn, const struct epoll_event *event)
 	const struct hint *hint = hint_at(set, event->data.u64);
 	struct registered *r;
 	struct descriptor *d;
-	uint32_t *pending, mask;
+	atomic_uint *pending;
+	uint32_t mask;
 	int level, at, queue;
 
 	if (is_mark(event->data.u64)) {
@@ -257,7 +258,7 @@ static bool hand_out_one(struct turn *turn, int number)
 {
 	struct level *level = &turn->set->levels[number];
 	struct held *what;
-	uint32_t *pending;
+	atomic_uint *pending;
 
 	if (hand_out_passing(turn, number, true))
 		return true;

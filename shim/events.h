@@ -28,9 +28,9 @@ struct registered {
 	struct front *front;
 	int fd;
 	uint32_t mask;
-	uint64_t data; /* what the server wants to see */
-	bool disarmed; /* one-shot, and told: nothing of it is until it is asked for again */
-	uint32_t pending[MAX_QUEUES];
+	uint64_t data;			 /* what the server wants to see */
+	bool disarmed;			 /* one-shot, and told: nothing of it is until it is asked for again */
+	atomic_uint pending[MAX_QUEUES]; /* as that of a connection */
 };
 
 /* An event that the kernel will not tell again, kept while better ones are served. Void unless pending still
@@ -57,9 +57,10 @@ struct events {
 	pid_t owner; /* the process that made it; a child shares what the kernel keeps of it */
 	pthread_t waiter;
 	bool waited;
-	bool shared;	 /* several threads wait, or somebody polls the descriptor itself: nothing may be held
-			back */
-	bool many_again; /* the last turn left out many that the kernel will tell again */
+	/* several threads wait, or somebody polls the descriptor itself: nothing may be held back */
+	atomic_bool shared;
+	bool many_again;	  /* the last turn left out many that the kernel will tell again */
+	_Atomic time_t refreshed; /* when a waiting thread last looked at the policy, in seconds */
 	int registered_count;
 	struct registered *registered[FRONT_CHUNKS]; /* in chunks, which stay where they are */
 	uint32_t held_count;			     /* in all levels */

@@ -25,12 +25,21 @@ struct descriptor descriptors[MAX_DESCRIPTORS];
 atomic_int front_count;
 static atomic_int used;
 
-/* Who looks at the policy: one thread at a time makes class listeners. */
-static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+
+void fronts_lock(void)
+{
+	pthread_mutex_lock(&changing);
+}
+
+void fronts_unlock(void)
+{
+	pthread_mutex_unlock(&changing);
+}
 
 void fronts_forked(void)
 {
-	pthread_mutex_init(&looking, NULL); /* whoever held it is not in the child */
+	pthread_mutex_init(&changing, NULL); /* whoever held it is not in the child */
 }
 
 int descriptors_used(void)
@@ -90,7 +99,7 @@ void front_name(struct front *front, int fd)
 		return;
 	front->names++;
 	d->front = front;
-	descriptor_is(fd, FRONT);
+	descriptor_is(fd, FRONT); /* last: who sees a front looks for its record */
 }
 
 /* A front without queues yet but its own. */
@@ -110,34 +119,33 @@ struct front *front_new(int fd, int listener)
 	front->listener = listener;
 	front->waiter = -1;
 	front->count = 1;
-	front->queues[0] = (struct queue){.fd = fd, .priority = 100};
+	front->queues[OWN_QUEUE] = (struct queue){.fd = fd, .priority = 100};
 	front_name(front, fd);
 	atomic_fetch_add(&front_count, 1);
 	return front;
 }
 
-/* The front's own stays last. */
+/* Others see it when it is whole. */
 static void add_queue(struct front *front, int fd, const struct fief_class *class)
 {
-	struct queue own = front->queues[front->count - 1];
 	struct descriptor *d = descriptor_at(fd);
 
 	if (d) {
-		descriptor_is(fd, QUEUE);
 		d->front = front;
+		descriptor_is(fd, QUEUE);
 	}
-	front->queues[front->count - 1] = (struct queue){
+	front->queues[front->count] = (struct queue){
 	    .fd = fd,
 	    .priority = class->priority,
 	    .after = class->accept == FIEF_ACCEPT_AFTER,
 	    .container = class->container.id,
 	};
-	front->queues[front->count++] = own;
+	front->count++;
 }
 
 static struct queue *queue_of(struct front *front, uint32_t container)
 {
-	for (int i = 0; i < front->count - 1; i++)
+	for (int i = OWN_QUEUE + 1; i < front->count; i++)
 		if (front->queues[i].container == container)
 			return &front->queues[i];
 	return NULL;
@@ -174,15 +182,15 @@ static void open_queues(struct front *front, int fd, int backlog)
 			continue;
 		}
 		add_queue(front, opened, class);
-		events_tell_queue(front, front->count - 2);
+		events_tell_queue(front, front->count - 1);
 	}
 }
 
 void front_open_queues(struct front *front, int fd, int backlog)
 {
-	pthread_mutex_lock(&looking);
+	fronts_lock();
 	open_queues(front, fd, backlog);
-	pthread_mutex_unlock(&looking);
+	fronts_unlock();
 }
 
 void front_refresh(struct front *front, int fd)
@@ -191,12 +199,12 @@ void front_refresh(struct front *front, int fd)
 	int saved = errno;
 
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	if (now.tv_sec == front->looked || pthread_mutex_trylock(&looking))
+	if (now.tv_sec == front->looked || pthread_mutex_trylock(&changing))
 		return;
 	if (now.tv_sec != front->looked) {
 		front->looked = now.tv_sec;
 		open_queues(front, fd, SOMAXCONN);
 	}
-	pthread_mutex_unlock(&looking);
+	fronts_unlock();
 	errno = saved;
 }

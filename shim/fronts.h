@@ -20,34 +20,37 @@
 /* One more queue than classes: the front's own, which is not classified. */
 #define MAX_QUEUES     (FIEF_MAX_CLASSES + 1)
 
+#define OWN_QUEUE      0 /* of each front */
+
 #define SETS_PER_FRONT 256
 
+/* Several threads look at queues while one brings them up to the policy. */
 struct queue {
-	int fd; /* -1: the class has no listener (yet) */
-	uint32_t priority;
-	bool after; /* new connections wait until no existing one has work */
+	atomic_int fd; /* -1: the class has no listener (yet) */
+	atomic_uint priority;
+	atomic_bool after; /* new connections wait until no existing one has work */
 	uint32_t container;
-	uint32_t passed; /* turns in which it was ready and another was taken */
+	atomic_uint passed; /* turns in which it was ready and another was taken */
 };
 
 struct front {
-	int listener; /* index in the policy */
-	int count;    /* of queues; the last is the front's own */
-	int names;    /* descriptors of this process that mean it */
+	int listener;	  /* index in the policy */
+	atomic_int count; /* of queues; those that are there stay where they are */
+	atomic_int names; /* descriptors of this process that mean it */
 	int set_count;
-	int sets[SETS_PER_FRONT]; /* event descriptors it was added to */
-	bool blocking;
-	int waiter;			 /* event descriptor over the queues, for blocking accept(); -1: none yet */
-	pid_t waiter_owner;		 /* after fork() it is another's */
+	int sets[SETS_PER_FRONT]; /* event descriptors it was added to; of who holds fronts_lock() */
+	atomic_bool blocking;
+	atomic_int waiter;		 /* event descriptor over the queues, for blocking accept(); -1: none yet */
+	_Atomic pid_t waiter_owner;	 /* after fork() it is another's */
 	struct timespec receive_timeout; /* SO_RCVTIMEO; 0: none */
 	/* queues that an event loop was told of, and that wait for the accept() which follows; a bit each */
 	atomic_ullong offered;
 	/* Serves the front's own queue when it is blocking: who saw it ready takes the connection before
 	 * anybody else looks. In memory that forked workers share. */
 	pthread_mutex_t *turn;
-	time_t looked;			    /* when the policy was last asked for, in seconds */
+	_Atomic time_t looked;		    /* when the policy was last asked for, in seconds */
 	uint32_t refused[FIEF_MAX_CLASSES]; /* containers whose listeners this process may not make */
-	struct queue queues[MAX_QUEUES];    /* the front's own last */
+	struct queue queues[MAX_QUEUES];    /* the front's own first */
 };
 
 enum kind {
@@ -59,16 +62,17 @@ enum kind {
 	WAITER, /* what blocking accept() waits with */
 };
 
+/* A thread that puts events in order looks at connections that another one may be closing. */
 struct descriptor {
-	enum kind kind : 8;
-	uint32_t priority; /* connection: of its class */
-	int events;	   /* connection: the event descriptor that it was last added to */
-	uint32_t mask;	   /* connection: what was asked for there */
-	uint32_t pending;  /* connection: events that wait in user space */
-	uint64_t data;	   /* connection: what its events bear */
+	_Atomic uint8_t kind;
+	atomic_uint priority;  /* connection: of its class */
+	atomic_int events;     /* connection: the event descriptor that it was last added to */
+	atomic_uint mask;      /* connection: what was asked for there */
+	atomic_uint pending;   /* connection: events that wait in user space */
+	_Atomic uint64_t data; /* connection: what its events bear */
 	union {
-		struct front *front;
-		struct events *set;
+		struct front *_Atomic front;
+		struct events *_Atomic set;
 	};
 };
 
@@ -109,6 +113,12 @@ void front_adopt_queue(struct front *front, int fd, const struct fief_class *cla
 void front_open_queues(struct front *front, int fd, int backlog);
 /* The same, now and then. */
 void front_refresh(struct front *front, int fd);
+/*
+ * Held by who changes which queues there are and which sets hear of them, or makes what several threads could make at once. Taken
+ * before the lock of a set.
+ */
+void fronts_lock(void);
+void fronts_unlock(void);
 /* In a child of fork(). */
 void fronts_forked(void);
 

@@ -169,7 +169,7 @@ PUBLIC int listen(int fd, int backlog)
 
 	if (result)
 		return result;
-	for (int i = 0; front && i < front->count - 1; i++)
+	for (int i = OWN_QUEUE + 1; front && i < front->count; i++)
 		real()->listen(front->queues[i].fd, backlog);
 	if (!front && front_ask(fd, &classes) && classes.count && !has_io_uring())
 		front = front_new(fd, classes.listener);
@@ -190,7 +190,7 @@ PUBLIC int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		return result;
 	if (level == SOL_SOCKET && name == SO_RCVTIMEO)
 		front_read_timeout(front, fd);
-	for (int i = 0; i < front->count - 1; i++)
+	for (int i = OWN_QUEUE + 1; i < front->count; i++)
 		real()->setsockopt(front->queues[i].fd, level, name, value, size);
 	errno = saved;
 	return result;
@@ -212,7 +212,7 @@ PUBLIC int ioctl(int fd, unsigned long request, ...)
 	if (request == FIONBIO)
 		front->blocking = !*(int *)argument;
 	if (request == FIOCLEX || request == FIONCLEX)
-		for (int i = 0; i < front->count - 1; i++)
+		for (int i = OWN_QUEUE + 1; i < front->count; i++)
 			real()->ioctl(front->queues[i].fd, request, NULL);
 	return result;
 }

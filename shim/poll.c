@@ -41,7 +41,9 @@ static bool asks_front(const struct pollfd *asked, nfds_t count)
 	return found;
 }
 
-/* The class sockets of every front that is asked for input, behind the `count` that are there; how many then.
+/*
+ * The class sockets of every front that is asked for input, behind the `count` that are there; how many then. Behind those of each
+ * stands whose they are, in an entry that the kernel passes over: a front may get a class, or be closed, until the answer comes.
  */
 static nfds_t add_queues(struct pollfd *all, nfds_t count)
 {
@@ -50,8 +52,11 @@ static nfds_t add_queues(struct pollfd *all, nfds_t count)
 	for (nfds_t i = 0; i < count; i++) {
 		struct front *front = all[i].events & ANSWERS ? front_of(all[i].fd) : NULL;
 
-		for (int j = 0; front && j < front->count - 1; j++)
+		if (!front)
+			continue;
+		for (int j = OWN_QUEUE + 1; j < front->count; j++)
 			all[total++] = (struct pollfd){.fd = front->queues[j].fd, .events = POLLIN};
+		all[total++] = (struct pollfd){.fd = -1 - (int)i};
 	}
 	return total;
 }
@@ -67,22 +72,29 @@ static bool gives_way(struct queue *queue, bool busy)
 }
 
 /* Folds the answers of the class sockets into their front's; the number of descriptors with an answer. */
-static int fold(struct pollfd *all, nfds_t count)
+static int fold(struct pollfd *all, nfds_t count, nfds_t total)
 {
-	nfds_t next = count;
+	nfds_t first = count;
 	bool busy = false;
 	int ready = 0;
 
 	for (nfds_t i = 0; i < count; i++)
 		busy |= all[i].revents && !front_of(all[i].fd);
-	for (nfds_t i = 0; i < count; i++) {
-		struct front *front = all[i].events & ANSWERS ? front_of(all[i].fd) : NULL;
+	for (nfds_t end = first; end < total; end++) {
+		struct pollfd *asked;
+		struct front *front;
 
-		for (int j = 0; front && j < front->count - 1; j++, next++)
-			if (all[next].revents && !gives_way(&front->queues[j], busy))
-				all[i].revents |= all[i].events & ANSWERS;
-		ready += all[i].revents != 0;
+		if (all[end].events)
+			continue;
+		asked = &all[-1 - all[end].fd];
+		front = front_of(asked->fd);
+		for (nfds_t next = first; front && next < end; next++)
+			if (all[next].revents && !gives_way(&front->queues[OWN_QUEUE + 1 + next - first], busy))
+				asked->revents |= asked->events & ANSWERS;
+		first = end + 1;
 	}
+	for (nfds_t i = 0; i < count; i++)
+		ready += all[i].revents != 0;
 	return ready;
 }
 
@@ -103,7 +115,7 @@ static int poll_all(struct pollfd *asked, nfds_t count, const struct timespec *t
 	do {
 		ready = real()->ppoll(all, total, timeout, mask);
 		if (ready > 0)
-			ready = fold(all, count);
+			ready = fold(all, count, total);
 		else
 			break;
 	} while (!ready);

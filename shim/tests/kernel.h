@@ -28,7 +28,8 @@ const char *__asan_default_options(void)
 	return "detect_leaks=0";
 }
 
-static uint8_t class_wanted[1 << 16]; /* by descriptor: number + 1 */
+static uint8_t class_wanted[1 << 16];	      /* by descriptor: number + 1 */
+static atomic_int classes_in_force = CLASSES; /* the first ones; a policy that has more can come later */
 
 static int port_of(int fd)
 {
@@ -88,9 +89,9 @@ int getsockopt(int fd, int level, int name, void *value, socklen_t *size)
 	}
 	memset(classes, 0, sizeof(*classes));
 	classes->listener = (port - FIRST) % STEP;
-	classes->count = CLASSES;
+	classes->count = atomic_load(&classes_in_force);
 	classes->self = port < FIRST + STEP ? FIEF_NO_CLASS : (unsigned)((port - FIRST) / STEP - 1);
-	for (int i = 0; i < CLASSES; i++) {
+	for (uint32_t i = 0; i < classes->count; i++) {
 		classes->class_[i].container.id = 1 + classes->listener * CLASSES + i;
 		classes->class_[i].priority = 100 * (unsigned)i;
 	}

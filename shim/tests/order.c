@@ -72,9 +72,9 @@ static struct events *set_with_front(uint32_t mask)
 	struct events *set = calloc(1, sizeof(*set));
 
 	front = (struct front){.count = 3};
-	front.queues[0] = (struct queue){.fd = 1, .priority = HIGH};
-	front.queues[1] = (struct queue){.fd = 2, .priority = LOW};
-	front.queues[2] = (struct queue){.fd = FRONT_FD, .priority = 100};
+	front.queues[OWN_QUEUE] = (struct queue){.fd = FRONT_FD, .priority = 100};
+	front.queues[1] = (struct queue){.fd = 1, .priority = HIGH};
+	front.queues[2] = (struct queue){.fd = 2, .priority = LOW};
 	set->fd = EPOLL_FD;
 	set->registered_count = 1;
 	set->registered[0] = calloc(FRONT_CHUNK, sizeof(struct registered));
@@ -176,9 +176,9 @@ static void the_server_sees_its_own_word_for_a_class_listener(void)
 	struct events *set = set_with_front(EPOLLIN);
 	struct epoll_event out[8];
 
-	CHECK(events_order(set, (struct epoll_event[]){told(events_mark(0, 1))}, 1, out, 8) == 1);
+	CHECK(events_order(set, (struct epoll_event[]){told(events_mark(0, 2))}, 1, out, 8) == 1);
 	CHECK(out[0].data.u64 == FRONT_WORD);
-	CHECK(front.offered == 1ull << 1);
+	CHECK(front.offered == 1ull << 2);
 }
 
 static void an_edge_of_a_class_listener_is_held_too(void)
@@ -186,11 +186,11 @@ static void an_edge_of_a_class_listener_is_held_too(void)
 	struct events *set = set_with_front(EPOLLIN | EPOLLET);
 	struct epoll_event out[8];
 
-	CHECK(events_order(set, (struct epoll_event[]){told(events_mark(0, 1)), told(events_mark(0, 0))}, 2, out, 8) ==
+	CHECK(events_order(set, (struct epoll_event[]){told(events_mark(0, 2)), told(events_mark(0, 1))}, 2, out, 8) ==
 	      1);
-	CHECK(front.offered == 1);
+	CHECK(front.offered == 1ull << 1);
 	CHECK(events_order(set, NULL, 0, out, 8) == 1);
-	CHECK(front.offered == 3);
+	CHECK(front.offered == (1ull << 1 | 1ull << 2));
 }
 
 static void new_connections_that_come_after_wait_until_the_others_have_nothing(void)
@@ -198,11 +198,11 @@ static void new_connections_that_come_after_wait_until_the_others_have_nothing(v
 	struct events *set = set_with_front(EPOLLIN);
 	struct epoll_event out[8];
 
-	front.queues[0].after = true;
+	front.queues[1].after = true;
 	connection(set, 10, LOW, EPOLLIN);
-	CHECK(events_order(set, (struct epoll_event[]){told(events_mark(0, 0)), told(10)}, 2, out, 8) == 1);
+	CHECK(events_order(set, (struct epoll_event[]){told(events_mark(0, 1)), told(10)}, 2, out, 8) == 1);
 	CHECK(out[0].data.u64 == 10);
-	CHECK(events_order(set, (struct epoll_event[]){told(events_mark(0, 0))}, 1, out, 8) == 1);
+	CHECK(events_order(set, (struct epoll_event[]){told(events_mark(0, 1))}, 1, out, 8) == 1);
 	CHECK(out[0].data.u64 == FRONT_WORD);
 }
 

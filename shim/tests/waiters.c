@@ -59,10 +59,11 @@ static void begin(const char *name)
 	int one = 1;
 
 	what = name;
-	set = epoll_create1(EPOLL_CLOEXEC);
 	listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	CHECK(set >= 0 && !setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
+	CHECK(listening >= 0 && !setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
 	CHECK(!bind(listening, (struct sockaddr *)&own, sizeof(own)) && !listen(listening, 64));
+	set = epoll_create1(EPOLL_CLOEXEC); /* has the highest number of all that the shim knows */
+	CHECK(set >= 0);
 	watch(EPOLL_CTL_ADD, listening, EPOLLIN);
 }
 
@@ -188,8 +189,8 @@ int main(void)
 	if (!own_namespace())
 		return 0;
 	alarm(300);
+	a_child_goes_on_whatever_other_threads_did(); /* first: no connection had a higher number than its set */
 	no_thread_sleeps_on_what_another_holds();
-	a_child_goes_on_whatever_other_threads_did();
 	a_child_hands_out_what_it_inherited();
 	return 0;
 }

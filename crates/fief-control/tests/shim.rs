@@ -24,6 +24,12 @@ fn threads_and_processes_that_wait_on_one_set_never_hang() {
     make("waiters");
 }
 
+/// Under the sanitizer for threads too, as those that wait.
+#[test]
+fn threads_that_accept_wait_and_close_at_once_leave_no_client_unheard() {
+    make("threads");
+}
+
 #[test]
 fn the_shim_follows_a_server_that_opens_closes_forks_and_executes_at_random() {
     make("stress");
