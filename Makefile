@@ -69,9 +69,10 @@ test-vm: deps ## all checks on Debian's own kernels, emulated (QEMU; some minute
 fuzz: deps ## hold what Fief passes against real servers: CASES (100000) for each, SEED (the time) (root)
 	@$(CARGO) run --locked -p fief-tests-differential -- --cases $(CASES) $(if $(SEED),--seed $(SEED))
 
-check: deps ## formatting, lints, licence lines
+check: deps ## formatting, lints, licence lines, returns to files
 	@failed=; \
 	.ci/sources || failed+=" licence and paths"; \
+	.ci/rooms --check || failed+=" returns (.ci/rooms)"; \
 	$(CARGO) fmt --all --check || failed+=" rustfmt (cargo fmt --all)"; \
 	clang-format-19 --dry-run -Werror $(C_SOURCES) || failed+=" clang-format (clang-format-19 -i)"; \
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings || failed+=" clippy"; \
