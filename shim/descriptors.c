@@ -2,9 +2,8 @@
 /*
  * The life of descriptors: closed, duplicated, inherited over fork and exec.
  *
- * The class listeners of a front are closed with the last descriptor that means it, have its close-on-exec
- * flag, and are found again by a program that inherited them (an nginx that replaces its binary): the kernel
- * knows which front they belong to.
+ * The class listeners of a front are closed with the last descriptor that means it, and are found again by a program that
+ * inherited them (exec.c): the kernel knows which front they belong to.
  */
 #define _GNU_SOURCE
 #include "descriptors.h"
@@ -20,7 +19,6 @@
 #include <unistd.h>
 
 pid_t own_process;
-static char preload[4096];
 
 bool in_own_process(void)
 {
@@ -229,13 +227,8 @@ PUBLIC int fcntl(int fd, int command, ...)
 		return result;
 	if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
 		duplicate(fd, result);
-	if (!front)
-		return result;
-	if (command == F_SETFL)
+	if (front && command == F_SETFL)
 		front->blocking = !((intptr_t)argument & O_NONBLOCK);
-	if (command == F_SETFD)
-		for (int i = OWN_QUEUE + 1; i < front->count; i++)
-			real()->fcntl(front->queues[i].fd, F_SETFD, argument);
 	return result;
 }
 
@@ -297,10 +290,6 @@ static void scan(bool fronts)
 
 static __attribute__((constructor)) void start(void)
 {
-	const char *word = getenv("LD_PRELOAD");
-
-	/* kept now, since the server may clear its environment */
-	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", word ? word : "");
 	own_process = getpid();
 	pthread_atfork(NULL, NULL, forked);
 	scan(true);
@@ -323,25 +312,4 @@ PUBLIC int posix_spawn_file_actions_addclose(posix_spawn_file_actions_t *actions
 		if (front->queues[i].fd >= 0)
 			failed = real()->addclose(actions, front->queues[i].fd);
 	return failed ? failed : real()->addclose(actions, fd);
-}
-
-/* A server that hands its listening sockets to a new program may leave LD_PRELOAD out of the environment
- * (nginx does); without the shim the new program would never see the connections of the classes. */
-PUBLIC int execve(const char *path, char *const *arguments, char *const *environment)
-{
-	size_t count = 0;
-	bool has = false;
-
-	for (; environment && environment[count]; count++)
-		has |= !strncmp(environment[count], "LD_PRELOAD=", 11);
-	if (has || !atomic_load(&front_count))
-		return real()->execve(path, arguments, environment);
-
-	char *more[count + 2];
-
-	if (environment)
-		memcpy(more, environment, count * sizeof(*more));
-	more[count] = preload;
-	more[count + 1] = NULL;
-	return real()->execve(path, arguments, more);
 }

@@ -155,6 +155,7 @@ void front_adopt_queue(struct front *front, int fd, const struct fief_class *cla
 {
 	if (queue_of(front, class->container.id))
 		return;
+	real()->fcntl(fd, F_SETFD, FD_CLOEXEC); /* the next program gets it as this one did */
 	add_queue(front, fd, class);
 }
 

@@ -128,11 +128,11 @@ int open_queue(int front, uint32_t class, int backlog)
 {
 	struct sockaddr_storage address;
 	socklen_t size = sizeof(address);
-	int flags = real()->fcntl(front, F_GETFD), fd;
+	int fd;
 
 	if (getsockname(front, (struct sockaddr *)&address, &size))
 		return -1;
-	fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | (flags & FD_CLOEXEC ? SOCK_CLOEXEC : 0), 0);
+	fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
 	copy_options(front, fd);
@@ -211,8 +211,5 @@ PUBLIC int ioctl(int fd, unsigned long request, ...)
 		return result;
 	if (request == FIONBIO)
 		front->blocking = !*(int *)argument;
-	if (request == FIOCLEX || request == FIONCLEX)
-		for (int i = OWN_QUEUE + 1; i < front->count; i++)
-			real()->ioctl(front->queues[i].fd, request, NULL);
 	return result;
 }

@@ -36,6 +36,8 @@ static void resolve(void)
 	    {"pselect", &table.pselect},
 	    {"posix_spawn_file_actions_addclose", &table.addclose},
 	    {"execve", &table.execve},
+	    {"execvpe", &table.execvpe},
+	    {"fexecve", &table.fexecve},
 	};
 
 	for (unsigned i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++)

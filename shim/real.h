@@ -34,6 +34,8 @@ struct real {
 	int (*pselect)(int, fd_set *, fd_set *, fd_set *, const struct timespec *, const sigset_t *);
 	int (*addclose)(posix_spawn_file_actions_t *, int);
 	int (*execve)(const char *, char *const *, char *const *);
+	int (*execvpe)(const char *, char *const *, char *const *);
+	int (*fexecve)(int, char *const *, char *const *);
 };
 
 /* Another library's constructor may call us before our own has run. */

@@ -349,7 +349,7 @@ fn unseen_note(unseen: &BTreeSet<SocketAddr>) -> Option<String> {
         format!(
             "it listens at {} by sockets that were made in another cgroup, whose hooks see them: their connections have \
              no classes, and their packets are not charged; restart the server by `fief exec`, or in the cgroup that is \
-             managed",
+             managed, and without a socket unit",
             addresses.join(", ")
         )
     })

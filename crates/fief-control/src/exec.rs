@@ -22,7 +22,7 @@ use crate::plan::{Plan, Start};
 use crate::run_folder::RUN;
 use crate::steer::Shim;
 use crate::tree::Tree;
-use crate::{Fief, cgroup};
+use crate::{Fief, activation, cgroup};
 
 /// How to start a server.
 #[derive(Debug, Clone, Default)]
@@ -65,6 +65,7 @@ impl Fief {
     ///
     /// Errors: [`ErrorKind::NotFound`] if nothing is in force, or if there is no such container or listener.
     pub fn exec(&self, server: &[OsString], options: &ExecOptions) -> Result<i32> {
+        activation::refuse()?;
         let lock = self.lock()?;
         self.require_installed()?;
         let policy = self.policy_in_force()?;

@@ -4,6 +4,7 @@
 //! Everything it builds lives in the kernel, pinned, and needs no process of ours. A lock serialises changes of the state, and
 //! each comes into force in one step, so that a kill at any moment leaves the old or the new state.
 
+mod activation;
 mod admit;
 mod agent;
 mod apply;

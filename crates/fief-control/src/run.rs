@@ -18,7 +18,7 @@ use crate::children::{By, Running, Tell, Waiting, block_signals, cannot_run, own
 use crate::namespace::sees_all_processes;
 use crate::plan::Plan;
 use crate::tree::Tree;
-use crate::{Fief, Status};
+use crate::{Fief, Status, activation};
 
 /// How to run.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +39,7 @@ impl Fief {
     ///
     /// Errors: [`ErrorKind::Exists`] if a policy is in force already.
     pub fn run(&self, policy: &Policy, text: &str, server: &[OsString], options: &RunOptions) -> Result<i32> {
+        activation::refuse()?;
         let lock = self.lock()?;
         if self.installed() {
             self.sweep_dead_run()?;

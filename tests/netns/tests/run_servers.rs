@@ -190,6 +190,15 @@ fn haproxy_answers_the_high_class_first_and_counts_both() {
     the_high_class_goes_first_at(Server::Haproxy);
 }
 
+/// Its class listeners were made for the program before it, which executes it with another environment.
+#[test]
+fn gunicorn_that_a_socket_activates_answers_the_high_class_first_and_counts_both() {
+    if !require(Feature::Systemd) {
+        return;
+    }
+    the_high_class_goes_first_at(Server::Gunicorn);
+}
+
 /// Its listening thread accepts in order, and its worker threads answer in whichever they are scheduled.
 #[test]
 fn apache_answers_both_classes_and_counts_them() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What needs no privilege.
 
-use crate::started::{SHOP, fief, for_everybody, policy};
+use crate::started::{Ended, SHOP, fief, for_everybody, policy};
 
 const WRONG: &str = "version = 1\n[container.shop]\ncpu.share = \"160%\"\n";
 
@@ -186,6 +186,18 @@ fn run_fails_with_codes_that_no_server_has() {
     assert_eq!(code("/nonexistent".as_ref(), "true"), 125);
     assert_eq!(fief().args(["run", "--no-such-option"]).ends().code, 125);
     assert_eq!(fief().args(["run", "--help"]).ends().code, 0);
+}
+
+/// The server would not take them, and their clients would wait for ever.
+#[test]
+fn run_refuses_sockets_that_were_passed_to_it() {
+    let shop = policy(SHOP);
+    let mut command = std::process::Command::new("sh");
+    let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" run \"$1\" -- true";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_fief")]).arg(shop.path());
+    let ended = Ended::from(command.output().expect("sh starts"));
+    assert_eq!(ended.code, 125, "{ended:?}");
+    assert!(ended.stderr.contains("LISTEN_FDS") && ended.stderr.contains("`fief exec --here`"), "{ended:?}");
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub enum Server {
     Haproxy,
     Apache,
     Go,
+    /// Started with its listening socket by systemd's activator, which clears the environment.
+    Gunicorn,
 }
 
 /// The words that start a server, and the files that must be there while it runs.
@@ -31,6 +33,7 @@ impl Server {
             Server::Haproxy => Feature::Haproxy,
             Server::Apache => Feature::Apache,
             Server::Go => Feature::Go,
+            Server::Gunicorn => Feature::Gunicorn,
         }
     }
 
@@ -41,6 +44,7 @@ impl Server {
             Server::Haproxy => "haproxy",
             Server::Apache => "apache2",
             Server::Go => "web",
+            Server::Gunicorn => "gunicorn",
         }
     }
 
@@ -77,6 +81,11 @@ impl Server {
                 run(Command::new("go").args(["build", "-o", &program, &source]).env("CGO_ENABLED", "0")).unwrap();
                 words(&[&program, "0.0.0.0:8080", &format!("{folder}/answered")])
             }
+            Server::Gunicorn => {
+                place("app.py", GUNICORN);
+                let server = ["gunicorn", "--workers", "1", "--chdir", folder, "app:application"];
+                words(&[&["systemd-socket-activate", "--listen", "0.0.0.0:8080"], &server[..]].concat())
+            }
         };
         Start { words, _nginx: None }
     }
@@ -95,6 +104,16 @@ frontend front
     log global
     log-format \"%ci %pid\"
     http-request return status 200 content-type text/plain string served
+";
+
+/// Its standard output is the file.
+const GUNICORN: &str = "
+import os
+
+def application(environ, start):
+    print(environ['REMOTE_ADDR'], os.getpid(), flush=True)
+    start('200 OK', [('Content-Length', '6')])
+    return [b'served']
 ";
 
 const APACHE: &str = "
