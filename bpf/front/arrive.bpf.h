@@ -149,7 +149,7 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 	on->ranges = bpf_sk_storage_get(&heads, sk, 0, 0);
 	fresh = !on->ranges && !tcp->bytes_received;
 	if (!fresh && label->flags & FIEF_LABEL_TRACKED && is_settled(p, label, tcp, on->ranges))
-		return late_rule(skb, front, on);
+		return TCX_NEXT;
 	if (!segment_guard_find(front))
 		return TCX_NEXT;
 	tail = !fresh && label->flags & FIEF_LABEL_TAIL;
@@ -171,13 +171,7 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 	if (!on->ranges)
 		return TCX_DROP;
 	verdict = requests_rule(skb, front, on, stream);
-	if (!front->guard->queue)
-		return verdict;
-	if (verdict == TCX_NEXT && is_late(on, p)) {
-		front->queued = true;
-		return QUEUE_LATER;
-	}
-	return asked_rule(front, on, verdict);
+	return front->guard->queue ? asked_rule(front, on, verdict) : verdict;
 }
 
 /* Bytes to a socket that is there, or the end of them. */
@@ -210,6 +204,8 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 		return busy_rule(skb, front);
 	guard_forget(front);
 	verdict = arrival_rule(skb, front, sk, &on);
+	if (verdict == TCX_NEXT && on.owes)
+		verdict = late_rule(skb, front, &on);
 	label_leave(on.label);
 	if (verdict != LATER_FREE)
 		return verdict;

@@ -44,18 +44,12 @@ static __always_inline bool makes_whole(const struct connection *on, const struc
 	__u32 end = p->seq + p->payload_length;
 	struct tcp_sock *tcp = on->tcp;
 
-	if (!on->owes || !is_behind(end, tcp->rcv_nxt) || is_behind(p->seq, tcp->rcv_nxt) || on->label->flags & more)
+	if (!is_behind(end, tcp->rcv_nxt) || is_behind(p->seq, tcp->rcv_nxt) || on->label->flags & more)
 		return false;
 	return end == on->label->next || BPF_CORE_READ(tcp, out_of_order_queue.rb_node);
 }
 
-/* Whether the packet, which was ruled, makes a request whole whose place has run out. */
-static __noinline bool is_late(const struct connection *on, const struct packet *p)
-{
-	return makes_whole(on, p) && !place_last(p);
-}
-
-/* Bytes that no rule has to see, of a body perhaps. */
+/* Of a packet that the rules let pass, while a body is owed. */
 static __noinline int late_rule(struct __sk_buff *skb, struct front_context *front, const struct connection *on)
 {
 	struct stream *stream;
