@@ -119,8 +119,8 @@ pub struct RawConnection<'a> {
     /// What the server said in its SYN-ACK.
     pub greeting: Segment,
     received: Vec<u8>,
-    /// Timestamps are used.
-    stamped: bool,
+    /// The server's last timestamp, which goes back to it: it measures the way by that.
+    stamp: Option<[u8; 4]>,
 }
 
 /// Options of a SYN as Linux sends them: MSS 1460, SACK, timestamps, window scale 7.
@@ -151,7 +151,7 @@ impl<'a> RawConnection<'a> {
                 acknowledged: first.wrapping_add(1),
                 edge: first.wrapping_add(1).wrapping_add(greeting.window.into()),
                 expected: greeting.sequence.wrapping_add(1),
-                stamped: greeting.option(8).is_some(),
+                stamp: stamp_of(&greeting),
                 greeting,
                 received: Vec::new(),
             };
@@ -166,9 +166,9 @@ impl<'a> RawConnection<'a> {
         segment.sequence = self.first.wrapping_add(1).wrapping_add(offset);
         segment.acknowledgment = self.expected;
         segment.payload = payload.to_vec();
-        if let (true, Some(stamp)) = (self.stamped, self.greeting.option(8)) {
+        if let Some(stamp) = self.stamp {
             segment.options = vec![1, 1, 8, 10, 0, 0, 0x10, 1];
-            segment.options.extend(&stamp[..4]);
+            segment.options.extend(stamp);
         }
         segment
     }
@@ -228,6 +228,11 @@ impl<'a> RawConnection<'a> {
         Ok(None)
     }
 
+    /// The client is gone: from now on it neither sends nor answers anything, as one whose link is cut.
+    pub fn vanish(self) {
+        std::mem::forget(self);
+    }
+
     /// What the server has said so far, without gaps.
     pub fn received(&self) -> &[u8] {
         &self.received
@@ -255,6 +260,9 @@ impl<'a> RawConnection<'a> {
         if segment.has(SYN) {
             return Ok(None); // sent again: the ACK was lost
         }
+        if self.stamp.is_some() {
+            self.stamp = stamp_of(segment).or(self.stamp);
+        }
         if segment.acknowledgment.wrapping_sub(self.acknowledged).cast_signed() > 0 {
             self.acknowledged = segment.acknowledgment;
         }
@@ -270,6 +278,11 @@ impl<'a> RawConnection<'a> {
         let closed = segment.has(FIN) && self.expected == segment.sequence.wrapping_add(segment.length());
         Ok(closed.then_some(Ending::Closed))
     }
+}
+
+/// When the server sent it, by its own clock.
+fn stamp_of(segment: &Segment) -> Option<[u8; 4]> {
+    segment.option(8)?.first_chunk().copied()
 }
 
 impl Drop for RawConnection<'_> {
