@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A server that tells which requests it got, in their order, and answers each once it is let.
+//! A server that tells which requests it got, in their order, and answers each once it is let: without a body, or, where the path
+//! ends with a number, with so many bytes of [`pattern`]. It reads the bodies of POST and no others.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use fief_bpf::abi;
-use fief_testkit::{Family, wait_until};
+use fief_testkit::{Family, Topology, digest, pattern, wait_until};
 use nix::sys::socket::{Backlog, SockaddrIn6, bind, listen};
 
 use crate::front::{Door, Front, plain};
@@ -64,8 +65,12 @@ pub fn robot(n: u8) -> IpAddr {
 struct Counter {
     /// Paths of the requests that the server has read.
     got: Vec<String>,
+    /// Digests of the bodies that it has read.
+    bodies: Vec<u64>,
     /// How many of them may be answered.
     let_go: usize,
+    /// Its connections.
+    open: Vec<Weak<TcpStream>>,
 }
 
 /// The front with such a server at port 80 of both families.
@@ -76,32 +81,37 @@ pub struct Queued {
 
 impl Queued {
     pub fn new(door: Door, policy: &str) -> Self {
-        Self::listening(door, policy, || TcpListener::bind("[::]:80").unwrap())
+        Self::at(door, policy, Topology::new().unwrap())
+    }
+
+    /// The same in a topology of one's own making.
+    pub fn at(door: Door, policy: &str, topology: Topology) -> Self {
+        Self::listening(Front::at(door, policy, topology), || TcpListener::bind("[::]:80").unwrap())
     }
 
     /// A server that listens with multipath TCP, as Go's does.
     pub fn multipath(door: Door, policy: &str) -> Self {
-        Self::listening(door, policy, listen_multipath)
+        Self::listening(Front::new(door, policy), listen_multipath)
     }
 
     /// A server that wants no connection without bytes, as Apache.
     pub fn deferred(door: Door, multipath: bool, policy: &str) -> Self {
-        Self::listening(door, policy, || {
+        Self::listening(Front::new(door, policy), || {
             let listener = if multipath { listen_multipath() } else { TcpListener::bind("[::]:80").unwrap() };
             defer(&listener);
             listener
         })
     }
 
-    fn listening(door: Door, policy: &str, listen: impl FnOnce() -> TcpListener + Send) -> Self {
-        let front = Front::new(door, policy);
+    fn listening(front: Front, listen: impl FnOnce() -> TcpListener + Send) -> Self {
         let listener = front.topology.server.run(listen).unwrap();
         let counter: Arc<(Mutex<Counter>, Condvar)> = Arc::default();
         let own = Arc::clone(&counter);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let own = Arc::clone(&own);
-                std::thread::spawn(move || serve(stream, &own));
+                let (own, stream) = (Arc::clone(&own), Arc::new(stream));
+                own.0.lock().unwrap().open.push(Arc::downgrade(&stream));
+                std::thread::spawn(move || serve(&stream, &own));
             }
         });
         Self { front, counter }
@@ -113,9 +123,22 @@ impl Queued {
         self.counter.1.notify_all();
     }
 
+    /// The server ends the connections that it still has.
+    pub fn hang_up(&self) {
+        for stream in self.counter.0.lock().unwrap().open.drain(..).filter_map(|stream| stream.upgrade()) {
+            // one that its client has reset is at its end
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Paths of the requests that the server has read so far.
     pub fn got(&self) -> Vec<String> {
         self.counter.0.lock().unwrap().got.clone()
+    }
+
+    /// Digests of the bodies that it has read so far.
+    pub fn bodies(&self) -> Vec<u64> {
+        self.counter.0.lock().unwrap().bodies.clone()
     }
 
     /// Waits until the server has read so many; their paths.
@@ -189,7 +212,7 @@ pub fn status(stream: TcpStream) -> u16 {
 }
 
 /// Up to the empty line; `None`: the connection ends before.
-pub fn read_head(stream: &mut TcpStream) -> Option<String> {
+pub fn read_head(stream: &mut impl Read) -> Option<String> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         if stream.read(&mut byte).ok()? == 0 {
@@ -200,19 +223,36 @@ pub fn read_head(stream: &mut TcpStream) -> Option<String> {
     String::from_utf8(head).ok()
 }
 
-fn serve(mut stream: TcpStream, counter: &(Mutex<Counter>, Condvar)) {
+/// What a head says of the length of its body.
+pub fn length_of(head: &str) -> usize {
+    let field = |line: &str| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok();
+    head.lines().find_map(field).unwrap_or(0)
+}
+
+fn serve(mut stream: &TcpStream, counter: &(Mutex<Counter>, Condvar)) {
     while let Some(head) = read_head(&mut stream) {
         let mut own = counter.0.lock().unwrap();
         own.got.push(head.split(' ').nth(1).unwrap_or_default().to_owned());
         let number = own.got.len();
+        let body =
+            head.split(' ').nth(1).and_then(|path| path.rsplit('/').next()?.parse().ok()).map_or(vec![], pattern);
         if head.contains("Expect: 100-continue") && stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").is_err() {
             return;
+        }
+        if head.starts_with("POST") {
+            drop(own);
+            let mut body = vec![0; length_of(&head)];
+            if stream.read_exact(&mut body).is_err() {
+                return;
+            }
+            own = counter.0.lock().unwrap();
+            own.bodies.push(digest(&body));
         }
         drop(counter.1.wait_while(own, |own| own.let_go < number).unwrap());
         let closes = head.contains("Connection: close");
         let end = if closes { "Connection: close\r\n" } else { "" };
-        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{end}\r\n");
-        if stream.write_all(answer.as_bytes()).is_err() || closes {
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{end}\r\n", body.len());
+        if stream.write_all(&[answer.as_bytes(), &body].concat()).is_err() || closes {
             return;
         }
     }
