@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Clients that leave at any step of a request, in any way, leave nothing in the queue: nobody waits, no place is taken, no bytes are
+//! kept, and the next request is served at once.
+//!
+//! Who leaves when and how is thrown by dice. `FIEF_TEST_SEED=7` throws them anew.
+
+use std::time::Instant;
+
+use fief_testkit::segment::{ACK, FIN, PSH, RST};
+use fief_testkit::{Dice, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
+use fief_tests_netns::SOON;
+use fief_tests_netns::front::{self, Door, plain};
+use fief_tests_netns::queued::{Queued, high, lasting, low, status};
+use libbpf_rs::{MapCore, MapHandle};
+
+const CLIENTS: usize = 45;
+const HEARD: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// When a client leaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    /// Its SYN was answered.
+    Greeted,
+    /// Its connection is made.
+    Connected,
+    /// It has sent half a head.
+    HalfHead,
+    /// Its request waits.
+    Held,
+    /// The same, and only half of its body has been sent.
+    HeldBody,
+    /// Its second request waits.
+    LaterHeld,
+    /// The server has its request.
+    Served,
+    /// The same, and only half of its body has been sent.
+    ServedBody,
+    /// The server has begun to answer.
+    Answered,
+}
+
+const STEPS: [Step; 9] = [
+    Step::Greeted,
+    Step::Connected,
+    Step::HalfHead,
+    Step::Held,
+    Step::HeldBody,
+    Step::Served,
+    Step::ServedBody,
+    Step::Answered,
+    Step::LaterHeld,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Resets,
+    /// It ends its side and reads on.
+    HalfCloses,
+    /// It ends its side and is gone.
+    Closes,
+    Vanishes,
+}
+
+const WAYS: [Way; 4] = [Way::Resets, Way::HalfCloses, Way::Closes, Way::Vanishes];
+
+struct Leaver<'a> {
+    step: Step,
+    way: Way,
+    family: Family,
+    number: usize,
+    /// Bytes that it has sent.
+    sent: u32,
+    /// `None`: it has not come yet, or has left.
+    connection: Option<RawConnection<'a>>,
+}
+
+impl<'a> Leaver<'a> {
+    fn new(number: usize, steps: &[Step], dice: &mut Dice) -> Self {
+        let family = [Family::V4, Family::V6][dice.roll(2)];
+        let [step, way] = [dice.roll(steps.len()), dice.roll(WAYS.len())];
+        Self { step: steps[step], way: WAYS[way], family, number, sent: 0, connection: None }
+    }
+
+    fn come(&mut self, clients: &'a RawClients) {
+        let client = (RawClients::address(self.family, 5), 2000 + self.number as u16).into();
+        let first = u32::MAX - 100 * self.number as u32;
+        let open = RawConnection::open(clients, [client, plain(self.family)], first, &ORDINARY_OPTIONS, SOON).unwrap();
+        self.connection = Some(open.expect("a SYN-ACK"));
+    }
+
+    fn send(&mut self, clients: &RawClients, text: &[u8]) {
+        let connection = self.connection.as_ref().expect("it is there");
+        clients.send(&connection.segment(PSH | ACK, self.sent, text)).unwrap();
+        self.sent += text.len() as u32;
+    }
+
+    /// What its last request is, and how much of it is sent.
+    fn request(&self, number: usize) -> Vec<u8> {
+        match self.step {
+            Step::HeldBody | Step::ServedBody => {
+                let head = format!("POST /n{number} HTTP/1.1\r\nHost: server\r\nContent-Length: 2000\r\n\r\n");
+                [head.as_bytes(), &[b'b'; 1000]].concat()
+            }
+            Step::Answered => {
+                format!("GET /n{number}/60000 HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n").into_bytes()
+            }
+            Step::HalfHead => format!("GET /n{number} HTTP/1.1\r\nHost: ser").into_bytes(),
+            Step::LaterHeld => format!("GET /n{number} HTTP/1.1\r\nHost: server\r\n\r\n").into_bytes(),
+            _ => format!("GET /n{number} HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n").into_bytes(),
+        }
+    }
+
+    fn leave(&mut self, clients: &RawClients) {
+        let Some(connection) = self.connection.take() else { return };
+        let end = |flags| clients.send(&connection.segment(flags, self.sent, &[])).unwrap();
+        match self.way {
+            Way::Resets => end(RST | ACK),
+            Way::HalfCloses | Way::Closes => end(FIN | ACK),
+            Way::Vanishes => {}
+        }
+        if self.way == Way::HalfCloses {
+            self.sent += 1;
+            self.connection = Some(connection);
+        } else {
+            connection.vanish();
+        }
+    }
+}
+
+/// Takes all places of the server, lets everybody come as far as they do, and then the server answer one after the other.
+fn come_and_leave(rig: &Queued, clients: &RawClients, steps: &[Step], seed: u64, at: usize) {
+    let mut dice = Dice::new(seed);
+    let begun = rig.got().len();
+    let mut leavers: Vec<_> = (0..CLIENTS).map(|n| Leaver::new(at * CLIENTS + n, steps, &mut dice)).collect();
+    for leaver in leavers.iter_mut().filter(|leaver| leaver.step == Step::LaterHeld) {
+        let done = rig.got().len();
+        leaver.come(clients);
+        leaver.send(clients, b"GET /before HTTP/1.1\r\nHost: server\r\n\r\n");
+        rig.got_all(done + 1);
+        rig.let_go(1);
+        let connection = leaver.connection.as_mut().unwrap();
+        wait_until(SOON, || connection.hear(HEARD).is_ok() && connection.received().ends_with(b"\r\n\r\n")).unwrap();
+    }
+    let mut done = rig.got().len();
+    let taker = rig.ask(low(1), "/taker");
+    rig.got_all(done + 1);
+    done += 1;
+    for (n, leaver) in leavers.iter_mut().enumerate() {
+        if leaver.step != Step::LaterHeld {
+            leaver.come(clients);
+        }
+        match leaver.step {
+            Step::Greeted => {}
+            Step::Connected => leaver.connection.as_ref().unwrap().acknowledge().unwrap(),
+            _ => leaver.send(clients, &leaver.request(n)),
+        }
+        if !matches!(leaver.step, Step::Served | Step::ServedBody | Step::Answered) {
+            leaver.leave(clients);
+        }
+    }
+    rig.let_go(1);
+    assert_eq!(status(taker), 200);
+    let end = Instant::now() + SOON;
+    loop {
+        let got = rig.got();
+        for path in &got[done..] {
+            let number: Option<usize> =
+                path.trim_start_matches("/n").split('/').next().and_then(|word| word.parse().ok());
+            let leaver = &mut leavers[number.unwrap_or(usize::MAX)];
+            if leaver.step == Step::Answered {
+                rig.let_go(1);
+                let client = leaver.connection.as_ref().expect("it has not left").client;
+                while clients.receive(client, SOON).expect("an answer").payload.is_empty() {}
+                leaver.leave(clients);
+            } else {
+                leaver.leave(clients);
+                rig.let_go(1);
+            }
+        }
+        done = got.len();
+        let left = left(rig);
+        if left == (0, 0, 0) && rig.got().len() == done {
+            break;
+        }
+        for connection in leavers.iter_mut().filter_map(|leaver| leaver.connection.as_mut()) {
+            let _ = connection.hear(HEARD).unwrap();
+        }
+        assert!(Instant::now() < end, "seed {seed}: waiting, busy, kept: {left:?}, {:?}", &got[begun..]);
+    }
+    // who has ended its side only has its answer
+    for (n, leaver) in leavers.iter_mut().enumerate() {
+        let answered = matches!(leaver.step, Step::Held | Step::LaterHeld | Step::Served);
+        if let (true, Some(connection)) = (answered, leaver.connection.as_mut()) {
+            let answers = 1 + usize::from(leaver.step == Step::LaterHeld);
+            let words = |connection: &RawConnection| String::from_utf8_lossy(connection.received()).into_owned();
+            wait_until(SOON, || {
+                connection.hear(HEARD).unwrap();
+                words(connection).matches("HTTP/1.1 200").count() == answers
+            })
+            .unwrap_or_else(|_| panic!("seed {seed}, {n}, {:?}: {}", leaver.step, words(connection)));
+        }
+    }
+}
+
+/// Requests that wait, those that the server has, and bytes that are kept, as `fief show` tells them.
+fn left(rig: &Queued) -> (u32, u32, u64) {
+    let view = rig.front.topology.server.run(|| rig.front.installation().fief().front().unwrap()).unwrap();
+    let queue = view.queues.first().expect("a queue");
+    (queue.waiting, queue.in_service, queue.memory)
+}
+
+/// Entries of the maps in which the queue knows connections and their bytes.
+fn entries(rig: &Queued) -> Vec<(&'static str, usize)> {
+    let count = |name| {
+        let map = MapHandle::from_pinned_path(rig.front.installation().fief().pins().map(name)).unwrap();
+        (name, map.keys().count())
+    };
+    ["queue_holds", "queue_pieces", "queue_serves", "queue_lasts"].map(count).into()
+}
+
+#[test]
+fn clients_that_leave_at_any_step_leave_nothing_behind() {
+    if !front::ready() {
+        return;
+    }
+    let seed = std::env::var("FIEF_TEST_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &lasting());
+        // the kernel gives those that vanished up after seconds, and not after a quarter of an hour
+        for name in ["tcp_orphan_retries", "tcp_retries2"] {
+            rig.front.topology.server.sysctl(&format!("net.ipv4.{name}"), "1").unwrap();
+        }
+        let clients = RawClients::new(&rig.front.topology).unwrap();
+        for (at, until) in ["until = \"first-byte\"", "until = \"response\"", "until = \"close\""].iter().enumerate() {
+            let stale = if at == 0 { "30s" } else { "300ms" };
+            let policy = lasting().replace("stale = \"30s\"", &format!("stale = \"{stale}\", {until}"));
+            assert_ne!(policy, lasting());
+            rig.front.apply(&policy).unwrap();
+            // a connection that has its place does not wait
+            let steps = &STEPS[..STEPS.len() - usize::from(until.contains("close"))];
+            come_and_leave(&rig, &clients, steps, seed + at as u64, at);
+            // of those that vanished the server does not know
+            rig.hang_up();
+            let is_empty = || entries(&rig).iter().all(|(_, count)| *count == 0);
+            wait_until(SOON, is_empty).unwrap_or_else(|_| panic!("{door:?}, {until}: {:?}", entries(&rig)));
+            let entered = |rig: &Queued| rig.queue().class.iter().map(|class| class.entered).sum::<u64>();
+            let before = entered(&rig);
+            rig.let_go(1);
+            assert_eq!(status(rig.ask(high(1), "/fresh")), 200, "{door:?}, {until}");
+            assert_eq!(entered(&rig), before + 1, "{door:?}, {until}: it waited");
+            rig.wait_for_peace();
+        }
+    }
+}
