@@ -83,7 +83,9 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	}
 	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
 	served_begin(&front->packet, &from->turn, answer);
-	if (!later && tcp)
+	if (!later && tcp && !queue_has_room(tcp))
+		verdict = TCX_DROP;
+	else if (!later && tcp)
 		verdict = carrier_claim(&front->packet) ? carrier_admit(skb, front, stream, tcp) : TCX_DROP;
 	if (verdict == TCX_NEXT) {
 		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);

@@ -56,3 +56,19 @@ static __always_inline bool queue_full(struct tcp_sock *listening)
 
 	return sk->sk_ack_backlog > sk->sk_max_ack_backlog;
 }
+
+#define ACCEPT_MARGIN 16
+
+/*
+ * Whether the accept queue has room for one more and for those that are on their way there, by other CPUs or in the same batch.
+ * TCP drops what finds it full, and a client whose bytes were acknowledged does not send them again.
+ */
+static __always_inline bool queue_has_room(struct tcp_sock *listening)
+{
+	struct sock *sk = &listening->inet_conn.icsk_inet.sk;
+	__u32 most = sk->sk_max_ack_backlog, margin = most / 2;
+
+	if (margin > ACCEPT_MARGIN)
+		margin = ACCEPT_MARGIN;
+	return sk->sk_ack_backlog + margin <= most;
+}
