@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Over links of small and large packets and over a VLAN, requests of several packets wait and go in the order of their classes, and
+//! their answers come whole.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpStream};
+
+use fief_testkit::{Client, Family, Topology, pattern};
+use fief_tests_netns::front::{self, Door};
+use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, length_of};
+
+const ANSWER: usize = 150_000;
+
+/// A head of some packets of this size, and of no more than a queue keeps.
+fn head(mtu: u32, path: &str) -> String {
+    let more = (3 * mtu as usize).min(12_000);
+    format!("GET {path}/{ANSWER} HTTP/1.1\r\nHost: server\r\nX: {}\r\n\r\n", "x".repeat(more))
+}
+
+fn client(class: Client, family: Family, n: u8) -> IpAddr {
+    class.address(family, n)
+}
+
+/// First requests and later ones of two classes wait behind another, each of several packets.
+fn goes_in_order(rig: &Queued, family: Family, mtu: u32) {
+    let at = format!("{:?}, {family:?}, {mtu}", rig.front.door);
+    let connect = |class, n| rig.connect(client(class, family, n));
+    let mut later = [connect(Client::Low, 1), connect(Client::High, 1)];
+    for stream in &mut later {
+        rig.let_go(1);
+        ask_on(stream, "/before");
+        answer_on(stream);
+    }
+    let seen = rig.got().len();
+    let mut first = connect(Client::Low, 2);
+    ask_on(&mut first, "/first/10");
+    rig.got_all(seen + 1);
+    let [low, high] = later;
+    let waits = [
+        (low, "/low-later"),
+        (connect(Client::Low, 3), "/low"),
+        (high, "/high-later"),
+        (connect(Client::High, 3), "/high"),
+    ];
+    let ask = |(waiting, (mut stream, path)): (u32, (TcpStream, &'static str))| {
+        stream.write_all(head(mtu, path).as_bytes()).unwrap();
+        rig.wait_for(waiting);
+        stream
+    };
+    let asked: Vec<_> = (1..).zip(waits).map(ask).collect();
+    assert_eq!(rig.got().len(), seen + 1, "{at}");
+    rig.let_go(5);
+    let got = rig.got_all(seen + 5)[seen + 1..].join(" ");
+    let order = ["/high-later", "/high", "/low-later", "/low"].map(|path| format!("{path}/{ANSWER}"));
+    assert_eq!(got, order.join(" "), "{at}");
+    for mut stream in asked {
+        let mut body = vec![0; length_of(&answer_on(&mut stream))];
+        stream.read_exact(&mut body).unwrap();
+        assert!(body == pattern(ANSWER), "{at}: another answer of {} bytes", body.len());
+    }
+    rig.wait_for_peace();
+    assert_eq!(rig.queue().too_long, 0, "{at}");
+}
+
+#[test]
+fn classes_go_in_their_order_whatever_the_size_of_packets() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &lasting());
+        for (mtu, families) in
+            [(576, &[Family::V4][..]), (1280, &[Family::V4, Family::V6]), (9000, &[Family::V4, Family::V6])]
+        {
+            rig.front.topology.set_mtu(mtu).unwrap();
+            families.iter().for_each(|family| goes_in_order(&rig, *family, mtu));
+        }
+    }
+}
+
+/// The addresses of both ends are those of devices for the VLAN 7.
+fn over_a_vlan() -> Option<Topology> {
+    let topology = Topology::new().unwrap();
+    let ends = [
+        (&topology.server, Topology::SERVER, "10.77.0.1", "10.77.0.2", topology.link.far_mac),
+        (&topology.clients, Topology::CLIENTS, "10.77.0.2", "10.77.0.1", topology.link.near_mac),
+    ];
+    for (namespace, device, own, peer, mac) in ends {
+        if let Err(error) = namespace.ip(&format!("link add link {device} name {device}.7 type vlan id 7")) {
+            eprintln!("skipped: no VLAN here: {error}");
+            return None;
+        }
+        for line in [
+            format!("addr flush dev {device}"),
+            format!("link set {device}.7 up"),
+            format!("addr add {own}/16 dev {device}.7"),
+            format!("neigh replace {peer} lladdr {mac} dev {device}.7 nud permanent"),
+        ] {
+            namespace.ip(&line).unwrap();
+        }
+    }
+    for class in [Client::High, Client::Low] {
+        let prefix = class.prefix(Family::V4);
+        topology.server.ip(&format!("route replace {prefix} via 10.77.0.2 dev sv.7")).unwrap();
+    }
+    Some(topology)
+}
+
+#[test]
+fn classes_go_in_their_order_over_a_vlan() {
+    if !front::ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let Some(topology) = over_a_vlan() else { return };
+        let rig = Queued::at(door, &lasting(), topology);
+        goes_in_order(&rig, Family::V4, 1500);
+    }
+}
