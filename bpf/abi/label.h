@@ -16,8 +16,8 @@ struct fief_label {
 	__u32 next;	/* connections: sequence number at which the next request begins (FIEF_LABEL_TRACKED) */
 	/* Bytes of the body that begins there instead (FIEF_LABEL_INSIDE, FIEF_LABEL_BODY). UNIX: the client it was sent for. */
 	__u64 body;
-	__u32 busy; /* connections: a CPU rules its bytes now */
-	__u32 pad;
+	__u32 busy;	 /* connections: a CPU rules its bytes now */
+	__u32 answer_at; /* sequence number at which the answer to its latest request begins (FIEF_LABEL_OWES) */
 };
 #define FIEF_LABEL_CLASS_LISTENER 1u /* hidden listener of one class: clones need no classification */
 #define FIEF_LABEL_LISTENER	  2u /* listener of a policy's address: classify by the remote address */
@@ -53,8 +53,7 @@ struct fief_label {
 	16777216u /* the end of its first head was ruled and not delivered: it has to be the same (tail.bpf.h) */
 #define FIEF_LABEL_TURNS                                                                                               \
 	33554432u /* beside PASSED: what the client says after an answer is a turn for the queue (turns.bpf.h) */
-#define FIEF_LABEL_OWES                                                                                                \
-	67108864u /* the body of a request that had its turn in a queue has not come to its end (late.bpf.h) */
+#define FIEF_LABEL_OWES	 67108864u /* the body of a request of a queue has not come to its end (late.bpf.h) */
 #define FIEF_LABEL_ASKED (FIEF_LABEL_UPGRADE | FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT)
 /* what a verdict upon the first request says */
 #define FIEF_LABEL_VERDICT                                                                                             \

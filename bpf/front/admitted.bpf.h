@@ -39,7 +39,7 @@ static __always_inline void admitted_go_on(struct front_context *front, struct s
 
 	entry->tracked = flags_behind(&front->packet, front->guard, &stream->ruling, first);
 	entry->next += stream->ruling.head + passed_over(&stream->ruling, &entry->body, &entry->tracked);
-	entry->tracked |= flags_owing(front, &stream->ruling, entry->tracked, entry->next);
+	entry->tracked |= flags_owing(front, &stream->ruling, entry->tracked);
 	if (!(entry->tracked & FIEF_LABEL_TRACKED))
 		admitted_pass(front, entry);
 }
@@ -53,7 +53,7 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 	entry->container = ruling->container;
 	entry->rule = ruling->rule.rule;
 	entry->begin = front->packet.seq;
-	entry->answer = front->packet.ack;
+	entry->answer_at = front->packet.ack;
 	entry->next = entry->begin;
 	admitted_go_on(front, stream, true);
 	entry->spent = 0;
@@ -130,7 +130,7 @@ static __noinline void admitted_by_kernel(struct __sk_buff *skb, struct front_co
 	    .spent = 1,
 	    .begin = front->packet.seq,
 	    .time_ns = front->now,
-	    .answer = front->packet.ack,
+	    .answer_at = front->packet.ack,
 	};
 
 	admitted_note(skb, front, &entry);

@@ -48,7 +48,7 @@ static __always_inline int half_begin(struct __sk_buff *skb, struct front_contex
 	entry->rule = FIEF_NO_ID;
 	entry->begin = front->packet.seq;
 	entry->next = entry->begin;
-	entry->answer = front->packet.ack;
+	entry->answer_at = front->packet.ack;
 	entry->tracked = FIEF_LABEL_TRACKED | FIEF_LABEL_HALF;
 	entry->verdicts = 1;
 	entry->time_ns = front->now;

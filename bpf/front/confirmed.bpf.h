@@ -222,7 +222,7 @@ static __noinline __u32 asked_first(const struct fief_label *label, const struct
 		return label->flags;
 	reversed_key(p, &key);
 	entry = admitted_find(&key);
-	return entry && entry->answer == p->seq ? entry->tracked : 0;
+	return entry && entry->answer_at == p->seq ? entry->tracked : 0;
 }
 
 /* The server's first packet with bytes: begins to read it, if it is to be read. */

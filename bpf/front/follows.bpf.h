@@ -211,7 +211,7 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 		return TCX_DROP;
 	if (label && tcp && is_behind(waiting->packet.seq, tcp->rcv_nxt))
 		return TCX_DROP;
-	end = waiting_end(end, waiting->later, waiting->length);
+	end = waiting_end(front, end, waiting->later, waiting->length);
 	window = waiting_window(front, tcp, waiting->later, &waiting->with, waiting->packet.seq, end);
 	return acknowledge(skb, p, &stream->with, end, window);
 }
@@ -299,7 +299,13 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 		tcp = bpf_skc_to_tcp_sock(sk);
 	if (has_stream(state))
 		label = bpf_sk_storage_get(&labels, sk, 0, 0);
-	if (what == QUEUE_REPEATS) {
+	if (what == QUEUE_WHOLE) {
+		if (label && payload_valid(skb, &front->packet, stream, false)) {
+			__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_OWES);
+			place_again(&front->packet, front->guard->queue, label->container.id, label->answer_at);
+		}
+		verdict = TCX_NEXT;
+	} else if (what == QUEUE_REPEATS) {
 		waiting_join(skb, front, stream, tcp);
 		verdict = queue_repeated(skb, front, stream, tcp, label);
 	} else if (what == QUEUE_LATER && label) {

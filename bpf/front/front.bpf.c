@@ -46,7 +46,6 @@
  *     tracked       where its next request begins cut           the first bytes of a packet pass
  *     displaced     verdicts that others displace behind        what follows a request
  *     taken         whether TCP would take a segment
- *     late          the end of a body that makes its request whole
  *     arrive        which bytes to a socket are ruled
  *     chunks        of a body, line by line       chunked       on a socket
  *     ignored       bodies servers may not read   inside        the rules about these
@@ -66,8 +65,9 @@
  *     lined         what is kept of one           asked         one that its server has not got
  *     narrow        how many a server is to have  fair          turns of the clients of a class
  *     latency       what the policy promises a class
+ *     late          the end of a body that makes its request whole
  *     follows       what else comes of one        turns         of clients, where requests cannot be read
- *     room          to wait in, and what gives waypipelined     requests of one packet
+ *     room          to wait in                    pipelined     requests of one packet
  *   verdict    counts of verdicts, and notices
  *
  * The readers of frames and of TCP options, and the keys of flows and sources, stand in flow/. The object reuses the core's

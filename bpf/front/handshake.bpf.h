@@ -59,12 +59,13 @@ static __always_inline void synack_options(struct segment *s, const struct hands
 
 /*
  * The window that the kernel will find when it takes the connection over; half of the buffer is the kernel's own. A request that may
- * have to wait is offered what is kept of it: a client that was offered more would send it in vain, and again by its own timeout.
+ * have to wait is offered what is kept of it: a client that was offered more would send it in vain, and again by its own timeout. Later
+ * windows are rounded up to a unit of theirs.
  */
 static __always_inline __u16 window_offered(struct tcp_sock *listening, const struct fief_guard *guard)
 {
 	__u32 half = (__u32)listening->inet_conn.icsk_inet.sk.sk_rcvbuf / 2;
-	__u32 most = guard->queue ? FIEF_QUEUE_MOST : WINDOW_MOST;
+	__u32 most = guard->queue ? FIEF_QUEUE_MOST - (1u << RECEIVE_SCALE) : WINDOW_MOST;
 
 	return half < most ? half : most;
 }

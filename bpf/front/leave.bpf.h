@@ -31,7 +31,8 @@ static __always_inline int door_leave(struct __sk_buff *skb, struct front_contex
 		verdict = front->listener ? answer_unrouted(skb, front, verdict) : TCX_DROP;
 	if (verdict >= QUEUE_FIRST && verdict <= QUEUE_REPEATS)
 		/* its program is not there: what has a socket, or gets one from the kernel, passes */
-		verdict = verdict == QUEUE_LATER || verdict == QUEUE_UNHELD ? TCX_NEXT : TCX_DROP;
+		verdict =
+		    verdict == QUEUE_LATER || verdict == QUEUE_UNHELD || verdict == QUEUE_WHOLE ? TCX_NEXT : TCX_DROP;
 	if (verdict == TCX_NEXT && !front->connected)
 		passed_note(&front->packet);
 	return verdict;

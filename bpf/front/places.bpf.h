@@ -340,6 +340,49 @@ static __noinline int served_begin(const struct packet *p, const struct queue_tu
 	return 0;
 }
 
+/* A place of a class, whether there is one or not. When it runs out. */
+static __noinline __u64 place_more(struct fief_queue *q, __u32 class, __u64 ends)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	bpf_spin_lock(&q->lock);
+	places_run_out(q, now);
+	ends = place_take(q, queue_class(q, class), ends);
+	bpf_spin_unlock(&q->lock);
+	return ends;
+}
+
+/*
+ * The packet's request of a container is whole only now: what the server has from now on lasts as long as a place does, and what it is
+ * measured by begins here. One that has lost its place gets another.
+ */
+__noinline int place_again(const struct packet *p __arg_nonnull, __u32 queue, __u32 container, __u32 answer)
+{
+	struct queue_turn turn = {.queue = queue, .since_ns = bpf_ktime_get_ns()};
+	struct fief_queue *q = queue_get(queue);
+	struct fief_served *served;
+	struct fief_flow_key key;
+
+	if (!q)
+		return 0;
+	flow_key(p, &key);
+	turn.ends = place_ends(q, turn.since_ns, false);
+	served = bpf_map_lookup_elem(&queue_serves, &key);
+	if (served && !has_run_out(served)) {
+		if (served->since_ns)
+			served->since_ns = turn.since_ns;
+		if (served->queue == queue)
+			served_prolong(q, served, turn.ends);
+		return 0;
+	}
+	if (q->until == FIEF_UNTIL_CLOSE)
+		return 0; /* its connection may keep one */
+	turn.class = queue_class_of(q, container);
+	turn.ends = place_more(q, turn.class, turn.ends);
+	served_begin(p, &turn, answer);
+	return 0;
+}
+
 /* The server did not get the packet's request. */
 static __noinline int served_undo(const struct packet *p)
 {

@@ -22,8 +22,9 @@
 #define QUEUE_FIRST   72 /* the first request of a connection that has no socket */
 #define QUEUE_UNHELD  73 /* the same, while the kernel makes the socket */
 #define QUEUE_LATER   74 /* one on a socket */
-#define QUEUE_REPEATS 75 /* bytes of a flow whose request waits */
-#define QUEUE_RESETS  76 /* a reset of a flow whose request waits, or may be served */
+#define QUEUE_WHOLE   75 /* the end of one whose head the server has */
+#define QUEUE_REPEATS 76 /* bytes of a flow whose request waits */
+#define QUEUE_RESETS  77 /* a reset of a flow whose request waits, or may be served */
 
 /* Why somebody waits no longer. */
 enum queue_end { QUEUE_GOES, QUEUE_FULL, QUEUE_LATE };

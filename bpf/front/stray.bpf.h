@@ -43,7 +43,7 @@
  */
 static __always_inline bool was_answered(const struct fief_admitted *entry, const struct packet *p)
 {
-	return p->seq - entry->begin < FORGOTTEN_BYTES && p->ack - entry->answer - 1 < FORGOTTEN_BYTES;
+	return p->seq - entry->begin < FORGOTTEN_BYTES && p->ack - entry->answer_at - 1 < FORGOTTEN_BYTES;
 }
 
 /* A verdict, or STREAM_ENDS: nothing was admitted. The next request cannot be ruled before the socket is there. */

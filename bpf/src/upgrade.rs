@@ -64,17 +64,10 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     let mut open =
         front::FrontSkelBuilder::default().open(&mut front_place).context(|| "cannot open the front object".into())?;
     reuse_maps(open.open_object_mut(), pins)?;
-    let has_sightings = pins.map("sightings").exists();
     let mut front_skel = open.load().map_err(|e| unsupported("front", &e))?;
     pin_new_maps(front_skel.object_mut(), pins)?;
-    if !has_sightings {
-        // the old version may have let a request pass whose answer is still to come
-        crate::record::update(
-            &pins.open_map("sightings")?,
-            0,
-            &abi::fief_sightings { upgrades: 1, ..Default::default() },
-        )?;
-    }
+    // the old version may have let a request pass whose answer is still to come, and not every version told so
+    crate::record::update(&pins.open_map("sightings")?, 0, &abi::fief_sightings { upgrades: 1, ..Default::default() })?;
     crate::secret::set(pins)?;
     crate::queue::set_mark(pins)?;
 

@@ -76,10 +76,9 @@ pub fn between(before: Option<&[QueueView]>, after: &[QueueView]) -> ByContainer
     all
 }
 
-/// Whether it is the same queue still, whose counters never go back.
+/// Whether it is the same queue still. These counters never go back; `entered` does for a request that then makes no connection.
 fn goes_on(before: &QueueClassView, after: &QueueClassView) -> bool {
-    let counters =
-        |class: &QueueClassView| [class.entered, class.released, class.refused_full, class.refused_wait, class.gone];
+    let counters = |class: &QueueClassView| [class.released, class.refused_full, class.refused_wait, class.gone];
     counters(before).iter().zip(counters(after)).all(|(before, after)| *before <= after)
 }
 
