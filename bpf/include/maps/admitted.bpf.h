@@ -155,7 +155,7 @@ __noinline int first_bytes_claim(const struct fief_flow_key *key __arg_nonnull, 
 {
 	__u64 hash, mine, seen, own, lasts, now_ms = bpf_ktime_get_ns() / 1000000, passed = 0, at = CLAIMS, was = 0;
 	struct admitted_pair *pair = admitted_pair(key, &hash);
-	__u64 take, found = 0;
+	__u64 take, half, found = 0;
 	__u32 i;
 
 	if (!pair)
@@ -175,9 +175,11 @@ __noinline int first_bytes_claim(const struct fief_flow_key *key __arg_nonnull, 
 	}
 	if (passed && !renews)
 		return 0;
-	if (at >= CLAIMS)
+	half = at / 2;
+	barrier_var(half); /* 6.12 knows no bound of what was shifted and masked at once */
+	if (half >= CLAIMS / 2)
 		return renews; /* else those of others would stop the queue that it comes out of */
-	if (__sync_val_compare_and_swap(&pair->key[at & 1].claim[at / 2], was, mine) != was)
+	if (__sync_val_compare_and_swap(&pair->key[at & 1].claim[half], was, mine) != was)
 		return 0;
 	/* where one that ended meanwhile led another CPU to another word, neither passes */
 	for (i = 0, passed = 0; i < CLAIMS; i++) {
