@@ -295,11 +295,8 @@ static __attribute__((constructor)) void start(void)
 	scan(true);
 	if (!atomic_load(&front_count))
 		return;
+	/* what was closed on the way is made again by whoever accepts: a helper that only inherited the listener would not serve it */
 	scan(false);
-	/* what was closed on the way is made again */
-	for (int fd = 0; fd < 65536; fd++)
-		if (descriptors[fd].kind == FRONT)
-			front_open_queues(descriptors[fd].front, fd, SOMAXCONN);
 }
 
 /* A child that is started without a front gets none of its class listeners, as with close() in one of vfork(). */

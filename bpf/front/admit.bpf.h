@@ -22,13 +22,13 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struc
 enum assigned { ASSIGNED, ASSIGN_REFUSED, ASSIGN_FULL };
 
 static __always_inline enum assigned assign_to(struct __sk_buff *skb, struct tcp_sock *listening,
-					       const struct packet *p, const struct handshake *with)
+					       const struct front_context *front, const struct handshake *with)
 {
 	struct bpf_tcp_req_attrs attributes = {};
 
-	if (!takes_family(listening, p))
+	if (!takes_family(listening, &front->packet))
 		return ASSIGN_REFUSED;
-	if (queue_full(listening))
+	if (front->carried ? !queue_has_room(listening) : queue_full(listening))
 		return ASSIGN_FULL;
 	attributes.rcv_tsval = with->timestamp;
 	attributes.rcv_tsecr = with->echo;
@@ -63,7 +63,7 @@ static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, stru
 		if (!sk)
 			continue;
 		listening = bpf_skc_to_tcp_sock(sk);
-		now = listening ? assign_to(skb, listening, &front->packet, with) : ASSIGN_REFUSED;
+		now = listening ? assign_to(skb, listening, front, with) : ASSIGN_REFUSED;
 		bpf_sk_release(sk);
 		if (now == ASSIGNED)
 			return ASSIGNED;
@@ -97,7 +97,7 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 	if (front->listener->serve != FIEF_SERVE_SHARED)
 		done = assign_to_class(skb, front, stream->admitted.container.id, &stream->with);
 	if (done == ASSIGN_REFUSED)
-		done = assign_to(skb, found, &front->packet, &stream->with);
+		done = assign_to(skb, found, front, &stream->with);
 	if (done == ASSIGNED) {
 		front->connected = true; /* nobody looks for a listening socket */
 		return TCX_NEXT;

@@ -39,7 +39,7 @@ static __always_inline void admitted_go_on(struct front_context *front, struct s
 
 	entry->tracked = flags_behind(&front->packet, front->guard, &stream->ruling, first);
 	entry->next += stream->ruling.head + passed_over(&stream->ruling, &entry->body, &entry->tracked);
-	entry->tracked |= flags_owing(front, &stream->ruling, entry->tracked);
+	entry->tracked |= flags_owing(front, &stream->ruling, entry->tracked, entry->next);
 	if (!(entry->tracked & FIEF_LABEL_TRACKED))
 		admitted_pass(front, entry);
 }

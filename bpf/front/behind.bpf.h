@@ -88,12 +88,17 @@ static __always_inline __u32 passed_over(const struct ruling *ruling, __u64 *bod
 	return ruling->inside ? 0 : body_pass(body, flags);
 }
 
-/* Beside these flags for what stands behind a request: that has a body, and the queue counts it until it is whole (late.bpf.h). */
-static __always_inline __u32 flags_owing(const struct front_context *front, const struct ruling *ruling, __u32 flags)
+/* Beside these flags for what stands at `next`, behind a request: the queue counts it until it is whole (late.bpf.h). */
+static __always_inline __u32 flags_owing(const struct front_context *front, const struct ruling *ruling, __u32 flags,
+					 __u32 next)
 {
+	const struct packet *p = &front->packet;
+
 	if (!front->guard->queue || is_unqueued(ruling) || !(flags & FIEF_LABEL_TRACKED))
 		return 0;
-	return ruling->body || flags & BODY_STATES ? FIEF_LABEL_OWES : 0;
+	if (!(flags & (BODY_STATES | FIEF_LABEL_BODY)) && !is_behind(next, p->seq + p->payload_length))
+		return 0;
+	return FIEF_LABEL_OWES;
 }
 
 /* Whether these bytes, of which there is one at least, may begin HTTP/2. */
@@ -115,7 +120,7 @@ static __always_inline int later_follow(struct front_context *front, struct conn
 	if (!(flags & FIEF_LABEL_TRACKED))
 		return later_untrack(front, on->label, flags & FIEF_LABEL_TURNS);
 	on->label->next = stream->read + passed_over(ruling, &body, &flags);
-	flags |= flags_owing(front, ruling, flags);
+	flags |= flags_owing(front, ruling, flags, on->label->next);
 	on->label->answer_at = on->tcp->write_seq;
 	on->label->body = body;
 	__sync_fetch_and_and(&on->label->flags, ~(FIEF_LABEL_ASKED | FIEF_LABEL_TLS | FIEF_LABEL_EARLY |

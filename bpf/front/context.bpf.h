@@ -17,5 +17,6 @@ struct front_context {
 	bool connected;		    /* a segment has a socket, and not only a listening one */
 	bool ruled;		    /* it ends the head of a later request, which may pass */
 	bool queued;		    /* one of the requests that it ends may have to wait */
+	bool carried;		    /* it waited, and its bytes were acknowledged */
 	struct fief_ref container;  /* whose a connection is as long as no request says otherwise */
 };

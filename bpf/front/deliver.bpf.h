@@ -44,7 +44,7 @@ static __always_inline int carrier_admit(struct __sk_buff *skb, struct front_con
 	stream->admitted.time_ns = front->now;
 	if (front->guard)
 		return admit(skb, front, listening, stream);
-	return assign_to(skb, listening, &front->packet, &stream->with) == ASSIGNED ? TCX_NEXT : TCX_DROP;
+	return assign_to(skb, listening, front, &stream->with) == ASSIGNED ? TCX_NEXT : TCX_DROP;
 }
 
 /* A request of the class was released, which waited so long. */
@@ -83,9 +83,8 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	}
 	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
 	served_begin(&front->packet, &from->turn, answer);
-	if (!later && tcp && !queue_has_room(tcp))
-		verdict = TCX_DROP;
-	else if (!later && tcp)
+	front->carried = true;
+	if (!later && tcp)
 		verdict = carrier_claim(&front->packet) ? carrier_admit(skb, front, stream, tcp) : TCX_DROP;
 	if (verdict == TCX_NEXT) {
 		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);

@@ -211,7 +211,7 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 		return TCX_DROP;
 	if (label && tcp && is_behind(waiting->packet.seq, tcp->rcv_nxt))
 		return TCX_DROP;
-	end = waiting_end(front, end, waiting->later, waiting->length);
+	end = waiting_end(end, waiting->length);
 	window = waiting_window(front, tcp, waiting->later, &waiting->with, waiting->packet.seq, end);
 	return acknowledge(skb, p, &stream->with, end, window);
 }
@@ -289,10 +289,10 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 	__u32 state;
 
 	if (!stream || !segment_guard_find(front))
-		return TCX_DROP;
+		return what == QUEUE_WHOLE ? TCX_NEXT : TCX_DROP;
 	sk = socket_find(skb, &front->packet, NULL);
 	if (!sk)
-		return front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : TCX_DROP;
+		return what == QUEUE_WHOLE || front->guard->flags & FIEF_GUARD_MONITOR ? TCX_NEXT : TCX_DROP;
 	state = sk->state;
 	barrier_var(state);
 	if (state == BPF_TCP_LISTEN || has_stream(state))

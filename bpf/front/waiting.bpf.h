@@ -176,11 +176,9 @@ static __always_inline __u16 waiting_window(const struct front_context *front, s
  * How far it is acknowledged of which no more can be kept. A client that was offered more sends that in vain: the last byte,
  * which the server acknowledges when it gets the request, is the sign for it to go on.
  */
-static __always_inline __u32 waiting_end(const struct front_context *front, __u32 end, bool later, __u32 length)
+static __always_inline __u32 waiting_end(__u32 end, __u32 length)
 {
-	bool offered = later || front->guard->flags & FIEF_GUARD_KERNEL;
-
-	return offered && length >= FIEF_QUEUE_MOST ? end - 1 : end;
+	return length >= FIEF_QUEUE_MOST ? end - 1 : end;
 }
 
 /* It does not wait: it makes its connection, or goes to its socket. */
@@ -209,7 +207,7 @@ static __always_inline int queue_wait(struct __sk_buff *skb, struct front_contex
 				      struct fief_label *label, __u32 class, __u32 at)
 {
 	struct packet *p = &front->packet;
-	__u32 end = waiting_end(front, packet_end(p), label, p->payload_length), window;
+	__u32 end = waiting_end(packet_end(p), p->payload_length), window;
 
 	if (label)
 		__sync_fetch_and_or(&label->flags, FIEF_LABEL_WAITS); /* once in line, it may be next on another CPU */
@@ -383,8 +381,13 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	if (!waits || p->payload_length <= FIEF_QUEUE_MOST || (later ? !stream->read : may_be_shortened(p, stream)))
 		way = queue_decide(&place, bytes);
 	if (way == WAY_WAITS) {
-		if (p->payload_length > FIEF_QUEUE_MOST)
+		if (p->payload_length > FIEF_QUEUE_MOST) {
 			packet_shorten(q, p);
+			owes = true;
+			stream->admitted.tracked |= FIEF_LABEL_OWES;
+			if (label)
+				__sync_fetch_and_or(&label->flags, FIEF_LABEL_OWES);
+		}
 		at = waiting_keep(skb, front, stream, &place, (later ? KEEP_LATER : 0) | (owes ? KEEP_OWES : 0));
 		if (at)
 			return queue_wait(skb, front, stream, q, links, tcp, label, class, at);

@@ -221,9 +221,8 @@ fn who_waits_is_offered_no_more_and_no_less_than_before() {
             for at in (0..KEPT).step_by(1280) {
                 let piece = upload.segment(PSH | ACK, (before + at) as u32, &stream[at..at + 1280]);
                 rig.clients.send(&piece).unwrap();
-                // of a full one whose client was offered more the last byte is left
-                let offered = before > 0 || door == Door::Kernel;
-                let end = before + at + 1280 - usize::from(offered && at + 1280 == KEPT);
+                // of a full one the last byte is left
+                let end = before + at + 1280 - usize::from(at + 1280 == KEPT);
                 wait_until(SOON, || {
                     upload.hear(HEARD).unwrap();
                     acknowledged(&upload) >= end
