@@ -56,16 +56,15 @@ struct fief_flow_key {
 struct fief_admitted {
 	struct fief_ref container;
 	__u32 rule;
-	__u32 next;    /* as in the label */
-	__u32 tracked; /* flags for the label, of FIEF_LABEL_VERDICT */
-	__u32 begin;   /* sequence number of its first byte: what was left by an earlier connection has another */
-	__u64 time_ns; /* of the verdict: what follows is let through for a short time, until the socket is there */
-	__u32
-	    answer_at; /* sequence number of the server's first byte: who acknowledges more was answered by its socket */
-	__u32 verdicts; /* upon the same first bytes */
-	__u32 cpu;	/* that has its packet: there, what follows comes to TCP behind it */
-	__u32 spent;	/* its socket was made: who sends the same first bytes again sends a copy */
-	__u64 body;	/* as in struct fief_label */
+	__u32 next;	 /* as in the label */
+	__u32 tracked;	 /* flags for the label, of FIEF_LABEL_VERDICT */
+	__u32 begin;	 /* sequence number of its first byte: what was left by an earlier connection has another */
+	__u64 time_ns;	 /* of the verdict: what follows is let through for a short time, until the socket is there */
+	__u32 answer_at; /* sequence number of the server's first byte: a client that acknowledges more was answered */
+	__u32 verdicts;	 /* upon the same first bytes */
+	__u32 cpu;	 /* that has its packet: there, what follows comes to TCP behind it */
+	__u32 spent;	 /* its socket was made: who sends the same first bytes again sends a copy */
+	__u64 body;	 /* as in struct fief_label */
 };
 
 /* How far a head was looked through for its end, as it comes: all zero at its begin. See the front room's scan.bpf.h. */

@@ -91,7 +91,7 @@ struct fief_guard {
 #define FIEF_GUARD_BODIES_READ 16384u /* the server reads every body: none is ruled as a request */
 #define FIEF_GUARD_TURNS       32768u /* beside a queue: where requests cannot be read, each turn of a client waits */
 
-/* What has been seen at any listener. */
+/* Rare things that the door has seen, at whatever listener: until then most packets need not look for them. */
 struct fief_sightings {
 	__u64 bad_ns;	/* when a segment was counted last that may be a guess at a cookie */
 	__u64 upgrades; /* not 0: a connection's first request may have asked for another protocol */

@@ -103,7 +103,10 @@ static __noinline int place_give(struct fief_queue *q, __u32 class, __u64 ends)
 	return 0;
 }
 
-/* A place of a class, which would run out at `before`, runs out at `ends` or later; one that has run out is taken again. */
+/*
+ * A place of a class, which would run out at `before`, runs out at `ends` or later. One that has run out is taken again, also where none
+ * is free; `before` is 0 for one that nobody remembers.
+ */
 static __noinline __u64 place_prolong(struct fief_queue *q, __u32 class, __u64 before, __u64 ends)
 {
 	struct fief_queue_class *of = queue_class(q, class);
@@ -340,21 +343,9 @@ static __noinline int served_begin(const struct packet *p, const struct queue_tu
 	return 0;
 }
 
-/* A place of a class, whether there is one or not. When it runs out. */
-static __noinline __u64 place_more(struct fief_queue *q, __u32 class, __u64 ends)
-{
-	__u64 now = bpf_ktime_get_ns();
-
-	bpf_spin_lock(&q->lock);
-	places_run_out(q, now);
-	ends = place_take(q, queue_class(q, class), ends);
-	bpf_spin_unlock(&q->lock);
-	return ends;
-}
-
 /*
- * The packet's request of a container is whole only now: what the server has from now on lasts as long as a place does, and what it is
- * measured by begins here. One that has lost its place gets another.
+ * The packet makes a request of the container whole: from now on its place lasts as long as that of any request, and its latency is
+ * counted. A request that has lost its place gets another one.
  */
 __noinline int place_again(const struct packet *p __arg_nonnull, __u32 queue, __u32 container, __u32 answer)
 {
@@ -378,7 +369,7 @@ __noinline int place_again(const struct packet *p __arg_nonnull, __u32 queue, __
 	if (q->until == FIEF_UNTIL_CLOSE)
 		return 0; /* its connection may keep one */
 	turn.class = queue_class_of(q, container);
-	turn.ends = place_more(q, turn.class, turn.ends);
+	turn.ends = place_prolong(q, turn.class, 0, turn.ends);
 	served_begin(p, &turn, answer);
 	return 0;
 }

@@ -148,8 +148,8 @@ static __always_inline __u32 window_scale(struct tcp_sock *tcp, const struct han
 }
 
 /*
- * Up to where the client of what waits may send. `tcp`: its socket, else the listening one. What was offered before stays, up to which
- * more is kept or comes again; nothing more is offered.
+ * The sequence number up to which the client of a waiting request may send. `tcp`: the request's socket, else the listening one. The
+ * edge that the client was offered before stays; it is offered nothing more.
  */
 static __noinline __u32 waiting_edge(const struct front_context *front, struct tcp_sock *tcp, bool later, __u32 begin)
 {

@@ -20,7 +20,7 @@ queue = false
 "#;
 
 const SECRET: &[u8] = b"GET /secret/10 HTTP/1.1\r\nHost: server\r\n\r\n";
-/// What is kept of one request.
+/// Bytes of one request that the queue keeps.
 const KEPT: usize = 15_360;
 const HEARD: Duration = Duration::from_millis(50);
 
@@ -193,7 +193,7 @@ fn what_follows_of_a_body_waits_with_its_head() {
     }
 }
 
-/// What waits is acknowledged with a window whose edge stays where it was, or less than a unit of windows behind that.
+/// While a request waits, the edge of its client's window stays where it was, or moves on by a unit of windows at most.
 #[test]
 fn who_waits_is_offered_no_more_and_no_less_than_before() {
     if !ready() {
