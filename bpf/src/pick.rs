@@ -47,8 +47,13 @@ pub fn measure(runs: u32) -> Result<Picked> {
 
 /// A queue of 32 classes of one level, and which of them is next.
 fn queue() -> (abi::fief_queue, u32) {
-    let mut queue =
-        abi::fief_queue { bits: u32::MAX, below_level: abi::FIEF_QUEUE_CLASSES, below: 1, ..Default::default() };
+    let mut queue = abi::fief_queue {
+        bits: u32::MAX,
+        classes: abi::FIEF_QUEUE_CLASSES,
+        below_level: abi::FIEF_QUEUE_CLASSES,
+        below: 1,
+        ..Default::default()
+    };
     let next = abi::FIEF_QUEUE_CLASSES / 2 + 1;
     for (number, class) in (0u32..).zip(&mut queue.class) {
         class.turn = 1000 + u64::from(number.abs_diff(next)) * 1000;

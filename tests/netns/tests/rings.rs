@@ -42,7 +42,10 @@ fn a_ring_divides_the_time_of_its_thread() {
         // 2000, 20,000 and 200,000 rebindings in a second
         for span in [100_000, 10_000, 1000] {
             // an error of the division would be in each of them, what others on the machine disturb is not
-            let points: Vec<_> = (0..5).map(|_| points_off(Duration::from_nanos(span))).collect();
+            let mut points = Vec::new();
+            while points.len() < 20 && points.last().is_none_or(|points: &f64| points.abs() >= 1.0) {
+                points.push(points_off(Duration::from_nanos(span)));
+            }
             assert!(points.iter().any(|points| points.abs() < 1.0), "{points:.2?} points at {span} ns");
         }
         all_end();

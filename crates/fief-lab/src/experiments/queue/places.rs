@@ -21,6 +21,7 @@ const KINDS: [Kind; 3] = [Kind::Nginx, Kind::Nginx4, Kind::Sleeper];
 const COST_US: u64 = 300;
 /// `None`: Fief finds it out.
 const PLACES: [Option<u32>; 8] = [None, Some(1), Some(2), Some(4), Some(8), Some(16), Some(32), Some(64)];
+const TRIED: [Option<u32>; 3] = [None, Some(1), Some(8)];
 /// Of the most requests a second.
 const NEARLY: f64 = 0.97;
 /// Until Fief has found a number.
@@ -34,16 +35,17 @@ struct One {
 
 /// Adds what came out to the outcome.
 pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()> {
-    let is_tried = plan.seconds < 0.5;
+    let is_tried = plan.is_tried();
+    let numbers: &[Option<u32>] = if is_tried { &TRIED } else { &PLACES };
     let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| kind.check().is_ok()).collect();
     let rounds = plan.rounds.min(3);
-    let mut progress = Progress::new("queue, places", kinds.len() * PLACES.len() * rounds);
+    let mut progress = Progress::new("queue, places", kinds.len() * numbers.len() * rounds);
     let mut all = Vec::new();
     for &kind in &kinds {
         let work = cost::work(topology, (kind, Connections::Each), COST_US, plan.seconds.min(0.5))?;
         for round in 0..rounds {
-            for turn in 0..PLACES.len() {
-                let places = PLACES[(turn + round) % PLACES.len()];
+            for turn in 0..numbers.len() {
+                let places = numbers[(turn + round) % numbers.len()];
                 progress.step(&format!("round {}, {}, {}", round + 1, kind.title(), title(places)))?;
                 let stand = Stand::under(topology, kind, Way::Queue, work, Some(&policy(places)))?;
                 let case = Case { kind, way: Way::Queue, connections: Connections::Each, low: MANY, cost_us: COST_US };
@@ -62,8 +64,8 @@ pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()
         })
     }));
     for kind in kinds {
-        outcome.tables.push(table(kind, &all));
-        let best = best(&rows(kind, &all));
+        outcome.tables.push(table(kind, numbers, &all));
+        let best = best(&rows(kind, numbers, &all));
         let of = |places: Option<u32>, value: fn(&Measured) -> f64| values(kind, places, &all, value);
         let against = |value: fn(&Measured) -> f64| median(&ratios(&of(None, value), &of(Some(best), value)));
         let load = format!("{}, {MANY} others, as fast as they are answered, one paying client", kind.title());
@@ -102,12 +104,12 @@ fn values(kind: Kind, places: Option<u32>, all: &[One], value: fn(&Measured) -> 
 /// A number, requests a second, and how long the paying client waits.
 type Row = (u32, f64, f64);
 
-fn rows(kind: Kind, all: &[One]) -> Vec<Row> {
+fn rows(kind: Kind, numbers: &[Option<u32>], all: &[One]) -> Vec<Row> {
     let row = |places: u32| {
         let of = |value: fn(&Measured) -> f64| median(&values(kind, Some(places), all, value));
         (places, of(Measured::throughput), of(|one| one.high.mean_us()))
     };
-    PLACES.into_iter().flatten().map(row).collect()
+    numbers.iter().copied().flatten().map(row).collect()
 }
 
 fn best(rows: &[Row]) -> u32 {
@@ -116,10 +118,10 @@ fn best(rows: &[Row]) -> u32 {
     near.min_by(|one, other| one.2.total_cmp(&other.2)).map_or(1, |row| row.0)
 }
 
-fn table(kind: Kind, all: &[One]) -> Table {
+fn table(kind: Kind, numbers: &[Option<u32>], all: &[One]) -> Table {
     let title_of = format!("{}, {MANY} others, by how many requests it has at once", kind.title());
     let mut table = Table::new(title_of, &["at once", "paying client waits, ms", "requests a second"]);
-    for places in PLACES {
+    for &places in numbers {
         let of = |value: fn(&Measured) -> f64| number(median(&values(kind, places, all, value)));
         table.row([title(places), of(|one| one.high.mean_us() / 1000.0), of(Measured::throughput)]);
     }

@@ -54,7 +54,8 @@ impl Plan {
     /// Each step tried once.
     pub fn least() -> Plan {
         let kinds = vec![Kind::Nginx, Kind::NginxTls, Kind::Go, Kind::Gunicorn, Kind::Postgres];
-        Plan { kinds, rounds: 1, seconds: 0.2, warm_up: 0.1, ..Plan::quick() }
+        let ways = vec![Way::Plain, Way::Queue, Way::Admit, Way::Shim, Way::LimitConn, Way::Haproxy(4)];
+        Plan { kinds, ways, rounds: 1, seconds: 0.2, warm_up: 0.1, ..Plan::quick() }
     }
 
     pub fn full() -> Plan {
