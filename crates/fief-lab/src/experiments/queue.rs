@@ -6,6 +6,7 @@
 //! machine hits all of them alike. Flatness is T(200)/T(5) and not T(200)/T(0): without any load the core goes idle between
 //! requests, and waking up is slower than a short queue.
 
+mod borrowed;
 mod case;
 mod cost;
 mod figures;

@@ -10,7 +10,7 @@ use super::case::Connections;
 use super::kind::{Kind, LONG};
 use super::stand::Stand;
 use super::way::{PORT, Way};
-use super::{Plan, cost};
+use super::{Plan, borrowed, cost};
 use crate::error::Result;
 use crate::experiments::Outcome;
 use crate::figures::Bound;
@@ -107,8 +107,8 @@ struct Measured {
 pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()> {
     let kinds: Vec<Kind> = [Kind::Nginx, Kind::Go].into_iter().filter(|kind| plan.kinds.contains(kind)).collect();
     let (rounds, seconds) = (plan.rounds.min(3), if plan.seconds < 0.5 { plan.seconds } else { 3.0 });
-    let mut progress = Progress::new("queue, shares", kinds.len() * WISHES.len() * rounds);
-    let mut measured = Vec::new();
+    let mut progress = Progress::new("queue, shares", kinds.len() * (WISHES.len() + 1) * rounds);
+    let (mut measured, mut borrowings) = (Vec::new(), Vec::new());
     for &kind in &kinds {
         let work = cost::work(topology, (kind, Connections::Persistent), COST_US, seconds.min(0.5))?;
         for round in 0..rounds {
@@ -116,6 +116,10 @@ pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()
                 progress.step(&format!("{}, {}", kind.title(), wish.name))?;
                 measured.push(once(topology, (kind, work), wish, round, seconds)?);
             }
+            progress.step(&format!("{}, a share that is not used", kind.title()))?;
+            let stand = Stand::under(topology, kind, Way::Queue, work, Some(&WISHES[0].policy(kind)))?;
+            borrowings.push((kind, borrowed::once(topology, seconds)?));
+            stand.stop()?;
         }
     }
     outcome.measurements.extend(measured.iter().map(|one| {
@@ -124,8 +128,18 @@ pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()
             "percent": one.percent, "error_points": one.error_points,
         })
     }));
+    outcome.measurements.extend(borrowings.iter().map(
+        |(kind, ms)| json!({ "experiment": "queue", "part": "borrowed", "server": kind.name(), "borrowed_ms": ms }),
+    ));
     for kind in kinds {
         outcome.tables.push(table(kind, &measured));
+        let ms: Vec<f64> = borrowings.iter().filter(|(of, _)| *of == kind).map(|(_, ms)| *ms).collect();
+        let metric = "time from the last request of a class with a share of 60 % until the others are answered as many as later on";
+        let load = format!("{}, classes of 60, 30 and 10 %, 20 closed-loop clients each", kind.title());
+        outcome
+            .figures
+            .must(format!("{}.borrowed_ms", kind.name()), median(&ms), Bound::AtMost(100.0))
+            .of(metric, "ms", load);
         for wish in WISHES {
             let points = median(&of(&measured, kind, wish).map(|one| one.error_points).collect::<Vec<_>>());
             let bound = Bound::AtMost(if wish.is_limit() { 0.5 } else { 1.0 });
