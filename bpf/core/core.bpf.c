@@ -286,13 +286,18 @@ int bind6_steers(struct bpf_sock_addr *ctx)
 SEC("cgroup/post_bind4")
 int bound4_filter(struct bpf_sock *ctx)
 {
-	return filter_register(ctx);
+	__u32 address[4];
+
+	mapped_ipv4(ctx->src_ip4, address);
+	return filter_register(ctx, address);
 }
 
 SEC("cgroup/post_bind6")
 int bound6_filter(struct bpf_sock *ctx)
 {
-	return filter_register(ctx);
+	__u32 address[4] = {ctx->src_ip6[0], ctx->src_ip6[1], ctx->src_ip6[2], ctx->src_ip6[3]};
+
+	return filter_register(ctx, address);
 }
 
 SEC("cgroup/connect4")

@@ -24,6 +24,7 @@
 
 #define FILTER_SET_ENDED 0x80000000u
 #define FILTERS_PER_USER 1024
+#define FILTERS_OF_USERS (FILTER_SETS / 8 * 7)
 #define NO_FLAGS	 0
 #define NO_REUSEPORT	 BPF_SK_LOOKUP_F_NO_REUSEPORT
 
@@ -36,6 +37,27 @@ static __always_inline __u32 filter_number(void)
 }
 
 /* ---- setsockopt ---- */
+
+static __always_inline int filter_take(struct fief_filtered *filtered)
+{
+	int err = quota_take(&filter_users, filtered->uid, FILTERS_PER_USER);
+
+	if (err)
+		return err;
+	err = quota_take_all(&filter_users, filtered->uid, FILTERS_OF_USERS);
+	if (err)
+		quota_give(&filter_users, filtered->uid);
+	filtered->filter.pad[0] = !err;
+	return err;
+}
+
+/* Those that an older version let in were not counted among all. */
+static __always_inline void filter_give(const struct fief_filtered *filtered)
+{
+	if (filtered->filter.pad[0])
+		quota_give_all(&filter_users, filtered->uid);
+	quota_give(&filter_users, filtered->uid);
+}
 
 static __always_inline int filter_ask(struct bpf_sockopt *ctx)
 {
@@ -56,11 +78,11 @@ static __always_inline int filter_ask(struct bpf_sockopt *ctx)
 	fresh.filter.prefix_length = filter->prefix_length;
 	fresh.filter.complement = !!filter->complement;
 	fresh.uid = (__u32)bpf_get_current_uid_gid();
-	err = quota_take(&filter_users, fresh.uid, FILTERS_PER_USER);
+	err = filter_take(&fresh);
 	if (err)
 		return refuse(err);
 	if (!bpf_sk_storage_get(&filtered_sockets, sk, &fresh, BPF_SK_STORAGE_GET_F_CREATE)) {
-		quota_give(&filter_users, fresh.uid);
+		filter_give(&fresh);
 		return refuse(-ENOMEM);
 	}
 	ctx->optlen = -1;
@@ -88,8 +110,8 @@ static __always_inline int filter_bind(struct bpf_sock_addr *ctx, const __u32 *a
 	filtered = bpf_sk_storage_get(&filtered_sockets, sk, 0, 0);
 	if (!filtered)
 		return 0;
-	if (!port || !is_reuseport(sk))
-		return -EINVAL;
+	if (filtered->id || !port || !is_reuseport(sk))
+		return -EINVAL; /* what is registered is of this address until the socket ends */
 	if (!is_steered(sk))
 		return -EADDRNOTAVAIL;
 	if (find_listener(policy_slot(), address, port))
@@ -132,8 +154,14 @@ static __always_inline void filter_key(struct fief_filter_key *key, struct fief_
 	key->prefix_length = filtered->filter.prefix_length;
 }
 
+/* Whether it is the one that was asked for: that bind() may have failed, and this one be of a class listener. */
+static __always_inline bool is_asked(const struct fief_listener_key *asked, const __u32 *address, __u32 port)
+{
+	return asked->port == port && !__builtin_memcmp(asked->address, address, 16);
+}
+
 /* The kernel has given the address to the socket. */
-static __always_inline int filter_register(struct bpf_sock *ctx)
+static __always_inline int filter_register(struct bpf_sock *ctx, const __u32 *given)
 {
 	struct fief_filtered *filtered = bpf_sk_storage_get(&filtered_sockets, ctx, 0, 0);
 	struct fief_listener_key address;
@@ -141,7 +169,7 @@ static __always_inline int filter_register(struct bpf_sock *ctx)
 	struct fief_filter_set *set;
 	__u32 id, length;
 
-	if (!filtered || !filtered->address.port || filtered->id)
+	if (!filtered || !filtered->address.port || filtered->id || !is_asked(&filtered->address, given, ctx->src_port))
 		return ALLOW;
 	address = filtered->address;
 	address.pad[0] = 0;
@@ -187,7 +215,8 @@ static __always_inline void filter_listen(struct bpf_sock_ops *ctx)
 	if (!filtered || !filtered->id)
 		return;
 	key.container = filtered->id;
-	bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_ANY);
+	if (bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_ANY))
+		count_error(FIEF_ERR_TABLE_FULL);
 }
 
 static __always_inline int filter_release(struct bpf_sock *ctx)
@@ -199,7 +228,7 @@ static __always_inline int filter_release(struct bpf_sock *ctx)
 
 	if (!filtered)
 		return ALLOW;
-	quota_give(&filter_users, filtered->uid);
+	filter_give(filtered);
 	if (!filtered->id)
 		return ALLOW;
 	address = filtered->address;
@@ -208,7 +237,7 @@ static __always_inline int filter_release(struct bpf_sock *ctx)
 	if (!set)
 		return ALLOW;
 	if (filtered->filter.complement) {
-		set->rest = 0;
+		__sync_val_compare_and_swap(&set->rest, filtered->id, 0);
 	} else {
 		filter_key(&key, filtered);
 		bpf_map_delete_elem(&filter_prefixes, &key);

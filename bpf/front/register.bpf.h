@@ -254,7 +254,7 @@ static __always_inline void class_listen(struct bpf_sock_ops *ctx)
 	struct fief_class_key key = {};
 	struct bpf_sock *sk = ctx->sk;
 	struct fief_label *label;
-	int turn;
+	int turn, err;
 
 	if (!sk)
 		return;
@@ -265,7 +265,10 @@ static __always_inline void class_listen(struct bpf_sock_ops *ctx)
 	key.container = label->container.id;
 	bpf_for (turn, 0, FIEF_CLASS_TURNS) {
 		key.turn = turn;
-		if (!bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_NOEXIST))
+		err = bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_NOEXIST);
+		if (err == -E2BIG)
+			count_error(FIEF_ERR_TABLE_FULL);
+		if (err != -EEXIST)
 			break;
 	}
 }

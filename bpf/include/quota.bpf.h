@@ -6,12 +6,14 @@
  * others from their first.
  * How: who gives the last one back marks the entry and removes it. Who counted in a marked entry asks again, and finds a
  * fresh one.
- * Root has no quota and no entry.
+ * Root has no quota and no entry: entry 0 counts what all users have together, where that has a bound too. With it users of many
+ * numbers leave a part of the tables to root.
  */
 #pragma once
 
 #define QUOTA_GONE  0x80000000u
 #define QUOTA_TRIES 4
+#define QUOTA_ALL   0
 
 static __always_inline void quota_give(void *users, __u32 uid)
 {
@@ -49,4 +51,32 @@ static __always_inline int quota_take(void *users, __u32 uid, __u32 most)
 		break;
 	}
 	return err;
+}
+
+static __always_inline void quota_give_all(void *users, __u32 uid)
+{
+	__u32 all = QUOTA_ALL, *count = uid ? bpf_map_lookup_elem(users, &all) : NULL;
+
+	if (count)
+		__sync_fetch_and_add(count, -1);
+}
+
+/* One more of all users. */
+static __always_inline int quota_take_all(void *users, __u32 uid, __u32 most)
+{
+	__u32 all = QUOTA_ALL, none = 0, *count;
+
+	if (!uid)
+		return 0;
+	count = bpf_map_lookup_elem(users, &all);
+	if (!count) {
+		bpf_map_update_elem(users, &all, &none, BPF_NOEXIST);
+		count = bpf_map_lookup_elem(users, &all);
+	}
+	if (!count)
+		return -ENFILE;
+	if (__sync_fetch_and_add(count, 1) < most)
+		return 0;
+	__sync_fetch_and_add(count, -1);
+	return -ENFILE;
 }

@@ -2,6 +2,8 @@
 /* Filtered listeners: by socket, by address, by prefix of the client, and how many a user has. */
 #pragma once
 
+#define FILTER_SETS 16384 /* addresses; of the other tables users can fill no more than as much */
+
 /* What a listening socket filters for; not cloned to what it accepts. */
 struct fief_filtered {
 	struct fief_filter filter;	  /* masked */
@@ -37,7 +39,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 16384);
+	__uint(max_entries, FILTER_SETS);
 	__type(key, struct fief_listener_key);
 	__type(value, struct fief_filter_set);
 } filter_sets SEC(".maps");
@@ -53,7 +55,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 16384);
+	__uint(max_entries, FILTER_SETS);
 	__type(key, __u32);
 	__type(value, __u32);
 } filter_users SEC(".maps");

@@ -29,18 +29,6 @@ const WANTED: [(&str, &str); 2] = [(COOKIES, "2"), (TIMESTAMPS, "2")];
 /// rewrites link addresses and wherever else the way back is another. On the loopback it changes nothing else.
 const ROUTES: [(&str, &str); 2] = [("net.ipv4.conf.lo.forwarding", "1"), ("net.ipv6.conf.lo.forwarding", "1")];
 
-/// Where the server usually speaks first, and its client waits for that (IANA's registry of ports).
-const SERVER_FIRST: [(u16, &str); 8] = [
-    (21, "FTP"),
-    (22, "SSH"),
-    (25, "SMTP"),
-    (110, "POP3"),
-    (143, "IMAP"),
-    (587, "SMTP"),
-    (3306, "MySQL"),
-    (5900, "VNC"),
-];
-
 /// How the listeners of a policy are admitted on this machine.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
@@ -195,10 +183,10 @@ pub(crate) fn multipath_note(listener: &str, socket: &Listening) -> String {
 /// A connection of two that wait for each other.
 fn server_first_note(listener: &Listener) -> Option<String> {
     let ports = listener.address.port()..=listener.last_port;
-    let (port, protocol) = SERVER_FIRST.iter().find(|(port, _)| ports.contains(port))?;
+    let (port, protocol) = fief_policy::SERVER_SPEAKS_FIRST.iter().find(|(port, _)| ports.contains(port))?;
     Some(format!(
         "connections to {} wait for their clients' first bytes; at port {port} the server usually speaks first ({protocol}), and \
-         then nobody does: remove `admit` and request rules if so",
+         then nobody does: remove `queue`, `admit` and request rules if so",
         listener.name
     ))
 }

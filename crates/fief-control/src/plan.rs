@@ -235,6 +235,7 @@ cpu.priority = 200
 [container."api/free"]
 [listener.web]
 address = "0.0.0.0:80"
+classes = "listeners"
 [[listener.web.client]]
 from = ["10.1.0.0/16"]
 container = "shop/gold"

@@ -3,8 +3,8 @@
 //! the policy.
 //!
 //! A service whose processes are not root, or may less than root, cannot be started so. It is managed before it starts: systemd runs
-//! `fief exec` as root in the service's cgroup (`ExecStartPre=+`), and what comes then has its home. Without the shim its classes
-//! have one listening socket.
+//! `fief exec` as root in the service's cgroup (`ExecStartPre=+`), and what comes then has its home. It has no shim: requests wait
+//! in queues, and `classes = "listeners"` has no effect.
 
 mod command_line;
 mod image;
@@ -127,8 +127,8 @@ impl DropIn {
                 // where the CPU is divided by cgroups of version 1, what starts later is not in them by itself
                 lines.push_str(&format!("ExecStartPost=-+{manages}"));
                 notes.push(format!(
-                    "{unit} is managed before it starts, since {key} keeps its own processes from doing it; its clients are \
-                     told apart in what is charged, and share one listening socket: queue = true serves them by class"
+                    "{unit} is managed before it starts, since {key} keeps its own processes from doing it; its requests wait in \
+                     queues, but it has no shim: classes = \"listeners\" has no effect"
                 ));
             }
             None => {

@@ -67,7 +67,10 @@ pub(crate) fn check<'a>(
             if has_none {
                 let message = format!("a rule of {} says how its class waits, but nothing waits there", view.title);
                 let expected = "`queue` of a rule beside `queue` of the listener";
-                let remedy = format!("add queue = true to {}, or remove `queue` from the rule", view.title);
+                let says = ["classes", "copies", "admit", "admit-from"].into_iter().find(|key| view.get(key).is_some());
+                let instead = says.map(|key| format!(" in the place of `{key}`")).unwrap_or_default();
+                let remedy =
+                    format!("write queue = true{instead} into {}, or remove `queue` from the rule", view.title);
                 findings.add(Kind::Contradiction, span.clone(), message, expected, remedy);
             }
             continue;

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use crate::address::{self, Listening};
 use crate::containers::Containers;
 use crate::diagnostic::{Findings, Kind};
-use crate::model::{AcceptOrder, Level, Listener, Lrp, Mode, Queue, Serve, SynRate};
+use crate::model::{AcceptOrder, Front, Level, Listener, Lrp, Mode, Queue, Serve, SynRate};
 use crate::quantity::{self, Refused};
 use crate::reader::{Named, View};
 use crate::requests::{Defaults, RequestRule};
@@ -33,6 +33,7 @@ const MOST_RULES: usize = 65_535;
 pub(crate) fn read(
     policy: &View<'_, '_>,
     mode: Mode,
+    front: &Front,
     containers: &Containers,
     findings: &mut Findings,
 ) -> Vec<Listener> {
@@ -61,17 +62,25 @@ pub(crate) fn read(
         let rules = rules.unwrap_or_default();
         let requests = requests(&view, mode, containers, findings);
         covered::check(&view, &requests, &mut patterns, findings);
-        let guarding = Guarding::read(&view, containers, findings);
-        let classes = check_classes(&view, &rules, &requests, &guarding.isolation, findings);
+        let isolation = syn_rates::isolate(&view, containers, findings);
+        let classes = check_classes(&view, &rules, &requests, &isolation, findings);
+        let forward = forward::read(&view, findings);
+        let at = address.as_ref().map(|(address, last_port, _)| (*address, *last_port));
+        let waits = classes >= 2
+            && !forward
+            && at.is_some_and(|at| queue::is_default(&view, at, &rules))
+            && !front.interfaces.iter().any(|name| name == "lo");
+        let guarding = Guarding::read(&view, isolation, waits, findings);
+        queue::check_order(&view, guarding.queue, &rules, findings);
         let of_clients = rules.iter().map(|rule| (&rule.container, &rule.queue));
         let of_requests = requests.iter().map(|rule| (&rule.container, &rule.queue));
         class_queue::check(&view, guarding.queue, of_clients.chain(of_requests), findings);
         let named = rules.iter().filter_map(|rule| rule.container.as_ref());
         let named = named.chain(requests.iter().filter_map(|rule| rule.container.as_ref()));
         syn_rates::check_into(&view, &guarding.isolation, guarding.admit, containers, named, findings);
-        let forward = forward::read(&view, findings);
         let has_queue = guarding.queue.is_some() && view.get("copies").is_none();
-        let serve = if forward || has_queue { Serve::Shared } else { serve(&view, classes, findings) };
+        let serve = serve(&view, classes, findings);
+        let serve = if forward || has_queue { Serve::Shared } else { serve };
         let clients = rules.into_iter().filter_map(Rule::into_client).collect();
         let requests: Vec<_> = requests.into_iter().filter_map(|rule| rule.request).collect();
         let unread_refused = unread::read(&view, mode, &requests, findings);
@@ -128,8 +137,8 @@ fn check_ports(
         return;
     }
     let message = format!("{} has several ports and a listening socket for each class", view.title);
-    let expected = "one port, or classes = \"shared\"";
-    let remedy = "add classes = \"shared\", or make a listener for each port";
+    let expected = "one port, queue = true, or classes = \"shared\"";
+    let remedy = "write queue = true or classes = \"shared\" in the place of what asks for these sockets, or make a listener for each port";
     findings.add(Kind::Contradiction, span.clone(), message, expected, remedy);
 }
 
@@ -148,9 +157,15 @@ struct Guarding {
 }
 
 impl Guarding {
-    fn read(view: &View<'_, '_>, containers: &Containers, findings: &mut Findings) -> Self {
+    /// `waits`: also where it does not say so.
+    fn read(view: &View<'_, '_>, isolation: Isolation, waits: bool, findings: &mut Findings) -> Self {
         let has_requests = view.get("request").is_some() || view.is_misspelt("request");
         let admit = view.flag("admit", findings);
+        let queue = match view.get("queue") {
+            Some(_) => queue::read(view, findings),
+            None => waits.then(Queue::default),
+        };
+        let is_queued = queue.is_some() || view.get("queue").is_some();
         let later_requests = view.flag("later-requests", findings);
         if let (Some(false), true, Some(value)) = (admit, has_requests, view.get("admit")) {
             let message = format!("{} has request rules, but lets connections in before their request", view.title);
@@ -158,20 +173,17 @@ impl Guarding {
             findings.add(Kind::Contradiction, value.span(), message, "admit = true beside request rules", remedy);
         }
         if let (Some(true), false, Some(value)) =
-            (later_requests, has_requests || view.get("queue").is_some(), view.get("later-requests"))
+            (later_requests, has_requests || is_queued, view.get("later-requests"))
         {
             let message = format!("{} has no request rules that later requests could meet", view.title);
             let remedy = "remove `later-requests`, or add [[listener.NAME.request]]";
             findings.add(Kind::Contradiction, value.span(), message, "`later-requests` beside request rules", remedy);
         }
-        if let (false, Some(value)) =
-            (admit.unwrap_or(has_requests || view.get("queue").is_some()), view.get("admit-from"))
-        {
+        if let (false, Some(value)) = (admit.unwrap_or(has_requests || is_queued), view.get("admit-from")) {
             let message = format!("{} has `admit-from`, but no admission", view.title);
             let remedy = "add admit = true, or remove `admit-from`";
             findings.add(Kind::Contradiction, value.span(), message, "`admit-from` beside admit = true", remedy);
         }
-        let queue = queue::read(view, findings);
         let admit = admit.unwrap_or(has_requests || queue.is_some());
         let admit_from = syn_rates::level(view, "admit-from", findings);
         queue::check(view, queue, admit, admit_from, findings);
@@ -180,7 +192,7 @@ impl Guarding {
             admit_from,
             later_requests: later_requests.unwrap_or(has_requests || queue.is_some()),
             penalty: penalty(view, findings),
-            isolation: syn_rates::isolate(view, containers, findings),
+            isolation,
             restart_ns: restart(view, findings),
             unproven: syn_rates::rate(view, "unproven", findings),
             proven: syn_rates::rate(view, "proven", findings),
@@ -334,7 +346,7 @@ fn serve(view: &View<'_, '_>, classes: usize, findings: &mut Findings) -> Serve 
     }
     match (copies, shared) {
         (Some(_), _) => Serve::CopiesPerClass,
-        (None, None) if classes >= 2 => Serve::Shim,
+        (None, None | Some("listeners")) if classes >= 2 => Serve::Shim,
         (None, _) => Serve::Shared,
     }
 }

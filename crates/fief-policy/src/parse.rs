@@ -40,7 +40,7 @@ fn read(text: &str, findings: &mut Findings) -> Option<Policy> {
         let overload = overload::overload(&view, findings);
         let orders = cpu::read_orders(&view, findings);
         let containers = Containers::read(&view, &orders, findings);
-        let listeners = listeners::read(&view, mode, &containers, findings);
+        let listeners = listeners::read(&view, mode, &front, &containers, findings);
         containers.check_latencies(&listeners, findings);
         let containers = containers.tree.into_iter().map(|declared| declared.container).collect();
         Policy { version, mode, label_files, schedule, front, overload, orders, containers, listeners }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads `queue` of a listener: how many requests its server has at once, and how many wait for that.
 
+use std::net::SocketAddr;
+
 use toml::de::DeValue;
 
 use crate::diagnostic::{Findings, Kind};
 use crate::model::{Level, Queue, Until};
 use crate::quantity;
 use crate::reader::View;
+use crate::rules::Rule;
 use crate::vocabulary::{self, LEAST_MEMORY};
 
 pub(crate) fn read(listener: &View<'_, '_>, findings: &mut Findings) -> Option<Queue> {
@@ -83,6 +86,59 @@ fn check_until(table: &View<'_, '_>, queue: Queue, findings: &mut Findings) {
         "a number for `in-service` beside until = \"close\"",
         remedy,
     );
+}
+
+/// Where the server usually speaks first, and its client waits for that (IANA's registry of ports).
+pub const SERVER_SPEAKS_FIRST: [(u16, &str); 14] = [
+    (21, "FTP"),
+    (22, "SSH"),
+    (23, "Telnet"),
+    (24, "LMTP"),
+    (25, "SMTP"),
+    (110, "POP3"),
+    (119, "NNTP"),
+    (143, "IMAP"),
+    (587, "SMTP"),
+    (3306, "MySQL"),
+    (3690, "Subversion"),
+    (4190, "ManageSieve"),
+    (5900, "VNC"),
+    (6600, "MPD"),
+];
+
+/// Whether a listener of several classes that says nothing of a `queue` has one: not where it says how else its classes reach the
+/// server, or lets connections in before their request; nor at the loopback, where the kernel refuses what comes out of one.
+pub(crate) fn is_default(listener: &View<'_, '_>, at: (SocketAddr, u16), rules: &[Rule]) -> bool {
+    let (address, last_port) = at;
+    let speaks_first = |port: u16| SERVER_SPEAKS_FIRST.iter().any(|(first, _)| *first == port);
+    let admits_before = listener.get("admit").is_some_and(|value| matches!(value.get_ref(), DeValue::Boolean(false)));
+    let says = |key: &str| listener.get(key).is_some() || listener.is_misspelt(key);
+    let admits_always = match listener.get("admit-from").map(|value| value.get_ref()) {
+        None => !listener.is_misspelt("admit-from"),
+        Some(value) => matches!(value, DeValue::String(level) if level == "always"),
+    };
+    !admits_before
+        && admits_always
+        && !["queue", "classes", "copies"].into_iter().any(says)
+        && !rules.iter().any(|rule| rule.says_accept)
+        && !address.ip().is_loopback()
+        && (last_port != address.port() || !speaks_first(last_port))
+}
+
+/// Who says that requests wait before the server's one socket cannot have others behind it.
+pub(crate) fn check_order(listener: &View<'_, '_>, queue: Option<Queue>, rules: &[Rule], findings: &mut Findings) {
+    let (Some(_), Some(value)) = (queue, listener.get("queue")) else { return };
+    let by_listeners = listener
+        .get("classes")
+        .is_some_and(|value| matches!(value.get_ref(), DeValue::String(how) if how == "listeners"));
+    let (key, remedy) = match rules.iter().any(|rule| rule.says_accept) {
+        _ if by_listeners => ("classes = \"listeners\"", "remove one of the two"),
+        true => ("`accept` in a rule", "remove `accept`: the queue has its own order"),
+        false => return,
+    };
+    let message = format!("{} has a `queue`, and {key}", listener.title);
+    let expected = "a queue, or a listening socket for each class";
+    findings.add(Kind::Contradiction, value.span(), message, expected, remedy);
 }
 
 /// A queue needs connections that are held.

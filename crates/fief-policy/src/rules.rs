@@ -21,6 +21,7 @@ pub(crate) struct Rule {
     pub(crate) from: Option<From>,
     pub(crate) container: Option<(String, Range<usize>)>,
     pub(crate) accept: AcceptOrder,
+    pub(crate) says_accept: bool,
     syn: Option<SynRate>,
     /// What it says of its class where that waits.
     pub(crate) queue: Option<ClassRule>,
@@ -53,13 +54,24 @@ impl Rule {
             let remedy = "add syn = { rate = 300 }, or remove `mode`";
             findings.add(Kind::Contradiction, value.span(), message, "`mode` beside `syn`", remedy);
         }
-        Self { from, container, accept, syn, queue, mode, span: view.span.clone(), from_span }
+        let says_accept = view.get("accept").is_some() || view.is_misspelt("accept");
+        Self { from, container, accept, says_accept, syn, queue, mode, span: view.span.clone(), from_span }
     }
 
     /// In the place of something that is no table.
     pub(crate) fn unread(span: Range<usize>) -> Self {
         let (accept, mode) = (AcceptOrder::Before, Mode::Enforce);
-        Self { from: None, container: None, accept, syn: None, queue: None, mode, from_span: span.clone(), span }
+        Self {
+            from: None,
+            container: None,
+            accept,
+            says_accept: false,
+            syn: None,
+            queue: None,
+            mode,
+            from_span: span.clone(),
+            span,
+        }
     }
 
     pub(crate) fn into_client(self) -> Option<Client> {

@@ -178,17 +178,54 @@ fn web(head: &str, second: &str) -> Listener {
     let text = format!(
         "version = 1\n[container.a]\n[container.b]\n[listener.web]\naddress = \"0.0.0.0:80\"\n{head}\n\
         [[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"a\"\n\
-        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"{second}\"\naccept = \"before\"\n"
+        [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"{second}\"\n"
     );
     policy(&text).listeners.remove(0)
 }
 
 #[test]
-fn several_classes_are_served_by_the_shim_unless_the_policy_says_otherwise() {
-    assert_eq!(web("", "b").serve, Serve::Shim);
-    assert_eq!(web("", "a").serve, Serve::Shared);
-    assert_eq!(web("classes = \"shared\"", "b").serve, Serve::Shared);
-    assert_eq!(web("copies = \"per-class\"", "b").serve, Serve::CopiesPerClass);
+fn several_classes_wait_in_a_queue_unless_the_policy_says_otherwise() {
+    let of = |web: Listener| (web.serve, web.queue.is_some(), web.admit, web.later_requests);
+    let (queued, plain) = ((Serve::Shared, true, true, true), |serve: Serve| (serve, false, false, false));
+    assert_eq!(of(web("", "b")), queued);
+    assert_eq!(of(web("admit = true", "b")), queued);
+    assert_eq!(of(web("later-requests = true", "b")), queued);
+    assert_eq!(of(web("later-requests = false", "b")), (Serve::Shared, true, true, false));
+    assert_eq!(web("", "b").queue, web("queue = true", "b").queue);
+    assert_eq!(of(web("", "a")), plain(Serve::Shared), "one class has nobody to wait for");
+    assert_eq!(of(web("queue = false", "b")), plain(Serve::Shim));
+    assert_eq!(of(web("admit = false", "b")), plain(Serve::Shim));
+    assert_eq!(of(web("classes = \"listeners\"", "b")), plain(Serve::Shim));
+    assert_eq!(of(web("classes = \"listeners\"", "a")), plain(Serve::Shared));
+    assert_eq!(of(web("classes = \"shared\"", "b")), plain(Serve::Shared));
+    assert_eq!(of(web("copies = \"per-class\"", "b")), plain(Serve::CopiesPerClass));
+    assert_eq!(of(web("admit-from = \"always\"", "b")), queued);
+    let from_busy_on = web("admit = true\nadmit-from = \"busy\"", "b");
+    assert_eq!((from_busy_on.serve, from_busy_on.queue), (Serve::Shim, None));
+}
+
+/// Who says in which order listening sockets are accepted from has such sockets; and where the server speaks first nothing comes of a
+/// client that could wait.
+#[test]
+fn nobody_waits_by_default_where_that_has_no_meaning() {
+    let text = |address: &str, second: &str| {
+        format!(
+            "version = 1\n[container.a]\n[container.b]\n[listener.web]\naddress = \"0.0.0.0:{address}\"\n\
+             [[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"a\"\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"b\"\n{second}"
+        )
+    };
+    let waits = |address: &str, second: &str| policy(&text(address, second)).listeners[0].queue.is_some();
+    assert!(waits("80", "") && waits("8000-8009", ""));
+    assert!(!waits("80", "accept = \"after\"\n") && !waits("80", "accept = \"before\"\n"));
+    for (port, protocol) in fief_policy::SERVER_SPEAKS_FIRST {
+        assert!(!waits(&port.to_string(), ""), "{protocol}");
+    }
+    assert!(waits("20-30", ""), "not all of these ports are SSH's");
+    let inner = text("80", "").replace("\"0.0.0.0", "\"127.0.0.1");
+    assert!(policy(&inner).listeners[0].queue.is_none(), "the door is not at the loopback");
+    let at_lo = text("80", "").replace("[container.a]", "[front]\ninterfaces = [\"eth0\", \"lo\"]\n[container.a]");
+    assert!(policy(&at_lo).listeners[0].queue.is_none(), "the kernel refuses there what comes out of a queue");
 }
 
 #[test]
@@ -335,7 +372,7 @@ fn isolated_sources_can_have_a_class_of_their_own() {
     assert_eq!(web.isolate.as_ref().and_then(|isolate| isolate.into.as_deref()), Some("a/last"));
     let classes: Vec<_> = web.table().classes.into_iter().map(|class| class.container).collect();
     assert_eq!(classes, ["a", "a/last"]);
-    assert_eq!(web.serve, Serve::Shim, "two classes have two listening sockets");
+    assert!(web.queue.is_some(), "two classes wait in a queue");
 }
 
 #[test]

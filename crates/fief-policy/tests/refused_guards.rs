@@ -87,7 +87,7 @@ fn refuses_a_class_of_isolated_sources_that_could_not_be_last() {
     let with = |lines: &str| web(lines).replace("[listener.web]", &format!("{last}[listener.web]"));
     let isolate = "unproven.rate = 9\nisolate = { above = 1, for = \"1s\", into = ";
     accepts(&with(&format!("admit = true\n{isolate}\"last\" }}")));
-    let text = with(&format!("{isolate}⟦\"last\"⟧ }}"));
+    let text = with(&format!("queue = false\n{isolate}⟦\"last\"⟧ }}"));
     refuses(&text, Kind::Contradiction, "`isolate.into`, but no admission", "add admit = true");
     let text = with("admit = true\nisolate = { above = 1, for = \"1s\", into = ⟦\"last\"⟧ }");
     refuses(&text, Kind::Missing, "no budget", "add unproven = { rate = 5000 }");
@@ -198,9 +198,10 @@ fn refuses_ranges_of_ports_that_are_none() {
 
 #[test]
 fn refuses_several_ports_with_a_listening_socket_for_each_class() {
-    let text = client("").replace("\"0.0.0.0:80\"", "⟦\"0.0.0.0:80-81\"⟧");
+    let text = client("").replace("\"0.0.0.0:80\"", "⟦\"0.0.0.0:80-81\"⟧\nclasses = \"listeners\"");
     refuses(&text, Kind::Contradiction, "several ports and a listening socket for each class", "classes = \"shared\"");
-    accepts(&text.replace(['⟦', '⟧'], "").replace("-81\"\n", "-81\"\nclasses = \"shared\"\n"));
+    accepts(&text.replace(['⟦', '⟧'], "").replace("\"listeners\"", "\"shared\""));
+    accepts(&client("").replace("\"0.0.0.0:80\"", "\"0.0.0.0:80-81\""));
 }
 
 #[test]
@@ -268,8 +269,17 @@ fn refuses_classes_that_wait_where_nothing_does_or_for_more_than_there_is() {
     let queue = "queue = { length = 50 }";
     accepts(&text(queue, "queue = { length = 50, reserve = 20 }", "queue = { wait = \"1ms\", reserve = 30 }"));
     let nothing = "nothing waits there";
-    refuses(&text("", "queue = ⟦{ length = 5 }⟧", ""), Kind::Contradiction, nothing, "queue = true");
+    accepts(&text("", "queue = { length = 5 }", ""));
+    let listeners = "classes = \"listeners\"";
+    refuses(&text(listeners, "queue = ⟦{ length = 5 }⟧", ""), Kind::Contradiction, nothing, "queue = true");
     refuses(&text("queue = false", "queue = ⟦{ length = 5 }⟧", ""), Kind::Contradiction, nothing, "queue = true");
+    let instead = text(listeners, "queue = ⟦{ length = 5 }⟧", "");
+    refuses(&instead, Kind::Contradiction, nothing, "queue = true in the place of `classes`");
+    let both = text("classes = \"listeners\"\nqueue = ⟦true⟧", "", "");
+    refuses(&both, Kind::Contradiction, "has a `queue`, and classes = \"listeners\"", "remove one of the two");
+    let both = text("queue = ⟦true⟧", "accept = \"before\"", "");
+    refuses(&both, Kind::Contradiction, "has a `queue`, and `accept` in a rule", "remove `accept`");
+    refuses(&text("queue = true\nclasses = ⟦\"listner\"⟧", "", ""), Kind::Value, "listner", "listeners");
     let long = text(queue, "queue = ⟦{ length = 51 }⟧", "");
     refuses(&long, Kind::Contradiction, "51 of `a` may wait in [listener.web], where 50 can", "queue.length = 50");
     let within = text(queue, "queue = ⟦{ length = 5, reserve = 6 }⟧", "");

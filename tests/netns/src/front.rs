@@ -62,6 +62,7 @@ pub const GUARDED: &str = r#"
 [container."web/other"]
 [listener.plain]
 address = "[::]:80"
+queue = false
 [[listener.plain.client]]
 from = ["any"]
 container = "web/rest"
@@ -70,6 +71,7 @@ path = "/guarded/*"
 container = "web/other"
 [listener.tls]
 address = "[::]:443"
+queue = false
 [[listener.tls.client]]
 from = ["any"]
 container = "web/rest"

@@ -18,6 +18,7 @@ const BEFORE: &str = r#"
 [container."web/images"]
 [listener.plain]
 address = "[::]:80"
+queue = false
 [[listener.plain.client]]
 from = ["any"]
 container = "web"

@@ -17,6 +17,7 @@ const POLICY: &str = r#"
 [container."web/images"]
 [listener.plain]
 address = "0.0.0.0:80"
+queue = false
 proxy = { from = ["10.77.1.0/24"] }
 [[listener.plain.client]]
 from = ["any"]

@@ -28,6 +28,7 @@ overloaded = { drops = 1000000 }
 [container."web/tier"]
 [listener.plain]
 address = "[::]:80"
+queue = false
 [[listener.plain.client]]
 from = ["10.77.1.0/24", "fd77:1::/32"]
 container = "web/high"

@@ -16,6 +16,7 @@ const POLICY: &str = r#"
 [container."web/slow"]
 [listener.plain]
 address = "[::]:80"
+queue = false
 [[listener.plain.client]]
 from = ["10.77.3.0/24"]
 container = "web/slow"

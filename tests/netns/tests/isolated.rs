@@ -13,7 +13,7 @@ use fief_tests_netns::front::{Door, Front, plain, ready};
 fn policy(isolate: &str, unproven: &str) -> String {
     format!(
         "[container.web]\n[container.\"web/dear\"]\n[container.\"web/last\"]\ncpu.priority = 0\n\
-         [listener.plain]\naddress = \"[::]:80\"\nadmit = true\nunproven = {{ {unproven} }}\n\
+         [listener.plain]\naddress = \"[::]:80\"\nadmit = true\nqueue = false\nunproven = {{ {unproven} }}\n\
          isolate = {{ above = 20, for = \"1m\"{isolate} }}\n\
          [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n\
          [[listener.plain.request]]\npath = \"/dear\"\ncontainer = \"web/dear\"\n\

@@ -20,7 +20,7 @@ const REFUSED: &[u8] = b"GET /refused HTTP/1.1\r\n\r\n";
 fn policy(listener: &str, client: &str) -> String {
     format!(
         "[container.web]\n[container.\"web/last\"]\ncpu.priority = 0\n\
-         [listener.plain]\naddress = \"[::]:80\"\nadmit = true\n{listener}\n\
+         [listener.plain]\naddress = \"[::]:80\"\nadmit = true\nqueue = false\n{listener}\n\
          [[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n{client}\n\
          [[listener.plain.request]]\npath = \"/refused\"\nrefuse = \"reset\"\npenalty = \"1h\"\n"
     )

@@ -3,15 +3,19 @@
 //! and closes them.
 
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-use fief::{Container, ErrorKind};
+use fief::{Container, ErrorKind, abi};
 use fief_testkit::wait_until;
 use fief_tests_netns::{
     Door, Installation, NOBODY, SOON, Setup, all_end, become_user, drop_capabilities, fork, in_unit, in_unit_of,
-    unnamed,
+    set_option, unnamed,
 };
 use libbpf_rs::MapCore;
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 #[test]
 fn a_user_has_no_more_containers_than_the_quota() {
@@ -209,4 +213,63 @@ fn root_without_capabilities_has_a_quota_like_others() {
         all_end();
     };
     in_unit_of("root_without_capabilities_has_a_quota_like_others", &setup, body, |_| ());
+}
+
+/// `struct fief_filter`: a prefix of 8 bits.
+const FILTER: [u8; 24] = {
+    let mut filter = [0; 24];
+    filter[16] = 8;
+    filter
+};
+
+fn tcp_socket() -> OwnedFd {
+    socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket")
+}
+
+/// Sockets that ask for a filter each, until one is refused.
+fn filtered_until(last: Errno) -> Vec<OwnedFd> {
+    let mut held = Vec::new();
+    loop {
+        let socket = tcp_socket();
+        match set_option(&socket, abi::FIEF_FILTER, &FILTER) {
+            Ok(()) => held.push(socket),
+            Err(errno) => {
+                assert_eq!(errno, last, "after {}", held.len());
+                return held;
+            }
+        }
+    }
+}
+
+#[test]
+fn users_that_have_all_filters_leave_some_for_root() {
+    in_unit("users_that_have_all_filters_leave_some_for_root", || {
+        setrlimit(Resource::RLIMIT_NOFILE, 2000, 2000).unwrap();
+        let hold = |uid: u32, has: usize, last: Errno| {
+            let (ready, go) = (Door::new(), Door::new());
+            let child = {
+                let (ready, go) = (&ready, &go);
+                fork(move || {
+                    become_user(uid);
+                    let held = filtered_until(last);
+                    assert_eq!(held.len(), has, "of user {uid}");
+                    ready.open();
+                    go.pass();
+                })
+            };
+            ready.pass();
+            (child, go)
+        };
+        let end = |(child, go): (fief_tests_netns::Child, Door)| {
+            go.open();
+            child.finish();
+        };
+        let mut users: Vec<_> = (0..14).map(|n| hold(3000 + n, 1024, Errno::EDQUOT)).collect();
+        end(hold(3100, 0, Errno::ENFILE));
+        set_option(tcp_socket(), abi::FIEF_FILTER, &FILTER).expect("root has room");
+        // what one gives back is another one's
+        end(users.pop().unwrap());
+        end(hold(3100, 1024, Errno::EDQUOT));
+        users.into_iter().for_each(end);
+    });
 }

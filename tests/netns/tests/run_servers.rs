@@ -23,6 +23,7 @@ const PORT: u16 = 8080;
 const LOADED: Duration = Duration::from_secs(120);
 const WAITING: u8 = 30;
 const ADDRESS: &str = "address = \"0.0.0.0:8080\"";
+const LISTENERS: &str = "address = \"0.0.0.0:8080\"\nclasses = \"listeners\"";
 const CLASSES: [&str; 2] = ["shop/high", "shop/low"];
 
 /// A server under `fief run`, and where it writes whom it answered.
@@ -158,7 +159,7 @@ fn is_answered(mut stream: TcpStream) {
 }
 
 fn the_high_class_goes_first_at(server: Server) {
-    let Some(rig) = Rig::new(server, ADDRESS) else { return };
+    let Some(rig) = Rig::new(server, LISTENERS) else { return };
     assert_eq!(rig.class_listeners(), CLASSES);
     let status = rig.status();
     assert_eq!(status.listeners[0].classes, Classes { count: 2, with_socket: 2, shim: true, queue: None });
@@ -175,7 +176,7 @@ fn nginx_answers_the_high_class_first_and_counts_both() {
 
 #[test]
 fn nginx_under_a_policy_in_force_answers_the_high_class_first_and_leaves_the_policy() {
-    let Some(rig) = Rig::started(Server::Nginx, ADDRESS, true) else { return };
+    let Some(rig) = Rig::started(Server::Nginx, LISTENERS, true) else { return };
     assert_eq!(rig.class_listeners(), CLASSES);
     let place = rig.place_of_high();
     assert!(place < 8, "answered as number {place}: {:?}", rig.answered());
@@ -202,7 +203,7 @@ fn gunicorn_that_a_socket_activates_answers_the_high_class_first_and_counts_both
 /// Its listening thread accepts in order, and its worker threads answer in whichever they are scheduled.
 #[test]
 fn apache_answers_both_classes_and_counts_them() {
-    let Some(rig) = Rig::new(Server::Apache, ADDRESS) else { return };
+    let Some(rig) = Rig::new(Server::Apache, LISTENERS) else { return };
     assert_eq!(rig.class_listeners(), CLASSES);
     rig.place_of_high();
     rig.stop();
@@ -211,7 +212,7 @@ fn apache_answers_both_classes_and_counts_them() {
 /// The shim does not see it, so its clients are of their classes in what is counted, not in their order.
 #[test]
 fn go_answers_both_classes_and_counts_them() {
-    let Some(rig) = Rig::new(Server::Go, ADDRESS) else { return };
+    let Some(rig) = Rig::new(Server::Go, LISTENERS) else { return };
     assert_eq!(rig.class_listeners(), [""; 0]);
     rig.place_of_high();
     let status = rig.status();
@@ -219,6 +220,32 @@ fn go_answers_both_classes_and_counts_them() {
     let said = status.problems;
     assert!(said.iter().any(|problem| problem.contains("one socket for all 2 classes")), "{said:?}");
     rig.stop();
+}
+
+/// A policy that says nothing of it has a queue, before servers of all kinds.
+fn requests_wait_in_order_at(server: Server) {
+    let Some(rig) = Rig::new(server, ADDRESS) else { return };
+    let asks_for_a_queue = Classes { count: 2, with_socket: 0, shim: false, queue: Some(true) };
+    let Status { listeners, problems, .. } = rig.status();
+    assert_eq!((&listeners[0].classes, problems), (&asks_for_a_queue, Vec::new()));
+    let entered = || -> Vec<u64> {
+        let front = rig.fief.front().unwrap();
+        front.queues[0].classes.iter().map(|class| class.entered + class.released).collect()
+    };
+    let before = entered();
+    rig.place_of_high();
+    assert_eq!(entered().iter().sum::<u64>() - before.iter().sum::<u64>(), u64::from(WAITING) + 1);
+    rig.stop();
+}
+
+#[test]
+fn go_has_a_queue_before_it_by_default() {
+    requests_wait_in_order_at(Server::Go);
+}
+
+#[test]
+fn nginx_has_a_queue_before_it_by_default() {
+    requests_wait_in_order_at(Server::Nginx);
 }
 
 /// Each copy answers its class, in the class's cgroup, and does its work.

@@ -46,7 +46,11 @@ impl Namespaces {
         let cgroup = Cgroup::new("boot").unwrap();
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let policy = folder.path().join("policy.toml");
-        std::fs::write(&policy, two_classes("address = \"0.0.0.0:80\"").replace("10.77.1.0/24", "127.0.0.2")).unwrap();
+        std::fs::write(
+            &policy,
+            two_classes("address = \"0.0.0.0:80\"\nclasses = \"listeners\"").replace("10.77.1.0/24", "127.0.0.2"),
+        )
+        .unwrap();
         let root = folder.path().join("root");
         std::fs::create_dir(&root).unwrap();
         let mut command = Command::new("sh");

@@ -12,7 +12,7 @@ use fief::{Container, Filter, bind_filtered};
 use fief_testkit::{Client, Family, Topology, wait_until};
 use fief_tests_netns::{NOBODY, become_user, connect_from};
 use nix::errno::Errno;
-use nix::sys::socket::{Shutdown, SockaddrIn, connect, shutdown};
+use nix::sys::socket::{Shutdown, SockaddrIn, bind, connect, shutdown};
 use rig::{Rig, Server, high, low, ready, robot};
 
 const POLICY: &str = r#"
@@ -25,7 +25,8 @@ from = ["any"]
 container = "unit"
 "#;
 
-/// What the inner process does: filters with names, `!` for a complement; `left:` for one whose socket then connects and is closed.
+/// What the inner process does: filters with names, `!` for a complement; `left:` for one whose socket then connects and is closed,
+/// `twice:` for one whose socket asks for another address before it is closed.
 const FILTERS: &str = "FIEF_TEST_FILTERS";
 
 fn parse(text: &str) -> Filter {
@@ -52,6 +53,12 @@ fn inner_server() {
         if let Some(text) = text.strip_prefix("left:") {
             leave(bind_filtered(address, parse(text), &container).unwrap());
             said.push("left".to_owned());
+            continue;
+        }
+        if let Some(text) = text.strip_prefix("twice:") {
+            let listener = bind_filtered(address, parse(text), &container).unwrap();
+            let other = SockaddrIn::new(127, 0, 0, 1, 9555);
+            said.push(format!("{:?}", bind(listener.as_raw_fd(), &other).unwrap_err()));
             continue;
         }
         match bind_filtered(address, parse(text), &container) {
@@ -219,6 +226,19 @@ fn a_filter_goes_with_its_socket_whatever_that_has_become() {
     assert_eq!(said, ["left", "ok", "ok"]);
     assert_eq!(ask(&rig, high(1), 9000), Some(1));
     assert_eq!(ask(&rig, low(1), 9000), Some(2));
+}
+
+/// The kernel refuses a second address too, but asks Fief first.
+#[test]
+fn a_socket_that_asks_for_another_address_leaves_nothing_at_its_own() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    let plan = "0.0.0.0:9000 twice:10.77.1.0/24 twice:!10.77.1.0/24 10.77.1.0/24 !10.77.1.0/24";
+    let (_server, said) = start(&rig, plan);
+    assert_eq!(said, ["EINVAL", "EINVAL", "ok", "ok"]);
+    assert_eq!([high(1), low(1)].map(|from| ask(&rig, from, 9000)), [Some(2), Some(3)]);
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Machine for Guest {
 /// From the first boot to the reboot.
 pub fn begin(report: &mut Report) {
     let guest = Guest::new();
-    let shares = two_classes("address = \"0.0.0.0:80\"")
+    let shares = two_classes("address = \"0.0.0.0:80\"\nclasses = \"listeners\"")
         .replace("10.77.1.0/24", "127.0.0.2")
         .replace("version = 1", "version = 1\nschedule = \"auto\"")
         .replace("[container.shop]", "[container.shop]\ncpu.share = \"50%\"");

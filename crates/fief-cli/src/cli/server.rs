@@ -61,7 +61,7 @@ pub struct Exec {
 /// Have a systemd service start under the policy in force, at each of its starts
 ///
 /// Writes a drop-in that puts `fief exec --here` before the programs that the service starts. A service whose processes are not
-/// root, or may less, is managed before it starts instead, and has one listening socket for all classes. Nothing changes for what
+/// root, or may less, is managed before it starts instead, and has no shim. Nothing changes for what
 /// runs; a file that Fief did not write is left alone. Where nothing is in force, the service then does not start. Connections that are
 /// asked for while it restarts are refused, or wait where its listener has `restart = "10s"`.
 #[derive(Debug, Args)]

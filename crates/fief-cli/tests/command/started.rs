@@ -19,6 +19,7 @@ cpu.priority = 200
 
 [listener.web]
 address = "0.0.0.0:80"
+classes = "listeners"
 [[listener.web.client]]
 from = ["10.1.0.0/16"]
 container = "shop/gold"

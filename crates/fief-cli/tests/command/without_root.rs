@@ -71,6 +71,7 @@ version = 1
 [container."shop/cgi"]
 [listener.web]
 address = "0.0.0.0:80"
+queue = false
 [[listener.web.client]]
 from = ["10.1.0.0/16"]
 container = "shop/gold"

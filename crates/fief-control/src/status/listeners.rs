@@ -72,7 +72,9 @@ impl Classes {
     fn problem(&self, listener: &Listener) -> Option<String> {
         let name = &listener.name;
         if self.queue == Some(false) {
-            return Some(format!("{name}: its queue is not there; apply the policy again"));
+            return Some(format!(
+                "{name}: its queue is not there; apply the policy again, and see what `fief apply` notes"
+            ));
         }
         let Self { count, with_socket, .. } = self;
         let is_partial = listener.serve == Serve::Shim && listener.queue.is_none() && (1..*count).contains(with_socket);

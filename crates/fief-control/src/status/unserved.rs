@@ -45,7 +45,7 @@ fn unserved(
         if listener.serve == Serve::Shim && listener.queue.is_none() && count > 1 && with_socket == 0 {
             said.push(format!(
                 "{name}: {} has one socket for all {count} classes, which are charged apart and served in the order in \
-                 which they come: it does not run by `fief run` or `fief exec`, or is linked statically; start it so, or set queue = true",
+                 which they come: it does not run by `fief run` or `fief exec`, or is linked statically; start it so, or let a queue order its requests (queue = true in the place of `classes`) if its clients speak first",
                 status.servers[0].program
             ));
         }

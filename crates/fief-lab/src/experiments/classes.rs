@@ -63,13 +63,16 @@ fn limited(rate: u32) -> String {
     format!("high limited to {rate}")
 }
 
-/// The low class is served when nothing else waits; the middle one gets a turn now and then.
-fn policy(high: Option<u32>) -> String {
+const LISTENERS: &str = "classes = \"listeners\"";
+const QUEUE: &str = "queue = true";
+
+/// The low class is served when nothing else waits; the middle one gets a turn now and then. `reach`: how they reach the server.
+fn policy(reach: &str, high: Option<u32>) -> String {
     let limit = high.map(|rate| format!("syn = {{ rate = {rate}, burst = {rate} }}\n")).unwrap_or_default();
     let [high, middle, low] = CLASSES.map(|class| class.prefix(Family::V4));
     format!(
         "version = 1\nmode = \"enforce\"\n\n[container.high]\ncpu.priority = 200\n\n[container.middle]\n\n\
-         [container.low]\ncpu.priority = 0\n\n[listener.web]\naddress = \"0.0.0.0:{PORT}\"\n\n\
+         [container.low]\ncpu.priority = 0\n\n[listener.web]\naddress = \"0.0.0.0:{PORT}\"\n{reach}\n\n\
          [[listener.web.client]]\nfrom = [\"{high}\"]\ncontainer = \"high\"\n{limit}\n\
          [[listener.web.client]]\nfrom = [\"{middle}\"]\ncontainer = \"middle\"\n\n\
          [[listener.web.client]]\nfrom = [\"{low}\"]\ncontainer = \"low\"\n\n\
@@ -98,7 +101,13 @@ fn ways(loads: &Loads) -> Vec<Way> {
         Way {
             name: "strict".to_owned(),
             title: "workers under Fief".to_owned(),
-            site: site(Some(policy(None))),
+            site: site(Some(policy(LISTENERS, None))),
+            steps: steps(),
+        },
+        Way {
+            name: "queue".to_owned(),
+            title: "workers under Fief's queue".to_owned(),
+            site: site(Some(policy(QUEUE, None))),
             steps: steps(),
         },
     ];
@@ -114,7 +123,7 @@ fn ways(loads: &Loads) -> Vec<Way> {
         Way {
             name: limited(rate),
             title: format!("workers under Fief, {}", limited(rate)),
-            site: site(Some(policy(Some(rate)))),
+            site: site(Some(policy(LISTENERS, Some(rate)))),
             steps: vec![step],
         }
     }));

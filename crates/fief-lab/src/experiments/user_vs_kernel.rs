@@ -146,7 +146,7 @@ fn policy() -> String {
     let low = Client::Low.prefix(Family::V4);
     format!(
         "version = 1\nmode = \"enforce\"\n\n[container.shop]\n\n[container.crowd]\n\n\
-         [listener.web]\naddress = \"0.0.0.0:{PORT}\"\n\n\
+         [listener.web]\naddress = \"0.0.0.0:{PORT}\"\nclasses = \"listeners\"\n\n\
          [[listener.web.client]]\nfrom = [\"{low}\"]\ncontainer = \"crowd\"\n\
          syn = {{ rate = {PER_SECOND}, burst = {BURST} }}\n\n\
          [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n\n\

@@ -31,16 +31,27 @@ pub enum Way {
     Plain,
     Floor,
     Whole,
+    Queue,
 }
 
 impl Way {
-    pub const ALL: [Way; 3] = [Way::Plain, Way::Floor, Way::Whole];
+    pub const ALL: [Way; 4] = [Way::Plain, Way::Floor, Way::Whole, Way::Queue];
 
     pub fn title(self) -> &'static str {
         match self {
             Way::Plain => "plain nginx",
             Way::Floor => "empty programs",
             Way::Whole => "Fief, everything on",
+            Way::Queue => "Fief, with the queue",
+        }
+    }
+
+    /// How the classes reach nginx under Fief.
+    fn reach(self) -> Option<&'static str> {
+        match self {
+            Way::Plain | Way::Floor => None,
+            Way::Whole => Some("classes = \"listeners\""),
+            Way::Queue => Some("queue = true"),
         }
     }
 }
@@ -75,7 +86,9 @@ pub struct Measured {
 }
 
 pub fn run(quick: bool) -> Result<Outcome> {
-    crate::command::can_run_with(&policy())?;
+    for reach in Way::ALL.into_iter().filter_map(Way::reach) {
+        crate::command::can_run_with(&policy(reach))?;
+    }
     let plan = Plan::of(quick);
     let steps = Way::ALL.len() * (plan.rounds * LOADS.len() * WAYS.len() + plan.stage_rounds);
     let mut progress = Progress::new("whole", steps);
@@ -122,7 +135,6 @@ fn by_clients(plan: &Plan, progress: &mut Progress) -> Result<(Vec<Measured>, Ve
 /// What the ways are made of.
 struct Stand<'a> {
     topology: &'a Topology,
-    policy: PolicyFile,
     cgroup: Cgroup,
     places: Vec<Place>,
 }
@@ -136,14 +148,13 @@ struct Running {
 
 impl<'a> Stand<'a> {
     fn new(topology: &'a Topology) -> Result<Stand<'a>> {
-        let policy = PolicyFile::new(&policy())?;
-        let places = find_places(topology, &policy)?;
-        Ok(Stand { topology, policy, cgroup: Cgroup::new("nginx")?, places })
+        let places = find_places(topology)?;
+        Ok(Stand { topology, cgroup: Cgroup::new("nginx")?, places })
     }
 
     fn start(&self, way: Way) -> Result<Running> {
-        if way == Way::Whole {
-            return whole(self.topology, &self.policy);
+        if let Some(reach) = way.reach() {
+            return under_fief(self.topology, reach);
         }
         let nginx = Some(start_nginx(self.topology, config()?, Some(&self.cgroup))?);
         let floor = match way {
@@ -159,8 +170,9 @@ impl<'a> Stand<'a> {
     }
 }
 
-fn whole(topology: &Topology, policy: &PolicyFile) -> Result<Running> {
+fn under_fief(topology: &Topology, reach: &str) -> Result<Running> {
     let config = config()?;
+    let policy = PolicyFile::new(&policy(reach))?;
     let mut command = policy.run(&topology.server, "nginx", config.arguments())?;
     command.stderr(std::process::Stdio::null());
     pin_command(&mut command, Topology::server_cpu());
@@ -168,8 +180,9 @@ fn whole(topology: &Topology, policy: &PolicyFile) -> Result<Running> {
     Ok(Running { nginx: Some(nginx), is_asked: true, _floor: None })
 }
 
-fn find_places(topology: &Topology, policy: &PolicyFile) -> Result<Vec<Place>> {
-    let running = whole(topology, policy)?;
+/// Those of class listeners: the queue's egress hook and clock are part of what it costs.
+fn find_places(topology: &Topology) -> Result<Vec<Place>> {
+    let running = under_fief(topology, "classes = \"listeners\"")?;
     let places = places()?;
     running.stop()?;
     Ok(places)
@@ -204,13 +217,13 @@ impl Drop for Running {
     }
 }
 
-/// Classes by the client's address with the shim (the default), and rules of requests at the door; the load's requests match the
+/// Classes by the client's address, which `reach` the server in one way or the other, and rules of requests at the door; the load's requests match the
 /// last rule.
-fn policy() -> String {
+fn policy(reach: &str) -> String {
     format!(
         "version = 1\nmode = \"enforce\"\n\n[container.web]\n\n[container.\"web/gold\"]\n\n[container.\"web/browse\"]\n\n\
          [container.\"web/cgi\"]\n\n[front]\ninterfaces = [\"{}\"]\n\n\
-         [listener.web]\naddress = \"0.0.0.0:{PORT}\"\nadmit = true\n\
+         [listener.web]\naddress = \"0.0.0.0:{PORT}\"\nadmit = true\n{reach}\n\
          isolate = {{ above = 1000, for = \"10s\" }}\nproven = {{ rate = 100000, burst = 10000 }}\n\n\
          [[listener.web.client]]\nfrom = [\"10.77.2.0/28\"]\ncontainer = \"web/gold\"\n\n\
          [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"web/browse\"\n\n\

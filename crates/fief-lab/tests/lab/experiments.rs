@@ -210,8 +210,8 @@ fn whole_is_held_against_plain_nginx_by_the_number_of_clients() {
     let of_each = ["p50", "p99", "throughput", "cpu"];
     let loads = [1, 5, 20, 40, 100];
     let names = loads.into_iter().flat_map(|clients| of_each.map(|figure| format!("{figure}_{clients}")));
-    let names = names.flat_map(|name| ["", "_persistent", "_floor"].map(|word| format!("{name}{word}")));
-    let on_one_core = ["whole_cpu", "whole_cpu_floor", "whole_cpu_vs_floor_persistent"];
+    let names = names.flat_map(|name| ["", "_persistent", "_floor", "_queue"].map(|word| format!("{name}{word}")));
+    let on_one_core = ["whole_cpu", "whole_cpu_queue", "whole_cpu_floor", "whole_cpu_vs_floor_persistent"];
     let all: Vec<String> = names.chain(on_one_core.map(str::to_owned)).collect();
     runs_to_its_end("whole", &all.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
 }
@@ -251,7 +251,16 @@ fn header_control_limits_a_crowd_by_url_and_by_syn() {
 
 #[test]
 fn classes_measures_three_classes_before_blocking_workers() {
-    let measured = ["high_share", "high_share_plain", "high_flat", "high_grown", "limited_rate_error", "limited_low"];
+    let measured = [
+        "high_share",
+        "high_share_queue",
+        "high_share_plain",
+        "high_flat",
+        "high_flat_queue",
+        "high_grown",
+        "limited_rate_error",
+        "limited_low",
+    ];
     // in so short a time plain nginx may answer the high client not once
     runs_to_its_end("classes", &measured, &["high_grown_plain", "high_flat_plain"]);
 }

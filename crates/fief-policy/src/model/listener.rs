@@ -243,7 +243,7 @@ pub enum Per {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Serve {
-    /// One listening socket for all classes: they are told apart for accounting only.
+    /// One listening socket for all classes: a queue orders their requests, or nothing does.
     Shared,
     /// A listening socket for each class behind the server's one descriptor.
     Shim,

@@ -18,9 +18,10 @@ pub(crate) static LISTENER: Section = Section {
         },
         Key {
             name: "classes",
-            shape: Shape::Choice(&["shared"]),
-            example: "\"shared\"",
-            doc: "One listening socket for all classes, which are told apart for accounting only. Default: one for each class.",
+            shape: Shape::Choice(&["listeners", "shared"]),
+            example: "\"listeners\"",
+            doc: "How classes reach the server, where no queue orders them: by a listening socket each, behind the server's own, or \
+                  all by its one socket, and are told apart for accounting only. Default: a queue.",
         },
         Key {
             name: "copies",
@@ -51,7 +52,7 @@ pub(crate) static LISTENER: Section = Section {
             name: "admit",
             shape: Shape::Flag,
             example: "true",
-            doc: "Keep connections from the server until their first bytes are there. Default: true with request rules.",
+            doc: "Keep connections from the server until their first bytes are there. Default: true with request rules or a queue.",
         },
         Key {
             name: "admit-from",
@@ -63,7 +64,7 @@ pub(crate) static LISTENER: Section = Section {
             name: "later-requests",
             shape: Shape::Flag,
             example: "true",
-            doc: "Rule the second and later requests of a connection too. Default: true with request rules.",
+            doc: "Rule the second and later requests of a connection too. Default: true with request rules or a queue.",
         },
         Key {
             name: "penalty",
@@ -129,7 +130,7 @@ pub(crate) static LISTENER: Section = Section {
             shape: Shape::FlagOrTable(&QUEUE),
             example: "true",
             doc: "Requests wait in front of the server, in the order of their classes, until it has room for one more. \
-                  true: with the defaults. Default: false.",
+                  true: with the defaults. Default: true with several classes.",
         },
         Key {
             name: "lrp",
@@ -171,7 +172,8 @@ pub(crate) static CLIENT: Section = Section {
             name: "accept",
             shape: Shape::Choice(&["before", "after"]),
             example: "\"before\"",
-            doc: "New connections of the class go before or after those that are being served. Default \"before\".",
+            doc: "With a listening socket for each class: its new connections go before or after those that are being served. Default \
+                  \"before\".",
         },
         Key {
             name: "syn",

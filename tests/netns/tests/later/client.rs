@@ -14,6 +14,7 @@ pub const POLICY: &str = r#"
 [container."web/images"]
 [listener.plain]
 address = "[::]:80"
+queue = false
 [[listener.plain.client]]
 from = ["any"]
 container = "web"

@@ -24,7 +24,7 @@ pub fn policy(when: &str) -> String {
     for (name, address, family) in [("four", "0.0.0.0:8080", Family::V4), ("six", "[fd77::1]:8080", Family::V6)] {
         let (high, idle) = (Client::High.prefix(family), Client::Middle.prefix(family));
         text += &format!(
-            "[listener.{name}]\naddress = \"{address}\"\n[listener.{name}.lrp]\nwhen = \"{when}\"\n\
+            "[listener.{name}]\naddress = \"{address}\"\nclasses = \"listeners\"\n[listener.{name}.lrp]\nwhen = \"{when}\"\n\
              [[listener.{name}.client]]\nfrom = [\"{high}\"]\ncontainer = \"shop/high\"\n\
              [[listener.{name}.client]]\nfrom = [\"{idle}\"]\ncontainer = \"shop/idle\"\n\
              [[listener.{name}.client]]\nfrom = [\"any\"]\ncontainer = \"shop/low\"\n"

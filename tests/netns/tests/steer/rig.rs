@@ -30,6 +30,7 @@ cpu.priority = 100
 cpu.priority = 0
 [listener.web]
 address = "0.0.0.0:8080"
+classes = "listeners"
 [[listener.web.client]]
 from = ["10.77.1.0/24"]
 container = "shop/high"
@@ -41,6 +42,7 @@ from = ["any"]
 container = "shop/low"
 [listener.both]
 address = "[::]:8081"
+classes = "listeners"
 [[listener.both.client]]
 from = ["10.77.1.0/24", "fd77::1:0/112"]
 container = "shop/high"

@@ -46,6 +46,7 @@ pub fn lines(listener: &Listener) -> Vec<String> {
 fn serve(listener: &Listener) -> &'static str {
     match listener.serve {
         _ if listener.forward => "its connections are other machines'",
+        Serve::Shared if listener.queue.is_some() => "one listening socket, and a queue before it",
         Serve::Shared => "one listening socket for all classes",
         Serve::Shim => "a listening socket for each class behind the server's own",
         Serve::CopiesPerClass => "a copy of the server for each class",
@@ -66,7 +67,8 @@ fn guards(listener: &Listener) -> Vec<String> {
         lines.push(ORDER.to_owned());
     }
     if listener.mode == Mode::Monitor {
-        lines.push("on trial: what would be refused is counted, and passes".to_owned());
+        let what = if listener.queue.is_some() { "wait or be refused" } else { "be refused" };
+        lines.push(format!("on trial: what would {what} is counted, and passes"));
     }
     if listener.admit {
         lines.push(format!("connections wait for their first bytes before the server{}", when(listener.admit_from)));
@@ -159,6 +161,7 @@ fn clients(listener: &Listener) -> Table {
 
 fn new_connections(listener: &Listener, client: &Client) -> String {
     let order = match client.accept {
+        _ if listener.queue.is_some() => "made as they come",
         AcceptOrder::Before => "before those being served",
         AcceptOrder::After => "after those being served",
     };
@@ -353,6 +356,22 @@ RULE  CLIENTS      CONTAINER  NEW CONNECTIONS
    2  all others   b          after those being served; 50 a second from each source, 100 at once
 "
         );
+    }
+
+    #[test]
+    fn several_classes_wait_in_a_queue_and_the_page_says_so() {
+        let told = of("address = \"0.0.0.0:80\"\nmode = \"monitor\"\n\
+             [[listener.web.client]]\nfrom = [\"10.1.0.0/16\"]\ncontainer = \"a\"\n\
+             [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"b\"\n");
+        for line in [
+            "listener web on 0.0.0.0:80: one listening socket, and a queue before it\n",
+            "  on trial: what would wait or be refused is counted, and passes\n",
+            "  connections wait for their first bytes before the server\n",
+            "  of those that wait the highest cpu.priority is next, among equals by share or weight\n",
+            "   1  10.1.0.0/16  a          made as they come\n",
+        ] {
+            assert!(told.contains(line), "{line}: {told}");
+        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn policy() -> String {
     let urls: Vec<String> = LENGTHS.iter().map(|&length| format!("\"{}\"", url(length))).collect();
     format!(
         "version = 1\nmode = \"enforce\"\n\n[container.web]\n\n[container.\"web/browse\"]\n\n[container.\"web/url\"]\n\n\
-         [front]\ninterfaces = [\"{}\"]\n\n[listener.web]\naddress = \"0.0.0.0:{PORT}\"\nadmit = true\n\n\
+         [front]\ninterfaces = [\"{}\"]\n\n[listener.web]\naddress = \"0.0.0.0:{PORT}\"\nadmit = true\nqueue = false\n\n\
          [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"web/browse\"\n\n\
          [[listener.web.request]]\npath = [{}]\ncontainer = \"web/url\"\n",
         Topology::SERVER,

@@ -111,7 +111,7 @@ impl Rules {
         let mut text = format!(
             "version = 1\nmode = \"enforce\"\n\n[container.web]\n\n[container.\"web/browse\"]\n\n\
              [container.\"{MATCHED}\"]\n\n[front]\ninterfaces = [\"{interface}\"]\n\n\
-             [listener.web]\naddress = \"0.0.0.0:{port}\"\nadmit = true\n\n"
+             [listener.web]\naddress = \"0.0.0.0:{port}\"\nadmit = true\nqueue = false\n\n"
         );
         let rules = self.count.min(MOST_RULES);
         for rule in 0..rules {

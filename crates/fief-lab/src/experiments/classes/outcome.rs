@@ -13,8 +13,8 @@ const ABOUT: &str = "Fifty blocking workers, requests of 1 ms of CPU, three clas
 get when all have equally many clients, how long does it wait while only the low class grows, and what do the others get \
 when the high class is limited at its SYNs?";
 
-/// Names of the two ways, and what tables call them.
-const WAYS: [(&str, &str); 2] = [("plain", "workers"), ("strict", "under Fief")];
+/// Names of the ways, and what tables call them.
+const WAYS: [(&str, &str); 3] = [("plain", "workers"), ("strict", "class listeners"), ("queue", "Fief's queue")];
 /// Places of the crowds in a trial.
 const HIGH: usize = 0;
 const MIDDLE: usize = 1;
@@ -27,7 +27,7 @@ pub fn of(sample: &Sample, loads: &Loads, notes: Vec<String>) -> Outcome {
     shares.notes.extend(notes);
     shares.notes.extend(sample.warnings());
     let mut tables = vec![shares];
-    if sample.has("strict") {
+    if sample.has("strict") || sample.has("queue") {
         tables.push(grown(sample, loads));
     }
     if loads.rates.iter().any(|&rate| sample.has(&limited(rate))) {
@@ -53,6 +53,8 @@ fn figures(sample: &Sample) -> Figures {
     let high = "requests a second of the high class, of all three";
     let load = equal(MANY);
     figures.must("high_share", share("strict"), Bound::AtLeast(0.95)).of(high, "ratio", load.clone());
+    let queued = format!("{load}, by Fief's queue");
+    figures.must("high_share_queue", share("queue"), Bound::AtLeast(0.95)).of(high, "ratio", queued);
     figures.add("high_share_plain", share("plain")).of(high, "ratio", format!("{load}, without Fief"));
     let grown = |way: &str, from: usize| {
         let response = |clients| sample.means(way, &growing(clients), HIGH);
@@ -65,12 +67,14 @@ fn figures(sample: &Sample) -> Figures {
             "mean response time of the high class beside {} low clients, of that beside {from} ({queue})",
             GROWN[2]
         );
-        let value = grown("strict", from);
-        let figure = match bound {
-            Some(most) => figures.must(name, value, Bound::AtMost(most)),
-            None => figures.add(name, value),
-        };
-        figure.of(metric.clone(), "ratio", growing(GROWN[2]));
+        for (way, suffix, by) in [("strict", "", ""), ("queue", "_queue", ", by Fief's queue")] {
+            let (name, value) = (format!("{name}{suffix}"), grown(way, from));
+            let figure = match bound {
+                Some(most) => figures.must(name, value, Bound::AtMost(most)),
+                None => figures.add(name, value),
+            };
+            figure.of(metric.clone(), "ratio", growing(GROWN[2]) + by);
+        }
         let load = format!("{}, without Fief", growing(GROWN[2]));
         figures.add(format!("{name}_plain"), grown("plain", from)).of(metric, "ratio", load);
     }
@@ -121,7 +125,7 @@ fn grown(sample: &Sample, loads: &Loads) -> Table {
     );
     for &clients in loads.growing {
         let step = growing(clients);
-        for (way, title) in WAYS {
+        for (way, title) in WAYS.into_iter().filter(|(way, _)| sample.has(way)) {
             table.row([
                 clients.to_string(),
                 title.to_owned(),

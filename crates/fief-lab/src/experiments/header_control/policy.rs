@@ -13,7 +13,7 @@ pub fn limits(setting: &Setting) -> String {
     let Bucket { per_second, burst } = setting.crowd;
     format!(
         "version = 1\nmode = \"enforce\"\n\n[container.shop]\n\n[container.crowd]\n\n\
-         [listener.web]\naddress = \"0.0.0.0:{PORT}\"\n\n\
+         [listener.web]\naddress = \"0.0.0.0:{PORT}\"\nclasses = \"listeners\"\n\n\
          [[listener.web.client]]\nfrom = [\"{low}\"]\ncontainer = \"crowd\"\n\
          syn = {{ rate = {per_second}, burst = {burst} }}\n\n\
          [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n\n{}\n{}",
@@ -27,7 +27,7 @@ pub fn priorities(setting: &Setting) -> String {
     let rated = |place: usize| rule(&format!("/rated-{place}/*"), "gold", setting.rated[place]);
     format!(
         "version = 1\nmode = \"enforce\"\n\n[container.gold]\ncpu.priority = 200\n\n[container.browse]\ncpu.priority = 0\n\n\
-         [listener.web]\naddress = \"0.0.0.0:{PORT}\"\n\n\
+         [listener.web]\naddress = \"0.0.0.0:{PORT}\"\nclasses = \"listeners\"\n\n\
          [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"browse\"\n\n\
          [[listener.web.request]]\npath = [\"/gold/*\"]\ncontainer = \"gold\"\n\n{}\n{}",
         rated(0),

@@ -21,11 +21,11 @@ use crate::statistics::median;
 
 /// Two classes and rules of requests: the front door is loaded and attached. `fief exec` serves the other listener.
 const POLICY: &str = "version = 1\n\n[container.lab]\n[container.\"lab/gold\"]\ncpu.priority = 200\n\n\
-                      [listener.web]\naddress = \"0.0.0.0:8080\"\n\
+                      [listener.web]\naddress = \"0.0.0.0:8080\"\nclasses = \"listeners\"\n\
                       [[listener.web.client]]\nfrom = [\"10.77.1.0/24\"]\ncontainer = \"lab/gold\"\n\
                       [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"lab\"\n\
                       [[listener.web.request]]\npath = \"/secret/*\"\nrefuse = \"503\"\n\
-                      [listener.beside]\naddress = \"0.0.0.0:8081\"\n\
+                      [listener.beside]\naddress = \"0.0.0.0:8081\"\nclasses = \"listeners\"\n\
                       [[listener.beside.client]]\nfrom = [\"10.77.1.0/24\"]\ncontainer = \"lab/gold\"\n\
                       [[listener.beside.client]]\nfrom = [\"any\"]\ncontainer = \"lab\"\n";
 const PORT: u16 = 8080;

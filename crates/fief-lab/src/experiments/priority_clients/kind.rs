@@ -75,15 +75,15 @@ impl Kind {
 
     /// The policy of the two that have one.
     pub fn policy(self) -> Option<String> {
-        let copies = match self {
-            Kind::Single => "",
+        let reach = match self {
+            Kind::Single => "classes = \"listeners\"\n",
             Kind::Copies => "copies = \"per-class\"\n",
             _ => return None,
         };
         let gold = Client::High.prefix(Family::V4);
         Some(format!(
             "version = 1\nmode = \"enforce\"\n\n[container.gold]\ncpu.priority = 200\n\n[container.browse]\n\n\
-             [listener.web]\naddress = \"0.0.0.0:{PORT}\"\n{copies}\n\
+             [listener.web]\naddress = \"0.0.0.0:{PORT}\"\n{reach}\n\
              [[listener.web.client]]\nfrom = [\"{gold}\"]\ncontainer = \"gold\"\n\n\
              [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"browse\"\n"
         ))

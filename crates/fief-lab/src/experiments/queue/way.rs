@@ -69,9 +69,7 @@ impl Way {
         let line = match self {
             Way::Plain | Way::LimitConn | Way::Haproxy(_) => return None,
             Way::Admit => "classes = \"shared\"\nadmit = true".to_owned(),
-            // the word is younger than the way
-            Way::Shim if is_known("classes = \"listeners\"") => "classes = \"listeners\"".to_owned(),
-            Way::Shim => String::new(),
+            Way::Shim => "classes = \"listeners\"".to_owned(),
             Way::Queue => format!("queue = {{ in-service = {} }}", kind.workers()),
             Way::Auto => "queue = true".to_owned(),
         };
@@ -92,10 +90,6 @@ impl Way {
             None => Ok(()),
         }
     }
-}
-
-fn is_known(listener: &str) -> bool {
-    command::can_run_with(&policy(listener)).is_ok()
 }
 
 /// Two classes: high before low.

@@ -91,7 +91,7 @@ pub fn text(number: usize) -> String {
             line(format!("was = \"{was}\""));
         }
     }
-    line(format!("\n[listener.web]\naddress = \"0.0.0.0:{PORT}\"\n"));
+    line(format!("\n[listener.web]\naddress = \"0.0.0.0:{PORT}\"\nclasses = \"listeners\"\n"));
     let mut class = |from: &str, more: &str, container: &str| {
         line(format!("[[listener.web.client]]\nfrom = [\"{from}\"]\n{more}container = \"{container}\"\n"));
     };

@@ -129,7 +129,7 @@ pub const LIMITS: &str = "isolate = { above = 100, for = \"10s\" }\n\
 pub const NO_BUDGET: &str = "isolate = { above = 100, for = \"10s\" }\nproven = { rate = 5000, burst = 1000 }\n";
 
 /// An isolated prefix's connections are served last instead of not at all, from what is left of the budget.
-pub const INTO: &str = "isolate = { above = 100, for = \"10s\", into = \"web/isolated\" }\n\
+pub const INTO: &str = "queue = false\nisolate = { above = 100, for = \"10s\", into = \"web/isolated\" }\n\
                         unproven = { rate = 5000, burst = 500 }\n\
                         proven = { rate = 5000, burst = 1000 }\n";
 

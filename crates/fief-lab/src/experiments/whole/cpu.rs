@@ -43,7 +43,7 @@ pub fn run(plan: &Plan, progress: &mut Progress, outcome: &mut Outcome) -> Resul
 }
 
 fn report(plan: &Plan, manner: Manner, taken: &Taken, outcome: &mut Outcome) {
-    let [plain, floor, whole] = taken;
+    let [plain, floor, whole, queue] = taken;
     let mut table = Table::new(
         format!("CPU of one request, ms, {}; server and client on one core", manner.title()),
         &["", "ms", "plain, of this", "quartiles"],
@@ -63,6 +63,7 @@ fn report(plan: &Plan, manner: Manner, taken: &Taken, outcome: &mut Outcome) {
     let load = format!("one client on the server's core, {}, 1 kB; four rules of requests", manner.title());
     for (word, over, under, what) in [
         ("", plain, whole, "plain nginx, of with everything on"),
+        ("_queue", plain, queue, "plain nginx, of with the queue in the place of the shim"),
         ("_floor", plain, floor, "plain nginx, of with empty programs at the same places"),
         ("_vs_floor", floor, whole, "with empty programs at the same places, of with everything on"),
     ] {

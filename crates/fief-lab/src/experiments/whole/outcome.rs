@@ -9,7 +9,7 @@ use crate::statistics::{Spread, median, ratios};
 use crate::table::{Table, number};
 
 const ABOUT: &str = "One nginx with the shim, the front door with rules of requests, charging and threads that follow their \
-sockets; with empty programs at the same places; and plain. How long do clients wait, and how many requests are served, \
+sockets; with a queue in the place of the shim; with empty programs at the same places; and plain. How long do clients wait, and how many requests are served, \
 by the number of clients?";
 const POLICY: &str = "a file of 1 kB; two classes of equal priority, four rules of requests";
 
@@ -75,7 +75,7 @@ impl Of<'_> {
         let how = WAYS[self.manner];
         for clients in LOADS {
             let load = format!("{clients} closed-loop clients, {}, {POLICY}", how.manner.title());
-            for (way, word) in [(Way::Whole, ""), (Way::Floor, "_floor")] {
+            for (way, word) in [(Way::Whole, ""), (Way::Queue, "_queue"), (Way::Floor, "_floor")] {
                 let name = |figure: &str| format!("{figure}_{clients}{word}{}", how.manner.suffix());
                 let ratio = |value: fn(&Sample) -> f64| {
                     median(&ratios(&self.values(way, clients, value), &self.values(Way::Plain, clients, value)))
