@@ -186,7 +186,7 @@ fn server_first_note(listener: &Listener) -> Option<String> {
     let (port, protocol) = fief_policy::SERVER_SPEAKS_FIRST.iter().find(|(port, _)| ports.contains(port))?;
     Some(format!(
         "connections to {} wait for their clients' first bytes; at port {port} the server usually speaks first ({protocol}), and \
-         then nobody does: remove `queue`, `admit` and request rules if so",
+         then nobody does: write queue = false, and remove `admit` and request rules, if so",
         listener.name
     ))
 }

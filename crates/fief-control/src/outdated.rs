@@ -8,8 +8,12 @@ use fief_bpf::{Result, abi, batch, ingress, open};
 use fief_policy::{Handshake, Listener, Policy};
 
 use crate::handshake::{COOKIES, choose, multipath, multipath_note, read};
+use crate::listening::{self, Listening};
 use crate::names::Names;
-use crate::{Fief, front, listening, namespace};
+use crate::{Fief, front, namespace};
+
+/// Of a guard that holds connections: it admits, and does more than watch.
+const HOLDS: u32 = abi::FIEF_GUARD_ADMIT | abi::FIEF_GUARD_MONITOR;
 
 /// How the front door was made by the apply.
 struct Made {
@@ -22,23 +26,42 @@ struct Made {
 impl Fief {
     /// What is to be said of the front door in force, a sentence each; nothing if the policy's text is gone.
     pub(crate) fn outdated(&self, names: &Names) -> Result<Vec<String>> {
-        let places = ingress::attached(self.pins());
         let Some((policy, netns)) = names.policy().zip(open::steered(self.pins())) else { return Ok(Vec::new()) };
+        let made = self.made(names, netns)?;
+        Ok(namespace::within(netns, || Ok(since(policy, &made)))?.unwrap_or_default())
+    }
+
+    /// Whether a server listens with multipath TCP, for which another apply would let the kernel answer.
+    pub(crate) fn kernel_should_answer(&self, names: &Names) -> Result<bool> {
+        let Some((policy, netns)) = names.policy().zip(open::steered(self.pins())) else { return Ok(false) };
+        let made = self.made(names, netns)?;
+        let is_ours = policy.front.handshake == Handshake::Auto && made.admitted.values().any(|kernel| !kernel);
+        Ok(is_ours && namespace::within(netns, || Ok(!made.multipath(policy).is_empty()))?.unwrap_or(false))
+    }
+
+    fn made(&self, names: &Names, netns: u64) -> Result<Made> {
+        let places = ingress::attached(self.pins());
         let guards: Vec<(u32, abi::fief_guard)> = batch::entries(&self.map("guards")?)?;
         let slot = names.slot();
         let admitted = guards
             .iter()
-            .filter(|(at, guard)| at / abi::FIEF_MAX_LISTENERS == slot && guard.flags & abi::FIEF_GUARD_ADMIT != 0)
+            .filter(|(at, guard)| at / abi::FIEF_MAX_LISTENERS == slot && guard.flags & HOLDS == abi::FIEF_GUARD_ADMIT)
             .map(|(at, guard)| {
                 let index = u16::try_from(at % abi::FIEF_MAX_LISTENERS).expect("listeners are fewer");
                 (names.listener(index), guard.flags & abi::FIEF_GUARD_KERNEL != 0)
             })
             .collect();
-        let made = Made {
-            interfaces: places.into_iter().filter(|place| place.0 == netns).map(|(_, index)| index).collect(),
-            admitted,
-        };
-        Ok(namespace::within(netns, || Ok(since(policy, &made)))?.unwrap_or_default())
+        let interfaces = places.into_iter().filter(|place| place.0 == netns).map(|(_, index)| index).collect();
+        Ok(Made { interfaces, admitted })
+    }
+}
+
+impl Made {
+    /// Listeners that Fief answers for, at which a multipath socket listens; such a server may have started since.
+    fn multipath<'a>(&self, policy: &'a Policy) -> Vec<(&'a Listener, Listening)> {
+        let sockets = listening::find().unwrap_or_default();
+        let ours = policy.listeners.iter().filter(|listener| self.admitted.get(&listener.name) == Some(&false));
+        ours.filter_map(|listener| Some((listener, multipath(&sockets, listener)?.clone()))).collect()
     }
 }
 
@@ -78,13 +101,9 @@ fn since(policy: &Policy, made: &Made) -> Vec<String> {
     for sentence in &mut said {
         sentence.push_str("; apply the policy again");
     }
-    // such a server may have started since
-    let sockets = listening::find().unwrap_or_default();
-    for listener in policy.listeners.iter().filter(|listener| made.admitted.get(&listener.name) == Some(&false)) {
-        if let Some(socket) = multipath(&sockets, listener) {
-            let again = if policy.front.handshake == Handshake::Auto { ", and apply the policy again" } else { "" };
-            said.push(multipath_note(&listener.name, socket) + again);
-        }
+    for (listener, socket) in made.multipath(policy) {
+        let again = if policy.front.handshake == Handshake::Auto { ", and apply the policy again" } else { "" };
+        said.push(multipath_note(&listener.name, &socket) + again);
     }
     said
 }

@@ -15,6 +15,7 @@ use fief_policy::Policy;
 
 use crate::apply::ApplyOptions;
 use crate::children::{By, Running, Tell, Waiting, block_signals, cannot_run, own_command, tell_all};
+use crate::names::Names;
 use crate::namespace::sees_all_processes;
 use crate::plan::Plan;
 use crate::tree::Tree;
@@ -59,13 +60,14 @@ impl Fief {
         let code = applied
             .and_then(|applied| {
                 tell_all(options.tell, &applied.notes);
-                self.start_under(policy, server, options).map_err(|error| cannot_run(server, &error))
+                let servers = self.start_under(policy, server, options).map_err(|error| cannot_run(server, &error))?;
+                Ok((servers, applied.notes))
             })
-            .and_then(|servers| {
+            .and_then(|(servers, told)| {
                 drop(lock);
                 let listeners = policy.listeners.iter().collect();
                 let waiting = Waiting::new(self, By::Run, &signals, options.tell).telling(listeners, options.started);
-                waiting.wait_all(servers, guard.as_ref().ok())
+                waiting.told(told).wait_all(servers, guard.as_ref().ok())
             });
         let _lock = self.lock()?;
         let down = self.run_ends(std::process::id());
@@ -82,6 +84,22 @@ impl Fief {
         let plan = Plan { policy, listeners: &[], container: None, follow: !options.no_follow };
         let starts = plan.starts(|home| self.unit_folder(home))?;
         self.start_all(starts, &Tree::read(&Table::open(self.pins())?), server, options.tell)
+    }
+
+    /// A server that listens with multipath TCP, as Go's do, is known only once it listens: then the kernel has to answer for it, and
+    /// the policy that this process applied is applied again. Its notes; nothing while another command is at work.
+    pub(crate) fn answer_for_multipath(&self) -> Result<Vec<String>> {
+        let own = std::process::id();
+        let Some(_lock) = self.lock_now()?.filter(|_| self.is_in_force_for(own)) else { return Ok(Vec::new()) };
+        let table = Table::open(self.pins())?;
+        let origin = self.origin(table.policy().0).filter(|origin| origin.pid == own);
+        let Some((origin, text)) = origin.zip(self.policy_text()?) else { return Ok(Vec::new()) };
+        if !self.kernel_should_answer(&Names::read(self, &table)?)? {
+            return Ok(Vec::new());
+        }
+        let Ok(policy) = fief_policy::parse(&text, "policy") else { return Ok(Vec::new()) };
+        let options = ApplyOptions { file: origin.file, ..ApplyOptions::default() };
+        self.apply_locked(&policy, &text, &options).map(|applied| applied.notes)
     }
 
     fn run_file(&self) -> PathBuf {

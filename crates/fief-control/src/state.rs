@@ -40,6 +40,12 @@ impl Fief {
         }
     }
 
+    /// The same, if no other command has it.
+    pub(crate) fn lock_now(&self) -> Result<Option<Lock>> {
+        let locked = run_folder::lock_now(&self.lock_file()).map_err(needs_root)?;
+        Ok(locked.map(|file| Lock { _file: file }))
+    }
+
     fn lock_file(&self) -> PathBuf {
         PathBuf::from(RUN).join(format!("{}.lock", self.pins().scope()))
     }

@@ -141,6 +141,11 @@ impl Fief {
     }
 }
 
+/// Whether requests wait there.
+fn orders(listener: &&Listener) -> bool {
+    listener.queue.is_some() && listener.mode == Mode::Enforce
+}
+
 /// What is held, and by what.
 fn enforced(policy: &Policy, interfaces: &[String], scheduler: &SchedulerView) -> Vec<String> {
     let mut held = Vec::new();
@@ -149,7 +154,7 @@ fn enforced(policy: &Policy, interfaces: &[String], scheduler: &SchedulerView) -
     if !guarded.is_empty() && !interfaces.is_empty() {
         held.push(format!("the rules of {}, by the front door at {}", guarded.join(", "), interfaces.join(", ")));
     }
-    let queues: Vec<_> = policy.listeners.iter().filter(|listener| listener.queue.is_some()).collect();
+    let queues: Vec<_> = policy.listeners.iter().filter(orders).collect();
     if !queues.is_empty() {
         let names: Vec<_> = queues.iter().map(|listener| listener.name.as_str()).collect();
         held.push(format!("the order of the classes of {}, and their limits, by its queue", names.join(", ")));
@@ -162,8 +167,7 @@ fn enforced(policy: &Policy, interfaces: &[String], scheduler: &SchedulerView) -
 
 /// Attributes of the CPU that nobody holds.
 fn unenforced(policy: &Policy, scheduler: &SchedulerView) -> Vec<String> {
-    let queued: HashSet<&str> =
-        policy.listeners.iter().filter(|listener| listener.queue.is_some()).flat_map(Listener::class_paths).collect();
+    let queued: HashSet<&str> = policy.listeners.iter().filter(orders).flat_map(Listener::class_paths).collect();
     let others = policy.containers.iter().filter(|container| !queued.contains(container.path.as_str()));
     let attributes = others.filter_map(|container| Some((container, named(container)?)));
     let mut said: Vec<_> = match scheduler {

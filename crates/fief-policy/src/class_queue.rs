@@ -48,10 +48,11 @@ pub(crate) fn check_named(rule: &View<'_, '_>, queue: Option<&ClassRule>, findin
     findings.add(Kind::Contradiction, span.clone(), message, "`container` beside a table `queue`", remedy);
 }
 
-/// What rules say of classes that wait: only where something waits, of one class the same, and within what there is.
+/// What rules say of classes that wait, of which one may say `accept`: only where something waits, of one class the same, and within what there is.
 pub(crate) fn check<'a>(
     view: &View<'_, '_>,
     queue: Option<Queue>,
+    accepts: bool,
     rules: impl Iterator<Item = (&'a Option<(String, Range<usize>)>, &'a Option<ClassRule>)>,
     findings: &mut Findings,
 ) {
@@ -68,6 +69,7 @@ pub(crate) fn check<'a>(
                 let message = format!("a rule of {} says how its class waits, but nothing waits there", view.title);
                 let expected = "`queue` of a rule beside `queue` of the listener";
                 let says = ["classes", "copies", "admit", "admit-from"].into_iter().find(|key| view.get(key).is_some());
+                let says = says.or(accepts.then_some("accept"));
                 let instead = says.map(|key| format!(" in the place of `{key}`")).unwrap_or_default();
                 let remedy =
                     format!("write queue = true{instead} into {}, or remove `queue` from the rule", view.title);

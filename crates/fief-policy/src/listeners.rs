@@ -68,13 +68,14 @@ pub(crate) fn read(
         let at = address.as_ref().map(|(address, last_port, _)| (*address, *last_port));
         let waits = classes >= 2
             && !forward
-            && at.is_some_and(|at| queue::is_default(&view, at, &rules))
+            && at.is_none_or(|at| queue::is_default(&view, at, &rules))
             && !front.interfaces.iter().any(|name| name == "lo");
         let guarding = Guarding::read(&view, isolation, waits, findings);
         queue::check_order(&view, guarding.queue, &rules, findings);
         let of_clients = rules.iter().map(|rule| (&rule.container, &rule.queue));
         let of_requests = requests.iter().map(|rule| (&rule.container, &rule.queue));
-        class_queue::check(&view, guarding.queue, of_clients.chain(of_requests), findings);
+        let accepts = rules.iter().any(|rule| rule.says_accept);
+        class_queue::check(&view, guarding.queue, accepts, of_clients.chain(of_requests), findings);
         let named = rules.iter().filter_map(|rule| rule.container.as_ref());
         let named = named.chain(requests.iter().filter_map(|rule| rule.container.as_ref()));
         syn_rates::check_into(&view, &guarding.isolation, guarding.admit, containers, named, findings);
@@ -138,7 +139,7 @@ fn check_ports(
     }
     let message = format!("{} has several ports and a listening socket for each class", view.title);
     let expected = "one port, queue = true, or classes = \"shared\"";
-    let remedy = "write queue = true or classes = \"shared\" in the place of what asks for these sockets, or make a listener for each port";
+    let remedy = "write queue = true or classes = \"shared\", or make a listener for each port";
     findings.add(Kind::Contradiction, span.clone(), message, expected, remedy);
 }
 
@@ -341,7 +342,7 @@ fn serve(view: &View<'_, '_>, classes: usize, findings: &mut Findings) -> Serve 
     if let (Some(_), Some(_), Some(value)) = (shared, copies, view.get("copies")) {
         let message = format!("{} has both `copies` and `classes`", view.title);
         let expected = "one of `copies` and `classes`";
-        let remedy = "remove `classes` for a copy of the server per class, or `copies` for one listening socket";
+        let remedy = "remove `classes` for a copy of the server per class, or `copies` for one server";
         findings.add(Kind::Contradiction, value.span(), message, expected, remedy);
     }
     match (copies, shared) {

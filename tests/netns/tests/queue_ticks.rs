@@ -86,8 +86,8 @@ fn the_clock_is_there_while_a_queue_is() {
     if !ready() {
         return;
     }
-    let without: String =
-        POLICY.lines().filter(|line| !line.starts_with("queue =")).map(|line| format!("{line}\n")).collect();
+    let line = POLICY.lines().find(|line| line.starts_with("queue =")).expect("its queue");
+    let without = POLICY.replace(line, "queue = false");
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         assert_eq!(clocks(&rig).len(), 2, "{door:?}: {:?}", clocks(&rig));

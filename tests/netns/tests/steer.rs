@@ -300,9 +300,9 @@ fn a_class_that_a_new_policy_brings_gets_its_listener_while_the_server_runs() {
     let rig = Rig::new(rig::POLICY);
     let mut server = rig.server("level-triggered", "0.0.0.0", PORT);
     server.go();
-    let new = "[container.\"shop/new\"]\ncpu.priority = 300\n[listener.web]\naddress = \"0.0.0.0:8080\"\n\
+    let new = "[container.\"shop/new\"]\ncpu.priority = 300\n[listener.web]\naddress = \"0.0.0.0:8080\"\nclasses = \"listeners\"\n\
                [[listener.web.client]]\nfrom = [\"10.77.2.7\"]\ncontainer = \"shop/new\"";
-    rig.apply(&rig::POLICY.replace("[listener.web]\naddress = \"0.0.0.0:8080\"", new));
+    rig.apply(&rig::POLICY.replace("[listener.web]\naddress = \"0.0.0.0:8080\"\nclasses = \"listeners\"", new));
     let address = Topology::server_address(Family::V4, PORT);
     wait_until(SOON, || {
         rig::answered(rig.connect(&[low(1), low(7)], address));
@@ -331,7 +331,7 @@ fn a_socket_of_both_families_has_the_classes_of_a_policy_for_one() {
     if !ready() {
         return;
     }
-    let rig = Rig::new(&rig::POLICY.replacen("0.0.0.0:8080\"", "0.0.0.0:8080\"\nclasses = \"shared\"", 1));
+    let rig = Rig::new(&rig::POLICY.replacen("\"listeners\"", "\"shared\"", 1));
     let program = rig.script();
     let mut command = rig.command("python3");
     command.arg(program).args(["blocking", "::", &PORT.to_string()]);

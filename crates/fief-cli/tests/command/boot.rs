@@ -78,7 +78,7 @@ fn the_capabilities_of_the_service_are_enough_for_its_work() {
     let bounded = |words: &[&str]| Ended::from(BOOT.bounded(&place).args(words).output().expect("setpriv starts"));
     place.namespace.ip("link add sv type veth peer name cv").expect("a pair of interfaces");
     place.namespace.ip("link set sv up").expect("up");
-    let guarded = policy(&SHOP.replace("address =", "queue = true\nlrp.when = \"always\"\naddress ="));
+    let guarded = policy(&SHOP.replace("classes = \"listeners\"", "queue = true\nlrp.when = \"always\""));
     for _ in 0..2 {
         let applied = bounded(&["apply", guarded.path().to_str().expect("text")]);
         assert_eq!((applied.code, applied.stderr.as_str()), (0, ""), "{applied:?}");
@@ -96,7 +96,7 @@ fn the_capabilities_of_the_agents_service_are_enough_to_read() {
     let Some(place) = Place::new() else { return };
     place.namespace.ip("link add sv type veth peer name cv").expect("a pair of interfaces");
     place.namespace.ip("link set sv up").expect("up");
-    let guarded = policy(&SHOP.replace("address =", "queue = true\naddress ="));
+    let guarded = policy(&SHOP.replace("classes = \"listeners\"", "queue = true"));
     assert_eq!(place.fief().arg("apply").arg(guarded.path()).ends().code, 0);
     let agent = Agent::of(AGENT.bounded(&place), &["--group", GROUP]);
     let charges = agent.charges("shop");

@@ -293,7 +293,7 @@ fn a_first_policy_that_fails_at_the_end_leaves_nothing() {
     let before = (read_in(&place, SYSCTL), links());
     let left = hierarchy.top.join("fief").join(&place.scope);
     std::fs::create_dir_all(&left).expect("made");
-    let queued = policy(&SHOP.replace("0.0.0.0:80\"", "0.0.0.0:80\"\nqueue = true"));
+    let queued = policy(&SHOP.replace("classes = \"listeners\"", "queue = true"));
     let script =
         "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && exec \"$0\" apply --containers 256 \"$2\"";
     let mut command = Command::new("unshare");

@@ -85,7 +85,7 @@ fn the_service_may_call_what_apply_and_down_call() {
     place.namespace.ip("link add sv type veth peer name cv").expect("a pair of interfaces");
     place.namespace.ip("link set sv up").expect("up");
     let cgroup = Cgroup::new("calls").expect("a cgroup");
-    let guarded = SHOP.replace("address =", "queue = true\nlrp.when = \"always\"\naddress =");
+    let guarded = SHOP.replace("classes = \"listeners\"", "queue = true\nlrp.when = \"always\"");
     let other =
         guarded.replace("version = 1", "version = 1\nschedule = \"cgroup\"\nlabel-files = true").replace("60%", "40%");
     let (guarded, other) = (policy(&guarded), policy(&other));

@@ -113,7 +113,7 @@ fn what_fief_exec_would_refuse_is_refused_before_it_is_written() {
         assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{words:?} {refused:?}");
         assert!(refused.stderr.contains(why), "{words:?} {refused:?}");
     }
-    let copies = policy(&SHOP.replace("0.0.0.0:80\"", "0.0.0.0:80\"\ncopies = \"per-class\""));
+    let copies = policy(&SHOP.replace("classes = \"listeners\"", "copies = \"per-class\""));
     let applied = place.fief().arg("apply").arg(copies.path()).ends();
     assert_eq!(applied.code, 0, "{applied:?}");
     let refused = unit_in(&place, &[]);

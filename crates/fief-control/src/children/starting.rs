@@ -40,12 +40,17 @@ impl<'a> Starting<'a> {
 
     /// Whether there is nothing left to wait for.
     pub(super) fn is_over(&self) -> bool {
+        self.is_late() || self.are_served()
+    }
+
+    /// Whether each listener has its servers.
+    pub(super) fn are_served(&self) -> bool {
         let served = |sockets: Vec<Listening>| {
             let has_copies = self.listeners.iter().any(|listener| listener.serve == Serve::CopiesPerClass);
             let copies = if has_copies { self.fief.class_addresses().unwrap_or_default() } else { Vec::new() };
             all_served(&self.listeners, &sockets, &copies)
         };
-        self.listeners.is_empty() || self.is_late() || listening::find().is_ok_and(served)
+        self.listeners.is_empty() || listening::find().is_ok_and(served)
     }
 
     /// Whether they had all the time that they may take.

@@ -72,6 +72,10 @@ pub(crate) struct Waiting<'a> {
     own: Vec<i32>,
     /// It was not told yet who serves.
     starting: Option<Starting<'a>>,
+    /// Listeners of its own policy, while some are not served yet: who serves them may listen with multipath TCP.
+    unserved: Option<Vec<&'a Listener>>,
+    /// Notes of the policy.
+    told: Vec<String>,
     is_in_force: bool,
     told_background: bool,
 }
@@ -86,6 +90,8 @@ impl<'a> Waiting<'a> {
             started: None,
             own: Vec::new(),
             starting: None,
+            unserved: None,
+            told: Vec::new(),
             is_in_force: true,
             told_background: false,
         }
@@ -93,7 +99,13 @@ impl<'a> Waiting<'a> {
 
     /// Tells who serves these listeners, once all are served, or it takes long.
     pub(crate) fn telling(self, listeners: Vec<&'a Listener>, started: Option<fn(&Status)>) -> Self {
-        Self { started, starting: Some(Starting::new(self.fief, listeners)), ..self }
+        let unserved = (self.by == By::Run).then(|| listeners.clone());
+        Self { started, starting: Some(Starting::new(self.fief, listeners)), unserved, ..self }
+    }
+
+    /// These notes were told already.
+    pub(crate) fn told(self, told: Vec<String>) -> Self {
+        Self { told, ..self }
     }
 
     fn tell(&self, note: &str) {
@@ -135,6 +147,7 @@ impl<'a> Waiting<'a> {
                 // one copy of a server is not the server
                 running.iter().for_each(|server| self.signal(server, Signal::SIGTERM));
             } else {
+                self.answer_for_multipath();
                 self.tell_start();
             }
             if !self.told_background && running.iter().any(|server| self.is_in_background(server)) {
@@ -150,6 +163,23 @@ impl<'a> Waiting<'a> {
 
     fn pause_ms(&mut self) -> u16 {
         self.starting.as_mut().map_or(LOOK_MS, Starting::pause_ms)
+    }
+
+    /// At each look until all listen.
+    fn answer_for_multipath(&mut self) {
+        let Some(listeners) = self.unserved.as_ref().filter(|_| self.is_in_force) else { return };
+        let are_served = Starting::new(self.fief, listeners.clone()).are_served();
+        match self.fief.answer_for_multipath() {
+            Ok(notes) => {
+                let new: Vec<_> = notes.into_iter().filter(|note| !self.told.contains(note)).collect();
+                new.iter().for_each(|note| self.tell(note));
+                self.told.extend(new);
+            }
+            Err(error) => self.tell(&format!("cannot let the kernel answer for a server of multipath TCP: {error}")),
+        }
+        if are_served {
+            self.unserved = None;
+        }
     }
 
     /// Once all listen, or it takes long.
@@ -180,7 +210,7 @@ impl<'a> Waiting<'a> {
                 self.by.name()
             ));
             self.is_in_force = false;
-            self.starting = None;
+            (self.starting, self.unserved) = (None, None);
         }
     }
 

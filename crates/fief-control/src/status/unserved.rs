@@ -80,8 +80,8 @@ fn outside(policy: &Policy, listener: &Listener, server: &ServerStatus) -> Optio
     let (name, program) = (&listener.name, &server.program);
     wants_account(policy, listener).then(|| {
         format!(
-            "{name}: {program} is managed, and its socket was made in a cgroup that is not: its connections have no classes, and \
-             their packets are not charged; start the server again by `fief exec`, or in the cgroup that is managed, and \
+            "{name}: {program} is managed, and its socket was made in a cgroup that is not: its connections have no listening \
+             sockets of their classes, and their packets are not charged; start the server again by `fief exec`, or in the cgroup that is managed, and \
              without a socket unit"
         )
     })
