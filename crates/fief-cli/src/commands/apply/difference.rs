@@ -313,7 +313,7 @@ mod tests {
     }
 
     const OLD: &str = "version = 1\n[container.shop]\ncpu.weight = 100\n[container.\"shop/gold\"]\n[listener.web]\n\
-        address = \"0.0.0.0:80\"\n[[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"shop/gold\"\n\
+        address = \"0.0.0.0:80\"\nqueue = false\n[[listener.web.client]]\nfrom = [\"10.0.0.0/8\"]\ncontainer = \"shop/gold\"\n\
         [[listener.web.client]]\nfrom = [\"any\"]\ncontainer = \"shop\"\n";
 
     fn unit(name: &str, home: Option<&str>) -> LostHome {
