@@ -23,19 +23,26 @@ static __always_inline void quota_give(void *users, __u32 uid)
 		bpf_map_delete_elem(users, &uid);
 }
 
+/* The entry of a user, or QUOTA_ALL's; it is made where there is none. NULL: there is no room. */
+static __always_inline __u32 *quota_entry(void *users, __u32 uid)
+{
+	__u32 zero = 0, *count = bpf_map_lookup_elem(users, &uid);
+
+	if (count)
+		return count;
+	bpf_map_update_elem(users, &uid, &zero, BPF_NOEXIST);
+	return bpf_map_lookup_elem(users, &uid);
+}
+
 static __always_inline int quota_take(void *users, __u32 uid, __u32 most)
 {
-	__u32 zero = 0, *count, was;
+	__u32 *count, was;
 	int err = -EAGAIN, i;
 
 	if (!uid)
 		return 0;
 	for (i = 0; i < QUOTA_TRIES; i++) {
-		count = bpf_map_lookup_elem(users, &uid);
-		if (!count) {
-			bpf_map_update_elem(users, &uid, &zero, BPF_NOEXIST);
-			count = bpf_map_lookup_elem(users, &uid);
-		}
+		count = quota_entry(users, uid);
 		if (!count)
 			return -ENFILE;
 		was = __sync_fetch_and_add(count, 1);
@@ -64,15 +71,11 @@ static __always_inline void quota_give_all(void *users, __u32 uid)
 /* One more of all users. */
 static __always_inline int quota_take_all(void *users, __u32 uid, __u32 most)
 {
-	__u32 all = QUOTA_ALL, none = 0, *count;
+	__u32 *count;
 
 	if (!uid)
 		return 0;
-	count = bpf_map_lookup_elem(users, &all);
-	if (!count) {
-		bpf_map_update_elem(users, &all, &none, BPF_NOEXIST);
-		count = bpf_map_lookup_elem(users, &all);
-	}
+	count = quota_entry(users, QUOTA_ALL);
 	if (!count)
 		return -ENFILE;
 	if (__sync_fetch_and_add(count, 1) < most)

@@ -48,7 +48,8 @@ pub(crate) fn check_named(rule: &View<'_, '_>, queue: Option<&ClassRule>, findin
     findings.add(Kind::Contradiction, span.clone(), message, "`container` beside a table `queue`", remedy);
 }
 
-/// What rules say of classes that wait, of which one may say `accept`: only where something waits, of one class the same, and within what there is.
+/// Checks what rules say of classes that wait: only where something waits, of one class the same, and within what there is. `accepts`:
+/// a rule says `accept`.
 pub(crate) fn check<'a>(
     view: &View<'_, '_>,
     queue: Option<Queue>,

@@ -65,16 +65,16 @@ pub(crate) fn read(
         let isolation = syn_rates::isolate(&view, containers, findings);
         let classes = check_classes(&view, &rules, &requests, &isolation, findings);
         let forward = forward::read(&view, findings);
+        let accepts = rules.iter().any(|rule| rule.says_accept);
         let at = address.as_ref().map(|(address, last_port, _)| (*address, *last_port));
         let waits = classes >= 2
             && !forward
-            && at.is_none_or(|at| queue::is_default(&view, at, &rules))
+            && at.is_none_or(|at| queue::is_default(&view, at, accepts))
             && !front.interfaces.iter().any(|name| name == "lo");
         let guarding = Guarding::read(&view, isolation, waits, findings);
-        queue::check_order(&view, guarding.queue, &rules, findings);
+        queue::check_order(&view, guarding.queue, accepts, findings);
         let of_clients = rules.iter().map(|rule| (&rule.container, &rule.queue));
         let of_requests = requests.iter().map(|rule| (&rule.container, &rule.queue));
-        let accepts = rules.iter().any(|rule| rule.says_accept);
         class_queue::check(&view, guarding.queue, accepts, of_clients.chain(of_requests), findings);
         let named = rules.iter().filter_map(|rule| rule.container.as_ref());
         let named = named.chain(requests.iter().filter_map(|rule| rule.container.as_ref()));

@@ -9,7 +9,6 @@ use crate::diagnostic::{Findings, Kind};
 use crate::model::{Level, Queue, Until};
 use crate::quantity;
 use crate::reader::View;
-use crate::rules::Rule;
 use crate::vocabulary::{self, LEAST_MEMORY};
 
 pub(crate) fn read(listener: &View<'_, '_>, findings: &mut Findings) -> Option<Queue> {
@@ -107,8 +106,8 @@ pub const SERVER_SPEAKS_FIRST: [(u16, &str); 14] = [
 ];
 
 /// Whether a listener of several classes that says nothing of a `queue` has one: not where it says how else its classes reach the
-/// server, or lets connections in before their request; nor at the loopback, where the kernel refuses what comes out of one.
-pub(crate) fn is_default(listener: &View<'_, '_>, at: (SocketAddr, u16), rules: &[Rule]) -> bool {
+/// server (`accepts`: a rule says `accept`), or lets connections in before their request; nor at the loopback, where the kernel refuses what comes out of one.
+pub(crate) fn is_default(listener: &View<'_, '_>, at: (SocketAddr, u16), accepts: bool) -> bool {
     let (address, last_port) = at;
     let speaks_first = |port: u16| SERVER_SPEAKS_FIRST.iter().any(|(first, _)| *first == port);
     let admits_before = listener.get("admit").is_some_and(|value| matches!(value.get_ref(), DeValue::Boolean(false)));
@@ -120,21 +119,23 @@ pub(crate) fn is_default(listener: &View<'_, '_>, at: (SocketAddr, u16), rules: 
     !admits_before
         && admits_always
         && !["queue", "classes", "copies"].into_iter().any(says)
-        && !rules.iter().any(|rule| rule.says_accept)
+        && !accepts
         && !address.ip().is_loopback()
         && (last_port != address.port() || !speaks_first(last_port))
 }
 
-/// Who says that requests wait before the server's one socket cannot have others behind it.
-pub(crate) fn check_order(listener: &View<'_, '_>, queue: Option<Queue>, rules: &[Rule], findings: &mut Findings) {
+/// A listener whose requests wait before the server's one socket has no others behind it. `accepts`: a rule says `accept`.
+pub(crate) fn check_order(listener: &View<'_, '_>, queue: Option<Queue>, accepts: bool, findings: &mut Findings) {
     let (Some(_), Some(value)) = (queue, listener.get("queue")) else { return };
     let by_listeners = listener
         .get("classes")
         .is_some_and(|value| matches!(value.get_ref(), DeValue::String(how) if how == "listeners"));
-    let (key, remedy) = match rules.iter().any(|rule| rule.says_accept) {
-        _ if by_listeners => ("classes = \"listeners\"", "remove one of the two"),
-        true => ("`accept` in a rule", "remove `accept`: the queue has its own order"),
-        false => return,
+    let (key, remedy) = if by_listeners {
+        ("classes = \"listeners\"", "remove one of the two")
+    } else if accepts {
+        ("`accept` in a rule", "remove `accept`: the queue has its own order")
+    } else {
+        return;
     };
     let message = format!("{} has a `queue`, and {key}", listener.title);
     let expected = "a queue, or a listening socket for each class";

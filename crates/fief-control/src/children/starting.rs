@@ -38,12 +38,7 @@ impl<'a> Starting<'a> {
         pause
     }
 
-    /// Whether there is nothing left to wait for.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_late() || self.are_served()
-    }
-
-    /// Whether each listener has its servers.
+    /// Whether each listener has its servers: there is nothing left to wait for.
     pub(super) fn are_served(&self) -> bool {
         let served = |sockets: Vec<Listening>| {
             let has_copies = self.listeners.iter().any(|listener| listener.serve == Serve::CopiesPerClass);
@@ -120,6 +115,6 @@ mod tests {
         let mut starting = Starting::new(&fief, Vec::new());
         let pauses: Vec<u16> = (0..8).map(|_| starting.pause_ms()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 500, 500]);
-        assert!(starting.is_over(), "there is nobody to wait for");
+        assert!(starting.are_served(), "there is nobody to wait for");
     }
 }

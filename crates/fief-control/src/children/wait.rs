@@ -70,10 +70,9 @@ pub(crate) struct Waiting<'a> {
     started: Option<fn(&Status)>,
     /// Children of this process that nobody has left behind: the servers, and the guard.
     own: Vec<i32>,
-    /// It was not told yet who serves.
+    /// While listeners are not served yet, or nobody was told that they are.
     starting: Option<Starting<'a>>,
-    /// Listeners of its own policy, while some are not served yet: who serves them may listen with multipath TCP.
-    unserved: Option<Vec<&'a Listener>>,
+    told_start: bool,
     /// Notes of the policy.
     told: Vec<String>,
     is_in_force: bool,
@@ -90,7 +89,7 @@ impl<'a> Waiting<'a> {
             started: None,
             own: Vec::new(),
             starting: None,
-            unserved: None,
+            told_start: false,
             told: Vec::new(),
             is_in_force: true,
             told_background: false,
@@ -99,8 +98,7 @@ impl<'a> Waiting<'a> {
 
     /// Tells who serves these listeners, once all are served, or it takes long.
     pub(crate) fn telling(self, listeners: Vec<&'a Listener>, started: Option<fn(&Status)>) -> Self {
-        let unserved = (self.by == By::Run).then(|| listeners.clone());
-        Self { started, starting: Some(Starting::new(self.fief, listeners)), unserved, ..self }
+        Self { started, starting: Some(Starting::new(self.fief, listeners)), ..self }
     }
 
     /// These notes were told already.
@@ -147,8 +145,7 @@ impl<'a> Waiting<'a> {
                 // one copy of a server is not the server
                 running.iter().for_each(|server| self.signal(server, Signal::SIGTERM));
             } else {
-                self.answer_for_multipath();
-                self.tell_start();
+                self.look_at_start();
             }
             if !self.told_background && running.iter().any(|server| self.is_in_background(server)) {
                 let by = self.by.name();
@@ -162,13 +159,25 @@ impl<'a> Waiting<'a> {
     }
 
     fn pause_ms(&mut self) -> u16 {
-        self.starting.as_mut().map_or(LOOK_MS, Starting::pause_ms)
+        self.starting.as_mut().filter(|_| !self.told_start).map_or(LOOK_MS, Starting::pause_ms)
     }
 
-    /// At each look until all listen.
+    /// Tells once all listen, or it takes long. A run goes on to look until all do: a server may listen with multipath TCP.
+    fn look_at_start(&mut self) {
+        let Some(starting) = self.starting.take() else { return };
+        let (are_served, is_late) = (starting.are_served(), starting.is_late());
+        if self.by == By::Run {
+            self.answer_for_multipath();
+        }
+        if !self.told_start && (are_served || is_late) {
+            self.told_start = true;
+            self.tell_start(&starting);
+        }
+        let is_done = are_served || self.told_start && self.by == By::Exec;
+        self.starting = Some(starting).filter(|_| !is_done);
+    }
+
     fn answer_for_multipath(&mut self) {
-        let Some(listeners) = self.unserved.as_ref().filter(|_| self.is_in_force) else { return };
-        let are_served = Starting::new(self.fief, listeners.clone()).are_served();
         match self.fief.answer_for_multipath() {
             Ok(notes) => {
                 let new: Vec<_> = notes.into_iter().filter(|note| !self.told.contains(note)).collect();
@@ -177,14 +186,9 @@ impl<'a> Waiting<'a> {
             }
             Err(error) => self.tell(&format!("cannot let the kernel answer for a server of multipath TCP: {error}")),
         }
-        if are_served {
-            self.unserved = None;
-        }
     }
 
-    /// Once all listen, or it takes long.
-    fn tell_start(&mut self) {
-        let Some(starting) = self.starting.take_if(|starting| starting.is_over()) else { return };
+    fn tell_start(&self, starting: &Starting<'_>) {
         if self.by == By::Exec && !starting.is_late() {
             return; // the policy is not its own to tell of
         }
@@ -210,7 +214,7 @@ impl<'a> Waiting<'a> {
                 self.by.name()
             ));
             self.is_in_force = false;
-            (self.starting, self.unserved) = (None, None);
+            self.starting = None;
         }
     }
 

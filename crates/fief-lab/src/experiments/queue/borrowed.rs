@@ -10,7 +10,7 @@ use crate::load::{Load, Running};
 use fief_testkit::{Client, Topology};
 use std::time::Instant;
 
-/// Who goes on.
+/// The classes that go on.
 const OTHERS: [Client; 2] = [Client::Low, Client::Middle];
 const CLIENTS: usize = 20;
 const STEP_MS: u64 = 10;
