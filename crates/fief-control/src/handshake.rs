@@ -183,12 +183,16 @@ pub(crate) fn multipath_note(listener: &str, socket: &Listening) -> String {
 /// A connection of two that wait for each other.
 fn server_first_note(listener: &Listener) -> Option<String> {
     let ports = listener.address.port()..=listener.last_port;
-    let (port, protocol) = fief_policy::SERVER_SPEAKS_FIRST.iter().find(|(port, _)| ports.contains(port))?;
-    Some(format!(
-        "connections to {} wait for their clients' first bytes; at port {port} the server usually speaks first ({protocol}), and \
-         then nobody does: write queue = false, and remove `admit` and request rules, if so",
-        listener.name
-    ))
+    let first = fief_policy::SERVER_SPEAKS_FIRST.iter().filter(|(port, _)| ports.contains(port));
+    let first: Vec<_> = first.map(|(port, protocol)| format!("port {port} ({protocol})")).collect();
+    (!first.is_empty()).then(|| {
+        format!(
+            "connections to {} wait for their clients' first bytes; at {} the server usually speaks first, and then nobody does: \
+             write queue = false, and remove `admit` and request rules, if so",
+            listener.name,
+            first.join(", ")
+        )
+    })
 }
 
 /// Without timestamps a cookie is what fits into a sequence number.

@@ -326,12 +326,13 @@ fn who_admits_where_the_server_speaks_first_is_told() {
     let Some(door) = Door::new() else { return };
     let told = |address: &str, listener: &str| {
         let text = policy("", listener, 10).replace("0.0.0.0:80", address);
-        door.apply(&text).unwrap().notes.iter().any(|note| note.contains("at port 25 the server usually speaks first"))
+        door.apply(&text).unwrap().notes.into_iter().find(|note| note.contains("the server usually speaks first"))
     };
-    assert!(told("0.0.0.0:25", "admit = true"));
-    assert!(told("0.0.0.0:24-25", "admit = true\nclasses = \"shared\""));
-    assert!(!told("0.0.0.0:25", ""), "limits alone keep nobody waiting");
-    assert!(!told("0.0.0.0:26", "admit = true"));
+    assert!(told("0.0.0.0:25", "admit = true").unwrap().contains("at port 25 (SMTP) "));
+    let two = told("0.0.0.0:24-25", "admit = true\nclasses = \"shared\"").unwrap();
+    assert!(two.contains("at port 24 (LMTP), port 25 (SMTP) "), "{two}");
+    assert_eq!(told("0.0.0.0:25", ""), None, "limits alone keep nobody waiting");
+    assert_eq!(told("0.0.0.0:26", "admit = true"), None);
 }
 
 #[test]
