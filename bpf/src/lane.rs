@@ -10,6 +10,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use crate::attachment;
 use crate::error::{Context, Result};
 use crate::link;
+use crate::load;
 use crate::open;
 use crate::pin::Pins;
 use crate::skeleton::lrp;
@@ -24,7 +25,10 @@ pub fn install(pins: &Pins) -> Result<()> {
     if pins.program(SORTS).exists() && pins.program(LEAVES).exists() {
         return Ok(());
     }
-    with_object(pins, |object| open::pin_all(object, pins, false))
+    with_object(pins, |object| {
+        load::pin_new_maps(object.maps(), pins)?;
+        open::pin_programs(object, pins)
+    })
 }
 
 /// Loads this binary's object on the maps that are pinned.

@@ -17,6 +17,7 @@ pub mod ingress;
 pub mod inner;
 pub mod lane;
 mod link;
+mod load;
 pub mod managed;
 pub mod map;
 pub mod notices;

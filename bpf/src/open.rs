@@ -4,18 +4,18 @@
 //! The core owns the shared maps; later objects reuse them by name. Reuse checks nothing by itself, so type, sizes and flags
 //! are compared before. The table of attachments says what is attached.
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
+use libbpf_rs::skel::Skel;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::abi;
 use crate::admin::Admin;
 use crate::attachment::{self, When};
 use crate::error::{Context, Error, ErrorKind, Result, remedy_of};
+use crate::load::{self, Places};
 use crate::pin::{Pins, make_dir, remove_tree};
-use crate::skeleton::{core, front};
+use crate::skeleton::core;
 use crate::{link, managed};
 
 /// What an installation can be told.
@@ -46,9 +46,7 @@ pub fn install(pins: &Pins, config: &Config) -> Result<()> {
     }
     listen_to_libbpf();
     let staging = pins.stage()?;
-    load_core(staging.pins(), config, true)
-        .or_else(|first| load_core(staging.pins(), config, false).map_err(|_| first))?;
-    load_front(staging.pins())?;
+    load(staging.pins(), config)?;
     managed::attach_traces(staging.pins(), When::Installed)?;
     wake_every_cpu();
     staging.commit()
@@ -59,13 +57,11 @@ pub(crate) fn listen_to_libbpf() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, |_, text| tracing::debug!("{}", text.trim_end()))));
 }
 
-fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Result<()> {
-    let mut place = MaybeUninit::<OpenObject>::uninit();
-    let mut open =
-        core::CoreSkelBuilder::default().open(&mut place).context(|| "cannot open the core object".into())?;
-    configure(&mut open, config.containers, task_storage_in_cgroup)?;
-    let mut skel = open.load().map_err(|e| unsupported("core", &e))?;
-    pin_all(skel.object_mut(), pins, true)?;
+fn load(pins: &Pins, config: &Config) -> Result<()> {
+    let mut places = Places::new();
+    let (mut core, mut front) = load::both(&mut places, pins, config.containers)?;
+    pin_programs(core.object_mut(), pins)?;
+    pin_programs(front.object_mut(), pins)?;
 
     let control = abi::fief_control {
         abi_version: abi::FIEF_ABI_VERSION,
@@ -74,12 +70,10 @@ fn load_core(pins: &Pins, config: &Config, task_storage_in_cgroup: bool) -> Resu
         build: crate::build(),
         ..Default::default()
     };
-    crate::record::update(
-        &MapHandle::from_pinned_path(pins.map("controls")).context(|| "controls".into())?,
-        0,
-        &control,
-    )?;
-    Admin::open(pins)?.init(config.containers)
+    crate::record::update(&pins.open_map("controls")?, 0, &control)?;
+    Admin::open(pins)?.init(config.containers)?;
+    crate::secret::set(pins)?;
+    crate::queue::set_mark(pins)
 }
 
 /// What the core is told before it is loaded.
@@ -114,17 +108,6 @@ pub(crate) fn reuse_maps(object: &mut libbpf_rs::OpenObject, pins: &Pins) -> Res
     Ok(())
 }
 
-fn load_front(pins: &Pins) -> Result<()> {
-    let mut place = MaybeUninit::<OpenObject>::uninit();
-    let mut open =
-        front::FrontSkelBuilder::default().open(&mut place).context(|| "cannot open the front object".into())?;
-    reuse_maps(open.open_object_mut(), pins)?;
-    let mut skel = open.load().map_err(|e| unsupported("front", &e))?;
-    pin_all(skel.object_mut(), pins, false)?;
-    crate::secret::set(pins)?;
-    crate::queue::set_mark(pins)
-}
-
 /// Maps whose size the installation chose ([`configure`]); objects that are not told it define another.
 const SIZED: [&str; 3] = ["containers", "free_slots", "cpus"];
 
@@ -143,16 +126,7 @@ fn check_drift(ours: &libbpf_rs::OpenMapMut<'_>, theirs: &MapHandle, name: &str)
         .remedy("take the old version down first: fief down"))
 }
 
-pub(crate) fn pin_all(object: &mut libbpf_rs::Object, pins: &Pins, replace: bool) -> Result<()> {
-    if replace {
-        for map in object.maps_mut() {
-            let pin = pins.map(&map.name().to_string_lossy());
-            if pin.exists() {
-                std::fs::remove_file(&pin).context(|| format!("cannot replace the pin {}", pin.display()))?;
-            }
-        }
-    }
-    pin_new_maps(object, pins)?;
+pub(crate) fn pin_programs(object: &mut libbpf_rs::Object, pins: &Pins) -> Result<()> {
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let pin = pins.program(&name);
@@ -160,19 +134,6 @@ pub(crate) fn pin_all(object: &mut libbpf_rs::Object, pins: &Pins, replace: bool
             std::fs::remove_file(&pin).context(|| format!("cannot replace the pin of the program {name}"))?;
         }
         program.pin(&pin).context(|| format!("cannot pin the program {name}"))?;
-    }
-    Ok(())
-}
-
-/// Pins the maps that have no pin yet.
-pub(crate) fn pin_new_maps(object: &mut libbpf_rs::Object, pins: &Pins) -> Result<()> {
-    for mut map in object.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        let pin = pins.map(&name);
-        // .rodata and .bss live with the programs
-        if !name.contains('.') && !pin.exists() {
-            map.pin(&pin).context(|| format!("cannot pin the map {name}"))?;
-        }
     }
     Ok(())
 }

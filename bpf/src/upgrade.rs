@@ -6,18 +6,17 @@
 //! programs allow for. Bindings, descriptors and charges go on. An upgrade adds maps that the old version did not know, and
 //! changes none: a version whose records differ is refused before any change.
 
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore, MapHandle, Object, OpenObject, Program};
+use libbpf_rs::skel::Skel;
+use libbpf_rs::{MapCore, Object, Program};
 
 use crate::abi;
 use crate::attachment::{self, Kind, When};
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::open::{listen_to_libbpf, pin_new_maps, reuse_maps, unsupported};
+use crate::load::{self, Places};
+use crate::open::listen_to_libbpf;
 use crate::pin::{Pins, make_dir, remove_tree};
-use crate::skeleton::{core, front};
 use crate::{lane, link};
 
 /// What was replaced.
@@ -56,16 +55,8 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     }
     require_own_records(pins)?;
     listen_to_libbpf();
-    let mut places = [const { MaybeUninit::<OpenObject>::uninit() }; 2];
-    let mut front_place = MaybeUninit::<OpenObject>::uninit();
-    let mut core_skel = load_core(&mut places, pins)?;
-    // before the front object looks for those that both use
-    pin_new_maps(core_skel.object_mut(), pins)?;
-    let mut open =
-        front::FrontSkelBuilder::default().open(&mut front_place).context(|| "cannot open the front object".into())?;
-    reuse_maps(open.open_object_mut(), pins)?;
-    let mut front_skel = open.load().map_err(|e| unsupported("front", &e))?;
-    pin_new_maps(front_skel.object_mut(), pins)?;
+    let mut places = Places::new();
+    let (mut core_skel, mut front_skel) = load::both(&mut places, pins, containers(pins)?)?;
     // the old version may have let a request pass whose answer is still to come, and not every version told so
     crate::record::update(&pins.open_map("sightings")?, 0, &abi::fief_sightings { upgrades: 1, ..Default::default() })?;
     crate::secret::set(pins)?;
@@ -83,27 +74,9 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     Ok(done)
 }
 
-fn load_core<'o>(places: &'o mut [MaybeUninit<OpenObject>; 2], pins: &Pins) -> Result<core::CoreSkel<'o>> {
-    let containers = MapHandle::from_pinned_path(pins.map("containers")).context(|| "containers".into())?;
-    let [first, second] = places;
-    match load_core_with(first, pins, containers.max_entries(), true) {
-        Err(e) if e.kind() == ErrorKind::Drift => Err(e),
-        // kernels before 6.13 refuse task storage in cgroup hooks
-        Err(_) => load_core_with(second, pins, containers.max_entries(), false),
-        Ok(loaded) => Ok(loaded),
-    }
-}
-
-fn load_core_with<'o>(
-    place: &'o mut MaybeUninit<OpenObject>,
-    pins: &Pins,
-    containers: u32,
-    task_storage_in_cgroup: bool,
-) -> Result<core::CoreSkel<'o>> {
-    let mut open = core::CoreSkelBuilder::default().open(place).context(|| "cannot open the core object".into())?;
-    crate::open::configure(&mut open, containers, task_storage_in_cgroup)?;
-    reuse_maps(open.open_object_mut(), pins)?;
-    open.load().map_err(|e| unsupported("core", &e))
+/// Size of the container table.
+fn containers(pins: &Pins) -> Result<u32> {
+    Ok(pins.open_map("containers")?.max_entries())
 }
 
 fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> {
@@ -147,8 +120,8 @@ pub fn program_id(pins: &Pins, name: &str) -> Result<u32> {
 
 /// For tests: what an upgrade is for a moment, this binary's tracing programs of the core beside those in force; until the links go.
 pub fn attach_beside(pins: &Pins) -> Result<Vec<OwnedFd>> {
-    let mut places = [const { MaybeUninit::<OpenObject>::uninit() }; 2];
-    let mut core_skel = load_core(&mut places, pins)?;
+    let mut places = Places::new();
+    let mut core_skel = load::core_alone(&mut places, pins, containers(pins)?)?;
     let beside = |program: Program<'_>| {
         let name = program.name().to_string_lossy().into_owned();
         let is_traced = matches!(attachment::of(&name).kind, Kind::Trace(_)) && pins.links().join(&name).exists();
