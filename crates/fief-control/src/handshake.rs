@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Result};
-use fief_policy::{Handshake, Listener, Policy};
+use fief_policy::{Handshake, Listener, Mode, Policy};
 
 use crate::Fief;
 use crate::firewall::{self, Firewall};
@@ -68,12 +68,19 @@ impl Fief {
         if admitted.is_empty() {
             return Ok(Plan::default());
         }
+        notes.extend(admitted.iter().filter_map(|listener| server_first_note(listener)));
+        // who only watches changes nothing of how connections are made
+        let watches = |listener: &Listener| [policy.mode, listener.mode].contains(&Mode::Monitor);
+        let held: Vec<_> = admitted.into_iter().filter(|listener| !watches(listener)).collect();
+        if held.is_empty() {
+            return Ok(Plan::default());
+        }
         let (kernel, why) = choose(policy.front.handshake);
         let sockets = listening::find()
             .context(|| "cannot list the sockets that listen".into())
             .map_err(|e| e.remedy("load the kernel's module for it: modprobe tcp_diag"))?;
         let found: Vec<_> =
-            admitted.iter().filter_map(|listener| Some((listener, multipath(&sockets, listener)?))).collect();
+            held.iter().filter_map(|listener| Some((listener, multipath(&sockets, listener)?))).collect();
         let plan_multipath = policy.front.handshake == Handshake::Auto && !kernel;
         let mut sysctls: Vec<_> = ROUTES.into_iter().filter(|(name, _)| file(name).exists()).collect();
         if let Err(error) = self.set_sysctls(netns, &sysctls) {
@@ -99,7 +106,6 @@ impl Fief {
             ));
         }
         notes.extend(if kernel { window_note() } else { timestamp_note() });
-        notes.extend(admitted.iter().filter_map(|listener| server_first_note(listener)));
         for (listener, socket) in found.iter().filter(|_| !kernel) {
             let note = match plan_multipath {
                 true => format!(

@@ -290,6 +290,20 @@ fn the_kernels_cookies_are_switched_on_and_the_sysctls_given_back() {
 }
 
 #[test]
+fn who_only_watches_changes_no_sysctl() {
+    let Some(door) = Door::new() else { return };
+    door.namespace.sysctl("net.ipv4.tcp_syncookies", "1").unwrap();
+    for watches in ["admit = true\nmode = \"monitor\"", "admit = true"] {
+        let kernel = policy("handshake = \"kernel\"", watches, 10);
+        let applied = door.apply(&kernel).unwrap();
+        let is_set = !watches.contains("monitor");
+        assert_eq!(door.sysctl("tcp_syncookies"), if is_set { "2" } else { "1" }, "{watches}: {:?}", applied.notes);
+    }
+    door.apply(&policy("handshake = \"kernel\"", "admit = true\nmode = \"monitor\"", 10)).unwrap();
+    assert_eq!((door.sysctl("tcp_syncookies"), door.sysctl("tcp_timestamps")), ("1".to_owned(), "1".to_owned()));
+}
+
+#[test]
 fn a_sysctl_that_somebody_else_has_changed_since_is_left_alone() {
     let Some(door) = Door::new() else { return };
     door.apply(&policy("handshake = \"kernel\"", "admit = true", 10)).unwrap();
