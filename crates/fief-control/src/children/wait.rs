@@ -178,14 +178,11 @@ impl<'a> Waiting<'a> {
     }
 
     fn answer_for_multipath(&mut self) {
-        match self.fief.answer_for_multipath() {
-            Ok(notes) => {
-                let new: Vec<_> = notes.into_iter().filter(|note| !self.told.contains(note)).collect();
-                new.iter().for_each(|note| self.tell(note));
-                self.told.extend(new);
-            }
-            Err(error) => self.tell(&format!("cannot let the kernel answer for a server of multipath TCP: {error}")),
-        }
+        let failed = |error| vec![format!("cannot let the kernel answer for a server of multipath TCP: {error}")];
+        let notes = self.fief.answer_for_multipath().unwrap_or_else(failed);
+        let new: Vec<_> = notes.into_iter().filter(|note| !self.told.contains(note)).collect();
+        new.iter().for_each(|note| self.tell(note));
+        self.told.extend(new);
     }
 
     fn tell_start(&self, starting: &Starting<'_>) {
