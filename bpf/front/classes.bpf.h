@@ -6,6 +6,7 @@
  * How: the classes of one priority are a level. The first level goes first, and within it the class that was served least for its
  * weight, by CPU time. A level of another priority than 0 that was passed over FIEF_QUEUE_PASSED times is next, so that none starves;
  * its own order decides whose request goes. A class that has used up its limit of the CPU is passed over until it has budget again.
+ * What a class uses while nobody waits is not held against it: the level goes on with it (start-time fair queueing).
  * Limits: within a level a class with dear requests waits for as long as the others take to have as much.
  *
  * Each function takes the queue's classes as they come, and has no branches within, which the verifier would follow in all combinations.
@@ -17,6 +18,8 @@
 #endif
 
 #define QUEUE_NEVER (1ull << 62)
+#define AHEAD_MOST  ((1ull << 48) - 1)
+#define UNROLLED    _Pragma("clang loop unroll(full)")
 
 static __always_inline struct fief_queue_class *queue_class(struct fief_queue *q, __u32 class)
 {
@@ -74,7 +77,7 @@ static __always_inline __u64 class_order(struct fief_queue *q, __u32 class, __u6
 	over = -over >> 63; /* 1: too far ahead for 48 bits */
 	barrier_var(over);
 	ahead |= -over;
-	ahead &= (1ull << 48) - 1;
+	ahead &= AHEAD_MOST;
 	/* those whose level was passed over often enough are before all levels, in their order */
 	ahead |= (of->level + 1ull) << 48 & (often - 1);
 	return ahead | class_absent(q, class) | (class_is_over(q, of, now) | class_is_full(q, of)) << 62;
@@ -98,8 +101,8 @@ static __always_inline void class_take(struct class_least *seen, __u32 class, __
 	seen->class ^= (seen->class ^ class) & (__u32)behind;
 }
 
-/* Fills the class that is next. False: nobody waits, or all that do have used up their limits. */
-static __always_inline bool class_next(struct fief_queue *q, __u64 now, __u32 *next_class)
+/* Fills the class that is next, whatever decides. */
+static __always_inline bool any_next(struct fief_queue *q, __u64 now, __u32 *next_class)
 {
 	struct class_least next = {.least = QUEUE_NEVER};
 	__u32 class, end = q->classes;
@@ -108,6 +111,46 @@ static __always_inline bool class_next(struct fief_queue *q, __u64 now, __u32 *n
 		class_take(&next, class, class_order(q, class, now));
 	*next_class = next.class & (FIEF_QUEUE_CLASSES - 1);
 	return next.least < QUEUE_NEVER;
+}
+
+/* The same where turns alone decide: the turn is the word's upper part, the class the last bits. Without branches, as class_order(). */
+static __always_inline __u64 flat_least(const struct fief_queue *q, __u32 class, __u64 from, __u64 absent, __u64 least)
+{
+	__u64 turn = q->class[class].turn, ahead = turn - from, behind = ahead >> 63, less;
+
+	barrier_var(behind);
+	ahead &= behind - 1;
+	ahead = ahead << 5 | class | (absent << (62 - class) & QUEUE_NEVER);
+	less = (ahead - least) >> 63;
+	barrier_var(less);
+	return least ^ ((least ^ ahead) & -less);
+}
+
+/* Fills the class that is next, of one level without limits and promises. */
+static __always_inline bool flat_next(const struct fief_queue *q, __u32 *next_class)
+{
+	__u64 from = q->class[0].level_turn, absent = (__u32)~q->bits, least = QUEUE_NEVER;
+	__u32 first, at;
+
+	/* the compiler knows each class, so that no place has to be computed */
+	UNROLLED
+	for (first = 0; first < FIEF_QUEUE_CLASSES; first += 8) {
+		if (first >= q->classes)
+			break;
+		UNROLLED
+		for (at = 0; at < 8; at++)
+			least = flat_least(q, first + at, from, absent, least);
+	}
+	*next_class = least & (FIEF_QUEUE_CLASSES - 1);
+	return least < QUEUE_NEVER;
+}
+
+/* Fills the class that is next. False: nobody waits, or all that do have used up their limits. */
+static __always_inline bool class_next(struct fief_queue *q, __u64 now, __u32 *next_class)
+{
+	if (q->flat)
+		return flat_next(q, next_class);
+	return any_next(q, now, next_class);
 }
 
 /* When the first of the classes that wait, which have all used up their limits, may go again. */
@@ -127,7 +170,7 @@ static __always_inline __u64 class_first_again(struct fief_queue *q)
  */
 static __always_inline void classes_passed(struct fief_queue *q, __u32 served)
 {
-	__u32 class, end = q->classes, others = q->bits & ~(1u << (served & (FIEF_QUEUE_CLASSES - 1)));
+	__u32 class, end = q->flat ? 0 : q->classes, others = q->bits & ~(1u << (served & (FIEF_QUEUE_CLASSES - 1)));
 	__u64 level = queue_class(q, served)->level;
 
 	for (class = loop_from(0); class < end && can_loop; class ++) {
@@ -139,6 +182,19 @@ static __always_inline void classes_passed(struct fief_queue *q, __u32 served)
 		at->passed += others >> (class & (FIEF_QUEUE_CLASSES - 1)) & (__u32)worse;
 		at->passed &= (__u32)same - 1;
 	}
+}
+
+/* Somebody of a class begins to wait: it has saved nothing up, and does not owe more than the order can tell. */
+static __always_inline void class_begins(struct fief_queue *q, struct fief_queue_class *of)
+{
+	__u64 least = queue_class(q, of->level)->level_turn, ahead = of->turn - least, behind = ahead >> 63, over;
+
+	barrier_var(behind);
+	ahead &= behind - 1;
+	over = -(ahead >> 48) >> 63;
+	barrier_var(over);
+	ahead |= -over;
+	of->turn = least + (ahead & AHEAD_MOST);
 }
 
 /* One of a class is served. One that could not be for a while, since its limit was used up, has saved nothing up either. */

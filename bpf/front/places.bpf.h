@@ -174,14 +174,15 @@ static __always_inline void limit_charge(struct fief_queue_class *of, __u64 cost
 	__u64 again = *(volatile __u64 *)&of->again_ns, limit = of->limit_ns;
 	__u64 before = __sync_lock_test_and_set(&of->charged_ns, now), least = (before ?: now) - SAVED_NS;
 
-	if (cost > COST_MOST_NS)
-		cost = COST_MOST_NS;
 	if (again < least)
 		__sync_val_compare_and_swap(&of->again_ns, again, least);
 	__sync_fetch_and_add(&of->again_ns, cost * 1000000000ull / (limit ?: 1));
 }
 
-/* The class's CPU time since it was last looked at, which is held against its limit. */
+/*
+ * The class's CPU time since it was last looked at, which is held against its limit. No more than COST_MOST_NS: what its container did
+ * beside requests, while none ended, would keep its requests waiting for as long.
+ */
 static __noinline __u64 class_spends(struct fief_queue_class *of, __u64 now)
 {
 	__u64 spent = container_spent(of->container.id, now), before, cost = 0;
@@ -189,6 +190,8 @@ static __noinline __u64 class_spends(struct fief_queue_class *of, __u64 now)
 	before = __sync_lock_test_and_set(&of->spent_ns, spent);
 	if (before && spent > before)
 		cost = spent - before;
+	if (cost > COST_MOST_NS)
+		cost = COST_MOST_NS;
 	if (of->limit_ns)
 		limit_charge(of, cost, now);
 	return cost;

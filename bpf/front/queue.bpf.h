@@ -206,10 +206,9 @@ static __always_inline void late_note(struct fief_queue *q, const struct fief_qu
 static __always_inline void queue_push(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at)
 {
 	struct fief_queue_class *of = queue_class(q, class);
-	__u64 least = queue_class(q, of->level)->level_turn;
 
-	if (!of->list.linked && of->turn < least)
-		of->turn = least; /* a class that was not there has saved nothing up */
+	if (!of->list.linked)
+		class_begins(q, of);
 	late_note(q, of, queue_link(links, at));
 	q->until_ns = 0;
 	list_append(&of->list, links, at, CHAIN_LINE);

@@ -46,6 +46,7 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 	__u64 now = bpf_ktime_get_ns();
 	__u32 way = WAY_ENTERS, is_long;
 	struct fief_queue_class *of;
+	bool free;
 	__u64 room;
 
 	if (!q || !links)
@@ -57,10 +58,13 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 	is_long = class_is_long(of);
 	room = class_has_room(q, of, bytes) & ~(__u64)is_long;
 	barrier_var(room);
-	if (q->monitor || !bytes || (queue_is_free(q, now) && !class_is_over(q, of, now) && !class_is_full(q, of))) {
+	free = queue_is_free(q, now) && !class_is_over(q, of, now) && !class_is_full(q, of);
+	if (q->monitor || !bytes || free) {
 		if (q->monitor && (q->bits || q->busy >= q->places || class_is_over(q, of, now)))
 			q->would_wait++;
 		q->measured.slack |= queue_room(q);
+		if (free)
+			level_serves(q, of); /* what nobody else wanted is not owed to who comes later */
 		to->ends = place_take(q, of, to->ends);
 		of->entered++;
 	} else if (room || queue_displace(q, links, to, is_long, now)) {

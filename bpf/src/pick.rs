@@ -49,6 +49,7 @@ pub fn measure(runs: u32) -> Result<Picked> {
 fn queue() -> (abi::fief_queue, u32) {
     let mut queue = abi::fief_queue {
         bits: u32::MAX,
+        flat: 1,
         classes: abi::FIEF_QUEUE_CLASSES,
         below_level: abi::FIEF_QUEUE_CLASSES,
         below: 1,

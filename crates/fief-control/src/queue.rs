@@ -348,6 +348,8 @@ pub(crate) fn record(
         }
         to.limit_ns = u64::from(class.limit_ppm) * u64::from(online_cpus()) * 1000;
     }
+    let flat = classes.iter().all(|class| class.level == 0 && class.limit_ppm == 0 && class.latency.is_none());
+    record.flat = flat.into();
     Ok(record)
 }
 

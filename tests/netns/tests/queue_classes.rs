@@ -130,6 +130,34 @@ fn nobody_is_displaced_from_a_place_of_its_classs_own() {
     }
 }
 
+#[test]
+fn what_a_class_had_while_nobody_waited_is_not_owed() {
+    if !ready() {
+        return;
+    }
+    let equal = policy("length = 200, wait = \"1m\"", &[]).replace("cpu.priority = 200", "");
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &equal);
+        rig.let_go(40);
+        for n in 1..=40 {
+            assert_eq!(status(rig.ask(high(n), "/alone")), 200, "{door:?}");
+        }
+        rig.wait_for_peace();
+        let mut asked = vec![rig.ask(low(1), "/first")];
+        rig.got_all(41);
+        for (n, waiting) in (1..=4).zip([1, 3, 5, 7]) {
+            asked.push(waits(&rig, low(n + 1), "/low", waiting));
+            asked.push(waits(&rig, high(n), "/high", waiting + 1));
+        }
+        rig.let_go(9);
+        let got = rig.got_all(49);
+        let of_four = got[41..45].iter().filter(|path| *path == "/high").count();
+        assert_eq!(of_four, 2, "{door:?}: {:?}", &got[40..]);
+        assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
 /// The accept queue stays empty meanwhile.
 #[test]
 fn requests_that_wait_make_the_listener_busy() {

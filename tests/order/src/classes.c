@@ -33,9 +33,36 @@ void classes_add(__u32 level, __u32 weight, bool floor)
 
 void classes_wait(__u32 class, bool waits)
 {
+	if (waits)
+		class_begins(&queue, queue_class(&queue, class));
 	queue.bits = (queue.bits & ~(1u << class)) | (__u32)waits << class;
 	if (!waits)
 		queue_class(&queue, class)->passed = 0;
+}
+
+void classes_flat(void)
+{
+	queue.flat = 1;
+}
+
+void classes_turn(__u32 class, __u64 turn, __u64 level_turn)
+{
+	queue_class(&queue, class)->turn = turn;
+	queue_class(&queue, class)->level_turn = level_turn;
+}
+
+/* The class that is next, or -1: as found by turns alone, or whatever decides. */
+__s32 classes_next(bool flat)
+{
+	__u32 class;
+
+	return (flat ? flat_next(&queue, &class) : any_next(&queue, 0, &class)) ? (__s32)class : -1;
+}
+
+/* One of it is served at once, since nobody waits. */
+void classes_enter(__u32 class)
+{
+	level_serves(&queue, queue_class(&queue, class));
 }
 
 /* The class whose request goes to the server, or -1. */

@@ -7,6 +7,10 @@ unsafe extern "C" {
     fn classes_reset();
     fn classes_add(level: u32, weight: u32, floor: bool);
     fn classes_wait(class: u32, waits: bool);
+    fn classes_flat();
+    fn classes_turn(class: u32, turn: u64, level_turn: u64);
+    fn classes_next(flat: bool) -> i32;
+    fn classes_enter(class: u32);
     fn classes_serve(now: u64) -> i32;
     fn classes_charge(class: u32, ns: u64);
     fn classes_hold(class: u32, until_ns: u64);
@@ -57,6 +61,33 @@ impl Classes {
         }
     }
 
+    /// The same, whose turns alone decide: one level, without limits.
+    pub fn flat(classes: &[Class]) -> Self {
+        let own = Self::new(classes);
+        // SAFETY: as above.
+        unsafe { classes_flat() };
+        own
+    }
+
+    /// Sets what a class has had, and what the level has whose number it is.
+    pub fn turn(&mut self, class: usize, turn: u64, level_turn: u64) {
+        // SAFETY: as above.
+        unsafe { classes_turn(class as u32, turn, level_turn) }
+    }
+
+    /// The class that is next: found by turns alone, and by all that can decide.
+    pub fn next(&self) -> [Option<usize>; 2] {
+        // SAFETY: as above.
+        [true, false].map(|flat| usize::try_from(unsafe { classes_next(flat) }).ok())
+    }
+
+    /// One of it goes to the server at once, since nobody waits.
+    pub fn enter(&mut self, class: usize) {
+        // SAFETY: as above.
+        unsafe { classes_enter(class as u32) }
+        self.serves(class);
+    }
+
     /// Whether somebody of it waits.
     pub fn wait(&mut self, class: usize, waits: bool) {
         // SAFETY: as above.
@@ -73,13 +104,17 @@ impl Classes {
     pub fn serve(&mut self) -> Option<usize> {
         // SAFETY: as above.
         let class = usize::try_from(unsafe { classes_serve(self.now_ns) }).ok()?;
+        self.serves(class);
+        Some(class)
+    }
+
+    fn serves(&mut self, class: usize) {
         let cost = self.costs[class];
         self.now_ns += cost;
         self.used_ns[class] += cost;
         self.served[class] += 1;
         // SAFETY: as above.
         unsafe { classes_charge(class as u32, cost) };
-        Some(class)
     }
 
     /// Serves for so long. What each class had of it, in percent.

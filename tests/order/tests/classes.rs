@@ -67,6 +67,35 @@ fn one_that_has_used_up_its_limit_is_passed_over_and_saves_nothing_up() {
     assert_near(&classes.run(SECOND), &[50.0, 50.0], 0.5);
 }
 
+/// Nor is the first one's time after hours in which it had the server to itself.
+#[test]
+fn what_a_class_had_while_nobody_waited_is_not_owed() {
+    let mut classes = Classes::new(&[class(0, 100, 1), class(0, 100, 1)]);
+    (0..2).for_each(|class| classes.wait(class, false));
+    (0..1000).for_each(|_| classes.enter(0));
+    (0..2).for_each(|class| classes.wait(class, true));
+    assert_near(&classes.run(SECOND), &[50.0, 50.0], 0.5);
+}
+
+proptest! {
+    /// What only looks at turns comes to the same.
+    #[test]
+    fn the_short_way_to_the_next_class_finds_the_same(
+        all in proptest::collection::vec((0..1u64 << 50, any::<bool>()), 1..=32),
+        least in 0..1u64 << 50,
+        spread in 0..48u32,
+    ) {
+        let mut classes = Classes::new(&vec![class(0, 100, 1); all.len()]);
+        for (at, &(turn, waits)) in all.iter().enumerate() {
+            classes.wait(at, waits);
+            classes.turn(at, least + (turn >> (50 - spread)), least);
+        }
+        let [short, long] = classes.next();
+        prop_assert_eq!(short, long);
+        prop_assert_eq!(short.is_some(), all.iter().any(|&(_, waits)| waits));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
@@ -81,7 +110,7 @@ proptest! {
         if is_below {
             given.insert(0, class(0, 100, 4));
         }
-        let mut classes = Classes::new(&given);
+        let mut classes = if is_below { Classes::new(&given) } else { Classes::flat(&given) };
         let found = classes.run(300 * SECOND);
         let (own, sum) = (&found[first as usize..], found[first as usize..].iter().sum::<f64>());
         let weights: u32 = all.iter().map(|&(weight, _)| weight).sum();
