@@ -49,12 +49,17 @@ enum fief_reason {
 	FIEF_REFUSED_NO_ROOM,
 	FIEF_REFUSED_OTHER,
 	/* the queue of the listener */
-	FIEF_REFUSED_QUEUE_FULL, /* no room for it, or a better one took its place */
+	FIEF_REFUSED_QUEUE_FULL, /* no room for it */
 	FIEF_REFUSED_QUEUE_WAIT, /* it waited too long */
 	/* the door itself, before anything else */
 	FIEF_BANNED, /* any packet of a client that the operator has shut out */
 	/* police, before all else of it */
 	FIEF_SYN_ABSENT, /* nobody listens now: the client is to send it again, and finds the server that starts */
+	/* the queue of the listener, once more */
+	FIEF_REFUSED_QUEUE_DISPLACED, /* one that waited gave way to another */
+	/* ... and what is told of it, and not counted: no verdicts */
+	FIEF_QUEUE_WAITS,    /* a request begins to wait */
+	FIEF_QUEUE_RELEASED, /* one that waited goes to the server */
 	FIEF_REASONS
 };
 

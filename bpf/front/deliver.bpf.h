@@ -13,7 +13,7 @@
 
 static __always_inline enum fief_reason refusal_reason(__u32 why)
 {
-	return (why & ~QUEUE_OVER) == QUEUE_LATE ? FIEF_REFUSED_QUEUE_WAIT : FIEF_REFUSED_QUEUE_FULL;
+	return (why & ~QUEUE_OVER) == QUEUE_LATE ? FIEF_REFUSED_QUEUE_WAIT : FIEF_REFUSED_QUEUE_DISPLACED;
 }
 
 /* The request, which the packet bears, is refused. */
@@ -88,6 +88,8 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 		verdict = carrier_claim(&front->packet) ? carrier_admit(skb, front, stream, tcp) : TCX_DROP;
 	if (verdict == TCX_NEXT) {
 		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);
+		if (front->listener)
+			verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_QUEUE_RELEASED, false);
 		waiting_forget(links, from->link);
 		owed_mark(skb);
 		return TCX_NEXT;

@@ -27,7 +27,7 @@
 #define QUEUE_RESETS  77 /* a reset of a flow whose request waits, or may be served */
 
 /* Why somebody waits no longer. */
-enum queue_end { QUEUE_GOES, QUEUE_FULL, QUEUE_LATE };
+enum queue_end { QUEUE_GOES, QUEUE_DISPLACED, QUEUE_LATE };
 
 #define QUEUE_OVER 16 /* beside these: the limit of its class is used up, or its length */
 

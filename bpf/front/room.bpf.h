@@ -118,7 +118,7 @@ static __always_inline bool queue_displace(struct fief_queue *q, struct queue_li
 		   (other->level == of->level && class_excess(other) <= of->waiting - of->reserve + 1ull)) {
 		return false;
 	}
-	queue_refuse(q, links, lowest, newest, QUEUE_FULL | (QUEUE_OVER & -is_long), now);
+	queue_refuse(q, links, lowest, newest, QUEUE_DISPLACED | (QUEUE_OVER & -is_long), now);
 	return true;
 }
 

@@ -26,7 +26,11 @@
 	 REASON(FIEF_SYN_QUEUE) | REASON(FIEF_ACK_BAD) | REASON(FIEF_ACK_LIMIT) | REASON(FIEF_SHAPE) |                 \
 	 REASON(FIEF_REQUEST_REFUSED) | REASON(FIEF_REQUEST_RATE) | REASON(FIEF_REQUEST_CPU) |                         \
 	 REASON(FIEF_REQUEST_REPLACED) | UNREAD_REFUSALS | REASON(FIEF_REFUSED_QUEUE_FULL) |                           \
-	 REASON(FIEF_REFUSED_QUEUE_WAIT) | REASON(FIEF_BANNED) | REASON(FIEF_SYN_ABSENT))
+	 REASON(FIEF_REFUSED_QUEUE_WAIT) | REASON(FIEF_REFUSED_QUEUE_DISPLACED) | REASON(FIEF_BANNED) |                \
+	 REASON(FIEF_SYN_ABSENT))
+
+/* What becomes of requests that wait: told, and counted elsewhere. */
+#define STEPS (REASON(FIEF_QUEUE_WAITS) | REASON(FIEF_QUEUE_RELEASED))
 
 _Static_assert(FIEF_REFUSED_MALFORMED == FIEF_PASSED_MALFORMED + FIEF_UNREADS, "one reason for each kind");
 _Static_assert(FIEF_REFUSED_QUEUE_FULL == FIEF_REFUSED_MALFORMED + FIEF_UNREADS && FIEF_REASONS <= FIEF_REASON_ROOM,
@@ -78,7 +82,7 @@ static __always_inline void notice_send(const struct packet *p, const struct fie
 	struct fief_told *told;
 	__u64 number;
 
-	if (last && !verdict->monitored)
+	if (last && !verdict->monitored && !(STEPS >> verdict->reason & 1))
 		notice_fill(last, p, verdict, now, count);
 	told = notice_begin(&number);
 	if (!told)
@@ -97,7 +101,7 @@ static __always_inline void refusal_tell(const struct packet *p, const struct fi
 
 	if (!refused || !load || reason >= FIEF_REASONS)
 		return;
-	if (!key->monitored) {
+	if (!key->monitored && !(STEPS >> reason & 1)) {
 		refused->refused++;
 		refused->queue_full += reason == FIEF_SYN_QUEUE;
 	}
@@ -119,8 +123,9 @@ static __always_inline void refusal_tell(const struct packet *p, const struct fi
 __noinline int verdict_tell(const struct packet *p __arg_nonnull, const struct fief_verdict_key *key __arg_nonnull,
 			    struct fief_bucket *bucket, __u64 now)
 {
-	verdict_add(key, 1);
-	if (REFUSALS >> key->reason & 1)
+	if (!(STEPS >> key->reason & 1))
+		verdict_add(key, 1);
+	if ((REFUSALS | STEPS) >> key->reason & 1)
 		refusal_tell(p, key, bucket, now);
 	return 0;
 }

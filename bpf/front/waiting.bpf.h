@@ -393,8 +393,10 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 				__sync_fetch_and_or(&label->flags, FIEF_LABEL_OWES);
 		}
 		at = waiting_keep(skb, front, stream, &place, (later ? KEEP_LATER : 0) | (owes ? KEEP_OWES : 0));
-		if (at)
+		if (at) {
+			verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_QUEUE_WAITS, false);
 			return queue_wait(skb, front, stream, q, links, tcp, label, class, at);
+		}
 		queue_unwait(q, class, bytes);
 	}
 	if (way == WAY_ENTERS)

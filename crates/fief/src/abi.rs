@@ -316,7 +316,7 @@ pub const FIEF_REFUSED_PROXY: fief_reason = 31;
 pub const FIEF_REFUSED_NO_ROOM: fief_reason = 32;
 pub const FIEF_REFUSED_OTHER: fief_reason = 33;
 // the queue of the listener
-/// no room for it, or a better one took its place
+/// no room for it
 pub const FIEF_REFUSED_QUEUE_FULL: fief_reason = 34;
 /// it waited too long
 pub const FIEF_REFUSED_QUEUE_WAIT: fief_reason = 35;
@@ -326,7 +326,15 @@ pub const FIEF_BANNED: fief_reason = 36;
 // police, before all else of it
 /// nobody listens now: the client is to send it again, and finds the server that starts
 pub const FIEF_SYN_ABSENT: fief_reason = 37;
-pub const FIEF_REASONS: fief_reason = 38;
+// the queue of the listener, once more
+/// one that waited gave way to another
+pub const FIEF_REFUSED_QUEUE_DISPLACED: fief_reason = 38;
+// ... and what is told of it, and not counted: no verdicts
+/// a request begins to wait
+pub const FIEF_QUEUE_WAITS: fief_reason = 39;
+/// one that waited goes to the server
+pub const FIEF_QUEUE_RELEASED: fief_reason = 40;
+pub const FIEF_REASONS: fief_reason = 41;
 
 /// What never reached a listening socket; the last notice of it changes at most once in FIEF_NOTICE_NS.
 #[repr(C)]

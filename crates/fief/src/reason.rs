@@ -126,7 +126,7 @@ reasons! {
         "bytes that are neither HTTP nor TLS, or whose request cannot be found: reset";
     /// `refused-queue-full`
     RefusedQueueFull = FIEF_REFUSED_QUEUE_FULL, "refused-queue-full",
-        "requests that found the queue full, or gave way in it to a better class";
+        "requests that found the queue full";
     /// `refused-queue-wait`
     RefusedQueueWait = FIEF_REFUSED_QUEUE_WAIT, "refused-queue-wait",
         "requests that waited in the queue for too long";
@@ -135,6 +135,14 @@ reasons! {
     /// `syn-absent`
     SynAbsent = FIEF_SYN_ABSENT, "syn-absent",
         "connection requests while nobody listened: dropped, so that their clients send again";
+    /// `refused-queue-displaced`
+    RefusedQueueDisplaced = FIEF_REFUSED_QUEUE_DISPLACED, "refused-queue-displaced",
+        "requests that waited in the queue and gave way to another, of a better class or of a client that has less there";
+    /// `queue-waits`
+    QueueWaits = FIEF_QUEUE_WAITS, "queue-waits", "requests that began to wait in the queue: told, not counted";
+    /// `queue-released`
+    QueueReleased = FIEF_QUEUE_RELEASED, "queue-released",
+        "requests that waited in the queue and went to the server: told, not counted";
 }
 
 impl Reason {
@@ -146,6 +154,7 @@ impl Reason {
     /// Whether what it stands for is let through.
     pub fn lets_pass(self) -> bool {
         matches!(self, Self::SynTaken | Self::RequestRule | Self::RequestClient | Self::RequestUntracked)
+            || matches!(self, Self::QueueWaits | Self::QueueReleased)
             || (Self::PassedMalformed..=Self::PassedOther).contains(&self)
     }
 
@@ -153,6 +162,7 @@ impl Reason {
     pub fn is_request(self) -> bool {
         (Self::RequestRule..=Self::RequestUntracked).contains(&self)
             || (Self::RequestReplaced..=Self::RefusedQueueWait).contains(&self)
+            || (Self::RefusedQueueDisplaced..=Self::QueueReleased).contains(&self)
     }
 }
 
@@ -179,7 +189,8 @@ mod tests {
     #[test]
     fn a_word_says_whether_it_is_about_a_request() {
         for reason in Reason::ALL {
-            let is_request = ["request-", "passed-", "refused-"].iter().any(|start| reason.as_str().starts_with(start));
+            let is_request =
+                ["request-", "passed-", "refused-", "queue-"].iter().any(|start| reason.as_str().starts_with(start));
             assert_eq!(reason.is_request(), is_request, "{reason}");
         }
     }

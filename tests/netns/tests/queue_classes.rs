@@ -7,6 +7,7 @@ use std::net::{IpAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use fief_bpf::abi;
 use fief_testkit::wait_until;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::queued::{POLICY, Queued, high, low, robot, status};
@@ -180,6 +181,53 @@ fn requests_that_wait_make_the_listener_busy() {
         rig.let_go(1000);
         wait_until(SOON, || status(rig.ask(high(1), "/dear")) == 200).unwrap();
         rig.wait_for_peace();
+    }
+}
+
+/// Reasons of what was told, each once, in their order.
+fn told(rig: &Queued) -> Vec<(&'static str, String)> {
+    let recent = || rig.front.installation().fief().recent(Duration::from_secs(60)).unwrap();
+    let notices = rig.front.topology.server.run(recent).unwrap().notices;
+    let mut told: Vec<_> = notices
+        .into_iter()
+        .map(|(_, notice)| (notice.verdict.reason.as_str(), notice.source.ip().to_string()))
+        .collect();
+    told.dedup();
+    told
+}
+
+#[test]
+fn what_becomes_of_requests_that_wait_is_told() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &policy("length = 1, wait = \"1m\"", &[]));
+        let first = busy(&rig);
+        let gives_way = waits(&rig, low(2), "/l1", 1);
+        assert_eq!(status(rig.ask(low(3), "/l2")), 503, "{door:?}");
+        let better = rig.ask(high(1), "/h1");
+        assert_eq!(status(gives_way), 503, "{door:?}");
+        rig.let_go(2);
+        assert_eq!((status(first), status(better)), (200, 200), "{door:?}");
+        rig.wait_for_peace();
+        let (l1, l2, h1) = (low(2).to_string(), low(3).to_string(), high(1).to_string());
+        let told = told(&rig);
+        let expected = [
+            ("queue-waits", &l1),
+            ("refused-queue-full", &l2),
+            ("refused-queue-displaced", &l1),
+            ("queue-released", &h1),
+        ];
+        let of = |word| told.iter().find(|(reason, _)| *reason == word).map(|(_, source)| source);
+        for (reason, source) in expected {
+            assert_eq!(of(reason), Some(source), "{door:?}: {told:?}");
+        }
+        let verdicts = rig.front.verdicts();
+        let counted = |reason| verdicts.count(reason);
+        assert_eq!([abi::FIEF_QUEUE_WAITS, abi::FIEF_QUEUE_RELEASED].map(counted), [0, 0], "{door:?}: no verdicts");
+        let refused = [abi::FIEF_REFUSED_QUEUE_FULL, abi::FIEF_REFUSED_QUEUE_DISPLACED].map(counted);
+        assert_eq!(refused, [1, 1], "{door:?}");
     }
 }
 

@@ -6,16 +6,26 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, ValueHint};
+use fief::Reason;
 use ipnet::IpNet;
 
 use super::seconds;
 
+/// One of the words for a reason.
+fn reason() -> impl TypedValueParser<Value = Reason> {
+    let words = Reason::ALL.iter().map(|reason| PossibleValue::new(reason.as_str()).help(reason.means()));
+    let of = |word: String| Reason::ALL.iter().copied().find(|reason| reason.as_str() == word);
+    PossibleValuesParser::new(words).map(move |word| of(word).expect("it is one of them"))
+}
+
 /// Tell what the front door decided, and why
 ///
 /// Without options: how often each verdict fell, by listener, container, rule and reason, also what monitor mode would have
-/// refused; how loaded the listeners are; who is shut out. With --follow: drops and refusals as they happen, at most one line
-/// in 10 ms for each rule and reason, with the number that it stands for. With --from: what is known of one client now (isolated,
+/// refused; how loaded the listeners are; who is shut out. With --follow: drops and refusals as they happen, and
+/// requests that begin to wait in a queue or are released, at most one line in 10 ms for each rule and reason, with the number that it
+/// stands for. With --from: what is known of one client now (isolated,
 /// penalised, proven, how much is left of its rates, what of it waits), whether its next connection request is refused, and what
 /// the policy says about it and its request; with --policy, the latter alone. With --charge: by which threads, ports and kernel threads
 /// a container, with all below it, was charged for a second from now, the most first. With --costliest: which clients CPU time was
@@ -26,12 +36,15 @@ use super::seconds;
 pub struct Explain {
     /// Only this listener
     pub listener: Option<String>,
-    /// Drops and refusals as they happen, until Ctrl-C
+    /// Drops and refusals as they happen, and what waits in queues and is released, until Ctrl-C
     #[arg(long, short, conflicts_with = "from")]
     pub follow: bool,
     /// End after so many lines, or looks
     #[arg(long, short = 'n', value_name = "N", requires = "again")]
     pub count: Option<NonZeroU32>,
+    /// Only these reasons, as refused-queue-wait; can be given several times
+    #[arg(long, value_name = "REASON", requires = "follow", value_parser = reason())]
+    pub reason: Vec<Reason>,
     /// Address of a client: how it stands with it now, which rules match it, and what becomes of its request
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<IpAddr>,

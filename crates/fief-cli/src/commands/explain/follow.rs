@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Drops and refusals as they happen, a line each, until Ctrl-C.
+//! Drops and refusals, and what waits and is released, as they happen, a line each, until Ctrl-C.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -40,7 +40,8 @@ pub fn run(args: &Explain, output: &mut Output) -> Result<()> {
             Told::Lost(count) => return lost(count, args.json, output),
         };
         let is_other = args.listener.as_ref().is_some_and(|listener| *listener != notice.verdict.listener);
-        if is_other || left.get() == Some(0) {
+        let is_unasked = !args.reason.is_empty() && !args.reason.contains(&notice.verdict.reason);
+        if is_other || is_unasked || left.get() == Some(0) {
             return Ok(());
         }
         left.set(left.get().map(|left| left - 1));
