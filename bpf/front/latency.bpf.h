@@ -83,7 +83,10 @@ static __always_inline void below_widen(struct fief_queue *q)
 	q->below_rests = FIEF_EIGHTHS;
 }
 
-/* An eighth of a second is over. */
+/* What was found out before so long a time without answers is of another time. */
+#define FORGETS_EIGHTHS (60 * FIEF_EIGHTHS)
+
+/* `begun` eighths of a second are over. */
 static __noinline int latency_hold(struct fief_queue *q, __u64 eighth, __u64 begun)
 {
 	int says, worst = LATENCY_NOTHING;
@@ -101,6 +104,8 @@ static __noinline int latency_hold(struct fief_queue *q, __u64 eighth, __u64 beg
 		if (worst < says && !class_is_below(q, of))
 			worst = says;
 	}
+	if (begun > FORGETS_EIGHTHS)
+		q->below = FIEF_QUEUE_PLACES, q->below_rests = 0;
 	if (worst >= LATENCY_NEAR && !q->below_rests)
 		below_narrow(q);
 	else if (worst >= LATENCY_HELD)

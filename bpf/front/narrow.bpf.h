@@ -8,16 +8,17 @@
  * kept if as many are answered, and, where the server could have had more all the time, as soon: then they only waited
  * inside. More is kept if more are answered, or sooner. After a trial that failed the next one comes later, and its step is
  * smaller.
- * Limits: a server is the same for all its requests here. While fewer than 16 a second are answered, nothing is tried.
+ * Limits: a server is the same for all its requests here. While fewer than 2 a second are answered, nothing is tried.
  */
 #pragma once
 
 #include "places.bpf.h"
 
 #define MEASURE_NS	64000000
-#define MEASURE_MOST_NS 1000000000
-#define MEASURE_ANSWERS 64 /* end it before */
-#define MEASURE_LEAST	16 /* say anything */
+#define MEASURE_LONG_NS 1000000000
+#define MEASURE_MOST_NS 8000000000ull /* of a slow server */
+#define MEASURE_ANSWERS 64	      /* end it before it is long */
+#define MEASURE_LEAST	16	      /* say anything */
 #define HOLDS_MOST	16
 #define FINE_MOST	3
 
@@ -69,13 +70,23 @@ static __always_inline __u32 narrow_next(struct fief_queue_measured *m, __u32 pl
 	return next;
 }
 
+/* The trial has failed, or nobody knows. The number that is in force again. */
+static __always_inline __u32 narrow_back(struct fief_queue_measured *m)
+{
+	m->less = m->trial != TRIAL_FEWER;
+	m->trial = TRIAL_NONE;
+	m->fine += m->fine < FINE_MOST;
+	m->holds = m->holds < HOLDS_MOST / 2 ? m->holds * 2 : HOLDS_MOST;
+	return m->settled;
+}
+
 /* The trial has ended. The number that is in force from now on. */
 static __always_inline __u32 narrow_judge(struct fief_queue_measured *m, const struct narrow_seen *seen, __u32 places)
 {
 	bool fewer = m->trial == TRIAL_FEWER;
 
-	m->trial = TRIAL_NONE;
 	if (fewer ? fewer_is_as_good(m, seen) : more_is_better(m, seen)) {
+		m->trial = TRIAL_NONE;
 		m->rate = seen->rate;
 		m->mean = seen->mean;
 		m->limited = seen->limited;
@@ -84,10 +95,7 @@ static __always_inline __u32 narrow_judge(struct fief_queue_measured *m, const s
 		m->settled = places;
 		return places;
 	}
-	m->less = !fewer;
-	m->fine += m->fine < FINE_MOST;
-	m->holds = m->holds < HOLDS_MOST / 2 ? m->holds * 2 : HOLDS_MOST;
-	return m->settled;
+	return narrow_back(m);
 }
 
 /* A measurement with the settled number has ended. */
@@ -101,49 +109,65 @@ static __always_inline void narrow_note(struct fief_queue_measured *m, const str
 	m->held++;
 }
 
-/* What the measurement up to now says. False: it goes on, or was too short to say anything. */
-static __always_inline bool measure_end(struct fief_queue_measured *m, __u64 now, struct narrow_seen *seen)
+enum narrow_measure { MEASURE_GOES_ON, MEASURE_SAYS_NOTHING, MEASURE_SAYS };
+
+/* Whether a measurement of this age is too short, for whatever it is. */
+static __always_inline bool measure_goes_on(const struct fief_queue_measured *m, __u64 age, __u64 answered)
+{
+	if (m->drain)
+		return answered < m->drain && age < MEASURE_MOST_NS;
+	return age < MEASURE_NS || (answered < MEASURE_ANSWERS && age < MEASURE_LONG_NS) ||
+	       (answered < MEASURE_LEAST && age < MEASURE_MOST_NS);
+}
+
+/* What the measurement up to now says. */
+static __always_inline enum narrow_measure measure_end(struct fief_queue_measured *m, __u64 now,
+						       struct narrow_seen *seen)
 {
 	__u64 from = *(volatile __u64 *)&m->from_ns, age = now - from;
 	__u64 answered = *(volatile __u64 *)&m->answered, sojourn;
 
-	if (!from || age > 2ull * MEASURE_MOST_NS)
+	if (!from || age > 2 * MEASURE_MOST_NS)
 		age = MEASURE_MOST_NS, answered = 0; /* nobody was there */
-	else if (m->drain ? answered < m->drain && age < MEASURE_MOST_NS
-			  : age < MEASURE_NS || (answered < MEASURE_ANSWERS && age < MEASURE_MOST_NS))
-		return false;
+	else if (measure_goes_on(m, age, answered))
+		return MEASURE_GOES_ON;
 	if (__sync_val_compare_and_swap(&m->from_ns, from, now) != from)
-		return false;
+		return MEASURE_GOES_ON;
 	__sync_lock_test_and_set(&m->answered, 0);
 	sojourn = __sync_lock_test_and_set(&m->sojourn_ns, 0);
 	seen->limited = !m->slack;
 	m->slack = 0;
 	if (m->drain) {
 		m->drain = 0;
-		return false;
+		return MEASURE_GOES_ON;
 	}
 	if (answered < MEASURE_LEAST)
-		return false;
+		return MEASURE_SAYS_NOTHING;
 	seen->rate = answered * FIEF_RATE_NS / age;
 	seen->mean = sojourn / answered;
-	return true;
+	return MEASURE_SAYS;
 }
 
 /* The server has answered one more, which came so long ago. */
 static __noinline int answered_count(struct fief_queue *q, __u64 sojourn_ns, __u64 now)
 {
 	struct fief_queue_measured *m = &q->measured;
+	__u32 places = q->places, says;
 	struct narrow_seen seen;
-	__u32 places = q->places;
 
 	__sync_fetch_and_add(&m->answered, 1);
 	__sync_fetch_and_add(&m->sojourn_ns, sojourn_ns);
-	if (!measure_end(m, now, &seen))
+	says = measure_end(m, now, &seen);
+	if (says == MEASURE_GOES_ON || (says == MEASURE_SAYS_NOTHING && !m->trial))
 		return 0;
-	m->best -= m->best >> 6;
-	if (m->best < seen.rate)
-		m->best = seen.rate;
-	if (m->trial) {
+	if (says == MEASURE_SAYS) {
+		m->best -= m->best >> 6;
+		if (m->best < seen.rate)
+			m->best = seen.rate;
+	}
+	if (says == MEASURE_SAYS_NOTHING) {
+		places = narrow_back(m);
+	} else if (m->trial) {
 		places = narrow_judge(m, &seen, places);
 	} else {
 		narrow_note(m, &seen);
