@@ -13,6 +13,7 @@
 #define FIEF_EIGHTHS	   8	/* of a second, which objectives are counted by */
 #define FIEF_QUEUE_PLACES  4096 /* the most */
 #define FIEF_QUEUE_SOURCES 32	/* lists of a class whose clients take turns */
+#define FIEF_QUEUE_STANDS  4
 #define FIEF_QUEUE_PASSED                                                                                              \
 	31 /* a class that was passed over by better ones so often is next, unless its priority is 0 */
 
@@ -42,6 +43,8 @@ struct fief_queue_class {
 	struct fief_queue_list list;
 	__u64 spent_ns;	  /* CPU time of the container when it was last looked at */
 	__u64 wait_ns;	  /* so long one of it waits at most */
+	__u64 short_ns;	  /* the same while its line stands; 0: as ever */
+	__u64 looked_ns;  /* when it was last looked at whether it does */
 	__u64 late_ns;	  /* when its first has waited for longer */
 	__u64 limit_ns;	  /* CPU time a second that it may use; 0: no limit */
 	__u64 charged_ns; /* when it was last held against that */
@@ -58,7 +61,9 @@ struct fief_queue_class {
 	__u8 source_turn; /* of `source`: the list that had its turn last */
 	__u8 pad;
 	__u32 sources; /* those with somebody in them */
-	__u32 pad1;
+	__u32 looked;  /* how many waited then */
+	__u32 stands;  /* looks in a row at which the line was no shorter, up to FIEF_QUEUE_STANDS: it stands */
+	__u32 unseen;  /* its requests in a row that ended and cost nothing */
 	struct fief_queue_list source[FIEF_QUEUE_SOURCES]; /* while clients take turns */
 	/* what the policy promises of its latency: */
 	__u64 latency_ns; /* 0: nothing */

@@ -165,35 +165,38 @@ static __noinline int place_leave(struct fief_queue *q, __u32 class)
 #define REQUEST_NS 1000000ull
 
 /* What a class may have saved up of its limit. */
-#define SAVED_NS     100000000ull
-#define COST_MOST_NS 10000000000ull /* at once, so that it can be multiplied */
+#define SAVED_NS      100000000ull
+#define COST_EXACT_NS 10000000000ull /* at once: more cannot be multiplied */
+#define COST_MOST_NS                                                                                                   \
+	60000000000ull /* at once: what its container did while nobody asked for it keeps no request waiting for hours */
 
-/* It has used CPU time: so much later it has not used more than its limit. */
-static __always_inline void limit_charge(struct fief_queue_class *of, __u64 cost, __u64 now)
+/* It has used CPU time since `before`: so much later it has not used more than its limit. */
+static __always_inline void limit_charge(struct fief_queue_class *of, __u64 cost, __u64 before, __u64 now)
 {
-	__u64 again = *(volatile __u64 *)&of->again_ns, limit = of->limit_ns;
-	__u64 before = __sync_lock_test_and_set(&of->charged_ns, now), least = (before ?: now) - SAVED_NS;
+	__u64 again = *(volatile __u64 *)&of->again_ns, limit = of->limit_ns, least = (before ?: now) - SAVED_NS, later;
 
 	if (again < least)
 		__sync_val_compare_and_swap(&of->again_ns, again, least);
-	__sync_fetch_and_add(&of->again_ns, cost * 1000000000ull / (limit ?: 1));
+	if (cost > COST_MOST_NS)
+		cost = COST_MOST_NS;
+	if (cost > COST_EXACT_NS)
+		later = cost / 1000 * 1000000 / (limit / 1000 ?: 1);
+	else
+		later = cost * 1000000000 / (limit ?: 1);
+	__sync_fetch_and_add(&of->again_ns, later);
 }
 
-/*
- * The class's CPU time since it was last looked at, which is held against its limit. No more than COST_MOST_NS: what its container did
- * beside requests, while none ended, would keep its requests waiting for as long.
- */
+/* The class's CPU time since it was last looked at, which is held against its limit. */
 static __noinline __u64 class_spends(struct fief_queue_class *of, __u64 now)
 {
-	__u64 spent = container_spent(of->container.id, now), before, cost = 0;
+	__u64 spent = container_spent(of->container.id, now), before, cost = 0, looked;
 
+	looked = __sync_lock_test_and_set(&of->charged_ns, now);
 	before = __sync_lock_test_and_set(&of->spent_ns, spent);
 	if (before && spent > before)
 		cost = spent - before;
-	if (cost > COST_MOST_NS)
-		cost = COST_MOST_NS;
 	if (of->limit_ns)
-		limit_charge(of, cost, now);
+		limit_charge(of, cost, looked, now);
 	return cost;
 }
 
@@ -202,14 +205,31 @@ static __always_inline void class_turn(struct fief_queue_class *of, __u64 cost)
 	__sync_fetch_and_add(&of->turn, cost * 100 / (of->weight ?: 1));
 }
 
+#define UNSEEN_MOST 16 /* ends in a row */
+
+/*
+ * What one of its requests is charged that has ended. Of a class that is charged, what costs too little to be seen is seen with the
+ * next one; if nothing is seen for long, its server is managed no longer.
+ */
+static __always_inline __u64 end_cost(struct fief_queue_class *of, __u64 cost)
+{
+	if (cost) {
+		of->unseen = 0;
+		return cost;
+	}
+	if (of->spent_ns && of->unseen < UNSEEN_MOST) {
+		of->unseen++;
+		return 0;
+	}
+	return REQUEST_NS;
+}
+
 /* One of its requests has ended. */
 static __noinline int class_charge(struct fief_queue *q, __u32 class, __u64 now)
 {
 	struct fief_queue_class *of = queue_class(q, class);
-	__u64 cost = class_spends(of, now);
 
-	/* of one that is charged, what costs too little to be seen is seen with the next one */
-	class_turn(of, cost || of->spent_ns ? cost : REQUEST_NS);
+	class_turn(of, end_cost(of, class_spends(of, now)));
 	return 0;
 }
 
@@ -220,7 +240,7 @@ static __noinline int class_settle(struct fief_queue *q, __u32 class, __u64 now)
 {
 	struct fief_queue_class *of = queue_class(q, class);
 
-	if (of->limit_ns && now - *(volatile __u64 *)&of->charged_ns > SETTLES_NS)
+	if (now - *(volatile __u64 *)&of->charged_ns > SETTLES_NS)
 		class_turn(of, class_spends(of, now));
 	return 0;
 }

@@ -174,6 +174,44 @@ static __always_inline void class_left(struct fief_queue *q, struct fief_queue_c
 	q->waiting--;
 }
 
+/*
+ * A line that gets no shorter holds requests up and helps nobody: the server has enough to do with the last few, and as many are
+ * refused, only later. So the wait is short while it stands, and the server works for clients that are still there.
+ */
+#define STANDS_NS   250000000ull /* from one look to the next */
+#define STANDS_FROM 9		 /* so many have to wait: the server must not run dry */
+
+/* One more has come, at `now`. Whether its line stands is looked at. */
+static __always_inline void class_watch(struct fief_queue_class *of, __u64 now)
+{
+	bool is_long = of->waiting >= STANDS_FROM;
+
+	if (now - of->looked_ns < STANDS_NS)
+		return;
+	if (!is_long)
+		of->stands = 0;
+	else if (of->stands < FIEF_QUEUE_STANDS)
+		of->stands = of->waiting >= of->looked ? of->stands + 1 : 0;
+	of->looked = of->waiting;
+	of->looked_ns = now;
+}
+
+/* So long one of it may wait now. Without branches, as class_order(). */
+static __always_inline __u64 class_wait(const struct fief_queue_class *of)
+{
+	__u64 stands = FIEF_QUEUE_STANDS - 1ull - of->stands, few = of->waiting - (__u64)STANDS_FROM,
+	      fixed = of->short_ns - 1;
+
+	stands >>= 63;
+	barrier_var(stands);
+	few >>= 63;
+	barrier_var(few);
+	fixed >>= 63;
+	barrier_var(fixed);
+	stands &= ~(few | fixed);
+	return of->wait_ns ^ ((of->wait_ns ^ of->short_ns) & -stands);
+}
+
 /* After its list has changed. */
 static __always_inline void class_look(struct fief_queue *q, struct queue_links *links, __u32 class)
 {
@@ -181,11 +219,12 @@ static __always_inline void class_look(struct fief_queue *q, struct queue_links 
 	__u32 bit = 1u << (class & (FIEF_QUEUE_CLASSES - 1));
 
 	if (of->list.linked) {
-		of->late_ns = queue_link(links, of->list.first)->since_ns + of->wait_ns;
+		of->late_ns = queue_link(links, of->list.first)->since_ns + class_wait(of);
 		q->bits |= bit;
 	} else {
 		q->bits &= ~bit;
 		of->passed = 0;
+		of->stands = 0;
 	}
 }
 
@@ -193,7 +232,7 @@ static __always_inline void class_look(struct fief_queue *q, struct queue_links 
 static __always_inline void late_note(struct fief_queue *q, const struct fief_queue_class *of,
 				      const struct queue_link *link)
 {
-	__u64 late = link->since_ns + of->wait_ns, absent = q->bits - 1ull, least, before;
+	__u64 late = link->since_ns + class_wait(of), absent = q->bits - 1ull, least, before;
 
 	absent >>= 63;
 	barrier_var(absent);
@@ -209,6 +248,7 @@ static __always_inline void queue_push(struct fief_queue *q, struct queue_links 
 
 	if (!of->list.linked)
 		class_begins(q, of);
+	class_watch(of, queue_link(links, at)->since_ns);
 	late_note(q, of, queue_link(links, at));
 	q->until_ns = 0;
 	list_append(&of->list, links, at, CHAIN_LINE);

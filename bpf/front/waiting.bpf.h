@@ -63,6 +63,8 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 		if (q->monitor && (q->bits || q->busy >= q->places || class_is_over(q, of, now)))
 			q->would_wait++;
 		q->measured.slack |= queue_room(q);
+		if (free && !q->busy)
+			levels_settle(q);
 		if (free)
 			level_serves(q, of); /* what nobody else wanted is not owed to who comes later */
 		to->ends = place_take(q, of, to->ends);

@@ -271,7 +271,7 @@ fn in_service(queue: &abi::fief_queue, now_ns: u64) -> u32 {
 fn says(queue: &abi::fief_queue) -> impl PartialEq + use<> {
     let classes = queue.class.map(|class| {
         let order = (class.weight, class.level, class.floor);
-        let waits = (class.length, class.wait_ns, class.reserve);
+        let waits = (class.length, class.wait_ns, class.short_ns, class.reserve);
         (class.container, order, waits, class.limit_ns, class.latency_ns, class.late_ppm)
     });
     let places = if queue.finds == 0 { queue.places } else { 0 };
@@ -337,7 +337,7 @@ pub(crate) fn record(
         let missing = || Error::new(ErrorKind::NotFound, format!("listener {}: no {}", listener.name, class.path));
         to.container = container(class.path).ok_or_else(missing)?;
         (to.level, to.weight, to.floor) = (class.level, class.weight, class.floor.into());
-        (to.wait_ns, to.reserve) = (class.wait_ns, class.reserve);
+        (to.wait_ns, to.short_ns, to.reserve) = (class.wait_ns, class.short_ns, class.reserve);
         // one without a length of its own is told that the queue is full, and not that it asks for too much
         to.length = if class.length < queue.length { class.length } else { u32::MAX };
         if let Some(latency) = class.latency {

@@ -28,7 +28,7 @@ pub(crate) fn read(listener: &View<'_, '_>, findings: &mut Findings) -> Option<Q
         queue.length = length as u32;
     }
     if let Some((wait, _)) = table.quantity("wait", quantity::duration, findings) {
-        queue.wait_ns = wait;
+        (queue.wait_ns, queue.adapts) = (wait, false);
     }
     if let Some((stale, _)) = table.quantity("stale", quantity::stale, findings) {
         queue.stale_ns = stale;

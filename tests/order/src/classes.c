@@ -59,9 +59,11 @@ __s32 classes_next(bool flat)
 	return (flat ? flat_next(&queue, &class) : any_next(&queue, 0, &class)) ? (__s32)class : -1;
 }
 
-/* One of it is served at once, since nobody waits. */
-void classes_enter(__u32 class)
+/* One of it is served at once, since nobody waits, or nobody is served either. */
+void classes_enter(__u32 class, bool idle)
 {
+	if (idle)
+		levels_settle(&queue);
 	level_serves(&queue, queue_class(&queue, class));
 }
 

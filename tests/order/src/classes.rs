@@ -10,7 +10,7 @@ unsafe extern "C" {
     fn classes_flat();
     fn classes_turn(class: u32, turn: u64, level_turn: u64);
     fn classes_next(flat: bool) -> i32;
-    fn classes_enter(class: u32);
+    fn classes_enter(class: u32, idle: bool);
     fn classes_serve(now: u64) -> i32;
     fn classes_charge(class: u32, ns: u64);
     fn classes_hold(class: u32, until_ns: u64);
@@ -81,10 +81,10 @@ impl Classes {
         [true, false].map(|flat| usize::try_from(unsafe { classes_next(flat) }).ok())
     }
 
-    /// One of it goes to the server at once, since nobody waits.
-    pub fn enter(&mut self, class: usize) {
+    /// One of it goes to the server at once, since nobody waits; `idle`: nobody is served either.
+    pub fn enter(&mut self, class: usize, idle: bool) {
         // SAFETY: as above.
-        unsafe { classes_enter(class as u32) }
+        unsafe { classes_enter(class as u32, idle) }
         self.serves(class);
     }
 

@@ -72,7 +72,18 @@ fn one_that_has_used_up_its_limit_is_passed_over_and_saves_nothing_up() {
 fn what_a_class_had_while_nobody_waited_is_not_owed() {
     let mut classes = Classes::new(&[class(0, 100, 1), class(0, 100, 1)]);
     (0..2).for_each(|class| classes.wait(class, false));
-    (0..1000).for_each(|_| classes.enter(0));
+    (0..1000).for_each(|_| classes.enter(0, false));
+    (0..2).for_each(|class| classes.wait(class, true));
+    assert_near(&classes.run(SECOND), &[50.0, 50.0], 0.5);
+}
+
+/// A hundred that all went to the server at once were charged after the last of them began.
+#[test]
+fn what_a_class_had_before_the_server_was_idle_is_not_owed() {
+    let mut classes = Classes::new(&[class(0, 100, 1), class(0, 100, 1)]);
+    (0..2).for_each(|class| classes.wait(class, false));
+    classes.turn(0, 100 * MS, 0);
+    classes.enter(1, true);
     (0..2).for_each(|class| classes.wait(class, true));
     assert_near(&classes.run(SECOND), &[50.0, 50.0], 0.5);
 }

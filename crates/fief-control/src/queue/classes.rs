@@ -22,6 +22,8 @@ pub(super) struct Class<'p> {
     /// So many of it wait at most.
     pub(super) length: u32,
     pub(super) wait_ns: u64,
+    /// The same while its line gets no shorter; 0: as ever.
+    pub(super) short_ns: u64,
     /// What no other class can take of the queue's length.
     pub(super) reserve: u32,
 }
@@ -45,6 +47,7 @@ pub(super) fn classes<'p>(policy: &'p Policy, listener: &'p Listener, queue: Que
             latency: container.latency,
             length: says.length.unwrap_or(queue.length),
             wait_ns: says.wait_ns.unwrap_or(queue.wait_ns),
+            short_ns: if queue.adapts && says.wait_ns.is_none() { queue.short_wait_ns() } else { 0 },
             reserve: says.reserve.unwrap_or(0),
         }
     };
@@ -122,5 +125,7 @@ mod tests {
         let classes = classes(&policy, &policy.listeners[0], queue);
         let waits: Vec<_> = classes.iter().map(|class| (class.length, class.wait_ns, class.reserve)).collect();
         assert_eq!(waits, [(7, 1000, 0), (100, 8, 0), (100, 1000, 9)]);
+        let short: Vec<_> = classes.iter().map(|class| class.short_ns).collect();
+        assert_eq!(short, [62, 0, 62], "what a rule says holds as ever");
     }
 }

@@ -156,7 +156,10 @@ pub struct Queue {
     pub until: Until,
     /// Most requests that wait.
     pub length: u32,
+    /// Nobody waits longer.
     pub wait_ns: u64,
+    /// The policy does not say how long: less while the line of a class gets no shorter.
+    pub adapts: bool,
     /// So long a request that is not answered counts.
     pub stale_ns: u64,
     /// Where requests cannot be read, each turn of a client waits, and not its first alone.
@@ -174,11 +177,19 @@ impl Default for Queue {
             until: Until::FirstByte,
             length: 10_000,
             wait_ns: 5_000_000_000,
+            adapts: true,
             stale_ns: 2_000_000_000,
             turns: true,
             fair: false,
             memory: 32 << 20,
         }
+    }
+}
+
+impl Queue {
+    /// How long nobody waits longer than while the line of a class gets no shorter, where the policy does not say how long.
+    pub fn short_wait_ns(&self) -> u64 {
+        self.wait_ns / 16
     }
 }
 

@@ -33,8 +33,12 @@ fn all(queue: &Queue) -> [String; 4] {
         None => "as many requests at once as it answers most with (found out while it runs)".to_owned(),
     };
     let Queue { length, wait_ns, fair, turns, .. } = queue;
+    let short = match queue.adapts {
+        true => format!(", {} while the line of their class gets no shorter", span(queue.short_wait_ns())),
+        false => String::new(),
+    };
     [
-        format!("the server gets {places}, up to {length} others wait up to {} for it", span(*wait_ns)),
+        format!("the server gets {places}, up to {length} others wait up to {} for it{short}", span(*wait_ns)),
         "of those that wait the highest cpu.priority is next, among equals by share or weight".to_owned(),
         match fair {
             true => "within a class its clients take turns, by address".to_owned(),
