@@ -184,16 +184,35 @@ static __always_inline void class_left(struct fief_queue *q, struct fief_queue_c
 /* One more has come, at `now`. Whether its line stands is looked at. */
 static __always_inline void class_watch(struct fief_queue_class *of, __u64 now)
 {
+	__u64 age = now - of->looked_ns, gone_on = of->released + of->entered, most;
 	bool is_long = of->waiting >= STANDS_FROM;
 
-	if (now - of->looked_ns < STANDS_NS)
+	if (age < STANDS_NS)
 		return;
 	if (!is_long)
 		of->stands = 0;
 	else if (of->stands < FIEF_QUEUE_STANDS)
 		of->stands = of->waiting >= of->looked ? of->stands + 1 : 0;
+	most = (gone_on - of->gone_on) * (of->short_ns >> 10) / (age >> 10);
+	of->most = most < STANDS_FROM ? STANDS_FROM : most;
+	of->gone_on = gone_on;
 	of->looked = of->waiting;
 	of->looked_ns = now;
+}
+
+/* 1: its line stands, and one more would wait for too long. Without branches, as class_order(). */
+static __always_inline __u32 class_stands(const struct fief_queue_class *of)
+{
+	__u64 stands = FIEF_QUEUE_STANDS - 1ull - of->stands, more = of->most - 1ull - of->waiting,
+	      fixed = of->short_ns - 1;
+
+	stands >>= 63;
+	barrier_var(stands);
+	more >>= 63;
+	barrier_var(more);
+	fixed >>= 63;
+	barrier_var(fixed);
+	return stands & more & ~fixed;
 }
 
 /* So long one of it may wait now. Without branches, as class_order(). */

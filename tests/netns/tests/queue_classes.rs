@@ -87,7 +87,7 @@ fn who_waits_in_a_line_that_gets_no_shorter_is_refused_soon() {
             let asked = come_in_turn(&rig, || refused(&rig) == 0 && begun.elapsed() < Duration::from_secs(3));
             assert_eq!(refused(&rig) > 0, queue == unsaid, "{door:?}, {queue}: {:?}", rig.queue().class[1]);
             // nobody who has just come
-            let last = waits(&rig, high(1), "/high", rig.queue().waiting + 1);
+            let last = rig.ask(high(1), "/high");
             rig.let_go(1 + asked.len());
             assert_eq!((status(first), status(last)), (200, 200), "{door:?}, {queue}");
         }
