@@ -93,7 +93,8 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 		return -ESTALE;
 	}
 	descendants_count(parent, 1);
-	err = container_room(parent, 0, nobody);
+	/* what programs made must not keep the operator's policy from being applied */
+	err = maker & FIEF_CONTAINER_POLICY ? 0 : container_room(parent, 0, nobody);
 	if (!err)
 		err = owner_room(owner, 1);
 	if (!err && bpf_map_pop_elem(&free_slots, &id)) {

@@ -98,6 +98,22 @@ fn a_unit_has_no_more_descendants_than_it_may() {
 }
 
 #[test]
+fn programs_that_have_all_a_unit_may_keep_no_policy_from_being_applied() {
+    let policy = "version = 1\n[container.unit]\ndescendants.max = 5\n";
+    let setup = Setup { policy, ..Setup::default() };
+    let body = || {
+        let top = Container::create().unwrap();
+        let below: Vec<_> = (0..4).map(|_| top.child().unwrap()).collect();
+        assert_eq!(Container::create().unwrap_err().kind(), ErrorKind::Quota);
+        let more = format!("{policy}[container.\"unit/new\"]\n");
+        let parsed = fief_policy::parse(&more, "more").unwrap();
+        fief_control::Fief::from_env().unwrap().apply(&parsed, &more, &fief_control::ApplyOptions::default()).unwrap();
+        drop(below);
+    };
+    in_unit_of("programs_that_have_all_a_unit_may_keep_no_policy_from_being_applied", &setup, body, |_| ());
+}
+
+#[test]
 fn adoption_counts_everybody_that_comes_along() {
     in_unit("adoption_counts_everybody_that_comes_along", || {
         let small = Container::create().unwrap();
