@@ -230,10 +230,14 @@ __noinline int source_reached(const struct packet *p __arg_nonnull, __u32 slot, 
 	return kept && cell_early(&kept->arrival_ns, bucket->tolerance_ns, now);
 }
 
+/* At most so much is owed: more was charged while nobody looked, perhaps while no rule asked for it. */
+#define TIME_OWED_NS 60000000000ull
+
 /* Moves a bucket of CPU time by what its container was charged since the last look. */
 static __always_inline void time_charge(struct fief_bucket *bucket, __u64 now)
 {
-	__u64 looked = *(volatile __u64 *)&bucket->looked_ns, spent, before, seen, base, moved;
+	__u64 looked = *(volatile __u64 *)&bucket->looked_ns, spent, before, seen, base, moved, at;
+	__u64 most = now + bucket->tolerance_ns + TIME_OWED_NS;
 
 	if (looked && now - looked < LOOK_NS)
 		return;
@@ -248,7 +252,8 @@ static __always_inline void time_charge(struct fief_bucket *bucket, __u64 now)
 	while (can_loop) {
 		seen = *(volatile __u64 *)&bucket->arrival_ns;
 		base = seen > looked ? seen : looked; /* the time since then was there to be used */
-		if (__sync_val_compare_and_swap(&bucket->arrival_ns, seen, base + moved) == seen)
+		at = base + moved < most ? base + moved : most;
+		if (__sync_val_compare_and_swap(&bucket->arrival_ns, seen, at) == seen)
 			break;
 	}
 }

@@ -136,7 +136,9 @@ static __noinline int load_renew(struct fief_load *load, struct sock *listening,
 	__u64 looked = load->looked_ns, passed;
 	__u32 before = load->accept_percent;
 
-	if (!from || __sync_val_compare_and_swap(&load->looked_ns, looked, now) != looked)
+	/* another CPU may have looked since this one read the clock */
+	if (!from || (__s64)(now - looked) < (__s64)FIEF_LOAD_LOOK_NS ||
+	    __sync_val_compare_and_swap(&load->looked_ns, looked, now) != looked)
 		return 0;
 	passed = looked ? now - looked : 0;
 	cpu_look(load, passed, now);
@@ -155,7 +157,7 @@ static __always_inline void load_look(struct front_context *front, struct bpf_so
 	struct fief_load *load = bpf_map_lookup_elem(&loads, &listener);
 	struct tcp_sock *tcp = NULL;
 
-	if (!load || front->now - load->looked_ns < FIEF_LOAD_LOOK_NS)
+	if (!load || (__s64)(front->now - load->looked_ns) < (__s64)FIEF_LOAD_LOOK_NS)
 		return;
 	if (listening)
 		tcp = bpf_skc_to_tcp_sock(listening);

@@ -133,6 +133,15 @@ static __noinline bool newcomer_take_late(struct front_context *front, __u64 *ar
 	return true;
 }
 
+/* What is further ahead than this budget lets anybody take is of another one, which the policy had before. */
+static __always_inline void budget_bound(__u64 *arrival, __u64 most, __u64 now)
+{
+	__u64 seen = *(volatile __u64 *)arrival;
+
+	if (seen > now + most)
+		__sync_val_compare_and_swap(arrival, seen, now + most);
+}
+
 /* Whether a SYN of an unproven source is answered. `last`: only from what nobody else wanted. */
 static __always_inline bool newcomer_take(struct front_context *front, bool last)
 {
@@ -144,6 +153,7 @@ static __always_inline bool newcomer_take(struct front_context *front, bool last
 	if (!load)
 		return true;
 	arrival = &load->unproven_arrival_ns;
+	budget_bound(arrival, 2 * guard->unproven_tolerance_ns + guard->unproven_interval_ns, front->now);
 	if (last)
 		return cell_take(arrival, guard->unproven_interval_ns, 0, front->now);
 	seen = *(volatile __u64 *)arrival;

@@ -125,8 +125,8 @@ static __noinline int meter_begin(const struct metered *of, __u64 now)
 	}
 	if (!held)
 		meter_take(one, of, now);
-	else if (held != ~0u)
-		__sync_fetch_and_sub(&one->syns, 1);
+	else if (held != ~0u) /* two CPUs that saw the last one take it off once */
+		__sync_val_compare_and_swap(&one->syns, held, held - 1);
 	return 0;
 }
 
