@@ -27,7 +27,8 @@ static __always_inline bool budget_left(struct sched_node *n, __u32 limit_ppm, _
 
 	if (!n->period_ns)
 		n->budget = 0; /* what was charged before there was a limit is no debt */
-	if (age >= PERIOD_NS) {
+	/* another CPU may have begun a period since this one read the clock */
+	if ((__s64)age >= (__s64)PERIOD_NS) {
 		periods = n->period_ns ? age / PERIOD_NS : 1;
 		n->budget = refilled(n->budget, quota_of(limit_ppm, cpus_now()), periods);
 		n->period_ns = n->period_ns ? n->period_ns + periods * PERIOD_NS : now;

@@ -25,8 +25,10 @@ static __always_inline bool place_stays(struct task_struct *prev, s32 cpu, __u32
 			stays = is_before(place, first->scx.dsq_vtime);
 			break;
 		}
-		if (++seen >= STAYS_SEEN)
+		if (++seen >= STAYS_SEEN) {
+			stays = false; /* who fits may be behind these: the search tells */
 			break;
+		}
 	}
 	if (stays) {
 		place_runs(w, prev->se.sum_exec_runtime);
