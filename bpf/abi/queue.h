@@ -62,12 +62,9 @@ struct fief_queue_class {
 	__u8 pad;
 	__u32 sources; /* those with somebody in them */
 	__u32 looked;  /* how many waited then */
-	__u32 stands;  /* looks in a row at which the line was no shorter, up to FIEF_QUEUE_STANDS: it stands */
-	__u32 most;    /* while it stands: as many as the server gets to in short_ns */
-	__u32 pad1;
-	__u64 gone_on; /* released and entered, then */
+	__u32 refused; /* ... and had been refused */
+	__u32 stands;  /* looks in a row at which the line had grown, up to FIEF_QUEUE_STANDS: it stands */
 	__u32 unseen;  /* its requests in a row that ended and cost nothing */
-	__u32 pad2;
 	struct fief_queue_list source[FIEF_QUEUE_SOURCES]; /* while clients take turns */
 	/* what the policy promises of its latency: */
 	__u64 latency_ns; /* 0: nothing */

@@ -230,14 +230,14 @@ __noinline int source_reached(const struct packet *p __arg_nonnull, __u32 slot, 
 	return kept && cell_early(&kept->arrival_ns, bucket->tolerance_ns, now);
 }
 
-/* At most so much is owed: more was charged while nobody looked, perhaps while no rule asked for it. */
+/* Nobody looked for longer: at most so much is owed, since what was charged meanwhile was perhaps for no request of the rule. */
 #define TIME_OWED_NS 60000000000ull
 
 /* Moves a bucket of CPU time by what its container was charged since the last look. */
 static __always_inline void time_charge(struct fief_bucket *bucket, __u64 now)
 {
 	__u64 looked = *(volatile __u64 *)&bucket->looked_ns, spent, before, seen, base, moved, at;
-	__u64 most = now + bucket->tolerance_ns + TIME_OWED_NS;
+	__u64 most = looked && now - looked > TIME_OWED_NS ? now + bucket->tolerance_ns + TIME_OWED_NS : ~0ull;
 
 	if (looked && now - looked < LOOK_NS)
 		return;

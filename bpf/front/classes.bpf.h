@@ -184,17 +184,19 @@ static __always_inline void classes_passed(struct fief_queue *q, __u32 served)
 	}
 }
 
-/* Somebody of a class begins to wait: it has saved nothing up, and does not owe more than the order can tell. */
+#define DEBT_MOST_NS 10000000000ull
+
+/* Somebody of a class begins to wait: it has saved nothing up, and owes no more than DEBT_MOST_NS of the CPU. */
 static __always_inline void class_begins(struct fief_queue *q, struct fief_queue_class *of)
 {
 	__u64 least = queue_class(q, of->level)->level_turn, ahead = of->turn - least, behind = ahead >> 63, over;
+	__u64 most = DEBT_MOST_NS * 100 / (of->weight ?: 1);
 
 	barrier_var(behind);
 	ahead &= behind - 1;
-	over = -(ahead >> 48) >> 63;
+	over = (most - ahead) >> 63;
 	barrier_var(over);
-	ahead |= -over;
-	of->turn = least + (ahead & AHEAD_MOST);
+	of->turn = least + (ahead ^ ((ahead ^ most) & -over));
 }
 
 /* The server has nothing to do: nobody owes anything for what was had meanwhile. Without branches, as class_order(). */

@@ -94,6 +94,23 @@ static __always_inline void accept_look(struct fief_load *load, struct sock *lis
 	load->accept_percent = most ? listening->sk_ack_backlog * 100ull / most : 0;
 }
 
+/* Those that wait; of a line that is held to a short wait, as many as would by the whole one. */
+static __noinline __u32 queue_waits_of(struct fief_queue *q __arg_nonnull)
+{
+	__u64 waiting = 0;
+	__u32 class;
+
+	for (class = 0; class < FIEF_QUEUE_CLASSES && can_loop; class ++) {
+		struct fief_queue_class *of = &q->class[class & (FIEF_QUEUE_CLASSES - 1)];
+		__u64 waits = *(volatile __u32 *)&of->waiting;
+
+		if (of->stands == FIEF_QUEUE_STANDS && of->short_ns)
+			waits = waits * of->wait_ns / of->short_ns;
+		waiting += waits;
+	}
+	return waiting < q->length ? waiting : q->length;
+}
+
 /* Behind a queue of requests the accept queue stays empty, and who waits is there. */
 static __always_inline void queue_look(struct fief_load *load, __u32 listener, __u32 slot)
 {
@@ -104,7 +121,7 @@ static __always_inline void queue_look(struct fief_load *load, __u32 listener, _
 	if (guard && guard->queue)
 		q = bpf_map_lookup_elem(&queues, &guard->queue);
 	if (q && q->length)
-		waiting = *(volatile __u32 *)&q->waiting * 100ull / q->length;
+		waiting = queue_waits_of(q) * 100ull / q->length;
 	load->queue_percent = waiting > percent ? waiting : percent;
 }
 

@@ -175,44 +175,32 @@ static __always_inline void class_left(struct fief_queue *q, struct fief_queue_c
 }
 
 /*
- * A line that gets no shorter holds requests up and helps nobody: the server has enough to do with the last few, and as many are
- * refused, only later. So the wait is short while it stands, and the server works for clients that are still there.
+ * A line that grows holds requests up and helps nobody: the server has enough to do with the last few, and as many are refused, only
+ * later. So the wait is short while it stands, and the server works for clients that are still there. It begins to stand when it has
+ * grown from look to look, and ends when nobody had to be refused: a number of clients that ask again once they are answered is no
+ * overload, however long their line is.
  */
-#define STANDS_NS   250000000ull /* from one look to the next */
-#define STANDS_FROM 9		 /* so many have to wait: the server must not run dry */
+#define STANDS_NS   250000000 /* from one look to the next */
+#define STANDS_FROM 9	      /* so many have to wait: the server must not run dry */
 
-/* One more has come, at `now`. Whether its line stands is looked at. */
+/* One more has come, at `now`, as its CPU knows it. Whether its line stands is looked at. */
 static __always_inline void class_watch(struct fief_queue_class *of, __u64 now)
 {
-	__u64 age = now - of->looked_ns, gone_on = of->released + of->entered, most;
-	bool is_long = of->waiting >= STANDS_FROM;
+	__u32 refused = of->refused_wait + of->refused_full;
 
-	if (age < STANDS_NS)
+	if ((__s64)(now - of->looked_ns) < STANDS_NS)
 		return;
-	if (!is_long)
+	if (of->stands == FIEF_QUEUE_STANDS) {
+		if (refused == of->refused)
+			of->stands = 0;
+	} else if (of->waiting >= STANDS_FROM && of->waiting > of->looked + of->looked / 32) {
+		of->stands++;
+	} else {
 		of->stands = 0;
-	else if (of->stands < FIEF_QUEUE_STANDS)
-		of->stands = of->waiting >= of->looked ? of->stands + 1 : 0;
-	most = (gone_on - of->gone_on) * (of->short_ns >> 10) / (age >> 10);
-	of->most = most < STANDS_FROM ? STANDS_FROM : most;
-	of->gone_on = gone_on;
+	}
+	of->refused = refused;
 	of->looked = of->waiting;
 	of->looked_ns = now;
-}
-
-/* 1: its line stands, and one more would wait for too long. Without branches, as class_order(). */
-static __always_inline __u32 class_stands(const struct fief_queue_class *of)
-{
-	__u64 stands = FIEF_QUEUE_STANDS - 1ull - of->stands, more = of->most - 1ull - of->waiting,
-	      fixed = of->short_ns - 1;
-
-	stands >>= 63;
-	barrier_var(stands);
-	more >>= 63;
-	barrier_var(more);
-	fixed >>= 63;
-	barrier_var(fixed);
-	return stands & more & ~fixed;
 }
 
 /* So long one of it may wait now. Without branches, as class_order(). */

@@ -44,7 +44,7 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(to->queue);
 	__u64 now = bpf_ktime_get_ns();
-	__u32 way = WAY_ENTERS, is_long, stands;
+	__u32 way = WAY_ENTERS, is_long;
 	struct fief_queue_class *of;
 	bool free;
 	__u64 room;
@@ -56,8 +56,7 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 	places_run_out(q, now);
 	queue_expire(q, links, now);
 	is_long = class_is_long(of);
-	stands = class_stands(of);
-	room = class_has_room(q, of, bytes) & ~(__u64)(is_long | stands);
+	room = class_has_room(q, of, bytes) & ~(__u64)is_long;
 	barrier_var(room);
 	free = queue_is_free(q, now) && !class_is_over(q, of, now) && !class_is_full(q, of);
 	if (q->monitor || !bytes || free) {
@@ -70,13 +69,12 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 			level_serves(q, of); /* what nobody else wanted is not owed to who comes later */
 		to->ends = place_take(q, of, to->ends);
 		of->entered++;
-	} else if (room || queue_displace(q, links, to, is_long | stands, now)) {
+	} else if (room || queue_displace(q, links, to, is_long, now)) {
 		class_joined(q, of);
 		of->held++;
 		__sync_fetch_and_add(&q->kept, bytes);
 		way = WAY_WAITS;
 	} else {
-		class_watch(of, now); /* nobody else may come */
 		of->refused_full++;
 		way = WAY_REFUSED + is_long; /* WAY_TOO_MANY */
 	}

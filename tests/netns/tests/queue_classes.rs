@@ -76,7 +76,7 @@ fn who_waits_in_a_line_that_gets_no_shorter_is_refused_soon() {
     if !ready() {
         return;
     }
-    let (unsaid, said) = ("length = 2000", "length = 2000, wait = \"5s\"");
+    let (unsaid, said) = ("length = 2000", "length = 2000, wait = \"1m\"");
     let refused = |rig: &Queued| rig.queue().class[1].refused_wait;
     for door in Door::GUARDS {
         for queue in [unsaid, said] {
@@ -102,13 +102,13 @@ fn a_burst_waits_as_long_as_ever() {
     for door in Door::GUARDS {
         let rig = Queued::new(door, &policy("length = 2000", &[]));
         let mut asked = vec![busy(&rig)];
-        let many = 60;
+        let many = 30;
         asked.extend((1..=many).map(|n| rig.ask(low(n), "/burst")));
         rig.wait_for(many.into());
         // answered one after the other, in more than a second; some come meanwhile
         for n in 1..=many {
             rig.let_go(1);
-            std::thread::sleep(Duration::from_millis(25));
+            std::thread::sleep(Duration::from_millis(50));
             if n % 10 == 0 {
                 asked.push(rig.ask(low(n), "/more"));
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Classes of a queue, from the containers that a listener names and from what its rules say of them. Pure.
 
-use fief_policy::{Listener, Policy, Queue};
+use fief_policy::{ClassQueue, Listener, Policy, Queue};
 
 /// A part in ten thousand of the machine.
 const SHARE_UNIT_PPM: u32 = 100;
@@ -47,7 +47,8 @@ pub(super) fn classes<'p>(policy: &'p Policy, listener: &'p Listener, queue: Que
             latency: container.latency,
             length: says.length.unwrap_or(queue.length),
             wait_ns: says.wait_ns.unwrap_or(queue.wait_ns),
-            short_ns: if queue.adapts && says.wait_ns.is_none() { queue.short_wait_ns() } else { 0 },
+            // what a rule says of how its class waits holds as it says
+            short_ns: if queue.adapts && says == ClassQueue::default() { queue.short_wait_ns() } else { 0 },
             reserve: says.reserve.unwrap_or(0),
         }
     };
@@ -126,6 +127,9 @@ mod tests {
         let waits: Vec<_> = classes.iter().map(|class| (class.length, class.wait_ns, class.reserve)).collect();
         assert_eq!(waits, [(7, 1000, 0), (100, 8, 0), (100, 1000, 9)]);
         let short: Vec<_> = classes.iter().map(|class| class.short_ns).collect();
-        assert_eq!(short, [62, 0, 62], "what a rule says holds as ever");
+        assert_eq!(short, [0, 0, 0], "what a rule says holds as ever");
+        policy.listeners[0].clients[2].queue.reserve = None;
+        let classes = super::classes(&policy, &policy.listeners[0], queue);
+        assert_eq!(classes[2].short_ns, 62);
     }
 }
