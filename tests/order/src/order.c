@@ -73,8 +73,6 @@ static struct fief_attributes *attributes_of(struct fief_container *c)
 	return &c->attributes[0];
 }
 
-#define barrier_var(var) __asm__ volatile("" : "+r"(var))
-
 #include "order.h"
 #include "state.bpf.h"
 #include "tree.bpf.h"
