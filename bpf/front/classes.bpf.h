@@ -18,7 +18,6 @@
 #endif
 
 #define QUEUE_NEVER (1ull << 62)
-#define AHEAD_MOST  ((1ull << 48) - 1)
 #define UNROLLED    _Pragma("clang loop unroll(full)")
 
 static __always_inline struct fief_queue_class *queue_class(struct fief_queue *q, __u32 class)
@@ -77,7 +76,7 @@ static __always_inline __u64 class_order(struct fief_queue *q, __u32 class, __u6
 	over = -over >> 63; /* 1: too far ahead for 48 bits */
 	barrier_var(over);
 	ahead |= -over;
-	ahead &= AHEAD_MOST;
+	ahead &= (1ull << 48) - 1;
 	/* those whose level was passed over often enough are before all levels, in their order */
 	ahead |= (of->level + 1ull) << 48 & (often - 1);
 	return ahead | class_absent(q, class) | (class_is_over(q, of, now) | class_is_full(q, of)) << 62;
@@ -113,7 +112,7 @@ static __always_inline bool any_next(struct fief_queue *q, __u64 now, __u32 *nex
 	return next.least < QUEUE_NEVER;
 }
 
-/* The same where turns alone decide: the turn is the word's upper part, the class the last bits. Without branches, as class_order(). */
+/* The less of two: a turn in the upper part of a word, its class in the last bits. Without branches, as class_order(). */
 static __always_inline __u64 flat_least(const struct fief_queue *q, __u32 class, __u64 from, __u64 absent, __u64 least)
 {
 	__u64 turn = q->class[class].turn, ahead = turn - from, behind = ahead >> 63, less;

@@ -83,7 +83,7 @@ static __always_inline void below_widen(struct fief_queue *q)
 	q->below_rests = FIEF_EIGHTHS;
 }
 
-/* What was found out before so long a time without answers is of another time. */
+/* After so long a time without answers the number of places below is found out anew. */
 #define FORGETS_EIGHTHS (60 * FIEF_EIGHTHS)
 
 /* `begun` eighths of a second are over. */

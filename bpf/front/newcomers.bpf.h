@@ -133,7 +133,7 @@ static __noinline bool newcomer_take_late(struct front_context *front, __u64 *ar
 	return true;
 }
 
-/* What is further ahead than this budget lets anybody take is of another one, which the policy had before. */
+/* An arrival further ahead than this budget allows comes from the budget of an earlier policy: it is cut to this one's. */
 static __always_inline void budget_bound(__u64 *arrival, __u64 most, __u64 now)
 {
 	__u64 seen = *(volatile __u64 *)arrival;

@@ -29,7 +29,7 @@
 	 REASON(FIEF_REFUSED_QUEUE_WAIT) | REASON(FIEF_REFUSED_QUEUE_DISPLACED) | REASON(FIEF_BANNED) |                \
 	 REASON(FIEF_SYN_ABSENT))
 
-/* What becomes of requests that wait: told, and counted elsewhere. */
+/* Steps of a request that waits. Notices tell them; the queue's class counts them. */
 #define STEPS (REASON(FIEF_QUEUE_WAITS) | REASON(FIEF_QUEUE_RELEASED))
 
 _Static_assert(FIEF_REFUSED_MALFORMED == FIEF_PASSED_MALFORMED + FIEF_UNREADS, "one reason for each kind");

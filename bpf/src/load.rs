@@ -21,12 +21,10 @@ use crate::skeleton::{core, front};
 /// Where objects are while they are loaded.
 #[derive(Debug)]
 pub(crate) struct Places {
-    core: CorePlaces,
+    /// With task storage in cgroup hooks and without.
+    core: [MaybeUninit<OpenObject>; 2],
     front: MaybeUninit<OpenObject>,
 }
-
-/// With task storage in cgroup hooks and without.
-type CorePlaces = [MaybeUninit<OpenObject>; 2];
 
 impl Places {
     pub(crate) const fn new() -> Self {

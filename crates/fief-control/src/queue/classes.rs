@@ -22,7 +22,7 @@ pub(super) struct Class<'p> {
     /// So many of it wait at most.
     pub(super) length: u32,
     pub(super) wait_ns: u64,
-    /// The same while its line gets no shorter; 0: as ever.
+    /// The same while its line stands; 0: as ever.
     pub(super) short_ns: u64,
     /// What no other class can take of the queue's length.
     pub(super) reserve: u32,

@@ -158,7 +158,7 @@ pub struct Queue {
     pub length: u32,
     /// Nobody waits longer.
     pub wait_ns: u64,
-    /// The policy does not say how long: less while the line of a class gets no shorter.
+    /// The policy does not say how long: less while the line of a class stands, after it grew for a second.
     pub adapts: bool,
     /// So long a request that is not answered counts.
     pub stale_ns: u64,
@@ -187,7 +187,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// How long nobody waits longer than while the line of a class gets no shorter, where the policy does not say how long.
+    /// The longest wait while the line of a class stands, where the policy does not say how long.
     pub fn short_wait_ns(&self) -> u64 {
         self.wait_ns / 16
     }

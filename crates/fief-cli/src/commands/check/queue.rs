@@ -34,7 +34,10 @@ fn all(queue: &Queue) -> [String; 4] {
     };
     let Queue { length, wait_ns, fair, turns, .. } = queue;
     let short = match queue.adapts {
-        true => format!(", {} while the line of their class gets no shorter", span(queue.short_wait_ns())),
+        true => format!(
+            ", {} while the line of their class stands, after it grew for a second",
+            span(queue.short_wait_ns())
+        ),
         false => String::new(),
     };
     [
