@@ -46,8 +46,8 @@ __noinline int alone_pick(void)
 		return PICK_AGAIN;
 	rest = rest_part(id, c);
 	own_settle(n, c, rest);
-	alone_goes(&n->rest_at, &n->clock, rest, false);
-	alone_goes(&n->own_at, &n->rest_clock, OWN_WEIGHT, true);
+	alone_goes(&n->rest_at, clock_of(n, OWN_PRIORITY, CLOCK_SHARES, n->rest_at), rest, false);
+	alone_goes(&n->own_at, clock_of(n, OWN_PRIORITY, CLOCK_REST, n->own_at), OWN_WEIGHT, true);
 	for (level = 0; level < LEVELS && can_loop; level++) {
 		struct fief_container *pc;
 		struct fief_attributes *a;
@@ -67,10 +67,10 @@ __noinline int alone_pick(void)
 		rest = rest_part(up, pc);
 		node_settle(n, c, a, p, rest);
 		if (a->share_ppm) {
-			alone_goes(&n->at, &p->clock, a->share_ppm, false);
+			alone_goes(&n->at, clock_of(p, a->priority, CLOCK_SHARES, n->at), a->share_ppm, false);
 		} else {
-			alone_goes(&p->rest_at, &p->clock, rest, false);
-			alone_goes(&n->at, &p->rest_clock, a->weight, true);
+			alone_goes(&p->rest_at, clock_of(p, a->priority, CLOCK_SHARES, p->rest_at), rest, false);
+			alone_goes(&n->at, clock_of(p, a->priority, CLOCK_REST, n->at), a->weight, true);
 		}
 		id = up;
 		n = p;

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "clocks.bpf.h"
 #include "limit.bpf.h"
 #include "tree.bpf.h"
 
@@ -49,42 +50,50 @@ static __always_inline void best_offer(struct best *b, __u32 id, __u32 priority,
 	}
 }
 
-/* No further from where its siblings are than a child may be. */
+/* No further from where its siblings of its priority are than a child may be. */
 static __always_inline void child_place(struct sched_node *n, struct fief_attributes *a, struct sched_node *parent)
 {
+	__u64 *clock = clock_of(parent, a->priority, a->share_ppm ? CLOCK_SHARES : CLOCK_REST, n->at);
+
 	if (a->share_ppm)
-		n->at = within(n->at, parent->clock, stride(LAG_NS, a->share_ppm), stride(LEAD_NS, a->share_ppm));
+		n->at = within(n->at, *clock, stride(LAG_NS, a->share_ppm), stride(LEAD_NS, a->share_ppm));
 	else
-		n->at = within(n->at, parent->rest_clock, stride_weight(LAG_NS, a->weight),
-			       stride_weight(LEAD_NS, a->weight));
+		n->at = within(n->at, *clock, stride_weight(LAG_NS, a->weight), stride_weight(LEAD_NS, a->weight));
 }
 
 /* The same for its own threads, as one of its children; */
 static __always_inline void own_place(struct sched_node *n)
 {
-	n->own_at =
-	    within(n->own_at, n->rest_clock, stride_weight(LAG_NS, OWN_WEIGHT), stride_weight(LEAD_NS, OWN_WEIGHT));
+	__u64 *clock = clock_of(n, OWN_PRIORITY, CLOCK_REST, n->own_at);
+
+	n->own_at = within(n->own_at, *clock, stride_weight(LAG_NS, OWN_WEIGHT), stride_weight(LEAD_NS, OWN_WEIGHT));
 }
 
 /* and for all of its children without a share, as one. */
-static __always_inline void rest_place(struct sched_node *n, __u64 rest)
+static __always_inline void rest_place(struct sched_node *n, __u32 priority, __u64 rest)
 {
-	n->rest_at = within(n->rest_at, n->clock, stride(LAG_NS, rest), stride(LEAD_NS, rest));
+	__u64 *clock = clock_of(n, priority, CLOCK_SHARES, n->rest_at);
+
+	n->rest_at = within(n->rest_at, *clock, stride(LAG_NS, rest), stride(LEAD_NS, rest));
 }
 
 /* A child with a share, which stands at `at`, is chosen. */
-static __always_inline void share_goes(struct sched_node *n, __u64 at)
+static __always_inline void share_goes(struct sched_node *n, __u32 priority, __u64 at)
 {
-	if (is_before(n->clock, at))
-		n->clock = at;
+	__u64 *clock = clock_of(n, priority, CLOCK_SHARES, at);
+
+	if (is_before(*clock, at))
+		*clock = at;
 }
 
 /* One without. */
-static __always_inline void rest_goes(struct sched_node *n, __u64 at)
+static __always_inline void rest_goes(struct sched_node *n, __u32 priority, __u64 at)
 {
-	share_goes(n, n->rest_at);
-	if (is_before(n->rest_clock, at))
-		n->rest_clock = at;
+	__u64 *clock = clock_of(n, priority, CLOCK_REST, at);
+
+	share_goes(n, priority, n->rest_at);
+	if (is_before(*clock, at))
+		*clock = at;
 }
 
 /* Looks at one child. Returns the next of the list. */
@@ -148,12 +157,12 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 	if (!b.share && !b.has_rest)
 		return PICK_AGAIN;
 	if (b.has_rest)
-		rest_place(n, rest);
+		rest_place(n, b.priority, rest);
 	if (b.share && (!b.has_rest || is_before(b.share_at, n->rest_at))) {
-		share_goes(n, b.share_at);
+		share_goes(n, b.priority, b.share_at);
 		return b.share;
 	}
-	rest_goes(n, b.rest_at);
+	rest_goes(n, b.priority, b.rest_at);
 	if (!b.rest)
 		*own = 1;
 	return b.rest;

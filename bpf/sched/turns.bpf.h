@@ -50,25 +50,29 @@ static __noinline int child_stands(__u32 id, __u32 parent, struct standing *s)
 	if (!id) {
 		s->priority = OWN_PRIORITY;
 		s->share = 0;
-		s->at = within(p->own_at + stride_weight(pc->charged_own_ns, OWN_WEIGHT), p->rest_clock,
-			       stride_weight(LAG_NS, OWN_WEIGHT), stride_weight(LEAD_NS, OWN_WEIGHT));
+		at = p->own_at + stride_weight(pc->charged_own_ns, OWN_WEIGHT);
+		s->at = within(at, clock_seen(p, OWN_PRIORITY, CLOCK_REST, at), stride_weight(LAG_NS, OWN_WEIGHT),
+			       stride_weight(LEAD_NS, OWN_WEIGHT));
 		return 0;
 	}
 	a = attributes_of(c);
 	at = n->generation == c->generation ? n->at : 0;
 	s->priority = a->priority;
 	s->share = a->share_ppm;
-	if (a->share_ppm)
-		s->at = within(at + stride(c->charged_ns, a->share_ppm), p->clock, stride(LAG_NS, a->share_ppm),
+	if (a->share_ppm) {
+		at += stride(c->charged_ns, a->share_ppm);
+		s->at = within(at, clock_seen(p, a->priority, CLOCK_SHARES, at), stride(LAG_NS, a->share_ppm),
 			       stride(LEAD_NS, a->share_ppm));
-	else
-		s->at = within(at + stride_weight(c->charged_ns, a->weight), p->rest_clock,
-			       stride_weight(LAG_NS, a->weight), stride_weight(LEAD_NS, a->weight));
+	} else {
+		at += stride_weight(c->charged_ns, a->weight);
+		s->at = within(at, clock_seen(p, a->priority, CLOCK_REST, at), stride_weight(LAG_NS, a->weight),
+			       stride_weight(LEAD_NS, a->weight));
+	}
 	return 0;
 }
 
 /* Where the children without a share stand, as one. */
-static __always_inline __u64 rest_stands(__u32 id)
+static __always_inline __u64 rest_stands(__u32 id, __u32 priority)
 {
 	struct fief_container *c = container_at(id);
 	struct sched_node *n = node_at(id);
@@ -77,7 +81,8 @@ static __always_inline __u64 rest_stands(__u32 id)
 	if (!c || !n)
 		return 0;
 	rest = rest_part(id, c);
-	return within(n->rest_at, n->clock, stride(LAG_NS, rest), stride(LEAD_NS, rest));
+	return within(n->rest_at, clock_seen(n, priority, CLOCK_SHARES, n->rest_at), stride(LAG_NS, rest),
+		      stride(LEAD_NS, rest));
 }
 
 /* Whether the turn of `a`'s own threads comes before that of `b`'s. */
@@ -106,7 +111,7 @@ __noinline int turn_before(__u32 a, __u32 b)
 		return of_a.priority > of_b.priority;
 	if (!of_a.share == !of_b.share)
 		return is_before(of_a.at, of_b.at);
-	rest = rest_stands(a);
+	rest = rest_stands(a, of_a.priority);
 	return of_a.share ? is_before(of_a.at, rest) : is_before(rest, of_b.at);
 }
 

@@ -64,6 +64,33 @@ fn weights_divide_what_shares_leave() {
     assert_near(&percents(&mut machine, &ids, 20 * SECOND), &[40.0, 20.0, 40.0], 0.1);
 }
 
+/// What a better one uses moves nobody's place among the worse ones: they stood at the edge of what may be behind, the lighter one further.
+#[test]
+fn beside_a_better_one_that_comes_and_goes_the_others_keep_their_parts() {
+    let better = |given: Given| Given { priority: 200, ..given };
+    let cases = [
+        (weight(100), [weight(1000), weight(100)], [1000.0 / 11.0, 100.0 / 11.0]),
+        (share(10), [share(60), share(10)], [600.0 / 7.0, 100.0 / 7.0]),
+        (weight(100), [share(60), share(10)], [600.0 / 7.0, 100.0 / 7.0]),
+    ];
+    for (first, others, expected) in cases {
+        let mut machine = Machine::new();
+        let gold = machine.container(ROOT, better(first));
+        let ids = busy(&mut machine, &others);
+        let before: Vec<_> = ids.iter().map(|id| machine.used_ns(*id)).collect();
+        for _ in 0..5000 {
+            machine.wait(gold);
+            machine.run(SLICE, SLICE);
+            machine.sleep(gold);
+            machine.run(SLICE, SLICE);
+        }
+        let used: Vec<_> = ids.iter().zip(before).map(|(id, before)| (machine.used_ns(*id) - before) as f64).collect();
+        let sum: f64 = used.iter().sum();
+        let found: Vec<_> = used.iter().map(|used| used * 100.0 / sum).collect();
+        assert_near(&found, &expected, 1.0);
+    }
+}
+
 #[test]
 fn a_share_that_is_not_used_is_lent() {
     let mut machine = Machine::new();
