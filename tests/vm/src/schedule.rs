@@ -188,6 +188,10 @@ pub fn start_by(verb: Verb, containers: &[(&'static str, usize)]) -> Result<Vec<
 
 /// Percent of the machine that the processes of each container got in a window.
 pub fn percents(names: &[&str], spinners: &[&[Spinner]]) -> Result<Vec<f64>, String> {
+    percents_in(WINDOW, names, spinners)
+}
+
+pub fn percents_in(window: Duration, names: &[&str], spinners: &[&[Spinner]]) -> Result<Vec<f64>, String> {
     std::thread::sleep(Duration::from_millis(300));
     let used = || -> Result<Vec<Duration>, String> {
         let of = |name: &&str| {
@@ -196,7 +200,7 @@ pub fn percents(names: &[&str], spinners: &[&[Spinner]]) -> Result<Vec<f64>, Str
         names.iter().map(of).collect()
     };
     let (before, begin) = (used()?, Instant::now());
-    std::thread::sleep(WINDOW);
+    std::thread::sleep(window);
     let (after, passed) = (used()?, begin.elapsed().as_secs_f64());
     let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).map_err(text)?.unwrap_or(1) as f64;
     let part = |(after, before): (&Duration, &Duration)| (*after - *before).as_secs_f64() * 100.0 / (passed * cpus);
