@@ -27,6 +27,13 @@ static __always_inline void alone_goes(__u64 *at, __u64 *clock, __u64 part, bool
 		*at = least;
 }
 
+static __always_inline void group_goes(struct sched_node *n, __u32 priority, __u64 rest)
+{
+	__u64 *at = group_of(n, priority);
+
+	alone_goes(at, clock_of(n, priority, CLOCK_SHARES, *at), rest, false);
+}
+
 /* The container whose threads alone wait, or PICK_AGAIN. The lock is held. */
 __noinline int alone_pick(void)
 {
@@ -46,7 +53,7 @@ __noinline int alone_pick(void)
 		return PICK_AGAIN;
 	rest = rest_part(id, c);
 	own_settle(n, c, rest);
-	alone_goes(&n->rest_at, clock_of(n, OWN_PRIORITY, CLOCK_SHARES, n->rest_at), rest, false);
+	group_goes(n, OWN_PRIORITY, rest);
 	alone_goes(&n->own_at, clock_of(n, OWN_PRIORITY, CLOCK_REST, n->own_at), OWN_WEIGHT, true);
 	for (level = 0; level < LEVELS && can_loop; level++) {
 		struct fief_container *pc;
@@ -69,7 +76,7 @@ __noinline int alone_pick(void)
 		if (a->share_ppm) {
 			alone_goes(&n->at, clock_of(p, a->priority, CLOCK_SHARES, n->at), a->share_ppm, false);
 		} else {
-			alone_goes(&p->rest_at, clock_of(p, a->priority, CLOCK_SHARES, p->rest_at), rest, false);
+			group_goes(p, a->priority, rest);
 			alone_goes(&n->at, clock_of(p, a->priority, CLOCK_REST, n->at), a->weight, true);
 		}
 		id = up;

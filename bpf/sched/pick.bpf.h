@@ -72,9 +72,9 @@ static __always_inline void own_place(struct sched_node *n)
 /* and for all of its children without a share, as one. */
 static __always_inline void rest_place(struct sched_node *n, __u32 priority, __u64 rest)
 {
-	__u64 *clock = clock_of(n, priority, CLOCK_SHARES, n->rest_at);
+	__u64 *at = group_of(n, priority), *clock = clock_of(n, priority, CLOCK_SHARES, *at);
 
-	n->rest_at = within(n->rest_at, *clock, stride(LAG_NS, rest), stride(LEAD_NS, rest));
+	*at = within(*at, *clock, stride(LAG_NS, rest), stride(LEAD_NS, rest));
 }
 
 /* A child with a share, which stands at `at`, is chosen. */
@@ -91,7 +91,7 @@ static __always_inline void rest_goes(struct sched_node *n, __u32 priority, __u6
 {
 	__u64 *clock = clock_of(n, priority, CLOCK_REST, at);
 
-	share_goes(n, priority, n->rest_at);
+	share_goes(n, priority, *group_of(n, priority));
 	if (is_before(*clock, at))
 		*clock = at;
 }
@@ -158,7 +158,7 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 		return PICK_AGAIN;
 	if (b.has_rest)
 		rest_place(n, b.priority, rest);
-	if (b.share && (!b.has_rest || is_before(b.share_at, n->rest_at))) {
+	if (b.share && (!b.has_rest || is_before(b.share_at, group_seen(n, b.priority)))) {
 		share_goes(n, b.priority, b.share_at);
 		return b.share;
 	}

@@ -18,17 +18,15 @@
 #define LOCK_TRIES_MAX (1 << 19)
 #define SERVED_WORK_NS 100000000ull /* of CPU time for others, and a thread works no more for what it served before */
 
-/* Where the children of one priority are: what better ones use moves nobody's place among them. */
-struct sched_clock {
-	__u32 of; /* the priority + 1; 0: of nobody */
-	__u32 pad;
-	__u64 at;
-};
-
-#define CLOCKS	     8 /* of a kind; a priority has one place among them (clocks.bpf.h) */
+/*
+ * Where the children of one priority are: what better ones use moves nobody's place among them. In virtual time, of a kind each, at the
+ * priority's place (clocks.bpf.h).
+ */
+#define CLOCKS	     8
 #define CLOCK_SHARES 0 /* of those with a share, and all without as one */
 #define CLOCK_REST   1 /* of those without, among themselves */
-#define CLOCK_KINDS  2
+#define CLOCK_GROUP  2 /* no clock: where all without a share are, as one */
+#define CLOCK_KINDS  3
 
 struct sched_node {
 	__u32 generation;
@@ -40,8 +38,8 @@ struct sched_node {
 	__u32 first;	  /* of its own list; 0: none, since the root is nobody's child */
 	__u64 at;	  /* virtual time among its siblings */
 	__u64 own_at;	  /* of its own threads, as one of its children */
-	__u64 rest_at;	  /* of all children without a share, as one */
-	struct sched_clock clocks[CLOCK_KINDS * CLOCKS];
+	__u64 clocks[CLOCK_KINDS * CLOCKS];
+	__u32 clocks_of[CLOCK_KINDS * CLOCKS]; /* priorities + 1; 0: of nobody */
 	__s64 budget;
 	__u64 period_ns;  /* when its last one began */
 	__u32 passed;	  /* the search that found nothing in it */

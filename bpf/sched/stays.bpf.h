@@ -21,12 +21,12 @@ static __always_inline bool place_stays(struct task_struct *prev, s32 cpu, __u32
 	place_ran(w, prev->se.sum_exec_runtime);
 	place = place_take(id, w, prev->scx.weight, bpf_ktime_get_ns());
 	bpf_for_each (scx_dsq, first, DSQ(queue - 1), 0) {
-		if (bpf_cpumask_test_cpu(cpu, first->cpus_ptr)) {
-			stays = is_before(place, first->scx.dsq_vtime);
+		/* the line is in order: whoever follows is behind it too */
+		if (is_before(place, first->scx.dsq_vtime))
 			break;
-		}
-		if (++seen >= STAYS_SEEN) {
-			stays = false; /* who fits may be behind these: the search tells */
+		/* after some that may not run here it is left to the search who fits behind them */
+		if (bpf_cpumask_test_cpu(cpu, first->cpus_ptr) || ++seen >= STAYS_SEEN) {
+			stays = false;
 			break;
 		}
 	}

@@ -76,13 +76,13 @@ static __always_inline __u64 rest_stands(__u32 id, __u32 priority)
 {
 	struct fief_container *c = container_at(id);
 	struct sched_node *n = node_at(id);
-	__u64 rest;
+	__u64 rest, at;
 
 	if (!c || !n)
 		return 0;
 	rest = rest_part(id, c);
-	return within(n->rest_at, clock_seen(n, priority, CLOCK_SHARES, n->rest_at), stride(LAG_NS, rest),
-		      stride(LEAD_NS, rest));
+	at = group_seen(n, priority);
+	return within(at, clock_seen(n, priority, CLOCK_SHARES, at), stride(LAG_NS, rest), stride(LEAD_NS, rest));
 }
 
 /* Whether the turn of `a`'s own threads comes before that of `b`'s. */

@@ -91,6 +91,32 @@ fn beside_a_better_one_that_comes_and_goes_the_others_keep_their_parts() {
     }
 }
 
+/// What children without a share have as one is of one priority too: a better one of them that was there for long, or was away for long,
+/// and then comes for a moment again and again, moves nobody.
+#[test]
+fn shares_hold_beside_a_better_one_without_a_share_that_comes_for_moments() {
+    for (gold_ms, alone_ms) in [(60_000, 0), (0, 600_000), (1000, 1000)] {
+        let mut machine = Machine::new();
+        let gold = machine.container(ROOT, Given { priority: 200, ..weight(100) });
+        let ids = busy(&mut machine, &[share(60), weight(100)]);
+        machine.wait(gold);
+        machine.run(gold_ms * MS, SLICE);
+        machine.sleep(gold);
+        machine.run(alone_ms * MS, SLICE);
+        let before: Vec<_> = ids.iter().map(|id| machine.used_ns(*id)).collect();
+        for _ in 0..2000 {
+            machine.wait(gold);
+            machine.run(MS / 100, SLICE);
+            machine.sleep(gold);
+            machine.run(8 * MS, SLICE);
+        }
+        let used: Vec<_> = ids.iter().zip(before).map(|(id, before)| (machine.used_ns(*id) - before) as f64).collect();
+        let sum: f64 = used.iter().sum();
+        let found: Vec<_> = used.iter().map(|used| used * 100.0 / sum).collect();
+        assert_near(&found, &[60.0, 40.0], 1.0);
+    }
+}
+
 #[test]
 fn a_share_that_is_not_used_is_lent() {
     let mut machine = Machine::new();
