@@ -13,7 +13,7 @@
 #define FIEF_EIGHTHS	   8	/* of a second, which objectives are counted by */
 #define FIEF_QUEUE_PLACES  4096 /* the most */
 #define FIEF_QUEUE_SOURCES 32	/* lists of a class whose clients take turns */
-#define FIEF_QUEUE_STANDS  4
+#define FIEF_QUEUE_STANDS  8
 #define FIEF_QUEUE_PASSED                                                                                              \
 	31 /* a class that was passed over by better ones so often is next, unless its priority is 0 */
 
@@ -61,9 +61,12 @@ struct fief_queue_class {
 	__u8 source_turn; /* of `source`: the list that had its turn last */
 	__u8 pad;
 	__u32 sources; /* those with somebody in them */
-	__u32 looked;  /* how many waited then */
-	__u32 refused; /* ... and had been refused */
-	__u32 stands;  /* looks in a row at which the line had grown, up to FIEF_QUEUE_STANDS: it stands */
+	__u32 refused; /* so many had been, when it was last looked at whether its line stands; */
+	__u32 rested;  /* so many waited when the line last was at rest, */
+	__u32 longest; /* and at most since */
+	__u32 stands;  /* looks at which it had grown since, and some more: with FIEF_QUEUE_STANDS it stands */
+	__u32 looks;   /* since it last grew, or since it stands */
+	__u32 tries;   /* so often it was left to itself */
 	__u32 unseen;  /* its requests in a row that ended and cost nothing */
 	struct fief_queue_list source[FIEF_QUEUE_SOURCES]; /* while clients take turns */
 	/* what the policy promises of its latency: */

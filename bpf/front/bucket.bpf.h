@@ -230,16 +230,16 @@ __noinline int source_reached(const struct packet *p __arg_nonnull, __u32 slot, 
 	return kept && cell_early(&kept->arrival_ns, bucket->tolerance_ns, now);
 }
 
-/* Nobody looked for longer: at most so much is owed, since what was charged meanwhile was perhaps for no request of the rule. */
+/* At most so much is owed: what is charged may be for no request of the rule, and goes on while its requests are refused. */
 #define TIME_OWED_NS 60000000000ull
 
 /* Moves a bucket of CPU time by what its container was charged since the last look. */
 static __always_inline void time_charge(struct fief_bucket *bucket, __u64 now)
 {
 	__u64 looked = *(volatile __u64 *)&bucket->looked_ns, spent, before, seen, base, moved, at;
-	__u64 most = looked && now - looked > TIME_OWED_NS ? now + bucket->tolerance_ns + TIME_OWED_NS : ~0ull;
+	__u64 most = now + bucket->tolerance_ns + TIME_OWED_NS;
 
-	if (looked && now - looked < LOOK_NS)
+	if (looked && (__s64)(now - looked) < (__s64)LOOK_NS)
 		return;
 	if (__sync_val_compare_and_swap(&bucket->looked_ns, looked, now) != looked)
 		return;

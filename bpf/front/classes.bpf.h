@@ -25,6 +25,19 @@ static __always_inline struct fief_queue_class *queue_class(struct fief_queue *q
 	return &q->class[class & (FIEF_QUEUE_CLASSES - 1)];
 }
 
+#define COST_EXACT_NS 10000000000ull /* more cannot be multiplied */
+#define COST_MOST_NS  60000000000ull /* what a container did while nobody asked for it keeps no request waiting for hours */
+
+/* How long a class has to wait for what it used at once, by a limit in ns of CPU time a second. */
+static __always_inline __u64 limit_delay(__u64 cost, __u64 limit_ns)
+{
+	if (cost > COST_MOST_NS)
+		cost = COST_MOST_NS;
+	if (cost > COST_EXACT_NS)
+		return cost / 1000 * 1000000000 / (limit_ns / 1000 ?: 1);
+	return cost * 1000000000 / (limit_ns ?: 1);
+}
+
 /* 1: the class has used up its limit; an open queue has none. Without branches, as class_order(). */
 static __always_inline __u64 class_is_over(const struct fief_queue *q, const struct fief_queue_class *of, __u64 now)
 {

@@ -23,6 +23,7 @@
 #include "context.bpf.h"
 #include "counted.bpf.h"
 #include "spent.bpf.h"
+#include "stands.bpf.h"
 #include "maps/guards.bpf.h"
 #include "maps/loads.bpf.h"
 #include "maps/queues.bpf.h"
@@ -94,25 +95,19 @@ static __always_inline void accept_look(struct fief_load *load, struct sock *lis
 	load->accept_percent = most ? listening->sk_ack_backlog * 100ull / most : 0;
 }
 
-/* Those that wait; of a line that is held to a short wait, as many as would by the whole one. */
-static __noinline __u32 queue_waits_of(struct fief_queue *q __arg_nonnull)
+/* Those that wait, or would. */
+static __noinline __u32 queue_waits_of(struct fief_queue *q __arg_nonnull, __u64 now)
 {
 	__u64 waiting = 0;
 	__u32 class;
 
-	for (class = 0; class < FIEF_QUEUE_CLASSES && can_loop; class ++) {
-		struct fief_queue_class *of = &q->class[class & (FIEF_QUEUE_CLASSES - 1)];
-		__u64 waits = *(volatile __u32 *)&of->waiting;
-
-		if (of->stands == FIEF_QUEUE_STANDS && of->short_ns)
-			waits = waits * of->wait_ns / of->short_ns;
-		waiting += waits;
-	}
+	for (class = 0; class < FIEF_QUEUE_CLASSES && can_loop; class ++)
+		waiting += class_would_wait(&q->class[class & (FIEF_QUEUE_CLASSES - 1)], now);
 	return waiting < q->length ? waiting : q->length;
 }
 
 /* Behind a queue of requests the accept queue stays empty, and who waits is there. */
-static __always_inline void queue_look(struct fief_load *load, __u32 listener, __u32 slot)
+static __always_inline void queue_look(struct fief_load *load, __u32 listener, __u32 slot, __u64 now)
 {
 	__u32 at = slot * FIEF_MAX_LISTENERS + listener, percent = load->accept_percent, waiting = 0;
 	struct fief_guard *guard = bpf_map_lookup_elem(&guards, &at);
@@ -121,7 +116,7 @@ static __always_inline void queue_look(struct fief_load *load, __u32 listener, _
 	if (guard && guard->queue)
 		q = bpf_map_lookup_elem(&queues, &guard->queue);
 	if (q && q->length)
-		waiting = queue_waits_of(q) * 100ull / q->length;
+		waiting = queue_waits_of(q, now) * 100ull / q->length;
 	load->queue_percent = waiting > percent ? waiting : percent;
 }
 
@@ -161,7 +156,7 @@ static __noinline int load_renew(struct fief_load *load, struct sock *listening,
 	cpu_look(load, passed, now);
 	if (listening)
 		accept_look(load, listening);
-	queue_look(load, listener, slot);
+	queue_look(load, listener, slot, now);
 	drops_look(load, listener, listening, before, passed);
 	level_set(load, from, now);
 	return 0;

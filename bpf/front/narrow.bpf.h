@@ -127,6 +127,8 @@ static __always_inline enum narrow_measure measure_end(struct fief_queue_measure
 	__u64 from = *(volatile __u64 *)&m->from_ns, age = now - from;
 	__u64 answered = *(volatile __u64 *)&m->answered, sojourn;
 
+	if (from && (__s64)age < 0)
+		return MEASURE_GOES_ON; /* another CPU, which read its clock later, has begun it */
 	if (!from || age > 2 * MEASURE_MOST_NS)
 		age = MEASURE_MOST_NS, answered = 0; /* nobody was there */
 	else if (measure_goes_on(m, age, answered))

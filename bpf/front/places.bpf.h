@@ -165,36 +165,37 @@ static __noinline int place_leave(struct fief_queue *q, __u32 class)
 #define REQUEST_NS 1000000ull
 
 /* What a class may have saved up of its limit. */
-#define SAVED_NS      100000000ull
-#define COST_EXACT_NS 10000000000ull /* at once: more cannot be multiplied */
-#define COST_MOST_NS                                                                                                   \
-	60000000000ull /* at once: what its container did while nobody asked for it keeps no request waiting for hours */
+#define SAVED_NS 100000000ull
 
 /* It has used CPU time since `before`: so much later it has not used more than its limit. */
 static __always_inline void limit_charge(struct fief_queue_class *of, __u64 cost, __u64 before, __u64 now)
 {
-	__u64 again = *(volatile __u64 *)&of->again_ns, limit = of->limit_ns, least = (before ?: now) - SAVED_NS, later;
+	__u64 again = *(volatile __u64 *)&of->again_ns, least = (before ?: now) - SAVED_NS;
 
 	if (again < least)
 		__sync_val_compare_and_swap(&of->again_ns, again, least);
-	if (cost > COST_MOST_NS)
-		cost = COST_MOST_NS;
-	if (cost > COST_EXACT_NS)
-		later = cost / 1000 * 1000000 / (limit / 1000 ?: 1);
-	else
-		later = cost * 1000000000 / (limit ?: 1);
-	__sync_fetch_and_add(&of->again_ns, later);
+	__sync_fetch_and_add(&of->again_ns, limit_delay(cost, of->limit_ns));
 }
 
-/* The class's CPU time since it was last looked at, which is held against its limit. */
+#define SPENT_AGAIN_NS 1000000000ull /* less by more: it is another container's */
+
+/*
+ * The class's CPU time since it was last looked at, which is held against its limit. What another CPU has charged, whose clock was read
+ * later, is not charged again.
+ */
 static __noinline __u64 class_spends(struct fief_queue_class *of, __u64 now)
 {
-	__u64 spent = container_spent(of->container.id, now), before, cost = 0, looked;
+	__u64 spent = container_spent(of->container.id, now), before = *(volatile __u64 *)&of->spent_ns, cost = 0;
+	__u64 looked = *(volatile __u64 *)&of->charged_ns, behind = before - spent;
 
-	looked = __sync_lock_test_and_set(&of->charged_ns, now);
-	before = __sync_lock_test_and_set(&of->spent_ns, spent);
+	if ((__s64)behind >= 0 && behind < SPENT_AGAIN_NS)
+		spent = before;
+	else if (__sync_val_compare_and_swap(&of->spent_ns, before, spent) != before)
+		return 0;
 	if (before && spent > before)
 		cost = spent - before;
+	if ((__s64)(now - looked) > 0)
+		__sync_val_compare_and_swap(&of->charged_ns, looked, now);
 	if (of->limit_ns)
 		limit_charge(of, cost, looked, now);
 	return cost;
@@ -240,7 +241,7 @@ static __noinline int class_settle(struct fief_queue *q, __u32 class, __u64 now)
 {
 	struct fief_queue_class *of = queue_class(q, class);
 
-	if (now - *(volatile __u64 *)&of->charged_ns > SETTLES_NS)
+	if ((__s64)(now - *(volatile __u64 *)&of->charged_ns) > SETTLES_NS)
 		class_turn(of, class_spends(of, now));
 	return 0;
 }

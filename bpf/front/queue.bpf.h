@@ -17,6 +17,7 @@
 #include "fair.bpf.h"
 #include "flow/key.bpf.h"
 #include "maps/queues.bpf.h"
+#include "stands.bpf.h"
 
 /* Verdicts of no kernel's: what is left to the queue's program. */
 #define QUEUE_FIRST   72 /* the first request of a connection that has no socket */
@@ -174,51 +175,6 @@ static __always_inline void class_left(struct fief_queue *q, struct fief_queue_c
 	q->waiting--;
 }
 
-/*
- * A line that grows holds requests up and helps nobody: the server has enough to do with the last few, and as many are refused, only
- * later. So the wait is short while it stands, and the server works for clients that are still there. It begins to stand when it has
- * grown from look to look, and ends when nobody had to be refused: a number of clients that ask again once they are answered is no
- * overload, however long their line is.
- */
-#define STANDS_NS   250000000 /* from one look to the next */
-#define STANDS_FROM 9	      /* so many have to wait: the server must not run dry */
-
-/* One more has come, at `now`, as its CPU knows it. Whether its line stands is looked at. */
-static __always_inline void class_watch(struct fief_queue_class *of, __u64 now)
-{
-	__u32 refused = of->refused_wait + of->refused_full;
-
-	if ((__s64)(now - of->looked_ns) < STANDS_NS)
-		return;
-	if (of->stands == FIEF_QUEUE_STANDS) {
-		if (refused == of->refused)
-			of->stands = 0;
-	} else if (of->waiting >= STANDS_FROM && of->waiting > of->looked + of->looked / 32) {
-		of->stands++;
-	} else {
-		of->stands = 0;
-	}
-	of->refused = refused;
-	of->looked = of->waiting;
-	of->looked_ns = now;
-}
-
-/* So long one of it may wait now. Without branches, as class_order(). */
-static __always_inline __u64 class_wait(const struct fief_queue_class *of)
-{
-	__u64 stands = FIEF_QUEUE_STANDS - 1ull - of->stands, few = of->waiting - (__u64)STANDS_FROM,
-	      fixed = of->short_ns - 1;
-
-	stands >>= 63;
-	barrier_var(stands);
-	few >>= 63;
-	barrier_var(few);
-	fixed >>= 63;
-	barrier_var(fixed);
-	stands &= ~(few | fixed);
-	return of->wait_ns ^ ((of->wait_ns ^ of->short_ns) & -stands);
-}
-
 /* After its list has changed. */
 static __always_inline void class_look(struct fief_queue *q, struct queue_links *links, __u32 class)
 {
@@ -230,23 +186,22 @@ static __always_inline void class_look(struct fief_queue *q, struct queue_links 
 		q->bits |= bit;
 	} else {
 		q->bits &= ~bit;
-		of->passed = 0;
-		of->stands = 0;
+		class_is_empty(of);
 	}
 }
 
-/* One of the class comes into its list. Without branches, as class_order(). */
-static __always_inline void late_note(struct fief_queue *q, const struct fief_queue_class *of,
-				      const struct queue_link *link)
+/* The same where one has come into it. Without branches, as class_order(). */
+static __always_inline void class_look_more(struct fief_queue *q, struct queue_links *links, __u32 class)
 {
-	__u64 late = link->since_ns + class_wait(of), absent = q->bits - 1ull, least, before;
+	__u64 absent = q->bits - 1ull, least, before;
 
+	class_look(q, links, class);
 	absent >>= 63;
 	barrier_var(absent);
-	least = q->late_ns | absent << 62; /* where nobody waits: QUEUE_NEVER, or more */
-	before = (late - least) >> 63;
+	least = q->late_ns | absent << 62; /* where nobody waited: QUEUE_NEVER, or more */
+	before = (queue_class(q, class)->late_ns - least) >> 63;
 	barrier_var(before);
-	q->late_ns = least ^ ((least ^ late) & -before);
+	q->late_ns = least ^ ((least ^ queue_class(q, class)->late_ns) & -before);
 }
 
 static __always_inline void queue_push(struct fief_queue *q, struct queue_links *links, __u32 class, __u32 at)
@@ -256,13 +211,12 @@ static __always_inline void queue_push(struct fief_queue *q, struct queue_links 
 	if (!of->list.linked)
 		class_begins(q, of);
 	class_watch(of, queue_link(links, at)->since_ns);
-	late_note(q, of, queue_link(links, at));
 	q->until_ns = 0;
 	list_append(&of->list, links, at, CHAIN_LINE);
 	if (q->fair)
 		source_append(of, links, at);
 	queue_link(links, at)->linked = QUEUE_CLASS;
-	class_look(q, links, class);
+	class_look_more(q, links, class);
 }
 
 /* It was next, and could not go. */
@@ -271,13 +225,12 @@ static __always_inline void queue_push_first(struct fief_queue *q, struct queue_
 	struct fief_queue_class *of = queue_class(q, class);
 	struct queue_link *link = queue_link(links, at);
 
-	late_note(q, of, link);
 	list_prepend(&of->list, links, at, CHAIN_LINE);
 	if (q->fair)
 		source_prepend(of, links, at);
 	link->linked = QUEUE_CLASS;
 	q->until_ns = 0;
-	class_look(q, links, class);
+	class_look_more(q, links, class);
 }
 
 /* Takes it out of its class's list. */

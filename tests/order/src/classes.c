@@ -12,6 +12,7 @@
 #define loop_from(at)	 (at)
 
 #include "front/classes.bpf.h"
+#include "front/stands.bpf.h"
 
 static struct fief_queue queue;
 
@@ -89,4 +90,47 @@ void classes_charge(__u32 class, __u64 ns)
 void classes_hold(__u32 class, __u64 until_ns)
 {
 	queue_class(&queue, class)->again_ns = until_ns;
+}
+
+__u64 classes_delay(__u64 cost, __u64 limit_ns)
+{
+	return limit_delay(cost, limit_ns);
+}
+
+void line_waits(__u64 wait_ns, __u64 short_ns)
+{
+	queue_class(&queue, 0)->wait_ns = wait_ns;
+	queue_class(&queue, 0)->short_ns = short_ns;
+}
+
+/* One comes, at `now`, and is the last of so many, of which the first came at `first_ns`. How long one may wait from now on. */
+__u64 line_comes(__u64 now, __u32 waiting, __u64 first_ns)
+{
+	struct fief_queue_class *of = queue_class(&queue, 0);
+
+	of->list.linked = waiting - 1;
+	of->waiting = waiting;
+	of->late_ns = first_ns + class_wait(of);
+	class_watch(of, now);
+	of->list.linked = waiting;
+	return class_wait(of);
+}
+
+/* The same where one has gone. */
+__u64 line_goes(__u32 waiting)
+{
+	struct fief_queue_class *of = queue_class(&queue, 0);
+
+	of->list.linked = of->waiting = waiting;
+	if (!waiting)
+		class_is_empty(of);
+	return class_wait(of);
+}
+
+void line_refuses(bool late)
+{
+	if (late)
+		queue_class(&queue, 0)->refused_wait++;
+	else
+		queue_class(&queue, 0)->refused_full++;
 }

@@ -14,6 +14,11 @@ unsafe extern "C" {
     fn classes_serve(now: u64) -> i32;
     fn classes_charge(class: u32, ns: u64);
     fn classes_hold(class: u32, until_ns: u64);
+    fn classes_delay(cost: u64, limit_ns: u64) -> u64;
+    pub(crate) fn line_waits(wait_ns: u64, short_ns: u64);
+    pub(crate) fn line_comes(now: u64, waiting: u32, first_ns: u64) -> u64;
+    pub(crate) fn line_goes(waiting: u32) -> u64;
+    pub(crate) fn line_refuses(late: bool);
 }
 
 /// A class of the queue.
@@ -133,4 +138,10 @@ impl Classes {
     pub fn served(&self) -> &[u64] {
         &self.served
     }
+}
+
+/// How long a class waits for CPU time that it used at once, by its limit in ns a second.
+pub fn limit_delay_ns(cost_ns: u64, limit_ns: u64) -> u64 {
+    // SAFETY: it is arithmetic alone.
+    unsafe { classes_delay(cost_ns, limit_ns) }
 }

@@ -7,12 +7,14 @@ mod classes;
 pub mod core;
 mod lent;
 mod line;
+mod waits;
 
 use std::sync::{Mutex, MutexGuard};
 
-pub use classes::{Class, Classes};
+pub use classes::{Class, Classes, limit_delay_ns};
 pub use lent::Requests;
 pub use line::{Answer, Line, Policy, Work};
+pub use waits::{Ended, Waits};
 
 unsafe extern "C" {
     fn order_reset();

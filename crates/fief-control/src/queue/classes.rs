@@ -47,8 +47,11 @@ pub(super) fn classes<'p>(policy: &'p Policy, listener: &'p Listener, queue: Que
             latency: container.latency,
             length: says.length.unwrap_or(queue.length),
             wait_ns: says.wait_ns.unwrap_or(queue.wait_ns),
-            // what a rule says of how its class waits holds as it says
-            short_ns: if queue.adapts && says == ClassQueue::default() { queue.short_wait_ns() } else { 0 },
+            // what a rule says of how its class waits holds as it says; where clients take turns, one waits for others' lines
+            short_ns: match queue.adapts && !queue.fair && says == ClassQueue::default() {
+                true => queue.short_wait_ns(),
+                false => 0,
+            },
             reserve: says.reserve.unwrap_or(0),
         }
     };
@@ -131,5 +134,7 @@ mod tests {
         policy.listeners[0].clients[2].queue.reserve = None;
         let classes = super::classes(&policy, &policy.listeners[0], queue);
         assert_eq!(classes[2].short_ns, 62);
+        let classes = super::classes(&policy, &policy.listeners[0], Queue { fair: true, ..queue });
+        assert_eq!(classes[2].short_ns, 0, "one client's line is not another's overload");
     }
 }

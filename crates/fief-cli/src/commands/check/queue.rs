@@ -33,7 +33,7 @@ fn all(queue: &Queue) -> [String; 4] {
         None => "as many requests at once as it answers most with (found out while it runs)".to_owned(),
     };
     let Queue { length, wait_ns, fair, turns, .. } = queue;
-    let short = match queue.adapts {
+    let short = match queue.adapts && !fair {
         true => format!(
             ", {} while the line of their class stands, after it grew for a second",
             span(queue.short_wait_ns())
