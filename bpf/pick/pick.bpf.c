@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Pick, measured: what it takes to find the class that is next (front/queue), beside one lookup in a hash table by the key of a
- * flow. No part of an installation: the lab loads it and runs it by itself.
+ * flow; and what a request that waited takes of its queue under the lock, by itself and beside another CPU. No part of an
+ * installation: the lab loads it and runs it by itself.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -11,11 +12,11 @@
 #include "abi.h"
 #include "kernel.bpf.h"
 
-#include "queue.bpf.h"
+#include "places.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, struct fief_queue);
 } picked SEC(".maps");
@@ -41,6 +42,40 @@ int run_pick(struct __sk_buff *skb)
 	struct fief_queue *q = bpf_map_lookup_elem(&picked, &zero);
 
 	return q && class_next(q, 0, &class) ? class + 1 : 0;
+}
+
+/* A request goes to the server and ends there. The class that was next, and 1. */
+static __always_inline int run_turn(__u32 number)
+{
+	struct fief_queue *q = bpf_map_lookup_elem(&picked, &number);
+	__u64 now = bpf_ktime_get_ns(), ends;
+	__u32 class = 0, found;
+
+	if (!q)
+		return 0;
+	bpf_spin_lock(&q->lock);
+	places_run_out(q, now);
+	found = class_next(q, now, &class);
+	if (found) {
+		classes_passed(q, class);
+		level_serves(q, queue_class(q, class));
+		ends = place_take(q, queue_class(q, class), place_ends(q, now, false));
+		place_end(q, 0, ends);
+	}
+	bpf_spin_unlock(&q->lock);
+	return found ? class + 1 : 0;
+}
+
+SEC("tc")
+int run_turn_of_one(struct __sk_buff *skb)
+{
+	return run_turn(0);
+}
+
+SEC("tc")
+int run_turn_of_other(struct __sk_buff *skb)
+{
+	return run_turn(1);
 }
 
 SEC("tc")

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What it takes to find the class of a queue that is next, beside one lookup in a hash table: both run by themselves
-//! (BPF_PROG_TEST_RUN), over tables that are in the cache.
+//! What it takes to find the class of a queue that is next, beside one lookup in a hash table, and what a request takes of its queue
+//! beside another CPU: all run by themselves (BPF_PROG_TEST_RUN), over tables that are in the cache.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -28,11 +30,26 @@ pub struct Picked {
     pub look_up: Duration,
 }
 
+/// What a request that waited takes of its queue under the lock, on one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contended {
+    /// No other CPU does the same.
+    pub alone: Duration,
+    /// Another one does without a pause, at a queue of its own.
+    pub beside: Duration,
+    /// At the same queue.
+    pub at_one: Duration,
+}
+
+fn load(place: &mut MaybeUninit<OpenObject>) -> Result<pick::PickSkel<'_>> {
+    let open = pick::PickSkelBuilder::default().open(place).context(|| "cannot open the pick object".into())?;
+    open.load().map_err(|e| open::unsupported("pick", &e))
+}
+
 /// The mean of so many runs.
 pub fn measure(runs: u32) -> Result<Picked> {
     let mut place = MaybeUninit::<OpenObject>::uninit();
-    let open = pick::PickSkelBuilder::default().open(&mut place).context(|| "cannot open the pick object".into())?;
-    let skel = open.load().map_err(|e| open::unsupported("pick", &e))?;
+    let skel = load(&mut place)?;
     let (queue, next) = queue();
     let failed = || "cannot fill what is measured".to_owned();
     skel.maps.picked.update(&0u32.to_ne_bytes(), queue.bytes(), MapFlags::ANY).context(failed)?;
@@ -45,6 +62,43 @@ pub fn measure(runs: u32) -> Result<Picked> {
     Ok(Picked { pick: own(skel.progs.run_pick.as_fd(), next + 1)?, look_up: own(skel.progs.run_lookup.as_fd(), 1)? })
 }
 
+/// The mean of so many runs; `pin` keeps a thread on one CPU or the other.
+pub fn measure_contended(runs: u32, pin: impl Fn(bool) + Sync) -> Result<Contended> {
+    let mut place = MaybeUninit::<OpenObject>::uninit();
+    let skel = load(&mut place)?;
+    let (queue, next) = queue();
+    for number in 0..2u32 {
+        let failed = || "cannot fill what is measured".to_owned();
+        skel.maps.picked.update(&number.to_ne_bytes(), queue.bytes(), MapFlags::ANY).context(failed)?;
+    }
+    // what one takes charges nobody, so that the same class is next each time
+    let answer = next + 1;
+    let (one, other) = (skel.progs.run_turn_of_one.as_fd(), skel.progs.run_turn_of_other.as_fd());
+    let nothing = run(skel.progs.run_nothing.as_fd(), runs, 0)?;
+    let beside = |other: Option<BorrowedFd<'_>>| {
+        let (begun, ended) = (Barrier::new(1 + usize::from(other.is_some())), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            if let Some(program) = other {
+                let (begun, ended, pin) = (&begun, &ended, &pin);
+                scope.spawn(move || {
+                    pin(true);
+                    begun.wait();
+                    while !ended.load(Ordering::Relaxed) && run(program, runs / 16, answer).is_ok() {}
+                });
+            }
+            let measured = scope.spawn(|| {
+                pin(false);
+                begun.wait();
+                let took = run(one, runs, answer);
+                ended.store(true, Ordering::Relaxed);
+                took.map(|took| took.saturating_sub(nothing))
+            });
+            measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    };
+    Ok(Contended { alone: beside(None)?, beside: beside(Some(other))?, at_one: beside(Some(one))? })
+}
+
 /// A queue of 32 classes of one level, and which of them is next.
 fn queue() -> (abi::fief_queue, u32) {
     let mut queue = abi::fief_queue {
@@ -53,6 +107,8 @@ fn queue() -> (abi::fief_queue, u32) {
         classes: abi::FIEF_QUEUE_CLASSES,
         below_level: abi::FIEF_QUEUE_CLASSES,
         below: 1,
+        tick_shift: 21, // as a queue has that holds a place for half a second
+        stale_ticks: 250,
         ..Default::default()
     };
     let next = abi::FIEF_QUEUE_CLASSES / 2 + 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What finding the next class takes, of one lookup in a hash table, by the kernel's clock around many runs of each.
+//! What finding the next class takes, of one lookup in a hash table, and what a request takes of its queue beside another CPU, by the
+//! kernel's clock around many runs of each.
 
 use super::Plan;
 use crate::error::{Context, Result};
@@ -18,6 +19,7 @@ const RUNS: u32 = 100_000;
 pub fn run(plan: &Plan, outcome: &mut Outcome) -> Result<()> {
     // a lookup is short of the clock's own step where few are made
     let rounds = if plan.is_tried() { 5 } else { ROUNDS };
+    contended(rounds, outcome)?;
     let mut progress = Progress::new("queue, pick", rounds);
     let (mut picks, mut lookups) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -46,5 +48,39 @@ pub fn run(plan: &Plan, outcome: &mut Outcome) -> Result<()> {
     figure.of("time to find the class that is next, of a lookup in a hash table", "ratio", load);
     let figure = outcome.figures.add("pick_ns", median(&picks));
     figure.of("time to find the class that is next", "ns", load);
+    Ok(())
+}
+
+/// Queues have nothing in common that a request has to wait for; requests of one queue have its lock.
+fn contended(rounds: usize, outcome: &mut Outcome) -> Result<()> {
+    let mut progress = Progress::new("queue, contended", rounds);
+    let (mut alone, mut beside, mut at_one) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds {
+        progress.step(&format!("round {}", round + 1))?;
+        let pin = |other: bool| {
+            let cpu = if other { Topology::load_cpu() } else { Topology::server_cpu() };
+            // where it may not, the figure says so by its spread
+            let _ = fief_testkit::pin(0, cpu);
+        };
+        let took = fief_bpf::pick::measure_contended(RUNS, pin).context("measure two CPUs at queues")?;
+        let [own, other, one] = [took.alone, took.beside, took.at_one].map(|took| took.as_nanos() as f64);
+        outcome.measurements.push(json!({
+            "experiment": "queue", "part": "contended", "round": round, "alone_ns": own, "beside_ns": other, "at_one_ns": one,
+        }));
+        alone.push(own);
+        beside.push(other);
+        at_one.push(one);
+    }
+    let mut table = Table::new("what a request that waited takes of its queue".to_owned(), &["on one CPU", "ns"]);
+    table.row(["alone".to_owned(), number(median(&alone))]);
+    table.row(["another CPU has a queue of its own".to_owned(), number(median(&beside))]);
+    table.row(["another CPU has the same queue".to_owned(), number(median(&at_one))]);
+    outcome.tables.push(table);
+    let load = "32 classes in which somebody waits; both CPUs without a pause, a queue each";
+    let figure = outcome.figures.must("contended", median(&ratios(&beside, &alone)), Bound::AtMost(1.1));
+    figure.of("time that a request takes of its queue beside another CPU that does the same, of alone", "ratio", load);
+    let load = "the same at one queue, which no request asks for without a pause";
+    let figure = outcome.figures.add("contended_at_one", median(&ratios(&at_one, &alone)));
+    figure.of("the same at one queue", "ratio", load);
     Ok(())
 }
