@@ -4,12 +4,11 @@
 use std::path::Path;
 
 use fief_bpf::files;
-use fief_bpf::ingress::{self, INGRESS_PROGRAM, Part, Stand};
+use fief_bpf::ingress::{self, Part, Stand};
 use fief_bpf::lane;
 use fief_bpf::open::{self, Config};
 use fief_bpf::pin::Pins;
 use fief_bpf::schedule;
-use fief_bpf::upgrade::program_id;
 use fief_bpf::{Error, ErrorKind, Result, abi};
 
 use crate::front::LOOPBACK;
@@ -104,6 +103,15 @@ fn basics() -> Vec<Feature> {
     ]
 }
 
+/// A function that the programs of the front door call. The kernel says in its types what it has; without it nothing loads, and the
+/// verifier does not say why.
+fn has_function(types: &[u8], name: &str) -> std::result::Result<String, String> {
+    match types.split(|byte| *byte == 0).any(|word| word == name.as_bytes()) {
+        true => Ok("the kernel has it".to_owned()),
+        false => Err(format!("the kernel has no {name}")),
+    }
+}
+
 /// Where softirqs are threads' work that threads preempt, their time would be charged to whoever preempts them. The kernel says
 /// so in its version alone: there is nothing to try.
 fn softirqs(version: std::ffi::OsString) -> std::result::Result<String, String> {
@@ -130,6 +138,15 @@ impl Fief {
         let config = Config::default();
         let release = nix::sys::utsname::uname().map(|u| u.release().to_string_lossy().into_owned());
         let mut features = basics();
+        features.push(feature(
+            "bpf_sk_assign_tcp_reqsk (a connection is made of its cookie)",
+            "admit",
+            true,
+            std::fs::read("/sys/kernel/btf/vmlinux")
+                .map_err(|e| e.to_string())
+                .and_then(|types| has_function(&types, "bpf_sk_assign_tcp_reqsk")),
+            "use a kernel of 6.9 or later with CONFIG_SYN_COOKIES",
+        ));
         if nix::unistd::geteuid().is_root() {
             // nobody else can try, and what failed for want of rights tells nothing of the kernel
             features.extend(self.try_objects(&config));
@@ -182,7 +199,7 @@ impl Fief {
 
     /// What police and admit need: the program at an interface (the loopback, where no listener of the trial is guarded),
     /// with the kernel functions that it calls, and notices.
-    fn try_front(&self) -> [Feature; 3] {
+    fn try_front(&self) -> [Feature; 2] {
         let attached = || -> Result<String> {
             let netns = Namespace::of_caller()?;
             let at = |part| Stand { netns: netns.inode, interface: LOOPBACK, part };
@@ -190,8 +207,6 @@ impl Fief {
             ingress::detach_others(self.pins(), &[])?;
             Ok("attached to the loopback and detached".to_owned())
         };
-        let assigns =
-            program_id(self.pins(), INGRESS_PROGRAM).map(|_| "called by a program that was loaded".to_owned());
         let log = self.follow(|| false, |_| Ok::<_, Error>(())).map(|()| "opened and read".to_owned());
         [
             feature(
@@ -200,13 +215,6 @@ impl Fief {
                 false,
                 attached().map_err(|e| e.to_string()),
                 "use a kernel of 6.6 or later with CONFIG_NET_XGRESS; until then no listener can be guarded",
-            ),
-            feature(
-                "bpf_sk_assign_tcp_reqsk (a connection is made of its cookie)",
-                "admit",
-                false,
-                assigns.map_err(|e| e.to_string()),
-                "use a kernel of 6.9 or later with CONFIG_SYN_COOKIES",
             ),
             feature(
                 "log of notices (a table that readers map)",
@@ -281,7 +289,14 @@ impl Fief {
 
 #[cfg(test)]
 mod tests {
-    use super::softirqs;
+    use super::{has_function, softirqs};
+
+    #[test]
+    fn a_function_is_known_by_its_whole_name() {
+        let types = b"\x9f\xeb\0bpf_sk_assign_tcp_reqsk\0bpf_sk_release_more\0";
+        assert!(has_function(types, "bpf_sk_assign_tcp_reqsk").is_ok());
+        assert!(has_function(types, "bpf_sk_release").is_err());
+    }
 
     #[test]
     fn a_real_time_kernel_is_known_by_its_version() {

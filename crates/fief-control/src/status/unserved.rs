@@ -70,8 +70,12 @@ fn unmanaged(policy: &Policy, listener: &Listener, server: &ServerStatus, gone: 
             "{name}: {program} is not managed, and {gone} managed cgroups are gone: its unit was started again; {how}"
         ))
     } else {
+        let order = match listener.queue.is_some() && listener.class_paths().len() > 1 {
+            true => ", and classes of one priority have their turns by number of requests",
+            false => "",
+        };
         wants_account(policy, listener)
-            .then(|| format!("{name}: {program} is not managed, so nobody's account has what it uses; {how}"))
+            .then(|| format!("{name}: {program} is not managed, so nobody's account has what it uses{order}; {how}"))
     }
 }
 
@@ -171,6 +175,13 @@ mod tests {
                         `fief manage 812 --container shop/web --follow`";
         assert_eq!(said(&one, false, 0, false), [expected]);
         assert_eq!(said(&one, true, 0, true), [""; 0]);
+        let mut queued = policy("", GOLD);
+        queued.listeners[0].queue = Some(fief_policy::Queue::default());
+        let by_number = said(&queued, false, 0, false);
+        assert!(
+            by_number[0].contains("classes of one priority have their turns by number of requests"),
+            "{by_number:?}"
+        );
         let two = said(&policy("", GOLD), false, 0, false);
         assert!(two[0].ends_with("; `fief manage 812 --container shop --follow`"), "{two:?}");
         let again = said(&one, false, 2, false);

@@ -30,7 +30,7 @@ fn all(queue: &Queue) -> [String; 4] {
     let places = match queue.in_service {
         Some(1) => "one request at once".to_owned(),
         Some(count) => format!("{count} requests at once"),
-        None => "as many requests at once as it answers most with (found out while it runs)".to_owned(),
+        None => "as many requests at once as it answers most with (found out while it runs, by how many are answered and how soon)".to_owned(),
     };
     let Queue { length, wait_ns, fair, turns, .. } = queue;
     let short = match queue.adapts && !fair {

@@ -3,7 +3,8 @@
 //! the server does while more is asked for than it can do?
 //!
 //! A tenth of the capacity is asked for by the high class, the rest by the low one. Capacity is what the server does by
-//! itself for closed-loop clients, measured in the same round.
+//! itself for closed-loop clients, measured in the same round. As the floor the same clients ask again and again while as many connections
+//! as have to be refused come to a port where nobody listens: the kernel refuses these by one packet each, before there is a handshake.
 
 use super::case::Connections;
 use super::kind::Kind;
@@ -18,7 +19,7 @@ use crate::noise::{Noise, Snapshot};
 use crate::progress::Progress;
 use crate::statistics::median;
 use crate::table::{Table, cost_ms, number};
-use fief_testkit::{Client, Topology};
+use fief_testkit::{Client, Family, Topology};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -50,6 +51,28 @@ struct Measured {
     seen: [Seen; 2],
     noise: Noise,
 }
+
+/// What closed-loop clients get of a plain server while the kernel refuses what is beyond its capacity.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    kind: Kind,
+    cost_us: u64,
+    times: f64,
+    round: usize,
+    goodput: f64,
+}
+
+impl Floor {
+    fn to_json(self) -> Value {
+        json!({
+            "experiment": "queue", "part": "goodput", "server": self.kind.name(), "way": "floor", "cost_us": self.cost_us,
+            "times_capacity": self.times, "round": self.round, "goodput": self.goodput,
+        })
+    }
+}
+
+/// Where nobody listens.
+const NOBODY: u16 = 9;
 
 impl Measured {
     /// Requests answered in time, of what the server can do.
@@ -86,10 +109,11 @@ impl Measured {
 /// Adds what came out to the outcome.
 pub fn run(plan: &Plan, topology: &Topology, is_full: bool, outcome: &mut Outcome) -> Result<()> {
     let goodput = Goodput::new(plan, is_full);
-    let measured = goodput.measure(topology)?;
+    let (measured, floors) = goodput.measure(topology)?;
     outcome.measurements.extend(measured.iter().map(Measured::to_json));
+    outcome.measurements.extend(floors.iter().map(|floor| floor.to_json()));
     outcome.tables.extend(goodput.tables(&measured));
-    goodput.figures(&measured, outcome);
+    goodput.figures(&measured, &floors, outcome);
     Ok(())
 }
 
@@ -120,7 +144,7 @@ impl Goodput {
         }
     }
 
-    fn measure(&self, topology: &Topology) -> Result<Vec<Measured>> {
+    fn measure(&self, topology: &Topology) -> Result<(Vec<Measured>, Vec<Floor>)> {
         let mut stands = Vec::new();
         for &kind in &self.kinds {
             for &cost_us in &self.costs_us {
@@ -129,12 +153,18 @@ impl Goodput {
             }
         }
         let ways = |kind: Kind| self.ways.iter().copied().filter(move |way| way.is_for(kind));
-        let steps: usize = stands.iter().map(|(kind, ..)| ways(*kind).count() * self.times.len()).sum();
+        let floored: Vec<f64> = self.times.iter().copied().filter(|&times| times == 2.0 || times == 4.0).collect();
+        let steps: usize = stands.iter().map(|(kind, ..)| ways(*kind).count() * self.times.len() + floored.len()).sum();
         let mut progress = Progress::new("queue, goodput", steps * self.rounds);
-        let mut measured = Vec::new();
+        let (mut measured, mut floors) = (Vec::new(), Vec::new());
         for round in 0..self.rounds {
             for &(kind, cost_us, work) in &stands {
-                let capacity = self.capacity(topology, kind, work)?;
+                let capacity = self.capacity(topology, kind, work, 0.0)?;
+                for &times in &floored {
+                    progress.step(&format!("{}, the floor, {times} x capacity", kind.title()))?;
+                    let goodput = self.capacity(topology, kind, work, (times - 1.0) * capacity)? / capacity;
+                    floors.push(Floor { kind, cost_us, times, round, goodput });
+                }
                 for way in ways(kind) {
                     for &times in &self.times {
                         progress.step(&format!("{}, {}, {times} x capacity", kind.title(), way.title()))?;
@@ -146,14 +176,23 @@ impl Goodput {
                 }
             }
         }
-        Ok(measured)
+        Ok((measured, floors))
     }
 
-    fn capacity(&self, topology: &Topology, kind: Kind, work: usize) -> Result<f64> {
+    /// `refused`: connections a second to where nobody listens, meanwhile.
+    fn capacity(&self, topology: &Topology, kind: Kind, work: usize, refused: f64) -> Result<f64> {
         let stand = Stand::start(topology, kind, Way::Plain, work)?;
+        let nobody = Load {
+            server: Topology::server_address(Family::V4, NOBODY),
+            seconds: self.seconds + 0.2,
+            arrivals: Some(Arrivals::evenly(refused)),
+            ..Load::of(Client::Middle, 40, 200)
+        };
+        let beside = (refused > 0.0).then(|| nobody.start(&topology.clients)).transpose()?;
         let load =
             Load { seconds: self.seconds, warm_up: 0.2, close: Close::Fin, ..Load::of(Client::Low, 20, CLIENTS) };
         let seen = load.start(&topology.clients)?.finish()?;
+        beside.map(|beside| beside.finish()).transpose()?;
         stand.stop()?;
         Ok(seen.per_second())
     }
@@ -210,7 +249,7 @@ impl Goodput {
         tables
     }
 
-    fn figures(&self, measured: &[Measured], outcome: &mut Outcome) {
+    fn figures(&self, measured: &[Measured], floors: &[Floor], outcome: &mut Outcome) {
         for &kind in &self.kinds {
             for (cost, &cost_us) in self.costs_us.iter().enumerate() {
                 for way in self.ways.iter().copied().filter(|way| way.is_for(kind)) {
@@ -237,8 +276,22 @@ impl Goodput {
                         let metric = "requests answered within 500 ms, of the server's capacity";
                         add(&format!("goodput_{name}"), goodput, bound, metric);
                         let metric = "of the paying class's requests those answered within 500 ms";
-                        add(&format!("goodput_high_{name}"), high, 0.999, metric);
+                        add(&format!("goodput_high_{name}"), high, 1.0, metric);
                     }
+                }
+                for (times, name) in [(2.0, "2x"), (4.0, "4x")] {
+                    let of = |one: &&Floor| (one.kind, one.cost_us, one.times) == (kind, cost_us, times);
+                    let all: Vec<f64> = floors.iter().filter(of).map(|one| one.goodput).collect();
+                    let cost = if cost == 0 { "" } else { "_300us" };
+                    let load = format!(
+                        "{}, plain, requests of {}, {CLIENTS} closed-loop clients, beside {} x capacity of connections to where nobody listens",
+                        kind.title(),
+                        cost_ms(cost_us),
+                        times - 1.0
+                    );
+                    let figure =
+                        outcome.figures.add(format!("{}.goodput_{name}_floor{cost}", kind.name()), median(&all));
+                    figure.of("requests answered, of the server's capacity, while the kernel refuses by one packet what is beyond", "ratio", load);
                 }
             }
         }

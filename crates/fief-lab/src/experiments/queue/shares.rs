@@ -3,7 +3,8 @@
 //! CPU, its weight, or no more than its limit.
 //!
 //! What a class got is the number of its requests that were answered, times what one of them costs where its class asks alone,
-//! by the kernel's clocks of the server's processes: not the charge that the queue goes by. Requests of one class cost four
+//! by the kernel's clocks of the server's processes: not the charge that the queue goes by, which stands beside it in the JSON. Costs are
+//! measured before and after. Where the class with a limit is alone, that cost is the measured run's own. Requests of one class cost four
 //! times those of the others, so that an order by number would show.
 
 use super::case::Connections;
@@ -11,7 +12,9 @@ use super::kind::{Kind, LONG};
 use super::stand::Stand;
 use super::way::{PORT, Way};
 use super::{Plan, borrowed, cost};
-use crate::error::Result;
+use crate::command::usage;
+use crate::cpu_time::cpu_seconds;
+use crate::error::{Error, Result};
 use crate::experiments::Outcome;
 use crate::figures::Bound;
 use crate::load::Load;
@@ -20,6 +23,7 @@ use crate::statistics::median;
 use crate::table::{Table, number};
 use fief_testkit::{Client, Family, Topology};
 use serde_json::json;
+use std::time::{Duration, Instant};
 
 const CLASSES: [Client; 3] = [Client::High, Client::Low, Client::Middle];
 const SHORT: &str = "/1k";
@@ -101,6 +105,10 @@ struct Measured {
     /// In percent of what the wish speaks of.
     percent: [f64; 3],
     error_points: f64,
+    /// The same as the classes' own accounts say, which the queue goes by.
+    charged_percent: [f64; 3],
+    /// What the class's account has, of the time of the server's processes, where the class asks alone.
+    alone_charged: [f64; 3],
 }
 
 /// Adds what came out to the outcome.
@@ -125,7 +133,8 @@ pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()
     outcome.measurements.extend(measured.iter().map(|one| {
         json!({
             "experiment": "queue", "part": "shares", "server": one.kind.name(), "what": one.wish.name, "round": one.round,
-            "percent": one.percent, "error_points": one.error_points,
+            "percent": one.percent, "error_points": one.error_points, "charged_percent": one.charged_percent,
+            "alone_charged": one.alone_charged,
         })
     }));
     outcome.measurements.extend(borrowings.iter().map(
@@ -166,33 +175,85 @@ fn once(topology: &Topology, (kind, work): (Kind, usize), wish: Wish, round: usi
         close: Connections::Persistent.close(),
         ..Load::of(class, CLIENTS as u8, CLIENTS)
     };
-    // where nothing is divided, what a request of each class costs
+    // where nothing is divided, what a request of each class costs; half of it afterwards, since a machine has its days
     let alone = Wish { says: [""; 3], ..wish };
-    let stand = start(&alone)?;
-    let mut costs_us = [0.0; 3];
-    for ((class, asks), cost_us) in CLASSES.into_iter().zip(wish.asks).zip(&mut costs_us) {
-        if let Some(path) = asks {
-            *cost_us = cost::cost_at(topology, &stand, kind, Load { seconds: seconds / 3.0, ..load(class, path) })?;
+    let costs = || -> Result<Vec<[Alone; 3]>> {
+        let stand = start(&alone)?;
+        let mut found = Vec::new();
+        for _ in 0..COSTS {
+            let mut each = [Alone::default(); 3];
+            for (n, (class, asks)) in CLASSES.into_iter().zip(wish.asks).enumerate() {
+                if let Some(path) = asks {
+                    let (account, clocks) = (charged()?[n], cpu_seconds(&stand.processes(topology)?));
+                    let load = Load { seconds: seconds / 4.0, ..load(class, path) };
+                    each[n].us = cost::cost_at(topology, &stand, kind, load)?;
+                    let clocks = cpu_seconds(&stand.processes(topology)?) - clocks;
+                    each[n].charged = (charged()?[n] - account) / clocks;
+                }
+            }
+            found.push(each);
         }
-    }
-    stand.stop()?;
+        stand.stop()?;
+        Ok(found)
+    };
+    let mut all_costs = costs()?;
     let stand = start(&wish)?;
     // what was saved up is used up, and debts are carried
     let begin = |(class, asks): (Client, Option<&str>)| {
         asks.map(|path| Load { warm_up: seconds / 3.0, ..load(class, path) }.start(&topology.clients)).transpose()
     };
     let loads = CLASSES.into_iter().zip(wish.asks).map(begin).collect::<Result<Vec<_>>>()?;
-    let mut got = [0.0; 3];
-    for ((load, cost_us), got) in loads.into_iter().zip(costs_us).zip(&mut got) {
-        if let Some(load) = load {
-            *got = load.finish()?.per_second() * cost_us / 1e6;
-        }
-    }
+    std::thread::sleep(Duration::from_secs_f64(seconds / 3.0));
+    let clocks = || Ok::<_, Error>(cpu_seconds(&stand.processes(topology)?));
+    let (before, used, begin) = (charged()?, clocks()?, Instant::now());
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+    let (after, used, passed) = (charged()?, clocks()? - used, begin.elapsed().as_secs_f64());
+    let answered = loads.into_iter().map(|load| load.map_or(Ok(0.0), |load| Ok(load.finish()?.per_second())));
+    let answered = answered.collect::<Result<Vec<_>>>()?;
     stand.stop()?;
+    all_costs.extend(costs()?);
+    let of =
+        |n: usize, value: fn(&Alone) -> f64| median(&all_costs.iter().map(|each| value(&each[n])).collect::<Vec<_>>());
+    let mut got = [0, 1, 2].map(|n| answered[n] * of(n, |alone| alone.us) / 1e6);
+    let alone_charged = [0, 1, 2].map(|n| of(n, |alone| alone.charged));
+    if wish.name == "limit_alone" {
+        // it is alone here too, and a request costs more where the server sleeps in between
+        got[0] = used / passed;
+    }
     let machine = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
     let all = if wish.is_limit() { machine } else { got.iter().sum() };
     let percent = got.map(|got| 100.0 * got / all);
-    Ok(Measured { kind, wish, round, percent, error_points: wish.error_points(got, machine) })
+    let account = [0, 1, 2].map(|n| (after[n] - before[n]) / passed);
+    let all = if wish.is_limit() { machine } else { account.iter().sum() };
+    let charged_percent = account.map(|account| 100.0 * account / all);
+    Ok(Measured {
+        kind,
+        wish,
+        round,
+        percent,
+        error_points: wish.error_points(got, machine),
+        charged_percent,
+        alone_charged,
+    })
+}
+
+/// Of one class that asks alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Alone {
+    /// CPU time of a request.
+    us: f64,
+    /// What its account has, of the time of the server's processes.
+    charged: f64,
+}
+
+/// So often a cost is measured before, and as often afterwards.
+const COSTS: usize = 2;
+
+/// CPU seconds in the accounts of the three classes.
+fn charged() -> Result<[f64; 3]> {
+    let all = usage()?;
+    let of = |n: usize| all.iter().find(|one| one.container == format!("c{n}"));
+    Ok([0, 1, 2].map(|n| of(n).map_or(0.0, |one| (one.thread_ns + one.receive_ns) as f64 / 1e9)))
 }
 
 fn table(kind: Kind, measured: &[Measured]) -> Table {
