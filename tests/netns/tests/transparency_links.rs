@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
 use fief_bpf::abi;
-use fief_testkit::{Client, Family, Impairment, NetNs, Topology, digest, pattern, wait_until};
+use fief_testkit::{Client, Family, Impairment, NetNs, Topology, digest, pattern, require_if, wait_until};
 use fief_tests_netns::front::{Door, GUARDED, at_every_door, plain, ready, through_every_door};
 use fief_tests_netns::{SOON, connect_from};
 use nix::errno::Errno;
@@ -70,10 +70,7 @@ fn fetch(clients: &NetNs, from: SocketAddr, server: SocketAddr) -> io::Result<us
 /// Its packets come in at the port and then at the bridge itself.
 fn behind_a_bridge() -> Option<Topology> {
     let topology = Topology::new().unwrap();
-    if let Err(error) = topology.server.ip("link add br0 type bridge") {
-        eprintln!("skipped: no bridge here: {error}");
-        return None;
-    }
+    require_if("bridge", topology.server.ip("link add br0 type bridge").is_ok(), false).then_some(())?;
     for line in [
         "addr flush dev sv",
         "link set sv master br0",
