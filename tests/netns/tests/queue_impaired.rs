@@ -12,17 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fief_testkit::{Client, Dice, Family, Impairment, Seen, Topology, digest, pattern, wait_until};
 use fief_tests_netns::front::{self, Door, Front, plain};
 use fief_tests_netns::queued::{POLICY, answer_on, length_of};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, requests};
 
 const IMPAIRMENT: Impairment = Impairment { seed: 17, lost: 10, doubled: 30, reordered: 60 };
 const CLIENTS: u8 = 48;
 /// Requests in one piece.
 const AT_ONCE: usize = 3;
-
-/// How many are made in all.
-fn requests() -> usize {
-    std::env::var("FIEF_TEST_REQUESTS").map_or(2000, |number| number.parse().expect("a number of requests"))
-}
 
 /// What one client asks for, and the body of the answer to it.
 struct Asked {
@@ -103,7 +98,7 @@ fn no_request_is_lost_or_doubled_on_a_link_that_loses_doubles_and_reorders_packe
         let front = Front::at(door, POLICY, Topology::impaired(IMPAIRMENT).unwrap());
         let server = front.plain_server();
         let next = AtomicUsize::new(0);
-        let last = requests() / Door::GUARDS.len();
+        let last = requests(2000) / Door::GUARDS.len();
         let mut asked: Vec<String> = std::thread::scope(|scope| {
             let (front, next) = (&front, &next);
             let clients: Vec<_> = (0..CLIENTS).map(|n| scope.spawn(move || ask(front, n, next, last))).collect();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Real servers behind a queue: nobody's request is lost, doubled or left behind.
+//!
+//! `FIEF_TEST_REQUESTS=100000` asks each server for more than the usual number.
 
 use std::io::{Read, Write};
 use std::net::IpAddr;
@@ -8,11 +10,16 @@ use std::process::{Command, Stdio};
 use fief_testkit::{Family, Feature, Nginx, NginxConfig, Process, answers, require, run, wait_until};
 use fief_tests_netns::front::{self, Door, Front, plain};
 use fief_tests_netns::queued::POLICY;
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, requests};
 
-/// Clients at once, a third of them of the high class, and requests of each.
+/// Clients at once, a third of them of the high class.
 const CLIENTS: u8 = 24;
-const REQUESTS: usize = 100;
+const PERSISTENT: [bool; 2] = [false, true];
+
+/// Of each client, at each door and on either kind of connection.
+fn requests_of_each() -> usize {
+    requests(9600).div_ceil(usize::from(CLIENTS) * Door::GUARDS.len() * PERSISTENT.len())
+}
 
 fn address(client: u8) -> IpAddr {
     IpAddr::from([10, 77, if client.is_multiple_of(3) { 1 } else { 2 }, client + 1])
@@ -46,7 +53,7 @@ fn ask_all(front: &Front, path: &str, persistent: bool) {
     let client = |n: u8| {
         let connect = || connect_from(&front.topology.clients, (address(n), 0).into(), plain(Family::V4));
         let mut stream = connect().unwrap();
-        for at in 0..REQUESTS {
+        for at in 0..requests_of_each() {
             if at > 0 && !persistent {
                 stream = connect().unwrap();
             }
@@ -59,13 +66,13 @@ fn ask_all(front: &Front, path: &str, persistent: bool) {
 }
 
 fn serves_all(front: &Front, path: &str) {
-    for persistent in [false, true] {
+    for persistent in PERSISTENT {
         let before = counted(front);
         ask_all(front, path, persistent);
         wait_until(SOON, || counted(front).2 == 0).unwrap_or_else(|_| panic!("{:?}", counted(front)));
         let after = counted(front);
         let (entered, waited) = (after.0 - before.0, after.1 - before.1);
-        assert_eq!(entered + waited, u64::from(CLIENTS) * REQUESTS as u64, "persistent: {persistent}");
+        assert_eq!(entered + waited, u64::from(CLIENTS) * requests_of_each() as u64, "persistent: {persistent}");
         assert!(waited > 0, "persistent: {persistent}");
     }
 }
@@ -77,7 +84,7 @@ fn nginx_serves_every_request_once() {
     }
     for door in Door::GUARDS {
         let front = Front::new(door, POLICY);
-        let config = NginxConfig::new(80, 2, "").unwrap();
+        let config = NginxConfig::new(80, 2, "keepalive_requests 1000000;").unwrap();
         let mut command = front.server_command("nginx");
         command.args(config.arguments()).stderr(Stdio::null());
         let _nginx = Nginx::start_command(&front.topology.server, command, config).unwrap();
