@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Clients of Go's own net/http, half of them of the high class. Usage: client HOST PORT each|persistent CLIENTS REQUESTS
-// Each request has a path of its own, which must be the answer; every seventh brings a body. Says what went wrong.
+// Port 443 is TLS. Each request has a path of its own, which must be the answer; every seventh brings a body. Says what went wrong.
 package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -28,6 +29,7 @@ func main() {
 			source := net.ParseIP(fmt.Sprintf("10.77.%d.%d", 1+number%2, 1+number/2))
 			dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: source}, Timeout: time.Minute}
 			transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: mode == "each"}
+			transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 			client := &http.Client{Transport: transport, Timeout: time.Minute}
 			for n := range requests {
 				path := fmt.Sprintf("/go-%s-%d-%d", mode, number, n)
@@ -54,7 +56,11 @@ func main() {
 }
 
 func ask(client *http.Client, method string, path string, body []byte) string {
-	url := "http://" + net.JoinHostPort(os.Args[1], os.Args[2]) + path
+	scheme := "http://"
+	if os.Args[2] == "443" {
+		scheme = "https://"
+	}
+	url := scheme + net.JoinHostPort(os.Args[1], os.Args[2]) + path
 	request, err := http.NewRequest(method, url, bytes.NewReader(body))
 	if err != nil {
 		return err.Error()

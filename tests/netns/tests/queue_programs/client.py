@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Clients of Python's own http.client, half of them of the high class. Usage: client.py HOST PORT each|persistent THREADS REQUESTS
-# Each request has a path of its own, which must be the answer; every seventh brings a body. Says what went wrong.
+# Port 443 is TLS. Each request has a path of its own, which must be the answer; every seventh brings a body. Says what went wrong.
 import http.client
+import ssl
 import sys
 import threading
 
 host, port, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+make, more = http.client.HTTPConnection, {}
+if port == 443:
+    make, more = http.client.HTTPSConnection, {"context": ssl._create_unverified_context()}
 threads, requests = int(sys.argv[4]), int(sys.argv[5])
 wrong = []
 
@@ -16,7 +20,7 @@ def client(number):
     for request in range(requests):
         path = f"/python-{mode}-{number}-{request}"
         if connection is None:
-            connection = http.client.HTTPConnection(host, port, timeout=60, source_address=source)
+            connection = make(host, port, timeout=60, source_address=source, **more)
         headers = {} if mode == "persistent" else {"Connection": "close"}
         body = b"b" * (100 * request % 9000) if request % 7 == 3 else None
         try:

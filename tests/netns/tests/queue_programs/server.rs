@@ -8,15 +8,23 @@ use std::sync::OnceLock;
 
 use fief_testkit::{Feature, NginxConfig, run};
 
-pub const PORT: u16 = 80;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
     Nginx,
+    /// Two workers.
+    NginxTwo,
+    /// It speaks TLS alone.
+    NginxTls,
+    Lighttpd,
     Go,
     Node,
     Gunicorn,
 }
+
+/// Beside that of TLS, so that one can find out whether it is there.
+const PLAIN_BESIDE_TLS: u16 = 81;
+
+const TLS: &str = "ssl_certificate certificate; ssl_certificate_key key;";
 
 /// The words that start a server, and what must be there while it runs.
 pub struct Start {
@@ -25,13 +33,24 @@ pub struct Start {
 }
 
 impl Server {
-    pub fn feature(self) -> Feature {
+    pub fn features(self) -> &'static [Feature] {
         match self {
-            Server::Nginx => Feature::Nginx,
-            Server::Go => Feature::Go,
-            Server::Node => Feature::Node,
-            Server::Gunicorn => Feature::Gunicorn,
+            Server::Nginx | Server::NginxTwo => &[Feature::Nginx],
+            Server::NginxTls => &[Feature::Nginx, Feature::OpenSsl],
+            Server::Lighttpd => &[Feature::Lighttpd],
+            Server::Go => &[Feature::Go],
+            Server::Node => &[Feature::Node],
+            Server::Gunicorn => &[Feature::Gunicorn],
         }
+    }
+
+    pub fn port(self) -> u16 {
+        if self == Server::NginxTls { 443 } else { 80 }
+    }
+
+    /// Where it answers without TLS.
+    pub fn plain_port(self) -> u16 {
+        if self == Server::NginxTls { PLAIN_BESIDE_TLS } else { self.port() }
     }
 
     /// Writes what it needs into the folder.
@@ -45,15 +64,14 @@ impl Server {
             file
         };
         let words = match self {
-            Server::Nginx => {
-                let server = format!(
-                    "access_log {answered} answered; keepalive_requests 1000000;\n\
-                     location / {{ return 200 $request_uri; }}"
-                );
-                let format = "log_format answered $request_uri;";
-                let config = NginxConfig::with_http(PORT, &["80"], 1, format, &server).unwrap();
+            Server::Nginx | Server::NginxTwo | Server::NginxTls => {
+                let config = self.nginx(&answered);
                 let words = [vec!["nginx".into()], config.arguments()].concat();
                 return Start { words, _nginx: Some(config) };
+            }
+            Server::Lighttpd => {
+                place("page.shtml", "<!--#echo var=\"REQUEST_URI\"-->");
+                words(&["lighttpd", "-D", "-f", &place("lighttpd.conf", &lighttpd(folder))])
             }
             Server::Go => words(&[go("web").to_str().unwrap(), "0.0.0.0:80", &answered]),
             Server::Node => words(&["node", &place("server.js", include_str!("server.js")), "80", &answered]),
@@ -67,6 +85,37 @@ impl Server {
         };
         Start { words, _nginx: None }
     }
+
+    fn nginx(self, answered: &str) -> NginxConfig {
+        let (workers, more, addresses): (_, _, &[&str]) = match self {
+            Server::NginxTwo => (2, "", &["80"]),
+            Server::NginxTls => (1, TLS, &["443 ssl", "127.0.0.1:81"]),
+            _ => (1, "", &["80"]),
+        };
+        let server = format!(
+            "access_log {answered} answered; keepalive_requests 1000000; {more}\n\
+             location / {{ return 200 $request_uri; }}"
+        );
+        let format = "log_format answered $request_uri;";
+        let config = NginxConfig::with_http(self.plain_port(), addresses, workers, format, &server).unwrap();
+        if self == Server::NginxTls {
+            let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=server \
+                         -keyout key -out certificate";
+            run(Command::new("openssl").args(words.split_whitespace()).current_dir(config.folder())).unwrap();
+        }
+        config
+    }
+}
+
+/// Its log has whole request lines: what a rewritten request asked for stands nowhere else.
+fn lighttpd(folder: &str) -> String {
+    format!(
+        "server.document-root = \"{folder}\"\nserver.bind = \"0.0.0.0\"\nserver.port = 80\n\
+         server.max-keep-alive-requests = 1000000\n\
+         server.modules = ( \"mod_rewrite\", \"mod_ssi\", \"mod_accesslog\" )\n\
+         url.rewrite-once = ( \"\" => \"/page.shtml\" )\nssi.extension = ( \".shtml\" )\n\
+         accesslog.filename = \"{folder}/answered\"\naccesslog.format = \"%r\"\n"
+    )
 }
 
 /// A program of Go's beside this file, built once.

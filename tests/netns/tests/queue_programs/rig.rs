@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A real server under a policy with a queue, by `fief run`, or by `fief apply` and its cgroup managed.
+
+#![allow(dead_code, reason = "not every test uses all of it")]
+
+#[path = "server.rs"]
+pub mod server;
+
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::net::{IpAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use fief_bpf::abi;
+use fief_control::Fief;
+use fief_testkit::{Family, Process, Topology, require, wait_ready, wait_until};
+use fief_tests_netns::front::{Door, Front, ready};
+use fief_tests_netns::{SOON, connect_from, fief_binary, unacknowledged};
+use server::{Server, Start};
+
+/// How long the kernel may take to verify all programs.
+const LOADED: Duration = Duration::from_secs(120);
+
+/// Without its version, which a door brings. `queue` is what the listener says of its queue.
+fn policy(server: Server, queue: &str) -> String {
+    let port = server.port();
+    format!(
+        r#"
+[container.web]
+[container."web/high"]
+cpu.priority = 200
+[container."web/low"]
+[listener.web]
+address = "0.0.0.0:{port}"
+queue = {queue}
+[[listener.web.client]]
+from = ["10.77.1.0/24"]
+container = "web/high"
+[[listener.web.client]]
+from = ["any"]
+container = "web/low"
+"#
+    )
+}
+
+/// Who puts the policy into force.
+#[derive(Clone, Copy, Debug)]
+pub enum By {
+    /// `fief run`.
+    Run,
+    /// `fief apply`, and the server's cgroup managed, with this handshake.
+    Apply(Door),
+}
+
+pub const EVERYWAY: [By; 3] = [By::Run, By::Apply(Door::Own), By::Apply(Door::Kernel)];
+
+/// A server under a policy.
+pub struct Rig {
+    // ends before its policy
+    process: Process,
+    policy: Policy,
+    server: Server,
+    folder: tempfile::TempDir,
+    _start: Start,
+}
+
+enum Policy {
+    Run { topology: Topology, fief: Fief },
+    Apply(Front),
+}
+
+impl Rig {
+    /// `None`: the machine has no such server.
+    pub fn new(server: Server, by: By, queue: &str) -> Option<Self> {
+        if !(ready() && server.features().iter().copied().all(require)) {
+            return None;
+        }
+        eprintln!("{server:?} by {by:?}"); // a failed test shows it
+        let folder = tempfile::Builder::new().prefix("ff-server-").tempdir().unwrap();
+        // a server that gave up root reads it, and writes what it answered
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+        let start = server.prepare(folder.path());
+        let topology = Topology::new().unwrap();
+        let (mut command, policy) = match by {
+            By::Run => run(topology, &start, folder.path(), &policy(server, queue)),
+            By::Apply(door) => {
+                let front = Front::at(door, &policy(server, queue), topology);
+                let mut command = front.server_command(start.words[0].to_str().unwrap());
+                command.args(&start.words[1..]);
+                (command, Policy::Apply(front))
+            }
+        };
+        let said = folder.path().join("said");
+        let said_too = File::create(&said).unwrap();
+        command.stdout(said_too.try_clone().unwrap()).stderr(said_too);
+        let mut process = Process::start(command).unwrap();
+        process.ask_first(SOON);
+        if let Policy::Run { fief, .. } = &policy {
+            // a busy machine takes its time to verify the programs
+            let is_up = || fief.installed() || process.try_wait().is_some();
+            wait_until(LOADED, is_up).unwrap_or_else(|e| panic!("fief run: {e}"));
+        }
+        wait_ready(&policy.topology().server, &mut process, server.plain_port(), Some(&said)).unwrap();
+        Some(Self { process, policy, server, folder, _start: start })
+    }
+
+    pub fn topology(&self) -> &Topology {
+        self.policy.topology()
+    }
+
+    /// A request that waits for its answer; all of it has come to the server's machine.
+    pub fn ask(&self, from: IpAddr, path: &str) -> TcpStream {
+        let server = Topology::server_address(Family::V4, self.server.port());
+        let mut stream = connect_from(&self.topology().clients, (from, 0).into(), server).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: server\r\n\r\n").as_bytes()).unwrap();
+        // one byte may stay unacknowledged, so that the client sends it again
+        wait_until(SOON, || unacknowledged(&stream) <= 1).unwrap();
+        stream
+    }
+
+    /// The paths that the server answered, in their order, but for the requests that found out whether it is there.
+    pub fn answered(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.folder.path().join("answered")).unwrap();
+        // of a log of whole request lines the target
+        let paths = text.lines().filter_map(|line| line.split(' ').find(|word| word.starts_with('/')));
+        paths.filter(|path| *path != "/1k").map(str::to_owned).collect()
+    }
+
+    /// Its queue.
+    pub fn queue(&self) -> abi::fief_queue {
+        let pins = match &self.policy {
+            Policy::Run { fief, .. } => fief.pins(),
+            Policy::Apply(front) => front.installation().fief().pins(),
+        };
+        fief_bpf::queue::all(pins).unwrap().pop().expect("a queue").1
+    }
+
+    /// The port that the policy names.
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    pub fn stop(self) {
+        self.process.stop(SOON).expect("it ends when it is asked to");
+        if let Policy::Run { fief, .. } = &self.policy {
+            assert!(!fief.installed());
+        }
+    }
+}
+
+/// The command that starts a server by `fief run`.
+fn run(topology: Topology, start: &Start, folder: &Path, policy: &str) -> (Command, Policy) {
+    let fief = Fief::with_scope(folder.file_name().unwrap().to_str().unwrap());
+    let file = folder.join("policy.toml");
+    std::fs::write(&file, format!("version = 1\n{policy}")).unwrap();
+    let mut command = Command::new(fief_binary());
+    command.arg("run").arg(&file).arg("--").args(&start.words).env("FIEF_SCOPE", fief.pins().scope());
+    topology.server.enter(&mut command);
+    (command, Policy::Run { topology, fief })
+}
+
+impl Policy {
+    fn topology(&self) -> &Topology {
+        match self {
+            Policy::Run { topology, .. } => topology,
+            Policy::Apply(front) => &front.topology,
+        }
+    }
+}
