@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A server that tells which requests it got, in their order, and answers each once it is let: without a body, or, where the path
-//! ends with a number, with so many bytes of [`pattern`]. It reads the bodies of POST and no others.
+//! ends with a number, with so many bytes of [`pattern`]. It reads the bodies of POST and no others. A request may say the status
+//! of its answer (`Answer: 413 Content Too Large`); that of 304 has no body, whatever its head says.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
@@ -234,7 +235,7 @@ fn serve(mut stream: &TcpStream, counter: &(Mutex<Counter>, Condvar)) {
         let mut own = counter.0.lock().unwrap();
         own.got.push(head.split(' ').nth(1).unwrap_or_default().to_owned());
         let number = own.got.len();
-        let body =
+        let mut body =
             head.split(' ').nth(1).and_then(|path| path.rsplit('/').next()?.parse().ok()).map_or(vec![], pattern);
         if head.contains("Expect: 100-continue") && stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").is_err() {
             return;
@@ -251,7 +252,11 @@ fn serve(mut stream: &TcpStream, counter: &(Mutex<Counter>, Condvar)) {
         drop(counter.1.wait_while(own, |own| own.let_go < number).unwrap());
         let closes = head.contains("Connection: close");
         let end = if closes { "Connection: close\r\n" } else { "" };
-        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{end}\r\n", body.len());
+        let status = head.lines().find_map(|line| line.strip_prefix("Answer: ")).unwrap_or("200 OK");
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{end}\r\n", body.len());
+        if status.starts_with("304") {
+            body.clear();
+        }
         if stream.write_all(&[answer.as_bytes(), &body].concat()).is_err() || closes {
             return;
         }
