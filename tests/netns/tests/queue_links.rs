@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Over links of small and large packets and over a VLAN, requests of several packets wait and go in the order of their classes, and
-//! their answers come whole.
+//! their answers come whole. Those that wait while the link is down are served once it is up.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
+use std::time::Duration;
 
 use fief_testkit::{Client, Family, Topology, pattern, require_if};
 use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, length_of};
+use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, length_of, low, status};
 
 const ANSWER: usize = 150_000;
 
@@ -113,5 +114,58 @@ fn classes_go_in_their_order_over_a_vlan() {
         let Some(topology) = over_a_vlan() else { return };
         let rig = Queued::at(door, &lasting(), topology);
         goes_in_order(&rig, Family::V4, 1500);
+    }
+}
+
+/// Longer than the first timeout of TCP, and many turns of the queue's clock.
+const DOWN: Duration = Duration::from_millis(300);
+
+/// Takes one end of the link down and up. The routes and neighbours of that end go with it, and are put back.
+fn down_and_up(topology: &Topology, end: &str, meanwhile: impl FnOnce()) {
+    let [server, clients] = [(&topology.server, Topology::SERVER), (&topology.clients, Topology::CLIENTS)];
+    let (namespace, _) = if end == Topology::SERVER { server } else { clients };
+    namespace.ip(&format!("link set {end} down")).unwrap();
+    meanwhile();
+    namespace.ip(&format!("link set {end} up")).unwrap();
+    let peers = [(server, "10.77.0.2", topology.link.far_mac), (clients, "10.77.0.1", topology.link.near_mac)];
+    for ((namespace, device), peer, mac) in peers {
+        namespace.ip(&format!("neigh replace {peer} lladdr {mac} dev {device} nud permanent")).unwrap();
+    }
+    for class in [Client::High, Client::Low] {
+        let prefix = class.prefix(Family::V4);
+        topology.server.ip(&format!("route replace {prefix} via 10.77.0.2 dev sv")).unwrap();
+    }
+}
+
+/// The server answers one of them while the link is down, so that the next one is let go then.
+#[test]
+fn who_waits_while_the_link_is_down_is_served_once_it_is_up() {
+    if !front::ready() {
+        return;
+    }
+    for (door, end) in Door::GUARDS.into_iter().flat_map(|door| [(door, Topology::SERVER), (door, Topology::CLIENTS)]) {
+        let rig = Queued::new(door, &lasting());
+        let mut later = rig.connect(low(1));
+        rig.let_go(1);
+        ask_on(&mut later, "/before");
+        answer_on(&mut later);
+        let mut asked = vec![rig.ask(low(2), "/first")];
+        rig.got_all(2);
+        ask_on(&mut later, "/later");
+        rig.wait_for(1);
+        for (waiting, n) in (2..).zip(3..6) {
+            asked.push(rig.ask(low(n), "/waits"));
+            rig.wait_for(waiting);
+        }
+        down_and_up(&rig.front.topology, end, || {
+            std::thread::sleep(DOWN);
+            rig.let_go(1);
+            std::thread::sleep(DOWN);
+        });
+        rig.let_go(4);
+        assert!(answer_on(&mut later).starts_with("HTTP/1.1 200"), "{door:?}, {end}");
+        assert!(asked.into_iter().all(|stream| status(stream) == 200), "{door:?}, {end}");
+        assert_eq!(rig.got().len(), 6, "{door:?}, {end}");
+        rig.wait_for_peace();
     }
 }
