@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A class of one server, of one thread, gets no more of the CPU than its limit, and the other class waits for nobody.
+//! A class of one server, of one thread, gets no more of the CPU than its limit, and the other class waits for nobody, however small
+//! the limit is.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fief_testkit::{Client, Family, Feature, Process, Topology, require};
-use fief_tests_netns::{Installation, Setup, connect_once_served, role, serve_in_turn, spin, two_classes};
+use fief_bpf::abi;
+use fief_testkit::{Client, Family, Feature, Process, Topology, require, wait_until};
+use fief_tests_netns::{Installation, SOON, Setup, connect_once_served, role, serve_in_turn, spin, two_classes};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: server\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
@@ -33,27 +35,57 @@ fn ask(mut stream: TcpStream, over: &AtomicBool) {
     }
 }
 
+/// A server of one thread behind a queue. The low class has the priority 100 and a limit.
+struct Limited {
+    // ends before its policy
+    _server: Process,
+    installation: Installation,
+    topology: Topology,
+}
+
+impl Limited {
+    /// `priority`: the high class's.
+    fn new(name: &str, queue: &str, priority: u32, limit: &str) -> Self {
+        let topology = Topology::new().unwrap();
+        let policy = two_classes(&format!("address = \"0.0.0.0:80\"\nqueue = {queue}"))
+            .replace("cpu.priority = 100", &format!("cpu.priority = 100\ncpu.limit = \"{limit}\""))
+            .replace("cpu.priority = 200", &format!("cpu.priority = {priority}"));
+        let setup = Setup { policy: &policy, home: "shop", follow: true, ..Setup::default() };
+        let installation = topology.server.run(|| Installation::with(&setup)).unwrap();
+        let mut part = installation.part(Some(&installation.cgroup()), name, "server");
+        topology.server.enter(&mut part);
+        Self { _server: Process::start(part).unwrap(), installation, topology }
+    }
+
+    fn connect(&self, client: Client, n: u8) -> TcpStream {
+        let from = (client.address(Family::V4, n), 0).into();
+        connect_once_served(&self.topology.clients, from, Topology::server_address(Family::V4, 80))
+    }
+
+    /// Status of the answer to a request on a connection of its own.
+    fn status(&self, client: Client) -> String {
+        let mut stream = self.connect(client, 9);
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(REQUEST).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        String::from_utf8_lossy(&head[9..]).into_owned()
+    }
+
+    fn queue(&self) -> abi::fief_queue {
+        fief_bpf::queue::all(self.installation.fief().pins()).unwrap().pop().expect("a queue").1
+    }
+}
+
 /// What the classes used of the machine, high and low, while these clients asked. `priority`: the high one's; the other has 100.
 fn used(name: &str, clients: &[Client], priority: u32) -> [f64; 2] {
-    let topology = Topology::new().unwrap();
-    let policy = two_classes("address = \"0.0.0.0:80\"\nqueue = { in-service = 1, wait = \"1m\" }")
-        .replace("cpu.priority = 100", "cpu.priority = 100\ncpu.limit = \"10%\"")
-        .replace("cpu.priority = 200", &format!("cpu.priority = {priority}"));
-    let setup = Setup { policy: &policy, home: "shop", follow: true, ..Setup::default() };
-    let installation = topology.server.run(|| Installation::with(&setup)).unwrap();
-    let mut part = installation.part(Some(&installation.cgroup()), name, "server");
-    topology.server.enter(&mut part);
-    let _server = Process::start(part).unwrap();
+    let rig = Limited::new(name, "{ in-service = 1, wait = \"1m\" }", priority, "10%");
     let look = || {
-        let snapshot = installation.fief().snapshot().unwrap();
+        let snapshot = rig.installation.fief().snapshot().unwrap();
         let ns = |path: &str| snapshot.containers.iter().find(|c| c.path == path).unwrap().usage.cpu_ns();
         (Instant::now(), [ns("shop/high"), ns("shop/low")], snapshot.cpus)
     };
-    let connect = |n: u8, client: &Client| {
-        let from = (client.address(Family::V4, n), 0).into();
-        connect_once_served(&topology.clients, from, Topology::server_address(Family::V4, 80))
-    };
-    let streams: Vec<_> = (1..).zip(clients).map(|(n, client)| connect(n, client)).collect();
+    let streams: Vec<_> = (1..).zip(clients).map(|(n, client)| rig.connect(*client, n)).collect();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         streams.into_iter().for_each(|stream| drop(scope.spawn(|| ask(stream, &over))));
@@ -85,4 +117,33 @@ fn a_class_gets_no_more_than_its_limit() {
     // and no less, beside another one of its priority: a fifth of the server is below its half
     let [high, low] = used(name, &both, 100);
     assert!((0.05..0.11).contains(&low) && high > low, "high {high}, low {low}");
+}
+
+/// It takes minutes until one of its requests is paid off.
+#[test]
+fn a_class_with_the_smallest_limit_is_refused_and_the_other_one_served() {
+    let name = "a_class_with_the_smallest_limit_is_refused_and_the_other_one_served";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::NetNs) {
+        return;
+    }
+    let rig = Limited::new(name, "{ in-service = 1, wait = \"500ms\" }", 200, "0.0001%");
+    // what it uses may be charged a moment after the answer
+    let refused = wait_until(SOON, || rig.status(Client::Low) == "429");
+    assert!(refused.is_ok(), "{:?}", rig.queue().class[1]);
+    for _ in 0..3 {
+        let waits = std::thread::scope(|scope| {
+            let low = scope.spawn(|| rig.status(Client::Low));
+            wait_until(SOON, || rig.queue().waiting == 1 || low.is_finished()).unwrap();
+            (0..10).for_each(|_| assert_eq!(rig.status(Client::High), "204"));
+            low.join().unwrap()
+        });
+        assert_eq!(waits, "429", "{:?}", rig.queue().class[1]);
+    }
+    let queue = rig.queue();
+    assert!(queue.class[1].refused_wait >= 4, "{:?}", queue.class[1]);
+    assert_eq!(queue.class[0].refused_full + queue.class[0].refused_wait, 0, "{:?}", queue.class[0]);
+    wait_until(SOON, || (rig.queue().waiting, rig.queue().busy, rig.queue().kept) == (0, 0, 0)).unwrap();
 }
