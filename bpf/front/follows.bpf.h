@@ -172,6 +172,18 @@ static __always_inline bool is_half(const struct queue_waiting *waiting, __u32 e
 	return waiting->admitted.tracked & FIEF_LABEL_TRACKED && is_behind(end, waiting->admitted.next);
 }
 
+/*
+ * Whether TCP would take the packet's FIN, which stands right behind what waits, once it has that. Where there is no socket yet, who sees
+ * the connection knows the number that its first answer begins with.
+ */
+static __noinline bool end_is_theirs(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
+				     struct tcp_sock *tcp, const struct queue_waiting *waiting)
+{
+	if (!waiting->later)
+		return p->ack == waiting->packet.ack;
+	return tcp && would_be_taken(skb, p, tcp, &stream->with);
+}
+
 /* A segment of a flow whose request waits. `label`: of its socket, if it has one. */
 static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 				     struct tcp_sock *tcp, struct fief_label *label)
@@ -201,7 +213,7 @@ static __noinline int queue_repeated(struct __sk_buff *skb, struct front_context
 	/* an end within what the rules have not seen to its end is theirs to rule, and comes again */
 	links = queue_links();
 	if (p->flags & TCP_FIN && p->seq + p->payload_length == end && !is_half(waiting, end) &&
-	    !(q && links && end_join(q, links, held, waiting)))
+	    !(q && links && end_is_theirs(skb, p, stream, tcp, waiting) && end_join(q, links, held, waiting)))
 		return TCX_DROP;
 	if (waiting->packet.flags & TCP_FIN)
 		end++;

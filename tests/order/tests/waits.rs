@@ -103,7 +103,9 @@ fn a_limit_delays_by_what_was_used_also_beyond_ten_seconds() {
 /// Of clients that think before they ask again the line is now longer and now shorter by chance. Mistaken for overload it is seldom.
 #[test]
 fn a_line_that_is_longer_by_chance_is_hardly_ever_overload() {
-    for (clients, served, think_ms) in [(200, 100, 1000), (400, 100, 3000), (1000, 100, 8000), (60, 20, 2000), (500, 200, 2000)] {
+    for (clients, served, think_ms) in
+        [(200, 100, 1000), (400, 100, 3000), (1000, 100, 8000), (60, 20, 2000), (500, 200, 2000)]
+    {
         let mut line = Waits::new(served, 1000);
         line.think(think_ms);
         for _ in 0..clients {
