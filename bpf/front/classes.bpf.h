@@ -26,7 +26,8 @@ static __always_inline struct fief_queue_class *queue_class(struct fief_queue *q
 }
 
 #define COST_EXACT_NS 10000000000ull /* more cannot be multiplied */
-#define COST_MOST_NS  60000000000ull /* what a container did while nobody asked for it keeps no request waiting for hours */
+#define COST_MOST_NS                                                                                                   \
+	60000000000ull /* what a container did while nobody asked for it keeps no request waiting for hours */
 
 /* How long a class has to wait for what it used at once, by a limit in ns of CPU time a second. */
 static __always_inline __u64 limit_delay(__u64 cost, __u64 limit_ns)

@@ -16,11 +16,11 @@
 
 #include "classes.bpf.h"
 
-#define STANDS_NS   250000000 /* from one look to the next */
-#define STANDS_FROM 9	      /* so many have to wait: the server must not run dry */
-#define STANDS_CALM (FIEF_QUEUE_STANDS / 2) /* where a line begins */
-#define STANDS_RESTS 4	      /* looks in a row at which it was no longer than before: it has come to rest */
-#define STANDS_LEFT  64	      /* looks until it is left to itself, and twice as many the next time */
+#define STANDS_NS    250000000		     /* from one look to the next */
+#define STANDS_FROM  9			     /* so many have to wait: the server must not run dry */
+#define STANDS_CALM  (FIEF_QUEUE_STANDS / 2) /* where a line begins */
+#define STANDS_RESTS 4	/* looks in a row at which it was no longer than before: it has come to rest */
+#define STANDS_LEFT  64 /* looks until it is left to itself, and twice as many the next time */
 #define STANDS_TRIES 2
 
 /* So long one of it may wait now. Without branches, as class_order(). */

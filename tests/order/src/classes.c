@@ -57,7 +57,7 @@ __s32 classes_next(bool flat)
 {
 	__u32 class;
 
-	return (flat ? flat_next(&queue, &class) : any_next(&queue, 0, &class)) ? (__s32)class : -1;
+	return (flat ? flat_next(&queue, &class) : any_next(&queue, 0, &class)) ? (__s32) class : -1;
 }
 
 /* One of it is served at once, since nobody waits, or nobody is served either. */
