@@ -46,6 +46,18 @@ static inline __u64 within(__u64 at, __u64 clock, __u64 lag, __u64 lead)
 	return at;
 }
 
+/* The same for a child with a part of the WHOLE, which is no further from its siblings' clock than a child may be; */
+static inline __u64 within_part(__u64 at, __u64 clock, __u64 part)
+{
+	return within(at, clock, stride(LAG_NS, part), stride(LEAD_NS, part));
+}
+
+/* and for one with a weight. */
+static inline __u64 within_weight(__u64 at, __u64 clock, __u64 weight)
+{
+	return within(at, clock, stride_weight(LAG_NS, weight), stride_weight(LEAD_NS, weight));
+}
+
 /* What the children without a share have together of their parent's `whole`. They are not starved by shares of 100 %. */
 static inline __u64 rest_of(__u64 whole, __u64 given)
 {

@@ -56,17 +56,15 @@ static __always_inline void child_place(struct sched_node *n, struct fief_attrib
 	__u64 *clock = clock_of(parent, a->priority, a->share_ppm ? CLOCK_SHARES : CLOCK_REST, n->at);
 
 	if (a->share_ppm)
-		n->at = within(n->at, *clock, stride(LAG_NS, a->share_ppm), stride(LEAD_NS, a->share_ppm));
+		n->at = within_part(n->at, *clock, a->share_ppm);
 	else
-		n->at = within(n->at, *clock, stride_weight(LAG_NS, a->weight), stride_weight(LEAD_NS, a->weight));
+		n->at = within_weight(n->at, *clock, a->weight);
 }
 
 /* The same for its own threads, as one of its children; */
 static __always_inline void own_place(struct sched_node *n)
 {
-	__u64 *clock = clock_of(n, OWN_PRIORITY, CLOCK_REST, n->own_at);
-
-	n->own_at = within(n->own_at, *clock, stride_weight(LAG_NS, OWN_WEIGHT), stride_weight(LEAD_NS, OWN_WEIGHT));
+	n->own_at = within_weight(n->own_at, *clock_of(n, OWN_PRIORITY, CLOCK_REST, n->own_at), OWN_WEIGHT);
 }
 
 /* and for all of its children without a share, as one. */
@@ -74,7 +72,7 @@ static __always_inline void rest_place(struct sched_node *n, __u32 priority, __u
 {
 	__u64 *at = group_of(n, priority), *clock = clock_of(n, priority, CLOCK_SHARES, *at);
 
-	*at = within(*at, *clock, stride(LAG_NS, rest), stride(LEAD_NS, rest));
+	*at = within_part(*at, *clock, rest);
 }
 
 /* A child with a share, which stands at `at`, is chosen. */

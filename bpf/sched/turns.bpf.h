@@ -51,8 +51,7 @@ static __noinline int child_stands(__u32 id, __u32 parent, struct standing *s)
 		s->priority = OWN_PRIORITY;
 		s->share = 0;
 		at = p->own_at + stride_weight(pc->charged_own_ns, OWN_WEIGHT);
-		s->at = within(at, clock_seen(p, OWN_PRIORITY, CLOCK_REST, at), stride_weight(LAG_NS, OWN_WEIGHT),
-			       stride_weight(LEAD_NS, OWN_WEIGHT));
+		s->at = within_weight(at, clock_seen(p, OWN_PRIORITY, CLOCK_REST, at), OWN_WEIGHT);
 		return 0;
 	}
 	a = attributes_of(c);
@@ -61,12 +60,10 @@ static __noinline int child_stands(__u32 id, __u32 parent, struct standing *s)
 	s->share = a->share_ppm;
 	if (a->share_ppm) {
 		at += stride(c->charged_ns, a->share_ppm);
-		s->at = within(at, clock_seen(p, a->priority, CLOCK_SHARES, at), stride(LAG_NS, a->share_ppm),
-			       stride(LEAD_NS, a->share_ppm));
+		s->at = within_part(at, clock_seen(p, a->priority, CLOCK_SHARES, at), a->share_ppm);
 	} else {
 		at += stride_weight(c->charged_ns, a->weight);
-		s->at = within(at, clock_seen(p, a->priority, CLOCK_REST, at), stride_weight(LAG_NS, a->weight),
-			       stride_weight(LEAD_NS, a->weight));
+		s->at = within_weight(at, clock_seen(p, a->priority, CLOCK_REST, at), a->weight);
 	}
 	return 0;
 }
@@ -82,7 +79,7 @@ static __always_inline __u64 rest_stands(__u32 id, __u32 priority)
 		return 0;
 	rest = rest_part(id, c);
 	at = group_seen(n, priority);
-	return within(at, clock_seen(n, priority, CLOCK_SHARES, at), stride(LAG_NS, rest), stride(LEAD_NS, rest));
+	return within_part(at, clock_seen(n, priority, CLOCK_SHARES, at), rest);
 }
 
 /* Whether the turn of `a`'s own threads comes before that of `b`'s. */
