@@ -57,7 +57,7 @@ fn thousands_of_idle_connections_hold_no_place() {
     }
 }
 
-/// What is asked for below /free waits for nobody.
+/// Requests below /free wait for nobody.
 const RULE: &str = "[[listener.plain.request]]\npath = \"/free/*\"\nqueue = false\n";
 
 /// nginx with a timer of its own for idle connections, that asks for /slow elsewhere.

@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use fief_control::{Classes, Fief, Status};
 use fief_testkit::{Client, Family, Feature, Process, Topology, require, wait_ready, wait_until};
-use fief_tests_netns::{SOON, connect_from, fief_binary, two_classes};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use fief_tests_netns::{SOON, connect_from, fief_binary, two_classes, while_it_stands};
 use server::{Server, Start};
 
 const PORT: u16 = 8080;
@@ -29,7 +27,6 @@ const CLASSES: [&str; 2] = ["shop/high", "shop/low"];
 /// A server under `fief run`, and where it writes whom it answered.
 struct Rig {
     process: Process,
-    server: Server,
     topology: Topology,
     fief: Fief,
     folder: tempfile::TempDir,
@@ -78,7 +75,7 @@ impl Rig {
         // a busy machine takes its time to verify the programs
         wait_until(LOADED, || fief.installed() || process.try_wait().is_some()).unwrap_or_else(|e| panic!("{e}"));
         wait_ready(&topology.server, &mut process, PORT, Some(&said)).unwrap();
-        Some(Self { process, server, topology, fief, folder, _start: start })
+        Some(Self { process, topology, fief, folder, _start: start })
     }
 
     /// A request that waits for its answer.
@@ -119,26 +116,14 @@ impl Rig {
         text.lines().map(pair).collect()
     }
 
-    /// The server stands still while clients come.
-    fn while_it_stands<T>(&self, come: impl FnOnce() -> T) -> T {
-        let word = |pid: &u32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        let is_server = |pid: &u32| word(pid, "comm").trim() == self.server.name();
-        let pids: Vec<u32> = self.topology.server.pids().into_iter().filter(is_server).collect();
-        let all = |signal| pids.iter().for_each(|pid| kill(Pid::from_raw(pid.cast_signed()), signal).unwrap());
-        all(Signal::SIGSTOP);
-        wait_until(SOON, || pids.iter().all(|pid| word(pid, "stat").contains(") T "))).unwrap();
-        let come = come();
-        all(Signal::SIGCONT);
-        come
-    }
-
     /// Many clients of the low class and then one of the high class wait, and are answered and counted. The place of the
     /// high one among them.
     fn place_of_high(&self) -> usize {
         let (before, seen) = (self.accepts(), self.answered().len());
         let high = Client::High.address(Family::V4, 1);
         let clients = (1..=WAITING).map(|n| Client::Low.address(Family::V4, n)).chain([high]);
-        let waiting: Vec<_> = self.while_it_stands(|| clients.map(|client| self.ask(client)).collect());
+        let waiting: Vec<_> =
+            while_it_stands(&self.topology.server, || clients.map(|client| self.ask(client)).collect());
         waiting.into_iter().for_each(is_answered);
         wait_until(SOON, || self.answered().len() == seen + usize::from(WAITING) + 1).unwrap();
         let after = self.accepts();

@@ -20,7 +20,6 @@ enum Client {
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    pub at_ms: u64,
     pub waited_ms: u64,
     pub served: bool,
 }
@@ -39,7 +38,7 @@ pub struct Waits {
     again: BinaryHeap<Reverse<u64>>,
     think_ms: u64,
     random: u64,
-    pub ended: Vec<Ended>,
+    ended: Vec<Ended>,
 }
 
 impl Waits {
@@ -65,7 +64,7 @@ impl Waits {
     }
 
     fn ends(&mut self, since_ms: u64, client: Client, served: bool, late: bool) {
-        self.ended.push(Ended { at_ms: self.now_ms, waited_ms: self.now_ms - since_ms, served });
+        self.ended.push(Ended { waited_ms: self.now_ms - since_ms, served });
         if !served {
             // SAFETY: as above.
             unsafe { line_refuses(late) };
@@ -141,7 +140,7 @@ impl Waits {
         }
     }
 
-    /// What has ended since, which is forgotten.
+    /// The requests that have ended since the last call.
     pub fn take(&mut self) -> Vec<Ended> {
         std::mem::take(&mut self.ended)
     }

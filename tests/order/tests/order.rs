@@ -19,6 +19,20 @@ fn percents(machine: &mut Machine, ids: &[u32], length_ns: u64) -> Vec<f64> {
         .collect()
 }
 
+/// Percent of what these used together while `other` came so many times and went: it was there for the first time, away for the second.
+fn percents_beside(machine: &mut Machine, ids: &[u32], other: u32, times: usize, [there, away]: [u64; 2]) -> Vec<f64> {
+    let before: Vec<_> = ids.iter().map(|id| machine.used_ns(*id)).collect();
+    for _ in 0..times {
+        machine.wait(other);
+        machine.run(there, SLICE);
+        machine.sleep(other);
+        machine.run(away, SLICE);
+    }
+    let used: Vec<_> = ids.iter().zip(before).map(|(id, before)| (machine.used_ns(*id) - before) as f64).collect();
+    let sum: f64 = used.iter().sum();
+    used.iter().map(|used| used * 100.0 / sum).collect()
+}
+
 fn assert_near(found: &[f64], expected: &[f64], points: f64) {
     let near = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() <= points);
     assert!(near, "{found:?}, not {expected:?}");
@@ -77,16 +91,7 @@ fn beside_a_better_one_that_comes_and_goes_the_others_keep_their_parts() {
         let mut machine = Machine::new();
         let gold = machine.container(ROOT, better(first));
         let ids = busy(&mut machine, &others);
-        let before: Vec<_> = ids.iter().map(|id| machine.used_ns(*id)).collect();
-        for _ in 0..5000 {
-            machine.wait(gold);
-            machine.run(SLICE, SLICE);
-            machine.sleep(gold);
-            machine.run(SLICE, SLICE);
-        }
-        let used: Vec<_> = ids.iter().zip(before).map(|(id, before)| (machine.used_ns(*id) - before) as f64).collect();
-        let sum: f64 = used.iter().sum();
-        let found: Vec<_> = used.iter().map(|used| used * 100.0 / sum).collect();
+        let found = percents_beside(&mut machine, &ids, gold, 5000, [SLICE, SLICE]);
         assert_near(&found, &expected, 1.0);
     }
 }
@@ -103,16 +108,7 @@ fn shares_hold_beside_a_better_one_without_a_share_that_comes_for_moments() {
         machine.run(gold_ms * MS, SLICE);
         machine.sleep(gold);
         machine.run(alone_ms * MS, SLICE);
-        let before: Vec<_> = ids.iter().map(|id| machine.used_ns(*id)).collect();
-        for _ in 0..2000 {
-            machine.wait(gold);
-            machine.run(MS / 100, SLICE);
-            machine.sleep(gold);
-            machine.run(8 * MS, SLICE);
-        }
-        let used: Vec<_> = ids.iter().zip(before).map(|(id, before)| (machine.used_ns(*id) - before) as f64).collect();
-        let sum: f64 = used.iter().sum();
-        let found: Vec<_> = used.iter().map(|used| used * 100.0 / sum).collect();
+        let found = percents_beside(&mut machine, &ids, gold, 2000, [MS / 100, 8 * MS]);
         assert_near(&found, &[60.0, 40.0], 1.0);
     }
 }

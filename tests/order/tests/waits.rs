@@ -100,6 +100,7 @@ fn a_limit_delays_by_what_was_used_also_beyond_ten_seconds() {
         assert!((found - expected).abs() <= expected / 1e5, "{cost} of {limit}: {found}, not {expected}");
     }
 }
+
 /// Of clients that think before they ask again the line is now longer and now shorter by chance. Mistaken for overload it is seldom.
 #[test]
 fn a_line_that_is_longer_by_chance_is_hardly_ever_overload() {

@@ -37,17 +37,6 @@ impl Server {
         }
     }
 
-    /// The name of its processes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Server::Nginx => "nginx",
-            Server::Haproxy => "haproxy",
-            Server::Apache => "apache2",
-            Server::Go => "web",
-            Server::Gunicorn => "gunicorn",
-        }
-    }
-
     /// Writes what it needs into the folder.
     pub fn start(self, folder: &Path) -> Start {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect();
