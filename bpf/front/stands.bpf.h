@@ -39,7 +39,7 @@ static __always_inline __u64 class_wait(const struct fief_queue_class *of)
 	return of->wait_ns ^ ((of->wait_ns ^ of->short_ns) & -stands);
 }
 
-/* What its line was at rest is as it is now. */
+/* The line is at rest, at its length of now. */
 static __always_inline void class_rests(struct fief_queue_class *of)
 {
 	of->tries &= -(of->stands != STANDS_CALM);

@@ -71,6 +71,8 @@ impl Floor {
     }
 }
 
+/// Offers that are judged, of the capacity: their names in figures, and the least goodput.
+const JUDGED: [(f64, &str, f64); 2] = [(2.0, "2x", 0.95), (4.0, "4x", 0.9)];
 /// Where nobody listens.
 const NOBODY: u16 = 9;
 
@@ -153,14 +155,13 @@ impl Goodput {
             }
         }
         let ways = |kind: Kind| self.ways.iter().copied().filter(move |way| way.is_for(kind));
-        let floored: Vec<f64> = self.times.iter().copied().filter(|&times| times == 2.0 || times == 4.0).collect();
-        let steps: usize = stands.iter().map(|(kind, ..)| ways(*kind).count() * self.times.len() + floored.len()).sum();
+        let steps: usize = stands.iter().map(|(kind, ..)| ways(*kind).count() * self.times.len() + JUDGED.len()).sum();
         let mut progress = Progress::new("queue, goodput", steps * self.rounds);
         let (mut measured, mut floors) = (Vec::new(), Vec::new());
         for round in 0..self.rounds {
             for &(kind, cost_us, work) in &stands {
                 let capacity = self.capacity(topology, kind, work, 0.0)?;
-                for &times in &floored {
+                for (times, ..) in JUDGED {
                     progress.step(&format!("{}, the floor, {times} x capacity", kind.title()))?;
                     let goodput = self.capacity(topology, kind, work, (times - 1.0) * capacity)? / capacity;
                     floors.push(Floor { kind, cost_us, times, round, goodput });
@@ -182,13 +183,16 @@ impl Goodput {
     /// `refused`: connections a second to where nobody listens, meanwhile.
     fn capacity(&self, topology: &Topology, kind: Kind, work: usize, refused: f64) -> Result<f64> {
         let stand = Stand::start(topology, kind, Way::Plain, work)?;
-        let nobody = Load {
-            server: Topology::server_address(Family::V4, NOBODY),
-            seconds: self.seconds + 0.2,
-            arrivals: Some(Arrivals::evenly(refused)),
-            ..Load::of(Client::Middle, 40, 200)
+        let nobody = || {
+            let load = Load {
+                server: Topology::server_address(Family::V4, NOBODY),
+                seconds: self.seconds + 0.2,
+                arrivals: Some(Arrivals::evenly(refused)),
+                ..Load::of(Client::Middle, 40, 200)
+            };
+            load.start(&topology.clients)
         };
-        let beside = (refused > 0.0).then(|| nobody.start(&topology.clients)).transpose()?;
+        let beside = (refused > 0.0).then(nobody).transpose()?;
         let load =
             Load { seconds: self.seconds, warm_up: 0.2, close: Close::Fin, ..Load::of(Client::Low, 20, CLIENTS) };
         let seen = load.start(&topology.clients)?.finish()?;
@@ -252,11 +256,11 @@ impl Goodput {
     fn figures(&self, measured: &[Measured], floors: &[Floor], outcome: &mut Outcome) {
         for &kind in &self.kinds {
             for (cost, &cost_us) in self.costs_us.iter().enumerate() {
+                let cost = if cost == 0 { "" } else { "_300us" };
                 for way in self.ways.iter().copied().filter(|way| way.is_for(kind)) {
-                    for (times, name, bound) in [(2.0, "2x", 0.95), (4.0, "4x", 0.9)] {
+                    for (times, name, bound) in JUDGED {
                         let [goodput, high] = values(measured, Case { kind, way, cost_us, times });
                         let is_queue = way == Way::Queue;
-                        let cost = if cost == 0 { "" } else { "_300us" };
                         let way_name = if is_queue { String::new() } else { format!("{}_", way.name()) };
                         let mut add = |name: &str, value: f64, bound: f64, metric: &str| {
                             let name = format!("{}.{way_name}{name}{cost}", kind.name());
@@ -279,10 +283,9 @@ impl Goodput {
                         add(&format!("goodput_high_{name}"), high, 1.0, metric);
                     }
                 }
-                for (times, name) in [(2.0, "2x"), (4.0, "4x")] {
+                for (times, name, _) in JUDGED {
                     let of = |one: &&Floor| (one.kind, one.cost_us, one.times) == (kind, cost_us, times);
                     let all: Vec<f64> = floors.iter().filter(of).map(|one| one.goodput).collect();
-                    let cost = if cost == 0 { "" } else { "_300us" };
                     let load = format!(
                         "{}, plain, requests of {}, {CLIENTS} closed-loop clients, beside {} x capacity of connections to where nobody listens",
                         kind.title(),

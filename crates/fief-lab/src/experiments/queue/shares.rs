@@ -168,40 +168,15 @@ fn of(measured: &[Measured], kind: Kind, wish: Wish) -> impl Iterator<Item = &Me
 }
 
 fn once(topology: &Topology, (kind, work): (Kind, usize), wish: Wish, round: usize, seconds: f64) -> Result<Measured> {
-    let start = |wish: &Wish| Stand::under(topology, kind, Way::Queue, work, Some(&wish.policy(kind)));
-    let load = |class: Client, path: &str| Load {
-        path: path.to_owned(),
-        seconds,
-        close: Connections::Persistent.close(),
-        ..Load::of(class, CLIENTS as u8, CLIENTS)
-    };
-    // where nothing is divided, what a request of each class costs; half of it afterwards, since a machine has its days
-    let alone = Wish { says: [""; 3], ..wish };
+    // half of the costs afterwards, since a machine has its days
     let is_tried = seconds < 0.5;
-    let costs = || -> Result<Vec<[Alone; 3]>> {
-        let stand = start(&alone)?;
-        let mut found = Vec::new();
-        for _ in 0..if is_tried { 1 } else { COSTS } {
-            let mut each = [Alone::default(); 3];
-            for (n, (class, asks)) in CLASSES.into_iter().zip(wish.asks).enumerate() {
-                if let Some(path) = asks {
-                    let (account, clocks) = (charged()?[n], cpu_seconds(&stand.processes(topology)?));
-                    let load = Load { seconds: seconds / 4.0, ..load(class, path) };
-                    each[n].us = cost::cost_at(topology, &stand, kind, load)?;
-                    let clocks = cpu_seconds(&stand.processes(topology)?) - clocks;
-                    each[n].charged = (charged()?[n] - account) / clocks;
-                }
-            }
-            found.push(each);
-        }
-        stand.stop()?;
-        Ok(found)
-    };
+    let costs = || costs(topology, (kind, work), wish, seconds, if is_tried { 1 } else { COSTS });
     let mut all_costs = costs()?;
-    let stand = start(&wish)?;
+    let stand = stand_of(topology, (kind, work), wish)?;
     // what was saved up is used up, and debts are carried
     let begin = |(class, asks): (Client, Option<&str>)| {
-        asks.map(|path| Load { warm_up: seconds / 3.0, ..load(class, path) }.start(&topology.clients)).transpose()
+        asks.map(|path| Load { warm_up: seconds / 3.0, ..load(class, path, seconds) }.start(&topology.clients))
+            .transpose()
     };
     let loads = CLASSES.into_iter().zip(wish.asks).map(begin).collect::<Result<Vec<_>>>()?;
     std::thread::sleep(Duration::from_secs_f64(seconds / 3.0));
@@ -240,12 +215,52 @@ fn once(topology: &Topology, (kind, work): (Kind, usize), wish: Wish, round: usi
     })
 }
 
+fn stand_of(topology: &Topology, (kind, work): (Kind, usize), wish: Wish) -> Result<Stand> {
+    Stand::under(topology, kind, Way::Queue, work, Some(&wish.policy(kind)))
+}
+
+fn load(class: Client, path: &str, seconds: f64) -> Load {
+    Load {
+        path: path.to_owned(),
+        seconds,
+        close: Connections::Persistent.close(),
+        ..Load::of(class, CLIENTS as u8, CLIENTS)
+    }
+}
+
+/// What a request of each class costs where nothing is divided, so many times.
+fn costs(
+    topology: &Topology,
+    server: (Kind, usize),
+    wish: Wish,
+    seconds: f64,
+    times: usize,
+) -> Result<Vec<[Alone; 3]>> {
+    let stand = stand_of(topology, server, Wish { says: [""; 3], ..wish })?;
+    let cost = |n: usize, path: &str| -> Result<Alone> {
+        let clocks = || Ok::<_, Error>(cpu_seconds(&stand.processes(topology)?));
+        let (account, before) = (charged()?[n], clocks()?);
+        let us = cost::cost_at(topology, &stand, server.0, load(CLASSES[n], path, seconds / 4.0))?;
+        Ok(Alone { us, charged: (charged()?[n] - account) / (clocks()? - before) })
+    };
+    let mut found = Vec::new();
+    for _ in 0..times {
+        let mut each = [Alone::default(); 3];
+        for (n, path) in wish.asks.into_iter().enumerate() {
+            each[n] = path.map(|path| cost(n, path)).transpose()?.unwrap_or_default();
+        }
+        found.push(each);
+    }
+    stand.stop()?;
+    Ok(found)
+}
+
 /// Of one class that asks alone.
 #[derive(Clone, Copy, Debug, Default)]
 struct Alone {
     /// CPU time of a request.
     us: f64,
-    /// What its account has, of the time of the server's processes.
+    /// The account's part of the time of the server's processes.
     charged: f64,
 }
 
