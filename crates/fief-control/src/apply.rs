@@ -213,7 +213,7 @@ impl Fief {
             let _ = self.retire_new_ticks();
             if !sysctls_were_set {
                 // as above: the error that stopped the policy is the one to tell
-                let _ = self.restore_sysctls(&[]);
+                let _ = self.restore_all_sysctls();
             }
         }
         let (containers, doors) = staged?;

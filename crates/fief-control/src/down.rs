@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use fief_bpf::table::Table;
-use fief_bpf::{Result, abi, process, schedule};
+use fief_bpf::{Result, abi, ingress, process, schedule};
 
 use crate::names::Names;
 use crate::tree::Tree;
@@ -76,8 +76,9 @@ impl Fief {
 
     /// Removes whatever an installation, or a part of one, has left on the machine.
     pub(crate) fn remove_all(&self) -> Result<()> {
+        ingress::detach_others(self.pins(), &[])?;
         // before the note of what they were goes; a failure must not keep the rest up
-        let restored = self.restore_sysctls(&[]);
+        let restored = self.restore_all_sysctls();
         self.remove_state()?;
         restored
     }

@@ -8,6 +8,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
 
 use fief_bpf::{Context, Result};
 use fief_policy::{Handshake, Listener, Mode, Policy};
@@ -25,9 +27,18 @@ const TCP_RECEIVE: &str = "net.ipv4.tcp_rmem";
 /// offset, which the front door can read.
 const WANTED: [(&str, &str); 2] = [(COOKIES, "2"), (TIMESTAMPS, "2")];
 
+/// How long the kernel takes a cookie that it has made: two of its minutes of 64 s.
+const COOKIE_LIFE: Duration = Duration::from_secs(128);
+
+/// How long first requests may be under way to a server that is let go.
+const UNDER_WAY: Duration = Duration::from_millis(500);
+
 /// What the front door's own answers want: only then the kernel tells it where they belong, behind a balancer that
 /// rewrites link addresses and wherever else the way back is another. On the loopback it changes nothing else.
 const ROUTES: [(&str, &str); 2] = [("net.ipv4.conf.lo.forwarding", "1"), ("net.ipv6.conf.lo.forwarding", "1")];
+
+/// In the note of sysctls: until when the kernel answered, in seconds since 1970.
+const ANSWERED: &str = "answered until";
 
 /// How the listeners of a policy are admitted on this machine.
 #[derive(Debug, Default)]
@@ -126,7 +137,10 @@ impl Fief {
 
     /// Sets sysctls, and notes what was there before that.
     fn set_sysctls(&self, netns: &Namespace, wanted: &[(&str, &str)]) -> Result<()> {
-        let mut before = self.sysctls_before().filter(|before| before.netns == netns.inode).unwrap_or_default();
+        if self.sysctls_before().is_some_and(|before| before.netns != netns.inode) {
+            self.restore_all_sysctls()?;
+        }
+        let mut before = self.sysctls_before().unwrap_or_default();
         before.netns = netns.inode;
         for &(name, wanted) in wanted {
             let now = read(name)?;
@@ -144,21 +158,40 @@ impl Fief {
     }
 
     /// Gives the sysctls back that were changed, but for those named, unless somebody else has changed them since.
+    ///
+    /// Timestamps later than others, as long as a cookie is good: a connection that the kernel makes of one has the offset that it
+    /// finds then. With another one than its SYN-ACK had, its client takes what it is sent for old, and drops it (PAWS).
     pub(crate) fn restore_sysctls(&self, keep: &[&str]) -> Result<()> {
-        let Some(before) = self.sysctls_before() else { return Ok(()) };
-        let (kept, restored): (Vec<_>, _) =
-            before.values.into_iter().partition(|(name, _)| keep.contains(&name.as_str()));
+        let Some(mut before) = self.sysctls_before() else { return Ok(()) };
+        let answered = before.has(COOKIES) && !keep.contains(&COOKIES);
+        if answered {
+            before.answered_until = Some(SystemTime::now());
+        }
+        let stays = |name: &str| keep.contains(&name) || name == TIMESTAMPS && before.may_return();
+        let (kept, restored): (Vec<_>, Vec<_>) = before.values.iter().cloned().partition(|(name, _)| stays(name));
         if restored.is_empty() && !kept.is_empty() {
             return Ok(());
         }
-        let restore =
-            || restored.iter().filter(|(name, _)| is_ours(name)).try_for_each(|(name, value)| write(name, value));
-        namespace::within(before.netns, restore)?;
+        give_back(before.netns, &restored)?;
+        self.note_sysctls(&Before { values: kept, ..before })
+    }
+
+    /// Gives all sysctls back, for good: a moment after nothing holds first requests any more, so that those under way find the
+    /// kernel as it was when their connections began.
+    pub(crate) fn restore_all_sysctls(&self) -> Result<()> {
+        let Some(before) = self.sysctls_before() else { return Ok(()) };
+        if before.has(COOKIES) {
+            sleep(UNDER_WAY);
+        }
+        give_back(before.netns, &before.values)?;
+        self.note_sysctls(&Before { values: Vec::new(), ..before })
+    }
+
+    fn note_sysctls(&self, left: &Before) -> Result<()> {
         let file = self.sysctl_file();
-        if kept.is_empty() {
+        if left.values.is_empty() {
             return fs::remove_file(&file).context(|| format!("cannot remove {}", file.display()));
         }
-        let left = Before { netns: before.netns, values: kept };
         fs::write(&file, left.to_text()).context(|| format!("cannot write {}", file.display()))
     }
 
@@ -239,23 +272,49 @@ pub(crate) fn choose(asked: Handshake) -> (bool, String) {
     }
 }
 
+fn give_back(netns: u64, values: &[(String, String)]) -> Result<()> {
+    namespace::within(netns, || {
+        values.iter().filter(|(name, _)| is_ours(name)).try_for_each(|(name, value)| write(name, value))
+    })
+    .map(drop)
+}
+
 /// Sysctls of a network namespace before they were changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Before {
     netns: u64,
     values: Vec<(String, String)>,
+    /// Until when the kernel answered every request with a cookie, if it does no more.
+    answered_until: Option<SystemTime>,
 }
 
 impl Before {
+    fn has(&self, name: &str) -> bool {
+        self.values.iter().any(|(noted, _)| noted == name)
+    }
+
+    /// Whether clients may return cookies that the kernel has made.
+    fn may_return(&self) -> bool {
+        // a clock that was set back since cannot tell
+        self.answered_until.is_some_and(|until| until.elapsed().is_ok_and(|passed| passed < COOKIE_LIFE))
+    }
+
     fn to_text(&self) -> String {
+        let since = |until: SystemTime| until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let answered = self.answered_until.map(|until| format!("{ANSWERED} = {}\n", since(until)));
         let values = self.values.iter().map(|(name, value)| format!("{name} = {value}\n"));
-        std::iter::once(format!("netns = {}\n", self.netns)).chain(values).collect()
+        std::iter::once(format!("netns = {}\n", self.netns)).chain(answered).chain(values).collect()
     }
 
     fn from_text(text: &str) -> Option<Self> {
         let mut lines = text.lines().filter_map(|line| line.split_once(" = "));
         let netns = lines.next().filter(|(name, _)| *name == "netns")?.1.parse().ok()?;
-        Some(Self { netns, values: lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect() })
+        let (answered, values): (Vec<_>, Vec<_>) = lines.partition(|(name, _)| *name == ANSWERED);
+        let answered_until = answered
+            .first()
+            .and_then(|(_, seconds)| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.parse().ok()?)));
+        let values = values.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Some(Self { netns, values, answered_until })
     }
 }
 
@@ -282,8 +341,14 @@ mod tests {
 
     #[test]
     fn what_was_noted_is_read_again() {
-        let before = Before { netns: 4_026_531_840, values: vec![(COOKIES.to_owned(), "1".to_owned())] };
-        assert_eq!(Before::from_text(&before.to_text()), Some(before));
+        let values = vec![(COOKIES.to_owned(), "1".to_owned())];
+        let before = Before { netns: 4_026_531_840, values, answered_until: None };
+        let later = |text: &str| Before::from_text(text).unwrap();
+        assert_eq!(later(&before.to_text()), before);
+        let seconds = Duration::from_secs(1_700_000_000);
+        let answered = Before { answered_until: Some(SystemTime::UNIX_EPOCH + seconds), ..before };
+        assert_eq!(later(&answered.to_text()), answered);
+        assert!(!answered.may_return());
         assert_eq!(Before::from_text("nothing"), None);
     }
 

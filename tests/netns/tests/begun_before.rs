@@ -2,11 +2,15 @@
 //! A handshake that Fief has answered is a connection, whatever the policy says that is in force when its client asks.
 
 use std::io::Write;
+use std::net::TcpStream;
+use std::thread::scope;
 
+use fief_bpf::ingress;
 use fief_testkit::{Client, Family, wait_until};
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::rig::{Rig, status_of};
 use fief_tests_netns::{SOON, connect_from, refusing, unacknowledged};
+use nix::errno::Errno;
 
 const HELD: &str = refusing!("/secret", "503");
 /// Connection requests have a rate, requests have no rules.
@@ -24,20 +28,39 @@ fn watching() -> String {
     HELD.replace("[listener.plain]\n", "[listener.plain]\nmode = \"monitor\"\n")
 }
 
-/// Connects, has another policy put in force, and asks; in pieces where `cut` says.
-fn ask_across(rig: &Rig, next: &str, path: &str, cut: Option<usize>) -> u16 {
-    rig.front.apply(HELD).unwrap();
+/// As many clients begin a connection. Each has an offset of timestamps of its own, of which it may like one half.
+const CLIENTS: usize = 8;
+
+fn connected(rig: &Rig) -> Vec<TcpStream> {
     let from = (Client::High.address(Family::V4, 1), 0).into();
-    let mut stream = connect_from(&rig.front.topology.clients, from, plain(Family::V4)).unwrap();
-    stream.set_nodelay(true).unwrap();
-    let request = format!("GET {path} HTTP/1.0\r\nHost: server\r\n\r\n");
+    let connect = |_| connect_from(&rig.front.topology.clients, from, plain(Family::V4)).unwrap();
+    (0..CLIENTS).map(connect).inspect(|stream| stream.set_nodelay(true).unwrap()).collect()
+}
+
+fn answers(streams: Vec<TcpStream>, rest: &str) -> Vec<Result<u16, Errno>> {
+    for mut stream in &streams {
+        stream.write_all(rest.as_bytes()).unwrap();
+    }
+    streams.into_iter().map(status_of).collect()
+}
+
+fn request(path: &str) -> String {
+    format!("GET {path} HTTP/1.0\r\nHost: server\r\n\r\n")
+}
+
+/// Clients connect, another policy is put in force, and they ask; in pieces where `cut` says.
+fn ask_across(rig: &Rig, next: &str, path: &str, cut: Option<usize>) -> Vec<Result<u16, Errno>> {
+    rig.front.apply(HELD).unwrap();
+    let streams = connected(rig);
+    let request = request(path);
     let (before, after) = request.split_at(cut.unwrap_or(0));
-    stream.write_all(before.as_bytes()).unwrap();
-    // what the door holds is acknowledged
-    wait_until(SOON, || unacknowledged(&stream) == 0).unwrap();
+    for mut stream in &streams {
+        stream.write_all(before.as_bytes()).unwrap();
+        // what the door holds is acknowledged
+        wait_until(SOON, || unacknowledged(stream) == 0).unwrap();
+    }
     rig.front.apply(next).unwrap();
-    stream.write_all(after.as_bytes()).unwrap();
-    status_of(stream).unwrap_or_else(|errno| panic!("{path}, {cut:?}: {errno}: {next}"))
+    answers(streams, after)
 }
 
 #[test]
@@ -49,11 +72,35 @@ fn a_connection_that_was_begun_goes_on_where_nothing_is_held_any_more() {
         let rig = Rig::new(door, HELD);
         // without request rules the kernel answers by cookies only when it has to, and takes none back
         let nexts = [watching(), RATED.to_owned()];
+        let all = |status: u16| vec![Ok(status); CLIENTS];
         for next in nexts.iter().take(if door == Door::Own { 2 } else { 1 }) {
-            assert_eq!(ask_across(&rig, next, "/10", None), 200, "{door:?}: {next}");
-            assert_eq!(ask_across(&rig, next, "/10", Some(9)), 200, "{door:?}, in pieces: {next}");
-            assert_eq!(ask_across(&rig, next, "/secret", None), 200, "{door:?}: nothing is refused any more: {next}");
+            assert_eq!(ask_across(&rig, next, "/10", None), all(200), "{door:?}: {next}");
+            assert_eq!(ask_across(&rig, next, "/10", Some(9)), all(200), "{door:?}, in pieces: {next}");
+            assert_eq!(
+                ask_across(&rig, next, "/secret", None),
+                all(200),
+                "{door:?}: nothing is refused any more: {next}"
+            );
         }
-        assert_eq!(ask_across(&rig, HELD, "/secret", None), 503, "{door:?}");
+        assert_eq!(ask_across(&rig, HELD, "/secret", None), all(503), "{door:?}");
     }
+}
+
+/// Of the door's own cookies the kernel knows nothing: it resets those who return them.
+#[test]
+fn a_connection_of_the_kernels_cookies_goes_on_where_nothing_is_in_force_any_more() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Door::Kernel, HELD);
+    let streams = connected(&rig);
+    let fief = rig.front.installation().fief();
+    let answers = scope(|scope| {
+        let down = scope.spawn(|| fief.down().unwrap());
+        wait_until(SOON, || ingress::standing(fief.pins()).is_empty()).unwrap();
+        let answers = answers(streams, &request("/secret"));
+        down.join().unwrap();
+        answers
+    });
+    assert_eq!(answers, vec![Ok(200); CLIENTS]);
 }

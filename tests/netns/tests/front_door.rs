@@ -71,6 +71,17 @@ impl Door {
         self.namespace.run(|| std::fs::read_to_string(file).unwrap().trim().to_owned()).unwrap()
     }
 
+    /// Has the kernel answered by cookies so long ago that none is good any more.
+    fn cookies_ran_out(&self) {
+        let file = Path::new("/run/fief").join(self.fief.pins().scope()).join("sysctls");
+        let noted = std::fs::read_to_string(&file).unwrap();
+        let older = noted.lines().map(|line| match line.split_once("answered until = ") {
+            Some((_, seconds)) => format!("answered until = {}\n", seconds.parse::<u64>().unwrap() - 129),
+            None => format!("{line}\n"),
+        });
+        std::fs::write(&file, older.collect::<String>()).unwrap();
+    }
+
     fn map(&self, name: &str) -> MapHandle {
         MapHandle::from_pinned_path(self.fief.pins().map(name)).unwrap()
     }
@@ -278,7 +289,14 @@ fn the_kernels_cookies_are_switched_on_and_the_sysctls_given_back() {
     assert!(applied.notes.iter().any(|note| note.contains("tcp_syncookies = 2")), "{:?}", applied.notes);
     assert_eq!((door.sysctl("tcp_syncookies"), door.sysctl("tcp_timestamps")), ("2".to_owned(), "2".to_owned()));
     assert_ne!(door.guards()[&0].flags & abi::FIEF_GUARD_KERNEL, 0);
-    door.apply(&policy("handshake = \"own\"", "admit = true", 10)).unwrap();
+    let own = policy("handshake = \"own\"", "admit = true", 10);
+    for _ in 0..2 {
+        door.apply(&own).unwrap();
+        // cookies may still come back, and their connections must have the offset that the SYN-ACK had
+        assert_eq!((door.sysctl("tcp_syncookies"), door.sysctl("tcp_timestamps")), ("1".to_owned(), "2".to_owned()));
+    }
+    door.cookies_ran_out();
+    door.apply(&own).unwrap();
     assert_eq!((door.sysctl("tcp_syncookies"), door.sysctl("tcp_timestamps")), ("1".to_owned(), "1".to_owned()));
     door.apply(&kernel).unwrap();
     // again, so that what was ours is not taken for what was there
@@ -298,7 +316,11 @@ fn who_only_watches_changes_no_sysctl() {
         let is_set = !watches.contains("monitor");
         assert_eq!(door.sysctl("tcp_syncookies"), if is_set { "2" } else { "1" }, "{watches}: {:?}", applied.notes);
     }
-    door.apply(&policy("handshake = \"kernel\"", "admit = true\nmode = \"monitor\"", 10)).unwrap();
+    let watching = policy("handshake = \"kernel\"", "admit = true\nmode = \"monitor\"", 10);
+    door.apply(&watching).unwrap();
+    assert_eq!(door.sysctl("tcp_syncookies"), "1");
+    door.cookies_ran_out();
+    door.apply(&watching).unwrap();
     assert_eq!((door.sysctl("tcp_syncookies"), door.sysctl("tcp_timestamps")), ("1".to_owned(), "1".to_owned()));
 }
 
