@@ -203,7 +203,7 @@ impl Fief {
         let before = Tree::read(&table);
         let there = There::of(policy, &before);
         let changed = self.changed_listeners(policy, before.slot, &there.renamed)?;
-        let sysctls_were_set = self.sysctls_are_set();
+        let sysctls = self.sysctls_before();
         let staged =
             unname(&admin, &before, slot).and_then(|()| self.stage(policy, source, &admin, &there, slot, &mut applied));
         if staged.is_err() {
@@ -211,10 +211,8 @@ impl Fief {
             // as above
             let _ = self.retire_files();
             let _ = self.retire_new_ticks();
-            if !sysctls_were_set {
-                // as above: the error that stopped the policy is the one to tell
-                let _ = self.restore_all_sysctls();
-            }
+            // as above: the error that stopped the policy is the one to tell
+            let _ = self.unset_sysctls(&sysctls);
         }
         let (containers, doors) = staged?;
         let left = self.open_queues(&doors.queues)?;
@@ -228,7 +226,7 @@ impl Fief {
         }
         self.retire_ticks(doors.ticks)?;
         ingress::detach_others(self.pins(), &doors.stands())?;
-        self.restore_sysctls(&doors.sysctls)?;
+        self.restore_sysctls(doors.netns.inode, &doors.sysctls)?;
         self.retire_lanes(policy, &containers, &doors)?;
         self.retire_files()?;
         applied.notes.extend(self.move_homes(lost));

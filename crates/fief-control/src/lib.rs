@@ -59,6 +59,7 @@ mod state;
 mod status;
 pub mod steer;
 mod sweep;
+mod sysctls;
 mod tree;
 mod upgrade;
 mod verdicts;

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use fief_bpf::{Result, abi, batch, ingress, open};
 use fief_policy::{Handshake, Listener, Policy};
 
-use crate::handshake::{COOKIES, choose, multipath, multipath_note, read};
+use crate::handshake::{choose, multipath, multipath_note};
 use crate::listening::{self, Listening};
 use crate::names::Names;
+use crate::sysctls::{COOKIES, read};
 use crate::{Fief, front, namespace};
 
 /// Of a guard that holds connections: it admits, and does more than watch.

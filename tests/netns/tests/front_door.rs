@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fief_bpf::table::Table;
@@ -15,6 +15,16 @@ use fief_testkit::{Feature, NetNs, require, require_if, wait_until};
 use fief_tests_netns::{SOON, kill_before};
 use libbpf_rs::MapHandle;
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter};
+
+fn sysctl_of(namespace: &NetNs, name: &str) -> String {
+    let file = format!("/proc/sys/net/ipv4/{name}");
+    namespace.run(|| std::fs::read_to_string(file).unwrap().trim().to_owned()).unwrap()
+}
+
+/// How the kernel answers: `tcp_syncookies` and `tcp_timestamps`.
+fn answers_of(namespace: &NetNs) -> [String; 2] {
+    ["tcp_syncookies", "tcp_timestamps"].map(|name| sysctl_of(namespace, name))
+}
 
 /// A policy whose only listener has a rate.
 fn policy(front: &str, listener: &str, rate: u32) -> String {
@@ -50,9 +60,21 @@ impl Door {
 
     /// From a thread that is in the namespace already.
     fn apply_here(&self, text: &str) -> Result<Applied, Error> {
+        self.apply_by(text, ApplyOptions::default())
+    }
+
+    fn apply_by(&self, text: &str, options: ApplyOptions) -> Result<Applied, Error> {
         let parsed = fief_policy::parse(text, "test.toml").unwrap_or_else(|e| panic!("{e}"));
-        let options = ApplyOptions { containers: Some(128), ..ApplyOptions::default() };
-        self.fief.apply(&parsed, text, &options)
+        self.fief.apply(&parsed, text, &ApplyOptions { containers: Some(128), ..options })
+    }
+
+    /// Has the next policy fail: its text cannot be kept while the folder is there.
+    fn no_next(&self) -> PathBuf {
+        let next = 1 - Table::open(self.fief.pins()).unwrap().policy().0;
+        let text = Path::new("/run/fief").join(self.fief.pins().scope()).join(format!("policy.{next}.toml"));
+        let _ = std::fs::remove_file(&text); // of the policy before this one, which nobody reads any more
+        std::fs::create_dir(&text).unwrap();
+        text
     }
 
     /// Names of the interfaces that it stands at.
@@ -67,8 +89,7 @@ impl Door {
     }
 
     fn sysctl(&self, name: &str) -> String {
-        let file = format!("/proc/sys/net/ipv4/{name}");
-        self.namespace.run(|| std::fs::read_to_string(file).unwrap().trim().to_owned()).unwrap()
+        sysctl_of(&self.namespace, name)
     }
 
     /// Has the kernel answered by cookies so long ago that none is good any more.
@@ -189,10 +210,7 @@ fn a_policy_that_fails_at_last_leaves_the_doors_of_the_one_before() {
         pins.map(|pin| pin.unwrap().file_name()).collect::<Vec<_>>()
     };
     let before = steered();
-    // the text of the next policy cannot be kept
-    let next = 1 - Table::open(door.fief.pins()).unwrap().policy().0;
-    let text = Path::new("/run/fief").join(door.fief.pins().scope()).join(format!("policy.{next}.toml"));
-    std::fs::create_dir(&text).unwrap();
+    let text = door.no_next();
     let wider = policy("interfaces = [\"a0\", \"a1\"]", "", 10);
     door.apply(&wider).unwrap_err();
     assert_eq!(door.at(), ["a0"]);
@@ -202,6 +220,38 @@ fn a_policy_that_fails_at_last_leaves_the_doors_of_the_one_before() {
     std::fs::remove_dir(text).unwrap();
     door.apply(&wider).unwrap();
     assert_eq!(door.at(), ["a0", "a1"]);
+}
+
+#[test]
+fn a_policy_that_fails_at_last_leaves_the_sysctls_of_the_one_before() {
+    let Some(door) = Door::new() else { return };
+    let [own, kernel] = ["own", "kernel"].map(|who| policy(&format!("handshake = \"{who}\""), "admit = true", 10));
+    door.apply(&own).unwrap();
+    let text = door.no_next();
+    door.apply(&kernel).unwrap_err();
+    assert_eq!(answers_of(&door.namespace), ["1", "1"]);
+    std::fs::remove_dir(text).unwrap();
+    door.apply(&kernel).unwrap();
+    let elsewhere = NetNs::new("elsewhere").unwrap();
+    let moved = || elsewhere.run(|| door.apply_by(&kernel, ApplyOptions { here: true, ..ApplyOptions::default() }));
+    let text = door.no_next();
+    moved().unwrap().unwrap_err();
+    assert_eq!(
+        (answers_of(&door.namespace), answers_of(&elsewhere)),
+        (["2", "2"].map(Into::into), ["1", "1"].map(Into::into))
+    );
+    std::fs::remove_dir(text).unwrap();
+    moved().unwrap().unwrap();
+    // cookies may still come back to where the door stood
+    assert_eq!(
+        (answers_of(&door.namespace), answers_of(&elsewhere)),
+        (["1", "2"].map(Into::into), ["2", "2"].map(Into::into))
+    );
+    door.fief.down().unwrap();
+    assert_eq!(
+        (answers_of(&door.namespace), answers_of(&elsewhere)),
+        (["1", "1"].map(Into::into), ["1", "1"].map(Into::into))
+    );
 }
 
 #[test]
@@ -304,6 +354,18 @@ fn the_kernels_cookies_are_switched_on_and_the_sysctls_given_back() {
     // from another network namespace
     door.fief.down().unwrap();
     assert_eq!((door.sysctl("tcp_syncookies"), door.sysctl("tcp_timestamps")), ("1".to_owned(), "1".to_owned()));
+}
+
+#[test]
+fn cookies_come_back_also_where_the_kernel_answered_by_them_before() {
+    let Some(door) = Door::new() else { return };
+    door.namespace.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
+    for (who, timestamps) in [("kernel", "2"), ("own", "2"), ("kernel", "2")] {
+        door.apply(&policy(&format!("handshake = \"{who}\""), "admit = true", 10)).unwrap();
+        assert_eq!(answers_of(&door.namespace), ["2", timestamps], "{who}");
+    }
+    door.fief.down().unwrap();
+    assert_eq!(answers_of(&door.namespace), ["2", "1"]);
 }
 
 #[test]
@@ -436,10 +498,14 @@ fn multipath_listener() -> OwnedFd {
 fn without_syncookies_nothing_is_admitted_and_the_remedy_is_said() {
     let Some(door) = Door::new() else { return };
     door.namespace.sysctl("net.ipv4.tcp_syncookies", "0").unwrap();
-    let applied = door.apply(&policy("handshake = \"own\"", "admit = true", 10)).unwrap();
-    assert!(applied.notes.iter().any(|note| note.contains("sysctl -w net.ipv4.tcp_syncookies=1")), "{applied:?}");
-    assert_eq!(door.guards()[&0].flags & abi::FIEF_GUARD_ADMIT, 0);
-    assert_ne!(door.guards()[&0].flags & abi::FIEF_GUARD_POLICE, 0, "rates hold all the same");
+    // while the kernel answers it is 2, which the next policy does not leave
+    for before in ["own", "kernel"] {
+        door.apply(&policy(&format!("handshake = \"{before}\""), "admit = true", 10)).unwrap();
+        let applied = door.apply(&policy("handshake = \"own\"", "admit = true", 10)).unwrap();
+        assert!(applied.notes.iter().any(|note| note.contains("sysctl -w net.ipv4.tcp_syncookies=1")), "{applied:?}");
+        assert_eq!(door.guards()[&0].flags & abi::FIEF_GUARD_ADMIT, 0, "{before}");
+        assert_ne!(door.guards()[&0].flags & abi::FIEF_GUARD_POLICE, 0, "rates hold all the same");
+    }
 }
 
 #[test]

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sysctls that a policy changes in a network namespace, and what they were before, so that they are given back.
+//!
+//! What was there is noted before it is changed: a kill in between leaves nothing that nobody restores. While `apply --here` moves the
+//! front door, two namespaces have a note: that of the policy in force keeps its sysctls until the next one is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
+
+use fief_bpf::{Context, Result};
+
+use crate::{Fief, namespace};
+
+pub(crate) const COOKIES: &str = "net.ipv4.tcp_syncookies";
+pub(crate) const TIMESTAMPS: &str = "net.ipv4.tcp_timestamps";
+
+/// What the kernel's cookies want: they are always sent, and their options stand in timestamps without a random
+/// offset, which the front door can read.
+pub(crate) const WANTED: [(&str, &str); 2] = [(COOKIES, "2"), (TIMESTAMPS, "2")];
+
+/// What the front door's own answers want: only then the kernel tells it where they belong, behind a balancer that
+/// rewrites link addresses and wherever else the way back is another. On the loopback it changes nothing else.
+pub(crate) const ROUTES: [(&str, &str); 2] =
+    [("net.ipv4.conf.lo.forwarding", "1"), ("net.ipv6.conf.lo.forwarding", "1")];
+
+/// How long the kernel takes a cookie that it has made: two of its minutes of 64 s.
+const COOKIE_LIFE: Duration = Duration::from_secs(128);
+
+/// How long first requests may be under way to a server that is let go.
+const UNDER_WAY: Duration = Duration::from_millis(500);
+
+/// In a note: whose sysctls follow, by its inode.
+const NETNS: &str = "netns";
+/// In a note: until when the kernel answered, in seconds since 1970.
+const ANSWERED: &str = "answered until";
+
+/// Sysctls of a network namespace before they were changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Before {
+    netns: u64,
+    values: Vec<(String, String)>,
+    /// Until when the kernel answered every request with a cookie, if it does no more.
+    answered_until: Option<SystemTime>,
+}
+
+impl Fief {
+    /// Sets sysctls of the caller's namespace.
+    pub(crate) fn set_sysctls(&self, netns: u64, wanted: &[(&str, &str)]) -> Result<()> {
+        let mut noted = self.sysctls_before();
+        if !noted.iter().any(|before| before.netns == netns) {
+            noted.push(Before { netns, ..Before::default() });
+        }
+        let before = noted.iter_mut().find(|before| before.netns == netns).expect("it is there now");
+        for &(name, wanted) in wanted {
+            let now = read(name)?;
+            if now != wanted && !before.has(name) {
+                before.values.push((name.to_owned(), now));
+            }
+        }
+        if wanted.iter().any(|(name, _)| *name == TIMESTAMPS) {
+            before.answered_until = None;
+        }
+        self.note_sysctls(&noted)?;
+        wanted.iter().try_for_each(|(name, wanted)| write(name, wanted))
+    }
+
+    /// Gives the sysctls back that were changed, but for those named of this namespace, unless somebody else has changed them since.
+    ///
+    /// Timestamps later than others, as long as a cookie is good: a connection that the kernel makes of one has the offset that it
+    /// finds then. With another one than its SYN-ACK had, its client takes what it is sent for old, and drops it (PAWS).
+    pub(crate) fn restore_sysctls(&self, netns: u64, keep: &[&str]) -> Result<()> {
+        let noted = self.sysctls_before();
+        let mut left = Vec::new();
+        for mut before in noted.iter().cloned() {
+            let keep = if before.netns == netns { keep } else { &[] };
+            if before.has(TIMESTAMPS) && !keep.contains(&TIMESTAMPS) && before.answered_until.is_none() {
+                before.answered_until = Some(SystemTime::now());
+            }
+            let stays = |name: &str| keep.contains(&name) || name == TIMESTAMPS && before.may_return();
+            let (kept, restored): (Vec<_>, Vec<_>) = before.values.iter().cloned().partition(|(name, _)| stays(name));
+            give_back(before.netns, &restored)?;
+            left.push(Before { values: kept, ..before });
+        }
+        self.note_sysctls(&left)
+    }
+
+    /// Gives all sysctls back, for good: a moment after nothing holds first requests any more, so that those under way find the
+    /// kernel as it was when their connections began.
+    pub(crate) fn restore_all_sysctls(&self) -> Result<()> {
+        let noted = self.sysctls_before();
+        if noted.iter().any(|before| before.has(TIMESTAMPS)) {
+            sleep(UNDER_WAY);
+        }
+        noted.iter().try_for_each(|before| give_back(before.netns, &before.values))?;
+        self.note_sysctls(&[])
+    }
+
+    /// A policy has failed: what was changed for it since the note was `earlier` is given back.
+    pub(crate) fn unset_sysctls(&self, earlier: &[Before]) -> Result<()> {
+        for before in self.sysctls_before() {
+            let was = earlier.iter().find(|was| was.netns == before.netns);
+            let is_new = |(name, _): &&(String, String)| !was.is_some_and(|was| was.has(name));
+            let new: Vec<_> = before.values.iter().filter(is_new).cloned().collect();
+            give_back(before.netns, &new)?;
+        }
+        self.note_sysctls(earlier)
+    }
+
+    /// What is noted now.
+    pub(crate) fn sysctls_before(&self) -> Vec<Before> {
+        fs::read_to_string(self.sysctl_file()).map(|text| from_text(&text)).unwrap_or_default()
+    }
+
+    /// What a sysctl of the caller's namespace is where Fief wants nothing of it.
+    pub(crate) fn sysctl_without_us(&self, netns: u64, name: &str) -> Result<String> {
+        let noted = self.sysctls_before().into_iter().find(|before| before.netns == netns);
+        let value = noted.and_then(|before| before.values.into_iter().find(|(noted, _)| noted == name));
+        value.filter(|_| is_ours(name)).map_or_else(|| read(name), |(_, value)| Ok(value))
+    }
+
+    fn note_sysctls(&self, noted: &[Before]) -> Result<()> {
+        let file = self.sysctl_file();
+        let text: String = noted.iter().filter(|before| !before.values.is_empty()).map(Before::to_text).collect();
+        if text.is_empty() {
+            return match fs::remove_file(&file) {
+                Err(error) if file.exists() => Err(error).context(|| format!("cannot remove {}", file.display())),
+                _ => Ok(()),
+            };
+        }
+        if fs::read_to_string(&file).is_ok_and(|there| there == text) {
+            return Ok(());
+        }
+        fs::create_dir_all(self.run_dir()).context(|| format!("cannot make {}", self.run_dir().display()))?;
+        fs::write(&file, text).context(|| format!("cannot write {}", file.display()))
+    }
+
+    fn sysctl_file(&self) -> PathBuf {
+        self.run_dir().join("sysctls")
+    }
+}
+
+impl Before {
+    fn has(&self, name: &str) -> bool {
+        self.values.iter().any(|(noted, _)| noted == name)
+    }
+
+    /// Whether clients may return cookies that the kernel has made.
+    fn may_return(&self) -> bool {
+        // a clock that was set back since cannot tell
+        self.answered_until.is_some_and(|until| until.elapsed().is_ok_and(|passed| passed < COOKIE_LIFE))
+    }
+
+    fn to_text(&self) -> String {
+        let since = |until: SystemTime| until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let answered = self.answered_until.map(|until| format!("{ANSWERED} = {}\n", since(until)));
+        let values = self.values.iter().map(|(name, value)| format!("{name} = {value}\n"));
+        std::iter::once(format!("{NETNS} = {}\n", self.netns)).chain(answered).chain(values).collect()
+    }
+}
+
+/// What was written by [`Before::to_text`], of one namespace after the other.
+fn from_text(text: &str) -> Vec<Before> {
+    let mut noted: Vec<Before> = Vec::new();
+    for (name, value) in text.lines().filter_map(|line| line.split_once(" = ")) {
+        match (name, noted.last_mut()) {
+            (NETNS, _) => noted.push(Before { netns: value.parse().unwrap_or_default(), ..Before::default() }),
+            (ANSWERED, Some(before)) => {
+                let since = value.parse().ok().map(Duration::from_secs);
+                before.answered_until = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+            }
+            (_, Some(before)) => before.values.push((name.to_owned(), value.to_owned())),
+            (_, None) => {}
+        }
+    }
+    noted
+}
+
+fn give_back(netns: u64, values: &[(String, String)]) -> Result<()> {
+    if values.is_empty() {
+        return Ok(());
+    }
+    namespace::within(netns, || {
+        values.iter().filter(|(name, _)| is_ours(name)).try_for_each(|(name, value)| write(name, value))
+    })
+    .map(drop)
+}
+
+fn is_ours(name: &str) -> bool {
+    WANTED.iter().chain(&ROUTES).any(|(own, wanted)| *own == name && read(name).is_ok_and(|now| now == *wanted))
+}
+
+pub(crate) fn file(name: &str) -> PathBuf {
+    Path::new("/proc/sys").join(name.replace('.', "/"))
+}
+
+pub(crate) fn read(name: &str) -> Result<String> {
+    let text = fs::read_to_string(file(name)).context(|| format!("cannot read the sysctl {name}"))?;
+    Ok(text.trim().to_owned())
+}
+
+fn write(name: &str, value: &str) -> Result<()> {
+    fs::write(file(name), value).context(|| format!("cannot set the sysctl {name} to {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_of_namespaces_is_read_again() {
+        let values = vec![(COOKIES.to_owned(), "1".to_owned())];
+        let before = Before { netns: 4_026_531_840, values, answered_until: None };
+        let since = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
+        let answered = Before { netns: 2, answered_until: since, ..before.clone() };
+        let text = [&before, &answered].map(Before::to_text).concat();
+        assert!(!answered.may_return());
+        assert_eq!(from_text(&text), [before, answered]);
+        assert_eq!(from_text("nothing"), []);
+    }
+}
