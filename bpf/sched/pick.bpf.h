@@ -53,18 +53,18 @@ static __always_inline void best_offer(struct best *b, __u32 id, __u32 priority,
 /* No further from where its siblings of its priority are than a child may be. */
 static __always_inline void child_place(struct sched_node *n, struct fief_attributes *a, struct sched_node *parent)
 {
-	__u64 *clock = clock_of(parent, a->priority, a->share_ppm ? CLOCK_SHARES : CLOCK_REST, n->at);
+	__u64 clock = clock_seen(parent, a->priority, a->share_ppm ? CLOCK_SHARES : CLOCK_REST, n->at);
 
 	if (a->share_ppm)
-		n->at = within_part(n->at, *clock, a->share_ppm);
+		n->at = within_part(n->at, clock, a->share_ppm);
 	else
-		n->at = within_weight(n->at, *clock, a->weight);
+		n->at = within_weight(n->at, clock, a->weight);
 }
 
 /* The same for its own threads, as one of its children; */
 static __always_inline void own_place(struct sched_node *n)
 {
-	n->own_at = within_weight(n->own_at, *clock_of(n, OWN_PRIORITY, CLOCK_REST, n->own_at), OWN_WEIGHT);
+	n->own_at = within_weight(n->own_at, clock_seen(n, OWN_PRIORITY, CLOCK_REST, n->own_at), OWN_WEIGHT);
 }
 
 /* and for all of its children without a share, as one. */

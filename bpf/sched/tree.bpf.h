@@ -288,7 +288,7 @@ static __always_inline void node_settle(struct sched_node *n, struct fief_contai
 		n->at += stride(ns, a->share_ppm);
 	} else {
 		n->at += stride_weight(ns, a->weight);
-		*group_of(parent, a->priority) += stride(ns, rest);
+		group_had(parent, a->priority, stride(ns, rest));
 	}
 }
 
@@ -301,5 +301,5 @@ static __always_inline void own_settle(struct sched_node *n, struct fief_contain
 		return;
 	ns = __sync_lock_test_and_set(&c->charged_own_ns, 0);
 	n->own_at += stride_weight(ns, OWN_WEIGHT);
-	*group_of(n, OWN_PRIORITY) += stride(ns, rest);
+	group_had(n, OWN_PRIORITY, stride(ns, rest));
 }

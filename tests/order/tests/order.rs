@@ -113,6 +113,21 @@ fn shares_hold_beside_a_better_one_without_a_share_that_comes_for_moments() {
     }
 }
 
+/// 1 and 200 have one place in a container. Who only receives takes it from nobody.
+#[test]
+fn shares_hold_beside_a_worse_one_that_only_receives() {
+    let mut machine = Machine::new();
+    let better = |given: Given| Given { priority: 200, ..given };
+    let ids = busy(&mut machine, &[better(share(60)), better(weight(100)), priority(1)]);
+    let before = ids.iter().map(|&id| machine.used_ns(id)).collect::<Vec<_>>();
+    for _ in 0..3000 {
+        machine.step(SLICE);
+        machine.charge(ids[2], MS / 100);
+    }
+    let used: Vec<_> = ids.iter().zip(before).map(|(&id, before)| (machine.used_ns(id) - before) as f64).collect();
+    assert_near(&[used[0] * 100.0 / (used[0] + used[1])], &[60.0], 1.0);
+}
+
 #[test]
 fn a_share_that_is_not_used_is_lent() {
     let mut machine = Machine::new();
