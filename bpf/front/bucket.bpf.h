@@ -245,6 +245,8 @@ static __always_inline void time_charge(struct fief_bucket *bucket, __u64 now)
 		return;
 	spent = container_spent(bucket->container.id, now);
 	before = bucket->used_ns;
+	if (spent < before)
+		spent = container_spent(bucket->container.id, now); /* a flush in between was not seen */
 	bucket->used_ns = spent;
 	if (!looked || spent <= before)
 		return;

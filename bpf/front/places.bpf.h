@@ -186,8 +186,11 @@ static __always_inline void limit_charge(struct fief_queue_class *of, __u64 cost
 static __noinline __u64 class_spends(struct fief_queue_class *of, __u64 now)
 {
 	__u64 spent = container_spent(of->container.id, now), before = *(volatile __u64 *)&of->spent_ns, cost = 0;
-	__u64 looked = *(volatile __u64 *)&of->charged_ns, behind = before - spent;
+	__u64 looked = *(volatile __u64 *)&of->charged_ns, behind;
 
+	if ((__s64)(before - spent) >= (__s64)SPENT_AGAIN_NS)
+		spent = container_spent(of->container.id, now); /* a flush in between was not seen, or it is so */
+	behind = before - spent;
 	if ((__s64)behind >= 0 && behind < SPENT_AGAIN_NS)
 		spent = before;
 	else if (__sync_val_compare_and_swap(&of->spent_ns, before, spent) != before)

@@ -4,8 +4,8 @@
  *
  * Problem: the record of a container lacks the charges that the CPUs still hold in their caches, and the open stints.
  * How: all three are added, once. A reader that must never see time twice tries again (the core's usage.bpf.h).
- * Limits: a flush in between is seen twice or not at all, until the next look. Limits by CPU time look again and again and
- * count differences only. A look visits each CPU, so the callers look once in a while.
+ * Limits: what is flushed in between is not seen, until the next look. Limits by CPU time look again and again and count differences
+ * only; who finds less than before looks once more. A look visits each CPU, so the callers look once in a while.
  */
 #pragma once
 

@@ -349,7 +349,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	struct fief_queue *q = queue_get(front->guard->queue);
 	struct queue_links *links = queue_links();
 	struct packet *p = &front->packet;
-	bool later = what == QUEUE_LATER, owes, over, waits;
+	bool later = what == QUEUE_LATER, owes, over, full, waits;
 	struct queue_turn place = {};
 	__u32 class, bytes, at;
 	enum queue_way way;
@@ -364,10 +364,11 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	class = queue_class_of(q, stream->admitted.container.id);
 	class_settle(q, class, front->now);
 	over = !q->monitor && class_is_over(q, queue_class(q, class), front->now);
-	if (what == QUEUE_UNHELD && over)
+	full = over || (!q->monitor && class_is_full(q, queue_class(q, class)));
+	if (what == QUEUE_UNHELD && full)
 		return TCX_DROP; /* no place to wait; it comes again */
 	if (what == QUEUE_FIRST && tcp && takes_cookies_alone(front, tcp) && bears_multipath(skb, p)) {
-		if (over || (!q->monitor && !queue_room(q)))
+		if (full || (!q->monitor && !queue_room(q)))
 			return TCX_DROP; /* it comes again */
 		what = QUEUE_UNHELD;
 	}
