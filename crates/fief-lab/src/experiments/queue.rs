@@ -54,6 +54,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
         true => Plan::quick(),
         false => Plan::full(),
     };
+    let is_full = !quick && !is_least();
     let wanted = Wanted::from_env();
     let mut plan = plan.only(&wanted);
     let topology = Topology::new()?;
@@ -69,7 +70,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
     };
     let mut outcome = outcome::of(&plan, &sample, notes);
     if is_wanted("goodput") {
-        goodput::run(&plan, &topology, !quick, &mut outcome)?;
+        goodput::run(&plan, &topology, is_full, &mut outcome)?;
     }
     if is_wanted("shares") {
         shares::run(&plan, &topology, &mut outcome)?;
@@ -78,7 +79,7 @@ pub fn run(quick: bool) -> Result<Outcome> {
         places::run(&plan, &topology, &mut outcome)?;
     }
     if is_wanted("objective") {
-        objective::run(&plan, &topology, !quick, &mut outcome)?;
+        objective::run(&plan, &topology, is_full, &mut outcome)?;
     }
     if is_wanted("loopback") {
         stranger::run(&plan, &topology, &mut outcome)?;
