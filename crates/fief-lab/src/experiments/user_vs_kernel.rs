@@ -4,8 +4,8 @@
 //! Well-behaved clients saturate nginx. Beside them a crowd asks for more and more, and is limited to ten requests a
 //! second: by nginx's own limit_req, by Fief at the crowd's SYNs, and by Fief at the crowd's URL. What the well-behaved
 //! keep is what refusing the others leaves. At the URL the paper's kernel resets the connection (section 3.3), and calls an
-//! answer friendlier (section 4.5.2): both are measured. Refused clients are not punished here, so that each stage shows what
-//! it costs.
+//! answer friendlier (section 4.5.2): both are measured. There refused clients are not punished, so that each stage shows what
+//! it costs; once more they are, as an operator would have it: who was refused has no connection for a second.
 //!
 //! What is kept hangs on what a request costs: the cheaper it is, the more refusals fit into the server's time. So all is
 //! measured at two costs, and the refused load is a part of the server's capacity at each.
@@ -75,10 +75,11 @@ enum Stage {
     Syn,
     Url,
     Answer,
+    Penalty,
 }
 
 impl Stage {
-    const ALL: [Stage; 4] = [Stage::Server, Stage::Syn, Stage::Url, Stage::Answer];
+    const ALL: [Stage; 5] = [Stage::Server, Stage::Syn, Stage::Url, Stage::Answer, Stage::Penalty];
 
     /// The name of its figure.
     fn figure(self) -> &'static str {
@@ -87,6 +88,7 @@ impl Stage {
             Stage::Syn => "kept",
             Stage::Url => "kept_url",
             Stage::Answer => "kept_url_503",
+            Stage::Penalty => "kept_url_penalty",
         }
     }
 
@@ -96,6 +98,7 @@ impl Stage {
             Stage::Syn => "Fief, at the SYN",
             Stage::Url => "Fief, at the URL, by reset",
             Stage::Answer => "Fief, at the URL, by 503",
+            Stage::Penalty => "Fief, at the URL, by 503 and a penalty",
         }
     }
 
@@ -103,6 +106,7 @@ impl Stage {
         match self {
             Stage::Server => "server",
             Stage::Syn | Stage::Url | Stage::Answer => "fief",
+            Stage::Penalty => "penalty",
         }
     }
 
@@ -112,7 +116,7 @@ impl Stage {
             Stage::Server => (Client::Middle, "/limited/report"),
             Stage::Syn => (Client::Low, "/shop/report"),
             Stage::Url => (Client::Middle, "/limited/report"),
-            Stage::Answer => (Client::Middle, "/answered/report"),
+            Stage::Answer | Stage::Penalty => (Client::Middle, "/answered/report"),
         };
         Crowd::open(class, path, Arrivals::evenly(per_second), PATIENCE_MS)
     }
@@ -157,6 +161,11 @@ fn policy() -> String {
     )
 }
 
+/// The same where a refused client is punished, by the rule that answers.
+fn punishing() -> String {
+    policy().replace("refuse = \"503\"\n", "refuse = \"503\"\npenalty = \"1s\"\n")
+}
+
 fn ways(Priced { cost, page }: &Priced, parts: &[f64]) -> Vec<Way> {
     let limit = Limit { folder: "/limited/", per_second: PER_SECOND, burst: BURST };
     let nginx = |limits| Program::Nginx { text: page.text.clone(), limits };
@@ -181,6 +190,12 @@ fn ways(Priced { cost, page }: &Priced, parts: &[f64]) -> Vec<Way> {
             title: title("nginx under Fief"),
             site: Site { program: nginx(Vec::new()), policy: Some(policy()) },
             steps: steps("fief"),
+        },
+        Way {
+            name: cost.way("penalty"),
+            title: title("nginx under Fief, with a penalty"),
+            site: Site { program: nginx(Vec::new()), policy: Some(punishing()) },
+            steps: steps("penalty"),
         },
     ]
 }

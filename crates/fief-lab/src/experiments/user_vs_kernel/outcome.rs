@@ -11,7 +11,7 @@ use crate::table::{Table, cost_ms, number};
 
 const ABOUT: &str = "Well-behaved clients saturate nginx, whose requests cost 2.5 ms of CPU, and in turn 0.5 ms. A crowd \
 beside them is limited to 10 requests a second, and offers more and more. What do the well-behaved keep when the server \
-refuses the crowd, and when the kernel does, at the SYN or at the URL?";
+refuses the crowd, and when the kernel does, at the SYN or at the URL, and when who was refused has no connection for a second?";
 
 /// Places of the crowds in a trial.
 const GOOD: usize = 0;
@@ -74,7 +74,7 @@ fn bound(stage: Stage, cost: Cost) -> Option<Bound> {
         (Stage::Syn, Cost::Paper) => Some(Bound::AtLeast(0.95)),
         (Stage::Url, Cost::Paper) => Some(Bound::AtLeast(0.85)),
         (Stage::Answer, Cost::Paper) => Some(Bound::AtLeast(0.8)),
-        (_, Cost::Cheap) | (Stage::Server, _) => None,
+        (_, Cost::Cheap) | (Stage::Server | Stage::Penalty, _) => None,
     }
 }
 
@@ -85,7 +85,7 @@ fn figures(sample: &Sample, parts: &[f64], cost: Cost, figures: &mut Figures) {
             cost_ms(cost.us())
         )
     };
-    for stage in [Stage::Syn, Stage::Url, Stage::Answer, Stage::Server] {
+    for stage in [Stage::Syn, Stage::Url, Stage::Answer, Stage::Penalty, Stage::Server] {
         let (way, start, end) = (cost.way(stage.way()), stage.step(parts[0]), stage.step(BOUNDED));
         let name = format!("{}{}", stage.figure(), cost.suffix());
         let kept = |part: f64| {
