@@ -342,6 +342,21 @@ static __always_inline void packet_shorten(struct fief_queue *q, struct packet *
 	__sync_fetch_and_add(&q->too_long, 1);
 }
 
+/* Whether the class has all places that a latency of a better one leaves it, those given back that have run out. */
+__noinline int class_has_all(__u32 queue, __u32 class, __u64 now)
+{
+	struct fief_queue *q = queue_get(queue);
+	__u64 full;
+
+	if (!q || q->monitor)
+		return 0;
+	bpf_spin_lock(&q->lock);
+	places_run_out(q, now);
+	full = class_is_full(q, queue_class(q, class));
+	bpf_spin_unlock(&q->lock);
+	return full != 0;
+}
+
 /* A ruled request has come. */
 static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					 struct tcp_sock *tcp, struct fief_label *label, __u32 what)
@@ -349,7 +364,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	struct fief_queue *q = queue_get(front->guard->queue);
 	struct queue_links *links = queue_links();
 	struct packet *p = &front->packet;
-	bool later = what == QUEUE_LATER, owes, over, full, waits;
+	bool later = what == QUEUE_LATER, owes, over, multipath, waits;
 	struct queue_turn place = {};
 	__u32 class, bytes, at;
 	enum queue_way way;
@@ -364,12 +379,12 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	class = queue_class_of(q, stream->admitted.container.id);
 	class_settle(q, class, front->now);
 	over = !q->monitor && class_is_over(q, queue_class(q, class), front->now);
-	full = over || (!q->monitor && class_is_full(q, queue_class(q, class)));
-	if (what == QUEUE_UNHELD && full)
+	multipath = what == QUEUE_FIRST && tcp && takes_cookies_alone(front, tcp) && bears_multipath(skb, p);
+	if ((multipath || what == QUEUE_UNHELD) && (over || class_has_all(front->guard->queue, class, front->now)))
 		return TCX_DROP; /* no place to wait; it comes again */
-	if (what == QUEUE_FIRST && tcp && takes_cookies_alone(front, tcp) && bears_multipath(skb, p)) {
-		if (full || (!q->monitor && !queue_room(q)))
-			return TCX_DROP; /* it comes again */
+	if (multipath) {
+		if (!q->monitor && !queue_room(q))
+			return TCX_DROP;
 		what = QUEUE_UNHELD;
 	}
 	bytes = what == QUEUE_UNHELD || !p->payload_length ? 0 : queue_cost(p->payload_length);

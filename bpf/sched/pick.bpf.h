@@ -154,6 +154,8 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 		n->first = child;
 	if (!b.share && !b.has_rest)
 		return PICK_AGAIN;
+	if (b.has_rest && b.share)
+		clock_of(n, b.priority, CLOCK_SHARES, b.share_at); /* the others are placed by it */
 	if (b.has_rest)
 		rest_place(n, b.priority, rest);
 	if (b.share && (!b.has_rest || is_before(b.share_at, group_seen(n, b.priority)))) {

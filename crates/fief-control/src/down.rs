@@ -76,11 +76,12 @@ impl Fief {
 
     /// Removes whatever an installation, or a part of one, has left on the machine.
     pub(crate) fn remove_all(&self) -> Result<()> {
-        ingress::detach_others(self.pins(), &[])?;
-        // before the note of what they were goes; a failure must not keep the rest up
+        // a failure must not keep the rest up
+        let detached = ingress::detach_others(self.pins(), &[]);
+        // before the note of what they were goes
         let restored = self.restore_all_sysctls();
         self.remove_state()?;
-        restored
+        detached.and(restored)
     }
 
     fn remove_state(&self) -> Result<()> {

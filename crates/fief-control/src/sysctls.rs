@@ -25,7 +25,7 @@ pub(crate) const WANTED: [(&str, &str); 2] = [(COOKIES, "2"), (TIMESTAMPS, "2")]
 pub(crate) const ROUTES: [(&str, &str); 2] =
     [("net.ipv4.conf.lo.forwarding", "1"), ("net.ipv6.conf.lo.forwarding", "1")];
 
-/// How long the kernel takes a cookie that it has made: two of its minutes of 64 s.
+/// The kernel takes a cookie that it has made for less (MAX_SYNCOOKIE_AGE: two minutes).
 const COOKIE_LIFE: Duration = Duration::from_secs(128);
 
 /// How long first requests may be under way to a server that is let go.
@@ -55,7 +55,9 @@ impl Fief {
         let before = noted.iter_mut().find(|before| before.netns == netns).expect("it is there now");
         for &(name, wanted) in wanted {
             let now = read(name)?;
-            if now != wanted && !before.has(name) {
+            if now != wanted {
+                // what was noted, somebody else has changed since
+                before.values.retain(|(noted, _)| noted != name);
                 before.values.push((name.to_owned(), now));
             }
         }
@@ -90,7 +92,7 @@ impl Fief {
     /// kernel as it was when their connections began.
     pub(crate) fn restore_all_sysctls(&self) -> Result<()> {
         let noted = self.sysctls_before();
-        if noted.iter().any(|before| before.has(TIMESTAMPS)) {
+        if noted.iter().any(|before| before.has(COOKIES) || before.has(TIMESTAMPS)) {
             sleep(UNDER_WAY);
         }
         noted.iter().try_for_each(|before| give_back(before.netns, &before.values))?;
@@ -101,7 +103,7 @@ impl Fief {
     pub(crate) fn unset_sysctls(&self, earlier: &[Before]) -> Result<()> {
         for before in self.sysctls_before() {
             let was = earlier.iter().find(|was| was.netns == before.netns);
-            let is_new = |(name, _): &&(String, String)| !was.is_some_and(|was| was.has(name));
+            let is_new = |one: &&(String, String)| !was.is_some_and(|was| was.values.contains(one));
             let new: Vec<_> = before.values.iter().filter(is_new).cloned().collect();
             give_back(before.netns, &new)?;
         }
@@ -133,7 +135,10 @@ impl Fief {
             return Ok(());
         }
         fs::create_dir_all(self.run_dir()).context(|| format!("cannot make {}", self.run_dir().display()))?;
-        fs::write(&file, text).context(|| format!("cannot write {}", file.display()))
+        // never half of it: what is not noted nobody gives back
+        let aside = file.with_extension("next");
+        let written = fs::write(&aside, text).and_then(|()| fs::rename(&aside, &file));
+        written.context(|| format!("cannot write {}", file.display()))
     }
 
     fn sysctl_file(&self) -> PathBuf {
@@ -148,8 +153,8 @@ impl Before {
 
     /// Whether clients may return cookies that the kernel has made.
     fn may_return(&self) -> bool {
-        // a clock that was set back since cannot tell
-        self.answered_until.is_some_and(|until| until.elapsed().is_ok_and(|passed| passed < COOKIE_LIFE))
+        // where the clock was set back since, they may
+        self.answered_until.is_some_and(|until| until.elapsed().map_or(true, |passed| passed < COOKIE_LIFE))
     }
 
     fn to_text(&self) -> String {

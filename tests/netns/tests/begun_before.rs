@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::thread::scope;
+use std::time::{Duration, Instant};
 
 use fief_bpf::ingress;
 use fief_testkit::{Client, Family, wait_until};
@@ -92,15 +93,39 @@ fn a_connection_of_the_kernels_cookies_goes_on_where_nothing_is_in_force_any_mor
     if !ready() {
         return;
     }
+    // who asks later than half a second may be lost, and a busy machine may stand still for so long
+    let soon = || (0..5).map(|_| answers_after_down()).find(|(asked, _)| *asked < Duration::from_millis(250));
+    assert_eq!(soon().expect("a try that was fast enough").1, vec![Ok(200); CLIENTS]);
+}
+
+/// Clients ask once the door is gone: within this time, and what they are told.
+fn answers_after_down() -> (Duration, Vec<Result<u16, Errno>>) {
     let rig = Rig::new(Door::Kernel, HELD);
     let streams = connected(&rig);
     let fief = rig.front.installation().fief();
-    let answers = scope(|scope| {
+    scope(|scope| {
         let down = scope.spawn(|| fief.down().unwrap());
-        wait_until(SOON, || ingress::standing(fief.pins()).is_empty()).unwrap();
-        let answers = answers(streams, &request("/secret"));
+        let gone = wait_for(|| ingress::standing(fief.pins()).is_empty());
+        for mut stream in &streams {
+            stream.write_all(request("/secret").as_bytes()).unwrap();
+        }
+        let asked = gone.elapsed();
         down.join().unwrap();
-        answers
-    });
-    assert_eq!(answers, vec![Ok(200); CLIENTS]);
+        (asked, streams.into_iter().map(status_of).collect())
+    })
+}
+
+/// When it was last seen not to be so.
+fn wait_for(is_so: impl Fn() -> bool) -> Instant {
+    let mut last = Instant::now();
+    wait_until(SOON, || {
+        let now = Instant::now();
+        let so = is_so();
+        if !so {
+            last = now;
+        }
+        so
+    })
+    .unwrap();
+    last
 }

@@ -128,6 +128,18 @@ fn shares_hold_beside_a_worse_one_that_only_receives() {
     assert_near(&[used[0] * 100.0 / (used[0] + used[1])], &[60.0], 1.0);
 }
 
+/// 180 and 100 have one place too. Each time the better one comes for a moment the other's is made anew, at the child with a share.
+#[test]
+fn shares_hold_beside_a_better_one_that_takes_their_place() {
+    for (percent, away_ms) in [(60, 20), (60, 100), (30, 40), (10, 100)] {
+        let mut machine = Machine::new();
+        let gold = machine.container(ROOT, Given { priority: 180, ..weight(100) });
+        let ids = busy(&mut machine, &[share(percent), weight(100)]);
+        let found = percents_beside(&mut machine, &ids, gold, 2000, [MS / 100, away_ms * MS]);
+        assert_near(&found, &[f64::from(percent), f64::from(100 - percent)], 3.0);
+    }
+}
+
 #[test]
 fn a_share_that_is_not_used_is_lent() {
     let mut machine = Machine::new();

@@ -51,7 +51,7 @@ impl Plan {
         }
     }
 
-    /// Each step tried once.
+    /// Steps tried once, of each kind.
     pub fn least() -> Plan {
         let kinds = vec![Kind::Nginx, Kind::NginxTls, Kind::Go, Kind::Gunicorn, Kind::Postgres];
         let ways = vec![Way::Plain, Way::Queue, Way::Admit, Way::Shim, Way::LimitConn, Way::Haproxy(4)];
