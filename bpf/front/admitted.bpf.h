@@ -95,7 +95,11 @@ static __noinline bool cookie_spent(const struct packet *p, __u32 begin)
 
 	flow_key(p, &key);
 	entry = admitted_find(&key);
-	return entry && entry->begin == begin && (entry->spent || entry->verdicts >= VERDICTS_MOST);
+	if (!entry)
+		return false;
+	if (entry->begin != begin)
+		return admitted_before(&key, begin);
+	return entry->spent || entry->verdicts >= VERDICTS_MOST;
 }
 
 /* Before the packet goes on: what follows it must find the verdict. */

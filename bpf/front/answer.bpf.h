@@ -55,12 +55,17 @@ static __noinline void answered_note(const struct packet *p, __u64 now)
 	bpf_map_update_elem(&answered, &key, &now, BPF_ANY);
 }
 
-static __noinline bool is_answered(const struct packet *p)
+/* As long as the kernel knows a connection that it has closed (tcp_fin_timeout). Later its ports may be another one's. */
+#define ANSWERED_NS 60000000000ull
+
+static __noinline bool is_answered(const struct packet *p, __u64 now)
 {
 	struct fief_flow_key key;
+	__u64 *at;
 
 	flow_key(p, &key);
-	return bpf_map_lookup_elem(&answered, &key);
+	at = bpf_map_lookup_elem(&answered, &key);
+	return at && (__s64)(now - *at) < (__s64)ANSWERED_NS;
 }
 
 /* What the rule says that the client gets; not for FIEF_REFUSE_DROP. Its next byte from us is p->ack. */

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "penalised.bpf.h"
 #include "police.bpf.h"
 #include "resent.bpf.h"
 
@@ -55,6 +56,15 @@ static __noinline bool end_take(struct front_context *front)
 	return true;
 }
 
+/* Whether its source was refused a request since the handshake began. A function of its own to the verifier. */
+static __noinline bool end_penalised(struct front_context *front)
+{
+	if (!source_penalised(front))
+		return false;
+	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_SYN_PENALTY, false);
+	return true;
+}
+
 /* The verdict, with the end of a handshake counted. */
 static __always_inline int end_rule(struct front_context *front, int verdict)
 {
@@ -62,7 +72,7 @@ static __always_inline int end_rule(struct front_context *front, int verdict)
 		return verdict;
 	if (front->guard->flags & FIEF_GUARD_POLICE)
 		source_prove(front); /* it has seen the kernel's answer */
-	if (!end_take(front))
+	if (end_penalised(front) || !end_take(front))
 		return TCX_DROP;
 	return verdict == STREAM_UNHELD ? STREAM_ENDS : TCX_NEXT;
 }

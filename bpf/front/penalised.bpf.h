@@ -35,7 +35,7 @@ static __noinline int penalised_rule(struct __sk_buff *skb, struct front_context
 	struct segment *s;
 
 	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_SYN_PENALTY, false);
-	if (!is_answered(p))
+	if (!is_answered(p, front->now))
 		return TCX_DROP;
 	s = segment_begin(p->ack, packet_end(p), 0, TCP_ACK | TCP_RST);
 	return s ? segment_answer(skb, p, s) : TCX_DROP;

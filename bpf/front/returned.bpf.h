@@ -112,9 +112,9 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		bad_count(p, front->now, stream->times);
 		return count_drop(front, FIEF_ACK_BAD);
 	}
+	source_prove(front); /* first: it may inherit a penalty of its network */
 	if (source_penalised(front))
 		return penalised_rule(skb, front);
-	source_prove(front);
 	if (!hold_find(p, stream)) {
 		if (!connection_take(front))
 			return TCX_DROP; /* it comes again */

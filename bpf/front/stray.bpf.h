@@ -73,7 +73,7 @@ static __always_inline int answer_ends(struct __sk_buff *skb, struct front_conte
 {
 	struct packet *p = &front->packet;
 
-	if (!is_answered(p))
+	if (!is_answered(p, front->now))
 		return -1;
 	return is_bare(p) ? TCX_DROP : acknowledge(skb, p, with, packet_end(p), HOLD_WINDOW);
 }

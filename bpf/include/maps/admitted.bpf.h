@@ -11,6 +11,8 @@
  * them, and each would be ruled by itself. The first of them puts the flow's hash and the time into a word of the pair (a
  * claim). A second packet with the same begin is dropped for CLAIM_MS, and comes again. A virtual CPU may stand still for some ten
  * milliseconds between the door and TCP; a client sends its first bytes again after 200 (TCP_RTO_MIN).
+ * A flow has one verdict. Those before it were of other first numbers, and their cookies may be good for two minutes: they are
+ * remembered by a tag each, behind the pairs, since a program knows few tables.
  * Limits: one in 2^63 flows has another's hash, and differs in `begin`. A look while another CPU writes finds either flow's
  * verdict, or none.
  */
@@ -19,6 +21,7 @@
 #include "maps/secrets.bpf.h"
 
 #define ADMITTED_PAIRS 32768
+#define SPENT_PAIRS    1024 /* behind the one that tells whether there is anything: tags */
 #define CLAIMS	       6
 #define CLAIM_TIME     0xffffffull /* the lowest bits of a claim, in ms */
 #define CLAIM_MS       150	   /* in which a packet that passed the door has reached TCP, or never does */
@@ -45,8 +48,8 @@ _Static_assert(sizeof(struct admitted_line) == 64 && sizeof(struct admitted_key)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, ADMITTED_PAIRS + 1); /* the last one tells whether the others hold anything */
-	__uint(map_flags, BPF_F_MMAPABLE);	 /* so that it begins with a cache line */
+	__uint(max_entries, ADMITTED_PAIRS + 1 + SPENT_PAIRS); /* the one between tells whether there is anything */
+	__uint(map_flags, BPF_F_MMAPABLE);		       /* so that it begins with a cache line */
 	__type(key, __u32);
 	__type(value, struct admitted_pair);
 } admitted SEC(".maps");
@@ -103,6 +106,38 @@ static __always_inline struct admitted_line *admitted_line(const struct fief_flo
 	return &pair->line[1];
 }
 
+/* The place of a verdict's tag that its flow's next one replaced, and what stands there of it. */
+static __always_inline __u32 *spent_tag(__u64 hash, __u32 begin, __u32 *tag)
+{
+	__u64 mixed = hash_mix(hash ^ begin);
+	__u32 at = ADMITTED_PAIRS + 1 + (mixed >> 54), n = mixed >> 48;
+	__u32 *tags = bpf_map_lookup_elem(&admitted, &at);
+
+	_Static_assert(SPENT_PAIRS == 1 << 10 && sizeof(struct admitted_pair) == 64 * sizeof(__u32),
+		       "bits of the hash");
+	*tag = mixed | 1;
+	barrier_var(n);
+	return tags ? &tags[n & 63] : NULL;
+}
+
+/* Whether the flow had a verdict on the connection whose first byte is `begin`, before the one that it has. */
+static __always_inline bool admitted_before(const struct fief_flow_key *key, __u32 begin)
+{
+	__u32 tag, *place = spent_tag(flow_hash(key), begin, &tag);
+
+	return place && *place == tag;
+}
+
+/* Its next one comes. A function of its own for the stack's sake. */
+static __noinline int admitted_replace(__u64 hash, __u32 begin)
+{
+	__u32 tag, *place = spent_tag(hash, begin, &tag);
+
+	if (place)
+		*place = tag;
+	return 0;
+}
+
 static __always_inline void admitted_keep(struct admitted_line *line, __u64 hash, struct admitted_key *own,
 					  const struct fief_flow_key *key, const struct fief_admitted *verdict)
 {
@@ -113,6 +148,8 @@ static __always_inline void admitted_keep(struct admitted_line *line, __u64 hash
 		*any = 1;
 	if (line->flow == hash && line->verdict.begin == verdict->begin)
 		before = line->verdict.verdicts;
+	else if (line->flow == hash)
+		admitted_replace(hash, line->verdict.begin);
 	*(volatile __u64 *)&line->flow = 0;
 	barrier();
 	own->of = *key;

@@ -123,3 +123,56 @@ fn a_cookie_opens_one_connection_also_of_a_server_that_is_not_managed() {
         assert_eq!(rig.server.accepted(), 1, "{door:?}");
     }
 }
+
+#[test]
+fn of_two_cookies_of_one_flow_each_opens_one_connection() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, POLICY);
+        let client = (RawClients::address(Family::V4, 1), 2000).into();
+        let mut both = [7000, 900_000].map(|first| rig.open_with(client, first, &ORDINARY_OPTIONS));
+        let copies = both.each_ref().map(|connection| Segment {
+            acknowledgment: connection.greeting.sequence.wrapping_add(1),
+            ..connection.segment(ACK, 0, GOOD)
+        });
+        for connection in &mut both {
+            let (words, _) = connection.converse_until(GOOD, &whole(GOOD), SOON, |words| !words.is_empty()).unwrap();
+            assert!(words.starts_with(b"HTTP/1.1 200"), "{door:?}");
+            rig.clients.send(&connection.segment(RST | ACK, GOOD.len() as u32, &[])).unwrap();
+            wait_until(SOON, || rig.front.sockets(2000).is_empty()).unwrap();
+        }
+        for copy in [&copies[0], &copies[1], &copies[0]] {
+            let before = rig.front.verdicts();
+            let refused = || rig.front.verdicts().since(&before).count(abi::FIEF_ACK_BAD);
+            // its client's timeout: a begin passes once in 150 ms
+            wait_until(SOON, || {
+                rig.clients.send(copy).unwrap();
+                refused() > 0
+            })
+            .unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.front.verdicts().since(&before)));
+        }
+        assert_eq!(rig.server.accepted(), 2, "{door:?}");
+    }
+}
+
+#[test]
+fn below_admission_a_handshake_that_was_begun_before_the_penalty_ends_in_no_connection() {
+    if !ready() {
+        return;
+    }
+    let policy = POLICY.replace("[listener.plain]\n", "[listener.plain]\nadmit-from = \"overloaded\"\n");
+    for door in Door::GUARDS {
+        let rig = Rig::new(door, &policy);
+        let mut begun: Vec<_> = (0..3).map(|n| open(&rig, 1, 3000 + n)).collect();
+        let (_, ending) = open(&rig, 1, 2999).converse(REFUSED, &whole(REFUSED), SOON).unwrap();
+        assert_eq!(ending, Ending::Reset, "{door:?}");
+        let before = rig.front.verdicts();
+        for connection in &mut begun {
+            let (words, _) = connection.converse(GOOD, &whole(GOOD), Duration::from_millis(100)).unwrap();
+            assert!(words.is_empty(), "{door:?}: served within the penalty");
+        }
+        wait_until(SOON, || rig.front.verdicts().since(&before).count(abi::FIEF_SYN_PENALTY) >= 3).unwrap();
+    }
+}
