@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
+use fief_bpf::ingress::{self, Part};
 use fief_bpf::table::Table;
-use fief_bpf::{Result, abi, ingress, process, schedule};
+use fief_bpf::{Result, abi, process, schedule};
 
 use crate::names::Names;
 use crate::tree::Tree;
@@ -76,8 +77,10 @@ impl Fief {
 
     /// Removes whatever an installation, or a part of one, has left on the machine.
     pub(crate) fn remove_all(&self) -> Result<()> {
+        // the pins of its clock tell where its links are
+        let ticks = ingress::standing(self.pins()).into_iter().filter(|stand| stand.part == Part::Ticks);
         // a failure must not keep the rest up
-        let detached = ingress::detach_others(self.pins(), &[]);
+        let detached = ingress::detach_others(self.pins(), &ticks.collect::<Vec<_>>());
         // before the note of what they were goes
         let restored = self.restore_all_sysctls();
         self.remove_state()?;
