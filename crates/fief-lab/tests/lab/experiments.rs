@@ -267,7 +267,7 @@ fn classes_measures_three_classes_before_blocking_workers() {
 
 #[test]
 fn user_vs_kernel_measures_at_two_costs_of_a_request() {
-    let measured = ["kept", "kept_url", "kept_url_503", "server_kept"];
+    let measured = ["kept", "kept_url", "kept_url_503", "kept_url_penalty", "server_kept"];
     let cheap = measured.map(|name| format!("{name}_500us"));
     let all: Vec<&str> = measured.into_iter().chain(cheap.iter().map(String::as_str)).collect();
     runs_to_its_end("user-vs-kernel", &all, &[]);
