@@ -110,7 +110,7 @@ impl Fief {
         self.note_sysctls(earlier)
     }
 
-    /// What is noted now.
+    /// The notes as they stand, one for each namespace.
     pub(crate) fn sysctls_before(&self) -> Vec<Before> {
         fs::read_to_string(self.sysctl_file()).map(|text| from_text(&text)).unwrap_or_default()
     }
@@ -165,7 +165,7 @@ impl Before {
     }
 }
 
-/// What was written by [`Before::to_text`], of one namespace after the other.
+/// Reads the notes of all namespaces, as [`Before::to_text`] writes each.
 fn from_text(text: &str) -> Vec<Before> {
     let mut noted: Vec<Before> = Vec::new();
     for (name, value) in text.lines().filter_map(|line| line.split_once(" = ")) {
