@@ -67,7 +67,7 @@ struct fief_source_bucket {
 
 /*
  * SYNs of unproven addresses of one prefix (IPv4 /24, IPv6 /64 and /48) at one listener, for isolation. A place in a table
- * of fixed size: who floods from ever new prefixes makes no entries, and who is isolated is displaced by nobody.
+ * of fixed size: who floods from ever new prefixes makes no entries, and who is isolated is displaced by nobody while it goes on.
  */
 struct fief_meter {
 	__u8 prefix[16];
@@ -77,7 +77,7 @@ struct fief_meter {
 	__u32 syns;
 	__u16 listener;
 	__u8 length; /* of the prefix, in bits of its family */
-	__u8 pad;
+	__u8 held;   /* of an isolated one: how strongly it holds its place while it is silent */
 };
 #define FIEF_METERS 65536
 

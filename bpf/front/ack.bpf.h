@@ -68,7 +68,7 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		verdict = segment_look(skb, front, listening, stream);
 	if (verdict == STREAM_UNHELD)
 		listening = NULL;
-	verdict = end_rule(front, verdict);
+	verdict = end_rule(skb, front, verdict);
 	if (verdict == STREAM_ENDS && stream->known)
 		verdict = stream_join(skb, front, stream);
 	if (verdict == STREAM_REFUSED)
@@ -76,8 +76,10 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	if (verdict == STREAM_ENDS)
 		verdict = stream_rule(skb, front, listening, stream);
 	else if (has_stream(sk->state) && front->packet.flags & TCP_FIN &&
-		 (verdict == TCX_NEXT || verdict == QUEUE_LATER || verdict == QUEUE_WHOLE))
+		 (verdict == TCX_NEXT || verdict == QUEUE_LATER || verdict == QUEUE_WHOLE)) {
 		admitted_ended(&front->packet, sk);
+		end_forget(&front->packet);
+	}
 	bpf_sk_release(sk);
 	return verdict;
 }

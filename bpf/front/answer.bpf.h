@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "flow/key.bpf.h"
 #include "gather.bpf.h"
 #include "ruling.bpf.h"
 #include "verdict.bpf.h"

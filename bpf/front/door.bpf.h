@@ -17,6 +17,7 @@
 
 #include "absent.bpf.h"
 #include "banned.bpf.h"
+#include "ends.bpf.h"
 #include "handed.bpf.h"
 #include "handshake.bpf.h"
 #include "kernel_handshake.bpf.h"
@@ -123,6 +124,14 @@ static __noinline int reset_forget(const struct packet *p, bool begun)
 	return 0;
 }
 
+/* Where connections are not held it goes on: the socket that it ends may not be there yet, but in the same batch. */
+static __always_inline int unheld_reset(struct front_context *front)
+{
+	if (front->guard->flags & FIEF_GUARD_POLICE)
+		end_forget(&front->packet);
+	return TCX_NEXT;
+}
+
 /*
  * A reset of what has no socket. Clients send them upon an answer that they did not ask for, as many as a spoofed flood
  * has SYNs. The kernel would drop it too, behind its whole receive path.
@@ -133,8 +142,10 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 	int verdict = TCX_NEXT;
 	struct bpf_sock *sk;
 
-	if (!guard_only_find(front) || is_forward(front) || !admit_in_force(front))
+	if (!guard_only_find(front) || is_forward(front))
 		return TCX_NEXT;
+	if (!admit_in_force(front))
+		return unheld_reset(front);
 	sk = socket_find(skb, &front->packet, front->listener);
 	if (!sk)
 		return TCX_NEXT;
@@ -176,14 +187,13 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_co
 {
 	__u8 flags = front->packet.flags;
 
-	switch (flags & (TCP_SYN | TCP_RST | TCP_ACK)) {
+	if (flags & TCP_RST)
+		return reset_arrives(skb, front);
+	switch (flags & (TCP_SYN | TCP_ACK)) {
 	case TCP_SYN:
 		return flags & TCP_FIN ? TCX_NEXT : syn_arrives(skb, front);
 	case TCP_SYN | TCP_ACK:
 		return greeting_arrives(skb, front);
-	case TCP_RST:
-	case TCP_RST | TCP_ACK:
-		return reset_arrives(skb, front);
 	default:
 		return TCX_NEXT; /* what the kernel drops or refuses by itself, as a SYN with a FIN */
 	}

@@ -12,10 +12,12 @@
  */
 #pragma once
 
+#include "admitted.bpf.h"
 #include "excepted.bpf.h"
 #include "guard.bpf.h"
 #include "prefixes.bpf.h"
 #include "sources.bpf.h"
+#include "tracked.bpf.h"
 
 static __always_inline void isolated_set(struct front_context *front)
 {
@@ -53,4 +55,36 @@ static __always_inline void isolated_look(struct front_context *front)
 		return;
 	if (isolated_by(&front->packet, front->listener->index, front->now))
 		isolated_set(front);
+}
+
+/* The kernel makes a connection that is not ruled before: its class waits for the socket, as a verdict does. */
+static __noinline int isolated_end(struct __sk_buff *skb, struct front_context *front)
+{
+	struct fief_admitted entry = {
+	    .rule = FIEF_NO_ID,
+	    .begin = front->packet.seq,
+	    .time_ns = front->now,
+	    .answer_at = front->packet.ack,
+	    .verdicts = 1,
+	};
+
+	if (front->guard->flags & FIEF_GUARD_MONITOR)
+		return 0;
+	isolated_look(front);
+	if (!front->isolated)
+		return 0;
+	entry.container = front->container;
+	admitted_note(skb, front, &entry);
+	return 0;
+}
+
+/* The same for a socket that has its label: the first bytes come. */
+static __noinline int isolated_label(struct front_context *front, struct fief_label *label)
+{
+	if (front->guard->flags & FIEF_GUARD_MONITOR)
+		return 0;
+	isolated_look(front);
+	if (front->isolated)
+		label_move(label, front->container);
+	return 0;
 }

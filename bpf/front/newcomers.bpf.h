@@ -7,7 +7,7 @@
  *   to half of the burst          all
  *   to the burst                  of a prefix: the longer, the fewer answers it got this second
  *   to two bursts                 repeated SYNs: the longer, the more repetitions
- *   beyond                        all, while the CPU has time left (idle.bpf.h)
+ *   beyond                        all, while the CPU has time left (idle.bpf.h), unless a rate is used up by them
  *
  * Problem: a budget that drops blindly drops new clients as often as the flood: at 70,000 spoofed SYNs a second and a budget of
  * 5,000 a client needs 14 SYNs, which takes it minutes.
@@ -102,7 +102,7 @@ static __always_inline bool answered_here(struct front_context *front)
 }
 
 /* The bucket is half full, or more. */
-static __noinline bool newcomer_take_late(struct front_context *front, __u64 *arrival, __u64 lead)
+static __noinline bool newcomer_take_late(struct front_context *front, __u64 *arrival, __u64 lead, bool rated)
 {
 	__u64 interval = front->guard->unproven_interval_ns, burst = front->guard->unproven_tolerance_ns, mark;
 	struct given_places places;
@@ -117,7 +117,7 @@ static __noinline bool newcomer_take_late(struct front_context *front, __u64 *ar
 			return true;
 		}
 	}
-	if (answered_here(front) && cpu_spare(front->now))
+	if (!rated && answered_here(front) && cpu_spare(front->now))
 		return true;
 	times = resent(&front->packet, front->now, RESENT_SYN);
 	if (!times)
@@ -142,8 +142,8 @@ static __always_inline void budget_bound(__u64 *arrival, __u64 most, __u64 now)
 		__sync_val_compare_and_swap(arrival, seen, now + most);
 }
 
-/* Whether a SYN of an unproven source is answered. `last`: only from what nobody else wanted. */
-static __always_inline bool newcomer_take(struct front_context *front, bool last)
+/* Whether a SYN of an unproven source is answered. `last`: only from what nobody else wanted. `rated`: it uses up a rate of a rule. */
+static __always_inline bool newcomer_take(struct front_context *front, bool last, bool rated)
 {
 	const struct fief_guard *guard = front->guard;
 	__u32 listener = front->listener->index;
@@ -161,5 +161,5 @@ static __always_inline bool newcomer_take(struct front_context *front, bool last
 	if (lead <= guard->unproven_tolerance_ns / 2 &&
 	    cell_take(arrival, guard->unproven_interval_ns, guard->unproven_tolerance_ns / 2, front->now))
 		return true;
-	return newcomer_take_late(front, arrival, lead);
+	return newcomer_take_late(front, arrival, lead, rated);
 }

@@ -13,7 +13,8 @@
  * asked below it. A control on trial is counted, and the next is asked.
  * A SYN may be forged in a proven source's name. So the rates of a proven source count its connections, by the first bytes that
  * come with a cookie, or by the handshake's end (ends.bpf.h). A SYN is refused while these have reached the rate. SYNs have the
- * same rate; those above it are charged to the budget of the unproven sources.
+ * same rate; those above it are charged to the budget of the unproven sources. What one of these refuses uses up no rate of a rule: that
+ * is only looked at first, and used when all others have let the SYN pass.
  * Limits: at a listener on trial nothing is dropped, and only the first refusal is counted. Where connections pass through
  * (`forward`) only SYNs are counted.
  */
@@ -32,6 +33,7 @@
 struct police_view {
 	struct fief_source *source; /* NULL: unproven */
 	struct fief_bucket *bucket; /* the one that refused */
+	struct fief_bucket *later;  /* the one that was only looked at so far */
 	__u32 level;
 	enum fief_reason beyond; /* of a proven source's SYN that is above its own rate; FIEF_REASON_NONE: it is not */
 };
@@ -76,14 +78,12 @@ static __always_inline bool proven_take(struct front_context *front, struct poli
 	return true;
 }
 
-/* `last`: its prefix is isolated, and is served when nobody else wants to be. */
-static __always_inline bool unproven_take(struct front_context *front, struct police_view *view, bool last)
+/* Whether there is a budget of unproven sources. `last`: the SYN's prefix is isolated, and is served when nobody else wants to be. */
+static __always_inline bool unproven_bound(const struct front_context *front, const struct police_view *view, bool last)
 {
 	const struct fief_guard *guard = front->guard;
 
-	if (!guard->unproven_interval_ns || (!last && !in_force(view, guard->unproven_level)))
-		return true;
-	return newcomer_take(front, last);
+	return guard->unproven_interval_ns && (last || in_force(view, guard->unproven_level));
 }
 
 /* Whether the rate is for the port that the SYN comes from. */
@@ -92,7 +92,7 @@ static __always_inline bool rate_is_for(const struct fief_client *client, __u16 
 	return !client->port_last || (port >= client->port_first && port <= client->port_last);
 }
 
-static __always_inline bool rate_take(struct front_context *front, struct police_view *view, struct fief_bucket *bucket)
+static __noinline bool rate_take(struct front_context *front, struct police_view *view, struct fief_bucket *bucket)
 {
 	const struct fief_client *client = front->client;
 	bool own = !client->monitor && connections_count(front);
@@ -108,30 +108,59 @@ static __always_inline bool rate_take(struct front_context *front, struct police
 	return own;
 }
 
-/* The rate of the client rule; on trial, it is counted here and lets pass. */
-static __always_inline bool rule_take(struct front_context *front, struct police_view *view)
+static __always_inline bool rate_reached(const struct front_context *front, struct fief_bucket *bucket)
+{
+	if (bucket->kind != FIEF_BUCKET_PER_SOURCE)
+		return cell_early(&bucket->arrival_ns, bucket->tolerance_ns, front->now);
+	return source_reached(&front->packet, front->slot, front->client->bucket | FIEF_BUCKET_OF_SYNS, bucket,
+			      front->now);
+}
+
+/*
+ * Whether the rate of the client rule refuses the SYN; on trial, that is counted here, and the SYN passes. What other rates, or the budget of
+ * the unproven sources (`bound`), may refuse next is only looked at, and left in view->later, but for a proven source's own.
+ */
+static __noinline bool rule_refuses(struct front_context *front, struct police_view *view, bool bound)
 {
 	const struct fief_client *client = front->client;
 	struct fief_bucket *bucket;
+	bool reached;
 
 	if (!client || !client->bucket || !in_force(view, client->level) ||
 	    !rate_is_for(client, front->packet.source_port))
-		return true;
+		return false;
 	bucket = bucket_find(front->slot, client->bucket);
-	if (!bucket || rate_take(front, view, bucket))
-		return true;
+	if (!bucket)
+		return false;
+	if (bucket->kind == FIEF_BUCKET_PER_SOURCE ? bound && !view->source : bound || view->source) {
+		view->later = bucket;
+		reached = rate_reached(front, bucket);
+	} else {
+		reached = !rate_take(front, view, bucket);
+	}
+	if (!reached)
+		return false;
 	if (client->monitor && !(front->guard->flags & FIEF_GUARD_MONITOR)) {
 		verdict_count_bucket(front, client->container, client->rule, FIEF_SYN_RATE, true, bucket);
-		return true;
+		return false;
 	}
 	view->bucket = bucket;
+	return true;
+}
+
+/* Takes what was only looked at; false: others took it meanwhile. */
+static __always_inline bool later_take(struct front_context *front, struct police_view *view)
+{
+	if (!view->later || rate_take(front, view, view->later) || front->client->monitor)
+		return true;
+	view->bucket = view->later;
 	return false;
 }
 
 static __always_inline enum fief_reason police_judge(struct front_context *front, struct police_view *view)
 {
 	const struct fief_guard *guard = front->guard;
-	bool isolated;
+	bool isolated, bound;
 
 	view->source = source_find(front);
 	front->proven = view->source;
@@ -141,15 +170,14 @@ static __always_inline enum fief_reason police_judge(struct front_context *front
 		   !excepted(front, FIEF_EXCEPT_ISOLATE) && prefix_isolated(front);
 	if (isolated && !served_last(front))
 		return FIEF_SYN_ISOLATED;
-	if (!rule_take(front, view))
+	bound = unproven_bound(front, view, isolated);
+	if (rule_refuses(front, view, bound))
 		return FIEF_SYN_RATE;
 	if (view->source && !proven_take(front, view))
 		return FIEF_SYN_ISOLATED;
-	if ((view->source && !view->beyond) || unproven_take(front, view, isolated))
-		return FIEF_SYN_TAKEN;
-	if (view->beyond)
-		return view->beyond;
-	return isolated ? FIEF_SYN_ISOLATED : FIEF_SYN_UNPROVEN;
+	if (bound && (!view->source || view->beyond) && !newcomer_take(front, isolated, view->later))
+		return view->beyond ? view->beyond : isolated ? FIEF_SYN_ISOLATED : FIEF_SYN_UNPROVEN;
+	return later_take(front, view) ? FIEF_SYN_TAKEN : FIEF_SYN_RATE;
 }
 
 /* Judges a SYN and counts the verdict. */

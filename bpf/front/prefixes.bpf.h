@@ -6,7 +6,7 @@
  * How: SYNs of unproven sources are metered by prefix (IPv4 /24; IPv6 /64, and /48 with WIDER times the threshold); a prefix
  * above the threshold is isolated for a while. Each prefix has two places in a table of fixed size, found by a keyed hash. A
  * prefix that finds both taken by others decrements the weaker one, so that only prefixes that send much hold their place
- * (Misra and Gries 1982).
+ * (Misra and Gries 1982). An isolated one holds its place while it goes on, and then against some multiple of what isolated it.
  * Limits: new clients of an isolated prefix are answered last (`into`), or wait until the flood ends.
  */
 #pragma once
@@ -18,7 +18,9 @@
 #include "maps/secrets.bpf.h"
 
 #define METER_WINDOW_NS 1000000000ull
-#define WIDER		4 /* a /48 has many customers; one of them alone must not isolate it */
+#define SILENT_NS	2000000000ull /* an isolated prefix that sends one SYN a second holds its place */
+#define HELD_SYNS	16	      /* of others wear its place down by one */
+#define WIDER		4	      /* a /48 has many customers; one of them alone must not isolate it */
 
 /* A prefix at a listener. */
 struct metered {
@@ -49,12 +51,23 @@ static __always_inline bool meter_is(const struct fief_meter *meter, const struc
 	       meter->length == of->length && meter->window_ns;
 }
 
-/* How strongly a place is held now; an old window holds nothing. */
+/* How strongly a place is held now; an old window holds nothing, but for an isolated prefix, which others wear down while it is silent. */
 static __always_inline __u32 meter_held(const struct fief_meter *meter, __u64 now)
 {
 	if (meter->isolated_until_ns > now)
-		return ~0u;
+		return now - meter->window_ns < SILENT_NS ? ~0u : meter->held;
 	return now - meter->window_ns < METER_WINDOW_NS ? meter->syns : 0;
+}
+
+/* A prefix without a place wears the weaker one down. Two CPUs that saw the last one take it off once. */
+static __always_inline void meter_wear(struct fief_meter *meter, __u32 held, __u64 now)
+{
+	if (held == ~0u)
+		return;
+	if (meter->isolated_until_ns <= now)
+		__sync_val_compare_and_swap(&meter->syns, held, held - 1);
+	else if (!(bpf_get_prandom_u32() % HELD_SYNS))
+		*(volatile __u8 *)&meter->held = held - 1;
 }
 
 static __always_inline void meter_take(struct fief_meter *meter, const struct metered *of, __u64 now)
@@ -67,6 +80,7 @@ static __always_inline void meter_take(struct fief_meter *meter, const struct me
 	meter->length = of->length;
 	meter->window_ns = now;
 	meter->isolated_until_ns = 0;
+	meter->held = 0;
 	meter->syns = 1;
 }
 
@@ -125,8 +139,8 @@ static __noinline int meter_begin(const struct metered *of, __u64 now)
 	}
 	if (!held)
 		meter_take(one, of, now);
-	else if (held != ~0u) /* two CPUs that saw the last one take it off once */
-		__sync_val_compare_and_swap(&one->syns, held, held - 1);
+	else
+		meter_wear(one, held, now);
 	return 0;
 }
 
@@ -145,6 +159,7 @@ static __always_inline bool metered_isolated(const struct metered *of, __u32 abo
 		return isolated;
 	if (!isolated)
 		meter->isolated_since_ns = now;
+	meter->held = above < 255 ? above + 1 : 255;
 	meter->isolated_until_ns = now + ns;
 	return true;
 }

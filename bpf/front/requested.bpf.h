@@ -96,8 +96,12 @@ static __noinline int request_look(struct __sk_buff *skb, struct front_context *
 static __always_inline int begun_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
 	const struct packet *p = &front->packet;
+	bool isolates;
 
-	if (!segment_guard_find(front) || !front->guard->shapes)
+	if (!segment_guard_find(front))
+		return TCX_NEXT;
+	isolates = (front->guard->flags & (FIEF_GUARD_INTO | FIEF_GUARD_MONITOR)) == FIEF_GUARD_INTO;
+	if (!front->guard->shapes && !isolates)
 		return TCX_NEXT;
 	if (!(front->guard->flags & FIEF_GUARD_MONITOR)) {
 		early_send(skb);

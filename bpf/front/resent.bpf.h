@@ -48,14 +48,15 @@ static __always_inline __u32 resent_age(__u32 place, __u32 tick)
 	return place ? (tick - place) & RESENT_TIME : ~0u;
 }
 
-/* Of a segment's addresses, ports and numbers, keyed. */
-static __always_inline __u64 segment_hash(const struct fief_secret *secret, const struct packet *p)
+/* Of a segment's addresses and ports, and of numbers, keyed. */
+static __always_inline __u64 numbers_hash(const struct fief_secret *secret, const struct packet *p, __u32 seq,
+					  __u32 ack)
 {
 	__u64 words[2], hash;
 
 	__builtin_memcpy(words, p->source, 16);
-	hash = address_hash(secret, words) ^ ((__u64)p->seq << 32 | (__u32)p->source_port << 16 | p->destination_port);
-	return hash_mix(hash * HASH_GOLDEN ^ secret->pattern[1] ^ p->ack);
+	hash = address_hash(secret, words) ^ ((__u64)seq << 32 | (__u32)p->source_port << 16 | p->destination_port);
+	return hash_mix(hash * HASH_GOLDEN ^ secret->pattern[1] ^ ack);
 }
 
 /* How often the SYN or segment came before, `least` ticks apart, up to RESENT_MOST; it is remembered. */
@@ -68,7 +69,7 @@ __noinline int resent(const struct packet *p __arg_nonnull, __u64 now, __u32 lea
 
 	if (!secret)
 		return 0;
-	hash = segment_hash(secret, p);
+	hash = numbers_hash(secret, p, p->seq, p->ack);
 	at = hash & (RESENT_SETS - 1);
 	tag = (hash >> 48) << 16;
 	tick = now >> RESENT_TICK;

@@ -7,10 +7,11 @@
  * How: bytes with a good cookie are ruled as those of a request socket (requested.bpf.h); nothing is held. A later segment passes
  * without its bytes, and its client sends them again: packets of one batch pass here before the first of them has reached TCP, and
  * its socket would keep these bytes, unruled, until those before them have come. Where there will be no socket, the kernel answers
- * the bare segment by a reset, as it would the whole one.
+ * the bare segment by a reset, as it would the whole one. A cookie whose connection is known to have been here makes no other one.
  */
 #pragma once
 
+#include "admitted.bpf.h"
 #include "cut.bpf.h"
 #include "kernel_cookie.bpf.h"
 #include "requested.bpf.h"
@@ -39,6 +40,8 @@ static __always_inline int unheld_rule(struct __sk_buff *skb, struct front_conte
 	if (p->odd && ruled)
 		return shape_rule(front);
 	verdict = unheld_look(skb, p, stream, ruled);
+	if (verdict != TCX_NEXT && !(front->guard->flags & FIEF_GUARD_MONITOR) && cookie_spent(p, p->seq))
+		return count_drop(front, FIEF_ACK_BAD);
 	if (verdict == TCX_NEXT && ruled && !is_bare(p))
 		return packet_strip(skb, front, stream);
 	return requested_verdict(front, verdict);

@@ -31,7 +31,7 @@ mod user;
 pub use calls::{fresh_socket, multipath_socket, set_option, unacknowledged};
 pub use charged::{is_about, ms, own_clock, used};
 pub use child::{Child, Door, clone_into, fork};
-pub use dial::{connect_from, connect_once_served};
+pub use dial::{connect_from, connect_once_served, connect_with_bytes};
 pub use foreign::Foreign;
 pub use held::{cpu_group, has_its_tenth};
 pub use installation::{Installation, PLAIN_POLICY, Setup, fief_binary, two_classes};

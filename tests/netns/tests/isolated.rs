@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Clients of a network that floods, where they are served last and not shut out.
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
+use fief_bpf::record::Record;
 use fief_testkit::segment::{SYN, Segment};
-use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnection, wait_until};
-use fief_tests_netns::SOON;
-use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_testkit::{
+    Client, Family, Feature, ORDINARY_OPTIONS, PlainServer, Process, RawClients, RawConnection, require, wait_until,
+};
+use fief_tests_netns::front::{Door, Front, Verdict, Verdicts, plain, ready};
+use fief_tests_netns::{SOON, connect_from, connect_once_served, connect_with_bytes, now_ns};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 fn policy(isolate: &str, unproven: &str) -> String {
     format!(
@@ -30,25 +35,44 @@ struct Rig {
     front: Front,
     clients: RawClients,
     port: u16,
-    _server: PlainServer,
+    _server: Server,
 }
+
+enum Server {
+    Plain(#[expect(dead_code, reason = "it serves until it is dropped")] PlainServer),
+    Managed(#[expect(dead_code, reason = "it serves until it is dropped")] Process),
+}
+
+/// Answers once, and closes first.
+const CLOSES_FIRST: &str = "
+import socket
+listening = socket.create_server(('::', 80), family=socket.AF_INET6, dualstack_ipv6=True)
+while True:
+    with listening.accept()[0] as client:
+        client.recv(1000)
+        client.sendall(b'served')
+";
 
 impl Rig {
     fn new(door: Door, isolate: &str, unproven: &str) -> Option<Self> {
         if !ready() {
             return None;
         }
-        let front = Front::new(door, &policy(isolate, unproven));
-        let server = front.plain_server();
+        Some(Self::at(door, &policy(isolate, unproven), |front| Server::Plain(front.plain_server())))
+    }
+
+    fn at(door: Door, policy: &str, serve: impl Fn(&Front) -> Server) -> Self {
+        let front = Front::new(door, policy);
+        let server = serve(&front);
         let clients = RawClients::new(&front.topology).unwrap();
         front.no_cpu_idle();
-        Some(Self { front, clients, port: 3000, _server: server })
+        Self { front, clients, port: 3000, _server: server }
     }
 
     /// SYNs of ever new addresses of a network, spoofed.
-    fn flood(&self, network: u8, count: u32) {
+    fn flood(&self, [a, b]: [u8; 2], network: u8, count: u32) {
         for n in 0..count {
-            let source = Ipv4Addr::new(10, 89, network, 100 + (n % 100) as u8);
+            let source = Ipv4Addr::new(a, b, network, 100 + (n % 100) as u8);
             let mut syn = Segment::new((source, 1000 + (n / 100) as u16).into(), plain(Family::V4), SYN);
             syn.options = ORDINARY_OPTIONS.to_vec();
             syn.sequence = n;
@@ -82,22 +106,24 @@ impl Rig {
         drop(connection);
         let new = || self.front.verdicts().since(&before);
         wait_until(SOON, || new().requests() >= paths.len() as u64).unwrap_or_else(|_| panic!("{:?}", new()));
-        let of_requests = |verdict: &&_| {
-            let verdict: &fief_tests_netns::front::Verdict = verdict;
-            (abi::FIEF_REQUEST_RULE..=abi::FIEF_REQUEST_CPU).contains(&verdict.reason)
-        };
-        new().all().iter().filter(of_requests).map(|verdict| verdict.container.clone()).collect()
+        containers(&new())
     }
 
-    fn isolate(&self, network: u8) {
-        self.flood(network, 200);
+    fn isolate(&self, wide: [u8; 2], network: u8) {
+        self.flood(wide, network, 200);
         let front = &self.front;
         wait_until(SOON, || {
             let view = front.topology.server.run(|| front.installation().fief().front().unwrap()).unwrap();
-            view.shut_out.iter().any(|shut_out| shut_out.source == format!("10.89.{network}.0/24"))
+            view.shut_out.iter().any(|shut_out| shut_out.source == format!("{}.{}.{network}.0/24", wide[0], wide[1]))
         })
         .expect("isolated");
     }
+}
+
+/// Of the verdicts upon requests.
+fn containers(verdicts: &Verdicts) -> Vec<String> {
+    let of_requests = |verdict: &&Verdict| (abi::FIEF_REQUEST_RULE..=abi::FIEF_REQUEST_CPU).contains(&verdict.reason);
+    verdicts.all().iter().filter(of_requests).map(|verdict| verdict.container.clone()).collect()
 }
 
 fn client(network: u8, n: u8) -> Ipv4Addr {
@@ -109,7 +135,7 @@ fn who_proves_itself_while_its_network_is_isolated_is_of_the_last_class_for_good
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, INTO, "rate = 100000") else { return };
         assert_eq!(rig.asks(client(1, 1), &["/10"]), ["web"]);
-        rig.isolate(1);
+        rig.isolate([10, 89], 1);
         assert_eq!(rig.asks(client(1, 2), &["/10"]), ["web/last"], "a new one");
         assert_eq!(rig.asks(client(1, 1), &["/10"]), ["web"], "who was proven before");
         assert_eq!(rig.asks(client(2, 2), &["/10"]), ["web"], "of another network");
@@ -122,7 +148,7 @@ fn no_rule_gives_an_isolated_client_a_better_class_and_each_still_refuses_it() {
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, INTO, "rate = 100000") else { return };
         assert_eq!(rig.asks(client(2, 2), &["/dear"]), ["web/dear"]);
-        rig.isolate(1);
+        rig.isolate([10, 89], 1);
         assert_eq!(rig.asks(client(1, 2), &["/dear"]), ["web/last"]);
         assert_eq!(rig.asks(client(1, 3), &["/10", "/dear"]), ["web/last", "web/last"], "a later request");
         assert_eq!(rig.asks(client(1, 4), &["/secret"]), ["web/last"]);
@@ -131,21 +157,103 @@ fn no_rule_gives_an_isolated_client_a_better_class_and_each_still_refuses_it() {
     }
 }
 
+/// The server remembers the port of the connection before, so that the kernel makes the next one.
+#[test]
+fn who_uses_a_port_again_stays_in_the_last_class() {
+    for door in Door::GUARDS {
+        let Some(mut rig) = Rig::new(door, INTO, "rate = 100000") else { return };
+        rig.isolate([10, 77], 1);
+        let from = SocketAddr::new(Client::High.address(Family::V4, 1), 5555);
+        for time in ["first", "second", "third"] {
+            let before = rig.front.verdicts();
+            let mut stream = connect_from(&rig.front.topology.clients, from, plain(Family::V4)).unwrap();
+            // the handshake's end has been here before the request
+            if time != "first" {
+                wait_until(SOON, || rig.front.sockets(from.port()) == ["01"]).expect("the kernel makes it");
+            }
+            stream.write_all(b"GET /dear HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+            stream.read_to_end(&mut Vec::new()).unwrap();
+            drop(stream);
+            wait_until(SOON, || rig.front.sockets(from.port()) == ["06"]).expect("the server remembers the port");
+            let new = rig.front.verdicts().since(&before);
+            assert_eq!(containers(&new), ["web/last"], "{door:?}, {time}: {new:?}");
+        }
+    }
+}
+
+/// Of a managed server whose kernel keeps the handshake, and where no request is ruled.
+#[test]
+fn who_ends_its_handshake_with_bytes_is_of_the_last_class() {
+    if !ready() || !require(Feature::Python) {
+        return;
+    }
+    let ruled = policy(INTO, "rate = 100000");
+    let unruled = ruled.split("[[listener.plain.request]]").next().unwrap();
+    for door in Door::GUARDS {
+        let rig = Rig::at(door, unruled, |front| {
+            let mut command = front.server_command("python3");
+            command.args(["-c", CLOSES_FIRST]);
+            Server::Managed(Process::start(command).unwrap())
+        });
+        let from = |n| SocketAddr::new(Client::High.address(Family::V4, n), 5555);
+        let clients = &rig.front.topology.clients;
+        let mut first = connect_once_served(clients, from(2), plain(Family::V4));
+        first.write_all(b"x").unwrap();
+        first.read_to_end(&mut Vec::new()).unwrap();
+        rig.isolate([10, 77], 1);
+        let accepts = || {
+            let snapshot = rig.front.installation().fief().snapshot().unwrap();
+            let of = |path| snapshot.containers.iter().find(|view| view.path == path).unwrap().usage.accepts;
+            ["web", "web/last"].map(of)
+        };
+        let before = accepts();
+        for time in 1..=3 {
+            let mut stream = connect_with_bytes(clients, from(1), plain(Family::V4), b"x").unwrap();
+            stream.read_to_end(&mut Vec::new()).unwrap();
+            drop(stream);
+            wait_until(SOON, || rig.front.sockets(5555).contains(&"06".to_owned())).expect("the port is remembered");
+            assert_eq!(accepts(), [before[0], before[1] + time], "{door:?}");
+        }
+    }
+}
+
+/// A spoofer has had a network isolated for each place, and has gone on.
+#[test]
+fn isolated_networks_that_are_silent_keep_nobody_from_being_isolated() {
+    let Some(rig) = Rig::new(Door::Own, INTO, "rate = 100000") else { return };
+    let meters = MapHandle::from_pinned_path(rig.front.installation().fief().pins().map("meters")).unwrap();
+    let now = now_ns();
+    for at in 0..abi::FIEF_METERS {
+        let mut meter = abi::fief_meter {
+            window_ns: now - 2_000_000_000,
+            isolated_since_ns: now - 3_000_000_000,
+            isolated_until_ns: now + 3_600_000_000_000,
+            held: 21,
+            length: 24,
+            ..Default::default()
+        };
+        meter.prefix[10..].copy_from_slice(&[0xff, 0xff, 172, (at >> 8) as u8, at as u8, 0]);
+        meters.update(&at.to_ne_bytes(), meter.bytes(), MapFlags::ANY).unwrap();
+    }
+    rig.flood([10, 89], 1, 1000);
+    rig.isolate([10, 89], 1);
+}
+
 #[test]
 fn an_isolated_network_is_answered_from_what_others_leave() {
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, INTO, "rate = 20, burst = 20") else { return };
-        rig.isolate(1);
+        rig.isolate([10, 89], 1);
         wait_until(SOON, || rig.open(client(1, 2), SILENCE).is_some()).expect("answered while nobody else asks");
         // 18 from as many networks: less than half of the burst, so that all are answered
         for network in 2..8 {
-            rig.flood(network, 1);
+            rig.flood([10, 89], network, 1);
         }
         assert!(rig.open(client(9, 1), SOON).is_some(), "somebody else");
         let (before, begin) = (rig.front.verdicts(), Instant::now());
         for network in 10..30 {
-            rig.flood(network, 1);
-            rig.flood(1, 5);
+            rig.flood([10, 89], network, 1);
+            rig.flood([10, 89], 1, 5);
         }
         let new = || rig.front.verdicts().since(&before);
         wait_until(SOON, || new().syns() >= 120).unwrap_or_else(|_| panic!("{:?}", new()));
@@ -160,7 +268,7 @@ fn an_isolated_network_is_answered_from_what_others_leave() {
 fn without_a_class_isolated_clients_are_shut_out() {
     for door in Door::GUARDS {
         let Some(mut rig) = Rig::new(door, "", "rate = 100000") else { return };
-        rig.isolate(1);
+        rig.isolate([10, 89], 1);
         assert!(rig.open(client(1, 2), SILENCE).is_none());
         assert!(rig.open(client(2, 2), SOON).is_some());
     }

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
-use fief_testkit::segment::{ACK, PSH, SYN, URG};
-use fief_testkit::{Client, Family, RawConnection, Topology, wait_until};
+use fief_testkit::segment::{ACK, PSH, RST, SYN, URG};
+use fief_testkit::{Client, Family, RawClients, RawConnection, Topology, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::rig::{Rig, whole};
 use fief_tests_netns::{SOON, connect_from};
@@ -233,6 +233,50 @@ fn without_admission_too_no_other_end_of_a_handshake_makes_more_connections() {
                 assert!(accepted <= most, "{cookies}, {listener}{client}, {way:#x}: {accepted}, {:?}", rig.verdicts());
             }
         }
+    }
+}
+
+/// A client ends each connection and returns its cookie again, bare and with a request that is ruled.
+#[test]
+fn without_admission_too_a_cookie_that_comes_back_is_one_connection_more() {
+    if !ready() {
+        return;
+    }
+    let ruled = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"reset\"";
+    for (listener, client, _) in RATES {
+        for (rules, bytes) in [("", &b""[..]), (ruled, REQUEST)] {
+            let rig = without_admission(listener, &format!("{client}\n{rules}"), "2");
+            let began = Instant::now();
+            let connection = open(&rig, 2000);
+            for _ in 0..4 * BURST {
+                rig.clients.send(&connection.segment(ACK, 0, bytes)).unwrap();
+                rig.clients.send(&connection.segment(RST | ACK, bytes.len() as u32, b"")).unwrap();
+            }
+            connection.vanish();
+            // the link keeps the order, and the server accepts in it
+            assert!(is_served(&mut rig.open(Family::V4)), "{listener}{client}{rules}");
+            let accepted = rig.server.accepted() - 1;
+            let most = u64::from(BURST) + began.elapsed().as_secs() + 1;
+            assert!((1..=most).contains(&accepted), "{listener}{client}{rules}: {accepted}, {:?}", rig.verdicts());
+        }
+    }
+}
+
+/// What is forged in the name of strangers, and is not answered, leaves those who proved themselves the rate that all share.
+#[test]
+fn what_the_budget_of_all_refuses_uses_up_no_shared_rate() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Door::Own, &policy("unproven = { rate = 1, burst = 4 }", "syn = { rate = 1, burst = 50 }"));
+    rig.front.no_cpu_idle();
+    prove(&rig);
+    let before = rig.verdicts();
+    (1000..1500).for_each(|n| rig.syn((RawClients::address(Family::V4, n), 3000).into()));
+    let verdicts = rig.verdicts_on(&before, 500);
+    assert!(verdicts.count(abi::FIEF_SYN_UNPROVEN) > 400, "{verdicts:?}");
+    for port in 2000..2020 {
+        assert!(is_served(&mut open(&rig, port)), "{port}: {:?}", rig.verdicts());
     }
 }
 
