@@ -90,6 +90,14 @@ fn syn_flood_measures_those_who_are_known_and_those_who_come_for_the_first_time(
 }
 
 #[test]
+fn demo_shows_nginx_and_go() {
+    if !require(Feature::Go) {
+        return;
+    }
+    runs_to_its_end("demo", &["nginx.t200_vs_plain", "go.t200_vs_plain"], &[]);
+}
+
+#[test]
 fn primitives_measures_each_operation() {
     let measured = [
         "bind_vs_getppid",
@@ -310,7 +318,7 @@ fn queue_measures_servers_of_all_kinds_in_closed_and_open_loops() {
         "go.goodput_high_4x",
         "go_tcp.met",
         "go_tcp.plain_met",
-        "sleeper_tcp.unpromised_met",
+        "go_tcp.unpromised_met",
         "go.met",
         "lo_stranger_rate",
         "lo_stranger_rate_floor_persistent",

@@ -160,7 +160,8 @@ fn met<'a>(all: impl IntoIterator<Item = &'a One>) -> f64 {
 /// Adds what came out to the outcome.
 pub fn run(plan: &Plan, topology: &Topology, is_full: bool, outcome: &mut Outcome) -> Result<()> {
     let wanted = Wanted::from_env();
-    let kinds = KINDS.into_iter().filter(|kind| kind.check().is_ok()).collect();
+    let least = if plan.is_tried() { &[Kind::GoTcp, Kind::Go][..] } else { &KINDS };
+    let kinds = least.iter().copied().filter(|kind| kind.check().is_ok()).collect();
     let kinds = chosen(&wanted, kinds, |kind: &Kind| kind.name().to_owned());
     let ways = chosen(&wanted, How::ALL.to_vec(), |how| how.name().to_owned());
     let hows =
