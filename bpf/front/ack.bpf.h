@@ -68,7 +68,7 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		verdict = segment_look(skb, front, listening, stream);
 	if (verdict == STREAM_UNHELD)
 		listening = NULL;
-	verdict = end_rule(skb, front, verdict);
+	verdict = end_rule(skb, front, verdict, stream->first + 1);
 	if (verdict == STREAM_ENDS && stream->known)
 		verdict = stream_join(skb, front, stream);
 	if (verdict == STREAM_REFUSED)

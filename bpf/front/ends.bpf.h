@@ -106,8 +106,8 @@ static __noinline bool end_penalised(struct front_context *front)
 	return true;
 }
 
-/* The verdict, with the end of a handshake counted. */
-static __always_inline int end_rule(struct __sk_buff *skb, struct front_context *front, int verdict)
+/* The verdict, with the end of a handshake counted: of the connection whose first byte is `begin`, if nothing of it is ruled yet. */
+static __always_inline int end_rule(struct __sk_buff *skb, struct front_context *front, int verdict, __u32 begin)
 {
 	if (verdict != STREAM_UNHELD && verdict != HANDSHAKE_ENDS)
 		return verdict;
@@ -118,6 +118,6 @@ static __always_inline int end_rule(struct __sk_buff *skb, struct front_context 
 	if (verdict == STREAM_UNHELD)
 		return STREAM_ENDS;
 	if (front->guard->flags & FIEF_GUARD_INTO)
-		isolated_end(skb, front);
+		isolated_end(skb, front, begin);
 	return TCX_NEXT;
 }

@@ -57,12 +57,26 @@ static __always_inline void isolated_look(struct front_context *front)
 		isolated_set(front);
 }
 
-/* The kernel makes a connection that is not ruled before: its class waits for the socket, as a verdict does. */
-static __noinline int isolated_end(struct __sk_buff *skb, struct front_context *front)
+/* Whether a verdict upon the first bytes of the connection waits for its socket. */
+static __noinline bool is_ruled_before(const struct packet *p, __u32 begin)
+{
+	struct fief_admitted *entry;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	entry = admitted_find(&key);
+	return entry && entry->begin == begin && !entry->spent;
+}
+
+/*
+ * The kernel makes a connection, whose first byte is to be `begin`, and no bytes are ruled before: its class waits for the socket, as a
+ * verdict does.
+ */
+static __noinline int isolated_end(struct __sk_buff *skb, struct front_context *front, __u32 begin)
 {
 	struct fief_admitted entry = {
 	    .rule = FIEF_NO_ID,
-	    .begin = front->packet.seq,
+	    .begin = begin,
 	    .time_ns = front->now,
 	    .answer_at = front->packet.ack,
 	    .verdicts = 1,
@@ -71,7 +85,7 @@ static __noinline int isolated_end(struct __sk_buff *skb, struct front_context *
 	if (front->guard->flags & FIEF_GUARD_MONITOR)
 		return 0;
 	isolated_look(front);
-	if (!front->isolated)
+	if (!front->isolated || is_ruled_before(&front->packet, begin))
 		return 0;
 	entry.container = front->container;
 	admitted_note(skb, front, &entry);

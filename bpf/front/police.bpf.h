@@ -148,6 +148,12 @@ static __noinline bool rule_refuses(struct front_context *front, struct police_v
 	return true;
 }
 
+/* Whether each SYN that is answered uses up a rate that others share. */
+static __always_inline bool uses_rate(const struct front_context *front, const struct police_view *view)
+{
+	return view->later && view->later->kind == FIEF_BUCKET_SHARED && !front->client->monitor;
+}
+
 /* Takes what was only looked at; false: others took it meanwhile. */
 static __always_inline bool later_take(struct front_context *front, struct police_view *view)
 {
@@ -175,7 +181,7 @@ static __always_inline enum fief_reason police_judge(struct front_context *front
 		return FIEF_SYN_RATE;
 	if (view->source && !proven_take(front, view))
 		return FIEF_SYN_ISOLATED;
-	if (bound && (!view->source || view->beyond) && !newcomer_take(front, isolated, view->later))
+	if (bound && (!view->source || view->beyond) && !newcomer_take(front, isolated, uses_rate(front, view)))
 		return view->beyond ? view->beyond : isolated ? FIEF_SYN_ISOLATED : FIEF_SYN_UNPROVEN;
 	return later_take(front, view) ? FIEF_SYN_TAKEN : FIEF_SYN_RATE;
 }

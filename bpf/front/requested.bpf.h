@@ -27,6 +27,14 @@ static __always_inline bool handshake_ends(struct bpf_sock *sk, const struct pac
 	return p->ack == request->snt_isn + 1 && (!first || p->seq == request->rcv_isn + 1);
 }
 
+/* The number of the client's SYN. */
+static __always_inline __u32 requested_first(struct bpf_sock *sk)
+{
+	struct tcp_request_sock *request = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_request_sock));
+
+	return request->rcv_isn;
+}
+
 /* Whether the kernel waits for bytes before it makes the socket (TCP_DEFER_ACCEPT), as its tcp_check_req() does. */
 static __always_inline bool is_deferred(struct bpf_sock *sk)
 {
@@ -78,6 +86,7 @@ static __noinline int request_look(struct __sk_buff *skb, struct front_context *
 		if (requests_ruled(front) && p->flags & TCP_FIN && !handshake_ends(sk, p, true))
 			return requested_wait(front);
 		/* of any place in the window, and with any flag, the kernel makes a socket */
+		stream->first = requested_first(sk);
 		return handshake_ends(sk, p, false) ? HANDSHAKE_ENDS : TCX_NEXT;
 	}
 	ends = !p->odd && handshake_ends(sk, p, true);
@@ -96,12 +105,8 @@ static __noinline int request_look(struct __sk_buff *skb, struct front_context *
 static __always_inline int begun_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
 	const struct packet *p = &front->packet;
-	bool isolates;
 
-	if (!segment_guard_find(front))
-		return TCX_NEXT;
-	isolates = (front->guard->flags & (FIEF_GUARD_INTO | FIEF_GUARD_MONITOR)) == FIEF_GUARD_INTO;
-	if (!front->guard->shapes && !isolates)
+	if (!segment_guard_find(front) || !front->guard->shapes)
 		return TCX_NEXT;
 	if (!(front->guard->flags & FIEF_GUARD_MONITOR)) {
 		early_send(skb);

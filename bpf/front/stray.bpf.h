@@ -59,7 +59,8 @@ static __noinline int once_admitted(struct front_context *front)
 		return STREAM_ENDS;
 	if (was_answered(entry, p))
 		return TCX_NEXT;
-	if (entry->spent || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
+	/* untracked: only a class waits for the socket (isolated.bpf.h) */
+	if (entry->spent || !entry->tracked || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
 		return STREAM_ENDS;
 	if (entry->tracked & FIEF_LABEL_TAIL ||
 	    (entry->tracked & FIEF_LABEL_TRACKED && is_behind(p->seq + p->payload_length, entry->next)))
@@ -113,6 +114,7 @@ static __noinline int kernel_answered(struct __sk_buff *skb, struct front_contex
 {
 	struct packet *p = &front->packet;
 
+	stream->first = p->seq - 1;
 	if (is_bare(p))
 		return HANDSHAKE_ENDS;
 	if (cookie_spent(p, p->seq))

@@ -22,6 +22,7 @@ __noinline int unheld_look(struct __sk_buff *skb, const struct packet *p __arg_n
 {
 	if (!kernel_cookie_check(p))
 		return TCX_NEXT;
+	stream->first = p->seq - 1;
 	if (!ruled || !p->payload_length)
 		return HANDSHAKE_ENDS;
 	return unheld_begin(skb, p, stream);

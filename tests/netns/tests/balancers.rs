@@ -86,6 +86,9 @@ fn request(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: server\r\n\r\n")
 }
 
+/// What a balancer says for a server that resets; it keeps its client's connection then.
+const BAD_GATEWAY: &str = "HTTP/1.1 502";
+
 /// Asks for these one after the other on one connection; what was served.
 fn ask(stream: &mut TcpStream, paths: &[&str]) -> String {
     let (mut all, mut buffer) = (String::new(), [0; 4096]);
@@ -98,6 +101,9 @@ fn ask(stream: &mut TcpStream, paths: &[&str]) -> String {
             match stream.read(&mut buffer) {
                 Ok(0) | Err(_) => return all,
                 Ok(length) => all.push_str(&String::from_utf8_lossy(&buffer[..length])),
+            }
+            if all.contains(BAD_GATEWAY) {
+                return all;
             }
         }
     }

@@ -109,7 +109,7 @@ struct Times {
 impl Times {
     fn of(plan: &Plan) -> Times {
         match plan.is_tried() {
-            true => Times { warm_up: 1, measured: 4, slow_from: 1, slow: 1 },
+            true => Times { warm_up: 1, measured: 3, slow_from: 1, slow: 1 },
             false => Times { warm_up: 4, measured: 20, slow_from: 6, slow: 2 },
         }
     }

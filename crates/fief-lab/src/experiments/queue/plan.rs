@@ -110,6 +110,9 @@ impl Plan {
     fn has(&self, case: &Case) -> bool {
         let Case { kind, way, connections, low, cost_us } = *case;
         let is_full = self.loads.contains(&MOST);
+        if self.is_tried() && is_like_another(case) {
+            return false;
+        }
         if !way.is_for(kind) {
             return false;
         }
@@ -136,6 +139,15 @@ impl Plan {
             Way::LimitConn => low == MANY && connections == Connections::Each,
             Way::Haproxy(_) => low == MANY,
         }
+    }
+}
+
+/// Whether another case does the same as this one, where each is only tried.
+fn is_like_another(case: &Case) -> bool {
+    match case.way {
+        Way::Admit => case.kind != Kind::Nginx || case.connections == Connections::Persistent,
+        Way::Haproxy(_) => case.connections == Connections::Persistent,
+        _ => case.kind == Kind::NginxTls && case.connections == Connections::Persistent,
     }
 }
 
