@@ -76,10 +76,8 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	if (verdict == STREAM_ENDS)
 		verdict = stream_rule(skb, front, listening, stream);
 	else if (has_stream(sk->state) && front->packet.flags & TCP_FIN &&
-		 (verdict == TCX_NEXT || verdict == QUEUE_LATER || verdict == QUEUE_WHOLE)) {
+		 (verdict == TCX_NEXT || verdict == QUEUE_LATER || verdict == QUEUE_WHOLE))
 		admitted_ended(&front->packet, sk);
-		end_forget(&front->packet);
-	}
 	bpf_sk_release(sk);
 	return verdict;
 }

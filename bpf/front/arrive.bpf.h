@@ -23,7 +23,6 @@
 #include "later.bpf.h"
 #include "tracked.bpf.h"
 #include "heads.bpf.h"
-#include "isolated.bpf.h"
 #include "taken.bpf.h"
 #include "turns.bpf.h"
 
@@ -153,8 +152,6 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 		return TCX_NEXT;
 	if (!segment_guard_find(front))
 		return TCX_NEXT;
-	if (fresh)
-		isolated_label(front, label);
 	tail = !fresh && label->flags & FIEF_LABEL_TAIL;
 	if (!(label->flags & FIEF_LABEL_TRACKED) && !tail) {
 		if (fresh ? label->listener == FIEF_NO_LISTENER || !requests_ruled(front)

@@ -187,15 +187,14 @@ static __always_inline int packet_arrives(struct __sk_buff *skb, struct front_co
 {
 	__u8 flags = front->packet.flags;
 
-	if (flags & TCP_RST)
-		return reset_arrives(skb, front);
-	switch (flags & (TCP_SYN | TCP_ACK)) {
+	switch (flags & (TCP_SYN | TCP_RST | TCP_ACK)) {
 	case TCP_SYN:
 		return flags & TCP_FIN ? TCX_NEXT : syn_arrives(skb, front);
 	case TCP_SYN | TCP_ACK:
 		return greeting_arrives(skb, front);
 	default:
-		return TCX_NEXT; /* what the kernel drops or refuses by itself, as a SYN with a FIN */
+		/* with a SYN too it resets; without, the kernel drops or refuses it by itself, as a SYN with a FIN */
+		return flags & TCP_RST ? reset_arrives(skb, front) : TCX_NEXT;
 	}
 }
 

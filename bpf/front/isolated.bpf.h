@@ -17,7 +17,6 @@
 #include "guard.bpf.h"
 #include "prefixes.bpf.h"
 #include "sources.bpf.h"
-#include "tracked.bpf.h"
 
 static __always_inline void isolated_set(struct front_context *front)
 {
@@ -89,16 +88,5 @@ static __noinline int isolated_end(struct __sk_buff *skb, struct front_context *
 		return 0;
 	entry.container = front->container;
 	admitted_note(skb, front, &entry);
-	return 0;
-}
-
-/* The same for a socket that has its label: the first bytes come. */
-static __noinline int isolated_label(struct front_context *front, struct fief_label *label)
-{
-	if (front->guard->flags & FIEF_GUARD_MONITOR)
-		return 0;
-	isolated_look(front);
-	if (front->isolated)
-		label_move(label, front->container);
 	return 0;
 }

@@ -49,12 +49,6 @@ static __always_inline bool connections_count(struct front_context *front)
 	return front->proven && !(front->guard->flags & (FIEF_GUARD_FORWARD | FIEF_GUARD_MONITOR));
 }
 
-/* Takes one out of bucket `number`, which is `bucket`; false: the rate is reached. */
-static __always_inline bool bucket_take(struct front_context *front, __u32 number, struct fief_bucket *bucket)
-{
-	return bucket_take_one(&front->packet, front->slot, number, bucket, front->now);
-}
-
 static __always_inline void verdict_count_bucket(struct front_context *front, struct fief_ref container, __u32 rule,
 						 enum fief_reason reason, bool monitored, struct fief_bucket *bucket)
 {
@@ -92,28 +86,27 @@ static __always_inline bool rate_is_for(const struct fief_client *client, __u16 
 	return !client->port_last || (port >= client->port_first && port <= client->port_last);
 }
 
-static __noinline bool rate_take(struct front_context *front, struct police_view *view, struct fief_bucket *bucket)
+/* Takes one of the rate, or `looks` whether there is one; false: it is reached. */
+static __noinline bool rate_take(struct front_context *front, struct police_view *view, struct fief_bucket *bucket,
+				 bool looks)
 {
 	const struct fief_client *client = front->client;
-	bool own = !client->monitor && connections_count(front);
+	bool own = !client->monitor && connections_count(front), single = bucket->kind == FIEF_BUCKET_PER_SOURCE;
 
-	if (bucket->kind != FIEF_BUCKET_PER_SOURCE)
-		return bucket_take(front, client->bucket, bucket);
+	if (looks && !single)
+		return !cell_early(&bucket->arrival_ns, bucket->tolerance_ns, front->now);
+	if (looks)
+		return !source_reached(&front->packet, front->slot, client->bucket | FIEF_BUCKET_OF_SYNS, bucket,
+				       front->now);
+	if (!single)
+		return bucket_take_one(&front->packet, front->slot, client->bucket, bucket, front->now);
 	if (own && source_reached(&front->packet, front->slot, client->bucket, bucket, front->now))
 		return false;
-	if (bucket_take(front, client->bucket | FIEF_BUCKET_OF_SYNS, bucket))
+	if (bucket_take_one(&front->packet, front->slot, client->bucket | FIEF_BUCKET_OF_SYNS, bucket, front->now))
 		return true;
 	if (own)
 		view->beyond = FIEF_SYN_RATE;
 	return own;
-}
-
-static __always_inline bool rate_reached(const struct front_context *front, struct fief_bucket *bucket)
-{
-	if (bucket->kind != FIEF_BUCKET_PER_SOURCE)
-		return cell_early(&bucket->arrival_ns, bucket->tolerance_ns, front->now);
-	return source_reached(&front->packet, front->slot, front->client->bucket | FIEF_BUCKET_OF_SYNS, bucket,
-			      front->now);
 }
 
 /*
@@ -124,7 +117,6 @@ static __noinline bool rule_refuses(struct front_context *front, struct police_v
 {
 	const struct fief_client *client = front->client;
 	struct fief_bucket *bucket;
-	bool reached;
 
 	if (!client || !client->bucket || !in_force(view, client->level) ||
 	    !rate_is_for(client, front->packet.source_port))
@@ -132,13 +124,9 @@ static __noinline bool rule_refuses(struct front_context *front, struct police_v
 	bucket = bucket_find(front->slot, client->bucket);
 	if (!bucket)
 		return false;
-	if (bucket->kind == FIEF_BUCKET_PER_SOURCE ? bound && !view->source : bound || view->source) {
+	if (bucket->kind == FIEF_BUCKET_PER_SOURCE ? bound && !view->source : bound || view->source)
 		view->later = bucket;
-		reached = rate_reached(front, bucket);
-	} else {
-		reached = !rate_take(front, view, bucket);
-	}
-	if (!reached)
+	if (rate_take(front, view, bucket, view->later))
 		return false;
 	if (client->monitor && !(front->guard->flags & FIEF_GUARD_MONITOR)) {
 		verdict_count_bucket(front, client->container, client->rule, FIEF_SYN_RATE, true, bucket);
@@ -152,15 +140,6 @@ static __noinline bool rule_refuses(struct front_context *front, struct police_v
 static __always_inline bool uses_rate(const struct front_context *front, const struct police_view *view)
 {
 	return view->later && view->later->kind == FIEF_BUCKET_SHARED && !front->client->monitor;
-}
-
-/* Takes what was only looked at; false: others took it meanwhile. */
-static __always_inline bool later_take(struct front_context *front, struct police_view *view)
-{
-	if (!view->later || rate_take(front, view, view->later) || front->client->monitor)
-		return true;
-	view->bucket = view->later;
-	return false;
 }
 
 static __always_inline enum fief_reason police_judge(struct front_context *front, struct police_view *view)
@@ -183,7 +162,10 @@ static __always_inline enum fief_reason police_judge(struct front_context *front
 		return FIEF_SYN_ISOLATED;
 	if (bound && (!view->source || view->beyond) && !newcomer_take(front, isolated, uses_rate(front, view)))
 		return view->beyond ? view->beyond : isolated ? FIEF_SYN_ISOLATED : FIEF_SYN_UNPROVEN;
-	return later_take(front, view) ? FIEF_SYN_TAKEN : FIEF_SYN_RATE;
+	if (!view->later || rate_take(front, view, view->later, false) || front->client->monitor)
+		return FIEF_SYN_TAKEN;
+	view->bucket = view->later; /* others took it meanwhile */
+	return FIEF_SYN_RATE;
 }
 
 /* Judges a SYN and counts the verdict. */
@@ -219,7 +201,8 @@ static __noinline bool connection_take(struct front_context *front)
 	if (client && !client->monitor && level_reached(front, client->level) &&
 	    rate_is_for(client, front->packet.source_port))
 		bucket = bucket_find(front->slot, client->bucket);
-	if (bucket && bucket->kind == FIEF_BUCKET_PER_SOURCE && !bucket_take(front, client->bucket, bucket)) {
+	if (bucket && bucket->kind == FIEF_BUCKET_PER_SOURCE &&
+	    !bucket_take_one(&front->packet, front->slot, client->bucket, bucket, front->now)) {
 		verdict_count_bucket(front, client->container, client->rule, FIEF_SYN_RATE, false, bucket);
 		return false;
 	}

@@ -161,7 +161,7 @@ fn no_rule_gives_an_isolated_client_a_better_class_and_each_still_refuses_it() {
 #[test]
 fn who_uses_a_port_again_stays_in_the_last_class() {
     for door in Door::GUARDS {
-        let Some(mut rig) = Rig::new(door, INTO, "rate = 100000") else { return };
+        let Some(rig) = Rig::new(door, INTO, "rate = 100000") else { return };
         rig.isolate([10, 77], 1);
         let from = SocketAddr::new(Client::High.address(Family::V4, 1), 5555);
         for time in ["first", "second", "third"] {
