@@ -124,14 +124,6 @@ static __noinline int reset_forget(const struct packet *p, bool begun)
 	return 0;
 }
 
-/* Where connections are not held it goes on: the socket that it ends may not be there yet, but in the same batch. */
-static __always_inline int unheld_reset(struct front_context *front)
-{
-	if (front->guard->flags & FIEF_GUARD_POLICE)
-		end_forget(&front->packet);
-	return TCX_NEXT;
-}
-
 /*
  * A reset of what has no socket. Clients send them upon an answer that they did not ask for, as many as a spoofed flood
  * has SYNs. The kernel would drop it too, behind its whole receive path.
@@ -144,8 +136,10 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 
 	if (!guard_only_find(front) || is_forward(front))
 		return TCX_NEXT;
+	if (front->guard->flags & FIEF_GUARD_POLICE)
+		end_forget(&front->packet); /* the socket that it ends may not be there yet, but in the same batch */
 	if (!admit_in_force(front))
-		return unheld_reset(front);
+		return TCX_NEXT;
 	sk = socket_find(skb, &front->packet, front->listener);
 	if (!sk)
 		return TCX_NEXT;

@@ -115,9 +115,7 @@ static __always_inline int end_rule(struct __sk_buff *skb, struct front_context 
 		source_prove(front); /* it has seen the kernel's answer */
 	if (end_penalised(front) || !end_take(front))
 		return TCX_DROP;
-	if (verdict == STREAM_UNHELD)
-		return STREAM_ENDS;
 	if (front->guard->flags & FIEF_GUARD_INTO)
-		isolated_end(skb, front, begin);
-	return TCX_NEXT;
+		isolated_end(skb, front, begin); /* a verdict upon its bytes replaces this */
+	return verdict == STREAM_UNHELD ? STREAM_ENDS : TCX_NEXT;
 }

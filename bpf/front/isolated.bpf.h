@@ -56,7 +56,7 @@ static __always_inline void isolated_look(struct front_context *front)
 		isolated_set(front);
 }
 
-/* Whether a verdict upon the first bytes of the connection waits for its socket. */
+/* Whether there is a verdict upon the first bytes of the connection. */
 static __noinline bool is_ruled_before(const struct packet *p, __u32 begin)
 {
 	struct fief_admitted *entry;
@@ -64,7 +64,7 @@ static __noinline bool is_ruled_before(const struct packet *p, __u32 begin)
 
 	flow_key(p, &key);
 	entry = admitted_find(&key);
-	return entry && entry->begin == begin && !entry->spent;
+	return entry && entry->begin == begin;
 }
 
 /*

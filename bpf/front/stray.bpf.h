@@ -46,7 +46,9 @@ static __always_inline bool was_answered(const struct fief_admitted *entry, cons
 	return p->seq - entry->begin < FORGOTTEN_BYTES && p->ack - entry->answer_at - 1 < FORGOTTEN_BYTES;
 }
 
-/* A verdict, or STREAM_ENDS: nothing was admitted. The next request cannot be ruled before the socket is there. */
+#define STREAM_OVER -6 /* as a verdict: the segment is of a connection that was here */
+
+/* A verdict, STREAM_OVER, or STREAM_ENDS: nothing was admitted. The next request cannot be ruled before the socket is there. */
 static __noinline int once_admitted(struct front_context *front)
 {
 	const struct packet *p = &front->packet;
@@ -58,7 +60,7 @@ static __noinline int once_admitted(struct front_context *front)
 	if (!entry)
 		return STREAM_ENDS;
 	if (was_answered(entry, p))
-		return TCX_NEXT;
+		return STREAM_OVER;
 	/* untracked: only a class waits for the socket (isolated.bpf.h) */
 	if (entry->spent || !entry->tracked || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
 		return STREAM_ENDS;
@@ -77,6 +79,15 @@ static __always_inline int answer_ends(struct __sk_buff *skb, struct front_conte
 	if (!is_answered(p, front->now))
 		return -1;
 	return is_bare(p) ? TCX_DROP : acknowledge(skb, p, with, packet_end(p), HOLD_WINDOW);
+}
+
+/*
+ * The rest of a connection that was here draws a reset. Its bytes do not go with it: the kernel may make another connection of the same
+ * ports in this batch, and would keep them, unruled, until those before them have come.
+ */
+static __always_inline int over_rule(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
+{
+	return is_bare(&front->packet) || !requests_ruled(front) ? TCX_NEXT : packet_strip(skb, front, stream);
 }
 
 /*
@@ -115,20 +126,20 @@ static __noinline int kernel_answered(struct __sk_buff *skb, struct front_contex
 	struct packet *p = &front->packet;
 
 	stream->first = p->seq - 1;
-	if (is_bare(p))
-		return HANDSHAKE_ENDS;
 	if (cookie_spent(p, p->seq))
 		return count_drop(front, FIEF_ACK_BAD);
+	if (is_bare(p))
+		return HANDSHAKE_ENDS;
 	kernel_cookie_read(p, listening, &stream->with);
 	stream->with.missing = 0;
 	stream_open(p, stream);
 	return bytes_gather(skb, p, stream);
 }
 
-/* Whether the kernel would make a connection of the segment, and hand its bytes to the server. */
+/* Whether the kernel would make a connection of the segment. */
 static __always_inline bool kernel_takes(const struct packet *p)
 {
-	return !is_bare(p) && kernel_cookie_check(p);
+	return kernel_cookie_check(p);
 }
 
 /* Whether bytes of a connection that is not here have been acknowledged; after half_look(). */
@@ -158,7 +169,7 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	/* a client can choose its numbers so that another connection looks like the rest of the one before */
 	verdict = once_admitted(front);
 	if (verdict != STREAM_ENDS && !kernel_takes(p))
-		return verdict;
+		return verdict == STREAM_OVER ? over_rule(skb, front, stream) : verdict;
 	verdict = answer_ends(skb, front, &stream->with);
 	if (verdict >= 0)
 		return verdict;

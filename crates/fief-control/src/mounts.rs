@@ -57,17 +57,24 @@ impl Mounted {
         Error::new(ErrorKind::NotFound, what).remedy("`findmnt -t fuse.fief` shows what is")
     }
 
-    /// Ends it, whoever is in it: what is under way there fails.
+    /// Ends it, whoever is in it: what is under way there fails. One that somebody else ends meanwhile has ended.
     pub fn unmount(&self) -> Result<()> {
         let what = || format!("cannot unmount {}", self.folder.display());
         // the kernel takes away whatever is on top
-        let table = table()?;
-        let top = table.lines().rev().find(|line| folder_of(line).as_ref() == Some(&self.folder));
+        let is_there = |table: &str| table.lines().any(|line| mount_of(line).as_ref() == Some(self));
+        let seen = table()?;
+        if !is_there(&seen) {
+            return Ok(());
+        }
+        let top = seen.lines().rev().find(|line| folder_of(line).as_ref() == Some(&self.folder));
         if top.is_some_and(|line| mount_of(line).as_ref() != Some(self)) {
             return Err(Errno::EBUSY).context(what).map_err(|error| error.remedy("unmount what is mounted over it"));
         }
         let how = MntFlags::MNT_FORCE | MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
-        umount2(&self.folder, how).context(what)
+        match umount2(&self.folder, how) {
+            Err(_) if !is_there(&table()?) => Ok(()),
+            ended => ended.context(what),
+        }
     }
 }
 

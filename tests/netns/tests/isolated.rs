@@ -164,14 +164,19 @@ fn who_uses_a_port_again_stays_in_the_last_class() {
         let Some(rig) = Rig::new(door, INTO, "rate = 100000") else { return };
         rig.isolate([10, 77], 1);
         let from = SocketAddr::new(Client::High.address(Family::V4, 1), 5555);
-        for time in ["first", "second", "third"] {
+        for (time, begin) in [("first", ""), ("second", ""), ("third", "G"), ("fourth", "")] {
             let before = rig.front.verdicts();
-            let mut stream = connect_from(&rig.front.topology.clients, from, plain(Family::V4)).unwrap();
+            let (clients, to) = (&rig.front.topology.clients, plain(Family::V4));
+            let mut stream = match begin {
+                "" => connect_from(clients, from, to).unwrap(),
+                _ => connect_with_bytes(clients, from, to, begin.as_bytes()).unwrap(),
+            };
             // the handshake's end has been here before the request
             if time != "first" {
                 wait_until(SOON, || rig.front.sockets(from.port()) == ["01"]).expect("the kernel makes it");
             }
-            stream.write_all(b"GET /dear HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
+            let request = "GET /dear HTTP/1.1\r\nConnection: close\r\n\r\n";
+            stream.write_all(&request.as_bytes()[begin.len()..]).unwrap();
             stream.read_to_end(&mut Vec::new()).unwrap();
             drop(stream);
             wait_until(SOON, || rig.front.sockets(from.port()) == ["06"]).expect("the server remembers the port");
