@@ -26,10 +26,10 @@
 #define HANDSHAKE_ENDS -4
 
 /* Of the tag of numbers: it is there; and they are a request socket's. */
-#define OF_COOKIE   1u
-#define OF_REQUEST  2u
+#define OF_COOKIE  1u
+#define OF_REQUEST 2u
 
-#define END_ONCE_NS 2000000ull /* packets of one batch pass here before the first of them has reached TCP */
+#define BATCH_NS   2000000ull /* packets of one batch pass here before the first of them has reached TCP */
 
 struct counted_end {
 	__u32 flow;    /* a tag of it */
@@ -84,7 +84,7 @@ static __noinline bool end_take(struct front_context *front)
 	if (!place)
 		return true;
 	if (place->flow == flow && place->numbers == numbers &&
-	    (front->connected || front->now - place->time_ns < END_ONCE_NS)) {
+	    (front->connected || front->now - place->time_ns < BATCH_NS)) {
 		if (!front->connected)
 			place->numbers = 0;
 		return true;

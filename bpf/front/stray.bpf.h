@@ -32,12 +32,6 @@
 #include "unheld.bpf.h"
 
 /*
- * The verdict made a socket, or will in a moment: packets of one batch pass here before the first of them has reached
- * TCP, in their order on one CPU. Later than that it has failed, and a segment that is passed on would draw a reset.
- */
-#define ADMITTED_FRESH_NS 2000000ull
-
-/*
  * Whether the connection that was admitted had its socket: the client has been answered by it. Where servers close first,
  * this is what a full table of TIME_WAIT leaves: a client whose end is not acknowledged sends it again and again.
  */
@@ -61,8 +55,11 @@ static __noinline int once_admitted(struct front_context *front)
 		return STREAM_ENDS;
 	if (was_answered(entry, p))
 		return STREAM_OVER;
-	/* untracked: only a class waits for the socket (isolated.bpf.h) */
-	if (entry->spent || !entry->tracked || front->now - entry->time_ns >= ADMITTED_FRESH_NS)
+	/*
+	 * The verdict made a socket, or will in a moment: in their order on one CPU. Later than that it has failed, and a segment that
+	 * is passed on would draw a reset. Untracked: only a class waits for the socket (isolated.bpf.h).
+	 */
+	if (entry->spent || !entry->tracked || front->now - entry->time_ns >= BATCH_NS)
 		return STREAM_ENDS;
 	if (entry->tracked & FIEF_LABEL_TAIL ||
 	    (entry->tracked & FIEF_LABEL_TRACKED && is_behind(p->seq + p->payload_length, entry->next)))
@@ -136,12 +133,6 @@ static __noinline int kernel_answered(struct __sk_buff *skb, struct front_contex
 	return bytes_gather(skb, p, stream);
 }
 
-/* Whether the kernel would make a connection of the segment. */
-static __always_inline bool kernel_takes(const struct packet *p)
-{
-	return kernel_cookie_check(p);
-}
-
 /* Whether bytes of a connection that is not here have been acknowledged; after half_look(). */
 __noinline int half_lost(const struct half_name *name __arg_nonnull)
 {
@@ -168,14 +159,14 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	}
 	/* a client can choose its numbers so that another connection looks like the rest of the one before */
 	verdict = once_admitted(front);
-	if (verdict != STREAM_ENDS && !kernel_takes(p))
+	if (verdict != STREAM_ENDS && !kernel_cookie_check(p))
 		return verdict == STREAM_OVER ? over_rule(skb, front, stream) : verdict;
 	verdict = answer_ends(skb, front, &stream->with);
 	if (verdict >= 0)
 		return verdict;
 	if (!is_bare(p) && half_lost(&stream->half))
 		return no_connection(skb, front, unread_reason(FIEF_UNREAD_NO_ROOM, true));
-	if (tracked_status(skb, p) & ADDRESSES_TRANSLATED && !kernel_takes(p))
+	if (tracked_status(skb, p) & ADDRESSES_TRANSLATED && !kernel_cookie_check(p))
 		return TCX_NEXT;
 	if (!admit_in_force(front))
 		return unheld_rule(skb, front, stream);

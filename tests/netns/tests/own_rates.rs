@@ -264,7 +264,7 @@ fn without_admission_too_a_cookie_that_comes_back_is_one_connection_more() {
     }
 }
 
-/// What is forged in the name of strangers, and is not answered, leaves those who proved themselves the rate that all share.
+/// Forged requests of strangers that are not answered use up nothing of the rate that all clients share: a proven client has it.
 #[test]
 fn what_the_budget_of_all_refuses_uses_up_no_shared_rate() {
     if !ready() {
