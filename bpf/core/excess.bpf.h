@@ -41,9 +41,9 @@ static __noinline int excess_count(struct fief_ref to, __u64 ns, __u64 now)
 {
 	struct fief_container *c = container_get(to), *below = NULL;
 	struct fief_cpu *cs = this_cpu();
-	int i;
 
-	for (i = 0; i < FIEF_MAX_DEPTH && can_loop; i++) {
+	/* without a count, as in counted_up() */
+	while (can_loop) {
 		__u64 limit, children; /* millionths of a CPU */
 
 		if (!c || !cs || to.id == FIEF_ROOT)
@@ -69,9 +69,8 @@ __noinline int excess_discards(__u64 whose, __u32 packets)
 	struct fief_ref to = ref_read(whose);
 	struct fief_container *c = container_get(to), *own = c, *below = NULL;
 	__u64 now = bpf_ktime_get_ns();
-	int i;
 
-	for (i = 0; i < FIEF_MAX_DEPTH && can_loop; i++) {
+	while (can_loop) {
 		if (!c || !own || to.id == FIEF_ROOT)
 			break;
 		if (attributes_of(c)->limit_ppm && is_ahead(c->received_half_ns, now) &&

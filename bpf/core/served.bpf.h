@@ -64,11 +64,10 @@ static __always_inline void served_note(struct fief_cpu *cs, struct fief_ref to)
 static __noinline int counted_up(struct fief_ref to, __u64 charged_ns, __s64 unlimited_ns)
 {
 	struct fief_container *c = container_get(to);
-	int i;
 
 	if (c && charged_ns)
 		__sync_fetch_and_add(&c->charged_own_ns, charged_ns);
-	for (i = 0; i < FIEF_MAX_DEPTH && can_loop; i++) {
+	while (can_loop) { /* without a count, which the verifier would follow in each value */
 		if (!c || to.id == FIEF_ROOT)
 			break;
 		if (charged_ns)

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "bytes.bpf.h"
 #include "flow/packet.bpf.h"
 
 #define OPTION_END	    0
@@ -93,7 +94,7 @@ static __always_inline bool options_usual(const struct option_bytes *bytes, __u3
 __noinline int options_walk(const struct option_bytes *bytes, __u32 length, struct handshake *with)
 {
 	struct option option;
-	__u32 at = 0;
+	__u32 at = loop_from(0);
 	int i;
 
 	if (!bytes || !with || length > OPTIONS_MOST)

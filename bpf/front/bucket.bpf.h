@@ -21,8 +21,8 @@
 
 #define LOOK_NS 1000000ull
 
-/* Takes one cell, unless it comes too early. */
-static __always_inline bool cell_take(__u64 *arrival, __u64 interval, __u64 tolerance, __u64 now)
+/* Takes one cell, unless it comes too early. A function of its own to the verifier, which follows its loop once. */
+__noinline int cell_take(__u64 *arrival __arg_nonnull, __u64 interval, __u64 tolerance, __u64 now)
 {
 	__u64 seen, base;
 
@@ -30,11 +30,11 @@ static __always_inline bool cell_take(__u64 *arrival, __u64 interval, __u64 tole
 		seen = *(volatile __u64 *)arrival;
 		base = seen > now ? seen : now;
 		if (base - now > tolerance)
-			return false;
+			return 0;
 		if (__sync_val_compare_and_swap(arrival, seen, base + interval) == seen)
-			return true;
+			return 1;
 	}
-	return false;
+	return 0;
 }
 
 /* Whether a cell would come too early. */

@@ -96,7 +96,7 @@ static __always_inline void accept_look(struct fief_load *load, struct sock *lis
 }
 
 /* Those that wait, or would. */
-static __noinline __u32 queue_waits_of(struct fief_queue *q __arg_nonnull, __u64 now)
+static __always_inline __u32 queue_waits_of(struct fief_queue *q, __u64 now)
 {
 	__u64 waiting = 0;
 	__u32 class;
@@ -106,18 +106,25 @@ static __noinline __u32 queue_waits_of(struct fief_queue *q __arg_nonnull, __u64
 	return waiting < q->length ? waiting : q->length;
 }
 
+/* How full the queue of requests is. A function of its own to the verifier, which follows its loop once. */
+__noinline __u32 queue_percent_of(__u32 listener, __u32 slot, __u64 now)
+{
+	__u32 at = slot * FIEF_MAX_LISTENERS + listener;
+	struct fief_guard *guard = bpf_map_lookup_elem(&guards, &at);
+	struct fief_queue *q;
+
+	if (!guard || !guard->queue)
+		return 0;
+	q = bpf_map_lookup_elem(&queues, &guard->queue);
+	return q && q->length ? queue_waits_of(q, now) * 100ull / q->length : 0;
+}
+
 /* Behind a queue of requests the accept queue stays empty, and who waits is there. */
 static __always_inline void queue_look(struct fief_load *load, __u32 listener, __u32 slot, __u64 now)
 {
-	__u32 at = slot * FIEF_MAX_LISTENERS + listener, percent = load->accept_percent, waiting = 0;
-	struct fief_guard *guard = bpf_map_lookup_elem(&guards, &at);
-	struct fief_queue *q = NULL;
+	__u32 waiting = queue_percent_of(listener, slot, now);
 
-	if (guard && guard->queue)
-		q = bpf_map_lookup_elem(&queues, &guard->queue);
-	if (q && q->length)
-		waiting = queue_waits_of(q, now) * 100ull / q->length;
-	load->queue_percent = waiting > percent ? waiting : percent;
+	load->queue_percent = waiting > load->accept_percent ? waiting : load->accept_percent;
 }
 
 static __always_inline bool level_measured(const struct fief_load *load, const struct fief_thresholds *from, __u32 at)

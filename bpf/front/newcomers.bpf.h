@@ -86,11 +86,29 @@ static __always_inline void given_count(__u64 *place, __u64 now)
 		*(volatile __u64 *)place = now >> GIVEN_SECOND << 32 | (given_now(place, now) + 1);
 }
 
-/* How much its prefixes were given this second: the logarithm, up to GIVEN_STEPS. */
-static __always_inline __u32 given_steps(const struct given_places *places, __u64 now)
+/*
+ * One of its prefixes is given an answer. Here and below functions of their own to the verifier, which follows them once, and not in each
+ * state of the bucket.
+ */
+__noinline int given_note(const struct packet *p __arg_nonnull, __u64 now)
 {
-	__u32 narrow = given_now(places->narrow, now), wide = given_now(places->wide, now) >> GIVEN_WIDER, steps;
+	struct given_places places;
 
+	given_find(p, &places);
+	given_count(places.narrow, now);
+	given_count(places.wide, now);
+	return 0;
+}
+
+/* How much its prefixes were given this second: the logarithm, up to GIVEN_STEPS. */
+__noinline int given_steps(const struct packet *p __arg_nonnull, __u64 now)
+{
+	struct given_places places;
+	__u32 narrow, wide, steps;
+
+	given_find(p, &places);
+	narrow = given_now(places.narrow, now);
+	wide = given_now(places.wide, now) >> GIVEN_WIDER;
 	steps = highest_bit((narrow > wide ? narrow : wide) + 1ull);
 	return steps < GIVEN_STEPS ? steps : GIVEN_STEPS;
 }
@@ -105,31 +123,25 @@ static __always_inline bool answered_here(struct front_context *front)
 static __noinline bool newcomer_take_late(struct front_context *front, __u64 *arrival, __u64 lead, bool rated)
 {
 	__u64 interval = front->guard->unproven_interval_ns, burst = front->guard->unproven_tolerance_ns, mark;
-	struct given_places places;
+	const struct packet *p = &front->packet;
 	__u32 times;
 
 	if (lead <= burst) {
-		given_find(&front->packet, &places);
-		mark = burst - burst / 2 / GIVEN_STEPS * given_steps(&places, front->now);
+		mark = burst - burst / 2 / GIVEN_STEPS * (__u32)given_steps(p, front->now);
 		if (cell_take(arrival, interval, mark, front->now)) {
-			given_count(places.narrow, front->now);
-			given_count(places.wide, front->now);
+			given_note(p, front->now);
 			return true;
 		}
 	}
 	if (!rated && answered_here(front) && cpu_spare(front->now))
 		return true;
-	times = resent(&front->packet, front->now, RESENT_SYN);
-	if (!times)
-		return false;
-	given_find(&front->packet, &places);
-	if (given_steps(&places, front->now) >= GIVEN_MUCH)
+	times = resent(p, front->now, RESENT_SYN);
+	if (!times || (__u32)given_steps(p, front->now) >= GIVEN_MUCH)
 		return false;
 	mark = burst + (burst + interval) / RESENT_MOST * times;
 	if (!cell_take(arrival, interval, mark, front->now))
 		return false;
-	given_count(places.narrow, front->now);
-	given_count(places.wide, front->now);
+	given_note(p, front->now);
 	return true;
 }
 

@@ -26,9 +26,9 @@
 /* Pads the options that ask for more. Which there were, of PADDED_*. */
 __noinline int options_pad(struct option_bytes *bytes, __u32 length)
 {
-	int i, j, found = 0, is;
+	__u32 at = loop_from(0), found = loop_from(0);
 	struct option option;
-	__u32 at = 0;
+	int i, j, is;
 
 	if (!bytes || length > OPTIONS_MOST)
 		return 0;

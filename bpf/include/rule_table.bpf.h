@@ -20,8 +20,10 @@ static __always_inline __u32 place_if(const struct fief_line *line, __u32 n, __u
 {
 	__u64 differs = (line->key[n] ^ hash) << (64 - FIEF_KEY_BITS), sign = differs | -differs;
 
-	barrier_var(sign); /* clang knows what this is for, and would make a branch of it */
-	return (n + 1) & (__u32)((sign >> 63) - 1);
+	barrier_var(sign); /* clang knows what this is for, and would make a branch of it, */
+	sign = sign >> 63 ^ 1;
+	barrier_var(sign);
+	return (n + 1) * (__u32)sign; /* and the verifier would follow a mask like one */
 }
 
 /* Line of the record that belongs to a key; 0: the key is not in the table. */
