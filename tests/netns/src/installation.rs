@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One policy in force in a scope of its own, with managed cgroups.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
@@ -116,6 +118,18 @@ impl Installation {
         self.fief.apply(&parsed, policy, &ApplyOptions { here: true, let_go: LetGo::All, ..ApplyOptions::default() })
     }
 
+    /// Before `down`, which waits half a second for requests under way before it gives sysctls back: those of a namespace that ends
+    /// with its test nobody misses. Those of the caller's own namespace stay noted, and are given back.
+    fn forget_sysctls(&self) {
+        let note = Path::new("/run/fief").join(self.scope()).join("sysctls");
+        let (Ok(text), Ok(own)) = (fs::read_to_string(&note), fs::metadata("/proc/thread-self/ns/net")) else { return };
+        let of_own = format!("netns = {}", own.ino());
+        if !text.lines().any(|line| line == of_own) {
+            // where it stays, `down` waits
+            let _ = fs::remove_file(note);
+        }
+    }
+
     /// A command that will run inside the managed cgroup.
     pub fn command(&self, program: &str) -> Command {
         self.command_in(self.cgroup.path(), program)
@@ -171,6 +185,7 @@ impl Drop for Installation {
         if !self.fief.installed() {
             return;
         }
+        self.forget_sysctls();
         if let Err(e) = self.fief.down() {
             eprintln!("cannot take the test's installation down: {e}");
         }
@@ -180,13 +195,13 @@ impl Drop for Installation {
 /// Lets go of the programs of tests that were killed: they would stay on every context switch and packet. Their pins lie
 /// under the name `ff-<pid>-<n>`, perhaps with more behind it.
 fn sweep_pins() {
-    let entries = std::fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
+    let entries = fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
     for entry in entries {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix("ff-")?.split('-').next()?.parse::<u32>().ok());
         if owner.is_some_and(|owner| !lives(owner)) {
             // a test beside this one may be faster
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
