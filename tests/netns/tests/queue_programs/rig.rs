@@ -19,6 +19,8 @@ use fief_control::Fief;
 use fief_testkit::{Family, Process, Topology, require, wait_ready, wait_until};
 use fief_tests_netns::front::{Door, Front, ready};
 use fief_tests_netns::{SOON, connect_from, fief_binary, unacknowledged};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use server::{Server, Start};
 
 /// How long the kernel may take to verify all programs.
@@ -124,10 +126,22 @@ impl Rig {
 
     /// The paths that the server answered, in their order, but for the requests that found out whether it is there.
     pub fn answered(&self) -> Vec<String> {
+        if self.server == Server::Lighttpd {
+            self.have_log_written();
+        }
         let text = std::fs::read_to_string(self.folder.path().join("answered")).unwrap();
         // of a log of whole request lines the target
         let paths = text.lines().filter_map(|line| line.split(' ').find(|word| word.starts_with('/')));
         paths.filter(|path| *path != "/1k").map(str::to_owned).collect()
+    }
+
+    /// lighttpd writes its log every four seconds, and when it is to begin a new one.
+    fn have_log_written(&self) {
+        let name = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        for pid in self.topology().server.pids().into_iter().filter(|pid| name(pid).trim() == "lighttpd") {
+            // it may have ended
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGHUP);
+        }
     }
 
     /// Its queue.
