@@ -50,10 +50,11 @@ fn who_comes_during_a_restart_is_served_by_the_server_that_starts() {
         return;
     }
     for door in Door::GUARDS {
+        let front = Front::new(door, &policy("restart = \"20s\""));
         for more in ["", "admit = true", "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\""] {
             let rules = if more.starts_with('[') { more } else { "" };
             let own = if rules.is_empty() { more } else { "" };
-            let front = Front::new(door, &(policy(&format!("restart = \"20s\"\n{own}")) + rules));
+            front.apply(&(policy(&format!("restart = \"20s\"\n{own}")) + rules)).unwrap();
             let families: &[Family] = if more.is_empty() { &[Family::V4, Family::V6] } else { &[Family::V4] };
             for &family in families {
                 let server = start(&front);

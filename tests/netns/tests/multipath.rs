@@ -224,12 +224,12 @@ fn bytes_that_come_with_the_connection_request_are_ruled_too() {
     }
     let request = b"GET /secret/1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     for door in Door::GUARDS {
+        let front = Front::new(door, POLICY);
+        let clients = RawClients::new(&front.topology).unwrap();
         // with the server's cookie, without any (0x200), for every listener (0x400)
-        for value in ["3", "515", "1027", "1539"] {
-            let front = Front::new(door, POLICY);
+        for (value, begin) in ["3", "515", "1027", "1539"].into_iter().zip((5000u16..).step_by(10)) {
             let _server = fast_open(&front, value);
-            let clients = RawClients::new(&front.topology).unwrap();
-            for port in 5000..5004u16 {
+            for port in begin..begin + 4 {
                 let client = (RawClients::address(Family::V4, 7), port).into();
                 let ends = [client, plain(Family::V4)];
                 let before = front.verdicts();

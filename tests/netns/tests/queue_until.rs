@@ -85,9 +85,10 @@ fn nobody_goes_to_the_server_while_an_answer_leaves() {
         return;
     }
     for door in Door::GUARDS {
+        let told = Arc::default();
+        let front = front(door, RESPONSE, &told);
         for reads in [true, false] {
-            let told = Arc::default();
-            let front = front(door, RESPONSE, &told);
+            told.got.lock().unwrap().clear();
             let mut big = ask(&front, 1, "/big");
             assert!(read_head(&mut big).is_some());
             let mut next = ask(&front, 2, "/next");
@@ -166,9 +167,10 @@ fn a_connection_keeps_its_place_until_it_ends() {
         return;
     }
     for door in Door::GUARDS {
+        let told = Arc::default();
+        let front = front(door, CLOSE, &told);
         for end in [End::Client, End::Reset, End::Server] {
-            let told = Arc::default();
-            let front = front(door, CLOSE, &told);
+            told.got.lock().unwrap().clear();
             let mut one = ask(&front, 1, "/one");
             assert!(read_head(&mut one).is_some());
             let mut next = ask(&front, 2, "/next");
