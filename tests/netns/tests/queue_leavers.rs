@@ -218,39 +218,46 @@ fn entries(rig: &Queued) -> Vec<(&'static str, usize)> {
     ["queue_holds", "queue_pieces", "queue_serves", "queue_lasts"].map(count).into()
 }
 
-#[test]
-fn clients_that_leave_at_any_step_leave_nothing_behind() {
+fn clients_that_leave_at_any_step_leave_nothing_behind(door: Door) {
     if !front::ready() {
         return;
     }
     let seed = std::env::var("FIEF_TEST_SEED").map_or(1, |seed| seed.parse().expect("a number"));
-    for door in Door::GUARDS {
-        let rig = Queued::new(door, &lasting());
-        // the kernel gives those that vanished up after seconds, and not after a quarter of an hour
-        for name in ["tcp_orphan_retries", "tcp_retries2"] {
-            rig.front.topology.server.sysctl(&format!("net.ipv4.{name}"), "1").unwrap();
-        }
-        let clients = RawClients::new(&rig.front.topology).unwrap();
-        for (at, until) in ["until = \"first-byte\"", "until = \"response\"", "until = \"close\""].iter().enumerate() {
-            let stale = if at == 0 { "30s" } else { "300ms" };
-            let policy = lasting().replace("stale = \"30s\"", &format!("stale = \"{stale}\", {until}"));
-            assert_ne!(policy, lasting());
-            rig.front.apply(&policy).unwrap();
-            // a connection that has its place does not wait
-            let steps = &STEPS[..STEPS.len() - usize::from(until.contains("close"))];
-            come_and_leave(&rig, &clients, steps, seed + at as u64, at);
-            let is_empty = || {
-                // of those that vanished the server does not know; it may read their requests after their places have run out
-                rig.hang_up();
-                entries(&rig).iter().all(|(_, count)| *count == 0)
-            };
-            wait_until(SOON, is_empty).unwrap_or_else(|_| panic!("{door:?}, {until}: {:?}", entries(&rig)));
-            let entered = |rig: &Queued| rig.queue().class.iter().map(|class| class.entered).sum::<u64>();
-            let before = entered(&rig);
-            rig.let_go(1);
-            assert_eq!(status(rig.ask(high(1), "/fresh")), 200, "{door:?}, {until}");
-            assert_eq!(entered(&rig), before + 1, "{door:?}, {until}: it waited");
-            rig.wait_for_peace();
-        }
+    let rig = Queued::new(door, &lasting());
+    // the kernel gives those that vanished up after seconds, and not after a quarter of an hour
+    for name in ["tcp_orphan_retries", "tcp_retries2"] {
+        rig.front.topology.server.sysctl(&format!("net.ipv4.{name}"), "1").unwrap();
     }
+    let clients = RawClients::new(&rig.front.topology).unwrap();
+    for (at, until) in ["until = \"first-byte\"", "until = \"response\"", "until = \"close\""].iter().enumerate() {
+        let stale = if at == 0 { "30s" } else { "300ms" };
+        let policy = lasting().replace("stale = \"30s\"", &format!("stale = \"{stale}\", {until}"));
+        assert_ne!(policy, lasting());
+        rig.front.apply(&policy).unwrap();
+        // a connection that has its place does not wait
+        let steps = &STEPS[..STEPS.len() - usize::from(until.contains("close"))];
+        come_and_leave(&rig, &clients, steps, seed + at as u64, at);
+        let is_empty = || {
+            // of those that vanished the server does not know; it may read their requests after their places have run out
+            rig.hang_up();
+            entries(&rig).iter().all(|(_, count)| *count == 0)
+        };
+        wait_until(SOON, is_empty).unwrap_or_else(|_| panic!("{door:?}, {until}: {:?}", entries(&rig)));
+        let entered = |rig: &Queued| rig.queue().class.iter().map(|class| class.entered).sum::<u64>();
+        let before = entered(&rig);
+        rig.let_go(1);
+        assert_eq!(status(rig.ask(high(1), "/fresh")), 200, "{door:?}, {until}");
+        assert_eq!(entered(&rig), before + 1, "{door:?}, {until}: it waited");
+        rig.wait_for_peace();
+    }
+}
+
+#[test]
+fn clients_that_leave_at_any_step_leave_nothing_behind_where_fief_answers() {
+    clients_that_leave_at_any_step_leave_nothing_behind(Door::Own);
+}
+
+#[test]
+fn clients_that_leave_at_any_step_leave_nothing_behind_where_the_kernel_answers() {
+    clients_that_leave_at_any_step_leave_nothing_behind(Door::Kernel);
 }

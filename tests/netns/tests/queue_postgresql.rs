@@ -163,28 +163,35 @@ fn loses_and_doubles_nothing(front: &Front, tester: &mut Session) {
     assert_eq!(counted, [format!("{all} of {all}")], "{:?}", front.door);
 }
 
-#[test]
-fn postgresql_serves_the_turn_of_the_better_class_first_and_each_once() {
+fn postgresql_serves_the_turn_of_the_better_class_first_and_each_once(door: Door) {
     if !(ready() && require(Feature::PostgreSql)) {
         return;
     }
     let server = PostgreSql::new();
-    for door in Door::GUARDS {
-        let front = Front::new(door, &lasting().replace("[::]:80", &format!("[::]:{PORT}")));
-        let process = server.start(&front);
-        let mut tester = None;
-        wait_until(SOON, || {
-            tester = Session::open(&front, low(100));
-            tester.is_some()
-        })
-        .unwrap();
-        let mut tester = tester.expect("it waited for one");
-        tester.query("DROP TABLE IF EXISTS came; CREATE TABLE came (number serial, name text)");
-        goes_in_order(&front, &mut tester);
-        loses_and_doubles_nothing(&front, &mut tester);
-        drop(tester);
-        // without waiting for clients
-        process.signal(Signal::SIGINT);
-        process.stop(SOON).expect("it ends when it is asked to");
-    }
+    let front = Front::new(door, &lasting().replace("[::]:80", &format!("[::]:{PORT}")));
+    let process = server.start(&front);
+    let mut tester = None;
+    wait_until(SOON, || {
+        tester = Session::open(&front, low(100));
+        tester.is_some()
+    })
+    .unwrap();
+    let mut tester = tester.expect("it waited for one");
+    tester.query("DROP TABLE IF EXISTS came; CREATE TABLE came (number serial, name text)");
+    goes_in_order(&front, &mut tester);
+    loses_and_doubles_nothing(&front, &mut tester);
+    drop(tester);
+    // without waiting for clients
+    process.signal(Signal::SIGINT);
+    process.stop(SOON).expect("it ends when it is asked to");
+}
+
+#[test]
+fn postgresql_serves_the_turn_of_the_better_class_first_and_each_once_where_fief_answers() {
+    postgresql_serves_the_turn_of_the_better_class_first_and_each_once(Door::Own);
+}
+
+#[test]
+fn postgresql_serves_the_turn_of_the_better_class_first_and_each_once_where_the_kernel_answers() {
+    postgresql_serves_the_turn_of_the_better_class_first_and_each_once(Door::Kernel);
 }

@@ -79,24 +79,31 @@ fn loses_and_doubles_nothing(rig: &Queued) {
     assert!(times.is_empty(), "{:?}: {times:?}", rig.front.door);
 }
 
-#[test]
-fn requests_of_a_proxy_wait_and_go_on_the_connections_that_it_keeps() {
+fn requests_of_a_proxy_wait_and_go_on_the_connections_that_it_keeps(door: Door) {
     if !(ready() && require(Feature::Nginx)) {
         return;
     }
-    for door in Door::GUARDS {
-        let rig = Queued::new(door, &lasting());
-        let config = NginxConfig::with_http(8080, &["127.0.0.1:8080"], 1, UPSTREAM, LOCATION).unwrap();
-        let _proxy = Nginx::start_with(&rig.front.topology.clients, config).unwrap();
-        let opened = || rig.front.topology.clients.tcp_counter("ActiveOpens").unwrap() as usize;
-        let before = opened();
-        goes_in_order(&rig);
-        loses_and_doubles_nothing(&rig);
-        rig.wait_for_peace();
-        // on both sides of the proxy
-        assert!(opened() - before < CLIENTS * REQUESTS / 2, "{door:?}: {} connections", opened() - before);
-        let class = rig.queue().class[1];
-        assert_eq!(class.entered + class.released, (4 + CLIENTS * REQUESTS) as u64, "{door:?}");
-        assert_eq!(class.refused_full + class.refused_wait + class.gone, 0, "{door:?}");
-    }
+    let rig = Queued::new(door, &lasting());
+    let config = NginxConfig::with_http(8080, &["127.0.0.1:8080"], 1, UPSTREAM, LOCATION).unwrap();
+    let _proxy = Nginx::start_with(&rig.front.topology.clients, config).unwrap();
+    let opened = || rig.front.topology.clients.tcp_counter("ActiveOpens").unwrap() as usize;
+    let before = opened();
+    goes_in_order(&rig);
+    loses_and_doubles_nothing(&rig);
+    rig.wait_for_peace();
+    // on both sides of the proxy
+    assert!(opened() - before < CLIENTS * REQUESTS / 2, "{door:?}: {} connections", opened() - before);
+    let class = rig.queue().class[1];
+    assert_eq!(class.entered + class.released, (4 + CLIENTS * REQUESTS) as u64, "{door:?}");
+    assert_eq!(class.refused_full + class.refused_wait + class.gone, 0, "{door:?}");
+}
+
+#[test]
+fn requests_of_a_proxy_wait_and_go_on_the_connections_that_it_keeps_where_fief_answers() {
+    requests_of_a_proxy_wait_and_go_on_the_connections_that_it_keeps(Door::Own);
+}
+
+#[test]
+fn requests_of_a_proxy_wait_and_go_on_the_connections_that_it_keeps_where_the_kernel_answers() {
+    requests_of_a_proxy_wait_and_go_on_the_connections_that_it_keeps(Door::Kernel);
 }

@@ -30,36 +30,43 @@ fn ask(rig: &Queued) -> TcpStream {
     stream
 }
 
-#[test]
-fn who_uses_a_port_again_is_counted_and_waits() {
+fn who_uses_a_port_again_is_counted_and_waits(door: Door) {
     if !ready() {
         return;
     }
-    for door in Door::GUARDS {
-        let rig = Queued::new(door, &lasting());
-        let counts = || rig.queue().class[1];
-        for round in 0..ROUNDS {
-            let seen = rig.got().len();
-            let waits = round % 2 == 1;
-            let first = waits.then(|| {
-                let first = rig.ask(low(2), "/first");
-                rig.got_all(seen + 1);
-                first
-            });
-            let stream = ask(&rig);
-            if waits {
-                rig.wait_for(1);
-            }
-            rig.let_go(1 + usize::from(waits));
-            assert!(first.is_none_or(|first| status(first) == 200), "{door:?}, round {round}");
-            assert_eq!(status(stream), 200, "{door:?}, round {round}");
-            rig.wait_for_peace();
-            let is_remembered = wait_until(SOON, || rig.front.sockets(PORT) == [TIME_WAIT]);
-            assert!(is_remembered.is_ok(), "{door:?}, round {round}: {:?}", rig.front.sockets(PORT));
+    let rig = Queued::new(door, &lasting());
+    let counts = || rig.queue().class[1];
+    for round in 0..ROUNDS {
+        let seen = rig.got().len();
+        let waits = round % 2 == 1;
+        let first = waits.then(|| {
+            let first = rig.ask(low(2), "/first");
+            rig.got_all(seen + 1);
+            first
+        });
+        let stream = ask(&rig);
+        if waits {
+            rig.wait_for(1);
         }
-        // half of them waited, each for one that did not
-        let (entered, held, released) = (counts().entered, counts().held, counts().released);
-        assert_eq!((entered, held, released), (ROUNDS, ROUNDS / 2, ROUNDS / 2), "{door:?}");
-        assert_eq!(rig.queue().uncounted, 0, "{door:?}");
+        rig.let_go(1 + usize::from(waits));
+        assert!(first.is_none_or(|first| status(first) == 200), "{door:?}, round {round}");
+        assert_eq!(status(stream), 200, "{door:?}, round {round}");
+        rig.wait_for_peace();
+        let is_remembered = wait_until(SOON, || rig.front.sockets(PORT) == [TIME_WAIT]);
+        assert!(is_remembered.is_ok(), "{door:?}, round {round}: {:?}", rig.front.sockets(PORT));
     }
+    // half of them waited, each for one that did not
+    let (entered, held, released) = (counts().entered, counts().held, counts().released);
+    assert_eq!((entered, held, released), (ROUNDS, ROUNDS / 2, ROUNDS / 2), "{door:?}");
+    assert_eq!(rig.queue().uncounted, 0, "{door:?}");
+}
+
+#[test]
+fn who_uses_a_port_again_is_counted_and_waits_where_fief_answers() {
+    who_uses_a_port_again_is_counted_and_waits(Door::Own);
+}
+
+#[test]
+fn who_uses_a_port_again_is_counted_and_waits_where_the_kernel_answers() {
+    who_uses_a_port_again_is_counted_and_waits(Door::Kernel);
 }

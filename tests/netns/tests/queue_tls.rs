@@ -9,9 +9,10 @@ use std::net::IpAddr;
 use std::process::{ChildStdin, ChildStdout, Stdio};
 
 use fief_testkit::{Client, Family, Process, Topology, read_until, wait_until};
+use fief_tests_netns::front::Door;
 use fief_tests_netns::{SOON, while_it_stands};
 use rig::server::Server;
-use rig::{EVERYWAY, Rig};
+use rig::{By, Rig};
 
 /// Of the low class.
 const WAITING: u8 = 6;
@@ -50,38 +51,49 @@ impl Tls {
 
 /// The first request has begun when the high one comes, and all others wait. Each is the second of its connection: the turn of
 /// the first ends with the server's session ticket.
-#[test]
-fn nginx_with_tls_serves_the_better_class_first() {
+fn nginx_with_tls_serves_the_better_class_first(by: By) {
     let low = |n| (Client::Low.address(Family::V4, n), format!("/low-{n}"));
     let high = (Client::High.address(Family::V4, 1), "/high".to_owned());
     let come: Vec<_> = (1..=WAITING).map(low).chain([high.clone()]).collect();
     let go: Vec<_> = [low(1), high].into_iter().chain((2..=WAITING).map(low)).map(|(_, path)| path).collect();
-    for by in EVERYWAY {
-        // the place of the first lasts until all have come
-        let Some(rig) = Rig::new(Server::NginxTls, by, "{ in-service = 1, stale = \"30s\" }") else { return };
-        let connect = |(from, _): &(IpAddr, String)| {
-            let mut client = Tls::connect(rig.topology(), *from);
-            client.ask("/before");
-            client.is_answered_with("/before");
-            client
-        };
-        let mut clients: Vec<_> = come.iter().map(connect).collect();
-        let wait_for = |waiting: u32, busy: u32| {
-            let is_so = || (rig.queue().waiting, rig.queue().busy) == (waiting, busy);
-            wait_until(SOON, is_so)
-                .unwrap_or_else(|_| panic!("{} wait, {} places", rig.queue().waiting, rig.queue().busy));
-        };
-        wait_for(0, 0);
-        while_it_stands(&rig.topology().server, || {
-            for (waiting, (client, (_, path))) in (0..).zip(clients.iter_mut().zip(&come)) {
-                client.ask(path);
-                wait_for(waiting, 1);
-            }
-        });
-        clients.iter_mut().zip(&come).for_each(|(client, (_, path))| client.is_answered_with(path));
-        wait_until(SOON, || rig.answered().len() == 2 * come.len()).unwrap();
-        assert_eq!(rig.answered()[come.len()..], go);
-        drop(clients);
-        rig.stop();
-    }
+    // the place of the first lasts until all have come
+    let Some(rig) = Rig::new(Server::NginxTls, by, "{ in-service = 1, stale = \"30s\" }") else { return };
+    let connect = |(from, _): &(IpAddr, String)| {
+        let mut client = Tls::connect(rig.topology(), *from);
+        client.ask("/before");
+        client.is_answered_with("/before");
+        client
+    };
+    let mut clients: Vec<_> = come.iter().map(connect).collect();
+    let wait_for = |waiting: u32, busy: u32| {
+        let is_so = || (rig.queue().waiting, rig.queue().busy) == (waiting, busy);
+        wait_until(SOON, is_so).unwrap_or_else(|_| panic!("{} wait, {} places", rig.queue().waiting, rig.queue().busy));
+    };
+    wait_for(0, 0);
+    while_it_stands(&rig.topology().server, || {
+        for (waiting, (client, (_, path))) in (0..).zip(clients.iter_mut().zip(&come)) {
+            client.ask(path);
+            wait_for(waiting, 1);
+        }
+    });
+    clients.iter_mut().zip(&come).for_each(|(client, (_, path))| client.is_answered_with(path));
+    wait_until(SOON, || rig.answered().len() == 2 * come.len()).unwrap();
+    assert_eq!(rig.answered()[come.len()..], go);
+    drop(clients);
+    rig.stop();
+}
+
+#[test]
+fn nginx_with_tls_serves_the_better_class_first_by_fief_run() {
+    nginx_with_tls_serves_the_better_class_first(By::Run);
+}
+
+#[test]
+fn nginx_with_tls_serves_the_better_class_first_where_fief_answers() {
+    nginx_with_tls_serves_the_better_class_first(By::Apply(Door::Own));
+}
+
+#[test]
+fn nginx_with_tls_serves_the_better_class_first_where_the_kernel_answers() {
+    nginx_with_tls_serves_the_better_class_first(By::Apply(Door::Kernel));
 }

@@ -200,14 +200,13 @@ fn told(verdicts: &Verdicts) -> Vec<(String, Option<u32>, abi::fief_reason, u64)
     told
 }
 
-#[test]
-fn honest_repetitions_are_served_and_counted_once_however_they_are_cut() {
+fn honest_repetitions_are_served_and_counted_once_however_they_are_cut(door: Door) {
     if !ready() {
         return;
     }
     // With GRO the door sees long segments, and some of them out of order; without, what was sent.
     let rigs: [fn(Door, &str) -> Rig; 2] = [Rig::new, Rig::in_order];
-    for (door, make) in Door::GUARDS.into_iter().flat_map(|door| rigs.map(|make| (door, make))) {
+    for make in rigs {
         let rig = make(door, POLICY);
         let play = |case: &Case, attempts: &[Attempt]| -> Result<_, TestCaseError> {
             let before = rig.verdicts();
@@ -248,4 +247,14 @@ fn honest_repetitions_are_served_and_counted_once_however_they_are_cut() {
             panic!("{door:?}: {error}");
         }
     }
+}
+
+#[test]
+fn honest_repetitions_are_served_and_counted_once_however_they_are_cut_where_fief_answers() {
+    honest_repetitions_are_served_and_counted_once_however_they_are_cut(Door::Own);
+}
+
+#[test]
+fn honest_repetitions_are_served_and_counted_once_however_they_are_cut_where_the_kernel_answers() {
+    honest_repetitions_are_served_and_counted_once_however_they_are_cut(Door::Kernel);
 }
