@@ -13,7 +13,7 @@ use fief_control::{Applied, Result};
 use fief_testkit::{Family, Feature, PlainServer, Topology, require, wait_until};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use crate::{Installation, SOON};
+use crate::{Installation, SOON, spare};
 
 /// A policy whose one listener refuses one path: text of `path` and of `refuse`.
 #[macro_export]
@@ -83,7 +83,6 @@ container = "web/other"
 /// A topology, and perhaps a policy in force in the server's namespace.
 #[derive(Debug)]
 pub struct Front {
-    // Dropped first: what it attached must not outlive the namespace.
     installation: Option<Installation>,
     pub topology: Topology,
     pub door: Door,
@@ -117,7 +116,14 @@ impl Front {
             (Door::Stock, _) => return,
             (_, Some(_)) => drop(self.apply(policy).unwrap_or_else(|e| panic!("{e}"))),
             (_, None) => {
-                let guard = || Installation::new(&text(door, policy), "web");
+                let (text, spare) = (text(door, policy), spare::take());
+                let guard = || match spare {
+                    Some(installation) => {
+                        drop(installation.apply(&text).unwrap_or_else(|e| panic!("{e}")));
+                        installation
+                    }
+                    None => Installation::new(&text, "web"),
+                };
                 self.installation = Some(self.topology.server.run(guard).unwrap());
             }
         }
@@ -214,6 +220,15 @@ impl Front {
             let new = || self.verdicts().since(&self.before);
             wait_until(SOON, || new().requests() >= requests)
                 .unwrap_or_else(|_| panic!("{requests} requests, and these verdicts: {:?}", new()));
+        }
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        // before the namespace, which what it attached must not outlive
+        if let Some(installation) = self.installation.take() {
+            spare::put(installation, &self.topology.server);
         }
     }
 }

@@ -118,9 +118,10 @@ impl Installation {
         self.fief.apply(&parsed, policy, &ApplyOptions { here: true, let_go: LetGo::All, ..ApplyOptions::default() })
     }
 
-    /// Before `down`, which waits half a second for requests under way before it gives sysctls back: those of a namespace that ends
-    /// with its test nobody misses. Those of the caller's own namespace stay noted, and are given back.
-    fn forget_sysctls(&self) {
+    /// Before `down`, which waits half a second for requests under way before it gives sysctls back: those of a
+    /// namespace that ends with its test nobody misses. Those of the caller's own namespace stay noted, and are given
+    /// back.
+    pub(crate) fn forget_sysctls(&self) {
         let note = Path::new("/run/fief").join(self.scope()).join("sysctls");
         let (Ok(text), Ok(own)) = (fs::read_to_string(&note), fs::metadata("/proc/thread-self/ns/net")) else { return };
         let of_own = format!("netns = {}", own.ino());

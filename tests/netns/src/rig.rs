@@ -14,7 +14,7 @@ use fief_testkit::{Family, ORDINARY_OPTIONS, PlainServer, RawClients, RawConnect
 use nix::errno::Errno;
 
 use crate::front::{Door, Front, Verdicts, anywhere, plain};
-use crate::{SOON, connect_from};
+use crate::{SOON, connect_from, spare};
 
 /// Handshakes under way, fewer than what is received between two reads.
 const AT_ONCE: usize = 250;
@@ -37,7 +37,8 @@ impl Rig {
         let front = Front::at(door, policy, topology);
         let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
-        Self { front, server, clients, next: 2000.into() }
+        let next = 2000 + spare::taken() % 7 * 8000;
+        Self { front, server, clients, next: next.into() }
     }
 
     /// Packets arrive in the order in which they are sent. (GRO keeps good ones for a moment, which broken ones overtake.)

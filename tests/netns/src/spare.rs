@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One installation for the doors of a test that follow each other: to load it takes the kernel two seconds of verifying, at
+//! each door anew.
+//!
+//! Between two doors nothing is guarded, and the next one's policy moves to a network namespace of its own, as by
+//! `fief apply --here`. Containers, listeners, queues and their counters are new by that. What the door knows of sources and of
+//! flows stays, so this is for tests of what servers get and clients are answered, in whatever order they come; not for those
+//! of admission, rates, bans, isolation and full tables, which begin with an installation that has seen nobody.
+
+use std::cell::{Cell, RefCell};
+
+use fief_bpf::{abi, record};
+use fief_testkit::NetNs;
+
+use crate::Installation;
+
+/// What is in force between two doors: the home of the managed cgroup.
+const NOTHING: &str = "version = 1\n[container.web]\n";
+
+thread_local! {
+    static WANTED: Cell<bool> = const { Cell::new(false) };
+    static SPARE: RefCell<Option<Installation>> = const { RefCell::new(None) };
+    static TAKEN: Cell<u16> = const { Cell::new(0) };
+}
+
+/// While it lives, the doors of this thread share an installation. Dropped, it takes that down.
+#[derive(Debug)]
+#[must_use = "it lasts as long as this"]
+pub struct OneInstallation(());
+
+/// From now on a door's installation is the next one's.
+pub fn one_installation() -> OneInstallation {
+    WANTED.set(true);
+    OneInstallation(())
+}
+
+impl Drop for OneInstallation {
+    fn drop(&mut self) {
+        WANTED.set(false);
+        TAKEN.set(0);
+        drop(SPARE.take());
+    }
+}
+
+/// That of the door before, if there was one.
+pub(crate) fn take() -> Option<Installation> {
+    let spare = SPARE.take();
+    TAKEN.set(TAKEN.get() + u16::from(spare.is_some()));
+    spare
+}
+
+/// For how many doors of this thread it was taken: what it knows of their clients' ports must not meet the next one's.
+pub(crate) fn taken() -> u16 {
+    TAKEN.get()
+}
+
+/// A door in this namespace goes: what stood there is the next one's, or is taken down.
+pub(crate) fn put(installation: Installation, server: &NetNs) {
+    // a test may have taken it down, and one that fails wants no other
+    if !WANTED.get() || std::thread::panicking() || !installation.fief().installed() {
+        return;
+    }
+    // while the namespace is there: what waits goes on, and the links and sysctls go back
+    match server.run(|| installation.apply(NOTHING)) {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => return eprintln!("the test's installation is not kept: {error}"),
+        Err(error) => return eprintln!("the test's installation is not kept: {error}"),
+    }
+    installation.forget_sysctls();
+    // the next door sees for itself what clients ask for
+    let sightings = installation.fief().pins().open_map("sightings");
+    sightings.and_then(|map| record::update(&map, 0, &abi::fief_sightings::default())).unwrap();
+    drop(SPARE.replace(Some(installation)));
+}
