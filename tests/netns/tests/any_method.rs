@@ -9,7 +9,7 @@ use fief_bpf::abi;
 use fief_testkit::{Family, Feature, Process, require, wait_until};
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
 use fief_tests_netns::refusing;
-use fief_tests_netns::{SOON, connect_from, python_server};
+use fief_tests_netns::{SOON, connect_from, one_installation, python_server};
 
 fn start(front: &Front) -> Process {
     let any = r#"
@@ -61,6 +61,7 @@ fn no_chunk_is_a_refused_request_to_a_server_that_takes_any_method() {
     ] {
         rests.push(in_chunks(chunks));
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let front = Front::new(door, refusing!("/secret/*", "reset"));
         let _server = start(&front);
@@ -95,6 +96,7 @@ fn a_hello_is_no_request_to_a_server_that_takes_any_method() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let front = Front::new(door, refusing!("/secret/*", "reset"));
         let _server = start(&front);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fief_bpf::abi;
 use fief_testkit::{Client, Family, Feature, PlainServer, pattern, require, wait_until};
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 use nix::errno::Errno;
 
 const POLICY: &str = r#"
@@ -135,6 +135,7 @@ fn curl_is_told_when_to_come_again() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
@@ -155,6 +156,7 @@ fn curl_sees_a_reset_as_a_reset() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
@@ -171,6 +173,7 @@ fn curl_sees_a_drop_as_silence() {
     if !(ready() && require(Feature::Curl)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         // 28: timed out
@@ -185,6 +188,7 @@ fn other_requests_are_served_beside_the_refused_ones() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for _ in 0..50 {
@@ -237,6 +241,7 @@ fn later_requests_of_a_connection_are_ruled_too() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {
@@ -276,6 +281,7 @@ fn no_request_gets_past_behind_another_one() {
     let first_in_pieces = [(good[..7].to_owned(), 0), (format!("{}{refused}", &good[7..]), 0)];
     let second_in_pieces = [(format!("{good}{}", &refused[..9]), 1), (refused[9..].to_owned(), 0)];
     let ways: [&[(String, usize)]; 3] = [&whole, &first_in_pieces, &second_in_pieces];
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for (family, way) in [Family::V4, Family::V6].into_iter().flat_map(|family| ways.map(|way| (family, way))) {
@@ -382,6 +388,7 @@ fn a_guard_that_watches_counts_and_does_nothing() {
     let whole = format!("mode = \"monitor\"\n{POLICY}");
     let listener = POLICY.replace("address =", "mode = \"monitor\"\naddress =");
     let rules = POLICY.replace("refuse =", "mode = \"monitor\"\nrefuse =");
+    let _one = one_installation();
     for door in Door::GUARDS {
         for (policy, watched) in [(&whole, true), (&listener, true), (&rules, false)] {
             let rig = Rig::with(door, policy);
@@ -408,6 +415,7 @@ fn a_policy_swapped_between_handshake_and_request_rules_by_the_new_one() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for family in [Family::V4, Family::V6] {

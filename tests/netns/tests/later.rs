@@ -13,12 +13,13 @@ use fief_testkit::segment::ACK;
 use fief_testkit::{
     Ending, Family, Feature, Nginx, NginxConfig, ORDINARY_OPTIONS, RawClients, RawConnection, require, wait_until,
 };
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::rig::Rig;
+use fief_tests_netns::{SOON, one_installation};
 
 /// Does the same on a fresh connection for every door, family and flaw; how many replacements were counted at each.
 fn for_each_flaw(policy: &str, action: impl Fn(&Client<'_>, Flaw)) {
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, policy);
         for family in [Family::V4, Family::V6] {
@@ -151,6 +152,7 @@ fn what_stands_before_a_refused_request_cannot_be_replaced() {
     }
     let (other, size) = (b"GET /secret/11 HTTP/1.1\r\nX: 1\r\n\r\n", PUBLIC.len());
     assert_eq!(other.len(), size);
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         let client = Client::open(&rig, Family::V4);
@@ -170,6 +172,7 @@ fn a_guard_that_only_watches_counts_replacements_and_lets_them_pass() {
         return;
     }
     let policy = format!("mode = \"monitor\"\n{POLICY}");
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &policy);
         let client = Client::open(&rig, Family::V4);

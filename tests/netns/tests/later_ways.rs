@@ -9,7 +9,7 @@ use fief_bpf::abi;
 use fief_testkit::{Family, Feature, Process, read_until, require, wait_until};
 use fief_tests_netns::front::{Door, Front, anywhere, plain, ready};
 use fief_tests_netns::refusing;
-use fief_tests_netns::{SOON, connect_from, python_server};
+use fief_tests_netns::{SOON, connect_from, one_installation, python_server};
 
 const POLICY: &str = refusing!("/secret/*", "reset");
 
@@ -92,6 +92,7 @@ fn a_request_behind_many_others_in_one_packet_is_ruled() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let judge = Judge::python(door);
         let honest = PUBLIC.repeat(40);
@@ -116,6 +117,7 @@ fn half_a_request_that_ends_with_the_stream_is_ruled() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let judge = Judge::python(door);
         let half = b"GET /secret/1 HTTP/1.0\r\n";
@@ -163,6 +165,7 @@ fn a_request_behind_a_body_in_chunks_is_ruled() {
         "5;name=\"va;lue\"\r\nhello\r\n00000A\r\n0123456789\r\n0\r\nTrailer: 1\r\nOther: 2\r\n\r\n",
         "2d\r\nGET /secret/9 HTTP/1.1\r\nHost: in the body\r\n\r\n\r\n0\r\n\r\n",
     ];
+    let _one = one_installation();
     for door in Door::GUARDS {
         let judge = Judge::node(door);
         for body in bodies {
@@ -189,6 +192,7 @@ fn a_request_behind_a_first_body_in_chunks_is_ruled() {
     if !(ready() && require(Feature::Node)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let judge = Judge::node(door);
         let post = chunked("5\r\nhello\r\n3\r\nyou\r\n0\r\nTrailer: 1\r\n\r\n");
@@ -213,6 +217,7 @@ fn a_size_of_a_chunk_may_have_zeros_before_it() {
     if !(ready() && require(Feature::Node)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let judge = Judge::node(door);
         for (size, last) in [("000000005", "0"), ("000000000000005", "000000000000000"), ("5", "000000000")] {
@@ -241,6 +246,7 @@ fn what_is_no_chunk_is_refused() {
         "100000000\r\n",
         "-1\r\n",
     ];
+    let _one = one_installation();
     for door in Door::GUARDS {
         let judge = Judge::node(door);
         for body in bodies {
@@ -260,6 +266,7 @@ fn a_body_that_its_server_ignores_is_no_request() {
     }
     let get =
         |body: &str| format!("GET /public/2 HTTP/1.1\r\nHost: server\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let _one = one_installation();
     for door in Door::GUARDS {
         let judge = Judge::python(door);
         for before in ["", "\r\n", "\n"] {
@@ -288,6 +295,7 @@ fn a_body_that_its_server_reads_is_one_where_the_policy_says_so() {
     let reads = POLICY.replace("address = ", "bodies = \"read\"\naddress = ");
     let head = "GET /public/2 HTTP/1.1\r\nHost: server\r\nContent-Length: ";
     let last = "GET /public/1 HTTP/1.1\r\nHost: server\r\nConnection: close\r\n\r\n";
+    let _one = one_installation();
     for door in Door::GUARDS {
         let judge = Judge::node(door);
         for (policy, is_served) in [(POLICY, false), (&reads, true)] {
@@ -312,6 +320,7 @@ fn a_request_behind_an_upgrade_that_the_server_ignores_is_ruled() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let judge = Judge::python(door);
         for (last, marker) in [(PUBLIC, "served /public/1\n"), (SECRET, "served /secret/1\n")] {

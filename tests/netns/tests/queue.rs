@@ -6,9 +6,9 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 
 use fief_testkit::{Family, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{self, Door};
 use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, defer, high, lasting, low, robot, status};
+use fief_tests_netns::{SOON, one_installation};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
 
@@ -33,6 +33,7 @@ fn a_better_class_goes_before_those_that_came_first() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         let came = [(robot(1), "/r1"), (low(2), "/l1"), (high_v6(1), "/h1"), (low(3), "/l2"), (high(2), "/h2")];
@@ -50,6 +51,7 @@ fn later_requests_of_a_connection_wait_as_well() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         let (mut one, mut other) = (rig.connect(low(1)), rig.connect(high(1)));
@@ -109,6 +111,7 @@ fn where_the_line_is_full_the_newest_of_the_lowest_class_gives_way() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let policy = lasting().replace("length = 200", "length = 2");
         let rig = Queued::new(door, &policy);
@@ -130,6 +133,7 @@ fn who_waits_too_long_is_told_at_the_next_arrival() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let policy = lasting().replace("wait = \"1m\"", "wait = \"1ms\"");
         let rig = Queued::new(door, &policy);
@@ -149,6 +153,7 @@ fn what_waits_goes_on_when_the_policy_goes() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         let came: Vec<_> = (0..100).map(|n| (low(n + 1), "/waits")).collect();
@@ -165,6 +170,7 @@ fn nobody_keeps_a_place_for_nothing() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, POLICY);
         let mut half = rig.connect(low(1));
@@ -187,6 +193,7 @@ fn who_makes_a_connection_with_its_request_waits_too() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         // on a busy machine a client may send again for reasons of its own
         let nobody_asks_twice = (0..3).any(|_| waits_with_its_connection(door) == 0);
@@ -233,6 +240,7 @@ fn a_request_that_is_too_long_to_be_kept_waits_with_its_first_bytes() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         let mut upload = rig.connect(low(2));
@@ -264,6 +272,7 @@ fn who_resets_or_ends_while_waiting_leaves_nothing_behind() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         let mut asked = line(&rig, &[(low(2), "/resets"), (low(3), "/ends"), (high(1), "/stays")]);
@@ -291,6 +300,7 @@ fn a_rule_lets_requests_pass_without_a_place() {
         return;
     }
     let rule = "[[listener.plain.request]]\npath = \"/poll\"\nqueue = false\n";
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &format!("{}{rule}", lasting()));
         let polls: Vec<_> = (1..4).map(|n| rig.ask(low(n), "/poll")).collect();

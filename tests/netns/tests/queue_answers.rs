@@ -4,6 +4,7 @@
 use std::io::Write;
 
 use fief_tests_netns::front::{Door, ready};
+use fief_tests_netns::one_installation;
 use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, lasting, low, status};
 
 /// Requests that the server got, in turn or at once.
@@ -19,6 +20,7 @@ fn an_answer_of_304_gives_its_place_back() {
         return;
     }
     const ROUNDS: usize = 5;
+    let _one = one_installation();
     for (door, until) in Door::GUARDS.into_iter().flat_map(|door| [(door, "first-byte"), (door, "response")]) {
         let policy = POLICY.replace("in-service = 1", &format!("in-service = 1, until = \"{until}\""));
         assert_ne!(policy, POLICY);
@@ -48,6 +50,7 @@ fn an_answer_before_the_body_gives_its_place_back() {
     let head = "PUT /upload HTTP/1.1\r\nHost: server\r\nContent-Length: 1000000\r\n\
                 Connection: close\r\nAnswer: 413 Content Too Large\r\n\r\n";
     let upload = [head.as_bytes(), &[b'x'; 5000]].concat();
+    let _one = one_installation();
     for (door, is_first, waits) in Door::GUARDS
         .into_iter()
         .flat_map(|door| [(door, true, true), (door, true, false), (door, false, true), (door, false, false)])

@@ -11,7 +11,7 @@ use fief_bpf::abi;
 use fief_testkit::wait_until;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::queued::{POLICY, Queued, high, low, robot, status};
-use fief_tests_netns::{SOON, fief_binary};
+use fief_tests_netns::{SOON, fief_binary, one_installation};
 
 /// A place lasts longer than any of these tests. `queue`: more of the queue's; and what the rules of the classes say.
 fn policy(queue: &str, classes: &[(&str, &str)]) -> String {
@@ -44,6 +44,7 @@ fn a_class_waits_for_as_long_as_its_rule_says() {
         return;
     }
     let cases = [("wait = \"1m\"", "low", "wait = \"200ms\""), ("wait = \"200ms\"", "high", "wait = \"1m\"")];
+    let _one = one_installation();
     for door in Door::GUARDS {
         for (queue, class, says) in cases {
             let rig = Queued::new(door, &policy(queue, &[(class, says)]));
@@ -78,6 +79,7 @@ fn who_waits_in_a_line_that_gets_no_shorter_is_refused_soon() {
     }
     let (unsaid, said) = ("length = 2000", "length = 2000, wait = \"1m\"");
     let refused = |rig: &Queued| rig.queue().class[1].refused_wait;
+    let _one = one_installation();
     for door in Door::GUARDS {
         for queue in [unsaid, said] {
             let rig = Queued::new(door, &policy(queue, &[]));
@@ -99,6 +101,7 @@ fn a_burst_waits_as_long_as_ever() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &policy("length = 2000", &[]));
         let mut asked = vec![busy(&rig)];
@@ -125,6 +128,7 @@ fn no_more_of_a_class_wait_than_its_length() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &policy("length = 200, wait = \"1m\"", &[("low", "length = 2")]));
         let mut asked = vec![busy(&rig)];
@@ -148,6 +152,7 @@ fn what_a_class_has_for_itself_no_other_one_fills() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &policy("length = 4, wait = \"1m\"", &[("high", "reserve = 2")]));
         let mut asked = vec![busy(&rig)];
@@ -175,6 +180,7 @@ fn nobody_is_displaced_from_a_place_of_its_classs_own() {
         return;
     }
     let reserves = [("high", "reserve = 1"), ("robots", "reserve = 1")];
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &policy("length = 3, wait = \"1m\"", &reserves));
         let mut asked = vec![busy(&rig)];
@@ -199,6 +205,7 @@ fn what_a_class_had_while_nobody_waited_is_not_owed() {
         return;
     }
     let equal = policy("length = 200, wait = \"1m\"", &[]).replace("cpu.priority = 200", "");
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &equal);
         rig.let_go(40);

@@ -6,9 +6,9 @@
 use std::net::{IpAddr, Ipv6Addr, TcpStream};
 
 use fief_testkit::wait_until;
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::queued::{Queued, lasting, status};
+use fief_tests_netns::{SOON, one_installation};
 
 const OTHERS: u8 = 8;
 const MANY: usize = 20;
@@ -38,6 +38,7 @@ fn who_asks_for_much_waits_behind_itself() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let queued = Queued::new(door, &policy(200));
         let (busy_one, others) = clients(4);
@@ -59,6 +60,7 @@ fn who_has_most_in_line_gives_way() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let queued = Queued::new(door, &policy(OTHERS.into()));
         let (busy_one, others) = clients(4);
@@ -82,6 +84,7 @@ fn an_ipv6_client_is_a_network() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let queued = Queued::new(door, &policy(200));
         let (busy_one, others) = clients(6);

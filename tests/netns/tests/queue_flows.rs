@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use fief_testkit::segment::{ACK, PSH};
 use fief_testkit::{Ending, Family, RawClients, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::queued::{POLICY, lasting};
 use fief_tests_netns::rig::Rig;
+use fief_tests_netns::{SOON, one_installation};
 
 const RULES: &str = r#"
 [[listener.plain.request]]
@@ -133,6 +133,7 @@ fn an_upload_that_waits_is_not_reset() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = rig(door);
         let _place = take_place(&rig);
@@ -163,6 +164,7 @@ fn what_follows_of_a_body_waits_with_its_head() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = rig(door);
         let _place = take_place(&rig);
@@ -201,6 +203,7 @@ fn who_waits_is_offered_no_more_and_no_less_than_before() {
     }
     let head = b"POST /public/10 HTTP/1.1\r\nHost: server\r\nContent-Length: 20000\r\n\r\n";
     let stream = [&head[..], &[b'a'; 20_000]].concat();
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = rig(door);
         let mut later = rig.open(Family::V4);
@@ -246,6 +249,7 @@ fn a_request_that_waits_behind_a_long_answer_is_served() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = rig(door);
         // without a scale of windows, so that the answer is longer than one
@@ -291,6 +295,7 @@ fn who_takes_no_answer_keeps_no_place() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         // a place that is kept lasts longer than anybody waits here
         let rig = Rig::in_order(door, &format!("{}{RULES}", lasting()));

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use fief_testkit::{Family, Feature, Nginx, NginxConfig, require, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, low};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Those that were served once.
@@ -77,6 +77,7 @@ fn who_waits_on_a_connection_that_was_idle_for_too_long_is_not_left_in_silence()
     if !(ready() && require(Feature::Nginx)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let front = Front::new(door, &format!("{}{RULE}", lasting()));
         let (_nginx, behind) = nginx(&front);

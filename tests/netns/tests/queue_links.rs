@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fief_testkit::{Client, Family, Topology, pattern, require_if};
 use fief_tests_netns::front::{self, Door};
+use fief_tests_netns::one_installation;
 use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, length_of, low, status};
 
 const ANSWER: usize = 150_000;
@@ -68,6 +69,7 @@ fn classes_go_in_their_order_whatever_the_size_of_packets() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         for (mtu, families) in
@@ -110,6 +112,7 @@ fn classes_go_in_their_order_over_a_vlan() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let Some(topology) = over_a_vlan() else { return };
         let rig = Queued::at(door, &lasting(), topology);
@@ -143,6 +146,7 @@ fn who_waits_while_the_link_is_down_is_served_once_it_is_up() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for (door, end) in Door::GUARDS.into_iter().flat_map(|door| [(door, Topology::SERVER), (door, Topology::CLIENTS)]) {
         let rig = Queued::new(door, &lasting());
         let mut later = rig.connect(low(1));

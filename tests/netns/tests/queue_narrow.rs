@@ -13,7 +13,7 @@ use fief_testkit::{Client, Family, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::{POLICY, Queued, status};
 use fief_tests_netns::rig::status_of;
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 
 /// Of one class, each with a request under way all the time.
 const CLIENTS: u8 = 24;
@@ -82,6 +82,7 @@ fn places_are_as_many_as_the_server_does_more_with() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let front = Front::new(door, &POLICY.replace("in-service = 1", "in-service = \"auto\""));
         let ways = Arc::new(Ways::default());
@@ -115,6 +116,7 @@ fn the_classes_below_get_fewer_places_until_a_latency_holds() {
     }
     let promised = format!("cpu.priority = 200\nlatency = \"90% in {}ms\"", 8 * WORK.as_millis());
     let policy = POLICY.replace("in-service = 1", "in-service = 64").replace("cpu.priority = 200", &promised);
+    let _one = one_installation();
     for door in Door::GUARDS {
         let front = Front::new(door, &policy);
         let ways = Arc::new(Ways { shares: true.into(), ..Ways::default() });
@@ -149,6 +151,7 @@ fn a_place_is_held_as_long_as_the_policy_says() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let queued = Queued::new(door, &POLICY.replace("in-service = 1", "in-service = 1, stale = \"20s\""));
         let [first, second] = ["/first", "/second"].map(|path| queued.ask(Client::Low.address(Family::V4, 1), path));
@@ -161,6 +164,7 @@ fn a_place_is_held_as_long_as_the_policy_says() {
         queued.let_go(2);
         assert_eq!([first, second].map(status), [200, 200], "{door:?}");
 
+        drop(queued);
         let queued = Queued::new(door, &POLICY.replace("in-service = 1", "in-service = 1, stale = \"100ms\""));
         let [first, second] = ["/first", "/second"].map(|path| queued.ask(Client::Low.address(Family::V4, 1), path));
         assert_eq!(queued.got_all(2).len(), 2, "{door:?}");

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use fief_testkit::segment::{ACK, FIN, PSH, RST, Segment};
 use fief_testkit::{Family, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
 use fief_tests_netns::queued::{PLACE, POLICY, lasting, status};
 use fief_tests_netns::rig::Rig;
+use fief_tests_netns::{SOON, one_installation};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 const MUTE: &[u8] = b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n";
@@ -64,6 +64,7 @@ fn who_is_gone_holds_nobody_up() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &lasting());
         let ghosts: Vec<_> = (0..10).map(|_| answered(&rig)).collect();
@@ -140,6 +141,7 @@ fn who_takes_back_what_waits_has_no_turn() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &lasting());
         let client = answered(&rig);
@@ -176,6 +178,7 @@ fn the_end_of_a_connection_takes_no_place() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &lasting());
         let client = answered(&rig);
@@ -197,6 +200,7 @@ fn who_has_a_place_has_it_for_one_request() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &lasting());
         let client = take_place(&rig);
@@ -211,6 +215,7 @@ fn what_tcp_does_not_take_has_no_turn() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &lasting());
         let mut client = answered(&rig);
@@ -233,6 +238,7 @@ fn nothing_joins_what_waits_in_place_of_a_request_that_was_ruled() {
     }
     let rules = "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\"\n";
     let [public, secret] = ["public", "secret"].map(|word| format!("GET /{word}/10 HTTP/1.1\r\nHost: server\r\n\r\n"));
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &format!("{POLICY}{rules}"));
         let mut client = answered(&rig);
@@ -260,6 +266,7 @@ fn a_turn_is_not_kept_behind_a_gap() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         let client = answered(&rig);

@@ -6,9 +6,9 @@ use std::io::{Read, Write};
 
 use fief_bpf::abi;
 use fief_testkit::wait_until;
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{self, Door};
 use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, low, status};
+use fief_tests_netns::{SOON, one_installation};
 
 /// The path tells the class.
 fn by_path() -> String {
@@ -31,6 +31,7 @@ fn a_request_of_a_better_class_takes_none_of_a_worse_one_along() {
         return;
     }
     let orders = [["high", "robots"], ["robots", "high"]];
+    let _one = one_installation();
     for (door, paths, is_new) in Door::GUARDS
         .into_iter()
         .flat_map(|door| orders.map(|paths| [(door, paths, true), (door, paths, false)]))
@@ -65,6 +66,7 @@ fn a_request_in_a_body_waits_too() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &by_path());
         let mut client = rig.connect(low(2));
@@ -94,6 +96,7 @@ fn more_requests_than_can_be_kept_of_one_packet_are_refused() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         // how much TCP puts into one packet is its own
@@ -142,6 +145,7 @@ fn who_is_refused_before_the_answer_to_another_request_is_reset() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting().replace("length = 200", "length = 1"));
         let mut client = rig.connect(low(2));

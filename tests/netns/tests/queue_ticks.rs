@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use fief_testkit::segment::{ACK, PSH};
 use fief_testkit::{Family, RawConnection, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::queued::POLICY;
 use fief_tests_netns::rig::Rig;
+use fief_tests_netns::{SOON, one_installation};
 
 const HEARD: Duration = Duration::from_millis(50);
 const MUTE: &[u8] = b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n";
@@ -31,6 +31,7 @@ fn a_place_runs_out_although_nothing_comes() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
         // who is dropped resets
@@ -55,6 +56,7 @@ fn who_waits_too_long_is_told_although_nothing_comes() {
     }
     let policy = POLICY.replace("1m", "200ms");
     assert_ne!(policy, POLICY);
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, &policy);
         for mut client in three_wait(&rig) {

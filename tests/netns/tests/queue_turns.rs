@@ -5,9 +5,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
 
 use fief_testkit::wait_until;
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{self, Door};
 use fief_tests_netns::queued::{POLICY, Queued, answer_on, high, lasting, low};
+use fief_tests_netns::{SOON, one_installation};
 
 /// A turn in a protocol that nobody but the server knows.
 fn say(stream: &mut TcpStream, word: &str) {
@@ -42,6 +42,7 @@ fn each_turn_of_another_protocol_waits_in_the_order_of_the_classes() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         let mut all = four(&rig);
@@ -63,6 +64,7 @@ fn an_upgrade_that_nobody_confirms_leaves_its_connection_in_the_queue() {
         return;
     }
     let ask = "GET /ask HTTP/1.1\r\nHost: server\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         let mut one = rig.connect(low(1));
@@ -88,6 +90,7 @@ fn without_turns_a_connection_waits_once() {
     }
     let policy = lasting().replace("in-service = 1", "turns = false, in-service = 1");
     assert_ne!(policy, lasting());
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &policy);
         let mut all = four(&rig);
@@ -106,6 +109,7 @@ fn what_else_comes_of_a_turn_goes_with_it() {
     if !front::ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         let [mut one, mut other] = [low(1), high(1)].map(|from| open(&rig, from));
@@ -130,6 +134,7 @@ fn who_finds_no_room_in_the_midst_of_another_protocol_is_reset() {
     }
     let policy = lasting().replace("length = 200", "length = 1");
     assert_ne!(policy, lasting());
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &policy);
         let mut all = four(&rig);

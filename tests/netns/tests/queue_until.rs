@@ -10,7 +10,7 @@ use std::time::Duration;
 use fief_testkit::{Family, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
 use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, lasting, low, read_head, status};
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 use nix::sys::socket::{setsockopt, sockopt};
 
 /// More than the buffers of two sockets take where one does not read.
@@ -84,6 +84,7 @@ fn nobody_goes_to_the_server_while_an_answer_leaves() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let told = Arc::default();
         let front = front(door, RESPONSE, &told);
@@ -116,6 +117,7 @@ fn an_answer_that_goes_on_takes_its_place_again() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let told = Arc::default();
         let front = front(door, RESPONSE, &told);
@@ -138,6 +140,7 @@ fn the_next_request_of_a_connection_ends_the_one_before() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let told = Arc::default();
         let front = front(door, RESPONSE, &told);
@@ -166,6 +169,7 @@ fn a_connection_keeps_its_place_until_it_ends() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let told = Arc::default();
         let front = front(door, CLOSE, &told);
@@ -204,6 +208,7 @@ fn an_interim_answer_ends_no_place() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Queued::new(door, &lasting());
         let mut first = rig.connect(low(1));

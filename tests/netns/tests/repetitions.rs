@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::{Ending, Family, digest, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Verdicts, ready};
 use fief_tests_netns::rig::Rig;
+use fief_tests_netns::{SOON, one_installation};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -48,6 +48,7 @@ fn a_head_that_was_cut_finely_may_come_again_in_one() {
     let filler = "x".repeat(900);
     let request = format!("GET /10 HTTP/1.1\r\nCookie: {filler}\r\n\r\n");
     let request = request.as_bytes();
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         for family in [Family::V4, Family::V6] {
@@ -77,6 +78,7 @@ fn a_sender_may_cut_a_long_head_otherwise_when_it_repeats() {
     let head = format!("POST /10 HTTP/1.1\r\nCookie: {filler}\r\nContent-Length: 600\r\n\r\n");
     let request = [head.as_bytes(), &filler.as_bytes()[..600], PUBLIC].concat();
     let post = request.len() - PUBLIC.len();
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         rig.front.topology.set_mtu(9000).unwrap();
@@ -206,6 +208,7 @@ fn honest_repetitions_are_served_and_counted_once_however_they_are_cut(door: Doo
     }
     // With GRO the door sees long segments, and some of them out of order; without, what was sent.
     let rigs: [fn(Door, &str) -> Rig; 2] = [Rig::new, Rig::in_order];
+    let _one = one_installation();
     for make in rigs {
         let rig = make(door, POLICY);
         let play = |case: &Case, attempts: &[Attempt]| -> Result<_, TestCaseError> {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use fief_bpf::abi;
 use fief_testkit::{Ending, Family, ORDINARY_OPTIONS, RawConnection, Topology, digest, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, ready};
 use fief_tests_netns::rig::{Rig, pieces};
+use fief_tests_netns::{SOON, one_installation};
 use libbpf_rs::{MapCore, MapHandle};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -178,6 +178,7 @@ fn a_small_head_is_ruled_alike_wherever_it_is_cut() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         for path in ["/secret/1", "/1.png"] {
@@ -267,6 +268,7 @@ fn the_verdict_is_the_one_that_the_policy_says() {
         return;
     }
     // What the test above compares must not be the same wrong verdict twice.
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         for (stream, container, rule, reason, answer, ending) in [
@@ -312,6 +314,7 @@ fn a_header_beyond_the_longest_is_reset_however_it_comes() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let too_long = (None, abi::FIEF_REFUSED_TOO_LONG);
@@ -353,6 +356,7 @@ fn pieces_that_contradict_each_other_smuggle_nothing() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, POLICY);
         let (open, secret) = (request("/public/10", "x", 200), request("/secret/10", "x", 200));

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use fief_bpf::abi;
 use fief_testkit::{Feature, Nginx, NginxConfig, require, run, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Front, ready};
+use fief_tests_netns::{SOON, one_installation};
 
 const POLICY: &str = r#"
 [container.web]
@@ -139,6 +139,7 @@ fn the_server_name_and_the_protocols_offered_say_whose_a_connection_is() {
     if !has_tls() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         for (host, words, version) in [
@@ -183,6 +184,7 @@ fn a_client_of_tls_understands_no_503_and_gets_a_reset() {
     if !has_tls() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door);
         // an address is no server name

@@ -6,9 +6,9 @@ use std::time::Duration;
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, FIN};
 use fief_testkit::{Ending, Family, wait_until};
-use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, Verdicts, ready};
 use fief_tests_netns::rig::{Rig, pieces};
+use fief_tests_netns::{SOON, one_installation};
 
 /// One rule refuses a path; `listener` are keys of the listener, `rules` stand behind the first.
 fn policy(listener: &str, rules: &str) -> String {
@@ -71,6 +71,7 @@ fn what_cannot_be_read_is_reset_without_a_penalty_where_a_rule_refuses() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, &policy("", ""));
         for (what, stream, kind) in beginnings() {
@@ -91,6 +92,7 @@ fn what_cannot_be_read_passes_where_the_policy_says_so() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, &policy("unread = \"pass\"", ""));
         for (count, (what, stream, kind)) in beginnings().into_iter().enumerate() {
@@ -108,6 +110,7 @@ fn a_rule_without_conditions_matches_what_cannot_be_read() {
     if !ready() {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for listener in ["", "unread = \"pass\""] {
             let rig = Rig::new(door, &policy(listener, DENY));

@@ -12,7 +12,7 @@ use fief_bpf::abi;
 use fief_bpf::upgrade::program_id;
 use fief_testkit::{Client, Family, Feature, Process, Topology, Veth, read_until, require, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::{SOON, connect_from, python_server};
+use fief_tests_netns::{SOON, connect_from, one_installation, python_server};
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo};
 
 use rig::{FOREIGN, FRAME, PUBLIC, Rig, SCRIPTED, SECRET, SWITCHED, connect, echoes, policy, upgrade};
@@ -44,6 +44,7 @@ fn what_stands_behind_a_confirmed_upgrade_passes() {
         (connect("tunnel"), "established\r\n\r\n"),
         (connect("bears"), "Content-Length: 5\r\n\r\n"),
     ];
+    let _one = one_installation();
     for door in Door::GUARDS {
         for managed in [true, false] {
             let rig = Rig::scripted(door, "", managed);
@@ -68,6 +69,7 @@ fn a_request_behind_an_upgrade_that_is_not_confirmed_is_ruled() {
     let mut requests = vec![upgrade("/public/2"), upgrade("/public/fake"), connect("closed")];
     // an answer with a body is none that opens a tunnel
     requests.extend(["taken", "slowly", "empty", "chunks", "nothing"].map(connect));
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::scripted(door, "", true);
         for request in &requests {
@@ -95,6 +97,7 @@ fn connect_that_a_server_takes_for_any_request_confirms_nothing() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, "");
         let mut command = rig.front.server_command("python3");
@@ -112,6 +115,7 @@ fn who_does_not_wait_for_the_confirmation_is_ruled() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for managed in [true, false] {
             let rig = Rig::scripted(door, "", managed);
@@ -139,6 +143,7 @@ fn an_upgrade_that_is_not_the_first_request_is_not_confirmed() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::scripted(door, "", true);
         for together in [true, false] {
@@ -169,6 +174,7 @@ fn http_2_behind_a_confirmed_upgrade_is_unread() {
         return;
     }
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::scripted(door, "", true);
         for size in [1, 3, preface.len()] {
@@ -180,6 +186,7 @@ fn http_2_behind_a_confirmed_upgrade_is_unread() {
             read_until(&mut stream, "until it ends");
             rig.has_one(&before, abi::FIEF_REFUSED_HTTP2, &format!("{size}"));
         }
+        drop(rig);
         let rig = Rig::scripted(door, "unread = { http2 = \"pass\" }", true);
         let mut stream = rig.asked(&upgrade("/public/101"), "\r\n\r\n");
         assert!(echoes(&mut stream, preface), "{door:?}");
@@ -191,6 +198,7 @@ fn an_answer_that_goes_out_by_another_interface_confirms() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for named in [false, true] {
             let topology = Topology::new().unwrap();
@@ -229,6 +237,7 @@ fn an_answer_is_found_in_a_large_segment() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::scripted(door, "", true);
         let offload = ["-K", "sv", "tx", "on", "tso", "on", "gso", "on", "sg", "on"];
@@ -253,6 +262,7 @@ fn nginx_and_node_pass_web_sockets_and_ignore_others() {
     if !(ready() && require(Feature::Nginx) && require(Feature::Node)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, "");
         let folder = tempfile::tempdir().unwrap();
@@ -286,6 +296,7 @@ fn node_itself_confirms() {
     if !(ready() && require(Feature::Node)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, "");
         let mut command = rig.front.server_command("node");
@@ -304,6 +315,7 @@ fn haproxy_opens_a_tunnel_that_passes() {
     if !(ready() && require(Feature::Haproxy) && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let rig = Rig::new(door, "");
         let folder = tempfile::tempdir().unwrap();
@@ -364,6 +376,7 @@ fn an_answer_over_a_bridge_confirms() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         let topology = Topology::new().unwrap();
         let _link = Veth::between((&topology.server, "s2"), (&topology.clients, "c2")).unwrap();
@@ -393,6 +406,7 @@ fn an_answer_over_ipv6_confirms() {
     if !(ready() && require(Feature::Python)) {
         return;
     }
+    let _one = one_installation();
     for door in Door::GUARDS {
         for managed in [true, false] {
             let rig = Rig::scripted(door, "", managed);
