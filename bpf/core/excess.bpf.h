@@ -42,7 +42,7 @@ static __noinline int excess_count(struct fief_ref to, __u64 ns, __u64 now)
 	struct fief_container *c = container_get(to), *below = NULL;
 	struct fief_cpu *cs = this_cpu();
 
-	/* without a count, as in counted_up() */
+	/* to the root, without a count, as in counted_up() */
 	while (can_loop) {
 		__u64 limit, children; /* millionths of a CPU */
 
@@ -70,6 +70,7 @@ __noinline int excess_discards(__u64 whose, __u32 packets)
 	struct fief_container *c = container_get(to), *own = c, *below = NULL;
 	__u64 now = bpf_ktime_get_ns();
 
+	/* to the root, as in counted_up() */
 	while (can_loop) {
 		if (!c || !own || to.id == FIEF_ROOT)
 			break;

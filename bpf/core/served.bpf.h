@@ -67,7 +67,7 @@ static __noinline int counted_up(struct fief_ref to, __u64 charged_ns, __s64 unl
 
 	if (c && charged_ns)
 		__sync_fetch_and_add(&c->charged_own_ns, charged_ns);
-	while (can_loop) { /* without a count, which the verifier would follow in each value */
+	while (can_loop) { /* to the root; without a count, which the verifier would follow in each value */
 		if (!c || to.id == FIEF_ROOT)
 			break;
 		if (charged_ns)

@@ -86,10 +86,7 @@ static __always_inline void given_count(__u64 *place, __u64 now)
 		*(volatile __u64 *)place = now >> GIVEN_SECOND << 32 | (given_now(place, now) + 1);
 }
 
-/*
- * One of its prefixes is given an answer. Here and below functions of their own to the verifier, which follows them once, and not in each
- * state of the bucket.
- */
+/* One of its prefixes is given an answer. A function of its own to the verifier, which follows it once and not in each state of the bucket. */
 __noinline int given_note(const struct packet *p __arg_nonnull, __u64 now)
 {
 	struct given_places places;

@@ -37,8 +37,7 @@ impl Rig {
         let front = Front::at(door, policy, topology);
         let server = front.plain_server();
         let clients = RawClients::new(&front.topology).unwrap();
-        let next = 2000 + spare::taken() % 7 * 8000;
-        Self { front, server, clients, next: next.into() }
+        Self { front, server, clients, next: spare::first_port().into() }
     }
 
     /// Packets arrive in the order in which they are sent. (GRO keeps good ones for a moment, which broken ones overtake.)

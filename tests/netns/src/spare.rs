@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One installation for the doors of a test that follow each other: to load it takes the kernel two seconds of verifying, at
-//! each door anew.
+//! One installation for the doors of a test that follow each other: to load it takes the kernel more than a second of verifying,
+//! at each door anew.
 //!
 //! Between two doors nothing is guarded, and the next one's policy moves to a network namespace of its own, as by
-//! `fief apply --here`. Containers, listeners, queues and their counters are new by that. What the door knows of sources and of
-//! flows stays, so this is for tests of what servers get and clients are answered, in whatever order they come; not for those
+//! `fief apply --here`. Listeners and queues, their counters, and containers but for `web` are new by that. What the door knows of
+//! sources, of flows and of idle CPUs stays, so this is for tests of what servers get and clients are answered, in whatever order they come; not for those
 //! of admission, rates, bans, isolation and full tables, which begin with an installation that has seen nobody.
 
 use std::cell::{Cell, RefCell};
@@ -49,9 +49,12 @@ pub(crate) fn take() -> Option<Installation> {
     spare
 }
 
-/// For how many doors of this thread it was taken: what it knows of their clients' ports must not meet the next one's.
-pub(crate) fn taken() -> u16 {
-    TAKEN.get()
+/// The first port of the raw clients of this thread's next door: what the installation knows of those before must not meet it.
+pub(crate) fn first_port() -> u16 {
+    const PORTS: u16 = 8000;
+    let taken = TAKEN.get();
+    assert!(taken < u16::MAX / PORTS - 1, "one installation for too many doors with raw clients");
+    2000 + taken * PORTS
 }
 
 /// A door in this namespace goes: what stood there is the next one's, or is taken down.
@@ -61,11 +64,7 @@ pub(crate) fn put(installation: Installation, server: &NetNs) {
         return;
     }
     // while the namespace is there: what waits goes on, and the links and sysctls go back
-    match server.run(|| installation.apply(NOTHING)) {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => return eprintln!("the test's installation is not kept: {error}"),
-        Err(error) => return eprintln!("the test's installation is not kept: {error}"),
-    }
+    server.run(|| installation.apply(NOTHING)).unwrap().unwrap();
     installation.forget_sysctls();
     // the next door sees for itself what clients ask for
     let sightings = installation.fief().pins().open_map("sightings");

@@ -13,8 +13,7 @@ use fief_tests_netns::{SOON, connect_from, fief_binary, kill_before, role, serve
 use libbpf_rs::{MapCore, MapHandle};
 use nix::sched::{CloneFlags, setns};
 
-/// The test whose name starts the server: both become it where they have that role.
-const NAME: &str = "none_of_a_thousand_that_wait_is_left_in_silence_where_fief_answers";
+const NAME: &str = "none_of_a_thousand_that_wait_is_left_in_silence";
 /// Half of them make their connection with their request.
 const CLIENTS: usize = 1000;
 
@@ -230,27 +229,20 @@ fn take_down(rig: &Rig) {
     assert!(rig.serves());
 }
 
-fn none_of_a_thousand_that_wait_is_left_in_silence(door: Door) {
+#[test]
+fn none_of_a_thousand_that_wait_is_left_in_silence() {
     if role().is_some() {
         return serve();
     }
     if !ready() {
         return;
     }
-    let mut rig = Rig::new(door);
-    kill_processes(&rig);
-    restart_server(&mut rig);
-    swap_policy(&rig);
-    kill_apply(&rig);
-    take_down(&rig);
-}
-
-#[test]
-fn none_of_a_thousand_that_wait_is_left_in_silence_where_fief_answers() {
-    none_of_a_thousand_that_wait_is_left_in_silence(Door::Own);
-}
-
-#[test]
-fn none_of_a_thousand_that_wait_is_left_in_silence_where_the_kernel_answers() {
-    none_of_a_thousand_that_wait_is_left_in_silence(Door::Kernel);
+    for door in Door::GUARDS {
+        let mut rig = Rig::new(door);
+        kill_processes(&rig);
+        restart_server(&mut rig);
+        swap_policy(&rig);
+        kill_apply(&rig);
+        take_down(&rig);
+    }
 }

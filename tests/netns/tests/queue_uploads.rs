@@ -59,26 +59,19 @@ fn timeouts_of(rig: &Queued, is_new: bool, length: usize) -> [u64; 2] {
     [held, timeouts(&rig.front.topology) - before]
 }
 
-fn an_upload_behind_a_head_that_waits_comes_whole(door: Door) {
+#[test]
+fn an_upload_behind_a_head_that_waits_comes_whole() {
     if !front::ready() {
         return;
     }
-    let rig = Queued::new(door, &lasting());
-    for is_new in [true, false] {
-        // what is kept of it costs no timeout
-        assert_eq!(timeouts_of(&rig, is_new, KEPT), [0; 2], "{door:?}, new {is_new}");
-        let [held, _] = timeouts_of(&rig, is_new, LONG);
-        // a client that was offered no more than what is kept stops there
-        assert!(held == 0 || !is_new || door != Door::Own, "{door:?}: {held}");
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &lasting());
+        for is_new in [true, false] {
+            // what is kept of it costs no timeout
+            assert_eq!(timeouts_of(&rig, is_new, KEPT), [0; 2], "{door:?}, new {is_new}");
+            let [held, _] = timeouts_of(&rig, is_new, LONG);
+            // a client that was offered no more than what is kept stops there
+            assert!(held == 0 || !is_new || door != Door::Own, "{door:?}: {held}");
+        }
     }
-}
-
-#[test]
-fn an_upload_behind_a_head_that_waits_comes_whole_where_fief_answers() {
-    an_upload_behind_a_head_that_waits_comes_whole(Door::Own);
-}
-
-#[test]
-fn an_upload_behind_a_head_that_waits_comes_whole_where_the_kernel_answers() {
-    an_upload_behind_a_head_that_waits_comes_whole(Door::Kernel);
 }
