@@ -69,6 +69,8 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	if (verdict == STREAM_UNHELD)
 		listening = NULL;
 	verdict = end_rule(skb, front, verdict, stream->first + 1);
+	if (verdict == HANDSHAKE_BEGINS && listening)
+		verdict = kernel_answered(skb, front, listening, stream);
 	if (verdict == STREAM_ENDS && stream->known)
 		verdict = stream_join(skb, front, stream);
 	if (verdict == STREAM_REFUSED)

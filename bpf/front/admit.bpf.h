@@ -74,17 +74,9 @@ static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, stru
 }
 
 /*
- * A listener of multipath TCP takes no request socket of ours. Where the cookie is the kernel's, the packet bears it,
- * and the kernel makes the connection from it as if it had not been held.
- */
-static __always_inline bool takes_cookies_alone(const struct front_context *front, struct tcp_sock *found)
-{
-	return front->guard->flags & FIEF_GUARD_KERNEL && is_multipath(found);
-}
-
-/*
  * Lets the packet make the connection. `found` is the listening socket that the kernel's lookup gives; NULL: the kernel
- * has made it as far as that.
+ * has made it as far as that. One of multipath TCP takes no request socket of ours, and its cookies are the kernel's: the packet
+ * bears it, and the kernel makes the connection from it as if it had not been held.
  */
 static __noinline int admit(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
 			    const struct stream *stream)
@@ -92,8 +84,14 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 	enum assigned done = ASSIGN_REFUSED;
 
 	admitted_note(skb, front, &stream->admitted);
-	if (!found || takes_cookies_alone(front, found))
+	if (!found)
 		return TCX_NEXT;
+	if (is_multipath(found)) {
+		if (!front->carried || queue_has_room(found))
+			return TCX_NEXT;
+		verdict_count(front, stream->admitted.container, stream->admitted.rule, FIEF_SYN_QUEUE, false);
+		return TCX_DROP;
+	}
 	if (front->listener->serve != FIEF_SERVE_SHARED)
 		done = assign_to_class(skb, front, stream->admitted.container.id, &stream->with);
 	if (done == ASSIGN_REFUSED)

@@ -24,6 +24,8 @@
 /* As verdicts (TCX_NEXT is -1): the kernel makes the connection of the segment, */
 #define STREAM_UNHELD  -3 /* and its bytes are to be ruled */
 #define HANDSHAKE_ENDS -4
+/* or would make it with its bytes, which are ruled first. */
+#define HANDSHAKE_BEGINS -7
 
 /* Of the tag of numbers: it is there; and they are a request socket's. */
 #define OF_COOKIE  1u
@@ -107,14 +109,16 @@ static __noinline bool end_penalised(struct front_context *front)
 }
 
 /* The verdict, with the end of a handshake counted: of the connection whose first byte is `begin`, if nothing of it is ruled yet. */
-static __always_inline int end_rule(struct __sk_buff *skb, struct front_context *front, int verdict, __u32 begin)
+static __noinline int end_rule(struct __sk_buff *skb, struct front_context *front, int verdict, __u32 begin)
 {
-	if (verdict != STREAM_UNHELD && verdict != HANDSHAKE_ENDS)
+	if (verdict != STREAM_UNHELD && verdict != HANDSHAKE_ENDS && verdict != HANDSHAKE_BEGINS)
 		return verdict;
 	if (front->guard->flags & FIEF_GUARD_POLICE)
 		source_prove(front); /* it has seen the kernel's answer */
 	if (end_penalised(front) || !end_take(front))
 		return TCX_DROP;
+	if (verdict == HANDSHAKE_BEGINS)
+		return verdict;
 	if (front->guard->flags & FIEF_GUARD_INTO)
 		isolated_end(skb, front, begin); /* a verdict upon its bytes replaces this */
 	return verdict == STREAM_UNHELD ? STREAM_ENDS : TCX_NEXT;

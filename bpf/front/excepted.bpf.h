@@ -11,20 +11,6 @@
 #include "context.bpf.h"
 #include "maps/excepts.bpf.h"
 
-/* A function of its own to the verifier, which follows it once. */
-__noinline int except_find(const struct packet *p __arg_nonnull, __u32 slot, __u32 listener, __u32 from)
-{
-	struct fief_except_key key = {
-	    .bits = FIEF_EXCEPT_BITS + 128,
-	    .slot = slot,
-	    .from = from,
-	    .listener = listener,
-	};
-
-	__builtin_memcpy(key.address, p->source, 16);
-	return bpf_map_lookup_elem(&excepts, &key) != NULL;
-}
-
 static __always_inline bool excepted(const struct front_context *front, enum fief_except from)
 {
 	__u32 flag = from == FIEF_EXCEPT_ISOLATE ? FIEF_GUARD_NO_ISOLATE : FIEF_GUARD_NO_PENALTY;

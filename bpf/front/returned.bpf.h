@@ -65,7 +65,7 @@ static __always_inline int begun_look(struct __sk_buff *skb, struct front_contex
 	return bytes_gather(skb, p, stream);
 }
 
-/* A segment without a socket. A verdict, STREAM_ENDS, STREAM_UNHELD, or HANDSHAKE_ENDS. */
+/* A segment without a socket. A verdict, STREAM_ENDS, STREAM_UNHELD, HANDSHAKE_ENDS, or HANDSHAKE_BEGINS. */
 static __noinline int segment_look(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				   struct stream *stream)
 {

@@ -24,7 +24,7 @@
 #include "gather.bpf.h"
 #include "guard.bpf.h"
 #include "guesses.bpf.h"
-#include "kernel_cookie.bpf.h"
+#include "flow/kernel_cookie.bpf.h"
 #include "kernel_handshake.bpf.h"
 #include "penalised.bpf.h"
 #include "ran_out.bpf.h"
@@ -122,11 +122,6 @@ static __noinline int kernel_answered(struct __sk_buff *skb, struct front_contex
 {
 	struct packet *p = &front->packet;
 
-	stream->first = p->seq - 1;
-	if (cookie_spent(p, p->seq))
-		return count_drop(front, FIEF_ACK_BAD);
-	if (is_bare(p))
-		return HANDSHAKE_ENDS;
 	kernel_cookie_read(p, listening, &stream->with);
 	stream->with.missing = 0;
 	stream_open(p, stream);
@@ -139,7 +134,7 @@ __noinline int half_lost(const struct half_name *name __arg_nonnull)
 	return half_tag(name, name->tag) != NULL;
 }
 
-/* A verdict, STREAM_ENDS, STREAM_UNHELD, or HANDSHAKE_ENDS. */
+/* A verdict, STREAM_ENDS, STREAM_UNHELD, HANDSHAKE_ENDS, or HANDSHAKE_BEGINS. */
 static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				 struct stream *stream)
 {
@@ -170,9 +165,14 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 		return TCX_NEXT;
 	if (!admit_in_force(front))
 		return unheld_rule(skb, front, stream);
-	if (kernel_cookie_check(p))
-		return source_penalised(front) ? penalised_rule(skb, front)
-					       : kernel_answered(skb, front, listening, stream);
+	if (kernel_cookie_check(p)) {
+		if (source_penalised(front))
+			return penalised_rule(skb, front);
+		stream->first = p->seq - 1;
+		if (cookie_spent(p, p->seq))
+			return count_drop(front, FIEF_ACK_BAD);
+		return is_bare(p) ? HANDSHAKE_ENDS : HANDSHAKE_BEGINS;
+	}
 	bad_count(p, front->now, stream->times);
 	if (!bad_too_many(p, front->now, stream->times) && ran_out(front, &stream->with))
 		return no_connection(skb, front, FIEF_ACK_BAD);

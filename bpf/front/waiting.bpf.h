@@ -379,7 +379,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	class = queue_class_of(q, stream->admitted.container.id);
 	class_settle(q, class, front->now);
 	over = !q->monitor && class_is_over(q, queue_class(q, class), front->now);
-	multipath = what == QUEUE_FIRST && tcp && takes_cookies_alone(front, tcp) && bears_multipath(skb, p);
+	multipath = what == QUEUE_FIRST && tcp && is_multipath(tcp) && bears_multipath(skb, p);
 	if ((multipath || what == QUEUE_UNHELD) && (over || class_has_all(front->guard->queue, class, front->now)))
 		return TCX_DROP; /* no place to wait; it comes again */
 	if (multipath) {

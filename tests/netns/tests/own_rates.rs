@@ -2,19 +2,22 @@
 //! The rates of single sources: SYNs that others forge in a proven source's name cost it nothing, its own connections do.
 
 use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
 use fief_testkit::segment::{ACK, PSH, RST, SYN, URG};
-use fief_testkit::{Client, Family, RawClients, RawConnection, Topology, wait_until};
+use fief_testkit::{Client, Family, ORDINARY_OPTIONS, RawClients, RawConnection, Topology, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
+use fief_tests_netns::queued::Queued;
 use fief_tests_netns::rig::{Rig, whole};
 use fief_tests_netns::{SOON, connect_from};
 
 const REQUEST: &[u8] = b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 89, 1, 1);
 const BURST: u16 = 3;
+/// So often a client returns one cookie: more often than it may have connections.
+const COMES_BACK: u16 = 4 * BURST;
 
 /// A rate of single sources as a listener, or a rule for clients, has it, and why it refuses.
 const RATES: [(&str, &str, u32); 2] = [
@@ -248,7 +251,7 @@ fn without_admission_too_a_cookie_that_comes_back_is_one_connection_more() {
             let rig = without_admission(listener, &format!("{client}\n{rules}"), "2");
             let began = Instant::now();
             let connection = open(&rig, 2000);
-            for _ in 0..4 * BURST {
+            for _ in 0..COMES_BACK {
                 rig.clients.send(&connection.segment(ACK, 0, bytes)).unwrap();
                 rig.clients.send(&connection.segment(RST | ACK, bytes.len() as u32, b"")).unwrap();
                 // what meets a socket that is about to end is another matter (docs/limits.md)
@@ -261,6 +264,36 @@ fn without_admission_too_a_cookie_that_comes_back_is_one_connection_more() {
             let most = u64::from(2 * BURST) + began.elapsed().as_secs() + 1;
             assert!((1..=most).contains(&accepted), "{listener}{client}{rules}: {accepted}, {:?}", rig.verdicts());
         }
+    }
+}
+
+/// A listener of multipath TCP makes connections of the kernel's cookies, with the first bytes too, which are ruled.
+#[test]
+fn a_cookie_that_comes_with_the_first_bytes_of_multipath_tcp_is_one_connection_more() {
+    if !ready() {
+        return;
+    }
+    for (listener, client, _) in RATES {
+        let server = Queued::multipath(Door::Own, &policy(listener, client));
+        server.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
+        server.let_go(usize::from(COMES_BACK) + 1);
+        let clients = RawClients::new(&server.front.topology).unwrap();
+        let began = Instant::now();
+        let from = |client: IpAddr, port: u16| {
+            let flow = [(client, port).into(), plain(Family::V4)];
+            RawConnection::open(&clients, flow, 1000, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK")
+        };
+        let connection = from(CLIENT.into(), 2000);
+        for _ in 0..COMES_BACK {
+            clients.send(&connection.segment(ACK, 0, REQUEST)).unwrap();
+            clients.send(&connection.segment(RST | ACK, REQUEST.len() as u32, b"")).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        connection.vanish();
+        let mut last = from(RawClients::address(Family::V4, 5), 2000);
+        assert!(is_served(&mut last), "{listener}{client}: {:?}", server.front.verdicts());
+        let (got, most) = (server.got().len() as u64 - 1, u64::from(2 * BURST) + began.elapsed().as_secs() + 1);
+        assert!((1..=most).contains(&got), "{listener}{client}: {got}, {:?}", server.front.verdicts());
     }
 }
 
