@@ -84,14 +84,8 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 	enum assigned done = ASSIGN_REFUSED;
 
 	admitted_note(skb, front, &stream->admitted);
-	if (!found)
+	if (!found || (is_multipath(found) && (!front->carried || queue_has_room(found))))
 		return TCX_NEXT;
-	if (is_multipath(found)) {
-		if (!front->carried || queue_has_room(found))
-			return TCX_NEXT;
-		verdict_count(front, stream->admitted.container, stream->admitted.rule, FIEF_SYN_QUEUE, false);
-		return TCX_DROP;
-	}
 	if (front->listener->serve != FIEF_SERVE_SHARED)
 		done = assign_to_class(skb, front, stream->admitted.container.id, &stream->with);
 	if (done == ASSIGN_REFUSED)

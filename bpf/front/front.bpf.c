@@ -16,7 +16,7 @@
  *     kernel_handshake where the kernel answers   segment       makes the packet into an answer
  *   returned   a segment without a socket, by the cookie that it returns
  *     expected      its end, if all is as usual   guesses       at cookies, how many are checked
- *     proven        by whoever's cookie
+ *     proven        by whoever's cookie           kernel_cookie whether the kernel would take it
  *     missing       bytes before it               ran_out       cookies that were good once
  *     unheld        of the kernel's own cookie    penalised     of sources that were refused
  *     stray         segments of no connection

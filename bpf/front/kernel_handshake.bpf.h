@@ -24,7 +24,7 @@
 #include "cookie.bpf.h"
 #include "flow/key.bpf.h"
 #include "flow/options.bpf.h"
-#include "flow/kernel_cookie.bpf.h"
+#include "kernel_cookie.bpf.h"
 #include "sources.bpf.h"
 #include "maps/unusual_segments.bpf.h"
 

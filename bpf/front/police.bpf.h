@@ -198,12 +198,12 @@ static __noinline bool connection_take(struct front_context *front)
 	if (!(guard->flags & FIEF_GUARD_POLICE))
 		return true;
 	client = classify(front->slot, front->listener->index, front->packet.source);
-	if (client && !client->monitor && client->level <= load_level_of(front->listener->index) &&
+	if (client && !client->monitor && level_reached(front, client->level) &&
 	    rate_is_for(client, front->packet.source_port))
 		bucket = bucket_find(front->slot, client->bucket);
 	if (bucket && bucket->kind == FIEF_BUCKET_PER_SOURCE &&
 	    !bucket_take_one(&front->packet, front->slot, client->bucket, bucket, front->now)) {
-		verdict_note(front, client->container, client->rule, FIEF_SYN_RATE, bucket);
+		verdict_count_bucket(front, client->container, client->rule, FIEF_SYN_RATE, false, bucket);
 		return false;
 	}
 	source = guard->proven_interval_ns ? source_find(front) : NULL;

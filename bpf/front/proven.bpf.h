@@ -10,7 +10,7 @@
 #include "cookie.bpf.h"
 #include "gather.bpf.h"
 #include "guesses.bpf.h"
-#include "flow/kernel_cookie.bpf.h"
+#include "kernel_cookie.bpf.h"
 #include "kernel_handshake.bpf.h"
 #include "resent.bpf.h"
 

@@ -24,7 +24,7 @@
 #include "gather.bpf.h"
 #include "guard.bpf.h"
 #include "guesses.bpf.h"
-#include "flow/kernel_cookie.bpf.h"
+#include "kernel_cookie.bpf.h"
 #include "kernel_handshake.bpf.h"
 #include "penalised.bpf.h"
 #include "ran_out.bpf.h"

@@ -13,7 +13,7 @@
 
 #include "admitted.bpf.h"
 #include "cut.bpf.h"
-#include "flow/kernel_cookie.bpf.h"
+#include "kernel_cookie.bpf.h"
 #include "requested.bpf.h"
 
 /* TCX_NEXT: it is of no handshake of the kernel's. */

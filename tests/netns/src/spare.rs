@@ -4,8 +4,8 @@
 //!
 //! Between two doors nothing is guarded, and the next one's policy moves to a network namespace of its own, as by
 //! `fief apply --here`. Listeners and queues, their counters, and containers but for `web` are new by that. What the door knows of
-//! sources, of flows and of idle CPUs stays, so this is for tests of what servers get and clients are answered, in whatever order they come; not for those
-//! of admission, rates, bans, isolation and full tables, which begin with an installation that has seen nobody.
+//! sources, of flows and of idle CPUs stays. So this is for tests of what servers get and clients are answered, in whatever order they
+//! come; not for those of admission, rates, bans, isolation and full tables, which begin with an installation that has seen nobody.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,7 +14,7 @@ use fief_testkit::NetNs;
 
 use crate::Installation;
 
-/// What is in force between two doors: the home of the managed cgroup.
+/// The policy between two doors has the container of the managed cgroup, and guards nothing.
 const NOTHING: &str = "version = 1\n[container.web]\n";
 
 thread_local! {
