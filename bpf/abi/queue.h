@@ -65,9 +65,13 @@ struct fief_queue_class {
 	__u32 rested;  /* so many waited when the line last was at rest, */
 	__u32 longest; /* and at most since */
 	__u32 stands;  /* looks at which it had grown since, and some more: with FIEF_QUEUE_STANDS it stands */
-	__u32 looks;   /* since it last grew, or since it stands */
-	__u32 tries;   /* so often it was left to itself */
-	__u32 unseen;  /* its requests in a row that ended and cost nothing */
+	__u32 enough;  /* so many the server takes up within the short wait, by the last looks */
+	__u32 begun;   /* the last digits of `released` at the last look */
+	__u32 would;   /* so many would wait by the whole wait, by the last look */
+	__u32 pad_more;
+	__u32 looks;					   /* since it last grew, or since it stands */
+	__u32 tries;					   /* so often it was left to itself */
+	__u32 unseen;					   /* its requests in a row that ended and cost nothing */
 	struct fief_queue_list source[FIEF_QUEUE_SOURCES]; /* while clients take turns */
 	/* what the policy promises of its latency: */
 	__u64 latency_ns; /* 0: nothing */
@@ -82,7 +86,7 @@ struct fief_queue_class {
 	__u64 held;		      /* requests that waited */
 	__u64 released;		      /* of these, those that the server got */
 	__u64 refused_full;	      /* displaced, or found no room */
-	__u64 refused_wait;	      /* waited too long */
+	__u64 refused_wait;	      /* waited too long, or would have */
 	__u64 gone;		      /* whose clients went away meanwhile */
 	__u64 waited_ns;	      /* of those that were released, together */
 	__u32 waits[FIEF_WAIT_STEPS]; /* of those, how many waited how long */
@@ -160,7 +164,9 @@ struct fief_queue {
 	__u32 below;		      /* places for these */
 	__u32 busy_below;	      /* those that they have */
 	__u32 below_rests;	      /* eighths in which that is not changed */
-	__u32 pad;
+	__u32 paced;		      /* refusals that may follow another at once, */
+	__u64 paced_at;		      /* by this time (front/pace.bpf.h) */
+	__u64 stuck_ns;		      /* so long refusals go first: the next one could not reach the server */
 	__u64 eighth;
 	__u16 ends_below[FIEF_QUEUE_TICKS];
 	struct fief_queue_measured measured;

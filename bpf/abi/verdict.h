@@ -50,7 +50,7 @@ enum fief_reason {
 	FIEF_REFUSED_OTHER,
 	/* the queue of the listener */
 	FIEF_REFUSED_QUEUE_FULL, /* no room for it */
-	FIEF_REFUSED_QUEUE_WAIT, /* it waited too long */
+	FIEF_REFUSED_QUEUE_WAIT, /* it waited too long, or would have */
 	/* the door itself, before anything else */
 	FIEF_BANNED, /* any packet of a client that the operator has shut out */
 	/* police, before all else of it */

@@ -39,25 +39,13 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 	struct queue_link *link;
 	__u32 at = 0, class, elsewhere = 0, why = QUEUE_GOES;
 	__u64 ends = 0;
+	bool stuck;
 
 	bpf_spin_lock(&q->lock);
 	places_run_out(q, now);
-	queue_expire(q, links, now);
-	if (q->refusals.linked) {
-		at = q->refusals.first;
-		link = queue_link(links, at);
-		why = link->why;
-		if (link->flags & LINK_GROWS) {
-			at = 0;
-		} else if (link->interface == interface || !interface) {
-			list_remove(&q->refusals, links, at, CHAIN_LINE);
-			link->linked = QUEUE_NOWHERE;
-			q->refused--;
-		} else {
-			elsewhere = link->interface;
-			at = 0;
-		}
-	} else if (queue_room(q) && class_next(q, now, &class)) {
+	queue_expire_all(q, links, now);
+	stuck = q->refusals.linked && (__s64)(now - q->stuck_ns) < 0;
+	if (!stuck && queue_room(q) && class_next(q, now, &class) && now <= queue_class(q, class)->late_ns) {
 		of = queue_class(q, class);
 		at = q->fair ? source_first(of) : of->list.first;
 		link = queue_link(links, at);
@@ -74,6 +62,20 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 			elsewhere = link->interface;
 			at = 0;
 		}
+	} else if (q->refusals.linked) {
+		at = q->refusals.first;
+		link = queue_link(links, at);
+		why = link->why;
+		if (link->flags & LINK_GROWS) {
+			at = 0;
+		} else if (link->interface == interface || !interface) {
+			list_remove(&q->refusals, links, at, CHAIN_LINE);
+			link->linked = QUEUE_NOWHERE;
+			q->refused--;
+		} else {
+			elsewhere = link->interface;
+			at = 0;
+		}
 	} else if (queue_room(q) && q->bits) {
 		q->until_ns = class_first_again(q);
 	}
@@ -84,11 +86,20 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 	picked->elsewhere = elsewhere;
 }
 
+#define STUCK_NS 1000000
+
+/* The server does not take the next one now: meanwhile others are told that they are refused. */
+static __always_inline void queue_is_stuck(struct fief_queue *q, __u64 now)
+{
+	q->stuck_ns = now + STUCK_NS;
+}
+
 /* It could not go: it is the next one again. */
 static __noinline int queue_put_back(struct fief_queue *q, struct queue_links *links, __u32 at)
 {
 	__u32 class = queue_link(links, at)->class;
 
+	queue_is_stuck(q, bpf_ktime_get_ns());
 	bpf_spin_lock(&q->lock);
 	queue_push_first(q, links, class, at);
 	class_joined(q, queue_class(q, class));
@@ -204,8 +215,12 @@ static __always_inline int carrier_load(struct __sk_buff *skb, struct queue_hand
 	tick_send(skb, q, number, now);
 	queue_pick(q, links, interface, now, &picked);
 	if (picked.elsewhere) {
-		if (!carrier_forward(skb, picked.elsewhere) || ticks)
-			return -1;		       /* by the clock's own interface nothing reaches a server */
+		if (!carrier_forward(skb, picked.elsewhere))
+			return -1;
+		if (ticks) {
+			queue_is_stuck(q, now);
+			return -1; /* by the clock's own interface nothing reaches a server */
+		}
 		queue_pick(q, links, 0, now, &picked); /* that interface is gone, or down */
 	}
 	if (!picked.at) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "carrier.bpf.h"
+#include "pace.bpf.h"
 
 static __always_inline enum fief_reason refusal_reason(__u32 why)
 {
@@ -66,6 +67,19 @@ static __noinline int released_note(struct fief_queue_class *of, __u64 ns)
 	return 0;
 }
 
+/*
+ * Only one that has taken something out of the queue sends another, so that a queue which cannot move does not turn in circles. `served`:
+ * the server got that, as it has room for.
+ */
+static __noinline int queue_go_on(struct __sk_buff *skb, __u32 number, __u64 now, bool served)
+{
+	struct fief_queue *q = queue_get(number);
+
+	if (q && queue_wants(q, now) && (served || !q->clock || is_timeless(q, now) || pace_allows(q, now)))
+		queue_kick(skb, q, number);
+	return 0;
+}
+
 /* Hands the request to the server. `tcp`: a socket that listens, or its own. */
 static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					 struct tcp_sock *tcp, struct queue_handed *from, bool later)
@@ -96,17 +110,9 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	}
 	served_undo(&front->packet);
 	queue_put_back(q, links, from->link);
+	if (*(volatile __u32 *)&q->refused)
+		queue_go_on(skb, from->turn.queue, front->now, false);
 	return TCX_DROP;
-}
-
-/* Only one that has taken something out of the queue sends another, so that a queue which cannot move does not turn in circles. */
-static __noinline int queue_go_on(struct __sk_buff *skb, __u32 number, __u64 now)
-{
-	struct fief_queue *q = queue_get(number);
-
-	if (q && queue_wants(q, now))
-		queue_kick(skb, q, number);
-	return 0;
 }
 
 /*
@@ -124,7 +130,7 @@ static __noinline int carrier_drop(struct __sk_buff *skb, struct queue_handed *f
 		place_give(q, from->turn.class, from->turn.ends);
 	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
 	waiting_forget(links, from->link);
-	queue_go_on(skb, from->turn.queue, bpf_ktime_get_ns());
+	queue_go_on(skb, from->turn.queue, bpf_ktime_get_ns(), from->why == QUEUE_GOES);
 	return TCX_DROP;
 }
 
@@ -167,14 +173,14 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 	if (label)
 		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
 	if (from->why != QUEUE_GOES) {
-		queue_go_on(skb, from->turn.queue, front.now);
+		queue_go_on(skb, from->turn.queue, front.now, false);
 		verdict = carrier_refuse(skb, &front, stream, tcp, later, from->why);
 		waiting_forget(links, from->link);
 		verdict = door_leave(skb, &front, verdict);
 	} else {
 		verdict = carrier_serve(skb, &front, stream, tcp, from, later);
 		if (verdict == TCX_NEXT)
-			queue_go_on(skb, from->turn.queue, front.now);
+			queue_go_on(skb, from->turn.queue, front.now, true);
 	}
 	if (sk)
 		bpf_sk_release(sk);

@@ -122,15 +122,30 @@ static __always_inline bool queue_displace(struct fief_queue *q, struct queue_li
 	return true;
 }
 
-/* Refuses the one that is too late before all others, if it is. */
-static __always_inline void queue_expire(struct fief_queue *q, struct queue_links *links, __u64 now)
+/* Refuses the one that is too late before all others. False: none is. */
+static __always_inline bool queue_expire(struct fief_queue *q, struct queue_links *links, __u64 now)
 {
 	__u32 latest;
 
 	if (!q->bits)
-		return;
+		return false;
 	latest = class_latest(q);
 	q->late_ns = queue_class(q, latest)->late_ns;
-	if (now > q->late_ns)
-		queue_refuse(q, links, latest, queue_class(q, latest)->list.first, QUEUE_LATE, now);
+	if (now <= q->late_ns)
+		return false;
+	queue_refuse(q, links, latest, queue_class(q, latest)->list.first, QUEUE_LATE, now);
+	return true;
+}
+
+#define EXPIRES 64
+
+/* The same with as many as are, so that the server gets none of them. */
+static __always_inline void queue_expire_all(struct fief_queue *q, struct queue_links *links, __u64 now)
+{
+	__u32 i;
+
+	for (i = loop_from(0); i < EXPIRES && can_loop; i++) {
+		if (!queue_expire(q, links, now))
+			break;
+	}
 }

@@ -8,7 +8,8 @@
  * longer than the short wait; or if somebody had to be refused. After some such looks, without a rest between them, it stands: the wait is
  * short, and the server works for clients that are still there. It ends when nobody had to be refused. Those that were may come
  * again, and be refused again though all could be served: so from time to time the line is left to itself, and has to grow for
- * longer; the next time comes later.
+ * longer; the next time comes later. While it stands, as many wait as the server took up in such a time at the last looks; a further one is
+ * refused when it comes, which costs least.
  * Limits: a line is looked at when another one comes to it. One that ceases to be overload by clients that ask again stands for 16 s, and for
  * 64 s where it was overload before.
  */
@@ -37,6 +38,46 @@ static __always_inline __u64 class_wait(const struct fief_queue_class *of)
 	barrier_var(fixed);
 	stands &= ~(few | fixed);
 	return of->wait_ns ^ ((of->wait_ns ^ of->short_ns) & -stands);
+}
+
+/*
+ * 1: it stands, and as many wait as the server takes up within the short wait: one more would wait for nothing. Without branches, as
+ * class_order().
+ */
+static __always_inline __u64 class_has_enough(const struct fief_queue_class *of, __u64 now)
+{
+	__u64 stands = FIEF_QUEUE_STANDS - 1ull - of->stands, more = of->enough - 1ull - of->waiting;
+	__u64 fixed = of->short_ns - 1, late = of->late_ns - now;
+
+	stands >>= 63;
+	barrier_var(stands);
+	more >>= 63;
+	barrier_var(more);
+	fixed >>= 63;
+	barrier_var(fixed);
+	late >>= 63; /* those that wait are too late themselves, and make room */
+	barrier_var(late);
+	return stands & more & ~(fixed | late);
+}
+
+/*
+ * How many the server takes up within the short wait, `ns` after the last look, at which so many fewer had been refused. One at which it
+ * stood still says little.
+ */
+static __always_inline void class_measure(struct fief_queue_class *of, __u32 refused, __u64 ns)
+{
+	__u32 released = of->released, begun = released - of->begun, least = of->enough - of->enough / 4;
+	__u64 enough = begun * of->short_ns / (ns ?: 1), would = ((__u64)begun + refused) * of->short_ns / (ns ?: 1);
+
+	enough -= enough / 8;
+	if (enough < least)
+		enough = least;
+	if (enough < STANDS_FROM)
+		enough = STANDS_FROM;
+	of->enough = enough;
+	of->begun = released;
+	would *= of->wait_ns / (of->short_ns ?: 1);
+	of->would = would < ~0u ? would : ~0u;
 }
 
 /* The line is at rest, at its length of now. */
@@ -70,6 +111,7 @@ static __always_inline void class_watch(struct fief_queue_class *of, __u64 now)
 		return;
 	if (!of->looked_ns)
 		class_rests(of);
+	class_measure(of, refused - of->refused, now - of->looked_ns);
 	of->refused = refused;
 	of->looked_ns = now;
 	of->looks++;
@@ -97,13 +139,12 @@ static __always_inline void class_is_empty(struct fief_queue_class *of)
 	class_rests(of);
 }
 
-/* Those that wait; of a line that is held to a short wait, as many as would by the whole one. */
+/* Those that wait; of a line that is held to a short wait, as many as would by the whole one: so many come in that time. */
 static __always_inline __u64 class_would_wait(const struct fief_queue_class *of, __u64 now)
 {
 	__u64 waits = *(const volatile __u32 *)&of->waiting;
 
-	if (of->stands == FIEF_QUEUE_STANDS && of->short_ns && waits >= STANDS_FROM &&
-	    (__s64)(now - of->looked_ns) < 4 * STANDS_NS)
-		waits += (waits - STANDS_FROM) * (of->wait_ns / of->short_ns);
+	if (of->stands == FIEF_QUEUE_STANDS && of->short_ns && (__s64)(now - of->looked_ns) < 4 * STANDS_NS)
+		waits = of->would > waits ? of->would : waits;
 	return waits;
 }

@@ -5,6 +5,7 @@
  *   room, and nobody waits    it goes on at once
  *   no room                   its bytes are kept, and acknowledged in the server's name
  *   no room to wait either    it is refused, or the newest of a lower class is (room.bpf.h)
+ *   in vain                   it is refused: more wait than the server takes up in time (stands.bpf.h)
  *   once more                 it is acknowledged again; a FIN behind it goes with it
  *   the client resets it      it waits no longer
  *
@@ -33,7 +34,7 @@
 #define RETRY_LATER_S 1
 #define TLS_FIRST     0x16 /* its first byte: a handshake */
 
-enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED, WAY_TOO_MANY };
+enum queue_way { WAY_ENTERS, WAY_WAITS, WAY_REFUSED, WAY_TOO_MANY, WAY_LATE };
 
 /*
  * `bytes`: 0 where it cannot wait; then it enters, and takes its place. Global: the verifier would follow it from each state that
@@ -44,7 +45,7 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(to->queue);
 	__u64 now = bpf_ktime_get_ns();
-	__u32 way = WAY_ENTERS, is_long;
+	__u32 way = WAY_ENTERS, is_long, enough;
 	struct fief_queue_class *of;
 	bool free;
 	__u64 room;
@@ -56,7 +57,8 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 	places_run_out(q, now);
 	queue_expire(q, links, now);
 	is_long = class_is_long(of);
-	room = class_has_room(q, of, bytes) & ~(__u64)is_long;
+	enough = class_has_enough(of, now) & ~is_long;
+	room = class_has_room(q, of, bytes) & ~(__u64)(is_long | enough);
 	barrier_var(room);
 	free = queue_is_free(q, now) && !class_is_over(q, of, now) && !class_is_full(q, of);
 	if (q->monitor || !bytes || free) {
@@ -69,14 +71,15 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 			level_serves(q, of); /* what nobody else wanted is not owed to who comes later */
 		to->ends = place_take(q, of, to->ends);
 		of->entered++;
-	} else if (room || queue_displace(q, links, to, is_long, now)) {
+	} else if (room || (!enough && queue_displace(q, links, to, is_long, now))) {
 		class_joined(q, of);
 		of->held++;
 		__sync_fetch_and_add(&q->kept, bytes);
 		way = WAY_WAITS;
 	} else {
-		of->refused_full++;
-		way = WAY_REFUSED + is_long; /* WAY_TOO_MANY */
+		of->refused_wait += enough;
+		of->refused_full += 1 - enough;
+		way = WAY_REFUSED + is_long + 2 * enough; /* WAY_TOO_MANY, WAY_LATE */
 	}
 	bpf_spin_unlock(&q->lock);
 	return way;
@@ -294,11 +297,13 @@ static __noinline bool earlier_forget(const struct packet *p, bool later)
 	return true;
 }
 
-/* No room, and nobody gives way. */
+/* No room, and nobody gives way; or it would wait for too long. */
 static __always_inline int queue_turn_away(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-					   struct tcp_sock *tcp, bool over)
+					   struct tcp_sock *tcp, bool over, bool late)
 {
-	verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_REFUSED_QUEUE_FULL, false);
+	enum fief_reason reason = late ? FIEF_REFUSED_QUEUE_WAIT : FIEF_REFUSED_QUEUE_FULL;
+
+	verdict_count(front, stream->admitted.container, FIEF_NO_ID, reason, false);
 	queue_refusal(stream, front, is_foreign(skb, &front->packet, &stream->admitted), over);
 	if (front->ruled && tcp)
 		return refuse_at(skb, front, stream, tcp);
@@ -420,7 +425,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	if (way == WAY_ENTERS)
 		verdict = queue_enter(skb, front, stream, what == QUEUE_UNHELD ? NULL : tcp, &place);
 	else
-		verdict = queue_turn_away(skb, front, stream, tcp, over || way == WAY_TOO_MANY);
+		verdict = queue_turn_away(skb, front, stream, tcp, over || way == WAY_TOO_MANY, way == WAY_LATE);
 	if (queue_wants(q, front->now))
 		queue_kick(skb, q, front->guard->queue);
 	return verdict;

@@ -8,6 +8,7 @@ fn main() {
     println!("cargo::rerun-if-changed={bpf}/abi.h");
     println!("cargo::rerun-if-changed={bpf}/abi");
     println!("cargo::rerun-if-changed={bpf}/front/classes.bpf.h");
+    println!("cargo::rerun-if-changed={bpf}/front/pace.bpf.h");
     println!("cargo::rerun-if-changed={bpf}/front/stands.bpf.h");
     println!("cargo::rerun-if-changed=src");
     for folder in ["core", "flow", "include"] {

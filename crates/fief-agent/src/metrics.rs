@@ -340,7 +340,7 @@ fn queues(families: &mut Families, front: &FrontView, series: &Series) -> Result
             ([listener, container, ("why", why.to_owned())], count)
         })
     }));
-    let about = "Requests that waited and got no place: no room, too long, or their client went away.";
+    let about = "Requests that got no place: no room, a wait that was or would be too long, or their client went away.";
     families.counters(("fief_queue_refused", None, about), refused)?;
     let waits = classes.iter().flat_map(|(queue, class)| {
         let quantiles = [("0.5", class.wait_p50_ns), ("0.99", class.wait_p99_ns)];

@@ -21,7 +21,7 @@ pub struct Queued {
     pub waits: Waits,
     /// Within the interval: refused since there was no room.
     pub refused_full: u64,
-    /// Within the interval: refused after too long a wait.
+    /// Within the interval: refused after too long a wait, or since it would have been.
     pub refused_wait: u64,
 }
 

@@ -124,7 +124,7 @@ pub struct QueueClassView {
     pub released: u64,
     /// Displaced, or without room.
     pub refused_full: u64,
-    /// Waited too long.
+    /// Waited too long, or would have.
     pub refused_wait: u64,
     /// Their clients went away meanwhile.
     pub gone: u64,

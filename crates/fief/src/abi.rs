@@ -318,7 +318,7 @@ pub const FIEF_REFUSED_OTHER: fief_reason = 33;
 // the queue of the listener
 /// no room for it
 pub const FIEF_REFUSED_QUEUE_FULL: fief_reason = 34;
-/// it waited too long
+/// it waited too long, or would have
 pub const FIEF_REFUSED_QUEUE_WAIT: fief_reason = 35;
 // the door itself, before anything else
 /// any packet of a client that the operator has shut out

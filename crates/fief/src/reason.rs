@@ -129,7 +129,7 @@ reasons! {
         "requests that found the queue full";
     /// `refused-queue-wait`
     RefusedQueueWait = FIEF_REFUSED_QUEUE_WAIT, "refused-queue-wait",
-        "requests that waited in the queue for too long";
+        "requests that waited in the queue for too long, or would have";
     /// `banned`
     Banned = FIEF_BANNED, "banned", "packets of clients that `fief ban` shuts out";
     /// `syn-absent`

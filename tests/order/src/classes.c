@@ -12,6 +12,7 @@
 #define loop_from(at)	 (at)
 
 #include "front/classes.bpf.h"
+#include "front/pace.bpf.h"
 #include "front/stands.bpf.h"
 
 static struct fief_queue queue;
@@ -97,6 +98,11 @@ __u64 classes_delay(__u64 cost, __u64 limit_ns)
 	return limit_delay(cost, limit_ns);
 }
 
+bool refusals_follow(__u64 now)
+{
+	return pace_allows(&queue, now);
+}
+
 void line_waits(__u64 wait_ns, __u64 short_ns)
 {
 	queue_class(&queue, 0)->wait_ns = wait_ns;
@@ -125,6 +131,21 @@ __u64 line_goes(__u32 waiting)
 	if (!waiting)
 		class_is_empty(of);
 	return class_wait(of);
+}
+
+bool line_has_enough(__u64 now)
+{
+	return class_has_enough(queue_class(&queue, 0), now);
+}
+
+__u64 line_would_wait(__u64 now)
+{
+	return class_would_wait(queue_class(&queue, 0), now);
+}
+
+void line_serves(void)
+{
+	queue_class(&queue, 0)->released++;
 }
 
 void line_refuses(bool late)

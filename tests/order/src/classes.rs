@@ -14,10 +14,14 @@ unsafe extern "C" {
     fn classes_serve(now: u64) -> i32;
     fn classes_charge(class: u32, ns: u64);
     fn classes_hold(class: u32, until_ns: u64);
+    fn refusals_follow(now: u64) -> bool;
     fn classes_delay(cost: u64, limit_ns: u64) -> u64;
     pub(crate) fn line_waits(wait_ns: u64, short_ns: u64);
     pub(crate) fn line_comes(now: u64, waiting: u32, first_ns: u64) -> u64;
     pub(crate) fn line_goes(waiting: u32) -> u64;
+    pub(crate) fn line_has_enough(now: u64) -> bool;
+    pub(crate) fn line_would_wait(now: u64) -> u64;
+    pub(crate) fn line_serves();
     pub(crate) fn line_refuses(late: bool);
 }
 
@@ -132,6 +136,12 @@ impl Classes {
         }
         let length = (self.now_ns - begin) as f64;
         self.used_ns.iter().zip(before).map(|(after, before)| (after - before) as f64 * 100.0 / length).collect()
+    }
+
+    /// Whether a refusal of one that waited may follow another at once.
+    pub fn refusal_follows(&mut self, now_ns: u64) -> bool {
+        // SAFETY: as above.
+        unsafe { refusals_follow(now_ns) }
     }
 
     /// Requests of each class that were served.

@@ -4,7 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::classes::{Classes, line_comes, line_goes, line_refuses, line_waits};
+use crate::classes::{
+    Classes, line_comes, line_goes, line_has_enough, line_refuses, line_serves, line_waits, line_would_wait,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -65,10 +67,8 @@ impl Waits {
 
     fn ends(&mut self, since_ms: u64, client: Client, served: bool, late: bool) {
         self.ended.push(Ended { waited_ms: self.now_ms - since_ms, served });
-        if !served {
-            // SAFETY: as above.
-            unsafe { line_refuses(late) };
-        }
+        // SAFETY: as above.
+        unsafe { if served { line_serves() } else { line_refuses(late) } };
         match (client, served) {
             (Client::Passing, _) => {}
             (Client::Returning, true) if self.think_ms > 0 => {
@@ -95,6 +95,10 @@ impl Waits {
     fn comes(&mut self, client: Client) {
         if self.line.len() >= self.length {
             return self.ends(self.now_ms, client, false, false);
+        }
+        // SAFETY: as above.
+        if unsafe { line_has_enough(self.now_ms * MS) } {
+            return self.ends(self.now_ms, client, false, true);
         }
         self.line.push_back((self.now_ms, client));
         let first = self.line.front().map_or(self.now_ms, |(since, _)| *since);
@@ -143,6 +147,12 @@ impl Waits {
     /// The requests that have ended since the last call.
     pub fn take(&mut self) -> Vec<Ended> {
         std::mem::take(&mut self.ended)
+    }
+
+    /// So many would wait if the line were not held to a short wait.
+    pub fn would_wait(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { line_would_wait(self.now_ms * MS) }
     }
 
     pub fn waiting(&self) -> usize {

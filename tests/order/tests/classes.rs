@@ -27,6 +27,18 @@ fn classes_of_one_priority_have_equal_time() {
     }
 }
 
+/// A line of thousands that is too late all at once is refused a little at a time.
+#[test]
+fn refusals_follow_each_other_a_few_in_a_millisecond() {
+    let mut classes = Classes::new(&[class(0, 100, 1)]);
+    let mut follow =
+        |from: u64| (from..from + 50 * MS).step_by(10_000).filter(|now| classes.refusal_follows(*now)).count();
+    for from in [SECOND, 5 * SECOND] {
+        let found = follow(from);
+        assert!((350..=540).contains(&found), "{found} in 50 ms, after a pause");
+    }
+}
+
 #[test]
 fn a_weight_of_100_to_1_is_held() {
     let mut classes = Classes::new(&[class(0, 10_000, 1), class(0, 100, 1)]);

@@ -27,6 +27,37 @@ fn in_overload_nearly_all_that_are_served_waited_for_a_short_time() {
     }
 }
 
+/// Who would wait in vain is told so when it comes, which costs less, and lets it go elsewhere.
+#[test]
+fn in_overload_nearly_all_that_are_refused_are_so_at_once() {
+    for (served, offered) in [(1000, 2000), (1000, 4000), (100, 150), (5000, 7000)] {
+        let mut line = Waits::new(served, 10_000);
+        line.run(10 * SECOND, offered);
+        line.take();
+        line.run(60 * SECOND, offered);
+        let ended = line.take();
+        let at_once = ended.iter().filter(|one| !one.served && one.waited_ms == 0).count();
+        println!("{offered} of {served}: {at_once} of {}", refused(&ended));
+        assert!(
+            at_once as f64 >= 0.9 * refused(&ended) as f64,
+            "{offered} of {served}: {at_once} of {}",
+            refused(&ended)
+        );
+    }
+}
+
+/// A listener's load counts those that would wait, not the few that do: overload shows by how much more is asked for.
+#[test]
+fn a_line_that_is_held_short_counts_as_long_as_it_would_be() {
+    for (served, offered) in [(1000, 2000), (500, 1000), (500, 2000), (30, 60)] {
+        let mut line = Waits::new(served, 20_000);
+        line.run(5 * SECOND, offered);
+        let (would, asked_in_wait) = (line.would_wait() as f64, 5.0 * offered as f64);
+        println!("{offered} of {served}: {would}, {} wait", line.waiting());
+        assert!((would / asked_in_wait - 1.0).abs() < 0.25, "{offered} of {served}: {would}, not {asked_in_wait}");
+    }
+}
+
 #[test]
 fn a_full_line_is_overload_however_it_came_to_be_full() {
     for (served, offered, burst) in [(200, 1500, 0), (200, 210, 1000), (50, 60, 240)] {

@@ -122,7 +122,7 @@ impl Column {
             Column::WaitP50 => "half of its requests that went from a queue to the server waited no longer",
             Column::WaitP99 => "99 of a hundred of them waited no longer",
             Column::Full => "its requests that found no room in a queue, or gave way there to better ones",
-            Column::Late => "its requests that waited in a queue for too long",
+            Column::Late => "its requests that waited in a queue for too long, or would have",
         }
     }
 
