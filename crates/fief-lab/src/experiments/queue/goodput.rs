@@ -3,8 +3,9 @@
 //! the server does while more is asked for than it can do?
 //!
 //! A tenth of the capacity is asked for by the high class, the rest by the low one. Capacity is what the server does by
-//! itself for closed-loop clients, measured in the same round. As the floor the same clients ask again and again while as many connections
-//! as have to be refused come to a port where nobody listens: the kernel refuses these by one packet each, before there is a handshake.
+//! itself for closed-loop clients, measured before and after what is judged. As the floor the same clients ask again and again while as many
+//! connections as have to be refused come to a port where nobody listens: the kernel refuses these by one packet each, before there is a
+//! handshake. To tell a client more takes a handshake: four packets of its own. The second floor is of as many.
 
 use super::case::Connections;
 use super::kind::Kind;
@@ -58,6 +59,8 @@ struct Floor {
     kind: Kind,
     cost_us: u64,
     times: f64,
+    /// That each client sends which is refused.
+    packets: usize,
     round: usize,
     goodput: f64,
 }
@@ -66,13 +69,15 @@ impl Floor {
     fn to_json(self) -> Value {
         json!({
             "experiment": "queue", "part": "goodput", "server": self.kind.name(), "way": "floor", "cost_us": self.cost_us,
-            "times_capacity": self.times, "round": self.round, "goodput": self.goodput,
+            "times_capacity": self.times, "packets": self.packets, "round": self.round, "goodput": self.goodput,
         })
     }
 }
 
 /// Offers that are judged, of the capacity: their names in figures, and the least goodput.
 const JUDGED: [(f64, &str, f64); 2] = [(2.0, "2x", 0.95), (4.0, "4x", 0.9)];
+/// Packets of a client that is refused: to where nobody listens; and by an answer, its SYN, ACK, request and FIN.
+const PACKETS: [(usize, &str); 2] = [(1, "floor"), (4, "floor_answered")];
 /// Where nobody listens.
 const NOBODY: u16 = 9;
 
@@ -155,24 +160,35 @@ impl Goodput {
             }
         }
         let ways = |kind: Kind| self.ways.iter().copied().filter(move |way| way.is_for(kind));
-        let steps: usize = stands.iter().map(|(kind, ..)| ways(*kind).count() * self.times.len() + JUDGED.len()).sum();
+        let steps: usize =
+            stands.iter().map(|(kind, ..)| ways(*kind).count() * self.times.len() + floors_judged().count()).sum();
         let mut progress = Progress::new("queue, goodput", steps * self.rounds);
         let (mut measured, mut floors) = (Vec::new(), Vec::new());
         for round in 0..self.rounds {
             for &(kind, cost_us, work) in &stands {
-                let capacity = self.capacity(topology, kind, work, 0.0)?;
-                for (times, ..) in JUDGED {
+                let mut capacity = self.capacity(topology, kind, work, 0.0)?;
+                for ((times, ..), (packets, _)) in floors_judged() {
                     progress.step(&format!("{}, the floor, {times} x capacity", kind.title()))?;
-                    let goodput = self.capacity(topology, kind, work, (times - 1.0) * capacity)? / capacity;
-                    floors.push(Floor { kind, cost_us, times, round, goodput });
+                    let refused = (times - 1.0) * capacity * packets as f64;
+                    let found = self.capacity(topology, kind, work, refused)?;
+                    let after = self.capacity(topology, kind, work, 0.0)?;
+                    let goodput = found / f64::midpoint(capacity, after);
+                    capacity = after;
+                    floors.push(Floor { kind, cost_us, times, packets, round, goodput });
                 }
                 for way in ways(kind) {
                     for &times in &self.times {
                         progress.step(&format!("{}, {}, {times} x capacity", kind.title(), way.title()))?;
                         // a server of its own: what one step left waiting is not the next one's
                         let stand = Stand::start(topology, kind, way, work)?;
-                        measured.push(self.once(topology, Case { kind, way, cost_us, times }, round, capacity)?);
+                        let mut once = self.once(topology, Case { kind, way, cost_us, times }, round, capacity)?;
                         stand.stop()?;
+                        if way == Way::Queue && JUDGED.iter().any(|(judged, ..)| *judged == times) {
+                            let after = self.capacity(topology, kind, work, 0.0)?;
+                            once.capacity = f64::midpoint(capacity, after);
+                            capacity = after;
+                        }
+                        measured.push(once);
                     }
                 }
             }
@@ -283,22 +299,36 @@ impl Goodput {
                         add(&format!("goodput_high_{name}"), high, 1.0, metric);
                     }
                 }
-                for (times, name, _) in JUDGED {
-                    let of = |one: &&Floor| (one.kind, one.cost_us, one.times) == (kind, cost_us, times);
+                for ((times, name, _), (packets, floor)) in floors_judged() {
+                    let of = |one: &&Floor| {
+                        (one.kind, one.cost_us, one.times, one.packets) == (kind, cost_us, times, packets)
+                    };
                     let all: Vec<f64> = floors.iter().filter(of).map(|one| one.goodput).collect();
                     let load = format!(
-                        "{}, plain, requests of {}, {CLIENTS} closed-loop clients, beside {} x capacity of connections to where nobody listens",
+                        "{}, plain, requests of {}, {CLIENTS} closed-loop clients, beside {} x capacity of connections to where nobody \
+                         listens",
                         kind.title(),
                         cost_ms(cost_us),
-                        times - 1.0
+                        (times - 1.0) * packets as f64
                     );
+                    let metric = match packets {
+                        1 => {
+                            "requests answered, of the server's capacity, while the kernel refuses by one packet what is beyond"
+                        }
+                        _ => "the same with as many packets as clients send to whom it is said",
+                    };
                     let figure =
-                        outcome.figures.add(format!("{}.goodput_{name}_floor{cost}", kind.name()), median(&all));
-                    figure.of("requests answered, of the server's capacity, while the kernel refuses by one packet what is beyond", "ratio", load);
+                        outcome.figures.add(format!("{}.goodput_{name}_{floor}{cost}", kind.name()), median(&all));
+                    figure.of(metric, "ratio", load);
                 }
             }
         }
     }
+}
+
+/// Each judged offer with each number of packets.
+fn floors_judged() -> impl Iterator<Item = ((f64, &'static str, f64), (usize, &'static str))> {
+    JUDGED.into_iter().flat_map(|judged| PACKETS.into_iter().map(move |packets| (judged, packets)))
 }
 
 /// Goodput, and the paying class's part, in the median.
