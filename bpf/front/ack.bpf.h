@@ -22,6 +22,7 @@
 #include "forward.bpf.h"
 #include "handed.bpf.h"
 #include "hold.bpf.h"
+#include "made.bpf.h"
 #include "requested.bpf.h"
 #include "begin.bpf.h"
 #include "returned.bpf.h"
@@ -52,6 +53,7 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 	state = sk->state;
 	barrier_var(state);
 	front->connected = state != BPF_TCP_LISTEN;
+	made_mark(skb, state);
 	if (state == BPF_TCP_LISTEN && segment_guard_find(front))
 		listening = bpf_skc_to_tcp_sock(sk);
 	else if (has_stream(state) && (!is_bare(&front->packet) || front->packet.odd))

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "carrier.bpf.h"
+#include "made.bpf.h"
 #include "pace.bpf.h"
 
 static __always_inline enum fief_reason refusal_reason(__u32 why)
@@ -172,6 +173,8 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 	}
 	if (label)
 		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
+	if (tcp)
+		made_mark(skb, state);
 	if (from->why != QUEUE_GOES) {
 		queue_go_on(skb, from->turn.queue, front.now, false);
 		verdict = carrier_refuse(skb, &front, stream, tcp, later, from->why);

@@ -107,6 +107,7 @@
 #include "ack.bpf.h"
 #include "deliver.bpf.h"
 #include "clock.bpf.h"
+#include "made.bpf.h"
 
 /* ---- a connection arrives ---- */
 
@@ -128,6 +129,13 @@ int lookup_steer(struct bpf_sk_lookup *ctx)
 	if ((!steering || !steering->looking) && unguarded_refuse(ctx, slot, listener->index))
 		return SK_DROP;
 	return steer_class(ctx, listener->index, listener->serve, slot);
+}
+
+/* For every socket below the top of the cgroups. */
+SEC("cgroup_skb/ingress")
+int made_keeps(struct __sk_buff *skb)
+{
+	return made_passes(skb);
 }
 
 /* ---- a packet arrives at an interface ---- */

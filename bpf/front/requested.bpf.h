@@ -15,6 +15,7 @@
 #include "ends.bpf.h"
 #include "grow.bpf.h"
 #include "guard.bpf.h"
+#include "kernel_cookie.bpf.h"
 
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
 
@@ -74,11 +75,15 @@ static __noinline int request_look(struct __sk_buff *skb, struct front_context *
 				   struct stream *stream)
 {
 	struct packet *p = &front->packet;
-	bool bytes = p->payload_length || p->odd, ends;
+	bool bytes = p->payload_length || p->odd, ends, cookie = false;
 	int verdict;
 
 	if (!segment_guard_find(front))
 		return TCX_NEXT;
+	if (front->guard->flags & FIEF_GUARD_POLICE)
+		cookie = kernel_cookie_check(p);
+	/* the kernel takes its cookie beside the request socket too, and behind it as often as it comes */
+	front->connected = !cookie;
 	if (!requests_ruled(front) || !bytes) {
 		if (p->torn)
 			return shape_rule(front);
@@ -86,8 +91,8 @@ static __noinline int request_look(struct __sk_buff *skb, struct front_context *
 		if (requests_ruled(front) && p->flags & TCP_FIN && !handshake_ends(sk, p, true))
 			return requested_wait(front);
 		/* of any place in the window, and with any flag, the kernel makes a socket */
-		stream->first = requested_first(sk);
-		return handshake_ends(sk, p, false) ? HANDSHAKE_ENDS : TCX_NEXT;
+		stream->first = cookie ? p->seq - 1 : requested_first(sk);
+		return cookie || handshake_ends(sk, p, false) ? HANDSHAKE_ENDS : TCX_NEXT;
 	}
 	ends = !p->odd && handshake_ends(sk, p, true);
 	if (p->odd)

@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     Trace(When),
     /// A hook of each managed cgroup: `units/<id>/<program>`.
     Unit(bpf_attach_type),
+    /// The top of the cgroup2 hierarchy, while a listener needs it: `top/<program>`.
+    Top(bpf_attach_type),
     /// The network namespace that is steered: `netns/<inode>`.
     Namespace(bpf_attach_type),
     /// Interfaces of a network namespace: `<folder>/<inode>/<before><index><after>`.
@@ -146,6 +148,7 @@ const TABLE: &[Attachment] = &[
     row(Core, "sweep_files", Called),
     row(Core, "sweep_tasks", Called),
     row(Front, "lookup_steer", Kind::Namespace(libbpf_sys::BPF_SK_LOOKUP)),
+    row(Front, "made_keeps", Kind::Top(libbpf_sys::BPF_CGROUP_INET_INGRESS)),
     door("ingress_guards", Side::Ingress, ""),
     row(Front, "ack_guards", Called),
     door("egress_confirms", Side::Egress, "-out"),
@@ -196,6 +199,11 @@ pub(crate) fn of_units() -> impl Iterator<Item = (&'static str, bpf_attach_type)
     all().filter_map(|row| if let Unit(hook) = row.kind { Some((row.program, hook)) } else { None })
 }
 
+/// Hooks of the top of the cgroups.
+pub(crate) fn of_top() -> impl Iterator<Item = (&'static Attachment, bpf_attach_type)> {
+    all().filter_map(|row| if let Kind::Top(hook) = row.kind { Some((row, hook)) } else { None })
+}
+
 /// What steers connections in a network namespace, and its hook there. There is one such program: its pin is the namespace's.
 pub(crate) fn of_namespace() -> (&'static str, bpf_attach_type) {
     let hooked = |row: &Attachment| if let Kind::Namespace(hook) = row.kind { Some((row.program, hook)) } else { None };
@@ -242,6 +250,7 @@ impl Attachment {
             Trace(When::Labelled) => named(inside(pins.files())).collect(),
             Trace(_) => vec![pins.links().join(self.program)],
             Unit(_) => named(inside(pins.units())).collect(),
+            Kind::Top(_) => vec![pins.top().join(self.program)],
             Kind::Namespace(_) => inside(pins.netns()),
             Kind::Interface { folder, .. } => {
                 link::pins_below(&folder.below(pins)).into_iter().filter(|pin| self.is_at(pin)).collect()
@@ -257,6 +266,7 @@ impl Attachment {
     pub(crate) fn acts_below(&self, pins: &Pins) -> Option<PathBuf> {
         match self.kind {
             Unit(_) => Some(pins.units()),
+            Kind::Top(_) => Some(pins.top()),
             Kind::Namespace(_) => Some(pins.netns()),
             Kind::Interface { folder, .. } => Some(folder.below(pins)),
             Scheduler => Some(pins.schedule()),
@@ -279,6 +289,7 @@ mod tests {
         match kind {
             Trace(_) => program == ProgramType::Tracing && section.starts_with("tp_btf/"),
             Unit(_) => section.starts_with("cgroup") || section == "sockops",
+            Kind::Top(_) => section.starts_with("cgroup_skb/"),
             Kind::Namespace(_) => program == ProgramType::SkLookup,
             Kind::Interface { side: Side::Ingress, .. } => section == "tcx/ingress",
             Kind::Interface { side: Side::Egress, .. } => section == "tcx/egress",

@@ -35,6 +35,7 @@ mod secret;
 mod skeleton;
 pub mod sweep;
 pub mod table;
+pub mod top;
 pub mod trial;
 pub mod upgrade;
 mod view;

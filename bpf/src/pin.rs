@@ -6,6 +6,7 @@
 //!                  programs/<program>    to attach to more cgroups, and the admin programs
 //!                  links/<program>       machine-wide attachments
 //!                  units/<id>/<program>  attachments to one managed cgroup
+//!                  top/<program>         attachments to the top of the cgroups
 //!                  netns/<inode>         sk_lookup of one network namespace
 //!                  interfaces/<inode>/<index>   the front door at one interface of it
 //!                  interfaces/<inode>/<index>-out   the program that reads the answers that leave by it
@@ -136,6 +137,11 @@ impl Pins {
     /// The folder that holds [`Pins::unit`].
     pub fn units(&self) -> PathBuf {
         self.root.join("units")
+    }
+
+    /// The folder of attachments to the top of the cgroups.
+    pub fn top(&self) -> PathBuf {
+        self.root.join("top")
     }
 
     /// The folder of attachments to network namespaces.

@@ -13,6 +13,7 @@ use fief_bpf::ingress;
 use fief_bpf::open::{self, Config};
 use fief_bpf::queue;
 use fief_bpf::table::{self, Row, Table};
+use fief_bpf::top;
 use fief_bpf::upgrade;
 use fief_bpf::{Error, ErrorKind, Result};
 use fief_policy::Policy;
@@ -25,7 +26,7 @@ use crate::renamed::There;
 use crate::schedule::policy_number;
 use crate::staging::Staging;
 use crate::tree::Tree;
-use crate::{Fief, Status, front, guard, police, probe, steer};
+use crate::{Fief, Status, front, guard, made, police, probe, steer};
 
 /// How to apply.
 #[derive(Debug, Clone, Default)]
@@ -203,7 +204,7 @@ impl Fief {
         let before = Tree::read(&table);
         let there = There::of(policy, &before);
         let changed = self.changed_listeners(policy, before.slot, &there.renamed)?;
-        let sysctls = self.sysctls_before();
+        let (sysctls, kept) = (self.sysctls_before(), top::stands(self.pins()));
         let staged =
             unname(&admin, &before, slot).and_then(|()| self.stage(policy, source, &admin, &there, slot, &mut applied));
         if staged.is_err() {
@@ -211,6 +212,7 @@ impl Fief {
             // as above
             let _ = self.retire_files();
             let _ = self.retire_new_ticks();
+            let _ = if kept { Ok(()) } else { top::detach(self.pins()) };
             // as above: the error that stopped the policy is the one to tell
             let _ = self.unset_sysctls(&sysctls);
         }
@@ -225,6 +227,9 @@ impl Fief {
             applied.notes.push(stuck(left));
         }
         self.retire_ticks(doors.ticks)?;
+        if !made::wanted(policy) {
+            top::detach(self.pins())?;
+        }
         ingress::detach_others(self.pins(), &doors.stands())?;
         self.restore_sysctls(doors.netns.inode, &doors.sysctls)?;
         self.retire_lanes(policy, &containers, &doors)?;
@@ -253,6 +258,9 @@ impl Fief {
         self.keep_origin(slot, source.file, &doors.answers)?;
         self.stage_files(policy, slot)?;
         self.stage_lanes(policy, &containers, slot, &doors, admin, &mut applied.notes)?;
+        if made::wanted(policy) {
+            applied.notes.extend(self.try_to_keep_made());
+        }
         self.open_doors(&doors)?;
         Ok((containers, doors))
     }

@@ -33,6 +33,7 @@ mod homes;
 mod links;
 mod listening;
 mod lrp;
+mod made;
 mod moment;
 mod mounts;
 mod names;

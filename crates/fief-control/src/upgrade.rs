@@ -5,7 +5,7 @@ use fief_bpf::upgrade::{self, Upgraded};
 use fief_bpf::{Result, ingress, open};
 
 use crate::front::Others;
-use crate::{Fief, namespace};
+use crate::{Fief, made, namespace};
 
 impl Fief {
     /// Replaces the programs in force by this binary's; containers, bindings, descriptors and usage go on.
@@ -18,12 +18,15 @@ impl Fief {
         Ok(done)
     }
 
-    /// Attaches what the version before did not know to the interfaces that are guarded.
+    /// Attaches what the version before did not know to the interfaces that are guarded, and to the top of the cgroups.
     fn complete_doors(&self) -> Result<()> {
         let names = self.names()?;
         let Some((policy, netns)) = names.policy().zip(open::steered(self.pins())) else { return Ok(()) };
         let guarded = ingress::attached(self.pins()).into_iter().filter(|place| place.0 == netns);
         let interfaces: Vec<u32> = guarded.map(|(_, index)| index).collect();
+        if made::wanted(policy) {
+            self.keep_made()?;
+        }
         let stands = Others::of(policy).stands(netns, &interfaces);
         namespace::within(netns, || ingress::attach(self.pins(), &stands)).map(drop)
     }
