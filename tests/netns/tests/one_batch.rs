@@ -137,7 +137,8 @@ fn beside_a_request_socket_a_cookie_is_one_connection_more() {
         let mut batch = vec![end.clone(), requested.segment(RST | ACK, 0, b"")];
         batch.extend((0..3).flat_map(|_| [crafted(ACK), crafted(RST | ACK)]));
         in_one_batch(&rig.clients, &batch);
-        (known.vanish(), requested.vanish());
+        known.vanish();
+        requested.vanish();
     }
     assert_counted(&rig, began, "beside a request socket");
 }
