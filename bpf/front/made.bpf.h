@@ -18,8 +18,8 @@
 #pragma once
 
 #include "flow/socket.bpf.h"
+#include "flow/steered.bpf.h"
 #include "listening.bpf.h"
-#include "maps/steered.bpf.h"
 #include "owed.bpf.h"
 #include "verdict.bpf.h"
 
@@ -69,21 +69,12 @@ static __noinline bool made_lets(struct __sk_buff *skb)
 	return key.monitored;
 }
 
-/* Users have every address in a network namespace of their own, and another installation its own door. */
-static __always_inline bool of_steered(struct bpf_sock *sk)
-{
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-	__u32 zero = 0, *inode = bpf_map_lookup_elem(&steered, &zero);
-
-	return tcp && inode && tcp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum == *inode;
-}
-
 /* Whether the socket that TCP has found may have the packet. */
 static __always_inline bool made_passes(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
 
-	if (!is_made(skb) || !sk || *(volatile __u32 *)&sk->state != BPF_TCP_LISTEN || !of_steered(sk))
+	if (!is_made(skb) || !sk || *(volatile __u32 *)&sk->state != BPF_TCP_LISTEN || !is_steered(sk))
 		return true;
 	return made_lets(skb);
 }

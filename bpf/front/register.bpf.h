@@ -23,9 +23,9 @@
 #include "classify.bpf.h"
 #include "flow/multipath.bpf.h"
 #include "flow/socket.bpf.h"
+#include "flow/steered.bpf.h"
 #include "maps/labels.bpf.h"
 #include "maps/class_listeners.bpf.h"
-#include "maps/steered.bpf.h"
 
 #define LOOPBACK_IPV4 0x7f000001
 #define RESERVED_IPV4 0xf0000000 /* 240.0.0.0/4, RFC 1112 */
@@ -96,15 +96,6 @@ static __always_inline int classes_answer(struct bpf_sockopt *ctx)
 }
 
 /* ---- bind ---- */
-
-/* A user that is root in a network namespace of its own can bind everything there, and must gain nothing here. */
-static __always_inline bool is_steered(struct bpf_sock *sk)
-{
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-	__u32 zero = 0, *inode = bpf_map_lookup_elem(&steered, &zero);
-
-	return tcp && inode && *inode && tcp->inet_conn.icsk_inet.sk.__sk_common.skc_net.net->ns.inum == *inode;
-}
 
 /* It is bound to just this address, or is the listener of a class there. */
 static __always_inline bool stands_on(struct bpf_sock *sk, __u32 family, const __u32 *address, __u32 listener)

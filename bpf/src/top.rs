@@ -9,7 +9,7 @@ use crate::error::{Context, Result};
 use crate::link;
 use crate::pin::{Pins, make_dir};
 
-/// `cgroup`: the top. What is attached already stays.
+/// Attaches them to `cgroup`, the top. One that is attached already stays.
 pub fn attach(pins: &Pins, cgroup: BorrowedFd<'_>) -> Result<()> {
     for (row, hook) in attachment::of_top() {
         let pin = pins.top().join(row.program);

@@ -212,7 +212,9 @@ impl Fief {
             // as above
             let _ = self.retire_files();
             let _ = self.retire_new_ticks();
-            let _ = if kept { Ok(()) } else { top::detach(self.pins()) };
+            if !kept {
+                let _ = top::detach(self.pins());
+            }
             // as above: the error that stopped the policy is the one to tell
             let _ = self.unset_sysctls(&sysctls);
         }

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use fief_bpf::map::MapHandle;
 use fief_bpf::record;
 use fief_bpf::{Error, ErrorKind, Result, abi, batch};
-use fief_policy::{Listener, Mode, Policy, Unread};
+use fief_policy::{Listener, Policy, Unread};
 
 use crate::client::mapped_prefix;
 use crate::handshake::Plan;
@@ -130,7 +130,7 @@ fn guard(
         (listener.bodies_read, abi::FIEF_GUARD_BODIES_READ),
         (listener.queue.is_some_and(|queue| queue.turns), abi::FIEF_GUARD_TURNS),
         (listener.forward, abi::FIEF_GUARD_FORWARD),
-        ([policy.mode, listener.mode].contains(&Mode::Monitor), abi::FIEF_GUARD_MONITOR),
+        (policy.watches(listener), abi::FIEF_GUARD_MONITOR),
         (unguarded.is_some(), abi::FIEF_GUARD_EVERYWHERE),
         (unguarded == Some(true), abi::FIEF_GUARD_CLOSED),
     ] {

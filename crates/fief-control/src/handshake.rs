@@ -7,7 +7,7 @@
 //! open.
 
 use fief_bpf::{Context, Result};
-use fief_policy::{Handshake, Listener, Mode, Policy};
+use fief_policy::{Handshake, Listener, Policy};
 
 use crate::Fief;
 use crate::firewall::{self, Firewall};
@@ -59,8 +59,7 @@ impl Fief {
         }
         notes.extend(admitted.iter().filter_map(|listener| server_first_note(listener)));
         // who only watches changes nothing of how connections are made
-        let watches = |listener: &Listener| [policy.mode, listener.mode].contains(&Mode::Monitor);
-        let held: Vec<_> = admitted.into_iter().filter(|listener| !watches(listener)).collect();
+        let held: Vec<_> = admitted.into_iter().filter(|listener| !policy.watches(listener)).collect();
         if held.is_empty() {
             return Ok(Plan::default());
         }

@@ -6,15 +6,14 @@ use std::fs::File;
 use std::os::fd::AsFd;
 
 use fief_bpf::{Context, Result, top};
-use fief_policy::{Listener, Mode, Policy};
+use fief_policy::Policy;
 
 use crate::{Fief, cgroup};
 
 /// Whether a listener of the policy needs it. A server of multipath TCP, at which the kernel makes connections of its cookies, may begin to
 /// listen at any time.
 pub(crate) fn wanted(policy: &Policy) -> bool {
-    let watches = |listener: &Listener| [policy.mode, listener.mode].contains(&Mode::Monitor);
-    policy.listeners.iter().any(|listener| listener.is_guarded() && !listener.forward && !watches(listener))
+    policy.listeners.iter().any(|listener| listener.is_guarded() && !listener.forward && !policy.watches(listener))
 }
 
 impl Fief {

@@ -10,7 +10,7 @@ mod ticks;
 mod waits;
 
 use fief_bpf::{Error, ErrorKind, Result, abi, ingress, queue};
-use fief_policy::{Listener, Mode, Policy, Queue, Until};
+use fief_policy::{Listener, Policy, Queue, Until};
 use serde::{Deserialize, Serialize};
 
 use crate::Fief;
@@ -310,7 +310,7 @@ pub(crate) fn record(
     container: &impl Fn(&str) -> Option<abi::fief_ref>,
 ) -> Result<abi::fief_queue> {
     let classes = classes::classes(policy, listener, queue);
-    let monitor = [policy.mode, listener.mode].contains(&Mode::Monitor);
+    let monitor = policy.watches(listener);
     // nothing is found out where nobody waits
     let finds = queue.in_service.is_none() && !monitor;
     let places = queue.in_service.unwrap_or_else(|| if finds { abi::FIEF_QUEUE_PLACES } else { online_cpus() }).max(1);

@@ -42,6 +42,11 @@ impl Policy {
         self.listeners.iter().find(|listener| listener.name == name)
     }
 
+    /// Whether nothing is refused at the listener, and what would be is counted.
+    pub fn watches(&self, listener: &Listener) -> bool {
+        [self.mode, listener.mode].contains(&Mode::Monitor)
+    }
+
     /// Whether what it says of the CPU needs somebody who holds it: a scheduler that knows containers, or cgroups. Priorities alone
     /// do not: they order accepting and serving without.
     pub fn wants_enforcer(&self) -> bool {

@@ -23,10 +23,16 @@ const BURST: u64 = 3;
 /// More often than a source may have connections.
 const COMES_BACK: u64 = 8 * BURST;
 
-fn policy(listener: &str) -> String {
+/// Of single sources, with `BURST`.
+const RATE: &str = "syn = { rate = 1, burst = 3, per = \"source\" }";
+/// Longer than the door takes two ends of a handshake for one (front/ends).
+const APART: Duration = Duration::from_millis(5);
+
+/// `client`: more of the rule for all clients, and what follows it.
+fn policy(listener: &str, client: &str) -> String {
     format!(
         "[container.web]\n[listener.plain]\naddress = \"[::]:80\"\n{listener}\n[[listener.plain.client]]\nfrom = [\"any\"]\n\
-         container = \"web\"\nsyn = {{ rate = 1, burst = {BURST}, per = \"source\" }}\n"
+         container = \"web\"\n{client}\n"
     )
 }
 
@@ -58,7 +64,7 @@ fn behind_resets_a_cookie_is_one_connection_more() {
     let resets: [&[u8]; 4] = [&[RST | ACK], &[RST | ACK, RST | ACK], &[FIN | ACK, RST | ACK], &[RST]];
     for ends in resets {
         for bytes in [b"".as_slice(), REQUEST] {
-            let rig = Rig::new(Door::Own, &policy(""));
+            let rig = Rig::new(Door::Own, &policy("", RATE));
             rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
             let connection = rig.open_from((RawClients::address(Family::V4, 7), PORT).into());
             let again = connection.segment(ACK, 0, bytes);
@@ -68,7 +74,7 @@ fn behind_resets_a_cookie_is_one_connection_more() {
                 let ended = ends.iter().map(|flags| connection.segment(*flags, bytes.len() as u32, b""));
                 let batch: Vec<_> = ended.chain([again.clone()]).collect();
                 in_one_batch(&rig.clients, &batch);
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(APART);
             }
             connection.vanish();
             let why = format!("{ends:?}, {} bytes", bytes.len());
@@ -83,7 +89,7 @@ fn behind_the_last_acknowledgement_a_cookie_is_one_connection_more() {
     if !ready() {
         return;
     }
-    let rig = Rig::new(Door::Own, &policy(""));
+    let rig = Rig::new(Door::Own, &policy("", RATE));
     rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
     let connection = rig.open_from((RawClients::address(Family::V4, 7), PORT).into());
     let [bare, fin, mut last] =
@@ -100,19 +106,19 @@ fn behind_the_last_acknowledgement_a_cookie_is_one_connection_more() {
             break; // the cookie made no connection any more
         }
         in_one_batch(&rig.clients, &[last.clone(), bare.clone()]);
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(APART);
     }
     connection.vanish();
     assert_counted(&rig, began, "the last acknowledgement");
 }
 
-/// Who has one cookie knows how its number and the client's belong together, and so one for each number of the kernel's.
+/// A client that has one cookie knows how the cookie and its own number belong together: so it can make one for each number of the kernel's.
 #[test]
 fn beside_a_request_socket_a_cookie_is_one_connection_more() {
     if !ready() {
         return;
     }
-    let rig = Rig::new(Door::Own, &policy(""));
+    let rig = Rig::new(Door::Own, &policy("", RATE));
     let cookies = |value: &str| rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", value).unwrap();
     let began = Instant::now();
     for port in PORT..PORT + 8 {
@@ -149,11 +155,8 @@ fn behind_a_reset_the_bytes_beside_a_cookie_are_ruled() {
     if !ready() {
         return;
     }
-    let rules = "admit = true\n[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"reset\"\n";
-    let rules = format!(
-        "[container.web]\n[listener.plain]\naddress = \"[::]:80\"\n{rules}[[listener.plain.client]]\nfrom = [\"any\"]\ncontainer = \"web\"\n"
-    );
-    let server = Queued::multipath(Door::Own, &rules);
+    let rules = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"reset\"";
+    let server = Queued::multipath(Door::Own, &policy("admit = true", rules));
     server.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
     let clients = RawClients::new(&server.front.topology).unwrap();
     for n in 0..10 {

@@ -27,7 +27,7 @@ fn in_overload_nearly_all_that_are_served_waited_for_a_short_time() {
     }
 }
 
-/// Who would wait in vain is told so when it comes, which costs less, and lets it go elsewhere.
+/// A client whose request would wait in vain is told so when that comes: this costs the server less, and lets the client go elsewhere.
 #[test]
 fn in_overload_nearly_all_that_are_refused_are_so_at_once() {
     for (served, offered) in [(1000, 2000), (1000, 4000), (100, 150), (5000, 7000)] {

@@ -315,7 +315,7 @@ impl Goodput {
                         1 => {
                             "requests answered, of the server's capacity, while the kernel refuses by one packet what is beyond"
                         }
-                        _ => "the same with as many packets as clients send to whom it is said",
+                        _ => "the same with as many packets for each refusal as a client sends that is answered 503",
                     };
                     let figure =
                         outcome.figures.add(format!("{}.goodput_{name}_{floor}{cost}", kind.name()), median(&all));
