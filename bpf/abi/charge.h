@@ -105,7 +105,8 @@ struct fief_cpu {
 	/* thread references that were not let go of: id, generation << 32; 0: none (core/kept.bpf.h) */
 	__u64 kept[FIEF_KEPT];
 	/* While the scheduler is on (core/served.bpf.h). */
-	__u64 discards; /* 1: the packet that is received is dropped (core/excess.bpf.h) */
+	__u64 discards;		  /* 1: the packet that is received is dropped (core/excess.bpf.h) */
+	struct fief_ref kept_for; /* whose request the front door keeps, while `receive` says so */
 	struct fief_ref
 	    allocation; /* whose the running thread's work is to the scheduler; FIEF_NO_ID: whose it is charged to */
 	struct fief_ref next_allocation; /* of the thread that was chosen to run next */
@@ -118,4 +119,9 @@ struct fief_cpu {
 	struct fief_recent recent[FIEF_RECENT];
 	struct fief_cache_slot cache[FIEF_CACHE_SLOTS];
 };
-enum fief_receive { FIEF_RX_NONE = 0, FIEF_RX_OPEN = 1, FIEF_RX_PACKET = 2 };
+enum fief_receive {
+	FIEF_RX_NONE = 0,
+	FIEF_RX_OPEN = 1, /* a bit: the time goes to the pool */
+	FIEF_RX_PACKET = 2,
+	FIEF_RX_DOOR = 3, /* to the pool; the packet that came last waits at the front door, for `kept_for` */
+};

@@ -68,10 +68,10 @@ struct fief_queue_class {
 	__u32 enough;  /* so many the server takes up within the short wait, by the last looks */
 	__u32 begun;   /* the last digits of `released` at the last look */
 	__u32 would;   /* so many would wait by the whole wait, by the last look */
-	__u32 pad_more;
-	__u32 looks;					   /* since it last grew, or since it stands */
-	__u32 tries;					   /* so often it was left to itself */
-	__u32 unseen;					   /* its requests in a row that ended and cost nothing */
+	__u32 managed; /* 1: threads work for it, as was seen when one of its requests ended */
+	__u32 looks;   /* since it last grew, or since it stands */
+	__u32 tries;   /* so often it was left to itself */
+	__u32 unseen;  /* its requests in a row that ended and cost nothing */
 	struct fief_queue_list source[FIEF_QUEUE_SOURCES]; /* while clients take turns */
 	/* what the policy promises of its latency: */
 	__u64 latency_ns; /* 0: nothing */
@@ -93,6 +93,9 @@ struct fief_queue_class {
 	/* Of the last request that the server got and has not begun to answer: */
 	__u64 handed_ns;       /* when; 0: there is none */
 	__u64 handed_until_ns; /* its place runs out */
+	/* whether threads work for it: */
+	__u64 threads_ns;	 /* CPU time of those at the last look */
+	__u64 threads_looked_ns; /* when that was */
 };
 
 /* The measurements by which the kernel side finds out `places` (front/narrow.bpf.h). */

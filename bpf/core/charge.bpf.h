@@ -137,6 +137,12 @@ static __always_inline void charged(struct fief_cpu *cs, struct fief_ref to, __u
 		charged_tell(cs, ref_word(to), ns, true);
 }
 
+/* Whether the time is of packets whose sockets are not known yet. */
+static __always_inline bool is_pooled(const struct fief_cpu *cs)
+{
+	return cs->receive & FIEF_RX_OPEN;
+}
+
 /* Charges the time since last_ns to whom it belongs. Interrupts are off. */
 static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 {
@@ -145,7 +151,7 @@ static __always_inline void charge_until(struct fief_cpu *cs, __u64 now)
 
 	if (d <= 0)
 		return;
-	if (cs->current_.id != FIEF_NO_ID && cs->receive != FIEF_RX_OPEN)
+	if (cs->current_.id != FIEF_NO_ID && !is_pooled(cs))
 		slot = slot_of(cs, cs->current_);
 	charge_begin(cs);
 	cs->last_ns = now;
@@ -195,8 +201,38 @@ static __always_inline struct fief_ref pool_owner(struct fief_cpu *cs)
 	return (struct fief_ref){FIEF_SYSTEM, 0};
 }
 
+/* One packet's part of the pool, which it takes with it. */
+static __always_inline __u64 pool_take(struct fief_cpu *cs)
+{
+	__u64 part = cs->pool_packets > 1 ? cs->pool_ns / cs->pool_packets : cs->pool_ns;
+
+	cs->pool_packets--;
+	cs->pool_ns -= part;
+	return part;
+}
+
+/* The packet that waits at the front door takes its part of the pool, which has the time up to now. */
+static __always_inline void door_settle(struct fief_cpu *cs)
+{
+	struct fief_cache_slot *slot;
+	struct fief_ref to;
+	__u64 part;
+
+	if (cs->receive != FIEF_RX_DOOR)
+		return;
+	to = cs->kept_for;
+	slot = slot_of(cs, to);
+	charge_begin(cs);
+	part = pool_take(cs);
+	slot->receive_ns += part;
+	cs->receive = FIEF_RX_OPEN;
+	charge_end(cs);
+	charged_apart(cs, to, part);
+}
+
 static __always_inline void pool_close(struct fief_cpu *cs)
 {
+	door_settle(cs);
 	if (cs->pool_ns) {
 		struct fief_ref owner = pool_owner(cs);
 		struct fief_cache_slot *slot = slot_of(cs, owner);

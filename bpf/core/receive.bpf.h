@@ -5,8 +5,8 @@
  * Problem: protocol work is done for the packet's socket, which is known only late. GRO hands up lists, so that several packets
  * start before the first of them reaches its socket.
  * How: time before a packet's socket is known gathers in a pool. When cgroup_skb/ingress tells the socket's container, the
- * packet takes its part of the pool, and the time up to the next mark is its container's. A packet without a container is
- * charged with the pool to the system container, kind net_rx.
+ * packet takes its part of the pool, and the time up to the next mark is its container's. So does one that the front door keeps for a
+ * request that waits, up to the next packet. A packet without a container is charged with the pool to the system container, kind net_rx.
  * Limits: in a list, the work on a packet for an unmanaged socket is charged to the packet before it (those sockets run no hook
  * of ours); marks of the list are the packets of managed sockets only.
  */
@@ -141,10 +141,13 @@ static __always_inline int packet_start(struct sk_buff *skb)
 	}
 	irq_save(&flags);
 	charge_until(cs, bpf_ktime_get_ns());
-	pool_close(cs);
-	set_system(cs, FIEF_SYSTEM_NET_RX);
-	cs->receive = FIEF_RX_OPEN;
-	cs->pool_packets = 1;
+	door_settle(cs);
+	if (cs->receive != FIEF_RX_OPEN || !skb->prev) {
+		pool_close(cs);
+		set_system(cs, FIEF_SYSTEM_NET_RX);
+		cs->receive = FIEF_RX_OPEN;
+	}
+	cs->pool_packets++;
 	irq_restore(&flags);
 	return 0;
 }
@@ -156,7 +159,7 @@ static __always_inline int poll_end(void)
 	unsigned long flags;
 	__u64 now;
 
-	if (!cs || cs->receive != FIEF_RX_OPEN || !cs->pool_packets)
+	if (!cs || !is_pooled(cs) || !cs->pool_packets)
 		return 0;
 	irq_save(&flags);
 	now = bpf_ktime_get_ns();
@@ -205,6 +208,7 @@ static __always_inline void packet_charge(struct fief_ref to, struct bpf_sock *s
 
 			carry_take(cs, now);
 			charge_until(cs, now);
+			door_settle(cs);
 		}
 		if (cs->watched)
 			packet_watch(cs, sk);
@@ -215,10 +219,7 @@ static __always_inline void packet_charge(struct fief_ref to, struct bpf_sock *s
 		charge_begin(cs);
 		if (cs->receive != FIEF_RX_NONE) {
 			if (cs->pool_packets) {
-				part = cs->pool_packets > 1 ? cs->pool_ns / cs->pool_packets : cs->pool_ns;
-
-				cs->pool_packets--;
-				cs->pool_ns -= part;
+				part = pool_take(cs);
 				slot->receive_ns += part;
 			}
 			cs->current_ = to;

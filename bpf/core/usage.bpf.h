@@ -107,7 +107,7 @@ static __noinline int usage_of_cpu(struct fief_cpu *cs, struct fief_ref ref, __u
 		if (cs->current_.id == FIEF_NO_ID) {
 			if (cs->has_task && same_ref(cs->task.home, ref))
 				thread = cs->task.pending_ns + open;
-		} else if (cs->receive == FIEF_RX_OPEN) {
+		} else if (is_pooled(cs)) {
 			if (same_ref(pool_owner(cs), ref))
 				receive = cs->pool_ns + open;
 		} else if (cs->receive) {

@@ -228,11 +228,27 @@ static __always_inline __u64 end_cost(struct fief_queue_class *of, __u64 cost)
 	return REQUEST_NS;
 }
 
+#define MANAGED_LOOK_NS 1000000000
+
+/* One of its requests has ended: now and then it is looked at whether threads have worked for it. */
+static __always_inline void managed_look(struct fief_queue_class *of, __u64 now)
+{
+	__u64 threads;
+
+	if ((__s64)(now - *(volatile __u64 *)&of->threads_looked_ns) <= MANAGED_LOOK_NS)
+		return;
+	threads = container_time(of->container.id, now, 0);
+	of->managed = threads != of->threads_ns;
+	of->threads_ns = threads;
+	of->threads_looked_ns = now;
+}
+
 /* One of its requests has ended. */
 static __noinline int class_charge(struct fief_queue *q, __u32 class, __u64 now)
 {
 	struct fief_queue_class *of = queue_class(q, class);
 
+	managed_look(of, now);
 	class_turn(of, end_cost(of, class_spends(of, now)));
 	return 0;
 }

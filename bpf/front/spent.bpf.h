@@ -12,20 +12,22 @@
 #include "maps/containers.bpf.h"
 #include "maps/cpus.bpf.h"
 
-/* What one CPU holds for a container. */
-static __always_inline __u64 spent_on_cpu(struct fief_cpu *cpu, struct fief_ref of, __u64 now)
+/* What one CPU holds for a container. `received`: 0 without receive work, else all ones. */
+static __always_inline __u64 spent_on_cpu(struct fief_cpu *cpu, struct fief_ref of, __u64 now, __u64 received)
 {
 	struct fief_cache_slot *slot = &cpu->cache[of.id & (FIEF_CACHE_SLOTS - 1)];
 	__u64 last = cpu->last_ns, spent = 0;
 
 	if (slot->container.id == of.id && slot->container.generation == of.generation)
-		spent = slot->thread_ns + slot->receive_ns;
-	if (cpu->current_.id == of.id && cpu->current_.generation == of.generation && now > last)
+		spent = slot->thread_ns + (slot->receive_ns & received);
+	if (cpu->current_.id == of.id && cpu->current_.generation == of.generation && now > last &&
+	    (received || !cpu->receive))
 		spent += now - last;
 	return spent;
 }
 
-__noinline __u64 container_spent(__u32 id, __u64 now)
+/* Without receive work, if `received` is 0; else all ones. */
+__noinline __u64 container_time(__u32 id, __u64 now, __u64 received)
 {
 	struct fief_container *c = bpf_map_lookup_elem(&containers, &id);
 	struct fief_ref of = {.id = id};
@@ -35,16 +37,21 @@ __noinline __u64 container_spent(__u32 id, __u64 now)
 	if (!c)
 		return 0;
 	of.generation = c->generation;
-	spent = c->usage.thread_ns + c->usage.receive_ns;
+	spent = c->usage.thread_ns + (c->usage.receive_ns & received);
 	bpf_for (cpu, 0, FIEF_MAX_CPUS) {
 		struct fief_cpu *of_cpu = bpf_map_lookup_elem(&cpus, &cpu);
 
 		if (!of_cpu)
 			break;
 		if (of_cpu->online)
-			spent += spent_on_cpu(of_cpu, of, now);
+			spent += spent_on_cpu(of_cpu, of, now, received);
 	}
 	return spent;
+}
+
+static __always_inline __u64 container_spent(__u32 id, __u64 now)
+{
+	return container_time(id, now, ~0ull);
 }
 
 __noinline __u32 cpus_charged(void)

@@ -21,6 +21,7 @@
 #include "admit.bpf.h"
 #include "answer.bpf.h"
 #include "behind.bpf.h"
+#include "charged.bpf.h"
 #include "cut.bpf.h"
 #include "labelled.bpf.h"
 #include "lined.bpf.h"
@@ -400,7 +401,8 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	owes = is_owing(p, &stream->admitted, window_scale(later ? tcp : NULL, &stream->with)) ||
 	       (later && tcp && may_stay_unanswered(skb, p, tcp, &stream->admitted));
 	place.since_ns = front->now;
-	place.ends = place_ends(q, front->now, owes);
+	/* what TCP cannot hand on yet keeps no place either */
+	place.ends = place_ends(q, front->now, owes || (later && tcp && is_behind(p->seq, tcp->rcv_nxt)));
 	place.queue = front->guard->queue;
 	place.class = class;
 	place.source = source_list(p, q->fair);
@@ -417,6 +419,8 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 		}
 		at = waiting_keep(skb, front, stream, &place, (later ? KEEP_LATER : 0) | (owes ? KEEP_OWES : 0));
 		if (at) {
+			if (queue_class(q, class)->managed)
+				received_for(stream->admitted.container);
 			verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_QUEUE_WAITS, false);
 			return queue_wait(skb, front, stream, q, links, tcp, label, class, at);
 		}

@@ -12,14 +12,20 @@ use fief_testkit::{Client, Family, Feature, Process, Topology, require, wait_unt
 use fief_tests_netns::{Installation, SOON, Setup, connect_once_served, role, serve_in_turn, spin, two_classes};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: server\r\n\r\n";
+/// The server does not answer before the test is over.
+const SLEEPS: &[u8] = b"GET /sleeps HTTP/1.1\r\nHost: server\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
 const WORK: Duration = Duration::from_millis(5);
 const RUN: Duration = Duration::from_secs(4);
 
 fn serve() {
     serve_in_turn(([0, 0, 0, 0], 80).into(), |connection| {
-        let asks = matches!(connection.read(&mut [0; 4096]), Ok(1..));
+        let mut request = [0; 4096];
+        let asks = matches!(connection.read(&mut request), Ok(1..));
         if asks {
+            if request.starts_with(SLEEPS) {
+                std::thread::sleep(SOON);
+            }
             spin(WORK);
             connection.write_all(RESPONSE).unwrap();
         }
@@ -146,4 +152,40 @@ fn a_class_with_the_smallest_limit_is_refused_and_the_other_one_served() {
     assert!(queue.class[1].refused_wait >= 4, "{:?}", queue.class[1]);
     assert_eq!(queue.class[0].refused_full + queue.class[0].refused_wait, 0, "{:?}", queue.class[0]);
     wait_until(SOON, || (rig.queue().waiting, rig.queue().busy, rig.queue().kept) == (0, 0, 0)).unwrap();
+}
+
+/// The door's work on it, before any server has spent anything: nothing else is received for the class meanwhile.
+#[test]
+fn a_request_that_waits_is_charged_to_its_class() {
+    let name = "a_request_that_waits_is_charged_to_its_class";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::NetNs) {
+        return;
+    }
+    const WAIT: u32 = 50;
+    let rig = Limited::new(name, "{ in-service = 1, stale = \"30s\", wait = \"1m\", length = 100 }", 200, "90%");
+    assert_eq!(rig.status(Client::Low), "204"); // a server that is managed
+    let mut first = rig.connect(Client::Low, 1);
+    first.write_all(SLEEPS).unwrap();
+    wait_until(SOON, || rig.queue().busy == 1).unwrap();
+    let usage = || {
+        let snapshot = rig.installation.fief().snapshot().unwrap();
+        snapshot.containers.into_iter().find(|c| c.path == "shop/low").unwrap().usage
+    };
+    let mut streams: Vec<_> = (0..WAIT).map(|_| rig.connect(Client::Low, 2)).collect();
+    // the ends of the handshakes may still be under way
+    let mut before = usage();
+    wait_until(SOON, || {
+        let last = std::mem::replace(&mut before, usage());
+        before.packets_in == last.packets_in
+    })
+    .unwrap();
+    streams.iter_mut().for_each(|stream| stream.write_all(REQUEST).unwrap());
+    wait_until(SOON, || rig.queue().waiting == WAIT).unwrap();
+    let after = usage();
+    assert_eq!(after.packets_in, before.packets_in, "they wait");
+    let each = (after.receive_ns - before.receive_ns) / u64::from(WAIT);
+    assert!(each > 500, "{each} ns of receive work a request");
 }
