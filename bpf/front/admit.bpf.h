@@ -15,6 +15,7 @@
 #include "handshake.bpf.h"
 #include "listening.bpf.h"
 #include "maps/class_listeners.bpf.h"
+#include "owed.bpf.h"
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym;
@@ -84,8 +85,10 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 	enum assigned done = ASSIGN_REFUSED;
 
 	admitted_note(skb, front, &stream->admitted);
-	if (!found || (is_multipath(found) && (!front->carried || queue_has_room(found))))
+	if (!found || (is_multipath(found) && (!front->carried || queue_has_room(found)))) {
+		mark_add(skb, MARK_BEGINS);
 		return TCX_NEXT;
+	}
 	if (front->listener->serve != FIEF_SERVE_SHARED)
 		done = assign_to_class(skb, front, stream->admitted.container.id, &stream->with);
 	if (done == ASSIGN_REFUSED)

@@ -140,6 +140,18 @@ static __noinline void admitted_by_kernel(struct __sk_buff *skb, struct front_co
 	admitted_note(skb, front, &entry);
 }
 
+#define BEGUN_NS (CLAIM_MS * 1000000ll)
+
+/*
+ * Whether first bytes of another connection of the flow passed a moment ago, and its socket is not known of yet. A client has several
+ * cookies that are good at once: of several SYNs, or one of the kernel's, for several numbers. Only one of them makes a connection, and what
+ * follows its first bytes would be ruled by those of the other one.
+ */
+static __always_inline bool is_begun(const struct front_context *front, const struct fief_admitted *entry, __u32 begin)
+{
+	return entry && entry->begin != begin && !entry->spent && (__s64)(front->now - entry->time_ns) < BEGUN_NS;
+}
+
 /* Whether the packet's bytes may begin the connection whose first byte is `begin`; a guard that watches holds nobody up. */
 static __noinline bool begin_claim(struct front_context *front, __u32 begin)
 {
@@ -148,7 +160,7 @@ static __noinline bool begin_claim(struct front_context *front, __u32 begin)
 	if (front->guard->flags & FIEF_GUARD_MONITOR)
 		return true;
 	flow_key(&front->packet, &key);
-	return admitted_claim(&key, begin, false);
+	return !is_begun(front, admitted_find(&key), begin) && admitted_claim(&key, begin, false);
 }
 
 /* The first bytes of a connection of which nothing is known. False: they have to wait. */

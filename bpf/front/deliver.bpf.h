@@ -81,6 +81,13 @@ static __noinline int queue_go_on(struct __sk_buff *skb, __u32 number, __u64 now
 	return 0;
 }
 
+/* TCP lacks bytes before a request that goes: its place is one of those whose client owes bytes. */
+static __noinline int place_shorten(struct fief_queue *q, struct queue_turn *turn, __u64 now)
+{
+	turn->ends = place_prolong(q, turn->class, turn->ends, place_ends(q, now, true));
+	return 0;
+}
+
 /* Hands the request to the server. `tcp`: a socket that listens, or its own. */
 static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 					 struct tcp_sock *tcp, struct queue_handed *from, bool later)
@@ -96,6 +103,8 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 		owed_mark(skb);
 		return TCX_NEXT;
 	}
+	if (later && tcp && is_behind(front->packet.seq, tcp->rcv_nxt))
+		place_shorten(q, &from->turn, front->now);
 	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
 	served_begin(&front->packet, &from->turn, answer);
 	front->carried = true;
@@ -182,6 +191,8 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 		verdict = door_leave(skb, &front, verdict);
 	} else {
 		verdict = carrier_serve(skb, &front, stream, tcp, from, later);
+		if (verdict == TCX_NEXT && !later && !front.connected)
+			passed_note(&front.packet);
 		if (verdict == TCX_NEXT)
 			queue_go_on(skb, from->turn.queue, front.now, true);
 	}

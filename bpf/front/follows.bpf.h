@@ -4,6 +4,7 @@
  *
  *   more of its body, or of its turn    is kept behind it, and acknowledged
  *   the same bytes again                are acknowledged again
+ *   a body before it that TCP lacks      passes
  *   a FIN right behind                  goes with it
  *   what has to be ruled first          is dropped, and comes again
  *   the client resets it                it waits no longer
@@ -16,6 +17,7 @@
 #pragma once
 
 #include "heads.bpf.h"
+#include "taken.bpf.h"
 #include "tracked.bpf.h"
 #include "turns.bpf.h"
 #include "waiting.bpf.h"
@@ -291,6 +293,69 @@ static __noinline bool label_read(struct bpf_sock *sk, struct fief_label *label,
 	return true;
 }
 
+/* Bytes that TCP lacks, before what waits. */
+enum gap {
+	GAP_NONE,
+	GAP_PART, /* the packet has some */
+	GAP_END	  /* it has all that are left */
+};
+
+/* Which of them the packet has, and nothing else. */
+static __noinline enum gap gap_look(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
+				    struct tcp_sock *tcp)
+{
+	__u32 end = p->seq + p->payload_length;
+	struct queue_waiting *waiting;
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	waiting = waiting_of(bpf_map_lookup_elem(&queue_holds, &key));
+	if (!waiting || !waiting->later || p->odd || p->flags & TCP_FIN || !is_behind(end, tcp->rcv_nxt) ||
+	    is_behind(end, waiting->packet.seq) || !would_be_taken(skb, p, tcp, &stream->with))
+		return GAP_NONE;
+	return end == waiting->packet.seq && !is_behind(p->seq, tcp->rcv_nxt) ? GAP_END : GAP_PART;
+}
+
+/* Whether the packet bears nothing of a head that TCP may lack: such a request has its turn in the queue (asked.bpf.h). */
+static __noinline bool is_body(const struct packet *p, struct bpf_sock *sk, struct fief_label *label)
+{
+	__u32 end = p->seq + p->payload_length;
+	struct head_ranges *ranges;
+	struct head_range *range;
+	bool body;
+	int i;
+
+	if (!label_take(label))
+		return false;
+	ranges = bpf_sk_storage_get(&heads, sk, 0, 0);
+	body = ranges && !(label->flags & FIEF_LABEL_TAIL);
+	bpf_for (i, 0, RANGES) {
+		if (!body || ranges->count - ranges->first <= i)
+			break;
+		range = head_range(ranges, ranges->first + i);
+		body = !is_behind(range->end, p->seq) || !is_behind(end, range->from);
+	}
+	label_leave(label);
+	return body;
+}
+
+/*
+ * Whether the packet passes before what waits of its connection, which TCP could not hand on without these bytes. The end of a request
+ * takes its place again (late.bpf.h).
+ */
+static __always_inline bool gap_passes(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+				       struct bpf_sock *sk, struct tcp_sock *tcp, struct fief_label *label)
+{
+	struct packet *p = &front->packet;
+	enum gap has = label && tcp ? gap_look(skb, p, stream, tcp) : GAP_NONE;
+
+	if (has == GAP_NONE || !is_body(p, sk, label))
+		return false;
+	if (has == GAP_END && payload_valid(skb, p, stream, false))
+		place_again(p, front->guard->queue, label->container.id, tcp->write_seq);
+	return true;
+}
+
 static __always_inline int queue_take(struct __sk_buff *skb, struct front_context *front, __u32 what)
 {
 	struct stream *stream = stream_get();
@@ -316,6 +381,8 @@ static __always_inline int queue_take(struct __sk_buff *skb, struct front_contex
 			__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_OWES);
 			place_again(&front->packet, front->guard->queue, label->container.id, label->answer_at);
 		}
+		verdict = TCX_NEXT;
+	} else if (what == QUEUE_REPEATS && gap_passes(skb, front, stream, sk, tcp, label)) {
 		verdict = TCX_NEXT;
 	} else if (what == QUEUE_REPEATS) {
 		waiting_join(skb, front, stream, tcp);

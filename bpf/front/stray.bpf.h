@@ -26,6 +26,7 @@
 #include "guesses.bpf.h"
 #include "kernel_cookie.bpf.h"
 #include "kernel_handshake.bpf.h"
+#include "owed.bpf.h"
 #include "penalised.bpf.h"
 #include "ran_out.bpf.h"
 #include "tags.bpf.h"
@@ -154,8 +155,11 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	}
 	/* a client can choose its numbers so that another connection looks like the rest of the one before */
 	verdict = once_admitted(front);
-	if (verdict != STREAM_ENDS && !kernel_cookie_check(p))
+	if (verdict != STREAM_ENDS && !kernel_cookie_check(p)) {
+		if (verdict == TCX_NEXT && !is_bare(p))
+			mark_add(skb, MARK_BEGINS);
 		return verdict == STREAM_OVER ? over_rule(skb, front, stream) : verdict;
+	}
 	verdict = answer_ends(skb, front, &stream->with);
 	if (verdict >= 0)
 		return verdict;

@@ -1,31 +1,49 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Owed: what the door says of a packet to the program that meets it at its socket.
+ * Owed: what the door says of a packet to the programs that meet it at its socket.
  *
- *   owed   it bears bytes that the door has acknowledged in the server's name. Their client does not send them again, so whoever drops the
- *          packet breaks the connection.
- *   made   it was taken for one of a connection (front/made.bpf.h)
+ *    15                           4    3      2       1      0
+ *   +------------------------------+------+--------+------+------+
+ *   |  0xf1e, so it is the door's  |  0   | begins | made | owed |
+ *   +------------------------------+------+--------+------+------+
+ *
+ *   owed    it bears bytes that the door has acknowledged in the server's name. Their client does not send them again, so whoever drops
+ *           the packet breaks the connection.
+ *   made    it was taken for one of a connection (front/made.bpf.h)
+ *   begins  it was ruled as the first bytes of a connection that has no socket yet, or as what is behind them (front/made.bpf.h)
  *
  * Limits: a program or filter that stands behind the door and ends the chain with OK takes the mark.
  */
 #pragma once
 
 /* in skb->tc_index; the kernel's own classes that read it are attached to an interface by hand */
-#define OWED_INDEX 0xf1ef
-#define MADE_INDEX 0xf1ec
-#define BOTH_INDEX 0xf1ee
+#define MARKS	    0xf1e0
+#define MARKS_OURS  0xfff0 /* the bits that say so */
+#define MARK_OWED   1
+#define MARK_MADE   2
+#define MARK_BEGINS 4
+
+/* Whether the packet has one of these marks. */
+static __always_inline bool is_marked(const struct __sk_buff *skb, __u32 marks)
+{
+	__u32 index = skb->tc_index;
+
+	return (index & MARKS_OURS) == MARKS && index & marks;
+}
+
+static __always_inline void mark_add(struct __sk_buff *skb, __u32 mark)
+{
+	__u32 index = skb->tc_index;
+
+	skb->tc_index = ((index & MARKS_OURS) == MARKS ? index : MARKS) | mark;
+}
 
 static __always_inline bool is_owed(const struct __sk_buff *skb)
 {
-	return skb->tc_index == OWED_INDEX || skb->tc_index == BOTH_INDEX;
-}
-
-static __always_inline bool is_made(const struct __sk_buff *skb)
-{
-	return skb->tc_index == MADE_INDEX || skb->tc_index == BOTH_INDEX;
+	return is_marked(skb, MARK_OWED);
 }
 
 static __always_inline void owed_mark(struct __sk_buff *skb)
 {
-	skb->tc_index = is_made(skb) ? BOTH_INDEX : OWED_INDEX;
+	mark_add(skb, MARK_OWED);
 }

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi;
-use fief_testkit::segment::{ACK, FIN, RST, Segment};
+use fief_testkit::segment::{ACK, FIN, PSH, RST, Segment};
 use fief_testkit::{
     Family, ORDINARY_OPTIONS, RawClients, RawConnection, Topology, pin, set_fifo, set_other, wait_until,
 };
@@ -17,6 +17,8 @@ use nix::sched::{sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 const REQUEST: &[u8] = b"GET /10 HTTP/1.1\r\nConnection: close\r\n\r\n";
+/// Refuses what `SECRET` asks for.
+const RULES: &str = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"reset\"";
 const SECRET: &[u8] = b"GET /secret HTTP/1.1\r\nHost: server\r\n\r\n";
 const PORT: u16 = 2000;
 const BURST: u64 = 3;
@@ -27,6 +29,8 @@ const COMES_BACK: u64 = 8 * BURST;
 const RATE: &str = "syn = { rate = 1, burst = 3, per = \"source\" }";
 /// Longer than the door takes two ends of a handshake for one (front/ends).
 const APART: Duration = Duration::from_millis(5);
+/// As a client waits before it sends once more.
+const AGAIN: Duration = Duration::from_millis(300);
 
 /// `client`: more of the rule for all clients, and what follows it.
 fn policy(listener: &str, client: &str) -> String {
@@ -63,10 +67,10 @@ fn behind_resets_a_cookie_is_one_connection_more() {
     }
     let resets: [&[u8]; 4] = [&[RST | ACK], &[RST | ACK, RST | ACK], &[FIN | ACK, RST | ACK], &[RST]];
     for ends in resets {
-        for bytes in [b"".as_slice(), REQUEST] {
+        for (family, bytes) in [(Family::V4, b"".as_slice()), (Family::V4, REQUEST), (Family::V6, REQUEST)] {
             let rig = Rig::new(Door::Own, &policy("", RATE));
             rig.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
-            let connection = rig.open_from((RawClients::address(Family::V4, 7), PORT).into());
+            let connection = rig.open_from((RawClients::address(family, 7), PORT).into());
             let again = connection.segment(ACK, 0, bytes);
             let began = Instant::now();
             rig.clients.send(&again).unwrap();
@@ -77,7 +81,7 @@ fn behind_resets_a_cookie_is_one_connection_more() {
                 std::thread::sleep(APART);
             }
             connection.vanish();
-            let why = format!("{ends:?}, {} bytes", bytes.len());
+            let why = format!("{family:?}, {ends:?}, {} bytes", bytes.len());
             assert_counted(&rig, began, &why);
             assert!(rig.verdicts().count(abi::FIEF_ACK_BAD) > 0, "{why}: they came one by one, {:?}", rig.verdicts());
         }
@@ -155,8 +159,7 @@ fn behind_a_reset_the_bytes_beside_a_cookie_are_ruled() {
     if !ready() {
         return;
     }
-    let rules = "[[listener.plain.request]]\npath = \"/secret\"\nrefuse = \"reset\"";
-    let server = Queued::multipath(Door::Own, &policy("admit = true", rules));
+    let server = Queued::multipath(Door::Own, &policy("admit = true", RULES));
     server.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
     let clients = RawClients::new(&server.front.topology).unwrap();
     for n in 0..10 {
@@ -174,4 +177,170 @@ fn behind_a_reset_the_bytes_beside_a_cookie_are_ruled() {
     server.got_all(11);
     assert!(server.got().iter().all(|path| path != "/secret"), "{:?}", server.got());
     drop(last);
+}
+
+/// A request without a body, of so many bytes.
+fn padded(path: &str, length: usize) -> Vec<u8> {
+    let [begin, end] = [format!("GET {path} HTTP/1.1\r\nHost: server\r\nPadding: "), "\r\n\r\n".to_owned()];
+    let padding = "x".repeat(length - begin.len() - end.len());
+    [begin, padding, end].concat().into_bytes()
+}
+
+/// A request whose body is to be as long as `SECRET`, and another one that ends one byte behind this head.
+fn overlapping() -> (Vec<u8>, Vec<u8>) {
+    let (padding, length) = ("x".repeat(100), SECRET.len());
+    let head =
+        format!("POST /other HTTP/1.1\r\nHost: server\r\nPadding: {padding}\r\nContent-Length: {length}\r\n\r\n");
+    let before = padded("/before", head.len() + 1);
+    (head.into_bytes(), before)
+}
+
+/// The server has read these requests, and none that the rule refuses.
+fn assert_got(server: &Queued, paths: &[&str], why: &str) {
+    let last = server.ask(low(1), "/last");
+    let is_last = || server.got().last().is_some_and(|path| path == "/last");
+    wait_until(SOON, is_last).unwrap_or_else(|_| panic!("{why}: {:?}", server.got()));
+    assert_eq!(server.got(), [paths, &["/last"]].concat(), "{why}, {:?}", server.front.verdicts());
+    drop(last);
+}
+
+/// Where the kernel's cookie makes the connection.
+const BY_COOKIES: [&str; 2] = ["multipath", "below the level of admission"];
+
+fn by_cookies(place: &str) -> Queued {
+    let server = if place == BY_COOKIES[0] {
+        Queued::multipath(Door::Own, &policy("admit = true", RULES))
+    } else {
+        Queued::new(Door::Own, &policy("admit = true\nadmit-from = \"overloaded\"", RULES))
+    };
+    server.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
+    server.let_go(1000);
+    server
+}
+
+const TIMES: u16 = 5;
+
+/// The kernel's cookie is good for some numbers, and each may be that of the first byte: what one packet calls its body is a request to TCP
+/// that has the first bytes of another one.
+#[test]
+fn two_begins_of_one_cookie_are_no_request_together() {
+    if !ready() {
+        return;
+    }
+    let (head, before) = overlapping();
+    for name in BY_COOKIES {
+        let server = by_cookies(name);
+        let clients = RawClients::new(&server.front.topology).unwrap();
+        for n in 0..2 * TIMES {
+            let flow = [(RawClients::address(Family::V4, 7), PORT + n).into(), plain(Family::V4)];
+            let connection =
+                RawConnection::open(&clients, flow, 1000, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK");
+            let begin = connection.segment(ACK, 0, &before);
+            // in one packet, or the body as a packet of its own
+            let other = if n < TIMES {
+                vec![connection.segment(ACK, 1, &[&head[..], SECRET].concat())]
+            } else {
+                vec![connection.segment(PSH | ACK, 1, &head), connection.segment(ACK, before.len() as u32, SECRET)]
+            };
+            in_one_batch(&clients, &[vec![begin], other].concat());
+            server.got_all(usize::from(n) + 1);
+            connection.vanish();
+        }
+        assert_got(&server, &["/before"; 2 * TIMES as usize], name);
+    }
+}
+
+/// The bare end of the handshake makes the connection, and leaves the other begin behind a gap.
+#[test]
+fn a_begin_behind_the_end_of_its_handshake_is_its_very_next_byte() {
+    if !ready() {
+        return;
+    }
+    let (head, before) = overlapping();
+    for name in BY_COOKIES {
+        let server = by_cookies(name);
+        let clients = RawClients::new(&server.front.topology).unwrap();
+        let open = |n: u16| {
+            let flow = [(RawClients::address(Family::V4, 7), PORT + n).into(), plain(Family::V4)];
+            RawConnection::open(&clients, flow, 1000, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK")
+        };
+        for n in 0..TIMES {
+            let connection = open(n);
+            let other = connection.segment(ACK, 1, &[&head[..], SECRET].concat());
+            in_one_batch(&clients, &[connection.segment(ACK, 0, b""), other]);
+            let begin = connection.segment(ACK, 0, &before);
+            wait_until(SOON, || {
+                clients.send(&begin).unwrap();
+                server.got().len() > usize::from(n)
+            })
+            .unwrap_or_else(|_| panic!("{name}: {:?}", server.front.verdicts()));
+            connection.vanish();
+        }
+        assert!(server.front.verdicts().count(abi::FIEF_ACK_BAD) > 0, "{name}: they came one by one");
+        // an honest one need not come again
+        let connection = open(TIMES);
+        in_one_batch(&clients, &[connection.segment(ACK, 0, b""), connection.segment(ACK, 0, &before)]);
+        server.got_all(usize::from(TIMES) + 1);
+        connection.vanish();
+        assert_got(&server, &["/before"; 1 + TIMES as usize], name);
+    }
+}
+
+/// A client that asks for two connections of the same ports has two cookies that are good.
+#[test]
+fn what_follows_a_begin_is_ruled_by_no_other_one() {
+    if !ready() {
+        return;
+    }
+    let (head, before) = overlapping();
+    for door in Door::GUARDS {
+        let server = Queued::new(door, &policy("admit = true", RULES));
+        server.let_go(1000);
+        let clients = RawClients::new(&server.front.topology).unwrap();
+        for n in 0..TIMES {
+            let flow = [(RawClients::address(Family::V4, 7), PORT + n).into(), plain(Family::V4)];
+            let [one, other] = [1000, 1001].map(|first| {
+                RawConnection::open(&clients, flow, first, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK")
+            });
+            let batch = [
+                one.segment(ACK, 0, &before),
+                other.segment(PSH | ACK, 0, &head),
+                one.segment(ACK, before.len() as u32, SECRET),
+            ];
+            in_one_batch(&clients, &batch);
+            server.got_all(usize::from(n) + 1);
+            one.vanish();
+            other.vanish();
+        }
+        assert_got(&server, &["/before"; TIMES as usize], &format!("{door:?}"));
+    }
+}
+
+/// A body in the batch of its head needs no second sending.
+#[test]
+fn a_body_goes_on_behind_its_head() {
+    if !ready() {
+        return;
+    }
+    let head = b"POST /upload HTTP/1.1\r\nHost: server\r\nContent-Length: 5\r\n\r\n";
+    for door in Door::GUARDS {
+        let server = Queued::new(door, &policy("admit = true", RULES));
+        let clients = RawClients::new(&server.front.topology).unwrap();
+        let mut again = 0;
+        for n in 0..TIMES {
+            let flow = [(RawClients::address(Family::V4, 7), PORT + n).into(), plain(Family::V4)];
+            let connection =
+                RawConnection::open(&clients, flow, 1000, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK");
+            let body = connection.segment(PSH | ACK, head.len() as u32, b"hello");
+            in_one_batch(&clients, &[connection.segment(PSH | ACK, 0, head), body.clone()]);
+            while wait_until(AGAIN, || server.bodies().len() > usize::from(n)).is_err() {
+                clients.send(&body).unwrap();
+                again += 1;
+                assert!(again < 100, "{door:?}: {:?}, {:?}", server.got(), server.front.verdicts());
+            }
+            connection.vanish();
+        }
+        // on a busy machine one may have to
+        assert!(again < TIMES, "{door:?}: {again}, {:?}", server.front.verdicts());
+    }
 }

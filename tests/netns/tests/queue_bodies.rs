@@ -238,3 +238,62 @@ fn an_end_that_tcp_does_not_take_holds_no_place() {
         }
     }
 }
+
+const NEXT: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
+
+/// TCP hands a request on to nobody as long as a byte before it is missing.
+#[test]
+fn a_request_behind_a_gap_holds_no_place() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, &POLICY.replace("wait = \"1m\"", "wait = \"1m\", stale = \"5s\""));
+        let entered = |n: u64| {
+            let come = wait_until(SOON, || rig.front.queue().class[1].entered == n);
+            assert!(come.is_ok(), "{door:?}, {n}: {} wait", rig.front.queue().waiting);
+        };
+        let head = Body::Counted.head("/mute/10");
+        let upload = rig.open(Family::V4);
+        rig.clients.send(&upload.segment(PSH | ACK, 0, head.as_bytes())).unwrap();
+        entered(1);
+        std::thread::sleep(PAUSE);
+        rig.clients.send(&upload.segment(PSH | ACK, (head.len() + 5) as u32, NEXT)).unwrap();
+        entered(2);
+        std::thread::sleep(PAUSE);
+        let other = rig.open(Family::V4);
+        rig.clients.send(&other.segment(PSH | ACK, 0, NEXT)).unwrap();
+        entered(3);
+        wait_until(SOON, || rig.front.queue().busy == 0).unwrap();
+    }
+}
+
+/// The next request of its connection waits meanwhile for a place that others have.
+#[test]
+fn the_end_of_a_body_comes_while_the_next_request_waits() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, &lasting());
+        let head = Body::Counted.head("/upload/10");
+        let mut upload = rig.open(Family::V4);
+        rig.clients.send(&upload.segment(PSH | ACK, 0, head.as_bytes())).unwrap();
+        wait_until(SOON, || rig.front.queue().class[1].entered == 1).unwrap();
+        std::thread::sleep(PAUSE);
+        let place = rig.open(Family::V4);
+        rig.clients.send(&place.segment(PSH | ACK, 0, b"GET /mute/10 HTTP/1.1\r\nHost: server\r\n\r\n")).unwrap();
+        wait_until(SOON, || rig.server.seen().len() == 1).unwrap();
+        rig.clients.send(&upload.segment(PSH | ACK, (head.len() + 5) as u32, NEXT)).unwrap();
+        wait_until(SOON, || rig.front.queue().waiting == 1).unwrap();
+        rig.clients.send(&upload.segment(PSH | ACK, head.len() as u32, b"hello")).unwrap();
+        wait_until(SOON, || {
+            upload.hear(Duration::from_millis(50)).unwrap();
+            upload.received().starts_with(b"HTTP/1.1 200")
+        })
+        .unwrap_or_else(|_| panic!("{door:?}: {:?}, {} wait", rig.server.seen(), rig.front.queue().waiting));
+        let seen = rig.server.seen();
+        assert!(seen[1].line.starts_with("POST /upload") && seen.len() == 2, "{door:?}: {seen:?}");
+        assert_eq!(rig.front.queue().waiting, 1, "{door:?}");
+    }
+}

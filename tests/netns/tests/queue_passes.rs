@@ -284,3 +284,33 @@ fn a_turn_is_not_kept_behind_a_gap() {
         assert!(!past(&rig), "{door:?}: {:?}", counts(&rig));
     }
 }
+
+/// Bodies alone pass before a request that waits of their connection: another request that was ruled and that TCP has not got does not, nor
+/// what stands in its place.
+#[test]
+fn no_request_passes_before_the_next_one_that_waits() {
+    if !ready() {
+        return;
+    }
+    let rules = "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\"\n";
+    let [public, secret] = ["public", "secret"].map(|word| format!("GET /{word}/10 HTTP/1.1\r\nHost: server\r\n\r\n"));
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, &format!("{}{rules}", lasting()));
+        let mut client = answered(&rig);
+        let at = BEFORE.len() as u32;
+        let _place = take_place(&rig);
+        send_unseen(&rig, &client.segment(PSH | ACK, at, public.as_bytes()));
+        client.hear(HEARD).unwrap();
+        rig.clients.send(&client.segment(PSH | ACK, at + public.len() as u32, PAST)).unwrap();
+        waits(&rig, 1);
+        let before = rig.server.seen().len();
+        for bytes in [&secret[..], &public[..], &public[..8], &public[8..]] {
+            let from = if bytes.starts_with("GET") { at } else { at + 8 };
+            rig.clients.send(&client.segment(PSH | ACK, from, bytes.as_bytes())).unwrap();
+            client.hear(HEARD).unwrap();
+        }
+        assert_eq!(rig.server.seen().len(), before, "{door:?}: {:?}", rig.server.seen());
+        waits(&rig, 1);
+    }
+}
