@@ -4,15 +4,15 @@
  *
  *   socket()  setsockopt(SO_REUSEPORT), setsockopt(FIEF_FILTER)   the socket remembers its filter
  *   bind(A)   the kernel decides as usual who may; then the filter enters the tables of A
- *   listen()  the socket enters the map of class listeners
+ *   listen()  the socket enters the map of class listeners, and is noted as one who listens on A
  *   close()   removes all of it
  *
  * Problem: an unprivileged server must be able to divide its clients, and must get no connection that was not its own.
- * How: the sockets are a group of SO_REUSEPORT, which the kernel lets only one user join. sk_lookup picks the member with the
- * longest matching prefix, else the one whose filter is a complement. A client that no filter names is refused, as where nobody
- * listens.
+ * How: the sockets are a group of SO_REUSEPORT, which the kernel lets only one user join. Which of them a connection reaches says
+ * filtered.bpf.h.
  * Limits: an address of the policy belongs to the policy. In the group of a filter a socket without one gets no connections.
- * Each address has one complement at most. Filters work only where connections are steered (is_steered).
+ * Each address has one complement at most. Filters work only where connections are steered (is_steered), and not for sockets of one
+ * interface.
  */
 #pragma once
 
@@ -25,6 +25,8 @@
 #define FILTER_SET_ENDED 0x80000000u
 #define FILTERS_PER_USER 1024
 #define FILTERS_OF_USERS (FILTER_SETS / 8 * 7)
+#define WITNESSES	 32   /* that are noted as listening on an address */
+#define WITNESS_PREFIX	 0xff /* beside the filters' entries: no prefix is so long */
 #define NO_FLAGS	 0
 #define NO_REUSEPORT	 BPF_SK_LOOKUP_F_NO_REUSEPORT
 
@@ -110,7 +112,7 @@ static __always_inline int filter_bind(struct bpf_sock_addr *ctx, const __u32 *a
 	filtered = bpf_sk_storage_get(&filtered_sockets, sk, 0, 0);
 	if (!filtered)
 		return 0;
-	if (filtered->id || !port || !is_reuseport(sk))
+	if (filtered->id || !port || !is_reuseport(sk) || sk->bound_dev_if)
 		return -EINVAL; /* what is registered is of this address until the socket ends */
 	if (!is_steered(sk))
 		return -EADDRNOTAVAIL;
@@ -125,7 +127,7 @@ static __always_inline int filter_bind(struct bpf_sock_addr *ctx, const __u32 *a
 
 static __always_inline struct fief_filter_set *set_hold(struct fief_listener_key *key, __u32 ipv6_only)
 {
-	struct fief_filter_set fresh = {.ipv6_only = ipv6_only}, *set;
+	struct fief_filter_set fresh = {.ipv6_only = ipv6_only, .rest_excepts.pad = {0, true}}, *set;
 
 	set = bpf_map_lookup_elem(&filter_sets, key);
 	if (!set) {
@@ -168,6 +170,7 @@ static __always_inline int filter_register(struct bpf_sock *ctx, const __u32 *gi
 	struct fief_filter_key key = {};
 	struct fief_filter_set *set;
 	__u32 id, length;
+	__u8 noted;
 
 	if (!filtered || !filtered->address.port || filtered->id || !is_asked(&filtered->address, given, ctx->src_port))
 		return ALLOW;
@@ -186,7 +189,9 @@ static __always_inline int filter_register(struct bpf_sock *ctx, const __u32 *gi
 			set_put(&address, set);
 			return refuse(-EADDRINUSE);
 		}
+		noted = set->rest_excepts.pad[1];
 		set->rest_excepts = filtered->filter;
+		set->rest_excepts.pad[1] = noted;
 	} else {
 		filter_key(&key, filtered);
 		if (bpf_map_update_elem(&filter_prefixes, &key, &id, BPF_NOEXIST)) {
@@ -203,6 +208,53 @@ static __always_inline int filter_register(struct bpf_sock *ctx, const __u32 *gi
 
 /* ---- listen and close ---- */
 
+static __always_inline void witness_key(struct fief_filter_key *key, const struct fief_listener_key *address,
+					__u32 place)
+{
+	__builtin_memset(key, 0, sizeof(*key));
+	__builtin_memcpy(key->address, address->address, 16);
+	key->client[0] = place;
+	key->port = address->port;
+	key->prefix_length = WITNESS_PREFIX;
+}
+
+/*
+ * The socket listens: as long as it does, clients that no filter names are refused. Where all places are taken, those before are of sockets
+ * that this one can stand beside, or of another user's, which listen no more: the kernel lets only one listen.
+ */
+static __always_inline void witness_note(struct fief_filtered *filtered)
+{
+	__u32 id = filtered->id, place = id % WITNESSES;
+	struct fief_filter_key key;
+	int i;
+
+	if (filtered->filter.pad[1])
+		return;
+	bpf_for (i, 0, WITNESSES) {
+		witness_key(&key, &filtered->address, i);
+		if (bpf_map_update_elem(&filter_prefixes, &key, &id, BPF_NOEXIST))
+			continue;
+		filtered->filter.pad[1] = i + 1;
+		return;
+	}
+	witness_key(&key, &filtered->address, place);
+	bpf_map_update_elem(&filter_prefixes, &key, &id, BPF_ANY);
+	filtered->filter.pad[1] = place + 1;
+}
+
+static __always_inline void witness_forget(const struct fief_filtered *filtered)
+{
+	struct fief_filter_key key;
+	__u32 *id;
+
+	if (!filtered->filter.pad[1])
+		return;
+	witness_key(&key, &filtered->address, filtered->filter.pad[1] - 1);
+	id = bpf_map_lookup_elem(&filter_prefixes, &key);
+	if (id && *id == filtered->id)
+		bpf_map_delete_elem(&filter_prefixes, &key);
+}
+
 static __always_inline void filter_listen(struct bpf_sock_ops *ctx)
 {
 	struct fief_class_key key = {.listener = FIEF_NO_LISTENER};
@@ -217,6 +269,8 @@ static __always_inline void filter_listen(struct bpf_sock_ops *ctx)
 	key.container = filtered->id;
 	if (bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_ANY))
 		count_error(FIEF_ERR_TABLE_FULL);
+	else
+		witness_note(filtered);
 }
 
 static __always_inline int filter_release(struct bpf_sock *ctx)
@@ -231,6 +285,7 @@ static __always_inline int filter_release(struct bpf_sock *ctx)
 	filter_give(filtered);
 	if (!filtered->id)
 		return ALLOW;
+	witness_forget(filtered);
 	address = filtered->address;
 	address.pad[0] = 0;
 	set = bpf_map_lookup_elem(&filter_sets, &address);
@@ -245,92 +300,4 @@ static __always_inline int filter_release(struct bpf_sock *ctx)
 	filtered->id = 0;
 	set_put(&address, set);
 	return ALLOW;
-}
-
-/* ---- a connection ---- */
-
-static __always_inline struct fief_filter_set *find_set(struct fief_listener_key *key)
-{
-	__u32 *words = (__u32 *)key->address;
-	struct fief_filter_set *set;
-
-	set = bpf_map_lookup_elem(&filter_sets, key);
-	if (set)
-		return set;
-	if (!words[0] && !words[1] && words[2] == MAPPED_PREFIX && words[3]) {
-		words[3] = 0;
-		set = bpf_map_lookup_elem(&filter_sets, key);
-		if (set)
-			return set;
-	}
-	words[0] = words[1] = words[2] = words[3] = 0;
-	return bpf_map_lookup_elem(&filter_sets, key);
-}
-
-/* This very socket of the group, not one that the kernel picks. */
-static __always_inline bool assign_filtered(struct bpf_sk_lookup *ctx, __u32 id)
-{
-	struct fief_class_key key = {.listener = FIEF_NO_LISTENER, .container = id};
-	struct bpf_sock *sk = bpf_map_lookup_elem(&class_listeners, &key);
-	long refused;
-
-	if (!sk)
-		return false;
-	refused = bpf_sk_assign(ctx, sk, BPF_SK_LOOKUP_F_NO_REUSEPORT);
-	bpf_sk_release(sk);
-	return !refused;
-}
-
-/* The filter with the longest prefix around the client; 0: none. */
-static __always_inline __u32 filter_find(struct fief_filter_set *set, struct fief_filter_key *key, const void *client)
-{
-	__u32 base = 128, bit, *id;
-	__u64 bits = set->lengths[2];
-	int i;
-
-	bpf_for (i, 0, 129 + 2) {
-		if (!bits) {
-			if (!base)
-				break;
-			base -= 64;
-			bits = base ? set->lengths[1] : set->lengths[0];
-			continue;
-		}
-		bit = highest_bit(bits);
-		bits &= ~(1ull << (bit & 63));
-		key->prefix_length = base + bit;
-		mask_address(key->client, client, base + bit);
-		id = bpf_map_lookup_elem(&filter_prefixes, key);
-		if (id)
-			return *id;
-	}
-	return 0;
-}
-
-static __always_inline bool rest_serves(struct fief_filter_set *set, const void *client)
-{
-	__u64 masked[2], except[2];
-
-	mask_address((__u8 *)masked, client, set->rest_excepts.prefix_length);
-	__builtin_memcpy(except, set->rest_excepts.address, 16);
-	return masked[0] != except[0] || masked[1] != except[1];
-}
-
-static __always_inline int steer_filtered(struct bpf_sk_lookup *ctx, const void *address)
-{
-	struct fief_listener_key at = {.port = ctx->local_port, .slot = FIEF_FILTER_SLOT};
-	struct fief_filter_key key = {.port = ctx->local_port};
-	struct fief_filter_set *set;
-	__u32 client[4], id;
-
-	__builtin_memcpy(at.address, address, 16);
-	set = find_set(&at);
-	if (!set || (set->ipv6_only && ctx->family == AF_INET))
-		return SK_PASS;
-	__builtin_memcpy(key.address, at.address, 16);
-	lookup_remote_address(ctx, client);
-	id = filter_find(set, &key, client);
-	if (!id && set->rest && rest_serves(set, client))
-		id = set->rest;
-	return id && assign_filtered(ctx, id) ? SK_PASS : SK_DROP;
 }

@@ -3,7 +3,8 @@
  * The front door: what happens to a connection before a server accepts it. This file is a table of contents of the parts:
  *
  *   steer      which listening socket a connection reaches
- *   filter     listeners with a filter of their own, as a connection finds them
+ *   filter     listeners with a filter of their own
+ *     filtered      as a connection finds them
  *   door       what happens to a packet to a guarded port, with ack for those after a SYN
  *     handed        from one program to the next  leave         once it has its verdict
  *     context       what is known about it        found         which listener that is, as seen last
@@ -84,7 +85,7 @@
 
 #include "steer.bpf.h"
 #include "steering.bpf.h"
-#include "filter.bpf.h"
+#include "filtered.bpf.h"
 #include "maps/admitted.bpf.h"
 #include "maps/bans.bpf.h"
 #include "maps/blooms.bpf.h"

@@ -9,10 +9,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 
 use fief::{Container, Filter, bind_filtered};
+use fief_bpf::abi;
 use fief_testkit::{Client, Family, Topology, wait_until};
-use fief_tests_netns::{NOBODY, become_user, connect_from};
+use fief_tests_netns::{NOBODY, become_user, connect_from, set_option};
 use nix::errno::Errno;
-use nix::sys::socket::{Shutdown, SockaddrIn, bind, connect, shutdown};
+use nix::sys::socket::{
+    AddressFamily, Shutdown, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, shutdown, socket, sockopt,
+};
 use rig::{Rig, Server, high, low, ready, robot};
 
 const POLICY: &str = r#"
@@ -26,7 +29,8 @@ container = "unit"
 "#;
 
 /// What the inner process does: filters with names, `!` for a complement; `left:` for one whose socket then connects and is closed,
-/// `twice:` for one whose socket asks for another address before it is closed.
+/// `twice:` for one whose socket asks for another address before it is closed, `ended:` for one that listens no more, and goes on being
+/// bound. `bound` is a socket with a filter for everybody that is bound and never listens, `lo` one of the loopback.
 const FILTERS: &str = "FIEF_TEST_FILTERS";
 
 fn parse(text: &str) -> Filter {
@@ -61,6 +65,17 @@ fn inner_server() {
             said.push(format!("{:?}", bind(listener.as_raw_fd(), &other).unwrap_err()));
             continue;
         }
+        if let Some(text) = text.strip_prefix("ended:") {
+            let listener = bind_filtered(address, parse(text), &container).unwrap();
+            shutdown(listener.as_raw_fd(), Shutdown::Both).unwrap();
+            std::mem::forget(listener);
+            said.push("ended".to_owned());
+            continue;
+        }
+        if ["bound", "lo"].contains(&text) {
+            said.push(bind_only(address, text == "lo").map_or_else(|error| format!("{error:?}"), |()| text.to_owned()));
+            continue;
+        }
         match bind_filtered(address, parse(text), &container) {
             Ok(listener) => {
                 said.push("ok".to_owned());
@@ -82,6 +97,21 @@ fn leave(listener: TcpListener) {
     connect(listener.as_raw_fd(), &SockaddrIn::from(to)).unwrap();
     drop(listener);
     drop(other);
+}
+
+/// A socket with a filter (`struct fief_filter`) for everybody, of the loopback or of every interface, that stays bound to the address.
+fn bind_only(address: SocketAddr, loopback: bool) -> Result<(), Errno> {
+    let SocketAddr::V4(address) = address else { panic!("IPv4") };
+    let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    set_option(&fd, abi::FIEF_FILTER, &[0; 24]).unwrap();
+    setsockopt(&fd, sockopt::ReuseAddr, &true).unwrap();
+    setsockopt(&fd, sockopt::ReusePort, &true).unwrap();
+    if loopback {
+        setsockopt(&fd, sockopt::BindToDevice, &"lo".into()).unwrap();
+    }
+    let bound = bind(fd.as_raw_fd(), &SockaddrIn::from(address));
+    std::mem::forget(fd);
+    bound
 }
 
 fn serve(listener: &TcpListener, number: usize, container: &Container) {
@@ -214,6 +244,51 @@ fn a_filter_gives_no_right_to_a_port() {
     let server = Topology::server_address(Family::V4, 9000);
     let stream = connect_from(&rig.topology.clients, (high(1), 0).into(), server).unwrap();
     assert_eq!(other.accept().unwrap().1, stream.local_addr().unwrap());
+}
+
+/// Sockets that may share an address (SO_REUSEADDR) can be bound to it as long as none listens, whoever's they are.
+#[test]
+fn who_does_not_listen_keeps_nobody_out() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    for (port, filters, said) in [(9000, "bound", "bound"), (9001, "ended:any", "ended")] {
+        let (_server, went) = start(&rig, &format!("0.0.0.0:{port} {filters}"));
+        assert_eq!(went, [said]);
+        for other in ["0.0.0.0", "10.77.0.1"] {
+            let other = rig.topology.server.run(|| TcpListener::bind((other, port))).unwrap().unwrap();
+            let server = Topology::server_address(Family::V4, port);
+            let stream = connect_from(&rig.topology.clients, (high(1), 0).into(), server).unwrap();
+            assert_eq!(other.accept().unwrap().1, stream.local_addr().unwrap());
+        }
+    }
+}
+
+/// On one address of those that the others listen on, too.
+#[test]
+fn a_filter_of_a_socket_that_does_not_listen_names_nobody() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    let (_one, said) = start(&rig, "10.77.0.1:9000 ended:any");
+    assert_eq!(said, ["ended"]);
+    let (_server, said) = start(&rig, "0.0.0.0:9000 ended:10.77.1.0/24 10.77.2.0/24 ended:!10.77.3.0/24 10.77.0.0/16");
+    assert_eq!(said, ["ended", "ok", "ended", "ok"]);
+    assert_eq!([high(1), low(1), robot(1)].map(|from| ask(&rig, from, 9000)), [Some(3), Some(1), Some(3)]);
+    // as long as somebody listens, whom no filter names is refused
+    assert_eq!(ask(&rig, "10.88.0.1".parse().unwrap(), 9000), None);
+}
+
+/// Others could listen there on other interfaces.
+#[test]
+fn a_filter_is_for_every_interface() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    assert_eq!(start(&rig, "0.0.0.0:9000 lo bound").1, ["EINVAL", "bound"]);
 }
 
 #[test]
