@@ -3,7 +3,8 @@
  * Attributes and places in the tree: the state that must stay consistent over several containers.
  *
  * Problem: shares of siblings must fit into the parent's, and parents must not form a loop, while other callers change both.
- * How: one lock for the whole tree, taken by a bounded number of tries; reads take none.
+ * How: one lock for the whole tree, taken by a bounded number of tries; reads take none. Interrupts are off meanwhile, where the kernel
+ * lets programs do that: a thread that is preempted with it may have no budget to go on.
  * Limits: if the lock is contended for long, the caller gets -EAGAIN and tries again.
  */
 #pragma once
@@ -13,24 +14,27 @@
 #define LOCK_TRIES 4096
 #define PPM	   1000000
 
-static __always_inline struct fief_control *tree_lock(void)
+static __always_inline struct fief_control *tree_lock(unsigned long *flags)
 {
 	struct fief_control *control = control_get();
 	int i;
 
 	if (!control)
 		return NULL;
+	irq_save(flags);
 	bpf_for (i, 0, LOCK_TRIES) {
 		if (!__sync_val_compare_and_swap(&control->tree_lock, 0, 1))
 			return control;
 	}
+	irq_restore(flags);
 	count_error(FIEF_ERR_LOCK);
 	return NULL;
 }
 
-static __always_inline void tree_unlock(struct fief_control *control)
+static __always_inline void tree_unlock(struct fief_control *control, unsigned long *flags)
 {
 	__sync_val_compare_and_swap(&control->tree_lock, 1, 0);
+	irq_restore(flags);
 }
 
 /* What a parent can still grant. The root owns the machine; "user" grants nothing. */
@@ -57,9 +61,11 @@ static __always_inline bool is_beyond(__u32 share_ppm, __u32 limit_ppm)
 static __noinline int limit_set(struct fief_ref ref, __u32 ppm)
 {
 	struct fief_container *c = container_get(ref);
-	struct fief_control *control = tree_lock();
+	struct fief_control *control;
+	unsigned long flags;
 	int err = 0;
 
+	control = tree_lock(&flags);
 	if (!control)
 		return -EAGAIN;
 	if (!c || c->state != FIEF_ALIVE)
@@ -68,7 +74,7 @@ static __noinline int limit_set(struct fief_ref ref, __u32 ppm)
 		err = -EBUSY;
 	else
 		c->attributes[0].limit_ppm = ppm;
-	tree_unlock(control);
+	tree_unlock(control, &flags);
 	return err;
 }
 
@@ -76,10 +82,11 @@ static __noinline int share_set(struct fief_ref ref, __u32 ppm)
 {
 	struct fief_container *c = container_get(ref), *p;
 	struct fief_control *control;
+	unsigned long flags;
 	int err = 0;
 	__u32 old;
 
-	control = tree_lock();
+	control = tree_lock(&flags);
 	if (!control)
 		return -EAGAIN;
 	if (!c || c->state != FIEF_ALIVE) {
@@ -97,7 +104,7 @@ static __noinline int share_set(struct fief_ref ref, __u32 ppm)
 	if (p)
 		__sync_fetch_and_add(&p->reserved_ppm, ppm - old);
 out:
-	tree_unlock(control);
+	tree_unlock(control, &flags);
 	return err;
 }
 
@@ -173,12 +180,13 @@ static __noinline int container_move(struct fief_ref ref, struct fief_ref parent
 	struct fief_container *c = container_get(ref), *p = container_get(parent), *old;
 	struct fief_ref from;
 	struct fief_control *control;
+	unsigned long flags;
 	__u32 share, moved;
 	int err = 0;
 
 	if (ref.id < FIEF_FIRST_ID || !c || !(c->flags & FIEF_CONTAINER_POLICY) == policy)
 		return -EPERM;
-	control = tree_lock();
+	control = tree_lock(&flags);
 	if (!control)
 		return -EAGAIN;
 	if (!p || c->state != FIEF_ALIVE || p->state != FIEF_ALIVE) {
@@ -216,7 +224,7 @@ static __noinline int container_move(struct fief_ref ref, struct fief_ref parent
 		child_put(from);
 	}
 out:
-	tree_unlock(control);
+	tree_unlock(control, &flags);
 	return err;
 }
 

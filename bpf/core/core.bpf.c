@@ -201,15 +201,15 @@ int sockops_label(struct bpf_sock_ops *ops)
 }
 
 SEC("tp_btf/sock_recv_length")
-int BPF_PROG(recv_follows, struct sock *sk)
+int BPF_PROG(recv_follows, struct sock *sk, int bytes, int flags)
 {
-	return socket_event(sk, true);
+	return socket_event(sk, true, bytes > 0 && !(flags & MSG_PEEK));
 }
 
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(send_follows, struct sock *sk)
 {
-	return socket_event(sk, false);
+	return socket_event(sk, false, false);
 }
 
 /* ---- descriptors ---- */

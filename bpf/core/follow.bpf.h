@@ -132,7 +132,10 @@ static __noinline int peer_label(struct sock *sk)
 	return 0;
 }
 
-static __always_inline int socket_event(struct sock *sk, bool received)
+#define MSG_PEEK 2
+
+/* `takes`: it got bytes, for good. */
+static __always_inline int socket_event(struct sock *sk, bool received, bool takes)
 {
 	struct fief_cpu *cs = this_thread();
 	struct fief_label *label;
@@ -151,7 +154,7 @@ static __always_inline int socket_event(struct sock *sk, bool received)
 		return 0;
 	if (received && label->flags & FIEF_LABEL_FRESH)
 		label_count(label);
-	if (received && label_accepts(label))
+	if (takes && label_accepts(label))
 		received_note(cs, label->listener);
 	if (received && !(cs->task.flags & FIEF_TASK_SERVES))
 		serves_note();

@@ -16,8 +16,7 @@
 #include "pick.bpf.h"
 #include "stays.bpf.h"
 
-#define PICKS	   256	  /* queues in a row that have no thread for this CPU, */
-#define PICKS_FEW  16	  /* and more than so many only for */
+#define PICKS	   256	  /* queues in a row that have no thread for this CPU; more than one only for */
 #define PICKS_NS   200000 /* so long: interrupts are off */
 #define RESTS_MOST 64	  /* so often in a row a search goes on */
 
@@ -73,6 +72,10 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
 	now = bpf_ktime_get_ns();
 	charge_now(now);
 	stays = prev_waits(prev);
+	if (stays && section_goes_on(prev, here)) {
+		slice_set(prev, SLICE_NS);
+		return;
+	}
 	lent_look(m, now);
 	if (kthread_let_in(m, here, prev, now) || floor_let_in(m, here))
 		return;
@@ -89,7 +92,7 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
 		__u32 queue = QUEUE_ROOT;
 		struct sched_node *n;
 
-		if ((i >= PICKS_FEW && bpf_ktime_get_ns() - now > PICKS_NS) || !machine_lock())
+		if ((i && bpf_ktime_get_ns() - now > PICKS_NS) || !machine_lock())
 			break;
 		m->search = search;
 		alone_joins(m);

@@ -18,7 +18,8 @@
 static __always_inline s32 wakeup_place(struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	bool idle = false;
-	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	/* of a waker that is about to sleep it would take the CPU for idle: two that wake each other would keep all others from that */
+	s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags & ~(u64)SCX_WAKE_SYNC, &idle);
 	__u64 slice = SLICE_NS;
 
 	if (!idle)

@@ -6,17 +6,23 @@
  * thread that may run on one busy CPU only keeps threads waiting for as long as others work; and a client could bring that about by
  * many threads in one limited container.
  * How: a thread that has waited FLOOR_NS, whatever the kernel changed of it meanwhile, goes to a queue of its own. Before the tree is
- * asked, a thread of that is let in, for a moment: its CPU is told to choose again as soon as the thread runs. So 10,000 waiting
- * threads cost some tenths of a second in FLOOR_NS. The tree still counts it as one that waits, and may look for it in vain.
+ * asked, a thread of that is let in, for MOMENT_NS: then a timer tells its CPU to choose again. So 10,000 waiting threads cost
+ * half a second in FLOOR_NS. Told to choose again as soon as it runs, a thread that was preempted in the kernel would get nowhere. The
+ * tree still counts it as one that waits, and may look for it in vain.
+ *
+ * Nor does one wait in a critical section of RCU: the kernel removes a scheduler under which one lasts for 21 s (panic_on_rcu_stall). A
+ * thread that is to give up its CPU in one goes on, by moments, up to SECTION_MOMENTS of them.
  * Limits: at most FLOOR_ROW in a row on a CPU, then the tree is asked once.
  */
 #pragma once
 
 #include "thread.bpf.h"
 
-#define FLOOR_NS    6000000000ull
-#define FLOOR_ROW   64
-#define FLOOR_BEATS 25 /* periods from one look at all queues to the next */
+#define FLOOR_NS	6000000000ull
+#define MOMENT_NS	50000
+#define SECTION_MOMENTS 200
+#define FLOOR_ROW	64
+#define FLOOR_BEATS	25 /* periods from one look at all queues to the next */
 
 /* Moves a thread of the queue that is walked to those that are let in for a moment. */
 static __always_inline bool late_goes(struct bpf_iter_scx_dsq *walk, struct task_struct *p)
@@ -65,10 +71,64 @@ static __always_inline bool floor_look(struct sched_machine *m, __u64 now)
 	return scx_bpf_dsq_nr_queued(DSQ(QUEUE_LATE)) > 0;
 }
 
-/*
- * A killed thread has a whole slice to end in. Told to choose again as soon as it runs, a thread that was preempted in the kernel goes
- * back to where it was, and never comes as far as its signal.
- */
+/* The moment of the thread that was let in is over. One that came instead meanwhile is not disturbed. */
+static int moment_ends(void *map, int *cpu, struct sched_moment *moment)
+{
+	struct sched_place *there = place_at(*cpu);
+
+	if (there && there->thread == moment->thread)
+		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+static __always_inline s32 moments_begin(void)
+{
+	struct sched_moment *moment;
+	__u32 cpu;
+	s32 err;
+
+	bpf_for (cpu, 0, cpu_count) {
+		moment = bpf_map_lookup_elem(&sched_moments, &cpu);
+		if (!moment)
+			break;
+		err = bpf_timer_init(&moment->timer, &sched_moments, CLOCK_MONOTONIC);
+		if (err)
+			return err;
+		bpf_timer_set_callback(&moment->timer, moment_ends);
+	}
+	return 0;
+}
+
+/* Of the thread that begins to run on this CPU. */
+static __always_inline void moment_begins(struct task_struct *p)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct sched_moment *moment = bpf_map_lookup_elem(&sched_moments, &cpu);
+
+	if (!moment)
+		return;
+	moment->thread = (__u64)p;
+	if (bpf_timer_start(&moment->timer, MOMENT_NS, BPF_F_TIMER_CPU_PIN))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* A program of its own holds one. */
+#define SECTIONS_OWN 1
+
+/* Of the thread that runs here, which is to give up the CPU: whether it goes on for a moment. */
+static __always_inline bool section_goes_on(struct task_struct *p, struct sched_place *here)
+{
+	if (!bpf_core_field_exists(p->rcu_read_lock_nesting) || p->rcu_read_lock_nesting <= SECTIONS_OWN ||
+	    here->section >= SECTION_MOMENTS) {
+		here->section = 0;
+		return false;
+	}
+	here->section++;
+	moment_begins(p);
+	return true;
+}
+
+/* A killed thread has a whole slice to end in: it may have much to give back before it does. */
 static __always_inline bool is_dying(struct task_struct *p)
 {
 	return p->flags & PF_EXITING || p->signal->flags & SIGNAL_GROUP_EXIT;

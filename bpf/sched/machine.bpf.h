@@ -7,8 +7,6 @@
 #include "floor.bpf.h"
 #include "state.bpf.h"
 
-#define CLOCK_MONOTONIC 1
-
 /* What the core has to know: whether its charges gather for the scheduler, and for how many CPUs a limit is. */
 static __always_inline void core_tell(bool on, __u32 cpus)
 {
@@ -112,5 +110,8 @@ static __always_inline s32 machine_begins(void)
 	if (err)
 		return err;
 	bpf_timer_set_callback(&m->timer, period_begins);
+	err = moments_begin();
+	if (err)
+		return err;
 	return bpf_timer_start(&m->timer, PERIOD_NS, 0);
 }

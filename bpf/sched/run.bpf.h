@@ -13,6 +13,7 @@ static __always_inline void run_begins(struct task_struct *p)
 {
 	struct sched_place *here = place_at(bpf_get_smp_processor_id());
 	struct sched_waiting *w = waiting_of(p);
+	bool late = here && here->brief && waits_too_long(p, bpf_ktime_get_ns());
 
 	wait_end(w);
 	if (w) {
@@ -30,7 +31,9 @@ static __always_inline void run_begins(struct task_struct *p)
 	here->thread = (__u64)p;
 	if (here->brief && !(p->flags & PF_KTHREAD)) {
 		here->brief = 0;
-		if (!is_dying(p))
+		if (late && !is_dying(p))
+			moment_begins(p);
+		else if (!is_dying(p)) /* it is let in only to wait elsewhere (leaves.bpf.h) */
 			scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
 	}
 }

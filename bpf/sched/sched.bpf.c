@@ -172,7 +172,11 @@ struct sched_ext_ops sched_ops = {
     .init = (void *)init_begins,
     .exit = (void *)exit_tells,
     .timeout_ms = 30000, /* the most that the kernel takes; floor.bpf.h */
-    .flags = SCX_OPS_ENQ_LAST,
+    /*
+     * Without the last two the kernel runs threads that end, or that may not leave their CPU now (any system call under a filter), before
+     * all others, whatever is theirs. The loader takes out what the kernel does not know.
+     */
+    .flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED,
     .name = "fief",
 };
 

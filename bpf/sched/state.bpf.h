@@ -10,13 +10,14 @@
 #include "loop.bpf.h"
 #include "line.h"
 
-#define QUEUES	       4096 /* containers that can have waiting threads of their own at the same time */
-#define DSQ(number)    ((__u64)(number) + 1) /* the kernel's number of a queue */
-#define QUEUE_LATE     QUEUES		     /* of those that waited too long, whoever's they are */
-#define QUEUE_KERNEL   (QUEUES + 1)	     /* of kernel threads that had their slice */
-#define QUEUE_ROOT     0		     /* of the threads that nobody manages; and of those that find no queue */
-#define LOCK_TRIES_MAX (1 << 19)
-#define SERVED_WORK_NS 100000000ull /* of CPU time for others, and a thread works no more for what it served before */
+#define QUEUES		4096 /* containers that can have waiting threads of their own at the same time */
+#define DSQ(number)	((__u64)(number) + 1) /* the kernel's number of a queue */
+#define QUEUE_LATE	QUEUES		      /* of those that waited too long, whoever's they are */
+#define QUEUE_KERNEL	(QUEUES + 1)	      /* of kernel threads that had their slice */
+#define QUEUE_ROOT	0		      /* of the threads that nobody manages; and of those that find no queue */
+#define LOCK_TRIES_MAX	(1 << 19)
+#define CLOCK_MONOTONIC 1
+#define SERVED_WORK_NS	100000000ull /* of CPU time for others, and a thread works no more for what it served before */
 
 /*
  * Where the children of one priority are: what better ones use moves nobody's place among them. In virtual time, of a kind each, at the
@@ -117,19 +118,34 @@ struct {
 	__type(value, struct fief_sched);
 } sched_states SEC(".maps");
 
+/* When the thread's time ends that was let in for a moment (floor.bpf.h). */
+struct sched_moment {
+	struct bpf_timer timer;
+	__u64 thread;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FIEF_MAX_CPUS);
+	__type(key, __u32);
+	__type(value, struct sched_moment);
+} sched_moments SEC(".maps");
+
 struct sched_place {
-	__u32 rank;	 /* of the thread that runs there (thread.bpf.h) */
-	__u32 brief;	 /* it may run for a moment only */
-	__u32 row;	 /* threads in a row that were let in for having waited */
-	__u32 of;	 /* whose thread it is: id + 1 */
-	__u32 own;	 /* the container that runs there by its own part: id + 1 */
-	__u32 turn;	 /* whose turn it has that works for another one: id + 1 */
-	__u32 lent;	 /* that turn is lent */
-	__u32 away;	 /* the CPU is offline */
-	__u64 thread;	 /* which one it is, by its address, until it waits; 0: none */
-	__u64 at;	 /* its place in that container's line */
-	__u32 search;	 /* that goes on with the next choice; 0: another one begins */
-	__u32 rests;	 /* so often it has */
+	__u32 rank;    /* of the thread that runs there (thread.bpf.h) */
+	__u32 brief;   /* it may run for a moment only */
+	__u32 row;     /* threads in a row that were let in for having waited */
+	__u32 of;      /* whose thread it is: id + 1 */
+	__u32 own;     /* the container that runs there by its own part: id + 1 */
+	__u32 turn;    /* whose turn it has that works for another one: id + 1 */
+	__u32 lent;    /* that turn is lent */
+	__u32 away;    /* the CPU is offline */
+	__u64 thread;  /* which one it is, by its address, until it waits; 0: none */
+	__u64 at;      /* its place in that container's line */
+	__u32 search;  /* that goes on with the next choice; 0: another one begins */
+	__u32 rests;   /* so often it has */
+	__u32 section; /* moments in a row that a thread had to leave a critical section in (floor.bpf.h) */
+	__u32 pad;
 	__u64 kernel_ns; /* when a kernel thread last had its slice here */
 };
 

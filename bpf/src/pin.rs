@@ -179,6 +179,11 @@ impl Pins {
         self.schedule().join("timer")
     }
 
+    /// The map that has the timers of its moments.
+    pub(crate) fn scheduler_moments(&self) -> PathBuf {
+        self.schedule().join("moments")
+    }
+
     /// The map of the records by which the scheduler asks orders from outside.
     pub(crate) fn scheduler_turns(&self) -> PathBuf {
         self.schedule().join("turns")

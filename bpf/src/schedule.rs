@@ -11,6 +11,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{Enum, Enum64};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapHandle, OpenObject, Program};
 
@@ -107,6 +109,7 @@ fn attach(object: &mut libbpf_rs::Object, pins: &Pins) -> Result<()> {
     for (name, pin) in [
         ("sched_states", pins.scheduler_state()),
         ("sched_machines", pins.scheduler_timer()),
+        ("sched_moments", pins.scheduler_moments()),
         ("sched_turns", pins.scheduler_turns()),
         ("sched_objects", pins.scheduler_objects()),
     ] {
@@ -137,11 +140,29 @@ fn with_object(pins: &Pins, work: impl FnOnce(&mut libbpf_rs::Object) -> Result<
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the sched object has read-only data");
     rodata.cpu_count = cpus;
     rodata.exec_clock_excludes_softirq = crate::clock::excludes_softirq();
+    open.struct_ops.sched_ops_mut().flags &= known_flags()?;
     open.maps.sched_nodes.set_max_entries(size).context(|| "cannot size the table of nodes".into())?;
     open::reuse_maps(open.open_object_mut(), pins)?;
     let mut skel = open.load().map_err(|e| open::unsupported("sched", &e).remedy(REMEDY))?;
     work(skel.object_mut())
 }
+
+/// The kernel's enumeration of what it may be asked for with a scheduler, and the name of all of it there.
+const FLAGS: (&str, &str) = ("scx_ops_flags", "SCX_OPS_ALL_FLAGS");
+
+/// Other bits it refuses.
+fn known_flags() -> Result<u64> {
+    let types = Btf::from_vmlinux().context(|| "cannot read the kernel's description of its types".into())?;
+    let narrow = types.type_by_name::<Enum<'_>>(FLAGS.0);
+    let wide = types.type_by_name::<Enum64<'_>>(FLAGS.0);
+    let of_narrow = narrow.iter().flat_map(|all| all.iter()).map(|one| (one.name, one.value as u64));
+    let of_wide = wide.iter().flat_map(|all| all.iter()).map(|one| (one.name, one.value as u64));
+    let all = of_narrow.chain(of_wide).find(|(name, _)| name.is_some_and(|name| name == FLAGS.1));
+    Ok(all.map_or(u64::from(FIRST_FLAGS), |(_, flags)| flags))
+}
+
+/// Of every kernel that has schedulers (SCX_OPS_ENQ_LAST, SCX_OPS_ENQ_EXITING), where it does not tell.
+const FIRST_FLAGS: u32 = 2 | 4;
 
 /// Turns the scheduler off; the kernel's own has the CPUs when this returns. One that is not on is no error.
 pub fn remove(pins: &Pins) -> Result<()> {

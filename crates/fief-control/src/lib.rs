@@ -42,6 +42,7 @@ mod netlink;
 mod notices;
 mod operate;
 mod origin;
+mod others_limits;
 mod outdated;
 mod plan;
 mod police;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::groups::{GroupsView, Hierarchy, beyond_groups};
 use crate::tree::Tree;
-use crate::{Fief, wire};
+use crate::{Fief, others_limits, wire};
 
 /// Who holds shares, weights and limits of the CPU now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -224,7 +224,9 @@ impl Fief {
                         self.attach_orders(policy, slot, notes)?;
                     }
                     order::keep(self.pins(), order_numbers(policy, slot))?;
-                    return self.remove_groups();
+                    self.remove_groups()?;
+                    notes.extend(others_limits::note());
+                    return Ok(());
                 }
                 Err(e) => enforcer = Some(Enforcer::after(policy, e)),
             }

@@ -19,6 +19,7 @@ mod machine;
 mod outside;
 mod policies;
 mod report;
+mod rounds;
 mod schedule;
 mod server;
 mod work;
@@ -67,6 +68,10 @@ fn main() -> ExitCode {
         ["policies", "outside"] => policies::check_outside(&mut report),
         ["play"] => policies::play(),
         ["flood"] => report.check("receive work above a limit is discarded", flood::is_discarded),
+        ["rounds"] => rounds::check(&mut report),
+        ["walks"] => rounds::walk(),
+        ["sleeps-and-spins"] => rounds::sleep_and_spin(),
+        ["calls-filtered"] => rounds::call_filtered(),
         ["hotplug"] => report.check("a CPU that goes and comes changes no share", hotplug::is_borne),
         ["changes"] => changes::check(&mut report),
         ["connections"] => connections::check(&mut report),

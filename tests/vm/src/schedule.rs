@@ -28,6 +28,7 @@ pub fn check_briefly(report: &mut Report) {
     report.check("weights divide the rest", divides_by_weight);
     report.check("a thread that is bound anew is scheduled anew at once", follows_a_rebind);
     crate::inversion::check_briefly(report);
+    crate::rounds::check(report);
     report.check("receive work above a limit is discarded", crate::flood::is_discarded);
     report.check("a CPU that goes and comes changes no share", crate::hotplug::is_borne);
     report.check("a scheduler that the kernel took out is told, and turned on by the next apply", recovers);
@@ -54,6 +55,7 @@ pub fn check(report: &mut Report) {
     crate::connections::check(report);
     crate::inversion::check(report);
     crate::policies::check(report);
+    crate::rounds::check(report);
     report.check("who waits behind very many under fifo, on one CPU of two, is let in", bears_a_fifo);
     report.check("a CPU that goes and comes changes no share", crate::hotplug::is_borne);
     report.check("very many processes in a limited container do not stop others", bears_a_bomb);
@@ -144,7 +146,7 @@ impl Spinner {
         Pid::from_raw(self.process.id() as i32)
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), String> {
+    pub fn signal(&self, signal: Signal) -> Result<(), String> {
         kill(self.pid(), signal).map_err(text)
     }
 
@@ -175,6 +177,11 @@ impl Drop for Spinner {
 
 pub fn start(containers: &[(&'static str, usize)]) -> Result<Vec<Spinner>, String> {
     start_by(Verb::Bind, containers)
+}
+
+/// One that is stopped as yet.
+pub fn start_part(container: &'static str, part: &str) -> Result<Spinner, String> {
+    Spinner::start(container, part, Verb::Bind)
 }
 
 pub fn start_by(verb: Verb, containers: &[(&'static str, usize)]) -> Result<Vec<Spinner>, String> {
