@@ -37,6 +37,8 @@ enum At {
     Interface(u32),
     /// The cgroup that is managed.
     Unit,
+    /// The top of the cgroups.
+    Top,
 }
 
 impl Place {
@@ -50,7 +52,7 @@ impl Place {
         match self.at {
             // nix takes the null of an unknown one for an empty name
             At::Interface(index) => nix::net::if_::if_indextoname(index).is_ok_and(|name| !name.is_empty()),
-            At::Machine | At::Namespace | At::Unit => true,
+            At::Machine | At::Namespace | At::Unit | At::Top => true,
         }
     }
 
@@ -65,7 +67,7 @@ pub fn places(pins: &Pins) -> Result<Vec<Place>> {
     let mut places = Vec::new();
     for pin in pins_below(pins.root()) {
         let Ok(link) = Link::open(&pin) else { continue };
-        places.extend(of_link(&link, &pin)?);
+        places.extend(of_link(&link, &pin, pins)?);
     }
     places.sort();
     places.dedup_by(|a, b| (a.at, a.kind, a.hook, a.btf_id) == (b.at, b.kind, b.hook, b.btf_id));
@@ -87,7 +89,7 @@ fn pins_below(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// None: nothing runs there by itself.
-fn of_link(link: &Link, pin: &Path) -> Result<Option<Place>> {
+fn of_link(link: &Link, pin: &Path, pins: &Pins) -> Result<Option<Place>> {
     let (mut info, mut tracepoint) = (libbpf_sys::bpf_link_info::default(), [0u8; 64]);
     fill(link, &mut info)?;
     // SAFETY: in each arm the kernel filled the part that the type says; every bit pattern of it is valid.
@@ -105,7 +107,9 @@ fn of_link(link: &Link, pin: &Path) -> Result<Option<Place>> {
             libbpf_sys::BPF_LINK_TYPE_TCX => {
                 (At::Interface(info.__bindgen_anon_1.tcx.ifindex), info.__bindgen_anon_1.tcx.attach_type)
             }
-            libbpf_sys::BPF_LINK_TYPE_CGROUP => (At::Unit, info.__bindgen_anon_1.cgroup.attach_type),
+            libbpf_sys::BPF_LINK_TYPE_CGROUP => {
+                (if pin.starts_with(pins.top()) { At::Top } else { At::Unit }, info.__bindgen_anon_1.cgroup.attach_type)
+            }
             _ => {
                 let what = format!("the installation has a link that the floor does not know: {}", pin.display());
                 return Err(Error::new(ErrorKind::Drift, what));
@@ -150,26 +154,23 @@ pub struct Floor {
 
 impl Floor {
     /// Attaches an empty program to each; interfaces and the lookup are those of the caller's network namespace, `unit` is
-    /// the cgroup for those of managed ones.
-    pub fn attach(places: &[Place], unit: Option<&Path>) -> Result<Self> {
+    /// the cgroup for those of managed ones, `top` that of all.
+    pub fn attach(places: &[Place], unit: Option<&Path>, top: Option<&Path>) -> Result<Self> {
         let open = |path: &Path| std::fs::File::open(path).context(|| format!("cannot open {}", path.display()));
         let namespace = open(Path::new("/proc/thread-self/ns/net"))?;
-        let unit = unit.map(open).transpose()?;
+        let [unit, top] = [unit, top].map(|path| path.map(open).transpose());
+        let (unit, top) = (unit?, top?);
         let mut floor = Self { programs: Vec::new(), links: Vec::new() };
         for place in places {
             let failed = || format!("cannot attach an empty program to {}", place.name);
             let program = load(place).context(failed)?;
-            let target = match (place.at, &unit) {
-                (At::Machine, _) => 0,
-                (At::Namespace, _) => namespace.as_raw_fd(),
-                (At::Interface(index), _) => index as i32,
-                (At::Unit, Some(unit)) => unit.as_raw_fd(),
-                (At::Unit, None) => {
-                    return Err(Error::new(
-                        ErrorKind::Drift,
-                        format!("{} needs a cgroup, and there is none", place.name),
-                    ));
-                }
+            let missing = || Error::new(ErrorKind::Drift, format!("{} needs a cgroup, and there is none", place.name));
+            let target = match place.at {
+                At::Machine => 0,
+                At::Namespace => namespace.as_raw_fd(),
+                At::Interface(index) => index as i32,
+                At::Unit => unit.as_ref().ok_or_else(missing)?.as_raw_fd(),
+                At::Top => top.as_ref().ok_or_else(missing)?.as_raw_fd(),
             };
             // SAFETY: the program's and the target's descriptors are open, and no options are passed.
             let fd = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, place.hook, std::ptr::null()) };

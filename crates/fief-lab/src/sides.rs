@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use fief_bpf::floor::{self, Floor, Place};
 use fief_bpf::pin::Pins;
 use fief_testkit::NetNs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One of them. With and floor say which setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +67,15 @@ impl<'a> Setting<'a> {
 
     fn floor(&self) -> Result<Floor> {
         let unit = self.unit.as_ref().map(|unit| unit.cgroup.as_path());
-        self.servers
-            .run(|| Floor::attach(&self.places, unit))?
-            .map_err(|error| Error::failed(format!("cannot attach empty programs: {error}")))
+        empty_programs(self.servers, &self.places, unit)
     }
+}
+
+/// At these places, those in a namespace in that of the servers; `unit`: the managed cgroup.
+pub fn empty_programs(servers: &NetNs, places: &[Place], unit: Option<&Path>) -> Result<Floor> {
+    let top = fief_testkit::cgroup2_mount()?;
+    let floor = servers.run(|| Floor::attach(places, unit, Some(&top)))?;
+    floor.map_err(|error| Error::failed(format!("cannot attach empty programs: {error}")))
 }
 
 /// Where the programs of the lab's installation are.

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::experiments::Outcome;
 use crate::progress::Progress;
 use crate::sample::{Sample, WAYS};
-use crate::sides::places;
+use crate::sides::{empty_programs, places};
 use crate::stage::{LASTING, start_nginx};
 use fief_bpf::floor::{Floor, Place};
 use fief_testkit::{Cgroup, Nginx, NginxConfig, Topology, pin_command};
@@ -158,12 +158,7 @@ impl<'a> Stand<'a> {
         }
         let nginx = Some(start_nginx(self.topology, config()?, Some(&self.cgroup))?);
         let floor = match way {
-            Way::Floor => Some(
-                self.topology
-                    .server
-                    .run(|| Floor::attach(&self.places, Some(self.cgroup.path())))?
-                    .map_err(|error| Error::failed(format!("cannot attach empty programs: {error}")))?,
-            ),
+            Way::Floor => Some(empty_programs(&self.topology.server, &self.places, Some(self.cgroup.path()))?),
             _ => None,
         };
         Ok(Running { nginx, is_asked: false, _floor: floor })

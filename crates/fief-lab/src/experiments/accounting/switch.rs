@@ -32,7 +32,7 @@ pub fn run(plan: &Plan, stage: &mut Stage, progress: &mut Progress, outcome: &mu
         return Err(Error::failed(format!("Fief has no program at {TRACEPOINT}")));
     };
     let failed = |error: fief_bpf::Error| Error::failed(format!("cannot count the runs at {TRACEPOINT}: {error}"));
-    let floor = Floor::attach(std::slice::from_ref(&place), None).map_err(failed)?;
+    let floor = Floor::attach(std::slice::from_ref(&place), None, None).map_err(failed)?;
     let lost = || Error::failed("the empty program is gone");
     let empty = floor.program(0).ok_or_else(lost)?.try_clone().map_err(|_| lost())?;
     let [ours, empty] = [place.program().map_err(failed)?, empty].map(Runs::of);
