@@ -86,15 +86,15 @@ static void close_in_child(const struct front *front)
 		real()->close(front->queues[i].fd);
 }
 
-/* Before `fd` is closed or replaced. */
-static void forget(int fd)
+/* Before `fd` is closed or replaced. What a child of vfork() closes stays what it is here. */
+static void forget_in(int fd, bool own)
 {
 	struct descriptor *d = descriptor_at(fd);
 	struct front *front;
 
 	if (!d || d->kind == PLAIN)
 		return;
-	if ((d->kind != CONNECTION || d->pending) && !in_own_process()) {
+	if (!own) {
 		if (d->kind == FRONT)
 			close_in_child(d->front);
 		return;
@@ -125,6 +125,15 @@ static void forget(int fd)
 	}
 }
 
+/* Which process it is costs a system call: nobody asks for what means nothing. */
+static void forget(int fd)
+{
+	struct descriptor *d = descriptor_at(fd);
+
+	if (d && d->kind != PLAIN)
+		forget_in(fd, in_own_process());
+}
+
 PUBLIC int close(int fd)
 {
 	forget(fd);
@@ -140,9 +149,12 @@ PUBLIC int fclose(FILE *file)
 
 PUBLIC int close_range(unsigned first, unsigned last, int flags)
 {
-	if (!(flags & CLOSE_RANGE_CLOEXEC) && atomic_load(&front_count))
+	if (!(flags & CLOSE_RANGE_CLOEXEC) && atomic_load(&front_count)) {
+		bool own = in_own_process();
+
 		for (unsigned fd = first; fd <= last && fd < (unsigned)descriptors_used(); fd++)
-			forget(fd);
+			forget_in(fd, own);
+	}
 	return real()->close_range(first, last, flags);
 }
 
@@ -158,9 +170,9 @@ static void duplicate(int fd, int copy)
 {
 	struct descriptor *from = descriptor_at(fd), *to = descriptor_at(copy);
 
-	if (!from || !to || from->kind == PLAIN)
+	if (!from || !to || from->kind == PLAIN || !in_own_process())
 		return;
-	if (from->kind == FRONT && in_own_process()) {
+	if (from->kind == FRONT) {
 		front_name(from->front, copy);
 	} else if (from->kind == CONNECTION) {
 		descriptor_is(copy, CONNECTION);
@@ -247,9 +259,10 @@ static bool inherited(int fd, struct fief_classes *classes)
 	return front_ask(fd, classes);
 }
 
-/* Gives a class listener to a front of its listener that has none of this class yet (several: SO_REUSEPORT).
+/*
+ * Gives a class listener to a front of its listener that has none of this class yet (several: SO_REUSEPORT). False: there is none.
  */
-static void adopt(int fd, const struct fief_classes *self)
+static bool adopt(int fd, const struct fief_classes *self)
 {
 	for (int i = 0; i < MAX_DESCRIPTORS && i < 65536; i++) {
 		struct front *front = descriptors[i].kind == FRONT ? descriptors[i].front : NULL;
@@ -261,42 +274,46 @@ static void adopt(int fd, const struct fief_classes *self)
 		if (self->self >= classes.count)
 			continue;
 		front_adopt_queue(front, fd, &classes.class_[self->self]);
-		if (front->count == count)
-			continue;
-		return;
+		if (front->count > count)
+			return true;
 	}
+	return false;
 }
 
-static void scan(bool fronts)
+/* Finds the fronts, or what belongs to them; whether there are class listeners. */
+static bool scan(bool fronts)
 {
 	DIR *folder = opendir("/proc/self/fd");
 	struct dirent *entry;
+	bool queues = false;
 
 	if (!folder)
-		return;
+		return false;
 	while ((entry = readdir(folder))) {
 		struct fief_classes classes;
 		int fd = atoi(entry->d_name);
 
-		if (fd <= 2 || fd == dirfd(folder) || !inherited(fd, &classes))
+		if (entry->d_name[0] == '.' || fd == dirfd(folder) || !inherited(fd, &classes))
 			continue;
 		if (fronts && classes.self == FIEF_NO_CLASS && classes.count)
 			front_new(fd, classes.listener);
-		else if (!fronts && classes.self != FIEF_NO_CLASS)
-			adopt(fd, &classes);
+		queues |= classes.self != FIEF_NO_CLASS;
+		/* nobody here would accept from one without a front: its clients go to the server's own socket */
+		if (!fronts && classes.self != FIEF_NO_CLASS && !adopt(fd, &classes) &&
+		    real()->fcntl(fd, F_GETSIG) == QUEUE_SIGNAL)
+			real()->close(fd);
 	}
 	closedir(folder);
+	return queues;
 }
 
 static __attribute__((constructor)) void start(void)
 {
 	own_process = getpid();
 	pthread_atfork(NULL, NULL, forked);
-	scan(true);
-	if (!atomic_load(&front_count))
-		return;
 	/* what was closed on the way is made again by whoever accepts: a helper that only inherited the listener would not serve it */
-	scan(false);
+	if (scan(true))
+		scan(false);
 }
 
 /* A child that is started without a front gets none of its class listeners, as with close() in one of vfork(). */

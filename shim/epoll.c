@@ -208,34 +208,60 @@ static void front_control(int events, int operation, struct front *front, int fd
 		fronts_unlock();
 }
 
-static void connection_control(int events, int operation, struct descriptor *d, int fd, const struct epoll_event *event)
+/* The kernel has taken it. Under the lock of the set. */
+static void connection_note(struct events *set, int operation, struct descriptor *d, int fd,
+			    const struct epoll_event *event)
 {
-	struct events *set = set_new(events);
-
-	if (!set)
-		return;
-	pthread_mutex_lock(&set->lock);
 	d->pending = 0; /* the kernel looks again, and tells what is still so */
-	d->events = operation == EPOLL_CTL_DEL ? -1 : events;
-	if (operation != EPOLL_CTL_DEL) {
-		d->mask = event->events;
-		d->data = event->data.u64;
-		events_hint(set, d->data, fd);
+	d->events = operation == EPOLL_CTL_DEL ? -1 : set->fd;
+	if (operation == EPOLL_CTL_DEL)
+		return;
+	d->mask = event->events;
+	d->data = event->data.u64;
+	events_hint(set, d->data, fd);
+}
+
+/*
+ * The lock is held from before the kernel is asked: it may tell another thread at once, which would hold the event and have it
+ * cleared here.
+ */
+static int connection_control(int events, int operation, struct descriptor *d, int fd, struct epoll_event *event)
+{
+	struct events *set = set_of(events);
+	int result, saved;
+
+	if (set)
+		pthread_mutex_lock(&set->lock);
+	result = real()->epoll_ctl(events, operation, fd, event);
+	saved = errno;
+	if (!set && !result) {
+		/* that it is a set only the kernel knew; nothing of it is held yet */
+		set = set_new(events);
+		if (set)
+			pthread_mutex_lock(&set->lock);
 	}
-	pthread_mutex_unlock(&set->lock);
+	if (set && !result)
+		connection_note(set, operation, d, fd, event);
+	if (set)
+		pthread_mutex_unlock(&set->lock);
+	errno = saved;
+	return result;
 }
 
 PUBLIC int epoll_ctl(int events, int operation, int fd, struct epoll_event *event)
 {
-	int result = real()->epoll_ctl(events, operation, fd, event), saved = errno;
+	bool served = atomic_load_explicit(&front_count, memory_order_relaxed);
 	struct descriptor *d = descriptor_at(fd);
+	int result, saved;
 
-	if (result || !d || d->kind == PLAIN || !atomic_load_explicit(&front_count, memory_order_relaxed))
+	if (served && d && d->kind == CONNECTION)
+		return connection_control(events, operation, d, fd, event);
+	result = real()->epoll_ctl(events, operation, fd, event);
+	saved = errno;
+	if (result || !d || d->kind == PLAIN || !served)
 		return result;
 	if (d->kind == FRONT)
 		front_control(events, operation, d->front, fd, event);
-	else if (d->kind == CONNECTION)
-		connection_control(events, operation, d, fd, event);
 	else if (d->kind == EVENTS)
 		events_share(fd);
 	errno = saved;

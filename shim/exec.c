@@ -5,13 +5,14 @@
  * A server hands its listening sockets to a new binary of its own (nginx), or was itself started to hand them on (socket
  * activation). Either may leave LD_PRELOAD out of the environment, and without the shim the new program would never see the
  * connections of the classes. So class listeners close on exec. What executes by the functions here puts the shim into the
- * environment and passes those on whose front stays open.
+ * environment and passes those on whose front stays open, unless the program would not load it (program.c).
  *
  * Limits: who executes by execl() and its like, posix_spawn() or the kernel's own call gives the new program no class listeners. If
  * it has the shim it makes its own; else all clients come to the front itself.
  */
 #define _GNU_SOURCE
 #include "descriptors.h"
+#include "program.h"
 #include "real.h"
 
 #include <errno.h>
@@ -92,7 +93,7 @@ PUBLIC int execve(const char *path, char *const *arguments, char *const *environ
 
 	char *more[words(environment) + 2];
 
-	if (with_shim(environment, more))
+	if (with_shim(environment, more) && program_preloads(path))
 		pass_on(0);
 	return stays(real()->execve(path, arguments, more));
 }
@@ -104,7 +105,7 @@ PUBLIC int execvpe(const char *file, char *const *arguments, char *const *enviro
 
 	char *more[words(environment) + 2];
 
-	if (with_shim(environment, more))
+	if (with_shim(environment, more) && program_preloads_from_path(file))
 		pass_on(0);
 	return stays(real()->execvpe(file, arguments, more));
 }
@@ -116,7 +117,7 @@ PUBLIC int fexecve(int fd, char *const *arguments, char *const *environment)
 
 	char *more[words(environment) + 2];
 
-	if (with_shim(environment, more))
+	if (with_shim(environment, more) && program_preloads_from_file(fd))
 		pass_on(0);
 	return stays(real()->fexecve(fd, arguments, more));
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +24,12 @@
 #define OWN_QUEUE      0 /* of each front */
 
 #define SETS_PER_FRONT 256
+
+/*
+ * What tells a class listener of the shim from the own listening socket of a copy of a server for one class: the signal of the open
+ * file, which goes with it through exec, and which is never sent without O_ASYNC.
+ */
+#define QUEUE_SIGNAL SIGURG
 
 /* Several threads look at queues while one brings them up to the policy. */
 struct queue {

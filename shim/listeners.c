@@ -137,8 +137,10 @@ int open_queue(int front, uint32_t class, int backlog)
 		return -1;
 	copy_options(front, fd);
 	if (!real()->setsockopt(fd, FIEF_SOL, FIEF_CLASS, &class, sizeof(class)) &&
-	    !bind(fd, (struct sockaddr *)&address, size) && !real()->listen(fd, backlog))
+	    !bind(fd, (struct sockaddr *)&address, size) && !real()->listen(fd, backlog)) {
+		real()->fcntl(fd, F_SETSIG, QUEUE_SIGNAL);
 		return fd;
+	}
 	real()->close(fd);
 	return -1;
 }

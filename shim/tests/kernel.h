@@ -89,8 +89,8 @@ int getsockopt(int fd, int level, int name, void *value, socklen_t *size)
 	}
 	memset(classes, 0, sizeof(*classes));
 	classes->listener = (port - FIRST) % STEP;
-	classes->count = atomic_load(&classes_in_force);
 	classes->self = port < FIRST + STEP ? FIEF_NO_CLASS : (unsigned)((port - FIRST) / STEP - 1);
+	classes->count = classes->self == FIEF_NO_CLASS ? atomic_load(&classes_in_force) : 0;
 	for (uint32_t i = 0; i < classes->count; i++) {
 		classes->class_[i].container.id = 1 + classes->listener * CLASSES + i;
 		classes->class_[i].priority = 100 * (unsigned)i;

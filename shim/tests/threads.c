@@ -4,8 +4,8 @@
  *
  *   fief-shim-threads [SEED [ROUNDS]]
  *
- * Two threads have a set each, two share one, one polls, two block in accept(). Nobody waits with a deadline, but for the clients: what
- * no thread hears of is a client that gets no answer.
+ * Two threads have a set each, two share one, one polls, two block in accept(). Then one waits and hands what it hears of to two, which
+ * arm it again. Nobody waits with a deadline, but for the clients: what no thread hears of is a client that gets no answer.
  * The kernel side is kernel.h. Runs in a network namespace of its own, under the sanitizers of the compiler; under that for threads too.
  */
 #define _GNU_SOURCE
@@ -24,6 +24,9 @@
 #define FRONTS	    3
 #define BLOCKING    (FRONTS - 1) /* the last one is of those that block in accept() */
 #define CHURNED	    FRONTS	 /* opened and closed all the time */
+#define DISPATCHED  (FRONTS + 1) /* served by one thread that waits and those that work for it */
+#define TALKERS	    24		 /* its clients, in classes by turns */
+#define WORDS	    20		 /* that each of them says */
 #define LISTENS	    (1ull << 32) /* in the word of an event: a listening socket, not a connection */
 
 static unsigned seed, round_number;
@@ -37,7 +40,7 @@ static unsigned seed, round_number;
 		}                                                                                                      \
 	} while (0)
 
-static int fronts[FRONTS], shared, end_told;
+static int fronts[FRONTS], shared, end_told, dispatching, dispatched, handed[2];
 static atomic_bool ends;
 static pthread_barrier_t together;
 
@@ -154,6 +157,55 @@ static void *serve_blocking(void *unused)
 	return unused;
 }
 
+/* Has the set alone, and hands connections that have a word to those that work. */
+static void *dispatch(void *unused)
+{
+	watch(dispatched, end_told, EPOLLIN, LISTENS | end_told);
+	watch(dispatched, dispatching, EPOLLIN, LISTENS | dispatching);
+	while (!atomic_load(&ends)) {
+		struct epoll_event told[TALKERS];
+		int count = epoll_wait(dispatched, told, TALKERS, -1), fd;
+
+		CHECK(count > 0);
+		for (int i = 0; i < count; i++) {
+			fd = (int)told[i].data.u64;
+			if (!(told[i].data.u64 & LISTENS))
+				CHECK(write(handed[1], &fd, sizeof(fd)) == sizeof(fd));
+			else if (fd != end_told && (fd = accept4(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+				watch(dispatched, fd, EPOLLIN | EPOLLONESHOT, fd);
+		}
+	}
+	return unused;
+}
+
+/* Who hears of what a thread armed may be faster than that thread itself. */
+static int control_and_yield(int events, int operation, int fd, struct epoll_event *event)
+{
+	int result = shim_real()->epoll_ctl(events, operation, fd, event), saved = errno;
+
+	sched_yield();
+	errno = saved;
+	return result;
+}
+
+/* Answers a word, and arms the connection again unless it was the last one. */
+static void *work(void *unused)
+{
+	int fd;
+
+	while (read(handed[0], &fd, sizeof(fd)) == sizeof(fd)) {
+		struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u64 = fd};
+		char word;
+
+		CHECK(read(fd, &word, 1) == 1 && write(fd, &word, 1) == 1);
+		if (word == 'e')
+			close(fd);
+		else
+			CHECK(!epoll_ctl(dispatched, EPOLL_CTL_MOD, fd, &event));
+	}
+	return unused;
+}
+
 /* One more listening socket, in a set or not, under one name or two. */
 static void *churn(void *unused)
 {
@@ -187,13 +239,34 @@ static int client_of(int at, int class, char word)
 	return fd;
 }
 
-static void is_answered(int fd)
+static void hears(int fd)
 {
 	struct pollfd asked = {.fd = fd, .events = POLLIN};
 	char word;
 
 	CHECK(poll(&asked, 1, PATIENCE_MS) == 1 && read(fd, &word, 1) == 1);
+}
+
+static void is_answered(int fd)
+{
+	hears(fd);
 	close(fd);
+}
+
+/* Each says a word when it has heard the one before. */
+static void clients_talk(void)
+{
+	int clients[TALKERS];
+
+	for (int i = 0; i < TALKERS; i++)
+		clients[i] = client_of(DISPATCHED, i % CLASSES, 'x');
+	for (int said = 1; said < WORDS; said++)
+		for (int i = 0; i < TALKERS; i++) {
+			hears(clients[i]);
+			CHECK(write(clients[i], said < WORDS - 1 ? "x" : "e", 1) == 1);
+		}
+	for (int i = 0; i < TALKERS; i++)
+		is_answered(clients[i]);
 }
 
 static void clients_come(int classes)
@@ -251,6 +324,32 @@ static void one_round(void)
 	close(end_told);
 }
 
+static void one_round_of_dispatch(void)
+{
+	pthread_t dispatcher, workers[2];
+	uint64_t one = 1;
+
+	atomic_store(&ends, false);
+	dispatching = listen_at(DISPATCHED, SOCK_NONBLOCK);
+	dispatched = epoll_create1(EPOLL_CLOEXEC);
+	end_told = eventfd(0, EFD_CLOEXEC);
+	CHECK(!pipe(handed));
+	pthread_create(&dispatcher, NULL, dispatch, NULL);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&workers[i], NULL, work, NULL);
+	clients_talk();
+	atomic_store(&ends, true);
+	CHECK(write(end_told, &one, sizeof(one)) == sizeof(one));
+	pthread_join(dispatcher, NULL);
+	close(handed[1]);
+	for (int i = 0; i < 2; i++)
+		pthread_join(workers[i], NULL);
+	close(handed[0]);
+	close(dispatching);
+	close(dispatched);
+	close(end_told);
+}
+
 int main(int count, char **words)
 {
 	unsigned rounds = count > 2 ? atoi(words[2]) : 50;
@@ -260,5 +359,8 @@ int main(int count, char **words)
 		return 0;
 	for (round_number = 0; round_number < rounds; round_number++)
 		one_round();
+	((struct shim_real *)real())->epoll_ctl = control_and_yield;
+	for (round_number = 0; round_number < rounds; round_number++)
+		one_round_of_dispatch();
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include "kernel.h"
 #include "network.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,6 +74,14 @@ static void end(void)
 	close(set);
 }
 
+/* A word of the client has arrived when this returns. */
+static void say(int class)
+{
+	struct pollfd asked = {.fd = served[class], .events = POLLIN};
+
+	CHECK(write(clients[class], "x", 1) == 1 && poll(&asked, 1, PATIENCE_S * 1000) == 1);
+}
+
 /* ---- threads ---- */
 
 /* Serves a client, and is not done before all clients are served. */
@@ -114,6 +123,83 @@ static void no_thread_sleeps_on_what_another_holds(void)
 		}
 		end();
 	}
+}
+
+/* ---- a dispatcher ---- */
+
+enum { LOW = 1, HIGH = 2 }; /* classes */
+
+static atomic_bool high_told, low_armed;
+static pthread_t dispatcher;
+
+/* Waits alone, with one descriptor of each class to hear of. */
+static void *thread_dispatch(void *unused)
+{
+	struct epoll_event told[4];
+
+	CHECK(epoll_wait(set, told, 4, PATIENCE_S * 1000) == 1 && told[0].data.fd == served[HIGH]);
+	atomic_store(&high_told, true);
+	while (!atomic_load(&low_armed))
+		sched_yield();
+	CHECK(epoll_wait(set, told, 4, 0) == 1 && told[0].data.fd == served[LOW]);
+	return unused;
+}
+
+/* Between the kernel's part of epoll_ctl() and the shim's the dispatcher runs, as far as it can. */
+static int control_slowly(int events, int operation, int fd, struct epoll_event *event)
+{
+	int result = shim_real()->epoll_ctl(events, operation, fd, event);
+
+	CHECK(!pthread_create(&dispatcher, NULL, thread_dispatch, NULL));
+	for (int waited = 0; waited < 100 && !atomic_load(&high_told); waited++)
+		usleep(1000);
+	return result;
+}
+
+/* Of each class a client, which has said a word. */
+static void two_talk(uint32_t low, uint32_t high)
+{
+	for (int class = LOW; class <= HIGH; class ++) {
+		clients[class] = client_of(class);
+		served[class] = accept(listening, NULL, NULL);
+		watch(EPOLL_CTL_ADD, served[class], class == LOW ? low : high);
+		say(class);
+	}
+}
+
+static void two_leave(void)
+{
+	for (int class = LOW; class <= HIGH; class ++) {
+		close(served[class]);
+		close(clients[class]);
+	}
+	end();
+}
+
+static void what_a_worker_arms_again_is_heard_of(void)
+{
+	struct shim_real *kernel = (struct shim_real *)real();
+
+	begin(__func__);
+	two_talk(EPOLLONESHOT, EPOLLIN | EPOLLONESHOT);
+	kernel->epoll_ctl = control_slowly;
+	watch(EPOLL_CTL_MOD, served[LOW], EPOLLIN | EPOLLONESHOT);
+	kernel->epoll_ctl = shim_real()->epoll_ctl;
+	atomic_store(&low_armed, true);
+	pthread_join(dispatcher, NULL);
+	two_leave();
+}
+
+static void a_change_that_the_kernel_refuses_loses_nothing(void)
+{
+	struct epoll_event told[4], wrong = {.events = EPOLLIN | EPOLLEXCLUSIVE};
+
+	begin(__func__);
+	two_talk(EPOLLIN | EPOLLET, EPOLLIN | EPOLLET);
+	CHECK(epoll_wait(set, told, 4, 0) == 1 && told[0].data.fd == served[HIGH]);
+	CHECK(epoll_ctl(set, EPOLL_CTL_MOD, served[LOW], &wrong) < 0 && errno == EINVAL);
+	CHECK(epoll_wait(set, told, 4, 0) == 1 && told[0].data.fd == served[LOW]);
+	two_leave();
 }
 
 /* ---- processes ---- */
@@ -184,6 +270,46 @@ static void a_child_hands_out_what_it_inherited(void)
 	end();
 }
 
+/* As Python starts its children. */
+static void child_of_vfork_closes(bool at_once)
+{
+	pid_t child = vfork();
+
+	if (child) {
+		CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+		return;
+	}
+	if (at_once)
+		close_range(3, ~0u, 0);
+	for (int i = 0; i < CLASSES && !at_once; i++)
+		close(served[i]);
+	_exit(0);
+}
+
+static void what_a_child_of_vfork_closes_keeps_its_class_in_the_parent(void)
+{
+	struct epoll_event told[8];
+
+	for (int at_once = 0; at_once <= 1; at_once++) {
+		begin(__func__);
+		for (int i = 0; i < CLASSES; i++) {
+			clients[i] = client_of(i);
+			served[i] = accept(listening, NULL, NULL);
+			watch(EPOLL_CTL_ADD, served[i], EPOLLIN);
+		}
+		child_of_vfork_closes(at_once);
+		for (int i = 0; i < CLASSES; i++)
+			say(i);
+		/* the higher number has the higher priority, though it came last */
+		for (int i = CLASSES - 1; i >= 0; i--) {
+			CHECK(epoll_wait(set, told, 8, PATIENCE_S * 1000) == 1 && told[0].data.fd == served[i]);
+			close(served[i]);
+			close(clients[i]);
+		}
+		end();
+	}
+}
+
 int main(void)
 {
 	if (!own_namespace())
@@ -191,6 +317,9 @@ int main(void)
 	alarm(300);
 	a_child_goes_on_whatever_other_threads_did(); /* first: no connection had a higher number than its set */
 	no_thread_sleeps_on_what_another_holds();
+	what_a_worker_arms_again_is_heard_of();
+	a_change_that_the_kernel_refuses_loses_nothing();
+	what_a_child_of_vfork_closes_keeps_its_class_in_the_parent();
 	a_child_hands_out_what_it_inherited();
 	return 0;
 }
