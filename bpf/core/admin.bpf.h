@@ -157,10 +157,13 @@ static __always_inline int admin_user_forget(struct fief_admin *a)
 	__u32 uid = a->value;
 	struct fief_user *u = bpf_map_lookup_elem(&users, &uid);
 	struct fief_ref parent;
+	__u32 had;
 
 	if (!u || u->quota)
 		return -ENOENT;
-	if (__sync_val_compare_and_swap(&u->containers, 0, FIEF_USER_GONE))
+	/* one that is marked already could not be removed by who marked it */
+	had = __sync_val_compare_and_swap(&u->containers, 0, FIEF_USER_GONE);
+	if (had && had != FIEF_USER_GONE)
 		return -EBUSY;
 	parent = u->parent;
 	bpf_map_delete_elem(&users, &uid);

@@ -77,7 +77,63 @@ static __always_inline struct fief_user *user_get(__u32 uid)
 	return u && !(*(volatile __u32 *)&u->containers & FIEF_USER_GONE) ? u : NULL;
 }
 
-/* Counts for the owner of a container; -EAGAIN: its entry went at this moment. */
+/*
+ * The parent in the entry of a user who has none (user/<uid>), as ref_word: whether the entry goes with the user's last container. One
+ * that has gone may be another user's a moment later, so whoever is to write a parent into it says before that it stays.
+ */
+#define USER_GOES  0ull
+#define USER_STAYS (1ull << 32)
+#define USER_ENDS  (2ull << 32) /* somebody is about to remove it */
+
+/* Whether the entry stays from here on, until a sweep. */
+static __always_inline bool user_stays(__u32 uid, struct fief_user *u)
+{
+	__u64 was = __sync_val_compare_and_swap((__u64 *)&u->parent, USER_GOES, USER_STAYS);
+
+	return was != USER_ENDS && user_get(uid) == u;
+}
+
+/* One container more; false: the entry went at this moment. */
+static __always_inline bool user_take(__u32 uid, struct fief_user *u)
+{
+	if (__sync_fetch_and_add(&u->containers, 1) & FIEF_USER_GONE)
+		return false;
+	if (user_get(uid) == u)
+		return true;
+	__sync_fetch_and_add(&u->containers, -1); /* another user's by now */
+	return false;
+}
+
+/*
+ * One container less. A user without any must not keep a place in the table (include/quota.bpf.h). The last count becomes the mark in
+ * one step: in an entry that counts nothing, the mark could be set when it is another user's.
+ */
+static __always_inline void user_give(__u32 uid, struct fief_user *u)
+{
+	__u64 *parent = (__u64 *)&u->parent;
+	bool last = false, done = false;
+	unsigned long flags;
+	int i;
+
+	irq_save(&flags); /* the user makes none between the mark and the end of the entry */
+	bpf_for (i, 0, CAS_TRIES) {
+		__u32 old = *(volatile __u32 *)&u->containers;
+
+		last = old == 1 && !u->quota && __sync_val_compare_and_swap(parent, USER_GOES, USER_ENDS) == USER_GOES;
+		done = __sync_val_compare_and_swap(&u->containers, old, last ? FIEF_USER_GONE : old - 1) == old;
+		if (done)
+			break;
+		if (last) /* not the last any more */
+			__sync_val_compare_and_swap(parent, USER_ENDS, USER_GOES);
+	}
+	if (!done)
+		__sync_fetch_and_add(&u->containers, -1);
+	else if (last)
+		bpf_map_delete_elem(&users, &uid);
+	irq_restore(&flags);
+}
+
+/* Counts one more or one less for the owner of a container; -EAGAIN: its entry went at this moment. */
 static __noinline int owner_count(__u32 owner, int by)
 {
 	struct fief_control *control = control_get();
@@ -89,7 +145,9 @@ static __noinline int owner_count(__u32 owner, int by)
 		u = user_get(owner);
 		if (!u)
 			return -EAGAIN;
-		if (__sync_fetch_and_add(&u->containers, by) & FIEF_USER_GONE)
+		if (by < 0)
+			user_give(owner, u);
+		else if (!user_take(owner, u))
 			return -EAGAIN;
 	}
 	if (control)

@@ -7,11 +7,14 @@
  * How: the new container is counted first, then checked, and taken back if there is no room. It gets the slot that is free
  * longest. The last part of the table is the operator's: users together never get it, so a policy finds room whatever they
  * hold.
- * Limits: two callers that ask for the last place at once can both be refused.
+ * Limits: two callers that ask for the last place at once can both be refused. A user with a parent of its own (user/<uid>) keeps its
+ * place in the table of users until a policy is applied.
  */
 #pragma once
 
 #include "containers.bpf.h"
+
+#define USER_TRIES 4 /* while the user's last container ends at the same time */
 
 /* Every container on the way up must have room for so many more; `inside` counts in those above it already. */
 static __noinline int container_room(struct fief_ref up, __u32 more, struct fief_ref inside)
@@ -38,10 +41,11 @@ static __noinline int container_room(struct fief_ref up, __u32 more, struct fief
 }
 
 /* `taken`: the one that is asked for is counted already. */
-static __always_inline int owner_room(__u32 owner, __u32 taken)
+static __always_inline int owner_has_room(__u32 owner, __u32 taken)
 {
 	struct fief_control *control = control_get();
 	struct fief_user *u, fresh = {};
+	long err = 0;
 	__u32 most;
 
 	if (owner == FIEF_OWNER_OPERATOR || !control)
@@ -53,13 +57,39 @@ static __always_inline int owner_room(__u32 owner, __u32 taken)
 		return 0;
 	u = user_get(owner);
 	if (!u) {
-		bpf_map_update_elem(&users, &owner, &fresh, BPF_NOEXIST);
+		err = bpf_map_update_elem(&users, &owner, &fresh, BPF_NOEXIST);
 		u = user_get(owner);
 	}
-	if (!u)
-		return -ENFILE; /* table of users is full */
+	if (!u) /* the table of users is full, or the entry goes at this moment */
+		return err && err != -EEXIST ? -ENFILE : -EAGAIN;
 	most = u->quota ? u->quota : control->user_quota;
 	return most && u->containers + 1 - taken > most ? -EDQUOT : 0;
+}
+
+/* The same for a caller that is to write a parent into the user's entry, which stays from here on. */
+static __always_inline int owner_room(__u32 owner, __u32 taken)
+{
+	int err = owner_has_room(owner, taken);
+	struct fief_user *u = user_get(owner);
+
+	if (err)
+		return err;
+	return u && user_stays(owner, u) ? 0 : -EAGAIN;
+}
+
+/* Counts what is to be made for its owner, where there is room. */
+static __always_inline int owner_enter(__u32 owner)
+{
+	int err = -EAGAIN, i;
+
+	bpf_for (i, 0, USER_TRIES) {
+		err = owner_has_room(owner, 0);
+		if (!err)
+			err = owner_count(owner, 1);
+		if (err != -EAGAIN)
+			break;
+	}
+	return err;
 }
 
 /*
@@ -82,9 +112,7 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 	if (container_depth(parent) >= FIEF_MAX_DEPTH)
 		return -EOPNOTSUPP;
 	/* counted before it is asked for, so that two at once do not both have the last one */
-	err = owner_room(owner, 0);
-	if (!err)
-		err = owner_count(owner, 1);
+	err = owner_enter(owner);
 	if (err)
 		return err;
 	/* the parent may end at this moment, and its slot be another container's: it is held before anything is made */
@@ -96,7 +124,7 @@ __noinline int container_create(const struct fief_ref *below __arg_nonnull, __u3
 	/* what programs made must not keep the operator's policy from being applied */
 	err = maker & FIEF_CONTAINER_POLICY ? 0 : container_room(parent, 0, nobody);
 	if (!err)
-		err = owner_room(owner, 1);
+		err = owner_has_room(owner, 1);
 	if (!err && bpf_map_pop_elem(&free_slots, &id)) {
 		count_error(FIEF_ERR_TABLE_FULL);
 		err = -ENFILE;

@@ -95,7 +95,7 @@ const fn lane(program: &'static str, before: &'static str) -> Attachment {
 use Kind::{Called, Scheduler, Trace, Unit};
 use Object::{Core, Files, Front, Sched};
 
-const TABLE: &[Attachment] = &[
+pub(crate) const TABLE: &[Attachment] = &[
     row(Core, "switch_charges", Trace(When::Installed)),
     row(Core, "newtask_inherits", Trace(When::Installed)),
     row(Core, "task_frees", Trace(When::Installed)),

@@ -7,6 +7,7 @@ pub mod admin;
 mod attachment;
 pub mod batch;
 pub mod cgroup;
+pub mod chain;
 mod clock;
 pub mod costs;
 pub mod error;

@@ -62,6 +62,7 @@ pub fn upgrade(pins: &Pins) -> Result<Upgraded> {
     crate::secret::set(pins)?;
     crate::queue::set_mark(pins)?;
 
+    sweep(pins)?;
     let mut done = Upgraded::default();
     for object in [core_skel.object_mut(), front_skel.object_mut()] {
         replace(object, pins, &mut done)?;
@@ -79,8 +80,22 @@ fn containers(pins: &Pins) -> Result<u32> {
     Ok(pins.open_map("containers")?.max_entries())
 }
 
+/// How the folder begins in which new links and programs are pinned before they take the old ones' place.
+const STAGING: &str = "upgrade~";
+
+/// Removes what killed upgrades have left: a link that has not taken its place is attached beside the one that is there. Who upgrades
+/// holds the lock, so no other upgrade is under way.
+fn sweep(pins: &Pins) -> Result<()> {
+    for entry in std::fs::read_dir(pins.links()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(STAGING) {
+            remove_tree(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 fn replace(object: &mut Object, pins: &Pins, done: &mut Upgraded) -> Result<()> {
-    let staging = pins.links().join(format!("upgrade~{}", std::process::id()));
+    let staging = pins.links().join(format!("{STAGING}{}", std::process::id()));
     make_dir(&staging)?;
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();

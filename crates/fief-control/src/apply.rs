@@ -64,6 +64,17 @@ impl Applied {
         let new: Vec<_> = notes.into_iter().filter(|note| !self.notes.contains(note)).collect();
         self.notes.extend(new);
     }
+
+    fn swept(&mut self, swept: Result<Vec<String>>) {
+        let swept = swept.map(|notes| self.note(notes));
+        self.told("not all that has gone is forgotten", swept);
+    }
+
+    /// What fails once the policy is in force stops nothing and is told: an error would say that the former one still is. The next
+    /// policy does it again.
+    fn told(&mut self, what: &str, done: Result<()>) {
+        self.note(done.err().map(|error| format!("the policy is in force, but {what}: {error}")).into_iter().collect());
+    }
 }
 
 /// Requests of an old queue whose clients hear of it by their own timeouts.
@@ -103,19 +114,22 @@ fn unname(admin: &Admin, tree: &Tree, slot: u32) -> Result<()> {
 /// above that stays, and not with strangers: a policy's containers are somebody's accounts.
 fn release_unnamed(admin: &Admin, tree: &Tree, slot: u32, applied: &mut Applied) -> Result<()> {
     let is_named = |row: &Row| row.record.attributes[slot as usize].named != 0;
+    let mut failed = Ok(());
     for row in tree.of_policy().into_iter().filter(|row| !is_named(row)) {
         let heir = tree.nearest_above(row, is_named);
-        applied.released.push(tree.path(row));
-        admin.release(row.container, abi::FIEF_CONTAINER_POLICY, Some(heir))?;
+        match admin.release(row.container, abi::FIEF_CONTAINER_POLICY, Some(heir)) {
+            Ok(()) => applied.released.push(tree.path(row)),
+            Err(e) => failed = failed.and(Err(e)),
+        }
     }
-    Ok(())
+    failed
 }
 
 impl Fief {
     /// Puts a policy into force, instead of the one that was. `text` is kept beside it.
     ///
-    /// Errors leave what was in force. [`ErrorKind::Exists`]: it is in force in another network namespace, and `here` is not said;
-    /// or managed units lose their container that are not to `let_go`.
+    /// Errors leave what was in force; what fails once the policy is, its notes tell. [`ErrorKind::Exists`]: one is in force in another
+    /// network namespace, and `here` is not said; or managed units lose their container that are not to `let_go`.
     pub fn apply(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
         let _lock = self.lock()?;
         self.apply_locked(policy, text, options)
@@ -136,14 +150,14 @@ impl Fief {
             let status = self.status();
             (swept.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), status)
         });
-        applied.note(swept?);
+        applied.swept(swept);
         Ok((applied, status))
     }
 
     pub(crate) fn apply_locked(&self, policy: &Policy, text: &str, options: &ApplyOptions) -> Result<Applied> {
         let (mut applied, fresh) = self.put_in_force(policy, text, options)?;
         if !fresh {
-            applied.note(self.sweep_lost()?);
+            applied.swept(self.sweep_lost());
         }
         Ok(applied)
     }
@@ -173,9 +187,9 @@ impl Fief {
             let _ = self.remove_all();
         }
         let mut applied = applied?;
-        self.forget_dead_run()?;
+        applied.told("the next `fief run` may take it down", self.forget_dead_run());
         if !fresh {
-            applied.note(self.sweep_gone()?);
+            applied.swept(self.sweep_gone());
         }
         if !fresh && (options.containers.is_some() || options.user_quota.is_some()) {
             applied.notes.push("the container table's size and the users' quota are fixed until `fief down`".into());
@@ -223,24 +237,46 @@ impl Fief {
         let orders_attached = self.attach_orders_early(policy, slot, &mut applied.notes)?;
         admin.flip(slot)?;
         applied.notes.extend(there.rename(&admin, &containers));
-        self.forget_rules_of(&changed)?;
-        self.remove_queues(&doors.queues)?;
+        // what is counted from here on is of the new rules; and nothing else comes before the CPU is divided as the policy says
+        applied.told("counters of old rules stand for new ones", self.forget_rules_of(&changed));
+        let scheduled = self.schedule(policy, slot, orders_attached, &mut applied.notes);
+        applied.told("shares, weights and limits of the CPU may not be as it says", scheduled);
         if left > 0 {
             applied.notes.push(stuck(left));
         }
-        self.retire_ticks(doors.ticks)?;
-        if !made::wanted(policy) {
-            top::detach(self.pins())?;
+        self.clear_former(policy, &containers, &doors, &mut applied);
+        applied.note(self.move_homes(lost));
+        let released = release_unnamed(&admin, &before.now(&table, containers.values()), slot, &mut applied);
+        applied.told("containers stay that it does not name", released);
+        if !applied.released.is_empty() {
+            // who is left in one of them has another place in the tree now
+            let mut notes = Vec::new();
+            self.refresh_groups(&mut notes);
+            applied.note(notes);
         }
-        ingress::detach_others(self.pins(), &doors.stands())?;
-        self.restore_sysctls(doors.netns.inode, &doors.sysctls)?;
-        self.retire_lanes(policy, &containers, &doors)?;
-        self.retire_files()?;
-        applied.notes.extend(self.move_homes(lost));
-        release_unnamed(&admin, &before.now(&table, containers.values()), slot, &mut applied)?;
-        self.prune_verdicts(&table)?;
-        self.schedule(policy, slot, orders_attached, &mut applied.notes)?;
+        applied.told("counters of what it does not name stay", self.prune_verdicts(&table));
         Ok(applied)
+    }
+
+    /// Takes away what the former policy had and the one in force does not want.
+    fn clear_former(
+        &self,
+        policy: &Policy,
+        containers: &HashMap<String, abi::fief_ref>,
+        doors: &Doors,
+        applied: &mut Applied,
+    ) {
+        applied.told("queues stay that it does not name", self.remove_queues(&doors.queues));
+        applied.told("the clock of former queues stays", self.retire_ticks(doors.ticks));
+        if !made::wanted(policy) {
+            applied.told("a program stays that it does not need", top::detach(self.pins()));
+        }
+        let detached = ingress::detach_others(self.pins(), &doors.stands());
+        applied.told("the front door stays where it does not guard", detached);
+        let restored = self.restore_sysctls(doors.netns.inode, &doors.sysctls);
+        applied.told("sysctls stay as the former one had them", restored);
+        applied.told("lanes stay that it does not want", self.retire_lanes(policy, containers, doors));
+        applied.told("labels of files are kept that it does not want", self.retire_files());
     }
 
     /// Builds the policy in a slot that is not in force.
@@ -264,6 +300,9 @@ impl Fief {
             applied.notes.extend(self.try_to_keep_made());
         }
         self.open_doors(&doors)?;
+        if made::wanted(policy) {
+            applied.notes.extend(self.takers_of_marks(&doors.interfaces));
+        }
         Ok((containers, doors))
     }
 
@@ -357,7 +396,9 @@ impl Fief {
             let container = *containers.get(path)?;
             Some(steer::Place { container, priority: policy.container(path)?.cpu.priority })
         };
-        let steered = steer.stage(&policy.listeners, place, &rates, &mut staging)?;
+        let mut indexes = self.listener_indexes()?;
+        let steered = steer.stage(&policy.listeners, place, &rates, &mut indexes, &mut staging)?;
+        self.note_indexes(&indexes)?;
         self.forget_numbers(&steered.fresh)?;
         let plan = self.prepare_handshake(policy, &netns, &mut applied.notes)?;
         let container = |path: &str| containers.get(path).copied();

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 
 /// Where cgroup2 is mounted: `/sys/fs/cgroup`, or beside version 1 at `unified`.
 pub fn mount_point() -> Result<PathBuf> {
@@ -61,9 +62,11 @@ pub fn own(scope: &str) -> Result<PathBuf> {
     Ok(mount_point()?.join("fief").join(scope))
 }
 
-/// Makes a cgroup, its parents too; one that is there is no error.
+/// Makes a cgroup, its parents too; one that is there is no error. Who was killed while it removed that may have left it frozen.
 pub fn create(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).context(|| format!("cannot make the cgroup {}", path.display()))
+    fs::create_dir_all(path).context(|| format!("cannot make the cgroup {}", path.display()))?;
+    path.ancestors().take(2).for_each(|folder| set_frozen(folder, false));
+    Ok(())
 }
 
 /// Moves a process (0: the caller) into a cgroup.
@@ -184,21 +187,54 @@ pub fn children(path: &Path) -> Vec<PathBuf> {
 /// How often a cgroup is tried that processes fork in, or end in, and for how long between.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
+/// From which attempt on its processes stand still until they are moved: those that keep forking are caught late or never (on two CPUs
+/// a round over 150 of them takes seconds). Not the first, since a system call that is waited in may fail then (EINTR).
+const STILL_FROM: u32 = 1;
 
-/// Removes a cgroup of ours with those below; processes that are still in it go to `top`, the root of its hierarchy.
+/// Removes a cgroup of ours with those below; processes that are still in it go to `top`, the root of its hierarchy, and go on there.
 pub fn remove(path: &Path, top: &Path) -> Result<()> {
     for child in children(path) {
         remove(&child, top)?;
     }
-    for _ in 0..ATTEMPTS {
+    // nobody ends this meanwhile but by SIGKILL: create() thaws what that leaves
+    let mut before = SigSet::empty();
+    let blocked = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&SigSet::all()), Some(&mut before)).is_ok();
+    let removed = remove_one(path, top);
+    if removed.is_err() {
+        set_frozen(path, false);
+    }
+    if blocked {
+        // it takes what it gave
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+    }
+    removed
+}
+
+fn remove_one(path: &Path, top: &Path) -> Result<()> {
+    let what = || format!("cannot remove the cgroup {}", path.display());
+    for attempt in 0..ATTEMPTS {
         match fs::remove_dir(path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(e) if e.raw_os_error() == Some(Errno::EBUSY as i32) => empty(path, top),
-            done => return done.context(|| format!("cannot remove the cgroup {}", path.display())),
+            Err(e) if e.raw_os_error() == Some(Errno::EBUSY as i32) => {}
+            done => return done.context(what),
         }
+        if attempt == STILL_FROM && !processes(path).contains(&std::process::id().cast_signed()) {
+            set_frozen(path, true);
+        }
+        empty(path, top);
         std::thread::sleep(PAUSE);
     }
-    fs::remove_dir(path).context(|| format!("cannot remove the cgroup {}", path.display()))
+    let remedy = format!("end what runs in it ({}/cgroup.procs), and try again", path.display());
+    fs::remove_dir(path).context(what).map_err(|e| e.remedy(remedy))
+}
+
+/// Whoever is moved to a cgroup that is not frozen goes on. Version 1 does not know it.
+fn set_frozen(path: &Path, frozen: bool) {
+    // without it forks are only harder to catch
+    let _ = fs::OpenOptions::new()
+        .write(true)
+        .open(path.join("cgroup.freeze"))
+        .and_then(|mut file| file.write_all(if frozen { b"1" } else { b"0" }));
 }
 
 /// What a process forked while it was moved is found the next time.
@@ -259,6 +295,10 @@ pub fn descriptors(pid: i32) -> Vec<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
+    use fief_testkit::{Cgroup, Feature, require, wait_until};
+
     use super::*;
 
     /// A cgroup that is there, and a number that none has.
@@ -285,6 +325,27 @@ mod tests {
         if own != top {
             assert_eq!(found, HashMap::from([(id, own)]));
         }
+    }
+
+    #[test]
+    fn who_cannot_be_moved_stands_still_meanwhile_and_goes_on() {
+        if !require(Feature::Cgroup2) {
+            return;
+        }
+        let deadline = Duration::from_secs(20);
+        let cgroup = Cgroup::new("still").expect("a cgroup");
+        let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat starts");
+        cgroup.add(cat.id()).expect("it runs");
+        let events = || fs::read_to_string(cgroup.path().join("cgroup.events")).expect("version 2");
+        std::thread::scope(|scope| {
+            let removed = scope.spawn(|| remove(cgroup.path(), &cgroup.path().join("nowhere")));
+            wait_until(deadline, || events().contains("frozen 1")).expect("it is frozen");
+            let error = removed.join().expect("no panic").expect_err("somebody is in it");
+            assert!(error.advice().is_some());
+        });
+        wait_until(deadline, || events().contains("frozen 0")).expect("it is thawed");
+        drop(cat.stdin.take());
+        cat.wait().expect("it ends");
     }
 
     #[test]

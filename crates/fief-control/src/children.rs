@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Servers as children of `fief run` and `fief exec`: each is started in its cgroup, signals are passed on to it, and it is
-//! waited for.
+//! Servers as children of `fief run` and `fief exec`: each is started in its cgroup, signals are passed on to it that it does not have
+//! (as Ctrl-C of the terminal), and it is waited for.
 //!
 //! `fief run-exec` puts itself into the cgroup before it becomes the server, so that not one instruction of the server runs
 //! unmanaged. A server that goes into the background, or hands over to another binary, becomes a child of the one that waits (a

@@ -92,10 +92,17 @@ impl Fief {
         self.retire_ticks(None)?;
         schedule::remove(self.pins())?;
         self.pins().remove()?;
-        self.remove_groups()?;
+        // nothing is in force any more: what fails from here on must not keep the rest up
+        let groups = self.remove_groups();
+        let emptied = self.remove_cgroups();
+        let forgotten = self.forget();
+        groups.and(emptied).and(forgotten)
+    }
+
+    fn remove_cgroups(&self) -> Result<()> {
         let top = cgroup::mount_point()?;
         cgroup::remove(&cgroup::own(self.pins().scope())?, &top)?;
         cgroup::remove_top(&top);
-        self.forget()
+        Ok(())
     }
 }

@@ -23,7 +23,7 @@ use fief_bpf::record::Record;
 use fief_bpf::{Context, Error, ErrorKind, Result, abi, batch};
 use fief_policy::{ClassEntry, ClassSpec, ClassTable, Listener, Serve};
 
-pub(crate) use index::Indexed;
+pub(crate) use index::{Indexed, Indexes};
 use regions::Regions;
 pub(crate) use shim::is_shim;
 pub use shim::{Shim, environment};
@@ -52,7 +52,7 @@ impl Tables {
     /// The listeners as records.
     ///
     /// `place` finds the container of a path, `rates` the rates of a listener's client rules, by its position. Addresses
-    /// that the other slot has keep their index.
+    /// that the other slot or an earlier policy has had keep their index.
     /// Errors: [`ErrorKind::NotFound`] for a path without a container, [`ErrorKind::Full`] for too many listeners,
     /// classes or prefixes.
     pub(crate) fn stage(
@@ -60,13 +60,14 @@ impl Tables {
         listeners: &[Listener],
         place: impl Fn(&str) -> Option<Place>,
         rates: &[Vec<ClientRate>],
+        indexes: &mut Indexes,
         staging: &mut Staging,
     ) -> Result<Staged> {
         let addresses: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
         let slot = staging.slot as u8;
         let mut staged = Staged { slot, ..Staged::default() };
         let in_force = self.indexes(other(slot))?;
-        staged.indexes = index::assign(&addresses, &in_force)?;
+        staged.indexes = indexes.assign(&addresses, &in_force)?;
         staged.fresh.extend(staged.indexes.iter().filter(|index| !in_force.values().any(|own| own == *index)));
         for (at, (listener, rates)) in listeners.iter().zip(rates).enumerate() {
             staged

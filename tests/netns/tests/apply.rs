@@ -3,7 +3,7 @@
 //! out lives on while it is held; and in the end nothing is left.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,8 +15,10 @@ use fief_bpf::abi;
 use fief_bpf::table::Table;
 use fief_control::{ApplyOptions, ErrorKind, Fief, LetGo, ManageOptions, SchedulerView, Target};
 use fief_policy::Policy;
-use fief_testkit::{Cgroup, Process, cgroup2_mount, wait_until};
+use fief_testkit::{Cgroup, Feature, Process, cgroup2_mount, require, wait_until};
 use fief_tests_netns::{Installation, SOON, fief_binary, fork, in_unit, kill_before, spin, steps, watch_steps};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{ForkResult, Pid};
 
 const OLD: &str = "version = 1\n[container.kept]\ncpu.weight = 100\n[container.gone]\n[container.\"gone/below\"]\n";
 const NEW: &str = "version = 1\n[container.kept]\ncpu.weight = 200\n[container.fresh]\n[container.\"fresh/below\"]\n";
@@ -236,6 +238,22 @@ fn a_policy_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
+fn what_fails_once_a_policy_is_in_force_is_told_and_stops_nothing() {
+    let bare = Bare::new();
+    bare.apply(OLD).unwrap();
+    // a folder in place of the note, which is removed as a file
+    let note = Path::new("/run/fief").join(bare.fief.pins().scope()).join("sysctls");
+    std::fs::create_dir(&note).unwrap();
+    let applied = bare.apply("version = 1\nschedule = \"cgroup\"\n[container.kept]\ncpu.limit = \"10%\"\n").unwrap();
+    let told = applied.notes.iter().any(|told| told.starts_with("the policy is in force, but sysctls"));
+    assert!(told, "{:?}", applied.notes);
+    assert!(matches!(bare.fief.snapshot().unwrap().scheduler, SchedulerView::Groups(_)), "{:?}", applied.notes);
+    assert_eq!(bare.paths(), ["kept"], "what comes behind it is done");
+    std::fs::remove_dir(&note).unwrap();
+    bare.down();
+}
+
+#[test]
 fn a_kept_container_keeps_its_usage() {
     in_unit("a_kept_container_keeps_its_usage", || {
         spin(Duration::from_millis(30));
@@ -311,6 +329,42 @@ fn down_leaves_nothing_though_containers_are_held() {
     holder.kill();
 }
 
+/// Chains of processes in a cgroup, each of which forks the next one and ends, while a file is there. Returns when they have ended.
+fn keep_forking(cgroup: &Path, file: &Path) {
+    nix::sys::prctl::set_child_subreaper(true).unwrap();
+    let chain = || {
+        std::fs::write(cgroup.join("cgroup.procs"), "0").unwrap();
+        while file.exists() {
+            // SAFETY: the child of a test has no other thread.
+            match unsafe { nix::unistd::fork() } {
+                Ok(ForkResult::Child) => {}
+                _ => return,
+            }
+        }
+    };
+    (0..4).for_each(|_| std::mem::forget(fork(chain)));
+    while nix::sys::wait::wait().is_ok() {}
+}
+
+#[test]
+fn processes_that_keep_forking_keep_nothing_up_and_go_on() {
+    let bare = Bare::new();
+    bare.apply(OLD).unwrap();
+    let tenant = cgroup2_mount().unwrap().join("fief").join(bare.fief.pins().scope()).join("tenant");
+    std::fs::create_dir_all(&tenant).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("go-on");
+    std::fs::write(&file, "").unwrap();
+    let forking = fork(|| keep_forking(&tenant, &file));
+    let has_some = || !std::fs::read_to_string(tenant.join("cgroup.procs")).unwrap().is_empty();
+    wait_until(SOON, has_some).unwrap();
+    bare.down();
+    assert!(!forking.has_ended());
+    std::fs::remove_file(&file).unwrap();
+    wait_until(SOON, || forking.has_ended()).expect("nobody is left frozen");
+    forking.finish();
+}
+
 /// `fief run` of a server, in an installation of its own.
 fn run_of(bare: &Bare, policy: &Path, server: &[&str]) -> Command {
     let mut command = Command::new(fief_binary());
@@ -330,7 +384,7 @@ fn a_killed_run_is_taken_down_by_its_guard() {
     let run = Process::start(run_of(&bare, &file, &["sh", "-c", script, &started.to_string_lossy()])).unwrap();
     wait_until(SOON, || started.exists()).unwrap();
     assert!(bare.fief.installed());
-    run.signal(nix::sys::signal::Signal::SIGKILL);
+    run.signal(Signal::SIGKILL);
     wait_until(SOON, || !bare.fief.installed()).expect("its guard takes it down");
     bare.assert_nothing_is_left();
 }
@@ -370,9 +424,64 @@ fn a_run_passes_signals_and_the_exit_code_on() {
     let script = "trap 'exit 42' USR1; touch \"$0\"; while :; do sleep 0.05; done";
     let run = Process::start(run_of(&bare, &file, &["sh", "-c", script, &started.to_string_lossy()])).unwrap();
     wait_until(SOON, || started.exists()).unwrap();
-    run.signal(nix::sys::signal::Signal::SIGUSR1);
+    run.signal(Signal::SIGUSR1);
     let status = run.finish(SOON).unwrap().status;
     assert_eq!(status.code(), Some(42));
+    bare.assert_nothing_is_left();
+}
+
+/// Runs a program in a terminal of its own, and presses Ctrl-C for each line that it is told.
+const TERMINAL: &str = r#"
+import os, pty, sys
+pid, terminal = pty.fork()
+if not pid:
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    os.execv(sys.argv[1], sys.argv[1:])
+for line in sys.stdin:
+    os.write(terminal, b"\x03")
+"#;
+
+/// Writes down what signals it gets, to the first SIGUSR1.
+const HEARS: &str = r#"
+import signal, sys
+signals = {signal.SIGINT, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+with open(sys.argv[1], "a", buffering=1) as told:
+    print("ready", file=told)
+    while True:
+        came = signal.sigwaitinfo(signals).si_signo
+        print(signal.Signals(came).name, file=told)
+        if came == signal.SIGUSR1:
+            break
+"#;
+
+#[test]
+fn a_server_hears_of_ctrl_c_once() {
+    if !require(Feature::Python) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, heard) = (folder.path().join("policy.toml"), folder.path().join("heard"));
+    std::fs::write(&file, NEW).unwrap();
+    let bare = Bare::new();
+    let mut command = Command::new("python3");
+    command.args(["-c", TERMINAL]).arg(fief_binary()).arg("run").arg(&file).args(["--", "python3", "-c", HEARS]);
+    command.arg(&heard).env("FIEF_SCOPE", bare.fief.pins().scope()).stdin(Stdio::piped());
+    let mut terminal = Process::start(command).unwrap();
+    let mut keyboard = terminal.child().stdin.take().unwrap();
+    let lines = || std::fs::read_to_string(&heard).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
+    wait_until(SOON, || lines() == ["ready"]).unwrap();
+    writeln!(keyboard).unwrap();
+    wait_until(SOON, || lines().len() > 1).unwrap();
+    // it comes behind what was passed on before it
+    let run = std::fs::read_to_string(Path::new("/run/fief").join(bare.fief.pins().scope()).join("run.pid")).unwrap();
+    kill(Pid::from_raw(run.trim().parse().unwrap()), Signal::SIGUSR1).unwrap();
+    wait_until(SOON, || !bare.fief.installed()).unwrap();
+    assert_eq!(lines(), ["ready", "SIGINT", "SIGUSR1"]);
+    drop(keyboard);
+    terminal.finish(SOON).unwrap();
     bare.assert_nothing_is_left();
 }
 
@@ -396,7 +505,7 @@ fn a_server_that_goes_into_the_background_runs_under_the_policy_to_its_end() {
         assert!(said.read_line(&mut told).unwrap() > 0, "{told}");
     }
     assert!(run.try_wait().is_none() && bare.fief.installed());
-    run.signal(nix::sys::signal::Signal::SIGTERM);
+    run.signal(Signal::SIGTERM);
     let status = run.finish(SOON).unwrap().status;
     assert!(ended.exists(), "the signal was passed on");
     assert_eq!(status.code(), Some(0));
@@ -415,7 +524,7 @@ fn a_run_that_ends_leaves_what_was_applied_by_hand_after_it_was_taken_down() {
     wait_until(SOON, || started.exists()).unwrap();
     bare.fief.down().unwrap();
     bare.apply(NEW).unwrap();
-    run.signal(nix::sys::signal::Signal::SIGTERM);
+    run.signal(Signal::SIGTERM);
     assert_eq!(run.finish(SOON).unwrap().status.code(), Some(0));
     assert!(bare.fief.installed());
     bare.down();

@@ -11,7 +11,9 @@ use fief_bpf::admin::Admin;
 use fief_bpf::map::MapCore;
 use fief_control::{Asker, Attribute, Fief, Holder, Node, Reference};
 use fief_testkit::wait_until;
-use fief_tests_netns::{Child, Door, NOBODY, SOON, Setup, become_user, drop_capabilities, fork, in_unit_of};
+use fief_tests_netns::{
+    Child, Door, Installation, NOBODY, SOON, Setup, become_user, drop_capabilities, fork, in_unit_of,
+};
 use nix::errno::Errno;
 
 /// A process of a user, which waits as one that asks for something does.
@@ -66,11 +68,11 @@ fn errno<T: std::fmt::Debug>(result: fief_control::Result<T>) -> Errno {
     errno_of(&result).unwrap_or_else(|| panic!("{result:?}"))
 }
 
-/// The kernel side's own count of what a user has.
+/// The kernel side's own count of what a user has; one that has nothing has no entry.
 fn counted(fief: &Fief, user: u32) -> u32 {
     let users = fief.pins().open_map("users").unwrap();
-    let entry = users.lookup(&user.to_ne_bytes(), fief_bpf::map::MapFlags::ANY).unwrap().expect("an entry");
-    u32::from_ne_bytes(entry[..4].try_into().unwrap())
+    let entry = users.lookup(&user.to_ne_bytes(), fief_bpf::map::MapFlags::ANY).unwrap();
+    entry.map_or(0, |entry| u32::from_ne_bytes(entry[..4].try_into().unwrap()))
 }
 
 fn in_unit(name: &str, body: impl FnOnce(&Fief, Reference)) {
@@ -355,6 +357,25 @@ fn a_process_of_many_threads_is_not_bound_at_once() {
         assert_eq!(errno(fief.bind_asked(user.asks(), more.child.pid(), made)), Errno::E2BIG);
         more.ends();
     });
+}
+
+#[test]
+fn a_user_with_a_place_is_forgotten_at_the_next_apply() {
+    let check = |installation: &Installation| {
+        let fief = installation.fief();
+        let users = || fief.pins().open_map("users").unwrap().keys().count();
+        let user = Waits::new(NOBODY);
+        let place = fief.place_asked(user.asks()).unwrap();
+        let made = fief.make_asked(user.asks(), place, "made").unwrap();
+        fief.end_asked(user.asks(), made).unwrap();
+        assert_eq!(users(), 1);
+        let has_place = || fief.nodes().unwrap().iter().any(|node| node.container == place);
+        assert!(has_place());
+        installation.apply(fief_tests_netns::PLAIN_POLICY).unwrap();
+        assert_eq!(users(), 0);
+        assert!(!has_place());
+    };
+    in_unit_of("a_user_with_a_place_is_forgotten_at_the_next_apply", &Setup::default(), || (), check);
 }
 
 #[test]

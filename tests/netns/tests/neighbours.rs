@@ -153,3 +153,26 @@ fn a_classifier_behind_the_guard_has_the_last_word() {
         assert_eq!(rig.curl(high(), &["http://10.77.0.1/10"]).stdout.len(), 10, "{door:?}");
     }
 }
+
+/// Each may end the chain with OK, and the kernel then takes the mark of the door.
+#[test]
+fn an_apply_names_who_stands_behind_the_guard() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(Door::Own);
+    let server = &rig.front.topology.server;
+    let notes = || {
+        let notes = rig.front.apply(&policy()).unwrap().notes;
+        notes.into_iter().filter(|note| note.contains("behind the door")).collect::<Vec<_>>()
+    };
+    let interface = server.run(|| nix::net::if_::if_nametoindex(Topology::SERVER).unwrap()).unwrap();
+    let before = server.run(|| Foreign::attach_ingress_before(interface)).unwrap();
+    assert!(notes().is_empty());
+    let by_tc = server.run(|| Foreign::attach_ingress_by_tc(interface)).unwrap();
+    let behind = server.run(|| Foreign::attach_ingress(interface)).unwrap();
+    let [note] = notes().try_into().unwrap();
+    let first = format!("{}: behind the door stands the tcx program ", Topology::SERVER);
+    assert!(note.starts_with(&first) && note.contains(", a tc filter of the kind bpf;"), "{note}");
+    drop((before, by_tc, behind));
+}

@@ -12,10 +12,11 @@ use fief_tests_netns::{
     Door, Installation, NOBODY, SOON, Setup, all_end, become_user, drop_capabilities, fork, in_unit, in_unit_of,
     set_option, unnamed,
 };
-use libbpf_rs::MapCore;
+use libbpf_rs::{MapCore, MapFlags};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::unistd::{Uid, setresuid};
 
 #[test]
 fn a_user_has_no_more_containers_than_the_quota() {
@@ -193,12 +194,52 @@ fn users_that_fill_the_table_leave_room_for_a_policy() {
     assert!(user.wait().unwrap().success());
 }
 
+/// How many containers each user in the table has.
+fn users(installation: &Installation) -> Vec<u32> {
+    let users = installation.fief().pins().open_map("users").unwrap();
+    let count = |uid: Vec<u8>| {
+        let entry = users.lookup(&uid, MapFlags::ANY).unwrap()?;
+        Some(u32::from_ne_bytes(entry[..4].try_into().unwrap()))
+    };
+    users.keys().filter_map(count).collect()
+}
+
 #[test]
-fn a_user_without_containers_is_forgotten_at_the_next_apply() {
-    let users = |installation: &Installation| installation.fief().pins().open_map("users").unwrap().keys().count();
-    let name = "a_user_without_containers_is_forgotten_at_the_next_apply";
+fn more_users_in_turn_than_have_room_at_once_find_room() {
+    let name = "more_users_in_turn_than_have_room_at_once_find_room";
     let body = || {
-        for uid in 3000..3020 {
+        fork(|| {
+            let root = Uid::from_raw(0);
+            for uid in (100_000..100_000 + 17_000).map(Uid::from_raw) {
+                setresuid(uid, uid, root).unwrap();
+                let made = Container::create();
+                // the next user is root's to become
+                setresuid(root, root, root).unwrap();
+                made.unwrap_or_else(|error| panic!("{uid}: {error}"));
+            }
+        })
+        .finish();
+        all_end();
+    };
+    in_unit_of(name, &Setup::default(), body, |installation| assert_eq!(users(installation), [0u32; 0]));
+}
+
+#[test]
+fn users_that_come_and_go_on_several_cpus_are_counted_to_the_end() {
+    let name = "users_that_come_and_go_on_several_cpus_are_counted_to_the_end";
+    let body = || {
+        let come_and_go = |n: u32| {
+            fork(move || {
+                become_user(3000 + n / 3);
+                for _ in 0..3000 {
+                    // refused where the last one ends at this moment
+                    drop(Container::create());
+                }
+            })
+        };
+        (0..6).map(come_and_go).collect::<Vec<_>>().into_iter().for_each(fief_tests_netns::Child::finish);
+        // nobody is kept out
+        for uid in [3000, 3001] {
             fork(move || {
                 become_user(uid);
                 Container::create().unwrap();
@@ -208,9 +249,8 @@ fn a_user_without_containers_is_forgotten_at_the_next_apply() {
         all_end();
     };
     in_unit_of(name, &Setup::default(), body, |installation| {
-        assert_eq!(users(installation), 20);
-        installation.apply(fief_tests_netns::PLAIN_POLICY).unwrap();
-        assert_eq!(users(installation), 0);
+        assert!(users(installation).iter().all(|&count| count == 0), "{:?}", users(installation));
+        assert_eq!(fief_bpf::table::control(installation.fief().pins()).unwrap().user_containers, 0);
     });
 }
 

@@ -267,6 +267,32 @@ fn a_new_policy_finds_the_listeners_of_the_old_one() {
     drop(connections);
 }
 
+/// Neither while a policy leaves its address out, nor when the next one has a new address.
+#[test]
+fn a_listener_that_is_new_gets_no_socket_of_a_server_whose_address_was_left_out() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let _server = rig.server("blocking", "0.0.0.0", PORT);
+    let before = rig.registered();
+    assert_eq!(before.len(), 3, "one for each class");
+    let (web, both) = (rig::POLICY.find("[listener.web]").unwrap(), rig::POLICY.find("[listener.both]").unwrap());
+    rig.apply(&rig::POLICY.replace(&rig::POLICY[web..both], ""));
+    rig.apply(&rig::POLICY.replacen("0.0.0.0:8080", "0.0.0.0:9090", 1));
+    assert_eq!(rig.registered(), before, "the server goes on");
+    for client in [high(1), low(1)] {
+        let server = Topology::server_address(Family::V4, 9090);
+        let refused = connect_from(&rig.topology.clients, (client, 0).into(), server);
+        assert_eq!(refused.unwrap_err(), nix::errno::Errno::ECONNREFUSED, "nobody listens there");
+    }
+    rig.apply(rig::POLICY);
+    let address: SocketAddr = "0.0.0.0:8080".parse().unwrap();
+    let listeners = rig.installation.fief().snapshot().unwrap().class_listeners;
+    let own: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
+    assert_eq!(own, [Some(address); 3], "it has its classes again");
+}
+
 #[test]
 fn a_new_policy_changes_the_order_of_a_server_that_runs() {
     if !ready() {

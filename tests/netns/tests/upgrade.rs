@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Other programs take over while containers are used: nothing is lost, nothing is counted twice.
 
+use std::path::Path;
 use std::time::Duration;
 
 use fief::Container;
 use fief_bpf::upgrade::{pretend_another_build, program_id};
 use fief_control::Fief;
-use fief_tests_netns::{Door, Setup, all_end, fork, in_unit, in_unit_of, spin, steady_snapshot, unnamed};
+use fief_tests_netns::{
+    Door, Setup, all_end, fork, in_unit, in_unit_of, kill_before, spin, steady_snapshot, unnamed, watch_steps,
+};
 
 #[test]
 fn ten_thousand_descriptors_close_during_an_upgrade_and_none_is_left() {
@@ -120,6 +123,31 @@ fn while_old_and_new_programs_are_attached_together_nothing_is_missed_or_told_tw
         // where patched kernel text is not the same in all address spaces some are missed in any case
         assert!(together < 1000, "{alone} alone, {together} of 4000 and more together");
         assert!(container.usage().unwrap().cpu_ns() >= 2 * 2000 * 50_000);
+    });
+}
+
+#[test]
+fn what_a_killed_upgrade_has_attached_beside_is_gone_after_the_next() {
+    in_unit("what_a_killed_upgrade_has_attached_beside_is_gone_after_the_next", || {
+        let fief = Fief::from_env().unwrap();
+        let links = fief.pins().links();
+        let names = |folder: &Path| -> Vec<String> {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+        };
+        // a link is pinned aside before the program of the same name
+        let is_beside = || {
+            let folders = names(&links).into_iter().filter(|name| name.starts_with("upgrade~"));
+            folders.flat_map(|folder| names(&links.join(folder))).any(|name| links.join(name).exists())
+        };
+        let upgrade = || {
+            fief.upgrade().unwrap();
+        };
+        let step = watch_steps(upgrade, is_beside).into_iter().position(|beside| beside).expect("one replaces another");
+        assert!(kill_before(step, upgrade));
+        assert!(is_beside(), "step {step}");
+        upgrade();
+        assert!(!is_beside());
     });
 }
 

@@ -10,11 +10,12 @@ use std::process::Child;
 use fief_bpf::{Context, Result};
 use fief_policy::Listener;
 use nix::errno::Errno;
+use nix::libc::SI_KERNEL;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid, getpgrp};
 
 use super::Tell;
 use super::starting::Starting;
@@ -59,6 +60,36 @@ impl Running {
 
 /// Children tell their end; whoever leaves the cgroup otherwise, or takes the policy down, is looked for as often as this, in ms.
 const LOOK_MS: u16 = 1000;
+
+/// A signal to pass on.
+#[derive(Debug, Clone, Copy)]
+struct Passed {
+    signal: Signal,
+    /// Whoever is in the process group of this process has it already.
+    had_by_group: bool,
+}
+
+impl Passed {
+    fn to_all(signal: Signal) -> Self {
+        Self { signal, had_by_group: false }
+    }
+
+    /// `code`: who sent it, as the kernel tells.
+    fn of(signal: Signal, code: i32) -> Self {
+        // of the keyboard and of another size a terminal tells its whole foreground group, of its own end the session's leader alone
+        let to_group = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGWINCH);
+        Self { signal, had_by_group: to_group && code == SI_KERNEL }
+    }
+
+    /// Sends it to a process that does not have it: a second one makes some servers end at once.
+    fn send(self, pid: i32) {
+        let pid = Pid::from_raw(pid);
+        if !self.had_by_group || getpgid(Some(pid)) != Ok(getpgrp()) {
+            // one that ended meanwhile is reaped later
+            let _ = kill(pid, self.signal);
+        }
+    }
+}
 
 /// What is looked at while servers run.
 #[derive(Debug)]
@@ -125,8 +156,8 @@ impl<'a> Waiting<'a> {
         self.own = servers.iter().map(Running::pid).chain(guard.map(|guard| guard.id().cast_signed())).collect();
         let mut code = 0;
         while !servers.is_empty() {
-            if let Some(signal) = next_signal(self.signals, self.pause_ms())? {
-                servers.iter().for_each(|server| self.signal(server, signal));
+            if let Some(passed) = next_signal(self.signals, self.pause_ms())? {
+                servers.iter().for_each(|server| self.signal(server, passed));
             }
             self.notice_down(&servers);
             let mut running = Vec::new();
@@ -143,7 +174,7 @@ impl<'a> Waiting<'a> {
             }
             if ended {
                 // one copy of a server is not the server
-                running.iter().for_each(|server| self.signal(server, Signal::SIGTERM));
+                running.iter().for_each(|server| self.signal(server, Passed::to_all(Signal::SIGTERM)));
             } else {
                 self.look_at_start();
             }
@@ -241,15 +272,12 @@ impl<'a> Waiting<'a> {
     }
 
     /// To the child, or to those that it left and that became children of this process.
-    fn signal(&self, server: &Running, signal: Signal) {
+    fn signal(&self, server: &Running, passed: Passed) {
         let to = match server.code {
             None => vec![server.pid()],
             Some(_) => self.left(server).into_iter().filter(|pid| is_child(*pid)).collect(),
         };
-        for pid in to {
-            // one that ended meanwhile is reaped later
-            let _ = kill(Pid::from_raw(pid), signal);
-        }
+        to.into_iter().for_each(|pid| passed.send(pid));
     }
 
     /// Who is in its cgroup. `fief down` takes the state away before it empties the cgroups: then it is whoever became a child
@@ -281,14 +309,32 @@ fn reap_adopted(servers: &[Running]) {
     }
 }
 
-/// A signal to pass on; `None`: a child ended, or none came for a while.
-fn next_signal(signals: &SignalFd, pause_ms: u16) -> Result<Option<Signal>> {
+/// `None`: a child ended, or none came for a while.
+fn next_signal(signals: &SignalFd, pause_ms: u16) -> Result<Option<Passed>> {
     let failed = || "cannot read signals".into();
     match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], pause_ms) {
         Ok(0) | Err(Errno::EINTR) => return Ok(None),
         polled => polled.context(failed)?,
     };
     let info = signals.read_signal().context(failed)?;
-    let signal = info.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok());
-    Ok(signal.filter(|signal| *signal != Signal::SIGCHLD))
+    let passed = info.and_then(|info| {
+        let signal = Signal::try_from(info.ssi_signo.cast_signed()).ok()?;
+        Some(Passed::of(signal, info.ssi_code))
+    });
+    Ok(passed.filter(|passed| passed.signal != Signal::SIGCHLD))
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::libc::SI_USER;
+
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_sends_to_a_group_its_processes_have() {
+        let had = |signal, code| Passed::of(signal, code).had_by_group;
+        assert!(had(Signal::SIGINT, SI_KERNEL) && had(Signal::SIGQUIT, SI_KERNEL) && had(Signal::SIGWINCH, SI_KERNEL));
+        assert!(!had(Signal::SIGHUP, SI_KERNEL), "the leader of a session has it alone");
+        assert!(!had(Signal::SIGINT, SI_USER) && !had(Signal::SIGTERM, SI_USER));
+    }
 }
