@@ -173,6 +173,6 @@ fn an_apply_names_who_stands_behind_the_guard() {
     let behind = server.run(|| Foreign::attach_ingress(interface)).unwrap();
     let [note] = notes().try_into().unwrap();
     let first = format!("{}: behind the door stands the tcx program ", Topology::SERVER);
-    assert!(note.starts_with(&first) && note.contains(", a tc filter of the kind bpf;"), "{note}");
+    assert!(note.starts_with(&first) && note.contains(", a tc filter of the kind bpf."), "{note}");
     drop((before, by_tc, behind));
 }
