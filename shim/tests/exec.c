@@ -6,6 +6,7 @@
  * sanitizers of the compiler.
  */
 #define _GNU_SOURCE
+#include "check.h"
 #include "kernel.h"
 #include "network.h"
 
@@ -19,17 +20,6 @@
 
 #define PATIENCE_MS 10000
 #define MOST	    256 /* descriptors that are looked at */
-
-static const char *what = "";
-
-#define CHECK(condition)                                                                                               \
-	do {                                                                                                           \
-		if (!(condition)) {                                                                                    \
-			fprintf(stderr, "%s:%d: %s: not so: %s (%s)\n", __FILE__, __LINE__, what, #condition,          \
-				strerror(errno));                                                                      \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 static int listen_at(int port)
 {

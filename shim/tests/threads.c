@@ -178,7 +178,7 @@ static void *dispatch(void *unused)
 	return unused;
 }
 
-/* Who hears of what a thread armed may be faster than that thread itself. */
+/* A thread that hears of an event may be faster than the thread that armed the connection for it. */
 static int control_and_yield(int events, int operation, int fd, struct epoll_event *event)
 {
 	int result = shim_real()->epoll_ctl(events, operation, fd, event), saved = errno;

@@ -6,6 +6,7 @@
  * The kernel side is kernel.h. Runs in a network namespace of its own, under the sanitizers of the compiler.
  */
 #define _GNU_SOURCE
+#include "check.h"
 #include "kernel.h"
 #include "network.h"
 
@@ -19,17 +20,6 @@
 #define THREADS	   4
 #define ROUNDS	   200
 #define CHILDREN   200
-
-static const char *what = "";
-
-#define CHECK(condition)                                                                                               \
-	do {                                                                                                           \
-		if (!(condition)) {                                                                                    \
-			fprintf(stderr, "%s:%d: %s: not so: %s (%s)\n", __FILE__, __LINE__, what, #condition,          \
-				strerror(errno));                                                                      \
-			abort();                                                                                       \
-		}                                                                                                      \
-	} while (0)
 
 static int set, listening;
 static int clients[THREADS], served[THREADS];

@@ -70,8 +70,8 @@ impl Applied {
         self.told("not all that has gone is forgotten", swept);
     }
 
-    /// What fails once the policy is in force stops nothing and is told: an error would say that the former one still is. The next
-    /// policy does it again.
+    /// If `done` failed, a note says so, and the apply goes on: the policy is in force, and an error would say that the former one still
+    /// is. The next apply tries it again.
     fn told(&mut self, what: &str, done: Result<()>) {
         self.note(done.err().map(|error| format!("the policy is in force, but {what}: {error}")).into_iter().collect());
     }

@@ -62,7 +62,8 @@ pub fn own(scope: &str) -> Result<PathBuf> {
     Ok(mount_point()?.join("fief").join(scope))
 }
 
-/// Makes a cgroup, its parents too; one that is there is no error. Who was killed while it removed that may have left it frozen.
+/// Makes a cgroup, its parents too; one that is there is no error. It is thawed: a command that
+/// was killed in remove() may have left it frozen.
 pub fn create(path: &Path) -> Result<()> {
     fs::create_dir_all(path).context(|| format!("cannot make the cgroup {}", path.display()))?;
     path.ancestors().take(2).for_each(|folder| set_frozen(folder, false));
@@ -228,7 +229,7 @@ fn remove_one(path: &Path, top: &Path) -> Result<()> {
     fs::remove_dir(path).context(what).map_err(|e| e.remedy(remedy))
 }
 
-/// Whoever is moved to a cgroup that is not frozen goes on. Version 1 does not know it.
+/// A process that is moved to a cgroup that is not frozen goes on. Version 1 has no such file.
 fn set_frozen(path: &Path, frozen: bool) {
     // without it forks are only harder to catch
     let _ = fs::OpenOptions::new()

@@ -11,7 +11,7 @@ const FOLDERS: usize = 10_000;
 /// So many are named.
 const NAMED: usize = 3;
 
-/// What is said where the scheduler is turned on; `None`: nobody has any, or only version 1 has the controller.
+/// The note for an apply that turns the scheduler on; `None`: no cgroup has a limit, or only version 1 has the controller.
 pub(crate) fn note() -> Option<String> {
     let top = cgroup::mount_point().ok()?;
     let limited = limited_below(&top);

@@ -51,6 +51,12 @@ fn in_one_batch(clients: &RawClients, segments: &[Segment]) {
     sent.unwrap();
 }
 
+/// Of the n-th port; `first`: its number before the first byte.
+fn open(clients: &RawClients, n: u16, first: u32) -> RawConnection<'_> {
+    let flow = [(RawClients::address(Family::V4, 7), PORT + n).into(), plain(Family::V4)];
+    RawConnection::open(clients, flow, first, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK")
+}
+
 /// Connections that the server got, and how many the rate allows.
 fn assert_counted(rig: &Rig, began: Instant, why: &str) {
     let mut other = rig.open(Family::V4);
@@ -163,9 +169,7 @@ fn behind_a_reset_the_bytes_beside_a_cookie_are_ruled() {
     server.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
     let clients = RawClients::new(&server.front.topology).unwrap();
     for n in 0..10 {
-        let flow = [(RawClients::address(Family::V4, 7), PORT + n).into(), plain(Family::V4)];
-        let connection =
-            RawConnection::open(&clients, flow, 1000, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK");
+        let connection = open(&clients, n, 1000);
         let request = b"GET /allowed HTTP/1.1\r\nHost: server\r\n\r\n";
         clients.send(&connection.segment(ACK, 0, request)).unwrap();
         server.got_all(usize::from(n) + 1);
@@ -232,9 +236,7 @@ fn two_begins_of_one_cookie_are_no_request_together() {
         let server = by_cookies(name);
         let clients = RawClients::new(&server.front.topology).unwrap();
         for n in 0..2 * TIMES {
-            let flow = [(RawClients::address(Family::V4, 7), PORT + n).into(), plain(Family::V4)];
-            let connection =
-                RawConnection::open(&clients, flow, 1000, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK");
+            let connection = open(&clients, n, 1000);
             let begin = connection.segment(ACK, 0, &before);
             // in one packet, or the body as a packet of its own
             let other = if n < TIMES {
@@ -260,12 +262,8 @@ fn a_begin_behind_the_end_of_its_handshake_is_its_very_next_byte() {
     for name in BY_COOKIES {
         let server = by_cookies(name);
         let clients = RawClients::new(&server.front.topology).unwrap();
-        let open = |n: u16| {
-            let flow = [(RawClients::address(Family::V4, 7), PORT + n).into(), plain(Family::V4)];
-            RawConnection::open(&clients, flow, 1000, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK")
-        };
         for n in 0..TIMES {
-            let connection = open(n);
+            let connection = open(&clients, n, 1000);
             let other = connection.segment(ACK, 1, &[&head[..], SECRET].concat());
             in_one_batch(&clients, &[connection.segment(ACK, 0, b""), other]);
             let begin = connection.segment(ACK, 0, &before);
@@ -278,7 +276,7 @@ fn a_begin_behind_the_end_of_its_handshake_is_its_very_next_byte() {
         }
         assert!(server.front.verdicts().count(abi::FIEF_ACK_BAD) > 0, "{name}: they came one by one");
         // an honest one need not come again
-        let connection = open(TIMES);
+        let connection = open(&clients, TIMES, 1000);
         in_one_batch(&clients, &[connection.segment(ACK, 0, b""), connection.segment(ACK, 0, &before)]);
         server.got_all(usize::from(TIMES) + 1);
         connection.vanish();
@@ -298,10 +296,7 @@ fn what_follows_a_begin_is_ruled_by_no_other_one() {
         server.let_go(1000);
         let clients = RawClients::new(&server.front.topology).unwrap();
         for n in 0..TIMES {
-            let flow = [(RawClients::address(Family::V4, 7), PORT + n).into(), plain(Family::V4)];
-            let [one, other] = [1000, 1001].map(|first| {
-                RawConnection::open(&clients, flow, first, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK")
-            });
+            let [one, other] = [1000, 1001].map(|first| open(&clients, n, first));
             let batch = [
                 one.segment(ACK, 0, &before),
                 other.segment(PSH | ACK, 0, &head),
@@ -328,9 +323,7 @@ fn a_body_goes_on_behind_its_head() {
         let clients = RawClients::new(&server.front.topology).unwrap();
         let mut again = 0;
         for n in 0..TIMES {
-            let flow = [(RawClients::address(Family::V4, 7), PORT + n).into(), plain(Family::V4)];
-            let connection =
-                RawConnection::open(&clients, flow, 1000, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK");
+            let connection = open(&clients, n, 1000);
             let body = connection.segment(PSH | ACK, head.len() as u32, b"hello");
             in_one_batch(&clients, &[connection.segment(PSH | ACK, 0, head), body.clone()]);
             while wait_until(AGAIN, || server.bodies().len() > usize::from(n)).is_err() {

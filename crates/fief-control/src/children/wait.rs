@@ -65,7 +65,7 @@ const LOOK_MS: u16 = 1000;
 #[derive(Debug, Clone, Copy)]
 struct Passed {
     signal: Signal,
-    /// Whoever is in the process group of this process has it already.
+    /// All processes of the process group of this process have had it.
     had_by_group: bool,
 }
 
