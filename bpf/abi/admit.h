@@ -63,7 +63,8 @@ struct fief_admitted {
 	__u32 answer_at; /* sequence number of the server's first byte: a client that acknowledges more was answered */
 	__u32 verdicts;	 /* upon the same first bytes */
 	__u32 cpu;	 /* that has its packet: there, what follows comes to TCP behind it */
-	__u32 spent;	 /* its socket was made: who sends the same first bytes again sends a copy */
+	__u16 spent;	 /* its socket was made: who sends the same first bytes again sends a copy */
+	__u16 interim;	 /* bytes of interim answers at `answer_at`, behind which the answer begins */
 	__u64 body;	 /* as in struct fief_label */
 };
 

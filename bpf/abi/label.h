@@ -53,24 +53,25 @@ struct fief_label {
 	16777216u /* the end of its first head was ruled and not delivered: it has to be the same (tail.bpf.h) */
 #define FIEF_LABEL_TURNS                                                                                               \
 	33554432u /* beside PASSED: what the client says after an answer is a turn for the queue (turns.bpf.h) */
-#define FIEF_LABEL_OWES	 67108864u /* the body of a request of a queue has not come to its end (late.bpf.h) */
-#define FIEF_LABEL_ASKED (FIEF_LABEL_UPGRADE | FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT)
+#define FIEF_LABEL_OWES	     67108864u	/* the body of a request of a queue has not come to its end (late.bpf.h) */
+#define FIEF_LABEL_PIPELINED 134217728u /* a request came before the answer to another one (pipelined.bpf.h) */
+#define FIEF_LABEL_ASKED     (FIEF_LABEL_UPGRADE | FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT)
 /* what a verdict upon the first request says */
 #define FIEF_LABEL_VERDICT                                                                                             \
 	(FIEF_LABEL_TRACKED | FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER | FIEF_LABEL_ASKED |        \
 	 FIEF_LABEL_INSIDE | FIEF_LABEL_TLS | FIEF_LABEL_EARLY | FIEF_LABEL_PASSED | FIEF_LABEL_HALF |                 \
-	 FIEF_LABEL_BODY | FIEF_LABEL_TAIL | FIEF_LABEL_TURNS | FIEF_LABEL_OWES)
+	 FIEF_LABEL_BODY | FIEF_LABEL_TAIL | FIEF_LABEL_TURNS | FIEF_LABEL_OWES | FIEF_LABEL_PIPELINED)
 /* Each is a bit of its own: else their sum would not be what they are together. A new flag has to stand here too. */
 _Static_assert((FIEF_LABEL_CLASS_LISTENER | FIEF_LABEL_LISTENER | FIEF_LABEL_COUNTED | FIEF_LABEL_HOLDS |
 		FIEF_LABEL_BINDING | FIEF_LABEL_FILTER | FIEF_LABEL_FRESH | FIEF_LABEL_TRACKED | FIEF_LABEL_TAKEN |
 		FIEF_LABEL_CHUNK | FIEF_LABEL_CHUNK_END | FIEF_LABEL_TRAILER | FIEF_LABEL_LOST | FIEF_LABEL_UPGRADE |
 		FIEF_LABEL_FIRST | FIEF_LABEL_CONNECT | FIEF_LABEL_IPV4 | FIEF_LABEL_INSIDE | FIEF_LABEL_TLS |
 		FIEF_LABEL_EARLY | FIEF_LABEL_PASSED | FIEF_LABEL_HALF | FIEF_LABEL_WAITS | FIEF_LABEL_BODY |
-		FIEF_LABEL_TAIL | FIEF_LABEL_TURNS | FIEF_LABEL_OWES) ==
+		FIEF_LABEL_TAIL | FIEF_LABEL_TURNS | FIEF_LABEL_OWES | FIEF_LABEL_PIPELINED) ==
 		   (FIEF_LABEL_CLASS_LISTENER + FIEF_LABEL_LISTENER + FIEF_LABEL_COUNTED + FIEF_LABEL_HOLDS +
 		    FIEF_LABEL_BINDING + FIEF_LABEL_FILTER + FIEF_LABEL_FRESH + FIEF_LABEL_TRACKED + FIEF_LABEL_TAKEN +
 		    FIEF_LABEL_CHUNK + FIEF_LABEL_CHUNK_END + FIEF_LABEL_TRAILER + FIEF_LABEL_LOST +
 		    FIEF_LABEL_UPGRADE + FIEF_LABEL_FIRST + FIEF_LABEL_CONNECT + FIEF_LABEL_IPV4 + FIEF_LABEL_INSIDE +
 		    FIEF_LABEL_TLS + FIEF_LABEL_EARLY + FIEF_LABEL_PASSED + FIEF_LABEL_HALF + FIEF_LABEL_WAITS +
-		    FIEF_LABEL_BODY + FIEF_LABEL_TAIL + FIEF_LABEL_TURNS + FIEF_LABEL_OWES),
+		    FIEF_LABEL_BODY + FIEF_LABEL_TAIL + FIEF_LABEL_TURNS + FIEF_LABEL_OWES + FIEF_LABEL_PIPELINED),
 	       "the flags of a label are distinct bits");

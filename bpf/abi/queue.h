@@ -59,7 +59,7 @@ struct fief_queue_class {
 	__u8 level;	  /* 0 is served first */
 	__u8 floor;	  /* 1: it never starves */
 	__u8 source_turn; /* of `source`: the list that had its turn last */
-	__u8 pad;
+	__u8 ahead;    /* requests charged while they waited, beyond those that the server got (front/charged.bpf.h) */
 	__u32 sources; /* those with somebody in them */
 	__u32 refused; /* so many had been, when it was last looked at whether its line stands; */
 	__u32 rested;  /* so many waited when the line last was at rest, */

@@ -194,7 +194,7 @@ static __always_inline void established_label(struct bpf_sock_ops *ops)
 		label->container = ruled->container;
 		label->next = ruled->next;
 		label->body = ruled->body;
-		label->answer_at = ruled->answer_at;
+		label->answer_at = ruled->answer_at + ruled->interim;
 		label->flags |= ruled->tracked & FIEF_LABEL_VERDICT;
 	}
 	label->owner = (__u64)(unsigned long)sk;

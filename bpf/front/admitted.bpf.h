@@ -37,7 +37,9 @@ static __always_inline void admitted_go_on(struct front_context *front, struct s
 {
 	struct fief_admitted *entry = &stream->admitted;
 
-	entry->tracked = flags_behind(&front->packet, front->guard, &stream->ruling, first);
+	__u32 pipelined = entry->tracked & FIEF_LABEL_PIPELINED;
+
+	entry->tracked = pipelined | flags_behind(&front->packet, front->guard, &stream->ruling, first);
 	entry->next += stream->ruling.head + passed_over(&stream->ruling, &entry->body, &entry->tracked);
 	entry->tracked |= flags_owing(front, &stream->ruling, entry->tracked, entry->next);
 	if (!(entry->tracked & FIEF_LABEL_TRACKED))
@@ -55,8 +57,10 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 	entry->begin = front->packet.seq;
 	entry->answer_at = front->packet.ack;
 	entry->next = entry->begin;
+	entry->tracked = 0;
 	admitted_go_on(front, stream, true);
 	entry->spent = 0;
+	entry->interim = 0;
 	entry->verdicts = 1;
 	entry->time_ns = front->now;
 }

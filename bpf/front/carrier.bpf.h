@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include "charged.bpf.h"
 #include "ticks.bpf.h"
 #include "follows.bpf.h"
 
@@ -32,6 +33,17 @@ struct queue_picked {
 	__u32 elsewhere; /* interface of the one that is next, if it is another */
 };
 
+/* Whether the request goes at this interface, or at any (0), and nothing is put behind it now. Else fills where it does. */
+static __always_inline bool link_goes(const struct queue_link *link, __u32 interface, __u32 *elsewhere)
+{
+	if (link->flags & LINK_GROWS)
+		return false;
+	if (link->interface == interface || !interface)
+		return true;
+	*elsewhere = link->interface;
+	return false;
+}
+
 static __always_inline void queue_pick(struct fief_queue *q, struct queue_links *links, __u32 interface, __u64 now,
 				       struct queue_picked *picked)
 {
@@ -39,7 +51,7 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 	struct queue_link *link;
 	__u32 at = 0, class, elsewhere = 0, why = QUEUE_GOES;
 	__u64 ends = 0;
-	bool stuck;
+	bool stuck, goes = false;
 
 	bpf_spin_lock(&q->lock);
 	places_run_out(q, now);
@@ -49,38 +61,31 @@ static __always_inline void queue_pick(struct fief_queue *q, struct queue_links 
 		of = queue_class(q, class);
 		at = q->fair ? source_first(of) : of->list.first;
 		link = queue_link(links, at);
-		if (link->flags & LINK_GROWS) {
-			at = 0;
-		} else if (link->interface == interface || !interface) {
+		goes = link_goes(link, interface, &elsewhere);
+		if (goes) {
 			of->source_turn = link->source;
 			queue_unlink(q, links, class, at);
 			classes_passed(q, class);
 			level_serves(q, of);
 			class_left(q, of);
+			waits_repay(of);
 			ends = place_take(q, of, place_ends(q, now, link->flags & LINK_OWES));
-		} else {
-			elsewhere = link->interface;
-			at = 0;
 		}
 	} else if (q->refusals.linked) {
 		at = q->refusals.first;
 		link = queue_link(links, at);
 		why = link->why;
-		if (link->flags & LINK_GROWS) {
-			at = 0;
-		} else if (link->interface == interface || !interface) {
+		goes = link_goes(link, interface, &elsewhere);
+		if (goes) {
 			list_remove(&q->refusals, links, at, CHAIN_LINE);
 			link->linked = QUEUE_NOWHERE;
 			q->refused--;
-		} else {
-			elsewhere = link->interface;
-			at = 0;
 		}
 	} else if (queue_room(q) && q->bits) {
 		q->until_ns = class_first_again(q);
 	}
 	bpf_spin_unlock(&q->lock);
-	picked->at = at & (FIEF_QUEUE_SLOTS - 1);
+	picked->at = goes ? at & (FIEF_QUEUE_SLOTS - 1) : 0;
 	picked->why = why;
 	picked->ends = ends;
 	picked->elsewhere = elsewhere;
@@ -103,6 +108,7 @@ static __noinline int queue_put_back(struct fief_queue *q, struct queue_links *l
 	bpf_spin_lock(&q->lock);
 	queue_push_first(q, links, class, at);
 	class_joined(q, queue_class(q, class));
+	waits_owe(queue_class(q, class));
 	bpf_spin_unlock(&q->lock);
 	return 0;
 }

@@ -61,7 +61,7 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 	struct bpf_dynptr frame;
 	struct fief_flow_key key;
 	struct fief_queue *q;
-	bool answers, goes_on;
+	bool answers, goes_on, interim;
 	__u32 number;
 	__u64 now;
 
@@ -70,6 +70,9 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 	if (!port_guarded(policy_slot(), packet.source_port))
 		return TCX_NEXT;
 	reversed_key(&packet, &key);
+	interim = is_interim(skb, &packet);
+	if (interim)
+		interim_note(skb, &packet, &key);
 	served = bpf_map_lookup_elem(&queue_serves, &key);
 	now = bpf_ktime_get_ns();
 	if (!served) {
@@ -82,8 +85,7 @@ static __always_inline int answer_leaves_by(struct __sk_buff *skb)
 	number = served->queue;
 	q = queue_get(number);
 	answers = is_answer(&packet, served);
-	if (answers && !(packet.flags & (TCP_FIN | TCP_RST)) && packet.seq == served->answer &&
-	    is_interim(skb, &packet)) {
+	if (interim && answers && !(packet.flags & (TCP_FIN | TCP_RST)) && packet.seq == served->answer) {
 		served->answer += packet.payload_length;
 		return TCX_NEXT;
 	}

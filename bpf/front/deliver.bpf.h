@@ -127,9 +127,10 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 
 /*
  * It waited for a connection that is gone, and its ports have another one, to which it must not come: that would read it as
- * what it expects. The place that it took is free, and the next one goes.
+ * what it expects. The place that it took is free, and the next one goes. Its client sends nothing again, and is reset.
  */
-static __noinline int carrier_drop(struct __sk_buff *skb, struct queue_handed *from)
+static __noinline int carrier_drop(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+				   struct queue_handed *from)
 {
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(from->turn.queue);
@@ -140,8 +141,9 @@ static __noinline int carrier_drop(struct __sk_buff *skb, struct queue_handed *f
 		place_give(q, from->turn.class, from->turn.ends);
 	__sync_fetch_and_add(&queue_class(q, queue_link(links, from->link)->class)->gone, 1);
 	waiting_forget(links, from->link);
-	queue_go_on(skb, from->turn.queue, bpf_ktime_get_ns(), from->why == QUEUE_GOES);
-	return TCX_DROP;
+	queue_go_on(skb, from->turn.queue, front->now, from->why == QUEUE_GOES);
+	stream->ruling.rule.refusal = FIEF_REFUSE_RESET;
+	return answer(skb, &front->packet, stream);
 }
 
 static __always_inline int carrier_deliver(struct __sk_buff *skb)
@@ -178,7 +180,8 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 		label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (sk && (later ? !label || !(label->flags & FIEF_LABEL_WAITS) : state != BPF_TCP_LISTEN)) {
 		bpf_sk_release(sk);
-		return carrier_drop(skb, from);
+		verdict = carrier_drop(skb, &front, stream, from);
+		return door_leave(skb, &front, verdict);
 	}
 	if (label)
 		__sync_fetch_and_and(&label->flags, ~FIEF_LABEL_WAITS);
@@ -186,6 +189,7 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 		made_mark(skb, state);
 	if (from->why != QUEUE_GOES) {
 		queue_go_on(skb, from->turn.queue, front.now, false);
+		stream->unanswered = stream->admitted.tracked & FIEF_LABEL_PIPELINED;
 		verdict = carrier_refuse(skb, &front, stream, tcp, later, from->why);
 		waiting_forget(links, from->link);
 		verdict = door_leave(skb, &front, verdict);

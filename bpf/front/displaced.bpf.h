@@ -23,7 +23,7 @@ static __always_inline void verdict_label(struct fief_label *fresh, const struct
 	fresh->container = verdict->container;
 	fresh->next = verdict->next;
 	fresh->body = verdict->body;
-	fresh->answer_at = verdict->answer_at;
+	fresh->answer_at = verdict->answer_at + verdict->interim;
 	fresh->flags = verdict->tracked & FIEF_LABEL_VERDICT;
 }
 

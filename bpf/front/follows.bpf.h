@@ -147,7 +147,7 @@ static __noinline int waiting_join(struct __sk_buff *skb, struct front_context *
 	    pieces_join(stream, at, before, before + count)) {
 		__sync_fetch_and_add(&q->kept, cost);
 		length = before + count;
-		owes = is_owing(p, &waiting->admitted, window_scale(waiting->later ? tcp : NULL, &waiting->with)) ||
+		owes = is_owing(p, &waiting->admitted, waiting->later ? tcp : NULL, &waiting->with) ||
 		       (waiting->admitted.tracked & FIEF_LABEL_TURNS && length <= TURN_SHORT);
 	}
 	join_end(q, queue_link(links, at), waiting, length, owes);
@@ -300,9 +300,9 @@ enum gap {
 	GAP_END	  /* it has all that are left */
 };
 
-/* Which of them the packet has, and nothing else. */
+/* Which of them the packet has, and nothing else. Fills whose they are. */
 static __noinline enum gap gap_look(struct __sk_buff *skb, const struct packet *p, struct stream *stream,
-				    struct tcp_sock *tcp)
+				    struct tcp_sock *tcp, __u32 *container)
 {
 	__u32 end = p->seq + p->payload_length;
 	struct queue_waiting *waiting;
@@ -313,6 +313,7 @@ static __noinline enum gap gap_look(struct __sk_buff *skb, const struct packet *
 	if (!waiting || !waiting->later || p->odd || p->flags & TCP_FIN || !is_behind(end, tcp->rcv_nxt) ||
 	    is_behind(end, waiting->packet.seq) || !would_be_taken(skb, p, tcp, &stream->with))
 		return GAP_NONE;
+	*container = waiting->before;
 	return end == waiting->packet.seq && !is_behind(p->seq, tcp->rcv_nxt) ? GAP_END : GAP_PART;
 }
 
@@ -347,12 +348,13 @@ static __always_inline bool gap_passes(struct __sk_buff *skb, struct front_conte
 				       struct bpf_sock *sk, struct tcp_sock *tcp, struct fief_label *label)
 {
 	struct packet *p = &front->packet;
-	enum gap has = label && tcp ? gap_look(skb, p, stream, tcp) : GAP_NONE;
+	__u32 container = FIEF_NO_ID;
+	enum gap has = label && tcp ? gap_look(skb, p, stream, tcp, &container) : GAP_NONE;
 
 	if (has == GAP_NONE || !is_body(p, sk, label))
 		return false;
 	if (has == GAP_END && payload_valid(skb, p, stream, false))
-		place_again(p, front->guard->queue, label->container.id, tcp->write_seq);
+		place_again(p, front->guard->queue, container, tcp->write_seq);
 	return true;
 }
 

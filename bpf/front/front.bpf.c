@@ -4,7 +4,7 @@
  *
  *   steer      which listening socket a connection reaches
  *   filter     listeners with a filter of their own
- *     filtered      as a connection finds them
+ *     filtered      as a connection finds them    witness       which of them have begun to listen
  *   door       what happens to a packet to a guarded port, with ack for those after a SYN
  *     handed        from one program to the next  leave         once it has its verdict
  *     context       what is known about it        found         which listener that is, as seen last
@@ -69,6 +69,7 @@
  *     late          the end of a body that makes its request whole
  *     follows       what else comes of one        turns         of clients, where requests cannot be read
  *     room          to wait in                    pipelined     requests of one packet
+ *     windows       of clients that wait          charged       work on what waits
  *   verdict    counts of verdicts, and notices
  *
  * The readers of frames and of TCP options, and the keys of flows and sources, stand in flow/. The object reuses the core's

@@ -35,6 +35,21 @@ static __always_inline int blind_rule(__u32 slot)
 	return enforced ? TCX_DROP : TCX_NEXT;
 }
 
+/* Counts a packet of a listener, whose client no rule was looked up for. */
+static __always_inline void guard_count(const struct fief_guard *guard, __u32 listener, enum fief_reason reason,
+					bool monitored)
+{
+	struct fief_verdict_key key = {
+	    .container = guard->fallback,
+	    .rule = FIEF_NO_ID,
+	    .listener = listener,
+	    .reason = reason,
+	    .monitored = monitored,
+	};
+
+	verdict_add(&key, 1);
+}
+
 /* Without the rule for the client. */
 static __noinline bool guard_only_find(struct front_context *front)
 {

@@ -10,6 +10,8 @@
 #pragma once
 
 #include "flow/packet.bpf.h"
+#include "maps/admitted.bpf.h"
+#include "maps/labels.bpf.h"
 
 #define INTERIM_LEAST 16 /* "HTTP/1.1 100" and two line ends */
 #define INTERIM_MOST  64
@@ -36,4 +38,22 @@ static __noinline bool is_interim(struct __sk_buff *skb, const struct packet *p)
 		}
 	}
 	return ends;
+}
+
+/* The packet is one: what its server says next is where the answer to the flow's request begins. */
+static __noinline int interim_note(struct __sk_buff *skb, const struct packet *p, const struct fief_flow_key *key)
+{
+	struct fief_admitted *entry = admitted_find(key);
+	struct bpf_sock *sk = skb->sk;
+	struct fief_label *label = NULL;
+
+	if (entry && entry->answer_at + entry->interim == p->seq)
+		entry->interim += p->payload_length;
+	if (sk)
+		sk = bpf_sk_fullsock(sk);
+	if (sk)
+		label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	if (label) /* another CPU may rule the next request */
+		__sync_val_compare_and_swap(&label->answer_at, p->seq, p->seq + p->payload_length);
+	return 0;
 }

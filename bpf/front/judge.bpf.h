@@ -70,6 +70,6 @@ static __always_inline int later_judge(struct front_context *front, struct conne
 		return later_wait(front, on, stream);
 	if (ruling->refused)
 		return LATER_REFUSED;
-	pipelined_take(front, on->label, ruling->container);
+	pipelined_take(front, on->label, stream);
 	return later_follow(front, on, stream);
 }

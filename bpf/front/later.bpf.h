@@ -27,12 +27,25 @@
 #include "tail.bpf.h"
 #include "tracked.bpf.h"
 
+/*
+ * Whether the server owes the answer to an earlier request of the connection, or a part of it: not all that it has said is acknowledged, or
+ * nothing has left since that request was ruled. Once that was so it may be again unseen: of two requests the first may be answered.
+ */
+static __always_inline bool is_unanswered(const struct packet *p, const struct connection *on)
+{
+	if (is_begin(on))
+		return false;
+	return on->label->flags & FIEF_LABEL_PIPELINED || !is_behind(on->tcp->snd_nxt, on->label->answer_at) ||
+	       (on->tcp->snd_una != on->tcp->write_seq && p->ack != on->tcp->write_seq);
+}
+
 static __always_inline int requests_rule(struct __sk_buff *skb, struct front_context *front, struct connection *on,
 					 struct stream *stream)
 {
 	struct head_ranges *ranges = on->ranges;
 	int verdict = LATER_AGAIN, i;
 
+	stream->unanswered = is_unanswered(&front->packet, on);
 	/* before `next` goes on: a reader of that, and of this behind it, then looks closer */
 	__sync_fetch_and_and(&on->label->flags, ~FIEF_LABEL_TAKEN);
 	heads_forget(ranges, on->tcp->rcv_nxt);

@@ -21,7 +21,7 @@ struct queue_waiting {
 	struct fief_admitted admitted;
 	__u64 since_ns;
 	__u32 queue;
-	__u32 class;
+	__u32 before; /* container of the request before it, whose body may still come */
 	__u32 length;
 	__u32 later; /* 1: the connection has its socket */
 	__u8 ethernet[16];
@@ -154,16 +154,6 @@ static __always_inline bool pieces_keep(struct __sk_buff *skb, const struct pack
 	return true;
 }
 
-#define WINDOW_LEAST 536 /* below that an answer does not begin at once: the least segment of IPv4 */
-
-/* Whether its client has not sent all of its body, or does not take the answer; `scale`: of its windows. */
-static __always_inline bool is_owing(const struct packet *p, const struct fief_admitted *entry, __u32 scale)
-{
-	return (__u32)p->window << (scale & 15) < WINDOW_LEAST ||
-	       (entry->tracked & FIEF_LABEL_TRACKED &&
-		(entry->tracked & BODY_STATES || is_behind(entry->next, p->seq + p->payload_length)));
-}
-
 #define KEEP_LATER 1 /* the connection has its socket */
 #define KEEP_OWES  2
 
@@ -193,7 +183,7 @@ static __noinline __u32 waiting_keep(struct __sk_buff *skb, struct front_context
 	waiting->admitted = stream->admitted;
 	waiting->since_ns = turn->since_ns;
 	waiting->queue = turn->queue;
-	waiting->class = turn->class;
+	waiting->before = turn->before;
 	waiting->length = p->payload_length;
 	waiting->later = how & KEEP_LATER;
 	__builtin_memset(waiting->ethernet, 0, sizeof(waiting->ethernet));

@@ -24,9 +24,9 @@
 
 #include "flow/socket.bpf.h"
 #include "flow/steered.bpf.h"
+#include "guard.bpf.h"
 #include "listening.bpf.h"
 #include "owed.bpf.h"
-#include "verdict.bpf.h"
 
 /* The door has found the packet's socket, in this state. */
 static __always_inline void made_mark(struct __sk_buff *skb, __u32 state)
@@ -58,8 +58,8 @@ static __noinline bool made_lets(struct __sk_buff *skb)
 {
 	__u32 slot = policy_slot(), at;
 	struct listener_found *listener = meets_listener(skb, slot);
-	struct fief_verdict_key key = {.rule = FIEF_NO_ID, .reason = FIEF_ACK_BAD};
 	struct fief_guard *guard;
+	bool monitored;
 
 	if (!listener)
 		return true;
@@ -67,11 +67,9 @@ static __noinline bool made_lets(struct __sk_buff *skb)
 	guard = bpf_map_lookup_elem(&guards, &at);
 	if (!guard || guard->flags & FIEF_GUARD_FORWARD)
 		return true;
-	key.container = guard->fallback;
-	key.listener = listener->index;
-	key.monitored = !!(guard->flags & FIEF_GUARD_MONITOR);
-	verdict_add(&key, 1);
-	return key.monitored;
+	monitored = guard->flags & FIEF_GUARD_MONITOR;
+	guard_count(guard, listener->index, FIEF_ACK_BAD, monitored);
+	return monitored;
 }
 
 /* The packet's flow. */

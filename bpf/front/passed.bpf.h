@@ -29,7 +29,6 @@
 #include "context.bpf.h"
 #include "flow/key.bpf.h"
 #include "flow/socket.bpf.h"
-#include "counted.bpf.h"
 #include "guard.bpf.h"
 #include "maps/guards.bpf.h"
 #include "maps/passed.bpf.h"
@@ -115,19 +114,6 @@ static __always_inline bool is_own(const struct fief_flow_key *key)
 	return remote[1] == bpf_cpu_to_be64(1) || bpf_be64_to_cpu(remote[1]) >> 24 == 0xffff7full;
 }
 
-static __always_inline void unguarded_count(const struct fief_guard *guard, __u32 listener, bool monitored)
-{
-	struct fief_verdict_key key = {
-	    .container = guard->fallback,
-	    .rule = FIEF_NO_ID,
-	    .listener = listener,
-	    .reason = FIEF_SYN_UNGUARDED,
-	    .monitored = monitored,
-	};
-
-	verdict_add(&key, 1);
-}
-
 /* Whether a packet that looks for this listener is refused, since it has passed no door. Counted. */
 static __noinline bool unguarded_refuse(struct bpf_sk_lookup *ctx, __u32 slot, __u32 listener)
 {
@@ -148,6 +134,6 @@ static __noinline bool unguarded_refuse(struct bpf_sk_lookup *ctx, __u32 slot, _
 	if (is_own(&key) || passed_find(&key))
 		return false;
 	refuse = (guard->flags & (FIEF_GUARD_CLOSED | FIEF_GUARD_MONITOR)) == FIEF_GUARD_CLOSED;
-	unguarded_count(guard, listener, !refuse);
+	guard_count(guard, listener, FIEF_SYN_UNGUARDED, !refuse);
 	return refuse;
 }

@@ -42,6 +42,7 @@ struct queue_turn {
 	__u32 queue;
 	__u32 class;
 	__u32 source; /* list of its source */
+	__u32 before; /* container of the request before it on its connection, as far as that is known */
 };
 
 /* What a CPU hands from one program to the next. Its packet: as far as the one before has read it. */

@@ -5,7 +5,6 @@
 #include "answer.bpf.h"
 #include "cookie.bpf.h"
 #include "flow/key.bpf.h"
-#include "maps/queues.bpf.h"
 #include "refused.bpf.h"
 #include "reset.bpf.h"
 
@@ -19,43 +18,29 @@ static __always_inline int turn_away(struct __sk_buff *skb, struct front_context
 }
 
 /*
- * Whether the server still owes the client the answer to a request before this one: the queue has handed it on, and seen no answer
- * begin. An answer of ours would be taken for that one.
- */
-static __noinline bool owes_answer(const struct packet *p)
-{
-	struct fief_served *served;
-	struct fief_flow_key key;
-
-	flow_key(p, &key);
-	served = bpf_map_lookup_elem(&queue_serves, &key);
-	return served && served->since_ns;
-}
-
-/* The client's answer goes out as a copy; the packet itself becomes the reset of its socket. */
-static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-				   struct tcp_sock *tcp)
-{
-	struct packet *p = &front->packet;
-
-	half_refuse(p, stream);
-	p->ack = tcp->snd_nxt;
-	stream->with.echo = cookie_clock_ms(front->now) + tcp->tsoffset;
-	return answer_and_reset(skb, p, stream, tcp->rcv_nxt);
-}
-
-/*
- * Refuses what would go to a socket. An answer of ours has its place only where everything that the server has said is
- * acknowledged, by this packet at the latest, and it owes none; else both sides are reset.
+ * Refuses what would go to a socket: the client's answer goes out as a copy, the packet itself becomes the reset of its socket. An answer of
+ * ours has its place only where everything that the server has said is acknowledged, by this packet at the latest, and it owes none; else
+ * both sides are reset.
  */
 static __noinline int refuse_at(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 				struct tcp_sock *tcp)
 {
 	struct packet *p = &front->packet;
 
-	if ((tcp->snd_una != tcp->write_seq && p->ack != tcp->write_seq) || owes_answer(p))
+	if (stream->ruling.rule.refusal != FIEF_REFUSE_DROP &&
+	    ((tcp->snd_una != tcp->write_seq && p->ack != tcp->write_seq) || stream->unanswered))
 		stream->ruling.rule.refusal = FIEF_REFUSE_RESET;
 	p->ack = tcp->snd_nxt;
 	stream->with.echo = cookie_clock_ms(front->now) + tcp->tsoffset;
 	return answer_and_reset(skb, p, stream, tcp->rcv_nxt);
+}
+
+/* The same of a request that a rule refuses. */
+static __noinline int later_refuse(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
+				   struct tcp_sock *tcp)
+{
+	int verdict = refuse_at(skb, front, stream, tcp);
+
+	half_refuse(&front->packet, stream);
+	return verdict;
 }

@@ -115,14 +115,18 @@ static __always_inline void stream_open(const struct packet *p, struct stream *s
 }
 
 /*
- * The kernel answered its SYN before we did, with a cookie of its own. Without bytes it makes the connection, and the request
- * is ruled as it passes; bytes would reach the server with the socket, and are ruled here.
+ * The kernel answered its SYN, with a cookie of its own: before we did, or at a listener of multipath TCP. Without bytes it makes the
+ * connection, and the request is ruled as it passes; bytes would reach the server with the socket, and are ruled here. They may be kept and
+ * acknowledged, which a socket must not miss that the bare end of the handshake makes: one in the same batch comes first (early.bpf.h),
+ * and one that comes later is dropped.
  */
 static __noinline int kernel_answered(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *listening,
 				      struct stream *stream)
 {
 	struct packet *p = &front->packet;
 
+	if (!skb->cb[ROUNDS_AT] && (early_send(skb) || queue_mark()))
+		return TCX_DROP;
 	kernel_cookie_read(p, listening, &stream->with);
 	stream->with.missing = 0;
 	stream_open(p, stream);
@@ -175,7 +179,9 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 		stream->first = p->seq - 1;
 		if (cookie_spent(p, p->seq))
 			return count_drop(front, FIEF_ACK_BAD);
-		return is_bare(p) ? HANDSHAKE_ENDS : HANDSHAKE_BEGINS;
+		if (!is_bare(p))
+			return HANDSHAKE_BEGINS;
+		return hold_find(p, stream) ? TCX_DROP : HANDSHAKE_ENDS;
 	}
 	bad_count(p, front->now, stream->times);
 	if (!bad_too_many(p, front->now, stream->times) && ran_out(front, &stream->with))

@@ -30,6 +30,7 @@
 #include "room.bpf.h"
 #include "ticks.bpf.h"
 #include "turns.bpf.h"
+#include "windows.bpf.h"
 
 #define QUEUE_CLOCKS  2
 #define RETRY_LATER_S 1
@@ -146,51 +147,6 @@ static __always_inline __u32 answer_begin_at(const struct packet *p, struct tcp_
 	return answer;
 }
 
-/* Of the client's windows. `tcp`: its socket, if there is one. */
-static __always_inline __u32 window_scale(struct tcp_sock *tcp, const struct handshake *with)
-{
-	__u32 scale = with->scale == SCALE_NONE ? 0 : with->scale;
-
-	barrier_var(scale); /* one load for both would be of two kinds of memory */
-	if (tcp)
-		scale = BPF_CORE_READ_BITFIELD(tcp, rx_opt.snd_wscale);
-	return scale;
-}
-
-/*
- * The sequence number up to which the client of a waiting request may send. `tcp`: the request's socket, else the listening one. The
- * edge that the client was offered before stays; it is offered nothing more.
- */
-static __noinline __u32 waiting_edge(const struct front_context *front, struct tcp_sock *tcp, bool later, __u32 begin)
-{
-	if (later && tcp)
-		return tcp->rcv_wup + tcp->rcv_wnd;
-	if (front->guard->flags & FIEF_GUARD_KERNEL)
-		return begin + 0xffff; /* the most that a SYN-ACK can offer */
-	return tcp ? begin + window_offered(tcp, front->guard) : begin;
-}
-
-/* The window field beside the acknowledgement of what waits, up to `end`. */
-static __always_inline __u16 waiting_window(const struct front_context *front, struct tcp_sock *tcp, bool later,
-					    const struct handshake *with, __u32 begin, __u32 end)
-{
-	__u32 edge = waiting_edge(front, tcp, later, begin), scale = receive_scale(with);
-
-	barrier_var(scale); /* one load for both would be of two kinds of memory */
-	if (later && tcp)
-		scale = BPF_CORE_READ_BITFIELD(tcp, rx_opt.rcv_wscale);
-	return is_behind(edge, end) ? window_field(edge - end, scale) : 0;
-}
-
-/*
- * How far it is acknowledged of which no more can be kept. A client that was offered more sends that in vain: the last byte,
- * which the server acknowledges when it gets the request, is the sign for it to go on.
- */
-static __always_inline __u32 waiting_end(__u32 end, __u32 length)
-{
-	return length >= FIEF_QUEUE_MOST ? end - 1 : end;
-}
-
 /* It does not wait: it makes its connection, or goes to its socket. */
 static __always_inline int queue_enter(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
 				       struct tcp_sock *tcp, const struct queue_turn *place)
@@ -275,13 +231,15 @@ static __always_inline bool is_in_hand(const struct queue_held *held)
 
 /*
  * What is known of an earlier connection, or of a request that is answered, is forgotten, whatever was seen of that. Not where
- * an earlier request of this connection waits, as two CPUs may have ruled one each: it was acknowledged. False: so it is.
+ * an earlier request of this connection waits, as two CPUs may have ruled one each: it was acknowledged. False: so it is. Fills whose
+ * the request was that the server has, or had a moment ago.
  */
-static __noinline bool earlier_forget(const struct packet *p, bool later)
+static __noinline bool earlier_forget(const struct packet *p, bool later, struct queue_turn *turn)
 {
 	struct fief_served *served;
 	struct queue_held *held;
 	struct fief_flow_key key;
+	struct fief_queue *q;
 
 	flow_key(p, &key);
 	held = bpf_map_lookup_elem(&queue_holds, &key);
@@ -293,6 +251,9 @@ static __noinline bool earlier_forget(const struct packet *p, bool later)
 	if (!later)
 		lasting_end(&key);
 	served = bpf_map_lookup_elem(&queue_serves, &key);
+	q = served ? queue_get(served->queue) : NULL;
+	if (q)
+		turn->before = queue_class(q, served->class)->container.id;
 	if (served && (!later || is_behind(p->ack, served->answer) || has_run_out(served)))
 		served_end(&key, served);
 	return true;
@@ -371,12 +332,12 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	struct queue_links *links = queue_links();
 	struct packet *p = &front->packet;
 	bool later = what == QUEUE_LATER, owes, over, multipath, waits;
-	struct queue_turn place = {};
+	struct queue_turn place = {.before = stream->admitted.container.id};
 	__u32 class, bytes, at;
 	enum queue_way way;
 	int verdict;
 
-	if (!earlier_forget(p, later))
+	if (!earlier_forget(p, later, &place))
 		return TCX_DROP;
 	if (later && q && q->until == FIEF_UNTIL_CLOSE && flow_lasts(p))
 		return TCX_NEXT;
@@ -398,7 +359,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 	waits = bytes && !q->monitor && (over || !queue_is_free(q, front->now));
 	if (later && !q->monitor && !payload_valid(skb, p, stream, waits))
 		return TCX_DROP;
-	owes = is_owing(p, &stream->admitted, window_scale(later ? tcp : NULL, &stream->with)) ||
+	owes = is_owing(p, &stream->admitted, later ? tcp : NULL, &stream->with) ||
 	       (later && tcp && may_stay_unanswered(skb, p, tcp, &stream->admitted));
 	place.since_ns = front->now;
 	/* what TCP cannot hand on yet keeps no place either */
@@ -419,8 +380,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 		}
 		at = waiting_keep(skb, front, stream, &place, (later ? KEEP_LATER : 0) | (owes ? KEEP_OWES : 0));
 		if (at) {
-			if (queue_class(q, class)->managed)
-				received_for(stream->admitted.container);
+			waits_charge(queue_class(q, class), stream->admitted.container);
 			verdict_count(front, stream->admitted.container, FIEF_NO_ID, FIEF_QUEUE_WAITS, false);
 			return queue_wait(skb, front, stream, q, links, tcp, label, class, at);
 		}

@@ -11,7 +11,7 @@ use fief_testkit::{
 };
 use fief_tests_netns::SOON;
 use fief_tests_netns::front::{Door, plain, ready};
-use fief_tests_netns::queued::{Queued, low};
+use fief_tests_netns::queued::{Queued, lasting, low};
 use fief_tests_netns::rig::{Rig, whole};
 use nix::sched::{sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -274,7 +274,9 @@ fn a_begin_behind_the_end_of_its_handshake_is_its_very_next_byte() {
             .unwrap_or_else(|_| panic!("{name}: {:?}", server.front.verdicts()));
             connection.vanish();
         }
-        assert!(server.front.verdicts().count(abi::FIEF_ACK_BAD) > 0, "{name}: they came one by one");
+        // where the door answers SYNs the bytes of such a segment wait for the socket
+        let refused = server.front.verdicts().count(abi::FIEF_ACK_BAD) > 0;
+        assert_eq!(refused, name == BY_COOKIES[1], "{name}: they came one by one");
         // an honest one need not come again
         let connection = open(&clients, TIMES, 1000);
         in_one_batch(&clients, &[connection.segment(ACK, 0, b""), connection.segment(ACK, 0, &before)]);
@@ -335,5 +337,42 @@ fn a_body_goes_on_behind_its_head() {
         }
         // on a busy machine one may have to
         assert!(again < TIMES, "{door:?}: {again}, {:?}", server.front.verdicts());
+    }
+}
+
+/// The end of the handshake and the first bytes are acknowledged before TCP has seen either: it must not make a socket that never gets them.
+#[test]
+fn what_was_acknowledged_behind_the_end_of_its_handshake_is_served() {
+    if !ready() {
+        return;
+    }
+    let request = padded("/request", 200);
+    for (door, queue) in Door::GUARDS.into_iter().flat_map(|door| [true, false].map(|queue| (door, queue))) {
+        let policy = if queue { lasting() } else { policy("admit = true", RULES) };
+        let server = Queued::multipath(door, &policy);
+        server.front.topology.server.sysctl("net.ipv4.tcp_syncookies", "2").unwrap();
+        let clients = RawClients::new(&server.front.topology).unwrap();
+        for n in 0..TIMES {
+            let before = server.got().len();
+            let first = queue.then(|| server.ask(low(1), "/first"));
+            server.got_all(before + usize::from(queue));
+            let connection = open(&clients, n, 1000);
+            // the whole of it has to wait; a part of its head is kept
+            let come = if queue { request.len() } else { request.len() / 2 };
+            in_one_batch(
+                &clients,
+                &[connection.segment(ACK, 0, b""), connection.segment(PSH | ACK, 0, &request[..come])],
+            );
+            if queue {
+                server.wait_for(1);
+            }
+            server.let_go(2);
+            clients.send(&connection.segment(PSH | ACK, come as u32, &request[come..])).unwrap();
+            let is_served = wait_until(SOON, || server.got().len() == before + 1 + usize::from(queue));
+            assert!(is_served.is_ok(), "{door:?}, {queue}: {:?}, {:?}", server.got(), server.front.verdicts());
+            assert_eq!(server.got().last().unwrap(), "/request");
+            connection.vanish();
+            drop(first);
+        }
     }
 }

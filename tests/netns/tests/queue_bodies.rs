@@ -9,9 +9,9 @@ use std::time::Duration;
 use fief_testkit::segment::{ACK, PSH};
 use fief_testkit::{Family, RawClients, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::queued::{POLICY, ask_on, lasting, low, read_head};
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, lasting, low, read_head, status};
 use fief_tests_netns::rig::Rig;
-use fief_tests_netns::{SOON, connect_from};
+use fief_tests_netns::{SOON, connect_from, one_installation};
 
 /// Longer than a place lasts whose client owes bytes: three ticks of 134 ms.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -208,6 +208,34 @@ fn a_body_that_comes_late_has_a_place_again() {
     }
 }
 
+/// The server says 100 Continue before the body comes, which is no answer yet.
+#[test]
+fn a_body_that_comes_late_behind_an_interim_answer_has_a_place_again() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &lasting());
+        let mut upload = rig.connect(low(1));
+        for n in [1, 3] {
+            let head = "POST /upload HTTP/1.1\r\nHost: server\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+            upload.write_all(head.as_bytes()).unwrap();
+            assert!(answer_on(&mut upload).starts_with("HTTP/1.1 100"), "{door:?}");
+            std::thread::sleep(PAUSE);
+            upload.write_all(b"hello").unwrap();
+            wait_until(SOON, || rig.bodies().len() == usize::midpoint(n, 1)).unwrap();
+            let other = rig.ask(low(2), "/other");
+            wait_until(SOON, || rig.queue().waiting == 1 || rig.got().len() > n).unwrap();
+            assert_eq!(rig.got().len(), n, "{door:?}");
+            rig.let_go(2);
+            assert!(answer_on(&mut upload).starts_with("HTTP/1.1 200"), "{door:?}");
+            assert_eq!(status(other), 200);
+        }
+        rig.wait_for_peace();
+    }
+}
+
 /// Ends that the server does not get: behind a gap, and with a wrong checksum. Neither lets a client hold its place.
 #[test]
 fn an_end_that_tcp_does_not_take_holds_no_place() {
@@ -265,6 +293,43 @@ fn a_request_behind_a_gap_holds_no_place() {
         rig.clients.send(&other.segment(PSH | ACK, 0, NEXT)).unwrap();
         entered(3);
         wait_until(SOON, || rig.front.queue().busy == 0).unwrap();
+    }
+}
+
+/// Requests that have places, by class.
+fn in_service(front: &Front) -> Vec<u32> {
+    let view = front.topology.server.run(|| front.installation().fief().front().unwrap()).unwrap();
+    view.queues.first().expect("a queue").classes.iter().map(|class| class.in_service).collect()
+}
+
+/// It is not of the class of the request that waits behind it.
+#[test]
+fn the_end_of_a_body_has_its_place_in_the_class_of_its_request() {
+    if !ready() {
+        return;
+    }
+    let rule =
+        |path, container| format!("[[listener.plain.request]]\npath = \"/{path}/*\"\ncontainer = \"{container}\"\n");
+    let two = lasting().replace("in-service = 1", "in-service = 2");
+    let policy = format!("{two}{}{}", rule("mute/high", "high"), rule("robots", "robots"));
+    let [mute, robots] = ["mute", "robots"].map(|path| format!("GET /{path}/10 HTTP/1.1\r\nHost: server\r\n\r\n"));
+    for door in Door::GUARDS {
+        let rig = Rig::in_order(door, &policy);
+        let [first, second, upload] = [0; 3].map(|_| rig.open(Family::V4));
+        rig.clients.send(&first.segment(PSH | ACK, 0, mute.as_bytes())).unwrap();
+        wait_until(SOON, || rig.server.seen().len() == 1).unwrap();
+        let head = Body::Counted.head("/mute/high/10");
+        // within the time for which a place lasts whose client owes bytes; the second gets that place, and the third waits on
+        rig.clients.send(&upload.segment(PSH | ACK, 0, head.as_bytes())).unwrap();
+        wait_until(SOON, || rig.front.queue().class[0].entered == 1).unwrap();
+        rig.clients.send(&second.segment(PSH | ACK, 0, mute.as_bytes())).unwrap();
+        rig.clients.send(&upload.segment(PSH | ACK, (head.len() + 5) as u32, robots.as_bytes())).unwrap();
+        wait_until(SOON, || rig.server.seen().len() == 2 && rig.front.queue().waiting == 1)
+            .unwrap_or_else(|_| panic!("{door:?}: {:?}, {:?}", rig.server.seen(), rig.front.queue()));
+        assert_eq!(in_service(&rig.front), [0, 2, 0], "{door:?}");
+        rig.clients.send(&upload.segment(PSH | ACK, head.len() as u32, b"hello")).unwrap();
+        wait_until(SOON, || in_service(&rig.front).iter().sum::<u32>() == 3).unwrap_or_else(|_| panic!("{door:?}"));
+        assert_eq!(in_service(&rig.front), [1, 2, 0], "{door:?}");
     }
 }
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The end of a client's side, behind a request that waits, ends no half request.
+//! The end of a client's side, behind a request that waits, ends no half request; and that of its connection is told.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::process::Stdio;
+use std::time::Duration;
 
-use fief_testkit::{Family, Feature, Process, require, wait_until};
+use fief_testkit::segment::{ACK, PSH, RST};
+use fief_testkit::{Family, Feature, ORDINARY_OPTIONS, Process, RawClients, RawConnection, require, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::queued::lasting;
+use fief_tests_netns::queued::{Queued, lasting, low, status};
 use fief_tests_netns::{SOON, connect_from, python_server};
 
 const RULES: &str = "[[listener.plain.request]]\npath = \"/secret/*\"\nrefuse = \"reset\"\n";
@@ -74,4 +76,40 @@ fn the_end_behind_a_request_that_waits_ends_no_half_request_where_fief_answers()
 #[test]
 fn the_end_behind_a_request_that_waits_ends_no_half_request_where_the_kernel_answers() {
     the_end_behind_a_request_that_waits_ends_no_half_request(Door::Kernel);
+}
+
+/// The reset of its connection was lost. All that it has asked is acknowledged, so it sends nothing again.
+#[test]
+fn who_waits_on_a_connection_that_is_gone_is_reset() {
+    if !ready() {
+        return;
+    }
+    let request = b"GET /more HTTP/1.1\r\nHost: server\r\n\r\n";
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &lasting());
+        let clients = RawClients::new(&rig.front.topology).unwrap();
+        let client = (RawClients::address(Family::V4, 7), 2000).into();
+        let flow = [client, plain(Family::V4)];
+        let mut connection = RawConnection::open(&clients, flow, 1000, &ORDINARY_OPTIONS, SOON).unwrap().unwrap();
+        rig.let_go(1);
+        clients.send(&connection.segment(PSH | ACK, 0, request)).unwrap();
+        let answered = |connection: &mut RawConnection| {
+            connection.hear(Duration::from_millis(50)).unwrap();
+            !connection.received().is_empty()
+        };
+        wait_until(SOON, || answered(&mut connection)).unwrap();
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(2);
+        clients.send(&connection.segment(PSH | ACK, request.len() as u32, request)).unwrap();
+        rig.wait_for(1);
+        let killed = rig.front.topology.server.command("ss").args(["-K", "dport", "=", ":2000"]).output().unwrap();
+        assert!(killed.status.success(), "{killed:?}");
+        let reset = || clients.receive(client, SOON).is_some_and(|segment| segment.flags & RST != 0);
+        wait_until(SOON, reset).unwrap();
+        rig.let_go(1);
+        assert_eq!(status(first), 200);
+        wait_until(SOON, reset).unwrap_or_else(|_| panic!("{door:?}: {:?}", rig.front.verdicts()));
+        rig.wait_for_peace();
+        connection.vanish();
+    }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use fief_bpf::abi;
 use fief_testkit::{Client, Family, Feature, Process, Topology, require, wait_until};
 use fief_tests_netns::{Installation, SOON, Setup, connect_once_served, role, serve_in_turn, spin, two_classes};
+use nix::sys::socket::{setsockopt, sockopt};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: server\r\n\r\n";
 /// The server does not answer before the test is over.
@@ -80,6 +81,12 @@ impl Limited {
 
     fn queue(&self) -> abi::fief_queue {
         fief_bpf::queue::all(self.installation.fief().pins()).unwrap().pop().expect("a queue").1
+    }
+
+    /// What the low class was charged.
+    fn usage(&self) -> fief::Usage {
+        let snapshot = self.installation.fief().snapshot().unwrap();
+        snapshot.containers.into_iter().find(|c| c.path == "shop/low").unwrap().usage
     }
 }
 
@@ -170,22 +177,82 @@ fn a_request_that_waits_is_charged_to_its_class() {
     let mut first = rig.connect(Client::Low, 1);
     first.write_all(SLEEPS).unwrap();
     wait_until(SOON, || rig.queue().busy == 1).unwrap();
-    let usage = || {
-        let snapshot = rig.installation.fief().snapshot().unwrap();
-        snapshot.containers.into_iter().find(|c| c.path == "shop/low").unwrap().usage
-    };
     let mut streams: Vec<_> = (0..WAIT).map(|_| rig.connect(Client::Low, 2)).collect();
     // the ends of the handshakes may still be under way
-    let mut before = usage();
+    let mut before = rig.usage();
     wait_until(SOON, || {
-        let last = std::mem::replace(&mut before, usage());
+        let last = std::mem::replace(&mut before, rig.usage());
         before.packets_in == last.packets_in
     })
     .unwrap();
     streams.iter_mut().for_each(|stream| stream.write_all(REQUEST).unwrap());
     wait_until(SOON, || rig.queue().waiting == WAIT).unwrap();
-    let after = usage();
+    let after = rig.usage();
     assert_eq!(after.packets_in, before.packets_in, "they wait");
     let each = (after.receive_ns - before.receive_ns) / u64::from(WAIT);
     assert!(each > 500, "{each} ns of receive work a request");
+}
+
+/// A client that asks, and resets its connection while its request waits, again and again: it uses up what a few hundred requests do, and
+/// then nothing more.
+#[test]
+fn requests_that_are_reset_while_they_wait_use_little_of_their_classs_limit() {
+    let name = "requests_that_are_reset_while_they_wait_use_little_of_their_classs_limit";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::NetNs) {
+        return;
+    }
+    const RESETS: u64 = 400;
+    let rig = Limited::new(name, "{ in-service = 1, stale = \"30s\", wait = \"1m\", length = 1000 }", 200, "90%");
+    assert_eq!(rig.status(Client::Low), "204"); // a server that is managed
+    let mut first = rig.connect(Client::Low, 1);
+    first.write_all(SLEEPS).unwrap();
+    wait_until(SOON, || rig.queue().busy == 1).unwrap();
+    let used = [1, 2].map(|round| {
+        let before = rig.usage().receive_ns;
+        for _ in 0..RESETS {
+            let mut stream = rig.connect(Client::Low, 2);
+            stream.write_all(REQUEST).unwrap();
+            setsockopt(&stream, sockopt::Linger, &libc::linger { l_onoff: 1, l_linger: 0 }).unwrap();
+        }
+        let gone = wait_until(SOON, || rig.queue().class[1].gone == round * RESETS);
+        assert!(gone.is_ok(), "{:?}", rig.queue().class[1]);
+        rig.usage().receive_ns - before
+    });
+    let [some, more] = used.map(|ns| ns / RESETS);
+    assert!(some > 300 && more < 100, "{some} ns each, and then {more}");
+}
+
+/// All at once, and others are served meanwhile.
+#[test]
+fn a_line_of_a_class_without_budget_is_told_that_it_has_waited_too_long() {
+    let name = "a_line_of_a_class_without_budget_is_told_that_it_has_waited_too_long";
+    if role().is_some() {
+        return serve();
+    }
+    if !require(Feature::NetNs) {
+        return;
+    }
+    const LINE: u32 = 400; // more than may follow each other at once
+    let rig = Limited::new(name, "{ in-service = 1, wait = \"3s\", length = 1000 }", 200, "0.0001%");
+    wait_until(SOON, || rig.status(Client::Low) == "429").unwrap();
+    let before = rig.queue().class[1].refused_wait;
+    let mut line: Vec<_> = (0..LINE).map(|_| rig.connect(Client::Low, 2)).collect();
+    line.iter_mut().for_each(|stream| stream.write_all(REQUEST).unwrap());
+    let comes = wait_until(SOON, || rig.queue().waiting == LINE);
+    assert!(comes.is_ok(), "{:?}", rig.queue().class[1]);
+    while rig.queue().waiting + rig.queue().refused > 0 {
+        assert_eq!(rig.status(Client::High), "204");
+    }
+    for mut stream in line {
+        let mut head = [0; 12];
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.read_exact(&mut head).unwrap();
+        assert_eq!(&head, b"HTTP/1.1 429");
+    }
+    let queue = rig.queue();
+    assert_eq!(queue.class[1].refused_wait - before, u64::from(LINE), "{:?}", queue.class[1]);
+    assert_eq!(queue.class[0].refused_full + queue.class[0].refused_wait, 0, "{:?}", queue.class[0]);
 }

@@ -9,11 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fief_bpf::abi::fief_queue;
-use fief_testkit::{Client, Family, wait_until};
+use fief_bpf::record::Record;
+use fief_testkit::segment::{ACK, PSH};
+use fief_testkit::{Client, Family, ORDINARY_OPTIONS, RawClients, RawConnection, wait_until};
 use fief_tests_netns::front::{Door, Front, plain, ready};
-use fief_tests_netns::queued::{POLICY, Queued, status};
+use fief_tests_netns::queued::{POLICY, Queued, high, lasting, low, status};
 use fief_tests_netns::rig::status_of;
 use fief_tests_netns::{SOON, connect_from, one_installation};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 /// Of one class, each with a request under way all the time.
 const CLIENTS: u8 = 24;
@@ -171,4 +174,73 @@ fn a_place_is_held_as_long_as_the_policy_says() {
         queued.let_go(2);
         assert_eq!([first, second].map(status), [200, 200], "{door:?}");
     }
+}
+
+/// A server of four places, of which the promise to the high class leaves the others one, and for good.
+fn one_place_below(new: impl FnOnce(&str) -> Queued) -> Queued {
+    let promised = "cpu.priority = 200\nlatency = \"90% in 50s\"";
+    let policy = lasting().replace("cpu.priority = 200", promised).replace("in-service = 1", "in-service = 4");
+    let rig = new(&policy);
+    // with a first answer the number is found out anew
+    rig.let_go(1);
+    assert_eq!(status(rig.ask(high(1), "/before")), 200);
+    rig.wait_for_peace();
+    let pins = rig.front.installation().fief().pins();
+    let (number, mut queue) = fief_bpf::queue::all(pins).unwrap().pop().expect("a queue");
+    (queue.below, queue.below_rests) = (1, u32::MAX);
+    let queues = MapHandle::from_pinned_path(pins.map("queues")).unwrap();
+    queues.update(&number.to_ne_bytes(), queue.bytes(), MapFlags::EXIST).unwrap();
+    rig
+}
+
+#[test]
+fn a_class_that_has_all_places_which_a_latency_leaves_it_waits() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = one_place_below(|policy| Queued::new(door, policy));
+        let first = rig.ask(low(1), "/first");
+        rig.got_all(2);
+        let second = rig.ask(low(2), "/second");
+        rig.wait_for(1);
+        let better = rig.ask(high(2), "/better");
+        assert_eq!(rig.got_all(3), ["/before", "/first", "/better"], "{door:?}");
+        assert_eq!(rig.queue().waiting, 1, "{door:?}");
+        rig.let_go(3);
+        rig.got_all(4);
+        assert_eq!([first, second, better].map(status), [200; 3], "{door:?}");
+        rig.wait_for_peace();
+    }
+}
+
+/// An option of multipath TCP (RFC 8684 3.1: MP_CAPABLE, version 1, SHA-256).
+const MULTIPATH: [u8; 4] = [30, 4, 0x01, 0x01];
+
+/// Only its own packet can make such a connection, so that it comes again until a place is free for it.
+#[test]
+fn a_request_that_cannot_wait_takes_no_place_of_a_class_that_has_all() {
+    if !ready() {
+        return;
+    }
+    let rig = one_place_below(|policy| Queued::multipath(Door::Kernel, policy));
+    let clients = RawClients::new(&rig.front.topology).unwrap();
+    let ends = [(RawClients::address(Family::V4, 5), 3000).into(), plain(Family::V4)];
+    let connection = RawConnection::open(&clients, ends, 77, &ORDINARY_OPTIONS, SOON).unwrap().expect("a SYN-ACK");
+    let mut request = connection.segment(PSH | ACK, 0, b"GET /again HTTP/1.1\r\nHost: server\r\n\r\n");
+    request.options.extend(MULTIPATH);
+    let first = rig.ask(low(1), "/first");
+    rig.got_all(2);
+    (0..3).for_each(|_| clients.send(&request).unwrap());
+    // what comes behind it
+    let better = rig.ask(high(2), "/better");
+    assert_eq!(rig.got_all(3), ["/before", "/first", "/better"]);
+    rig.let_go(3);
+    wait_until(SOON, || {
+        clients.send(&request).unwrap();
+        rig.got().len() > 3
+    })
+    .unwrap_or_else(|_| panic!("{:?}", rig.queue()));
+    assert_eq!(rig.got()[3..], ["/again"]);
+    assert_eq!([first, better].map(status), [200; 2]);
 }

@@ -260,6 +260,36 @@ fn nothing_joins_what_waits_in_place_of_a_request_that_was_ruled() {
     }
 }
 
+/// TCP sends no part of a segment at once: the client's window is below one, though it was larger before.
+#[test]
+fn who_takes_no_segment_of_the_answer_holds_no_place() {
+    if !ready() {
+        return;
+    }
+    let _one = one_installation();
+    // in units of 128 bytes; segments have 1448
+    for (door, window, holds) in Door::GUARDS.into_iter().flat_map(|door| [(door, 24, true), (door, 8, false)]) {
+        let rig = Rig::in_order(door, &lasting());
+        let client = answered(&rig);
+        let before = rig.server.seen().len();
+        let mut mute = client.segment(PSH | ACK, BEFORE.len() as u32, MUTE);
+        mute.window = window;
+        rig.clients.send(&mute).unwrap();
+        wait_until(SOON, || rig.server.seen().len() > before).unwrap_or_else(|_| panic!("{:?}", counts(&rig)));
+        let next = rig.open(Family::V4);
+        rig.clients.send(&next.segment(PSH | ACK, 0, PAST)).unwrap();
+        if holds {
+            waits(&rig, 1);
+            std::thread::sleep(PLACE);
+            assert!(!past(&rig), "{door:?}: {:?}", counts(&rig));
+        } else {
+            // long before it would run out by itself
+            let passes = wait_until(5 * PLACE, || past(&rig));
+            assert!(passes.is_ok(), "{door:?}: {:?}", counts(&rig));
+        }
+    }
+}
+
 /// A request behind bytes that are missing has its turn in vain, and what is missing lets it go on.
 #[test]
 fn a_turn_is_not_kept_behind_a_gap() {

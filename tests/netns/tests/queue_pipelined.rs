@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use fief_bpf::abi;
 use fief_testkit::wait_until;
@@ -57,6 +58,108 @@ fn a_request_of_a_better_class_takes_none_of_a_worse_one_along() {
         assert_eq!(got[before..before + 2], ["/first", "/low"], "{door:?}, {paths:?}, new {is_new}");
         assert!([first, other].into_iter().all(|stream| status(stream) == 200));
         (0..2).for_each(|_| drop(answer_on(&mut client)));
+        rig.wait_for_peace();
+    }
+}
+
+/// What the server does for the first would be charged to the class of the second, and held against the limits of that.
+#[test]
+fn a_request_behind_an_unanswered_one_of_a_worse_class_is_of_that() {
+    if !front::ready() {
+        return;
+    }
+    let _one = one_installation();
+    for (door, is_new) in Door::GUARDS.into_iter().flat_map(|door| [true, false].map(|is_new| (door, is_new))) {
+        let rig = Queued::new(door, &by_path());
+        let mut client = rig.connect(low(2));
+        let mut before = 0;
+        if !is_new {
+            before = 1;
+            rig.let_go(1);
+            ask_on(&mut client, "/high");
+            answer_on(&mut client);
+        }
+        ask_on(&mut client, "/robots");
+        rig.got_all(before + 1);
+        ask_on(&mut client, "/high");
+        rig.wait_for(1);
+        let other = rig.ask(low(3), "/low");
+        rig.wait_for(2);
+        rig.let_go(1);
+        answer_on(&mut client);
+        assert_eq!(rig.got_all(before + 2)[before..], ["/robots", "/low"], "{door:?}, new {is_new}");
+        rig.let_go(2);
+        answer_on(&mut client);
+        assert_eq!(status(other), 200);
+        // which of several requests the server has answered is not read
+        assert_eq!(order_behind(&rig, &mut client), ["/first", "/low", "/high"], "{door:?}, new {is_new}");
+        rig.wait_for_peace();
+    }
+}
+
+/// In which order a request of the better class on this connection is served among two of the middle one.
+fn order_behind(rig: &Queued, client: &mut TcpStream) -> Vec<String> {
+    let before = rig.got().len();
+    let first = rig.ask(low(1), "/first");
+    rig.got_all(before + 1);
+    let other = rig.ask(low(3), "/low");
+    rig.wait_for(1);
+    ask_on(client, "/high");
+    rig.wait_for(2);
+    rig.let_go(3);
+    let got = rig.got_all(before + 3)[before..].to_vec();
+    assert!([first, other].into_iter().all(|stream| status(stream) == 200));
+    answer_on(client);
+    got
+}
+
+/// The first of two is answered, and the second is not.
+#[test]
+fn a_request_behind_two_of_a_worse_class_is_of_that() {
+    if !front::ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &by_path());
+        let mut client = rig.connect(low(2));
+        ask_on(&mut client, "/robots");
+        rig.got_all(1);
+        ask_on(&mut client, "/robots");
+        rig.wait_for(1);
+        rig.let_go(1);
+        answer_on(&mut client);
+        rig.got_all(2);
+        let other = rig.ask(low(3), "/low");
+        rig.wait_for(1);
+        ask_on(&mut client, "/high");
+        rig.wait_for(2);
+        rig.let_go(1);
+        answer_on(&mut client);
+        assert_eq!(rig.got_all(3)[2], "/low", "{door:?}");
+        rig.let_go(2);
+        assert_eq!(status(other), 200);
+        answer_on(&mut client);
+        rig.wait_for_peace();
+    }
+}
+
+/// One after the other, each is of its own class.
+#[test]
+fn a_request_behind_an_answered_one_of_a_worse_class_is_of_its_own() {
+    if !front::ready() {
+        return;
+    }
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &by_path());
+        let mut client = rig.connect(low(2));
+        rig.let_go(2);
+        for _ in 0..2 {
+            ask_on(&mut client, "/robots");
+            answer_on(&mut client);
+        }
+        assert_eq!(order_behind(&rig, &mut client), ["/first", "/high", "/low"], "{door:?}");
         rig.wait_for_peace();
     }
 }
@@ -162,5 +265,32 @@ fn who_is_refused_before_the_answer_to_another_request_is_reset() {
         rig.let_go(1000);
         assert_eq!(status(other), 200);
         rig.wait_for_peace();
+    }
+}
+
+/// The same where a rule refuses it, also while the server has sent a part of the answer only; and not once it is answered.
+#[test]
+fn who_is_refused_by_a_rule_before_the_answer_to_another_request_is_reset() {
+    if !front::ready() {
+        return;
+    }
+    let _one = one_installation();
+    let refusing = "[[listener.plain.request]]\npath = \"/refused\"\nrefuse = \"503\"\n";
+    let policies = [lasting() + refusing, lasting().replace("queue = {", "# {") + refusing];
+    for (door, policy) in Door::GUARDS.into_iter().flat_map(|door| policies.each_ref().map(|policy| (door, policy))) {
+        let rig = Queued::new(door, policy);
+        let mut client = rig.connect(low(2));
+        ask_on(&mut client, "/first");
+        rig.got_all(1);
+        ask_on(&mut client, "/refused");
+        client.set_read_timeout(Some(SOON)).unwrap();
+        let refused = client.read(&mut [0; 64]).map_err(|error| error.kind());
+        assert_eq!(refused, Err(std::io::ErrorKind::ConnectionReset), "{door:?}: {policy}");
+        let mut client = rig.connect(low(2));
+        rig.let_go(2);
+        ask_on(&mut client, "/second");
+        answer_on(&mut client);
+        ask_on(&mut client, "/refused");
+        assert!(answer_on(&mut client).starts_with("HTTP/1.1 503"), "{door:?}: {policy}");
     }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Time passes for a queue although nothing comes, and no client is asked to send anything again for it.
 
+use std::net::TcpStream;
 use std::time::Duration;
 
 use fief_testkit::segment::{ACK, PSH};
 use fief_testkit::{Family, RawConnection, wait_until};
-use fief_tests_netns::front::{Door, ready};
-use fief_tests_netns::queued::POLICY;
+use fief_tests_netns::front::{Door, Front, ready};
+use fief_tests_netns::queued::{POLICY, Queued, lasting, low, status};
 use fief_tests_netns::rig::Rig;
 use fief_tests_netns::{SOON, one_installation};
 
@@ -71,8 +72,8 @@ fn who_waits_too_long_is_told_although_nothing_comes() {
 }
 
 /// Names of the interfaces that the clock is made of.
-fn clocks(rig: &Rig) -> Vec<String> {
-    rig.front
+fn clocks(front: &Front) -> Vec<String> {
+    front
         .topology
         .server
         .run(|| {
@@ -92,13 +93,59 @@ fn the_clock_is_there_while_a_queue_is() {
     let without = POLICY.replace(line, "queue = false");
     for door in Door::GUARDS {
         let rig = Rig::in_order(door, POLICY);
-        assert_eq!(clocks(&rig).len(), 2, "{door:?}: {:?}", clocks(&rig));
+        assert_eq!(clocks(&rig.front).len(), 2, "{door:?}: {:?}", clocks(&rig.front));
         assert_ne!(rig.front.queue().clock, 0);
         rig.front.apply(&without).unwrap();
-        assert_eq!(clocks(&rig).len(), 0, "{door:?}: {:?}", clocks(&rig));
+        assert_eq!(clocks(&rig.front).len(), 0, "{door:?}: {:?}", clocks(&rig.front));
         rig.front.apply(POLICY).unwrap();
-        assert_eq!(clocks(&rig).len(), 2, "{door:?}: {:?}", clocks(&rig));
+        assert_eq!(clocks(&rig.front).len(), 2, "{door:?}: {:?}", clocks(&rig.front));
         rig.front.installation().fief().down().unwrap();
-        assert_eq!(clocks(&rig).len(), 0, "{door:?}: {:?}", clocks(&rig));
+        assert_eq!(clocks(&rig.front).len(), 0, "{door:?}: {:?}", clocks(&rig.front));
+    }
+}
+
+/// One has the only place of a server that does not answer, and two wait behind it, after the clock was taken away. The first of these
+/// finds that out, and the other one's client is not told that its last byte has come.
+fn two_wait_without_clock(rig: &Queued) -> [TcpStream; 3] {
+    let end = clocks(&rig.front).pop().expect("a clock");
+    rig.front.topology.server.ip(&format!("link del {end}")).unwrap();
+    let first = rig.ask(low(1), "/first");
+    rig.got_all(1);
+    let second = rig.ask(low(2), "/second");
+    rig.wait_for(1);
+    wait_until(SOON, || rig.queue().clock == 0).unwrap();
+    let third = rig.ask(low(3), "/third");
+    rig.wait_for(2);
+    assert_eq!(rig.queue().clocks, 1);
+    [first, second, third]
+}
+
+#[test]
+fn a_place_runs_out_though_the_clock_is_gone() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, POLICY);
+        let asked = two_wait_without_clock(&rig);
+        // nobody is answered, and nothing comes but what a client sends again
+        assert_eq!(rig.got_all(3), ["/first", "/second", "/third"], "{door:?}");
+        rig.let_go(3);
+        assert_eq!(asked.map(status), [200; 3], "{door:?}");
+        rig.wait_for_peace();
+        assert_eq!(rig.queue().clocks, 0, "{door:?}");
+    }
+}
+
+#[test]
+fn who_waits_too_long_is_told_though_the_clock_is_gone() {
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Queued::new(door, &lasting().replace("wait = \"1m\"", "wait = \"3s\""));
+        let [_first, second, third] = two_wait_without_clock(&rig);
+        assert_eq!([second, third].map(status), [503; 2], "{door:?}");
+        assert_eq!(rig.got(), ["/first"], "{door:?}");
     }
 }

@@ -93,6 +93,19 @@ void classes_hold(__u32 class, __u64 until_ns)
 	queue_class(&queue, class)->again_ns = until_ns;
 }
 
+/* The classes of this level are promised a latency, and those below have so many places, of which so many are taken. */
+void classes_promise(__u32 level, __u32 below, __u32 taken)
+{
+	queue.below_level = level;
+	queue.below = below;
+	queue.busy_below = taken;
+}
+
+void classes_open(void)
+{
+	queue.open = 1;
+}
+
 __u64 classes_delay(__u64 cost, __u64 limit_ns)
 {
 	return limit_delay(cost, limit_ns);

@@ -14,6 +14,8 @@ unsafe extern "C" {
     fn classes_serve(now: u64) -> i32;
     fn classes_charge(class: u32, ns: u64);
     fn classes_hold(class: u32, until_ns: u64);
+    fn classes_promise(level: u32, below: u32, taken: u32);
+    fn classes_open();
     fn refusals_follow(now: u64) -> bool;
     fn classes_delay(cost: u64, limit_ns: u64) -> u64;
     pub(crate) fn line_waits(wait_ns: u64, short_ns: u64);
@@ -107,6 +109,18 @@ impl Classes {
     pub fn hold(&mut self, class: usize, for_ns: u64) {
         // SAFETY: as above.
         unsafe { classes_hold(class as u32, self.now_ns + for_ns) }
+    }
+
+    /// The classes of this level are promised a latency, and those below have `taken` of the `below` places that are left to them.
+    pub fn promise(&mut self, level: u32, below: u32, taken: u32) {
+        // SAFETY: as above.
+        unsafe { classes_promise(level, below, taken) }
+    }
+
+    /// From now on all that wait go to the server.
+    pub fn open(&mut self) {
+        // SAFETY: as above.
+        unsafe { classes_open() }
     }
 
     /// Serves the next request to its end. Whose it was.

@@ -79,6 +79,27 @@ fn one_that_has_used_up_its_limit_is_passed_over_and_saves_nothing_up() {
     assert_near(&classes.run(SECOND), &[50.0, 50.0], 0.5);
 }
 
+/// However often it was passed over, and although nobody else waits.
+#[test]
+fn one_that_has_all_places_which_a_latency_leaves_it_waits() {
+    let mut classes = Classes::new(&[class(0, 100, 1), class(1, 100, 1), class(2, 100, 1)]);
+    classes.promise(0, 2, 2);
+    (0..10 * PASSED).for_each(|_| assert_eq!(classes.serve(), Some(0)));
+    classes.wait(0, false);
+    assert_eq!(classes.serve(), None);
+    classes.promise(0, 2, 1);
+    assert_eq!(classes.serve(), Some(1));
+    // the second level is not below what it is promised itself
+    classes.promise(1, 1, 1);
+    classes.wait(1, false);
+    assert_eq!(classes.serve(), None);
+    classes.wait(1, true);
+    assert_eq!(classes.serve(), Some(1));
+    classes.wait(1, false);
+    classes.open();
+    assert_eq!(classes.serve(), Some(2));
+}
+
 /// Nor is the first one's time after hours in which it had the server to itself.
 #[test]
 fn what_a_class_had_while_nobody_waited_is_not_owed() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Classes of a queue, from the containers that a listener names and from what its rules say of them. Pure.
 
+use std::cmp::Reverse;
+
 use fief_policy::{ClassQueue, Listener, Policy, Queue};
 
 /// A part in ten thousand of the machine.
@@ -28,10 +30,14 @@ pub(super) struct Class<'p> {
     pub(super) reserve: u32,
 }
 
-/// The classes of a listener, the highest priority first.
+/// The classes of a listener, the highest priority first. Among those of one priority the one with the lower limit is behind: requests of
+/// several classes that one connection brings at once are of the last of them, and must not get round a limit so.
 pub(super) fn classes<'p>(policy: &'p Policy, listener: &'p Listener, queue: Queue) -> Vec<Class<'p>> {
     let mut containers: Vec<_> = listener.class_paths().into_iter().filter_map(|path| policy.container(path)).collect();
-    containers.sort_by_key(|container| std::cmp::Reverse(container.cpu.priority));
+    containers.sort_by_key(|container| {
+        let limit_ppm = limit(policy, container);
+        (Reverse(container.cpu.priority), limit_ppm != 0, Reverse(limit_ppm))
+    });
     let mut priorities: Vec<_> = containers.iter().map(|container| container.cpu.priority).collect();
     priorities.dedup();
     let class = |container: &&'p fief_policy::Container| {
@@ -98,6 +104,14 @@ mod tests {
         let policy = policy(containers);
         let classes = classes(&policy, &policy.listeners[0], Queue::default());
         classes.iter().map(|class| (class.path.to_owned(), class.level, class.weight, class.floor)).collect()
+    }
+
+    #[test]
+    fn of_one_priority_the_lower_limit_is_behind() {
+        let limits = ["cpu.limit = \"10%\"", "cpu.limit = \"20%\"", ""];
+        let classes =
+            order(&format!("[container.a]\n{}\n[container.b]\n{}\n[container.c]\n{}", limits[0], limits[1], limits[2]));
+        assert_eq!(classes.iter().map(|class| class.0.as_str()).collect::<Vec<_>>(), ["c", "b", "a"]);
     }
 
     #[test]
