@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "order.h"
 #include "real.h"
+#include "turns.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -84,12 +85,6 @@ static int wait_for_queues(struct front *front, uint64_t *ready)
 	return count;
 }
 
-static void lock_turn(struct front *front)
-{
-	if (pthread_mutex_lock(front->turn) == EOWNERDEAD)
-		pthread_mutex_consistent(front->turn);
-}
-
 /* From the front's own queue, which blocks if the server made it so: nobody else looks between poll and
  * accept. */
 static int accept_own(struct front *front, int fd, struct sockaddr *address, socklen_t *size, int flags)
@@ -99,13 +94,13 @@ static int accept_own(struct front *front, int fd, struct sockaddr *address, soc
 
 	if (!front->blocking)
 		return real()->accept4(fd, address, size, flags);
-	lock_turn(front);
+	turn_lock(front->turn);
 	if (real()->poll(&own, 1, 0) == 1)
 		result = real()->accept4(fd, address, size, flags);
 	else
 		errno = EAGAIN;
 	saved = errno;
-	pthread_mutex_unlock(front->turn);
+	turn_unlock(front->turn);
 	errno = saved;
 	return result;
 }

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "descriptors.h"
 #include "real.h"
+#include "turns.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -73,6 +74,7 @@ static void close_front(struct front *front, int fd)
 	front_close_queues(front);
 	if (front->waiter >= 0 && front->waiter_owner == own_process)
 		close(front->waiter);
+	turn_give(front->turn);
 	/* another thread may be in accept(): the record stays, it is small and fronts are few */
 }
 
@@ -260,21 +262,38 @@ static bool inherited(int fd, struct fief_classes *classes)
 }
 
 /*
+ * The class of a container. Where the policy has none any more, nobody is steered to its listener, and those that wait there are served
+ * as clients of the front itself.
+ */
+static struct fief_class class_of(const struct fief_classes *classes, struct fief_ref container)
+{
+	const struct fief_class *found = find_class(classes, container);
+
+	return found ? *found : (struct fief_class){.container = container, .priority = OWN_PRIORITY};
+}
+
+/*
  * Gives a class listener to a front of its listener that has none of this class yet (several: SO_REUSEPORT). False: there is none.
+ * By the container: the policy may be another one than when the listener was made, and classes have other places in it. The kernel
+ * side of an older Fief tells no container: then the place has to do.
  */
 static bool adopt(int fd, const struct fief_classes *self)
 {
 	for (int i = 0; i < MAX_DESCRIPTORS && i < 65536; i++) {
 		struct front *front = descriptors[i].kind == FRONT ? descriptors[i].front : NULL;
+		struct fief_ref container = self->class_[0].container;
 		struct fief_classes classes;
-		int count = front ? front->count : 0;
+		struct fief_class class;
 
 		if (!front || front->listener != (int)self->listener || !front_ask(i, &classes))
 			continue;
-		if (self->self >= classes.count)
-			continue;
-		front_adopt_queue(front, fd, &classes.class_[self->self]);
-		if (front->count > count)
+		if (container.id == FIEF_ROOT) {
+			if (self->self >= classes.count)
+				continue;
+			container = classes.class_[self->self].container;
+		}
+		class = class_of(&classes, container);
+		if (front_adopt_queue(front, fd, &class))
 			return true;
 	}
 	return false;
@@ -310,7 +329,7 @@ static bool scan(bool fronts)
 static __attribute__((constructor)) void start(void)
 {
 	own_process = getpid();
-	pthread_atfork(NULL, NULL, forked);
+	pthread_atfork(NULL, turns_forked, forked);
 	/* what was closed on the way is made again by whoever accepts: a helper that only inherited the listener would not serve it */
 	if (scan(true))
 		scan(false);

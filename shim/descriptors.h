@@ -15,5 +15,5 @@ void events_forked(void);
 /* The front leaves the set; `closed`: since its descriptor is. */
 void events_forget_front(struct events *set, int fd, bool closed);
 
-/* A queue came to a front that is in sets already. */
-void events_tell_queue(struct front *front, int queue);
+/* A queue comes to a front that is in sets already, or leaves it: EPOLL_CTL_ADD or EPOLL_CTL_DEL. */
+void events_tell_queue(struct front *front, int operation, int queue);

@@ -110,12 +110,13 @@ static void queue_control(struct events *set, int operation, int at, uint32_t ma
 	}
 }
 
-void events_tell_queue(struct front *front, int queue)
+void events_tell_queue(struct front *front, int operation, int queue)
 {
 	for (int i = 0; i < front->set_count; i++) {
 		struct events *set = set_of(front->sets[i]);
 
-		if (!set)
+		/* a child takes nothing out of its parent's set */
+		if (!set || (operation == EPOLL_CTL_DEL && set->owner != own_process))
 			continue;
 		pthread_mutex_lock(&set->lock);
 		for (int at = 0; at < set->registered_count; at++) {
@@ -123,14 +124,14 @@ void events_tell_queue(struct front *front, int queue)
 			struct epoll_event event = {.events = r->mask, .data.u64 = events_mark(at, queue)};
 
 			if (r->front == front)
-				real()->epoll_ctl(set->fd, EPOLL_CTL_ADD, front->queues[queue].fd, &event);
+				real()->epoll_ctl(set->fd, operation, front->queues[queue].fd, &event);
 		}
 		pthread_mutex_unlock(&set->lock);
 	}
 	if (front->waiter >= 0 && front->waiter_owner == own_process) {
 		struct epoll_event event = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.u64 = queue};
 
-		real()->epoll_ctl(front->waiter, EPOLL_CTL_ADD, front->queues[queue].fd, &event);
+		real()->epoll_ctl(front->waiter, operation, front->queues[queue].fd, &event);
 	}
 }
 

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <pthread.h>
 #include <sys/epoll.h>
 
 #include "fronts.h"

@@ -5,18 +5,22 @@
  * A policy can be replaced while the server runs. Once a second, when the server waits or accepts, the kernel is asked
  * for the classes again: priorities and orders of accept change at once, and a class that is new gets its listener, if
  * this process may make one (workers that gave up the user of the listening socket may not: such a class goes on
- * through the server's own socket until the server listens again).
+ * through the server's own socket until the server listens again, or the policy is another one).
+ *
+ * The listener of a class that is gone stays: the class may come back, and another process may have the listener too, which would
+ * get the clients then without accepting them. Where a front has no room for a new class, that takes the place of one that is gone.
  */
 #define _GNU_SOURCE
 #include "fronts.h"
 #include "descriptors.h"
 #include "real.h"
+#include "turns.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,6 +44,7 @@ void fronts_unlock(void)
 void fronts_forked(void)
 {
 	pthread_mutex_init(&changing, NULL); /* whoever held it is not in the child */
+	turns_forked();
 }
 
 int descriptors_used(void)
@@ -66,19 +71,12 @@ bool front_ask(int fd, struct fief_classes *answer)
 	return answer->listener != FIEF_NO_LISTENER && answer->count <= FIEF_MAX_CLASSES;
 }
 
-static pthread_mutex_t *shared_mutex(void)
+const struct fief_class *find_class(const struct fief_classes *classes, struct fief_ref container)
 {
-	pthread_mutex_t *mutex = mmap(NULL, sizeof(*mutex), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pthread_mutexattr_t attributes;
-
-	if (mutex == MAP_FAILED)
-		return NULL;
-	pthread_mutexattr_init(&attributes);
-	pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-	pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-	pthread_mutex_init(mutex, &attributes);
-	pthread_mutexattr_destroy(&attributes);
-	return mutex;
+	for (uint32_t i = 0; i < classes->count; i++)
+		if (same_container(classes->class_[i].container, container))
+			return &classes->class_[i];
+	return NULL;
 }
 
 void front_read_timeout(struct front *front, int fd)
@@ -109,7 +107,7 @@ struct front *front_new(int fd, int listener)
 
 	if (!front)
 		return NULL;
-	front->turn = shared_mutex();
+	front->turn = turn_take();
 	if (!front->turn) {
 		free(front);
 		return NULL;
@@ -119,17 +117,19 @@ struct front *front_new(int fd, int listener)
 	front->listener = listener;
 	front->waiter = -1;
 	front->count = 1;
-	front->queues[OWN_QUEUE] = (struct queue){.fd = fd, .priority = 100};
+	front->queues[OWN_QUEUE] = (struct queue){.fd = fd, .priority = OWN_PRIORITY};
 	front_name(front, fd);
 	atomic_fetch_add(&front_count, 1);
 	return front;
 }
 
-/* Others see it when it is whole. */
-static void add_queue(struct front *front, int fd, const struct fief_class *class)
+/* Others see it when it is whole. False: there is no room. */
+static bool add_queue(struct front *front, int fd, const struct fief_class *class)
 {
 	struct descriptor *d = descriptor_at(fd);
 
+	if (front->count == MAX_QUEUES)
+		return false;
 	if (d) {
 		d->front = front;
 		descriptor_is(fd, QUEUE);
@@ -138,25 +138,104 @@ static void add_queue(struct front *front, int fd, const struct fief_class *clas
 	    .fd = fd,
 	    .priority = class->priority,
 	    .after = class->accept == FIEF_ACCEPT_AFTER,
-	    .container = class->container.id,
+	    .container = class->container,
 	};
 	front->count++;
+	return true;
 }
 
-static struct queue *queue_of(struct front *front, uint32_t container)
+static struct queue *queue_of(struct front *front, struct fief_ref container)
 {
 	for (int i = OWN_QUEUE + 1; i < front->count; i++)
-		if (front->queues[i].container == container)
+		if (same_container(front->queues[i].container, container))
 			return &front->queues[i];
 	return NULL;
 }
 
-void front_adopt_queue(struct front *front, int fd, const struct fief_class *class)
+bool front_adopt_queue(struct front *front, int fd, const struct fief_class *class)
 {
-	if (queue_of(front, class->container.id))
-		return;
+	if (queue_of(front, class->container) || !add_queue(front, fd, class))
+		return false;
 	real()->fcntl(fd, F_SETFD, FD_CLOEXEC); /* the next program gets it as this one did */
-	add_queue(front, fd, class);
+	return true;
+}
+
+/* Room for a socket comes and goes, which rights do not. */
+static bool is_for_good(int error)
+{
+	return error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM;
+}
+
+/* What the kernel side of an older Fief does not tell is taken for right. */
+static bool was_made_for(const struct fief_classes *self, struct fief_ref container)
+{
+	struct fief_ref told = self->class_[0].container;
+
+	return told.id == FIEF_ROOT || same_container(told, container);
+}
+
+static bool is_drained(int fd)
+{
+	struct pollfd asked = {.fd = fd, .events = POLLIN};
+
+	return fd >= 0 && !real()->poll(&asked, 1, 0);
+}
+
+/*
+ * The place for one more queue; OWN_QUEUE: there is none. Clients whose handshake was under way when the policy changed have a second to
+ * come: looks are in different seconds, so two in a row may be close, and three are not.
+ */
+static int place_for_queue(const struct front *front)
+{
+	if (front->count < MAX_QUEUES)
+		return front->count;
+	for (int i = OWN_QUEUE + 1; i < front->count; i++)
+		if (front->queues[i].gone > 2 && is_drained(front->queues[i].fd))
+			return i;
+	return OWN_QUEUE;
+}
+
+/* The number of the descriptor stays: another thread may be about to accept from it. */
+static void replace_queue(struct front *front, int at, int fd, const struct fief_class *class)
+{
+	struct queue *queue = &front->queues[at];
+
+	/* a child may have the old listener too, and then the kernel would tell of it for ever */
+	events_tell_queue(front, EPOLL_CTL_DEL, at);
+	if (real()->dup3(fd, queue->fd, O_CLOEXEC) >= 0) {
+		queue->priority = class->priority;
+		queue->after = class->accept == FIEF_ACCEPT_AFTER;
+		queue->container = class->container;
+		queue->passed = 0;
+		queue->gone = 0;
+	}
+	events_tell_queue(front, EPOLL_CTL_ADD, at);
+	real()->close(fd);
+}
+
+/*
+ * Makes the listening socket of one class. The kernel is asked by place, and another policy may have come into force since the
+ * classes were read: what has become another class's is of no use, and what is refused then is asked for again with the next look.
+ */
+static void open_class(struct front *front, int fd, uint32_t at, const struct fief_class *class, int backlog)
+{
+	int place = place_for_queue(front), opened;
+	struct fief_classes own;
+
+	if (place == OWN_QUEUE)
+		return;
+	opened = open_queue(fd, at, backlog);
+	if (opened < 0) {
+		if (is_for_good(errno))
+			front->refused |= 1u << at;
+	} else if (!front_ask(opened, &own) || !was_made_for(&own, class->container)) {
+		real()->close(opened);
+	} else if (place < front->count) {
+		replace_queue(front, place, opened, class);
+	} else {
+		add_queue(front, opened, class);
+		events_tell_queue(front, EPOLL_CTL_ADD, place);
+	}
 }
 
 static void open_queues(struct front *front, int fd, int backlog)
@@ -165,31 +244,28 @@ static void open_queues(struct front *front, int fd, int backlog)
 
 	if (!front_ask(fd, &classes))
 		return;
-	for (uint32_t i = 0; i < classes.count; i++) {
-		const struct fief_class *class = &classes.class_[i];
-		struct queue *queue = queue_of(front, class->container.id);
-		int opened;
+	if (classes.epoch != front->epoch)
+		front->refused = 0;
+	front->epoch = classes.epoch;
+	for (int i = OWN_QUEUE + 1; i < front->count; i++) {
+		struct queue *queue = &front->queues[i];
+		const struct fief_class *class = find_class(&classes, queue->container);
 
-		if (queue) {
-			queue->priority = class->priority;
-			queue->after = class->accept == FIEF_ACCEPT_AFTER;
+		queue->gone = class ? 0 : queue->gone + 1;
+		if (!class)
 			continue;
-		}
-		if (front->refused[i] == class->container.id)
-			continue;
-		opened = open_queue(fd, i, backlog);
-		if (opened < 0) {
-			front->refused[i] = class->container.id;
-			continue;
-		}
-		add_queue(front, opened, class);
-		events_tell_queue(front, front->count - 1);
+		queue->priority = class->priority;
+		queue->after = class->accept == FIEF_ACCEPT_AFTER;
 	}
+	for (uint32_t i = 0; i < classes.count; i++)
+		if (!(front->refused >> i & 1) && !queue_of(front, classes.class_[i].container))
+			open_class(front, fd, i, &classes.class_[i], backlog);
 }
 
 void front_open_queues(struct front *front, int fd, int backlog)
 {
 	fronts_lock();
+	front->refused = 0;
 	open_queues(front, fd, backlog);
 	fronts_unlock();
 }

@@ -7,10 +7,10 @@
  */
 #pragma once
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <linux/types.h>
 #include <sys/types.h>
@@ -22,6 +22,7 @@
 #define MAX_QUEUES     (FIEF_MAX_CLASSES + 1)
 
 #define OWN_QUEUE      0 /* of each front */
+#define OWN_PRIORITY   100
 
 #define SETS_PER_FRONT 256
 
@@ -36,8 +37,9 @@ struct queue {
 	atomic_int fd; /* -1: the class has no listener (yet) */
 	atomic_uint priority;
 	atomic_bool after; /* new connections wait until no existing one has work */
-	uint32_t container;
+	struct fief_ref container;
 	atomic_uint passed; /* turns in which it was ready and another was taken */
+	unsigned gone;	    /* looks in a row at a policy without its class; of who holds fronts_lock() */
 };
 
 struct front {
@@ -53,12 +55,20 @@ struct front {
 	/* queues that an event loop was told of, and that wait for the accept() which follows; a bit each */
 	atomic_ullong offered;
 	/* Serves the front's own queue when it is blocking: who saw it ready takes the connection before
-	 * anybody else looks. In memory that forked workers share. */
-	pthread_mutex_t *turn;
-	_Atomic time_t looked;		    /* when the policy was last asked for, in seconds */
-	uint32_t refused[FIEF_MAX_CLASSES]; /* containers whose listeners this process may not make */
-	struct queue queues[MAX_QUEUES];    /* the front's own first */
+	 * anybody else looks (turns.c). */
+	struct turn *turn;
+	_Atomic time_t looked;		 /* when the policy was last asked for, in seconds */
+	uint32_t epoch;			 /* of the policy that was found then */
+	uint32_t refused;		 /* its classes whose listeners this process may not make, a bit each */
+	struct queue queues[MAX_QUEUES]; /* the front's own first */
 };
+
+_Static_assert(FIEF_MAX_CLASSES <= 32, "each class has its bit in `refused`");
+
+static inline bool same_container(struct fief_ref a, struct fief_ref b)
+{
+	return a.id == b.id && a.generation == b.generation;
+}
 
 enum kind {
 	PLAIN,
@@ -113,10 +123,12 @@ void front_name(struct front *front, int fd);
 /* Its classes go on through its own queue. */
 void front_close_queues(struct front *front);
 bool front_ask(int fd, struct fief_classes *answer);
+/* The class of a container; NULL: there is none. */
+const struct fief_class *find_class(const struct fief_classes *classes, struct fief_ref container);
 void front_read_timeout(struct front *front, int fd);
-/* Gives the front a class listener that is there already, unless it has one of the class. */
-void front_adopt_queue(struct front *front, int fd, const struct fief_class *class);
-/* Makes the class listeners that are missing, and brings the others up to the policy. */
+/* Gives the front a class listener that is there already. False: it has one of the class, or no room. */
+bool front_adopt_queue(struct front *front, int fd, const struct fief_class *class);
+/* Makes the class listeners that are missing, those that were refused too, and brings the others up to the policy. */
 void front_open_queues(struct front *front, int fd, int backlog);
 /* The same, now and then. */
 void front_refresh(struct front *front, int fd);

@@ -157,14 +157,15 @@ struct fief_container {
 	char name[FIEF_NAME_LEN];
 };
 
-#define FIEF_MEMBER_THREAD    1ull
-#define FIEF_MEMBER_PROCESS   (1ull << 32) /* beside it: the thread leads its group */
+#define FIEF_MEMBER_THREAD     1ull
+#define FIEF_MEMBER_PROCESS    (1ull << 32) /* beside it: the thread leads its group */
 
-#define FIEF_CONTAINER_POLICY 1u  /* named by a policy, which holds it */
-#define FIEF_CONTAINER_UNIT   2u  /* home of a managed unit */
-#define FIEF_CONTAINER_USER   4u  /* user/<uid> */
-#define FIEF_CONTAINER_ROOT   8u  /* the root, of which a policy sets what its children have of it */
-#define FIEF_CONTAINER_FOLDER 16u /* made by its owner, a user, as a folder of `fief mount` */
+#define FIEF_CONTAINER_POLICY  1u  /* named by a policy, which holds it */
+#define FIEF_CONTAINER_UNIT    2u  /* home of a managed unit */
+#define FIEF_CONTAINER_USER    4u  /* user/<uid> */
+#define FIEF_CONTAINER_ROOT    8u  /* the root, of which a policy sets what its children have of it */
+#define FIEF_CONTAINER_FOLDER  16u /* made by its owner, a user, as a folder of `fief mount` */
+#define FIEF_CONTAINER_PROGRAM 32u /* of its owner's program, which was started for a client (core/program.bpf.h) */
 
 /* They have one set of attributes for each policy slot. */
 #define FIEF_CONTAINER_SLOTS (FIEF_CONTAINER_POLICY | FIEF_CONTAINER_ROOT)

@@ -79,20 +79,31 @@ struct fief_client {
 
 /*
  * Key of the map of class listeners. Several sockets can serve one class (a group of SO_REUSEPORT, an old server
- * beside the new one during a restart, a socket per family): each takes the lowest free turn.
+ * beside the new one during a restart, a socket per family): each takes the lowest free turn. A class listener does not hold its
+ * container, so the slot can become another one's: what has room of the generation (26 bits) tells them apart.
+ *
+ *     turn  15              2 1    0     container  31             20 19       0
+ *          +-----------------+------+              +-----------------+----------+
+ *          | generation >>12 | turn |              |   generation    |   slot   |
+ *          +-----------------+------+              +-----------------+----------+
  */
 struct fief_class_key {
-	__u16 listener;
-	__u16 turn; /* below FIEF_CLASS_TURNS */
+	__u16 listener; /* FIEF_NO_LISTENER: of a filter, whose id stands for the container, and the turn is 0 */
+	__u16 turn;
 	__u32 container;
 };
-#define FIEF_CLASS_TURNS 4
+#define FIEF_CLASS_TURNS     4
+#define FIEF_CLASS_TURN_BITS 2
+#define FIEF_CLASS_SLOT_BITS 20
+_Static_assert(FIEF_MAX_CONTAINERS <= 1 << FIEF_CLASS_SLOT_BITS, "every slot is a part of a key");
+_Static_assert(FIEF_CLASS_TURNS == 1 << FIEF_CLASS_TURN_BITS, "every turn is a part of a key");
 
 struct fief_classes {
 	__u32 listener; /* FIEF_NO_LISTENER: the address is not one of the policy, or its classes share one listener */
 	__u32 count;
-	__u32 self; /* which class this socket is the listener of; FIEF_NO_CLASS: none, it is the server's own */
-	__u32 pad;
+	__u32 self;  /* of which class this socket was made the listener; FIEF_NO_CLASS: none, it is the server's own */
+	__u32 epoch; /* of the policy (fief_control): another number, other classes */
+	/* of a class listener, whose `count` is 0: its own container is in the first */
 	struct fief_class class_[FIEF_MAX_CLASSES];
 };
 

@@ -157,13 +157,10 @@ static __always_inline int admin_user_forget(struct fief_admin *a)
 	__u32 uid = a->value;
 	struct fief_user *u = bpf_map_lookup_elem(&users, &uid);
 	struct fief_ref parent;
-	__u32 had;
 
 	if (!u || u->quota)
 		return -ENOENT;
-	/* one that is marked already could not be removed by who marked it */
-	had = __sync_val_compare_and_swap(&u->containers, 0, FIEF_USER_GONE);
-	if (had && had != FIEF_USER_GONE)
+	if (!user_goes(u))
 		return -EBUSY;
 	parent = u->parent;
 	bpf_map_delete_elem(&users, &uid);
@@ -195,7 +192,7 @@ static __always_inline int admin_unit_place(struct fief_admin *a)
 	__u32 before = FIEF_ROOT;
 	int err;
 
-	if (!c || (a->container.id >= FIEF_FIRST_ID && !container_hold_live(c, FIEF_HANDLE)))
+	if (!c || (a->container.id >= FIEF_FIRST_ID && !live_hold(c, a->container, FIEF_HANDLE)))
 		return -ESTALE;
 	was = bpf_map_lookup_elem(&units, &cgroup);
 	if (was)
@@ -235,10 +232,10 @@ static __always_inline bool is_meant(struct task_struct *target, const struct fi
 }
 
 /* While a thread is placed in it, its last holder may let go. */
-static __always_inline bool placed_hold(struct fief_container *c, __u32 id)
+static __always_inline bool placed_hold(struct fief_container *c, struct fief_ref ref)
 {
-	if (id >= FIEF_FIRST_ID)
-		return container_hold_live(c, FIEF_THREAD);
+	if (ref.id >= FIEF_FIRST_ID)
+		return live_hold(c, ref, FIEF_THREAD);
 	container_hold(c, FIEF_THREAD);
 	return true;
 }
@@ -256,7 +253,7 @@ static __always_inline int admin_task_place(struct fief_admin *a)
 	bool handed = false;
 	int err = 0;
 
-	if (!c || !placed_hold(c, a->container.id))
+	if (!c || !placed_hold(c, a->container))
 		return -ESTALE;
 	target = thread_of(a->pid);
 	if (!target) {

@@ -18,6 +18,7 @@
 
 struct asked_by {
 	__u32 owner;
+	__u32 rights; /* to its home */
 	struct fief_ref home;
 };
 
@@ -31,6 +32,13 @@ static __always_inline struct fief_ref home_of(struct task_struct *p)
 		return v->home;
 	unit = unit_of(cgroup_of(p));
 	return unit ? unit->home : ref_of(FIEF_ROOT);
+}
+
+static __always_inline __u32 rights_of(struct task_struct *p)
+{
+	struct fief_task *v = record_of(p);
+
+	return v && v->made == RECORD_MADE ? home_rights(v) : FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN;
 }
 
 /*
@@ -83,28 +91,16 @@ static __always_inline int goal_hold(struct fief_ref ref)
 		return -ESTALE;
 	if (ref.id < FIEF_FIRST_ID)
 		return 0;
-	if (!container_hold_live(c, FIEF_THREAD))
-		return -ESTALE;
-	/* its slot cannot be another's from here on, but may have become that before */
-	if (c->generation == ref.generation)
-		return 0;
-	container_put(ref.id, FIEF_THREAD);
-	return -ESTALE;
+	return live_hold(c, ref, FIEF_THREAD) ? 0 : -ESTALE;
 }
 
 /* Where the thread may make containers. */
 static __always_inline int place_find(const struct asked_by *by, struct fief_ref *place)
 {
-	struct fief_user *u;
-
-	*place = by->home;
-	if (by->home.id != FIEF_ROOT)
-		return 0;
-	u = user_get(by->owner);
-	if (!u || u->parent.id < FIEF_FIRST_ID)
+	if (!(by->rights & FIEF_RIGHT_CHILDREN))
 		return -EACCES;
-	*place = u->parent;
-	return 0;
+	*place = by->home.id == FIEF_ROOT ? user_place(by->owner) : by->home;
+	return place->id == FIEF_NO_ID ? -EACCES : 0;
 }
 
 static __always_inline int asked_place(struct fief_admin *a, const struct asked_by *by)
@@ -197,7 +193,7 @@ static __always_inline int rights_at_home(struct task_struct *target, struct fie
 {
 	*rights = FIEF_RIGHT_USE | FIEF_RIGHT_READ;
 	if (same_ref(home_of(target), home))
-		*rights |= FIEF_RIGHT_CHILDREN;
+		*rights = rights_of(target);
 	else if (home.id == FIEF_ROOT)
 		return -EPERM;
 	return 0;
@@ -248,6 +244,7 @@ static __always_inline int admin_asked_for(struct fief_admin *a)
 	err = asker->flags & PF_KTHREAD ? -EACCES : owner_find(asker, a->asker.uid, &by.owner);
 	if (!err) {
 		by.home = home_of(asker);
+		by.rights = rights_of(asker);
 		switch (a->asker.ask) {
 		case FIEF_ASK_PLACE:
 			err = asked_place(a, &by);

@@ -13,6 +13,15 @@
 #include "kept.bpf.h"
 #include "steal.bpf.h"
 
+/* What a thread may do with its home. A program that finds no room for a container of its own makes none in the policy's either. */
+static __always_inline __u32 home_rights(const struct fief_task *t)
+{
+	struct fief_container *home = t->flags & FIEF_TASK_PROGRAM ? container_at(t->home.id) : NULL;
+	__u32 rights = FIEF_RIGHT_USE | FIEF_RIGHT_READ;
+
+	return home && home->flags & FIEF_CONTAINER_POLICY ? rights : rights | FIEF_RIGHT_CHILDREN;
+}
+
 /* Adds what the kernel counted for the thread since the last look to its container. */
 static __always_inline void counters_settle(struct fief_cpu *cs, struct task_struct *p)
 {

@@ -142,8 +142,7 @@ static __always_inline int unbind_self(void)
 		return -ESRCH;
 	}
 	home = cs->task.home;
-	was = task_rebind(cs, bpf_get_current_task_btf(), home, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN,
-			  false, 0, bpf_ktime_get_ns());
+	was = task_rebind(cs, bpf_get_current_task_btf(), home, home_rights(&cs->task), false, 0, bpf_ktime_get_ns());
 	cs->task.flags &= ~FIEF_TASK_EXPLICIT;
 	/* what was entered is left too */
 	for (int i = 0; i < FIEF_NEST; i++)

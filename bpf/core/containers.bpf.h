@@ -10,6 +10,7 @@
 #include "maps/controls.bpf.h"
 #include "maps/free_slots.bpf.h"
 #include "maps/users.bpf.h"
+#include "quota.bpf.h"
 
 #define CAS_TRIES 64
 
@@ -78,59 +79,47 @@ static __always_inline struct fief_user *user_get(__u32 uid)
 }
 
 /*
- * The parent in the entry of a user who has none (user/<uid>), as ref_word: whether the entry goes with the user's last container. One
- * that has gone may be another user's a moment later, so whoever is to write a parent into it says before that it stays.
+ * The parent of a user who has none (user/<uid>), as ref_word, keeps the entry or not (ENTRY_*). One that has gone may be another user's a
+ * moment later, so whoever is to write a parent into it says before that it stays: whether it does from here on, until a sweep.
  */
-#define USER_GOES  0ull
-#define USER_STAYS (1ull << 32)
-#define USER_ENDS  (2ull << 32) /* somebody is about to remove it */
-
-/* Whether the entry stays from here on, until a sweep. */
 static __always_inline bool user_stays(__u32 uid, struct fief_user *u)
 {
-	__u64 was = __sync_val_compare_and_swap((__u64 *)&u->parent, USER_GOES, USER_STAYS);
+	__u64 was = __sync_val_compare_and_swap((__u64 *)&u->parent, ENTRY_GOES, ENTRY_STAYS);
 
-	return was != USER_ENDS && user_get(uid) == u;
-}
-
-/* One container more; false: the entry went at this moment. */
-static __always_inline bool user_take(__u32 uid, struct fief_user *u)
-{
-	if (__sync_fetch_and_add(&u->containers, 1) & FIEF_USER_GONE)
-		return false;
-	if (user_get(uid) == u)
-		return true;
-	__sync_fetch_and_add(&u->containers, -1); /* another user's by now */
-	return false;
+	return was != ENTRY_ENDS && user_get(uid) == u;
 }
 
 /*
- * One container less. A user without any must not keep a place in the table (include/quota.bpf.h). The last count becomes the mark in
- * one step: in an entry that counts nothing, the mark could be set when it is another user's.
+ * Marks the entry of a user without containers. One that is marked already, with callers that came too late counted beside the mark, could not
+ * be removed by who marked it.
  */
+static __always_inline bool user_goes(struct fief_user *u)
+{
+	__u32 had = __sync_val_compare_and_swap(&u->containers, 0, FIEF_USER_GONE);
+
+	return !had || had & FIEF_USER_GONE;
+}
+
+/* user/<uid>; FIEF_NO_ID: the user has none. */
+static __always_inline struct fief_ref user_place(__u32 uid)
+{
+	struct fief_ref none = {FIEF_NO_ID, 0}, place;
+	struct fief_user *u = user_get(uid);
+
+	if (!u)
+		return none;
+	place = ref_read(*(volatile __u64 *)&u->parent);
+	/* an entry without a parent may have gone, and be another user's by now, with that user's */
+	return place.id >= FIEF_FIRST_ID && user_get(uid) == u ? place : none;
+}
+
+/* One container less. */
 static __always_inline void user_give(__u32 uid, struct fief_user *u)
 {
-	__u64 *parent = (__u64 *)&u->parent;
-	bool last = false, done = false;
-	unsigned long flags;
-	int i;
-
-	irq_save(&flags); /* the user makes none between the mark and the end of the entry */
-	bpf_for (i, 0, CAS_TRIES) {
-		__u32 old = *(volatile __u32 *)&u->containers;
-
-		last = old == 1 && !u->quota && __sync_val_compare_and_swap(parent, USER_GOES, USER_ENDS) == USER_GOES;
-		done = __sync_val_compare_and_swap(&u->containers, old, last ? FIEF_USER_GONE : old - 1) == old;
-		if (done)
-			break;
-		if (last) /* not the last any more */
-			__sync_val_compare_and_swap(parent, USER_ENDS, USER_GOES);
-	}
-	if (!done)
+	if (u->quota) /* of its own, which stays */
 		__sync_fetch_and_add(&u->containers, -1);
-	else if (last)
-		bpf_map_delete_elem(&users, &uid);
-	irq_restore(&flags);
+	else
+		entry_give(&users, &uid, &u->containers, (__u64 *)&u->parent);
 }
 
 /* Counts one more or one less for the owner of a container; -EAGAIN: its entry went at this moment. */
@@ -147,7 +136,7 @@ static __noinline int owner_count(__u32 owner, int by)
 			return -EAGAIN;
 		if (by < 0)
 			user_give(owner, u);
-		else if (!user_take(owner, u))
+		else if (entry_take(&users, &owner, u, &u->containers) < 0)
 			return -EAGAIN;
 	}
 	if (control)

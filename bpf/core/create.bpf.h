@@ -40,6 +40,14 @@ static __noinline int container_room(struct fief_ref up, __u32 more, struct fief
 	return err;
 }
 
+/* What users together can have of the table. */
+static __always_inline __u32 users_part(const struct fief_control *control)
+{
+	__u32 all = control->containers - FIEF_FIRST_ID;
+
+	return all - all / FIEF_RESERVED_PART;
+}
+
 /* `taken`: the one that is asked for is counted already. */
 static __always_inline int owner_has_room(__u32 owner, __u32 taken)
 {
@@ -50,8 +58,7 @@ static __always_inline int owner_has_room(__u32 owner, __u32 taken)
 
 	if (owner == FIEF_OWNER_OPERATOR || !control)
 		return 0;
-	most = control->containers - FIEF_FIRST_ID;
-	if (control->user_containers + 1 - taken > most - most / FIEF_RESERVED_PART)
+	if (control->user_containers + 1 - taken > users_part(control))
 		return -ENFILE;
 	if (owner == FIEF_OWNER_USER_PARENT)
 		return 0;

@@ -222,7 +222,7 @@ static __always_inline int duplicate(struct bpf_sock *sk, bool of_binding)
 	if (ref.id == FIEF_NO_ID)
 		return -EINVAL;
 	c = container_get(ref);
-	if (!c || (ref.id >= FIEF_FIRST_ID && !container_hold_live(c, FIEF_HANDLE)))
+	if (!c || (ref.id >= FIEF_FIRST_ID && !live_hold(c, ref, FIEF_HANDLE)))
 		return -ESTALE;
 	if ((c->refs & FIEF_HANDLES_MASK) > FIEF_HANDLES_MAX) {
 		container_put(ref.id, FIEF_HANDLE);

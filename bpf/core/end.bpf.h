@@ -209,3 +209,15 @@ static __always_inline bool child_hold(struct fief_ref parent)
 	child_put(parent);
 	return false;
 }
+
+/* Takes a reference of a container that may end, and its slot, `c`, be another container's, at the same moment. */
+static __always_inline bool live_hold(struct fief_container *c, struct fief_ref ref, __u64 unit)
+{
+	if (!container_hold_live(c, unit))
+		return false;
+	/* its slot cannot be another's from here on, but may have become that before */
+	if (c->generation == ref.generation)
+		return true;
+	container_put(ref.id, unit);
+	return false;
+}

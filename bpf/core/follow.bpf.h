@@ -5,9 +5,11 @@
  * Problem: an event loop serves all classes in one thread and knows nothing of containers.
  * How: each receive and send on a labelled socket rebinds the thread. After a voluntary sleep the time is pending until the
  * first socket event tells its container. Over a UNIX connection the sender's container goes with the bytes: whoever receives
- * them, as a persistent back end does (FastCGI), follows it too.
+ * them, as a persistent back end does (FastCGI), follows it too. What comes by a connection that was accepted and has no container
+ * below the thread's home is the home's own work, not that of the client before.
  * Limits: only within the subtree of the thread's home, never a thread that bound itself by a call; work between the last event
- * of one connection and the first of the next is charged to the former.
+ * of one connection and the first of the next is charged to the former. So are requests without a container over a socket pair: nothing
+ * tells which of its ends asks.
  */
 #pragma once
 
@@ -39,6 +41,7 @@ static __noinline int client_switch(__u64 client)
 	return 0;
 }
 
+/* Whether the thread works for `to` from now on: it is there, and below the thread's home. */
 static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to, __u64 client)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
@@ -54,7 +57,7 @@ static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to, __u
 			return 0;
 	}
 	home = cs->task.home;
-	if (!same_ref(to, home) && !kept_take(to) && !container_hold_live(c, FIEF_THREAD))
+	if (!same_ref(to, home) && !kept_take(to) && !live_hold(c, to, FIEF_THREAD))
 		return 0;
 	/* look again: the thread may have moved to another CPU while interrupts were on */
 	cs = record_hold(&flags);
@@ -70,7 +73,7 @@ static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to, __u
 	was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, true, client, now);
 	record_let_go(cs, &flags);
 	binding_keep(was, home);
-	return 0;
+	return 1;
 }
 
 static __always_inline bool thread_follows(const struct fief_cpu *cs)
@@ -78,12 +81,17 @@ static __always_inline bool thread_follows(const struct fief_cpu *cs)
 	return (cs->task.flags & (FIEF_TASK_FOLLOW | FIEF_TASK_EXPLICIT)) == FIEF_TASK_FOLLOW;
 }
 
-/* A thread that follows works for `to` now, and for this client of it; 0: nobody asks, or it is not known. */
-static __always_inline int thread_follow(struct fief_cpu *cs, struct fief_ref to, __u64 client)
+/*
+ * A thread that follows works for `to` now, and for this client of it; 0: nobody asks, or it is not known. Whether it may: `to` has not
+ * ended, and is below its home.
+ */
+static __always_inline bool thread_follow(struct fief_cpu *cs, struct fief_ref to, __u64 client)
 {
 	if (!same_ref(to, cs->task.binding) || cs->task.flags & FIEF_TASK_SLEPT)
 		return follow_switch(cs, to, client);
-	return client == cs->task.client ? 0 : client_switch(client);
+	if (client != cs->task.client)
+		client_switch(client);
+	return true;
 }
 
 /* The other end of the connection that a thread works on. */
@@ -103,9 +111,39 @@ static __always_inline __u64 socket_client(struct sock *sk, const struct fief_la
 	return client_word((__u8 *)words);
 }
 
+#define SOCK_BINDPORT_LOCK 8
+
+/*
+ * Whether requests come by the socket: it was accepted, or waits for datagrams at a port of its own. By a socket that the thread connected
+ * it asks others, for whom it works. An accepted socket has its listener's backlog (sk_clone_lock copies it), over UNIX its listener's
+ * name; of multipath TCP the path has it.
+ */
+static __noinline int brings_requests(struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family;
+	const struct sock *path = sk;
+	struct unix_sock *own;
+
+	if (family == AF_UNIX) {
+		own = bpf_skc_to_unix_sock(sk);
+		return own && own->addr;
+	}
+	if (family != AF_INET && family != AF_INET6)
+		return 0;
+	if (sk->sk_protocol == IPPROTO_UDP)
+		return !!(BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & SOCK_BINDPORT_LOCK);
+	if (sk->sk_protocol == IPPROTO_MPTCP) {
+		if (!bpf_core_type_exists(struct mptcp_sock))
+			return 0;
+		path = bpf_core_cast(sk, struct mptcp_sock)->first;
+	}
+	return path && path->sk_max_ack_backlog;
+}
+
 /*
  * The other end of a UNIX connection belongs to what this thread works for now. Not for a program's work: the server that reads what
- * it says would be held by its limit.
+ * it says would be held by its limit. What a thread sends that neither serves nor is bound is nobody's, also where the connection was
+ * somebody's before.
  */
 static __noinline int peer_label(struct sock *sk)
 {
@@ -113,21 +151,24 @@ static __noinline int peer_label(struct sock *sk)
 	struct fief_cpu *cs = this_cpu();
 	struct unix_sock *own;
 	struct sock *peer;
+	bool nobodys;
 
 	if (!cs || !cs->has_task || cs->task.flags & FIEF_TASK_PROGRAM)
 		return 0;
-	if (!(cs->task.flags & FIEF_TASK_SERVES) && same_ref(cs->task.binding, cs->task.home))
-		return 0;
+	nobodys = !(cs->task.flags & FIEF_TASK_SERVES) && same_ref(cs->task.binding, cs->task.home);
 	own = bpf_skc_to_unix_sock(sk);
 	if (!own)
 		return 0;
 	peer = own->peer;
 	if (!peer)
 		return 0;
-	label = bpf_sk_storage_get(&labels, peer, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
+	if (nobodys)
+		label = bpf_sk_storage_get(&labels, peer, 0, 0);
+	else
+		label = bpf_sk_storage_get(&labels, peer, &fresh, BPF_SK_STORAGE_GET_F_CREATE);
 	if (label && !label->flags) { /* an application has not assigned it */
-		label->container = cs->task.binding;
-		label->body = cs->task.client;
+		label->container = nobodys ? (struct fief_ref){FIEF_NO_ID, 0} : cs->task.binding;
+		label->body = nobodys ? 0 : cs->task.client;
 	}
 	return 0;
 }
@@ -150,15 +191,17 @@ static __always_inline int socket_event(struct sock *sk, bool received, bool tak
 	if (!follows && !received)
 		return 0;
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
-	if (!label)
-		return 0;
-	if (received && label->flags & FIEF_LABEL_FRESH)
-		label_count(label);
-	if (takes && label_accepts(label))
-		received_note(cs, label->listener);
-	if (received && !(cs->task.flags & FIEF_TASK_SERVES))
-		serves_note();
-	if (!follows)
-		return 0;
-	return thread_follow(cs, label->container, cs->by_client ? socket_client(sk, label) : 0);
+	if (label) {
+		if (received && label->flags & FIEF_LABEL_FRESH)
+			label_count(label);
+		if (takes && label_accepts(label))
+			received_note(cs, label->listener);
+		if (received && !(cs->task.flags & FIEF_TASK_SERVES))
+			serves_note();
+		if (follows && thread_follow(cs, label->container, cs->by_client ? socket_client(sk, label) : 0))
+			return 0;
+	}
+	if (follows && takes && brings_requests(sk))
+		thread_follow(cs, cs->task.home, 0);
+	return 0;
 }

@@ -8,9 +8,13 @@
  * (`programs`). That becomes the process's home, so what it forks is born there, whatever becomes of the server and the
  * request; the container ends with the last of them. Where cgroups divide the CPU a process of user space moves programs, which
  * no BPF program can: it is told at each exec and fork of a program that is not in its group yet.
- * Limits: a thread that bound itself by a call keeps what it said. A server that executes itself in place is no program; a copy that it forks and executes after it has served is
- * one. A child
- * that runs no program stays in its class. Without room in the table a program is charged to the policy's container itself.
+ * It counts against the quota of the user that the program runs as, which may have it for longer than the program lasts: by a descriptor, a
+ * child or a process. One that executes another program as another user (suexec) is counted anew.
+ * Limits: a thread that bound itself by a call keeps what it said. A server that executes itself in place is no program; a copy that it forks and
+ * executes after it has served is one. A child that runs no program stays in its class. Without room in the table, for its user, or among the
+ * programs of the policy's container a program is charged to that one itself, and makes no containers there. CPUs that begin a program each at
+ * the same moment may go beyond that room by one each. Where the policy has a number for the container, the programs of one user can
+ * have all of it.
  */
 #pragma once
 
@@ -105,14 +109,43 @@ static __noinline __u32 programs_of(struct fief_ref ref)
 	return id;
 }
 
+/*
+ * Whether there is no room for one more program of the user. Clients say how many there are: they have half of what the user may have, whose server
+ * may make containers too; and those of one of the policy's containers half of what users have together, unless the policy has a number for it.
+ */
+static __always_inline bool programs_are_full(struct fief_container *into, __u32 uid)
+{
+	struct fief_control *control = control_get();
+	struct fief_user *u = user_get(uid);
+	__u32 most, own;
+
+	if (!control)
+		return false;
+	most = users_part(control) / 2;
+	own = u && u->quota ? u->quota : control->user_quota;
+	if (!own || own > most)
+		own = most;
+	if (u && u->containers >= (own + 1) / 2)
+		return true;
+	return !attributes_of(into)->descendants_max && into->refs / FIEF_CHILD >= most;
+}
+
+/* Shares the policy's container, which is held then, with all others for which there is no room. */
+static __always_inline bool program_share(struct fief_ref into)
+{
+	struct fief_container *c = container_get(into);
+
+	return c && live_hold(c, into, FIEF_HANDLE);
+}
+
 /* A new container for the program that `p` runs now. One that cannot be made is the policy's own. */
 static __always_inline bool program_make(struct task_struct *p, struct fief_ref into, struct fief_ref *made)
 {
-	struct fief_container *c;
+	struct fief_container *c = container_get(into);
+	__u32 uid = p->cred->uid.val;
 	char program[TASK_COMM_LEN];
 
-	/* what users together cannot have of the table is left to the operator here too */
-	if (!container_create(&into, FIEF_OWNER_USER_PARENT, 0, made)) {
+	if (c && !programs_are_full(c, uid) && !container_create(&into, uid, FIEF_CONTAINER_PROGRAM, made)) {
 		c = container_at(made->id);
 		if (!c)
 			return false;
@@ -121,9 +154,8 @@ static __always_inline bool program_make(struct task_struct *p, struct fief_ref 
 		BPF_SNPRINTF(c->name, sizeof(c->name), "%s-%d", program, p->tgid);
 		return true;
 	}
-	c = container_get(into);
 	*made = into;
-	return c && container_hold_live(c, FIEF_HANDLE);
+	return program_share(into);
 }
 
 /* The running thread's home is `to` now, which the caller holds. */
@@ -137,15 +169,40 @@ static __always_inline void program_enter(struct task_struct *p, struct fief_ref
 	cs = record_hold(&flags);
 	if (cs && cs->has_task && cs->running == p->pid) {
 		home = cs->task.home;
-		was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ | FIEF_RIGHT_CHILDREN, false,
-				  cs->task.client, now);
+		was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, false, cs->task.client, now);
 		home_move(cs, to);
 		cs->task.flags &= ~(FIEF_TASK_FOLLOW | FIEF_TASK_SERVES | FIEF_TASK_FORKED);
 		cs->task.flags |= FIEF_TASK_PROGRAM;
+		cs->task.rights = home_rights(&cs->task);
 	}
 	record_let_go(cs, &flags);
 	if (was.id != FIEF_NO_ID)
 		binding_put(was, home);
+}
+
+/*
+ * A program has executed another one: its container counts for the user that it runs as by now, or, where this one has no room, is let go of. Else
+ * all programs of a server would count for the user that starts them.
+ */
+static __always_inline void program_count(struct task_struct *p, struct fief_ref at)
+{
+	struct fief_container *c = container_get(at), *into;
+	__u32 uid = p->cred->uid.val, was;
+	struct fief_ref up;
+
+	if (!c || !(c->flags & FIEF_CONTAINER_PROGRAM) || c->owner_uid == uid)
+		return;
+	was = c->owner_uid;
+	up = c->parent;
+	into = container_get(up);
+	if (!into)
+		return;
+	if (!programs_are_full(into, uid) && !owner_enter(uid)) {
+		owner_count(__sync_val_compare_and_swap(&c->owner_uid, was, uid) == was ? was : uid, -1);
+	} else if (program_share(up)) {
+		program_enter(p, up);
+		container_put(up.id, FIEF_HANDLE);
+	}
 }
 
 /* A thread has executed a program. */
@@ -158,8 +215,10 @@ static __always_inline int program_begin(struct task_struct *p)
 	if (!cs || !cs->has_task || cs->softirq_vector)
 		return 0;
 	served_forget(cs);
-	if (cs->task.flags & FIEF_TASK_PROGRAM)
+	if (cs->task.flags & FIEF_TASK_PROGRAM) {
+		program_count(p, cs->task.home);
 		return program_tell(p, cs->task.home);
+	}
 	if ((cs->task.flags & (FIEF_TASK_FORKED | FIEF_TASK_EXPLICIT)) != FIEF_TASK_FORKED)
 		return 0;
 	into.id = programs_of(cs->task.binding);

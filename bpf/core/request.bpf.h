@@ -124,8 +124,10 @@ static __always_inline void request_take(struct fief_cpu *cs, struct fief_task *
 	cs->task.rights = word >> 28 & FIEF_RIGHTS_ALL;
 	if (word & REQUEST_MANAGED) {
 		cs->task.flags &= ~FIEF_TASK_FOLLOW;
-		if (!same_ref(to, home))
+		if (!same_ref(to, home)) {
+			cs->task.flags &= ~FIEF_TASK_PROGRAM;
 			home_move(cs, to);
+		}
 	}
 	if (word & REQUEST_FOLLOW)
 		cs->task.flags |= FIEF_TASK_FOLLOW;

@@ -49,18 +49,17 @@ static __always_inline enum assigned assign_to(struct __sk_buff *skb, struct tcp
 
 /* A socket of the class that takes it; several serve one class during a restart, or one for each family. */
 static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, struct front_context *front,
-						     __u32 container, const struct handshake *with)
+						     struct fief_ref container, const struct handshake *with)
 {
-	struct fief_class_key key = {.listener = front->listener->index, .container = container};
+	struct fief_class_key key = class_key(front->listener->index, container);
 	enum assigned now, best = ASSIGN_REFUSED;
 	int turn;
 
 	bpf_for (turn, 0, FIEF_CLASS_TURNS) {
+		struct bpf_sock *sk = bpf_map_lookup_elem(&class_listeners, &key);
 		struct tcp_sock *listening;
-		struct bpf_sock *sk;
 
-		key.turn = turn;
-		sk = bpf_map_lookup_elem(&class_listeners, &key);
+		key.turn++;
 		if (!sk)
 			continue;
 		listening = bpf_skc_to_tcp_sock(sk);
@@ -90,7 +89,7 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 		return TCX_NEXT;
 	}
 	if (front->listener->serve != FIEF_SERVE_SHARED)
-		done = assign_to_class(skb, front, stream->admitted.container.id, &stream->with);
+		done = assign_to_class(skb, front, stream->admitted.container, &stream->with);
 	if (done == ASSIGN_REFUSED)
 		done = assign_to(skb, found, front, &stream->with);
 	if (done == ASSIGNED) {

@@ -21,14 +21,10 @@
 #include "steer.bpf.h"
 #include "maps/filters.bpf.h"
 #include "quota.bpf.h"
+#include "witness.bpf.h"
 
-#define FILTER_SET_ENDED 0x80000000u
 #define FILTERS_PER_USER 1024
 #define FILTERS_OF_USERS (FILTER_SETS / 8 * 7)
-#define WITNESSES	 32   /* that are noted as listening on an address */
-#define WITNESS_PREFIX	 0xff /* beside the filters' entries: no prefix is so long */
-#define NO_FLAGS	 0
-#define NO_REUSEPORT	 BPF_SK_LOOKUP_F_NO_REUSEPORT
 
 /* Numbers count from 1; one that is used again after 2^32 listeners meets no socket. 0: there are no controls. */
 static __always_inline __u32 filter_number(void)
@@ -122,30 +118,26 @@ static __always_inline int filter_bind(struct bpf_sock_addr *ctx, const __u32 *a
 	filtered->address.port = port;
 	filtered->address.slot = FIEF_FILTER_SLOT;
 	filtered->address.pad[0] = is_ipv6_only(sk);
+	witness_room(&filtered->address);
 	return 0;
 }
 
 static __always_inline struct fief_filter_set *set_hold(struct fief_listener_key *key, __u32 ipv6_only)
 {
-	struct fief_filter_set fresh = {.ipv6_only = ipv6_only, .rest_excepts.pad = {0, true}}, *set;
+	struct fief_filter_set fresh = {.ipv6_only = ipv6_only}, *set;
 
 	set = bpf_map_lookup_elem(&filter_sets, key);
 	if (!set) {
 		bpf_map_update_elem(&filter_sets, key, &fresh, BPF_NOEXIST);
 		set = bpf_map_lookup_elem(&filter_sets, key);
 	}
-	if (!set)
-		return NULL;
-	if (__sync_fetch_and_add(&set->sockets, 1) & FILTER_SET_ENDED)
-		return NULL; /* the last one is just closing; trying again helps */
-	return set;
+	/* where the last one is just closing trying again helps */
+	return set && entry_take(&filter_sets, key, set, &set->sockets) >= 0 ? set : NULL;
 }
 
 static __always_inline void set_put(struct fief_listener_key *key, struct fief_filter_set *set)
 {
-	if (__sync_fetch_and_sub(&set->sockets, 1) == 1 &&
-	    !__sync_val_compare_and_swap(&set->sockets, 0, FILTER_SET_ENDED))
-		bpf_map_delete_elem(&filter_sets, key);
+	entry_give(&filter_sets, key, &set->sockets, NULL);
 }
 
 static __always_inline void filter_key(struct fief_filter_key *key, struct fief_filtered *filtered)
@@ -170,7 +162,6 @@ static __always_inline int filter_register(struct bpf_sock *ctx, const __u32 *gi
 	struct fief_filter_key key = {};
 	struct fief_filter_set *set;
 	__u32 id, length;
-	__u8 noted;
 
 	if (!filtered || !filtered->address.port || filtered->id || !is_asked(&filtered->address, given, ctx->src_port))
 		return ALLOW;
@@ -189,9 +180,7 @@ static __always_inline int filter_register(struct bpf_sock *ctx, const __u32 *gi
 			set_put(&address, set);
 			return refuse(-EADDRINUSE);
 		}
-		noted = set->rest_excepts.pad[1];
 		set->rest_excepts = filtered->filter;
-		set->rest_excepts.pad[1] = noted;
 	} else {
 		filter_key(&key, filtered);
 		if (bpf_map_update_elem(&filter_prefixes, &key, &id, BPF_NOEXIST)) {
@@ -207,53 +196,6 @@ static __always_inline int filter_register(struct bpf_sock *ctx, const __u32 *gi
 }
 
 /* ---- listen and close ---- */
-
-static __always_inline void witness_key(struct fief_filter_key *key, const struct fief_listener_key *address,
-					__u32 place)
-{
-	__builtin_memset(key, 0, sizeof(*key));
-	__builtin_memcpy(key->address, address->address, 16);
-	key->client[0] = place;
-	key->port = address->port;
-	key->prefix_length = WITNESS_PREFIX;
-}
-
-/*
- * The socket listens: as long as it does, clients that no filter names are refused. Where all places are taken, those before are of sockets
- * that this one can stand beside, or of another user's, which listen no more: the kernel lets only one listen.
- */
-static __always_inline void witness_note(struct fief_filtered *filtered)
-{
-	__u32 id = filtered->id, place = id % WITNESSES;
-	struct fief_filter_key key;
-	int i;
-
-	if (filtered->filter.pad[1])
-		return;
-	bpf_for (i, 0, WITNESSES) {
-		witness_key(&key, &filtered->address, i);
-		if (bpf_map_update_elem(&filter_prefixes, &key, &id, BPF_NOEXIST))
-			continue;
-		filtered->filter.pad[1] = i + 1;
-		return;
-	}
-	witness_key(&key, &filtered->address, place);
-	bpf_map_update_elem(&filter_prefixes, &key, &id, BPF_ANY);
-	filtered->filter.pad[1] = place + 1;
-}
-
-static __always_inline void witness_forget(const struct fief_filtered *filtered)
-{
-	struct fief_filter_key key;
-	__u32 *id;
-
-	if (!filtered->filter.pad[1])
-		return;
-	witness_key(&key, &filtered->address, filtered->filter.pad[1] - 1);
-	id = bpf_map_lookup_elem(&filter_prefixes, &key);
-	if (id && *id == filtered->id)
-		bpf_map_delete_elem(&filter_prefixes, &key);
-}
 
 static __always_inline void filter_listen(struct bpf_sock_ops *ctx)
 {

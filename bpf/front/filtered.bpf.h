@@ -9,15 +9,16 @@
  *
  * Problem: as long as neither listens, two users can have bound one address (SO_REUSEADDR). One who never does, or does no more, must
  * keep no clients from another one who does.
- * How: only sockets that listen count. Which those are on an address is noted as they begin to (witness_note).
+ * How: only sockets that listen count. Which those are on an address is noted as they begin to (witness.bpf.h).
  * Limits: of more than WITNESSES that listen on an address the others may not be known of once those have ended, and for a moment
  * nobody is who has just begun to listen: the kernel then spreads clients that no filter names over them.
  */
 #pragma once
 
 #include "bits.bpf.h"
-#include "filter.bpf.h"
 #include "steer.bpf.h"
+#include "maps/filters.bpf.h"
+#include "witness.bpf.h"
 
 /* Leads from an address to the next one that a socket for it may be bound to. */
 static __always_inline bool address_widen(struct fief_listener_key *key)
@@ -32,15 +33,6 @@ static __always_inline bool address_widen(struct fief_listener_key *key)
 	}
 	words[0] = words[1] = words[2] = words[3] = 0;
 	return true;
-}
-
-/* A listen() that fails leaves the state for a moment, and no place in the kernel's table. */
-static __always_inline bool is_listening(struct bpf_sock *sk)
-{
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-
-	return tcp && *(volatile __u32 *)&sk->state == BPF_TCP_LISTEN && !sk->bound_dev_if &&
-	       tcp->inet_conn.icsk_inet.sk.__sk_common.skc_nulls_node.pprev;
 }
 
 /*
@@ -59,19 +51,6 @@ __noinline int filter_assign(struct bpf_sk_lookup *ctx, __u32 id)
 		refused = bpf_sk_assign(ctx, sk, BPF_SK_LOOKUP_F_NO_REUSEPORT);
 	bpf_sk_release(sk);
 	return !refused;
-}
-
-__noinline int filter_listens(__u32 id)
-{
-	struct fief_class_key key = {.listener = FIEF_NO_LISTENER, .container = id};
-	struct bpf_sock *sk = bpf_map_lookup_elem(&class_listeners, &key);
-	bool listens;
-
-	if (!sk)
-		return 0;
-	listens = is_listening(sk);
-	bpf_sk_release(sk);
-	return listens;
 }
 
 /* Whether somebody listens with a filter on the address. */
@@ -146,8 +125,7 @@ __noinline int set_steer(struct bpf_sk_lookup *ctx, struct filter_asked *asked _
 		return SK_PASS;
 	if (set->rest && rest_serves(set, asked->client) && filter_assign(ctx, set->rest))
 		return SK_PASS;
-	/* of a set of an older version's nobody was noted */
-	return !set->rest_excepts.pad[1] || somebody_listens(&asked->at) ? SK_DROP : SET_NOBODY;
+	return somebody_listens(&asked->at) ? SK_DROP : SET_NOBODY;
 }
 
 static __always_inline int steer_filtered(struct bpf_sk_lookup *ctx, const void *address)

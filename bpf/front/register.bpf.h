@@ -63,6 +63,7 @@ static __always_inline int class_ask(struct bpf_sockopt *ctx)
 
 static __always_inline int classes_answer(struct bpf_sockopt *ctx)
 {
+	struct fief_control *control = control_get();
 	struct fief_classes *answer = ctx->optval;
 	struct fief_listener *listener;
 	struct bpf_sock *sk = ctx->sk;
@@ -77,13 +78,16 @@ static __always_inline int classes_answer(struct bpf_sockopt *ctx)
 	answer->listener = FIEF_NO_LISTENER;
 	answer->count = 0;
 	answer->self = FIEF_NO_CLASS;
-	answer->pad = 0;
+	answer->epoch =
+	    control ? control->epoch : 0; /* before the classes are read: never of a later policy than they */
+	barrier();
 	ctx->optlen = sizeof(*answer);
 	ctx->retval = 0;
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (label && label->flags & FIEF_LABEL_CLASS_LISTENER) {
 		answer->listener = label->listener;
 		answer->self = label->rule;
+		answer->class_[0] = (struct fief_class){.container = label->container};
 		return ALLOW;
 	}
 	listener = bound_listener(address, sk->src_port, false);
@@ -218,14 +222,13 @@ static __always_inline __u16 group_port(struct bpf_sock *sk)
 {
 	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	struct tcp_sock *own = bpf_skc_to_tcp_sock(sk), *other;
-	struct fief_class_key key = {};
+	struct fief_class_key key;
 	struct bpf_sock *first;
 	__u16 port = 0;
 
 	if (!label || !own || !BPF_CORE_READ_BITFIELD(&own->inet_conn.icsk_inet.sk.__sk_common, skc_reuseport))
 		return 0;
-	key.listener = label->listener;
-	key.container = label->container.id;
+	key = class_key(label->listener, label->container);
 	first = bpf_map_lookup_elem(&class_listeners, &key);
 	if (!first)
 		return 0;
@@ -242,8 +245,8 @@ static __always_inline __u16 group_port(struct bpf_sock *sk)
 
 static __always_inline void class_listen(struct bpf_sock_ops *ctx)
 {
-	struct fief_class_key key = {};
 	struct bpf_sock *sk = ctx->sk;
+	struct fief_class_key key;
 	struct fief_label *label;
 	int turn, err;
 
@@ -252,14 +255,13 @@ static __always_inline void class_listen(struct bpf_sock_ops *ctx)
 	label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	if (!label || !(label->flags & FIEF_LABEL_CLASS_LISTENER))
 		return;
-	key.listener = label->listener;
-	key.container = label->container.id;
+	key = class_key(label->listener, label->container);
 	bpf_for (turn, 0, FIEF_CLASS_TURNS) {
-		key.turn = turn;
 		err = bpf_sock_hash_update(ctx, &class_listeners, &key, BPF_NOEXIST);
 		if (err == -E2BIG)
 			count_error(FIEF_ERR_TABLE_FULL);
 		if (err != -EEXIST)
 			break;
+		key.turn++;
 	}
 }

@@ -16,17 +16,16 @@
 #include "maps/class_listeners.bpf.h"
 
 /* Assigns the first socket of the class that takes the connection: one of the other family refuses it. */
-static __always_inline bool assign_class(struct bpf_sk_lookup *ctx, __u32 listener, __u32 container)
+static __always_inline bool assign_class(struct bpf_sk_lookup *ctx, __u32 listener, struct fief_ref container)
 {
-	struct fief_class_key key = {.listener = listener, .container = container};
+	struct fief_class_key key = class_key(listener, container);
 	int turn;
 
 	bpf_for (turn, 0, FIEF_CLASS_TURNS) {
-		struct bpf_sock *sk;
+		struct bpf_sock *sk = bpf_map_lookup_elem(&class_listeners, &key);
 		long refused;
 
-		key.turn = turn;
-		sk = bpf_map_lookup_elem(&class_listeners, &key);
+		key.turn++;
 		if (!sk)
 			continue;
 		refused = bpf_sk_assign(ctx, sk, 0);
@@ -48,6 +47,6 @@ static __always_inline int steer_class(struct bpf_sk_lookup *ctx, __u32 listener
 	lookup_remote_address(ctx, address);
 	client = classify(slot, listener, address);
 	if (client)
-		assign_class(ctx, listener, client->container.id);
+		assign_class(ctx, listener, client->container);
 	return SK_PASS;
 }

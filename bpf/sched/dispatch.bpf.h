@@ -10,6 +10,7 @@
 
 #include "alone.bpf.h"
 #include "charge_now.bpf.h"
+#include "climbs.bpf.h"
 #include "floor.bpf.h"
 #include "kthread.bpf.h"
 #include "leaves.bpf.h"
@@ -61,6 +62,7 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
 	struct sched_machine *m = machine_get();
 	struct sched_place *here = place_at(cpu);
 	bool given = false, over = false;
+	struct sched_waiting *w = NULL;
 	__u32 stays, search;
 	int i, found;
 	__u64 now;
@@ -79,12 +81,19 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
 	lent_look(m, now);
 	if (kthread_let_in(m, here, prev, now) || floor_let_in(m, here))
 		return;
+	if (stays && m->free <= NUMBERS_PLENTY)
+		w = waiting_of(prev);
 	if (!machine_lock()) {
 		if (!scx_bpf_dsq_move_to_local(DSQ(QUEUE_ROOT)) && stays)
 			slice_set(prev, SLICE_NS);
 		return;
 	}
 	search = here->search ? here->search : ++m->searches;
+	if (w) { /* it goes on by the turn of the line where it would wait */
+		stays = line_take(w, stays - 1) + 1;
+		if (climber_is_held(w, stays - 1))
+			stays = 0;
+	}
 	if (stays)
 		waits_more(stays - 1);
 	machine_unlock(m);

@@ -2,18 +2,21 @@
 /*
  * Enqueue: where a thread that wakes up waits, and whom it preempts.
  *
- * How: on a CPU that is idle it runs at once. Else it waits in the queue of the container that it is scheduled for, at its place there. It
- * wakes an idle CPU, or stops a thread of a worse rank than its own, or one that it overtakes.
+ * How: on a CPU that is idle it runs at once. Else it waits in the queue of the container that it is scheduled for, at its place there, or of
+ * one above, as whose thread it then waits (numbers.bpf.h, climbs.bpf.h). It wakes an idle CPU, or stops a thread of a worse rank than its own, or
+ * one that it overtakes; not where it may leave its own CPU for none.
  * Limits: a thread of a held container waits without waking anybody.
  */
 #pragma once
 
+#include "climbs.bpf.h"
 #include "combined.bpf.h"
 #include "floor.bpf.h"
 #include "kthread.bpf.h"
 #include "leaves.bpf.h"
 #include "limit.bpf.h"
 #include "policy.bpf.h"
+#include "stuck.bpf.h"
 
 static __always_inline s32 wakeup_place(struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
@@ -46,6 +49,7 @@ static __always_inline void enqueue(struct task_struct *p, u64 flags)
 	struct sched_waiting *w = waiting_of(p);
 	__u64 place = bpf_ktime_get_ns(), slice = SLICE_NS;
 	__u32 id, queue, rank, cpu;
+	bool stuck;
 	s32 idle;
 
 	if (p->flags & PF_KTHREAD) {
@@ -57,6 +61,10 @@ static __always_inline void enqueue(struct task_struct *p, u64 flags)
 		w->thread.slept = 1;
 	id = allocation_of(p, w);
 	queue = wait_begin(w, id, place);
+	if (climber_waits(p, w, place, flags))
+		return;
+	if (w && w->container)
+		id = w->container - 1;
 	if (w && queue != QUEUE_ROOT) {
 		w->thread.pid = p->pid;
 		place = place_take(id, w, p->scx.weight, place);
@@ -72,7 +80,8 @@ static __always_inline void enqueue(struct task_struct *p, u64 flags)
 		w->ranked = rank == RANK_HELD ? 0 : rank + 1;
 	if (rank == RANK_HELD)
 		return;
-	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	stuck = is_stuck(p);
+	idle = stuck ? -ENOENT : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0) {
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return;
@@ -81,6 +90,8 @@ static __always_inline void enqueue(struct task_struct *p, u64 flags)
 		scx_bpf_kick_cpu(scx_bpf_task_cpu(p), 0);
 		return;
 	}
+	if (stuck)
+		return; /* its CPU has chosen another one already, and chooses again after that one */
 	for (cpu = 0; cpu < cpu_count && can_loop; cpu++) {
 		struct sched_place *there = place_at(cpu);
 

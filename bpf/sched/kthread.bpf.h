@@ -11,6 +11,7 @@
 #pragma once
 
 #include "state.bpf.h"
+#include "stuck.bpf.h"
 
 static __always_inline void kthread_waits(struct task_struct *p, __u64 flags)
 {
@@ -29,7 +30,7 @@ static __always_inline void kthread_waits(struct task_struct *p, __u64 flags)
 	}
 	scx_bpf_dsq_insert(p, DSQ(QUEUE_KERNEL), SLICE_NS, flags);
 	m->kernel = 1;
-	idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	idle = is_stuck(p) ? -ENOENT : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 }

@@ -3,7 +3,7 @@
  * Leaves: threads that are to wait in another line than they do.
  *
  * Problem: what a thread waits on is chosen when it begins to wait. Later the line may be nobody's but its own threads' (combined), or a
- * request of a better container may come to wait for the thread (lent).
+ * request of a better container may come to wait for the thread (lent). And one that is held below its line (climbs) is to wait there again.
  * How: such a thread goes to the queue of those that are let in for a moment (floor), after which it waits anew, where it is to.
  * This is done with the run queue locked, so there is one look in LOOK_NS on the whole machine, and one look is at LENT_SEEN threads
  * of LENT_LINES lines in all; the next one goes on behind them, in turn. Only where a request came to a queue, or went to a server, a round
@@ -19,6 +19,7 @@
 #define LENT_SEEN  64
 #define LENT_LINES 256
 #define LOOK_NS	   1000000ull
+#define HELD_SEEN  256
 
 /* Static: only a caller's context makes the iterator legal (RCU). */
 static __noinline int foreign_leave(__u32 number)
@@ -60,6 +61,23 @@ static __always_inline bool foreign_look(struct sched_machine *m)
 			break;
 		if (q->taken && foreign_leaves(q) && foreign_leave(number))
 			left = true;
+	}
+	return left;
+}
+
+/* Those that are held below their lines go whose limits are to have some left by now. Static, as foreign_leave(). */
+static __noinline int held_leave(struct sched_machine *m, __u64 now)
+{
+	struct task_struct *p;
+	int left = 0;
+
+	m->let_in = 0;
+	bpf_for_each (scx_dsq, p, DSQ(QUEUE_HELD), 0) {
+		if (m->let_in >= HELD_SEEN || is_before(now, p->scx.dsq_vtime))
+			break;
+		m->let_in++;
+		if (late_goes(&___it, p))
+			left = 1;
 	}
 	return left;
 }

@@ -65,6 +65,35 @@ __noinline int is_held(__u32 id)
 	return held;
 }
 
+/* When no limit on the way up is used up any more, if nothing else is charged, by what is known without the lock; 0: none is. */
+__noinline __u64 held_until(__u32 id, __u64 now)
+{
+	__u64 until = 0, at;
+	int level;
+
+	for (level = 0; level < LEVELS && can_loop; level++) {
+		struct fief_container *c = container_at(id);
+		struct sched_node *n = node_at(id);
+		__u32 limit_ppm;
+		__s64 left;
+
+		if (!c || !n || id == FIEF_ROOT)
+			break;
+		limit_ppm = attributes_of(c)->limit_ppm;
+		left = budget_now(n, c);
+		if (limit_ppm && n->period_ns && left <= 0) {
+			c->held_ns = now;
+			at = n->period_ns + periods_until(left, quota_of(limit_ppm, cpus_now())) * PERIOD_NS;
+			if (is_before(until, at))
+				until = at;
+		}
+		id = c->parent.id;
+	}
+	if (until)
+		state_count(held);
+	return until;
+}
+
 /*
  * Whether its thread may have an idle CPU without a look at the tree: no limit on the way up is used up, or is still to begin with
  * such a look.

@@ -58,11 +58,13 @@ static int period_begins(void *map, int *key, struct sched_machine *m)
 {
 	__u64 now = bpf_ktime_get_ns();
 	__u32 cpu;
+	int left;
 
 	m->must_look = m->serving != 0;
 	if (scx_bpf_dsq_nr_queued(DSQ(QUEUE_KERNEL)) > 0)
 		m->kernel = 1;
-	if (foreign_look(m) || m->must_look || m->held || m->kernel) {
+	left = held_leave(m, now);
+	if (foreign_look(m) || left || m->must_look || m->held || m->kernel) {
 		m->held = 0;
 		bpf_for (cpu, 0, cpu_count)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -87,6 +89,8 @@ static __always_inline s32 machine_begins(void)
 	err = scx_bpf_create_dsq(DSQ(QUEUE_LATE), -1);
 	if (!err)
 		err = scx_bpf_create_dsq(DSQ(QUEUE_KERNEL), -1);
+	if (!err)
+		err = scx_bpf_create_dsq(DSQ(QUEUE_HELD), -1);
 	if (err)
 		return err;
 	bpf_for (number, 0, QUEUES) {

@@ -74,6 +74,14 @@ static inline __s64 quota_of(__u64 limit_ppm, __u64 cpus)
 	return quota ? quota : 1;
 }
 
+/* So many periods, and a budget has some left. */
+static inline __u64 periods_until(__s64 budget, __s64 quota)
+{
+	__u64 periods = budget > 0 ? 0 : (__u64)-budget / (__u64)quota + 1;
+
+	return periods > DEBT_MOST ? DEBT_MOST + 1 : periods;
+}
+
 /* The budget at the end of so many periods. Nothing is saved up; a debt is paid off. */
 static inline __s64 refilled(__s64 budget, __s64 quota, __u64 periods)
 {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "charge_now.bpf.h"
+#include "climbs.bpf.h"
 #include "combined.bpf.h"
 #include "leaves.bpf.h"
 #include "policy.bpf.h"
@@ -35,6 +36,8 @@ static __always_inline void run_begins(struct task_struct *p)
 			moment_begins(p);
 		else if (!is_dying(p)) /* it is let in only to wait elsewhere (leaves.bpf.h) */
 			scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
+	} else if (w && !(p->flags & PF_KTHREAD) && climber_is_held(w, w->allocation.id) && !is_dying(p)) {
+		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
 	}
 }
 

@@ -5,6 +5,7 @@
  *
  *   order    the arithmetic                 state    the scheduler's records
  *   tree     which containers wait          limit    budgets
+ *   numbers  which have a queue, and in whose line the threads of others wait  climbs  the limits below that
  *   pick     whose thread is next           alone    the same where one container's alone wait
  *   thread   which container a thread is scheduled for
  *   floor    no thread waits for ever       scx      the kernel's functions for schedulers
@@ -12,6 +13,7 @@
  *   turns    in whose line a thread's comes first  lent  that of a better container whose request waits for the thread
  *   leaves   threads that are to wait elsewhere    kthread  the kernel's own threads
  *   enqueue  where who wakes up waits       dispatch whose turn it is on a CPU
+ *   stuck    a thread that may not leave its CPU
  *   run      what is kept of who runs       machine  the CPUs, and the period of budgets
  *   policy   whose turn it is among the threads of one container: line, a file in policies/ for each order, and stays
  *
@@ -37,15 +39,18 @@
 #include "order.h"
 #include "state.bpf.h"
 #include "tree.bpf.h"
+#include "numbers.bpf.h"
 #include "limit.bpf.h"
 #include "pick.bpf.h"
 #include "alone.bpf.h"
 #include "thread.bpf.h"
 #include "policy.bpf.h"
+#include "climbs.bpf.h"
 #include "combined.bpf.h"
 #include "leaves.bpf.h"
 #include "stays.bpf.h"
 #include "floor.bpf.h"
+#include "stuck.bpf.h"
 #include "kthread.bpf.h"
 #include "charge_now.bpf.h"
 #include "enqueue.bpf.h"

@@ -14,7 +14,8 @@
 #define DSQ(number)	((__u64)(number) + 1) /* the kernel's number of a queue */
 #define QUEUE_LATE	QUEUES		      /* of those that waited too long, whoever's they are */
 #define QUEUE_KERNEL	(QUEUES + 1)	      /* of kernel threads that had their slice */
-#define QUEUE_ROOT	0		      /* of the threads that nobody manages; and of those that find no queue */
+#define QUEUE_HELD	(QUEUES + 2)	      /* of those that are held below their line (climbs.bpf.h) */
+#define QUEUE_ROOT	0		      /* of the threads that nobody manages */
 #define LOCK_TRIES_MAX	(1 << 19)
 #define CLOCK_MONOTONIC 1
 #define SERVED_WORK_NS	100000000ull /* of CPU time for others, and a thread works no more for what it served before */
@@ -42,12 +43,12 @@ struct sched_node {
 	__u64 clocks[CLOCK_KINDS * CLOCKS];
 	__u32 clocks_of[CLOCK_KINDS * CLOCKS]; /* priorities + 1; 0: of nobody */
 	__s64 budget;
-	__u64 period_ns;  /* when its last one began */
-	__u32 passed;	  /* the search that found nothing in it */
-	__u32 own_passed; /* that found nothing among its own threads */
-	__u64 worked_ns;  /* when a thread was last seen to work for it */
-	__u32 serving;	  /* threads in its queue for which a better container may come to wait (lent.bpf.h) */
-	__u32 pad;
+	__u64 period_ns;	/* when its last one began */
+	__u32 passed;		/* the search that found nothing in it */
+	__u32 own_passed;	/* that found nothing among its own threads */
+	__u64 worked_ns;	/* when a thread was last seen to work for it */
+	__u32 serving;		/* threads in its queue for which a better container may come to wait (lent.bpf.h) */
+	__u32 numbers;		/* of queues that count for it, as a party (numbers.bpf.h) */
 	struct sched_line line; /* of its own threads (policy.bpf.h) */
 };
 
@@ -61,6 +62,8 @@ struct {
 struct sched_queue {
 	__u32 container;
 	__u32 taken;
+	__u32 counts; /* for this party: id + 1; 0: for none (numbers.bpf.h) */
+	__u32 pad;
 };
 
 struct {
@@ -90,7 +93,7 @@ struct sched_machine {
 	__u32 moved;	 /* a container that a search found in the list of a former parent: id + 1 */
 	__u32 kernel;	 /* a kernel thread may wait among those that had their slice (kthread.bpf.h) */
 	__u32 must_look; /* a beat has come since lines were last looked at */
-	__u32 pad;
+	__u32 let_in;	 /* held threads that this beat lets in (leaves.bpf.h) */
 	__u64 looked_ns; /* when lines were last looked at */
 	__u64 news;	 /* of the queues, as they were then */
 	struct bpf_timer timer;

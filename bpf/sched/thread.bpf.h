@@ -11,7 +11,7 @@
 #pragma once
 
 #include "limit.bpf.h"
-#include "tree.bpf.h"
+#include "numbers.bpf.h"
 
 /* The container with a living chain upwards that the thread works for; the root: nobody manages it. */
 __noinline __u32 container_of_thread(struct task_struct *p __arg_trusted)
@@ -131,11 +131,31 @@ static __always_inline void wait_end(struct sched_waiting *w)
 		wait_over(w);
 }
 
-/* It waits from now on. Returns the number of the queue. */
+/*
+ * In whose line a thread waits whose container, or the one whose part it has, gets no number: as that of the nearest one above its own that gets
+ * one. What it does counts as that one's use of the CPU: a line that nothing is charged to would always go first. The lock is held.
+ */
+static __always_inline __u32 line_climb(struct sched_waiting *w, __u32 id)
+{
+	__u32 line = line_find(w->foreign ? w->bound : id);
+
+	w->foreign = 0;
+	w->lent = 0;
+	w->allocation = ref_of(line);
+	return line;
+}
+
+/* The same for a thread of any container. */
+static __always_inline __u32 line_take(struct sched_waiting *w, __u32 id)
+{
+	return id == FIEF_ROOT || queue_take(id) != QUEUE_ROOT ? id : line_climb(w, id);
+}
+
+/* It waits from now on. Returns the number of the queue; whose that is, the record says. */
 __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id, __u64 now)
 {
 	struct sched_machine *m = machine_get();
-	__u32 queue = QUEUE_ROOT;
+	__u32 queue;
 
 	if (!m || !w)
 		return QUEUE_ROOT;
@@ -143,22 +163,19 @@ __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id, __u64 now)
 		w->since_ns = now;
 	if (!machine_lock())
 		return QUEUE_ROOT;
+	queue = queue_take(id);
+	if (queue == QUEUE_ROOT && id != FIEF_ROOT) {
+		state_count(unqueued);
+		id = line_climb(w, id);
+		queue = queue_take(id);
+	}
 	waits_more(id);
 	if (w->foreign) {
 		w->foreign = 2;
 		m->foreign++;
 	}
-	queue = queue_take(id);
-	if (queue == QUEUE_ROOT && id != FIEF_ROOT) {
-		state_count(unqueued);
-		waits_less(id);
-		waits_more(FIEF_ROOT);
-		id = FIEF_ROOT;
-	}
 	serving_more(w, id);
 	machine_unlock(m);
-	if (id == FIEF_ROOT && queue != QUEUE_ROOT)
-		return QUEUE_ROOT;
 	w->container = id + 1;
 	return queue;
 }

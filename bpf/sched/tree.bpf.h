@@ -6,9 +6,8 @@
  * How: a container is in its parent's list while one of its own threads waits, or a child is in its own list. Of one that waits alone on
  * the whole machine only its number is noted, since it need not be chosen among others (alone.bpf.h). What was charged
  * gathers in the containers (core/charge), for the whole way up, and is settled when the list is looked through.
- * Limits: QUEUES containers with waiting threads of their own; further threads wait with those that nobody manages. A container
- * that is given another parent moves when its next thread begins to wait, or a search comes to it: what stands above threads that wait without end, below
- * a former parent that has no turn, moves when that has one.
+ * Limits: a container that is given another parent moves when its next thread begins to wait, or a search comes to it: what stands above
+ * threads that wait without end, below a former parent that has no turn, moves when that has one.
  */
 #pragma once
 
@@ -21,14 +20,16 @@ static __always_inline struct sched_node *node_get(__u32 id, struct fief_contain
 {
 	struct sched_node *n = node_at(id);
 	struct sched_line line;
-	__u32 queue;
+	__u32 queue, numbers;
 
 	if (n && n->generation != c->generation && !n->linked && !n->queued) {
 		queue = n->queue;
+		numbers = n->numbers;
 		line = n->line;
 		__builtin_memset(n, 0, sizeof(*n));
 		n->queue = queue; /* it is this number's still */
-		n->line = line;	  /* whose order is still to be told (policy.bpf.h) */
+		n->numbers = numbers;
+		n->line = line; /* whose order is still to be told (policy.bpf.h) */
 		n->generation = c->generation;
 	}
 	return n;
@@ -216,55 +217,6 @@ __noinline int waits_less(__u32 id)
 		m->alone = 0;
 	else
 		node_leave(id);
-	return 0;
-}
-
-/* The number of the queue of a container's own threads. The lock is held. */
-__noinline __u32 queue_take(__u32 id)
-{
-	struct sched_machine *m = machine_get();
-	struct sched_node *n = node_at(id);
-	struct sched_queue *q;
-	__u32 *number, at;
-
-	if (id == FIEF_ROOT || !m || !n)
-		return QUEUE_ROOT;
-	if (n->queue)
-		return n->queue - 1;
-	if (!m->free)
-		return QUEUE_ROOT;
-	at = m->free - 1;
-	number = bpf_map_lookup_elem(&sched_free, &at);
-	q = number ? queue_at(*number) : NULL;
-	if (!q)
-		return QUEUE_ROOT;
-	m->free = at;
-	if (m->top <= *number)
-		m->top = *number + 1;
-	q->container = id;
-	q->taken = 1;
-	n->queue = *number + 1;
-	return *number;
-}
-
-__noinline int queue_return(__u32 id)
-{
-	struct sched_machine *m = machine_get();
-	struct sched_node *n = node_at(id);
-	struct sched_queue *q;
-	__u32 *number, at;
-
-	if (!m || !n || n->queued || !n->queue)
-		return 0;
-	at = m->free;
-	number = bpf_map_lookup_elem(&sched_free, &at);
-	q = queue_at(n->queue - 1);
-	if (!number || !q)
-		return 0;
-	*number = n->queue - 1;
-	m->free = at + 1;
-	q->taken = 0;
-	n->queue = 0;
 	return 0;
 }
 

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "numbers.bpf.h"
 #include "pick.bpf.h"
 
 #define NO_CPU (~0u)
@@ -188,7 +189,7 @@ static __always_inline bool turn_is_over(__u32 id, __u64 now)
 
 /*
  * Whether a thread that works for `bound` can have the turn of `id`, which it is not given: no thread has it that works for
- * that one, and its limit is not used up.
+ * that one, its limit is not used up, and there is a queue for its line.
  */
 __noinline int turn_is_free(__u32 id, __u32 bound, __u32 but, __u64 now)
 {
@@ -197,7 +198,7 @@ __noinline int turn_is_free(__u32 id, __u32 bound, __u32 but, __u64 now)
 	/* what lies above is no other part: the turn of its own threads is theirs */
 	if (branch_of(bound, id) >= 0)
 		return 0;
-	if (!n || n->queued || runs_for(id, but))
+	if (!n || n->queued || runs_for(id, but) || !number_is_left(id))
 		return 0;
 	return !turn_is_over(id, now);
 }

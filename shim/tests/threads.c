@@ -350,9 +350,23 @@ static void one_round_of_dispatch(void)
 	close(end_told);
 }
 
+/* Mappings that children share. */
+static unsigned shared_mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned count = 0;
+	char line[512];
+
+	CHECK(maps);
+	while (fgets(line, sizeof(line), maps))
+		count += strstr(line, "/dev/zero") != NULL;
+	fclose(maps);
+	return count;
+}
+
 int main(int count, char **words)
 {
-	unsigned rounds = count > 2 ? atoi(words[2]) : 50;
+	unsigned rounds = count > 2 ? atoi(words[2]) : 50, mappings = shared_mappings();
 
 	seed = count > 1 ? (unsigned)atoi(words[1]) : (unsigned)time(NULL);
 	if (!own_namespace())
@@ -362,5 +376,6 @@ int main(int count, char **words)
 	((struct shim_real *)real())->epoll_ctl = control_and_yield;
 	for (round_number = 0; round_number < rounds; round_number++)
 		one_round_of_dispatch();
+	CHECK(shared_mappings() == mappings + 1); /* however many fronts came and went */
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Waiters: several threads and processes on one epoll set, which the shim puts in order for one alone. None may wait for what
- * another one keeps.
+ * Waiters: several threads and processes on one epoll set, which the shim puts in order for one alone, or in accept() from one front.
+ * None may wait for what another one keeps.
  *
  * The kernel side is kernel.h. Runs in a network namespace of its own, under the sanitizers of the compiler.
  */
@@ -9,6 +9,7 @@
 #include "check.h"
 #include "kernel.h"
 #include "network.h"
+#include "../turns.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -32,10 +33,11 @@ static void watch(int operation, int fd, uint32_t mask)
 	CHECK(!epoll_ctl(set, operation, fd, &event));
 }
 
+/* Class CLASSES: of none, at the server's own socket. */
 static int client_of(int class)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET,
-				 .sin_port = htons(FIRST + STEP * (class + 1)),
+				 .sin_port = htons(FIRST + (class == CLASSES ? 0 : STEP * (class + 1))),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -43,16 +45,21 @@ static int client_of(int class)
 	return fd;
 }
 
-static void begin(const char *name)
+static int listen_at(int port)
 {
 	struct sockaddr_in own = {
-	    .sin_family = AF_INET, .sin_port = htons(FIRST), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int one = 1;
+	    .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 
+	CHECK(fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
+	CHECK(!bind(fd, (struct sockaddr *)&own, sizeof(own)) && !listen(fd, 64));
+	return fd;
+}
+
+static void begin(const char *name)
+{
 	what = name;
-	listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	CHECK(listening >= 0 && !setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
-	CHECK(!bind(listening, (struct sockaddr *)&own, sizeof(own)) && !listen(listening, 64));
+	listening = listen_at(FIRST);
 	set = epoll_create1(EPOLL_CLOEXEC); /* has the highest number of all that the shim knows */
 	CHECK(set >= 0);
 	watch(EPOLL_CTL_ADD, listening, EPOLLIN);
@@ -300,6 +307,163 @@ static void what_a_child_of_vfork_closes_keeps_its_class_in_the_parent(void)
 	}
 }
 
+/* ---- turns ---- */
+
+static pid_t child_that(void (*acts)(void))
+{
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (child)
+		return child;
+	alarm(PATIENCE_S);
+	acts();
+	_exit(0);
+}
+
+static void ended_well(pid_t child)
+{
+	int status;
+
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Until a client of any class says `e`. */
+static void serve_blocking(void)
+{
+	char word;
+
+	do {
+		int fd = accept(listening, NULL, NULL);
+
+		CHECK(fd >= 0 && read(fd, &word, 1) == 1 && write(fd, &word, 1) == 1);
+		close(fd);
+	} while (word != 'e');
+}
+
+static int client_says(int class, char word)
+{
+	int client = client_of(class);
+
+	CHECK(write(client, &word, 1) == 1);
+	return client;
+}
+
+static void is_answered(int client)
+{
+	char word;
+
+	CHECK(read(client, &word, 1) == 1);
+	close(client);
+}
+
+static void workers_that_block_serve_every_client(void)
+{
+	enum { WORKERS = 3 };
+	int clients[CLASSES + 1];
+	pid_t workers[WORKERS];
+
+	begin(__func__);
+	for (int i = 0; i < WORKERS; i++)
+		workers[i] = child_that(serve_blocking);
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int class = 0; class <= CLASSES; class ++)
+			clients[class] = client_says(round % 2 ? class : CLASSES, 'x');
+		for (int i = 0; i <= CLASSES; i++)
+			is_answered(clients[i]);
+	}
+	for (int i = 0; i < WORKERS; i++)
+		is_answered(client_says(CLASSES, 'e'));
+	for (int i = 0; i < WORKERS; i++)
+		ended_well(workers[i]);
+	end();
+}
+
+static bool is_free(int fd)
+{
+	return !atomic_load(&front_of(fd)->turn->state);
+}
+
+static void keep_turn(void)
+{
+	turn_lock(front_of(listening)->turn);
+}
+
+static void close_and_keep_another_turn(void)
+{
+	close(listening);
+	turn_lock(front_of(listen_at(FIRST + 1))->turn);
+}
+
+static void the_turn_of_one_that_died_is_taken(void)
+{
+	int client, fd;
+
+	begin(__func__);
+	ended_well(child_that(keep_turn));
+	CHECK(!is_free(listening));
+	client = client_of(CLASSES);
+	fd = accept(listening, NULL, NULL);
+	CHECK(fd >= 0 && is_free(listening));
+	close(fd);
+	close(client);
+	end();
+}
+
+static void a_front_that_a_child_makes_has_no_turn_of_its_parent(void)
+{
+	begin(__func__);
+	ended_well(child_that(close_and_keep_another_turn));
+	CHECK(is_free(listening));
+	end();
+}
+
+static int begun[2];
+
+/* When the parent has closed the front, and made another one. */
+static void keep_turn_later(void)
+{
+	char word;
+
+	close(begun[1]);
+	CHECK(read(begun[0], &word, 1) == 0);
+	keep_turn();
+}
+
+static void a_front_that_a_parent_makes_later_has_no_turn_of_its_child(void)
+{
+	int other = listen_at(FIRST + 1), later;
+	struct turn *turn;
+	pid_t child;
+
+	begin(__func__);
+	turn = front_of(listening)->turn;
+	CHECK(!pipe(begun));
+	child = child_that(keep_turn_later);
+	end();
+	later = listen_at(FIRST + 2);
+	CHECK(front_of(later)->turn != turn);
+	close(begun[0]);
+	close(begun[1]);
+	ended_well(child);
+	CHECK(is_free(later) && is_free(other));
+	close(later);
+	close(other);
+}
+
+static void a_server_that_forks_again_and_again_has_one_mapping(void)
+{
+	struct turn *turn = NULL;
+
+	for (int i = 0; i < CHILDREN; i++) {
+		begin(__func__);
+		CHECK(!turn || front_of(listening)->turn == turn);
+		turn = front_of(listening)->turn;
+		ended_well(child_that(keep_turn));
+		end();
+	}
+}
+
 int main(void)
 {
 	if (!own_namespace())
@@ -311,5 +475,10 @@ int main(void)
 	a_change_that_the_kernel_refuses_loses_nothing();
 	what_a_child_of_vfork_closes_keeps_its_class_in_the_parent();
 	a_child_hands_out_what_it_inherited();
+	workers_that_block_serve_every_client();
+	the_turn_of_one_that_died_is_taken();
+	a_front_that_a_child_makes_has_no_turn_of_its_parent();
+	a_front_that_a_parent_makes_later_has_no_turn_of_its_child();
+	a_server_that_forks_again_and_again_has_one_mapping();
 	return 0;
 }

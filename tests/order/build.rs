@@ -15,7 +15,12 @@ fn main() {
         println!("cargo::rerun-if-changed={bpf}/{folder}");
     }
     let folders = [bpf.to_owned(), format!("{bpf}/core"), format!("{bpf}/include")];
-    cc::Build::new().file("src/core.c").includes(folders).warnings(false).flag("-w").compile("core");
+    cc::Build::new()
+        .files(["src/core.c", "src/users.c", "src/calls.c"])
+        .includes(folders)
+        .warnings(false)
+        .flag("-w")
+        .compile("core");
     cc::Build::new()
         .files(["src/order.c", "src/classes.c"])
         .includes([bpf.to_owned(), format!("{bpf}/sched"), format!("{bpf}/include")])

@@ -9,3 +9,13 @@ struct {
 	__type(key, struct fief_class_key);
 	__type(value, __u64);
 } class_listeners SEC(".maps");
+
+/* Of the first socket of a class. */
+static __always_inline struct fief_class_key class_key(__u32 listener, struct fief_ref container)
+{
+	return (struct fief_class_key){
+	    .listener = listener,
+	    .turn = container.generation >> (32 - FIEF_CLASS_SLOT_BITS) << FIEF_CLASS_TURN_BITS,
+	    .container = container.generation << FIEF_CLASS_SLOT_BITS | container.id,
+	};
+}

@@ -15,7 +15,7 @@ struct fief_filtered {
 /* The filters of one address. */
 struct fief_filter_set {
 	__u64 lengths[3]; /* bit n of the 129: prefixes of n bits were used; n counts in IPv6 bits */
-	__u32 sockets;	  /* FILTER_SET_ENDED: about to be removed */
+	__u32 sockets;	  /* QUOTA_GONE: about to be removed */
 	__u32 ipv6_only;
 	__u32 rest;			 /* id of the one with a complement filter; 0: none */
 	struct fief_filter rest_excepts; /* whom it does not serve */

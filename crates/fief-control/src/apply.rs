@@ -296,11 +296,12 @@ impl Fief {
         self.keep_origin(slot, source.file, &doors.answers)?;
         self.stage_files(policy, slot)?;
         self.stage_lanes(policy, &containers, slot, &doors, admin, &mut applied.notes)?;
-        if made::wanted(policy) {
+        let needs_made = made::wanted(policy);
+        if needs_made {
             applied.notes.extend(self.try_to_keep_made());
         }
         self.open_doors(&doors)?;
-        if made::wanted(policy) {
+        if needs_made {
             applied.notes.extend(self.takers_of_marks(&doors.interfaces));
         }
         Ok((containers, doors))

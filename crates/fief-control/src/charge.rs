@@ -172,7 +172,7 @@ impl Fief {
             address: addresses.get(&listener.listener).copied(),
             container: rows
                 .iter()
-                .find(|row| row.container.id == listener.container)
+                .find(|row| listener.is_of(row.container))
                 .map_or_else(|| format!("#{}", listener.container), |row| tree.path(row)),
             cookie: listener.cookie,
         };

@@ -71,7 +71,8 @@ impl Holder {
             _ if record.flags & abi::FIEF_CONTAINER_USER != 0 => row.name().parse().map_or(Self::Fief, Self::Place),
             _ if owner == abi::FIEF_OWNER_OPERATOR => Self::Application(None),
             // of a program that was started for a client, whose home it is
-            _ if owner == abi::FIEF_OWNER_USER_PARENT => Self::Operator,
+            _ if record.flags & abi::FIEF_CONTAINER_PROGRAM != 0 => Self::Operator,
+            _ if owner == abi::FIEF_OWNER_USER_PARENT => Self::Operator, // the same, made by an older version
             _ => Self::Application(Some(owner)),
         }
     }

@@ -210,11 +210,37 @@ fn serve(serve: Serve, classes: usize) -> u32 {
 pub struct ClassListener {
     /// Index of the listener, see [`Tables::indexes`].
     pub listener: u16,
+    /// Slot of the class's container; of a filtered listener its own number.
     pub container: u32,
+    /// As much of the container's generation as its key has room for.
+    pub generation: u32,
     /// Several sockets can serve one class: a group of SO_REUSEPORT, an old server beside the new one.
     pub turn: u16,
     /// The kernel's number of the socket (`ss -e` shows it as `sk`).
     pub cookie: u64,
+}
+
+/// What a key keeps of a generation: the low bits beside the slot, the next ones beside the turn (abi/steer.h).
+const LOW_BITS: u32 = u32::BITS - abi::FIEF_CLASS_SLOT_BITS;
+const GENERATION_BITS: u32 = LOW_BITS + u16::BITS - abi::FIEF_CLASS_TURN_BITS;
+
+impl ClassListener {
+    fn new(key: abi::fief_class_key, cookie: u64) -> Self {
+        let abi::fief_class_key { listener, turn, container } = key;
+        if u32::from(listener) == abi::FIEF_NO_LISTENER {
+            return Self { listener, container, generation: 0, turn, cookie };
+        }
+        let (slots, turns) = (1 << abi::FIEF_CLASS_SLOT_BITS, 1 << abi::FIEF_CLASS_TURN_BITS);
+        let generation = (u32::from(turn / turns) << LOW_BITS) | (container / slots);
+        Self { listener, container: container % slots, generation, turn: turn % turns, cookie }
+    }
+
+    /// Whether it was made for this container, and not for one that had the slot before.
+    pub(crate) fn is_of(&self, container: abi::fief_ref) -> bool {
+        u32::from(self.listener) != abi::FIEF_NO_LISTENER
+            && self.container == container.id
+            && self.generation == container.generation % (1 << GENERATION_BITS)
+    }
 }
 
 /// The class listeners that servers have registered now, by listener and container.
@@ -225,8 +251,51 @@ pub fn registered(class_listeners: &MapHandle) -> Result<Vec<ClassListener>> {
         // A server that closes meanwhile takes its entry along.
         let value = class_listeners.lookup(&bytes, MapFlags::ANY).context(|| "cannot read a class listener".into())?;
         let Some(cookie) = value.and_then(|value| value.try_into().ok()).map(u64::from_ne_bytes) else { continue };
-        found.push(ClassListener { listener: key.listener, container: key.container, turn: key.turn, cookie });
+        found.push(ClassListener::new(key, cookie));
     }
-    found.sort_by_key(|socket| (socket.listener, socket.container, socket.turn));
+    found.sort_by_key(|socket| (socket.listener, socket.container, socket.generation, socket.turn));
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kernel side writes it (bpf/include/maps/class_listeners.bpf.h).
+    fn key(container: abi::fief_ref, turn: u16) -> abi::fief_class_key {
+        let abi::fief_ref { id, generation } = container;
+        abi::fief_class_key {
+            listener: 3,
+            turn: (generation >> 12 << 2) as u16 + turn,
+            container: generation << 20 | id,
+        }
+    }
+
+    #[test]
+    fn a_class_listener_is_its_containers_and_no_other_ones_of_the_slot() {
+        for generation in [0, 1, 4095, 4096, 0x3ff_ffff] {
+            let container = abi::fief_ref { id: abi::FIEF_MAX_CONTAINERS - 1, generation };
+            let socket = ClassListener::new(key(container, 3), 7);
+            assert_eq!((socket.container, socket.generation, socket.turn), (container.id, generation, 3));
+            assert!(socket.is_of(container));
+            for other in [generation ^ 1, generation ^ 0x1000, generation ^ 0x200_0000] {
+                assert!(!socket.is_of(abi::fief_ref { generation: other, ..container }), "{generation} {other}");
+            }
+            assert!(!socket.is_of(abi::fief_ref { id: 8, ..container }));
+        }
+    }
+
+    #[test]
+    fn a_generation_that_no_key_has_room_for_is_told_by_its_low_bits() {
+        let container = abi::fief_ref { id: 9, generation: u32::MAX };
+        assert!(ClassListener::new(key(container, 0), 7).is_of(container));
+    }
+
+    #[test]
+    fn the_number_of_a_filtered_listener_is_no_container() {
+        let filtered = abi::fief_class_key { listener: abi::FIEF_NO_LISTENER as u16, turn: 0, container: 0x1234_5678 };
+        let socket = ClassListener::new(filtered, 7);
+        assert_eq!(socket.container, 0x1234_5678);
+        assert!(!socket.is_of(abi::fief_ref { id: 0x1234_5678, generation: 0 }));
+    }
 }

@@ -14,7 +14,8 @@ use fief_testkit::{Client, Family, Topology, wait_until};
 use fief_tests_netns::{NOBODY, become_user, connect_from, set_option};
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, Shutdown, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, shutdown, socket, sockopt,
+    AddressFamily, Backlog, Shutdown, SockFlag, SockType, SockaddrIn, bind, connect, listen, setsockopt, shutdown,
+    socket, sockopt,
 };
 use rig::{Rig, Server, high, low, ready, robot};
 
@@ -30,7 +31,8 @@ container = "unit"
 
 /// What the inner process does: filters with names, `!` for a complement; `left:` for one whose socket then connects and is closed,
 /// `twice:` for one whose socket asks for another address before it is closed, `ended:` for one that listens no more, and goes on being
-/// bound. `bound` is a socket with a filter for everybody that is bound and never listens, `lo` one of the loopback.
+/// bound, `again:` for one that listens no more, and again after others have. `bound` is a socket with a filter for everybody that is bound
+/// and never listens, `lo` one of the loopback.
 const FILTERS: &str = "FIEF_TEST_FILTERS";
 
 fn parse(text: &str) -> Filter {
@@ -70,6 +72,17 @@ fn inner_server() {
             shutdown(listener.as_raw_fd(), Shutdown::Both).unwrap();
             std::mem::forget(listener);
             said.push("ended".to_owned());
+            continue;
+        }
+        if let Some(text) = text.strip_prefix("again:") {
+            let listener = bind_filtered(address, parse(text), &container).unwrap();
+            shutdown(listener.as_raw_fd(), Shutdown::Both).unwrap();
+            // twice as many as are noted on an address: each place is taken over by one that leaves
+            let other = |n| bind_filtered(address, parse(&format!("10.88.{n}.0/24")), &container).unwrap();
+            drop((0..64).map(other).collect::<Vec<_>>());
+            listen(&listener, Backlog::new(64).unwrap()).unwrap();
+            said.push("again".to_owned());
+            std::thread::spawn(move || serve(&listener, number, &container));
             continue;
         }
         if ["bound", "lo"].contains(&text) {
@@ -279,6 +292,17 @@ fn a_filter_of_a_socket_that_does_not_listen_names_nobody() {
     assert_eq!([high(1), low(1), robot(1)].map(|from| ask(&rig, from, 9000)), [Some(3), Some(1), Some(3)]);
     // as long as somebody listens, whom no filter names is refused
     assert_eq!(ask(&rig, "10.88.0.1".parse().unwrap(), 9000), None);
+}
+
+#[test]
+fn who_listens_again_refuses_whom_no_filter_names_as_before() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::with_home(POLICY, "unit");
+    let (_server, said) = start(&rig, "0.0.0.0:9000 again:10.77.1.0/24");
+    assert_eq!(said, ["again"]);
+    assert_eq!([high(1), low(1)].map(|from| ask(&rig, from, 9000)), [Some(0), None]);
 }
 
 /// Others could listen there on other interfaces.

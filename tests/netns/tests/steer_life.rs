@@ -4,9 +4,11 @@
 #[path = "steer/rig.rs"]
 mod rig;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use fief_testkit::{Family, Topology};
+use fief_testkit::{Family, Topology, wait_until};
+use fief_tests_netns::SOON;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rig::{Rig, Server, answered, high, low, ready, robot};
 
 const FIRST: u16 = 8080;
@@ -90,4 +92,110 @@ fn a_one_shot_listener_tells_of_one_class_until_it_is_armed_again() {
     assert_eq!(server.line(), "told 1");
     answered(connections);
     answers_every_class(&rig, FIRST);
+}
+
+/// A server with class listeners, which another program replaces at a word.
+fn replaced_under(rig: &Rig, policy: &str, waiting: &[IpAddr]) -> (Server, Vec<rig::Connection>) {
+    let mut server = rig.server("exec-later", "0.0.0.0", FIRST);
+    let connections = rig.connect(waiting, address(FIRST));
+    let before = rig.registered();
+    rig.apply(policy);
+    server.go();
+    assert_eq!(server.line(), "listening");
+    assert_eq!(rig.registered(), before, "the sockets are the same");
+    (server, connections)
+}
+
+fn rule_of(net: u8, class: &str) -> String {
+    format!("[[listener.web.client]]\nfrom = [\"10.77.{net}.0/24\"]\ncontainer = \"shop/{class}\"\n")
+}
+
+#[test]
+fn class_listeners_keep_their_containers_where_the_policy_has_them_in_another_order() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let (high_rule, robot_rule) = (rule_of(1, "high"), rule_of(3, "robots"));
+    let turned = rig::POLICY.replace(&high_rule, "?").replace(&robot_rule, &high_rule).replace('?', &robot_rule);
+    assert_ne!(turned, rig::POLICY);
+    let (mut server, _connections) = replaced_under(&rig, &turned, &[robot(1), low(1), high(1)]);
+    server.go();
+    assert_eq!(server.served(3), [high(1), low(1), robot(1)]);
+}
+
+#[test]
+fn who_waits_for_a_class_that_is_gone_is_served_by_a_program_that_begins_then() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    let policy = rig::POLICY.replace(&rule_of(3, "robots"), "");
+    assert_ne!(policy, rig::POLICY);
+    let (mut server, mut connections) = replaced_under(&rig, &policy, &[robot(1), high(1)]);
+    connections.extend(rig.connect(&[robot(2)], address(FIRST)));
+    server.go();
+    answered(connections);
+    assert!(rig.accepts("shop/low") > 0, "the second robot is of another class by now");
+}
+
+const ROBOTS: &str = "shop/robots";
+
+fn without_robots() -> String {
+    let policy = rig::POLICY.replace(&rule_of(3, "robots"), "");
+    let policy = policy.replace("[container.\"shop/robots\"]\ncpu.priority = 0\n", "");
+    assert!(!policy.contains("robots"), "{policy}");
+    policy
+}
+
+/// Slot and generation of the robots' container.
+fn robots_slot(rig: &Rig) -> Option<(u32, u32)> {
+    let containers = rig.installation.fief().snapshot().unwrap().containers;
+    containers.iter().find(|container| container.path == ROBOTS).map(|container| (container.id, container.generation))
+}
+
+/// As if every other free slot had been taken and left since.
+fn comes_next(rig: &Rig, slot: u32) {
+    let free = MapHandle::from_pinned_path(rig.installation.fief().pins().map("free_slots")).unwrap();
+    for _ in 0..1 << 16 {
+        let first = free.lookup(&[], MapFlags::ANY).unwrap().expect("one is free");
+        if first == slot.to_ne_bytes() {
+            return;
+        }
+        let first = free.lookup_and_delete(&[]).unwrap().expect("it was there");
+        free.update(&[], &first, MapFlags::ANY).unwrap();
+    }
+    panic!("slot {slot} is not free");
+}
+
+#[test]
+fn clients_of_a_container_that_has_an_old_ones_slot_do_not_reach_the_old_ones_listener() {
+    if !ready() {
+        return;
+    }
+    let rig = Rig::new(rig::POLICY);
+    // it looks at no policy before it accepts
+    let mut server = rig.server("blocking", "0.0.0.0", FIRST);
+    let before = rig.registered();
+    let (slot, generation) = robots_slot(&rig).unwrap();
+    assert!(before.iter().any(|socket| (socket.container, socket.generation) == (slot, generation)), "{before:?}");
+    rig.apply(&without_robots());
+    wait_until(SOON, || robots_slot(&rig).is_none()).unwrap();
+    comes_next(&rig, slot);
+    rig.apply(rig::POLICY);
+    let again = robots_slot(&rig).unwrap();
+    assert_eq!(again, (slot, generation + 1), "the slot is the same");
+
+    let connections = rig.connect(&[robot(1)], address(FIRST));
+    // by the server's own socket, which asks the policy; by the old listener they would be of the container that has ended
+    wait_until(SOON, || rig.accepts(ROBOTS) == 1).unwrap();
+    server.go();
+    answered(connections);
+    // once it has looked, the new container has its own
+    let is_new =
+        |rig: &Rig| rig.registered().iter().filter(|socket| (socket.container, socket.generation) == again).count();
+    wait_until(SOON, || is_new(&rig) == 1).unwrap();
+    assert_eq!(rig.registered().len(), before.len() + 1);
+    answers_every_class(&rig, FIRST);
+    assert_eq!(rig.accepts(ROBOTS), 2);
 }

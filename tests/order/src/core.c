@@ -7,27 +7,48 @@
  */
 #include "kernel.h"
 
+#undef bpf_map_delete_elem
+#define bpf_map_delete_elem user_delete
+static long user_delete(const void *map, const void *key);
+
 #include "abi.h"
 #include "kernel.bpf.h"
 #include "compat.bpf.h"
 #include "caller.bpf.h"
 #include "receive.bpf.h"
+#include "follow.bpf.h"
 #include "attributes.bpf.h"
 
 #define SLOTS	16 /* a slot that was freed is soon another container's */
 #define THREADS 3  /* 0: the idle one */
+#define USERS	4
+#define SOCKETS 4
 
 static struct fief_container table[SLOTS];
 static struct fief_control control;
 static struct fief_cpu cpu;
 static __u32 free_ids[SLOTS], free_first, free_count;
 
+static struct user {
+	bool used;
+	__u32 uid;
+	struct fief_user value;
+} owners[USERS];
+
 static struct thread {
 	struct task_struct task;
+	struct cred cred;
 	struct fief_task record;
 	bool stored;
 } threads[THREADS];
 static struct thread *running;
+
+static struct socket_of {
+	struct unix_sock own; /* the first part of it is any socket's */
+	struct fief_label label;
+	bool labelled;
+} sockets[SOCKETS];
+
 static bool busy; /* the storage of this CPU: it deletes nothing */
 
 /* ---- points ---- */
@@ -68,11 +89,22 @@ static struct task_struct *bpf_get_current_task_btf(void)
 	return &running->task;
 }
 
+static struct user *user_find(const void *uid)
+{
+	for (int i = 0; i < USERS; i++)
+		if (owners[i].used && owners[i].uid == *(const __u32 *)uid)
+			return &owners[i];
+	return NULL;
+}
+
 static void *bpf_map_lookup_elem(const void *map, const void *key)
 {
 	__u32 at = *(const __u32 *)key;
+	struct user *user = map == &users ? user_find(key) : NULL;
 
 	point_pass();
+	if (user)
+		return &user->value;
 	if (map == &containers)
 		return at < SLOTS ? &table[at] : NULL;
 	if (map == &controls)
@@ -84,8 +116,24 @@ static void *bpf_map_lookup_elem(const void *map, const void *key)
 
 static long bpf_map_update_elem(const void *map, const void *key, const void *value, __u64 flags)
 {
-	(void)map, (void)key, (void)value, (void)flags;
+	(void)flags;
+	for (int i = 0; map == &users && i < USERS; i++) {
+		if (owners[i].used)
+			continue;
+		owners[i] = (struct user){true, *(const __u32 *)key, *(const struct fief_user *)value};
+		return 0;
+	}
 	return -ENOMEM;
+}
+
+static long user_delete(const void *map, const void *key)
+{
+	struct user *user = map == &users ? user_find(key) : NULL;
+
+	if (!user)
+		return -ENOENT;
+	user->used = false;
+	return 0;
 }
 
 static long bpf_map_push_elem(const void *map, const void *value, __u64 flags)
@@ -135,6 +183,19 @@ static long bpf_task_storage_delete(const void *map, struct task_struct *p)
 	return 0;
 }
 
+static void *bpf_sk_storage_get(const void *map, void *sk, void *value, __u64 flags)
+{
+	struct socket_of *socket = sk;
+
+	(void)map;
+	point_pass();
+	if (!socket->labelled && flags & BPF_SK_STORAGE_GET_F_CREATE) {
+		socket->label = *(struct fief_label *)value;
+		socket->labelled = true;
+	}
+	return socket->labelled ? &socket->label : NULL;
+}
+
 /* ---- containers ---- */
 
 void core_reset(void)
@@ -143,6 +204,8 @@ void core_reset(void)
 	__builtin_memset(&control, 0, sizeof(control));
 	__builtin_memset(&cpu, 0, sizeof(cpu));
 	__builtin_memset(threads, 0, sizeof(threads));
+	__builtin_memset(owners, 0, sizeof(owners));
+	__builtin_memset(sockets, 0, sizeof(sockets));
 	busy = false;
 	interrupt = NULL;
 	control.containers = SLOTS;
@@ -156,6 +219,7 @@ void core_reset(void)
 	for (int i = 0; i < THREADS; i++) {
 		threads[i].task.pid = threads[i].task.tgid = i;
 		threads[i].task.start_time = i;
+		threads[i].task.cred = &threads[i].cred;
 	}
 	running = &threads[0];
 	cpu.online = 1;
@@ -175,6 +239,56 @@ int core_create(__u32 parent)
 	int err = container_create(&below, FIEF_OWNER_OPERATOR, 0, &made);
 
 	return err ? err : (int)made.id;
+}
+
+/* A program begins as this user, for which the policy names `into`: where it works. */
+__u32 core_program(__u32 uid, __u32 into)
+{
+	struct fief_ref made;
+
+	running->cred.uid.val = uid;
+	return program_make(&running->task, own_ref(into), &made) ? made.id : FIEF_NO_ID;
+}
+
+/* The policy names it; servers that work for `by` start programs there. */
+void core_programs(__u32 into, __u32 by)
+{
+	table[into].flags |= FIEF_CONTAINER_POLICY;
+	table[by].attributes[0].programs = into;
+	cpu.task.flags |= FIEF_TASK_FORKED;
+}
+
+/* The running thread executes a program as this user. */
+void core_exec(__u32 uid)
+{
+	running->cred.uid.val = uid;
+	program_begin(&running->task);
+}
+
+/* Whether the running thread may make containers where it works. */
+bool core_makes(void)
+{
+	return cpu.task.rights & FIEF_RIGHT_CHILDREN;
+}
+
+/* Containers that count for a user. */
+__u32 core_counted(__u32 uid)
+{
+	struct user *user = user_find(&uid);
+
+	return user ? user->value.containers : 0;
+}
+
+/* Containers that one user may have. */
+void core_quota(__u32 containers)
+{
+	control.user_quota = containers;
+}
+
+/* Containers that may be below one. */
+void core_descendants(__u32 id, __u32 most)
+{
+	table[id].attributes[0].descendants_max = most;
 }
 
 int core_adopt(__u32 id, __u32 parent)
@@ -200,9 +314,9 @@ __u32 core_free(void)
 
 /* ---- threads ---- */
 
-int core_thread(__u32 number, __u32 home)
+int core_thread(__u32 number, __u32 home, bool follows)
 {
-	return task_adopt(&threads[number].task, own_ref(home), 0, true);
+	return task_adopt(&threads[number].task, own_ref(home), follows ? FIEF_TASK_FOLLOW : 0, true);
 }
 
 static void switch_to(__u32 number, unsigned int state)
@@ -266,6 +380,55 @@ __u32 core_binding(void)
 	return cpu.has_task ? cpu.task.binding.id : FIEF_NO_ID;
 }
 
+/* Whether it was made for the container that has the slot now. */
+bool core_is_bound_to(__u32 id)
+{
+	return cpu.has_task && same_ref(cpu.task.binding, own_ref(id));
+}
+
+/* Whose the running thread's time is from now on; FIEF_NO_ID: a socket will tell. */
+__u32 core_charges(void)
+{
+	return cpu.current_.id;
+}
+
+/* ---- sockets ---- */
+
+/* One of the running thread's: of TCP, or the end of a UNIX connection whose other end is socket `peer`. */
+void core_socket(__u32 number, bool accepted, __u32 peer)
+{
+	static struct unix_address name;
+	struct unix_sock *own = &sockets[number].own;
+	bool is_unix = peer < SOCKETS;
+
+	own->sk.__sk_common.skc_family = is_unix ? AF_UNIX : AF_INET;
+	own->sk.sk_type = SOCK_STREAM;
+	own->sk.sk_protocol = is_unix ? 0 : IPPROTO_TCP;
+	own->sk.sk_max_ack_backlog = accepted && !is_unix;
+	own->addr = accepted && is_unix ? &name : NULL;
+	own->peer = is_unix ? &sockets[peer].own.sk : NULL;
+}
+
+/* Its connection is of a client whose class is `id`; FIEF_NO_ID: of none. */
+void core_label(__u32 number, __u32 id)
+{
+	sockets[number].labelled = true;
+	sockets[number].label = (struct fief_label){
+	    .container = id == FIEF_NO_ID ? (struct fief_ref){id, 0} : own_ref(id),
+	    .listener = FIEF_NO_LISTENER,
+	};
+}
+
+void core_receive(__u32 number, int bytes)
+{
+	socket_event(&sockets[number].own.sk, true, bytes > 0);
+}
+
+void core_send(__u32 number)
+{
+	socket_event(&sockets[number].own.sk, false, false);
+}
+
 /* ---- what comes in between ---- */
 
 static __u32 other;
@@ -294,6 +457,13 @@ static void ends_and_slot_is_reused(void)
 	while (free_count)
 		core_create(FIEF_ROOT);
 	core_close(first); /* there is room for one more */
+}
+
+/* The container ends, and its slot is soon another's. */
+void core_reuse(__u32 id)
+{
+	other = id;
+	ends_and_slot_is_reused();
 }
 
 /* At the point, a request to work for `id` is left with the running thread, and a softirq or a switch comes. */

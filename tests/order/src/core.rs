@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A CPU, two threads and a table of eight containers, with interrupts at any point where the kernel's side calls a helper.
+//! A CPU, two threads, four sockets and a table of eight containers, with interrupts at any point where the kernel's side calls a helper.
 
 use std::sync::{Mutex, MutexGuard};
 
 unsafe extern "C" {
     fn core_reset();
     fn core_create(parent: u32) -> i32;
+    fn core_program(uid: u32, into: u32) -> u32;
+    fn core_programs(into: u32, by: u32);
+    fn core_exec(uid: u32);
+    fn core_makes() -> bool;
+    fn core_counted(uid: u32) -> u32;
+    fn core_quota(containers: u32);
+    fn core_descendants(id: u32, most: u32);
     fn core_adopt(id: u32, parent: u32) -> i32;
     fn core_close(id: u32);
     fn core_references(id: u32) -> u64;
     fn core_free() -> u32;
-    fn core_thread(number: u32, home: u32) -> i32;
+    fn core_thread(number: u32, home: u32, follows: bool) -> i32;
     fn core_switch(number: u32);
     fn core_end(storage_busy: bool);
     fn core_bind(id: u32) -> i32;
@@ -18,6 +25,13 @@ unsafe extern "C" {
     fn core_request(number: u32, id: u32) -> i32;
     fn core_softirq();
     fn core_binding() -> u32;
+    fn core_is_bound_to(id: u32) -> bool;
+    fn core_charges() -> u32;
+    fn core_socket(number: u32, accepted: bool, peer: u32);
+    fn core_label(number: u32, id: u32);
+    fn core_receive(number: u32, bytes: i32);
+    fn core_send(number: u32);
+    fn core_reuse(id: u32);
     fn core_midst_request(at: u32, id: u32, preempted: bool);
     fn core_midst_end(at: u32, id: u32);
     fn core_met() -> bool;
@@ -59,6 +73,48 @@ impl Core {
         u32::try_from(id).map_err(|_| id)
     }
 
+    /// A program begins for a client as this user, below this container of the policy. The container that it works for.
+    pub fn program(&mut self, uid: u32, into: u32) -> u32 {
+        // SAFETY: as in `new`; what is out of bounds is no container.
+        unsafe { core_program(uid, into) }
+    }
+
+    /// The policy has programs go to `into` that a server starts which works for `by`. The running thread is a child of such a one.
+    pub fn programs(&mut self, into: u32, by: u32) {
+        // SAFETY: as in `new`; the test names containers that it made.
+        unsafe { core_programs(into, by) }
+    }
+
+    /// The running thread executes a program as this user.
+    pub fn exec(&mut self, uid: u32) {
+        // SAFETY: as in `new`.
+        unsafe { core_exec(uid) }
+    }
+
+    /// Whether the running thread may make containers where it works.
+    pub fn makes(&self) -> bool {
+        // SAFETY: as in `new`.
+        unsafe { core_makes() }
+    }
+
+    /// Containers that count for a user.
+    pub fn counted(&self, uid: u32) -> u32 {
+        // SAFETY: as in `new`.
+        unsafe { core_counted(uid) }
+    }
+
+    /// A user may have so many containers; 0: any number.
+    pub fn limit_users(&mut self, containers: u32) {
+        // SAFETY: as in `new`.
+        unsafe { core_quota(containers) }
+    }
+
+    /// The policy has a number for those below a container.
+    pub fn limit_descendants(&mut self, id: u32, most: u32) {
+        // SAFETY: as in `new`; the test names a container that it made.
+        unsafe { core_descendants(id, most) }
+    }
+
     /// Moves a container.
     pub fn adopt(&mut self, id: u32, parent: u32) -> Result<(), i32> {
         // SAFETY: as in `new`; what is out of bounds is no container.
@@ -86,7 +142,42 @@ impl Core {
     /// A managed thread is born, of number 1 or 2.
     pub fn thread(&mut self, number: u32, home: u32) {
         // SAFETY: as in `new`; what is out of bounds is no container.
-        done(unsafe { core_thread(number, home) }).expect("its record");
+        done(unsafe { core_thread(number, home, false) }).expect("its record");
+    }
+
+    /// As `thread`, of a unit whose threads follow their sockets.
+    pub fn follower(&mut self, number: u32, home: u32) {
+        // SAFETY: as in `new`; what is out of bounds is no container.
+        done(unsafe { core_thread(number, home, true) }).expect("its record");
+    }
+
+    /// A socket of the running thread, of number 0 to 3.
+    pub fn socket(&mut self, number: u32, kind: Socket) {
+        let (accepted, peer) = match kind {
+            Socket::Accepted => (true, u32::MAX),
+            Socket::Connected => (false, u32::MAX),
+            Socket::UnixAccepted(peer) => (true, peer),
+            Socket::UnixConnected(peer) => (false, peer),
+        };
+        // SAFETY: as in `new`; the test names sockets that there are.
+        unsafe { core_socket(number, accepted, peer) }
+    }
+
+    /// The socket's connection has a container, or a label that names none.
+    pub fn label(&mut self, socket: u32, container: Option<u32>) {
+        // SAFETY: as in `socket`.
+        unsafe { core_label(socket, container.unwrap_or(u32::MAX)) }
+    }
+
+    /// The running thread receives; no bytes: there were none.
+    pub fn receive(&mut self, socket: u32, bytes: i32) {
+        // SAFETY: as in `socket`.
+        unsafe { core_receive(socket, bytes) }
+    }
+
+    pub fn send(&mut self, socket: u32) {
+        // SAFETY: as in `socket`.
+        unsafe { core_send(socket) }
     }
 
     /// The CPU switches to a thread.
@@ -129,6 +220,25 @@ impl Core {
         unsafe { core_binding() }
     }
 
+    /// Whether that is the container that has the slot `id` now, and not one before.
+    pub fn is_bound_to(&self, id: u32) -> bool {
+        // SAFETY: as in `new`; the test names a slot of the table.
+        unsafe { core_is_bound_to(id) }
+    }
+
+    /// Whose the running thread's time is from now on; `None`: its next socket tells.
+    pub fn charges(&self) -> Option<u32> {
+        // SAFETY: as in `new`.
+        let id = unsafe { core_charges() };
+        (id != u32::MAX).then_some(id)
+    }
+
+    /// The test closes `id`, and others take all free slots but one.
+    pub fn reuse(&mut self, id: u32) {
+        // SAFETY: as in `new`; the test names a container that it made.
+        unsafe { core_reuse(id) }
+    }
+
     /// In `work`, at point `at`, another process binds the running thread to `id`, and a softirq comes, or a switch away and back.
     /// What `work` returned; `None`: it has no such point.
     pub fn with_request<T>(&mut self, at: u32, id: u32, by: By, work: impl FnOnce(&mut Self) -> T) -> Option<T> {
@@ -147,6 +257,15 @@ impl Core {
         // SAFETY: as in `new`; what is out of bounds is no container.
         unsafe { core_met() }.then_some(result)
     }
+}
+
+/// How a thread came by a socket; of a UNIX connection the number of its other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Socket {
+    Accepted,
+    Connected,
+    UnixAccepted(u32),
+    UnixConnected(u32),
 }
 
 /// What comes in the midst of a call.

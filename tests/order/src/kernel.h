@@ -58,10 +58,9 @@
 #define bpf_probe_read_kernel(...)	(-EFAULT)
 #define bpf_skb_load_bytes(...)		(-EFAULT)
 #define bpf_map_lookup_percpu_elem(...) NULL
-#define bpf_sk_storage_get(...)		NULL
 #define bpf_skc_to_tcp_sock(...)	NULL
 #define bpf_skc_to_mptcp_sock(...)	NULL
-#define bpf_skc_to_unix_sock(...)	NULL
+#define bpf_skc_to_unix_sock(sk)	((struct unix_sock *)(sk))
 #define bpf_skb_cgroup_id(...)		0
 #define bpf_skb_ancestor_cgroup_id(...) 0
 #define bpf_ringbuf_output(...)		0
@@ -75,5 +74,6 @@ static long bpf_map_push_elem(const void *map, const void *value, __u64 flags);
 static long bpf_map_pop_elem(const void *map, void *value);
 static void *bpf_task_storage_get(const void *map, struct task_struct *p, void *value, __u64 flags);
 static long bpf_task_storage_delete(const void *map, struct task_struct *p);
+static void *bpf_sk_storage_get(const void *map, void *sk, void *value, __u64 flags);
 static struct task_struct *bpf_get_current_task_btf(void);
 static __u64 bpf_ktime_get_ns(void);

@@ -7,6 +7,8 @@ mod classes;
 pub mod core;
 mod lent;
 mod line;
+mod threads;
+pub mod users;
 mod waits;
 
 use std::sync::{Mutex, MutexGuard};
@@ -14,6 +16,7 @@ use std::sync::{Mutex, MutexGuard};
 pub use classes::{Class, Classes, limit_delay_ns};
 pub use lent::Requests;
 pub use line::{Answer, Line, Policy, Work};
+pub use threads::{Kernel, Wait, is_stuck};
 pub use waits::{Ended, Waits};
 
 unsafe extern "C" {
@@ -21,6 +24,7 @@ unsafe extern "C" {
     fn order_container(id: u32, parent: u32, share_ppm: u32, limit_ppm: u32, weight: u32, priority: u32);
     fn order_charge(id: u32, ns: u64);
     fn order_wait(id: u32) -> u32;
+    fn order_queue(id: u32) -> u32;
     fn order_run(id: u32);
     fn order_held(id: u32) -> bool;
     fn order_pick(now: u64) -> i32;
@@ -31,6 +35,9 @@ unsafe extern "C" {
 
 /// Ids of containers begin here; what is below is Fief's own.
 pub const FIRST: u32 = 8;
+
+/// The container that is above the users' own.
+pub const USERS: u32 = 6;
 
 /// What a container is given.
 #[derive(Debug, Clone, Copy)]
@@ -98,11 +105,18 @@ impl Machine {
 
     /// One more thread of it wants the CPU. Returns the number of the queue where it waits.
     pub fn wait(&mut self, id: u32) -> u32 {
+        let line = self.line(id);
+        // SAFETY: as above.
+        unsafe { order_queue(line) }
+    }
+
+    /// The same. Returns the container in whose line it waits.
+    pub fn line(&mut self, id: u32) -> u32 {
         // SAFETY: as above.
         unsafe { order_wait(id) }
     }
 
-    /// One fewer.
+    /// One fewer waits in its line.
     pub fn sleep(&mut self, id: u32) {
         // SAFETY: as above.
         unsafe { order_run(id) }

@@ -10,6 +10,7 @@
 
 #define __noinline __attribute__((noinline))
 #define __arg_nonnull
+#define __arg_trusted
 #define SEC(name)	       __attribute__((unused))
 #define __uint(name, value)    int(*name)[value]
 #define __type(name, value)    __typeof__(value) *name
@@ -76,6 +77,7 @@ static struct fief_attributes *attributes_of(struct fief_container *c)
 #include "order.h"
 #include "state.bpf.h"
 #include "tree.bpf.h"
+#include "numbers.bpf.h"
 #include "limit.bpf.h"
 #include "pick.bpf.h"
 #include "alone.bpf.h"
@@ -83,6 +85,8 @@ static struct fief_attributes *attributes_of(struct fief_container *c)
 
 static const __u32 cpu_count = 2;
 static int queues; /* stands for the map */
+
+void order_charge(__u32 id, __u64 ns);
 
 static struct fief_container *container_get(struct fief_ref ref)
 {
@@ -92,6 +96,7 @@ static struct fief_container *container_get(struct fief_ref ref)
 }
 
 #include "lent.bpf.h"
+#include "threads.h"
 
 static struct sched_node nodes[TABLE];
 static struct sched_queue lines[QUEUES];
@@ -99,7 +104,6 @@ static struct sched_place places[2];
 static struct fief_queue requests;
 static __u32 numbers[QUEUES];
 static struct sched_machine machine;
-static struct fief_sched state;
 static struct fief_turn turn;
 static struct fief_object objects[FIEF_OBJECT_SETS];
 static __u32 generation;
@@ -129,22 +133,6 @@ static void *bpf_map_lookup_elem(const void *map, const void *key)
 	return NULL;
 }
 
-void order_reset(void)
-{
-	memset(table, 0, sizeof(table));
-	memset(nodes, 0, sizeof(nodes));
-	memset(lines, 0, sizeof(lines));
-	memset(places, 0, sizeof(places));
-	memset(&requests, 0, sizeof(requests));
-	memset(&machine, 0, sizeof(machine));
-	for (__u32 i = 1; i < QUEUES; i++)
-		numbers[i - 1] = QUEUES - i;
-	machine.free = QUEUES - 1;
-	machine.cpus = 1;
-	table[FIEF_ROOT].state = FIEF_ALIVE;
-	table[FIEF_ROOT].attributes[0].weight = 100;
-}
-
 void order_container(__u32 id, __u32 parent, __u32 share_ppm, __u32 limit_ppm, __u32 weight, __u32 priority)
 {
 	struct fief_container *c = &table[id];
@@ -157,6 +145,25 @@ void order_container(__u32 id, __u32 parent, __u32 share_ppm, __u32 limit_ppm, _
 	c->attributes[0].weight = weight;
 	c->attributes[0].priority = priority;
 	table[parent].attributes[0].reserved_ppm += share_ppm;
+}
+
+void order_reset(void)
+{
+	memset(table, 0, sizeof(table));
+	memset(nodes, 0, sizeof(nodes));
+	memset(lines, 0, sizeof(lines));
+	memset(places, 0, sizeof(places));
+	memset(&requests, 0, sizeof(requests));
+	memset(&machine, 0, sizeof(machine));
+	memset(&state, 0, sizeof(state));
+	memset(threads, 0, sizeof(threads));
+	for (__u32 i = 1; i < QUEUES; i++)
+		numbers[i - 1] = QUEUES - i;
+	machine.free = QUEUES - 1;
+	machine.cpus = 1;
+	table[FIEF_ROOT].state = FIEF_ALIVE;
+	table[FIEF_ROOT].attributes[0].weight = 100;
+	order_container(FIEF_USERS, FIEF_ROOT, 0, 0, 100, 100);
 }
 
 void order_move(__u32 id, __u32 parent)
@@ -181,10 +188,17 @@ void order_charge(__u32 id, __u64 ns)
 		table[id].charged_ns += ns;
 }
 
-/* The number of its queue. */
+/* In whose line. */
 __u32 order_wait(__u32 id)
 {
+	id = line_find(id);
 	waits_more(id);
+	return id;
+}
+
+/* The number of its queue. */
+__u32 order_queue(__u32 id)
+{
 	return queue_take(id);
 }
 
@@ -223,9 +237,6 @@ __s32 order_pick(__u64 now)
 }
 
 /* ---- threads of one container ---- */
-
-#define THREADS 64
-static struct sched_waiting threads[THREADS];
 
 void line_reset(__u32 thread)
 {

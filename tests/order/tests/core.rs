@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! References of containers, when threads end, are bound from outside and find that a parent has ended.
+//! References of containers, when threads end, are bound from outside, follow their sockets, and find that a container has ended.
 
-use fief_tests_order::core::{By, Core, OURS, References};
+use fief_tests_order::FIRST;
+use fief_tests_order::core::{By, Core, OURS, References, Socket};
 
 const ESTALE: i32 = -116;
 const ROOT: u32 = 0;
@@ -102,4 +103,171 @@ fn child_comes_to(how: &str, come: impl Fn(&mut Core, u32, u32) -> Result<u32, i
         assert_eq!(core.free(), SLOTS, "{how}, {at}");
     }
     panic!("no end of points");
+}
+
+/// Clients say how many programs there are.
+#[test]
+fn programs_have_half_of_what_their_user_may_have_and_half_of_the_users_part_and_then_the_policys_own() {
+    // the users' part is seven; a user's quota; a number of the policy's; what one user gets, and all
+    for (quota, descendants, of_one, of_all) in
+        [(0, 0, 2, 3), (100, 0, 2, 3), (2, 0, 1, 3), (2, 5, 1, 3), (100, 4, 2, 4), (100, 1, 1, 1)]
+    {
+        let case = format!("quota {quota}, descendants.max {descendants}");
+        let mut core = Core::new();
+        core.limit_users(quota);
+        let into = core.create(ROOT).unwrap();
+        core.limit_descendants(into, descendants);
+        let mut made = Vec::new();
+        for uid in [0, 1000, 1001] {
+            let own = std::iter::from_fn(|| Some(core.program(uid, into)).filter(|&id| id != into));
+            let own: Vec<u32> = own.collect();
+            core.close(into); // the one without a container of its own
+            assert_eq!(core.counted(uid) as usize, own.len(), "{case}");
+            made.push(own);
+        }
+        assert_eq!(made[0].len(), of_one, "{case}");
+        assert_eq!(made.concat().len(), of_all, "{case}");
+        let references = References { handles: 1, threads: 0, children: of_all as u64 };
+        assert_eq!(core.references(into), references, "{case}");
+        // one that has ended makes room for the next
+        core.close(made[0].pop().expect("some"));
+        made[0].push(core.program(0, into));
+        assert!(!made[0].contains(&into), "{case}: {made:?}");
+        made.concat().into_iter().chain([into]).for_each(|id| core.close(id));
+        assert_eq!(core.free(), SLOTS, "{case}");
+    }
+}
+
+/// A server's own program starts those of its users (suexec).
+#[test]
+fn a_program_counts_for_who_it_runs_as_and_shares_the_policys_container_where_that_one_has_no_room() {
+    const SERVER: u32 = 33;
+    const USER: u32 = 1000;
+    for full in [false, true] {
+        let mut core = Core::new();
+        core.limit_users(2); // one of them for programs
+        let [home, into] = [core.create(ROOT).unwrap(), core.create(ROOT).unwrap()];
+        let other = full.then(|| core.program(USER, into));
+        core.thread(1, home);
+        core.switch(1);
+        core.programs(into, home);
+        core.exec(SERVER);
+        let own = core.binding();
+        assert!(![home, into].contains(&own));
+        assert_eq!((core.counted(SERVER), core.makes()), (1, true));
+        core.exec(USER);
+        assert_eq!((core.counted(SERVER), core.counted(USER)), (0, 1));
+        assert_eq!(core.binding(), if full { into } else { own });
+        for _ in 0..2 {
+            assert_eq!(core.makes(), !full, "what is to be below the policy's container has room of its own");
+            core.unbind().unwrap();
+        }
+        core.end(false);
+        other.into_iter().chain([home, into]).for_each(|id| core.close(id));
+        assert_eq!((core.free(), core.counted(USER)), (SLOTS, 0));
+    }
+}
+
+/// A thread that follows its sockets, of a home with a class, for which it has just worked: its socket 0 is of a client of that.
+fn follower() -> (Core, u32, u32) {
+    let mut core = Core::new();
+    let home = core.create(ROOT).unwrap();
+    let gold = core.create(home).unwrap();
+    core.follower(1, home);
+    core.switch(1);
+    core.socket(0, Socket::Accepted);
+    core.label(0, Some(gold));
+    core.receive(0, 1);
+    assert_eq!(core.binding(), gold);
+    (core, home, gold)
+}
+
+#[test]
+fn a_request_without_a_container_is_the_homes_and_not_the_clients_before() {
+    let kinds = [
+        (Socket::Accepted, true),
+        (Socket::Connected, false),
+        (Socket::UnixAccepted(2), true),
+        (Socket::UnixConnected(2), false),
+    ];
+    for (kind, brings) in kinds {
+        for (bytes, labelled) in
+            [0, 1].into_iter().flat_map(|bytes| ["not", "with none", "with a stranger"].map(|how| (bytes, how)))
+        {
+            let (mut core, home, gold) = follower();
+            let stranger = core.create(ROOT).unwrap();
+            core.socket(1, kind);
+            match labelled {
+                "with none" => core.label(1, None),
+                "with a stranger" => core.label(1, Some(stranger)),
+                _ => (),
+            }
+            core.receive(1, bytes);
+            let works_for = if brings && bytes > 0 { home } else { gold };
+            assert_eq!(core.binding(), works_for, "{kind:?}, {bytes}, labelled {labelled}");
+            core.receive(0, 1);
+            assert_eq!(core.binding(), gold, "{kind:?}, {bytes}, labelled {labelled}");
+        }
+    }
+}
+
+#[test]
+fn what_nobody_asked_for_takes_the_container_from_a_connection_that_had_one() {
+    let (mut core, home, gold) = follower();
+    core.socket(1, Socket::UnixConnected(2));
+    core.socket(2, Socket::UnixAccepted(1));
+    core.send(1);
+    core.follower(2, home);
+    core.switch(2);
+    core.receive(2, 1);
+    assert_eq!(core.binding(), gold, "the thread that sent it served gold");
+    core.end(false);
+    core.follower(2, home);
+    core.switch(2);
+    core.send(1);
+    core.switch(1);
+    core.receive(0, 1);
+    core.receive(2, 1);
+    assert_eq!(core.binding(), home, "that one had not served");
+}
+
+/// Between the lookup of a label's container and the reference on it, that may end, and its slot be another's.
+#[test]
+fn a_class_that_ends_while_a_thread_comes_to_it_has_it_or_the_home_does() {
+    let mut homes = 0;
+    for at in POINTS {
+        let (mut core, home, gold) = follower();
+        core.socket(1, Socket::Accepted);
+        core.receive(1, 1);
+        assert_eq!(core.binding(), home);
+        core.softirq();
+        let Some(()) = core.with_end(at, gold, |core| core.receive(0, 1)) else {
+            assert!(homes > 3 && at > homes, "{homes} of {at} points");
+            return;
+        };
+        let now = core.binding();
+        assert!([home, gold].contains(&now) && core.is_bound_to(now), "point {at}: {now}");
+        homes += u32::from(now == home);
+        core.end(false);
+        for id in FIRST..FIRST + SLOTS {
+            if core.references(id).handles > 0 {
+                core.close(id);
+            }
+        }
+        assert_eq!(core.free(), SLOTS, "point {at}");
+    }
+    panic!("no end of points");
+}
+
+#[test]
+fn after_a_sleep_the_next_request_tells_whose_the_time_is() {
+    let (mut core, home, gold) = follower();
+    core.socket(1, Socket::Accepted);
+    for (socket, whose) in [(0, gold), (1, home)] {
+        core.switch(0);
+        core.switch(1);
+        assert_eq!(core.charges(), None);
+        core.receive(socket, 1);
+        assert_eq!((core.charges(), core.binding()), (Some(whose), whose));
+    }
 }

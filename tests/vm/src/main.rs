@@ -16,6 +16,7 @@ mod host;
 mod hotplug;
 mod inversion;
 mod machine;
+mod numbers;
 mod outside;
 mod policies;
 mod report;
@@ -74,6 +75,8 @@ fn main() -> ExitCode {
         ["calls-filtered"] => rounds::call_filtered(),
         ["hotplug"] => report.check("a CPU that goes and comes changes no share", hotplug::is_borne),
         ["changes"] => changes::check(&mut report),
+        ["numbers"] => numbers::check(&mut report),
+        ["crowds"] => numbers::crowd(),
         ["connections"] => connections::check(&mut report),
         ["serves-connections"] => return told(connections::serve()),
         ["turns", times] => schedule::check_turns(&mut report, times.parse().expect("a number")),

@@ -19,7 +19,7 @@ pub const STATE: &str = "/sys/kernel/sched_ext/state";
 /// Long enough for many slices of each.
 const WINDOW: Duration = Duration::from_secs(3);
 /// For what happens by itself, in the guest's time.
-const DEADLINE: Duration = Duration::from_secs(300);
+pub const DEADLINE: Duration = Duration::from_secs(300);
 
 /// Those that take a guest less than a minute together: part of `make test`.
 pub fn check_briefly(report: &mut Report) {
@@ -55,6 +55,7 @@ pub fn check(report: &mut Report) {
     crate::connections::check(report);
     crate::inversion::check(report);
     crate::policies::check(report);
+    crate::numbers::check(report);
     crate::rounds::check(report);
     report.check("who waits behind very many under fifo, on one CPU of two, is let in", bears_a_fifo);
     report.check("a CPU that goes and comes changes no share", crate::hotplug::is_borne);
@@ -142,6 +143,12 @@ impl Spinner {
         Ok(said)
     }
 
+    /// Whether it is in sigtimedwait(), during which the kernel does not call the signal blocked.
+    pub fn waits_to_be_told(&self) -> bool {
+        let call = std::fs::read_to_string(format!("/proc/{}/syscall", self.pid())).unwrap_or_default();
+        call.starts_with(&format!("{} ", nix::libc::SYS_rt_sigtimedwait))
+    }
+
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.process.id() as i32)
     }
@@ -182,6 +189,11 @@ pub fn start(containers: &[(&'static str, usize)]) -> Result<Vec<Spinner>, Strin
 /// One that is stopped as yet.
 pub fn start_part(container: &'static str, part: &str) -> Result<Spinner, String> {
     Spinner::start(container, part, Verb::Bind)
+}
+
+/// The same, managed: it can make containers.
+pub fn start_managed(container: &'static str, part: &str) -> Result<Spinner, String> {
+    Spinner::start(container, part, Verb::Manage)
 }
 
 pub fn start_by(verb: Verb, containers: &[(&'static str, usize)]) -> Result<Vec<Spinner>, String> {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fief::Container;
+use nix::sys::signal::{SigSet, Signal};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::report::text;
@@ -74,13 +75,17 @@ pub fn without_end() -> ! {
     }
 }
 
-/// The part `bomb`: once it is told to (SIGUSR1), makes processes that compute until there are very many, and computes.
-pub fn bomb() -> ! {
-    use nix::sys::signal::{SigSet, Signal};
+/// Waits for SIGUSR1.
+pub fn until_told() {
     let mut told = SigSet::empty();
     told.add(Signal::SIGUSR1);
     told.thread_block().expect("a signal of ours");
     told.wait().expect("a signal comes");
+}
+
+/// The part `bomb`: once it is told to, makes processes that compute until there are very many, and computes.
+pub fn bomb() -> ! {
+    until_told();
     for _ in 0..150 {
         // SAFETY: this process has one thread, and the child only computes.
         #[allow(unsafe_code)]

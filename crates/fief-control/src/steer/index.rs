@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn an_index_that_a_class_listener_bears_is_not_given_although_nothing_is_noted() {
-        let socket = ClassListener { listener: 0, container: 5, turn: 0, cookie: 1 };
+        let socket = ClassListener { listener: 0, container: 5, generation: 1, turn: 0, cookie: 1 };
         let mut policies = Policies { indexes: Indexes::of("", &[socket]), ..Policies::default() };
         assert_eq!(policies.apply(&[9090]), [1]);
     }

@@ -122,7 +122,9 @@ def main():
         for _ in range(2):
             threading.Thread(target=accept_for_ever, args=(s,), daemon=True).start()
         accept_for_ever(s)
-    if way == "exec":
+    if way == "exec-later":
+        wait_for_the_word()
+    if way in ("exec", "exec-later"):
         os.set_inheritable(s.fileno(), True)
         environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
         environment["LISTENER"] = str(s.fileno())
