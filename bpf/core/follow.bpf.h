@@ -48,6 +48,7 @@ static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to, __u
 	struct fief_container *c = container_get(to);
 	struct fief_ref was, home;
 	unsigned long flags;
+	__u32 rights = FIEF_RIGHT_USE | FIEF_RIGHT_READ;
 	__u64 now;
 
 	if (!c)
@@ -70,7 +71,9 @@ static __noinline int follow_switch(struct fief_cpu *cs, struct fief_ref to, __u
 	now = bpf_ktime_get_ns();
 	if (cs->task.client != client)
 		client_leave(cs, now);
-	was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, true, client, now);
+	if (same_ref(to, home))
+		rights = home_rights(&cs->task);
+	was = task_rebind(cs, p, to, rights, true, client, now);
 	record_let_go(cs, &flags);
 	binding_keep(was, home);
 	return 1;
@@ -111,12 +114,10 @@ static __always_inline __u64 socket_client(struct sock *sk, const struct fief_la
 	return client_word((__u8 *)words);
 }
 
-#define SOCK_BINDPORT_LOCK 8
-
 /*
- * Whether requests come by the socket: it was accepted, or waits for datagrams at a port of its own. By a socket that the thread connected
- * it asks others, for whom it works. An accepted socket has its listener's backlog (sk_clone_lock copies it), over UNIX its listener's
- * name; of multipath TCP the path has it.
+ * Whether requests come by the socket: it was accepted. By a socket that the thread connected it asks others, for whom it works; and so it may
+ * by datagrams, whose answers come to a port or name of its own. An accepted socket has its listener's backlog (sk_clone_lock copies
+ * it), over UNIX its listener's name; of multipath TCP the path has it.
  */
 static __noinline int brings_requests(struct sock *sk)
 {
@@ -126,12 +127,12 @@ static __noinline int brings_requests(struct sock *sk)
 
 	if (family == AF_UNIX) {
 		own = bpf_skc_to_unix_sock(sk);
-		return own && own->addr;
+		return own && own->addr && sk->sk_type != SOCK_DGRAM;
 	}
 	if (family != AF_INET && family != AF_INET6)
 		return 0;
 	if (sk->sk_protocol == IPPROTO_UDP)
-		return !!(BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & SOCK_BINDPORT_LOCK);
+		return 0;
 	if (sk->sk_protocol == IPPROTO_MPTCP) {
 		if (!bpf_core_type_exists(struct mptcp_sock))
 			return 0;

@@ -171,7 +171,7 @@ static __always_inline void program_enter(struct task_struct *p, struct fief_ref
 		home = cs->task.home;
 		was = task_rebind(cs, p, to, FIEF_RIGHT_USE | FIEF_RIGHT_READ, false, cs->task.client, now);
 		home_move(cs, to);
-		cs->task.flags &= ~(FIEF_TASK_FOLLOW | FIEF_TASK_SERVES | FIEF_TASK_FORKED);
+		cs->task.flags &= ~(FIEF_TASK_FOLLOW | FIEF_TASK_SERVES | FIEF_TASK_FORKED | FIEF_TASK_EXPLICIT);
 		cs->task.flags |= FIEF_TASK_PROGRAM;
 		cs->task.rights = home_rights(&cs->task);
 	}

@@ -6,7 +6,7 @@
  * CPUs. What came too early was dropped, and came again by its client's timeout, 0.2 s later.
  * How: a copy goes to the receiving side of the interface, as a carrier does (carrier.bpf.h), with another mark and the number
  * of its rounds. What it waits for takes microseconds.
- * Limits: above ROUNDS_MOST of a packet, or ROUNDS_IN_TIME of a CPU, it is for the client to send again. The second bound
+ * Limits: above ROUNDS_MOST of a packet, or ROUNDS_IN_TIME of a CPU (ROUNDS_NEEDED for first bytes), it is for the client to send again. The second bound
  * holds where another program takes our mark off. Captures at the interface show the copies.
  */
 #pragma once
@@ -15,8 +15,9 @@
 
 #define ROUNDS_MOST    8
 #define ROUNDS_IN_TIME 16
-#define ROUNDS_SHIFT   20 /* of a time, 1.05 ms */
-#define ROUNDS_AT      0  /* where the programs of a packet find its rounds, in skb->cb */
+#define ROUNDS_NEEDED  256 /* the same for first bytes, which all have to go round (stray.bpf.h) */
+#define ROUNDS_SHIFT   20  /* of a time, 1.05 ms */
+#define ROUNDS_AT      0   /* where the programs of a packet find its rounds, in skb->cb */
 
 struct rounds {
 	__u64 time;
@@ -46,8 +47,8 @@ static __always_inline void early_read(struct __sk_buff *skb)
 	skb->tc_index = 0;
 }
 
-/* Whether a copy of the packet comes again at once. The one at hand must not bring its bytes to TCP then. */
-__noinline int early_send(struct __sk_buff *skb)
+/* Whether a copy of the packet comes again at once, if there were fewer. The one at hand must not bring its bytes to TCP then. */
+__noinline int early_send_of(struct __sk_buff *skb, __u32 most)
 {
 	__u32 zero = 0, mark = skb->mark, index = skb->tc_index, rounds = skb->cb[ROUNDS_AT];
 	struct rounds *here = bpf_map_lookup_elem(&early_rounds, &zero);
@@ -60,7 +61,7 @@ __noinline int early_send(struct __sk_buff *skb)
 		here->time = time;
 		here->count = 0;
 	}
-	if (here->count >= ROUNDS_IN_TIME)
+	if (here->count >= most)
 		return 0;
 	here->count++;
 	skb->mark = early_mark();
@@ -69,4 +70,9 @@ __noinline int early_send(struct __sk_buff *skb)
 	skb->mark = mark;
 	skb->tc_index = index;
 	return !failed;
+}
+
+static __always_inline int early_send(struct __sk_buff *skb)
+{
+	return early_send_of(skb, ROUNDS_IN_TIME);
 }

@@ -43,7 +43,7 @@ static __noinline int late_rule(struct __sk_buff *skb, struct front_context *fro
 	if (is_behind(p->seq, on->tcp->rcv_nxt))
 		return !(front->guard->flags & FIEF_GUARD_MONITOR) && early_send(skb) ? TCX_DROP : TCX_NEXT;
 	stream = stream_get();
-	if (!stream || is_behind(on->tcp->snd_nxt, on->label->answer_at))
+	if (!stream || !is_owed_yet(on->tcp, on->label))
 		return TCX_NEXT;
 	return would_be_taken(skb, p, on->tcp, &stream->with) ? QUEUE_WHOLE : TCX_NEXT;
 }

@@ -35,7 +35,7 @@ static __always_inline bool is_unanswered(const struct packet *p, const struct c
 {
 	if (is_begin(on))
 		return false;
-	return on->label->flags & FIEF_LABEL_PIPELINED || !is_behind(on->tcp->snd_nxt, on->label->answer_at) ||
+	return on->label->flags & FIEF_LABEL_PIPELINED || is_owed_yet(on->tcp, on->label) ||
 	       (on->tcp->snd_una != on->tcp->write_seq && p->ack != on->tcp->write_seq);
 }
 

@@ -125,7 +125,7 @@ static __noinline int kernel_answered(struct __sk_buff *skb, struct front_contex
 {
 	struct packet *p = &front->packet;
 
-	if (!skb->cb[ROUNDS_AT] && (early_send(skb) || queue_mark()))
+	if (!skb->cb[ROUNDS_AT] && (early_send_of(skb, ROUNDS_NEEDED) || queue_mark()))
 		return TCX_DROP;
 	kernel_cookie_read(p, listening, &stream->with);
 	stream->with.missing = 0;

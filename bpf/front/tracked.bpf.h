@@ -47,6 +47,14 @@ static __always_inline bool is_begin(const struct connection *on)
 	return received < 1u << 31 && on->label->next == on->tcp->rcv_nxt - (__u32)received;
 }
 
+#define OWED_MOST (1u << 30) /* more than a send buffer has */
+
+/* Whether nothing has left since the latest request was ruled. An answer may be longer than half of the sequence numbers. */
+static __always_inline bool is_owed_yet(const struct tcp_sock *tcp, const struct fief_label *label)
+{
+	return label->answer_at - tcp->snd_nxt < OWED_MOST;
+}
+
 /* The door looks no longer at what follows on this connection, but for its turns, if `turns` is FIEF_LABEL_TURNS. */
 static __always_inline int later_untrack(const struct front_context *front, struct fief_label *label, __u32 turns)
 {

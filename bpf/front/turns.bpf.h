@@ -76,5 +76,6 @@ static __noinline int turn_rule(struct __sk_buff *skb, struct front_context *fro
 	if (!would_be_taken(skb, p, tcp, &stream->with))
 		return packet_strip(skb, front, stream);
 	front->queued = true;
+	stream->unanswered = 0;
 	return QUEUE_LATER;
 }

@@ -15,6 +15,8 @@
 #include "thread.bpf.h"
 #include "turns.bpf.h"
 
+#define HELD_LOOK_NS (5 * PERIOD_NS) /* at the latest it is asked again then: its limit may be another one */
+
 /* Whether the thread, which waits in this line or runs by its turn, has climbed there. */
 static __always_inline bool has_climbed(const struct sched_waiting *w, __u32 line)
 {
@@ -38,6 +40,8 @@ static __always_inline bool climber_waits(struct task_struct *p, struct sched_wa
 	until = held_until(w->bound, now);
 	if (!until)
 		return false;
+	if (until - now > HELD_LOOK_NS)
+		until = now + HELD_LOOK_NS;
 	wait_end(w);
 	scx_bpf_dsq_insert_vtime(p, DSQ(QUEUE_HELD), SLICE_NS, until, flags);
 	return true;

@@ -91,8 +91,10 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
 	search = here->search ? here->search : ++m->searches;
 	if (w) { /* it goes on by the turn of the line where it would wait */
 		stays = line_take(w, stays - 1) + 1;
-		if (climber_is_held(w, stays - 1))
+		if (climber_is_held(w, stays - 1)) {
+			queue_return(stays - 1); /* where nobody waits for it */
 			stays = 0;
+		}
 	}
 	if (stays)
 		waits_more(stays - 1);

@@ -269,5 +269,6 @@ fn after_a_sleep_the_next_request_tells_whose_the_time_is() {
         assert_eq!(core.charges(), None);
         core.receive(socket, 1);
         assert_eq!((core.charges(), core.binding()), (Some(whose), whose));
+        assert_eq!(core.makes(), whose == home); // it may where it is at home
     }
 }
