@@ -92,8 +92,8 @@ static struct turn *take_of(struct turns *turns)
 		if (turns->taken >> i & 1)
 			continue;
 		turns->taken |= 1ull << i;
-		atomic_store(&turns->all[i].state,
-			     FREE); /* a thread may sleep in accept() from a closed front for good */
+		/* a thread may sleep in accept() from a closed front for good */
+		atomic_store(&turns->all[i].state, FREE);
 		return &turns->all[i];
 	}
 	return NULL;

@@ -40,7 +40,7 @@ static __noinline int container_room(struct fief_ref up, __u32 more, struct fief
 	return err;
 }
 
-/* What users together can have of the table. */
+/* The part of the table that all users together may fill. */
 static __always_inline __u32 users_part(const struct fief_control *control)
 {
 	__u32 all = control->containers - FIEF_FIRST_ID;

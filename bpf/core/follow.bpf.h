@@ -129,9 +129,7 @@ static __noinline int brings_requests(struct sock *sk)
 		own = bpf_skc_to_unix_sock(sk);
 		return own && own->addr && sk->sk_type != SOCK_DGRAM;
 	}
-	if (family != AF_INET && family != AF_INET6)
-		return 0;
-	if (sk->sk_protocol == IPPROTO_UDP)
+	if ((family != AF_INET && family != AF_INET6) || sk->sk_protocol == IPPROTO_UDP)
 		return 0;
 	if (sk->sk_protocol == IPPROTO_MPTCP) {
 		if (!bpf_core_type_exists(struct mptcp_sock))

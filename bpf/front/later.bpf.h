@@ -36,7 +36,7 @@ static __always_inline bool is_unanswered(const struct packet *p, const struct c
 	if (is_begin(on))
 		return false;
 	return on->label->flags & FIEF_LABEL_PIPELINED || is_owed_yet(on->tcp, on->label) ||
-	       (on->tcp->snd_una != on->tcp->write_seq && p->ack != on->tcp->write_seq);
+	       is_unacknowledged(on->tcp, p);
 }
 
 static __always_inline int requests_rule(struct __sk_buff *skb, struct front_context *front, struct connection *on,

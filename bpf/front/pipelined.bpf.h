@@ -5,7 +5,7 @@
  * Problem: they wait together, and a client could put one of a better class first, or last, to bring the others along. What the server does
  * for a request is charged to the class of its connection, so that one behind it could take that over, and escape a limit.
  * How: where there is a queue, all are of the lowest class among them, and so is what comes on this connection later: which of them the
- * server has answered is not read. Elsewhere the container is that of the last one. Who is refused on such a connection is reset, since an
+ * server has answered is not read. Elsewhere the container is that of the last one. A client that is refused on such a connection is reset: an
  * answer of ours could be taken for that to another request.
  * Limits: what a server does for a request after the first bytes of its answer, all of which the client has acknowledged, is charged to the
  * class of the next. Of two levels of priority the lower one is the lower class, whatever their limits are. A server's 100 Continue

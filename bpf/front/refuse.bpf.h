@@ -7,6 +7,7 @@
 #include "flow/key.bpf.h"
 #include "refused.bpf.h"
 #include "reset.bpf.h"
+#include "tracked.bpf.h"
 
 /* Without a listening socket the kernel keeps the handshake, whose end may be on its way up already. */
 static __always_inline int turn_away(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
@@ -27,8 +28,7 @@ static __noinline int refuse_at(struct __sk_buff *skb, struct front_context *fro
 {
 	struct packet *p = &front->packet;
 
-	if (stream->ruling.rule.refusal != FIEF_REFUSE_DROP &&
-	    ((tcp->snd_una != tcp->write_seq && p->ack != tcp->write_seq) || stream->unanswered))
+	if (stream->ruling.rule.refusal != FIEF_REFUSE_DROP && (is_unacknowledged(tcp, p) || stream->unanswered))
 		stream->ruling.rule.refusal = FIEF_REFUSE_RESET;
 	p->ack = tcp->snd_nxt;
 	stream->with.echo = cookie_clock_ms(front->now) + tcp->tsoffset;

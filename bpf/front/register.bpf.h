@@ -78,8 +78,8 @@ static __always_inline int classes_answer(struct bpf_sockopt *ctx)
 	answer->listener = FIEF_NO_LISTENER;
 	answer->count = 0;
 	answer->self = FIEF_NO_CLASS;
-	answer->epoch =
-	    control ? control->epoch : 0; /* before the classes are read: never of a later policy than they */
+	/* before the classes are read: never of a later policy than they */
+	answer->epoch = control ? control->epoch : 0;
 	barrier();
 	ctx->optlen = sizeof(*answer);
 	ctx->retval = 0;

@@ -55,6 +55,12 @@ static __always_inline bool is_owed_yet(const struct tcp_sock *tcp, const struct
 	return label->answer_at - tcp->snd_nxt < OWED_MOST;
 }
 
+/* Whether the server has said something that its client has not acknowledged, nor does by the packet. */
+static __always_inline bool is_unacknowledged(const struct tcp_sock *tcp, const struct packet *p)
+{
+	return tcp->snd_una != tcp->write_seq && p->ack != tcp->write_seq;
+}
+
 /* The door looks no longer at what follows on this connection, but for its turns, if `turns` is FIEF_LABEL_TURNS. */
 static __always_inline int later_untrack(const struct front_context *front, struct fief_label *label, __u32 turns)
 {

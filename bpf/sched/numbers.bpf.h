@@ -11,9 +11,9 @@
  * of what is left. So one party leaves others as many, and when six have taken all that they can, the seventh has 32, and the
  * sixtieth still one. A party is the nearest container above that the operator named, or a user's own; else the root. A thread whose container gets
  * no number waits in the line of the nearest one above that gets one, as a thread of that one (climbs.bpf.h).
- * Limits: the shares and priorities of what is between do not hold meanwhile. Whoever has several named containers is as many parties, and
- * so is who has several users: of very many at once some find no number, and then some of user/<uid> none; their threads wait in the line of
- * `user`. Where the operator's own containers take all numbers, theirs wait with those that nobody manages.
+ * Limits: the shares and priorities of what is between do not hold meanwhile. One who has several named containers counts as several
+ * parties, and so does one who has several users. Of very many at once some find no number, and then some of user/<uid> none; their
+ * threads wait in the line of `user`. Where the operator's own containers take all numbers, theirs wait with those that nobody manages.
  */
 #pragma once
 

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use fief_bpf::abi;
 use fief_testkit::wait_until;
 use fief_tests_netns::front::{self, Door};
-use fief_tests_netns::queued::{Queued, answer_on, ask_on, lasting, low, status};
+use fief_tests_netns::queued::{POLICY, Queued, answer_on, ask_on, lasting, low, status};
 use fief_tests_netns::{SOON, one_installation};
 
 /// The path tells the class.
@@ -26,6 +26,17 @@ fn requests(paths: &[&str]) -> String {
     all
 }
 
+/// A connection on which nothing was asked yet, or one request was answered.
+fn a_client(rig: &Queued, is_new: bool) -> TcpStream {
+    let mut client = rig.connect(low(2));
+    if !is_new {
+        rig.let_go(1);
+        ask_on(&mut client, "/high");
+        answer_on(&mut client);
+    }
+    client
+}
+
 #[test]
 fn a_request_of_a_better_class_takes_none_of_a_worse_one_along() {
     if !front::ready() {
@@ -39,14 +50,8 @@ fn a_request_of_a_better_class_takes_none_of_a_worse_one_along() {
         .flatten()
     {
         let rig = Queued::new(door, &by_path());
-        let mut client = rig.connect(low(2));
-        let mut before = 0;
-        if !is_new {
-            before = 1;
-            rig.let_go(1);
-            ask_on(&mut client, "/high");
-            answer_on(&mut client);
-        }
+        let mut client = a_client(&rig, is_new);
+        let before = rig.got().len();
         let first = rig.ask(low(1), "/first");
         rig.got_all(before + 1);
         client.write_all(requests(&paths).as_bytes()).unwrap();
@@ -71,14 +76,8 @@ fn a_request_behind_an_unanswered_one_of_a_worse_class_is_of_that() {
     let _one = one_installation();
     for (door, is_new) in Door::GUARDS.into_iter().flat_map(|door| [true, false].map(|is_new| (door, is_new))) {
         let rig = Queued::new(door, &by_path());
-        let mut client = rig.connect(low(2));
-        let mut before = 0;
-        if !is_new {
-            before = 1;
-            rig.let_go(1);
-            ask_on(&mut client, "/high");
-            answer_on(&mut client);
-        }
+        let mut client = a_client(&rig, is_new);
+        let before = rig.got().len();
         ask_on(&mut client, "/robots");
         rig.got_all(before + 1);
         ask_on(&mut client, "/high");
@@ -268,7 +267,7 @@ fn who_is_refused_before_the_answer_to_another_request_is_reset() {
     }
 }
 
-/// The same where a rule refuses it, also while the server has sent a part of the answer only; and not once it is answered.
+/// The same where a rule refuses it, with a queue and without; and not once it is answered.
 #[test]
 fn who_is_refused_by_a_rule_before_the_answer_to_another_request_is_reset() {
     if !front::ready() {
@@ -276,7 +275,11 @@ fn who_is_refused_by_a_rule_before_the_answer_to_another_request_is_reset() {
     }
     let _one = one_installation();
     let refusing = "[[listener.plain.request]]\npath = \"/refused\"\nrefuse = \"503\"\n";
-    let policies = [lasting() + refusing, lasting().replace("queue = {", "# {") + refusing];
+    let unqueued: String = POLICY
+        .lines()
+        .map(|line| if line.starts_with("queue") { "queue = false\n".into() } else { format!("{line}\n") })
+        .collect();
+    let policies = [lasting() + refusing, unqueued + refusing];
     for (door, policy) in Door::GUARDS.into_iter().flat_map(|door| policies.each_ref().map(|policy| (door, policy))) {
         let rig = Queued::new(door, policy);
         let mut client = rig.connect(low(2));

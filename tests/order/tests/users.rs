@@ -73,7 +73,7 @@ fn nobody_is_shown_to_the_place_of_another_user() {
     assert!(met > 10 && met < POINTS.end, "{met}");
 }
 
-/// Whoever counts in a marked entry leaves that there.
+/// A count that somebody adds to a marked entry stays in it.
 #[test]
 fn an_entry_that_could_not_be_removed_is_swept() {
     let mut users = Users::new(true);
