@@ -90,6 +90,7 @@ struct fief_guard {
 #define FIEF_GUARD_NO_PENALTY  8192u  /* ... nor do penalties */
 #define FIEF_GUARD_BODIES_READ 16384u /* the server reads every body: none is ruled as a request */
 #define FIEF_GUARD_TURNS       32768u /* beside a queue: where requests cannot be read, each turn of a client waits */
+#define FIEF_GUARD_NO_OWN_RATE 65536u /* no client rule has a rate for each source */
 
 /* Rare things that the door has seen, at whatever listener: until then most packets need not look for them. */
 struct fief_sightings {

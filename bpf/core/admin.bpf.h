@@ -179,6 +179,8 @@ static __always_inline int admin_slot(struct fief_admin *a)
 	control->slot = a->slot & 1;
 	if (a->value)
 		control->build = a->value;
+	/* last: who reads it first and this slot then has what is of one policy (front/known.bpf.h) */
+	barrier();
 	control->epoch++;
 	return 0;
 }

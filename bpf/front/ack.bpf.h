@@ -83,5 +83,5 @@ static __always_inline int segment_arrives(struct __sk_buff *skb, struct front_c
 		 (verdict == TCX_NEXT || verdict == QUEUE_LATER || verdict == QUEUE_WHOLE))
 		admitted_ended(&front->packet, sk);
 	bpf_sk_release(sk);
-	return verdict;
+	return verdict == END_NOTED ? TCX_NEXT : verdict;
 }

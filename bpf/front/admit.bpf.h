@@ -76,14 +76,14 @@ static __always_inline enum assigned assign_to_class(struct __sk_buff *skb, stru
 /*
  * Lets the packet make the connection. `found` is the listening socket that the kernel's lookup gives; NULL: the kernel
  * has made it as far as that. One of multipath TCP takes no request socket of ours, and its cookies are the kernel's: the packet
- * bears it, and the kernel makes the connection from it as if it had not been held.
+ * bears it, and the kernel makes the connection from it as if it had not been held. `hash`: of the flow.
  */
-static __noinline int admit(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
-			    const struct stream *stream)
+static __noinline int admit_of(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
+			       const struct stream *stream, __u64 hash)
 {
 	enum assigned done = ASSIGN_REFUSED;
 
-	admitted_note(skb, front, &stream->admitted);
+	admitted_note(skb, front, &stream->admitted, hash);
 	if (!found || (is_multipath(found) && (!front->carried || queue_has_room(found)))) {
 		mark_add(skb, MARK_BEGINS);
 		return TCX_NEXT;
@@ -98,4 +98,11 @@ static __noinline int admit(struct __sk_buff *skb, struct front_context *front, 
 	}
 	verdict_count(front, stream->admitted.container, stream->admitted.rule, FIEF_SYN_QUEUE, false);
 	return TCX_DROP;
+}
+
+/* The same where nobody has needed the hash before. */
+static __always_inline int admit(struct __sk_buff *skb, struct front_context *front, struct tcp_sock *found,
+				 const struct stream *stream)
+{
+	return admit_of(skb, front, found, stream, packet_flow(&front->packet));
 }

@@ -11,19 +11,24 @@
 #pragma once
 
 #include "behind.bpf.h"
+#include "claim.bpf.h"
 #include "displaced.bpf.h"
 #include "maps/admitted.bpf.h"
 #include "maps/labels.bpf.h"
 #include "stream.bpf.h"
 #include "tracked.bpf.h"
 
-/*
- * So far apart are numbers of one connection at most. With more, a later one with the same ports could be taken for it.
- */
-#define FORGOTTEN_BYTES (1u << 24)
-
 /* As often as a client sends again while the accept queue is full: tcp_retries2. */
 #define VERDICTS_MOST 16
+
+/* The hash of a packet's flow, which the steps of a connection's begin share. A function of its own to the verifier. */
+__noinline __u64 packet_flow(const struct packet *p __arg_nonnull)
+{
+	struct fief_flow_key key;
+
+	flow_key(p, &key);
+	return flow_hash(&key);
+}
 
 /* Nothing that follows is ruled. */
 static __always_inline void admitted_pass(const struct front_context *front, struct fief_admitted *entry)
@@ -68,24 +73,29 @@ static __always_inline void admitted_begin(struct front_context *front, struct s
 /*
  * A client resets or ends a connection that has its socket: its first bytes shall not make another one, and nobody looks for the
  * socket any more. Only with the very next byte that the socket expects: anybody can send a reset with another one, and TCP would
- * go on. Whether the begin of a request may be kept.
+ * go on. Its verdict, or NULL: it goes on, or has none.
  */
-static __noinline bool admitted_ended(const struct packet *p, struct bpf_sock *sk)
+static __noinline struct fief_admitted *admitted_ended(const struct packet *p, struct bpf_sock *sk)
 {
-	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
-	__u32 flags = label ? label->flags : 0;
 	struct fief_admitted *entry;
 	struct fief_flow_key key;
 
 	if (!tcp || tcp->rcv_nxt != p->seq)
-		return flags & FIEF_LABEL_HALF;
+		return NULL;
 	flow_key(p, &key);
 	entry = admitted_find(&key);
-	if (!entry || p->seq - entry->begin >= FORGOTTEN_BYTES)
-		return flags & FIEF_LABEL_HALF;
-	entry->spent = 1;
-	return (flags | entry->tracked) & FIEF_LABEL_HALF;
+	return verdict_spend(entry, p->seq) ? entry : NULL;
+}
+
+/* A reset: whether the begin of a request may be kept. */
+static __noinline bool reset_ended(const struct packet *p, struct bpf_sock *sk)
+{
+	struct fief_label *label = bpf_sk_storage_get(&labels, sk, 0, 0);
+	struct fief_admitted *entry = admitted_ended(p, sk);
+	__u32 flags = label ? label->flags : 0;
+
+	return (entry ? flags | entry->tracked : flags) & FIEF_LABEL_HALF;
 }
 
 /*
@@ -106,21 +116,19 @@ static __noinline bool cookie_spent(const struct packet *p, __u32 begin)
 	return entry->spent || entry->verdicts >= VERDICTS_MOST;
 }
 
-/* Before the packet goes on: what follows it must find the verdict. */
+/* Before the packet goes on: what follows it must find the verdict. `hash`: of its flow. */
 static __noinline void admitted_note(struct __sk_buff *skb, struct front_context *front,
-				     const struct fief_admitted *verdict)
+				     const struct fief_admitted *verdict, __u64 hash)
 {
 	struct displaced *of = displaced_get();
+	struct admitted_pair *pair = admitted_pair(hash);
 	struct admitted_line *line;
 	struct admitted_key *own;
-	__u64 hash;
 
-	if (!of)
+	if (!of || !pair)
 		return;
 	flow_key(&front->packet, &of->key);
-	line = admitted_line(&of->key, &hash, &own);
-	if (!line)
-		return;
+	line = admitted_line(pair, hash, &own);
 	if (line->flow && line->flow != hash && !line->verdict.spent)
 		displaced_settle(skb, line, own, front->slot);
 	admitted_keep(line, hash, own, &of->key, verdict);
@@ -130,7 +138,7 @@ static __noinline void admitted_note(struct __sk_buff *skb, struct front_context
  * A connection that the kernel made and whose first bytes these are: remembered for what comes after its end
  * (stray.bpf.h).
  */
-static __noinline void admitted_by_kernel(struct __sk_buff *skb, struct front_context *front)
+static __noinline void admitted_by_kernel(struct __sk_buff *skb, struct front_context *front, __u64 hash)
 {
 	struct fief_admitted entry = {
 	    .container = client_container(front),
@@ -141,7 +149,7 @@ static __noinline void admitted_by_kernel(struct __sk_buff *skb, struct front_co
 	    .answer_at = front->packet.ack,
 	};
 
-	admitted_note(skb, front, &entry);
+	admitted_note(skb, front, &entry, hash);
 }
 
 #define BEGUN_NS (CLAIM_MS * 1000000ll)
@@ -156,15 +164,19 @@ static __always_inline bool is_begun(const struct front_context *front, const st
 	return entry && entry->begin != begin && !entry->spent && (__s64)(front->now - entry->time_ns) < BEGUN_NS;
 }
 
-/* Whether the packet's bytes may begin the connection whose first byte is `begin`; a guard that watches holds nobody up. */
-static __noinline bool begin_claim(struct front_context *front, __u32 begin)
+/*
+ * Whether the packet's bytes may begin the connection whose first byte is `begin`; a guard that watches holds nobody up. `hash`: of its
+ * flow.
+ */
+static __noinline bool begin_claim(struct front_context *front, __u32 begin, __u64 hash)
 {
-	struct fief_flow_key key;
+	struct admitted_pair *pair;
 
 	if (front->guard->flags & FIEF_GUARD_MONITOR)
 		return true;
-	flow_key(&front->packet, &key);
-	return !is_begun(front, admitted_find(&key), begin) && admitted_claim(&key, begin, false);
+	pair = admitted_pair(hash);
+	return !pair ||
+	       (!is_begun(front, verdict_of(pair, hash), begin) && claim_take(pair, hash, begin, front->now, false));
 }
 
 /* The first bytes of a connection of which nothing is known. False: they have to wait. */
@@ -172,11 +184,15 @@ static __always_inline bool begin_take(struct __sk_buff *skb, struct front_conte
 {
 	struct packet *p = &front->packet;
 	bool first = !(on->label->flags & FIEF_LABEL_TRACKED);
+	__u64 hash;
 
-	if (is_behind(p->seq, on->tcp->rcv_nxt) || !begin_claim(front, on->tcp->rcv_nxt))
+	if (is_behind(p->seq, on->tcp->rcv_nxt))
+		return false;
+	hash = packet_flow(p);
+	if (!begin_claim(front, on->tcp->rcv_nxt, hash))
 		return false;
 	begin_again(on->label, on->tcp);
 	if (first && p->seq == on->tcp->rcv_nxt)
-		admitted_by_kernel(skb, front);
+		admitted_by_kernel(skb, front, hash);
 	return true;
 }

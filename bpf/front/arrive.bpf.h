@@ -26,6 +26,9 @@
 #include "taken.bpf.h"
 #include "turns.bpf.h"
 
+/* As TCX_NEXT: the packet ends its client's side, and that is noted. */
+#define END_NOTED -8
+
 /* Another CPU rules the connection. */
 static __always_inline int busy_rule(struct __sk_buff *skb, struct front_context *front)
 {
@@ -114,24 +117,25 @@ static __always_inline bool is_bare_end(const struct packet *p)
 	return !p->payload_length && !p->odd;
 }
 
-/* Whether the end of a client's side, to a socket without a label, may be that of half a request. */
-static __noinline bool half_admitted(const struct packet *p)
+/*
+ * Whether the end of a client's side, to a socket without a label, passes unread, as most do. Then the verdict's connection has ended. Not
+ * if it may be that of half a request; nor behind bytes of which TCP has none: it must not end the begin of a request that then comes.
+ */
+static __noinline bool end_passes(const struct packet *p, struct tcp_sock *tcp)
 {
 	struct fief_admitted *entry;
 	struct fief_flow_key key;
 
+	if (!tcp->bytes_received && is_behind(p->seq, tcp->rcv_nxt))
+		return false;
 	flow_key(p, &key);
 	entry = admitted_find(&key);
-	if (!entry)
+	if (entry && (entry->tracked & FIEF_LABEL_TAIL ||
+		      (entry->tracked & FIEF_LABEL_TRACKED && is_behind(p->seq, entry->next))))
 		return false;
-	return entry->tracked & FIEF_LABEL_TAIL ||
-	       (entry->tracked & FIEF_LABEL_TRACKED && is_behind(p->seq, entry->next));
-}
-
-/* Whether the client's side ends behind bytes of which TCP has none: it must not end the begin of a request that then comes. */
-static __always_inline bool is_early_end(const struct packet *p, struct tcp_sock *tcp)
-{
-	return !tcp->bytes_received && is_behind(p->seq, tcp->rcv_nxt);
+	if (tcp->rcv_nxt == p->seq)
+		verdict_spend(entry, p->seq);
+	return true;
 }
 
 /* A packet whose label is taken. */
@@ -174,7 +178,7 @@ static __noinline int arrival_rule(struct __sk_buff *skb, struct front_context *
 	return front->guard->queue ? asked_rule(front, on, verdict) : verdict;
 }
 
-/* Bytes to a socket that is there, or the end of them. */
+/* Bytes to a socket that is there, or the end of them. A verdict, or END_NOTED. */
 static __always_inline int data_arrives(struct __sk_buff *skb, struct front_context *front, struct bpf_sock *sk)
 {
 	struct packet *p = &front->packet;
@@ -194,8 +198,8 @@ static __always_inline int data_arrives(struct __sk_buff *skb, struct front_cont
 		return TCX_NEXT;
 	if (passes)
 		return turn_rule(skb, front, on.tcp);
-	if (!on.label && is_bare_end(p) && !half_admitted(p) && !is_early_end(p, on.tcp))
-		return TCX_NEXT;
+	if (!on.label && is_bare_end(p) && end_passes(p, on.tcp))
+		return END_NOTED;
 	if (!on.label)
 		on.label = label_make(front, sk, on.tcp);
 	if (!on.label)

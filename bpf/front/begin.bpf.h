@@ -40,8 +40,9 @@ static __always_inline bool queue_holds_up(struct __sk_buff *skb, const struct f
 static __always_inline int half_begin(struct __sk_buff *skb, struct front_context *front, struct stream *stream)
 {
 	struct fief_admitted *entry = &stream->admitted;
+	__u64 hash = packet_flow(&front->packet);
 
-	if (!begin_claim(front, stream->first + 1) || !hold_keep(&front->packet, stream))
+	if (!begin_claim(front, stream->first + 1, hash) || !hold_keep(&front->packet, stream))
 		return requested_wait(front);
 	__builtin_memset(entry, 0, sizeof(*entry));
 	entry->container = client_container(front);
@@ -52,7 +53,7 @@ static __always_inline int half_begin(struct __sk_buff *skb, struct front_contex
 	entry->tracked = FIEF_LABEL_TRACKED | FIEF_LABEL_HALF;
 	entry->verdicts = 1;
 	entry->time_ns = front->now;
-	return admit(skb, front, NULL, stream);
+	return admit_of(skb, front, NULL, stream, hash);
 }
 
 /* Rules the stream, and carries it out on the packet that ends it. */
@@ -61,8 +62,8 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 {
 	struct packet *p = &front->packet;
 	struct ruling *ruling = &stream->ruling;
-	__u32 length = stream->length, held, cookie;
-	__u32 how = RULE_FIRST;
+	__u32 length = stream->length, how = RULE_FIRST;
+	__u64 hash = 0, kept;
 	enum rest rest;
 
 	if (length > FIEF_HEADER_MAX)
@@ -84,15 +85,18 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 		unread_rule(front, ruling, found ? FIEF_UNREAD_NO_ROOM : FIEF_UNREAD_TOO_LONG);
 	}
 	/* before its begin is given up, which the client need not send again */
-	if (!ruling->refused && !begin_claim(front, stream->first + 1))
-		return TCX_DROP;
+	if (!ruling->refused) {
+		hash = packet_flow(p);
+		if (!begin_claim(front, stream->first + 1, hash))
+			return TCX_DROP;
+	}
 	half_done(stream);
 	if (ruling->refused) {
 		half_refuse(p, stream);
 		return turn_away(skb, front, found, stream);
 	}
-	held = stream->held;
-	cookie = stream->cookie;
+	kept = (__u64)stream->cookie << 32 | stream->held;
+	barrier_var(kept); /* one word of the stack, which is short */
 	if ((p->seq != stream->first + 1 || stream->known) && packet_grow(skb, p, stream))
 		return TCX_DROP;
 	admitted_begin(front, stream);
@@ -100,8 +104,8 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 		return turn_away(skb, front, found, stream);
 	rest = stream->admitted.tracked & FIEF_LABEL_TRACKED ? rest_rule(skb, front, stream) : REST_PASSES;
 	if (rest == REST_REFUSED) {
-		stream->held = held;
-		stream->cookie = cookie;
+		stream->held = kept;
+		stream->cookie = kept >> 32;
 		half_refuse(p, stream);
 		return turn_away(skb, front, found, stream);
 	}
@@ -109,5 +113,5 @@ static __noinline int stream_rule(struct __sk_buff *skb, struct front_context *f
 		return TCX_DROP;
 	if (front->guard->queue)
 		return found ? QUEUE_FIRST : QUEUE_UNHELD;
-	return admit(skb, front, found, stream);
+	return admit_of(skb, front, found, stream, hash);
 }

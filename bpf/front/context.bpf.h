@@ -7,8 +7,8 @@
 
 struct front_context {
 	struct packet packet;
-	__u64 now; /* CLOCK_MONOTONIC */
 	__u32 slot;
+	__u64 now; /* CLOCK_MONOTONIC */
 	struct listener_found *listener;
 	struct fief_guard *guard;
 	struct fief_client *client; /* of a SYN; NULL: no rule names it */
@@ -20,3 +20,30 @@ struct front_context {
 	bool carried;		    /* it waited, and its bytes were acknowledged */
 	struct fief_ref container;  /* whose a connection is as long as no request says otherwise */
 };
+
+/* What is known of it first, and what one program hands to the next. */
+struct arrival {
+	struct packet packet;
+	__u32 slot;
+};
+
+_Static_assert(offsetof(struct front_context, slot) == offsetof(struct arrival, slot), "it begins with an arrival");
+
+/* Nothing but its arrival is known. */
+static __always_inline void context_clear(struct front_context *front)
+{
+	__builtin_memset(&front->now, 0, sizeof(*front) - offsetof(struct front_context, now));
+}
+
+/* A packet that another program has read. What a map holds is at a multiple of 8, and copied in words of that size, here and below. */
+static __always_inline void context_begin(struct front_context *front, const struct arrival *from)
+{
+	__builtin_memcpy(front, __builtin_assume_aligned(from, 8), sizeof(*from));
+	context_clear(front);
+}
+
+/* Leaves it to another program. */
+static __always_inline void context_hand(const struct front_context *front, struct arrival *to)
+{
+	__builtin_memcpy(__builtin_assume_aligned(to, 8), front, sizeof(*to));
+}

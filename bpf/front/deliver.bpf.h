@@ -31,21 +31,20 @@ static __always_inline int carrier_refuse(struct __sk_buff *skb, struct front_co
 }
 
 /* Whether nobody else's first bytes of this connection may pass now, as long as these need to reach TCP. */
-static __always_inline bool carrier_claim(const struct packet *p)
+static __always_inline bool carrier_claim(struct front_context *front, __u64 hash)
 {
-	struct fief_flow_key key;
+	struct admitted_pair *pair = admitted_pair(hash);
 
-	flow_key(p, &key);
-	return admitted_claim(&key, p->seq, true);
+	return !pair || claim_take(pair, hash, front->packet.seq, front->now, true);
 }
 
 /* Without a guard any more: the connection that its cookie promised is made all the same. */
 static __always_inline int carrier_admit(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-					 struct tcp_sock *listening)
+					 struct tcp_sock *listening, __u64 hash)
 {
 	stream->admitted.time_ns = front->now;
 	if (front->guard)
-		return admit(skb, front, listening, stream);
+		return admit_of(skb, front, listening, stream, hash);
 	return assign_to(skb, listening, front, &stream->with) == ASSIGNED ? TCX_NEXT : TCX_DROP;
 }
 
@@ -96,6 +95,7 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	struct fief_queue *q = queue_get(from->turn.queue);
 	int verdict = TCX_NEXT;
 	__u32 answer;
+	__u64 hash;
 
 	if (!q || !links) {
 		if (links)
@@ -106,10 +106,12 @@ static __always_inline int carrier_serve(struct __sk_buff *skb, struct front_con
 	if (later && tcp && is_behind(front->packet.seq, tcp->rcv_nxt))
 		place_shorten(q, &from->turn, front->now);
 	answer = answer_begin_at(&front->packet, later ? tcp : NULL);
-	served_begin(&front->packet, &from->turn, answer);
+	served_begin(q, &front->packet, &from->turn, answer);
 	front->carried = true;
-	if (!later && tcp)
-		verdict = carrier_claim(&front->packet) ? carrier_admit(skb, front, stream, tcp) : TCX_DROP;
+	if (!later && tcp) {
+		hash = packet_flow(&front->packet);
+		verdict = carrier_claim(front, hash) ? carrier_admit(skb, front, stream, tcp, hash) : TCX_DROP;
+	}
 	if (verdict == TCX_NEXT) {
 		released_note(queue_class(q, from->turn.class), front->now - from->turn.since_ns);
 		if (front->listener)
@@ -149,7 +151,7 @@ static __noinline int carrier_drop(struct __sk_buff *skb, struct front_context *
 static __always_inline int carrier_deliver(struct __sk_buff *skb)
 {
 	struct queue_handed *from = queue_handed_get();
-	struct front_context front = {};
+	struct front_context front;
 	struct stream *stream = stream_get();
 	struct queue_links *links = queue_links();
 	struct fief_label *label = NULL;
@@ -161,8 +163,7 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 
 	if (!from || !stream || !links)
 		return TCX_DROP;
-	front.packet = from->packet;
-	front.slot = from->slot;
+	context_begin(&front, queue_arrival(from));
 	later = from->what == QUEUE_LATER;
 	found = segment_guard_find(&front);
 	front.now = bpf_ktime_get_ns();
@@ -170,7 +171,7 @@ static __always_inline int carrier_deliver(struct __sk_buff *skb)
 		front.guard = NULL;
 		front.listener = NULL;
 	}
-	sk = socket_find(skb, &front.packet, NULL);
+	sk = socket_find(skb, &front.packet, front.listener);
 	if (sk)
 		state = sk->state;
 	barrier_var(state);

@@ -150,7 +150,7 @@ static __always_inline int reset_arrives(struct __sk_buff *skb, struct front_con
 		queue_reset(skb, &front->packet);
 	if (!front->connected)
 		reset_forget(&front->packet, false);
-	else if (has_stream(sk->state) && admitted_ended(&front->packet, sk))
+	else if (has_stream(sk->state) && reset_ended(&front->packet, sk))
 		reset_forget(&front->packet, true);
 	if (listening && (is_live(front->listener, front->now) || is_local(skb, listening, &front->packet)))
 		verdict = TCX_DROP;

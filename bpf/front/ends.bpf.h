@@ -91,7 +91,7 @@ static __noinline bool end_take(struct front_context *front)
 			place->numbers = 0;
 		return true;
 	}
-	if (!connection_take(front))
+	if (!connection_take(front, front->guard->proven_interval_ns ? source_find(front) : NULL))
 		return false;
 	place->time_ns = front->now;
 	place->flow = flow;
@@ -102,7 +102,7 @@ static __noinline bool end_take(struct front_context *front)
 /* Whether its source was refused a request since the handshake began. A function of its own to the verifier. */
 static __noinline bool end_penalised(struct front_context *front)
 {
-	if (!source_penalised(front))
+	if (!is_penalised(front, source_policed(front)))
 		return false;
 	verdict_count(front, client_container(front), FIEF_NO_ID, FIEF_SYN_PENALTY, false);
 	return true;

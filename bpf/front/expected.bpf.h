@@ -69,8 +69,8 @@ static __noinline int end_expect(const struct front_context *front, __u32 cookie
 	return 0;
 }
 
-/* The handshake that was answered a moment ago and that the segment goes on from, by its own numbers; NULL: none. */
-static __always_inline struct expected *expected_find(const struct packet *p, __u64 now)
+/* The last handshake that was answered in its place, if the segment goes on from that by its own numbers; NULL: none. */
+static __always_inline struct expected *expected_find(const struct packet *p)
 {
 	struct expected *kept = expected_place(p);
 	__u64 source[2], destination[2];
@@ -82,24 +82,33 @@ static __always_inline struct expected *expected_find(const struct packet *p, __
 	if (kept->source[0] != source[0] || kept->source[1] != source[1] || kept->destination[0] != destination[0] ||
 	    kept->destination[1] != destination[1])
 		return NULL;
-	return now - kept->answered_ns < EXPECTED_NS ? kept : NULL;
+	return kept;
 }
 
-/* Whether the segment is the bare end of such a handshake. A guesser learns nothing from it: other ends are dropped too. */
+/* Whether that was a moment ago, and its first bytes have not come. */
+static __always_inline bool is_fresh(const struct expected *kept, __u64 now)
+{
+	return now - kept->answered_ns < EXPECTED_NS;
+}
+
+/*
+ * Whether the segment is the bare end of such a handshake. A guesser learns nothing from it: other ends are dropped too. Every bare
+ * acknowledgement of every connection is asked about, so the clock comes last.
+ */
 static __noinline bool end_expected(const struct packet *p)
 {
-	struct expected *kept = !p->odd && is_bare(p) ? expected_find(p, bpf_ktime_get_ns()) : NULL;
+	struct expected *kept = !p->odd && is_bare(p) ? expected_find(p) : NULL;
 
-	return kept && kept->ack == p->ack;
+	return kept && kept->ack == p->ack && is_fresh(kept, bpf_ktime_get_ns());
 }
 
 /* Whether the segment is the first with bytes after such a handshake, which in any case is no longer known. */
 static __noinline bool begin_expected(const struct front_context *front)
 {
 	const struct packet *p = &front->packet;
-	struct expected *kept = expected_find(p, front->now);
+	struct expected *kept = expected_find(p);
 
-	if (!kept)
+	if (!kept || !is_fresh(kept, front->now))
 		return false;
 	kept->answered_ns = 0;
 	if (kept->ack == p->ack)

@@ -57,6 +57,7 @@
  *     version       that ends a line              clienthello   of TLS
  *     readings      what servers take it for      proxy         the PROXY head before it
  *     scan          whether a head can be complete
+ *     known         heads that were ruled before
  *     match         the first rule that matches   hash, request what is compared, by bytes
  *   queue      which request the server gets next
  *     waiting       one that arrives, and waits   carrier       one that goes to the server
@@ -145,7 +146,7 @@ int made_keeps(struct __sk_buff *skb)
 SEC("tcx/ingress")
 int ingress_guards(struct __sk_buff *skb)
 {
-	struct front_context front = {.slot = policy_slot()};
+	struct front_context front;
 	struct bpf_dynptr frame;
 	int read;
 
@@ -156,11 +157,16 @@ int ingress_guards(struct __sk_buff *skb)
 	early_read(skb);
 	if (bpf_dynptr_from_skb(skb, 0, &frame))
 		return TCX_NEXT;
+	front.packet = (struct packet){};
 	read = packet_read(skb, &frame, &front.packet);
+	if (read == PACKET_BLIND)
+		return blind_rule(policy_slot());
 	if (read)
-		return read == PACKET_BLIND ? blind_rule(front.slot) : TCX_NEXT;
+		return TCX_NEXT;
+	front.slot = policy_slot();
 	if (!port_guarded(front.slot, front.packet.destination_port))
 		return TCX_NEXT;
+	context_clear(&front); /* most packets are for other ports, and come no further */
 	return door(skb, &front);
 }
 
@@ -168,11 +174,13 @@ int ingress_guards(struct __sk_buff *skb)
 SEC("tcx/ingress")
 int ack_guards(struct __sk_buff *skb)
 {
-	struct front_context front = {};
+	const struct arrival *from = ack_take();
+	struct front_context front;
 	int verdict;
 
-	if (ack_take(&front))
+	if (!from)
 		return TCX_NEXT;
+	context_begin(&front, from);
 	verdict = segment_arrives(skb, &front);
 	if (queue_asked(&front, verdict)) {
 		bpf_tail_call(skb, &queue_programs, QUEUE_DECIDES);
@@ -186,12 +194,11 @@ SEC("tcx/ingress")
 int queue_decides(struct __sk_buff *skb)
 {
 	struct queue_handed *from = queue_handed_get();
-	struct front_context front = {};
+	struct front_context front;
 
 	if (!from)
 		return TCX_DROP;
-	front.packet = from->packet;
-	front.slot = from->slot;
+	context_begin(&front, queue_arrival(from));
 	front.isolated = from->isolated;
 	front.connected = from->connected;
 	front.queued = from->queued;
@@ -217,7 +224,10 @@ int queue_delivers(struct __sk_buff *skb)
 	return carrier_deliver(skb);
 }
 
-/* Run by user space, which names a queue by the priority: nobody waits there any more. How many are still to go. */
+/*
+ * Run by user space, which names a queue by the priority: nobody waits there any more. How many are still to go. With a mark requests
+ * wait again, since the policy that it was opened for did not come into force.
+ */
 SEC("tcx/ingress")
 int queue_opens(struct __sk_buff *skb)
 {
@@ -225,8 +235,8 @@ int queue_opens(struct __sk_buff *skb)
 
 	if (!q)
 		return 0;
-	q->open = 1;
-	if (q->waiting || q->refused)
+	q->open = !skb->mark;
+	if (q->open && (q->waiting || q->refused))
 		queue_kick(skb, q, skb->priority);
 	return q->waiting + q->refused;
 }

@@ -33,6 +33,15 @@ struct {
 	},
 };
 
+/* What is handed to the queue's programs begins with what is handed to the door's. */
+static __always_inline struct arrival *queue_arrival(struct queue_handed *handed)
+{
+	_Static_assert(offsetof(struct queue_handed, slot) == offsetof(struct arrival, slot),
+		       "it begins with an arrival");
+
+	return (struct arrival *)handed;
+}
+
 /* Whether the verdict is one that the queue's program has to give; it is told what the door knows. */
 static __always_inline bool queue_asked(const struct front_context *front, int verdict)
 {
@@ -43,8 +52,7 @@ static __always_inline bool queue_asked(const struct front_context *front, int v
 	to = queue_handed_get();
 	if (!to)
 		return false;
-	to->packet = front->packet;
-	to->slot = front->slot;
+	context_hand(front, queue_arrival(to));
 	to->what = verdict;
 	to->isolated = front->isolated;
 	to->connected = front->connected;
@@ -59,16 +67,11 @@ static __always_inline bool is_ack(const struct packet *p)
 }
 
 /* What a CPU hands from one program to the next. */
-struct handed {
-	struct packet packet;
-	__u32 slot;
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct handed);
+	__type(value, struct arrival);
 } handed SEC(".maps");
 
 int ack_guards(struct __sk_buff *skb);
@@ -87,25 +90,20 @@ struct {
 static __always_inline int ack_hand(struct __sk_buff *skb, const struct front_context *front)
 {
 	__u32 zero = 0;
-	struct handed *to = bpf_map_lookup_elem(&handed, &zero);
+	struct arrival *to = bpf_map_lookup_elem(&handed, &zero);
 
 	if (!to)
 		return TCX_NEXT;
-	to->packet = front->packet;
-	to->slot = front->slot;
+	context_hand(front, to);
 	bpf_tail_call(skb, &door_programs, 0);
 	count_error(FIEF_ERR_DOOR);
 	return TCX_NEXT;
 }
 
-static __always_inline int ack_take(struct front_context *front)
+/* What ack_guards is handed. */
+static __always_inline const struct arrival *ack_take(void)
 {
 	__u32 zero = 0;
-	const struct handed *from = bpf_map_lookup_elem(&handed, &zero);
 
-	if (!from)
-		return -1;
-	front->packet = from->packet;
-	front->slot = from->slot;
-	return 0;
+	return bpf_map_lookup_elem(&handed, &zero);
 }

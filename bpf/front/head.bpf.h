@@ -9,14 +9,15 @@
 static __always_inline __u32 skip_empty(const struct request_bytes *bytes, __u32 at, __u32 length,
 					struct front_request *request)
 {
-	__u8 byte;
+	__u8 byte, last = 0;
 
 	for (at = loop_from(at); at < length && can_loop; at++) {
 		byte = byte_at(bytes, at);
-		if (byte == '\r' && at + 1 < length && byte_at(bytes, at + 1) != '\n')
+		if (byte != '\n' ? last == '\r' : last != '\r')
 			request->odd = 1;
 		if (byte != '\r' && byte != '\n')
 			break;
+		last = byte;
 	}
 	return loop_from(at);
 }

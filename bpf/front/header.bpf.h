@@ -9,7 +9,7 @@
  * Problem: a request that we read otherwise than the server evades the rules. The verdict must not depend on how the bytes were
  * cut into segments.
  * How: a head that RFC 9112 allows is read as every server reads it (COMPLETE). So are deviations that all servers which accept
- * them read alike: empty lines first, LF without CR, several blanks before the target. About all other heads servers differ:
+ * them read alike: empty lines first, several blanks before the target. About all other heads servers differ:
  * some refuse, some skip lines, some read another request. Such a head is odd: it is read as the most tolerant of these servers
  * read it, and is UNREAD (malformed) at its end. A first line without a version (HTTP/0.9, after which some servers read on and
  * some do not), of HTTP/2, of the PROXY protocol or of anything else is UNREAD at the line's end. A head without an end within
@@ -130,7 +130,10 @@ static __always_inline __u32 skip_folds(const struct request_bytes *bytes, __u32
 	return loop_from(at);
 }
 
-/* RFC 9112, 9.3 and 9.6, where it is said in one way that all servers read alike. */
+/*
+ * RFC 9112, 9.3 and 9.6, where it is said in one way that all servers read alike. `end` is that of the line: to Python's server
+ * "close" with a blank behind it is another word.
+ */
 static __always_inline void connection_set(const struct request_bytes *bytes, __u32 at, __u32 end,
 					   struct front_request *request)
 {
@@ -152,7 +155,7 @@ static __always_inline bool is_last(const struct front_request *request)
 __noinline int header_line(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 end,
 			   struct front_request *request __arg_nonnull)
 {
-	__u32 colon = find_byte(bytes, at, end, ':'), length = colon - at, value;
+	__u32 colon = find_byte(bytes, at, end, ':'), length = colon - at, line_end = end, value;
 	__u64 word = word_at(bytes, at), small = word | EACH_BYTE(CASE);
 
 	if (colon >= end || !is_name(bytes, at, colon))
@@ -186,7 +189,7 @@ __noinline int header_line(const struct request_bytes *bytes __arg_nonnull, __u3
 	case 10: /* connection */
 		if (small == LETTERS('c', 'o', 'n', 'n', 'e', 'c', 't', 'i') &&
 		    ((word_at(bytes, at + 8) | EACH_BYTE(CASE)) & ~0ull >> 48) == LETTERS('o', 'n', 0, 0, 0, 0, 0, 0))
-			connection_set(bytes, value, end, request);
+			connection_set(bytes, value, line_end, request);
 		break;
 	case 14: /* content-length */
 		if ((word | LETTERS(CASE, CASE, CASE, CASE, CASE, CASE, CASE, 0)) ==

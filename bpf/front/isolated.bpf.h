@@ -87,6 +87,6 @@ static __noinline int isolated_end(struct __sk_buff *skb, struct front_context *
 	if (!front->isolated || is_ruled_before(&front->packet, begin))
 		return 0;
 	entry.container = front->container;
-	admitted_note(skb, front, &entry);
+	admitted_note(skb, front, &entry, packet_flow(&front->packet));
 	return 0;
 }

@@ -3,6 +3,8 @@
  * Line: the first line of a request, as servers read it: METHOD target HTTP/1.x
  *
  * How: words and gaps are what the most tolerant server takes for such; whatever is not as RFC 9112 has it makes the request odd.
+ * So does a small letter in the method: gunicorn takes "post" for POST, the others for another method or none, and no registered
+ * method has one.
  */
 #pragma once
 
@@ -51,9 +53,19 @@ __noinline int is_name(const struct request_bytes *bytes __arg_nonnull, __u32 at
 	return i == end && at < end;
 }
 
+/* Whether there is a small letter in [at, end). */
+static __always_inline bool has_small(const struct request_bytes *bytes, __u32 at, __u32 end)
+{
+	for (at = loop_from(at); at < end && can_loop; at++) {
+		if ((__u8)(byte_at(bytes, at) - 'a') < 26)
+			break;
+	}
+	return at < end;
+}
+
 /*
- * Where the line at `at` ends: its LF, or `length`. A CR that no LF follows ends a line for some servers; no other control
- * character but a tab may be there.
+ * Where the line at `at` ends: its LF, or `length`. A CR that no LF follows ends a line for some servers, and an LF that no CR
+ * precedes does not for others: to gunicorn it is a byte of the line. No other control character but a tab may be there.
  */
 __noinline __u32 line_find(const struct request_bytes *bytes __arg_nonnull, __u32 at, __u32 length,
 			   struct front_request *request __arg_nonnull)
@@ -71,8 +83,11 @@ __noinline __u32 line_find(const struct request_bytes *bytes __arg_nonnull, __u3
 		if (at >= length)
 			break;
 		byte = byte_at(bytes, at);
-		if (byte == '\n')
+		if (byte == '\n') {
+			if (byte_at(bytes, at - 1) != '\r') /* before an empty line stands the LF of another one */
+				request->odd = 1;
 			break;
+		}
 		if (byte == '\r' ? at + 1 < length && byte_at(bytes, at + 1) != '\n' : byte != '\t')
 			request->odd = 1;
 		at++;
@@ -131,7 +146,7 @@ __noinline int request_line(const struct request_bytes *bytes __arg_nonnull, __u
 	request->unread = FIEF_UNREAD_OTHER;
 	if (target >= end)
 		return false;
-	if (method != at || !is_name(bytes, method, stop))
+	if (method != at || !is_name(bytes, method, stop) || has_small(bytes, method, stop))
 		request->odd = 1;
 	span_set(request, REQUEST_METHOD, method, length, PLACE_STREAM);
 	if (is_method(bytes, method, length, LETTERS('P', 'R', 'O', 'X', 'Y', 0, 0, 0), 5) &&

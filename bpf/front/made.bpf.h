@@ -118,10 +118,11 @@ static __always_inline bool made_passes(struct __sk_buff *skb)
 	struct bpf_sock *sk = skb->sk;
 	bool listens;
 
-	if (!is_marked(skb, MARK_MADE | MARK_BEGINS) || !sk || !is_steered(sk))
+	if (!is_marked(skb, MARK_MADE | MARK_BEGINS) || !sk)
 		return true;
 	listens = *(volatile __u32 *)&sk->state == BPF_TCP_LISTEN;
-	if (listens ? !is_marked(skb, MARK_MADE) : !is_marked(skb, MARK_BEGINS) || is_ruled_for(skb, sk))
+	/* most packets are of a connection, and were taken for that: nothing more is asked about them */
+	if (!is_marked(skb, listens ? MARK_MADE : MARK_BEGINS) || !is_steered(sk))
 		return true;
-	return made_lets(skb);
+	return (!listens && is_ruled_for(skb, sk)) || made_lets(skb);
 }

@@ -139,13 +139,12 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 		return later_unread(front, on->label, stream, FIEF_UNREAD_OTHER);
 	later_find(p, stream, on->label);
 	at = on->label->next + stream->length;
+	/* TCP has bytes that are missing here: others displaced them, and what the packet has in their place it does not take */
+	if (is_behind(on->tcp->rcv_nxt, at))
+		return later_unread(front, on->label, stream, FIEF_UNREAD_NO_ROOM);
+	/* a gap: what is behind it must not complete a head unseen, and comes again */
 	if (is_behind(p->seq, at))
-		/*
-		 * a gap: what is behind it must not complete a head unseen, and comes again, unless TCP has taken what
-		 * is missing here
-		 */
-		return is_behind(on->tcp->rcv_nxt, at) ? later_unread(front, on->label, stream, FIEF_UNREAD_NO_ROOM)
-						       : later_wait_for(front);
+		return later_wait_for(front);
 	if (!heads_room(p, on->ranges, stream->from) && !(front->guard->flags & FIEF_GUARD_MONITOR))
 		return LATER_CUT; /* TCP has to take something first */
 	if (is_behind(end, at)) {

@@ -14,14 +14,17 @@
 #include "guard.bpf.h"
 #include "sources.bpf.h"
 
-/* Whether it was refused a request a short time ago. */
-static __always_inline bool source_penalised(const struct front_context *front)
+/* The packet's source, where police asks about it; NULL: it is not proven, or nobody asks. */
+static __always_inline struct fief_source *source_policed(const struct front_context *front)
 {
-	struct fief_source *source;
+	if ((front->guard->flags & (FIEF_GUARD_POLICE | FIEF_GUARD_MONITOR)) != FIEF_GUARD_POLICE)
+		return NULL;
+	return source_find(front);
+}
 
-	if (!(front->guard->flags & FIEF_GUARD_POLICE) || front->guard->flags & FIEF_GUARD_MONITOR)
-		return false;
-	source = source_find(front);
+/* Whether it was refused a request a short time ago. */
+static __always_inline bool is_penalised(const struct front_context *front, const struct fief_source *source)
+{
 	return source && source->penalty_until_ns > front->now && !excepted(front, FIEF_EXCEPT_PENALTY);
 }
 

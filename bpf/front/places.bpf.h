@@ -287,19 +287,23 @@ static __always_inline void handed_forget(struct fief_queue_class *of, __u64 sin
 		of->handed_ns = 0;
 }
 
-/* The server has it no longer. The queue whose place is free now, or NULL. */
-static __always_inline struct fief_queue *served_end(const struct fief_flow_key *key, const struct fief_served *served)
+/* The server has it no longer, of which the queue is `q`; NULL: that has gone. */
+static __always_inline void served_end_of(struct fief_queue *q, const struct fief_flow_key *key,
+					  const struct fief_served *served, __u64 now)
 {
 	__u64 ends = served->ends, since = served->since_ns;
 	__u32 class = served->class;
-	struct fief_queue *q = queue_get(served->queue);
 
 	if (bpf_map_delete_elem(&queue_serves, key) || !q)
-		return NULL;
+		return;
 	handed_forget(queue_class(q, class), since);
 	place_give(q, class, ends);
-	class_charge(q, class, bpf_ktime_get_ns());
-	return q;
+	class_charge(q, class, now);
+}
+
+static __always_inline void served_end(const struct fief_flow_key *key, const struct fief_served *served)
+{
+	served_end_of(queue_get(served->queue), key, served, bpf_ktime_get_ns());
 }
 
 /*
@@ -355,8 +359,12 @@ static __noinline bool flow_lasts(const struct packet *p)
 	return bpf_map_lookup_elem(&queue_lasts, &key);
 }
 
-/* The packet's request, which has its place, is with the server; another one of its connection may have one already. */
-static __noinline int served_begin(const struct packet *p, const struct queue_turn *place, __u32 answer)
+/*
+ * The packet's request, which has its place, is with the server; another one of its connection may have one already. That one is looked
+ * for only where it keeps this one out: nearly none does.
+ */
+static __noinline int served_begin(struct fief_queue *q, const struct packet *p, const struct queue_turn *place,
+				   __u32 answer)
 {
 	struct fief_served served = {
 	    .queue = place->queue,
@@ -366,17 +374,18 @@ static __noinline int served_begin(const struct packet *p, const struct queue_tu
 	    .ends = place->ends,
 	    .since_ns = place->since_ns,
 	};
-	struct fief_queue *q = queue_get(place->queue);
 	struct fief_served *before;
 	struct fief_flow_key key;
+	long kept_out;
 
 	flow_key(p, &key);
-	before = bpf_map_lookup_elem(&queue_serves, &key);
-	if (before && has_run_out(before))
+	kept_out = bpf_map_update_elem(&queue_serves, &key, &served, BPF_NOEXIST);
+	before = kept_out ? bpf_map_lookup_elem(&queue_serves, &key) : NULL;
+	if (before && has_run_out(before)) {
 		served_end(&key, before);
-	if (!q)
-		return 0;
-	if (!bpf_map_update_elem(&queue_serves, &key, &served, BPF_NOEXIST)) {
+		kept_out = bpf_map_update_elem(&queue_serves, &key, &served, BPF_NOEXIST);
+	}
+	if (!kept_out) {
 		handed_note(queue_class(q, place->class), place->ends);
 		return 0;
 	}
@@ -413,7 +422,7 @@ __noinline int place_again(const struct packet *p __arg_nonnull, __u32 queue, __
 		return 0; /* its connection may keep one */
 	turn.class = queue_class_of(q, container);
 	turn.ends = place_prolong(q, turn.class, 0, turn.ends);
-	served_begin(p, &turn, answer);
+	served_begin(q, p, &turn, answer);
 	return 0;
 }
 

@@ -187,29 +187,39 @@ static __noinline enum fief_reason police_syn(struct front_context *front, bool 
 	return reason;
 }
 
-/* The first bytes of a connection have come, with its cookie: whether its source may have one more. */
-static __noinline bool connection_take(struct front_context *front)
+/* Whether the client rule's rate for each source, if it has one, lets the source have one more; if not, that is counted. */
+static __always_inline bool own_rate_take(struct front_context *front)
+{
+	struct fief_client *client = classify(front->slot, front->listener->index, front->packet.source);
+	struct fief_bucket *bucket = NULL;
+
+	if (client && !client->monitor && level_reached(front, client->level) &&
+	    rate_is_for(client, front->packet.source_port))
+		bucket = bucket_find(front->slot, client->bucket);
+	if (!bucket || bucket->kind != FIEF_BUCKET_PER_SOURCE ||
+	    bucket_take_one(&front->packet, front->slot, client->bucket, bucket, front->now))
+		return true;
+	verdict_count_bucket(front, client->container, client->rule, FIEF_SYN_RATE, false, bucket);
+	return false;
+}
+
+/*
+ * The first bytes of a connection have come, with its cookie: whether its source may have one more. `source`: NULL if it is not proven,
+ * or nobody asks.
+ */
+static __noinline bool connection_take(struct front_context *front, struct fief_source *source)
 {
 	const struct fief_guard *guard = front->guard;
-	struct fief_bucket *bucket = NULL;
-	struct fief_source *source;
 	struct fief_client *client;
 
 	if (!(guard->flags & FIEF_GUARD_POLICE))
 		return true;
-	client = classify(front->slot, front->listener->index, front->packet.source);
-	if (client && !client->monitor && level_reached(front, client->level) &&
-	    rate_is_for(client, front->packet.source_port))
-		bucket = bucket_find(front->slot, client->bucket);
-	if (bucket && bucket->kind == FIEF_BUCKET_PER_SOURCE &&
-	    !bucket_take_one(&front->packet, front->slot, client->bucket, bucket, front->now)) {
-		verdict_count_bucket(front, client->container, client->rule, FIEF_SYN_RATE, false, bucket);
+	if (!(guard->flags & FIEF_GUARD_NO_OWN_RATE) && !own_rate_take(front))
 		return false;
-	}
-	source = guard->proven_interval_ns ? source_find(front) : NULL;
-	if (!source ||
+	if (!source || !guard->proven_interval_ns ||
 	    cell_take(&source->arrival_ns, guard->proven_interval_ns, guard->proven_tolerance_ns, front->now))
 		return true;
+	client = classify(front->slot, front->listener->index, front->packet.source);
 	verdict_count(front, client_container(front), client ? client->rule : FIEF_NO_ID, FIEF_SYN_ISOLATED, false);
 	return false;
 }

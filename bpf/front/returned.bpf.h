@@ -71,6 +71,7 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 {
 	struct packet *p = &front->packet;
 	struct handshake *with = &stream->with;
+	struct fief_source *source;
 	bool expected;
 
 	if (is_forward(front))
@@ -89,9 +90,10 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 	if (p->odd || options_read(skb, p, with))
 		return count_drop(front, FIEF_SHAPE);
 	if (expected) {
-		if (source_penalised(front))
+		source = source_policed(front);
+		if (is_penalised(front, source))
 			return penalised_rule(skb, front);
-		if (!connection_take(front))
+		if (!connection_take(front, source))
 			return TCX_DROP;
 		cookie_read(p, p->ack - 1, with);
 		stream_open(p, stream);
@@ -113,10 +115,11 @@ static __noinline int segment_look(struct __sk_buff *skb, struct front_context *
 		return count_drop(front, FIEF_ACK_BAD);
 	}
 	source_prove(front); /* first: it may inherit a penalty of its network */
-	if (source_penalised(front))
+	source = source_policed(front);
+	if (is_penalised(front, source))
 		return penalised_rule(skb, front);
 	if (!hold_find(p, stream)) {
-		if (!connection_take(front))
+		if (!connection_take(front, source))
 			return TCX_DROP; /* it comes again */
 		stream_open(p, stream);
 	} else if (cookie_spent(p, stream->first + 1)) {

@@ -15,6 +15,7 @@
 #include "clienthello.bpf.h"
 #include "decide.bpf.h"
 #include "ignored.bpf.h"
+#include "known.bpf.h"
 #include "proxy.bpf.h"
 #include "readings.bpf.h"
 #include "ruling.bpf.h"
@@ -50,10 +51,13 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	struct match_state *match;
 	__u32 zero = 0;
 
+	if (!ruling_begin(guard, out))
+		return -1;
+	if (known_find(bytes, length, how, out))
+		return REQUEST_DECIDED;
 	secret = bpf_map_lookup_elem(&secrets, &zero);
 	request = bpf_map_lookup_elem(&requests, &zero);
-	match = ruling_begin(guard, out);
-	if (!secret || !request || !match)
+	if (!secret || !request)
 		return -1;
 	if (how & RULE_TRUSTED) {
 		int skip = proxy_skip(bytes, length);
@@ -94,9 +98,15 @@ __noinline int request_find(const struct request_bytes *bytes __arg_nonnull, __u
 	out->hello = request->hello;
 	out->inside =
 	    request->body && !(guard->flags & FIEF_GUARD_BODIES_READ) && !is_last(request) && !request->bodied;
+	known_said(out);
+	/* not before: the stack is short */
+	match = bpf_map_lookup_elem(&matches, &zero);
+	if (!match)
+		return -1;
 	match->read = 0;
 	readings_rule(bytes, request, guard, match);
 	readings_end(match);
+	known_keep(bytes);
 	return REQUEST_DECIDED;
 }
 

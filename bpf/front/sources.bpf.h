@@ -11,6 +11,7 @@
 #pragma once
 
 #include "flow/aggregate.bpf.h"
+#include "bits.bpf.h"
 #include "context.bpf.h"
 #include "hash.bpf.h"
 #include "maps/secrets.bpf.h"
@@ -63,17 +64,15 @@ static __always_inline __u64 *source_words(struct fief_source *source)
 }
 
 /* Of the places with its tag, the one that is the source's. */
-static __noinline struct fief_source *source_among(const struct source_place *at, __u32 ways)
+static __noinline struct fief_source *source_among(const struct source_place *at, __u64 ways)
 {
 	struct fief_source *source;
-	__u32 way;
 
-	for (way = loop_from(0); way < FIEF_WAYS && can_loop; way++) {
-		if (!(ways >> way & 1))
-			continue;
-		source = source_at(at->set, way);
+	while (ways && can_loop) {
+		source = source_at(at->set, lowest_bit(ways));
 		if (source && source_words(source)[0] == at->words[0] && source_words(source)[1] == at->words[1])
 			return source;
+		ways &= ways - 1;
 	}
 	return NULL;
 }
@@ -157,7 +156,7 @@ static __always_inline void first_count(struct first_to_go *first, const struct 
 	first->way = way;
 }
 
-/* Counts what the set has of the /48 and of the /56, and finds a free place. */
+/* Counts what the set has of the /48 and of the /56, and finds the first free place. */
 static __noinline int sources_count(struct source_look *look)
 {
 	struct fief_source *source;
@@ -172,7 +171,8 @@ static __noinline int sources_count(struct source_look *look)
 		if (!source)
 			break;
 		if (!source->proven_ns) {
-			look->free = way;
+			if (look->free == FIEF_WAYS)
+				look->free = way;
 			continue;
 		}
 		kin = look->at.ipv6 ? kinship(look->at.words[0], source_words(source)[0]) : KIN_NONE;

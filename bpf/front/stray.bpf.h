@@ -149,7 +149,7 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	if (!is_bare(p) && hold_find(p, stream)) {
 		if (cookie_spent(p, stream->first + 1))
 			return count_drop(front, FIEF_ACK_BAD);
-		if (source_penalised(front))
+		if (is_penalised(front, source_policed(front)))
 			return penalised_rule(skb, front);
 		if (front->guard->flags & FIEF_GUARD_KERNEL)
 			kernel_cookie_read(p, listening, &stream->with);
@@ -174,7 +174,7 @@ static __noinline int stray_rule(struct __sk_buff *skb, struct front_context *fr
 	if (!admit_in_force(front))
 		return unheld_rule(skb, front, stream);
 	if (kernel_cookie_check(p)) {
-		if (source_penalised(front))
+		if (is_penalised(front, source_policed(front)))
 			return penalised_rule(skb, front);
 		stream->first = p->seq - 1;
 		if (cookie_spent(p, p->seq))

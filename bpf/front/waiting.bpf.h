@@ -46,7 +46,7 @@ __noinline int queue_decide(struct queue_turn *to __arg_nonnull, __u32 bytes)
 {
 	struct queue_links *links = queue_links();
 	struct fief_queue *q = queue_get(to->queue);
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = to->since_ns; /* it has just come */
 	__u32 way = WAY_ENTERS, is_long, enough;
 	struct fief_queue_class *of;
 	bool free;
@@ -149,21 +149,19 @@ static __always_inline __u32 answer_begin_at(const struct packet *p, struct tcp_
 
 /* It does not wait: it makes its connection, or goes to its socket. */
 static __always_inline int queue_enter(struct __sk_buff *skb, struct front_context *front, struct stream *stream,
-				       struct tcp_sock *tcp, const struct queue_turn *place)
+				       struct fief_queue *q, struct tcp_sock *tcp, const struct queue_turn *place)
 {
-	struct fief_queue *q = queue_get(front->guard->queue);
 	int verdict = TCX_NEXT;
 	__u32 answer;
 
 	answer = answer_begin_at(&front->packet, front->ruled ? tcp : NULL);
-	served_begin(&front->packet, place, answer);
+	served_begin(q, &front->packet, place, answer);
 	if (!front->ruled)
 		verdict = admit(skb, front, tcp, stream);
 	if (verdict == TCX_NEXT)
 		return TCX_NEXT;
 	served_undo(&front->packet);
-	if (q)
-		__sync_fetch_and_add(&queue_class(q, place->class)->entered, -1);
+	__sync_fetch_and_add(&queue_class(q, place->class)->entered, -1);
 	return verdict;
 }
 
@@ -255,7 +253,7 @@ static __noinline bool earlier_forget(const struct packet *p, bool later, struct
 	if (q)
 		turn->before = queue_class(q, served->class)->container.id;
 	if (served && (!later || is_behind(p->ack, served->answer) || has_run_out(served)))
-		served_end(&key, served);
+		served_end_of(q, &key, served, bpf_ktime_get_ns());
 	return true;
 }
 
@@ -387,7 +385,7 @@ static __always_inline int queue_arrives(struct __sk_buff *skb, struct front_con
 		queue_unwait(q, class, bytes);
 	}
 	if (way == WAY_ENTERS)
-		verdict = queue_enter(skb, front, stream, what == QUEUE_UNHELD ? NULL : tcp, &place);
+		verdict = queue_enter(skb, front, stream, q, what == QUEUE_UNHELD ? NULL : tcp, &place);
 	else
 		verdict = queue_turn_away(skb, front, stream, tcp, over || way == WAY_TOO_MANY, way == WAY_LATE);
 	if (queue_wants(q, front->now))

@@ -55,6 +55,11 @@ pub fn attach_end(pins: &Pins, netns: u64, interface: u32) -> Result<()> {
     link::attach_interface(pins, attachment::of(LEAVES), netns, interface)
 }
 
+/// The interfaces at which it sorts.
+pub fn sorted(pins: &Pins) -> Vec<u32> {
+    attachment::of(SORTS).links(pins).iter().filter_map(|pin| link::target(pin)).collect()
+}
+
 /// Detaches what sorts from every interface but these, at once.
 pub fn detach_sorters(pins: &Pins, keep: &[u32]) -> Result<()> {
     for pin in attachment::of(SORTS).links(pins) {

@@ -14,7 +14,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{AsRawLibbpf, OpenObject};
 
 use crate::error::{Context, Result};
-use crate::open::{configure, reuse_maps, unsupported};
+use crate::open::{configure, goes_with_programs, reuse_maps, unsupported};
 use crate::pin::Pins;
 use crate::skeleton::{core, front};
 
@@ -113,8 +113,7 @@ where
         // SAFETY: libbpf's names end with a zero and live as long as their map.
         let name = unsafe { CStr::from_ptr(libbpf_sys::bpf_map__name(map)) }.to_string_lossy().into_owned();
         let pin = pins.map(&name);
-        // .rodata and .bss live with the programs
-        if name.contains('.') || pin.exists() {
+        if goes_with_programs(&name) || pin.exists() {
             continue;
         }
         let path = CString::new(pin.as_os_str().as_bytes())

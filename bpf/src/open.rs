@@ -93,12 +93,18 @@ pub(crate) fn configure(
     Ok(())
 }
 
+/// Whether a map goes with the programs and has no pin: a section of variables, or what these programs' parsers found of requests, which
+/// those of another version may read otherwise.
+pub(crate) fn goes_with_programs(map: &str) -> bool {
+    map.contains('.') || map == "known_heads"
+}
+
 /// The maps that are pinned are used, not made again.
 pub(crate) fn reuse_maps(object: &mut libbpf_rs::OpenObject, pins: &Pins) -> Result<()> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let pin = pins.map(&name);
-        if name.contains('.') || !pin.exists() {
+        if goes_with_programs(&name) || !pin.exists() {
             continue;
         }
         let shared = MapHandle::from_pinned_path(&pin).context(|| format!("cannot open the map {name}"))?;

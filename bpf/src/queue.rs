@@ -18,6 +18,13 @@ use crate::{batch, link, managed, trial};
 /// So long a queue is waited for to become empty.
 const EMPTIES_WITHIN: Duration = Duration::from_secs(2);
 
+/// What `queue_opens` is told by the mark: that nobody waits any more, or that somebody may again.
+const WAITS_NOT: u32 = 0;
+const WAITS: u32 = 1;
+
+/// In every network namespace.
+const LOOPBACK: u32 = 1;
+
 /// Every queue there is, by number.
 pub fn all(pins: &Pins) -> Result<Vec<(u32, abi::fief_queue)>> {
     if !pins.map("queues").exists() {
@@ -40,13 +47,23 @@ pub fn open(pins: &Pins, number: u32, interfaces: &[u32]) -> Result<u32> {
     let until = Instant::now() + EMPTIES_WITHIN;
     let mut left = 0;
     for &interface in interfaces.iter().cycle() {
-        left = trial::tell(program.as_fd(), interface, number).context(|| format!("cannot open the queue {number}"))?;
+        left = trial::tell(program.as_fd(), interface, number, WAITS_NOT)
+            .context(|| format!("cannot open the queue {number}"))?;
         if left == 0 || Instant::now() >= until {
             break;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(left)
+}
+
+/// Requests wait again in a queue that was opened: what it was opened for did not come into force.
+pub fn close(pins: &Pins, number: u32) -> Result<()> {
+    let program = pins.open_program("queue_opens")?;
+    // nothing is sent, so that any interface does
+    trial::tell(program.as_fd(), LOOPBACK, number, WAITS)
+        .map(drop)
+        .context(|| format!("cannot close the queue {number}"))
 }
 
 /// Removes a queue that was opened and that no guard names any more, and what its server still has of it: another queue may have

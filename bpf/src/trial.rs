@@ -11,6 +11,8 @@ use crate::error::{Context, Result};
 use crate::ingress::INGRESS_PROGRAM;
 use crate::pin::Pins;
 
+/// Word of `mark` in `struct __sk_buff`.
+const MARK: usize = 2;
 /// Word of `priority` in `struct __sk_buff`.
 const PRIORITY: usize = 8;
 /// Word of `ifindex` in `struct __sk_buff`; the kernel takes the words after it as zero.
@@ -72,10 +74,10 @@ impl Trial {
     }
 }
 
-/// Runs a program once at an interface of the caller's network namespace, and tells it one number. Its verdict.
-pub(crate) fn tell(program: BorrowedFd<'_>, interface: u32, number: u32) -> std::io::Result<u32> {
+/// Runs a program once at an interface of the caller's network namespace, and tells it a number and a mark. Its verdict.
+pub(crate) fn tell(program: BorrowedFd<'_>, interface: u32, number: u32, mark: u32) -> std::io::Result<u32> {
     let mut context = [0u32; IFINDEX + 1];
-    (context[PRIORITY], context[IFINDEX]) = (number, interface);
+    (context[MARK], context[PRIORITY], context[IFINDEX]) = (mark, number, interface);
     let frame = [0u8; LEAST_FRAME];
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,

@@ -38,7 +38,7 @@ fn requests_are_found(listener: &Listener) {
     let table = listener.request_table(SECRET);
     assert!(table.shapes.len() <= 64 && table.names.len() <= 8);
     let from = IpAddr::from([10, 0, 0, 1]);
-    let http = ["GET / HTTP/1.1\n\n", "POST /a/x.php HTTP/1.1\nHost: shop.example\nCookie: a=1\n\n"];
+    let http = ["GET / HTTP/1.1\r\n\r\n", "POST /a/x.php HTTP/1.1\r\nHost: shop.example\r\nCookie: a=1\r\n\r\n"];
     let http = http.map(|text| Fields::of_http(text.as_bytes()));
     for fields in http.iter().chain([&Fields::of_tls(Some("shop.example"), &["h2"])]) {
         let verdict = listener.evaluate(from, Some(fields), Level::Overloaded).expect("a class");

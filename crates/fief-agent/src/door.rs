@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections, from accept to a whole request, with bounds that no client moves: so many wait for their head, so many answers
-//! are made at once, each for so long.
+//! Connections, from accept to the end of an answer, with bounds that no client moves: so many wait for their head, so many answers
+//! are made at once, and so many are on their way to clients that read slowly ([`sending`](crate::sending)).
 //!
-//! One thread waits for all heads. When one more comes than may wait, the one that has waited longest gives way: a client that
-//! sends its request at once is served, however many others send nothing.
+//! One thread waits for all clients, and those that make answers wait for none. When one more head is waited for than may be, the one
+//! that has waited longest gives way: a client that sends its request at once is served, however many others send nothing.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,9 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::http::{self, Head, LONGEST_HEAD, Request, Status};
+use crate::http::{self, Answer, Head, LONGEST_HEAD, Request, Status};
 use crate::peer::{self, Readers};
+use crate::sending::{Patience, Sending, Sendings};
 
 /// Connections whose head has not come.
 const WAITING: usize = 128;
@@ -27,9 +29,6 @@ const HEAD_TIME: Duration = Duration::from_secs(5);
 const READY: usize = 128;
 /// Answers at a time.
 const WORKERS: usize = 4;
-/// How long a client may read nothing of its answer, and how long all of it may take.
-const STALLED: Duration = Duration::from_secs(1);
-const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Without descriptors or memory, until it is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -42,11 +41,12 @@ pub(crate) enum Door {
 }
 
 /// Answers a request.
-pub(crate) type Serve = dyn Fn(&Request, &mut dyn Write) -> io::Result<()> + Send + Sync;
+pub(crate) type Serve = dyn Fn(&Request) -> Answer + Send + Sync;
 
-trait Connection: Read + Write + Send {
+pub(crate) trait Connection: Read + Write + Send {
     fn descriptor(&self) -> BorrowedFd<'_>;
-    fn wait_for(&self, none: Option<Duration>) -> io::Result<()>;
+    /// From now on, neither for bytes nor for room.
+    fn never_wait(&self) -> io::Result<()>;
 }
 
 macro_rules! connection {
@@ -56,9 +56,8 @@ macro_rules! connection {
                 self.as_fd()
             }
 
-            fn wait_for(&self, time: Option<Duration>) -> io::Result<()> {
-                self.set_nonblocking(time.is_none())?;
-                self.set_write_timeout(time)
+            fn never_wait(&self) -> io::Result<()> {
+                self.set_nonblocking(true)
             }
         })*
     };
@@ -72,20 +71,36 @@ struct Waiting {
     head: Vec<u8>,
 }
 
+/// Who has sent a whole request.
+type Asked = (Box<dyn Connection>, Request);
+
+/// The way of answers that their clients did not take at once, to the thread that waits for all clients.
+struct Slow {
+    begun: SyncSender<Sending>,
+    bell: Arc<EventFd>,
+}
+
 impl Door {
     /// Serves until the process ends, in threads of its own.
     pub(crate) fn open(self, serve: Arc<Serve>) -> io::Result<()> {
+        self.open_for(Patience::default(), serve)
+    }
+
+    fn open_for(self, patience: Patience, serve: Arc<Serve>) -> io::Result<()> {
         match &self {
             Self::Unix(listener, _) => listener.set_nonblocking(true),
             Self::Loopback(listener) => listener.set_nonblocking(true),
         }?;
-        let (ready, wanted) = sync_channel::<(Box<dyn Connection>, Request)>(READY);
+        let (ready, wanted) = sync_channel::<Asked>(READY);
         let wanted = Arc::new(Mutex::new(wanted));
+        let (begun, slow) = sync_channel(WORKERS);
+        let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         for _ in 0..WORKERS {
             let (wanted, serve) = (Arc::clone(&wanted), Arc::clone(&serve));
-            thread("fief-answer", move || work(&wanted, &*serve))?;
+            let slow = Slow { begun: begun.clone(), bell: Arc::clone(&bell) };
+            thread("fief-answer", move || work(&wanted, &*serve, &slow))?;
         }
-        thread("fief-door", move || self.wait(&ready))
+        thread("fief-door", move || self.wait(patience, &ready, &slow, &bell))
     }
 
     fn listener(&self) -> BorrowedFd<'_> {
@@ -99,38 +114,45 @@ impl Door {
     fn accept(&self) -> io::Result<Option<Box<dyn Connection>>> {
         match self {
             Self::Unix(listener, readers) => {
-                let (mut peer, _) = listener.accept()?;
+                let (peer, _) = listener.accept()?;
                 if readers.has(&peer) {
                     return Ok(Some(Box::new(peer)));
                 }
-                peer.set_nonblocking(true)?;
-                let _ =
-                    http::refuse(&mut peer, Status::NotAllowed, "only root and members of the agent's group read here");
+                peer.never_wait()?;
+                let why = "only root and members of the agent's group read here";
+                let _ = Sending::of(Box::new(peer), http::refuse(Status::NotAllowed, why)).go_on();
                 Ok(None)
             }
             Self::Loopback(listener) => Ok(Some(Box::new(listener.accept()?.0))),
         }
     }
 
-    fn wait(&self, ready: &SyncSender<(Box<dyn Connection>, Request)>) {
+    fn wait(&self, patience: Patience, ready: &SyncSender<Asked>, slow: &Receiver<Sending>, bell: &EventFd) {
         let mut waiting: Vec<Waiting> = Vec::new();
+        let mut sendings = Sendings::new(patience);
         loop {
-            let readable = self.readable(&waiting);
-            let comes = readable.first().copied().unwrap_or(false);
-            let mut turn = readable.into_iter().skip(1).chain(std::iter::repeat(false));
-            waiting =
-                waiting.into_iter().filter_map(|one| self.step(one, turn.next().unwrap_or(false), ready)).collect();
+            let mut turn = self.polled(bell, &waiting, &sendings).into_iter().chain(std::iter::repeat(false));
+            let (comes, rings) = (turn.next() == Some(true), turn.next() == Some(true));
+            waiting = waiting.into_iter().filter_map(|one| self.step(one, turn.next() == Some(true), ready)).collect();
+            sendings.go_on(turn);
+            if rings {
+                // before they are fetched: who comes later rings again
+                let _ = bell.read();
+                slow.try_iter().for_each(|one| sendings.add(one));
+            }
             if comes {
                 self.take(&mut waiting, ready);
             }
         }
     }
 
-    /// Of the listener, then of each connection.
-    fn readable(&self, waiting: &[Waiting]) -> Vec<bool> {
-        let mut polled = vec![PollFd::new(self.listener(), PollFlags::POLLIN)];
+    /// What can be done now: for the listener, the bell, each head that is waited for, and each answer on its way.
+    fn polled(&self, bell: &EventFd, waiting: &[Waiting], sendings: &Sendings) -> Vec<bool> {
+        let mut polled: Vec<_> = [self.listener(), bell.as_fd()].map(|one| PollFd::new(one, PollFlags::POLLIN)).into();
         polled.extend(waiting.iter().map(|one| PollFd::new(one.connection.descriptor(), PollFlags::POLLIN)));
-        let timeout = match waiting.iter().map(|one| HEAD_TIME.saturating_sub(one.since.elapsed())).min() {
+        polled.extend(sendings.iter().map(|one| PollFd::new(one.connection().descriptor(), PollFlags::POLLOUT)));
+        let heads = waiting.iter().map(|one| HEAD_TIME.saturating_sub(one.since.elapsed()));
+        let timeout = match heads.chain(sendings.time()).min() {
             Some(time) => PollTimeout::try_from(time + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX),
             None => PollTimeout::NONE,
         };
@@ -141,12 +163,12 @@ impl Door {
     }
 
     /// Takes in who waits for accept, each with its first look.
-    fn take(&self, waiting: &mut Vec<Waiting>, ready: &SyncSender<(Box<dyn Connection>, Request)>) {
+    fn take(&self, waiting: &mut Vec<Waiting>, ready: &SyncSender<Asked>) {
         // what is left is taken at the next poll: those who wait are looked at between
         for _ in 0..WAITING {
             match self.accept() {
                 Ok(Some(connection)) => {
-                    if connection.wait_for(None).is_err() {
+                    if connection.never_wait().is_err() {
                         continue;
                     }
                     let fresh = Waiting { connection, since: Instant::now(), head: Vec::new() };
@@ -171,12 +193,7 @@ impl Door {
     }
 
     /// Reads what has come. `None`: it is answered, refused or gone.
-    fn step(
-        &self,
-        mut one: Waiting,
-        is_readable: bool,
-        ready: &SyncSender<(Box<dyn Connection>, Request)>,
-    ) -> Option<Waiting> {
+    fn step(&self, mut one: Waiting, is_readable: bool, ready: &SyncSender<Asked>) -> Option<Waiting> {
         if !is_readable {
             return (one.since.elapsed() < HEAD_TIME).then_some(one);
         }
@@ -197,7 +214,8 @@ impl Door {
                     return None;
                 }
                 Head::Refused(status) => {
-                    let _ = http::refuse(&mut one.connection, status, "the agent answers GET /metrics and a few more");
+                    let why = "the agent answers GET /metrics and a few more";
+                    let _ = Sending::of(one.connection, http::refuse(status, why)).go_on();
                     return None;
                 }
             }
@@ -211,34 +229,74 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work).map(|_| ())
 }
 
-fn work(wanted: &Mutex<Receiver<(Box<dyn Connection>, Request)>>, serve: &Serve) {
+fn work(wanted: &Mutex<Receiver<Asked>>, serve: &Serve, slow: &Slow) {
     loop {
         let next = wanted.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok((connection, mut request)) = next else { return };
         request.asker = peer::user(&connection.descriptor());
-        if connection.wait_for(Some(STALLED)).is_ok() {
-            let mut timed = Timed { connection, until: Instant::now() + ANSWER_TIME };
-            // a client that has gone is no failure, and a failure of ours is one answer's, not the door's
-            let _ = catch_unwind(AssertUnwindSafe(|| serve(&request, &mut timed)));
+        // a failure of ours is one answer's, not the door's
+        let Ok(answer) = catch_unwind(AssertUnwindSafe(|| serve(&request))) else { continue };
+        if let Some(rest) = Sending::of(connection, answer).go_on() {
+            let Ok(()) = slow.begun.send(rest) else { return };
+            let _ = slow.bell.write(1);
         }
     }
 }
 
-/// Fails once the answer has taken too long, however little is missing.
-struct Timed {
-    connection: Box<dyn Connection>,
-    until: Instant,
-}
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddrV4;
+    use std::os::fd::AsRawFd;
 
-impl Write for Timed {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if Instant::now() >= self.until {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        self.connection.write(bytes)
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, connect, setsockopt, socket, sockopt};
+
+    use super::*;
+    use crate::sending::MOST;
+
+    /// Generous: the machine may be busy.
+    const SOON: Duration = Duration::from_secs(60);
+    /// More than a socket takes in.
+    const PAGE: usize = 8 * 1024 * 1024;
+
+    fn asked(mut client: TcpStream) -> TcpStream {
+        client.set_read_timeout(Some(SOON)).expect("a socket");
+        client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it is let in");
+        client
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.connection.flush()
+    /// Takes small segments and has room for few of them, so that little of its answer fits into the machine. It reads the begin.
+    fn slow(to: SocketAddrV4) -> TcpStream {
+        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+        setsockopt(&socket, sockopt::RcvBuf, &2048).expect("a socket");
+        setsockopt(&socket, sockopt::TcpMaxSeg, &536).expect("a socket");
+        connect(socket.as_raw_fd(), &SockaddrIn::from(to)).expect("it listens");
+        let mut client = asked(socket.into());
+        client.read_exact(&mut [0; 8]).expect("it is answered, whoever holds on before it");
+        client
+    }
+
+    #[test]
+    fn clients_that_read_slowly_keep_nobody_from_reading() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it listens");
+        let port = SocketAddrV4::new([127, 0, 0, 1].into(), address.port());
+        let page = Arc::new(vec![b'x'; PAGE]);
+        let served = Arc::clone(&page);
+        // nobody is given up for being slow: who is answered is answered beside all of them
+        let hour = Duration::from_secs(3600);
+        let patience = Patience { stalled: hour, whole: hour };
+        let serve = move |_: &Request| http::answer("text/plain", Arc::clone(&served));
+        Door::Loopback(listener).open_for(patience, Arc::new(serve)).expect("it serves");
+        let answers = || Arc::strong_count(&page) - 2;
+        let mut held = Vec::new();
+        for number in 0..200 {
+            held.push(slow(port));
+            if number % 50 == 49 {
+                let mut answer = Vec::new();
+                asked(TcpStream::connect(address).expect("it listens")).read_to_end(&mut answer).expect("an answer");
+                assert!(answer.len() > PAGE && answer.ends_with(&page), "{number}: {} bytes", answer.len());
+            }
+        }
+        assert!((1..=MOST + WORKERS).contains(&answers()), "{} are on their way", answers());
     }
 }

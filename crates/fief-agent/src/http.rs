@@ -4,7 +4,8 @@
 //! A server of many connections with bodies, keep-alive and threads without end would be more than a scrape needs, and more than
 //! a client who means ill should find in a process of root's.
 
-use std::io::{self, Write};
+use std::io::IoSlice;
+use std::sync::Arc;
 
 /// Bytes of a head, and lines in it.
 pub(crate) const LONGEST_HEAD: usize = 8192;
@@ -122,22 +123,47 @@ fn is_loopback(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// An answer. Its length is told, so that one that was cut off is not taken for a whole one.
-pub(crate) fn answer(to: &mut dyn Write, kind: &str, body: &[u8]) -> io::Result<()> {
-    head(to, Status::Fine, kind, &format!("Content-Length: {}\r\n", body.len()))?;
-    to.write_all(body)
+/// An answer. The bytes of its body may be those of other answers too.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    head: String,
+    body: Arc<Vec<u8>>,
+}
+
+impl Answer {
+    /// Its length is told, so that one that was cut off is not taken for a whole one.
+    fn new(status: Status, kind: &str, body: Arc<Vec<u8>>) -> Self {
+        let (line, length) = (status.line(), body.len());
+        let head =
+            format!("HTTP/1.1 {line}\r\nContent-Type: {kind}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+        Self { head, body }
+    }
+
+    /// Bytes of the whole of it.
+    pub(crate) fn length(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+
+    /// What is to be sent after so many bytes of it.
+    pub(crate) fn rest(&self, sent: usize) -> [IoSlice<'_>; 2] {
+        let of_head = sent.min(self.head.len());
+        [IoSlice::new(&self.head.as_bytes()[of_head..]), IoSlice::new(&self.body[sent - of_head..])]
+    }
+
+    /// Bytes of memory that it keeps, if all who have its body keep as much.
+    pub(crate) fn share(&self) -> usize {
+        self.body.len() / Arc::strong_count(&self.body)
+    }
+}
+
+/// An answer that is a page.
+pub(crate) fn answer(kind: &str, page: Arc<Vec<u8>>) -> Answer {
+    Answer::new(Status::Fine, kind, page)
 }
 
 /// An answer of one sentence.
-pub(crate) fn refuse(to: &mut dyn Write, status: Status, why: &str) -> io::Result<()> {
-    head(to, status, "text/plain; charset=utf-8", &format!("Content-Length: {}\r\n", why.len() + 1))?;
-    writeln!(to, "{why}")
-}
-
-fn head(to: &mut dyn Write, status: Status, kind: &str, length: &str) -> io::Result<()> {
-    let line = status.line();
-    let head = format!("HTTP/1.1 {line}\r\nContent-Type: {kind}\r\nConnection: close\r\n{length}\r\n");
-    to.write_all(head.as_bytes())
+pub(crate) fn refuse(status: Status, why: &str) -> Answer {
+    Answer::new(status, "text/plain; charset=utf-8", Arc::new(format!("{why}\n").into_bytes()))
 }
 
 #[cfg(test)]
@@ -195,9 +221,25 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_cut_off_can_be_told() {
-        let mut sent = Vec::new();
-        answer(&mut sent, "text/plain", b"xyz").expect("memory");
-        let sent = String::from_utf8(sent).expect("text");
+        let sent = after(&answer("text/plain", Arc::new(b"xyz".to_vec())), 0);
         assert!(sent.contains("\r\nContent-Length: 3\r\n") && sent.ends_with("\r\n\r\nxyz"), "{sent}");
+        let sent = after(&refuse(Status::Busy, "later"), 0);
+        assert!(sent.starts_with("HTTP/1.1 429 ") && sent.contains("\r\nContent-Length: 6\r\n"), "{sent}");
+    }
+
+    /// The rest of an answer as text.
+    fn after(answer: &Answer, sent: usize) -> String {
+        let [head, body] = answer.rest(sent);
+        String::from_utf8([&*head, &*body].concat()).expect("text")
+    }
+
+    #[test]
+    fn an_answer_goes_on_where_it_was_cut() {
+        let answer = answer("text/plain", Arc::new(b"xyz".to_vec()));
+        let whole = after(&answer, 0);
+        assert_eq!(whole.len(), answer.length());
+        for sent in 0..=whole.len() {
+            assert_eq!(after(&answer, sent), whole[sent..]);
+        }
     }
 }

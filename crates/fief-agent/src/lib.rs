@@ -2,9 +2,9 @@
 //! What Fief knows, for whoever may read it. Nothing of Fief needs it: a policy holds, and root reads, without an agent.
 //!
 //! It reads what `fief status`, `usage` and `explain` read ([`reading`]), and hands it out: as metrics ([`metrics`], [`pages`]) and as
-//! the views of fief-control ([`ask`] is the other end) at a UNIX socket, as metrics alone at a loopback port ([`door`] and [`http`]),
-//! into a file for node_exporter ([`textfile`]), and into a record ([`record`]). What has happened ([`events`]) goes to the system's
-//! journal ([`journal`]). It changes nothing of what is in force.
+//! the views of fief-control ([`ask`] is the other end) at a UNIX socket, as metrics alone at a loopback port ([`door`], [`http`] and
+//! [`sending`]), into a file for node_exporter ([`textfile`]), and into a record ([`record`]). What has happened ([`events`]) goes to
+//! the system's journal ([`journal`]). It changes nothing of what is in force.
 
 pub mod ask;
 mod door;
@@ -17,6 +17,7 @@ mod pages;
 mod peer;
 mod reading;
 pub mod record;
+mod sending;
 mod series;
 mod serve;
 mod textfile;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The agent: what it answers at its sockets, and what it writes at each turn, until it is told to end.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::door::Door;
-use crate::http::{self, Request, Status};
+use crate::http::{self, Answer, Request, Status};
 use crate::journal::Journal;
 use crate::memory;
 use crate::metrics::{Format, Scrape};
@@ -92,7 +92,7 @@ impl Agent {
         let listener = UnixListener::bind(&socket).map_err(cannot(format!("cannot make {}", socket.display())))?;
         options.readers.admit(&socket).map_err(cannot(format!("cannot set the mode of {}", socket.display())))?;
         let all = Arc::clone(&answers);
-        let open = Door::Unix(listener, options.readers).open(Arc::new(move |request, to| all.answer(request, to)));
+        let open = Door::Unix(listener, options.readers).open(Arc::new(move |request| all.answer(request)));
         open.map_err(cannot(format!("cannot serve at {}", socket.display())))?;
         let mut address = None;
         if let Some(listen) = options.listen {
@@ -104,8 +104,8 @@ impl Agent {
             let listener = TcpListener::bind(listen).map_err(cannot(what()))?;
             address = listener.local_addr().ok();
             let some = Arc::clone(&answers);
-            let metrics = move |request: &Request, to: &mut dyn Write| some.answer_anybody(request, to);
-            Door::Loopback(listener).open(Arc::new(metrics)).map_err(cannot(what()))?;
+            let metrics = Arc::new(move |request: &Request| some.answer_anybody(request));
+            Door::Loopback(listener).open(metrics).map_err(cannot(what()))?;
         }
         let (looks, ended) = channel();
         let journal = options.journal.then(|| Journal::open(answers.readings.fief.pins().scope())).transpose();
@@ -183,17 +183,17 @@ impl Agent {
 
 impl Answers {
     /// To who may read all.
-    fn answer(&self, request: &Request, to: &mut dyn Write) -> io::Result<()> {
+    fn answer(&self, request: &Request) -> Answer {
         match request.path.as_str() {
-            "/snapshot" => json(self.readings.snapshot(), to),
-            "/front" => json(self.readings.front(), to),
-            "/queues" => json(self.readings.queues(), to),
-            "/status" => json(self.readings.status(), to),
-            "/costs" => json(self.readings.costs(), to),
-            "/notices" => json(self.readings.notices(), to),
-            "/client" => self.answer_question(request, to, |asker, question| self.readings.explain(asker, question)),
-            "/charges" => self.answer_question(request, to, |asker, question| self.readings.charges(asker, question)),
-            _ => self.answer_anybody(request, to),
+            "/snapshot" => json(self.readings.snapshot()),
+            "/front" => json(self.readings.front()),
+            "/queues" => json(self.readings.queues()),
+            "/status" => json(self.readings.status()),
+            "/costs" => json(self.readings.costs()),
+            "/notices" => json(self.readings.notices()),
+            "/client" => self.answer_question(request, |asker, question| self.readings.explain(asker, question)),
+            "/charges" => self.answer_question(request, |asker, question| self.readings.charges(asker, question)),
+            _ => self.answer_anybody(request),
         }
     }
 
@@ -201,33 +201,32 @@ impl Answers {
     fn answer_question<Q: DeserializeOwned, T: Serialize>(
         &self,
         request: &Request,
-        to: &mut dyn Write,
         answer: impl Fn(Option<u32>, &Q) -> Option<Result<T>>,
-    ) -> io::Result<()> {
+    ) -> Answer {
         let asked = request.question.as_deref().unwrap_or_default();
         let question: Q = match serde_json::from_str(asked) {
             Ok(question) => question,
-            Err(error) => return http::refuse(to, Status::Malformed, &format!("that is no question: {error}")),
+            Err(error) => return http::refuse(Status::Malformed, &format!("that is no question: {error}")),
         };
         match answer(request.asker, &question) {
-            None => http::refuse(to, Status::Busy, "another question was asked just now; ask again in a moment"),
+            None => http::refuse(Status::Busy, "another question was asked just now; ask again in a moment"),
             Some(Err(error)) if error.kind() == ErrorKind::NotFound && self.readings.fief.installed() => {
-                http::refuse(to, Status::Unanswerable, &error.to_string())
+                http::refuse(Status::Unanswerable, &error.to_string())
             }
             // root watches by itself
-            Some(Err(error)) if error.kind() == ErrorKind::Exists => http::refuse(to, Status::Busy, &error.to_string()),
-            Some(answer) => json(answer.and_then(|view| reading::json(&view).map(Arc::new)), to),
+            Some(Err(error)) if error.kind() == ErrorKind::Exists => http::refuse(Status::Busy, &error.to_string()),
+            Some(answer) => json(answer.and_then(|view| reading::json(&view).map(Arc::new))),
         }
     }
 
-    fn answer_anybody(&self, request: &Request, to: &mut dyn Write) -> io::Result<()> {
+    fn answer_anybody(&self, request: &Request) -> Answer {
         if request.path != "/metrics" {
-            return http::refuse(to, Status::NotFound, "there is /metrics here");
+            return http::refuse(Status::NotFound, "there is /metrics here");
         }
         let format = if request.takes_openmetrics { Format::OpenMetrics } else { Format::Text };
         match self.page(format) {
-            Ok(page) => http::answer(to, format.kind(), &page),
-            Err(error) => http::refuse(to, Status::Failed, &error.to_string()),
+            Ok(page) => http::answer(format.kind(), page),
+            Err(error) => http::refuse(Status::Failed, &error.to_string()),
         }
     }
 
@@ -266,10 +265,10 @@ impl Answers {
     }
 }
 
-fn json(page: Result<Arc<Vec<u8>>>, to: &mut dyn Write) -> io::Result<()> {
+fn json(page: Result<Arc<Vec<u8>>>) -> Answer {
     match page {
-        Ok(page) => http::answer(to, "application/json", &page),
-        Err(error) => http::refuse(to, status_of(&error), &error.to_string()),
+        Ok(page) => http::answer("application/json", page),
+        Err(error) => http::refuse(status_of(&error), &error.to_string()),
     }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How the command fails: the one place that prints errors and decides on the exit code.
 //!
-//! A message says what was tried, on what, why it failed and what to do; lower case, no full stop.
+//! A message says what was tried, on what, why it failed and what to do; lower case, no full stop. What it was tried on may be named by
+//! other users.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -9,6 +10,8 @@ use std::process::ExitCode;
 
 use fief_control::ErrorKind;
 use fief_policy::Diagnostics;
+
+use crate::output::printable;
 
 pub type Result<T> = std::result::Result<T, Failure>;
 
@@ -79,14 +82,20 @@ impl Failure {
 
     /// Prints it; the exit code is what remains.
     pub fn report(&self) -> ExitCode {
-        let mut stderr = io::stderr().lock();
         // With standard error gone there is nobody left to tell.
-        let _ = match &self.said {
-            Said::Message(message) => writeln!(stderr, "fief: {message}"),
-            Said::Policy(diagnostics) => write!(stderr, "{}", diagnostics.render(has_colours())),
-            Said::Nothing | Said::Closed => Ok(()),
-        };
+        let _ = io::stderr().lock().write_all(self.page().as_bytes());
         ExitCode::from(self.code)
+    }
+
+    fn page(&self) -> String {
+        match &self.said {
+            Said::Message(message) => {
+                let lines: Vec<String> = message.split('\n').map(printable).collect();
+                format!("fief: {}\n", lines.join("\n"))
+            }
+            Said::Policy(diagnostics) => diagnostics.render(has_colours()),
+            Said::Nothing | Said::Closed => String::new(),
+        }
     }
 }
 
@@ -129,6 +138,13 @@ mod tests {
         let failure = Failure::write(&io::ErrorKind::BrokenPipe.into());
         assert_eq!(failure.with_code(RUN_FAILED).code(), 0);
         assert_eq!(Failure::write(&io::ErrorKind::StorageFull.into()).code(), 1);
+    }
+
+    #[test]
+    fn a_message_has_lines_and_does_nothing_else_to_the_terminal() {
+        let failure = Failure::new("refused:\n  /sys/fs/cgroup/\u{1b}[2Jx\r\u{9b}1\n  /sys/fs/cgroup/ü");
+        assert_eq!(failure.page(), "fief: refused:\n  /sys/fs/cgroup/\\u{1b}[2Jx\\r\\u{9b}1\n  /sys/fs/cgroup/ü\n");
+        assert_eq!(Failure::told(USAGE).page(), "", "standard output has it");
     }
 
     #[test]

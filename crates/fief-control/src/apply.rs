@@ -82,19 +82,14 @@ fn stuck(requests: u32) -> String {
     format!("{requests} requests that waited could not go on: no interface that they could go by is guarded")
 }
 
-/// A policy that does not come into force leaves no containers.
-fn unmake(admin: &Admin, before: &Tree, now: &Tree) {
-    let mut made: Vec<_> = now
-        .rows()
-        .iter()
-        .filter(|row| row.record.flags & abi::FIEF_CONTAINER_POLICY != 0)
-        .filter(|row| !before.rows().iter().any(|old| old.container == row.container))
-        .collect();
-    made.sort_by_key(|row| std::cmp::Reverse(now.depth(row)));
-    for row in made {
-        // the error that stopped the policy is the one to tell; what stays is released by the next policy
-        let _ = admin.release(row.container, abi::FIEF_CONTAINER_POLICY, None);
-    }
+/// A policy that has come into force.
+struct Flipped {
+    /// By path.
+    containers: HashMap<String, abi::fief_ref>,
+    doors: Doors,
+    orders_attached: bool,
+    /// Requests of former queues that nothing moves on.
+    left: u32,
 }
 
 /// In a slot that is not in force no container is named yet. One that stays so keeps what it is in force with until it is let go of: its
@@ -218,24 +213,13 @@ impl Fief {
         let before = Tree::read(&table);
         let there = There::of(policy, &before);
         let changed = self.changed_listeners(policy, before.slot, &there.renamed)?;
-        let (sysctls, kept) = (self.sysctls_before(), top::stands(self.pins()));
-        let staged =
-            unname(&admin, &before, slot).and_then(|()| self.stage(policy, source, &admin, &there, slot, &mut applied));
-        if staged.is_err() {
-            unmake(&admin, &before, &Tree::read(&table));
-            // as above
-            let _ = self.retire_files();
-            let _ = self.retire_new_ticks();
-            if !kept {
-                let _ = top::detach(self.pins());
-            }
-            // as above: the error that stopped the policy is the one to tell
-            let _ = self.unset_sysctls(&sysctls);
+        let former = self.former()?;
+        let flipped =
+            unname(&admin, &before, slot).and_then(|()| self.flip(policy, source, &admin, &there, slot, &mut applied));
+        if flipped.is_err() {
+            self.go_back(&admin, &table, &before, &former);
         }
-        let (containers, doors) = staged?;
-        let left = self.open_queues(&doors.queues)?;
-        let orders_attached = self.attach_orders_early(policy, slot, &mut applied.notes)?;
-        admin.flip(slot)?;
+        let Flipped { containers, doors, orders_attached, left } = flipped?;
         applied.notes.extend(there.rename(&admin, &containers));
         // what is counted from here on is of the new rules; and nothing else comes before the CPU is divided as the policy says
         applied.told("counters of old rules stand for new ones", self.forget_rules_of(&changed));
@@ -277,6 +261,24 @@ impl Fief {
         applied.told("sysctls stay as the former one had them", restored);
         applied.told("lanes stay that it does not want", self.retire_lanes(policy, containers, doors));
         applied.told("labels of files are kept that it does not want", self.retire_files());
+    }
+
+    /// Builds the policy in a slot that is not in force, and puts that into force. An error: it is not, so that all of it can be undone.
+    fn flip(
+        &self,
+        policy: &Policy,
+        source: Source<'_>,
+        admin: &Admin,
+        there: &There,
+        slot: u32,
+        applied: &mut Applied,
+    ) -> Result<Flipped> {
+        let (containers, doors) = self.stage(policy, source, admin, there, slot, applied)?;
+        let orders_attached = self.attach_orders_early(policy, slot, &mut applied.notes)?;
+        // as late as can be: what it lets go does not come back
+        let left = self.open_queues(&doors.queues)?;
+        admin.flip(slot)?;
+        Ok(Flipped { containers, doors, orders_attached, left })
     }
 
     /// Builds the policy in a slot that is not in force.
@@ -424,17 +426,11 @@ impl Fief {
     /// Steers and guards this network namespace. Before the flip, since nothing may come in round the front door; last of
     /// what is staged, since what stands where the old policy has nothing would follow that one's rules.
     fn open_doors(&self, doors: &Doors) -> Result<()> {
-        let before = ingress::standing(self.pins());
         if !doors.queues.is_empty() {
             queue::attach_clock(self.pins())?;
         }
+        ingress::attach(self.pins(), &doors.stands())?;
         // Also without listeners: applications make some of their own, with filters.
-        let opened = ingress::attach(self.pins(), &doors.stands())
-            .and_then(|()| open::attach_netns(self.pins(), doors.netns.file.as_fd(), doors.netns.inode));
-        if opened.is_err() {
-            // the error that stopped the policy is the one to tell
-            let _ = ingress::detach_others(self.pins(), &before);
-        }
-        opened
+        open::attach_netns(self.pins(), doors.netns.file.as_fd(), doors.netns.inode)
     }
 }

@@ -3,6 +3,7 @@
 
 mod keep;
 mod listeners;
+mod target;
 mod unit;
 
 use std::collections::{BTreeSet, HashSet};
@@ -19,37 +20,11 @@ use fief_bpf::{Context, Error, ErrorKind, Result};
 use fief_bpf::{managed, sweep};
 
 use listeners::Listener;
+pub use target::Target;
 
 use crate::charge::UnitView;
 use crate::tree::Tree;
 use crate::{Fief, cgroup};
-
-/// What to manage.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// A systemd unit, by name.
-    Unit(String),
-    /// A process, with those below it.
-    Process(i32),
-    /// A cgroup, by its folder.
-    Cgroup(PathBuf),
-}
-
-impl Target {
-    /// A number is a process, a path is a cgroup, anything else a unit.
-    pub fn parse(text: &str) -> Result<Self> {
-        if let Ok(pid) = text.parse::<i32>() {
-            if pid <= 0 {
-                return Err(Error::new(ErrorKind::Other, format!("{pid} is no process")));
-            }
-            return Ok(Self::Process(pid));
-        }
-        if text.starts_with('/') {
-            return Ok(Self::Cgroup(PathBuf::from(text)));
-        }
-        Ok(Self::Unit(if text.contains('.') { text.to_owned() } else { format!("{text}.service") }))
-    }
-}
 
 /// How to manage it.
 #[derive(Debug, Clone, Default)]
@@ -111,6 +86,24 @@ pub(crate) fn home_of(tree: &Tree, path: &str) -> Result<abi::fief_ref> {
     Ok(home)
 }
 
+/// The container that is called so already, if there is one. Errors: a cgroup's own cannot be called so.
+fn namesake(tree: &Tree, name: &str, cgroup: &Path) -> Result<Option<abi::fief_ref>> {
+    let refused = |kind, why: String| {
+        let what = format!("cannot name a container after {}: {why}", cgroup.display());
+        Err(Error::new(kind, what).remedy("name one by --container"))
+    };
+    if name.is_empty() {
+        // in the table it would be one that was never named, and one more each time
+        return refused(ErrorKind::Other, "nothing of its name can be in a container's".to_owned());
+    }
+    match tree.find(name).map(|row| row.container) {
+        Some(own) if own.id < abi::FIEF_FIRST_ID => {
+            refused(ErrorKind::Permission, format!("{name} is one that Fief itself keeps"))
+        }
+        found => Ok(found),
+    }
+}
+
 /// Whether this is the cgroup of the systemd unit.
 pub(crate) fn is_cgroup_of(unit: &str, folder: &Path) -> bool {
     cgroup::mount_point().and_then(|top| unit::cgroup(&top, unit)).is_ok_and(|own| own == folder)
@@ -131,8 +124,8 @@ impl Fief {
         let table = Table::open(self.pins())?;
         let (home, path, is_new) = match &options.container {
             Some(path) => (home_in(&table, path)?, path.clone(), false),
-            None => match Tree::read(&table).find(name) {
-                Some(row) => (row.container, name.to_owned(), false),
+            None => match namesake(&Tree::read(&table), name, &cgroup)? {
+                Some(home) => (home, name.to_owned(), false),
                 None => {
                     let root = abi::fief_ref { id: abi::FIEF_ROOT, generation: 0 };
                     (admin.create(root, name, abi::FIEF_CONTAINER_UNIT)?, name.to_owned(), true)
@@ -303,44 +296,6 @@ impl Fief {
         };
         Ok(self.managed_cgroups()?.into_iter().map(view).collect())
     }
-
-    /// The cgroup of a target and the name for its container.
-    fn cgroup_of(&self, target: &Target) -> Result<(PathBuf, String)> {
-        let top = cgroup::mount_point()?;
-        match target {
-            Target::Cgroup(path) => {
-                if !path.starts_with(&top) {
-                    return Err(Error::new(
-                        ErrorKind::NotFound,
-                        format!("{} is not below {}", path.display(), top.display()),
-                    )
-                    .remedy("name a folder of the cgroup2 hierarchy"));
-                }
-                cgroup::id(path)?;
-                let name = path.file_name().map_or("root".into(), |name| name.to_string_lossy().into_owned());
-                Ok((path.clone(), shorten(&name)))
-            }
-            Target::Unit(unit) => {
-                Ok((unit::cgroup(&top, unit)?, shorten(unit.rsplit_once('.').map_or(unit.as_str(), |(name, _)| name))))
-            }
-            Target::Process(pid) => {
-                let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))
-                    .context(|| format!("there is no process {pid}"))?;
-                let name = shorten(&format!("{}-{pid}", comm.trim()));
-                let path = cgroup::of_process(*pid)?;
-                if path != top {
-                    return Ok((path, name));
-                }
-                // hooks at the top would tax the whole machine: the process and its children get a cgroup of their own
-                let own = cgroup::own(self.pins().scope())?.join(format!("{MANAGED}{pid}"));
-                cgroup::create(&own)?;
-                for member in family(*pid) {
-                    cgroup::join(&own, member)?;
-                }
-                Ok((own, name))
-            }
-        }
-    }
 }
 
 fn unseen_note(unseen: &BTreeSet<SocketAddr>) -> Option<String> {
@@ -355,17 +310,6 @@ fn unseen_note(unseen: &BTreeSet<SocketAddr>) -> Option<String> {
     })
 }
 
-/// One component of a path, as long as a name may be.
-fn shorten(name: &str) -> String {
-    name.chars().filter(|c| *c != '/').take(abi::FIEF_NAME_LEN as usize - 1).collect()
-}
-
-/// A process and its descendants.
-fn family(pid: i32) -> Vec<i32> {
-    let below = cgroup::children_of_process(pid).into_iter().flat_map(family);
-    std::iter::once(pid).chain(below).collect()
-}
-
 fn find_cgroup(below: &Path, wanted: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
     for child in cgroup::children(below) {
         if wanted(&child) {
@@ -376,24 +320,4 @@ fn find_cgroup(below: &Path, wanted: &dyn Fn(&Path) -> bool) -> Option<PathBuf> 
         }
     }
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tells_units_processes_and_cgroups_apart() {
-        assert_eq!(Target::parse("nginx").ok(), Some(Target::Unit("nginx.service".into())));
-        assert_eq!(Target::parse("a.slice").ok(), Some(Target::Unit("a.slice".into())));
-        assert_eq!(Target::parse("42").ok(), Some(Target::Process(42)));
-        assert_eq!(Target::parse("/sys/fs/cgroup/x").ok(), Some(Target::Cgroup("/sys/fs/cgroup/x".into())));
-        assert!(Target::parse("-1").is_err());
-    }
-
-    #[test]
-    fn a_long_name_is_cut_to_what_a_component_may_be() {
-        assert_eq!(shorten(&"x".repeat(80)).len(), 31);
-        assert_eq!(shorten("a/b"), "ab");
-    }
 }

@@ -18,6 +18,7 @@ use fief_bpf::abi;
 use fief_bpf::{Context, Error, ErrorKind, Result};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::SignalFd;
+use nix::unistd::getppid;
 
 use crate::bind::home_of;
 use crate::plan::Start;
@@ -74,7 +75,8 @@ impl Fief {
         for start in starts {
             let mut command = own_command("run-exec")?;
             let beside = self.group_beside(start.home.as_deref()).unwrap_or_default();
-            command.arg(&start.cgroup).arg(beside).arg(start.nice.to_string()).args(server);
+            command.arg(std::process::id().to_string()).arg(&start.cgroup).arg(beside);
+            command.arg(start.nice.to_string()).args(server);
             if let Some(shim) = shim.as_ref().filter(|_| start.shim) {
                 let (name, value) = shim.environment();
                 // set by run-exec, so that run-exec itself is not interposed
@@ -109,13 +111,13 @@ pub(crate) fn block_signals() -> Result<SignalFd> {
     SignalFd::new(&set).context(|| "cannot watch signals".into())
 }
 
-/// `fief run-exec CGROUP GROUP NICE SERVER ARGS...`: becomes the server inside the cgroup, and inside a group of another hierarchy
-/// if that is named. Returns only on failure.
+/// `fief run-exec PARENT CGROUP GROUP NICE SERVER ARGS...`: becomes the server inside the cgroup, and inside a group of another
+/// hierarchy if that is named, while the process PARENT waits for it. Returns only on failure.
 pub fn exec_main(args: &[OsString]) -> Error {
-    let [cgroup, beside, nice, program, rest @ ..] = args else {
+    let [parent, cgroup, beside, nice, program, rest @ ..] = args else {
         return Error::new(ErrorKind::Other, "run-exec is started by `fief run` and `fief exec` alone");
     };
-    match enter(Path::new(cgroup), Path::new(beside), nice) {
+    match tie_to(parent).and_then(|()| enter(Path::new(cgroup), Path::new(beside), nice)) {
         Err(e) => e,
         Ok(()) => {
             let mut command = Command::new(program);
@@ -133,9 +135,17 @@ pub fn exec_main(args: &[OsString]) -> Error {
     }
 }
 
-fn enter(path: &Path, beside: &Path, nice: &OsStr) -> Result<()> {
-    // the server ends with the one that waits for it, also when that is killed
+/// The server ends with the one that waits for it, also when that is killed.
+fn tie_to(parent: &OsStr) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).context(|| "cannot tie the server to this command".into())?;
+    // for a parent that ended before that the kernel sends nothing, and this is another one's child by now
+    if parent.to_str().and_then(|pid| pid.parse().ok()) == Some(getppid().as_raw()) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Other, "the server is not started, since the command that waits for it has ended"))
+}
+
+fn enter(path: &Path, beside: &Path, nice: &OsStr) -> Result<()> {
     cgroup::join(path, 0)?;
     if !beside.as_os_str().is_empty() {
         cgroup::join(beside, 0)?;

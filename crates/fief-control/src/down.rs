@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use fief_bpf::ingress::{self, Part};
 use fief_bpf::table::Table;
-use fief_bpf::{Result, abi, process, schedule};
+use fief_bpf::{Result, abi, schedule};
 
 use crate::names::Names;
 use crate::tree::Tree;
@@ -55,7 +55,7 @@ impl Fief {
             was_in_force: true,
             listeners: names.iter().flat_map(Names::listeners).map(|(_, name)| name.to_owned()).collect(),
             mounts: self.unmount_all(),
-            run: self.run_pid().filter(|pid| *pid != std::process::id() && process::open(pid.cast_signed()).is_ok()),
+            run: self.running().filter(|pid| *pid != std::process::id()),
             ..Down::default()
         };
         if let Ok(table) = Table::open(self.pins()) {
@@ -81,7 +81,7 @@ impl Fief {
         let ticks = ingress::standing(self.pins()).into_iter().filter(|stand| stand.part == Part::Ticks);
         // a failure must not keep the rest up
         let detached = ingress::detach_others(self.pins(), &ticks.collect::<Vec<_>>());
-        // before the note of what they were goes
+        // before the note of what they were goes, which stays for those that cannot be given back
         let restored = self.restore_all_sysctls();
         self.remove_state()?;
         detached.and(restored)

@@ -9,9 +9,10 @@ mod hierarchy;
 mod plan;
 mod portion;
 mod programs;
+mod prune;
 mod reach;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fief_bpf::table::Table;
@@ -118,12 +119,6 @@ impl Groups {
         self.hierarchy.set_weight(&own, (weights * pull).clamp(1.0, portion::MOST))
     }
 
-    /// Removes the groups of containers that have no processes any more. One that somebody entered meanwhile stays.
-    fn prune(&self, plan: &Plan) {
-        let wanted: HashSet<PathBuf> = plan.folders().into_iter().map(|folder| self.root.join(folder)).collect();
-        prune(&self.root, &wanted);
-    }
-
     /// Managed cgroups, and the groups that their processes belong in.
     fn leaves<'a>(&self, tree: &Tree, units: &'a [(PathBuf, abi::fief_ref)]) -> Vec<(&'a Path, PathBuf)> {
         let rows = tree.rows();
@@ -205,20 +200,6 @@ fn disable(hierarchy: &Hierarchy, folder: &Path) -> Result<()> {
     hierarchy.disable(folder)
 }
 
-fn prune(folder: &Path, wanted: &HashSet<PathBuf>) {
-    for child in cgroup::children(folder) {
-        let name = child.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let is_group = !folder.ends_with(plan::OWN) && [plan::OWN, plan::PROGRAMS].contains(&name);
-        if !is_group && !name.starts_with('@') {
-            continue; // a managed cgroup of version 2
-        }
-        prune(&child, wanted);
-        if !wanted.contains(&child) {
-            let _ = std::fs::remove_dir(&child);
-        }
-    }
-}
-
 impl Fief {
     /// The groups of this installation, if they divide the CPU.
     pub(crate) fn groups(&self) -> Option<Groups> {
@@ -242,6 +223,8 @@ impl Fief {
         let tree = Tree::read(&Table::open(self.pins())?);
         let units = self.unit_homes()?;
         let plan = groups.plan(&tree, &units);
+        // what the plan lacks may have more than the groups above are to have
+        groups.prune(&plan);
         groups.write(&plan)?;
         for (unit, leaf) in groups.leaves(&tree, &units) {
             match groups.place(unit, &leaf) {
@@ -251,6 +234,7 @@ impl Fief {
             }
         }
         self.hold_programs(groups, &tree)?;
+        // and what processes have left for another group
         groups.prune(&plan);
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::exec::ExecOptions;
 use crate::renamed::There;
 use crate::service::DropIn;
 use crate::tree::Tree;
-use crate::{Fief, cgroup};
+use crate::{Fief, cgroup, shell};
 
 /// A managed cgroup whose container a policy does not name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl LostHome {
     /// It, and what gives it a home, in one line.
     pub fn told(&self) -> String {
         let Self { cgroup, container, home } = self;
-        let folder = cgroup.display();
+        let folder = shell::word(cgroup);
         match home {
             NewHome::Known { container: new, .. } => {
                 format!("{folder} goes from {container} to {new}, as its drop-in says")
@@ -73,9 +73,9 @@ impl LostHome {
             NewHome::Unknown { why, command } => {
                 let why = why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
                 let none = || {
+                    let then = manage_command("NEW", false, cgroup);
                     format!(
-                        "no container of now stays for it; first `fief apply --let-go={folder} FILE`, then `fief manage \
-                         --container NEW {folder}`"
+                        "no container of now stays for it; first `fief apply --let-go={folder} FILE`, then `{then}`"
                     )
                 };
                 let help = command.as_ref().map_or_else(none, |command| format!("`{command}`"));
@@ -163,7 +163,7 @@ impl Fief {
         let moved = |lost: &LostHome| {
             let NewHome::Known { container, follow } = &lost.home else { return None };
             let options = ManageOptions { container: Some(container.clone()), follow: *follow };
-            let (folder, old) = (lost.cgroup.display(), &lost.container);
+            let (folder, old) = (shell::word(&lost.cgroup), &lost.container);
             match self.manage_as(lost.cgroup.clone(), "", &options) {
                 Ok(managed) => {
                     let mut notes = vec![format!(
@@ -175,13 +175,20 @@ impl Fief {
                 // it ended meanwhile
                 Err(_) if cgroup::id(&lost.cgroup).is_err() => None,
                 // the policy is in force, so this is told and stops nothing
-                Err(error) => Some(vec![format!(
-                    "{folder} stays in {old}: {error}; `fief manage --container {container} {folder}`"
-                )]),
+                Err(error) => {
+                    let command = manage_command(container, *follow, &lost.cgroup);
+                    Some(vec![format!("{folder} stays in {old}: {error}; `{command}`")])
+                }
             }
         };
         lost.iter().filter_map(moved).flatten().collect()
     }
+}
+
+/// To be pasted.
+fn manage_command(container: &str, follow: bool, folder: &Path) -> String {
+    let follow = if follow { " --follow" } else { "" };
+    format!("fief manage --container {}{follow} {}", shell::word(container), shell::word(folder))
 }
 
 fn is_of_policy(row: &Row) -> bool {
@@ -214,15 +221,16 @@ fn lost_home(policy: &Policy, now: &Now<'_>, row: &Row, folder: PathBuf, follows
     let stays = || now.stays(row);
     let home = match DropIn::of_cgroup(&folder) {
         None => {
-            let follow = if follows { " --follow" } else { "" };
-            let command = |stays| format!("fief manage --container {stays}{follow} {}", folder.display());
-            NewHome::Unknown { why: None, command: stays().map(command) }
+            let command = stays().map(|stays| manage_command(&stays, follows, &folder));
+            NewHome::Unknown { why: None, command }
         }
         Some(drop_in) => match drop_in.exec_options().and_then(|options| said_home(policy, &options)) {
             Ok((container, follow)) => NewHome::Known { container, follow },
             Err(error) => NewHome::Unknown {
                 why: Some(format!("by {}: {error}", drop_in.path().display())),
-                command: stays().map(|stays| format!("fief unit --container {stays} {}", drop_in.unit())),
+                command: stays().map(|stays| {
+                    format!("fief unit --container {} {}", shell::word(stays), shell::word(drop_in.unit()))
+                }),
             },
         },
     };
@@ -309,6 +317,23 @@ mod tests {
         );
         let both = refuse_lost(&[none.clone(), none], &LetGo::None).expect_err("refused").to_string();
         assert!(both.contains("of 2 managed units") && both.matches("\n  /sys").count() == 2, "{both}");
+    }
+
+    #[test]
+    fn the_name_of_a_folder_does_nothing_in_a_command_that_is_pasted() {
+        let folder = Path::new("/sys/fs/cgroup/x;id>y");
+        let quoted = "'/sys/fs/cgroup/x;id>y'";
+        assert_eq!(manage_command("a&b", true, folder), format!("fief manage --container 'a&b' --follow {quoted}"));
+        let none = NewHome::Unknown { why: None, command: None };
+        let told = LostHome { cgroup: folder.into(), ..lost(none.clone()) }.told();
+        assert!(told.starts_with(&format!("{quoted} is at home in ")), "{told}");
+        for command in
+            [format!("`fief apply --let-go={quoted} FILE`"), format!("`fief manage --container NEW {quoted}`")]
+        {
+            assert!(told.contains(&command), "{told}");
+        }
+        let escape = LostHome { cgroup: "/sys/fs/cgroup/x\u{1b}[2J".into(), ..lost(none) }.told();
+        assert!(escape.starts_with("$'/sys/fs/cgroup/x\\x1b[2J' is at home in "), "{escape}");
     }
 
     #[test]

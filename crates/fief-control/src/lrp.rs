@@ -6,6 +6,7 @@
 //! the lanes is written down first, so that the next command after a kill finds them.
 
 mod devices;
+mod former;
 mod place;
 mod settings;
 
@@ -26,6 +27,7 @@ use crate::police;
 use crate::schedule::nice_of;
 use crate::tree::Tree;
 use crate::veth;
+pub(crate) use former::FormerLanes;
 
 /// A lane as it is now.
 #[derive(Debug, Clone)]
@@ -100,22 +102,12 @@ impl Fief {
             notes.push(format!("the strict reverse path filter of {name} is a loose one for what takes a lane"));
         }
         let names: Vec<_> = plain.iter().map(|interface| interface.name.as_str()).collect();
-        let before: Vec<_> = devices::ends(self.pins().scope())?.into_iter().map(|end| end.index).collect();
-        let listeners: Vec<_> = policy.listeners.iter().collect();
-        let stage = || {
-            for want in wanted.values() {
-                self.stage_lane(want, &names, doors.netns.inode, admin)
-                    .map_err(|e| Error::new(e.kind(), format!("lane of {}: {e}", want.path)))?;
-            }
-            self.write_levels(slot, &listeners)?;
-            plain.iter().try_for_each(|interface| lane::attach_sorter(self.pins(), doors.netns.inode, interface.index))
-        };
-        let staged = stage();
-        if staged.is_err() {
-            // the error that stopped the policy is the one to tell; what stays is removed by the next policy
-            let _ = self.remove_ends(doors.netns.inode, |end| before.contains(&end.index));
+        for want in wanted.values() {
+            self.stage_lane(want, &names, doors.netns.inode, admin)
+                .map_err(|e| Error::new(e.kind(), format!("lane of {}: {e}", want.path)))?;
         }
-        staged
+        self.write_levels(slot, &policy.listeners.iter().collect::<Vec<_>>())?;
+        plain.iter().try_for_each(|interface| lane::attach_sorter(self.pins(), doors.netns.inode, interface.index))
     }
 
     /// One lane: found as it is, or made, and its thread given to the container.

@@ -92,10 +92,19 @@ pub(crate) fn rate(per_second: u32, burst: u32) -> (u64, u64) {
     (interval, interval * u64::from(burst.max(1) - 1))
 }
 
+/// Whether each source that the rule is for has a rate of its own.
+fn has_own_rate(client: &Client) -> bool {
+    client.syn.as_ref().is_some_and(|syn| syn.per == Per::Source)
+}
+
 /// The part of a guard that is about connection requests.
 pub(crate) fn guard(listener: &Listener, guard: &mut abi::fief_guard) {
     if listener.is_policed() {
         guard.flags |= abi::FIEF_GUARD_POLICE;
+    }
+    // said where there is none, so that a guard of an older version is asked about all clients
+    if !listener.clients.iter().any(has_own_rate) {
+        guard.flags |= abi::FIEF_GUARD_NO_OWN_RATE;
     }
     guard.penalty_ns = listener.penalty_ns;
     guard.restart_ns = listener.restart_ns;
@@ -163,6 +172,25 @@ mod tests {
     fn a_burst_of_one_tolerates_nothing() {
         assert_eq!(rate(300, 1), (3_333_333, 0));
         assert_eq!(rate(1000, 50), (1_000_000, 49_000_000));
+    }
+
+    #[test]
+    fn a_guard_says_whether_some_rule_has_a_rate_for_each_source() {
+        let says_none = |rates: &[Option<Per>]| {
+            let client = |per: &Option<Per>| {
+                let rate = |per| SynRate { per_second: 1, burst: 1, per, when: Level::Always, from_port: None };
+                Client { syn: per.map(rate), ..Client::new(fief_policy::From::Any, "shop") }
+            };
+            let mut listener = Listener::new("web", "0.0.0.0:80".parse().expect("an address"));
+            listener.clients = rates.iter().map(client).collect();
+            let mut made = abi::fief_guard::default();
+            guard(&listener, &mut made);
+            made.flags & abi::FIEF_GUARD_NO_OWN_RATE != 0
+        };
+        assert!(says_none(&[None]));
+        assert!(says_none(&[Some(Per::Rule), None]));
+        assert!(!says_none(&[Some(Per::Source), None]));
+        assert!(!says_none(&[None, Some(Per::Rule), Some(Per::Source)]));
     }
 
     #[test]

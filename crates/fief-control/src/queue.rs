@@ -75,6 +75,14 @@ impl Queues {
     }
 }
 
+/// A queue before a policy is staged.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FormerQueue {
+    number: u32,
+    /// Nobody waits in it any more.
+    open: bool,
+}
+
 /// A queue at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueView {
@@ -245,6 +253,23 @@ impl Fief {
         let at = ingress::attached(self.pins()).into_iter().filter(|(netns, _)| *netns == here);
         let interfaces: Vec<_> = at.map(|(_, interface)| interface).collect();
         old.into_iter().map(|number| queue::open(self.pins(), number, &interfaces)).sum()
+    }
+
+    /// The queues that are there, for [`Fief::restore_queues`].
+    pub(crate) fn former_queues(&self) -> Result<Vec<FormerQueue>> {
+        let there = queue::all(self.pins())?.into_iter();
+        Ok(there.map(|(number, queue)| FormerQueue { number, open: queue.open != 0 }).collect())
+    }
+
+    /// After a policy that did not come into force: removes the queues that it made, which no guard of the one in force names. In those
+    /// that were opened for it requests wait again.
+    pub(crate) fn restore_queues(&self, former: &[FormerQueue]) -> Result<()> {
+        let were_closed = |number| former.contains(&FormerQueue { number, open: false });
+        let opened = queue::all(self.pins())?.into_iter().filter(|(number, now)| now.open != 0 && were_closed(*number));
+        let closed = opened.map(|(number, _)| queue::close(self.pins(), number)).fold(Ok(()), Result::and);
+        let numbers: Vec<_> = former.iter().map(|queue| queue.number).collect();
+        // a failure must not keep the others
+        closed.and(self.remove_queues(&numbers))
     }
 
     /// Removes all queues but these; no guard names them any more.

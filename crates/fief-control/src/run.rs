@@ -5,12 +5,13 @@
 //! waits for the end of this one and takes down whatever a kill -9 would leave.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use fief_bpf::table::Table;
-use fief_bpf::{Context, Error, ErrorKind, Result};
+use fief_bpf::{Context, Error, ErrorKind, Result, process};
 use fief_policy::Policy;
 
 use crate::apply::ApplyOptions;
@@ -35,6 +36,43 @@ pub struct RunOptions {
     pub started: Option<fn(&Status)>,
 }
 
+/// The process of a `fief run`, as it is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Runner {
+    pid: u32,
+    /// By it the run is told from a process that has its number later. `None`: an older version noted it.
+    started: Option<u64>,
+}
+
+impl Runner {
+    /// This process.
+    fn own() -> Self {
+        let pid = std::process::id();
+        Self { pid, started: process::started(pid.cast_signed()) }
+    }
+
+    fn parse(note: &str) -> Option<Self> {
+        let mut words = note.split_whitespace();
+        let pid = words.next()?.parse().ok()?;
+        Some(Self { pid, started: words.next().and_then(|word| word.parse().ok()) })
+    }
+
+    /// By numbers as this process sees them.
+    fn runs(self) -> bool {
+        match self.started {
+            Some(_) => process::started(self.pid.cast_signed()) == self.started,
+            None => Path::new("/proc").join(self.pid.to_string()).exists(),
+        }
+    }
+}
+
+impl fmt::Display for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.pid)?;
+        self.started.map_or(Ok(()), |started| write!(f, " {started}"))
+    }
+}
+
 impl Fief {
     /// Runs a server under a policy. Returns its exit code, 128 and the number of the signal that ended it.
     ///
@@ -52,9 +90,10 @@ impl Fief {
         // blocked before anything is in force, so that no signal comes between apply and the clean-up
         let signals = block_signals()?;
         // and guarded before, so that a kill -9 does not come between either
-        std::fs::create_dir_all(self.run_dir()).context(|| "cannot note the run".into())?;
-        std::fs::write(self.run_file(), std::process::id().to_string()).context(|| "cannot note the run".into())?;
-        let guard = self.start_guard();
+        let own = Runner::own();
+        self.make_run_dir()?;
+        std::fs::write(self.run_file(), own.to_string()).context(|| "cannot note the run".into())?;
+        let guard = self.start_guard(own);
         let applied =
             self.apply_locked(policy, text, &ApplyOptions { file: options.file.clone(), ..ApplyOptions::default() });
         let code = applied
@@ -70,7 +109,7 @@ impl Fief {
                 waiting.told(told).wait_all(servers, guard.as_ref().ok())
             });
         let _lock = self.lock()?;
-        let down = self.run_ends(std::process::id());
+        let down = self.run_ends(own);
         if let Ok(mut guard) = guard {
             // it has nothing left to do
             let _ = guard.kill();
@@ -106,20 +145,25 @@ impl Fief {
         self.run_dir().join("run.pid")
     }
 
-    /// The process of `fief run` that has put in force what is.
-    pub(crate) fn run_pid(&self) -> Option<u32> {
-        std::fs::read_to_string(self.run_file()).ok()?.trim().parse().ok()
+    /// Of the `fief run` that has put in force what is.
+    fn runner(&self) -> Option<Runner> {
+        Runner::parse(&std::fs::read_to_string(self.run_file()).ok()?)
     }
 
-    /// Whether what the run of this process has put in force was not taken down since.
+    /// The process of the `fief run` that has put in force what is, if it runs.
+    pub(crate) fn running(&self) -> Option<u32> {
+        self.runner().filter(|runner| runner.runs()).map(|runner| runner.pid)
+    }
+
+    /// Whether what the run of this process, which runs, has put in force was not taken down since.
     pub(crate) fn is_in_force_for(&self, pid: u32) -> bool {
-        self.installed() && self.run_pid() == Some(pid)
+        self.installed() && self.runner().is_some_and(|runner| runner.pid == pid)
     }
 
-    /// Takes down what the run of this process has left in force: not what somebody else has applied since it was taken down.
-    fn run_ends(&self, pid: u32) -> Result<()> {
+    /// Takes down what this run has left in force: not what somebody else has applied since it was taken down.
+    fn run_ends(&self, runner: Runner) -> Result<()> {
         // also what is left when nothing is in force: the lock that this took, the note, cgroups
-        if self.run_pid() == Some(pid) || !self.installed() {
+        if self.runner() == Some(runner) || !self.installed() {
             self.down_locked()?;
         }
         Ok(())
@@ -140,12 +184,12 @@ impl Fief {
 
     fn is_of_dead_run(&self) -> bool {
         // elsewhere the number is another process's, or nobody's, while the run lives
-        self.run_pid().is_some_and(|pid| sees_all_processes() && !Path::new("/proc").join(pid.to_string()).exists())
+        self.runner().is_some_and(|runner| sees_all_processes() && !runner.runs())
     }
 
-    fn start_guard(&self) -> Result<Child> {
+    fn start_guard(&self, own: Runner) -> Result<Child> {
         own_command("run-guard")?
-            .arg(std::process::id().to_string())
+            .arg(own.to_string())
             .arg(self.pins().scope())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -155,14 +199,44 @@ impl Fief {
     }
 }
 
-/// `fief run-guard PID SCOPE`: waits for the end of PID and takes down what it left in force.
+/// `fief run-guard RUN SCOPE`: waits for the end of the run, which is named as it is noted, and takes down what it left in force.
 pub fn guard_main(args: &[OsString]) -> Result<()> {
-    let [pid, scope] = args else {
-        return Err(Error::new(ErrorKind::Other, "run-guard is started by `fief run` alone"));
-    };
-    let pid: i32 = pid.to_str().and_then(|p| p.parse().ok()).unwrap_or(0);
-    fief_bpf::process::wait_end(pid).context(|| format!("cannot wait for process {pid}"))?;
+    let refused = || Error::new(ErrorKind::Other, "run-guard is started by `fief run` alone");
+    let [run, scope] = args else { return Err(refused()) };
+    let run = run.to_str().and_then(Runner::parse).ok_or_else(refused)?;
+    process::wait_end(run.pid.cast_signed()).context(|| format!("cannot wait for process {}", run.pid))?;
     let fief = Fief::with_scope(&scope.to_string_lossy());
     let _lock = fief.lock()?;
-    fief.run_ends(pid.unsigned_abs())
+    fief.run_ends(run)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn runs(note: &str) -> bool {
+        Runner::parse(note).expect("a note").runs()
+    }
+
+    #[test]
+    fn who_has_the_number_of_a_run_later_is_not_the_run() {
+        let own = Runner::own();
+        let started = own.started.expect("it runs");
+        assert_eq!(own.to_string(), format!("{} {started}", own.pid));
+        assert_eq!(Runner::parse(&own.to_string()), Some(own));
+        assert!(own.runs());
+        assert!(!runs(&format!("{} {}", own.pid, started - 1)));
+    }
+
+    #[test]
+    fn a_run_that_an_older_version_noted_runs_while_its_number_is_somebodys() {
+        assert!(runs(&std::process::id().to_string()) && runs(&format!("{}\n", std::process::id())));
+        let mut ended = Command::new("true").spawn().expect("it starts");
+        ended.wait().expect("it ends");
+        assert!(!runs(&ended.id().to_string()) && !runs(&format!("{} 1", ended.id())));
+        assert_eq!(Runner::parse(""), None);
+        assert_eq!(Runner::parse("nobody 1"), None);
+    }
 }

@@ -3,6 +3,9 @@
 //!
 //! A user with write access could replace the library that root's server loads. A server whose user has no read access starts
 //! without it. So the folder's mode follows neither from the umask of the first command nor from a mode that it had before.
+//!
+//! What an installation keeps lies in a folder of its own below, `/run/fief/<scope>`, which only root enters: the policy's text is
+//! root's, and what is noted there root's commands believe. The modes of the files in it matter to nobody.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -19,12 +22,24 @@ pub(crate) const RUN: &str = "/run/fief";
 /// Everybody reads, the owner writes.
 const FOLDER_MODE: u32 = 0o755;
 
+/// Of an installation's: the owner alone.
+const OWN_MODE: u32 = 0o700;
+
 /// `flock` needs no more than an open file: one that others can open is a lock that others can hold.
 const LOCK_MODE: u32 = 0o600;
 
-/// Makes the folder, or sets right the mode of the one that is there.
+/// Makes the folder of every installation, or sets right the mode of the one that is there.
 pub(crate) fn ensure(folder: &Path) -> Result<()> {
-    match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+    ensure_mode(folder, FOLDER_MODE)
+}
+
+/// The same of the folder of one installation.
+pub(crate) fn ensure_own(folder: &Path) -> Result<()> {
+    ensure_mode(folder, OWN_MODE)
+}
+
+fn ensure_mode(folder: &Path, mode: u32) -> Result<()> {
+    match DirBuilder::new().mode(mode).create(folder) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
             return Err(e).context(|| format!("cannot make {}", folder.display()));
         }
@@ -35,8 +50,8 @@ pub(crate) fn ensure(folder: &Path) -> Result<()> {
         let what = format!("{} is not a folder of this user's own", folder.display());
         return Err(Error::new(ErrorKind::Permission, what).remedy("remove it, as root"));
     }
-    if found.mode() & 0o7777 != FOLDER_MODE {
-        fs::set_permissions(folder, Permissions::from_mode(FOLDER_MODE))
+    if found.mode() & 0o7777 != mode {
+        fs::set_permissions(folder, Permissions::from_mode(mode))
             .context(|| format!("cannot set the mode of {}", folder.display()))?;
     }
     Ok(())
@@ -75,6 +90,9 @@ pub(crate) fn lock_now(path: &Path) -> Result<Option<Flock<File>>> {
 
 #[cfg(test)]
 mod tests {
+    use nix::sched::{CloneFlags, unshare};
+    use nix::sys::stat::{Mode, umask};
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -95,11 +113,44 @@ mod tests {
     }
 
     #[test]
+    fn no_umask_opens_or_closes_a_folder() {
+        let made_with = |mask: u32| {
+            let top = tempfile::tempdir().expect("a folder");
+            let folders = [top.path().join("fief"), top.path().join("fief/scope")];
+            // a umask of its thread alone: the other tests of this process have theirs
+            let modes = std::thread::spawn(move || {
+                unshare(CloneFlags::CLONE_FS).expect("no right is needed");
+                umask(Mode::from_bits_truncate(mask));
+                ensure(&folders[0]).expect("made");
+                ensure_own(&folders[1]).expect("made");
+                folders.map(|folder| mode(&folder))
+            });
+            modes.join().expect("two modes")
+        };
+        for mask in [0, 0o022, 0o277] {
+            assert_eq!(made_with(mask), [0o755, 0o700], "{mask:03o}");
+        }
+    }
+
+    #[test]
+    fn an_installations_folder_that_others_could_enter_is_closed_to_them() {
+        let top = tempfile::tempdir().expect("a folder");
+        for before in [0o755, 0o777, 0o1777] {
+            fs::set_permissions(top.path(), Permissions::from_mode(before)).expect("set");
+            ensure_own(top.path()).expect("there");
+            assert_eq!(mode(top.path()), 0o700, "{before:o}");
+        }
+    }
+
+    #[test]
     fn a_link_in_place_of_the_folder_is_refused() {
         let top = tempfile::tempdir().expect("a folder");
         let folder = top.path().join("fief");
-        std::os::unix::fs::symlink("/tmp", &folder).expect("a link");
-        assert!(ensure(&folder).is_err());
+        let other = tempfile::tempdir().expect("a folder");
+        fs::set_permissions(other.path(), Permissions::from_mode(0o750)).expect("set");
+        std::os::unix::fs::symlink(other.path(), &folder).expect("a link");
+        assert!(ensure(&folder).is_err() && ensure_own(&folder).is_err());
+        assert_eq!(mode(other.path()), 0o750);
     }
 
     #[test]

@@ -287,6 +287,11 @@ impl Fief {
         Ok(is_on)
     }
 
+    /// After a policy that did not come into force: lets go of all but the orders of this slot, which is in force.
+    pub(crate) fn retire_new_orders(&self, slot: u32) -> Result<()> {
+        order::keep(self.pins(), object_number(slot, 0)..object_number(slot + 1, 0))
+    }
+
     /// Of the policy's own orders those that are asked, and what is wrong with the others.
     pub(crate) fn orders(
         &self,

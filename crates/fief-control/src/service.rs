@@ -8,11 +8,13 @@
 
 mod command_line;
 mod image;
+mod stranded;
 mod unit_file;
 mod written;
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -158,7 +160,14 @@ impl DropIn {
             fs::create_dir_all(self.folder()).context(what)?;
             // systemd never reads half of it
             let aside = self.aside();
-            fs::write(&aside, text).and_then(|()| fs::rename(&aside, &self.path)).context(what)?;
+            // one that was killed may have left it
+            if_there(fs::remove_file(&aside)).context(what)?;
+            // nobody's link is followed: an image may have one there that leads out of it
+            let written = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&aside);
+            written
+                .and_then(|mut file| file.write_all(text.as_bytes()))
+                .and_then(|()| fs::rename(&aside, &self.path))
+                .context(what)?;
         }
         // also of what was there: one that was killed may have written it, and told nobody
         self.reload().map(|()| change)
@@ -169,10 +178,7 @@ impl DropIn {
         let was_there = self.own_text()?.is_some();
         // one that was killed may have left either
         for path in [&self.aside(), &self.path] {
-            match fs::remove_file(path) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                removed => removed.context(|| format!("cannot remove {}", path.display()))?,
-            }
+            if_there(fs::remove_file(path)).context(|| format!("cannot remove {}", path.display()))?;
         }
         // others may have drop-ins there
         let _ = fs::remove_dir(self.folder());
@@ -218,6 +224,14 @@ impl DropIn {
             false => Err(Error::new(ErrorKind::Other, "systemd could not read its units again")
                 .remedy("`systemctl daemon-reload` tells why")),
         }
+    }
+}
+
+/// What was not there needs no removing.
+fn if_there(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 
@@ -310,6 +324,21 @@ mod tests {
         assert_eq!(fs::read_dir(outside.path()).expect("there").count(), 0);
         let inside = image.root.path().join(outside.path().strip_prefix("/").expect("absolute"));
         assert!(inside.join("systemd/system/nginx.service.d").join(NAME).exists());
+    }
+
+    #[test]
+    fn a_link_in_an_image_where_the_text_is_written_aside_is_not_followed() {
+        let image = Image::new(UNIT);
+        let theirs = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(theirs.path(), "theirs").expect("written");
+        let drop_in = image.drop_in();
+        fs::create_dir_all(drop_in.folder()).expect("made");
+        std::os::unix::fs::symlink(theirs.path(), drop_in.aside()).expect("linked");
+        let text = image.text().text;
+        assert_eq!(drop_in.write(&text).expect("written"), Change::Made);
+        assert_eq!(fs::read_to_string(theirs.path()).expect("there"), "theirs");
+        assert!(fs::symlink_metadata(drop_in.path()).expect("there").is_file(), "no link either");
+        assert_eq!(fs::read_to_string(drop_in.path()).expect("there"), text);
     }
 
     #[test]

@@ -22,7 +22,9 @@ impl Fief {
 
     /// Notes a process that this one has just started, and has not waited for. Without a note all who are in the cgroup count.
     pub(crate) fn note_server(&self, folder: &Path, pid: i32) {
-        let _ = note(&self.servers_dir(), folder, pid);
+        if self.make_run_dir().is_ok() {
+            let _ = note(&self.servers_dir(), folder, pid);
+        }
     }
 
     /// Whether every process has ended that was started as a server in this cgroup. What is not noted has not.

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fief_bpf::{Context, Error, ErrorKind, Result, table};
 use nix::fcntl::{Flock, FlockArg};
@@ -21,6 +21,12 @@ impl Fief {
     /// `/run/fief/<scope>`: gone with a reboot, as the kernel's state is.
     pub(crate) fn run_dir(&self) -> PathBuf {
         PathBuf::from(RUN).join(self.pins().scope())
+    }
+
+    /// Has it be there, and root's alone, before something is written into it.
+    pub(crate) fn make_run_dir(&self) -> Result<()> {
+        run_folder::ensure(RUN.as_ref())?;
+        run_folder::ensure_own(&self.run_dir())
     }
 
     /// Waits for who changes state now. The lock file goes with `fief down`, so one that was removed while we waited
@@ -57,8 +63,7 @@ impl Fief {
 
     /// Keeps the text of a policy for the slot that it is built in.
     pub(crate) fn keep_policy(&self, slot: u32, text: &str) -> Result<()> {
-        let dir = self.run_dir();
-        fs::create_dir_all(&dir).context(|| format!("cannot make {}", dir.display()))?;
+        self.make_run_dir()?;
         let path = self.policy_file(slot);
         fs::write(&path, text).context(|| format!("cannot write {}", path.display()))
     }
@@ -77,16 +82,33 @@ impl Fief {
         }
     }
 
+    /// But for the note of sysctls that could not be given back.
     pub(crate) fn forget(&self) -> Result<()> {
-        match fs::remove_dir_all(self.run_dir()) {
+        let (dir, kept) = (self.run_dir(), self.sysctl_file());
+        let removed = if kept.exists() { remove_beside(&kept, &dir) } else { fs::remove_dir_all(&dir) };
+        match removed {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            done => done.context(|| format!("cannot remove {}", self.run_dir().display())),
+            done => done.context(|| format!("cannot remove {}", dir.display())),
         }?;
         match fs::remove_file(self.lock_file()) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
             done => done.context(|| format!("cannot remove {}", self.lock_file().display())),
         }
     }
+}
+
+/// What is in a folder, but for one file.
+fn remove_beside(kept: &Path, folder: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        match entry.file_type()?.is_dir() {
+            _ if path == kept => {}
+            true => fs::remove_dir_all(path)?,
+            false => fs::remove_file(path)?,
+        }
+    }
+    Ok(())
 }
 
 fn needs_root(error: Error) -> Error {

@@ -7,7 +7,7 @@ mod unguarded;
 mod unserved;
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use fief_bpf::abi;
@@ -20,7 +20,7 @@ use crate::groups::named;
 use crate::names::Names;
 use crate::origin::{self, Origin};
 use crate::tree::Tree;
-use crate::{Fief, SchedulerView, Snapshot, namespace, wire};
+use crate::{Fief, SchedulerView, Snapshot, namespace, shell, wire};
 pub use listeners::{Classes, ListenerStatus, ServerStatus};
 pub(crate) use listeners::{Here, Kernel};
 pub use unguarded::{UnguardedInterface, WhyUnguarded};
@@ -211,14 +211,15 @@ fn homeless(tree: &Tree, snapshot: &Snapshot) -> Vec<String> {
     };
     let gone: HashSet<String> = tree.rows().iter().filter(|row| is_let_go(row)).map(|row| tree.path(row)).collect();
     let units = snapshot.units.iter().filter(|unit| gone.contains(&unit.container));
-    let say = |folder: &PathBuf, container: &str| {
-        let folder = folder.display();
-        format!(
-            "{folder} is at home in {container}, which the policy no longer names, so nobody's account has what it uses; \
-             `fief manage {folder} --container NAME` gives it one of the policy's"
-        )
-    };
-    units.filter_map(|unit| Some(say(unit.cgroup.as_ref()?, &unit.container))).collect()
+    units.filter_map(|unit| Some(let_go(unit.cgroup.as_ref()?, &unit.container))).collect()
+}
+
+fn let_go(folder: &Path, container: &str) -> String {
+    let folder = shell::word(folder);
+    format!(
+        "{folder} is at home in {container}, which the policy no longer names, so nobody's account has what it uses; \
+         `fief manage {folder} --container NAME` gives it one of the policy's"
+    )
 }
 
 /// Switches between threads that were not seen are made good at the next one; verdicts that were not counted have a note.
@@ -268,6 +269,12 @@ mod tests {
         let mut trial = policy(refuses);
         trial.listeners[0].mode = Mode::Monitor;
         assert_eq!(enforced(&trial, &eth0, &SchedulerView::Off), [""; 0], "it is counted only");
+    }
+
+    #[test]
+    fn a_folder_without_a_home_does_nothing_in_the_command_that_helps() {
+        let told = let_go(Path::new("/sys/fs/cgroup/x;id>y"), "shop");
+        assert!(told.contains("`fief manage '/sys/fs/cgroup/x;id>y' --container NAME`"), "{told}");
     }
 
     #[test]

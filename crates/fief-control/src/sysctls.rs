@@ -31,6 +31,9 @@ const COOKIE_LIFE: Duration = Duration::from_secs(128);
 /// How long first requests may be under way to a server that is let go.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 
+/// What to do about a sysctl that cannot be given back.
+const STAYS_NOTED: &str = "what it was stays noted; once it can be set, `fief down` gives it back";
+
 /// In a note: whose sysctls follow, by its inode.
 const NETNS: &str = "netns";
 /// In a note: until when the kernel answered, in seconds since 1970.
@@ -74,29 +77,36 @@ impl Fief {
     /// finds then. With another one than its SYN-ACK had, its client takes what it is sent for old, and drops it (PAWS).
     pub(crate) fn restore_sysctls(&self, netns: u64, keep: &[&str]) -> Result<()> {
         let noted = self.sysctls_before();
-        let mut left = Vec::new();
-        for mut before in noted.iter().cloned() {
+        let (mut left, mut failed) = (Vec::new(), Ok(()));
+        for mut before in noted {
             let keep = if before.netns == netns { keep } else { &[] };
             if before.has(TIMESTAMPS) && !keep.contains(&TIMESTAMPS) && before.answered_until.is_none() {
                 before.answered_until = Some(SystemTime::now());
             }
             let stays = |name: &str| keep.contains(&name) || name == TIMESTAMPS && before.may_return();
             let (kept, restored): (Vec<_>, Vec<_>) = before.values.iter().cloned().partition(|(name, _)| stays(name));
-            give_back(before.netns, &restored)?;
-            left.push(Before { values: kept, ..before });
+            let given = give_back(before.netns, &restored);
+            left.push(if given.is_ok() { Before { values: kept, ..before } } else { before });
+            failed = failed.and(given);
         }
-        self.note_sysctls(&left)
+        failed.and(self.note_sysctls(&left))
     }
 
     /// Gives all sysctls back, for good: a moment after nothing holds first requests any more, so that those under way find the
-    /// kernel as it was when their connections began.
+    /// kernel as it was when their connections began. What a namespace does not take stays noted, for the next `fief down`.
     pub(crate) fn restore_all_sysctls(&self) -> Result<()> {
         let noted = self.sysctls_before();
         if noted.iter().any(|before| before.has(COOKIES) || before.has(TIMESTAMPS)) {
             sleep(UNDER_WAY);
         }
-        noted.iter().try_for_each(|before| give_back(before.netns, &before.values))?;
-        self.note_sysctls(&[])
+        let (mut left, mut failed) = (Vec::new(), Ok(()));
+        for before in noted {
+            if let Err(error) = give_back(before.netns, &before.values) {
+                left.push(before);
+                failed = failed.and(Err(error.remedy(STAYS_NOTED)));
+            }
+        }
+        failed.and(self.note_sysctls(&left))
     }
 
     /// A policy has failed: what was changed for it since the note was `earlier` is given back.
@@ -134,14 +144,14 @@ impl Fief {
         if fs::read_to_string(&file).is_ok_and(|there| there == text) {
             return Ok(());
         }
-        fs::create_dir_all(self.run_dir()).context(|| format!("cannot make {}", self.run_dir().display()))?;
+        self.make_run_dir()?;
         // never half of it: what is not noted nobody gives back
         let aside = file.with_extension("next");
         let written = fs::write(&aside, text).and_then(|()| fs::rename(&aside, &file));
         written.context(|| format!("cannot write {}", file.display()))
     }
 
-    fn sysctl_file(&self) -> PathBuf {
+    pub(crate) fn sysctl_file(&self) -> PathBuf {
         self.run_dir().join("sysctls")
     }
 }
@@ -182,14 +192,16 @@ fn from_text(text: &str) -> Vec<Before> {
     noted
 }
 
+/// The first error is the one to tell; the others are given back all the same.
 fn give_back(netns: u64, values: &[(String, String)]) -> Result<()> {
     if values.is_empty() {
         return Ok(());
     }
-    namespace::within(netns, || {
-        values.iter().filter(|(name, _)| is_ours(name)).try_for_each(|(name, value)| write(name, value))
-    })
-    .map(drop)
+    let all = || {
+        let ours = values.iter().filter(|(name, _)| is_ours(name));
+        ours.map(|(name, value)| write(name, value)).fold(Ok(()), Result::and)
+    };
+    namespace::within(netns, all).map(drop)
 }
 
 fn is_ours(name: &str) -> bool {
@@ -211,7 +223,57 @@ fn write(name: &str, value: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use fief_testkit::{Feature, NetNs, require};
+
     use super::*;
+
+    /// Removes what it notes, also when a test fails.
+    struct Noting(Fief);
+
+    impl Drop for Noting {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(self.0.run_dir());
+        }
+    }
+
+    #[test]
+    fn what_one_namespace_does_not_take_is_given_back_later_and_to_others_at_once() {
+        if !(require(Feature::Root) && require(Feature::NetNs)) {
+            return;
+        }
+        let Noting(fief) = &Noting(Fief::with_scope(&format!("ff-{}-sysctls", std::process::id())));
+        let [(first, wanted), (second, _)] = ROUTES;
+        let namespaces = ["refuses", "takes"].map(|role| NetNs::new(role).expect("a namespace"));
+        let [refuses, takes] = namespaces.each_ref().map(|namespace| {
+            for name in [first, second] {
+                namespace.sysctl(name, wanted).expect("set");
+            }
+            fs::metadata(namespace.path()).expect("it is there").ino()
+        });
+        let now = || {
+            let both = || [first, second].map(|name| read(name).expect("it is there"));
+            namespaces.each_ref().map(|namespace| namespace.run(both).expect("in the namespace"))
+        };
+        let noted = |netns, value: &str| {
+            let values = vec![(first.to_owned(), value.to_owned()), (second.to_owned(), "0".to_owned())];
+            Before { netns, values, answered_until: None }
+        };
+        fief.note_sysctls(&[noted(refuses, "what the kernel refuses"), noted(takes, "0")]).expect("noted");
+        fs::write(fief.policy_file(0), "version = 1\n").expect("written");
+        let error = fief.restore_all_sysctls().expect_err("the kernel refuses it");
+        assert!(error.to_string().contains(first) && error.advice() == Some(STAYS_NOTED), "{error}");
+        assert_eq!(now(), [[wanted, "0"], ["0", "0"]]);
+        fief.forget().expect("the rest goes");
+        assert!(!fief.policy_file(0).exists());
+        assert_eq!(fief.sysctls_before(), [noted(refuses, "what the kernel refuses")]);
+        fief.note_sysctls(&[noted(refuses, "0")]).expect("noted");
+        fief.restore_all_sysctls().expect("now it takes it");
+        assert_eq!(now(), [["0", "0"], ["0", "0"]]);
+        fief.forget().expect("all goes");
+        assert!(!fief.run_dir().exists());
+    }
 
     #[test]
     fn what_was_noted_of_namespaces_is_read_again() {

@@ -196,6 +196,8 @@ impl Reading<'_> {
         }
         self.is_odd |= !blank.is_empty() || gap.iter().any(|&byte| byte != b' ');
         self.is_odd |= method.is_empty() || !method.iter().all(|&byte| is_token(byte));
+        // Some server takes it for that in capitals.
+        self.is_odd |= method.iter().any(u8::is_ascii_lowercase);
         self.fields.method = Some(method.to_vec());
         let (target, rest) = at_gap(rest);
         if method == b"PROXY" && b"TU".contains(&target[0]) {

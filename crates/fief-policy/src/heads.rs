@@ -24,7 +24,8 @@ impl<'t> Head<'t> {
     /// Where the first line begins that is not empty.
     pub(crate) fn skip_empty(&mut self) -> usize {
         let count = self.text.iter().take_while(|byte| b"\r\n".contains(byte)).count();
-        let is_lone = |pair: &[u8]| pair[0] == b'\r' && pair[1] != b'\n';
+        let is_lone = |pair: &[u8]| (pair[0] == b'\r') != (pair[1] == b'\n');
+        self.is_odd |= self.text.starts_with(b"\n");
         self.is_odd |= self.text[..self.text.len().min(count + 1)].windows(2).any(is_lone);
         self.at = count;
         count
@@ -41,6 +42,8 @@ impl<'t> Head<'t> {
             b'\t' => false,
             byte => byte.is_ascii_control(),
         });
+        // To some an LF alone is a byte of the line.
+        self.is_odd |= is_whole && rest[..end].last() != Some(&b'\r');
         self.at += end + usize::from(is_whole);
         Line { text: &rest[..end], is_whole }
     }

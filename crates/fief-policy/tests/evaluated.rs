@@ -185,7 +185,8 @@ fn named<'f>(pairs: &'f [(Vec<u8>, Vec<u8>)], name: &str) -> Option<&'f str> {
 
 #[test]
 fn reads_a_request_as_tolerantly_as_servers_do() {
-    let fields = http("\r\n\nGET  /a HTTP/1.1 \nHOST:\tShop.Example:80 \nX:1\ny: 2\nX: 3\n\nAfter: 5\n");
+    let lines = "HOST:\tShop.Example:80 \r\nX:1\r\ny: 2\r\nX: 3\r\n\r\nAfter: 5\r\n";
+    let fields = http(&format!("\r\n\r\nGET  /a HTTP/1.1 \r\n{lines}"));
     assert_eq!(fields.method.as_deref(), Some(&b"GET"[..]));
     assert_eq!(fields.path.as_deref(), Some(&b"/a"[..]));
     assert_eq!(fields.host.as_deref(), Some(&b"shop.example"[..]));
@@ -212,8 +213,20 @@ fn what_servers_differ_about_is_unread_but_shown() {
         ("X: y\rHost: a\r\n", None),
         ("no colon\r\nHost: a\r\n", Some("a")),
         ("Host: a\r\nX: \0\r\n", Some("a")),
+        ("Host: a\nX: y\r\n", Some("a")),
+        ("Host: a\r\n\n", Some("a")),
     ] {
         assert_eq!(odd(lines).as_deref(), host, "{lines:?}");
+    }
+}
+
+#[test]
+fn a_method_in_small_letters_is_unread() {
+    let shop = example("front-door.toml");
+    for method in ["post", "Post", "POSt"] {
+        let fields = Fields::of_http(format!("{method} /login HTTP/1.1\r\n\r\n").as_bytes());
+        let (reason, rule, ..) = asked(&shop, "192.0.2.1", &fields, Level::Always);
+        assert_eq!((reason, rule), (Reason::Refused(Unread::Malformed), None), "{method}");
     }
 }
 
@@ -231,12 +244,12 @@ fn the_authority_of_an_absolute_target_and_the_host_must_be_one() {
         (fields.host.map(|host| String::from_utf8(host).expect("a text")), fields.unread.is_some())
     };
     let a = Some("a".to_owned());
-    assert_eq!(host("GET http://a/x HTTP/1.1\nHost: A:80\n\n"), (a.clone(), false));
-    assert_eq!(host("GET http://a/x HTTP/1.1\n\n"), (a.clone(), false));
-    assert_eq!(host("GET http://a/x HTTP/1.1\nHost: b\n\n"), (a.clone(), true));
-    assert_eq!(host("GET http:///x HTTP/1.1\nHost: b\n\n"), (None, true));
-    assert_eq!(host("GET http://a/x HTTP/1.1\nHost:\n\n"), (a.clone(), true));
-    assert_eq!(host("GET http://a/x HTTP/1.1\nHost: a\nHost: a\n\n"), (a, true));
+    assert_eq!(host("GET http://a/x HTTP/1.1\r\nHost: A:80\r\n\r\n"), (a.clone(), false));
+    assert_eq!(host("GET http://a/x HTTP/1.1\r\n\r\n"), (a.clone(), false));
+    assert_eq!(host("GET http://a/x HTTP/1.1\r\nHost: b\r\n\r\n"), (a.clone(), true));
+    assert_eq!(host("GET http:///x HTTP/1.1\r\nHost: b\r\n\r\n"), (None, true));
+    assert_eq!(host("GET http://a/x HTTP/1.1\r\nHost:\r\n\r\n"), (a.clone(), true));
+    assert_eq!(host("GET http://a/x HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"), (a, true));
 }
 
 #[test]

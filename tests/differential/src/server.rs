@@ -65,7 +65,8 @@ impl Kind {
         self != Kind::Lighttpd
     }
 
-    /// Whether it reads the body of a GET to its end, or ends the connection; the others take it for the next request.
+    /// Whether the policy says that it reads the body of a GET to its end, or ends the connection. Python's takes it for the next
+    /// request. lighttpd ends the connection (1.4.69), which its policy does not say: so another server is tried under those rules.
     pub fn reads_bodies(self) -> bool {
         !matches!(self, Kind::Python | Kind::Lighttpd)
     }

@@ -46,7 +46,7 @@ pub use second_link::{second_link, second_up};
 pub use serving::serve_in_turn;
 pub use spare::{OneInstallation, one_installation};
 pub use standing::while_it_stands;
-pub use stepping::{kill_before, steps, watch_steps};
+pub use stepping::{kill_before, kill_when, steps, watch_steps};
 pub use table::{SOON, all_end, cpu_ns_of, in_use, left, record, spin, steady_snapshot, unnamed, unnamed_at_once};
 pub use user::{NOBODY, become_user, drop_capabilities};
 

@@ -20,11 +20,15 @@ const RESTARTED: [i64; 3] = [-512, -513, -514];
 /// Runs `work` in a child and kills it right before its `step`th step, counted from 0. Returns whether it came so far.
 pub fn kill_before(step: usize, work: impl FnOnce()) -> bool {
     let mut seen = 0;
-    let killed = trace(work, || {
+    kill_when(work, || {
         seen += 1;
         seen > step
-    });
-    killed == Ended::Killed
+    })
+}
+
+/// The same right before the first step for which `is_there` says so; the work stands still meanwhile.
+pub fn kill_when(work: impl FnOnce(), is_there: impl FnMut() -> bool) -> bool {
+    trace(work, is_there) == Ended::Killed
 }
 
 /// Does the work; how many steps it has.

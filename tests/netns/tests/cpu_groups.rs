@@ -2,6 +2,7 @@
 //! Shares and limits of the CPU by cgroups: processes have them by their own clocks, and nothing is left behind.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
@@ -9,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fief_control::{ApplyOptions, Fief, Hierarchy, LetGo, ManageOptions, SchedulerView, Target};
-use fief_testkit::{Process, SchedStat, cpus, pin_command, require_if, sweep_cgroups, wait_until};
-use fief_tests_netns::{cpu_group, fief_binary, has_its_tenth, kill_before};
+use fief_testkit::{Cgroup, Process, SchedStat, cpus, pin_command, require_if, sweep_cgroups, wait_until};
+use fief_tests_netns::{SOON, cpu_group, fief_binary, has_its_tenth, kill_before, kill_when};
 use nix::sys::signal::Signal;
 
 /// For what others on the machine can hold up.
@@ -207,6 +208,36 @@ fn groups_follow_what_is_managed_and_what_the_policy_says() {
     assert_eq!(divided.fief.snapshot().unwrap().scheduler, SchedulerView::Off);
 }
 
+/// Version 1 refuses a quota below that of a group beneath, and counts a group that was removed for a moment more.
+#[test]
+fn a_limit_goes_down_over_the_group_of_a_service_that_was_stopped() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let limits = |shop: &str| {
+        format!(
+            "[container.shop]\ncpu.limit = \"{shop}\"\n[container.\"shop/gold\"]\ncpu.limit = \"50%\"\n\
+             [container.\"shop/tin\"]\n"
+        )
+    };
+    let divided = Divided::with(hierarchy, &limits("60%"));
+    let [gold, tin] = [busy(None), busy(None)];
+    divided.manage(&tin, "shop/tin");
+    let service = Cgroup::new("stopped").unwrap();
+    service.add(gold.pid()).unwrap();
+    let options = ManageOptions { container: Some("shop/gold".into()), follow: false };
+    divided.fief.manage(&Target::Cgroup(service.path().to_owned()), &options).unwrap_or_else(|e| panic!("{e}"));
+    // as systemd stops it: nobody tells Fief
+    drop(gold);
+    drop(service);
+    assert!(divided.root().join("@shop/@gold").exists());
+    let notes = divided.apply(&limits("30%"));
+    assert!(!notes.iter().any(|note| note.contains("not enforced")), "{notes:?}");
+    assert!(!divided.root().join("@shop/@gold").exists());
+    let [v1, v2] = ["cpu.cfs_quota_us", "cpu.max"].map(|file| divided.read(&format!("@shop/{file}")));
+    let thirty = 30_000 * divided.fief.snapshot().unwrap().cpus;
+    assert_eq!((v1 + &v2).split(' ').next(), Some(thirty.to_string().as_str()));
+    assert!(cpu_group(tin.pid()).contains("/@shop/@tin/own"), "{}", cpu_group(tin.pid()));
+}
+
 #[test]
 fn a_process_in_the_cgroup_of_another_manager_stays_there_and_is_told() {
     let Some(hierarchy) = hierarchy() else { return };
@@ -298,4 +329,42 @@ fn a_killed_apply_or_down_leaves_no_group_to_the_next() {
     let _ = divided.fief.down();
     assert!(!divided.root().exists());
     assert!(!cpu_group(process.pid()).contains("@a"), "{}", cpu_group(process.pid()));
+}
+
+/// Processes that move programs for an installation.
+fn movers(scope: &str) -> Vec<u32> {
+    let words = format!("\0run-move\0{scope}\0");
+    let line = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.to_str()?.parse().ok()).filter(|pid| line(pid).ends_with(words.as_bytes())).collect()
+}
+
+/// Two would read a ring that knows one reader.
+#[test]
+fn a_killed_apply_leaves_no_mover_that_is_not_noted() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let divided = Divided::with(hierarchy, "[container.site]\n");
+    let scope = divided.fief.pins().scope();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("policy.toml");
+    let programs = "[container.site]\nprograms = \"site/cgi\"\n[container.\"site/cgi\"]\ncpu.limit = \"10%\"\n";
+    fs::write(&file, policy(programs)).unwrap();
+    // a program of its own: it starts itself again for the mover
+    let apply = || {
+        let mut command = Command::new(fief_binary());
+        command.arg("apply").arg(&file).env("FIEF_SCOPE", scope).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    };
+    let note = Path::new("/run/fief").join(scope).join("move.pid");
+    for has_file in [false, true] {
+        let is_started = || !movers(scope).is_empty() && note.exists() == has_file;
+        assert!(kill_when(|| panic!("{}", apply().exec()), is_started));
+        assert_eq!(fs::read_to_string(&note).unwrap_or_default(), "", "the kill came too late");
+        wait_until(SOON, || movers(scope).is_empty()).expect("it ends with the one that was to note it");
+    }
+    assert!(apply().status().unwrap().success());
+    let noted: u32 = fs::read_to_string(&note).unwrap().parse().unwrap();
+    assert_eq!(movers(scope), [noted]);
+    divided.fief.down().unwrap();
+    assert!(movers(scope).is_empty());
 }

@@ -146,7 +146,7 @@ fn request() -> impl Strategy<Value = String> {
     let asked = prop_oneof![2 => random().boxed(), 1 => aimed().boxed()];
     let version = prop_oneof![8 => Just(" HTTP/1.1".to_owned()), 1 => any_of(&["", " ", " HTTP/1.0", " HTTP/2.0", "\tHTTP/1.1 x"])];
     let begin = prop_oneof![8 => Just(String::new()), 1 => any_of(&["\r\n", "\n\r\n", " "])];
-    let end = prop_oneof![4 => Just("\r\n"), 1 => Just("\n")];
+    let end = prop_oneof![9 => Just("\r\n"), 1 => Just("\n")];
     (begin, asked, any_of(&[" ", "  ", "\t"]), version, end).prop_map(
         |(begin, (method, target, headers), blank, version, end)| {
             let headers: String = headers.iter().map(|header| format!("{header}{end}")).collect();

@@ -259,3 +259,34 @@ fn a_cookie_makes_one_connection() {
         }
     }
 }
+
+/// By nothing but the end of its side, which the server has answered: no reset, and no label of the core's.
+#[test]
+fn a_cookie_whose_client_has_ended_its_connection_makes_no_other_one() {
+    const STAYS: &[u8] = b"GET /10 HTTP/1.1\r\nHost: server\r\n\r\n";
+    if !ready() {
+        return;
+    }
+    for door in Door::GUARDS {
+        let rig = Rig::new(door);
+        for (n, family) in [Family::V4, Family::V6].into_iter().enumerate() {
+            let mut connection = rig.open(client(family, n));
+            let copy = connection.segment(PSH | ACK, 0, STAYS);
+            let served = |words: &[u8]| words.starts_with(b"HTTP/1.1 200");
+            let (words, ending) =
+                connection.converse_until(STAYS, std::slice::from_ref(&(0..STAYS.len())), SOON, served).unwrap();
+            assert!(served(&words) && ending == Ending::Silent, "{door:?}, {family:?}: {ending:?}");
+            rig.clients.send(&connection.segment(FIN | ACK, STAYS.len() as u32, b"")).unwrap();
+            assert_eq!(connection.hear(SOON).unwrap(), Some(Ending::Closed), "{door:?}, {family:?}");
+            connection.vanish();
+            wait_until(SOON, || rig.front.sockets(copy.source.port()).is_empty()).unwrap();
+            let (before, accepted) = (rig.front.verdicts(), rig.server.accepted());
+            for _ in 0..3 {
+                rig.clients.send(&copy).unwrap();
+            }
+            wait_until(SOON, || rig.front.verdicts().since(&before).count(abi::FIEF_ACK_BAD) == 3)
+                .unwrap_or_else(|_| panic!("{door:?}, {family:?}: {:?}", rig.front.verdicts().since(&before)));
+            assert_eq!(rig.server.accepted(), accepted, "{door:?}, {family:?}");
+        }
+    }
+}

@@ -286,6 +286,29 @@ fn a_body_that_its_server_ignores_is_no_request() {
     }
 }
 
+/// To Python's server `close` with a blank behind it is another word: the connection stays, and the body is what follows.
+#[test]
+fn a_body_behind_a_connection_that_stays_is_no_request() {
+    if !(ready() && require(Feature::Python)) {
+        return;
+    }
+    let get = |close: &str, body: &str| {
+        let head = "GET /public/2 HTTP/1.1\r\nHost: server\r\nConnection:";
+        format!("{head}{close}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    };
+    let _one = one_installation();
+    for door in Door::GUARDS {
+        let judge = Judge::python(door);
+        for close in [" close ", " close\t", "close  \t "] {
+            let words = judge.served(&[get(close, SECRET).as_bytes()], false);
+            assert!(!words.contains("served /secret"), "{door:?}, {close:?}: {words}");
+        }
+        // Where it ends, nothing is a request.
+        let words = judge.served(&[get(" close", SECRET).as_bytes()], false);
+        assert!(words.contains("served /public/2\n") && !words.contains("served /secret"), "{door:?}: {words}");
+    }
+}
+
 /// What spells the refused request is a body to a server that reads it, where the policy says so; what follows is ruled.
 #[test]
 fn a_body_that_its_server_reads_is_one_where_the_policy_says_so() {

@@ -180,8 +180,17 @@ fn a_service_is_in_its_policy_from_the_boot_on_and_over_restarts_and_reloads() {
     machine.must("systemctl start web");
     wait_until(SOON, || machine.threads("shop") == before + 1).unwrap();
 
-    // whatever became of the policy, the next start has it in force first
-    machine.must("systemctl stop fief");
+    // taken down by hand it stays away, since for systemd its service is active: so the command says it
+    let said = machine.must("systemctl reset-failed nginx; fief down");
+    assert!(said.contains("do not start: nginx.service, web.service; `systemctl restart fief`"), "{said}");
+    assert!(!machine.does("systemctl restart nginx"));
+    machine.must("systemctl restart fief && systemctl reset-failed nginx && systemctl restart nginx");
+    machine.serves_by_class();
+
+    // whatever became of the policy, the next start has it in force first; then the command has nothing to say
+    let told = "printf '[Service]\\nStandardOutput=append:/run/told\\n' > /run/systemd/system/fief.service.d/told.conf";
+    machine.must(&format!("mkdir -p /run/systemd/system/fief.service.d && {told} && systemctl daemon-reload"));
+    machine.must("systemctl stop fief && grep -q 'took down' /run/told && ! grep -q 'do not start' /run/told");
     assert!(!machine.fief.installed());
     machine.must("systemctl restart nginx");
     machine.serves_by_class();

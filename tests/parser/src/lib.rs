@@ -98,6 +98,7 @@ unsafe extern "C" {
     fn parser_tracked(parser: NonNull<RawParser>) -> u32;
     fn parser_chunked(parser: NonNull<RawParser>) -> u32;
     fn parser_upgrade(parser: NonNull<RawParser>) -> u32;
+    fn parser_last(parser: NonNull<RawParser>) -> u32;
     fn parser_unread(parser: NonNull<RawParser>) -> u32;
     fn parser_scan(parser: NonNull<RawParser>, bytes: *const u8, length: u32, rest: u8, scan: *mut Scan) -> c_int;
     fn parser_body_begin(body: *mut Follower, is_chunked: bool, length: u64);
@@ -256,6 +257,12 @@ impl Parser {
     pub fn is_upgrade(&self) -> bool {
         // SAFETY: the parser lives as long as self.
         unsafe { parser_upgrade(self.raw) != 0 }
+    }
+
+    /// Every server ends the connection behind it.
+    pub fn is_last(&self) -> bool {
+        // SAFETY: the parser lives as long as self.
+        unsafe { parser_last(self.raw) != 0 }
     }
 
     /// Whether these first bytes are worth reading, which began with those that `scan` has seen.

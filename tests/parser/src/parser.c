@@ -111,6 +111,12 @@ __u32 parser_upgrade(const struct parser *parser)
 	return parser->request.upgrade;
 }
 
+/* Not 0: the server ends the connection behind the request. */
+__u32 parser_last(const struct parser *parser)
+{
+	return is_last(&parser->request);
+}
+
 __u32 parser_unread(const struct parser *parser)
 {
 	return parser->request.unread;

@@ -223,7 +223,7 @@ fn a_body_that_servers_end_elsewhere_is_unread() {
 
 #[test]
 fn is_as_tolerant_as_servers_are() {
-    let parser = read("\r\n\nGET   /x HTTP/1.0 \nhost: a\n\n");
+    let parser = read("\r\n\r\nGET   /x HTTP/1.0 \r\nhost: a\r\n\r\n");
     assert_eq!(text(&parser, Part::Path).as_deref(), Some("/x"));
     assert_eq!(text(&parser, Part::Host).as_deref(), Some("a"));
     let long = "A".repeat(4000);
@@ -232,6 +232,67 @@ fn is_as_tolerant_as_servers_are() {
     let late = "\r\n".repeat((LONGEST - 20) / 2) + "GET /x HTTP/1.1\r\n\r\n";
     assert_eq!(parser.read(late.as_bytes(), 0), State::Complete, "empty lines first");
     assert_eq!(text(&parser, Part::Path).as_deref(), Some("/x"));
+}
+
+/// To gunicorn such a line goes on, with the LF in it, up to the next CR LF.
+#[test]
+fn a_line_that_ends_with_lf_alone_is_unread() {
+    for head in [
+        "GET /x HTTP/1.1\nHost: a\r\n\r\n",
+        "GET /x HTTP/1.1\r\nHost: a\n\r\n",
+        "GET /x HTTP/1.1\r\nHost: a\r\nX: y\nContent-Length: 33\r\n\r\n",
+        "GET /x HTTP/1.1\r\nHost: a\r\nX: y\nZ: 1\r\n\r\n",
+        "GET /x HTTP/1.1\r\nHost: a\r\n\n",
+        "GET /x HTTP/1.1\nHost: a\n\n",
+        "\nGET /x HTTP/1.1\r\nHost: a\r\n\r\n",
+        "\r\n\nGET /x HTTP/1.1\r\nHost: a\r\n\r\n",
+        "\n\r\nGET /x HTTP/1.1\r\nHost: a\r\n\r\n",
+    ] {
+        let parser = unread(head, Unread::Malformed);
+        assert_eq!(text(&parser, Part::Path).as_deref(), Some("/x"), "{head:?}");
+        assert_eq!(text(&parser, Part::Host).as_deref(), Some("a"), "{head:?}");
+    }
+}
+
+/// gunicorn writes methods in capitals.
+#[test]
+fn a_method_with_a_small_letter_is_unread() {
+    for method in ["post", "Post", "POSt", "gET", "m-search", "x"] {
+        let parser = unread(&format!("{method} /login HTTP/1.1\r\nHost: a\r\n\r\n"), Unread::Malformed);
+        assert_eq!(text(&parser, Part::Method).as_deref(), Some(method));
+        assert_eq!(text(&parser, Part::Path).as_deref(), Some("/login"), "{method}");
+    }
+    for method in ["POST", "M-SEARCH", "A1!#$%&'*+.^_`|~"] {
+        read(&format!("{method} /login HTTP/1.1\r\nHost: a\r\n\r\n"));
+    }
+}
+
+/// As Python's `http.server` takes them, which keeps the most connections.
+#[test]
+fn a_request_is_the_last_one_only_to_every_server() {
+    let is_last = |version: &str, lines: &str| read(&format!("GET / HTTP/1.{version}\r\n{lines}\r\n")).is_last();
+    for (version, lines) in [
+        ("1", "Connection: close\r\n"),
+        ("1", "connection:\t Close\r\n"),
+        ("0", ""),
+        ("0", "Connection: close\r\n"),
+        ("0", "Connection: x\r\n"),
+    ] {
+        assert!(is_last(version, lines), "{version} {lines:?}");
+    }
+    for (version, lines) in [
+        ("1", ""),
+        ("1", "Connection: close \r\n"),
+        ("1", "Connection: close\t\r\n"),
+        ("1", "Connection: close, x\r\n"),
+        ("1", "Connection: closed\r\n"),
+        ("1", "Connection: close\r\nConnection: close \r\n"),
+        ("0", "Connection: keep-alive\r\n"),
+        ("0", "Connection: keep-alive \r\n"),
+        ("0", "Connection: close\r\nConnection: keep-alive\r\n"),
+    ] {
+        assert!(!is_last(version, lines), "{version} {lines:?}");
+    }
 }
 
 /// Rows of the review of the front door: each is served by one of nginx, HAProxy, Node and Python.

@@ -97,12 +97,12 @@ fn line() -> impl Strategy<Value = String> {
 }
 
 fn end() -> impl Strategy<Value = String> {
-    one_of(&["\r\n", "\r\n", "\r\n", "\n", "\r\r\n"])
+    one_of(&["\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\n", "\r\r\n"])
 }
 
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let method = one_of(&[
-        "GET", "GET", "POST", "OPTIONS", "CONNECT", "M-SEARCH", "", "G(T", "(GT", " GET", "Get", "PRI", "PROXY",
+        "GET", "GET", "POST", "OPTIONS", "CONNECT", "M-SEARCH", "", "G(T", "(GT", " GET", "Get", "post", "PRI", "PROXY",
     ]);
     let blank = one_of(&[" ", " ", " ", "\t", "  ", "", "\u{b}", "\r", "\u{a0}"]);
     let version = one_of(&[
@@ -123,7 +123,13 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
             .prop_map(|(empty, method, a, target, b, version)| format!("{empty}{method}{a}{target}{b}{version}"));
     let lines = prop::collection::vec((line(), end()), 0..6)
         .prop_map(|lines| lines.into_iter().map(|(line, end)| line + &end).collect::<String>());
-    (first, end(), lines, one_of(&["\r\n", "\r\n", "\n", ""]), one_of(&["", "GET /next HTTP/1.1\r\n\r\n"]))
+    (
+        first,
+        end(),
+        lines,
+        one_of(&["\r\n", "\r\n", "\r\n", "\r\n", "\n", ""]),
+        one_of(&["", "GET /next HTTP/1.1\r\n\r\n"]),
+    )
         .prop_map(|(first, end, lines, last, rest)| (first + &end + &lines + &last + &rest).into_bytes())
 }
 

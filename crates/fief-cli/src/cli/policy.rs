@@ -105,7 +105,9 @@ pub struct Status {
 /// Take down everything that is in force
 ///
 /// Servers go on, unmanaged, also the one of a `fief run`. Containers that applications still hold lose what they were used for.
-/// Where nothing is in force that is said, and is no failure.
+/// Where nothing is in force that is said, and is no failure. Units that start under Fief by `fief unit` do not start again until
+/// something is in force: they are named, with what helps. A sysctl that cannot be given back is told and stays noted, and the next `fief
+/// down` gives it back.
 #[derive(Debug, Args)]
 pub struct Down {
     /// One JSON object

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `fief down`: takes down everything that is in force, and says what that was. Where nothing is, there is nothing to do.
+//! `fief down`: takes down everything that is in force, and says what that was, and which services do not start again without it. Where
+//! nothing is in force, there is nothing to do.
 
 use std::path::PathBuf;
 
@@ -14,14 +15,23 @@ use fief_control::{Down, Fief};
 pub fn run(args: &cli::Down, output: &mut Output) -> Result<()> {
     let fief = Fief::from_env()?;
     let down = fief.down()?;
-    match (args.json, down.was_in_force) {
-        (true, _) => output.json(&Record::of(&down)),
-        (false, true) => output.text(report(&down)),
-        (false, false) => {
-            output.text(unmounted(&down))?;
-            output.line(nothing(&Fief::scopes()))
-        }
+    let stranded = if systemd_stops_it() { Vec::new() } else { Fief::stranded_units() };
+    if args.json {
+        return output.json(&Record::of(&down, stranded));
     }
+    if down.was_in_force {
+        output.text(report(&down))?;
+    } else {
+        output.text(unmounted(&down))?;
+        output.line(nothing(&Fief::scopes()))?;
+    }
+    output.text(left_behind(&stranded))
+}
+
+/// Whether systemd runs this to stop a service, which it tells by this variable (systemd.exec(5)). What it has stopped, as `fief.service`, it
+/// starts again before a unit that wants it.
+fn systemd_stops_it() -> bool {
+    std::env::var_os("SERVICE_RESULT").is_some()
 }
 
 #[derive(Serialize)]
@@ -34,10 +44,11 @@ struct Record<'a> {
     still_held: usize,
     mounts: Vec<String>,
     run_pid: Option<u32>,
+    stranded_units: Vec<String>,
 }
 
 impl<'a> Record<'a> {
-    fn of(down: &'a Down) -> Self {
+    fn of(down: &'a Down, stranded_units: Vec<String>) -> Self {
         Self {
             was_in_force: down.was_in_force,
             listeners: &down.listeners,
@@ -47,6 +58,7 @@ impl<'a> Record<'a> {
             still_held: down.still_held,
             mounts: paths(&down.mounts),
             run_pid: down.run,
+            stranded_units,
         }
     }
 }
@@ -65,6 +77,25 @@ fn nothing(others: &[String]) -> String {
         [] => "nothing is in force".to_owned(),
         others => format!("nothing is in force in this scope; in force are (FIEF_SCOPE): {}", others.join(", ")),
     }
+}
+
+/// Units that a page names.
+const NAMED: usize = 10;
+
+/// `units`: those that start under Fief.
+fn left_behind(units: &[String]) -> String {
+    if units.is_empty() {
+        return String::new();
+    }
+    let named = units[..units.len().min(NAMED)].join(", ");
+    let more = match units.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "until something is in force again these units do not start: {named}{more}; `systemctl restart fief` puts \
+         /etc/fief/policy.toml in force, and `fief unit UNIT --undo` has one start without Fief\n"
+    )
 }
 
 fn report(down: &Down) -> String {
@@ -112,6 +143,19 @@ mod tests {
              applications still hold 1 container\n"
         );
         assert_eq!(report(&Down::default()), "took down 0 containers, no listener and 0 managed units\n");
+    }
+
+    #[test]
+    fn units_that_do_not_start_again_are_named_with_what_helps() {
+        let units = |count| (1..=count).map(|n| format!("web{n}.service")).collect::<Vec<_>>();
+        assert_eq!(left_behind(&[]), "");
+        assert_eq!(
+            left_behind(&units(2)),
+            "until something is in force again these units do not start: web1.service, web2.service; `systemctl restart fief` \
+             puts /etc/fief/policy.toml in force, and `fief unit UNIT --undo` has one start without Fief\n"
+        );
+        assert!(left_behind(&units(10)).contains(", web10.service; "));
+        assert!(left_behind(&units(12)).contains(", web10.service and 2 more; "));
     }
 
     #[test]

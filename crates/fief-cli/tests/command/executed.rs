@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use fief_control::Hierarchy;
-use fief_testkit::{Cgroup, cgroup2_mount, wait_until};
+use fief_testkit::{Cgroup, Feature, cgroup2_mount, require, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -132,6 +132,25 @@ fn what_a_killed_exec_left_is_removed_by_the_next() {
         cgroups_of(&place).is_empty()
     })
     .expect("the next one removes it once nobody is in it");
+}
+
+/// The kernel tells the server nothing of a command that was killed before the server asked for it.
+#[test]
+fn no_server_is_started_for_a_command_that_has_ended() {
+    if ![Feature::Root, Feature::Cgroup2].into_iter().all(require) {
+        return;
+    }
+    let mut ended = Command::new("true").spawn().expect("true starts");
+    ended.wait().expect("it ends");
+    let place = Cgroup::new("tied").expect("a cgroup");
+    let started_by = |parent: u32| {
+        let cgroup = place.path().to_str().expect("text");
+        fief().args(["run-exec", &parent.to_string(), cgroup, "", "0", "echo", "served"]).ends()
+    };
+    let orphan = started_by(ended.id());
+    assert!(orphan.code != 0 && orphan.stdout.is_empty(), "{orphan:?}");
+    assert!(orphan.stderr.contains("the command that waits for it has ended"), "{orphan:?}");
+    assert_eq!(started_by(std::process::id()).stdout, "served\n");
 }
 
 #[test]

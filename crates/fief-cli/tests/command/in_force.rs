@@ -2,6 +2,7 @@
 //! What needs a kernel and root: each test has an installation and a network namespace of its own.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use crate::agent::{Agent, GROUP, nobodys};
 use crate::place::Place;
-use crate::started::{SHOP, for_everybody, policy};
+use crate::started::{Ended, SHOP, for_everybody, policy};
 
 #[test]
 fn what_the_kernel_lacks_is_named_with_its_remedy() {
@@ -239,6 +240,27 @@ fn a_command_in_another_pid_namespace_lets_go_of_nothing() {
     assert!(note.exists() && place.containers().contains(&"shop/silver".to_owned()));
     sleeper.kill().expect("sleep is there");
     sleeper.wait().expect("sleep is there");
+}
+
+#[test]
+fn what_is_kept_of_a_policy_is_roots_alone_whatever_the_umask() {
+    let Some(place) = Place::new() else { return };
+    let (shop, folder) = (policy(SHOP), Path::new("/run/fief").join(&place.scope));
+    let mode = || std::fs::metadata(&folder).expect("there").mode() & 0o7777;
+    let applied_under = |umask: &str| {
+        let script = "umask \"$1\" && exec \"$0\" apply --containers 256 \"$2\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_fief"), umask]).arg(shop.path());
+        place.namespace.enter(command.env("FIEF_SCOPE", &place.scope));
+        let applied = Ended::from(command.output().expect("sh starts"));
+        assert_eq!(applied.code, 0, "{applied:?}");
+    };
+    applied_under("0");
+    assert_eq!(mode(), 0o700);
+    // as an older version has left it
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).expect("set");
+    applied_under("022");
+    assert_eq!(mode(), 0o700);
 }
 
 /// The first line of one who follows, while clients are refused.

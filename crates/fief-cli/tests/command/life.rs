@@ -327,6 +327,30 @@ fn a_policy_in_place_of_one_whose_run_was_killed_is_not_that_runs() {
     assert!(!note.exists());
 }
 
+/// A number is given again: to this test, say, which was not there when the machine started.
+#[test]
+fn a_run_that_was_killed_with_its_guard_is_taken_down_also_when_its_number_is_somebody_elses() {
+    let Some(place) = Place::new() else { return };
+    place.apply();
+    let note = Path::new("/run/fief").join(&place.scope).join("run.pid");
+    std::fs::write(&note, format!("{} 1", std::process::id())).expect("written");
+    let shop = policy(SHOP);
+    let run = place.fief().arg("run").arg(shop.path()).args(["--", "sh", "-c", "exit 7"]).ends();
+    assert_eq!(run.code, 7, "{run:?}");
+    assert!(!note.exists());
+}
+
+#[test]
+fn a_second_run_is_refused_while_the_first_one_is_there() {
+    let Some(place) = Place::new() else { return };
+    let mut first = Run::new(&place, &["sleep", "1000"]);
+    first.says("nothing listens");
+    let shop = policy(SHOP);
+    let second = place.fief().arg("run").arg(shop.path()).args(["--", "true"]).ends();
+    assert!(second.code == 125 && second.stderr.contains("in force already"), "{second:?}");
+    first.process.stop(SOON).expect("it ends");
+}
+
 /// What is in force, as far as any command lists it, and every file of it.
 fn all_of(place: &Place) -> Vec<String> {
     let mut all: Vec<String> =

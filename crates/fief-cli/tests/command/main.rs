@@ -6,6 +6,7 @@ mod board;
 mod boot;
 mod executed;
 mod full_disk;
+mod given_back;
 mod homes;
 mod in_force;
 mod interface;

@@ -145,6 +145,26 @@ fn systemd_is_told_again_of_a_drop_in_that_is_there() {
     assert_eq!((ended.code, ended.stdout.matches("daemon-reload\n").count()), (0, 4), "{ended:?}");
 }
 
+/// Where nothing is in force, with files of its own: `down`, `down --json`, and `down` as systemd calls it.
+#[test]
+fn down_names_the_units_that_do_not_start_without_a_policy_unless_systemd_stops_it() {
+    let Some(place) = Place::new() else { return };
+    let script = "mount -t tmpfs none /etc && mount -t tmpfs none /run && mount -t bpf none /sys/fs/bpf \
+                  && mkdir -p /run/systemd/system /etc/systemd/system && echo \"$1\" > /etc/systemd/system/nginx.service \
+                  && \"$0\" unit nginx --root / > /dev/null && \"$0\" down && \"$0\" down --json \
+                  && SERVICE_RESULT=success \"$0\" down";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_fief"), NGINX]);
+    place.namespace.enter(command.env("FIEF_SCOPE", &place.scope));
+    let ended = Ended::from(command.output().expect("unshare starts"));
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    let [nothing, page, json, by_systemd] = lines[..] else { panic!("{ended:?}") };
+    assert_eq!([nothing, by_systemd], ["nothing is in force"; 2]);
+    assert!(page.contains("these units do not start: nginx.service; `systemctl restart fief`"), "{page}");
+    assert!(json.contains("\"stranded_units\":[\"nginx.service\"]"), "{json}");
+}
+
 /// systemd is asked whether it can read what we wrote.
 #[test]
 fn systemd_reads_the_unit_with_its_drop_in() {

@@ -112,11 +112,6 @@ impl Plan {
         let pull = builder.pull();
         Self { groups: builder.groups, pull }
     }
-
-    /// The folders that are to be there.
-    pub(super) fn folders(&self) -> HashSet<&PathBuf> {
-        self.groups.iter().map(|group| &group.folder).collect()
-    }
 }
 
 impl Builder<'_> {

@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -123,13 +124,15 @@ impl Fief {
     }
 
     fn start_mover(&self) -> Result<()> {
-        let folder = self.run_dir();
-        fs::create_dir_all(&folder).context(|| format!("cannot make {}", folder.display()))?;
+        self.make_run_dir()?;
         let mut command = own_command(MOVER)?;
         command.arg(self.pins().scope()).current_dir("/").process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context(|| "cannot start the process that moves programs".into())?;
-        fs::write(self.mover_file(), child.id().to_string()).context(|| "cannot note who moves programs".into())
+        let noted = fs::write(self.mover_file(), child.id().to_string());
+        // it waits for the end of its standard input, which comes with a kill of this process too
+        drop(child.stdin);
+        noted.context(|| "cannot note who moves programs".into())
     }
 
     fn stop_mover(&self) -> Result<()> {
@@ -202,7 +205,8 @@ fn all_cpus() -> CpuSet {
     all
 }
 
-/// `fief run-move SCOPE`: moves programs into their groups, as long as it is the one that is noted.
+/// `fief run-move SCOPE`: moves programs into their groups, as long as it is the one that is noted. It is noted before its standard
+/// input ends, or never: who starts it may be killed in between, and then the next one would be a second reader of a ring that knows one.
 pub fn move_main(args: &[OsString]) -> Result<()> {
     let [scope] = args else {
         return Err(Error::new(ErrorKind::Other, "run-move is started by fief alone"));
@@ -217,15 +221,13 @@ pub fn move_main(args: &[OsString]) -> Result<()> {
     let ring = fief.map("programs")?;
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let mut mover = Mover { fief, folders: HashMap::new() };
-    // who started it notes it a moment later
-    let mut was_noted = false;
+    // where it cannot be read, nobody is at its other end either
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
     map::follow(&ring, TICK, |told: Vec<abi::fief_program>| {
         for program in told {
             // it has ended, or has real-time threads, which stay where they are
             let _ = mover.place(program);
         }
-        let is_noted = mover.fief.mover() == Some(own);
-        was_noted |= is_noted;
-        Ok::<bool, Error>((is_noted || !was_noted) && mover.fief.installed())
+        Ok::<bool, Error>(mover.fief.mover() == Some(own) && mover.fief.installed())
     })
 }

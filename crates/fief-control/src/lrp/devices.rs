@@ -25,6 +25,9 @@ use crate::veth::{self, Pair, tag};
 /// Larger than any packet that was merged on the way in.
 const MTU: u32 = 65_535;
 
+/// Bytes of an alias; the kernel takes fewer than 256.
+const LONGEST_ALIAS: usize = 250;
+
 const FEATURES_SET: u8 = 12;
 const FEATURES_HEADER: u16 = 1;
 const FEATURES_WANTED: u16 = 3;
@@ -61,7 +64,8 @@ pub(super) fn names(scope: &str, container: u32) -> [String; 2] {
 
 fn alias(scope: &str, container: abi::fief_ref, path: &str) -> String {
     let mut alias = format!("fief lane {scope} {}.{} {path}", container.id, container.generation);
-    alias.truncate(250);
+    // names may have letters of several bytes
+    alias.truncate(alias.floor_char_boundary(LONGEST_ALIAS));
     alias
 }
 
@@ -173,6 +177,18 @@ mod tests {
             assert_eq!(found, End { name: sends, index: 7, container: Some(container), receives: false });
             assert!(end(&link(8, &receives, &alias), scope).expect("ours").receives);
             assert_eq!(end(&link(8, &receives, ""), scope).expect("unfinished, ours").container, None);
+        }
+    }
+
+    #[test]
+    fn a_long_path_is_cut_between_letters_and_its_end_is_still_told() {
+        let container = abi::fief_ref { id: 12, generation: 3 };
+        let [name, _] = names("fief", 12);
+        for lead in ["", "x"] {
+            let path = format!("{lead}{}", vec!["ü".repeat(15); 16].join("/"));
+            let alias = alias("fief", container, &path);
+            assert!((248..=250).contains(&alias.len()) && path.contains(alias.rsplit(' ').next().expect("a path")));
+            assert_eq!(end(&link(7, &name, &alias), "fief").expect("ours").container, Some(container));
         }
     }
 

@@ -34,7 +34,7 @@ impl Fief {
                 done => done.context(what),
             };
         }
-        fs::create_dir_all(self.run_dir()).context(what)?;
+        self.make_run_dir()?;
         // beside it and renamed: an empty note, which a kill can leave, would hide the lanes from all that sweep
         let fresh = path.with_extension("new");
         fs::write(&fresh, places.iter().map(|netns| format!("{netns}\n")).collect::<String>()).context(what)?;

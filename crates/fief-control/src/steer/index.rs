@@ -110,9 +110,8 @@ impl Fief {
         }
         // never half of it: an index that is not noted seems new
         let aside = file.with_extension("next");
-        let written = fs::create_dir_all(self.run_dir())
-            .and_then(|()| fs::write(&aside, text))
-            .and_then(|()| fs::rename(&aside, &file));
+        self.make_run_dir()?;
+        let written = fs::write(&aside, text).and_then(|()| fs::rename(&aside, &file));
         written.context(|| format!("cannot write {}", file.display()))
     }
 }

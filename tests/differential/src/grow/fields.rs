@@ -144,6 +144,8 @@ pub fn field(bytes: &mut Vec<u8>, dice: &mut Dice) {
             b"Transfer-Encoding: chunked;a=b",
             b"TE: trailers",
             b"Connection: close",
+            b"Connection: close ",
+            b"Connection:\tclose\t",
             b"Connection: keep-alive",
             b"Connection: upgrade",
             b"Connection: Upgrade, HTTP2-Settings",

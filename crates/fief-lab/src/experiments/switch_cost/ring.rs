@@ -10,7 +10,7 @@ use fief::Container;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Pid, dup2_stdin, dup2_stdout, pipe, read, write};
+use nix::unistd::{ForkResult, Pid, dup2_stdin, dup2_stdout, getppid, pipe, read, write};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
@@ -53,7 +53,7 @@ impl Ring {
             (0..processes).map(|_| pipe()).collect::<nix::Result<_>>().context("make the ring's pipes")?;
         // made before there are processes: what is made once is made with a lock, which a child would never get
         let ends = (stdin(), stdout());
-        let mut others = Vec::new();
+        let (mut others, parent) = (Vec::new(), Pid::this());
         for process in 1..processes {
             let (from, to) = (&pipes[process].0, &pipes[(process + 1) % processes].1);
             // SAFETY: the calling process has one thread, and the child makes system calls alone until it is killed.
@@ -62,7 +62,7 @@ impl Ring {
                 ForkResult::Child => {
                     let container =
                         (!containers.is_empty()).then(|| &containers[place(process, processes, containers.len())]);
-                    pass_on(container, (from, to), &ends);
+                    pass_on(parent, container, (from, to), &ends);
                 }
             }
         }
@@ -128,9 +128,11 @@ impl Drop for Ring {
 }
 
 /// A member's main.
-fn pass_on(container: Option<&Container>, (from, to): (&OwnedFd, &OwnedFd), ends: &(Stdin, Stdout)) -> ! {
+fn pass_on(parent: Pid, container: Option<&Container>, (from, to): (&OwnedFd, &OwnedFd), ends: &(Stdin, Stdout)) -> ! {
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
-    let bound = container.is_none_or(|container| container.bind_thread().is_ok());
+    // the kernel sends nothing for a parent that ended before that
+    let tied = getppid() == parent;
+    let bound = tied && container.is_none_or(|container| container.bind_thread().is_ok());
     let placed = bound && dup2_stdin(from).and_then(|()| dup2_stdout(to)).is_ok();
     // else each process has the descriptors of all containers, and whoever looks for a socket in all processes looks at them
     // SAFETY: nothing of this process uses them any more.
