@@ -26,8 +26,9 @@
  * A head is kept when it comes for the second time, so one that comes once costs its hash only. The hash is keyed: nobody foresees which
  * heads share a place. A head that is found is marked as used; who wants its place takes the mark off, and gets the place the next time
  * if there is none again.
- * Limits: heads of up to KNOWN_MOST bytes that end with CR LF CR LF and begin with no empty line. What cannot be read and TLS are read each
- * time. So is a request with another one behind it, if its packet ends with a head. 42 kB for each CPU.
+ * Limits: the order in which epoch and slot are read and written is x86's. Heads of up to KNOWN_MOST bytes that end with CR LF CR LF and
+ * begin with no empty line. What cannot be read and TLS are read each time. So is a request with another one behind it, if its packet ends
+ * with a head. 42 kB for each CPU.
  */
 #pragma once
 

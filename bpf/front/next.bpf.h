@@ -139,6 +139,9 @@ static __noinline int later_rule(struct __sk_buff *skb, struct front_context *fr
 		return later_unread(front, on->label, stream, FIEF_UNREAD_OTHER);
 	later_find(p, stream, on->label);
 	at = on->label->next + stream->length;
+	/* an end that comes again, and adds nothing: TCP has counted it too */
+	if (p->flags & TCP_FIN && end == at && on->tcp->rcv_nxt == at + 1)
+		return TCX_NEXT;
 	/* TCP has bytes that are missing here: others displaced them, and what the packet has in their place it does not take */
 	if (is_behind(on->tcp->rcv_nxt, at))
 		return later_unread(front, on->label, stream, FIEF_UNREAD_NO_ROOM);

@@ -3,7 +3,8 @@
  * Dispatch: which thread a CPU without one runs next.
  *
  * How: that of the one container that waits, where it is alone. Else kernel threads and those that the floor lets in, and then the
- * tree's choice, under the machine's lock. A chosen queue may have no thread for this CPU: then the tree is asked again.
+ * tree's choice, under the machine's lock. A chosen queue may have no thread for this CPU: then the tree is asked again, and what was in
+ * vain is marked. One CPU at a time looks so much further, since the marks of several would wipe each other out, and no search would end.
  * Limits: a search takes PICKS_NS, since interrupts are off, and goes on with the next choice.
  */
 #pragma once
@@ -17,9 +18,11 @@
 #include "pick.bpf.h"
 #include "stays.bpf.h"
 
-#define PICKS	   256	  /* queues in a row that have no thread for this CPU; more than one only for */
-#define PICKS_NS   200000 /* so long: interrupts are off */
-#define RESTS_MOST 64	  /* so often in a row a search goes on */
+#define PICKS	   256	   /* queues in a row that have no thread for this CPU; more than one only for */
+#define PICKS_NS   200000  /* so long: interrupts are off */
+#define RESTS_MOST 64	   /* so often in a row a search goes on */
+#define TURN_TRIES 16	   /* for the turn to look further */
+#define TURN_NS	   1000000 /* a CPU that has it and did not look for so long may have been stopped */
 
 /* The thread of the one container that waits, where it is known without a choice. */
 static __always_inline bool alone_takes(struct sched_machine *m, struct sched_place *here)
@@ -45,32 +48,85 @@ static __always_inline bool alone_takes(struct sched_machine *m, struct sched_pl
  * A search that has had its time without an end goes on with the next choice, at once: else the CPU would be idle although somebody waits
  * for it. What it has seen is marked with its number; who came there since is seen by another search, from the begin.
  */
-static __always_inline void search_rests(struct sched_place *here, s32 cpu, __u32 search, bool over)
+static __always_inline void search_rests(struct sched_machine *m, struct sched_place *here, s32 cpu, bool over)
 {
-	if ((over && !here->search) || here->rests >= RESTS_MOST) {
+	if (over)
+		here->search = 0;
+	if (over && !here->went_on) {
+		here->rests = 0;
+	} else if (here->rests >= RESTS_MOST) {
 		here->search = 0;
 		here->rests = 0;
-		return;
+		m->held = 1; /* the next beat has it look again */
+	} else {
+		here->rests++;
+		scx_bpf_kick_cpu(cpu, 0);
 	}
-	here->search = over ? 0 : search;
-	here->rests++;
-	scx_bpf_kick_cpu(cpu, 0);
 }
 
-static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
+/* It has found something, or somebody else has. */
+static __always_inline void search_ends(struct sched_place *here)
+{
+	here->search = 0;
+	here->rests = 0;
+}
+
+/*
+ * Whether this CPU may look further than at the tree's first choice, and by which number it marks what it has seen. The lock is held. Global:
+ * the verifier follows it once.
+ */
+__noinline int further_takes(s32 cpu, __u64 now)
 {
 	struct sched_machine *m = machine_get();
 	struct sched_place *here = place_at(cpu);
-	bool given = false, over = false;
-	struct sched_waiting *w = NULL;
-	__u32 stays, search;
-	int i, found;
-	__u64 now;
+	bool own;
 
 	if (!m || !here)
+		return 0;
+	own = m->searcher == cpu + 1;
+	if (m->searcher && !own && (__s64)(now - m->searched_ns) < TURN_NS) {
+		here->refused++;
+		return 0;
+	}
+	if (!own || !here->search) {
+		here->search = ++m->searches ?: ++m->searches;
+		m->searcher = cpu + 1;
+	}
+	m->searched_ns = now;
+	m->search = here->search;
+	return 1;
+}
+
+/* It looks no further. */
+static __always_inline void further_ends(struct sched_machine *m, s32 cpu)
+{
+	__sync_val_compare_and_swap(&m->searcher, cpu + 1, 0);
+}
+
+/* The thread that went on, or another one, is counted no longer. Where the lock is not to be had, this is done with the next one. */
+static __always_inline void stays_ends(struct sched_machine *m, struct sched_place *here, __u32 stays)
+{
+	if (!machine_lock()) {
+		here->owed = stays;
 		return;
-	if (!may_stay(prev) && !m->serving && !m->late && !m->kernel && alone_takes(m, here))
+	}
+	waits_less(stays - 1);
+	queue_return(stays - 1);
+	machine_unlock(m);
+}
+
+static __always_inline void choose(struct sched_machine *m, struct sched_place *here, s32 cpu, struct task_struct *prev)
+{
+	bool given = false, over = false;
+	struct sched_waiting *w = NULL;
+	__u32 stays;
+	int i, found = PICK_NONE;
+	__u64 now;
+
+	if (!may_stay(prev) && !m->serving && !m->late && !m->kernel && alone_takes(m, here)) {
+		search_ends(here);
 		return;
+	}
 	now = bpf_ktime_get_ns();
 	charge_now(now);
 	stays = prev_waits(prev);
@@ -79,8 +135,10 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
 		return;
 	}
 	lent_look(m, now);
-	if (kthread_let_in(m, here, prev, now) || floor_let_in(m, here))
+	if (kthread_let_in(m, here, prev, now) || floor_let_in(m, here)) {
+		search_ends(here);
 		return;
+	}
 	if (stays && m->free <= NUMBERS_PLENTY)
 		w = waiting_of(prev);
 	if (!machine_lock()) {
@@ -88,7 +146,15 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
 			slice_set(prev, SLICE_NS);
 		return;
 	}
-	search = here->search ? here->search : ++m->searches;
+	if (here->owed) {
+		waits_less(here->owed - 1);
+		queue_return(here->owed - 1);
+		here->owed = 0;
+	}
+	here->went_on = here->search;
+	here->refused = 0;
+	if (!here->went_on)
+		here->vain = 0;
 	if (w) { /* it goes on by the turn of the line where it would wait */
 		stays = line_take(w, stays - 1) + 1;
 		if (climber_is_held(w, stays - 1)) {
@@ -103,16 +169,23 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
 		__u32 queue = QUEUE_ROOT;
 		struct sched_node *n;
 
-		if ((i && bpf_ktime_get_ns() - now > PICKS_NS) || !machine_lock())
+		if ((i && bpf_ktime_get_ns() - now > PICKS_NS) || here->refused > TURN_TRIES || !machine_lock())
 			break;
-		m->search = search;
+		m->search = 0;
+		m->vain = here->vain;
+		if ((i || here->went_on) && !further_takes(cpu, now)) {
+			machine_unlock(m);
+			continue;
+		}
 		alone_joins(m);
 		found = tree_pick(now);
 		n = found >= 0 ? node_at(found) : NULL;
 		if (n) {
-			n->own_passed = search;
-			if (!n->first)
-				n->passed = search; /* nothing is below it */
+			if (m->search) {
+				n->own_passed = m->search;
+				if (!n->first)
+					n->passed = m->search; /* nothing is below it */
+			}
 			queue = n->queue;
 		}
 		machine_unlock(m);
@@ -142,18 +215,30 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
 			given = true;
 			break;
 		}
+		here->vain = 1;
+	}
+	if (given && found >= 0 && here->vain && machine_lock()) {
+		tree_goes(found);
+		machine_unlock(m);
 	}
 	if (!given)
 		given = kthread_take(m, here, now);
-	if (given) {
-		here->search = 0;
-		here->rests = 0;
-	} else {
-		search_rests(here, cpu, search, over);
-	}
-	if (stays && machine_lock()) {
-		waits_less(stays - 1);
-		queue_return(stays - 1);
-		machine_unlock(m);
-	}
+	if (given)
+		search_ends(here);
+	else
+		search_rests(m, here, cpu, over);
+	if (stays)
+		stays_ends(m, here, stays);
+}
+
+static __always_inline void dispatch(s32 cpu, struct task_struct *prev)
+{
+	struct sched_machine *m = machine_get();
+	struct sched_place *here = place_at(cpu);
+
+	if (!m || !here)
+		return;
+	choose(m, here, cpu, prev);
+	if (!here->search)
+		further_ends(m, cpu);
 }

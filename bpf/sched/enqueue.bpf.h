@@ -61,6 +61,10 @@ static __always_inline void enqueue(struct task_struct *p, u64 flags)
 		w->thread.slept = 1;
 	id = allocation_of(p, w);
 	queue = wait_begin(w, id, place);
+	if (queue == QUEUE_LATE) {
+		late_waits(p, flags);
+		return;
+	}
 	if (climber_waits(p, w, place, flags))
 		return;
 	if (w && w->container)
@@ -99,6 +103,9 @@ static __always_inline void enqueue(struct task_struct *p, u64 flags)
 			break;
 		if ((there->rank < rank || is_overtaken(there, id, w)) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+			/* the next one that is better than what runs there looks elsewhere */
+			if (there->rank < rank)
+				there->rank = rank;
 			state_count(preempted);
 			break;
 		}

@@ -11,8 +11,12 @@
  * tree still counts it as one that waits, and may look for it in vain.
  *
  * Nor does one wait in a critical section of RCU: the kernel removes a scheduler under which one lasts for 21 s (panic_on_rcu_stall). A
- * thread that is to give up its CPU in one goes on, by moments, up to SECTION_MOMENTS of them.
- * Limits: at most FLOOR_ROW in a row on a CPU, then the tree is asked once.
+ * thread that is to give up its CPU in one goes on, and is looked at after each moment, SECTION_LOOKS times: one that does nothing but
+ * enter sections would keep the CPU from better ones, and from its limit. So it may wait in a section yet, as long as anybody waits. One that
+ * is let in for having waited goes on until it has left the section that it waited in: the kernel notes of a thread that comes to the scheduler
+ * in one (rcu_note_context_switch), and takes that back when it leaves it.
+ * Limits: at most FLOOR_ROW moments in a row on a CPU, then the tree is asked once. A section may last for SECTION_MOMENTS: one walk over a
+ * chain of long links takes a millisecond or two, so that much a thread can have beyond its limit each FLOOR_NS.
  */
 #pragma once
 
@@ -21,6 +25,7 @@
 #define FLOOR_NS	6000000000ull
 #define MOMENT_NS	50000
 #define SECTION_MOMENTS 200
+#define SECTION_LOOKS	40
 #define FLOOR_ROW	64
 #define FLOOR_BEATS	25 /* periods from one look at all queues to the next */
 
@@ -71,13 +76,28 @@ static __always_inline bool floor_look(struct sched_machine *m, __u64 now)
 	return scx_bpf_dsq_nr_queued(DSQ(QUEUE_LATE)) > 0;
 }
 
+/* Whether the thread is in the section yet in which it last came to the scheduler. */
+static __always_inline bool section_lasts(__u64 thread)
+{
+	struct task_struct *p = bpf_core_cast((void *)thread, struct task_struct);
+
+	return bpf_core_field_exists(p->rcu_read_unlock_special) && p->rcu_read_unlock_special.b.blocked;
+}
+
 /* The moment of the thread that was let in is over. One that came instead meanwhile is not disturbed. */
 static int moment_ends(void *map, int *cpu, struct sched_moment *moment)
 {
 	struct sched_place *there = place_at(*cpu);
 
-	if (there && there->thread == moment->thread)
-		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
+	if (!there || there->thread != moment->thread)
+		return 0;
+	if (moment->more && section_lasts(moment->thread)) {
+		moment->more--;
+		there->row++;
+		if (!bpf_timer_start(&moment->timer, MOMENT_NS, BPF_F_TIMER_CPU_PIN))
+			return 0;
+	}
+	scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
 	return 0;
 }
 
@@ -99,8 +119,8 @@ static __always_inline s32 moments_begin(void)
 	return 0;
 }
 
-/* Of the thread that begins to run on this CPU. */
-static __always_inline void moment_begins(struct task_struct *p)
+/* Of the thread that begins to run on this CPU, and so many more to leave the section that it waited in. */
+static __always_inline void moment_begins(struct task_struct *p, __u32 more)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct sched_moment *moment = bpf_map_lookup_elem(&sched_moments, &cpu);
@@ -108,6 +128,7 @@ static __always_inline void moment_begins(struct task_struct *p)
 	if (!moment)
 		return;
 	moment->thread = (__u64)p;
+	moment->more = more;
 	if (bpf_timer_start(&moment->timer, MOMENT_NS, BPF_F_TIMER_CPU_PIN))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
@@ -119,13 +140,25 @@ static __always_inline void moment_begins(struct task_struct *p)
 static __always_inline bool section_goes_on(struct task_struct *p, struct sched_place *here)
 {
 	if (!bpf_core_field_exists(p->rcu_read_lock_nesting) || p->rcu_read_lock_nesting <= SECTIONS_OWN ||
-	    here->section >= SECTION_MOMENTS) {
+	    here->section >= SECTION_LOOKS) {
 		here->section = 0;
 		return false;
 	}
 	here->section++;
-	moment_begins(p);
+	here->row++;
+	moment_begins(p, 0);
 	return true;
+}
+
+/* A thread that cannot be counted among those of a line: it is let in for a moment, and waits anew. */
+static __always_inline void late_waits(struct task_struct *p, __u64 flags)
+{
+	struct sched_machine *m = machine_get();
+
+	scx_bpf_dsq_insert(p, DSQ(QUEUE_LATE), SLICE_NS, flags);
+	if (m)
+		m->late = 1;
+	scx_bpf_kick_cpu(scx_bpf_task_cpu(p), 0);
 }
 
 /* A killed thread has a whole slice to end in: it may have much to give back before it does. */

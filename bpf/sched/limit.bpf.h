@@ -20,6 +20,12 @@ static __always_inline __u32 cpus_now(void)
 	return m ? m->cpus : 0;
 }
 
+/* How far a child may be ahead of its siblings. */
+static __always_inline __u64 lead_now(void)
+{
+	return lead_of(cpus_now());
+}
+
 /* The lock is held. */
 static __always_inline bool budget_left(struct sched_node *n, __u32 limit_ppm, __u64 now)
 {

@@ -63,8 +63,10 @@ static int period_begins(void *map, int *key, struct sched_machine *m)
 	m->must_look = m->serving != 0;
 	if (scx_bpf_dsq_nr_queued(DSQ(QUEUE_KERNEL)) > 0)
 		m->kernel = 1;
+	if (scx_bpf_dsq_nr_queued(DSQ(QUEUE_LATE)) > 0)
+		m->late = 1;
 	left = held_leave(m, now);
-	if (foreign_look(m) || left || m->must_look || m->held || m->kernel) {
+	if (foreign_look(m) || left || m->must_look || m->held || m->kernel || m->late) {
 		m->held = 0;
 		bpf_for (cpu, 0, cpu_count)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

@@ -5,13 +5,16 @@
  * A child with a share advances by its parent's clock divided by the share; all children without one advance together, as one
  * child that has what the shares leave, and among themselves by weight. The child that is behind goes first (stride scheduling,
  * as in Waldspurger's thesis). A child that was away is at most LAG behind, so that it cannot save time up; one that got time
- * which nobody ordered (receiving, an idle CPU) is at most LEAD ahead, so that it does not pay for that for ever.
+ * which nobody ordered (receiving, an idle CPU) is at most LEAD ahead, so that it does not pay for that for ever. Each CPU is charged when
+ * it comes to it: until then all others may choose the same child once more, which pays for that too.
  */
 #pragma once
 
 #define WHOLE	     1000000ull /* of a parent: parts per million, as shares are */
 #define LAG_NS	     8000000ull
 #define LEAD_NS	     40000000ull
+#define LEAD_CPU_NS  8000000ull /* and so much more for each CPU above */
+#define LEAD_CPUS    4
 #define PERIOD_NS    20000000ull
 #define DEBT_MOST    100	/* periods */
 #define DEBT_STEP_NS 12000000ll /* of one thread, until it is asked again: at a tick */
@@ -36,6 +39,12 @@ static inline bool is_before(__u64 a, __u64 b)
 	return (__s64)(a - b) < 0;
 }
 
+/* How far a child of one of so many CPUs may be ahead. */
+static inline __u64 lead_of(__u64 cpus)
+{
+	return cpus > LEAD_CPUS ? LEAD_NS + (cpus - LEAD_CPUS) * LEAD_CPU_NS : LEAD_NS;
+}
+
 /* `at` no further behind the clock than `lag`, no further ahead than `lead`. */
 static inline __u64 within(__u64 at, __u64 clock, __u64 lag, __u64 lead)
 {
@@ -47,15 +56,15 @@ static inline __u64 within(__u64 at, __u64 clock, __u64 lag, __u64 lead)
 }
 
 /* The same for a child with a part of the WHOLE, which is no further from its siblings' clock than a child may be; */
-static inline __u64 within_part(__u64 at, __u64 clock, __u64 part)
+static inline __u64 within_part(__u64 at, __u64 clock, __u64 part, __u64 lead)
 {
-	return within(at, clock, stride(LAG_NS, part), stride(LEAD_NS, part));
+	return within(at, clock, stride(LAG_NS, part), stride(lead, part));
 }
 
 /* and for one with a weight. */
-static inline __u64 within_weight(__u64 at, __u64 clock, __u64 weight)
+static inline __u64 within_weight(__u64 at, __u64 clock, __u64 weight, __u64 lead)
 {
-	return within(at, clock, stride_weight(LAG_NS, weight), stride_weight(LEAD_NS, weight));
+	return within(at, clock, stride_weight(LAG_NS, weight), stride_weight(lead, weight));
 }
 
 /* What the children without a share have together of their parent's `whole`. They are not starved by shares of 100 %. */

@@ -56,15 +56,16 @@ static __always_inline void child_place(struct sched_node *n, struct fief_attrib
 	__u64 clock = clock_seen(parent, a->priority, a->share_ppm ? CLOCK_SHARES : CLOCK_REST, n->at);
 
 	if (a->share_ppm)
-		n->at = within_part(n->at, clock, a->share_ppm);
+		n->at = within_part(n->at, clock, a->share_ppm, lead_now());
 	else
-		n->at = within_weight(n->at, clock, a->weight);
+		n->at = within_weight(n->at, clock, a->weight, lead_now());
 }
 
 /* The same for its own threads, as one of its children; */
 static __always_inline void own_place(struct sched_node *n)
 {
-	n->own_at = within_weight(n->own_at, clock_seen(n, OWN_PRIORITY, CLOCK_REST, n->own_at), OWN_WEIGHT);
+	n->own_at =
+	    within_weight(n->own_at, clock_seen(n, OWN_PRIORITY, CLOCK_REST, n->own_at), OWN_WEIGHT, lead_now());
 }
 
 /* and for all of its children without a share, as one. */
@@ -72,26 +73,58 @@ static __always_inline void rest_place(struct sched_node *n, __u32 priority, __u
 {
 	__u64 *at = group_of(n, priority), *clock = clock_of(n, priority, CLOCK_SHARES, *at);
 
-	*at = within_part(*at, *clock, rest);
+	*at = within_part(*at, *clock, rest, lead_now());
 }
 
-/* A child with a share, which stands at `at`, is chosen. */
-static __always_inline void share_goes(struct sched_node *n, __u32 priority, __u64 at)
+/*
+ * A child with a share, which stands at `at`, is chosen. Not in the place of one that had no thread for this CPU: who goes through all that
+ * wait would bring the clock to the one that is furthest ahead, and those behind it would lose what they are to have.
+ */
+static __always_inline void share_goes(struct sched_node *n, __u32 priority, __u64 at, bool first)
 {
 	__u64 *clock = clock_of(n, priority, CLOCK_SHARES, at);
 
-	if (is_before(*clock, at))
+	if (first && is_before(*clock, at))
 		*clock = at;
 }
 
 /* One without. */
-static __always_inline void rest_goes(struct sched_node *n, __u32 priority, __u64 at)
+static __always_inline void rest_goes(struct sched_node *n, __u32 priority, __u64 at, bool first)
 {
 	__u64 *clock = clock_of(n, priority, CLOCK_REST, at);
 
-	share_goes(n, priority, *group_of(n, priority));
-	if (is_before(*clock, at))
+	share_goes(n, priority, *group_of(n, priority), first);
+	if (first && is_before(*clock, at))
 		*clock = at;
+}
+
+/*
+ * One that was chosen in the place of others has a thread for this CPU: the clocks on its way follow it after all. The lock is held. Of its
+ * own threads, on all of the way up.
+ */
+__noinline int tree_goes(__u32 id)
+{
+	struct sched_node *n = node_at(id), *parent;
+	int level;
+
+	if (n)
+		rest_goes(n, OWN_PRIORITY, n->own_at, true);
+	for (level = 0; level < LEVELS && can_loop; level++) {
+		struct fief_container *c = container_at(id);
+		struct fief_attributes *a;
+
+		n = node_at(id);
+		parent = n ? node_at(n->parent) : NULL;
+		if (!c || !parent || id == FIEF_ROOT)
+			break;
+		a = attributes_of(c);
+		if (a->share_ppm)
+			share_goes(parent, a->priority, n->at, true);
+		else
+			rest_goes(parent, a->priority, n->at, true);
+		id = n->parent;
+	}
+	return 0;
 }
 
 /* Looks at one child. Returns the next of the list. */
@@ -105,7 +138,7 @@ __noinline __u32 child_offer(__u32 id, struct sched_node *parent __arg_nonnull, 
 
 	if (!m || !c || !n)
 		return 0;
-	if (n->passed == m->search)
+	if (m->search && n->passed == m->search)
 		return n->next; /* and settled by this search */
 	a = attributes_of(c);
 	if (n->parent != c->parent.id)
@@ -138,7 +171,7 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 	*own = 0;
 	rest = rest_part(id, c);
 	own_settle(n, c, rest);
-	if (n->queued && n->own_passed != m->search) {
+	if (n->queued && (!m->search || n->own_passed != m->search)) {
 		own_place(n);
 		best_offer(&b, 0, OWN_PRIORITY, false, n->own_at);
 	}
@@ -159,10 +192,10 @@ __noinline int level_pick(__u32 id, __u64 now, __u32 *own __arg_nonnull)
 	if (b.has_rest)
 		rest_place(n, b.priority, rest);
 	if (b.share && (!b.has_rest || is_before(b.share_at, group_seen(n, b.priority)))) {
-		share_goes(n, b.priority, b.share_at);
+		share_goes(n, b.priority, b.share_at, !m->vain);
 		return b.share;
 	}
-	rest_goes(n, b.priority, b.rest_at);
+	rest_goes(n, b.priority, b.rest_at, !m->vain);
 	if (!b.rest)
 		*own = 1;
 	return b.rest;
@@ -184,7 +217,8 @@ __noinline int tree_pick(__u64 now)
 
 			if (id == FIEF_ROOT || !n || !m)
 				break;
-			n->passed = m->search;
+			if (m->search)
+				n->passed = m->search;
 			found = PICK_AGAIN;
 			break;
 		}

@@ -10,11 +10,17 @@
 #include "leaves.bpf.h"
 #include "policy.bpf.h"
 
+/*
+ * The kernel says so of a thread that runs on another CPU too, as its nice value, its policy or its CPUs are changed from here: it ends to
+ * run, and begins again.
+ */
 static __always_inline void run_begins(struct task_struct *p)
 {
-	struct sched_place *here = place_at(bpf_get_smp_processor_id());
+	s32 cpu = scx_bpf_task_cpu(p);
+	bool own = cpu == bpf_get_smp_processor_id();
+	struct sched_place *here = place_at(cpu);
 	struct sched_waiting *w = waiting_of(p);
-	bool late = here && here->brief && waits_too_long(p, bpf_ktime_get_ns());
+	bool late = own && here && here->brief && waits_too_long(p, bpf_ktime_get_ns());
 
 	wait_end(w);
 	if (w) {
@@ -23,6 +29,8 @@ static __always_inline void run_begins(struct task_struct *p)
 	}
 	if (!here)
 		return;
+	if (own)
+		here->section = here->brief ? SECTION_LOOKS : 0;
 	here->at = w ? w->thread.at : 0;
 	here->of = w ? w->of : 0;
 	here->rank = p->flags & PF_KTHREAD ? ~0u : rank_runs(p, w);
@@ -30,22 +38,23 @@ static __always_inline void run_begins(struct task_struct *p)
 	here->turn = p->flags & PF_KTHREAD ? 0 : turn_of(w);
 	here->lent = w && w->lent;
 	here->thread = (__u64)p;
-	if (here->brief && !(p->flags & PF_KTHREAD)) {
+	if (own && here->brief && !(p->flags & PF_KTHREAD)) {
 		here->brief = 0;
 		if (late && !is_dying(p))
-			moment_begins(p);
+			moment_begins(p, SECTION_MOMENTS);
 		else if (!is_dying(p)) /* it is let in only to wait elsewhere (leaves.bpf.h) */
-			scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	} else if (w && !(p->flags & PF_KTHREAD) && climber_is_held(w, w->allocation.id) && !is_dying(p)) {
-		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
 }
 
 static __always_inline void run_ends(struct task_struct *p, bool runnable)
 {
-	struct sched_place *here = place_at(bpf_get_smp_processor_id());
+	struct sched_place *here = place_at(scx_bpf_task_cpu(p));
 	struct sched_waiting *w = waiting_of(p);
 
+	open_settle(p);
 	if (w) {
 		place_ran(w, p->se.sum_exec_runtime);
 		served_ends(w, p);
@@ -68,6 +77,7 @@ static __always_inline void run_ticks(struct task_struct *p)
 	if (p->flags & PF_KTHREAD)
 		return;
 	charge_now(bpf_ktime_get_ns());
+	open_settle(p);
 	served_take(waiting_of(p), p->pid, p->se.sum_exec_runtime);
 	id = container_of_thread(p);
 	if (is_held(id))
@@ -88,7 +98,7 @@ static __always_inline bool run_yields(struct task_struct *from, struct task_str
 /* It goes to sleep, to another CPU, or changes what it is. */
 static __always_inline void run_quiets(struct task_struct *p, u64 flags)
 {
-	struct sched_place *here = place_at(bpf_get_smp_processor_id());
+	struct sched_place *here = place_at(scx_bpf_task_cpu(p));
 	struct sched_waiting *w;
 
 	/* the one that runs here waits nowhere: its storage need not be asked for */

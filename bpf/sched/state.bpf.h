@@ -75,27 +75,30 @@ struct {
 
 struct sched_machine {
 	__u32 lock;
-	__u32 searches;	 /* counts them */
-	__u32 search;	 /* the one that has the lock */
-	__u32 top;	 /* queues above were never taken */
-	__u32 free;	 /* entries of sched_free that hold a number */
-	__u32 held;	 /* a container with waiting threads was passed over */
-	__u32 beats;	 /* of the timer */
-	__u32 foreign;	 /* threads that wait on the allocation of another container than they work for */
-	__u32 serving;	 /* threads that wait while they serve a listener with a queue */
-	__u32 look;	 /* the line that is looked at next (leaves.bpf.h); */
-	__u32 lines;	 /* and so many are left */
-	__u32 seen;	 /* threads that this look was at */
-	__u32 late;	 /* a thread may wait among those that are let in for a moment (floor.bpf.h) */
-	__u32 lined;	 /* containers with waiting threads of their own */
-	__u32 alone;	 /* the one of them that is in no list: id + 1; 0: all are (alone.bpf.h) */
-	__u32 cpus;	 /* that the machine has now */
-	__u32 moved;	 /* a container that a search found in the list of a former parent: id + 1 */
-	__u32 kernel;	 /* a kernel thread may wait among those that had their slice (kthread.bpf.h) */
-	__u32 must_look; /* a beat has come since lines were last looked at */
-	__u32 let_in;	 /* held threads that this beat lets in (leaves.bpf.h) */
-	__u64 looked_ns; /* when lines were last looked at */
-	__u64 news;	 /* of the queues, as they were then */
+	__u32 searches;	   /* counts them */
+	__u32 search;	   /* the one that has the lock; 0: it looks no further than at the first choice */
+	__u32 vain;	   /* that one has chosen a container without a thread for its CPU */
+	__u32 searcher;	   /* the CPU that looks further: its number + 1; 0: none does (dispatch.bpf.h) */
+	__u32 top;	   /* queues above were never taken */
+	__u32 free;	   /* entries of sched_free that hold a number */
+	__u32 held;	   /* a container with waiting threads was passed over */
+	__u32 beats;	   /* of the timer */
+	__u32 foreign;	   /* threads that wait on the allocation of another container than they work for */
+	__u32 serving;	   /* threads that wait while they serve a listener with a queue */
+	__u32 look;	   /* the line that is looked at next (leaves.bpf.h); */
+	__u32 lines;	   /* and so many are left */
+	__u32 seen;	   /* threads that this look was at */
+	__u32 late;	   /* a thread may wait among those that are let in for a moment (floor.bpf.h) */
+	__u32 lined;	   /* containers with waiting threads of their own */
+	__u32 alone;	   /* the one of them that is in no list: id + 1; 0: all are (alone.bpf.h) */
+	__u32 cpus;	   /* that the machine has now */
+	__u32 moved;	   /* a container that a search found in the list of a former parent: id + 1 */
+	__u32 kernel;	   /* a kernel thread may wait among those that had their slice (kthread.bpf.h) */
+	__u32 must_look;   /* a beat has come since lines were last looked at */
+	__u32 let_in;	   /* held threads that this beat lets in (leaves.bpf.h) */
+	__u64 looked_ns;   /* when lines were last looked at */
+	__u64 searched_ns; /* when the CPU that looks further last did */
+	__u64 news;	   /* of the queues, as they were then */
 	struct bpf_timer timer;
 };
 
@@ -125,6 +128,7 @@ struct {
 struct sched_moment {
 	struct bpf_timer timer;
 	__u64 thread;
+	__u64 more; /* that the same thread may have yet */
 };
 
 struct {
@@ -147,7 +151,11 @@ struct sched_place {
 	__u64 at;      /* its place in that container's line */
 	__u32 search;  /* that goes on with the next choice; 0: another one begins */
 	__u32 rests;   /* so often it has */
-	__u32 section; /* moments in a row that a thread had to leave a critical section in (floor.bpf.h) */
+	__u32 section; /* moments in a row that a thread had to be outside of critical sections in (floor.bpf.h) */
+	__u32 owed;    /* a thread is counted as one that waits, and does not: id + 1; 0: none (dispatch.bpf.h) */
+	__u32 vain;    /* a choice of the search had no thread for this CPU */
+	__u32 went_on; /* the search began with a former choice, of this choice's own; */
+	__u32 refused; /* and so often it did not have the turn to look further: here the verifier does not follow it */
 	__u32 pad;
 	__u64 kernel_ns; /* when a kernel thread last had its slice here */
 };

@@ -151,18 +151,21 @@ static __always_inline __u32 line_take(struct sched_waiting *w, __u32 id)
 	return id == FIEF_ROOT || queue_take(id) != QUEUE_ROOT ? id : line_climb(w, id);
 }
 
-/* It waits from now on. Returns the number of the queue; whose that is, the record says. */
+/*
+ * It waits from now on. Returns the number of the queue; whose that is, the record says. QUEUE_LATE: it could not be counted, and no search
+ * would come to where it waits.
+ */
 __noinline __u32 wait_begin(struct sched_waiting *w, __u32 id, __u64 now)
 {
 	struct sched_machine *m = machine_get();
 	__u32 queue;
 
 	if (!m || !w)
-		return QUEUE_ROOT;
+		return QUEUE_LATE;
 	if (!w->since_ns)
 		w->since_ns = now;
 	if (!machine_lock())
-		return QUEUE_ROOT;
+		return QUEUE_LATE;
 	queue = queue_take(id);
 	if (queue == QUEUE_ROOT && id != FIEF_ROOT) {
 		state_count(unqueued);

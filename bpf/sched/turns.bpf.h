@@ -52,7 +52,7 @@ static __noinline int child_stands(__u32 id, __u32 parent, struct standing *s)
 		s->priority = OWN_PRIORITY;
 		s->share = 0;
 		at = p->own_at + stride_weight(pc->charged_own_ns, OWN_WEIGHT);
-		s->at = within_weight(at, clock_seen(p, OWN_PRIORITY, CLOCK_REST, at), OWN_WEIGHT);
+		s->at = within_weight(at, clock_seen(p, OWN_PRIORITY, CLOCK_REST, at), OWN_WEIGHT, lead_now());
 		return 0;
 	}
 	a = attributes_of(c);
@@ -61,10 +61,10 @@ static __noinline int child_stands(__u32 id, __u32 parent, struct standing *s)
 	s->share = a->share_ppm;
 	if (a->share_ppm) {
 		at += stride(c->charged_ns, a->share_ppm);
-		s->at = within_part(at, clock_seen(p, a->priority, CLOCK_SHARES, at), a->share_ppm);
+		s->at = within_part(at, clock_seen(p, a->priority, CLOCK_SHARES, at), a->share_ppm, lead_now());
 	} else {
 		at += stride_weight(c->charged_ns, a->weight);
-		s->at = within_weight(at, clock_seen(p, a->priority, CLOCK_REST, at), a->weight);
+		s->at = within_weight(at, clock_seen(p, a->priority, CLOCK_REST, at), a->weight, lead_now());
 	}
 	return 0;
 }
@@ -80,7 +80,7 @@ static __always_inline __u64 rest_stands(__u32 id, __u32 priority)
 		return 0;
 	rest = rest_part(id, c);
 	at = group_seen(n, priority);
-	return within_part(at, clock_seen(n, priority, CLOCK_SHARES, at), rest);
+	return within_part(at, clock_seen(n, priority, CLOCK_SHARES, at), rest, lead_now());
 }
 
 /* Whether the turn of `a`'s own threads comes before that of `b`'s. */

@@ -26,6 +26,7 @@ unsafe extern "C" {
     fn order_wait(id: u32) -> u32;
     fn order_queue(id: u32) -> u32;
     fn order_run(id: u32);
+    fn order_cpus(cpus: u32);
     fn order_held(id: u32) -> bool;
     fn order_pick(now: u64) -> i32;
     fn order_looks() -> u32;
@@ -124,8 +125,31 @@ impl Machine {
 
     /// Time that nobody ordered, as for receiving.
     pub fn charge(&mut self, id: u32, ns: u64) {
-        self.used_ns[id as usize] += ns;
         self.now_ns += ns;
+        self.charge_beside(id, ns);
+    }
+
+    /// The same in so many CPUs' time, each of which is charged at its own tick, and chooses anew then.
+    pub fn run_on(&mut self, cpus: u32, length_ns: u64, tick_ns: u64) {
+        // SAFETY: as above.
+        unsafe { order_cpus(cpus) };
+        let mut chosen = vec![None; cpus as usize];
+        let end = self.now_ns + length_ns;
+        while self.now_ns < end {
+            for one in &mut chosen {
+                if let Some(id) = one.take() {
+                    self.charge_beside(id, tick_ns);
+                    self.wait(id);
+                }
+                *one = self.pick();
+                one.iter().for_each(|id| self.sleep(*id));
+                self.now_ns += tick_ns / u64::from(cpus);
+            }
+        }
+    }
+
+    fn charge_beside(&mut self, id: u32, ns: u64) {
+        self.used_ns[id as usize] += ns;
         // SAFETY: as above.
         unsafe { order_charge(id, ns) }
     }

@@ -208,6 +208,12 @@ void order_run(__u32 id)
 	queue_return(id);
 }
 
+/* So many CPUs have the tree between them. */
+void order_cpus(__u32 cpus)
+{
+	machine.cpus = cpus;
+}
+
 bool order_held(__u32 id)
 {
 	return is_held(id);
@@ -231,6 +237,7 @@ __s32 order_pick(__u64 now)
 		return found;
 	alone_joins(&machine);
 	machine.search = ++machine.searches;
+	machine.vain = 0;
 	for (; looks < 4096 && found == PICK_AGAIN; looks++)
 		found = tree_pick(now);
 	return found;

@@ -55,6 +55,24 @@ fn shares_are_what_they_say() {
     assert_near(&found, &[16.0, 32.0, 48.0, 4.0], 0.1);
 }
 
+/// All of them choose the same child until the first one is charged for it.
+#[test]
+fn shares_are_what_they_say_on_many_cpus() {
+    for cpus in [2, 16, 64, 256] {
+        let mut machine = Machine::new();
+        let ids: Vec<_> = [share(10), share(90)].map(|given| machine.container(ROOT, given)).into();
+        for _ in 0..cpus {
+            for id in &ids {
+                machine.wait(*id);
+            }
+        }
+        machine.run_on(cpus, 20 * SECOND, SLICE);
+        let whole = f64::from(cpus) * (20 * SECOND) as f64;
+        let found: Vec<_> = ids.iter().map(|id| machine.used_ns(*id) as f64 * 100.0 / whole).collect();
+        assert_near(&found, &[10.0, 90.0], 0.5);
+    }
+}
+
 #[test]
 fn each_second_is_divided_as_the_whole() {
     let mut machine = Machine::new();

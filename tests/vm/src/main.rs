@@ -71,6 +71,8 @@ fn main() -> ExitCode {
         ["flood"] => report.check("receive work above a limit is discarded", flood::is_discarded),
         ["rounds"] => rounds::check(&mut report),
         ["walks"] => rounds::walk(),
+        ["walks-far"] => rounds::walk_far(),
+        ["wakes"] => rounds::wake(),
         ["sleeps-and-spins"] => rounds::sleep_and_spin(),
         ["calls-filtered"] => rounds::call_filtered(),
         ["hotplug"] => report.check("a CPU that goes and comes changes no share", hotplug::is_borne),

@@ -8,11 +8,14 @@ use nix::sys::signal::Signal;
 
 use crate::policies::pin;
 use crate::report::{Found, Report, text};
-use crate::schedule::{apply, near, percents, start_part};
+use crate::schedule::{Spinner, Verb, apply, near, percents, percents_in, start, start_by, start_part};
 use crate::work::spin;
 
 /// Longer than a thread in a critical section of RCU takes to leave it, by some moments; shorter than the one that is better works.
 const GRACE: Duration = Duration::from_secs(18);
+const OPEN: Duration = Duration::from_secs(10);
+/// By so much a better thread may have the CPU too late: one section, and some moments.
+const LATE_MS: f64 = 2.5;
 const BETTER: Duration = Duration::from_secs(25);
 /// Of instructions, as many as the kernel takes in one filter and in all of a thread's.
 const FILTER: usize = 4000;
@@ -20,6 +23,8 @@ const FILTERS: usize = 8;
 
 pub fn check(report: &mut Report) {
     report.check("a thread that is kept waiting holds up no grace period of the kernel", ends_grace_periods);
+    report.check("a thread that walks over long paths keeps no better one waiting", keeps_nobody_waiting);
+    report.check("one that follows its sockets and has none is held to a limit", holds_who_has_no_socket);
     report.check("calls under a long filter are held to a limit", holds_who_filters);
 }
 
@@ -55,6 +60,48 @@ pub fn walk() -> ! {
     loop {
         let _ = std::hint::black_box(std::fs::metadata(&path));
     }
+}
+
+/// Nearly all that it does is walk in critical sections of RCU, one behind the other, of half a millisecond each.
+fn keeps_nobody_waiting() -> Found {
+    apply(&[("worse", "cpu.priority = 0"), ("better", "cpu.priority = 200"), ("unused", "cpu.limit = \"50%\"")])?;
+    let walks = start_part("worse", "walks-far")?;
+    pin(walks.pid())?;
+    walks.signal(Signal::SIGCONT)?;
+    let said = Spinner::telling("better", "wakes", pin)?.said()?;
+    let late: f64 = said.trim().parse().map_err(|_| format!("the better one said {said:?}"))?;
+    if late <= LATE_MS { Ok(format!("{late:.2} ms late")) } else { Err(format!("{late:.2} ms late")) }
+}
+
+/// The part `walks-far`: the longest path, again and again.
+pub fn walk_far() -> ! {
+    let path = "./".repeat(2040);
+    loop {
+        let _ = std::hint::black_box(std::fs::metadata(&path));
+    }
+}
+
+/// The part `wakes`: sleeps, and says by how many ms it had the CPU too late, the median.
+pub fn wake() {
+    const SLEEP: Duration = Duration::from_millis(7);
+    let late = |_| {
+        let due = Instant::now() + SLEEP;
+        std::thread::sleep(SLEEP);
+        due.elapsed()
+    };
+    let mut late: Vec<Duration> = (0..101).map(late).collect();
+    late.sort();
+    println!("{}", late[late.len() / 2].as_secs_f64() * 1e3);
+}
+
+/// What a thread does that follows its sockets is nobody's until it touches one.
+fn holds_who_has_no_socket() -> Found {
+    apply(&[("limited", "cpu.limit = \"5%\""), ("other", "")])?;
+    let limited = start_by(Verb::Follow, &[("limited", 2)])?;
+    let others = start(&[("other", 2)])?;
+    // what is open is settled by the 40 ms
+    let found = percents_in(OPEN, &["limited", "other"], &[&limited, &others])?;
+    near(&found, &[5.0, 94.5], 0.8)
 }
 
 /// The part `sleeps-and-spins`.

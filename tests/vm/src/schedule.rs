@@ -105,6 +105,8 @@ pub struct Spinner {
 pub enum Verb {
     Bind,
     Manage,
+    /// Managed, and what it does is for whom its sockets say.
+    Follow,
 }
 
 impl Spinner {
@@ -163,6 +165,7 @@ impl Spinner {
         match self.verb {
             Verb::Bind => fief(&["bind", &pid, container]),
             Verb::Manage => fief(&["manage", &pid, "--container", container]),
+            Verb::Follow => fief(&["manage", &pid, "--follow", "--container", container]),
         }
         .map(drop)
     }
