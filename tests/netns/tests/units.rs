@@ -418,11 +418,17 @@ fn a_cgroup_within_a_managed_one_is_not_managed_once_more() {
     };
     let error = manage(&inner).unwrap_err();
     assert_eq!(error.kind(), fief_control::ErrorKind::Exists, "{error}");
-    // nor is one that has a managed one below it; the same one again is no other
-    let error = manage(outer.parent().unwrap()).unwrap_err();
-    assert_eq!(error.kind(), fief_control::ErrorKind::Exists, "{error}");
+    // the same one again is no other; nor is one managed that has a managed one below it
     manage(&outer).unwrap();
-    wait_until(SOON, || fs::remove_dir(&inner).is_ok()).unwrap();
+    let above = outer.with_extension("above");
+    let below = above.join("below");
+    fs::create_dir_all(&below).unwrap();
+    manage(&below).unwrap();
+    let error = manage(&above).unwrap_err();
+    assert_eq!(error.kind(), fief_control::ErrorKind::Exists, "{error}");
+    for folder in [&inner, &below, &above] {
+        wait_until(SOON, || fs::remove_dir(folder).is_ok()).unwrap();
+    }
 }
 
 #[test]
