@@ -21,7 +21,7 @@ struct front_context {
 	struct fief_ref container;  /* whose a connection is as long as no request says otherwise */
 };
 
-/* What is known of it first, and what one program hands to the next. */
+/* The packet and its policy: the begin of the context, which one program hands to the next. */
 struct arrival {
 	struct packet packet;
 	__u32 slot;

@@ -33,7 +33,7 @@ struct {
 	},
 };
 
-/* What is handed to the queue's programs begins with what is handed to the door's. */
+/* The record for the queue's programs begins with the one for ack_guards. */
 static __always_inline struct arrival *queue_arrival(struct queue_handed *handed)
 {
 	_Static_assert(offsetof(struct queue_handed, slot) == offsetof(struct arrival, slot),

@@ -132,7 +132,7 @@ static __always_inline __u32 known_end(const struct request_bytes *bytes, __u32 
 	return empty_end(bytes, length);
 }
 
-/* What counts of the last word of so many bytes. */
+/* The bits of the last word that belong to so many bytes. */
 static __always_inline __u64 rest_mask(__u32 length)
 {
 	return ~(~0ull << (length & 7) * 8);

@@ -110,8 +110,7 @@ static __always_inline void stays_ends(struct sched_machine *m, struct sched_pla
 		here->owed = stays;
 		return;
 	}
-	waits_less(stays - 1);
-	queue_return(stays - 1);
+	line_leave(stays - 1);
 	machine_unlock(m);
 }
 
@@ -147,8 +146,7 @@ static __always_inline void choose(struct sched_machine *m, struct sched_place *
 		return;
 	}
 	if (here->owed) {
-		waits_less(here->owed - 1);
-		queue_return(here->owed - 1);
+		line_leave(here->owed - 1);
 		here->owed = 0;
 	}
 	here->went_on = here->search;

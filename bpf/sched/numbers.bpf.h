@@ -141,6 +141,13 @@ __noinline int queue_return(__u32 id)
 	return 0;
 }
 
+/* One thread fewer waits in the container's line, which may need its number no longer. The lock is held. */
+static __always_inline void line_leave(__u32 id)
+{
+	waits_less(id);
+	queue_return(id);
+}
+
 /*
  * The container in whose line a thread of `id` waits from now on. It has a number, or is the root. Once one is refused, so are those above that
  * are not named, and need not be asked for. The lock is held.

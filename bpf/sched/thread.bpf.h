@@ -118,8 +118,7 @@ __noinline int wait_over(struct sched_waiting *w)
 	if (w->foreign > 1 && m->foreign)
 		m->foreign--;
 	serving_less(w);
-	waits_less(id);
-	queue_return(id);
+	line_leave(id);
 	machine_unlock(m);
 	return 0;
 }

@@ -71,7 +71,7 @@ struct Waiting {
     head: Vec<u8>,
 }
 
-/// Who has sent a whole request.
+/// A client that has sent a whole request, and that request.
 type Asked = (Box<dyn Connection>, Request);
 
 /// The way of answers that their clients did not take at once, to the thread that waits for all clients.

@@ -144,7 +144,7 @@ impl Answer {
         self.head.len() + self.body.len()
     }
 
-    /// What is to be sent after so many bytes of it.
+    /// The bytes that are still to be sent once so many are.
     pub(crate) fn rest(&self, sent: usize) -> [IoSlice<'_>; 2] {
         let of_head = sent.min(self.head.len());
         [IoSlice::new(&self.head.as_bytes()[of_head..]), IoSlice::new(&self.body[sent - of_head..])]
