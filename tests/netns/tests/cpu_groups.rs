@@ -331,12 +331,23 @@ fn a_killed_apply_or_down_leaves_no_group_to_the_next() {
     assert!(!cpu_group(process.pid()).contains("@a"), "{}", cpu_group(process.pid()));
 }
 
+/// The words that a process was started with. Who starts it goes on a moment before the kernel has put them there.
+fn command_line(pid: u32) -> Vec<u8> {
+    let line = || fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    if fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == fief_binary()) {
+        let _ = wait_until(SOON, || !line().is_empty());
+    }
+    line()
+}
+
 /// Processes that move programs for an installation.
 fn movers(scope: &str) -> Vec<u32> {
     let words = format!("\0run-move\0{scope}\0");
-    let line = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
-    names.filter_map(|name| name.to_str()?.parse().ok()).filter(|pid| line(pid).ends_with(words.as_bytes())).collect()
+    names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .filter(|pid| command_line(*pid).ends_with(words.as_bytes()))
+        .collect()
 }
 
 /// Two would read a ring that knows one reader.
