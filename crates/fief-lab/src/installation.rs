@@ -55,7 +55,7 @@ impl Installation {
 
     /// Another policy in its place, in the network namespace of the servers.
     pub fn change_in(&self, policy: &PolicyFile, servers: &NetNs) -> Result<()> {
-        call_in(Some(servers), [OsStr::new("apply"), policy.path().as_os_str()]).map(drop)
+        change_in(policy, servers)
     }
 
     /// Another policy in its place.
@@ -91,6 +91,11 @@ impl Drop for Installation {
             let _ = call([OsStr::new("down")]);
         }
     }
+}
+
+/// Another policy in the place of the lab's that is in force, whatever put it there; in the network namespace of the servers.
+pub fn change_in(policy: &PolicyFile, servers: &NetNs) -> Result<()> {
+    call_in(Some(servers), [OsStr::new("apply"), policy.path().as_os_str()]).map(drop)
 }
 
 fn call<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> Result<String> {

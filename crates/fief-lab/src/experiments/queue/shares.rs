@@ -4,8 +4,10 @@
 //!
 //! What a class got is the number of its requests that were answered, times what one of them costs where its class asks alone,
 //! by the kernel's clocks of the server's processes: not the charge that the queue goes by, which stands beside it in the JSON. Costs are
-//! measured before and after, the classes in turn, and parts are of costs that were measured together. A machine is faster at one time than
-//! at another by more than the bound of a limit allows: so what the processes used, divided in the same proportion, stands beside that.
+//! measured before and after, the classes in turn, all at one and the same server: where its pages lie, a request costs some percent more or
+//! less. What else disturbs a measurement adds to it, so the classes' parts go by the lower quartile of each one's costs. A machine is faster
+//! at one time than at another by more than the bound of a limit allows: so what the processes used, divided in the same proportion, stands
+//! beside what follows from the costs' medians.
 //! Where the class with a limit is alone, its cost is the measured run's own.
 //! Requests of one class cost four times those of the others, so that an order by number would show.
 
@@ -21,7 +23,7 @@ use crate::experiments::Outcome;
 use crate::figures::Bound;
 use crate::load::Load;
 use crate::progress::Progress;
-use crate::statistics::median;
+use crate::statistics::{median, quantile};
 use crate::table::{Table, number};
 use fief_testkit::{Client, Family, Topology};
 use serde_json::json;
@@ -114,6 +116,8 @@ struct Measured {
     charged_percent: [f64; 3],
     /// What the class's account has, of the time of the server's processes, where the class asks alone.
     alone_charged: [f64; 3],
+    /// CPU time of a request of each class, as often as it was measured.
+    costs_us: Vec<[f64; 3]>,
 }
 
 /// Adds what came out to the outcome.
@@ -143,6 +147,7 @@ pub fn run(plan: &Plan, topology: &Topology, outcome: &mut Outcome) -> Result<()
             "experiment": "queue", "part": "shares", "server": one.kind.name(), "what": one.wish.name, "round": one.round,
             "percent": one.percent, "error_points": one.error_points, "by_clocks": one.by_clocks,
             "charged_percent": one.charged_percent, "alone_charged": one.alone_charged,
+            "costs_us": one.costs_us,
         })
     }));
     outcome.measurements.extend(borrowings.iter().map(
@@ -184,9 +189,11 @@ fn of(measured: &[Measured], kind: Kind, wish: Wish) -> impl Iterator<Item = &Me
 fn once(topology: &Topology, (kind, work): (Kind, usize), wish: Wish, round: usize, seconds: f64) -> Result<Measured> {
     // half of the costs afterwards, since a machine has its days
     let is_tried = seconds < 0.5;
-    let costs = || costs(topology, (kind, work), wish, seconds, if is_tried { 1 } else { COSTS });
-    let mut all_costs = costs()?;
-    let stand = stand_of(topology, (kind, work), wish)?;
+    let nothing = Wish { says: [""; 3], ..wish };
+    let mut stand = Stand::under(topology, kind, Way::Queue, work, Some(&nothing.policy(kind)))?;
+    let costs = |stand: &Stand| costs(topology, (kind, stand), wish, seconds, if is_tried { 1 } else { COSTS });
+    let mut all_costs = costs(&stand)?;
+    stand.change(topology, &wish.policy(kind))?;
     // what was saved up is used up, and debts are carried
     let begin = |(class, asks): (Client, Option<&str>)| {
         asks.map(|path| Load { warm_up: seconds / 3.0, ..load(class, path, seconds) }.start(&topology.clients))
@@ -200,21 +207,20 @@ fn once(topology: &Topology, (kind, work): (Kind, usize), wish: Wish, round: usi
     let (after, used, passed) = (charged()?, clocks()? - used, begin.elapsed().as_secs_f64());
     let answered = loads.into_iter().map(|load| load.map_or(Ok(0.0), |load| Ok(load.finish()?.per_second())));
     let answered = answered.collect::<Result<Vec<_>>>()?;
-    stand.stop()?;
     if !is_tried {
-        all_costs.extend(costs()?);
+        stand.change(topology, &nothing.policy(kind))?;
+        all_costs.extend(costs(&stand)?);
     }
+    stand.stop()?;
     let of =
         |n: usize, value: fn(&Alone) -> f64| median(&all_costs.iter().map(|each| value(&each[n])).collect::<Vec<_>>());
-    // of costs that were measured together
-    let parts: Vec<_> =
-        all_costs.iter().map(|each| divided(1.0, [0, 1, 2].map(|n| answered[n] * each[n].us))).collect();
-    let part = divided(1.0, [0, 1, 2].map(|n| median(&parts.iter().map(|part| part[n]).collect::<Vec<_>>())));
+    let part = divided(1.0, [0, 1, 2].map(|n| answered[n] * undisturbed(all_costs.iter().map(|each| each[n].us))));
     let by_clocks = part.map(|part| part * used / passed);
     let by_costs: f64 = (0..3).map(|n| answered[n] * of(n, |alone| alone.us) / 1e6).sum();
     // where it is alone it is so here too, and a request costs more where the server sleeps in between
     let got = if wish.name == "limit_alone" { by_clocks } else { part.map(|part| part * by_costs) };
     let alone_charged = [0, 1, 2].map(|n| of(n, |alone| alone.charged));
+    let costs_us = all_costs.iter().map(|each| each.map(|alone| alone.us)).collect();
     let machine = std::thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64);
     let percent_of = |each: [f64; 3]| {
         let all = if wish.is_limit() { machine } else { each.iter().sum() };
@@ -231,6 +237,7 @@ fn once(topology: &Topology, (kind, work): (Kind, usize), wish: Wish, round: usi
         error_points: wish.error_points(got, machine),
         charged_percent: percent_of(charged),
         alone_charged,
+        costs_us,
     })
 }
 
@@ -239,8 +246,9 @@ fn divided(all: f64, parts: [f64; 3]) -> [f64; 3] {
     parts.map(|part| all * part / parts.iter().sum::<f64>())
 }
 
-fn stand_of(topology: &Topology, (kind, work): (Kind, usize), wish: Wish) -> Result<Stand> {
-    Stand::under(topology, kind, Way::Queue, work, Some(&wish.policy(kind)))
+/// What a request costs where little else is done: the lower quartile.
+fn undisturbed(costs: impl Iterator<Item = f64>) -> f64 {
+    quantile(&costs.collect::<Vec<_>>(), 0.25)
 }
 
 fn load(class: Client, path: &str, seconds: f64) -> Load {
@@ -255,16 +263,15 @@ fn load(class: Client, path: &str, seconds: f64) -> Load {
 /// What a request of each class costs where nothing is divided, so many times.
 fn costs(
     topology: &Topology,
-    server: (Kind, usize),
+    (kind, stand): (Kind, &Stand),
     wish: Wish,
     seconds: f64,
     times: usize,
 ) -> Result<Vec<[Alone; 3]>> {
-    let stand = stand_of(topology, server, Wish { says: [""; 3], ..wish })?;
     let cost = |n: usize, path: &str| -> Result<Alone> {
         let clocks = || Ok::<_, Error>(cpu_seconds(&stand.processes(topology)?));
         let (account, before) = (charged()?[n], clocks()?);
-        let us = cost::cost_at(topology, &stand, server.0, load(CLASSES[n], path, seconds / 8.0))?;
+        let us = cost::cost_at(topology, stand, kind, load(CLASSES[n], path, seconds / 16.0))?;
         Ok(Alone { us, charged: (charged()?[n] - account) / (clocks()? - before) })
     };
     let mut found = Vec::new();
@@ -275,7 +282,6 @@ fn costs(
         }
         found.push(each);
     }
-    stand.stop()?;
     Ok(found)
 }
 
@@ -289,7 +295,7 @@ struct Alone {
 }
 
 /// So often a cost is measured before, and as often afterwards.
-const COSTS: usize = 4;
+const COSTS: usize = 8;
 
 /// CPU seconds in the accounts of the three classes.
 fn charged() -> Result<[f64; 3]> {

@@ -6,6 +6,7 @@ use super::ready;
 use super::way::{BEHIND, PORT, Way};
 use crate::command::{DOWN, PolicyFile};
 use crate::error::{Context, Error, Result};
+use crate::installation;
 use fief_testkit::{Client, Family, Haproxy, HaproxyConfig, Process, Topology, napi_threads, pin_command};
 use std::fs::File;
 use std::process::Stdio;
@@ -56,6 +57,14 @@ impl Stand {
             _ => None,
         };
         Ok(Stand { _front: front, server: Some(process), policy, _start: start })
+    }
+
+    /// Another policy in the place of the one that it was started under.
+    pub fn change(&mut self, topology: &Topology, policy: &str) -> Result<()> {
+        let policy = PolicyFile::new(policy)?;
+        installation::change_in(&policy, &topology.server)?;
+        self.policy = Some(policy);
+        Ok(())
     }
 
     /// What works for it: the processes in its namespace, and the thread that receives.
